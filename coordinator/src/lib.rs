@@ -1,0 +1,4 @@
+//! A Rowlock node: Raft, storage, sessions, watches, client listener, HTTP.
+
+pub mod limits;
+pub mod status;

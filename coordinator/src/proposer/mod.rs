@@ -1,0 +1,48 @@
+//! From a connection's write to a log entry: folding, forwarding to the leader, and the way back of the answers.
+
+use rowlock_proto::SessionId;
+use rowlock_proto::acl::Id;
+use rowlock_state::command::{Attachment, Command};
+use tokio::sync::mpsc;
+
+use crate::client::outbox::Outbox;
+
+/// A write of a client, on its way into the log.
+pub struct Submission {
+    /// On whose behalf.
+    pub session: SessionId,
+    /// The connection's attachment of that session.
+    pub attachment: Attachment,
+    /// For ACL checks.
+    pub identities: Vec<Id>,
+    /// What to do.
+    pub command: Command,
+    /// Where the answer goes: `Message::Applied { tag, .. }`, or `Message::Lost` when the outcome cannot be known.
+    pub reply_to: Outbox,
+    /// Given back with the answer.
+    pub tag: u64,
+}
+
+/// The door to the proposer: clone it freely.
+#[derive(Clone)]
+pub struct Proposer {
+    queue: mpsc::Sender<Submission>,
+}
+
+/// The node is shutting down.
+#[derive(Debug, thiserror::Error)]
+#[error("the node is shutting down")]
+pub struct Closed;
+
+impl Proposer {
+    /// A proposer whose submissions arrive at `queue`'s other end.
+    pub fn new(queue: mpsc::Sender<Submission>) -> Self {
+        Proposer { queue }
+    }
+
+    /// Queues a write. Submissions of one caller keep their order. Waits while the queue is full
+    /// (`limits::PROPOSER_QUEUE_MAX`); cancelling the wait means that nothing was queued.
+    pub async fn submit(&self, submission: Submission) -> Result<(), Closed> {
+        self.queue.send(submission).await.map_err(|_| Closed)
+    }
+}

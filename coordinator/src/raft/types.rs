@@ -1,0 +1,58 @@
+//! The types that openraft is parameterised with. All other code of the crate uses these names.
+
+use bytes::Bytes;
+use super::runtime::EnvRuntime;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The payload of a normal log entry: an encoded `rowlock_state::command::Batch`.
+///
+/// It stays encoded from the proposer to apply: followers copy bytes and decode once.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Payload(pub Bytes);
+
+impl fmt::Debug for Payload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Payload({} bytes)", self.0.len())
+    }
+}
+
+impl fmt::Display for Payload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// What the membership tells about a member, so that a new node can be told where the others are.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    /// `host:port` for the other nodes.
+    pub peer_addr: String,
+    /// `host:port` for clients.
+    pub client_addr: String,
+}
+
+impl fmt::Display for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "peer {} client {}", self.peer_addr, self.client_addr)
+    }
+}
+
+openraft::declare_raft_types!(
+    /// Rowlock's choice of types. The answer of a write is empty: the origin node answers from its own apply.
+    pub TypeConfig:
+        D = Payload,
+        R = (),
+        NodeId = u64,
+        Node = Member,
+        AsyncRuntime = EnvRuntime,
+);
+
+/// A position in the log.
+pub type LogId = openraft::type_config::alias::LogIdOf<TypeConfig>;
+/// A log entry.
+pub type Entry = openraft::type_config::alias::EntryOf<TypeConfig>;
+/// A vote.
+pub type Vote = openraft::type_config::alias::VoteOf<TypeConfig>;
+/// The membership with its position in the log.
+pub type StoredMembership = openraft::type_config::alias::StoredMembershipOf<TypeConfig>;

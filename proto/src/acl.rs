@@ -1,0 +1,51 @@
+//! Access control lists as they travel: permission bits for an identity.
+
+use serde::{Deserialize, Serialize};
+
+/// Who: a scheme (`world`, `digest`, `ip`, `auth`, `sasl`, `x509`) and a name inside it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Id {
+    /// The way of identification.
+    pub scheme: String,
+    /// The name that the scheme checks.
+    pub id: String,
+}
+
+/// What an identity may do to one znode.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Acl {
+    /// Bits of [`perms`].
+    pub perms: i32,
+    /// Whom the bits are for.
+    pub id: Id,
+}
+
+/// Permission bits.
+pub mod perms {
+    /// getData, getChildren, exists.
+    pub const READ: i32 = 1;
+    /// setData.
+    pub const WRITE: i32 = 2;
+    /// create children.
+    pub const CREATE: i32 = 4;
+    /// delete children.
+    pub const DELETE: i32 = 8;
+    /// setACL.
+    pub const ADMIN: i32 = 16;
+    /// All of them.
+    pub const ALL: i32 = 31;
+}
+
+impl Id {
+    /// `world:anyone`.
+    pub fn anyone() -> Self {
+        Id { scheme: "world".to_owned(), id: "anyone".to_owned() }
+    }
+}
+
+impl Acl {
+    /// The list of an open znode: everything for everyone.
+    pub fn open() -> Vec<Acl> {
+        vec![Acl { perms: perms::ALL, id: Id::anyone() }]
+    }
+}

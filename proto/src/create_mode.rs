@@ -1,0 +1,50 @@
+//! `CreateMode`: the flags of the create family (ZooKeeper's `CreateMode.java`).
+
+/// Kind of a znode to create.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum CreateMode {
+    /// 0.
+    Persistent,
+    /// 1.
+    Ephemeral,
+    /// 2.
+    PersistentSequential,
+    /// 3.
+    EphemeralSequential,
+    /// 4.
+    Container,
+    /// 5.
+    PersistentWithTtl,
+    /// 6.
+    PersistentSequentialWithTtl,
+}
+
+impl CreateMode {
+    /// From the number on the wire; `None` is BadArguments.
+    pub fn from_flags(flags: i32) -> Option<Self> {
+        use CreateMode::*;
+        [Persistent, Ephemeral, PersistentSequential, EphemeralSequential, Container, PersistentWithTtl, PersistentSequentialWithTtl]
+            .get(usize::try_from(flags).ok()?)
+            .copied()
+    }
+
+    /// The number on the wire.
+    pub fn flags(self) -> i32 {
+        self as i32
+    }
+
+    /// The server appends a number to the name.
+    pub fn is_sequential(self) -> bool {
+        matches!(self, Self::PersistentSequential | Self::EphemeralSequential | Self::PersistentSequentialWithTtl)
+    }
+
+    /// Lives as long as its session.
+    pub fn is_ephemeral(self) -> bool {
+        matches!(self, Self::Ephemeral | Self::EphemeralSequential)
+    }
+
+    /// Removed when idle and childless for its time to live.
+    pub fn has_ttl(self) -> bool {
+        matches!(self, Self::PersistentWithTtl | Self::PersistentSequentialWithTtl)
+    }
+}

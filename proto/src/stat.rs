@@ -1,0 +1,32 @@
+//! `Stat`: what a znode tells about itself (68 bytes on the wire).
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{SessionId, Version, Zxid};
+
+/// A znode's bookkeeping, in ZooKeeper's order of fields.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stat {
+    /// Zxid of the creation.
+    pub czxid: Zxid,
+    /// Zxid of the last change of the data.
+    pub mzxid: Zxid,
+    /// Wall clock of the creation, milliseconds since 1970.
+    pub ctime_ms: i64,
+    /// Wall clock of the last change of the data, milliseconds since 1970.
+    pub mtime_ms: i64,
+    /// Changes of the data.
+    pub version: Version,
+    /// Changes of the list of children.
+    pub cversion: Version,
+    /// Changes of the ACL.
+    pub aversion: Version,
+    /// The owning session of an ephemeral znode, else 0 (also for containers and TTL znodes).
+    pub ephemeral_owner: SessionId,
+    /// Bytes of data.
+    pub data_length: i32,
+    /// Number of children.
+    pub num_children: i32,
+    /// Zxid of the last change of the list of children (or of the creation).
+    pub pzxid: Zxid,
+}

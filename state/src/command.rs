@@ -1,0 +1,111 @@
+//! The log format: what the leader proposes and every replica applies, in order.
+//!
+//! A log entry is one [`Batch`]: the commands that waited together, folded by the leader.
+
+use bytes::Bytes;
+use rowlock_proto::acl::Id;
+use rowlock_proto::request::{Create, Op, SetAcl, SetData};
+use rowlock_proto::{NodeId, SessionId, Version};
+use serde::{Deserialize, Serialize};
+
+/// How often a session has been attached to a connection. Proposals of an older attachment are refused
+/// (`SessionMoved`), so a connection that the client has left cannot act any more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Attachment(pub u64);
+
+/// Where a proposal came from, so that the origin node, and no other, answers its client.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Origin {
+    /// The node that the client is connected to.
+    pub node: NodeId,
+    /// A random number of that node's process, so that a restarted node ignores its former life's proposals.
+    pub incarnation: u64,
+    /// Counts the proposals of that process, from 1.
+    pub request: u64,
+}
+
+/// A command with its sender.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Proposal {
+    /// Who answers.
+    pub origin: Origin,
+    /// On whose behalf; [`SessionId::NONE`] for the cluster's own commands and for `CreateSession`.
+    pub session: SessionId,
+    /// The sender's attachment of that session.
+    pub attachment: Attachment,
+    /// The sender's identities for ACL checks, without `world:anyone`, which everybody is.
+    pub identities: Vec<Id>,
+    /// What to do.
+    pub command: Command,
+}
+
+/// What can be done to the replicated state.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Command {
+    /// Nothing: a new leader's first entry, and `sync`'s place in the log. Takes no zxid.
+    Noop,
+    /// Opens a session; its id is made from this command's zxid and the origin node.
+    CreateSession {
+        /// Random bytes from the origin node.
+        password: [u8; 16],
+        /// Negotiated timeout, milliseconds.
+        timeout_ms: u32,
+    },
+    /// Moves a session to a new connection: bumps its attachment. Takes no zxid.
+    Attach {
+        /// Which one.
+        session: SessionId,
+        /// Must equal the session's.
+        password: Bytes,
+        /// Newly negotiated timeout, milliseconds.
+        timeout_ms: u32,
+    },
+    /// The session (of the proposal) ends by its client's wish.
+    CloseSession,
+    /// The leader saw no sign of life for the whole timeout. Without effect if the session has been attached anew.
+    ExpireSession {
+        /// Which one.
+        session: SessionId,
+        /// The attachment that the leader's decision was about.
+        attachment: Attachment,
+    },
+    /// create, create2, createContainer (flags 4), createTTL.
+    Create {
+        /// Path, data, ACL, flags.
+        create: Create,
+        /// Time to live in milliseconds, for the TTL modes.
+        ttl_ms: Option<i64>,
+    },
+    /// delete.
+    Delete {
+        /// Path of the znode.
+        path: String,
+        /// Expected version.
+        version: Version,
+    },
+    /// setData.
+    SetData(SetData),
+    /// setACL.
+    SetAcl(SetAcl),
+    /// multi: all or nothing.
+    Multi(Vec<Op>),
+    /// The leader's sweep: deletes the container or TTL znode if it is still idle and childless.
+    Reap {
+        /// Path of the znode.
+        path: String,
+    },
+    /// Writes `/zookeeper/config`, after the membership has changed.
+    Configure {
+        /// The text that ZooKeeper clients read.
+        config: String,
+    },
+}
+
+/// The payload of one log entry.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Batch {
+    /// The leader's wall clock, milliseconds since 1970. The state machine never lets time go backwards.
+    pub time_ms: i64,
+    /// In order.
+    pub proposals: Vec<Proposal>,
+}

@@ -1,0 +1,4 @@
+//! The replicated state machine of Rowlock.
+
+pub mod command;
+pub mod outcome;
