@@ -1,4 +1,5 @@
 //! A Rowlock node: Raft, storage, sessions, watches, client listener, HTTP.
 
 pub mod limits;
+pub mod metrics;
 pub mod status;

@@ -1,0 +1,267 @@
+//! The instruments of [`super::Metrics`]: counter, gauge, histograms. Recording is a few relaxed atomic adds; it
+//! never locks, allocates or fails.
+
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use crate::status::Role;
+
+/// Counts what happened; only grows.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// One more.
+    pub fn inc(&self) {
+        self.add(1);
+    }
+
+    /// `n` more.
+    pub fn add(&self, n: u64) {
+        self.0.fetch_add(n, Relaxed);
+    }
+
+    /// How many so far.
+    pub fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// How much there is now.
+#[derive(Debug, Default)]
+pub struct Gauge(AtomicI64);
+
+impl Gauge {
+    /// Replaces the value (capped at `i64::MAX`).
+    pub fn set(&self, value: u64) {
+        self.0.store(i64::try_from(value).unwrap_or(i64::MAX), Relaxed);
+    }
+
+    /// One more.
+    pub fn inc(&self) {
+        self.0.fetch_add(1, Relaxed);
+    }
+
+    /// One less.
+    pub fn dec(&self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+
+    /// The value now. Transiently below zero where an `inc` and its `dec` race from two threads.
+    pub fn get(&self) -> i64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// The Raft role, shown as one series per role, of which one is 1.
+#[derive(Debug, Default)]
+pub struct RoleGauge(AtomicU64);
+
+impl RoleGauge {
+    /// All roles with their label.
+    pub const ROLES: [(Role, &'static str); 4] = [
+        (Role::Follower, "follower"),
+        (Role::Candidate, "candidate"),
+        (Role::Leader, "leader"),
+        (Role::Learner, "learner"),
+    ];
+
+    /// Replaces the role.
+    pub fn set(&self, role: Role) {
+        let index = Self::ROLES.iter().position(|(r, _)| *r == role).expect("ROLES lists every role");
+        self.0.store(index as u64, Relaxed);
+    }
+
+    /// The role now.
+    pub fn get(&self) -> Role {
+        Self::ROLES[self.0.load(Relaxed) as usize].0
+    }
+}
+
+/// Upper bounds of the duration buckets in nanoseconds: 1, 1.5, 2, 3, 5, 7 per decade from 10 µs to 10 s.
+pub const SECONDS_BOUNDS_NS: [u64; 37] = seconds_bounds();
+/// Upper bounds of the size buckets.
+pub const SIZE_BOUNDS: [u64; 11] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
+
+const fn seconds_bounds() -> [u64; 37] {
+    const STEPS_TENTHS: [u64; 6] = [10, 15, 20, 30, 50, 70];
+    let mut bounds = [0; 37];
+    let mut decade = 1_000;
+    let mut i = 0;
+    while i < 36 {
+        bounds[i] = decade * STEPS_TENTHS[i % 6];
+        if i % 6 == 5 {
+            decade *= 10;
+        }
+        i += 1;
+    }
+    bounds[36] = 10_000_000_000;
+    bounds
+}
+
+/// Buckets over fixed bounds, the last one unbounded.
+#[derive(Debug)]
+struct Buckets<const N: usize> {
+    bounds: &'static [u64; N],
+    counts: [AtomicU64; N],
+    beyond: AtomicU64,
+    sum: AtomicU64,
+}
+
+impl<const N: usize> Buckets<N> {
+    fn new(bounds: &'static [u64; N]) -> Self {
+        let counts = std::array::from_fn(|_| AtomicU64::new(0));
+        Buckets { bounds, counts, beyond: AtomicU64::new(0), sum: AtomicU64::new(0) }
+    }
+
+    fn record(&self, value: u64) {
+        let index = self.bounds.partition_point(|bound| *bound < value);
+        self.counts.get(index).unwrap_or(&self.beyond).fetch_add(1, Relaxed);
+        self.sum.fetch_add(value, Relaxed);
+    }
+
+    fn view(&self) -> View {
+        let mut seen = 0;
+        let mut cumulative = Vec::with_capacity(N);
+        for (bound, count) in self.bounds.iter().zip(&self.counts) {
+            seen += count.load(Relaxed);
+            cumulative.push((*bound, seen));
+        }
+        View { cumulative, count: seen + self.beyond.load(Relaxed), sum: self.sum.load(Relaxed) }
+    }
+}
+
+/// What a histogram held at one moment. `count` comes from the buckets, so that it never contradicts them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct View {
+    /// Upper bound (inclusive) and how many values were at or below it.
+    pub cumulative: Vec<(u64, u64)>,
+    /// How many values in all.
+    pub count: u64,
+    /// Their sum.
+    pub sum: u64,
+}
+
+impl View {
+    /// An estimate of the quantile `q` (0 to 1), linear inside its bucket. `None` without values; beyond the last
+    /// bound, the last bound.
+    pub fn quantile(&self, q: f64) -> Option<f64> {
+        assert!((0.0..=1.0).contains(&q), "a quantile lies in 0..=1");
+        if self.count == 0 {
+            return None;
+        }
+        let rank = (q * self.count as f64).max(1.0);
+        let (mut lower, mut below) = (0, 0);
+        for &(bound, seen) in &self.cumulative {
+            if seen as f64 >= rank {
+                let inside = (rank - below as f64) / (seen - below) as f64;
+                return Some(lower as f64 + inside * (bound - lower) as f64);
+            }
+            (lower, below) = (bound, seen);
+        }
+        Some(lower as f64)
+    }
+}
+
+/// Durations, in buckets from 10 µs to 10 s.
+#[derive(Debug)]
+pub struct Histogram(Buckets<37>);
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Histogram(Buckets::new(&SECONDS_BOUNDS_NS))
+    }
+}
+
+impl Histogram {
+    /// Adds one value.
+    pub fn record(&self, duration: Duration) {
+        self.0.record(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    /// What it holds, in nanoseconds.
+    pub fn view(&self) -> View {
+        self.0.view()
+    }
+
+    /// An estimate of the quantile `q` (0 to 1); `None` without values.
+    pub fn quantile(&self, q: f64) -> Option<Duration> {
+        self.view().quantile(q).map(|ns| Duration::from_nanos(ns as u64))
+    }
+}
+
+/// Sizes (commands of a batch), in buckets of powers of two up to 1,024.
+#[derive(Debug)]
+pub struct SizeHistogram(Buckets<11>);
+
+impl Default for SizeHistogram {
+    fn default() -> Self {
+        SizeHistogram(Buckets::new(&SIZE_BOUNDS))
+    }
+}
+
+impl SizeHistogram {
+    /// Adds one value.
+    pub fn record(&self, size: usize) {
+        self.0.record(size as u64);
+    }
+
+    /// What it holds.
+    pub fn view(&self) -> View {
+        self.0.view()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn duration_bounds_grow_strictly_from_ten_microseconds_to_ten_seconds() {
+        assert_eq!(SECONDS_BOUNDS_NS[0], 10_000);
+        assert_eq!(SECONDS_BOUNDS_NS[36], 10_000_000_000);
+        assert!(SECONDS_BOUNDS_NS.windows(2).all(|pair| pair[0] < pair[1]));
+    }
+
+    #[test]
+    fn a_value_on_a_bound_falls_into_that_bucket() {
+        let histogram = Histogram::default();
+        histogram.record(Duration::from_micros(10));
+        assert_eq!(histogram.view().cumulative[0], (10_000, 1));
+        histogram.record(Duration::from_nanos(10_001));
+        assert_eq!(histogram.view().cumulative[0], (10_000, 1));
+        assert_eq!(histogram.view().cumulative[1], (15_000, 2));
+    }
+
+    #[test]
+    fn quantiles_lie_in_the_bucket_of_the_true_value() {
+        let histogram = Histogram::default();
+        for micros in 1..=1_000 {
+            histogram.record(Duration::from_micros(micros));
+        }
+        let p50 = histogram.quantile(0.5).unwrap();
+        let p99 = histogram.quantile(0.99).unwrap();
+        assert!((Duration::from_micros(300)..=Duration::from_micros(500)).contains(&p50), "{p50:?}");
+        assert!((Duration::from_micros(700)..=Duration::from_micros(1_000)).contains(&p99), "{p99:?}");
+        assert!(p50 < p99);
+    }
+
+    #[test]
+    fn an_empty_histogram_has_no_quantile_and_a_huge_value_has_the_last_bound() {
+        let histogram = Histogram::default();
+        assert_eq!(histogram.quantile(0.5), None);
+        histogram.record(Duration::from_secs(3_600));
+        assert_eq!(histogram.quantile(0.5), Some(Duration::from_secs(10)));
+        assert_eq!(histogram.view().count, 1);
+    }
+
+    #[test]
+    fn role_gauge_gives_back_what_was_set() {
+        let gauge = RoleGauge::default();
+        assert_eq!(gauge.get(), Role::Follower);
+        for (role, _) in RoleGauge::ROLES {
+            gauge.set(role);
+            assert_eq!(gauge.get(), role);
+        }
+    }
+}

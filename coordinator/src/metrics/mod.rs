@@ -1,0 +1,233 @@
+//! What a node counts and measures, shared as one `Arc<Metrics>` by all its parts and rendered by `http/` (and by
+//! the four-letter word `mntr`). Nothing decides by a metric: they are written here and read by people.
+
+pub mod instrument;
+mod text;
+
+pub use instrument::{Counter, Gauge, Histogram, RoleGauge, SizeHistogram};
+
+macro_rules! metrics {
+    ($($(#[doc = $help:literal])+ $name:ident: $instrument:ty,)*) => {
+        /// All metrics of a node. A field is exported under `rowlock_` + its name, with its first doc line as help.
+        #[derive(Debug, Default)]
+        pub struct Metrics {
+            $($(#[doc = $help])+ pub $name: $instrument,)*
+            start_time_ms: i64,
+        }
+
+        impl Metrics {
+            /// Calls `f` with (name, help, instrument) of every metric, in order of declaration.
+            fn each(&self, mut f: impl FnMut(&'static str, &'static str, &dyn text::Render)) {
+                $(f(concat!("rowlock_", stringify!($name)), [$($help),+][0].trim(), &self.$name);)*
+            }
+        }
+    };
+}
+
+metrics! {
+    /// Open sessions in the replicated state.
+    sessions: Gauge,
+    /// Sessions opened.
+    sessions_opened_total: Counter,
+    /// Sessions closed by their client.
+    sessions_closed_total: Counter,
+    /// Sessions expired.
+    sessions_expired_total: Counter,
+    /// Znodes in the replicated state.
+    znodes: Gauge,
+    /// Ephemeral znodes in the replicated state.
+    ephemerals: Gauge,
+    /// Approximate bytes of paths and data in the replicated state.
+    approximate_data_bytes: Gauge,
+
+    /// Watches of this node's connections.
+    watches: Gauge,
+    /// Watch events queued for connections of this node.
+    watch_fired_total: Counter,
+
+    /// Client connections.
+    connections: Gauge,
+    /// Client connections accepted.
+    connections_accepted_total: Counter,
+    /// Client connections refused (limit reached, not serving, bad handshake).
+    connections_rejected_total: Counter,
+    /// Client connections closed because a bound was exceeded (slow reader, frame too large).
+    connections_overflowed_total: Counter,
+    /// Frames received from clients.
+    packets_received_total: Counter,
+    /// Frames sent to clients.
+    packets_sent_total: Counter,
+    /// Bytes received from clients.
+    bytes_received_total: Counter,
+    /// Bytes sent to clients.
+    bytes_sent_total: Counter,
+    /// Client requests received and not yet answered.
+    requests_outstanding: Gauge,
+    /// From decoding a client request to encoding its reply.
+    request_seconds: Histogram,
+
+    /// Commands given to the proposer of this node.
+    proposals_total: Counter,
+    /// Commands whose outcome this node waits for.
+    proposals_in_flight: Gauge,
+    /// Commands whose outcome cannot be known (leader lost).
+    proposals_lost_total: Counter,
+    /// Log entries proposed by this node as the leader.
+    batches_total: Counter,
+    /// Commands per log entry proposed.
+    batch_commands: SizeHistogram,
+    /// From proposing a log entry to having applied it, on the leader.
+    commit_seconds: Histogram,
+    /// Commands sent to the leader by this node.
+    forwarded_total: Counter,
+    /// Commands received from other nodes by this node as the leader.
+    forwards_received_total: Counter,
+    /// Commands from other nodes that this node refused because it does not lead.
+    forwards_refused_total: Counter,
+
+    /// Flushes of the write-ahead log.
+    wal_fsync_seconds: Histogram,
+    /// Bytes written to the write-ahead log.
+    wal_bytes_total: Counter,
+    /// Flushes that failed; the node stops at the first.
+    fsync_errors_total: Counter,
+    /// Snapshots written.
+    snapshots_written_total: Counter,
+    /// Snapshots that could not be written.
+    snapshots_failed_total: Counter,
+    /// Snapshots received from the leader and installed.
+    snapshots_installed_total: Counter,
+    /// Snapshots sent to other nodes.
+    snapshots_sent_total: Counter,
+    /// From freezing the state to the durable snapshot file.
+    snapshot_write_seconds: Histogram,
+    /// From the received snapshot file to the replaced state.
+    snapshot_install_seconds: Histogram,
+    /// Bytes of the last snapshot file written or installed.
+    snapshot_bytes: Gauge,
+
+    /// Raft role of this node.
+    raft_role: RoleGauge,
+    /// Raft term.
+    raft_term: Gauge,
+    /// Last log index stored here.
+    raft_last_log_index: Gauge,
+    /// Last log index known committed here.
+    raft_committed_index: Gauge,
+    /// Last log index applied here.
+    raft_applied_index: Gauge,
+    /// Log index of the last snapshot.
+    raft_snapshot_index: Gauge,
+    /// Changes of the known leader, including to none.
+    leader_changes_total: Counter,
+    /// 1 while clients are served.
+    serving: Gauge,
+}
+
+impl Metrics {
+    /// All at zero. `start_time_ms` is the wall clock at the start of the process.
+    pub fn started_at(start_time_ms: i64) -> Self {
+        Metrics { start_time_ms, ..Metrics::default() }
+    }
+
+    /// The Prometheus text format, version 0.0.4.
+    pub fn render(&self) -> String {
+        let mut out = text::Text::default();
+        self.each(|name, help, metric| metric.render(&mut out, name, help));
+        out.family("rowlock_build_info", "gauge", "Version of the binary.");
+        out.sample("rowlock_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1);
+        out.family("process_start_time_seconds", "gauge", "Start of the process, seconds since 1970.");
+        out.sample("process_start_time_seconds", &[], self.start_time_ms as f64 / 1e3);
+        out.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::time::Duration;
+
+    use super::*;
+    use crate::status::Role;
+
+    /// Name, labels and value of every sample, after checking each line's form.
+    fn samples(text: &str) -> Vec<(String, String, f64)> {
+        let mut typed = BTreeSet::new();
+        let mut samples = Vec::new();
+        for line in text.lines() {
+            if let Some(rest) = line.strip_prefix("# TYPE ") {
+                let (name, kind) = rest.split_once(' ').unwrap();
+                assert!(["counter", "gauge", "histogram"].contains(&kind), "{line}");
+                assert_eq!(
+                    kind == "counter",
+                    name.ends_with("_total"),
+                    "counters and only they end in _total: {line}"
+                );
+                assert!(typed.insert(name.to_owned()), "declared twice: {line}");
+            } else if !line.starts_with("# HELP ") {
+                let (series, value) = line.rsplit_once(' ').unwrap();
+                let (name, labels) = series.split_once('{').unwrap_or((series, "}"));
+                let base =
+                    ["_bucket", "_sum", "_count"].iter().find_map(|s| name.strip_suffix(s)).unwrap_or(name);
+                assert!(typed.contains(base) || typed.contains(name), "sample without TYPE: {line}");
+                samples.push((
+                    name.to_owned(),
+                    labels.strip_suffix('}').unwrap().to_owned(),
+                    value.parse().unwrap(),
+                ));
+            }
+        }
+        samples
+    }
+
+    fn value(text: &str, name: &str, labels: &str) -> f64 {
+        let found: Vec<_> = samples(text).into_iter().filter(|(n, l, _)| n == name && l == labels).collect();
+        assert_eq!(found.len(), 1, "{name}{{{labels}}}");
+        found[0].2
+    }
+
+    #[test]
+    fn every_metric_is_rendered_with_help_and_type() {
+        let metrics = Metrics::started_at(1_500);
+        metrics.sessions.set(3);
+        metrics.sessions_expired_total.add(7);
+        metrics.raft_role.set(Role::Leader);
+        let text = metrics.render();
+        assert!(text.ends_with('\n'));
+        assert!(text.contains("# HELP rowlock_sessions Open sessions in the replicated state.\n# TYPE rowlock_sessions gauge\nrowlock_sessions 3\n"));
+        assert_eq!(value(&text, "rowlock_sessions_expired_total", ""), 7.0);
+        assert_eq!(value(&text, "process_start_time_seconds", ""), 1.5);
+        assert_eq!(value(&text, "rowlock_raft_role", "role=\"leader\""), 1.0);
+        assert_eq!(value(&text, "rowlock_raft_role", "role=\"follower\""), 0.0);
+    }
+
+    #[test]
+    fn buckets_are_cumulative_and_end_in_the_count() {
+        let metrics = Metrics::default();
+        for micros in [5, 12, 900, 900, 30_000_000] {
+            metrics.wal_fsync_seconds.record(Duration::from_micros(micros));
+        }
+        for size in [1, 512, 5_000] {
+            metrics.batch_commands.record(size);
+        }
+        let text = metrics.render();
+        let mut last: BTreeMap<String, (f64, f64)> = BTreeMap::new();
+        for (name, labels, count) in samples(&text) {
+            let Some(name) = name.strip_suffix("_bucket") else { continue };
+            let le = labels.strip_prefix("le=\"").and_then(|l| l.strip_suffix('"')).unwrap();
+            let le = if le == "+Inf" { f64::INFINITY } else { le.parse().unwrap() };
+            if let Some((last_le, last_count)) = last.insert(name.to_owned(), (le, count)) {
+                assert!(last_le < le && last_count <= count, "{name} {labels}");
+            }
+        }
+        for (name, (le, count)) in last {
+            assert_eq!(le, f64::INFINITY, "{name}");
+            assert_eq!(count, value(&text, &format!("{name}_count"), ""), "{name}");
+        }
+        assert_eq!(value(&text, "rowlock_wal_fsync_seconds_bucket", "le=\"0.00001\""), 1.0);
+        assert_eq!(value(&text, "rowlock_wal_fsync_seconds_bucket", "le=\"10\""), 4.0);
+        assert_eq!(value(&text, "rowlock_wal_fsync_seconds_count", ""), 5.0);
+        assert!((value(&text, "rowlock_wal_fsync_seconds_sum", "") - 30.001817).abs() < 1e-9);
+        assert_eq!(value(&text, "rowlock_batch_commands_sum", ""), 5_513.0);
+    }
+}

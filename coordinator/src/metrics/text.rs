@@ -1,0 +1,110 @@
+//! Writes metrics in the Prometheus text format, version 0.0.4.
+
+use std::fmt::{Display, Write as _};
+
+use super::instrument::{Counter, Gauge, Histogram, RoleGauge, SizeHistogram, View};
+
+/// The text so far.
+#[derive(Default)]
+pub(super) struct Text(String);
+
+impl Text {
+    /// HELP and TYPE; the samples of that name must follow.
+    pub(super) fn family(&mut self, name: &str, kind: &str, help: &str) {
+        let help = help.replace('\\', "\\\\").replace('\n', "\\n");
+        self.write(format_args!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));
+    }
+
+    /// One line: `name{labels} value`.
+    pub(super) fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
+        self.0.push_str(name);
+        for (i, (label, text)) in labels.iter().enumerate() {
+            let text = text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+            self.write(format_args!("{}{label}=\"{text}\"", if i == 0 { '{' } else { ',' }));
+        }
+        self.write(format_args!("{} {value}\n", if labels.is_empty() { "" } else { "}" }));
+    }
+
+    /// All of it.
+    pub(super) fn finish(self) -> String {
+        self.0
+    }
+
+    fn histogram(&mut self, name: &str, help: &str, view: &View, units_per_one: f64) {
+        self.family(name, "histogram", help);
+        let bucket = format!("{name}_bucket");
+        for (bound, seen) in &view.cumulative {
+            self.sample(&bucket, &[("le", &(*bound as f64 / units_per_one).to_string())], seen);
+        }
+        self.sample(&bucket, &[("le", "+Inf")], view.count);
+        self.sample(&format!("{name}_sum"), &[], view.sum as f64 / units_per_one);
+        self.sample(&format!("{name}_count"), &[], view.count);
+    }
+
+    fn write(&mut self, args: std::fmt::Arguments<'_>) {
+        self.0.write_fmt(args).expect("writing to a String cannot fail");
+    }
+}
+
+/// An instrument that can be written.
+pub(super) trait Render {
+    /// HELP, TYPE and samples.
+    fn render(&self, out: &mut Text, name: &str, help: &str);
+}
+
+impl Render for Counter {
+    fn render(&self, out: &mut Text, name: &str, help: &str) {
+        out.family(name, "counter", help);
+        out.sample(name, &[], self.get());
+    }
+}
+
+impl Render for Gauge {
+    fn render(&self, out: &mut Text, name: &str, help: &str) {
+        out.family(name, "gauge", help);
+        out.sample(name, &[], self.get());
+    }
+}
+
+impl Render for RoleGauge {
+    fn render(&self, out: &mut Text, name: &str, help: &str) {
+        out.family(name, "gauge", help);
+        let now = self.get();
+        for (role, label) in RoleGauge::ROLES {
+            out.sample(name, &[("role", label)], u8::from(role == now));
+        }
+    }
+}
+
+impl Render for Histogram {
+    fn render(&self, out: &mut Text, name: &str, help: &str) {
+        out.histogram(name, help, &self.view(), 1e9);
+    }
+}
+
+impl Render for SizeHistogram {
+    fn render(&self, out: &mut Text, name: &str, help: &str) {
+        out.histogram(name, help, &self.view(), 1.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn label_values_and_help_are_escaped() {
+        let mut text = Text::default();
+        text.family("m", "gauge", "back\\slash\nline");
+        text.sample("m", &[("path", "/a\"b\\c\nd"), ("x", "é")], 2);
+        let want = "# HELP m back\\\\slash\\nline\n# TYPE m gauge\nm{path=\"/a\\\"b\\\\c\\nd\",x=\"é\"} 2\n";
+        assert_eq!(text.finish(), want);
+    }
+
+    #[test]
+    fn a_sample_without_labels_has_no_braces() {
+        let mut text = Text::default();
+        text.sample("m", &[], 1.5);
+        assert_eq!(text.finish(), "m 1.5\n");
+    }
+}
