@@ -1,0 +1,198 @@
+//! Tasks that end: every task belongs to a group or is awaited, and hears the shutdown.
+
+#![allow(clippy::disallowed_methods)] // this module is the seam that the ban points to
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::sync::watch;
+use crate::time;
+
+/// Why a task gave no result.
+#[derive(Debug)]
+pub enum JoinError {
+    /// It was aborted.
+    Aborted,
+    /// It panicked: a bug.
+    Panicked(String),
+}
+
+impl std::fmt::Display for JoinError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            JoinError::Aborted => f.write_str("task was aborted"),
+            JoinError::Panicked(why) => write!(f, "task panicked: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for JoinError {}
+
+/// A running task. Dropping it detaches the task.
+pub struct Task<T> {
+    inner: tokio::task::JoinHandle<T>,
+}
+
+impl<T> Task<T> {
+    /// Stops the task at its next await.
+    pub fn abort(&self) {
+        self.inner.abort();
+    }
+
+    /// It has ended.
+    pub fn is_finished(&self) -> bool {
+        self.inner.is_finished()
+    }
+}
+
+impl<T> Future for Task<T> {
+    type Output = Result<T, JoinError>;
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.inner).poll(cx).map_err(|e| match e.try_into_panic() {
+            Ok(payload) => JoinError::Panicked(panic_text(payload.as_ref())),
+            Err(_) => JoinError::Aborted,
+        })
+    }
+}
+
+fn panic_text(payload: &(dyn std::any::Any + Send)) -> String {
+    match (payload.downcast_ref::<&str>(), payload.downcast_ref::<String>()) {
+        (Some(s), _) => (*s).to_owned(),
+        (_, Some(s)) => s.clone(),
+        _ => "no message".to_owned(),
+    }
+}
+
+/// Starts a task. `name` says what it is in diagnostics.
+pub fn spawn<F>(name: &'static str, future: F) -> Task<F::Output>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    let _ = name;
+    Task { inner: tokio::spawn(future) }
+}
+
+/// The word to stop, heard by everybody who holds a clone.
+#[derive(Clone)]
+pub struct Shutdown {
+    sender: watch::Sender<bool>,
+}
+
+impl Default for Shutdown {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Shutdown {
+    /// Not triggered.
+    pub fn new() -> Self {
+        Shutdown { sender: watch::channel(false).0 }
+    }
+
+    /// Says it. Idempotent.
+    pub fn trigger(&self) {
+        self.sender.send_if_modified(|said| !std::mem::replace(said, true));
+    }
+
+    /// It was said.
+    pub fn is_triggered(&self) -> bool {
+        *self.sender.borrow()
+    }
+
+    /// Waits until it is said. Cancel safe.
+    pub async fn wait(&self) {
+        let mut receiver = self.sender.subscribe();
+        // The sender lives in `self`, so the channel cannot close while we wait.
+        let _ = receiver.wait_for(|said| *said).await;
+    }
+}
+
+/// How long a group waits for its tasks to end by themselves.
+const STOP_DEADLINE: Duration = Duration::from_secs(5);
+/// A group forgets its finished tasks once it has so many.
+const PRUNE_AT: usize = 256;
+
+/// Tasks that end together.
+#[derive(Clone)]
+pub struct TaskGroup {
+    shutdown: Shutdown,
+    tasks: Arc<Mutex<Tasks>>,
+}
+
+struct Tasks {
+    running: Vec<(&'static str, Task<()>)>,
+    prune_at: usize,
+}
+
+impl TaskGroup {
+    /// An empty group that hears `shutdown`.
+    pub fn new(shutdown: Shutdown) -> Self {
+        TaskGroup { shutdown, tasks: Arc::new(Mutex::new(Tasks { running: Vec::new(), prune_at: PRUNE_AT })) }
+    }
+
+    /// The word that stops the group; its tasks listen to it.
+    pub fn shutdown(&self) -> &Shutdown {
+        &self.shutdown
+    }
+
+    /// Starts a task of the group.
+    pub fn spawn(&self, name: &'static str, future: impl Future<Output = ()> + Send + 'static) {
+        let mut tasks = self.tasks.lock();
+        if tasks.running.len() >= tasks.prune_at {
+            tasks.running.retain(|(_, t)| !t.is_finished());
+            tasks.prune_at = (tasks.running.len() * 2).max(PRUNE_AT);
+        }
+        tasks.running.push((name, spawn(name, future)));
+    }
+
+    /// Says the word, waits for all tasks, aborts those that do not end in time.
+    pub async fn stop(&self) {
+        self.shutdown.trigger();
+        let deadline = time::now() + STOP_DEADLINE;
+        let running = std::mem::take(&mut self.tasks.lock().running);
+        for (name, mut task) in running {
+            match time::timeout_at(deadline, &mut task).await {
+                Ok(Ok(()) | Err(JoinError::Aborted)) => {}
+                Ok(Err(JoinError::Panicked(why))) => tracing::error!(task = name, why, "task had panicked"),
+                Err(_) => {
+                    tracing::warn!(task = name, "task did not end in time and was aborted");
+                    task.abort();
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_group_stops_its_tasks_by_the_word() {
+        let group = TaskGroup::new(Shutdown::new());
+        let ended = Arc::new(Mutex::new(0));
+        for _ in 0..300 {
+            let (word, ended) = (group.shutdown().clone(), ended.clone());
+            group.spawn("test", async move {
+                word.wait().await;
+                *ended.lock() += 1;
+            });
+        }
+        group.stop().await;
+        assert_eq!(*ended.lock(), 300);
+        assert!(group.shutdown().is_triggered());
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_told_to_whoever_joins() {
+        let task: Task<()> = spawn("test", async { panic!("on purpose") });
+        assert!(matches!(task.await, Err(JoinError::Panicked(why)) if why == "on purpose"));
+    }
+}

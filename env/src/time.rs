@@ -1,0 +1,178 @@
+//! Clocks and timers. Durations and deadlines are monotonic; the wall clock only labels things for people.
+
+#![allow(clippy::disallowed_methods)] // this module is the seam that the ban points to
+
+use std::future::Future;
+use std::ops::{Add, AddAssign, Sub, SubAssign};
+use std::pin::Pin;
+use std::sync::OnceLock;
+use std::task::{Context, Poll};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use pin_project_lite::pin_project;
+
+/// A point on this process's monotonic clock, in nanoseconds since the first use of the clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Instant(u64);
+
+/// A deadline passed before the future was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Elapsed;
+
+impl std::fmt::Display for Elapsed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("deadline has passed")
+    }
+}
+
+impl std::error::Error for Elapsed {}
+
+/// Where the monotonic clock of this process starts.
+fn origin() -> std::time::Instant {
+    static ORIGIN: OnceLock<std::time::Instant> = OnceLock::new();
+    *ORIGIN.get_or_init(std::time::Instant::now)
+}
+
+fn nanos(d: Duration) -> u64 {
+    u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// The monotonic clock.
+pub fn now() -> Instant {
+    // One hour of head room, so that `now() - Duration` does not saturate right after the start.
+    Instant(nanos(origin().elapsed()) + 3_600_000_000_000)
+}
+
+/// The wall clock, milliseconds since 1970. It may jump: never compute a deadline from it.
+pub fn wall_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+impl Instant {
+    /// The monotonic clock.
+    pub fn now() -> Self {
+        now()
+    }
+
+    /// Time since then; zero if it lies ahead.
+    pub fn elapsed(self) -> Duration {
+        now().saturating_since(self)
+    }
+
+    /// Time from `earlier` to this; zero if `earlier` is later.
+    pub fn saturating_since(self, earlier: Instant) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+
+    fn to_tokio(self) -> tokio::time::Instant {
+        let head_room = Duration::from_nanos(3_600_000_000_000);
+        let since_origin = Duration::from_nanos(self.0);
+        let at = match since_origin.checked_sub(head_room) {
+            Some(d) => origin().checked_add(d),
+            None => Some(origin()),
+        };
+        // A deadline beyond what the system clock can express is "never": a century is never enough.
+        at.unwrap_or_else(|| origin() + Duration::from_secs(100 * 365 * 86_400)).into()
+    }
+}
+
+impl Add<Duration> for Instant {
+    type Output = Instant;
+    fn add(self, d: Duration) -> Instant {
+        Instant(self.0.saturating_add(nanos(d)))
+    }
+}
+
+impl AddAssign<Duration> for Instant {
+    fn add_assign(&mut self, d: Duration) {
+        *self = *self + d;
+    }
+}
+
+impl Sub<Duration> for Instant {
+    type Output = Instant;
+    fn sub(self, d: Duration) -> Instant {
+        Instant(self.0.saturating_sub(nanos(d)))
+    }
+}
+
+impl SubAssign<Duration> for Instant {
+    fn sub_assign(&mut self, d: Duration) {
+        *self = *self - d;
+    }
+}
+
+impl Sub<Instant> for Instant {
+    type Output = Duration;
+    fn sub(self, earlier: Instant) -> Duration {
+        self.saturating_since(earlier)
+    }
+}
+
+pin_project! {
+    /// Done when its deadline has come. See [`sleep`].
+    pub struct Sleep { #[pin] inner: tokio::time::Sleep }
+}
+
+impl Future for Sleep {
+    type Output = ();
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        self.project().inner.poll(cx)
+    }
+}
+
+/// Waits. Cancel safe.
+pub fn sleep(d: Duration) -> Sleep {
+    Sleep { inner: tokio::time::sleep(d) }
+}
+
+/// Waits until `deadline`. Cancel safe.
+pub fn sleep_until(deadline: Instant) -> Sleep {
+    Sleep { inner: tokio::time::sleep_until(deadline.to_tokio()) }
+}
+
+pin_project! {
+    /// A future with a deadline. See [`timeout`].
+    pub struct Timeout<F> { #[pin] inner: tokio::time::Timeout<F> }
+}
+
+impl<F: Future> Future for Timeout<F> {
+    type Output = Result<F::Output, Elapsed>;
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.project().inner.poll(cx).map_err(|_| Elapsed)
+    }
+}
+
+/// Runs `future` for at most `d`; then it is dropped.
+pub fn timeout<F: Future>(d: Duration, future: F) -> Timeout<F> {
+    Timeout { inner: tokio::time::timeout(d, future) }
+}
+
+/// Runs `future` until `deadline` at most; then it is dropped.
+pub fn timeout_at<F: Future>(deadline: Instant, future: F) -> Timeout<F> {
+    Timeout { inner: tokio::time::timeout_at(deadline.to_tokio(), future) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn differences_of_instants_are_durations_and_never_negative() {
+        let a = now();
+        let b = a + Duration::from_millis(5);
+        assert_eq!(b - a, Duration::from_millis(5));
+        assert_eq!(a - b, Duration::ZERO);
+        assert_eq!(b - Duration::from_millis(5), a);
+    }
+
+    #[tokio::test]
+    async fn sleep_until_returns_at_or_after_its_deadline_and_a_far_one_does_not_overflow() {
+        let deadline = now() + Duration::from_millis(10);
+        sleep_until(deadline).await;
+        assert!(now() >= deadline);
+        let never = timeout(Duration::from_millis(5), sleep_until(Instant(u64::MAX))).await;
+        assert_eq!(never, Err(Elapsed));
+    }
+}
