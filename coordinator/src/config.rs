@@ -1,0 +1,234 @@
+//! What `cluster.toml` says: one file for the whole cluster, the same on every node.
+//!
+//! Read once at the start of a process (`serve`, `up`, the client commands); nothing reads it again. Parsing is in
+//! `config/parse.rs`, the rules a file must obey in `config/check.rs`. A mistake is refused with the file, the line,
+//! the key and the remedy.
+//!
+//! Must never do: guess. An unknown key is an error, since a misspelt timeout that is silently ignored is found at
+//! the worst moment.
+
+mod check;
+mod parse;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rowlock_env::disk::Dir;
+use rowlock_proto::NodeId;
+
+/// Everything `cluster.toml` says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterConfig {
+    /// Name of the cluster; data folders and peers of another name are refused.
+    pub name: String,
+    /// Log level or filter of the nodes (`--log` and ROWLOCK_LOG go before it).
+    pub log: String,
+    /// The nodes, in the order of the file.
+    pub nodes: Vec<NodeEntry>,
+    /// Bounds of session timeouts.
+    pub session: SessionConfig,
+    /// Replication.
+    pub raft: RaftConfig,
+    /// The client listener.
+    pub client: ClientConfig,
+    /// What is allowed and yet unwise (an even number of voters, HTTP beyond loopback): to be logged at WARN.
+    pub warnings: Vec<String>,
+}
+
+/// One `[[node]]` of the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeEntry {
+    /// Its number: 1 to 254.
+    pub id: NodeId,
+    /// `host:port` for clients.
+    pub client_addr: String,
+    /// `host:port` for the other nodes.
+    pub peer_addr: String,
+    /// `host:port` for health, metrics and REST.
+    pub http_addr: String,
+    /// Its own data folder.
+    pub data_dir: PathBuf,
+    /// Replicates without a vote.
+    pub learner: bool,
+}
+
+/// `[session]`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionConfig {
+    /// Shortest session timeout a client can get.
+    pub min_timeout_ms: u32,
+    /// Longest session timeout a client can get.
+    pub max_timeout_ms: u32,
+}
+
+/// `[raft]`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RaftConfig {
+    /// How often a leader shows itself.
+    pub heartbeat_ms: u64,
+    /// Shortest silence after which a follower stands for election.
+    pub election_timeout_min_ms: u64,
+    /// Longest silence after which a follower stands for election.
+    pub election_timeout_max_ms: u64,
+    /// A snapshot is taken after so many log entries.
+    pub snapshot_every: u64,
+    /// Log entries that stay behind a snapshot, for followers that are only a little late.
+    pub keep_logs: u64,
+}
+
+/// `[client]`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientConfig {
+    /// Open connections of one node. Beyond: a new connection is closed at once.
+    pub max_connections: usize,
+    /// Four-letter words that are answered; `*` stands for all.
+    pub words: Vec<String>,
+    /// `super:<base64 of sha1>`, ZooKeeper's superDigest: who presents it passes every ACL.
+    pub super_digest: Option<String>,
+}
+
+/// What one node needs to start: its own entry, the cluster's settings, and who else there is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeConfig {
+    /// Name of the cluster.
+    pub cluster: String,
+    /// This node's number.
+    pub id: NodeId,
+    /// `host:port` to listen on for clients.
+    pub client_addr: String,
+    /// `host:port` to listen on for the other nodes.
+    pub peer_addr: String,
+    /// `host:port` to listen on for HTTP.
+    pub http_addr: String,
+    /// This node's data folder.
+    pub data_dir: PathBuf,
+    /// Replicates without a vote.
+    pub learner: bool,
+    /// All nodes of the file, this one included, ordered by id.
+    pub members: Vec<NodeEntry>,
+    /// Bounds of session timeouts.
+    pub session: SessionConfig,
+    /// Replication.
+    pub raft: RaftConfig,
+    /// The client listener.
+    pub client: ClientConfig,
+}
+
+/// Why a `cluster.toml` is refused, in one line: where, what, and what to do.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}{}: {what}; {remedy}", .file.display(), .line.map(|l| format!(":{l}")).unwrap_or_default())]
+pub struct ConfigError {
+    /// The file.
+    pub file: PathBuf,
+    /// The line, counted from 1, where the mistake has one.
+    pub line: Option<usize>,
+    /// The mistake, with the key it is about.
+    pub what: String,
+    /// What to do about it.
+    pub remedy: String,
+}
+
+impl Default for SessionConfig {
+    /// ZooKeeper's 2 and 20 ticks of 2 s.
+    fn default() -> Self {
+        SessionConfig { min_timeout_ms: 4_000, max_timeout_ms: 40_000 }
+    }
+}
+
+impl SessionConfig {
+    /// The timeout a client gets that asks for `wanted`.
+    pub fn clamp(&self, wanted: Duration) -> Duration {
+        wanted.clamp(
+            Duration::from_millis(self.min_timeout_ms.into()),
+            Duration::from_millis(self.max_timeout_ms.into()),
+        )
+    }
+}
+
+impl Default for RaftConfig {
+    /// A failover takes about 1 s; a snapshot every 100,000 entries, since entries are folded from many commands.
+    fn default() -> Self {
+        RaftConfig {
+            heartbeat_ms: 100,
+            election_timeout_min_ms: 500,
+            election_timeout_max_ms: 1_000,
+            snapshot_every: 100_000,
+            keep_logs: 10_000,
+        }
+    }
+}
+
+impl Default for ClientConfig {
+    fn default() -> Self {
+        let words = ["ruok", "srvr", "stat", "mntr", "envi", "isro", "conf"];
+        ClientConfig {
+            max_connections: 20_000,
+            words: words.iter().map(|w| (*w).to_owned()).collect(),
+            super_digest: None,
+        }
+    }
+}
+
+impl ClusterConfig {
+    /// Reads and checks a file. Relative data folders in it are relative to the folder of the file.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let folder = match path.parent() {
+            Some(p) if !p.as_os_str().is_empty() => p,
+            _ => Path::new("."),
+        };
+        let unreadable = |what: String| ConfigError {
+            file: path.to_owned(),
+            line: None,
+            what,
+            remedy: "give the path of a cluster.toml with --config".to_owned(),
+        };
+        let name = path
+            .file_name()
+            .and_then(|n| n.to_str())
+            .ok_or_else(|| unreadable("this is not the name of a file".to_owned()))?;
+        let bytes = Dir::open(folder)
+            .and_then(|dir| dir.read(name))
+            .map_err(|e| unreadable(format!("cannot be read: {e}")))?;
+        let text =
+            String::from_utf8(bytes).map_err(|_| unreadable("is not a text file in UTF-8".to_owned()))?;
+        Self::parse(&text, path)
+    }
+
+    /// Checks the text of a file; `path` is only named in errors and the base of relative data folders.
+    pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
+        let config = parse::parse(text, path)?;
+        debug_assert!(!config.nodes.is_empty(), "check refuses a file without nodes");
+        Ok(config)
+    }
+
+    /// What the node `id` needs to start, or nothing if the file has no such node.
+    pub fn node(&self, id: NodeId) -> Option<NodeConfig> {
+        let entry = self.nodes.iter().find(|n| n.id == id)?;
+        let mut members = self.nodes.clone();
+        members.sort_by_key(|n| n.id);
+        Some(NodeConfig {
+            cluster: self.name.clone(),
+            id,
+            client_addr: entry.client_addr.clone(),
+            peer_addr: entry.peer_addr.clone(),
+            http_addr: entry.http_addr.clone(),
+            data_dir: entry.data_dir.clone(),
+            learner: entry.learner,
+            members,
+            session: self.session,
+            raft: self.raft,
+            client: self.client.clone(),
+        })
+    }
+
+    /// The client addresses of all nodes, as `--endpoints` takes them.
+    pub fn endpoints(&self) -> String {
+        let addresses: Vec<&str> = self.nodes.iter().map(|n| n.client_addr.as_str()).collect();
+        addresses.join(",")
+    }
+
+    /// The file that says the same as this configuration.
+    pub fn to_toml(&self) -> String {
+        parse::print(self)
+    }
+}

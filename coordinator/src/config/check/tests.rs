@@ -1,0 +1,241 @@
+//! Each mistake a file can hold, and what is said about it.
+
+use std::path::Path;
+
+use rowlock_proto::NodeId;
+
+use crate::config::ClusterConfig;
+
+const THREE: &str = r#"name = "orders"
+data = "d"
+
+[[node]]
+id = 1
+client = "127.0.0.1:2181"
+peer = "127.0.0.1:2281"
+
+[[node]]
+id = 2
+client = "127.0.0.1:2182"
+peer = "127.0.0.1:2282"
+
+[[node]]
+id = 3
+client = "127.0.0.1:2183"
+peer = "127.0.0.1:2283"
+"#;
+
+fn parse(text: &str) -> Result<ClusterConfig, String> {
+    ClusterConfig::parse(text, Path::new("conf/cluster.toml")).map_err(|e| e.to_string())
+}
+
+/// The complaint about `THREE` with `from` replaced by `to`.
+fn complaint(from: &str, to: &str) -> String {
+    assert!(THREE.contains(from));
+    parse(&THREE.replace(from, to)).expect_err("the file is wrong")
+}
+
+#[test]
+fn good_file_gives_every_node_its_own_folder_and_addresses() {
+    let config = parse(THREE).unwrap();
+    let node = config.node(NodeId(2)).unwrap();
+    assert_eq!(node.cluster, "orders");
+    assert_eq!(node.data_dir, Path::new("conf/d/node-2"));
+    assert_eq!(node.http_addr, "127.0.0.1:8082");
+    assert_eq!(node.members.len(), 3);
+    assert_eq!(config.endpoints(), "127.0.0.1:2181,127.0.0.1:2182,127.0.0.1:2183");
+    assert!(config.warnings.is_empty(), "{:?}", config.warnings);
+    assert!(config.node(NodeId(4)).is_none());
+}
+
+#[test]
+fn printed_configuration_reads_back_equal() {
+    let text = THREE.replace(
+        "\n[[node]]\nid = 1",
+        "\n[client]\nwords = [\"*\"]\nsuper_digest = \"super:D/InIHSb7yEEbrWz8b9l71RjZJU=\"\n[[node]]\nid = 1",
+    );
+    let mut config = ClusterConfig::parse(&text, Path::new("/x/cluster.toml")).unwrap();
+    config.nodes[1].learner = true;
+    config.warnings.clear();
+    let mut again = ClusterConfig::parse(&config.to_toml(), Path::new("/y/cluster.toml")).unwrap();
+    again.warnings.clear();
+    assert_eq!(again, config);
+}
+
+#[test]
+fn committed_cluster_toml_is_accepted_without_warnings() {
+    let text = include_str!("../../../../cluster.toml");
+    let config = parse(text).unwrap();
+    assert_eq!(config.nodes.len(), 3);
+    assert!(config.warnings.is_empty(), "{:?}", config.warnings);
+}
+
+#[test]
+fn duplicate_id_names_both_lines() {
+    assert_eq!(
+        complaint("id = 3", "id = 2"),
+        "conf/cluster.toml:15: node id 2 appears twice (first on line 10); give every [[node]] its own id"
+    );
+}
+
+#[test]
+fn id_zero_is_out_of_range() {
+    assert_eq!(
+        complaint("id = 1", "id = 0"),
+        "conf/cluster.toml:5: node id 0 is out of range; number the nodes 1 to 254"
+    );
+}
+
+#[test]
+fn unknown_key_names_the_key_its_line_and_the_known_ones() {
+    let said = complaint("id = 1", "id = 1\ncleint = \"x\"");
+    assert!(said.starts_with("conf/cluster.toml:6: unknown field `cleint`, expected one of"), "{said}");
+    assert!(said.ends_with("correct the spelling of this key or remove it"), "{said}");
+}
+
+#[test]
+fn unknown_section_is_refused() {
+    let said = complaint("data = \"d\"", "[sesion]\nmin_timeout_ms = 1");
+    assert!(said.contains("unknown field `sesion`"), "{said}");
+}
+
+#[test]
+fn missing_key_is_named() {
+    let said = complaint("client = \"127.0.0.1:2182\"\n", "");
+    assert!(said.contains("missing field `client`"), "{said}");
+    assert!(said.starts_with("conf/cluster.toml:9"), "{said}");
+}
+
+#[test]
+fn bad_addresses_are_refused_with_the_reason() {
+    for (bad, reason) in [
+        ("127.0.0.1", "the port is missing"),
+        (":2182", "the host is missing"),
+        ("127.0.0.1:0", "port 0 would be another one at every start"),
+        ("127.0.0.1:70000", "the port is not a number from 1 to 65535"),
+        ("127.0.0.256:2182", "this is not an IPv4 address"),
+        ("::1:2182", "an IPv6 address needs brackets"),
+        ("[::g]:2182", "this is not an IPv6 address"),
+        ("a b:2182", "this is not the name of a host"),
+    ] {
+        assert_eq!(
+            complaint("client = \"127.0.0.1:2182\"", &format!("client = \"{bad}\"")),
+            format!(
+                "conf/cluster.toml:11: client = \"{bad}\" is not an address: {reason}; write it as \"host:port\", e.g. \
+                 \"127.0.0.1:2181\" or \"[::1]:2181\""
+            )
+        );
+    }
+}
+
+#[test]
+fn one_address_twice_is_refused() {
+    assert_eq!(
+        complaint("peer = \"127.0.0.1:2283\"", "peer = \"127.0.0.1:2181\""),
+        "conf/cluster.toml:17: peer of node 3 takes 127.0.0.1:2181, which is already the client address of node 1; give \
+         every listener its own port"
+    );
+}
+
+#[test]
+fn loopback_http_of_different_machines_does_not_collide() {
+    let mut text = THREE.to_owned();
+    for n in 1..=3 {
+        text = text.replace(
+            &format!("client = \"127.0.0.1:218{n}\"\npeer = \"127.0.0.1:228{n}\""),
+            &format!("client = \"h{n}:2181\"\npeer = \"h{n}:2281\"\nhttp = \"127.0.0.1:8080\""),
+        );
+    }
+    assert_eq!(parse(&text).unwrap().nodes[2].http_addr, "127.0.0.1:8080");
+}
+
+#[test]
+fn timeouts_in_impossible_relation_are_refused() {
+    for (section, line, what) in [
+        (
+            "[session]\nmin_timeout_ms = 50000",
+            3,
+            "min_timeout_ms = 50000 is more than max_timeout_ms = 40000",
+        ),
+        ("[session]\nmax_timeout_ms = 10", 3, "min_timeout_ms = 4000 is more than max_timeout_ms = 10"),
+        ("[session]\nmin_timeout_ms = 0", 3, "min_timeout_ms = 0 would expire every session at once"),
+        ("[raft]\nheartbeat_ms = 0", 3, "heartbeat_ms = 0 would send without pause"),
+        (
+            "[raft]\nheartbeat_ms = 400",
+            3,
+            "election_timeout_min_ms = 500 is less than three times heartbeat_ms = 400",
+        ),
+        ("[raft]\nelection_timeout_max_ms = 500", 3, "election_timeout_max_ms = 500 is not more than"),
+        ("[raft]\nsnapshot_every = 0", 3, "snapshot_every = 0 would snapshot without pause"),
+    ] {
+        let said = complaint("data = \"d\"", section);
+        assert!(said.starts_with(&format!("conf/cluster.toml:{line}: {what}")), "{said}");
+    }
+}
+
+#[test]
+fn wrong_client_settings_are_refused() {
+    for (line, what) in [
+        ("max_connections = 0", "max_connections = 0 would refuse every client"),
+        ("words = [\"ruok\", \"RUOK\"]", "words has \"RUOK\", which is not a four-letter word"),
+        ("super_digest = \"secret\"", "super_digest is not \"super:\" and the base64 of a SHA-1"),
+    ] {
+        let said = complaint("data = \"d\"", &format!("[client]\n{line}"));
+        assert!(said.starts_with(&format!("conf/cluster.toml:3: {what}")), "{said}");
+    }
+}
+
+#[test]
+fn file_without_nodes_is_refused() {
+    assert_eq!(
+        parse("name = \"x\"\n").unwrap_err(),
+        "conf/cluster.toml: there is no [[node]]; add one [[node]] with id, client and peer for each node (3 or 5)"
+    );
+}
+
+#[test]
+fn file_of_learners_only_is_refused() {
+    let said = parse(&THREE.replace("id = ", "learner = true\nid = ")).unwrap_err();
+    assert!(said.contains("every [[node]] is a learner"), "{said}");
+}
+
+#[test]
+fn text_that_is_not_toml_is_refused_with_its_line() {
+    let said = complaint("id = 2", "id = = 2");
+    assert!(said.starts_with("conf/cluster.toml:10: "), "{said}");
+}
+
+#[test]
+fn value_of_a_wrong_type_is_refused_with_its_line() {
+    let said = complaint("id = 2", "id = \"two\"");
+    assert!(said.starts_with("conf/cluster.toml:10: invalid type"), "{said}");
+}
+
+#[test]
+fn even_number_of_voters_gives_a_warning() {
+    let text = format!("{THREE}\n[[node]]\nid = 4\nclient = \"127.0.0.1:2184\"\npeer = \"127.0.0.1:2284\"\n");
+    let warnings = parse(&text).unwrap().warnings;
+    assert_eq!(warnings.len(), 1);
+    assert!(warnings[0].starts_with("4 voting nodes survive no more failures than 3"), "{warnings:?}");
+    let learner = text.replace("id = 4", "id = 4\nlearner = true");
+    assert!(parse(&learner).unwrap().warnings.is_empty());
+}
+
+#[test]
+fn http_beyond_loopback_gives_a_warning() {
+    let text = THREE.replace("id = 1", "id = 1\nhttp = \"0.0.0.0:8081\"");
+    let warnings = parse(&text).unwrap().warnings;
+    assert_eq!(
+        warnings,
+        ["http = \"0.0.0.0:8081\" of node 1 can be reached from other machines and asks for no password"]
+    );
+}
+
+#[test]
+fn session_shorter_than_a_failover_gives_a_warning() {
+    let text = THREE.replace("data = \"d\"", "[session]\nmin_timeout_ms = 1500");
+    assert!(
+        parse(&text).unwrap().warnings[0]
+            .starts_with("session min_timeout_ms = 1500 is shorter than a failover")
+    );
+}

@@ -1,0 +1,201 @@
+//! The text of `cluster.toml` to and from `ClusterConfig`. Only the form is judged here; the rules are in `check.rs`.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use rowlock_proto::NodeId;
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::check::{self, Source};
+use super::{ClientConfig, ClusterConfig, ConfigError, NodeEntry, RaftConfig, SessionConfig};
+
+/// The file as written, each judged value with its place.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawCluster {
+    pub name: Option<Spanned<String>>,
+    pub data: Option<PathBuf>,
+    pub log: Option<String>,
+    #[serde(default)]
+    pub node: Vec<Spanned<RawNode>>,
+    #[serde(default)]
+    pub session: RawSession,
+    #[serde(default)]
+    pub raft: RawRaft,
+    #[serde(default)]
+    pub client: RawClient,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawNode {
+    pub id: Spanned<i64>,
+    pub client: Spanned<String>,
+    pub peer: Spanned<String>,
+    pub http: Option<Spanned<String>>,
+    pub data: Option<PathBuf>,
+    #[serde(default)]
+    pub learner: bool,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawSession {
+    pub min_timeout_ms: Option<Spanned<u32>>,
+    pub max_timeout_ms: Option<Spanned<u32>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawRaft {
+    pub heartbeat_ms: Option<Spanned<u64>>,
+    pub election_timeout_min_ms: Option<Spanned<u64>>,
+    pub election_timeout_max_ms: Option<Spanned<u64>>,
+    pub snapshot_every: Option<Spanned<u64>>,
+    pub keep_logs: Option<u64>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawClient {
+    pub max_connections: Option<Spanned<usize>>,
+    pub words: Option<Spanned<Vec<String>>>,
+    pub super_digest: Option<Spanned<String>>,
+}
+
+pub(super) fn parse(text: &str, path: &Path) -> Result<ClusterConfig, ConfigError> {
+    let source = Source { text, path };
+    let raw: RawCluster = toml::from_str(text).map_err(|e| {
+        let at = e.span().map(|span| span.start);
+        source.error(at, first_line(e.message()), remedy_for(e.message()))
+    })?;
+    check::check_raw(&source, &raw)?;
+    let mut config = convert(raw, path);
+    config.warnings = check::warnings(&config);
+    Ok(config)
+}
+
+fn first_line(message: &str) -> String {
+    message.lines().next().unwrap_or("cannot be read as TOML").to_owned()
+}
+
+fn remedy_for(message: &str) -> &'static str {
+    if message.starts_with("unknown field") {
+        "correct the spelling of this key or remove it"
+    } else if message.starts_with("missing field") {
+        "add this key"
+    } else if message.starts_with("invalid") {
+        "see cluster.toml in the repository for the form of this value"
+    } else {
+        "correct the line (the file is TOML: https://toml.io)"
+    }
+}
+
+fn convert(raw: RawCluster, path: &Path) -> ClusterConfig {
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let root = folder.join(raw.data.unwrap_or_else(|| PathBuf::from("data")));
+    let nodes = raw.node.into_iter().map(|node| convert_node(node.into_inner(), folder, &root)).collect();
+    let (session, raft, client) = (SessionConfig::default(), RaftConfig::default(), ClientConfig::default());
+    ClusterConfig {
+        name: or(raw.name, "rowlock".to_owned()),
+        log: raw.log.unwrap_or_else(|| "info".to_owned()),
+        nodes,
+        session: SessionConfig {
+            min_timeout_ms: or(raw.session.min_timeout_ms, session.min_timeout_ms),
+            max_timeout_ms: or(raw.session.max_timeout_ms, session.max_timeout_ms),
+        },
+        raft: RaftConfig {
+            heartbeat_ms: or(raw.raft.heartbeat_ms, raft.heartbeat_ms),
+            election_timeout_min_ms: or(raw.raft.election_timeout_min_ms, raft.election_timeout_min_ms),
+            election_timeout_max_ms: or(raw.raft.election_timeout_max_ms, raft.election_timeout_max_ms),
+            snapshot_every: or(raw.raft.snapshot_every, raft.snapshot_every),
+            keep_logs: raw.raft.keep_logs.unwrap_or(raft.keep_logs),
+        },
+        client: ClientConfig {
+            max_connections: or(raw.client.max_connections, client.max_connections),
+            words: or(raw.client.words, client.words),
+            super_digest: raw.client.super_digest.map(Spanned::into_inner),
+        },
+        warnings: Vec::new(),
+    }
+}
+
+fn convert_node(node: RawNode, folder: &Path, root: &Path) -> NodeEntry {
+    let id = u64::try_from(*node.id.get_ref()).expect("check refuses ids below 1");
+    NodeEntry {
+        id: NodeId(id),
+        client_addr: node.client.into_inner(),
+        peer_addr: node.peer.into_inner(),
+        http_addr: or(node.http, default_http(id)),
+        data_dir: match node.data {
+            Some(own) => folder.join(own),
+            None => root.join(format!("node-{id}")),
+        },
+        learner: node.learner,
+    }
+}
+
+/// Loopback unless the file says otherwise: the HTTP routes have no authentication.
+pub(super) fn default_http(id: u64) -> String {
+    format!("127.0.0.1:{}", 8_080 + id)
+}
+
+fn or<T>(given: Option<Spanned<T>>, default: T) -> T {
+    given.map_or(default, Spanned::into_inner)
+}
+
+/// A TOML basic string.
+fn quote(value: &str) -> String {
+    let mut out = String::from("\"");
+    for c in value.chars() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            c if c.is_control() => out.push_str(&format!("\\u{:04X}", u32::from(c))),
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+pub(super) fn print(config: &ClusterConfig) -> String {
+    let mut out = String::new();
+    let text = quote;
+    let words: Vec<String> = config.client.words.iter().map(|w| text(w)).collect();
+    // Writing to a String cannot fail.
+    let _ = write!(
+        out,
+        "name = {}\nlog = {}\n\n[session]\nmin_timeout_ms = {}\nmax_timeout_ms = {}\n\n[raft]\nheartbeat_ms = {}\n\
+         election_timeout_min_ms = {}\nelection_timeout_max_ms = {}\nsnapshot_every = {}\nkeep_logs = {}\n\n[client]\n\
+         max_connections = {}\nwords = [{}]\n",
+        text(&config.name),
+        text(&config.log),
+        config.session.min_timeout_ms,
+        config.session.max_timeout_ms,
+        config.raft.heartbeat_ms,
+        config.raft.election_timeout_min_ms,
+        config.raft.election_timeout_max_ms,
+        config.raft.snapshot_every,
+        config.raft.keep_logs,
+        config.client.max_connections,
+        words.join(", "),
+    );
+    if let Some(digest) = &config.client.super_digest {
+        let _ = writeln!(out, "super_digest = {}", text(digest));
+    }
+    for node in &config.nodes {
+        let data = node.data_dir.to_string_lossy();
+        let _ = write!(
+            out,
+            "\n[[node]]\nid = {}\nclient = {}\npeer = {}\nhttp = {}\ndata = {}\nlearner = {}\n",
+            node.id,
+            text(&node.client_addr),
+            text(&node.peer_addr),
+            text(&node.http_addr),
+            text(&data),
+            node.learner,
+        );
+    }
+    out
+}
