@@ -20,3 +20,7 @@ pub const BATCH_MAX_BYTES: usize = 1 << 20;
 pub const BATCHES_IN_FLIGHT_MAX: usize = 4;
 /// Largest frame between nodes. Beyond: the connection is closed and the cause logged.
 pub const PEER_FRAME_MAX_BYTES: usize = 64 << 20;
+/// HTTP connections at once. Beyond: accepting waits until one ends, which `HTTP_CONNECTION_MAX` bounds.
+pub const HTTP_CONNECTIONS_MAX: usize = 64;
+/// Life of an HTTP connection (it carries one request). Beyond: the connection is closed.
+pub const HTTP_CONNECTION_MAX: std::time::Duration = std::time::Duration::from_secs(10);

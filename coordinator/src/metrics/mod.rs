@@ -122,6 +122,8 @@ metrics! {
     leader_changes_total: Counter,
     /// 1 while clients are served.
     serving: Gauge,
+    /// HTTP connections accepted.
+    http_connections_total: Counter,
 }
 
 impl Metrics {

@@ -1,0 +1,94 @@
+//! Is this node alive, may clients be sent to it, which version is it. Orchestrators and load balancers ask.
+
+use axum::Json;
+use axum::extract::{RawQuery, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+
+use crate::status::Status;
+
+use super::HttpContext;
+use super::problem::Problem;
+use super::status::role_name;
+
+/// The process runs and answers. It says nothing about Raft: a node without a quorum must not be restarted for it.
+pub(super) async fn livez() -> &'static str {
+    "ok\n"
+}
+
+/// Clients may be sent here. `?verbose` lists each check.
+pub(super) async fn readyz(State(context): State<HttpContext>, RawQuery(query): RawQuery) -> Response {
+    let status = context.status.borrow().clone();
+    let checks = checks(&status);
+    let verbose =
+        query.as_deref().is_some_and(|q| q.split('&').any(|p| p == "verbose" || p.starts_with("verbose=")));
+    match not_ready(&checks) {
+        Some(reason) if verbose => unavailable(reason).with("checks", checks_json(&checks)).into_response(),
+        Some(reason) => unavailable(reason).into_response(),
+        None if verbose => {
+            let lines = checks.iter().map(|check| format!("[+] {}: {}\n", check.name, check.found));
+            (lines.collect::<String>() + "ready\n").into_response()
+        }
+        None => "ready\n".into_response(),
+    }
+}
+
+/// As `readyz`, in JSON, with who leads.
+pub(super) async fn health(State(context): State<HttpContext>) -> Response {
+    let status = context.status.borrow().clone();
+    if let Some(reason) = not_ready(&checks(&status)) {
+        return unavailable(reason).with("node", status.node.0).with("term", status.term).into_response();
+    }
+    let leader = status.leader.map(|node| node.0);
+    Json(json!({
+        "status": "serving",
+        "node": status.node.0,
+        "role": role_name(status.role),
+        "term": status.term,
+        "leader": leader,
+    }))
+    .into_response()
+}
+
+/// Version of the binary.
+pub(super) async fn version() -> Json<Value> {
+    Json(json!({ "name": "rowlock", "version": env!("CARGO_PKG_VERSION") }))
+}
+
+/// One condition of readiness.
+struct Check {
+    name: &'static str,
+    passed: bool,
+    found: String,
+}
+
+/// All conditions, the cause before its consequences.
+fn checks(status: &Status) -> [Check; 2] {
+    let leader = status.leader.map_or("no leader is known".to_owned(), |node| format!("node {node} leads"));
+    let serving = match status.serving {
+        true => "clients are served".to_owned(),
+        false => format!(
+            "not in contact with a quorum, or not caught up yet (applied {} of {} committed)",
+            status.applied_index, status.committed_index
+        ),
+    };
+    [
+        Check { name: "leader", passed: status.leader.is_some(), found: leader },
+        Check { name: "serving", passed: status.serving, found: serving },
+    ]
+}
+
+fn not_ready(checks: &[Check]) -> Option<String> {
+    let failed: Vec<_> =
+        checks.iter().filter(|check| !check.passed).map(|check| check.found.as_str()).collect();
+    (!failed.is_empty()).then(|| failed.join("; "))
+}
+
+fn unavailable(reason: String) -> Problem {
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, reason)
+}
+
+fn checks_json(checks: &[Check]) -> Vec<Value> {
+    checks.iter().map(|c| json!({ "name": c.name, "passed": c.passed, "found": c.found })).collect()
+}

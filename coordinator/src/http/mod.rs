@@ -1,0 +1,93 @@
+//! The HTTP listener for operators: health, metrics, version, status. Read-only and without authentication, so it
+//! belongs on a loopback address unless the operator says otherwise.
+//!
+//! Invariant: handlers read what other parts publish (metrics, status, the replica through [`StatusSource`]); they
+//! never touch Raft, never propose and never wait.
+//! Invariant: every connection carries one request and ends within `limits::HTTP_CONNECTION_MAX`, and there are at
+//! most `limits::HTTP_CONNECTIONS_MAX`, so that no HTTP client can hold anything for long.
+
+mod health;
+mod listen;
+mod problem;
+mod status;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use rowlock_env::net::Listener;
+use rowlock_env::sync::watch::Receiver;
+use rowlock_env::task::Shutdown;
+use rowlock_env::time::Instant;
+
+use crate::metrics::Metrics;
+use crate::status::Status;
+
+use listen::BoundedListener;
+use problem::Problem;
+
+pub use status::{StateView, StatusSource};
+
+/// What the handlers may read.
+#[derive(Clone)]
+pub struct HttpContext {
+    /// The node's metrics.
+    pub metrics: Arc<Metrics>,
+    /// The node's standing.
+    pub status: Receiver<Status>,
+    /// The replicated state and this node's connections.
+    pub source: Arc<dyn StatusSource>,
+    /// When the process started.
+    pub started: Instant,
+}
+
+/// Answers HTTP requests on `listener` until `shutdown`, then until the requests under way are answered (bounded by
+/// `limits::HTTP_CONNECTION_MAX`). The only error is the listener's.
+pub async fn serve(listener: Listener, context: HttpContext, shutdown: Shutdown) -> std::io::Result<()> {
+    let listener = BoundedListener::new(listener, context.metrics.clone());
+    // axum starts its connection tasks on tokio itself, past `env`: the simulator leaves this listener out. The
+    // tasks end with `serve`, which waits for them.
+    let stop = async move { shutdown.wait().await };
+    axum::serve(listener, router(context)).with_graceful_shutdown(stop).await
+}
+
+fn router(context: HttpContext) -> Router {
+    Router::new()
+        .route("/livez", get(health::livez))
+        .route("/readyz", get(health::readyz))
+        .route("/health", get(health::health))
+        .route("/metrics", get(metrics))
+        .route("/version", get(health::version))
+        .route("/v1/status", get(status::status))
+        .fallback(not_found)
+        .method_not_allowed_fallback(method_not_allowed)
+        .layer(axum::middleware::map_response(finish))
+        .with_state(context)
+}
+
+/// Headers of every answer: one request per connection, and nothing is kept by caches.
+async fn finish(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+async fn metrics(axum::extract::State(context): axum::extract::State<HttpContext>) -> Response {
+    let content_type = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    ([(header::CONTENT_TYPE, content_type)], context.metrics.render()).into_response()
+}
+
+async fn not_found(uri: Uri) -> Problem {
+    Problem::new(StatusCode::NOT_FOUND, format!("there is no {}", uri.path()))
+}
+
+async fn method_not_allowed(method: Method, uri: Uri) -> Problem {
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, format!("{} does not take {method}", uri.path()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,85 @@
+//! `/v1/status`: all that one node knows of itself, for people, scripts and the black-box tests.
+
+use axum::Json;
+use axum::extract::State;
+use rowlock_proto::Zxid;
+use serde_json::{Value, json};
+
+use crate::status::Role;
+
+use super::HttpContext;
+
+/// What the replica and the client listener hold at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StateView {
+    /// The log index after which the state looked so.
+    pub applied_index: u64,
+    /// The last zxid.
+    pub zxid: Zxid,
+    /// The state's digest in hex: equal on every node with the same `applied_index`.
+    pub digest: String,
+    /// Open sessions.
+    pub sessions: u64,
+    /// Znodes.
+    pub znodes: u64,
+    /// Ephemeral znodes.
+    pub ephemerals: u64,
+    /// Watches of this node's connections.
+    pub watches: u64,
+    /// This node's connections.
+    pub connections: u64,
+}
+
+/// Where the status page finds the replicated state.
+pub trait StatusSource: Send + Sync + 'static {
+    /// Index, zxid, digest and counts, all read under one read lock of the replica, so that they belong together.
+    /// Called on a runtime thread: it must not block for longer than that lock.
+    fn state(&self) -> StateView;
+}
+
+pub(super) async fn status(State(context): State<HttpContext>) -> Json<Value> {
+    // The raft part is published now and then, so it may lag behind `state`; indexes never contradict each other in
+    // the other direction for long. Comparisons between nodes use `state` alone.
+    let raft = context.status.borrow().clone();
+    let state = context.source.state();
+    let ids = |nodes: &[rowlock_proto::NodeId]| nodes.iter().map(|node| node.0).collect::<Vec<_>>();
+    let leader = raft.leader.map(|node| node.0);
+    Json(json!({
+        "node": raft.node.0,
+        "version": env!("CARGO_PKG_VERSION"),
+        "uptime_ms": u64::try_from(context.started.elapsed().as_millis()).unwrap_or(u64::MAX),
+        "serving": raft.serving,
+        "raft": {
+            "role": role_name(raft.role),
+            "term": raft.term,
+            "leader": leader,
+            "last_log_index": raft.last_log_index,
+            "committed_index": raft.committed_index,
+            "applied_index": raft.applied_index,
+            "snapshot_index": raft.snapshot_index,
+            "purged_index": raft.purged_index,
+            "voters": ids(&raft.voters),
+            "learners": ids(&raft.learners),
+        },
+        "state": {
+            "applied_index": state.applied_index,
+            "zxid": state.zxid.0,
+            "digest": state.digest,
+            "sessions": state.sessions,
+            "znodes": state.znodes,
+            "ephemerals": state.ephemerals,
+        },
+        "watches": state.watches,
+        "connections": state.connections,
+    }))
+}
+
+/// The role as a word, as in the metrics.
+pub(super) fn role_name(role: Role) -> &'static str {
+    match role {
+        Role::Follower => "follower",
+        Role::Candidate => "candidate",
+        Role::Leader => "leader",
+        Role::Learner => "learner",
+    }
+}

@@ -1,0 +1,173 @@
+//! The listener as an HTTP client sees it, over a real socket.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rowlock_env::net::{Listener, Stream};
+use rowlock_env::sync::watch;
+use rowlock_env::task::{Shutdown, spawn};
+use rowlock_env::time::{Instant, timeout};
+use rowlock_proto::{NodeId, Zxid};
+use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::listen::BoundedListener;
+use super::*;
+use crate::status::Role;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+struct Fixed;
+
+impl StatusSource for Fixed {
+    fn state(&self) -> StateView {
+        StateView {
+            applied_index: 41,
+            zxid: Zxid(99),
+            digest: "00ff".to_owned(),
+            sessions: 3,
+            ..StateView::default()
+        }
+    }
+}
+
+fn leading() -> Status {
+    Status {
+        node: NodeId(2),
+        role: Role::Leader,
+        term: 7,
+        leader: Some(NodeId(2)),
+        serving: true,
+        voters: vec![NodeId(1), NodeId(2), NodeId(3)],
+        ..Status::default()
+    }
+}
+
+struct Server {
+    addr: String,
+    status: watch::Sender<Status>,
+    metrics: Arc<Metrics>,
+    shutdown: Shutdown,
+    task: rowlock_env::task::Task<std::io::Result<()>>,
+}
+
+async fn start() -> Server {
+    let listener = Listener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().to_string();
+    let (status, receiver) = watch::channel(leading());
+    let metrics = Arc::new(Metrics::default());
+    let context = HttpContext {
+        metrics: metrics.clone(),
+        status: receiver,
+        source: Arc::new(Fixed),
+        started: Instant::now(),
+    };
+    let shutdown = Shutdown::new();
+    let task = spawn("http", serve(listener, context, shutdown.clone()));
+    Server { addr, status, metrics, shutdown, task }
+}
+
+/// Status code, head and body of the answer; the connection must be closed by the server.
+async fn ask(addr: &str, request_line: &str) -> (u16, String, String) {
+    let mut stream = Stream::connect(addr, PATIENCE).await.unwrap();
+    stream.write_all(format!("{request_line} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    timeout(PATIENCE, stream.read_to_string(&mut answer)).await.expect("the server closes").unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head[9..12].parse().unwrap(), head.to_lowercase(), body.to_owned())
+}
+
+#[tokio::test]
+async fn a_serving_node_is_live_and_ready() {
+    let server = start().await;
+    assert_eq!(ask(&server.addr, "GET /livez").await.0, 200);
+    let (code, head, body) = ask(&server.addr, "GET /readyz").await;
+    assert_eq!((code, body.as_str()), (200, "ready\n"));
+    assert!(head.contains("connection: close"), "{head}");
+    let (_, _, body) = ask(&server.addr, "GET /readyz?verbose").await;
+    assert_eq!(body, "[+] leader: node 2 leads\n[+] serving: clients are served\nready\n");
+    let (code, _, body) = ask(&server.addr, "GET /health").await;
+    let health: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!((code, &health["leader"], &health["role"]), (200, &2.into(), &"leader".into()));
+}
+
+#[tokio::test]
+async fn a_node_that_does_not_serve_is_live_but_not_ready_and_says_why() {
+    let server = start().await;
+    server.status.send(Status { leader: None, serving: false, role: Role::Follower, ..leading() });
+    assert_eq!(ask(&server.addr, "GET /livez").await.0, 200);
+    let (code, head, body) = ask(&server.addr, "GET /readyz?verbose").await;
+    assert_eq!(code, 503);
+    assert!(head.contains("application/problem+json"), "{head}");
+    let problem: Value = serde_json::from_str(&body).unwrap();
+    assert!(problem["detail"].as_str().unwrap().starts_with("no leader is known; not in contact"), "{body}");
+    assert_eq!(problem["checks"][0]["passed"], false);
+    assert_eq!(problem["status"], 503);
+    assert_eq!(ask(&server.addr, "GET /health").await.0, 503);
+}
+
+#[tokio::test]
+async fn status_names_the_digest_with_the_index_it_belongs_to() {
+    let server = start().await;
+    let (code, _, body) = ask(&server.addr, "GET /v1/status").await;
+    let status: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(code, 200);
+    assert_eq!(status["state"]["applied_index"], 41);
+    assert_eq!(status["state"]["digest"], "00ff");
+    assert_eq!(status["state"]["zxid"], 99);
+    assert_eq!(status["raft"]["voters"], serde_json::json!([1, 2, 3]));
+    assert_eq!(status["raft"]["term"], 7);
+}
+
+#[tokio::test]
+async fn metrics_and_version_are_served() {
+    let server = start().await;
+    server.metrics.sessions.set(12);
+    let (_, head, body) = ask(&server.addr, "GET /metrics").await;
+    assert!(head.contains("text/plain; version=0.0.4"), "{head}");
+    assert!(body.contains("\nrowlock_sessions 12\n"), "{body}");
+    let (_, _, body) = ask(&server.addr, "GET /version").await;
+    assert_eq!(serde_json::from_str::<Value>(&body).unwrap()["version"], env!("CARGO_PKG_VERSION"));
+}
+
+#[tokio::test]
+async fn unknown_paths_and_methods_are_problems() {
+    let server = start().await;
+    let (code, head, body) = ask(&server.addr, "GET /nothing").await;
+    assert_eq!(code, 404);
+    assert!(head.contains("application/problem+json"), "{head}");
+    assert_eq!(serde_json::from_str::<Value>(&body).unwrap()["detail"], "there is no /nothing");
+    assert_eq!(ask(&server.addr, "POST /livez").await.0, 405);
+}
+
+#[tokio::test]
+async fn shutdown_ends_the_listener() {
+    let server = start().await;
+    assert_eq!(ask(&server.addr, "GET /livez").await.0, 200);
+    server.shutdown.trigger();
+    timeout(PATIENCE, server.task).await.expect("serve ends").unwrap().unwrap();
+    assert!(Stream::connect(&server.addr, PATIENCE).await.is_err());
+}
+
+#[tokio::test]
+async fn a_silent_connection_is_closed_at_its_deadline_and_makes_room() {
+    let inner = Listener::bind("127.0.0.1:0").await.unwrap();
+    let addr = inner.local_addr().to_string();
+    let (_status, receiver) = watch::channel(leading());
+    let metrics = Arc::new(Metrics::default());
+    let context = HttpContext {
+        metrics: metrics.clone(),
+        status: receiver,
+        source: Arc::new(Fixed),
+        started: Instant::now(),
+    };
+    let listener = BoundedListener::with_bounds(inner, metrics, 1, Duration::from_millis(50));
+    let task = spawn("http", async move { axum::serve(listener, router(context)).await });
+    let mut silent = Stream::connect(&addr, PATIENCE).await.unwrap();
+    silent.write_all(b"GET /liv").await.unwrap();
+    let (code, _, _) = ask(&addr, "GET /livez").await;
+    assert_eq!(code, 200, "the only place is free again");
+    let mut rest = Vec::new();
+    let _ = timeout(PATIENCE, silent.read_to_end(&mut rest)).await.expect("the server closed the silent one");
+    task.abort();
+}
