@@ -23,9 +23,17 @@ impl CreateMode {
     /// From the number on the wire; `None` is BadArguments.
     pub fn from_flags(flags: i32) -> Option<Self> {
         use CreateMode::*;
-        [Persistent, Ephemeral, PersistentSequential, EphemeralSequential, Container, PersistentWithTtl, PersistentSequentialWithTtl]
-            .get(usize::try_from(flags).ok()?)
-            .copied()
+        [
+            Persistent,
+            Ephemeral,
+            PersistentSequential,
+            EphemeralSequential,
+            Container,
+            PersistentWithTtl,
+            PersistentSequentialWithTtl,
+        ]
+        .get(usize::try_from(flags).ok()?)
+        .copied()
     }
 
     /// The number on the wire.
@@ -35,7 +43,10 @@ impl CreateMode {
 
     /// The server appends a number to the name.
     pub fn is_sequential(self) -> bool {
-        matches!(self, Self::PersistentSequential | Self::EphemeralSequential | Self::PersistentSequentialWithTtl)
+        matches!(
+            self,
+            Self::PersistentSequential | Self::EphemeralSequential | Self::PersistentSequentialWithTtl
+        )
     }
 
     /// Lives as long as its session.

@@ -17,6 +17,31 @@ pub enum EventType {
     NodeChildrenChanged,
 }
 
+impl EventType {
+    /// From the number on the wire. 5 to 7 are made inside Java clients and never travel.
+    pub fn from_i32(number: i32) -> Option<Self> {
+        match number {
+            -1 => Some(Self::None),
+            1 => Some(Self::NodeCreated),
+            2 => Some(Self::NodeDeleted),
+            3 => Some(Self::NodeDataChanged),
+            4 => Some(Self::NodeChildrenChanged),
+            _ => None,
+        }
+    }
+
+    /// The number on the wire.
+    pub fn as_i32(self) -> i32 {
+        match self {
+            Self::None => -1,
+            Self::NodeCreated => 1,
+            Self::NodeDeleted => 2,
+            Self::NodeDataChanged => 3,
+            Self::NodeChildrenChanged => 4,
+        }
+    }
+}
+
 /// A frame with xid -1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchedEvent {
@@ -28,4 +53,9 @@ pub struct WatchedEvent {
     pub state: i32,
     /// Full path on the server.
     pub path: String,
+}
+
+impl WatchedEvent {
+    /// The `state` of events from servers.
+    pub const SYNC_CONNECTED: i32 = 3;
 }

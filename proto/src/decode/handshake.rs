@@ -1,0 +1,43 @@
+//! The two records of the handshake, which have no header.
+
+use bytes::Bytes;
+
+use super::zxid;
+use crate::codec::{DecodeError, Decoded, Reader};
+use crate::ids::SessionId;
+use crate::request::ConnectRequest;
+use crate::response::ConnectResponse;
+
+/// The first frame of a client. A null password counts as an empty one.
+pub fn connect_request(mut frame: Bytes) -> Result<ConnectRequest, DecodeError> {
+    let mut r = Reader::new(&mut frame);
+    let request = ConnectRequest {
+        protocol_version: r.int()?,
+        last_zxid_seen: zxid(&mut r)?,
+        timeout_ms: r.int()?,
+        session_id: SessionId(r.long()?),
+        password: r.buffer()?.unwrap_or_default(),
+        read_only: read_only(&mut r)?,
+    };
+    r.finish()?;
+    Ok(request)
+}
+
+/// The first frame of a server. A null password counts as an empty one.
+pub fn connect_response(mut frame: Bytes) -> Result<ConnectResponse, DecodeError> {
+    let mut r = Reader::new(&mut frame);
+    let response = ConnectResponse {
+        protocol_version: r.int()?,
+        timeout_ms: r.int()?,
+        session_id: SessionId(r.long()?),
+        password: r.buffer()?.unwrap_or_default(),
+        read_only: read_only(&mut r)?,
+    };
+    r.finish()?;
+    Ok(response)
+}
+
+/// The byte that protocols before 3.4 did not have: read only if one is left.
+fn read_only(r: &mut Reader<'_>) -> Decoded<Option<bool>> {
+    if r.left() == 0 { Ok(None) } else { r.boolean().map(Some) }
+}

@@ -1,0 +1,54 @@
+//! From frames to records. Behind `frame::split`, in front of everything that thinks.
+//!
+//! Must never panic, whatever comes, and never judge content: a bad path or flag is a record like any other.
+
+mod handshake;
+mod multi;
+mod request;
+mod response;
+
+pub use self::handshake::{connect_request, connect_response};
+pub use self::request::{BadRequest, request};
+pub use self::response::{event, reply_header, response};
+pub use crate::codec::DecodeError;
+
+use crate::acl::{Acl, Id};
+use crate::codec::{Decoded, Reader};
+use crate::ids::{SessionId, Version, Zxid};
+use crate::stat::Stat;
+
+fn version(r: &mut Reader<'_>) -> Decoded<Version> {
+    r.int().map(Version)
+}
+
+fn zxid(r: &mut Reader<'_>) -> Decoded<Zxid> {
+    r.long().map(Zxid)
+}
+
+fn id(r: &mut Reader<'_>) -> Decoded<Id> {
+    Ok(Id { scheme: r.string()?, id: r.string()? })
+}
+
+fn ids(r: &mut Reader<'_>) -> Decoded<Vec<Id>> {
+    r.vector(8, id)
+}
+
+fn acl(r: &mut Reader<'_>) -> Decoded<Option<Vec<Acl>>> {
+    r.nullable_vector(12, |r| Ok(Acl { perms: r.int()?, id: id(r)? }))
+}
+
+fn stat(r: &mut Reader<'_>) -> Decoded<Stat> {
+    Ok(Stat {
+        czxid: zxid(r)?,
+        mzxid: zxid(r)?,
+        ctime_ms: r.long()?,
+        mtime_ms: r.long()?,
+        version: version(r)?,
+        cversion: version(r)?,
+        aversion: version(r)?,
+        ephemeral_owner: r.long().map(SessionId)?,
+        data_length: r.int()?,
+        num_children: r.int()?,
+        pzxid: zxid(r)?,
+    })
+}

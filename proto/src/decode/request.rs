@@ -1,0 +1,124 @@
+//! Requests: header, then the record of its opcode, which must fill the frame.
+
+use bytes::Bytes;
+
+use super::{acl, multi, version, zxid};
+use crate::codec::{DecodeError, Decoded, Reader};
+use crate::ids::Xid;
+use crate::opcode::OpCode;
+use crate::request::{Create, PathWatch, Request, RequestFrame, SetAcl, SetData, SetWatches};
+
+/// Why a frame is not a request, and so what becomes of its connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadRequest {
+    /// Too short for a header: close without a reply.
+    #[error("frame is too short for a request header")]
+    Header,
+    /// Reply Unimplemented, then close.
+    #[error("request {xid} has the unknown opcode {opcode}")]
+    UnknownOpcode {
+        /// Its header's.
+        xid: Xid,
+        /// Its header's.
+        opcode: i32,
+    },
+    /// Reply MarshallingError; the connection stays, since the next frame is whole again.
+    #[error("request {xid} is not a {opcode}")]
+    Body {
+        /// Its header's.
+        xid: Xid,
+        /// Its header's.
+        opcode: OpCode,
+        /// What is wrong.
+        source: DecodeError,
+    },
+}
+
+/// Any frame of a client behind its first.
+pub fn request(mut frame: Bytes) -> Result<RequestFrame, BadRequest> {
+    let mut r = Reader::new(&mut frame);
+    let (xid, opcode) = header(&mut r).map_err(|_| BadRequest::Header)?;
+    let opcode = OpCode::from_i32(opcode).ok_or(BadRequest::UnknownOpcode { xid, opcode })?;
+    let body = |mut r| {
+        let request = body(&mut r, opcode)?;
+        r.finish()?;
+        Ok(request)
+    };
+    match body(r) {
+        Ok(request) => Ok(RequestFrame { xid, request }),
+        Err(source) => Err(BadRequest::Body { xid, opcode, source }),
+    }
+}
+
+fn header(r: &mut Reader<'_>) -> Decoded<(Xid, i32)> {
+    Ok((Xid(r.int()?), r.int()?))
+}
+
+fn body(r: &mut Reader<'_>, opcode: OpCode) -> Decoded<Request> {
+    Ok(match opcode {
+        OpCode::Create => Request::Create(create(r)?),
+        OpCode::Delete => Request::Delete { path: r.string()?, version: version(r)? },
+        OpCode::Exists => Request::Exists(path_watch(r)?),
+        OpCode::GetData => Request::GetData(path_watch(r)?),
+        OpCode::SetData => Request::SetData(set_data(r)?),
+        OpCode::GetAcl => Request::GetAcl(r.string()?),
+        OpCode::SetAcl => Request::SetAcl(SetAcl { path: r.string()?, acl: acl(r)?, version: version(r)? }),
+        OpCode::GetChildren => Request::GetChildren(path_watch(r)?),
+        OpCode::Sync => Request::Sync(r.string()?),
+        OpCode::Ping => Request::Ping,
+        OpCode::GetChildren2 => Request::GetChildren2(path_watch(r)?),
+        OpCode::Check => Request::Check { path: r.string()?, version: version(r)? },
+        OpCode::Multi => Request::Multi(multi::ops(r)?),
+        OpCode::Create2 => Request::Create2(create(r)?),
+        OpCode::Reconfig => Request::Reconfig {
+            joining: r.nullable_string()?,
+            leaving: r.nullable_string()?,
+            new_members: r.nullable_string()?,
+            config_id: r.long()?,
+        },
+        OpCode::CheckWatches => Request::CheckWatches { path: r.string()?, kind: r.int()? },
+        OpCode::RemoveWatches => Request::RemoveWatches { path: r.string()?, kind: r.int()? },
+        OpCode::CreateContainer => Request::CreateContainer(create(r)?),
+        OpCode::CreateTtl => Request::CreateTtl(create(r)?, r.long()?),
+        OpCode::MultiRead => Request::MultiRead(multi::read_ops(r)?),
+        OpCode::Auth => {
+            Request::Auth { auth_type: r.int()?, scheme: r.string()?, auth: r.buffer()?.unwrap_or_default() }
+        }
+        OpCode::SetWatches => Request::SetWatches(set_watches(r)?),
+        OpCode::Sasl => Request::Sasl(r.buffer()?),
+        OpCode::GetEphemerals => Request::GetEphemerals(r.string()?),
+        OpCode::GetAllChildrenNumber => Request::GetAllChildrenNumber(r.string()?),
+        OpCode::SetWatches2 => {
+            let mut watches = set_watches(r)?;
+            watches.persistent = r.strings()?;
+            watches.persistent_recursive = r.strings()?;
+            Request::SetWatches2(watches)
+        }
+        OpCode::AddWatch => Request::AddWatch { path: r.string()?, mode: r.int()? },
+        OpCode::WhoAmI => Request::WhoAmI,
+        OpCode::CloseSession => Request::CloseSession,
+    })
+}
+
+pub(super) fn create(r: &mut Reader<'_>) -> Decoded<Create> {
+    Ok(Create { path: r.string()?, data: r.buffer()?, acl: acl(r)?, flags: r.int()? })
+}
+
+pub(super) fn set_data(r: &mut Reader<'_>) -> Decoded<SetData> {
+    Ok(SetData { path: r.string()?, data: r.buffer()?, version: version(r)? })
+}
+
+pub(super) fn path_watch(r: &mut Reader<'_>) -> Decoded<PathWatch> {
+    Ok(PathWatch { path: r.string()?, watch: r.boolean()? })
+}
+
+/// What setWatches and setWatches2 share.
+fn set_watches(r: &mut Reader<'_>) -> Decoded<SetWatches> {
+    Ok(SetWatches {
+        relative_zxid: zxid(r)?,
+        data: r.strings()?,
+        exist: r.strings()?,
+        child: r.strings()?,
+        ..SetWatches::default()
+    })
+}

@@ -1,0 +1,57 @@
+//! What servers send: headers, bodies by opcode, events. Used by clients.
+//!
+//! Bytes behind a record are left in `frame`, for a newer server may add fields.
+
+use bytes::Bytes;
+
+use super::{acl, ids, multi, stat, zxid};
+use crate::codec::{DecodeError, Reader};
+use crate::error::ErrorCode;
+use crate::event::{EventType, WatchedEvent};
+use crate::ids::{Xid, Zxid};
+use crate::opcode::OpCode;
+use crate::response::{ReplyHeader, Response};
+
+/// The 16 bytes in front of every reply and event. With [`Xid::EVENT`] an [`event`] follows; with `err` set nothing
+/// does; else the [`response`] to the request of that xid.
+pub fn reply_header(frame: &mut Bytes) -> Result<ReplyHeader, DecodeError> {
+    let mut r = Reader::new(frame);
+    Ok(ReplyHeader { xid: Xid(r.int()?), zxid: zxid(&mut r)?, err: ErrorCode::from_code(r.int()?) })
+}
+
+/// The body of a successful reply to `opcode`.
+pub fn response(frame: &mut Bytes, opcode: OpCode) -> Result<Response, DecodeError> {
+    let r = &mut Reader::new(frame);
+    Ok(match opcode {
+        OpCode::Create | OpCode::Sync => Response::Path(r.string()?),
+        OpCode::Create2 | OpCode::CreateContainer | OpCode::CreateTtl => {
+            Response::PathStat(r.string()?, stat(r)?)
+        }
+        OpCode::Exists | OpCode::SetData | OpCode::SetAcl => Response::Stat(stat(r)?),
+        OpCode::GetData | OpCode::Reconfig => Response::Data(r.buffer()?, stat(r)?),
+        OpCode::GetAcl => Response::Acl(acl(r)?.unwrap_or_default(), stat(r)?),
+        OpCode::GetChildren | OpCode::GetEphemerals => Response::Children(r.strings()?),
+        OpCode::GetChildren2 => Response::Children2(r.strings()?, stat(r)?),
+        OpCode::Multi | OpCode::MultiRead => Response::Multi(multi::results(r)?),
+        OpCode::AddWatch | OpCode::GetAllChildrenNumber => Response::Number(r.int()?),
+        OpCode::Sasl => Response::Sasl(r.buffer()?),
+        OpCode::WhoAmI => Response::WhoAmI(ids(r)?),
+        OpCode::Delete
+        | OpCode::Ping
+        | OpCode::Check
+        | OpCode::CheckWatches
+        | OpCode::RemoveWatches
+        | OpCode::Auth
+        | OpCode::SetWatches
+        | OpCode::SetWatches2
+        | OpCode::CloseSession => Response::Empty,
+    })
+}
+
+/// The body of an event. Its zxid stands in the header read before: the caller puts it in, here it is -1.
+pub fn event(frame: &mut Bytes) -> Result<WatchedEvent, DecodeError> {
+    let mut r = Reader::new(frame);
+    let event_type = r.int()?;
+    let event_type = EventType::from_i32(event_type).ok_or(DecodeError::UnknownEvent { event_type })?;
+    Ok(WatchedEvent { zxid: Zxid(-1), event_type, state: r.int()?, path: r.string()? })
+}

@@ -1,0 +1,37 @@
+//! The two records of the handshake, which have no header.
+
+use bytes::BytesMut;
+
+use crate::codec::{Writer, put_frame};
+use crate::request::ConnectRequest;
+use crate::response::ConnectResponse;
+
+/// The first frame of a client.
+pub fn connect_request(request: &ConnectRequest, out: &mut BytesMut) {
+    put_frame(out, |out| {
+        out.int(request.protocol_version);
+        out.long(request.last_zxid_seen.0);
+        out.int(request.timeout_ms);
+        out.long(request.session_id.0);
+        out.buffer(Some(&request.password));
+        put_read_only(out, request.read_only);
+    });
+}
+
+/// The first frame of a server.
+pub fn connect_response(response: &ConnectResponse, out: &mut BytesMut) {
+    put_frame(out, |out| {
+        out.int(response.protocol_version);
+        out.int(response.timeout_ms);
+        out.long(response.session_id.0);
+        out.buffer(Some(&response.password));
+        put_read_only(out, response.read_only);
+    });
+}
+
+/// `None` leaves the byte out, as protocols before 3.4 did.
+fn put_read_only(out: &mut BytesMut, read_only: Option<bool>) {
+    if let Some(read_only) = read_only {
+        out.boolean(read_only);
+    }
+}

@@ -1,0 +1,47 @@
+//! From records to frames: each function appends one whole frame, length first, to `out`.
+//!
+//! The last step before the socket. Must never allocate besides growing `out`. Senders bound what they put into a
+//! record: a frame of 2 GiB is a bug and panics.
+
+mod handshake;
+mod multi;
+mod request;
+mod response;
+
+pub use self::handshake::{connect_request, connect_response};
+pub use self::request::request;
+pub use self::response::{event, reply};
+
+use bytes::BytesMut;
+
+use crate::acl::{Acl, Id};
+use crate::codec::Writer;
+use crate::stat::Stat;
+
+fn put_id(out: &mut BytesMut, id: &Id) {
+    out.string(&id.scheme);
+    out.string(&id.id);
+}
+
+fn put_acl(out: &mut BytesMut, acl: Option<&[Acl]>) {
+    let Some(acl) = acl else { return out.int(-1) };
+    out.count(acl.len());
+    for entry in acl {
+        out.int(entry.perms);
+        put_id(out, &entry.id);
+    }
+}
+
+fn put_stat(out: &mut BytesMut, stat: &Stat) {
+    out.long(stat.czxid.0);
+    out.long(stat.mzxid.0);
+    out.long(stat.ctime_ms);
+    out.long(stat.mtime_ms);
+    out.int(stat.version.0);
+    out.int(stat.cversion.0);
+    out.int(stat.aversion.0);
+    out.long(stat.ephemeral_owner.0);
+    out.int(stat.data_length);
+    out.int(stat.num_children);
+    out.long(stat.pzxid.0);
+}

@@ -1,0 +1,71 @@
+//! What servers send: replies and events.
+
+use bytes::BytesMut;
+
+use super::{multi, put_acl, put_id, put_stat};
+use crate::codec::{Writer, put_frame};
+use crate::error::ErrorCode;
+use crate::event::WatchedEvent;
+use crate::ids::Xid;
+use crate::response::{ReplyHeader, Response};
+
+/// A reply. With an error in the header no body goes out, whatever `body` is: clients would not read it. (A failed
+/// multi has err 0 and tells its errors in the body.)
+pub fn reply(header: ReplyHeader, body: Option<&Response>, out: &mut BytesMut) {
+    put_frame(out, |out| {
+        put_header(out, header);
+        if let (None, Some(body)) = (header.err, body) {
+            put_body(out, body);
+        }
+    });
+}
+
+/// A watch event.
+pub fn event(event: &WatchedEvent, out: &mut BytesMut) {
+    put_frame(out, |out| {
+        put_header(out, ReplyHeader { xid: Xid::EVENT, zxid: event.zxid, err: None });
+        out.int(event.event_type.as_i32());
+        out.int(event.state);
+        out.string(&event.path);
+    });
+}
+
+fn put_header(out: &mut BytesMut, header: ReplyHeader) {
+    out.int(header.xid.0);
+    out.long(header.zxid.0);
+    out.int(header.err.map_or(0, ErrorCode::code));
+}
+
+fn put_body(out: &mut BytesMut, body: &Response) {
+    match body {
+        Response::Empty => {}
+        Response::Path(path) => out.string(path),
+        Response::PathStat(path, stat) => {
+            out.string(path);
+            put_stat(out, stat);
+        }
+        Response::Stat(stat) => put_stat(out, stat),
+        Response::Data(data, stat) => {
+            out.buffer(data.as_deref());
+            put_stat(out, stat);
+        }
+        Response::Acl(acl, stat) => {
+            put_acl(out, Some(acl));
+            put_stat(out, stat);
+        }
+        Response::Children(names) => out.strings(names),
+        Response::Children2(names, stat) => {
+            out.strings(names);
+            put_stat(out, stat);
+        }
+        Response::Multi(results) => multi::put_results(out, results),
+        Response::Number(number) => out.int(*number),
+        Response::Sasl(token) => out.buffer(token.as_deref()),
+        Response::WhoAmI(ids) => {
+            out.count(ids.len());
+            for id in ids {
+                put_id(out, id);
+            }
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Cuts a stream of bytes into frames: `int32 length`, then that many bytes.
+//!
+//! First step after the socket, both in servers and clients. Must never reserve memory because a peer announced
+//! much: room grows with what has really come.
+
+use bytes::{Buf, Bytes, BytesMut};
+
+/// `jute.maxbuffer` as everybody has it by default: the largest frame without its length.
+pub const DEFAULT_MAX_BYTES: usize = 0xf_ffff;
+
+/// Bytes of the length in front of a frame.
+pub const LENGTH_BYTES: usize = 4;
+
+/// Room made at once for a frame that is not complete. Overflow: the next call makes room for the next piece.
+const RESERVE_STEP_BYTES: usize = 64 * 1024;
+
+/// A length that no frame may have. The stream is of no use behind it: close the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    /// Below zero.
+    #[error("frame of negative length {length}")]
+    NegativeLength {
+        /// As it came.
+        length: i32,
+    },
+    /// Above the limit.
+    #[error("frame of {length} bytes, {max} allowed")]
+    TooLong {
+        /// As it came.
+        length: usize,
+        /// The limit.
+        max: usize,
+    },
+}
+
+/// Takes one whole frame, without its length, off the front of `buf`.
+///
+/// `None`: more bytes must come first; some room for them has been reserved. `max` bounds the announced length, which
+/// is judged as soon as its four bytes are there. The frame shares the memory of `buf`.
+pub fn split(buf: &mut BytesMut, max: usize) -> Result<Option<Bytes>, FrameError> {
+    let Some(prefix) = buf.first_chunk::<LENGTH_BYTES>() else { return Ok(None) };
+    let announced = i32::from_be_bytes(*prefix);
+    let length = usize::try_from(announced).map_err(|_| FrameError::NegativeLength { length: announced })?;
+    if length > max {
+        return Err(FrameError::TooLong { length, max });
+    }
+    let whole = LENGTH_BYTES + length;
+    if buf.len() < whole {
+        buf.reserve((whole - buf.len()).min(RESERVE_STEP_BYTES));
+        return Ok(None);
+    }
+    buf.advance(LENGTH_BYTES);
+    Ok(Some(buf.split_to(length).freeze()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_comes_whole_or_not_at_all() {
+        let wire = [0, 0, 0, 3, 7, 8, 9, 0, 0, 0, 0, 1];
+        let mut buf = BytesMut::new();
+        for (at, byte) in wire.into_iter().enumerate() {
+            buf.extend_from_slice(&[byte]);
+            let frame = split(&mut buf, 3).unwrap();
+            match at {
+                6 => assert_eq!(frame.unwrap(), [7, 8, 9].as_slice()),
+                10 => assert!(frame.unwrap().is_empty()),
+                _ => assert_eq!(frame, None),
+            }
+        }
+        assert_eq!(&buf[..], [1]);
+    }
+
+    #[test]
+    fn a_bad_length_is_named_before_its_bytes_come() {
+        let refused = |prefix: [u8; 4]| split(&mut BytesMut::from(prefix.as_slice()), 10).unwrap_err();
+        assert_eq!(refused([0, 0, 0, 11]), FrameError::TooLong { length: 11, max: 10 });
+        assert_eq!(refused([0xff; 4]), FrameError::NegativeLength { length: -1 });
+        assert_eq!(refused([0x80, 0, 0, 0]).to_string(), "frame of negative length -2147483648");
+    }
+
+    #[test]
+    fn announcing_much_reserves_little() {
+        let mut buf = BytesMut::from([0x00, 0xff, 0xff, 0xff].as_slice());
+        assert_eq!(split(&mut buf, 0x00ff_ffff), Ok(None));
+        assert!(buf.capacity() <= 2 * RESERVE_STEP_BYTES, "{}", buf.capacity());
+    }
+}

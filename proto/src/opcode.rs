@@ -1,0 +1,160 @@
+//! Numbers of the operations (ZooKeeper's `ZooDefs.OpCode`), and which request has which.
+//!
+//! Only what clients may send: createSession (-10) and deleteContainer (20) are internal to Apache's servers and count
+//! as unknown here.
+
+use crate::request::{Op, ReadOp, Request};
+
+macro_rules! opcodes {
+    ($($name:ident = $number:literal, $text:literal;)*) => {
+        /// The `type` of a request header or of a multi's operation.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[allow(missing_docs, reason = "each is named as in the protocol")]
+        pub enum OpCode { $($name,)* }
+        impl OpCode {
+            /// All of them.
+            pub const ALL: &'static [OpCode] = &[$(Self::$name,)*];
+            /// From the number on the wire.
+            pub fn from_i32(number: i32) -> Option<Self> {
+                match number { $($number => Some(Self::$name),)* _ => None }
+            }
+            /// The number on the wire.
+            pub fn as_i32(self) -> i32 { match self { $(Self::$name => $number,)* } }
+            /// As the protocol's documents call it.
+            pub fn as_str(self) -> &'static str { match self { $(Self::$name => $text,)* } }
+        }
+    };
+}
+
+opcodes! {
+    Create = 1, "create";
+    Delete = 2, "delete";
+    Exists = 3, "exists";
+    GetData = 4, "getData";
+    SetData = 5, "setData";
+    GetAcl = 6, "getACL";
+    SetAcl = 7, "setACL";
+    GetChildren = 8, "getChildren";
+    Sync = 9, "sync";
+    Ping = 11, "ping";
+    GetChildren2 = 12, "getChildren2";
+    Check = 13, "check";
+    Multi = 14, "multi";
+    Create2 = 15, "create2";
+    Reconfig = 16, "reconfig";
+    CheckWatches = 17, "checkWatches";
+    RemoveWatches = 18, "removeWatches";
+    CreateContainer = 19, "createContainer";
+    CreateTtl = 21, "createTTL";
+    MultiRead = 22, "multiRead";
+    Auth = 100, "auth";
+    SetWatches = 101, "setWatches";
+    Sasl = 102, "sasl";
+    GetEphemerals = 103, "getEphemerals";
+    GetAllChildrenNumber = 104, "getAllChildrenNumber";
+    SetWatches2 = 105, "setWatches2";
+    AddWatch = 106, "addWatch";
+    WhoAmI = 107, "whoAmI";
+    CloseSession = -11, "closeSession";
+}
+
+impl std::fmt::Display for OpCode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Request {
+    /// Its number.
+    pub fn opcode(&self) -> OpCode {
+        match self {
+            Request::Create(_) => OpCode::Create,
+            Request::Delete { .. } => OpCode::Delete,
+            Request::Exists(_) => OpCode::Exists,
+            Request::GetData(_) => OpCode::GetData,
+            Request::SetData(_) => OpCode::SetData,
+            Request::GetAcl(_) => OpCode::GetAcl,
+            Request::SetAcl(_) => OpCode::SetAcl,
+            Request::GetChildren(_) => OpCode::GetChildren,
+            Request::Sync(_) => OpCode::Sync,
+            Request::Ping => OpCode::Ping,
+            Request::GetChildren2(_) => OpCode::GetChildren2,
+            Request::Check { .. } => OpCode::Check,
+            Request::Multi(_) => OpCode::Multi,
+            Request::Create2(_) => OpCode::Create2,
+            Request::Reconfig { .. } => OpCode::Reconfig,
+            Request::CheckWatches { .. } => OpCode::CheckWatches,
+            Request::RemoveWatches { .. } => OpCode::RemoveWatches,
+            Request::CreateContainer(_) => OpCode::CreateContainer,
+            Request::CreateTtl(..) => OpCode::CreateTtl,
+            Request::MultiRead(_) => OpCode::MultiRead,
+            Request::Auth { .. } => OpCode::Auth,
+            Request::SetWatches(_) => OpCode::SetWatches,
+            Request::Sasl(_) => OpCode::Sasl,
+            Request::GetEphemerals(_) => OpCode::GetEphemerals,
+            Request::GetAllChildrenNumber(_) => OpCode::GetAllChildrenNumber,
+            Request::SetWatches2(_) => OpCode::SetWatches2,
+            Request::AddWatch { .. } => OpCode::AddWatch,
+            Request::WhoAmI => OpCode::WhoAmI,
+            Request::CloseSession => OpCode::CloseSession,
+        }
+    }
+
+    /// Changes the replicated state, and so goes through the log. Not sync (it waits for the log but changes nothing),
+    /// and not check, which servers refuse outside a multi.
+    pub fn is_write(&self) -> bool {
+        matches!(
+            self,
+            Request::Create(_)
+                | Request::Delete { .. }
+                | Request::SetData(_)
+                | Request::SetAcl(_)
+                | Request::Multi(_)
+                | Request::Create2(_)
+                | Request::Reconfig { .. }
+                | Request::CreateContainer(_)
+                | Request::CreateTtl(..)
+                | Request::CloseSession
+        )
+    }
+}
+
+impl Op {
+    /// Its number.
+    pub fn opcode(&self) -> OpCode {
+        match self {
+            Op::Create(_) => OpCode::Create,
+            Op::Create2(_) => OpCode::Create2,
+            Op::CreateContainer(_) => OpCode::CreateContainer,
+            Op::CreateTtl(..) => OpCode::CreateTtl,
+            Op::Delete { .. } => OpCode::Delete,
+            Op::SetData(_) => OpCode::SetData,
+            Op::Check { .. } => OpCode::Check,
+        }
+    }
+}
+
+impl ReadOp {
+    /// Its number.
+    pub fn opcode(&self) -> OpCode {
+        match self {
+            ReadOp::GetData(_) => OpCode::GetData,
+            ReadOp::GetChildren(_) => OpCode::GetChildren,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_opcodes_are_one_to_one() {
+        for opcode in OpCode::ALL {
+            assert_eq!(OpCode::from_i32(opcode.as_i32()), Some(*opcode));
+        }
+        for internal in [-10, 0, 10, 20, 23, 108] {
+            assert_eq!(OpCode::from_i32(internal), None);
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! ZooKeeper's rules for paths (`PathUtils.java`), and cutting them into parent and name.
+//!
+//! Used by the server, which answers a bad path with BadArguments, and by clients before they send one. Decoding does
+//! not check paths.
+
+/// Why a path cannot name a znode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PathError {
+    /// Not one character.
+    #[error("path is empty")]
+    Empty,
+    /// The first character is not `/`.
+    #[error("path does not start with /")]
+    NotAbsolute,
+    /// `/` at the end (only the root may).
+    #[error("path ends with /")]
+    TrailingSlash,
+    /// `//`.
+    #[error("path has an empty name at byte {at}")]
+    EmptyName {
+        /// Where.
+        at: usize,
+    },
+    /// `.` or `..` as a name.
+    #[error("path is relative at byte {at}")]
+    Relative {
+        /// Where.
+        at: usize,
+    },
+    /// A control character, a private one, or one above U+FFFF.
+    #[error("path has the forbidden character {character:?} at byte {at}")]
+    Forbidden {
+        /// Which.
+        character: char,
+        /// Where.
+        at: usize,
+    },
+}
+
+/// Whether `path` can be the full path of a znode.
+pub fn validate(path: &str) -> Result<(), PathError> {
+    check(path, false)
+}
+
+/// Whether `prefix` can be the path of a sequential znode before the server appends the number: the last name may be
+/// empty, `.` or `..`.
+pub fn validate_sequential(prefix: &str) -> Result<(), PathError> {
+    check(prefix, true)
+}
+
+fn check(path: &str, number_follows: bool) -> Result<(), PathError> {
+    let Some(first) = path.chars().next() else { return Err(PathError::Empty) };
+    if first != '/' {
+        return Err(PathError::NotAbsolute);
+    }
+    if path == "/" {
+        return Ok(());
+    }
+    if path.ends_with('/') && !number_follows {
+        return Err(PathError::TrailingSlash);
+    }
+    let mut at = 1;
+    let mut names = path[1..].split('/').peekable();
+    while let Some(name) = names.next() {
+        if names.peek().is_some() || !number_follows {
+            match name {
+                "" => return Err(PathError::EmptyName { at }),
+                "." | ".." => return Err(PathError::Relative { at }),
+                _ => {}
+            }
+        }
+        if let Some((offset, character)) = name.char_indices().find(|(_, c)| is_forbidden(*c)) {
+            return Err(PathError::Forbidden { character, at: at + offset });
+        }
+        at += name.len() + 1;
+    }
+    Ok(())
+}
+
+/// Java looks at UTF-16 units, so every character above U+FFFF is two surrogates (U+D800..U+DFFF) to it: forbidden.
+fn is_forbidden(character: char) -> bool {
+    matches!(
+        u32::from(character),
+        0..=0x1f | 0x7f..=0x9f | 0xd800..=0xf8ff | 0xfff0..=0xffff | 0x1_0000..
+    )
+}
+
+/// Path of the parent; `None` for the root and for what has no `/`.
+pub fn parent(path: &str) -> Option<&str> {
+    match path.rsplit_once('/')? {
+        (_, "") if path == "/" => None,
+        ("", _) => Some("/"),
+        (parent, _) => Some(parent),
+    }
+}
+
+/// The last name; empty for the root.
+pub fn name(path: &str) -> &str {
+    path.rsplit_once('/').map_or(path, |(_, name)| name)
+}
+
+/// Path of the child `name` of `parent`.
+pub fn join(parent: &str, name: &str) -> String {
+    let parent = if parent == "/" { "" } else { parent };
+    let mut path = String::with_capacity(parent.len() + 1 + name.len());
+    path.push_str(parent);
+    path.push('/');
+    path.push_str(name);
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_follow_zookeepers_rules() {
+        for good in
+            ["/", "/a", "/a/b", "/a.b", "/..a", "/a..", "/...", "/ä/\u{d7ff}", "/\u{f900}\u{ffef}", "/a b"]
+        {
+            assert_eq!(validate(good), Ok(()), "{good}");
+        }
+        assert_eq!(validate(""), Err(PathError::Empty));
+        assert_eq!(validate("a"), Err(PathError::NotAbsolute));
+        assert_eq!(validate("/a/"), Err(PathError::TrailingSlash));
+        assert_eq!(validate("/a//b"), Err(PathError::EmptyName { at: 3 }));
+        assert_eq!(validate("//a"), Err(PathError::EmptyName { at: 1 }));
+        for relative in ["/.", "/..", "/./a", "/../a"] {
+            assert_eq!(validate(relative), Err(PathError::Relative { at: 1 }), "{relative}");
+        }
+        assert_eq!(validate("/a/.."), Err(PathError::Relative { at: 3 }));
+    }
+
+    #[test]
+    fn forbidden_characters_are_found_at_their_place() {
+        let edges = [
+            '\0', '\u{1}', '\u{1f}', '\u{7f}', '\u{9f}', '\u{e000}', '\u{f8ff}', '\u{fff0}', '\u{ffff}', '😀',
+        ];
+        for character in edges {
+            let at = 3;
+            assert_eq!(validate(&format!("/a/{character}")), Err(PathError::Forbidden { character, at }));
+            assert_eq!(
+                validate_sequential(&format!("/a/{character}")),
+                Err(PathError::Forbidden { character, at })
+            );
+        }
+    }
+
+    #[test]
+    fn a_sequential_prefix_may_end_anyhow() {
+        for good in ["/", "/a", "/a/", "/.", "/..", "/a/."] {
+            assert_eq!(validate_sequential(good), Ok(()), "{good}");
+        }
+        assert_eq!(validate_sequential(""), Err(PathError::Empty));
+        assert_eq!(validate_sequential("a"), Err(PathError::NotAbsolute));
+        assert_eq!(validate_sequential("//"), Err(PathError::EmptyName { at: 1 }));
+        assert_eq!(validate_sequential("/a//"), Err(PathError::EmptyName { at: 3 }));
+        assert_eq!(validate_sequential("/./"), Err(PathError::Relative { at: 1 }));
+    }
+
+    #[test]
+    fn a_path_is_its_parent_and_its_name() {
+        for (path, up, last) in [("/a", "/", "a"), ("/a/b", "/a", "b"), ("/a/", "/a", "")] {
+            assert_eq!((parent(path), name(path)), (Some(up), last));
+            assert_eq!(join(up, last), path);
+        }
+        assert_eq!((parent("/"), name("/")), (None, ""));
+        assert_eq!((parent("x"), parent("")), (None, None));
+    }
+}
