@@ -1,0 +1,118 @@
+//! The one door to bincode: log records, snapshot headers and frames between nodes are encoded and decoded here.
+//!
+//! Varint integers, little endian, fields in order, nothing self-describing: a change of a type is a change of the
+//! format that carries it, and needs that format's version. Bytes from outside never make it allocate without bound.
+
+use bincode::config::{Configuration, Limit, LittleEndian, Varint, standard};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// Why bytes could not be decoded.
+#[derive(Debug, thiserror::Error)]
+pub enum CodecError {
+    /// More bytes than the caller accepts.
+    #[error("{len} bytes are more than the {max} that are accepted here")]
+    TooLarge {
+        /// Given.
+        len: usize,
+        /// Accepted.
+        max: usize,
+    },
+    /// A complete value, and something behind it.
+    #[error("{extra} bytes follow the encoded value")]
+    TrailingBytes {
+        /// How many.
+        extra: usize,
+    },
+    /// Not an encoding of the wanted type.
+    #[error("malformed: {0}")]
+    Malformed(String),
+}
+
+/// Encodes a value.
+pub fn encode<T: Serialize>(value: &T) -> Vec<u8> {
+    let mut out = Vec::new();
+    encode_into(value, &mut out);
+    out
+}
+
+/// Encodes a value behind what is already in `out`.
+pub fn encode_into<T: Serialize>(value: &T, out: &mut Vec<u8>) {
+    bincode::serde::encode_into_std_write(value, out, standard())
+        .expect("Invariant: our types encode, and writing to memory does not fail");
+}
+
+/// Decodes a value that takes up all of `bytes`, which may be at most `max` long.
+pub fn decode<T: DeserializeOwned>(bytes: &[u8], max: usize) -> Result<T, CodecError> {
+    if bytes.len() > max {
+        return Err(CodecError::TooLarge { len: bytes.len(), max });
+    }
+    // bincode's limit is a constant and counts the decoded integers at full width (a one-byte varint as eight), so
+    // the limit is a step comfortably above the input: a forged length cannot allocate more than that.
+    match bytes.len() {
+        0..=0x1000 => decode_within::<T, 0x1_0000>(bytes),
+        0x1001..=0x1_0000 => decode_within::<T, 0x10_0000>(bytes),
+        0x1_0001..=0x10_0000 => decode_within::<T, 0x100_0000>(bytes),
+        0x10_0001..=0x100_0000 => decode_within::<T, 0x1000_0000>(bytes),
+        _ => decode_within::<T, 0x4000_0000>(bytes),
+    }
+}
+
+fn decode_within<T: DeserializeOwned, const LIMIT: usize>(bytes: &[u8]) -> Result<T, CodecError> {
+    let config: Configuration<LittleEndian, Varint, Limit<LIMIT>> = standard().with_limit::<LIMIT>();
+    let (value, used) = bincode::serde::decode_from_slice(bytes, config)
+        .map_err(|error| CodecError::Malformed(error.to_string()))?;
+    if used < bytes.len() {
+        return Err(CodecError::TrailingBytes { extra: bytes.len() - used });
+    }
+    Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+
+    #[test]
+    fn what_was_encoded_is_decoded() {
+        let value = (7u64, String::from("lock"), Some(Bytes::from_static(b"data")), vec![1i32, -1]);
+        let bytes = encode(&value);
+        assert_eq!(decode::<(u64, String, Option<Bytes>, Vec<i32>)>(&bytes, 100).expect("decodes"), value);
+    }
+
+    #[test]
+    fn a_byte_string_is_a_length_and_the_bytes() {
+        let mut bytes = vec![0xee];
+        encode_into(&Bytes::from_static(b"\x00\xff"), &mut bytes);
+        assert_eq!(bytes, [0xee, 2, 0x00, 0xff]);
+    }
+
+    #[test]
+    fn trailing_bytes_are_an_error() {
+        let mut bytes = encode(&1u8);
+        bytes.push(0);
+        assert!(matches!(decode::<u8>(&bytes, 10), Err(CodecError::TrailingBytes { extra: 1 })));
+    }
+
+    #[test]
+    fn too_many_bytes_are_refused_before_decoding() {
+        assert!(matches!(decode::<u8>(&[0; 11], 10), Err(CodecError::TooLarge { len: 11, max: 10 })));
+    }
+
+    #[test]
+    fn a_forged_length_does_not_allocate() {
+        // A byte string that claims 2^62 bytes.
+        let mut bytes = vec![253];
+        bytes.extend_from_slice(&(1u64 << 62).to_le_bytes());
+        assert!(matches!(decode::<Bytes>(&bytes, 100), Err(CodecError::Malformed(_))));
+        assert!(matches!(decode::<Vec<u64>>(&bytes, 100), Err(CodecError::Malformed(_))));
+    }
+
+    #[test]
+    fn every_truncation_is_malformed() {
+        let bytes = encode(&(1u64 << 40, String::from("abc")));
+        for cut in 0..bytes.len() {
+            assert!(matches!(decode::<(u64, String)>(&bytes[..cut], 100), Err(CodecError::Malformed(_))));
+        }
+    }
+}
