@@ -1,5 +1,7 @@
 //! Every bound of a node in one place, with what happens when it is reached.
 
+use std::time::Duration;
+
 /// Largest client frame, either way (ZooKeeper's default `jute.maxbuffer`). Beyond: the connection is closed.
 pub const CLIENT_FRAME_MAX_BYTES: usize = 0xfffff;
 /// Messages (events, answers) waiting for one connection's task. Beyond: the connection is closed.
@@ -24,3 +26,47 @@ pub const PEER_FRAME_MAX_BYTES: usize = 64 << 20;
 pub const HTTP_CONNECTIONS_MAX: usize = 64;
 /// Life of an HTTP connection (it carries one request). Beyond: the connection is closed.
 pub const HTTP_CONNECTION_MAX: std::time::Duration = std::time::Duration::from_secs(10);
+/// The first frame of a connection between nodes, before the other side has said who it is. Beyond: closed.
+pub const PEER_HELLO_MAX_BYTES: usize = 4 << 10;
+/// Connections of other nodes to this one. Beyond: refused in the handshake.
+pub const PEER_CONNECTIONS_MAX: usize = 256;
+/// Requests that wait for one lane's connection to a node. Beyond: the call fails at once, unsent.
+pub const PEER_QUEUE_MAX: usize = 1_024;
+/// Requests of one connection that wait for their answer. Beyond: the dialer keeps them queued, the listener stops reading.
+pub const PEER_IN_FLIGHT_MAX: usize = 1_024;
+/// Bytes encoded for another node and not yet written. Beyond: taking from the queue stops (one larger frame still passes).
+pub const PEER_WRITE_BUFFER_MAX_BYTES: usize = 4 << 20;
+/// Bytes of requests that a listener has read and not begun. Beyond: it stops reading.
+pub const PEER_BACKLOG_MAX_BYTES: usize = 32 << 20;
+/// Append requests sent to a follower and not yet answered. Beyond: the next waits for an answer.
+pub const PEER_APPEND_WINDOW_REQUESTS: usize = 64;
+/// Bytes of append requests sent to a follower and not yet answered. Beyond: the next waits for an answer.
+pub const PEER_APPEND_WINDOW_BYTES: usize = 16 << 20;
+/// Forwarded batches that the leader has not acknowledged. Beyond: the proposer keeps them and folds on.
+pub const PEER_FORWARD_WINDOW_BATCHES: usize = 256;
+/// Bytes of forwarded batches that the leader has not acknowledged. Beyond: the proposer keeps them and folds on.
+pub const PEER_FORWARD_WINDOW_BYTES: usize = 16 << 20;
+/// One chunk of a snapshot on its way to another node.
+pub const PEER_SNAPSHOT_CHUNK_BYTES: usize = 1 << 20;
+/// For a connection to another node to be established. Beyond: the node is unreachable.
+pub const PEER_CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// For the handshake, on either side. Beyond: closed.
+pub const PEER_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(1);
+/// The dialer asks for a sign of life when it has heard nothing for so long.
+pub const PEER_PING_AFTER: Duration = Duration::from_secs(1);
+/// No byte of the other side for so long although it was asked: the dialer gives the connection up and dials anew.
+pub const PEER_SILENCE_MAX: Duration = Duration::from_secs(3);
+/// No byte of the dialer for so long although it pings: the listener closes the connection.
+pub const PEER_IDLE_MAX: Duration = Duration::from_secs(10);
+/// Pause after the first failed attempt to dial; doubles with each further one, up to the maximum, with jitter.
+pub const PEER_BACKOFF_MIN: Duration = Duration::from_millis(10);
+/// Longest pause between two attempts to dial.
+pub const PEER_BACKOFF_MAX: Duration = Duration::from_millis(250);
+/// Replication to a follower that gives no answer at all for so long is broken off and begun anew.
+pub const PEER_APPEND_IDLE_MAX: Duration = Duration::from_secs(1);
+/// Heartbeats of this node's clients that wait for the leader. Beyond: they stay unanswered.
+pub const HEARTBEATS_WAITING_MAX: usize = 65_536;
+/// Signs of life waiting for the liveness task. Beyond: dropped; the session's next frame gives another.
+pub const TOUCH_QUEUE_MAX: usize = 65_536;
+/// Parcels of proposals waiting for the leader's folder. Beyond: routing and forwarding wait.
+pub const FOLDER_QUEUE_MAX: usize = 256;

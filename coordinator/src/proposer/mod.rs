@@ -1,5 +1,9 @@
 //! From a connection's write to a log entry: folding, forwarding to the leader, and the way back of the answers.
 
+pub mod fold;
+pub mod pending;
+pub mod router;
+
 use rowlock_proto::SessionId;
 use rowlock_proto::acl::Id;
 use rowlock_state::command::{Attachment, Command};

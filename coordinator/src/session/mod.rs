@@ -1,5 +1,10 @@
 //! Session liveness: who was heard of when (on the leader), reports of touches (from followers), expiry.
 
+pub mod charge;
+pub mod contact;
+pub mod liveness;
+pub mod tracker;
+
 use rowlock_proto::SessionId;
 use tokio::sync::mpsc;
 

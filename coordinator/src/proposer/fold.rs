@@ -1,0 +1,213 @@
+//! The leader's side: folds what is waiting into one log entry, and keeps a few entries in flight.
+//!
+//! This one decision is worth more than any other for throughput (docs/benchmarks.md): under load a flush and a round
+//! trip are shared by hundreds of commands, and an idle leader waits for nothing.
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use openraft::impls::OneshotResponder;
+use openraft::raft::ClientWriteResult;
+use rowlock_env::sync::watch;
+use rowlock_env::task::Shutdown;
+use rowlock_env::time::{self, Instant};
+use rowlock_proto::NodeId;
+use rowlock_state::command::{Batch, Command, Proposal};
+use std::sync::Arc;
+use tokio::sync::mpsc;
+
+use crate::limits::{BATCH_MAX_BYTES, BATCH_MAX_COMMANDS, BATCHES_IN_FLIGHT_MAX};
+use crate::metrics::Metrics;
+use crate::raft::leadership::Leadership;
+use crate::raft::types::{Payload, TypeConfig};
+use crate::raft::Raft;
+
+/// Proposals for the leader of `term`; dropped if that term is over (their origins have given them up by then).
+#[derive(Debug)]
+pub struct Parcel {
+    /// The term in which they were accepted.
+    pub term: u64,
+    /// In their sender's order.
+    pub proposals: Vec<Proposal>,
+}
+
+/// The task that folds. Ends with the shutdown or with Raft.
+pub struct Folder {
+    /// This node.
+    pub me: NodeId,
+    /// Where entries go.
+    pub raft: Raft,
+    /// Whether this node may propose.
+    pub leadership: watch::Receiver<Leadership>,
+    /// From the router, from other nodes, from session expiry.
+    pub queue: mpsc::Receiver<Parcel>,
+    /// Batch sizes and commit latency.
+    pub metrics: Arc<Metrics>,
+}
+
+impl Folder {
+    /// Runs until `shutdown`.
+    pub async fn run(mut self, shutdown: Shutdown) {
+        let mut in_flight = FuturesUnordered::new();
+        // The parcel that did not fit into the last batch.
+        let mut carry: Option<Parcel> = None;
+        loop {
+            let has_room = in_flight.len() < BATCHES_IN_FLIGHT_MAX;
+            let next = async {
+                match carry.take() {
+                    Some(parcel) => Some(parcel),
+                    None => self.queue.recv().await,
+                }
+            };
+            let first = tokio::select! {
+                biased;
+                () = shutdown.wait() => return,
+                Some(()) = in_flight.next(), if !in_flight.is_empty() => continue,
+                parcel = next, if has_room => match parcel {
+                    Some(parcel) => parcel,
+                    None => return,
+                },
+            };
+            let term = first.term;
+            if !self.may_propose(term, &shutdown).await {
+                continue;
+            }
+            let proposals = fold(first, &mut self.queue, &mut carry);
+            match self.propose(term, proposals).await {
+                Some(done) => in_flight.push(done),
+                None => continue,
+            }
+        }
+    }
+
+    /// Waits until this node is ready to propose in `term`; false if that term is over or not ours.
+    async fn may_propose(&mut self, term: u64, shutdown: &Shutdown) -> bool {
+        loop {
+            let view = *self.leadership.borrow_and_update();
+            if view.term != term || view.leader != Some(self.me) {
+                return false;
+            }
+            if view.ready {
+                return true;
+            }
+            tokio::select! {
+                () = shutdown.wait() => return false,
+                changed = self.leadership.changed() => if changed.is_err() { return false },
+            }
+        }
+    }
+
+    /// Hands one entry to Raft. The future that comes back ends when the entry is applied or given up.
+    async fn propose(&self, term: u64, proposals: Vec<Proposal>) -> Option<impl Future<Output = ()> + use<>> {
+        let leader = self.raft.as_leader().ok()?;
+        if leader.leader_id().term != term {
+            return None;
+        }
+        let (metrics, started) = (self.metrics.clone(), Instant::now());
+        metrics.batches_total.inc();
+        metrics.batch_commands.record(proposals.len() as u64);
+        let payload = Payload(Batch { time_ms: time::wall_ms(), proposals }.encode());
+        let (responder, answer) = OneshotResponder::<TypeConfig, ClientWriteResult<TypeConfig>>::new_pair();
+        let write = self.raft.write(payload).with_leader(leader.to_committed_leader_id()).responder(responder);
+        if let Err(fatal) = write.await {
+            tracing::error!(error = %fatal, "Raft has stopped; this node must be restarted");
+            return None;
+        }
+        Some(async move {
+            match answer.await {
+                Ok(Ok(_)) => metrics.commit_seconds.record(started.elapsed()),
+                // The term is over, or Raft stops: the origins see the change of leadership and give up.
+                Ok(Err(e)) => tracing::debug!(error = %e, "an entry was given up"),
+                Err(_) => tracing::debug!("Raft dropped an entry while stopping"),
+            }
+        })
+    }
+}
+
+/// Adds to `first` what is waiting for the same term, within the limits. Parcels stay whole.
+fn fold(first: Parcel, queue: &mut mpsc::Receiver<Parcel>, carry: &mut Option<Parcel>) -> Vec<Proposal> {
+    let term = first.term;
+    let mut proposals = first.proposals;
+    let mut bytes: usize = proposals.iter().map(weight).sum();
+    while proposals.len() < BATCH_MAX_COMMANDS && bytes < BATCH_MAX_BYTES {
+        let Ok(parcel) = queue.try_recv() else { break };
+        let more: usize = parcel.proposals.iter().map(weight).sum();
+        let fits = proposals.len() + parcel.proposals.len() <= BATCH_MAX_COMMANDS && bytes + more <= BATCH_MAX_BYTES;
+        if parcel.term != term || !fits {
+            *carry = Some(parcel);
+            break;
+        }
+        bytes += more;
+        proposals.extend(parcel.proposals);
+    }
+    proposals
+}
+
+/// About how many bytes a proposal takes in the log.
+pub fn weight(proposal: &Proposal) -> usize {
+    use rowlock_proto::request::Op;
+    const OVERHEAD: usize = 64;
+    let of_create = |c: &rowlock_proto::request::Create| c.path.len() + c.data.as_ref().map_or(0, |d| d.len());
+    let payload = match &proposal.command {
+        Command::Create { create, .. } => of_create(create),
+        Command::SetData(set) => set.path.len() + set.data.as_ref().map_or(0, |d| d.len()),
+        Command::Delete { path, .. } | Command::Reap { path } => path.len(),
+        Command::Multi(ops) => ops
+            .iter()
+            .map(|op| {
+                OVERHEAD
+                    + match op {
+                        Op::Create(c) | Op::Create2(c) | Op::CreateContainer(c) | Op::CreateTtl(c, _) => of_create(c),
+                        Op::SetData(set) => set.path.len() + set.data.as_ref().map_or(0, |d| d.len()),
+                        Op::Delete { path, .. } | Op::Check { path, .. } => path.len(),
+                    }
+            })
+            .sum(),
+        Command::SetAcl(set) => set.path.len() + OVERHEAD * set.acl.as_ref().map_or(0, Vec::len),
+        Command::Configure { config } => config.len(),
+        Command::Noop
+        | Command::CreateSession { .. }
+        | Command::Attach { .. }
+        | Command::CloseSession
+        | Command::ExpireSession { .. } => 0,
+    };
+    OVERHEAD + payload
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rowlock_proto::SessionId;
+    use rowlock_state::command::{Attachment, Origin};
+
+    fn parcel(term: u64, count: usize) -> Parcel {
+        let proposal = Proposal {
+            origin: Origin::default(),
+            session: SessionId::NONE,
+            attachment: Attachment::default(),
+            identities: Vec::new(),
+            command: Command::Noop,
+        };
+        Parcel { term, proposals: vec![proposal; count] }
+    }
+
+    #[test]
+    fn what_is_waiting_is_folded_up_to_the_limit_and_the_rest_is_carried() {
+        let (tx, mut rx) = mpsc::channel(16);
+        for count in [200, 200, 200] {
+            tx.try_send(parcel(1, count)).expect("room");
+        }
+        let mut carry = None;
+        let folded = fold(parcel(1, 100), &mut rx, &mut carry);
+        assert_eq!(folded.len(), 500);
+        assert_eq!(carry.map(|p| p.proposals.len()), Some(200));
+    }
+
+    #[test]
+    fn another_term_is_never_folded_in() {
+        let (tx, mut rx) = mpsc::channel(16);
+        tx.try_send(parcel(2, 1)).expect("room");
+        let mut carry = None;
+        assert_eq!(fold(parcel(1, 1), &mut rx, &mut carry).len(), 1);
+        assert_eq!(carry.map(|p| p.term), Some(2));
+    }
+}

@@ -1,0 +1,77 @@
+//! Who leads, and since when a leader may propose.
+//!
+//! A fresh leader answers `ForwardToLeader { leader: None }` until a quorum has acknowledged it, and no error of a write
+//! proves that nothing was written. So a new leader first commits an entry that may safely be repeated (an empty
+//! batch), as often as it takes; only then is it `ready` and clients' commands go into the log.
+
+use std::time::Duration;
+
+use openraft_rt::watch::WatchReceiver as _;
+use rowlock_env::sync::watch;
+use rowlock_env::task::Shutdown;
+use rowlock_env::time;
+use rowlock_proto::NodeId;
+use rowlock_state::command::Batch;
+
+use super::Raft;
+use super::types::Payload;
+
+/// A node's view of who leads. Terms and leaders only move forward.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Leadership {
+    /// Raft term of this view.
+    pub term: u64,
+    /// The leader of that term, if one is known.
+    pub leader: Option<NodeId>,
+    /// This node is that leader and has committed an entry in this term.
+    pub ready: bool,
+}
+
+const RETRY: Duration = Duration::from_millis(20);
+const WRITE_DEADLINE: Duration = Duration::from_secs(2);
+
+/// Follows Raft's metrics, and opens the gate when this node has become leader. Ends with the shutdown or with Raft.
+pub async fn follow(me: NodeId, raft: Raft, leadership: watch::Sender<Leadership>, shutdown: Shutdown) {
+    let mut metrics = raft.server_metrics();
+    loop {
+        let (term, leader) = {
+            let now = metrics.borrow_and_update();
+            (now.vote.leader_id.term, now.current_leader.map(NodeId))
+        };
+        leadership.send_if_modified(|view| {
+            let changed = (view.term, view.leader) != (term, leader);
+            if changed {
+                *view = Leadership { term, leader, ready: false };
+            }
+            changed
+        });
+        let view = *leadership.borrow();
+        let must_open = view.leader == Some(me) && !view.ready;
+        tokio::select! {
+            biased;
+            () = shutdown.wait() => return,
+            changed = metrics.changed() => if changed.is_err() { return },
+            opened = open_gate(&raft), if must_open => if opened {
+                leadership.send_if_modified(|v| {
+                    let same = (v.term, v.leader) == (term, leader);
+                    v.ready |= same;
+                    same
+                });
+            },
+        }
+    }
+}
+
+/// Commits an empty batch. Dropped and begun anew when the metrics change, which an empty batch survives.
+async fn open_gate(raft: &Raft) -> bool {
+    let write = raft.client_write(Payload(Batch::default().encode()));
+    match time::timeout(WRITE_DEADLINE, write).await {
+        Ok(Ok(_)) => true,
+        Ok(Err(e)) => {
+            tracing::debug!(error = %e, "not yet able to commit as leader");
+            time::sleep(RETRY).await;
+            false
+        }
+        Err(_) => false,
+    }
+}

@@ -1,0 +1,45 @@
+//! When this node was last known to be in touch with a quorum.
+//!
+//! The leader takes it from Raft; a follower from the leader's answers to its reports, which the leader gives only while
+//! it has contact itself. A node without contact answers no heartbeat, expires nobody and serves no new client.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rowlock_env::time::{self, Instant};
+
+/// The time of the last contact.
+#[derive(Debug, Default)]
+pub struct Contact {
+    last: Mutex<Option<Instant>>,
+}
+
+impl Contact {
+    /// There was contact at `at`. Never moves back.
+    pub fn mark(&self, at: Instant) {
+        let mut last = self.last.lock();
+        *last = (*last).max(Some(at));
+    }
+
+    /// There was contact within `age`.
+    pub fn within(&self, age: Duration) -> bool {
+        self.last.lock().is_some_and(|at| time::now().saturating_since(at) <= age)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contact_ages_and_never_moves_back() {
+        let contact = Contact::default();
+        assert!(!contact.within(Duration::from_secs(1000)));
+        let now = Instant::now();
+        contact.mark(now - Duration::from_secs(10));
+        assert!(!contact.within(Duration::from_secs(5)));
+        contact.mark(now);
+        contact.mark(now - Duration::from_secs(10));
+        assert!(contact.within(Duration::from_secs(5)));
+    }
+}

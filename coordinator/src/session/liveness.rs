@@ -1,0 +1,210 @@
+//! The task that carries signs of life to the leader and, on the leader, proposes expiry.
+//!
+//! Invariant: a heartbeat is answered only after the leader's timer of that session was restarted, by a leader that had
+//! contact to a quorum within `grace`. Sessions expire `grace` later than their timeout. So whoever computes a deadline
+//! from the send time of an answered heartbeat gives up before any leader, old or new, expires the session.
+//! Invariant: touches never enter the log; expiry happens through the log only.
+
+use std::collections::BTreeSet;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rowlock_env::sync::watch;
+use rowlock_env::task::Shutdown;
+use rowlock_env::time::{self, Instant};
+use rowlock_proto::{NodeId, SessionId};
+use rowlock_state::command::{Attachment, Command, Origin, Proposal};
+use tokio::sync::mpsc;
+
+use super::Touch;
+use super::charge::Charge;
+use super::contact::Contact;
+use crate::client::outbox::{Message, Outbox};
+use crate::limits::{BATCH_MAX_COMMANDS, HEARTBEATS_WAITING_MAX};
+use crate::peer::{PeerPool, touch_leader};
+use crate::proposer::fold::Parcel;
+use crate::raft::Raft;
+use crate::raft::leadership::Leadership;
+use crate::replica::Replica;
+
+/// How often the leader looks for expired sessions and its own contact.
+const TICK: Duration = Duration::from_millis(50);
+/// A tick that comes so late means that this process did not run: touches may be waiting unread.
+const TICK_MISSED: Duration = Duration::from_millis(1_000);
+/// A follower reports at least so often, also with nothing to report: the answer is its contact to the quorum.
+const REPORT_EVERY: Duration = Duration::from_millis(100);
+/// A report that is not answered by then has failed.
+const REPORT_DEADLINE: Duration = Duration::from_millis(1_000);
+
+/// What the task needs.
+pub struct Liveness {
+    /// This node.
+    pub me: NodeId,
+    /// For taking charge.
+    pub replica: Arc<Replica>,
+    /// Sessions, while this node leads.
+    pub charge: Arc<Charge>,
+    /// Published for the node's status.
+    pub contact: Arc<Contact>,
+    /// How old contact may be for heartbeats to be answered.
+    pub grace: Duration,
+    /// Who leads.
+    pub leadership: watch::Receiver<Leadership>,
+    /// From this node's connections.
+    pub touches: mpsc::Receiver<Touch>,
+    /// For the leader's contact to its quorum.
+    pub raft: Raft,
+    /// Where expiries go.
+    pub folder: mpsc::Sender<Parcel>,
+    /// The way to the leader.
+    pub peers: PeerPool,
+}
+
+/// A report on its way: when it was sent, if the leader has noted it, and what was in it.
+type Report = Pin<Box<dyn Future<Output = (Option<Instant>, Collected)> + Send>>;
+
+/// What has come in since the last report.
+#[derive(Default)]
+struct Collected {
+    sessions: BTreeSet<SessionId>,
+    waiting: Vec<Outbox>,
+}
+
+impl Collected {
+    fn add(&mut self, touch: Touch) {
+        self.sessions.insert(touch.session);
+        if let Some(outbox) = touch.confirm {
+            self.wait(outbox);
+        }
+    }
+
+    /// A heartbeat beyond the bound stays unanswered: its client turns to another node.
+    fn wait(&mut self, outbox: Outbox) {
+        if self.waiting.len() < HEARTBEATS_WAITING_MAX {
+            self.waiting.push(outbox);
+        }
+    }
+}
+
+impl Liveness {
+    /// Runs until `shutdown`.
+    pub async fn run(mut self, shutdown: Shutdown) {
+        let mut collected = Collected::default();
+        let mut report: Option<Report> = None;
+        let (mut last_report, mut last_failed) = (Instant::now(), false);
+        let mut last_tick = Instant::now();
+        let mut stalled = false;
+        loop {
+            let view = *self.leadership.borrow_and_update();
+            if view.leader == Some(self.me) {
+                self.lead(view, &mut collected, &mut last_tick, &mut stalled);
+            } else {
+                self.charge.give_up();
+                let urgent = !collected.waiting.is_empty() && !last_failed;
+                let due = urgent || last_report.elapsed() >= REPORT_EVERY;
+                if let (Some(leader), None, true) = (view.leader, &report, due) {
+                    last_report = Instant::now();
+                    report = Some(self.report(leader, view.term, std::mem::take(&mut collected)));
+                }
+            }
+            tokio::select! {
+                biased;
+                () = shutdown.wait() => return,
+                changed = self.leadership.changed() => if changed.is_err() { return },
+                (noted, reported) = async { report.as_mut().expect("guarded").await }, if report.is_some() => {
+                    report = None;
+                    last_failed = noted.is_none();
+                    self.reported(noted, reported, &mut collected);
+                }
+                touch = self.touches.recv() => match touch {
+                    Some(touch) => {
+                        collected.add(touch);
+                        while let Ok(touch) = self.touches.try_recv() {
+                            collected.add(touch);
+                        }
+                    }
+                    None => return,
+                },
+                () = time::sleep(TICK) => {}
+            }
+        }
+    }
+
+    /// The leader's turn: takes charge, notes touches, answers heartbeats while there is contact, expires.
+    fn lead(&self, view: Leadership, collected: &mut Collected, last_tick: &mut Instant, stalled: &mut bool) {
+        if !view.ready {
+            return;
+        }
+        if self.charge.term() != Some(view.term) {
+            self.charge.take(view.term, &self.replica.state.read());
+            *last_tick = Instant::now();
+        }
+        self.charge.touch(std::mem::take(&mut collected.sessions));
+        if let Some(at) = self.raft.quorum_contact() {
+            self.contact.mark(at);
+        }
+        let in_contact = self.contact.within(self.grace);
+        if in_contact {
+            for outbox in collected.waiting.drain(..) {
+                outbox.push(Message::Touched);
+            }
+        }
+        let now = Instant::now();
+        *stalled |= !in_contact || now.saturating_since(*last_tick) > TICK_MISSED;
+        if *stalled && in_contact {
+            tracing::info!("contact to the quorum is back: every session gets its full timeout again");
+            self.charge.forgive_all(now);
+            *stalled = false;
+        }
+        *last_tick = now;
+        if !*stalled {
+            self.expire(now);
+        }
+    }
+
+    fn expire(&self, now: Instant) {
+        let Some((term, due)) = self.charge.due(now) else { return };
+        for some in due.chunks(BATCH_MAX_COMMANDS) {
+            let proposals = some.iter().map(|&(session, attachment)| expiry(session, attachment)).collect();
+            // With a full queue they are due again in a second.
+            let _ = self.folder.try_send(Parcel { term, proposals });
+        }
+    }
+
+    fn report(&self, leader: NodeId, term: u64, collected: Collected) -> Report {
+        let peers = self.peers.clone();
+        Box::pin(async move {
+            let sent = Instant::now();
+            let sessions = collected.sessions.iter().copied().collect();
+            let noted = touch_leader(&peers, leader, term, sessions, REPORT_DEADLINE).await;
+            (noted.then_some(sent), collected)
+        })
+    }
+
+    fn reported(&self, noted: Option<Instant>, reported: Collected, collected: &mut Collected) {
+        match noted {
+            Some(at) => {
+                self.contact.mark(at);
+                for outbox in reported.waiting {
+                    outbox.push(Message::Touched);
+                }
+            }
+            // The next report tries again, with the same sessions: nobody is answered for whom no timer was restarted.
+            None => {
+                collected.sessions.extend(reported.sessions);
+                reported.waiting.into_iter().for_each(|outbox| collected.wait(outbox));
+            }
+        }
+    }
+}
+
+fn expiry(session: SessionId, attachment: Attachment) -> Proposal {
+    Proposal {
+        origin: Origin::default(),
+        session: SessionId::NONE,
+        attachment: Attachment::default(),
+        identities: Vec::new(),
+        command: Command::ExpireSession { session, attachment },
+    }
+}

@@ -1,0 +1,181 @@
+//! When each session was last heard of: the leader's pure book-keeping for expiry.
+//!
+//! Invariant: no session is due before `timeout + grace` has passed since its last touch (or since this leader's start,
+//! when every session gets its full timeout anew; Chubby, section 2.9).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use rowlock_env::time::Instant;
+use rowlock_proto::SessionId;
+use rowlock_state::command::Attachment;
+
+struct Entry {
+    last_touch: Instant,
+    timeout: Duration,
+    attachment: Attachment,
+    /// Where the session stands in `agenda`; never later than its true deadline.
+    look_at: Instant,
+}
+
+/// All sessions of the cluster, on the leader.
+pub struct Tracker {
+    /// Added to every timeout: the longest time for which a node may acknowledge heartbeats without contact to a quorum.
+    grace: Duration,
+    sessions: BTreeMap<SessionId, Entry>,
+    /// When to look at whom. A touch does not move a session here; looking too early only moves it on.
+    agenda: BTreeSet<(Instant, SessionId)>,
+}
+
+/// How long until a proposed expiry that did not take effect is proposed again.
+const RETRY: Duration = Duration::from_secs(1);
+
+impl Tracker {
+    /// A new leader's tracker: every session has its full timeout from `now`.
+    pub fn start(
+        now: Instant,
+        grace: Duration,
+        sessions: impl Iterator<Item = (SessionId, Attachment, Duration)>,
+    ) -> Self {
+        let mut tracker = Tracker { grace, sessions: BTreeMap::new(), agenda: BTreeSet::new() };
+        for (session, attachment, timeout) in sessions {
+            tracker.opened(now, session, attachment, timeout);
+        }
+        tracker
+    }
+
+    /// A session was opened or attached anew: it is alive now, with this timeout.
+    pub fn opened(&mut self, now: Instant, session: SessionId, attachment: Attachment, timeout: Duration) {
+        self.ended(session);
+        let look_at = now + timeout + self.grace;
+        self.sessions.insert(session, Entry { last_touch: now, timeout, attachment, look_at });
+        self.agenda.insert((look_at, session));
+    }
+
+    /// A session is gone.
+    pub fn ended(&mut self, session: SessionId) {
+        if let Some(entry) = self.sessions.remove(&session) {
+            self.agenda.remove(&(entry.look_at, session));
+        }
+    }
+
+    /// A frame of this session came in somewhere. Says whether the session is known.
+    pub fn touch(&mut self, now: Instant, session: SessionId) -> bool {
+        match self.sessions.get_mut(&session) {
+            Some(entry) => {
+                entry.last_touch = entry.last_touch.max(now);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Gives every session its full timeout again: after a time in which touches could not reach this leader.
+    pub fn forgive_all(&mut self, now: Instant) {
+        for entry in self.sessions.values_mut() {
+            entry.last_touch = entry.last_touch.max(now);
+        }
+    }
+
+    /// The sessions whose time has passed. Each is due again after a second, in case its expiry gets lost.
+    pub fn due(&mut self, now: Instant) -> Vec<(SessionId, Attachment)> {
+        let mut due = Vec::new();
+        while let Some(&(look_at, session)) = self.agenda.first() {
+            if look_at > now {
+                break;
+            }
+            self.agenda.pop_first();
+            let entry = self.sessions.get_mut(&session).expect("the agenda holds only known sessions");
+            let deadline = entry.last_touch + entry.timeout + self.grace;
+            entry.look_at = if deadline <= now {
+                due.push((session, entry.attachment));
+                now + RETRY
+            } else {
+                deadline
+            };
+            self.agenda.insert((entry.look_at, session));
+        }
+        due
+    }
+
+    /// When to call [`Tracker::due`] next.
+    pub fn next_look(&self) -> Option<Instant> {
+        self.agenda.first().map(|(at, _)| *at)
+    }
+
+    /// How many sessions are tracked.
+    pub fn len(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// No session is tracked.
+    pub fn is_empty(&self) -> bool {
+        self.sessions.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: SessionId = SessionId(7);
+    const A: Attachment = Attachment(1);
+
+    fn ms(n: u64) -> Duration {
+        Duration::from_millis(n)
+    }
+
+    fn tracker(now: Instant) -> Tracker {
+        Tracker::start(now, ms(500), [(S, A, ms(4000))].into_iter())
+    }
+
+    #[test]
+    fn a_silent_session_is_due_after_its_timeout_and_the_grace_and_not_before() {
+        let t0 = Instant::now();
+        let mut tracker = tracker(t0);
+        assert_eq!(tracker.due(t0 + ms(4499)), []);
+        assert_eq!(tracker.due(t0 + ms(4500)), [(S, A)]);
+    }
+
+    #[test]
+    fn a_touch_moves_the_deadline_and_an_old_one_does_not_move_it_back() {
+        let t0 = Instant::now();
+        let mut tracker = tracker(t0);
+        assert!(tracker.touch(t0 + ms(3000), S));
+        assert!(tracker.touch(t0 + ms(1000), S));
+        assert_eq!(tracker.due(t0 + ms(7499)), []);
+        assert_eq!(tracker.due(t0 + ms(7500)), [(S, A)]);
+        assert!(!tracker.touch(t0, SessionId(8)));
+    }
+
+    #[test]
+    fn an_expiry_that_got_lost_is_due_again() {
+        let t0 = Instant::now();
+        let mut tracker = tracker(t0);
+        assert_eq!(tracker.due(t0 + ms(4500)), [(S, A)]);
+        assert_eq!(tracker.due(t0 + ms(5000)), []);
+        assert_eq!(tracker.due(t0 + ms(5500)), [(S, A)]);
+        tracker.ended(S);
+        assert_eq!(tracker.due(t0 + ms(60_000)), []);
+        assert_eq!(tracker.next_look(), None);
+    }
+
+    #[test]
+    fn attaching_anew_gives_a_full_timeout_and_the_new_attachment() {
+        let t0 = Instant::now();
+        let mut tracker = tracker(t0);
+        tracker.opened(t0 + ms(4000), S, Attachment(2), ms(6000));
+        assert_eq!(tracker.due(t0 + ms(10_499)), []);
+        assert_eq!(tracker.due(t0 + ms(10_500)), [(S, Attachment(2))]);
+        assert_eq!(tracker.len(), 1);
+    }
+
+    #[test]
+    fn forgiveness_gives_everybody_a_full_timeout() {
+        let t0 = Instant::now();
+        let mut tracker = tracker(t0);
+        tracker.forgive_all(t0 + ms(100_000));
+        assert_eq!(tracker.due(t0 + ms(104_499)), []);
+        assert_eq!(tracker.due(t0 + ms(104_500)), [(S, A)]);
+    }
+}
