@@ -227,3 +227,64 @@ pub(crate) fn put_frame(out: &mut BytesMut, record: impl FnOnce(&mut BytesMut)) 
     let length = i32::try_from(out.len() - start - 4).expect("senders bound their frames far below 2 GiB");
     out[start..start + 4].copy_from_slice(&length.to_be_bytes());
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use proptest::test_runner::RngSeed;
+
+    use super::*;
+
+    fn config() -> ProptestConfig {
+        ProptestConfig {
+            cases: 500,
+            rng_seed: RngSeed::Fixed(1),
+            failure_persistence: None,
+            ..Default::default()
+        }
+    }
+
+    proptest! {
+        #![proptest_config(config())]
+
+        #[test]
+        fn a_vector_never_has_room_for_more_than_its_frame_can_hold(
+            count in prop_oneof![any::<i32>(), 0..20_i32],
+            element_bytes in 1..20_usize,
+            rest in proptest::collection::vec(any::<u8>(), 0..100),
+        ) {
+            let mut frame = BytesMut::new();
+            frame.int(count);
+            frame.extend_from_slice(&rest);
+            let mut frame = frame.freeze();
+            let mut elements_read = 0;
+            let vector = Reader::new(&mut frame).nullable_vector(element_bytes, |r| {
+                elements_read += 1;
+                r.need(element_bytes)?;
+                Ok(r.frame.split_to(element_bytes))
+            });
+            match vector {
+                Ok(Some(vector)) => prop_assert!(vector.capacity() * element_bytes <= rest.len()),
+                Ok(None) => prop_assert_eq!(count, -1),
+                Err(_) => prop_assert_eq!(elements_read, 0, "refused before anything was read or reserved"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_buffer_is_a_slice_of_its_frame() {
+        let frame = Bytes::from_static(&[0, 0, 0, 2, 7, 8, 9]);
+        let mut rest = frame.clone();
+        let buffer = Reader::new(&mut rest).buffer().unwrap().unwrap();
+        assert_eq!(buffer.as_ptr(), frame[4..].as_ptr());
+        assert_eq!((&buffer[..], &rest[..]), ([7, 8].as_slice(), [9].as_slice()));
+    }
+
+    #[test]
+    fn frames_are_appended_behind_what_is_there() {
+        let mut out = BytesMut::from([9].as_slice());
+        put_frame(&mut out, |_| {});
+        put_frame(&mut out, |out| out.string("ab"));
+        assert_eq!(out[..], [9, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 2, b'a', b'b']);
+    }
+}
