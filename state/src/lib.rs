@@ -1,4 +1,36 @@
-//! The replicated state machine of Rowlock.
+//! The replicated state machine of Rowlock: znodes, sessions, ACLs, multi.
+//!
+//! Every node feeds the same [`command::Batch`]es, in log order, to its own [`Machine`]; what comes back is an
+//! answer per proposal ([`outcome::Applied`]) and the events of each change ([`outcome::EventSink`]).
+//!
+//! The caller's duties:
+//! 1. Apply every batch of the log once, in order, each proposal with the batch's time, and nothing else.
+//! 2. Let one thread apply at a time; reads may run beside each other, never beside an apply.
+//! 3. Validate nothing before: whatever a client sends is answered here, the same on every replica.
+//! 4. Keep the log until a [`Frozen`] of a later state has been written out and flushed.
+//!
+//! Invariant: no clock, no randomness, no IO, no unordered iteration; [`Machine::apply`] is total.
 
+pub mod acl;
+mod codec;
 pub mod command;
+mod digest;
+mod invariants;
+mod machine;
+mod multi;
+mod ops;
 pub mod outcome;
+mod query;
+mod reap;
+mod sequence;
+mod sessions;
+mod shared_map;
+mod snapshot;
+mod tree;
+mod znode;
+
+pub use codec::{BATCH_MAX_BYTES, BatchError};
+pub use machine::{Counts, Machine};
+pub use sessions::Session;
+pub use snapshot::{Frozen, SnapshotError};
+pub use znode::Kind;

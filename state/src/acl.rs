@@ -1,0 +1,245 @@
+//! Access control: who may do what, which lists are well formed, and what `getACL` shows.
+//!
+//! Follows ZooKeeper's `PrepRequestProcessor.fixupACL` and `ZooKeeperServer.checkACL`.
+
+mod ip;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use rowlock_proto::ErrorCode;
+use rowlock_proto::acl::{Acl, Id, perms};
+use sha1::{Digest as _, Sha1};
+
+use crate::digest::Hasher;
+
+/// Size of a list on the wire, after `auth` has been expanded. Beyond: [`ErrorCode::InvalidAcl`]. ZooKeeper has no
+/// such limit, but there one frame of `auth` entries can make a list of gigabytes.
+pub const ACL_BYTES_MAX: usize = 256 << 10;
+
+/// Whether one of `who` (or everybody) has a bit of `perm` in the list; the scheme `super` passes all.
+pub fn may(acl: &[Acl], perm: i32, who: &[Id]) -> bool {
+    who.iter().any(|id| id.scheme == "super")
+        || acl.iter().any(|entry| {
+            entry.perms & perm != 0
+                && (is_anyone(&entry.id) || who.iter().any(|id| identity_matches(id, &entry.id)))
+        })
+}
+
+/// The identity that an auth packet of scheme `digest` (`user:password`) proves.
+pub fn digest_identity(user_password: &str) -> Id {
+    let user = user_password.split(':').next().unwrap_or_default();
+    let hash = STANDARD.encode(Sha1::digest(user_password.as_bytes()));
+    Id { scheme: "digest".to_owned(), id: format!("{user}:{hash}") }
+}
+
+/// A list as `getACL` shows it to `who`: only those with ADMIN see the digests.
+pub(crate) fn shown_to(acl: &[Acl], who: &[Id]) -> Vec<Acl> {
+    let mut acl = acl.to_vec();
+    if !may(&acl, perms::ADMIN, who) {
+        for entry in acl.iter_mut().filter(|entry| entry.id.scheme == "digest") {
+            if let Some(colon) = entry.id.id.find(':') {
+                entry.id.id.replace_range(colon.., ":x");
+            }
+        }
+    }
+    acl
+}
+
+/// The list to store for the list given: duplicates removed, `auth` replaced by the identities of `who`.
+pub(crate) fn resolve<'a>(acl: Option<&'a [Acl]>, who: &'a [Id]) -> Result<Vec<Acl>, ErrorCode> {
+    let mut resolved = Vec::new();
+    let mut seen = BTreeSet::new();
+    let mut bytes = 0;
+    let mut push = |perms: i32, id: &'a Id| {
+        if seen.insert((perms, id)) {
+            // Permissions and two lengths, four bytes each.
+            bytes += 12 + id.scheme.len() + id.id.len();
+            resolved.push(Acl { perms, id: id.clone() });
+        }
+        if bytes > ACL_BYTES_MAX { Err(ErrorCode::InvalidAcl) } else { Ok(()) }
+    };
+    for entry in acl.unwrap_or_default() {
+        if entry.id.scheme == "auth" {
+            let mut proven = who.iter().filter(|id| is_proof(&id.scheme)).peekable();
+            if proven.peek().is_none() {
+                return Err(ErrorCode::InvalidAcl);
+            }
+            for id in proven {
+                push(entry.perms, id)?;
+            }
+        } else if is_well_formed(&entry.id) {
+            push(entry.perms, &entry.id)?;
+        } else {
+            return Err(ErrorCode::InvalidAcl);
+        }
+    }
+    if resolved.is_empty() { Err(ErrorCode::InvalidAcl) } else { Ok(resolved) }
+}
+
+fn is_anyone(id: &Id) -> bool {
+    id.scheme == "world" && id.id == "anyone"
+}
+
+/// Schemes that prove who somebody is, as opposed to where he connects from.
+fn is_proof(scheme: &str) -> bool {
+    matches!(scheme, "digest" | "sasl" | "x509")
+}
+
+fn identity_matches(who: &Id, wanted: &Id) -> bool {
+    who.scheme == wanted.scheme
+        && match who.scheme.as_str() {
+            "digest" | "x509" => who.id == wanted.id,
+            "sasl" => who.id == wanted.id || who.id == "super",
+            "ip" => ip::matches(&who.id, &wanted.id),
+            _ => false,
+        }
+}
+
+fn is_well_formed(id: &Id) -> bool {
+    match id.scheme.as_str() {
+        "world" => id.id == "anyone",
+        "ip" => ip::is_valid(&id.id),
+        // As Java's `split(":").length == 2`, which does not count empty parts at the end.
+        "digest" => id.id.trim_end_matches(':').split(':').count() == 2,
+        "sasl" => is_kerberos_name(&id.id),
+        "x509" => !id.id.is_empty() && id.id.split(',').all(|part| part.contains('=')),
+        _ => false,
+    }
+}
+
+/// `service`, `service@REALM` or `service/host@REALM`.
+fn is_kerberos_name(name: &str) -> bool {
+    match name.split_once('@') {
+        None => true,
+        Some((principal, realm)) => !realm.contains(['/', '@']) && principal.matches('/').count() <= 1,
+    }
+}
+
+/// A stored list. Znodes share it with their parent where they can, and cache its hash.
+#[derive(Clone, Debug)]
+pub(crate) struct SharedAcl(Arc<Stored>);
+
+#[derive(Debug)]
+struct Stored {
+    hash: u64,
+    entries: Vec<Acl>,
+}
+
+impl SharedAcl {
+    /// Of a list that [`resolve`] gave.
+    pub(crate) fn new(entries: Vec<Acl>) -> Self {
+        let hash = entries.iter().fold(Hasher::new(4), |hasher, entry| {
+            hasher.int(i64::from(entry.perms)).bytes(entry.id.scheme.as_bytes()).bytes(entry.id.id.as_bytes())
+        });
+        SharedAcl(Arc::new(Stored { hash: hash.finish(), entries }))
+    }
+
+    /// `like` itself if it is the same list (as a znode's and its parent's mostly are), else a new one.
+    pub(crate) fn sharing(entries: Vec<Acl>, like: &SharedAcl) -> Self {
+        if like.entries() == entries { like.clone() } else { SharedAcl::new(entries) }
+    }
+
+    /// The list.
+    pub(crate) fn entries(&self) -> &[Acl] {
+        &self.0.entries
+    }
+
+    /// Its contribution to the hash of a znode.
+    pub(crate) fn hash(&self) -> u64 {
+        self.0.hash
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(text: &str) -> Id {
+        let (scheme, id) = text.split_once(':').unwrap();
+        Id { scheme: scheme.to_owned(), id: id.to_owned() }
+    }
+
+    fn entry(perms: i32, text: &str) -> Acl {
+        Acl { perms, id: id(text) }
+    }
+
+    #[test]
+    fn digest_identity_is_the_one_of_the_zookeeper_manual() {
+        assert_eq!(digest_identity("super:test").id, "super:D/InIHSb7yEEbrWz8b9l71RjZJU=");
+    }
+
+    #[test]
+    fn only_a_matching_identity_with_the_bit_may() {
+        let acl = [entry(perms::READ, "digest:u:h"), entry(perms::WRITE, "ip:10.0.0.0/8")];
+        assert!(may(&acl, perms::READ, &[id("digest:u:h")]));
+        assert!(!may(&acl, perms::WRITE, &[id("digest:u:h")]));
+        assert!(may(&acl, perms::WRITE, &[id("ip:10.2.3.4")]));
+        assert!(!may(&acl, perms::READ, &[]));
+        assert!(may(&acl, perms::ADMIN, &[id("super:")]));
+        assert!(may(&Acl::open(), perms::ALL, &[]));
+        assert!(!may(&[entry(31, "sasl:bob")], perms::READ, &[id("x509:bob")]));
+    }
+
+    #[test]
+    fn forms_of_ids_are_those_of_zookeeper() {
+        for good in [
+            "world:anyone",
+            "digest:a:b",
+            "digest::b",
+            "digest:a:b:",
+            "sasl:bob",
+            "sasl:bob/h@REALM",
+            "x509:CN=a,O=b",
+        ] {
+            assert!(is_well_formed(&id(good)), "{good}");
+        }
+        for bad in [
+            "world:other",
+            "digest:a",
+            "digest:a:",
+            "digest:a:b:c",
+            "super:x",
+            "none:x",
+            "sasl:a/b/c@R",
+            "x509:a",
+            "ip:300.1.1.1",
+        ] {
+            assert!(!is_well_formed(&id(bad)), "{bad}");
+        }
+    }
+
+    #[test]
+    fn auth_becomes_every_proven_identity_once() {
+        let who = [id("ip:1.2.3.4"), id("digest:u:h"), id("digest:v:h")];
+        let given = [
+            entry(31, "auth:"),
+            entry(31, "auth:ignored"),
+            entry(1, "world:anyone"),
+            entry(1, "world:anyone"),
+        ];
+        let expected = vec![entry(31, "digest:u:h"), entry(31, "digest:v:h"), entry(1, "world:anyone")];
+        assert_eq!(resolve(Some(&given), &who), Ok(expected));
+        assert_eq!(resolve(Some(&given), &who[..1]), Err(ErrorCode::InvalidAcl));
+        assert_eq!(resolve(None, &who), Err(ErrorCode::InvalidAcl));
+        assert_eq!(resolve(Some(&[]), &who), Err(ErrorCode::InvalidAcl));
+    }
+
+    #[test]
+    fn a_list_that_would_grow_without_bound_is_refused() {
+        let who = [Id { scheme: "digest".to_owned(), id: "u".repeat(ACL_BYTES_MAX / 100) }];
+        let given: Vec<Acl> = (0..100).map(|perms| entry(perms, "auth:")).collect();
+        assert_eq!(resolve(Some(&given), &who), Err(ErrorCode::InvalidAcl));
+        assert_eq!(resolve(Some(&given[..90]), &who).map(|acl| acl.len()), Ok(90));
+    }
+
+    #[test]
+    fn digests_are_shown_only_with_admin() {
+        let acl = [entry(perms::ALL, "digest:u:h"), entry(perms::READ, "ip:::1")];
+        assert_eq!(shown_to(&acl, &[])[0].id.id, "u:x");
+        assert_eq!(shown_to(&acl, &[])[1], acl[1]);
+        assert_eq!(shown_to(&acl, &[id("digest:u:h")]), acl);
+    }
+}

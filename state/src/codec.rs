@@ -1,0 +1,63 @@
+//! The bytes of a log entry: one version byte, then the batch in bincode.
+//!
+//! Invariant: a change of [`crate::command`] that changes these bytes takes a new version and keeps reading the old
+//! one; `testdata/batch.golden` shows such a change.
+
+use bincode::config::{Configuration, Limit, LittleEndian, Varint};
+use bytes::Bytes;
+
+use crate::command::Batch;
+
+/// Largest encoded batch. The proposer folds far less; one command is bounded by the client's frame.
+pub const BATCH_MAX_BYTES: usize = 64 << 20;
+
+/// The first byte.
+const VERSION: u8 = 1;
+
+/// Little-endian, variable-length integers, and no allocation beyond the limit.
+pub(crate) const BINCODE: Configuration<LittleEndian, Varint, Limit<BATCH_MAX_BYTES>> =
+    bincode::config::standard().with_limit::<BATCH_MAX_BYTES>();
+
+/// Why bytes are not a batch. In the log of this node that means damage or a newer version: the node must stop.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BatchError {
+    /// Not one byte.
+    #[error("the batch is empty")]
+    Empty,
+    /// Written by another version.
+    #[error("the batch has format version {0}, this node knows {VERSION}")]
+    Version(u8),
+    /// More than [`BATCH_MAX_BYTES`].
+    #[error("the batch has {0} bytes, more than {BATCH_MAX_BYTES}")]
+    TooLarge(usize),
+    /// Does not decode.
+    #[error("the batch is damaged: {0}")]
+    Damaged(#[from] bincode::error::DecodeError),
+    /// Something follows the batch.
+    #[error("{0} bytes follow the batch")]
+    Trailing(usize),
+}
+
+impl Batch {
+    /// The payload of a log entry.
+    pub fn encode(&self) -> Bytes {
+        let mut bytes = vec![VERSION];
+        bincode::serde::encode_into_std_write(self, &mut bytes, BINCODE)
+            .expect("a batch encodes into memory");
+        bytes.into()
+    }
+
+    /// Reads what [`Batch::encode`] wrote.
+    pub fn decode(bytes: &[u8]) -> Result<Batch, BatchError> {
+        if bytes.len() > BATCH_MAX_BYTES {
+            return Err(BatchError::TooLarge(bytes.len()));
+        }
+        let (version, body) = bytes.split_first().ok_or(BatchError::Empty)?;
+        if *version != VERSION {
+            return Err(BatchError::Version(*version));
+        }
+        let (batch, read) = bincode::serde::decode_from_slice(body, BINCODE)?;
+        if read == body.len() { Ok(batch) } else { Err(BatchError::Trailing(body.len() - read)) }
+    }
+}

@@ -1,0 +1,94 @@
+//! Everything that must hold between the parts of the state, checked from scratch. For tests and the simulator.
+
+use rowlock_proto::SessionId;
+
+use crate::machine::{Machine, RESERVED};
+use crate::tree::Totals;
+use crate::znode::{Kind, Znode};
+
+/// What a walk over all znodes finds.
+#[derive(Default)]
+struct Found {
+    totals: Totals,
+    reapable: Vec<String>,
+    ephemerals: Vec<(SessionId, String)>,
+}
+
+impl Machine {
+    /// Recomputes every index, counter and digest from the znodes and sessions. O(state): not for production paths.
+    pub fn check(&self) -> Result<(), String> {
+        let found = self.walk()?;
+        if found.totals != *self.tree.totals() {
+            return Err(format!("counted {:?}, kept {:?}", found.totals, self.tree.totals()));
+        }
+        self.tree.reapable().check()?;
+        if !self.tree.reapable().iter().map(|(path, ())| &**path).eq(sorted(found.reapable.iter())) {
+            return Err("the index of containers and TTL znodes is wrong".to_owned());
+        }
+        self.sessions.check()?;
+        let mut owned: Vec<_> = found.ephemerals.iter().map(|(id, path)| (*id, path.as_str())).collect();
+        owned.sort_unstable();
+        let registered =
+            self.sessions().flat_map(|(id, session)| session.ephemerals().map(move |path| (id, path)));
+        if !registered.eq(owned) {
+            return Err("the sessions' ephemerals are not the ephemeral znodes".to_owned());
+        }
+        match RESERVED.iter().find(|path| self.tree.get(path).is_none()) {
+            Some(path) => Err(format!("{path} is missing")),
+            None => Ok(()),
+        }
+    }
+
+    fn walk(&self) -> Result<Found, String> {
+        let mut found = Found::default();
+        let mut todo = vec![(String::new(), self.tree.root())];
+        while let Some((path, znode)) = todo.pop() {
+            let shown = if path.is_empty() { "/" } else { &path };
+            found.totals.add(shown, znode);
+            self.check_znode(shown, znode)?;
+            match znode.meta.kind {
+                Kind::Persistent => {}
+                Kind::Ephemeral(session) => found.ephemerals.push((session, shown.to_owned())),
+                Kind::Container | Kind::Ttl(_) => found.reapable.push(shown.to_owned()),
+            }
+            todo.extend(znode.children.iter().map(|(name, child)| (format!("{path}/{name}"), &**child)));
+        }
+        Ok(found)
+    }
+
+    fn check_znode(&self, path: &str, znode: &Znode) -> Result<(), String> {
+        let meta = &znode.meta;
+        znode.children.check().map_err(|error| format!("{path}: {error}"))?;
+        rowlock_proto::path::validate(path).map_err(|error| format!("{path}: {error}"))?;
+        let below: u64 = znode.children.iter().map(|(_, child)| 1 + child.descendants).sum();
+        let zxids = [meta.czxid, meta.mzxid, meta.pzxid];
+        let wrong = [
+            (below != znode.descendants, "descendants are miscounted"),
+            (znode.acl.entries().is_empty(), "the ACL is empty"),
+            (
+                znode.acl.hash() != crate::acl::SharedAcl::new(znode.acl.entries().to_vec()).hash(),
+                "stale ACL hash",
+            ),
+            (znode.data_hash_is_stale(), "stale data hash"),
+            (zxids.iter().any(|zxid| *zxid > self.last_zxid), "a zxid lies in the future"),
+            (meta.mzxid < meta.czxid || meta.pzxid < meta.czxid, "changed before it was created"),
+            (meta.ctime_ms > self.time_ms || meta.mtime_ms > self.time_ms, "a time lies in the future"),
+            (meta.mtime_ms < meta.ctime_ms, "changed at a time before it was created"),
+            (
+                matches!(meta.kind, Kind::Ephemeral(_)) && !znode.children.is_empty(),
+                "an ephemeral has children",
+            ),
+            (matches!(meta.kind, Kind::Ephemeral(id) if self.session(id).is_none()), "its session has ended"),
+        ];
+        match wrong.iter().find(|(is_wrong, _)| *is_wrong) {
+            Some((_, what)) => Err(format!("{path}: {what}")),
+            None => Ok(()),
+        }
+    }
+}
+
+fn sorted<'a>(paths: impl Iterator<Item = &'a String>) -> impl Iterator<Item = &'a str> {
+    let mut paths: Vec<&str> = paths.map(String::as_str).collect();
+    paths.sort_unstable();
+    paths.into_iter()
+}

@@ -1,0 +1,337 @@
+//! The machine: takes one proposal at a time, gives each its zxid, and leads it to the operation that it asks for.
+//!
+//! Stands between the log and everything that looks at the state. Never reads a clock, never draws a random number,
+//! never fails: what a client can cause is an answer, what it cannot is an assertion.
+
+use bytes::Bytes;
+use rowlock_proto::acl::{Acl, Id, perms};
+use rowlock_proto::{ErrorCode, NodeId, SessionId, Version, Zxid};
+
+use crate::acl::SharedAcl;
+use crate::command::{Attachment, Command, Proposal};
+use crate::digest::Hasher;
+use crate::ops::Author;
+use crate::outcome::{Applied, EventSink, Outcome, SessionEnd};
+use crate::sessions::{Session, Sessions};
+use crate::tree::Tree;
+use crate::znode::{Kind, Meta, Znode};
+
+/// Text about the membership, which ZooKeeper's clients read and watch.
+pub(crate) const CONFIG_PATH: &str = "/zookeeper/config";
+/// Znodes that exist always.
+pub(crate) const RESERVED: [&str; 4] = ["/", "/zookeeper", CONFIG_PATH, "/zookeeper/quota"];
+
+/// The replicated state.
+///
+/// A clone shares all structure and costs nothing until one of the two changes.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    pub(crate) tree: Tree,
+    pub(crate) sessions: Sessions,
+    /// Of the last command that took one.
+    pub(crate) last_zxid: Zxid,
+    /// Of the newest batch. Invariant: never goes back, whatever a new leader's clock says.
+    pub(crate) time_ms: i64,
+}
+
+/// Sizes, for monitoring.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Znodes, with the root and the reserved ones.
+    pub znodes: u64,
+    /// Those of them that belong to a session.
+    pub ephemerals: u64,
+    /// Bytes of all paths and data.
+    pub approximate_data_bytes: u64,
+    /// Open sessions.
+    pub sessions: u64,
+}
+
+impl Default for Machine {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Machine {
+    /// The state before the first log entry: the reserved znodes, as in a fresh ZooKeeper.
+    pub fn new() -> Self {
+        let open = SharedAcl::new(Acl::open());
+        let readable = SharedAcl::new(vec![Acl { perms: perms::READ, id: Id::anyone() }]);
+        let reserved = |acl: &SharedAcl, version| {
+            let mut meta = Meta::new(Zxid(0), 0, Kind::Persistent);
+            (meta.version, meta.aversion) = (Version(version), Version(version));
+            Znode::new(meta, Some(Bytes::new()), acl.clone())
+        };
+        let mut tree = Tree::new(reserved(&open, 0));
+        for path in &RESERVED[1..] {
+            let znode = if *path == CONFIG_PATH { reserved(&readable, -1) } else { reserved(&open, 0) };
+            // The parents do not count these creates: sequence numbers start at 0 everywhere.
+            tree.link(path, znode.into(), |_| ());
+        }
+        Machine { tree, sessions: Sessions::default(), last_zxid: Zxid(0), time_ms: 0 }
+    }
+
+    /// Position of the last change.
+    pub fn last_zxid(&self) -> Zxid {
+        self.last_zxid
+    }
+
+    /// Applies the next proposal of the log. `time_ms` is its batch's.
+    ///
+    /// Events go to `sink` in order, after the change is whole. A command takes one zxid, also when it is rejected,
+    /// but none if it is `Noop` or `Attach`, or if its session or attachment is not (or no longer) valid.
+    pub fn apply<S: EventSink + ?Sized>(
+        &mut self,
+        time_ms: i64,
+        proposal: &Proposal,
+        sink: &mut S,
+    ) -> Applied {
+        self.time_ms = self.time_ms.max(time_ms);
+        let result = self.run(proposal, sink);
+        Applied { origin: proposal.origin, zxid: self.last_zxid, result }
+    }
+
+    /// Fingerprint of the whole state: the same on all replicas at the same log index.
+    pub fn digest(&self) -> u64 {
+        let counters = Hasher::new(5).int(self.last_zxid.0).int(self.time_ms).finish();
+        self.tree.totals().digest.wrapping_add(self.sessions.digest()).wrapping_add(counters)
+    }
+
+    /// Sizes, for monitoring.
+    pub fn counts(&self) -> Counts {
+        let totals = self.tree.totals();
+        Counts {
+            znodes: totals.znodes,
+            ephemerals: totals.ephemerals,
+            approximate_data_bytes: totals.bytes,
+            sessions: self.sessions.len() as u64,
+        }
+    }
+
+    fn run<S: EventSink + ?Sized>(
+        &mut self,
+        proposal: &Proposal,
+        sink: &mut S,
+    ) -> Result<Outcome, ErrorCode> {
+        match &proposal.command {
+            Command::Noop => Ok(Outcome::Done),
+            Command::CreateSession { password, timeout_ms } => {
+                Ok(self.create_session(proposal.origin.node, *password, *timeout_ms, sink))
+            }
+            Command::Attach { session, password, timeout_ms } => {
+                self.attach(*session, password, *timeout_ms, sink)
+            }
+            Command::ExpireSession { session, attachment } => {
+                self.admit(*session, *attachment)?;
+                Ok(self.end_session(*session, SessionEnd::Expired, sink))
+            }
+            Command::Reap { path } => {
+                let zxid = self.next_zxid();
+                self.reap(zxid, path)?.fire(zxid, sink);
+                Ok(Outcome::Done)
+            }
+            Command::Configure { config } => {
+                let zxid = self.next_zxid();
+                self.configure(zxid, config).fire(zxid, sink);
+                Ok(Outcome::Done)
+            }
+            _ => self.run_for_client(proposal, sink),
+        }
+    }
+
+    fn run_for_client<S: EventSink + ?Sized>(
+        &mut self,
+        proposal: &Proposal,
+        sink: &mut S,
+    ) -> Result<Outcome, ErrorCode> {
+        self.admit(proposal.session, proposal.attachment)?;
+        if proposal.command == Command::CloseSession {
+            return Ok(self.end_session(proposal.session, SessionEnd::Closed, sink));
+        }
+        let zxid = self.next_zxid();
+        let by = Author { zxid, session: proposal.session, who: &proposal.identities };
+        let done = match &proposal.command {
+            Command::Create { create, ttl_ms } => self.create(&by, create, *ttl_ms)?,
+            Command::Delete { path, version } => self.delete(&by, path, *version)?,
+            Command::SetData(set) => self.set_data(&by, set)?,
+            Command::SetAcl(set) => self.set_acl(&by, set)?,
+            Command::Multi(ops) => return Ok(Outcome::Multi(self.multi(&by, ops, sink))),
+            Command::Noop
+            | Command::CreateSession { .. }
+            | Command::Attach { .. }
+            | Command::CloseSession
+            | Command::ExpireSession { .. }
+            | Command::Reap { .. }
+            | Command::Configure { .. } => unreachable!("handled before: it is not an operation on a znode"),
+        };
+        done.fire(zxid, sink);
+        Ok(match proposal.command {
+            Command::Create { .. } => Outcome::Created { path: done.path, stat: done.stat },
+            Command::Delete { .. } => Outcome::Done,
+            _ => Outcome::Stat(done.stat),
+        })
+    }
+
+    /// Whether the session exists and this is its newest attachment.
+    fn admit(&self, session: SessionId, attachment: Attachment) -> Result<(), ErrorCode> {
+        match self.sessions.get(session) {
+            None => Err(ErrorCode::SessionExpired),
+            Some(open) if open.attachment != attachment => Err(ErrorCode::SessionMoved),
+            Some(_) => Ok(()),
+        }
+    }
+
+    fn next_zxid(&mut self) -> Zxid {
+        self.last_zxid.0 += 1;
+        self.last_zxid
+    }
+
+    fn create_session<S: EventSink + ?Sized>(
+        &mut self,
+        node: NodeId,
+        password: [u8; 16],
+        timeout_ms: u32,
+        sink: &mut S,
+    ) -> Outcome {
+        let zxid = self.next_zxid();
+        let session = session_id(node, zxid);
+        let attachment = Attachment(1);
+        self.sessions.open(session, Session::new(password, timeout_ms, attachment));
+        sink.session_opened(session, attachment, timeout_ms);
+        Outcome::Session { session, password, attachment, timeout_ms }
+    }
+
+    fn attach<S: EventSink + ?Sized>(
+        &mut self,
+        session: SessionId,
+        password: &[u8],
+        timeout_ms: u32,
+        sink: &mut S,
+    ) -> Result<Outcome, ErrorCode> {
+        let known = self.sessions.get(session).filter(|open| open.password == password);
+        let password = known.ok_or(ErrorCode::SessionExpired)?.password;
+        let attachment = self.sessions.attach(session, timeout_ms);
+        sink.session_attached(session, attachment, timeout_ms);
+        Ok(Outcome::Session { session, password, attachment, timeout_ms })
+    }
+
+    /// Ends an open session: all its ephemerals go under one zxid, in the order of their paths.
+    fn end_session<S: EventSink + ?Sized>(
+        &mut self,
+        session: SessionId,
+        end: SessionEnd,
+        sink: &mut S,
+    ) -> Outcome {
+        let zxid = self.next_zxid();
+        let open = self.sessions.get(session).expect("the session has been admitted");
+        let paths: Vec<String> = open.ephemerals().map(str::to_owned).collect();
+        let gone: Vec<_> = paths.into_iter().map(|path| self.remove(zxid, path)).collect();
+        self.sessions.close(session);
+        for done in gone {
+            done.fire(zxid, sink);
+        }
+        sink.session_ended(session, end);
+        Outcome::Done
+    }
+}
+
+/// Unique, because zxids are; the node's number in front as in ZooKeeper, where it tells people the origin.
+fn session_id(node: NodeId, zxid: Zxid) -> SessionId {
+    let node = (node.0 & 0x7f) as i64;
+    SessionId(node << 56 | zxid.0 & ((1 << 56) - 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use rowlock_proto::request::Create;
+
+    use super::*;
+    use crate::command::Origin;
+    use crate::outcome::Change;
+
+    /// Nobody watches.
+    struct Silent;
+
+    impl EventSink for Silent {
+        fn changed(&mut self, _: &Change<'_>) {}
+        fn session_opened(&mut self, _: SessionId, _: Attachment, _: u32) {}
+        fn session_attached(&mut self, _: SessionId, _: Attachment, _: u32) {}
+        fn session_ended(&mut self, _: SessionId, _: SessionEnd) {}
+    }
+
+    fn run(machine: &mut Machine, session: SessionId, command: Command) -> Applied {
+        let origin = Origin { node: NodeId(0x83), incarnation: 1, request: 1 };
+        let proposal =
+            Proposal { origin, session, attachment: Attachment(1), identities: Vec::new(), command };
+        let applied = machine.apply(1_000, &proposal, &mut Silent);
+        machine.check().unwrap();
+        applied
+    }
+
+    fn open(machine: &mut Machine) -> SessionId {
+        let command = Command::CreateSession { password: [7; 16], timeout_ms: 4_000 };
+        match run(machine, SessionId::NONE, command).result {
+            Ok(Outcome::Session { session, .. }) => session,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn create(path: &str, flags: i32) -> Command {
+        let create = Create { path: path.to_owned(), data: None, acl: Some(Acl::open()), flags };
+        Command::Create { create, ttl_ms: None }
+    }
+
+    #[test]
+    fn session_ids_carry_the_node_and_the_zxid() {
+        let mut machine = Machine::new();
+        assert_eq!(open(&mut machine), SessionId(0x0300_0000_0000_0001));
+        assert_eq!(session_id(NodeId(0x80), Zxid(5)), SessionId(5));
+        assert_eq!(session_id(NodeId(0x7f), Zxid((1 << 56) + 9)), SessionId(0x7f00_0000_0000_0009));
+    }
+
+    #[test]
+    fn sequence_numbers_go_on_below_zero_past_the_largest() {
+        let mut machine = Machine::new();
+        let session = open(&mut machine);
+        machine.tree.update("/zookeeper", |znode| znode.meta.creates = i32::MAX);
+        for expected in ["/zookeeper/q2147483647", "/zookeeper/q-2147483648", "/zookeeper/q-2147483647"] {
+            match run(&mut machine, session, create("/zookeeper/q", 2)).result {
+                Ok(Outcome::Created { path, .. }) => assert_eq!(path, expected),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_very_deep_tree_is_walked_written_and_dropped_without_recursion() {
+        let mut machine = Machine::new();
+        let session = open(&mut machine);
+        let mut path = String::new();
+        let frozen = machine.freeze();
+        for _ in 0..1_000 {
+            path.push_str("/a");
+            let Command::Create { create, .. } = create(&path, 0) else { unreachable!() };
+            let proposal = Proposal {
+                origin: Origin::default(),
+                session,
+                attachment: Attachment(1),
+                identities: Vec::new(),
+                command: Command::Create { create, ttl_ms: None },
+            };
+            machine.apply(1_000, &proposal, &mut Silent).result.unwrap();
+        }
+        let work = move || {
+            machine.check().unwrap();
+            let mut bytes = Vec::new();
+            machine.freeze().encode(&mut bytes).unwrap();
+            let copy = Machine::decode(&mut bytes.as_slice()).unwrap();
+            assert_eq!(copy.all_children_number("/", &[]), Ok(1_003));
+            assert_eq!(copy.digest(), machine.digest());
+            assert_eq!(frozen.machine().counts().znodes, 4);
+        };
+        // Recursion would need more than 64 bytes per level, whatever the build.
+        let thread = std::thread::Builder::new().stack_size(64 << 10).spawn(work).unwrap();
+        thread.join().unwrap();
+    }
+}

@@ -1,0 +1,70 @@
+//! multi: several operations as one change, all or nothing.
+//!
+//! Operations are carried out one after another, so that later ones see earlier ones; a failure takes the earlier
+//! ones back in reverse. Events wait until all have succeeded.
+
+use rowlock_proto::ErrorCode;
+use rowlock_proto::request::Op;
+use rowlock_proto::response::OpResult;
+
+use crate::machine::Machine;
+use crate::ops::{Author, Done};
+use crate::outcome::EventSink;
+
+impl Machine {
+    /// Runs all of `ops`, or none: then every result is [`OpResult::Error`], with no code for those before the
+    /// failing one, its own for that one, and `RuntimeInconsistency` for those behind it.
+    pub(crate) fn multi<S: EventSink + ?Sized>(
+        &mut self,
+        by: &Author,
+        ops: &[Op],
+        sink: &mut S,
+    ) -> Vec<OpResult> {
+        let mut all_done = Vec::with_capacity(ops.len());
+        for op in ops {
+            match self.one_of_multi(by, op) {
+                Ok(done) => all_done.push(done),
+                Err(code) => return self.take_back(all_done, code, ops.len()),
+            }
+        }
+        for done in &all_done {
+            done.fire(by.zxid, sink);
+        }
+        all_done.into_iter().zip(ops).map(|(done, op)| result(op, done)).collect()
+    }
+
+    fn one_of_multi(&mut self, by: &Author, op: &Op) -> Result<Done, ErrorCode> {
+        match op {
+            Op::Create(create) | Op::Create2(create) | Op::CreateContainer(create) => {
+                self.create(by, create, None)
+            }
+            Op::CreateTtl(create, ttl_ms) => self.create(by, create, Some(*ttl_ms)),
+            Op::Delete { path, version } => self.delete(by, path, *version),
+            Op::SetData(set) => self.set_data(by, set),
+            Op::Check { path, version } => self.check_version(by, path, *version),
+        }
+    }
+
+    fn take_back(&mut self, all_done: Vec<Done>, code: ErrorCode, count: usize) -> Vec<OpResult> {
+        let failed = all_done.len();
+        for done in all_done.into_iter().rev() {
+            self.undo(done);
+        }
+        let mut results = vec![OpResult::Error(Some(ErrorCode::RuntimeInconsistency)); count];
+        results[..failed].fill(OpResult::Error(None));
+        results[failed] = OpResult::Error(Some(code));
+        results
+    }
+}
+
+fn result(op: &Op, done: Done) -> OpResult {
+    match op {
+        Op::Create(_) => OpResult::Create(done.path),
+        Op::Create2(_) => OpResult::Create2(done.path, done.stat),
+        Op::CreateContainer(_) => OpResult::CreateContainer(done.path, done.stat),
+        Op::CreateTtl(..) => OpResult::CreateTtl(done.path, done.stat),
+        Op::Delete { .. } => OpResult::Delete,
+        Op::SetData(_) => OpResult::SetData(done.stat),
+        Op::Check { .. } => OpResult::Check,
+    }
+}

@@ -1,0 +1,265 @@
+//! The operations on single znodes, with ZooKeeper's checks in ZooKeeper's order (`PrepRequestProcessor`).
+//!
+//! Each either changes nothing and gives an error, or is carried out and gives a [`Done`], which can fire its event
+//! and be taken back. Operations do not know whether they run alone or in a multi.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rowlock_proto::acl::{Acl, Id, perms};
+use rowlock_proto::request::{Create, SetAcl, SetData};
+use rowlock_proto::{CreateMode, ErrorCode, SessionId, Stat, Version, Zxid, path as paths};
+
+use crate::acl::{self, SharedAcl};
+use crate::machine::{CONFIG_PATH, Machine, RESERVED};
+use crate::outcome::{Change, ChangeKind, EventSink};
+use crate::sequence;
+use crate::tree::split;
+use crate::znode::{Kind, Meta, Znode};
+
+/// Longest time to live that ZooKeeper can store (`EphemeralType.TTL`).
+const TTL_MAX_MS: i64 = 0xff_ffff_ffff;
+
+/// On whose behalf, and as which change.
+pub(crate) struct Author<'a> {
+    pub zxid: Zxid,
+    pub session: SessionId,
+    /// Identities, without `world:anyone`.
+    pub who: &'a [Id],
+}
+
+/// An operation that has been carried out.
+pub(crate) struct Done {
+    /// Full path of the znode.
+    pub path: String,
+    /// The znode's Stat after it (the last one, if deleted).
+    pub stat: Stat,
+    event: Option<Event>,
+    undo: Undo,
+}
+
+struct Event {
+    kind: ChangeKind,
+    acl: SharedAcl,
+    parent_acl: SharedAcl,
+}
+
+/// What it takes to have the state of before.
+enum Undo {
+    Nothing,
+    Create { parent: Meta },
+    Delete { znode: Arc<Znode>, parent: Meta },
+    SetData { data: Option<Bytes>, meta: Meta },
+}
+
+impl Done {
+    /// Tells the sink, if there is something to tell.
+    pub(crate) fn fire<S: EventSink + ?Sized>(&self, zxid: Zxid, sink: &mut S) {
+        if let Some(Event { kind, acl, parent_acl }) = &self.event {
+            let (acl, parent_acl) = (acl.entries(), parent_acl.entries());
+            sink.changed(&Change { zxid, path: &self.path, kind: *kind, acl, parent_acl });
+        }
+    }
+}
+
+impl Machine {
+    /// create, create2, createContainer, createTTL.
+    pub(crate) fn create(
+        &mut self,
+        by: &Author,
+        create: &Create,
+        ttl_ms: Option<i64>,
+    ) -> Result<Done, ErrorCode> {
+        let mode = CreateMode::from_flags(create.flags).ok_or(ErrorCode::BadArguments)?;
+        let kind = kind(mode, ttl_ms, by.session)?;
+        let (parent_path, _) = split_checked(&create.path)?;
+        let acl = acl::resolve(create.acl.as_deref(), by.who)?;
+        let parent = self.tree.get(parent_path).ok_or(ErrorCode::NoNode)?;
+        permit(&parent.acl, perms::CREATE, by.who)?;
+        let path = if mode.is_sequential() {
+            sequence::numbered(&create.path, parent.meta.creates)
+        } else {
+            create.path.clone()
+        };
+        check_path(&path)?;
+        if self.tree.get(&path).is_some() {
+            return Err(ErrorCode::NodeExists);
+        }
+        if matches!(parent.meta.kind, Kind::Ephemeral(_)) {
+            return Err(ErrorCode::NoChildrenForEphemerals);
+        }
+        let parent_acl = parent.acl.clone();
+        let acl = SharedAcl::sharing(acl, &parent_acl);
+        let parent = parent.meta;
+        let znode = Znode::new(Meta::new(by.zxid, self.time_ms, kind), create.data.clone(), acl.clone());
+        let stat = znode.stat();
+        self.link(&path, znode.into(), |meta| {
+            meta.creates = sequence::next(meta.creates);
+            meta.pzxid = by.zxid;
+        });
+        let event = Some(Event { kind: ChangeKind::Created, acl, parent_acl });
+        Ok(Done { path, stat, event, undo: Undo::Create { parent } })
+    }
+
+    /// delete.
+    pub(crate) fn delete(&mut self, by: &Author, path: &str, version: Version) -> Result<Done, ErrorCode> {
+        let (parent_path, _) = split_checked(path)?;
+        if RESERVED.contains(&path) {
+            return Err(ErrorCode::BadArguments);
+        }
+        let parent = self.tree.get(parent_path).ok_or(ErrorCode::NoNode)?;
+        permit(&parent.acl, perms::DELETE, by.who)?;
+        let znode = self.tree.get(path).ok_or(ErrorCode::NoNode)?;
+        check_version(znode.meta.version, version)?;
+        if !znode.children.is_empty() {
+            return Err(ErrorCode::NotEmpty);
+        }
+        Ok(self.remove(by.zxid, path.to_owned()))
+    }
+
+    /// setData.
+    pub(crate) fn set_data(&mut self, by: &Author, set: &SetData) -> Result<Done, ErrorCode> {
+        check_path(&set.path)?;
+        let znode = self.tree.get(&set.path).ok_or(ErrorCode::NoNode)?;
+        permit(&znode.acl, perms::WRITE, by.who)?;
+        check_version(znode.meta.version, set.version)?;
+        let version = next_version(znode.meta.version);
+        Ok(self.replace_data(by.zxid, &set.path, set.data.clone(), version))
+    }
+
+    /// setACL. Not part of multi, so it cannot be taken back.
+    pub(crate) fn set_acl(&mut self, by: &Author, set: &SetAcl) -> Result<Done, ErrorCode> {
+        check_path(&set.path)?;
+        let acl = acl::resolve(set.acl.as_deref(), by.who)?;
+        let znode = self.tree.get(&set.path).ok_or(ErrorCode::NoNode)?;
+        permit(&znode.acl, perms::ADMIN, by.who)?;
+        check_version(znode.meta.aversion, set.version)?;
+        let stat = self.tree.update(&set.path, |znode| {
+            znode.acl = SharedAcl::sharing(acl, &znode.acl);
+            znode.meta.aversion = next_version(znode.meta.aversion);
+            znode.stat()
+        });
+        Ok(Done { path: set.path.clone(), stat, event: None, undo: Undo::Nothing })
+    }
+
+    /// check, which is only part of multi.
+    pub(crate) fn check_version(&self, by: &Author, path: &str, version: Version) -> Result<Done, ErrorCode> {
+        check_path(path)?;
+        let znode = self.tree.get(path).ok_or(ErrorCode::NoNode)?;
+        permit(&znode.acl, perms::READ, by.who)?;
+        check_version(znode.meta.version, version)?;
+        Ok(Done { path: path.to_owned(), stat: znode.stat(), event: None, undo: Undo::Nothing })
+    }
+
+    /// Writes the configuration text. The version stays -1, as ZooKeeper's does.
+    pub(crate) fn configure(&mut self, zxid: Zxid, config: &str) -> Done {
+        let version = self.tree.get(CONFIG_PATH).expect("reserved znodes exist always").meta.version;
+        self.replace_data(zxid, CONFIG_PATH, Some(Bytes::copy_from_slice(config.as_bytes())), version)
+    }
+
+    /// Deletes a childless znode that exists.
+    pub(crate) fn remove(&mut self, zxid: Zxid, path: String) -> Done {
+        let (parent_path, _) = split(&path).expect("an existing path has a slash");
+        let parent = self.tree.get(parent_path).expect("every znode has a parent");
+        let (parent_acl, parent) = (parent.acl.clone(), parent.meta);
+        let znode = self.unlink(&path, |meta| meta.pzxid = zxid);
+        let event = Some(Event { kind: ChangeKind::Deleted, acl: znode.acl.clone(), parent_acl });
+        Done { stat: znode.stat(), event, undo: Undo::Delete { znode, parent }, path }
+    }
+
+    fn replace_data(&mut self, zxid: Zxid, path: &str, data: Option<Bytes>, version: Version) -> Done {
+        let time_ms = self.time_ms;
+        let (stat, acl, undo) = self.tree.update(path, |znode| {
+            let meta = znode.meta;
+            let data = znode.replace_data(data);
+            znode.meta.version = version;
+            znode.meta.mzxid = zxid;
+            znode.meta.mtime_ms = time_ms;
+            (znode.stat(), znode.acl.clone(), Undo::SetData { data, meta })
+        });
+        let (parent_path, _) = split(path).expect("an existing path has a slash");
+        let parent_acl = self.tree.get(parent_path).expect("every znode has a parent").acl.clone();
+        let event = Some(Event { kind: ChangeKind::DataChanged, acl, parent_acl });
+        Done { path: path.to_owned(), stat, event, undo }
+    }
+
+    /// Takes back the newest operation that has not been taken back.
+    pub(crate) fn undo(&mut self, done: Done) {
+        match done.undo {
+            Undo::Nothing => {}
+            Undo::Create { parent } => drop(self.unlink(&done.path, |meta| *meta = parent)),
+            Undo::Delete { znode, parent } => self.link(&done.path, znode, |meta| *meta = parent),
+            Undo::SetData { data, meta } => self.tree.update(&done.path, |znode| {
+                znode.replace_data(data);
+                znode.meta = meta;
+            }),
+        }
+    }
+
+    fn link(&mut self, path: &str, znode: Arc<Znode>, parent_change: impl FnOnce(&mut Meta)) {
+        if let Kind::Ephemeral(session) = znode.meta.kind {
+            self.sessions.add_ephemeral(session, path);
+        }
+        self.tree.link(path, znode, parent_change);
+    }
+
+    fn unlink(&mut self, path: &str, parent_change: impl FnOnce(&mut Meta)) -> Arc<Znode> {
+        let znode = self.tree.unlink(path, parent_change);
+        if let Kind::Ephemeral(session) = znode.meta.kind {
+            self.sessions.remove_ephemeral(session, path);
+        }
+        znode
+    }
+}
+
+fn kind(mode: CreateMode, ttl_ms: Option<i64>, session: SessionId) -> Result<Kind, ErrorCode> {
+    // The other opcodes of the family carry no time to live, which for Java is -1.
+    let ttl_ms = ttl_ms.unwrap_or(-1);
+    match mode {
+        _ if mode.has_ttl() && !(1..=TTL_MAX_MS).contains(&ttl_ms) => Err(ErrorCode::BadArguments),
+        _ if mode.has_ttl() => Ok(Kind::Ttl(ttl_ms)),
+        _ if ttl_ms >= 0 => Err(ErrorCode::BadArguments),
+        _ if mode.is_ephemeral() => Ok(Kind::Ephemeral(session)),
+        CreateMode::Container => Ok(Kind::Container),
+        _ => Ok(Kind::Persistent),
+    }
+}
+
+/// Parent and name, as far as ZooKeeper looks at a path before it looks for the parent.
+fn split_checked(path: &str) -> Result<(&str, &str), ErrorCode> {
+    split(path).filter(|_| !path.contains('\0')).ok_or(ErrorCode::BadArguments)
+}
+
+fn check_path(path: &str) -> Result<(), ErrorCode> {
+    paths::validate(path).map_err(|_| ErrorCode::BadArguments)
+}
+
+fn permit(acl: &SharedAcl, perm: i32, who: &[Id]) -> Result<(), ErrorCode> {
+    let acl: &[Acl] = acl.entries();
+    if acl::may(acl, perm, who) { Ok(()) } else { Err(ErrorCode::NoAuth) }
+}
+
+fn check_version(current: Version, expected: Version) -> Result<(), ErrorCode> {
+    if expected == Version::ANY || expected == current { Ok(()) } else { Err(ErrorCode::BadVersion) }
+}
+
+/// The version after one more change. Wraps past 2^31-1, and leaves out -1, which means "any" in a request.
+fn next_version(version: Version) -> Version {
+    match version.0.wrapping_add(1) {
+        -1 => Version(0),
+        next => Version(next),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_wrap_and_leave_out_any() {
+        assert_eq!(next_version(Version(0)), Version(1));
+        assert_eq!(next_version(Version(i32::MAX)), Version(i32::MIN));
+        assert_eq!(next_version(Version(-2)), Version(0));
+        assert_eq!(next_version(Version(-1)), Version(0));
+    }
+}

@@ -1,0 +1,77 @@
+//! Reads: what clients and the node itself ask the state. Nothing here changes anything.
+//!
+//! `who` never contains `world:anyone`, which everybody is.
+
+use bytes::Bytes;
+use rowlock_proto::acl::{Acl, Id, perms};
+use rowlock_proto::{ErrorCode, SessionId, Stat};
+
+use crate::acl::{may, shown_to};
+use crate::machine::Machine;
+use crate::sessions::Session;
+use crate::znode::{Znode, saturating_i32};
+
+impl Machine {
+    /// exists. Needs READ, as in ZooKeeper 3.9.
+    pub fn exists(&self, path: &str, who: &[Id]) -> Result<Stat, ErrorCode> {
+        Ok(self.readable(path, perms::READ, who)?.stat())
+    }
+
+    /// getData. Null and empty data are different.
+    pub fn get_data(&self, path: &str, who: &[Id]) -> Result<(Option<Bytes>, Stat), ErrorCode> {
+        let znode = self.readable(path, perms::READ, who)?;
+        Ok((znode.data().cloned(), znode.stat()))
+    }
+
+    /// getChildren, getChildren2: names, in order.
+    pub fn get_children(&self, path: &str, who: &[Id]) -> Result<(Vec<String>, Stat), ErrorCode> {
+        let znode = self.readable(path, perms::READ, who)?;
+        let names = znode.children.iter().map(|(name, _)| String::from(&**name)).collect();
+        Ok((names, znode.stat()))
+    }
+
+    /// getACL. Needs READ or ADMIN; without ADMIN the digests are hidden.
+    pub fn get_acl(&self, path: &str, who: &[Id]) -> Result<(Vec<Acl>, Stat), ErrorCode> {
+        let znode = self.readable(path, perms::READ | perms::ADMIN, who)?;
+        Ok((shown_to(znode.acl.entries(), who), znode.stat()))
+    }
+
+    /// getAllChildrenNumber: znodes below `path`, at any depth.
+    pub fn all_children_number(&self, path: &str, who: &[Id]) -> Result<i32, ErrorCode> {
+        Ok(saturating_i32(self.readable(path, perms::READ, who)?.descendants))
+    }
+
+    /// getEphemerals: the session's znodes whose path begins with `prefix`, in order.
+    pub fn ephemerals(&self, session: SessionId, prefix: &str) -> Vec<String> {
+        let Some(session) = self.sessions.get(session) else { return Vec::new() };
+        session.ephemerals().filter(|path| path.starts_with(prefix)).map(str::to_owned).collect()
+    }
+
+    /// The Stat of a znode without asking for permission: for setWatches.
+    pub fn stat(&self, path: &str) -> Option<Stat> {
+        self.tree.get(path).map(Znode::stat)
+    }
+
+    /// The ACL of a znode.
+    pub fn acl(&self, path: &str) -> Option<&[Acl]> {
+        self.tree.get(path).map(|znode| znode.acl.entries())
+    }
+
+    /// An open session.
+    pub fn session(&self, id: SessionId) -> Option<&Session> {
+        self.sessions.get(id)
+    }
+
+    /// All open sessions, in order of their ids.
+    pub fn sessions(&self) -> impl Iterator<Item = (SessionId, &Session)> {
+        self.sessions.iter()
+    }
+
+    fn readable(&self, path: &str, perm: i32, who: &[Id]) -> Result<&Znode, ErrorCode> {
+        if path.contains('\0') {
+            return Err(ErrorCode::BadArguments);
+        }
+        let znode = self.tree.get(path).ok_or(ErrorCode::NoNode)?;
+        if may(znode.acl.entries(), perm, who) { Ok(znode) } else { Err(ErrorCode::NoAuth) }
+    }
+}

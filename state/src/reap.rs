@@ -1,0 +1,48 @@
+//! Containers and TTL znodes that have served their purpose.
+//!
+//! The leader sweeps with [`Machine::reap_due`] and proposes `Reap` for each; applying it looks again, because the
+//! znode may have got a child in between.
+
+use rowlock_proto::{ErrorCode, Zxid};
+
+use crate::machine::Machine;
+use crate::ops::Done;
+use crate::znode::{Kind, Znode};
+
+impl Machine {
+    /// All containers and TTL znodes, in order of their paths.
+    pub fn containers_and_ttl(&self) -> impl Iterator<Item = (&str, Kind)> {
+        self.tree.reapable().iter().map(|(path, ())| {
+            let znode = self.tree.get(path).expect("the index holds existing znodes");
+            (&**path, znode.meta.kind)
+        })
+    }
+
+    /// Those that would be reaped at `now_ms` (the leader's wall clock).
+    pub fn reap_due(&self, now_ms: i64) -> impl Iterator<Item = &str> {
+        let due = move |path: &&str| self.tree.get(path).is_some_and(|znode| is_due(znode, now_ms));
+        self.tree.reapable().iter().map(|(path, ())| &**path).filter(due)
+    }
+
+    /// The command: deletes the znode if it is still due.
+    pub(crate) fn reap(&mut self, zxid: Zxid, path: &str) -> Result<Done, ErrorCode> {
+        let znode = self.tree.get(path).ok_or(ErrorCode::NoNode)?;
+        if !znode.children.is_empty() {
+            return Err(ErrorCode::NotEmpty);
+        }
+        if !is_due(znode, self.time_ms) {
+            return Err(ErrorCode::BadVersion);
+        }
+        Ok(self.remove(zxid, path.to_owned()))
+    }
+}
+
+fn is_due(znode: &Znode, now_ms: i64) -> bool {
+    znode.children.is_empty()
+        && match znode.meta.kind {
+            Kind::Persistent | Kind::Ephemeral(_) => false,
+            // One that has had no child yet is about to get its first.
+            Kind::Container => znode.meta.creates != 0,
+            Kind::Ttl(ttl_ms) => now_ms.saturating_sub(znode.meta.mtime_ms) > ttl_ms,
+        }
+}

@@ -1,0 +1,129 @@
+//! The sessions of all clients, wherever they are connected.
+//!
+//! Touches (signs of life) are not here: they never enter the log. Only the leader keeps them and proposes expiry.
+
+use rowlock_proto::SessionId;
+
+use crate::command::Attachment;
+use crate::digest::Hasher;
+use crate::shared_map::SharedMap;
+
+/// A client's session.
+#[derive(Clone, Debug)]
+pub struct Session {
+    /// Its proof when it comes back.
+    pub password: [u8; 16],
+    /// Without a sign of life for so long, the leader expires it.
+    pub timeout_ms: u32,
+    /// How often it has been attached to a connection.
+    pub attachment: Attachment,
+    /// Paths of its ephemeral znodes.
+    ///
+    /// Invariant: exactly the znodes of the tree whose `ephemeral_owner` it is.
+    ephemerals: SharedMap<Box<str>, ()>,
+}
+
+impl Session {
+    pub(crate) fn new(password: [u8; 16], timeout_ms: u32, attachment: Attachment) -> Self {
+        Session { password, timeout_ms, attachment, ephemerals: SharedMap::default() }
+    }
+
+    /// Paths of its ephemeral znodes, in order.
+    pub fn ephemerals(&self) -> impl Iterator<Item = &str> {
+        self.ephemerals.iter().map(|(path, ())| &**path)
+    }
+
+    /// How many ephemeral znodes it has.
+    pub fn ephemeral_count(&self) -> usize {
+        self.ephemerals.len()
+    }
+
+    fn hash(&self, id: SessionId) -> u64 {
+        Hasher::new(2)
+            .int(id.0)
+            .bytes(&self.password)
+            .word(u64::from(self.timeout_ms))
+            .word(self.attachment.0)
+            .finish()
+    }
+}
+
+/// All open sessions.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sessions {
+    map: SharedMap<SessionId, Session>,
+    /// Sum of the sessions' hashes.
+    digest: u64,
+}
+
+impl Sessions {
+    pub(crate) fn get(&self, id: SessionId) -> Option<&Session> {
+        self.map.get(&id)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (SessionId, &Session)> {
+        self.map.iter().map(|(id, session)| (*id, session))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.map.len()
+    }
+
+    pub(crate) fn digest(&self) -> u64 {
+        self.digest
+    }
+
+    /// Opens a session whose id must be new.
+    pub(crate) fn open(&mut self, id: SessionId, session: Session) {
+        assert_ne!(id, SessionId::NONE, "a session has an id");
+        self.digest = self.digest.wrapping_add(session.hash(id));
+        let old = self.map.insert(id, session);
+        assert!(old.is_none(), "session ids are made from zxids and never come twice");
+    }
+
+    /// Moves an open session to its next attachment.
+    pub(crate) fn attach(&mut self, id: SessionId, timeout_ms: u32) -> Attachment {
+        let session = self.map.get_mut(&id).expect("the caller has found the session");
+        self.digest = self.digest.wrapping_sub(session.hash(id));
+        session.attachment.0 += 1;
+        session.timeout_ms = timeout_ms;
+        self.digest = self.digest.wrapping_add(session.hash(id));
+        session.attachment
+    }
+
+    /// Ends a session. Its ephemerals must be gone.
+    pub(crate) fn close(&mut self, id: SessionId) {
+        let session = self.map.remove(&id).expect("the caller has found the session");
+        assert!(session.ephemerals.is_empty(), "ephemerals go before their session");
+        self.digest = self.digest.wrapping_sub(session.hash(id));
+    }
+
+    /// A znode of this session has come.
+    pub(crate) fn add_ephemeral(&mut self, id: SessionId, path: &str) {
+        let session = self.map.get_mut(&id).expect("only an open session owns znodes");
+        let old = session.ephemerals.insert(path.into(), ());
+        assert!(old.is_none(), "a znode is created once");
+    }
+
+    /// A znode of this session has gone.
+    pub(crate) fn remove_ephemeral(&mut self, id: SessionId, path: &str) {
+        let session = self.map.get_mut(&id).expect("only an open session owns znodes");
+        let old = session.ephemerals.remove(path);
+        assert!(old.is_some(), "an ephemeral znode is registered with its session");
+    }
+
+    /// Structure and digest, for [`crate::Machine::check`].
+    pub(crate) fn check(&self) -> Result<(), String> {
+        self.map.check()?;
+        let mut digest = 0u64;
+        for (id, session) in self.iter() {
+            session.ephemerals.check()?;
+            digest = digest.wrapping_add(session.hash(id));
+        }
+        if digest == self.digest {
+            Ok(())
+        } else {
+            Err("the digest of the sessions is not their sum".to_owned())
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! An ordered map whose copies share structure: the children of a znode, the sessions, a session's ephemerals.
+//!
+//! Entries lie in sorted chunks behind `Arc`s. A clone costs one reference count; a change after a clone copies one
+//! chunk and the list of chunks, so a snapshot of a queue with a million waiters does not stop the next command.
+//! A plain `BTreeMap` would have to be copied whole.
+
+use std::borrow::Borrow;
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+/// Entries per chunk at most. A bigger chunk makes the first change after a clone dearer, a smaller one the list.
+const CHUNK_MAX: usize = 64;
+/// Neighbours that fit together into this are merged, so that removals leave no trail of tiny chunks.
+const MERGE_MAX: usize = CHUNK_MAX / 2;
+
+type Chunk<K, V> = Vec<(K, V)>;
+type Chunks<K, V> = Vec<Arc<Chunk<K, V>>>;
+
+/// Invariant: no chunk is empty or larger than `CHUNK_MAX`; keys rise strictly within and across chunks.
+#[derive(Debug)]
+pub(crate) struct SharedMap<K, V> {
+    /// `None` while empty: most znodes have no children and should not pay an allocation for it.
+    chunks: Option<Arc<Chunks<K, V>>>,
+    len: usize,
+}
+
+impl<K, V> Default for SharedMap<K, V> {
+    fn default() -> Self {
+        SharedMap { chunks: None, len: 0 }
+    }
+}
+
+impl<K, V> Clone for SharedMap<K, V> {
+    fn clone(&self) -> Self {
+        SharedMap { chunks: self.chunks.clone(), len: self.len }
+    }
+}
+
+impl<K, V> SharedMap<K, V> {
+    /// Number of entries.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// In order of the keys.
+    pub(crate) fn iter(&self) -> Iter<'_, K, V> {
+        Iter { chunks: self.chunks().iter(), current: [].iter() }
+    }
+
+    fn chunks(&self) -> &[Arc<Chunk<K, V>>] {
+        self.chunks.as_deref().map_or(&[], Vec::as_slice)
+    }
+
+    /// The entries that no other clone holds; dropping the map without looking at the shared ones.
+    pub(crate) fn into_unshared(self) -> impl Iterator<Item = (K, V)> {
+        let chunks = self.chunks.and_then(Arc::into_inner).unwrap_or_default();
+        chunks.into_iter().filter_map(Arc::into_inner).flatten()
+    }
+}
+
+impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
+    /// The value of `key`.
+    pub(crate) fn get<Q: Ord + ?Sized>(&self, key: &Q) -> Option<&V>
+    where
+        K: Borrow<Q>,
+    {
+        let (chunk, at) = self.locate(key).ok()?;
+        Some(&self.chunks()[chunk][at].1)
+    }
+
+    /// The value of `key`, to be changed; copies the chunk if a clone shares it.
+    pub(crate) fn get_mut<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<&mut V>
+    where
+        K: Borrow<Q>,
+    {
+        let (chunk, at) = self.locate(key).ok()?;
+        Some(&mut self.chunk_mut(chunk)[at].1)
+    }
+
+    /// Sets the value of `key` and gives the one it had.
+    pub(crate) fn insert(&mut self, key: K, value: V) -> Option<V> {
+        match self.locate(&key) {
+            Ok((chunk, at)) => Some(std::mem::replace(&mut self.chunk_mut(chunk)[at].1, value)),
+            Err((chunk, at)) => {
+                self.insert_new(chunk, at, (key, value));
+                None
+            }
+        }
+    }
+
+    /// Adds an entry behind all others. False if `key` is not larger than all: nothing is changed then.
+    pub(crate) fn push_last(&mut self, key: K, value: V) -> bool {
+        let last = self.chunks().last().and_then(|chunk| chunk.last());
+        if last.is_some_and(|(last, _)| *last >= key) {
+            return false;
+        }
+        self.insert(key, value);
+        true
+    }
+
+    /// Takes `key` out.
+    pub(crate) fn remove<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<V>
+    where
+        K: Borrow<Q>,
+    {
+        let (chunk, at) = self.locate(key).ok()?;
+        let (_, value) = self.chunk_mut(chunk).remove(at);
+        self.len -= 1;
+        if self.len == 0 {
+            self.chunks = None;
+        } else {
+            self.merge(chunk);
+        }
+        Some(value)
+    }
+
+    /// Where `key` is, or where it belongs: (chunk, index inside it).
+    fn locate<Q: Ord + ?Sized>(&self, key: &Q) -> Result<(usize, usize), (usize, usize)>
+    where
+        K: Borrow<Q>,
+    {
+        let chunks = self.chunks();
+        let Some(last) = chunks.len().checked_sub(1) else { return Err((0, 0)) };
+        let chunk = chunks.partition_point(|chunk| {
+            let (largest, _) = chunk.last().expect("no chunk is empty");
+            largest.borrow().cmp(key) == Ordering::Less
+        });
+        if chunk > last {
+            return Err((last, chunks[last].len()));
+        }
+        match chunks[chunk].binary_search_by(|(k, _)| k.borrow().cmp(key)) {
+            Ok(at) => Ok((chunk, at)),
+            Err(at) => Err((chunk, at)),
+        }
+    }
+
+    fn chunks_mut(&mut self) -> &mut Chunks<K, V> {
+        Arc::make_mut(self.chunks.get_or_insert_with(Arc::default))
+    }
+
+    fn chunk_mut(&mut self, chunk: usize) -> &mut Chunk<K, V> {
+        Arc::make_mut(&mut self.chunks_mut()[chunk])
+    }
+
+    fn insert_new(&mut self, chunk: usize, at: usize, entry: (K, V)) {
+        self.len += 1;
+        let chunks = self.chunks_mut();
+        if chunks.is_empty() {
+            chunks.push(Arc::new(vec![entry]));
+            return;
+        }
+        if chunks[chunk].len() < CHUNK_MAX {
+            Arc::make_mut(&mut chunks[chunk]).insert(at, entry);
+        } else if chunk + 1 == chunks.len() && at == CHUNK_MAX {
+            // Sequential names arrive at the end: a new chunk there keeps the old one full.
+            chunks.push(Arc::new(vec![entry]));
+        } else {
+            let left = Arc::make_mut(&mut chunks[chunk]);
+            let mut right = left.split_off(CHUNK_MAX / 2);
+            match at.checked_sub(left.len()) {
+                Some(at) => right.insert(at, entry),
+                None => left.insert(at, entry),
+            }
+            chunks.insert(chunk + 1, Arc::new(right));
+        }
+    }
+
+    /// Restores the invariant after a removal from `chunk`.
+    fn merge(&mut self, chunk: usize) {
+        let chunks = self.chunks_mut();
+        if chunks[chunk].is_empty() {
+            chunks.remove(chunk);
+            return;
+        }
+        for left in [chunk, chunk.wrapping_sub(1)] {
+            let Some(right) = chunks.get(left.wrapping_add(1)) else { continue };
+            if left < chunks.len() && chunks[left].len() + right.len() <= MERGE_MAX {
+                let right = chunks.remove(left + 1);
+                let entries = Arc::unwrap_or_clone(right);
+                Arc::make_mut(&mut chunks[left]).extend(entries);
+                return;
+            }
+        }
+    }
+
+    /// The invariants above, for [`crate::Machine::check`].
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let sizes = self.chunks().iter().map(|chunk| chunk.len());
+        if sizes.clone().any(|size| size == 0 || size > CHUNK_MAX) || sizes.sum::<usize>() != self.len {
+            return Err(format!("a map of {} entries has chunks of wrong sizes", self.len));
+        }
+        if self.iter().zip(self.iter().skip(1)).any(|(a, b)| a.0 >= b.0) {
+            return Err("a map is out of order".to_owned());
+        }
+        Ok(())
+    }
+}
+
+/// Entries in order of the keys.
+pub(crate) struct Iter<'a, K, V> {
+    chunks: std::slice::Iter<'a, Arc<Chunk<K, V>>>,
+    current: std::slice::Iter<'a, (K, V)>,
+}
+
+impl<'a, K, V> Iterator for Iter<'a, K, V> {
+    type Item = (&'a K, &'a V);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some((key, value)) = self.current.next() {
+                return Some((key, value));
+            }
+            self.current = self.chunks.next()?.iter();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn behaves_as_a_btree_map_and_clones_stay_as_they_were(
+            steps in prop::collection::vec((0u16..400, any::<bool>()), 0..1500),
+            cut in 0usize..1500,
+        ) {
+            let mut map = SharedMap::default();
+            let mut model = BTreeMap::new();
+            let mut clone = None;
+            for (i, (key, insert)) in steps.into_iter().enumerate() {
+                if i == cut {
+                    clone = Some((map.clone(), model.clone()));
+                }
+                if insert {
+                    prop_assert_eq!(map.insert(key, i), model.insert(key, i));
+                } else {
+                    prop_assert_eq!(map.remove(&key), model.remove(&key));
+                }
+                if let Some(value) = map.get_mut(&(key ^ 1)) {
+                    *value += 1;
+                }
+                if let Some(value) = model.get_mut(&(key ^ 1)) {
+                    *value += 1;
+                }
+                prop_assert_eq!(map.get(&(key ^ 1)), model.get(&(key ^ 1)));
+                prop_assert_eq!(map.check(), Ok(()));
+            }
+            prop_assert!(map.iter().eq(model.iter()));
+            if let Some((map, model)) = clone {
+                prop_assert!(map.iter().eq(model.iter()));
+            }
+        }
+    }
+
+    #[test]
+    fn appending_fills_chunks_and_draining_from_the_front_leaves_none() {
+        let mut map = SharedMap::default();
+        for i in 0..1000 {
+            assert!(map.push_last(i, ()));
+        }
+        assert_eq!(map.chunks().len(), 1000_usize.div_ceil(CHUNK_MAX));
+        assert!(!map.push_last(999, ()));
+        for i in 0..1000 {
+            assert_eq!(map.remove(&i), Some(()));
+            map.check().unwrap();
+        }
+        assert!(map.is_empty() && map.chunks.is_none());
+    }
+}

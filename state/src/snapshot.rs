@@ -1,0 +1,117 @@
+//! Snapshots: the whole state as bytes, written while apply goes on, and read back.
+//!
+//! The bytes are blocks of records ([`record`], [`block`]): counters, sessions, then the znodes from the root down,
+//! each behind its parent, every distinct ACL once, and the digest at the end, which must come out again.
+//! Writing needs memory for one block and the ACLs, reading for one block besides the state itself.
+
+mod block;
+mod load;
+mod record;
+
+use std::collections::BTreeMap;
+use std::io;
+
+use rowlock_proto::acl::Acl;
+
+use crate::machine::Machine;
+use crate::znode::Znode;
+use block::BlockWriter;
+use record::Record;
+
+/// The state at one moment, unaffected by what is applied afterwards.
+///
+/// Taking one is cheap; holding one makes apply copy the parts that it changes meanwhile.
+#[derive(Clone, Debug)]
+pub struct Frozen {
+    machine: Machine,
+}
+
+/// Why bytes are not a snapshot that this version can read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SnapshotError {
+    /// Reading failed, or the snapshot ends too early.
+    #[error("the snapshot cannot be read: {0}")]
+    Io(#[from] io::Error),
+    /// The first bytes are others.
+    #[error("this is not a Rowlock snapshot")]
+    NotASnapshot,
+    /// Written by another version.
+    #[error("the snapshot has format version {0}, this node knows {version}", version = block::VERSION)]
+    Version(u16),
+    /// A checksum, the digest or the structure is wrong.
+    #[error("the snapshot is damaged: {0}")]
+    Damaged(String),
+}
+
+impl Machine {
+    /// The state as it is now, to be written by another thread.
+    pub fn freeze(&self) -> Frozen {
+        Frozen { machine: self.clone() }
+    }
+
+    /// Reads what [`Frozen::encode`] wrote, and nothing behind it.
+    pub fn decode(input: &mut impl io::Read) -> Result<Machine, SnapshotError> {
+        load::load(input)
+    }
+}
+
+impl Frozen {
+    /// The state, to be read.
+    pub fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    /// Writes the snapshot. The caller flushes.
+    pub fn encode(&self, out: &mut impl io::Write) -> io::Result<()> {
+        let machine = &self.machine;
+        let mut blocks = BlockWriter::new(out)?;
+        blocks.put(&Record::Counters { last_zxid: machine.last_zxid, time_ms: machine.time_ms })?;
+        for (id, session) in machine.sessions() {
+            let (password, timeout_ms, attachment) =
+                (session.password, session.timeout_ms, session.attachment);
+            blocks.put(&Record::Session { id, password, timeout_ms, attachment })?;
+        }
+        let mut acls = BTreeMap::new();
+        put_znode(&mut blocks, &mut acls, 0, "", machine.tree.root())?;
+        // The iterators on the way down; a loop, because a tree may be deeper than the stack.
+        let mut below = vec![machine.tree.root().children.iter()];
+        while let Some(siblings) = below.last_mut() {
+            match siblings.next() {
+                Some((name, znode)) => {
+                    put_znode(&mut blocks, &mut acls, below.len() as u32, name, znode)?;
+                    below.push(znode.children.iter());
+                }
+                None => drop(below.pop()),
+            }
+        }
+        blocks.put(&Record::End { digest: machine.digest() })?;
+        blocks.finish()
+    }
+}
+
+fn put_znode<'a>(
+    blocks: &mut BlockWriter<'_, impl io::Write>,
+    acls: &mut BTreeMap<&'a [Acl], u32>,
+    depth: u32,
+    name: &str,
+    znode: &'a Znode,
+) -> io::Result<()> {
+    let entries = znode.acl.entries();
+    let acl = match acls.get(entries) {
+        Some(acl) => *acl,
+        None => {
+            let acl = acls.len() as u32;
+            acls.insert(entries, acl);
+            blocks.put(&Record::Acl(entries.into()))?;
+            acl
+        }
+    };
+    blocks.put(&Record::Znode {
+        depth,
+        name: name.into(),
+        data: znode.data().cloned(),
+        acl,
+        meta: znode.meta,
+    })
+}

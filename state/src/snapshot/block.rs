@@ -1,0 +1,116 @@
+//! The frame of a snapshot: magic and version, then blocks of `length, CRC, bytes`, each holding whole records.
+
+use std::io::{self, Read, Write};
+
+use bincode::config::{Configuration, Limit, LittleEndian, Varint};
+
+use super::SnapshotError;
+use super::record::Record;
+
+/// Format version behind the magic.
+pub(super) const VERSION: u16 = 1;
+
+const MAGIC: [u8; 8] = *b"ROWLSNAP";
+/// A block is written once it holds so much. One record may make it larger.
+const BLOCK_BYTES: usize = 64 << 10;
+/// No record is larger; a length beyond it is damage.
+const BLOCK_MAX_BYTES: usize = 128 << 20;
+
+const BINCODE: Configuration<LittleEndian, Varint, Limit<BLOCK_MAX_BYTES>> =
+    bincode::config::standard().with_limit::<BLOCK_MAX_BYTES>();
+
+/// Collects records into blocks.
+pub(super) struct BlockWriter<'a, W> {
+    out: &'a mut W,
+    block: Vec<u8>,
+}
+
+impl<'a, W: Write> BlockWriter<'a, W> {
+    pub(super) fn new(out: &'a mut W) -> io::Result<Self> {
+        out.write_all(&MAGIC)?;
+        out.write_all(&VERSION.to_le_bytes())?;
+        Ok(BlockWriter { out, block: Vec::with_capacity(BLOCK_BYTES * 2) })
+    }
+
+    pub(super) fn put(&mut self, record: &Record<'_>) -> io::Result<()> {
+        bincode::serde::encode_into_std_write(record, &mut self.block, BINCODE).map_err(io::Error::other)?;
+        if self.block.len() >= BLOCK_BYTES { self.write_block() } else { Ok(()) }
+    }
+
+    pub(super) fn finish(mut self) -> io::Result<()> {
+        if self.block.is_empty() { Ok(()) } else { self.write_block() }
+    }
+
+    fn write_block(&mut self) -> io::Result<()> {
+        let length =
+            u32::try_from(self.block.len()).ok().filter(|length| *length as usize <= BLOCK_MAX_BYTES);
+        let length = length.ok_or_else(|| io::Error::other("a record is too large for a snapshot"))?;
+        self.out.write_all(&length.to_le_bytes())?;
+        self.out.write_all(&crc32fast::hash(&self.block).to_le_bytes())?;
+        self.out.write_all(&self.block)?;
+        self.block.clear();
+        Ok(())
+    }
+}
+
+/// Gives the records back.
+pub(super) struct BlockReader<'a, R> {
+    input: &'a mut R,
+    block: Vec<u8>,
+    /// Bytes of `block` that have been decoded.
+    read: usize,
+}
+
+impl<'a, R: Read> BlockReader<'a, R> {
+    pub(super) fn new(input: &'a mut R) -> Result<Self, SnapshotError> {
+        let magic: [u8; 8] = read_array(input)?;
+        if magic != MAGIC {
+            return Err(SnapshotError::NotASnapshot);
+        }
+        let version = u16::from_le_bytes(read_array(input)?);
+        if version != VERSION {
+            return Err(SnapshotError::Version(version));
+        }
+        Ok(BlockReader { input, block: Vec::new(), read: 0 })
+    }
+
+    pub(super) fn next(&mut self) -> Result<Record<'static>, SnapshotError> {
+        if self.read == self.block.len() {
+            self.read_block()?;
+        }
+        let (record, read) = bincode::serde::decode_from_slice(&self.block[self.read..], BINCODE)
+            .map_err(|error| SnapshotError::Damaged(format!("a record does not decode: {error}")))?;
+        self.read += read;
+        Ok(record)
+    }
+
+    /// Whether the block ends here, as it must behind the last record.
+    pub(super) fn is_at_block_end(&self) -> bool {
+        self.read == self.block.len()
+    }
+
+    fn read_block(&mut self) -> Result<(), SnapshotError> {
+        let length = u32::from_le_bytes(read_array(self.input)?) as usize;
+        let crc = u32::from_le_bytes(read_array(self.input)?);
+        if length == 0 || length > BLOCK_MAX_BYTES {
+            return Err(SnapshotError::Damaged(format!("a block claims {length} bytes")));
+        }
+        self.read = 0;
+        self.block.clear();
+        // `take` rather than a buffer of that length: memory is used only for bytes that are there.
+        self.input.by_ref().take(length as u64).read_to_end(&mut self.block)?;
+        if self.block.len() < length {
+            return Err(SnapshotError::Io(io::ErrorKind::UnexpectedEof.into()));
+        }
+        if crc32fast::hash(&self.block) != crc {
+            return Err(SnapshotError::Damaged("the checksum of a block is wrong".to_owned()));
+        }
+        Ok(())
+    }
+}
+
+fn read_array<const N: usize>(input: &mut impl Read) -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    input.read_exact(&mut bytes)?;
+    Ok(bytes)
+}

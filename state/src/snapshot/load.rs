@@ -1,0 +1,141 @@
+//! Builds the state from the records of a snapshot, from the leaves up, without ever walking the tree.
+//!
+//! Trusts nothing: bytes with right checksums but a wrong structure are damage, not a panic.
+
+use std::io::Read;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rowlock_proto::SessionId;
+
+use super::SnapshotError;
+use super::block::BlockReader;
+use super::record::Record;
+use crate::acl::SharedAcl;
+use crate::machine::{Machine, RESERVED};
+use crate::sessions::{Session, Sessions};
+use crate::shared_map::SharedMap;
+use crate::tree::{Totals, Tree};
+use crate::znode::{Kind, Meta, Znode};
+
+pub(super) fn load(input: &mut impl Read) -> Result<Machine, SnapshotError> {
+    let mut records = BlockReader::new(input)?;
+    let Record::Counters { last_zxid, time_ms } = records.next()? else { return damaged("no counters") };
+    let mut sessions = Sessions::default();
+    let mut acls = Vec::new();
+    let mut builder = Builder::default();
+    let digest = loop {
+        match records.next()? {
+            Record::Counters { .. } => return damaged("counters come twice"),
+            Record::Session { id, password, timeout_ms, attachment } => {
+                if id == SessionId::NONE || sessions.get(id).is_some() {
+                    return damaged("a session has a bad id");
+                }
+                sessions.open(id, Session::new(password, timeout_ms, attachment));
+            }
+            Record::Acl(entries) if entries.is_empty() => return damaged("an ACL is empty"),
+            Record::Acl(entries) => acls.push(SharedAcl::new(entries.into_owned())),
+            Record::Znode { depth, name, data, acl, meta } => {
+                let Some(acl) = acls.get(acl as usize) else { return damaged("a znode has an unknown ACL") };
+                builder.add(depth as usize, &name, znode(meta, data, acl), &mut sessions)?;
+            }
+            Record::End { digest } => break digest,
+        }
+    };
+    let machine = Machine { tree: builder.finish()?, sessions, last_zxid, time_ms };
+    if RESERVED.iter().any(|path| machine.tree.get(path).is_none()) {
+        return damaged("a reserved znode is missing");
+    }
+    if !records.is_at_block_end() || machine.digest() != digest {
+        return damaged("the digest is wrong");
+    }
+    Ok(machine)
+}
+
+fn damaged<T>(what: &str) -> Result<T, SnapshotError> {
+    Err(SnapshotError::Damaged(what.to_owned()))
+}
+
+fn znode(meta: Meta, data: Option<Bytes>, acl: &SharedAcl) -> Znode {
+    Znode::new(meta, data, acl.clone())
+}
+
+/// The znodes from the root to the newest one; each gets its children as they are complete.
+#[derive(Default)]
+struct Builder {
+    open: Vec<Open>,
+    /// Full path of the newest znode.
+    path: String,
+    totals: Totals,
+    reapable: SharedMap<Box<str>, ()>,
+}
+
+struct Open {
+    name: Box<str>,
+    znode: Znode,
+    /// Length of the parent's path.
+    parent_path_len: usize,
+}
+
+impl Builder {
+    fn add(
+        &mut self,
+        depth: usize,
+        name: &str,
+        znode: Znode,
+        sessions: &mut Sessions,
+    ) -> Result<(), SnapshotError> {
+        if depth > self.open.len() || (depth == 0) != self.open.is_empty() {
+            return damaged("a znode comes without its parent");
+        }
+        if (depth == 0) != name.is_empty() || name.contains('/') {
+            return damaged("a znode has a bad name");
+        }
+        while self.open.len() > depth {
+            self.close()?;
+        }
+        let parent_path_len = self.path.len();
+        if depth > 0 {
+            self.path.push('/');
+            self.path.push_str(name);
+        }
+        let path = if depth == 0 { "/" } else { self.path.as_str() };
+        self.totals.add(path, &znode);
+        match znode.meta.kind {
+            Kind::Persistent => {}
+            Kind::Ephemeral(session) if sessions.get(session).is_some() => {
+                sessions.add_ephemeral(session, path)
+            }
+            Kind::Ephemeral(_) => return damaged("an ephemeral znode has no session"),
+            Kind::Container | Kind::Ttl(_) => drop(self.reapable.insert(path.into(), ())),
+        }
+        if self.open.last().is_some_and(|parent| matches!(parent.znode.meta.kind, Kind::Ephemeral(_))) {
+            return damaged("an ephemeral znode has a child");
+        }
+        self.open.push(Open { name: name.into(), znode, parent_path_len });
+        Ok(())
+    }
+
+    /// Hands the newest znode, which is complete, to its parent.
+    fn close(&mut self) -> Result<(), SnapshotError> {
+        let Open { name, znode, parent_path_len } = self.open.pop().expect("the caller has counted");
+        let parent = &mut self.open.last_mut().expect("the root is never closed").znode;
+        self.path.truncate(parent_path_len);
+        parent.descendants += 1 + znode.descendants;
+        if parent.children.push_last(name, Arc::new(znode)) {
+            Ok(())
+        } else {
+            damaged("znodes are out of order")
+        }
+    }
+
+    fn finish(mut self) -> Result<Tree, SnapshotError> {
+        while self.open.len() > 1 {
+            self.close()?;
+        }
+        match self.open.pop() {
+            Some(root) => Ok(Tree::assembled(root.znode, self.totals, self.reapable)),
+            None => damaged("there is no root"),
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! What a snapshot is made of. The order of records is part of the format: see [`super::Frozen::encode`].
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use rowlock_proto::acl::Acl;
+use rowlock_proto::{SessionId, Zxid};
+use serde::{Deserialize, Serialize};
+
+use crate::command::Attachment;
+use crate::znode::Meta;
+
+/// One item.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Record<'a> {
+    /// First.
+    Counters { last_zxid: Zxid, time_ms: i64 },
+    /// Rising ids. The ephemerals follow from the znodes.
+    Session { id: SessionId, password: [u8; 16], timeout_ms: u32, attachment: Attachment },
+    /// Gets the next number, from 0; comes before the first znode that has it.
+    Acl(Cow<'a, [Acl]>),
+    /// Behind its parent, whose depth is one less; siblings in order of their names. The root has depth 0.
+    Znode { depth: u32, name: Cow<'a, str>, data: Option<Bytes>, acl: u32, meta: Meta },
+    /// Last.
+    End { digest: u64 },
+}

@@ -1,0 +1,190 @@
+//! One znode: data, ACL, bookkeeping and children.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rowlock_proto::{SessionId, Stat, Version, Zxid};
+use serde::{Deserialize, Serialize};
+
+use crate::acl::SharedAcl;
+use crate::digest::Hasher;
+use crate::shared_map::SharedMap;
+
+/// The children of a znode by name.
+pub(crate) type Children = SharedMap<Box<str>, Arc<Znode>>;
+
+/// How long a znode lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Kind {
+    /// Until it is deleted.
+    Persistent,
+    /// As long as this session; it never has children.
+    Ephemeral(SessionId),
+    /// Until it has had children and has none left.
+    Container,
+    /// Until it has been childless and its data unchanged for so many milliseconds.
+    Ttl(i64),
+}
+
+/// The numbers of a znode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Meta {
+    /// Zxid of the creation.
+    pub czxid: Zxid,
+    /// Zxid of the last change of the data.
+    pub mzxid: Zxid,
+    /// Zxid of the last create or delete of a child, or of the creation.
+    pub pzxid: Zxid,
+    /// Time of `czxid`.
+    pub ctime_ms: i64,
+    /// Time of `mzxid`.
+    pub mtime_ms: i64,
+    /// Changes of the data.
+    pub version: Version,
+    /// Changes of the ACL.
+    pub aversion: Version,
+    /// Successful creates of children, never reset: the next sequence number.
+    pub creates: i32,
+    /// How long it lives.
+    pub kind: Kind,
+}
+
+impl Meta {
+    /// Of a znode that `zxid` creates.
+    pub(crate) fn new(zxid: Zxid, time_ms: i64, kind: Kind) -> Self {
+        Meta {
+            czxid: zxid,
+            mzxid: zxid,
+            pzxid: zxid,
+            ctime_ms: time_ms,
+            mtime_ms: time_ms,
+            version: Version(0),
+            aversion: Version(0),
+            creates: 0,
+            kind,
+        }
+    }
+}
+
+/// A znode and, through its children, everything below.
+///
+/// Invariant: changed only through [`crate::tree::Tree`], which keeps digest and counters.
+#[derive(Clone, Debug)]
+pub(crate) struct Znode {
+    /// Its numbers.
+    pub meta: Meta,
+    /// Null and empty are different.
+    data: Option<Bytes>,
+    /// Hash of `data`, so that a new child does not mean hashing a megabyte again.
+    data_hash: u64,
+    /// Never empty.
+    pub acl: SharedAcl,
+    /// By name.
+    pub children: Children,
+    /// Znodes below, at any depth.
+    pub descendants: u64,
+}
+
+impl Znode {
+    /// Without children.
+    pub(crate) fn new(meta: Meta, data: Option<Bytes>, acl: SharedAcl) -> Self {
+        let data_hash = hash_data(data.as_deref());
+        Znode { meta, data, data_hash, acl, children: Children::default(), descendants: 0 }
+    }
+
+    /// Its data.
+    pub(crate) fn data(&self) -> Option<&Bytes> {
+        self.data.as_ref()
+    }
+
+    /// Replaces the data and gives the old.
+    pub(crate) fn replace_data(&mut self, data: Option<Bytes>) -> Option<Bytes> {
+        self.data_hash = hash_data(data.as_deref());
+        std::mem::replace(&mut self.data, data)
+    }
+
+    /// For [`crate::Machine::check`].
+    pub(crate) fn data_hash_is_stale(&self) -> bool {
+        self.data_hash != hash_data(self.data.as_deref())
+    }
+
+    /// Bytes of data.
+    pub(crate) fn data_len(&self) -> usize {
+        self.data.as_ref().map_or(0, Bytes::len)
+    }
+
+    /// What clients see of its numbers.
+    pub(crate) fn stat(&self) -> Stat {
+        let meta = &self.meta;
+        let children = saturating_i32(self.children.len() as u64);
+        Stat {
+            czxid: meta.czxid,
+            mzxid: meta.mzxid,
+            ctime_ms: meta.ctime_ms,
+            mtime_ms: meta.mtime_ms,
+            version: meta.version,
+            // Creates plus deletes, as ZooKeeper derives it (DataNode.copyStat).
+            cversion: Version(meta.creates.wrapping_mul(2).wrapping_sub(children)),
+            aversion: meta.aversion,
+            ephemeral_owner: match meta.kind {
+                Kind::Ephemeral(session) => session,
+                Kind::Persistent | Kind::Container | Kind::Ttl(_) => SessionId::NONE,
+            },
+            data_length: saturating_i32(self.data_len() as u64),
+            num_children: children,
+            pzxid: meta.pzxid,
+        }
+    }
+
+    /// Its contribution to the digest; the children have their own.
+    pub(crate) fn hash(&self, path: &str) -> u64 {
+        let meta = &self.meta;
+        let (kind, detail) = match meta.kind {
+            Kind::Persistent => (0, 0),
+            Kind::Ephemeral(session) => (1, session.0),
+            Kind::Container => (2, 0),
+            Kind::Ttl(ttl_ms) => (3, ttl_ms),
+        };
+        Hasher::new(1)
+            .bytes(path.as_bytes())
+            .word(self.data_hash)
+            .word(self.acl.hash())
+            .int(meta.czxid.0)
+            .int(meta.mzxid.0)
+            .int(meta.pzxid.0)
+            .int(meta.ctime_ms)
+            .int(meta.mtime_ms)
+            .int(i64::from(meta.version.0))
+            .int(i64::from(meta.aversion.0))
+            .int(i64::from(meta.creates))
+            .word(kind)
+            .int(detail)
+            .finish()
+    }
+}
+
+fn hash_data(data: Option<&[u8]>) -> u64 {
+    data.map_or(0, |data| Hasher::new(3).bytes(data).finish())
+}
+
+/// For the 32-bit counters of the protocol.
+pub(crate) fn saturating_i32(count: u64) -> i32 {
+    i32::try_from(count).unwrap_or(i32::MAX)
+}
+
+/// Takes the tree below apart without recursion: a client may build one that is deeper than any stack.
+impl Drop for Znode {
+    fn drop(&mut self) {
+        if self.children.is_empty() {
+            return;
+        }
+        let mut doomed = vec![std::mem::take(&mut self.children)];
+        while let Some(children) = doomed.pop() {
+            for (_, child) in children.into_unshared() {
+                if let Some(mut child) = Arc::into_inner(child) {
+                    doomed.push(std::mem::take(&mut child.children));
+                }
+            }
+        }
+    }
+}
