@@ -40,12 +40,16 @@ pub struct ClusterConfig {
 pub struct NodeEntry {
     /// Its number: 1 to 254.
     pub id: NodeId,
-    /// `host:port` for clients.
+    /// `host:port` where clients find it.
     pub client_addr: String,
-    /// `host:port` for the other nodes.
+    /// `host:port` where the other nodes find it.
     pub peer_addr: String,
     /// `host:port` for health, metrics and REST.
     pub http_addr: String,
+    /// Where it listens for clients, if not at `client_addr` (a container, NAT).
+    pub client_listen: Option<String>,
+    /// Where it listens for the other nodes, if not at `peer_addr`.
+    pub peer_listen: Option<String>,
     /// Its own data folder.
     pub data_dir: PathBuf,
     /// Replicates without a vote.
@@ -94,9 +98,9 @@ pub struct NodeConfig {
     pub cluster: String,
     /// This node's number.
     pub id: NodeId,
-    /// `host:port` to listen on for clients.
+    /// `host:port` to listen on for clients; the address that others use is in `members`.
     pub client_addr: String,
-    /// `host:port` to listen on for the other nodes.
+    /// `host:port` to listen on for the other nodes; the address that others use is in `members`.
     pub peer_addr: String,
     /// `host:port` to listen on for HTTP.
     pub http_addr: String,
@@ -209,8 +213,8 @@ impl ClusterConfig {
         Some(NodeConfig {
             cluster: self.name.clone(),
             id,
-            client_addr: entry.client_addr.clone(),
-            peer_addr: entry.peer_addr.clone(),
+            client_addr: entry.client_listen.as_ref().unwrap_or(&entry.client_addr).clone(),
+            peer_addr: entry.peer_listen.as_ref().unwrap_or(&entry.peer_addr).clone(),
             http_addr: entry.http_addr.clone(),
             data_dir: entry.data_dir.clone(),
             learner: entry.learner,

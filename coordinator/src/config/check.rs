@@ -96,17 +96,21 @@ fn check_addresses(source: &Source<'_>, nodes: &[Spanned<RawNode>]) -> Result<()
         let node = node.get_ref();
         let machine = split(node.client.get_ref()).map(|(host, _)| host).unwrap_or_default();
         let http = node.http.as_ref().map_or(default, |h| h.get_ref());
-        for (key, address, span) in [
-            ("client", node.client.get_ref(), Some(node.client.span())),
-            ("peer", node.peer.get_ref(), Some(node.peer.span())),
-            ("http", http, node.http.as_ref().map(Spanned::span)),
-        ] {
+        let written = [
+            ("client", Some(&node.client)),
+            ("peer", Some(&node.peer)),
+            ("client_listen", node.client_listen.as_ref()),
+            ("peer_listen", node.peer_listen.as_ref()),
+        ];
+        let written = written.into_iter().filter_map(|(key, a)| Some((key, a?.get_ref(), Some(a?.span()))));
+        for (key, address, span) in written.chain([("http", http, node.http.as_ref().map(Spanned::span))]) {
             let start = span.as_ref().map(|s| s.start);
             let (host, port) = split(address).map_err(|why| {
                 source.error(start, format!("{key} = \"{address}\" is not an address: {why}"), ADDRESS_REMEDY)
             })?;
             let id = *node.id.get_ref();
-            let machine = if is_loopback(&host) { machine.clone() } else { String::new() };
+            let own = is_loopback(&host) || key.ends_with("_listen");
+            let machine = if own { machine.clone() } else { String::new() };
             let place = Place { key, id, host, span, address, machine };
             let slot = (format!("{}/{}", place.machine, place.host), port.to_string());
             if let Some(first) = taken.get(&slot) {
@@ -230,7 +234,7 @@ fn check_client(source: &Source<'_>, raw: &RawClient) -> Result<(), ConfigError>
         }
     }
     if let Some(digest) = &raw.super_digest
-        && !digest.get_ref().strip_prefix("super:").is_some_and(|hash| hash.len() == 28)
+        && digest.get_ref().strip_prefix("super:").is_none_or(|hash| hash.len() != 28)
     {
         let what = "super_digest is not \"super:\" and the base64 of a SHA-1".to_owned();
         let remedy = "make it from `printf 'super:PASSWORD' | openssl dgst -sha1 -binary | base64`";

@@ -34,6 +34,8 @@ pub(super) struct RawNode {
     pub client: Spanned<String>,
     pub peer: Spanned<String>,
     pub http: Option<Spanned<String>>,
+    pub client_listen: Option<Spanned<String>>,
+    pub peer_listen: Option<Spanned<String>>,
     pub data: Option<PathBuf>,
     #[serde(default)]
     pub learner: bool,
@@ -128,6 +130,8 @@ fn convert_node(node: RawNode, folder: &Path, root: &Path) -> NodeEntry {
         client_addr: node.client.into_inner(),
         peer_addr: node.peer.into_inner(),
         http_addr: or(node.http, default_http(id)),
+        client_listen: node.client_listen.map(Spanned::into_inner),
+        peer_listen: node.peer_listen.map(Spanned::into_inner),
         data_dir: match node.data {
             Some(own) => folder.join(own),
             None => root.join(format!("node-{id}")),
@@ -196,6 +200,11 @@ pub(super) fn print(config: &ClusterConfig) -> String {
             text(&data),
             node.learner,
         );
+        for (key, listen) in [("client_listen", &node.client_listen), ("peer_listen", &node.peer_listen)] {
+            if let Some(listen) = listen {
+                let _ = writeln!(out, "{key} = {}", text(listen));
+            }
+        }
     }
     out
 }

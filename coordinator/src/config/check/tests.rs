@@ -150,6 +150,19 @@ fn loopback_http_of_different_machines_does_not_collide() {
 }
 
 #[test]
+fn node_listens_elsewhere_than_it_is_found_if_the_file_says_so() {
+    let text = THREE.replace("id = 2", "id = 2\npeer_listen = \"0.0.0.0:9000\"");
+    let config = parse(&text).unwrap();
+    let node = config.node(NodeId(2)).unwrap();
+    assert_eq!(node.peer_addr, "0.0.0.0:9000");
+    assert_eq!(node.members[1].peer_addr, "127.0.0.1:2282");
+    assert_eq!(node.client_addr, "127.0.0.1:2182");
+    let mut again = ClusterConfig::parse(&config.to_toml(), Path::new("/y/cluster.toml")).unwrap();
+    again.nodes.iter_mut().zip(&config.nodes).for_each(|(a, b)| a.data_dir = b.data_dir.clone());
+    assert_eq!(again, config);
+}
+
+#[test]
 fn timeouts_in_impossible_relation_are_refused() {
     for (section, line, what) in [
         (
