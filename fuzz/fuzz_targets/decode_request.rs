@@ -1,0 +1,41 @@
+//! Everything that a server reads: the cut into frames, the handshake, requests.
+//!
+//! Nothing may panic or allocate beyond the frame, and what was read must be written and read again as the same.
+
+#![no_main]
+
+use bytes::{Bytes, BytesMut};
+use libfuzzer_sys::fuzz_target;
+use rowlock_proto::{decode, encode, frame};
+
+/// Below what libFuzzer makes at most (4096), so that both sides of the limit are seen.
+const MAX_BYTES: usize = 2048;
+
+fuzz_target!(|input: &[u8]| {
+    request(Bytes::copy_from_slice(input));
+    connect_request(Bytes::copy_from_slice(input));
+    let mut stream = BytesMut::from(input);
+    while let Ok(Some(frame)) = frame::split(&mut stream, MAX_BYTES) {
+        request(frame);
+    }
+});
+
+fn request(frame: Bytes) {
+    let Ok(read) = decode::request(frame) else { return };
+    let mut wire = BytesMut::new();
+    encode::request(&read, &mut wire);
+    assert_eq!(decode::request(only_frame(wire)), Ok(read));
+}
+
+fn connect_request(frame: Bytes) {
+    let Ok(read) = decode::connect_request(frame) else { return };
+    let mut wire = BytesMut::new();
+    encode::connect_request(&read, &mut wire);
+    assert_eq!(decode::connect_request(only_frame(wire)), Ok(read));
+}
+
+fn only_frame(mut wire: BytesMut) -> Bytes {
+    let frame = frame::split(&mut wire, usize::MAX).expect("length is right").expect("frame is whole");
+    assert!(wire.is_empty());
+    frame
+}

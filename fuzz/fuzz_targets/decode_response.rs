@@ -1,0 +1,56 @@
+//! Everything that a client reads: the handshake's answer, replies to any operation, events.
+//!
+//! The first byte of the input chooses the operation. Nothing may panic or allocate beyond the frame, and what was read
+//! must be written and read again as the same.
+
+#![no_main]
+
+use bytes::{Bytes, BytesMut};
+use libfuzzer_sys::fuzz_target;
+use rowlock_proto::{OpCode, ReplyHeader, Xid, Zxid, decode, encode, frame};
+
+fuzz_target!(|input: &[u8]| {
+    let Some((choice, rest)) = input.split_first() else { return };
+    let rest = Bytes::copy_from_slice(rest);
+    let opcode = OpCode::ALL[usize::from(*choice) % OpCode::ALL.len()];
+    response(rest.clone(), opcode);
+    event(rest.clone());
+    connect_response(rest);
+});
+
+fn response(mut body: Bytes, opcode: OpCode) {
+    let Ok(read) = decode::response(&mut body, opcode) else { return };
+    let header = ReplyHeader { xid: Xid(1), zxid: Zxid(2), err: None };
+    let mut wire = BytesMut::new();
+    encode::reply(header, Some(&read), &mut wire);
+    let mut frame = only_frame(wire);
+    assert_eq!(decode::reply_header(&mut frame), Ok(header));
+    assert_eq!(decode::response(&mut frame, opcode), Ok(read));
+    assert!(frame.is_empty());
+}
+
+fn event(mut frame: Bytes) {
+    let Ok(header) = decode::reply_header(&mut frame) else { return };
+    let Ok(mut read) = decode::event(&mut frame) else { return };
+    read.zxid = header.zxid;
+    let mut wire = BytesMut::new();
+    encode::event(&read, &mut wire);
+    let mut frame = only_frame(wire);
+    let header = decode::reply_header(&mut frame).expect("just written");
+    let mut again = decode::event(&mut frame).expect("just written");
+    again.zxid = header.zxid;
+    assert_eq!(again, read);
+}
+
+fn connect_response(frame: Bytes) {
+    let Ok(read) = decode::connect_response(frame) else { return };
+    let mut wire = BytesMut::new();
+    encode::connect_response(&read, &mut wire);
+    assert_eq!(decode::connect_response(only_frame(wire)), Ok(read));
+}
+
+fn only_frame(mut wire: BytesMut) -> Bytes {
+    let frame = frame::split(&mut wire, usize::MAX).expect("length is right").expect("frame is whole");
+    assert!(wire.is_empty());
+    frame
+}
