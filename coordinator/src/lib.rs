@@ -5,5 +5,7 @@ pub mod config;
 pub mod http;
 pub mod limits;
 pub mod metrics;
+pub mod peer;
 pub mod raft;
 pub mod status;
+pub mod storage;

@@ -54,8 +54,8 @@ pub const PEER_CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 pub const PEER_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(1);
 /// The dialer asks for a sign of life when it has heard nothing for so long.
 pub const PEER_PING_AFTER: Duration = Duration::from_secs(1);
-/// No byte of the other side for so long although it was asked: the dialer gives the connection up and dials anew.
-pub const PEER_SILENCE_MAX: Duration = Duration::from_secs(3);
+/// No byte of the other side for so long after it was asked: the dialer gives the connection up and dials anew.
+pub const PEER_SILENCE_MAX: Duration = Duration::from_secs(2);
 /// No byte of the dialer for so long although it pings: the listener closes the connection.
 pub const PEER_IDLE_MAX: Duration = Duration::from_secs(10);
 /// Pause after the first failed attempt to dial; doubles with each further one, up to the maximum, with jitter.
@@ -70,3 +70,7 @@ pub const HEARTBEATS_WAITING_MAX: usize = 65_536;
 pub const TOUCH_QUEUE_MAX: usize = 65_536;
 /// Parcels of proposals waiting for the leader's folder. Beyond: routing and forwarding wait.
 pub const FOLDER_QUEUE_MAX: usize = 256;
+/// Writes waiting for the log's thread. Beyond: Raft waits with its next write.
+pub const WAL_QUEUE_MAX: usize = 16_384;
+/// Bytes of entries that one replication read takes into memory (a single larger entry still passes).
+pub const REPLICATION_READ_MAX_BYTES: usize = 4 << 20;

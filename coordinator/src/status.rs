@@ -1,9 +1,10 @@
 //! What this node currently is, for everybody who asks: listener, words, HTTP, expiry.
 
 use rowlock_proto::NodeId;
+use serde::{Deserialize, Serialize};
 
 /// Role in the Raft group.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Role {
     /// Replicates and votes.
     #[default]
@@ -17,7 +18,7 @@ pub enum Role {
 }
 
 /// A snapshot of this node's standing, published by the node's status task.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
     /// This node.
     pub node: NodeId,
@@ -43,4 +44,6 @@ pub struct Status {
     pub voters: Vec<NodeId>,
     /// Learners of the current membership.
     pub learners: Vec<NodeId>,
+    /// On the leader: up to which log index each other member has stored the log.
+    pub replicated: Vec<(NodeId, u64)>,
 }

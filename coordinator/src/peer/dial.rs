@@ -1,0 +1,126 @@
+//! Dialing another node: connect, shake hands, and not too often when it fails.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rowlock_env::net::Stream;
+use rowlock_env::rng;
+use rowlock_env::time::{self, Instant};
+use rowlock_proto::NodeId;
+
+use super::error::PeerError;
+use super::frame::RequestId;
+use super::handshake::{self, HandshakeRefusal, Hello, Identity, Lane};
+use super::wire::{self, Inbox, Outbox, WireError};
+use crate::limits::{
+    PEER_BACKOFF_MAX, PEER_BACKOFF_MIN, PEER_CONNECT_TIMEOUT, PEER_FRAME_MAX_BYTES, PEER_HANDSHAKE_TIMEOUT,
+    PEER_HELLO_MAX_BYTES,
+};
+
+/// Where a node is; changed when the membership says so, used from the next attempt on.
+pub(super) type Address = Arc<Mutex<String>>;
+
+/// Opens one lane's connections to one node.
+#[derive(Clone)]
+pub(super) struct Dialer {
+    pub(super) us: Arc<Identity>,
+    pub(super) to: NodeId,
+    pub(super) lane: Lane,
+    pub(super) address: Address,
+    /// Shared by all who dial this lane, so that they share the pauses.
+    pub(super) backoff: Arc<Mutex<Backoff>>,
+}
+
+impl Dialer {
+    /// A connection that has passed the handshake. Waits for the pause after earlier failures first. Cancel safe: the
+    /// attempt is given up.
+    pub(super) async fn dial(&self) -> Result<(Inbox, Outbox), PeerError> {
+        let not_before = self.backoff.lock().not_before;
+        if let Some(not_before) = not_before {
+            time::sleep_until(not_before).await;
+        }
+        let address = self.address.lock().clone();
+        let dialed = self.attempt(&address).await;
+        let mut backoff = self.backoff.lock();
+        match &dialed {
+            Ok(_) => {
+                if backoff.succeeded() > 0 {
+                    tracing::info!(node = %self.to, lane = %self.lane, address, "node is reachable again");
+                }
+            }
+            Err(error) => {
+                if backoff.failed(time::now()) == 1 {
+                    tracing::warn!(node = %self.to, lane = %self.lane, address, %error, "node is not reachable, trying on");
+                }
+            }
+        }
+        dialed
+    }
+
+    async fn attempt(&self, address: &str) -> Result<(Inbox, Outbox), PeerError> {
+        let unreachable = |reason: String| PeerError::Unreachable { node: self.to, reason };
+        let stream =
+            Stream::connect(address, PEER_CONNECT_TIMEOUT).await.map_err(|e| unreachable(e.to_string()))?;
+        let (mut inbox, mut outbox) = wire::split(stream, PEER_HELLO_MAX_BYTES);
+        let hello = Hello { from: (*self.us).clone(), to: self.to, lane: self.lane };
+        outbox.push(RequestId::NONE, &handshake::encode_hello(&hello));
+        let answer = async {
+            outbox.drain().await?;
+            inbox.next().await
+        };
+        let verdict = match time::timeout(PEER_HANDSHAKE_TIMEOUT, answer).await {
+            Err(_) => return Err(unreachable(format!("no handshake within {PEER_HANDSHAKE_TIMEOUT:?}"))),
+            Ok(Err(WireError::Frame(_))) => Err(HandshakeRefusal::NotRowlock),
+            Ok(Err(error)) => return Err(unreachable(format!("in the handshake: {error}"))),
+            Ok(Ok(frame)) => handshake::check_verdict(&frame.body),
+        };
+        verdict.map_err(|refusal| PeerError::Refused { node: self.to, refusal })?;
+        inbox.set_body_max_bytes(PEER_FRAME_MAX_BYTES);
+        Ok((inbox, outbox))
+    }
+}
+
+/// When the next attempt may be made.
+#[derive(Debug, Default)]
+pub(super) struct Backoff {
+    failures: u32,
+    not_before: Option<Instant>,
+}
+
+impl Backoff {
+    /// Forgets the failures; says how many there were.
+    fn succeeded(&mut self) -> u32 {
+        self.not_before = None;
+        std::mem::take(&mut self.failures)
+    }
+
+    /// Notes a failure; says how many there were in a row.
+    fn failed(&mut self, now: Instant) -> u32 {
+        let full = PEER_BACKOFF_MIN.saturating_mul(1 << self.failures.min(16)).min(PEER_BACKOFF_MAX);
+        // Half fixed, half random: nodes that lost the same other node do not come back at the same moment.
+        let half = u64::try_from(full.as_micros() / 2).unwrap_or(u64::MAX);
+        self.not_before = Some(now + Duration::from_micros(half + rng::below(half + 1)));
+        self.failures = self.failures.saturating_add(1);
+        self.failures
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_to_a_bound_and_end_with_a_success() {
+        let now = time::now();
+        let mut backoff = Backoff::default();
+        for failures in 1..100 {
+            assert_eq!(backoff.failed(now), failures);
+            let pause = backoff.not_before.expect("set") - now;
+            assert!(pause >= PEER_BACKOFF_MIN / 2 && pause <= PEER_BACKOFF_MAX, "{pause:?}");
+        }
+        assert!(backoff.not_before.expect("set") - now >= PEER_BACKOFF_MAX / 2);
+        assert_eq!(backoff.succeeded(), 99);
+        assert_eq!(backoff.not_before, None);
+    }
+}

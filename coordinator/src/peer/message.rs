@@ -1,0 +1,114 @@
+//! What nodes say to each other. Variants are appended, never reordered: their position is on the wire.
+
+use std::collections::BTreeSet;
+
+use rowlock_proto::{NodeId, SessionId};
+use rowlock_state::command::Proposal;
+use serde::{Deserialize, Serialize};
+
+use super::handshake::Lane;
+use crate::raft::rpc::{RaftRequest, RaftResponse};
+use crate::raft::types::Member;
+use crate::status::Status;
+
+/// A question to another node.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Request {
+    /// Raft's own.
+    Raft(RaftRequest),
+    /// Proposals for the leader, in order. Answered with `Forwarded` when the leader's proposer has them; their outcome
+    /// comes with the log.
+    Forward {
+        /// In order of submission.
+        batch: Vec<Proposal>,
+    },
+    /// Sessions that the asking node has heard of since it last said so. Answered with `TouchesNoted` once the leader, in
+    /// contact with a quorum, has restarted their timers.
+    Touches {
+        /// Each at most once.
+        sessions: Vec<SessionId>,
+        /// The leader's term, as the asking node knows it: another term's leader answers `NotLeader`.
+        term: u64,
+    },
+    /// Up to which log index must a linearizable read wait?
+    ReadIndex,
+    /// How are you? Answered by any node.
+    Status,
+    /// Take a node in as a learner; answered when the change is committed.
+    AddLearner {
+        /// Its number.
+        node: NodeId,
+        /// Its addresses.
+        member: Member,
+    },
+    /// Make exactly these nodes the voters; each must be a member already. Answered when the change is committed.
+    ChangeVoters {
+        /// All of them.
+        voters: BTreeSet<NodeId>,
+    },
+}
+
+/// An answer of another node.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Response {
+    /// Raft's own.
+    Raft(RaftResponse),
+    /// The leader's proposer has the batch.
+    Forwarded,
+    /// The timers run anew.
+    TouchesNoted,
+    /// A read that waits for this log index to be applied sees everything that was done before the question was asked.
+    ReadIndex {
+        /// Raft log index.
+        index: u64,
+    },
+    /// The node's standing.
+    Status(Status),
+    /// The membership change is committed.
+    MembershipChanged {
+        /// At this log index.
+        index: u64,
+    },
+    /// Nothing was done, for the reason given.
+    Refused(Refusal),
+}
+
+/// Why a node did nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+pub enum Refusal {
+    /// Ask the leader.
+    #[error("this node is not the leader")]
+    NotLeader {
+        /// As far as known.
+        leader: Option<NodeId>,
+    },
+    /// The leader without a quorum's confirmation.
+    #[error("the leader is not in contact with a quorum")]
+    NoQuorum,
+    /// Its queues are full.
+    #[error("the node is overloaded")]
+    Overloaded,
+    /// It is starting or stopping.
+    #[error("the node is not serving")]
+    NotServing,
+    /// The request itself is wrong, as a membership change that cannot be.
+    #[error("{0}")]
+    Invalid(String),
+}
+
+impl Request {
+    /// Whether this may be asked on that lane; anything else is a bug of the other side and closes the connection.
+    pub fn belongs_to(&self, lane: Lane) -> bool {
+        match self {
+            Request::Raft(RaftRequest::Append(_)) => matches!(lane, Lane::Raft | Lane::Heartbeat),
+            Request::Raft(RaftRequest::Snapshot(_)) => lane == Lane::Snapshot,
+            Request::Raft(_) => lane == Lane::Heartbeat,
+            Request::Forward { .. } => lane == Lane::Proposals,
+            Request::Touches { .. }
+            | Request::ReadIndex
+            | Request::Status
+            | Request::AddLearner { .. }
+            | Request::ChangeVoters { .. } => lane == Lane::Control,
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! A connection between two nodes, cut into frames; both sides' loops stand on it.
+//!
+//! Writing is coalesced: whatever was put into `outbox` since the last write goes out in one system call.
+
+use std::io;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use rowlock_env::net::{ReadHalf, Stream, WriteHalf};
+use rowlock_env::time::{self, Instant};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::frame::{self, Frame, FrameError, FrameReader, RequestId};
+use crate::limits::{PEER_PING_AFTER, PEER_SILENCE_MAX, PEER_WRITE_BUFFER_MAX_BYTES};
+
+/// The connection cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum WireError {
+    #[error("closed by the other side")]
+    Closed,
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("{0}")]
+    Frame(#[from] FrameError),
+    #[error("nothing was heard for {0:?}")]
+    Silent(Duration),
+    #[error("{0}")]
+    Protocol(String),
+}
+
+/// The reading side.
+pub(super) struct Inbox {
+    half: ReadHalf,
+    frames: FrameReader,
+    /// When bytes last came in.
+    last_heard: Instant,
+    /// When a sign of life was asked for, if none has come since.
+    asked: Option<Instant>,
+}
+
+/// The writing side.
+pub(super) struct Outbox {
+    half: WriteHalf,
+    buf: BytesMut,
+    /// When bytes last went out.
+    last_moved: Instant,
+}
+
+/// Cuts a stream into frames of at most `body_max_bytes`.
+pub(super) fn split(stream: Stream, body_max_bytes: usize) -> (Inbox, Outbox) {
+    let (read, write) = stream.into_split();
+    let now = time::now();
+    let inbox = Inbox { half: read, frames: FrameReader::new(body_max_bytes), last_heard: now, asked: None };
+    (inbox, Outbox { half: write, buf: BytesMut::new(), last_moved: now })
+}
+
+impl Inbox {
+    /// Reads once. Cancel safe.
+    pub(super) async fn fill(&mut self) -> Result<(), WireError> {
+        let read = self.half.read_buf(self.frames.room()).await?;
+        if read == 0 {
+            return Err(WireError::Closed);
+        }
+        self.last_heard = time::now();
+        self.asked = None;
+        Ok(())
+    }
+
+    /// For how long nothing came in.
+    pub(super) fn silence(&self) -> Duration {
+        self.last_heard.elapsed()
+    }
+
+    /// The next frame that is there already.
+    pub(super) fn take(&mut self) -> Result<Option<Frame>, WireError> {
+        Ok(self.frames.next_frame()?)
+    }
+
+    /// The next frame, waited for. Cancel safe.
+    pub(super) async fn next(&mut self) -> Result<Frame, WireError> {
+        loop {
+            if let Some(frame) = self.take()? {
+                return Ok(frame);
+            }
+            self.fill().await?;
+        }
+    }
+
+    /// After the handshake, larger frames are accepted.
+    pub(super) fn set_body_max_bytes(&mut self, body_max_bytes: usize) {
+        self.frames.set_body_max_bytes(body_max_bytes);
+    }
+}
+
+impl Outbox {
+    /// Queues a frame.
+    pub(super) fn push(&mut self, id: RequestId, body: &[u8]) {
+        if self.buf.is_empty() {
+            self.last_moved = time::now();
+        }
+        frame::push(&mut self.buf, id, body);
+    }
+
+    /// There is nothing to write.
+    pub(super) fn is_empty(&self) -> bool {
+        self.buf.is_empty()
+    }
+
+    /// Another frame may be queued.
+    pub(super) fn has_room(&self) -> bool {
+        self.buf.len() < PEER_WRITE_BUFFER_MAX_BYTES
+    }
+
+    /// Writes once, as much as the socket takes. Cancel safe.
+    pub(super) async fn drain_some(&mut self) -> Result<(), WireError> {
+        let written = self.half.write_buf(&mut self.buf).await?;
+        if written == 0 {
+            return Err(WireError::Closed);
+        }
+        self.last_moved = time::now();
+        Ok(())
+    }
+
+    /// Writes everything. Not cancel safe: a part may have gone out.
+    pub(super) async fn drain(&mut self) -> Result<(), WireError> {
+        while !self.is_empty() {
+            self.drain_some().await?;
+        }
+        Ok(())
+    }
+}
+
+/// How often a dialer calls [`check_silence`].
+pub(super) const TICK: Duration = PEER_PING_AFTER.checked_div(2).expect("two is not zero");
+
+/// For the dialer: asks for a sign of life when the other side has been silent, and gives up when it stays so.
+///
+/// Without this, a connection whose packets vanish stays "established" for a quarter of an hour, and long after the
+/// network has healed. Bytes that the socket takes count as life, so a large frame may take its time. A node that was
+/// itself paused asks before it judges.
+pub(super) fn check_silence(inbox: &mut Inbox, outbox: &mut Outbox) -> Result<(), WireError> {
+    if inbox.silence() < PEER_PING_AFTER {
+        return Ok(());
+    }
+    let Some(asked) = inbox.asked else {
+        inbox.asked = Some(time::now());
+        outbox.push(RequestId::NONE, &[]);
+        return Ok(());
+    };
+    let waited = asked.elapsed();
+    let silent = if outbox.is_empty() { waited } else { waited.min(outbox.last_moved.elapsed()) };
+    if silent >= PEER_SILENCE_MAX { Err(WireError::Silent(inbox.silence())) } else { Ok(()) }
+}

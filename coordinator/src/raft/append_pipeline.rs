@@ -1,0 +1,169 @@
+//! Pipelined replication: append requests leave while earlier ones are not yet answered.
+//!
+//! openraft's default sends one request, waits for its flush on the follower, and only then sends the next. Here the
+//! follower always has work queued. The lane keeps the requests' order, the window bounds what a slow follower can make
+//! the leader hold, and the first answer that is not a plain success ends the stream, because everything sent behind it
+//! rests on an assumption that has failed.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use futures_util::{FutureExt, Stream, StreamExt};
+use openraft::errors::RPCError;
+use openraft::raft::StreamAppendResult;
+use rowlock_env::time::{self, Instant, Sleep};
+
+use super::network::{Faults, unexpected};
+use super::rpc::{AppendRequest, AppendResponse, RaftRequest, RaftResponse};
+use super::types::{LogId, TypeConfig};
+use crate::limits::{PEER_APPEND_IDLE_MAX, PEER_APPEND_WINDOW_BYTES, PEER_APPEND_WINDOW_REQUESTS};
+use crate::peer::pool::PendingAnswer;
+use crate::peer::{Lane, Peer, Request};
+
+type Item = Result<StreamAppendResult<TypeConfig>, RPCError<TypeConfig>>;
+
+/// The stream of answers; polling it sends.
+pub struct AppendPipeline<'p, S> {
+    peer: &'p Peer,
+    lane: Lane,
+    faults: Faults,
+    /// None once it has ended.
+    input: Option<S>,
+    window: VecDeque<InFlight>,
+    window_bytes: usize,
+    /// Longest time without any answer.
+    idle_max: Duration,
+    /// When an answer last came, or the first request of a full stop went out.
+    moved: Instant,
+    timer: Pin<Box<Sleep>>,
+    /// A request could not even be queued; told when everything before it is answered.
+    failed: Option<RPCError<TypeConfig>>,
+    done: bool,
+}
+
+struct InFlight {
+    /// The entry before the first one sent.
+    prev: Option<LogId>,
+    /// The last one sent.
+    last: Option<LogId>,
+    answer: PendingAnswer,
+}
+
+impl<'p, S: Stream<Item = AppendRequest> + Unpin> AppendPipeline<'p, S> {
+    /// Sends what `input` yields to `peer`.
+    ///
+    /// A stream lives as long as its leader, so openraft's time for a request cannot bound it. It bounds the silence
+    /// instead, but not below `limits::PEER_APPEND_IDLE_MAX`: a disk's bad moment is no reason to send everything again.
+    pub fn new(peer: &'p Peer, lane: Lane, faults: Faults, input: S) -> Self {
+        let idle_max = faults.timeout().max(PEER_APPEND_IDLE_MAX);
+        AppendPipeline {
+            peer,
+            lane,
+            faults,
+            input: Some(input),
+            window: VecDeque::new(),
+            window_bytes: 0,
+            idle_max,
+            moved: time::now(),
+            timer: Box::pin(time::sleep(idle_max)),
+            failed: None,
+            done: false,
+        }
+    }
+
+    /// Sends as long as there is something to send and room for it.
+    fn fill(&mut self, cx: &mut Context<'_>) {
+        while self.window.len() < PEER_APPEND_WINDOW_REQUESTS && self.window_bytes < PEER_APPEND_WINDOW_BYTES
+        {
+            let Some(input) = &mut self.input else { return };
+            let Poll::Ready(request) = input.poll_next_unpin(cx) else { return };
+            let Some(request) = request else {
+                self.input = None;
+                return;
+            };
+            self.send(request);
+        }
+    }
+
+    fn send(&mut self, request: AppendRequest) {
+        let prev = request.prev_log_id;
+        let last = request.entries.last().map(|entry| entry.log_id).or(prev);
+        match self.peer.begin(self.lane, &Request::Raft(RaftRequest::Append(request))) {
+            Ok(answer) => {
+                if self.window.is_empty() {
+                    self.moved = time::now();
+                }
+                self.window_bytes += answer.request_bytes();
+                self.window.push_back(InFlight { prev, last, answer });
+            }
+            Err(error) => {
+                self.input = None;
+                self.failed = Some(self.faults.fault(&error));
+            }
+        }
+    }
+
+    /// The oldest request's answer.
+    fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item>> {
+        let Some(oldest) = self.window.front_mut() else {
+            self.done |= self.input.is_none();
+            return match self.failed.take() {
+                Some(failed) => Poll::Ready(Some(Err(failed))),
+                None if self.done => Poll::Ready(None),
+                None => Poll::Pending,
+            };
+        };
+        let Poll::Ready(answer) = oldest.answer.poll_unpin(cx) else { return self.poll_idle(cx) };
+        let Some(InFlight { prev, last, answer: answered }) = self.window.pop_front() else {
+            unreachable!("Invariant: there was an oldest request")
+        };
+        self.window_bytes -= answered.request_bytes();
+        self.moved = time::now();
+        let item = self.faults.check(answer).and_then(|response| judge(response, prev, last));
+        self.done = !matches!(&item, Ok(Ok(reached)) if *reached == last);
+        Poll::Ready(Some(item))
+    }
+
+    /// Nothing has come: for too long?
+    fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item>> {
+        loop {
+            ready!(self.timer.poll_unpin(cx));
+            let deadline = self.moved + self.idle_max;
+            if time::now() >= deadline {
+                self.done = true;
+                let Some(oldest) = self.window.pop_front() else {
+                    unreachable!("Invariant: only asked while a request waits")
+                };
+                return Poll::Ready(Some(Err(self.faults.fault(&oldest.answer.give_up()))));
+            }
+            self.timer.set(time::sleep_until(deadline));
+        }
+    }
+}
+
+impl<S: Stream<Item = AppendRequest> + Unpin> Stream for AppendPipeline<'_, S> {
+    type Item = Item;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Item>> {
+        let this = &mut *self;
+        if this.done {
+            this.input = None;
+            this.window.clear();
+            return Poll::Ready(None);
+        }
+        this.fill(cx);
+        this.poll_answer(cx)
+    }
+}
+
+/// What an answer says about the entries from `prev` to `last`.
+fn judge(response: RaftResponse, prev: Option<LogId>, last: Option<LogId>) -> Item {
+    let RaftResponse::Append(response) = response else { return Err(unexpected(&response)) };
+    if response == AppendResponse::Conflict && prev.is_none() {
+        // Nothing stands before the first entry that could conflict; openraft would panic.
+        return Err(unexpected(&RaftResponse::Append(response)));
+    }
+    Ok(response.into_stream_result(prev, last))
+}

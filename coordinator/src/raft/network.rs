@@ -1,0 +1,225 @@
+//! openraft's network: its requests to other nodes, sent over `peer/`. The listener's side is `raft/rpc.rs`.
+//!
+//! Each request is sent at most once; openraft decides what to repeat. Replication is pipelined: append requests go out
+//! as they are made, within a window, and the answers are given back in order.
+
+use std::future::Future;
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use futures_util::future::{self, Either};
+use openraft::base::{BoxFuture, BoxStream};
+use openraft::errors::{NetworkError, RPCError, ReplicationClosed, StreamingError, Timeout, Unreachable};
+use openraft::network::RPCOption;
+use openraft::raft::StreamAppendResult;
+use openraft::{OptionalSend, RPCTypes, RaftNetworkFactory, RaftNetworkV2};
+use rowlock_env::time;
+use rowlock_proto::NodeId;
+
+use super::append_pipeline::AppendPipeline;
+use super::rpc::{
+    AppendRequest, AppendResponse, RaftRequest, RaftResponse, Snapshot, SnapshotResponse, TransferRequest,
+    TransferResponse, VoteRequest, VoteResponse,
+};
+use super::snapshot_transfer::{self, SnapshotSource};
+use super::types::{Member, TypeConfig, Vote};
+use crate::peer::{Lane, Peer, PeerError, PeerPool, Request, Response};
+
+/// Makes the connections to the other members, whose addresses come with the membership. `D` is the state machine's
+/// snapshot data.
+pub struct Network<D> {
+    pool: PeerPool,
+    data: PhantomData<fn() -> D>,
+}
+
+impl<D> Network<D> {
+    /// Over the connections of this pool.
+    pub fn new(pool: PeerPool) -> Self {
+        Network { pool, data: PhantomData }
+    }
+
+    fn target(&self, target: u64, member: &Member, lane: Lane) -> Target<D> {
+        let peer = self.pool.set_address(NodeId(target), &member.peer_addr);
+        Target { us: self.pool.identity().node, peer, lane, data: PhantomData }
+    }
+}
+
+impl<D: SnapshotSource> RaftNetworkFactory<TypeConfig> for Network<D> {
+    type Network = Target<D>;
+
+    async fn new_client(&mut self, target: u64, member: &Member) -> Target<D> {
+        self.target(target, member, Lane::Raft)
+    }
+
+    async fn new_heartbeat_client(&mut self, target: u64, member: &Member) -> Target<D> {
+        self.target(target, member, Lane::Heartbeat)
+    }
+}
+
+/// One other member, as openraft sees it. Append requests take the lane that it was made for; everything else has its
+/// lane by nature.
+pub struct Target<D> {
+    us: NodeId,
+    peer: Peer,
+    lane: Lane,
+    data: PhantomData<fn() -> D>,
+}
+
+impl<D> Target<D> {
+    /// One request, one answer, within openraft's time.
+    async fn ask(
+        &self,
+        action: RPCTypes,
+        lane: Lane,
+        request: RaftRequest,
+        ttl: Duration,
+    ) -> Result<RaftResponse, RPCError<TypeConfig>> {
+        let answer = self.peer.call(lane, &Request::Raft(request), time::now() + ttl).await;
+        self.faults(action, ttl).check(answer)
+    }
+
+    fn faults(&self, action: RPCTypes, timeout: Duration) -> Faults {
+        Faults { us: self.us, target: self.peer.node(), action, timeout }
+    }
+}
+
+impl<D: SnapshotSource> RaftNetworkV2<TypeConfig> for Target<D> {
+    type SnapshotData = D;
+
+    async fn append_entries(
+        &mut self,
+        request: AppendRequest,
+        option: RPCOption,
+    ) -> Result<AppendResponse, RPCError<TypeConfig>> {
+        let (lane, ttl) = (self.lane, option.soft_ttl());
+        match self.ask(RPCTypes::AppendEntries, lane, RaftRequest::Append(request), ttl).await? {
+            RaftResponse::Append(response) => Ok(response),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn stream_append<'s, S>(
+        &'s mut self,
+        input: S,
+        option: RPCOption,
+    ) -> BoxFuture<
+        's,
+        Result<
+            BoxStream<'s, Result<StreamAppendResult<TypeConfig>, RPCError<TypeConfig>>>,
+            RPCError<TypeConfig>,
+        >,
+    >
+    where
+        S: futures_util::Stream<Item = AppendRequest> + OptionalSend + Unpin + 'static,
+    {
+        let faults = self.faults(RPCTypes::AppendEntries, option.soft_ttl());
+        let pipeline = AppendPipeline::new(&self.peer, self.lane, faults, input);
+        let stream: BoxStream<'s, _> = Box::pin(pipeline);
+        Box::pin(future::ready(Ok(stream)))
+    }
+
+    async fn vote(
+        &mut self,
+        request: VoteRequest,
+        option: RPCOption,
+    ) -> Result<VoteResponse, RPCError<TypeConfig>> {
+        match self.ask(RPCTypes::Vote, Lane::Heartbeat, RaftRequest::Vote(request), option.soft_ttl()).await?
+        {
+            RaftResponse::Vote(response) => Ok(response),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    async fn pre_vote(
+        &mut self,
+        request: VoteRequest,
+        option: RPCOption,
+    ) -> Result<VoteResponse, RPCError<TypeConfig>> {
+        match self
+            .ask(RPCTypes::Vote, Lane::Heartbeat, RaftRequest::PreVote(request), option.soft_ttl())
+            .await?
+        {
+            RaftResponse::Vote(response) => Ok(response),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    async fn full_snapshot(
+        &mut self,
+        vote: Vote,
+        snapshot: Snapshot<D>,
+        cancel: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
+        option: RPCOption,
+    ) -> Result<SnapshotResponse, StreamingError<TypeConfig>> {
+        let faults = self.faults(RPCTypes::InstallSnapshot, option.soft_ttl());
+        let transfer = std::pin::pin!(snapshot_transfer::send(&self.peer, faults, vote, snapshot));
+        match future::select(std::pin::pin!(cancel), transfer).await {
+            Either::Left((closed, _)) => Err(StreamingError::Closed(closed)),
+            Either::Right((sent, _)) => sent,
+        }
+    }
+
+    async fn transfer_leader(
+        &mut self,
+        request: TransferRequest,
+        option: RPCOption,
+    ) -> Result<TransferResponse, RPCError<TypeConfig>> {
+        let request = RaftRequest::TransferLeader(request);
+        match self.ask(RPCTypes::TransferLeader, Lane::Heartbeat, request, option.soft_ttl()).await? {
+            RaftResponse::TransferLeader(response) => Ok(response),
+            other => Err(unexpected(&other)),
+        }
+    }
+}
+
+/// Tells openraft, in its words, how a request failed.
+#[derive(Clone, Copy, Debug)]
+pub struct Faults {
+    us: NodeId,
+    target: NodeId,
+    action: RPCTypes,
+    timeout: Duration,
+}
+
+impl Faults {
+    /// For an answer of one request.
+    pub fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// Finds Raft's answer, or the fault.
+    pub fn check(&self, answer: Result<Response, PeerError>) -> Result<RaftResponse, RPCError<TypeConfig>> {
+        match answer {
+            // openraft has no word for a failure of the other side here; it should not be asked again at once.
+            Ok(Response::Raft(RaftResponse::Failed(why))) => {
+                Err(Unreachable::from_string(format!("node {} failed: {why}", self.target)).into())
+            }
+            Ok(Response::Raft(response)) => Ok(response),
+            Ok(_) => Err(Unreachable::from_string("the answer is not one of Raft").into()),
+            Err(error) => Err(self.fault(&error)),
+        }
+    }
+
+    /// A broken connection may be retried at once; what cannot be reached, or would fail again, only after a pause.
+    pub fn fault(&self, error: &PeerError) -> RPCError<TypeConfig> {
+        match error {
+            PeerError::Timeout { .. } => {
+                let Faults { us, target, action, timeout } = *self;
+                Timeout { action, id: us.0, target: target.0, timeout }.into()
+            }
+            PeerError::Lost { .. } => NetworkError::new(error).into(),
+            PeerError::UnknownNode { .. }
+            | PeerError::Unreachable { .. }
+            | PeerError::Refused { .. }
+            | PeerError::Overloaded { .. }
+            | PeerError::TooLarge { .. }
+            | PeerError::Garbled { .. }
+            | PeerError::Stopping => Unreachable::new(error).into(),
+        }
+    }
+}
+
+/// An answer of the wrong kind.
+pub fn unexpected(response: &RaftResponse) -> RPCError<TypeConfig> {
+    Unreachable::from_string(format!("the answer does not fit the request: {response:?}")).into()
+}

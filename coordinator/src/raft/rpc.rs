@@ -1,0 +1,284 @@
+//! Raft's messages between nodes, and the listener's side of them: each request becomes one call of openraft.
+//!
+//! It stands between `peer/server.rs`, which reads the frames, and openraft, which decides. It decides nothing itself,
+//! except that a snapshot which no leader can have sent does not reach openraft (which would stop the node).
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use openraft::errors::{LinearizableReadError, RaftError};
+use openraft::storage::RaftStateMachine;
+use openraft::{Raft, ReadPolicy};
+use rowlock_env::worker;
+use rowlock_proto::NodeId;
+use serde::{Deserialize, Serialize};
+
+use super::types::{TypeConfig, Vote};
+use crate::peer::message::Refusal;
+use crate::peer::server::{RaftConnection, RaftService};
+
+/// openraft's append request.
+pub type AppendRequest = openraft::raft::AppendEntriesRequest<TypeConfig>;
+/// Its answer.
+pub type AppendResponse = openraft::raft::AppendEntriesResponse<TypeConfig>;
+/// openraft's vote and pre-vote request.
+pub type VoteRequest = openraft::raft::VoteRequest<TypeConfig>;
+/// Its answer.
+pub type VoteResponse = openraft::raft::VoteResponse<TypeConfig>;
+/// "Become the leader", from the leader that wants to go.
+pub type TransferRequest = openraft::raft::TransferLeaderRequest<TypeConfig>;
+/// Its answer.
+pub type TransferResponse = openraft::raft::TransferLeaderResponse<TypeConfig>;
+/// The answer to a whole snapshot.
+pub type SnapshotResponse = openraft::raft::SnapshotResponse<TypeConfig>;
+/// What a snapshot covers.
+pub type SnapshotMeta = openraft::type_config::alias::SnapshotMetaOf<TypeConfig>;
+/// A snapshot with its data.
+pub type Snapshot<D> = openraft::type_config::alias::SnapshotOf<TypeConfig, D>;
+
+/// What one node's Raft asks of another's.
+#[derive(Clone, Serialize, Deserialize)]
+pub enum RaftRequest {
+    /// Entries, or a heartbeat.
+    Append(AppendRequest),
+    /// Vote for me.
+    Vote(VoteRequest),
+    /// Would you?
+    PreVote(VoteRequest),
+    /// Lead.
+    TransferLeader(TransferRequest),
+    /// A step of a snapshot's transfer.
+    Snapshot(SnapshotStep),
+}
+
+/// The steps of a snapshot's transfer, each answered before the next is sent, all on one connection.
+#[derive(Clone, Serialize, Deserialize)]
+pub enum SnapshotStep {
+    /// Its description. Drops what an earlier transfer on this connection has left.
+    Begin {
+        /// The sending leader's.
+        vote: Vote,
+        /// What it covers.
+        meta: SnapshotMeta,
+        /// Bytes to come.
+        len: u64,
+    },
+    /// The next bytes.
+    Chunk {
+        /// Where they belong; must be where the last chunk ended.
+        offset: u64,
+        /// At most `limits::PEER_SNAPSHOT_CHUNK_BYTES`.
+        data: Bytes,
+    },
+    /// All bytes have been sent: check, make durable, install.
+    Install,
+}
+
+impl fmt::Debug for RaftRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RaftRequest::Append(request) => write!(f, "Append({request})"),
+            RaftRequest::Vote(request) => write!(f, "Vote({request})"),
+            RaftRequest::PreVote(request) => write!(f, "PreVote({request})"),
+            RaftRequest::TransferLeader(request) => write!(f, "TransferLeader({request})"),
+            RaftRequest::Snapshot(SnapshotStep::Begin { vote, meta, len }) => {
+                write!(f, "Snapshot(Begin {meta} of {len} bytes by {vote})")
+            }
+            RaftRequest::Snapshot(SnapshotStep::Chunk { offset, data }) => {
+                write!(f, "Snapshot(Chunk of {} bytes at {offset})", data.len())
+            }
+            RaftRequest::Snapshot(SnapshotStep::Install) => f.write_str("Snapshot(Install)"),
+        }
+    }
+}
+
+/// The answers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum RaftResponse {
+    /// To `Append`.
+    Append(AppendResponse),
+    /// To `Vote` and `PreVote`.
+    Vote(VoteResponse),
+    /// To `TransferLeader`.
+    TransferLeader(TransferResponse),
+    /// To `Snapshot`: go on with the next step.
+    SnapshotProceed,
+    /// To `Snapshot(Install)`.
+    SnapshotInstalled(SnapshotResponse),
+    /// The node could not: its Raft has stopped, or the snapshot could not be written.
+    Failed(String),
+}
+
+/// Where received snapshots are written.
+pub trait SnapshotSink: Send + Sync + 'static {
+    /// A complete one, as the state machine takes it.
+    type Data: Send + 'static;
+    /// One that is being received; dropping it discards it.
+    type Incoming: IncomingSnapshot<Data = Self::Data>;
+
+    /// Begins to receive one.
+    fn begin(&self) -> io::Result<Self::Incoming>;
+}
+
+/// A snapshot on its way in.
+pub trait IncomingSnapshot: Send + 'static {
+    /// The complete one.
+    type Data: Send + 'static;
+
+    /// Appends bytes. Need not make them durable.
+    fn write(&mut self, data: &[u8]) -> io::Result<()>;
+
+    /// Makes it durable. Called on a thread that may block.
+    fn finish(self) -> io::Result<Self::Data>;
+}
+
+/// The index that a linearizable read must wait for, confirmed by a quorum (never by the lease: a node that has
+/// restarted quickly may not know of the new leader's writes).
+pub async fn read_index<SM: RaftStateMachine<TypeConfig>>(
+    raft: &Raft<TypeConfig, SM>,
+) -> Result<u64, Refusal> {
+    match raft.get_read_linearizer(ReadPolicy::ReadIndex).await {
+        Ok(linearizer) => Ok(linearizer.read_log_id().index()),
+        Err(RaftError::APIError(LinearizableReadError::ForwardToLeader(to))) => {
+            Err(Refusal::NotLeader { leader: to.leader_id.map(NodeId) })
+        }
+        Err(RaftError::APIError(LinearizableReadError::QuorumNotEnough(_))) => Err(Refusal::NoQuorum),
+        Err(RaftError::Fatal(_)) => Err(Refusal::NotServing),
+    }
+}
+
+/// Hands the other nodes' requests to this node's Raft.
+pub struct RaftDispatch<SM: RaftStateMachine<TypeConfig>, K> {
+    raft: Raft<TypeConfig, SM>,
+    sink: Arc<K>,
+}
+
+impl<SM, K> RaftDispatch<SM, K>
+where
+    SM: RaftStateMachine<TypeConfig>,
+    K: SnapshotSink<Data = SM::SnapshotData>,
+{
+    /// For this Raft, with received snapshots written to `sink`.
+    pub fn new(raft: Raft<TypeConfig, SM>, sink: Arc<K>) -> Self {
+        RaftDispatch { raft, sink }
+    }
+}
+
+impl<SM, K> RaftService for RaftDispatch<SM, K>
+where
+    SM: RaftStateMachine<TypeConfig>,
+    K: SnapshotSink<Data = SM::SnapshotData>,
+{
+    fn open(&self, from: NodeId) -> Box<dyn RaftConnection> {
+        Box::new(Connection { from, raft: self.raft.clone(), sink: self.sink.clone(), receiving: None })
+    }
+}
+
+struct Connection<SM: RaftStateMachine<TypeConfig>, K: SnapshotSink> {
+    from: NodeId,
+    raft: Raft<TypeConfig, SM>,
+    sink: Arc<K>,
+    receiving: Option<Receiving<K::Incoming>>,
+}
+
+struct Receiving<I> {
+    vote: Vote,
+    meta: SnapshotMeta,
+    len: u64,
+    written: u64,
+    incoming: I,
+}
+
+impl<SM, K> RaftConnection for Connection<SM, K>
+where
+    SM: RaftStateMachine<TypeConfig>,
+    K: SnapshotSink<Data = SM::SnapshotData>,
+{
+    fn handle(&mut self, request: RaftRequest) -> BoxFuture<'static, RaftResponse> {
+        let raft = self.raft.clone();
+        match request {
+            RaftRequest::Append(request) => {
+                async move { answer(raft.append_entries(request).await, RaftResponse::Append) }.boxed()
+            }
+            RaftRequest::Vote(request) => {
+                async move { answer(raft.vote(request).await, RaftResponse::Vote) }.boxed()
+            }
+            RaftRequest::PreVote(request) => {
+                async move { answer(raft.pre_vote(request).await, RaftResponse::Vote) }.boxed()
+            }
+            RaftRequest::TransferLeader(request) => async move {
+                answer(raft.handle_transfer_leader(request).await, RaftResponse::TransferLeader)
+            }
+            .boxed(),
+            RaftRequest::Snapshot(SnapshotStep::Begin { vote, meta, len }) => {
+                now(self.begin(vote, meta, len))
+            }
+            RaftRequest::Snapshot(SnapshotStep::Chunk { offset, data }) => now(self.chunk(offset, &data)),
+            RaftRequest::Snapshot(SnapshotStep::Install) => match self.receiving.take() {
+                Some(receiving) => install(raft, receiving).boxed(),
+                None => now(Err("no snapshot has been begun".into())),
+            },
+        }
+    }
+}
+
+fn now(done: Result<(), String>) -> BoxFuture<'static, RaftResponse> {
+    let response = done.map_or_else(RaftResponse::Failed, |()| RaftResponse::SnapshotProceed);
+    std::future::ready(response).boxed()
+}
+
+fn answer<T, E: fmt::Display>(
+    result: Result<T, E>,
+    response: impl FnOnce(T) -> RaftResponse,
+) -> RaftResponse {
+    result.map_or_else(|error| RaftResponse::Failed(error.to_string()), response)
+}
+
+impl<SM: RaftStateMachine<TypeConfig>, K: SnapshotSink> Connection<SM, K> {
+    fn begin(&mut self, vote: Vote, meta: SnapshotMeta, len: u64) -> Result<(), String> {
+        self.receiving = None;
+        let covers_term = meta.last_log_id.as_ref().map(|id| id.committed_leader_id().term);
+        if covers_term > Some(vote.leader_id.term) {
+            return Err("the snapshot is newer than its sender's term".into());
+        }
+        let incoming = self.sink.begin().map_err(|error| error.to_string())?;
+        tracing::info!(from = %self.from, %meta, bytes = len, "receiving a snapshot");
+        self.receiving = Some(Receiving { vote, meta, len, written: 0, incoming });
+        Ok(())
+    }
+
+    fn chunk(&mut self, offset: u64, data: &[u8]) -> Result<(), String> {
+        let Some(mut receiving) = self.receiving.take() else {
+            return Err("no snapshot has been begun".into());
+        };
+        let end = receiving.written + data.len() as u64;
+        if offset != receiving.written || end > receiving.len {
+            return Err(format!("a chunk at {offset} does not follow {} bytes", receiving.written));
+        }
+        receiving.incoming.write(data).map_err(|error| error.to_string())?;
+        receiving.written = end;
+        self.receiving = Some(receiving); // only now: after an error the transfer is over
+        Ok(())
+    }
+}
+
+async fn install<SM, I>(raft: Raft<TypeConfig, SM>, receiving: Receiving<I>) -> RaftResponse
+where
+    SM: RaftStateMachine<TypeConfig>,
+    I: IncomingSnapshot<Data = SM::SnapshotData>,
+{
+    let Receiving { vote, meta, len, written, incoming } = receiving;
+    if written != len {
+        return RaftResponse::Failed(format!("{written} of {len} bytes were received"));
+    }
+    let snapshot = match worker::run_blocking("snapshot-finish", move || incoming.finish()).await {
+        Ok(snapshot) => snapshot,
+        Err(error) => return RaftResponse::Failed(error.to_string()),
+    };
+    let installed = raft.install_full_snapshot(vote, Snapshot { meta, snapshot }).await;
+    answer(installed, RaftResponse::SnapshotInstalled)
+}

@@ -1,0 +1,76 @@
+//! Sending a snapshot to a follower that is too far behind: in chunks, each acknowledged before the next is read.
+//!
+//! So one snapshot costs one chunk of memory on either side. Nothing is resumed: a transfer that fails begins anew.
+
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use openraft::StorageError;
+use openraft::errors::{ErrorSource, RPCError, StreamingError};
+use rowlock_env::{time, worker};
+
+use super::network::{Faults, unexpected};
+use super::rpc::{RaftRequest, RaftResponse, Snapshot, SnapshotResponse, SnapshotStep};
+use super::types::{TypeConfig, Vote};
+use crate::limits::PEER_SNAPSHOT_CHUNK_BYTES;
+use crate::peer::{Lane, Peer, Request};
+
+/// A complete snapshot that can be read piece by piece.
+pub trait SnapshotSource: Send + Sync + 'static {
+    /// Its length in bytes.
+    fn total_bytes(&self) -> io::Result<u64>;
+
+    /// Fills `buf` from `offset` on. Called on a thread that may block.
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()>;
+}
+
+/// Sends it and waits until it is installed. Cancel safe: the follower drops what it has.
+pub(super) async fn send<D: SnapshotSource>(
+    peer: &Peer,
+    faults: Faults,
+    vote: Vote,
+    snapshot: Snapshot<D>,
+) -> Result<SnapshotResponse, StreamingError<TypeConfig>> {
+    let Snapshot { meta, snapshot } = snapshot;
+    let data = Arc::new(snapshot);
+    let len = data.total_bytes().map_err(|error| unreadable(&error))?;
+    tracing::info!(node = %peer.node(), %meta, bytes = len, "sending a snapshot");
+    proceed(step(peer, faults, SnapshotStep::Begin { vote, meta, len }).await?)?;
+    let mut offset = 0;
+    while offset < len {
+        let size = (len - offset).min(PEER_SNAPSHOT_CHUNK_BYTES as u64);
+        let chunk = read(data.clone(), offset, size).await.map_err(|error| unreadable(&error))?;
+        proceed(step(peer, faults, SnapshotStep::Chunk { offset, data: chunk }).await?)?;
+        offset += size;
+    }
+    match step(peer, faults, SnapshotStep::Install).await? {
+        RaftResponse::SnapshotInstalled(response) => Ok(response),
+        other => Err(unexpected(&other).into()),
+    }
+}
+
+async fn step(peer: &Peer, faults: Faults, step: SnapshotStep) -> Result<RaftResponse, RPCError<TypeConfig>> {
+    let request = Request::Raft(RaftRequest::Snapshot(step));
+    faults.check(peer.call(Lane::Snapshot, &request, time::now() + faults.timeout()).await)
+}
+
+fn proceed(response: RaftResponse) -> Result<(), RPCError<TypeConfig>> {
+    match response {
+        RaftResponse::SnapshotProceed => Ok(()),
+        other => Err(unexpected(&other)),
+    }
+}
+
+async fn read<D: SnapshotSource>(data: Arc<D>, offset: u64, size: u64) -> io::Result<Bytes> {
+    worker::run_blocking("snapshot-read", move || {
+        let mut chunk = vec![0; usize::try_from(size).map_err(io::Error::other)?];
+        data.read_exact_at(&mut chunk, offset)?;
+        Ok(chunk.into())
+    })
+    .await
+}
+
+fn unreadable(error: &io::Error) -> StreamingError<TypeConfig> {
+    StorageError::read_snapshot(None, ErrorSource::from_error(error)).into()
+}
