@@ -4,6 +4,8 @@ use std::time::Duration;
 
 /// Largest client frame, either way (ZooKeeper's default `jute.maxbuffer`). Beyond: the connection is closed.
 pub const CLIENT_FRAME_MAX_BYTES: usize = 0xfffff;
+/// From accepting a client to its whole handshake. Beyond: the connection is closed.
+pub const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 /// Messages (events, answers) waiting for one connection's task. Beyond: the connection is closed.
 pub const OUTBOX_MAX_MESSAGES: usize = 16_384;
 /// Bytes encoded for a connection that does not read. Beyond: the connection is closed.

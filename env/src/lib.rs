@@ -8,6 +8,7 @@
 
 pub mod disk;
 pub mod net;
+pub mod process;
 pub mod rng;
 pub mod sync;
 pub mod task;

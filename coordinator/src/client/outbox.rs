@@ -1,7 +1,18 @@
-//! The one queue towards a connection's task. Apply, sessions and watches push; the connection's task alone pops.
+//! The one queue towards a connection's task. Apply, sessions and watches push; the connection's task alone takes.
+//!
+//! Must never do: make a pusher wait. Apply pushes while it holds the write lock of the state, so a client that is too
+//! slow loses its connection instead of slowing everybody down.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use rowlock_state::outcome::Applied;
+
+use crate::limits;
 
 /// What a connection's task is told.
 #[derive(Debug)]
@@ -34,4 +45,175 @@ pub enum CloseReason {
     NotServing,
     /// This node stops.
     Shutdown,
+}
+
+/// The pushing side. Cheap to clone; pushing to a connection that is gone does nothing.
+#[derive(Clone)]
+pub struct Outbox {
+    shared: Arc<Mutex<Queue>>,
+}
+
+/// The taking side, owned by the connection's task. Dropping it closes the outbox.
+pub struct Inbox {
+    shared: Arc<Mutex<Queue>>,
+}
+
+/// Invariant: `messages` is empty unless `state` is `Open`.
+struct Queue {
+    messages: VecDeque<Message>,
+    max: usize,
+    waker: Option<Waker>,
+    state: State,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Open,
+    /// More than `max` messages waited: the connection is to be closed.
+    Overflowed,
+    /// The connection's task is gone.
+    Closed,
+}
+
+/// The client was too slow: `limits::OUTBOX_MAX_MESSAGES` waited. What waited is dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("more than {} messages waited for the connection", limits::OUTBOX_MAX_MESSAGES)]
+pub struct Overflowed;
+
+/// The two ends of a connection's queue, bounded by `limits::OUTBOX_MAX_MESSAGES`.
+pub fn channel() -> (Outbox, Inbox) {
+    with_capacity(limits::OUTBOX_MAX_MESSAGES)
+}
+
+fn with_capacity(max: usize) -> (Outbox, Inbox) {
+    let queue = Queue { messages: VecDeque::new(), max, waker: None, state: State::Open };
+    let shared = Arc::new(Mutex::new(queue));
+    (Outbox { shared: shared.clone() }, Inbox { shared })
+}
+
+impl Outbox {
+    /// Queues a message and wakes the connection's task if it sleeps. Never waits. When the queue is full, everything
+    /// in it is dropped and the connection's task is told to close.
+    pub fn push(&self, message: Message) {
+        let waker = {
+            let mut queue = self.shared.lock();
+            if queue.state != State::Open {
+                return;
+            }
+            if queue.messages.len() >= queue.max {
+                queue.state = State::Overflowed;
+                queue.messages = VecDeque::new();
+            } else {
+                queue.messages.push_back(message);
+            }
+            queue.waker.take()
+        };
+        // Only the first push after the task went to sleep finds a waker: one wake-up per burst.
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// The connection's task is gone, or about to go because of an overflow.
+    pub fn is_closed(&self) -> bool {
+        self.shared.lock().state != State::Open
+    }
+}
+
+impl Inbox {
+    /// Moves everything that waits into `into` (which must be empty, so that the two buffers can change places).
+    pub fn take(&mut self, into: &mut VecDeque<Message>) -> Result<(), Overflowed> {
+        debug_assert!(into.is_empty(), "what was taken before must have been handled");
+        let mut queue = self.shared.lock();
+        if queue.state == State::Overflowed {
+            return Err(Overflowed);
+        }
+        std::mem::swap(&mut queue.messages, into);
+        Ok(())
+    }
+
+    /// Waits until there is something to take (or an overflow to see). Cancel safe.
+    pub async fn ready(&mut self) {
+        poll_fn(|cx| self.poll_ready(cx)).await;
+    }
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut queue = self.shared.lock();
+        if !queue.messages.is_empty() || queue.state == State::Overflowed {
+            return Poll::Ready(());
+        }
+        match &mut queue.waker {
+            Some(waker) if waker.will_wake(cx.waker()) => {}
+            slot => *slot = Some(cx.waker().clone()),
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Inbox {
+    fn drop(&mut self) {
+        let mut queue = self.shared.lock();
+        queue.state = State::Closed;
+        queue.messages = VecDeque::new();
+        queue.waker = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Wakes(AtomicUsize);
+
+    impl Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_burst_wakes_the_task_once_and_is_taken_in_order() {
+        let (outbox, mut inbox) = channel();
+        let wakes = Arc::new(Wakes::default());
+        let waker = Waker::from(wakes.clone());
+        let mut cx = Context::from_waker(&waker);
+        assert!(inbox.poll_ready(&mut cx).is_pending());
+        for byte in 0..100u8 {
+            outbox.push(Message::Event(Bytes::copy_from_slice(&[byte])));
+        }
+        assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
+        assert!(inbox.poll_ready(&mut cx).is_ready());
+        let mut taken = VecDeque::new();
+        inbox.take(&mut taken).unwrap();
+        for (i, message) in taken.iter().enumerate() {
+            assert!(matches!(message, Message::Event(b) if b[0] as usize == i), "{message:?}");
+        }
+        assert_eq!(taken.len(), 100);
+        assert!(inbox.poll_ready(&mut cx).is_pending());
+    }
+
+    #[test]
+    fn a_full_outbox_never_blocks_its_pusher_but_closes_the_connection() {
+        let (outbox, mut inbox) = with_capacity(3);
+        for _ in 0..10 {
+            outbox.push(Message::Touched);
+        }
+        assert!(outbox.is_closed());
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(inbox.poll_ready(&mut cx).is_ready());
+        assert_eq!(inbox.take(&mut VecDeque::new()), Err(Overflowed));
+    }
+
+    #[test]
+    fn pushing_to_a_connection_that_is_gone_keeps_nothing() {
+        let (outbox, inbox) = channel();
+        drop(inbox);
+        outbox.push(Message::Touched);
+        assert!(outbox.is_closed());
+        assert!(outbox.shared.lock().messages.is_empty());
+    }
 }

@@ -47,6 +47,11 @@ impl Gauge {
         self.0.fetch_sub(1, Relaxed);
     }
 
+    /// So much more, or less.
+    pub fn shift(&self, difference: i64) {
+        self.0.fetch_add(difference, Relaxed);
+    }
+
     /// The value now. Transiently below zero where an `inc` and its `dec` race from two threads.
     pub fn get(&self) -> i64 {
         self.0.load(Relaxed)

@@ -1,0 +1,205 @@
+//! The task of one connection: it owns the socket and carries out what the conversation decides.
+//!
+//! One round: take what came (messages, bytes), decode all whole frames, answer all that can be answered, write all of
+//! it at once, wait. Back-pressure: nothing is read while the conversation accepts no frame.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use rowlock_env::net::Stream;
+use rowlock_env::time::{self, Instant};
+use rowlock_proto::{SessionId, frame};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::conversation::Conversation;
+use super::end::End;
+use super::handshake::{Greeting, Handshake, Opened, Refused};
+use super::listener::Shared;
+use super::outbox::{CloseReason, Inbox};
+use super::registry::Peer;
+use super::wire::Wire;
+use super::{identity, words};
+use crate::limits;
+use crate::proposer::Submission;
+
+/// Serves one accepted socket to its end. `peer` is registered; it is taken off the registry at the end.
+pub(super) async fn run(shared: Arc<Shared>, stream: Stream, peer: Arc<Peer>, inbox: Inbox) {
+    shared.context.metrics.connections.inc();
+    let departure = Departure { shared: shared.clone(), peer: peer.clone(), session: None };
+    let end = Connection { shared, peer, inbox, wire: Wire::new(stream), departure }.serve().await;
+    tracing::trace!(?end, "connection task ended");
+}
+
+/// Takes the connection off the node's books, also when its task is aborted.
+struct Departure {
+    shared: Arc<Shared>,
+    peer: Arc<Peer>,
+    session: Option<SessionId>,
+}
+
+impl Drop for Departure {
+    fn drop(&mut self) {
+        let context = &self.shared.context;
+        {
+            let mut watches = context.replica.watches.lock();
+            watches.leave(self.peer.id);
+            context.metrics.watches.set(watches.len() as u64);
+        }
+        context.registry.gone(self.peer.id, self.session);
+        context.metrics.connections.dec();
+        context.metrics.requests_outstanding.shift(-(self.peer.stats.outstanding.swap(0, Relaxed) as i64));
+    }
+}
+
+struct Connection {
+    shared: Arc<Shared>,
+    peer: Arc<Peer>,
+    inbox: Inbox,
+    wire: Wire,
+    departure: Departure,
+}
+
+impl Connection {
+    async fn serve(mut self) {
+        let deadline = time::now() + self.shared.handshake_max;
+        let mut handshake = Handshake { shared: &self.shared, peer: &self.peer, inbox: &mut self.inbox };
+        let greeting = match time::timeout_at(deadline, handshake.run(&mut self.wire)).await {
+            Ok(greeting) => greeting,
+            Err(_) => Err(End::NoHandshake.into()),
+        };
+        match greeting {
+            Ok(Greeting::Session(opened)) => self.converse(opened).await,
+            Ok(Greeting::Word(word)) => {
+                let text = words::answer(&self.shared, word);
+                self.wire.finish(BytesMut::from(text.as_bytes())).await;
+            }
+            Err(Refused { end, reply }) => {
+                self.shared.context.metrics.connections_rejected_total.inc();
+                self.shared.report(&self.peer, &end);
+                if !reply.is_empty() {
+                    self.wire.finish(reply).await;
+                }
+            }
+        }
+    }
+
+    async fn converse(mut self, opened: Opened) {
+        let Opened { attached, timeout, reply } = opened;
+        self.departure.session = Some(attached.session);
+        self.peer.stats.opened(attached.session, timeout);
+        let identities = identity::of_address(self.peer.addr.ip());
+        let watches = &self.shared.context.replica.watches;
+        watches.lock().join(self.peer.id, self.peer.outbox.clone(), identities.clone());
+        tracing::debug!(peer = %self.peer.addr, session = %attached.session, ?timeout, "session attached");
+        let mut conversation =
+            Conversation::new(self.shared.clone(), self.peer.clone(), attached, identities);
+        conversation.output = reply;
+        let end = self.talk(&mut conversation, timeout).await;
+        self.shared.report(&self.peer, &end);
+        if matches!(end, End::Finished | End::Lost | End::Told(CloseReason::SessionEnded)) {
+            let output = std::mem::take(&mut conversation.output);
+            // Off the books before lingering: a client that has closed its session is gone for everybody else.
+            drop(self.departure);
+            self.wire.finish(output).await;
+        }
+    }
+
+    async fn talk(&mut self, conversation: &mut Conversation, timeout: Duration) -> End {
+        let mut heard = time::now();
+        let mut timer = pin!(time::sleep_until(heard + timeout));
+        loop {
+            if let Err(end) = self.round(conversation).await {
+                return end;
+            }
+            self.wire.make_room();
+            tokio::select! {
+                biased;
+                written = self.wire.write.write_buf(&mut conversation.output), if !conversation.output.is_empty() => {
+                    match written {
+                        Ok(0) => return End::HungUp,
+                        Ok(count) => self.wrote(conversation, count, &mut heard),
+                        Err(e) => return e.into(),
+                    }
+                }
+                read = self.wire.read.read_buf(&mut self.wire.input), if conversation.accepts() => {
+                    match self.wire.was_read(read) {
+                        Ok(count) => {
+                            heard = time::now();
+                            self.shared.context.metrics.bytes_received_total.add(count as u64);
+                            self.shared.context.touch.touch(conversation.session());
+                        }
+                        Err(end) => return end,
+                    }
+                }
+                () = self.inbox.ready() => {}
+                () = &mut timer => {
+                    let now = time::now();
+                    if conversation.owes_an_answer() {
+                        heard = now;
+                    }
+                    if now >= heard + timeout {
+                        return End::Silent;
+                    }
+                    timer.set(time::sleep_until(heard + timeout));
+                }
+            }
+        }
+    }
+
+    /// A client whose reading is the bottleneck shows its life by reading.
+    fn wrote(&self, conversation: &Conversation, count: usize, heard: &mut Instant) {
+        self.shared.context.metrics.bytes_sent_total.add(count as u64);
+        if !conversation.accepts() {
+            *heard = time::now();
+        }
+    }
+
+    /// Does everything that can be done without waiting for the client.
+    async fn round(&mut self, conversation: &mut Conversation) -> Result<(), End> {
+        loop {
+            conversation.take_messages(&mut self.inbox);
+            let mut progress = 0;
+            while conversation.accepts() {
+                let Some(frame) = frame::split(&mut self.wire.input, limits::CLIENT_FRAME_MAX_BYTES)? else {
+                    break;
+                };
+                progress += 1;
+                if let Some(submission) = conversation.receive(frame, time::now()) {
+                    self.submit(conversation, submission).await?;
+                }
+            }
+            progress += conversation.answer(&mut self.inbox, time::now());
+            let was_full = conversation.is_full();
+            if progress == 0 || was_full {
+                let written = self.wire.try_write(&mut conversation.output)?;
+                self.shared.context.metrics.bytes_sent_total.add(written as u64);
+                if let Some(end) = conversation.take_end() {
+                    return Err(end);
+                }
+                if !was_full || conversation.is_full() {
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Waits while the proposer is full, and nothing more is read meanwhile. Hears what the node has to say.
+    async fn submit(&mut self, conversation: &mut Conversation, submission: Submission) -> Result<(), End> {
+        let mut sending = pin!(self.shared.context.proposer.submit(submission));
+        loop {
+            tokio::select! {
+                biased;
+                sent = &mut sending => return sent.map_err(|_| End::Stopping),
+                () = self.inbox.ready() => {
+                    conversation.take_messages(&mut self.inbox);
+                    if let Some(end) = conversation.take_broken_off() {
+                        return Err(end);
+                    }
+                }
+            }
+        }
+    }
+}

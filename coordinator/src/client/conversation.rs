@@ -1,0 +1,403 @@
+//! One client's conversation behind its handshake: frames and messages in, bytes and submissions out. No socket, no
+//! timer and no await: what it decides depends on its inputs alone, and `connection` carries it out.
+//!
+//! Invariant: the events of every change that a reply shows are in `output` before that reply.
+//! Invariant: the zxid of replies never goes back, and is never beyond what the replies and events before it showed.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use bytes::{Bytes, BytesMut};
+use rowlock_env::time::Instant;
+use rowlock_proto::acl::Id;
+use rowlock_proto::decode::{self, BadRequest};
+use rowlock_proto::response::{ReplyHeader, Response};
+use rowlock_proto::{ErrorCode, OpCode, Request, RequestFrame, SessionId, Xid, Zxid, encode};
+use rowlock_state::Machine;
+use rowlock_state::command::{Attachment, Command};
+use rowlock_state::outcome::Applied;
+
+use super::end::End;
+use super::listener::Shared;
+use super::outbox::{CloseReason, Inbox, Message};
+use super::pending::{Pending, Queue, What};
+use super::pings::{AskConfirmation, Pings};
+use super::read::{Answer, Reader, Then};
+use super::registry::Peer;
+use super::stats::LastReply;
+use super::{identity, write};
+use crate::limits;
+use crate::proposer::Submission;
+
+/// Reads that are answered under one read lock. Beyond: the lock is let go, so that apply gets its turn.
+const READS_PER_LOCK: usize = 64;
+/// Bytes encoded and not yet written, from which on no request is taken and no read answered.
+const OUTPUT_FULL_BYTES: usize = 256 << 10;
+
+/// The session that the handshake opened for the connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Attached {
+    pub(super) session: SessionId,
+    pub(super) attachment: Attachment,
+    pub(super) zxid: Zxid,
+}
+
+/// See the module.
+pub(super) struct Conversation {
+    shared: Arc<Shared>,
+    peer: Arc<Peer>,
+    attached: Attached,
+    identities: Arc<[Id]>,
+    queue: Queue,
+    pings: Pings,
+    last_zxid: Zxid,
+    phase: Phase,
+    messages: VecDeque<Message>,
+    /// Encoded and not yet written.
+    pub(super) output: BytesMut,
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// Requests are taken.
+    Open,
+    /// The session is attached to another connection: the next request is answered so.
+    Moved,
+    /// No more requests are taken; those that wait are answered.
+    Finishing,
+    /// Nothing more is to be done.
+    Over(End),
+}
+
+impl Conversation {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        peer: Arc<Peer>,
+        attached: Attached,
+        identities: Arc<[Id]>,
+    ) -> Self {
+        Conversation {
+            shared,
+            peer,
+            last_zxid: attached.zxid,
+            attached,
+            identities,
+            queue: Queue::default(),
+            pings: Pings::default(),
+            phase: Phase::Open,
+            messages: VecDeque::new(),
+            output: BytesMut::new(),
+        }
+    }
+
+    /// A further frame may be given to [`Self::receive`].
+    pub(super) fn accepts(&self) -> bool {
+        matches!(self.phase, Phase::Open | Phase::Moved)
+            && self.queue.len() + self.pings.len() < limits::PIPELINE_MAX_REQUESTS
+            && !self.is_full()
+    }
+
+    /// The client is to take replies before more are made.
+    pub(super) fn is_full(&self) -> bool {
+        self.output.len() >= OUTPUT_FULL_BYTES
+    }
+
+    /// The client is silent because it waits for us.
+    pub(super) fn owes_an_answer(&self) -> bool {
+        self.queue.waits_for_log()
+    }
+
+    /// Why the conversation is over, if it is; what `output` holds is then the last of it. Asked for once.
+    pub(super) fn take_end(&mut self) -> Option<End> {
+        match &mut self.phase {
+            Phase::Over(end) => Some(std::mem::replace(end, End::Finished)),
+            Phase::Finishing if self.queue.is_empty() => Some(End::Finished),
+            Phase::Open | Phase::Moved | Phase::Finishing => None,
+        }
+    }
+
+    /// Why the conversation was broken off from outside, if it was.
+    pub(super) fn take_broken_off(&mut self) -> Option<End> {
+        matches!(self.phase, Phase::Over(_)).then(|| self.take_end()).flatten()
+    }
+
+    fn over(&mut self, end: End) {
+        if !matches!(self.phase, Phase::Over(_)) {
+            self.phase = Phase::Over(end);
+            self.queue.clear();
+        }
+    }
+
+    /// A frame of the client. What comes back must be submitted before the next frame is given.
+    pub(super) fn receive(&mut self, frame: Bytes, now: Instant) -> Option<Submission> {
+        debug_assert!(self.accepts(), "frames wait while the conversation does not accept");
+        self.peer.stats.received.fetch_add(1, Relaxed);
+        self.shared.stats.received.fetch_add(1, Relaxed);
+        self.shared.context.metrics.packets_received_total.inc();
+        match decode::request(frame) {
+            Ok(RequestFrame { xid, request }) => self.request(xid, request, now),
+            Err(BadRequest::Header) => {
+                self.over(End::Garbage(BadRequest::Header.to_string()));
+                None
+            }
+            Err(BadRequest::Body { xid, opcode, .. }) => {
+                self.refuse(xid, opcode, ErrorCode::MarshallingError, Then::Stay, now);
+                None
+            }
+            Err(BadRequest::UnknownOpcode { xid, .. }) => {
+                // The opcode has no name; ping stands for it in the statistics.
+                self.refuse(xid, OpCode::Ping, ErrorCode::Unimplemented, Then::Close, now);
+                None
+            }
+        }
+    }
+
+    fn request(&mut self, xid: Xid, request: Request, now: Instant) -> Option<Submission> {
+        let opcode = request.opcode();
+        if matches!(self.phase, Phase::Moved) {
+            self.refuse(xid, opcode, ErrorCode::SessionMoved, Then::Close, now);
+            return None;
+        }
+        match request {
+            Request::Ping => {
+                let ask = self.pings.received();
+                self.confirm(ask);
+                None
+            }
+            Request::Auth { scheme, auth, .. } => {
+                self.authenticate(xid, &scheme, &auth);
+                None
+            }
+            // A bare check makes no sense, and broke ensembles of Apache's (ZOOKEEPER-2623); the others are not done.
+            Request::Check { .. } | Request::Sasl(_) | Request::Reconfig { .. } => {
+                self.refuse(xid, opcode, ErrorCode::Unimplemented, Then::Close, now);
+                None
+            }
+            other => match write::command(other) {
+                Ok((command, form)) => Some(self.submission(xid, opcode, command, form, now)),
+                Err(read) => {
+                    self.queue.push(Pending { xid, opcode, received: now, what: What::Read(read) });
+                    None
+                }
+            },
+        }
+    }
+
+    fn submission(
+        &mut self,
+        xid: Xid,
+        opcode: OpCode,
+        command: Command,
+        form: write::Form,
+        now: Instant,
+    ) -> Submission {
+        if form == write::Form::Close {
+            self.phase = Phase::Finishing;
+        }
+        let tag = self.queue.next_tag();
+        self.queue.push(Pending { xid, opcode, received: now, what: What::Write { tag, form } });
+        Submission {
+            session: self.attached.session,
+            attachment: self.attached.attachment,
+            identities: self.identities.to_vec(),
+            command,
+            reply_to: self.peer.outbox.clone(),
+            tag,
+        }
+    }
+
+    fn refuse(&mut self, xid: Xid, opcode: OpCode, code: ErrorCode, then: Then, now: Instant) {
+        self.queue.push(Pending { xid, opcode, received: now, what: What::Refusal(code) });
+        if then == Then::Close {
+            self.phase = Phase::Finishing;
+        }
+    }
+
+    /// Answered at once, around the queue; what is sent behind it is done with the new identities.
+    fn authenticate(&mut self, xid: Xid, scheme: &str, auth: &Bytes) {
+        let super_digest = self.shared.context.config.client.super_digest.as_deref();
+        let err = match identity::authenticated(&self.identities, scheme, auth, super_digest) {
+            Ok(identities) => {
+                self.shared.context.replica.watches.lock().identify(self.peer.id, identities.clone());
+                self.identities = identities;
+                None
+            }
+            Err(identity::AuthFailed) => {
+                self.phase = Phase::Finishing;
+                Some(ErrorCode::AuthFailed)
+            }
+        };
+        self.put_reply(ReplyHeader { xid, zxid: Zxid(0), err }, None);
+    }
+
+    fn confirm(&self, ask: Option<AskConfirmation>) {
+        if let Some(AskConfirmation) = ask {
+            self.shared.context.touch.confirm(self.attached.session, self.peer.outbox.clone());
+        }
+    }
+
+    /// Takes what is in the inbox: events become output, answers wait for their turn.
+    pub(super) fn take_messages(&mut self, inbox: &mut Inbox) {
+        let mut messages = std::mem::take(&mut self.messages);
+        if inbox.take(&mut messages).is_err() {
+            self.over(End::Slow("too many messages waited"));
+        }
+        for message in messages.drain(..) {
+            match message {
+                Message::Event(frame) => self.put_event(&frame),
+                Message::Applied { tag, applied } => self.queue.answered(tag, applied),
+                Message::Touched => self.touched(),
+                Message::Lost => self.over(End::Lost),
+                Message::Close(reason) => self.told_to_close(reason),
+            }
+        }
+        self.messages = messages;
+    }
+
+    fn touched(&mut self) {
+        let (answered, ask) = self.pings.confirmed();
+        for _ in 0..answered {
+            self.put_reply(ReplyHeader { xid: Xid::PING, zxid: self.last_zxid, err: None }, None);
+        }
+        self.confirm(ask);
+    }
+
+    fn told_to_close(&mut self, reason: CloseReason) {
+        match (reason, &self.phase) {
+            (CloseReason::NotServing | CloseReason::Shutdown, _) => self.over(End::Told(reason)),
+            // What was asked before the end is still answered: among it may be closeSession itself.
+            (CloseReason::SessionEnded, Phase::Open | Phase::Moved) => self.phase = Phase::Finishing,
+            (CloseReason::SessionMoved, Phase::Open) => {
+                self.phase = Phase::Moved;
+                self.queue.refuse_reads(ErrorCode::SessionMoved);
+                self.shared.context.replica.watches.lock().leave(self.peer.id);
+            }
+            (CloseReason::SessionEnded | CloseReason::SessionMoved, _) => {}
+        }
+    }
+
+    /// Answers everything whose turn has come. Returns how many replies it made.
+    pub(super) fn answer(&mut self, inbox: &mut Inbox, now: Instant) -> usize {
+        let mut answered = self.answer_settled(now);
+        if self.read_may_run() {
+            let replica = self.shared.context.replica.clone();
+            let state = replica.state.read();
+            self.take_messages(inbox);
+            while answered < READS_PER_LOCK && self.read_may_run() {
+                self.answer_read(&state, now);
+                answered += 1 + self.answer_settled(now);
+            }
+        }
+        let outstanding = (self.queue.len() + self.pings.len()) as u64;
+        let before = self.peer.stats.outstanding.swap(outstanding, Relaxed);
+        self.shared.context.metrics.requests_outstanding.shift(outstanding as i64 - before as i64);
+        answered
+    }
+
+    fn read_may_run(&self) -> bool {
+        self.queue.read_is_next() && !self.is_full() && !matches!(self.phase, Phase::Over(_))
+    }
+
+    fn answer_read(&mut self, state: &Machine, now: Instant) {
+        let Some((pending, request)) = self.queue.pop_read() else { return };
+        let replica = &self.shared.context.replica;
+        let reader = Reader {
+            machine: state,
+            watches: &replica.watches,
+            connection: self.peer.id,
+            session: self.attached.session,
+            identities: &self.identities,
+        };
+        let Answer { events, result, then } = reader.answer(request);
+        for event in events {
+            self.put_event(&event);
+        }
+        self.seen(state.last_zxid());
+        self.reply(&pending, result, now);
+        if then == Then::Close {
+            self.phase = Phase::Finishing;
+            self.queue.clear();
+        }
+    }
+
+    /// Answers the writes at the front whose answers have come, and refusals.
+    fn answer_settled(&mut self, now: Instant) -> usize {
+        let mut answered = 0;
+        while !matches!(self.phase, Phase::Over(_))
+            && let Some((pending, applied)) = self.queue.pop_settled()
+        {
+            answered += 1;
+            match (&pending.what, applied) {
+                (What::Refusal(code), _) => self.reply(&pending, Err(*code), now),
+                (What::Write { form, .. }, Some(applied)) => {
+                    let form = form.clone();
+                    self.answer_write(&pending, form, *applied, now);
+                }
+                (What::Write { .. } | What::Read(_), _) => unreachable!("pop_settled gives what is settled"),
+            }
+        }
+        answered
+    }
+
+    fn answer_write(&mut self, pending: &Pending, form: write::Form, applied: Applied, now: Instant) {
+        self.seen(applied.zxid);
+        match applied.result {
+            Ok(outcome) => self.reply(pending, Ok(write::response(form, outcome)), now),
+            Err(ErrorCode::SessionExpired) => self.over(End::Told(CloseReason::SessionEnded)),
+            Err(ErrorCode::SessionMoved) => {
+                self.reply(pending, Err(ErrorCode::SessionMoved), now);
+                self.phase = Phase::Finishing;
+                self.queue.clear();
+            }
+            Err(code) => self.reply(pending, Err(code), now),
+        }
+    }
+
+    fn seen(&mut self, zxid: Zxid) {
+        self.last_zxid = self.last_zxid.max(zxid);
+    }
+
+    fn reply(&mut self, pending: &Pending, result: Result<Response, ErrorCode>, now: Instant) {
+        let (body, err) = match result {
+            Ok(body) => (Some(body), None),
+            Err(code) => (None, Some(code)),
+        };
+        let (xid, zxid) = (pending.xid, self.last_zxid);
+        self.put_reply(ReplyHeader { xid, zxid, err }, body.as_ref());
+        let took = now.saturating_since(pending.received);
+        self.shared.stats.latency.record(took);
+        self.shared.context.metrics.request_seconds.record(took);
+        let last = LastReply { opcode: pending.opcode, xid, zxid };
+        self.peer.stats.replied(last, took, now.saturating_since(self.peer.accepted_at));
+    }
+
+    fn put_reply(&mut self, header: ReplyHeader, body: Option<&Response>) {
+        encode::reply(header, body, &mut self.output);
+        self.count_sent();
+    }
+
+    /// Events come whether or not the client reads, so here is the bound on what it may leave unread.
+    fn put_event(&mut self, frame: &Bytes) {
+        if matches!(self.phase, Phase::Over(_)) {
+            return;
+        }
+        if self.output.len() + frame.len() > limits::WRITE_BACKLOG_MAX_BYTES {
+            self.over(End::Slow("too many bytes were unread"));
+            return;
+        }
+        self.output.extend_from_slice(frame);
+        self.count_sent();
+    }
+
+    fn count_sent(&self) {
+        self.peer.stats.sent.fetch_add(1, Relaxed);
+        self.shared.stats.sent.fetch_add(1, Relaxed);
+        self.shared.context.metrics.packets_sent_total.inc();
+    }
+
+    /// The session that the conversation is about.
+    pub(super) fn session(&self) -> SessionId {
+        self.attached.session
+    }
+}

@@ -1,0 +1,63 @@
+//! Why a connection ended: decided in one place, logged in one place.
+
+use std::io;
+
+use rowlock_proto::{FrameError, SessionId};
+
+use super::outbox::CloseReason;
+
+/// Why a connection ends. All but `Finished` close it without a further reply.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum End {
+    /// The last reply has been encoded (closeSession, or an error that is followed by a close).
+    #[error("finished")]
+    Finished,
+    /// The client hung up.
+    #[error("client hung up")]
+    HungUp,
+    /// The socket failed.
+    #[error("socket failed: {0}")]
+    Socket(#[from] io::Error),
+    /// No whole handshake in time.
+    #[error("no handshake in time")]
+    NoHandshake,
+    /// Bytes that are no frame.
+    #[error("{0}")]
+    Frame(#[from] FrameError),
+    /// A frame that is no request.
+    #[error("not a request: {0}")]
+    Garbage(String),
+    /// The client does not read.
+    #[error("client does not read: {0}")]
+    Slow(&'static str),
+    /// Nothing was heard for a whole session timeout.
+    #[error("nothing heard for the session timeout")]
+    Silent,
+    /// The client has seen a later state than this node will have soon.
+    #[error("client is ahead of this node")]
+    Ahead,
+    /// The session was refused: it is unknown, has ended or the password is wrong.
+    #[error("session {0} is not valid")]
+    BadSession(SessionId),
+    /// The outcome of what is under way cannot be known.
+    #[error("outcome of requests is unknown: leader lost")]
+    Lost,
+    /// Told from outside.
+    #[error("closed by the node: {0:?}")]
+    Told(CloseReason),
+    /// The proposer is gone: the node stops.
+    #[error("node stops")]
+    Stopping,
+}
+
+impl End {
+    /// The client broke a rule or a bound: worth a line at info (rate limited), so that an operator can find it.
+    pub(super) fn is_fault_of_client(&self) -> bool {
+        matches!(self, End::Frame(_) | End::Garbage(_) | End::Slow(_) | End::NoHandshake)
+    }
+
+    /// A bound was exceeded.
+    pub(super) fn is_overflow(&self) -> bool {
+        matches!(self, End::Slow(_) | End::Frame(FrameError::TooLong { .. }))
+    }
+}

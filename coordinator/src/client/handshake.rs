@@ -1,0 +1,213 @@
+//! From a fresh socket to a session: the four-letter word or the first frame, the session's place in the log, the
+//! answer. Runs under a deadline that the connection sets.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use rowlock_env::rng;
+use rowlock_proto::request::ConnectRequest;
+use rowlock_proto::response::ConnectResponse;
+use rowlock_proto::{ErrorCode, FourLetterWord, SessionId, Zxid, decode, encode, frame};
+use rowlock_state::command::{Attachment, Command};
+use rowlock_state::outcome::{Applied, Outcome};
+
+use super::conversation::Attached;
+use super::end::End;
+use super::listener::Shared;
+use super::outbox::{CloseReason, Inbox, Message};
+use super::registry::Peer;
+use super::wire::Wire;
+use crate::limits;
+use crate::proposer::Submission;
+
+/// The answers of a handshake's submissions all carry this tag: only one is under way at a time.
+const TAG: u64 = 0;
+
+/// What the first bytes were.
+pub(super) enum Greeting {
+    /// A four-letter word: to be answered, then the connection is closed.
+    Word(FourLetterWord),
+    /// A session is open.
+    Session(Opened),
+}
+
+/// The session that was opened or taken over, and the frame to send.
+pub(super) struct Opened {
+    pub(super) attached: Attached,
+    pub(super) timeout: Duration,
+    pub(super) reply: BytesMut,
+}
+
+/// The session is refused: this frame goes out, then the connection is closed.
+pub(super) struct Refused {
+    pub(super) end: End,
+    pub(super) reply: BytesMut,
+}
+
+impl<E: Into<End>> From<E> for Refused {
+    fn from(end: E) -> Self {
+        Refused { end: end.into(), reply: BytesMut::new() }
+    }
+}
+
+/// A handshake under way.
+pub(super) struct Handshake<'a> {
+    pub(super) shared: &'a Arc<Shared>,
+    pub(super) peer: &'a Peer,
+    pub(super) inbox: &'a mut Inbox,
+}
+
+impl Handshake<'_> {
+    /// Reads the first bytes and does what they ask for. Cancelling it may leave a session behind that nobody knows;
+    /// it expires.
+    pub(super) async fn run(&mut self, wire: &mut Wire) -> Result<Greeting, Refused> {
+        let request = match self.first_bytes(wire).await? {
+            First::Word(word) => return Ok(Greeting::Word(word)),
+            First::Frame(frame) => {
+                decode::connect_request(frame).map_err(|e| End::Garbage(format!("handshake: {e}")))?
+            }
+        };
+        if !self.shared.context.status.borrow().serving {
+            return Err(End::Told(CloseReason::NotServing).into());
+        }
+        self.catch_up(request.last_zxid_seen).await?;
+        let asked = Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or(0));
+        let timeout = self.shared.context.config.session.clamp(asked);
+        let applied = self.submit(open_command(&request, timeout)).await?;
+        match applied.result {
+            Ok(Outcome::Session { session, password, attachment, .. }) => {
+                self.attach(session, attachment)?;
+                let attached = Attached { session, attachment, zxid: applied.zxid };
+                let reply = response(&request, session, timeout, &password);
+                Ok(Greeting::Session(Opened { attached, timeout, reply }))
+            }
+            Err(ErrorCode::SessionExpired) => {
+                let reply = response(&request, SessionId::NONE, Duration::ZERO, &[0; 16]);
+                Err(Refused { end: End::BadSession(request.session_id), reply })
+            }
+            other => unreachable!("opening a session gives a session or refuses it: {other:?}"),
+        }
+    }
+
+    async fn first_bytes(&mut self, wire: &mut Wire) -> Result<First, End> {
+        loop {
+            if let Some(prefix) = wire.input.first_chunk::<4>()
+                && let Some(word) = FourLetterWord::from_prefix(*prefix)
+            {
+                return Ok(First::Word(word));
+            }
+            if let Some(frame) = frame::split(&mut wire.input, limits::CLIENT_FRAME_MAX_BYTES)? {
+                return Ok(First::Frame(frame));
+            }
+            tokio::select! {
+                biased;
+                count = wire.fill() => {
+                    self.shared.context.metrics.bytes_received_total.add(count? as u64);
+                }
+                told = next_message(self.inbox) => match told? {
+                    Message::Close(reason) => return Err(End::Told(reason)),
+                    // Nothing else can be meant for a connection that has not asked for anything.
+                    _ => return Err(End::Lost),
+                },
+            }
+        }
+    }
+
+    /// A client that comes from another node must not go back in time. If it is ahead of this node, a place in the log
+    /// is waited for: then everything that was committed when the client came is applied here.
+    async fn catch_up(&mut self, seen: Zxid) -> Result<(), End> {
+        let replica = self.shared.context.replica.clone();
+        if seen <= replica.state.read().last_zxid() {
+            return Ok(());
+        }
+        self.submit(Command::Noop).await?;
+        if seen <= replica.state.read().last_zxid() { Ok(()) } else { Err(End::Ahead) }
+    }
+
+    /// Takes a command through the log.
+    async fn submit(&mut self, command: Command) -> Result<Applied, End> {
+        let submission = Submission {
+            session: SessionId::NONE,
+            attachment: Attachment::default(),
+            identities: Vec::new(),
+            command,
+            reply_to: self.peer.outbox.clone(),
+            tag: TAG,
+        };
+        self.shared.context.proposer.submit(submission).await.map_err(|_| End::Stopping)?;
+        match next_message(self.inbox).await? {
+            Message::Applied { applied, .. } => Ok(*applied),
+            Message::Close(reason) => Err(End::Told(reason)),
+            Message::Lost => Err(End::Lost),
+            Message::Event(_) | Message::Touched => {
+                unreachable!("asked for by nobody before the handshake is done")
+            }
+        }
+    }
+
+    /// From now on the connection hears of its session. Under the read lock of the state, so that what happened to the
+    /// session before is seen here and what happens after is told.
+    fn attach(&self, session: SessionId, attachment: Attachment) -> Result<(), End> {
+        let context = &self.shared.context;
+        let state = context.replica.state.read();
+        match state.session(session) {
+            None => Err(End::Told(CloseReason::SessionEnded)),
+            Some(open) if open.attachment != attachment => Err(End::Told(CloseReason::SessionMoved)),
+            Some(_) => {
+                context.registry.attach(self.peer.id, session, attachment);
+                Ok(())
+            }
+        }
+    }
+}
+
+enum First {
+    Word(FourLetterWord),
+    Frame(Bytes),
+}
+
+async fn next_message(inbox: &mut Inbox) -> Result<Message, End> {
+    loop {
+        inbox.ready().await;
+        let mut messages = VecDeque::new();
+        inbox.take(&mut messages).map_err(|_| End::Slow("too many messages waited"))?;
+        // A word to close counts more than an answer: the node may have stopped serving meanwhile.
+        let close = messages.iter().position(|m| matches!(m, Message::Close(_) | Message::Lost));
+        if let Some(message) = messages.swap_remove_back(close.unwrap_or(0)) {
+            return Ok(message);
+        }
+    }
+}
+
+fn open_command(request: &ConnectRequest, timeout: Duration) -> Command {
+    let timeout_ms = u32::try_from(timeout.as_millis()).expect("clamped to a bound of 32 bits");
+    if request.session_id == SessionId::NONE {
+        let mut password = [0; 16];
+        rng::fill(&mut password);
+        return Command::CreateSession { password, timeout_ms };
+    }
+    // What is not 16 bytes long cannot be right; it is not carried through the log.
+    let password = request.password.get(..16).filter(|_| request.password.len() == 16).unwrap_or_default();
+    Command::Attach { session: request.session_id, password: Bytes::copy_from_slice(password), timeout_ms }
+}
+
+fn response(
+    request: &ConnectRequest,
+    session: SessionId,
+    timeout: Duration,
+    password: &[u8; 16],
+) -> BytesMut {
+    let response = ConnectResponse {
+        protocol_version: 0,
+        timeout_ms: i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX),
+        session_id: session,
+        password: Bytes::copy_from_slice(password),
+        // Left out for clients that left theirs out, as ZooKeeper does since 3.9.3.
+        read_only: request.read_only.map(|_| false),
+    };
+    let mut out = BytesMut::with_capacity(64);
+    encode::connect_response(&response, &mut out);
+    out
+}

@@ -1,0 +1,98 @@
+//! Who a connection is: its address always, and what its auth packets prove.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rowlock_proto::acl::Id;
+use rowlock_state::acl::digest_identity;
+
+/// Identities that one connection may add. Beyond: its auth packets fail.
+const IDENTITIES_MAX: usize = 64;
+
+/// The auth packet proves nothing: unknown scheme, or too many identities.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct AuthFailed;
+
+/// Before any auth packet.
+pub(super) fn of_address(addr: IpAddr) -> Arc<[Id]> {
+    Arc::from([Id { scheme: "ip".to_owned(), id: addr.to_canonical().to_string() }])
+}
+
+/// The identities after an auth packet: ids add up, none is ever taken away. A wrong digest password is not an error:
+/// it is just another identity.
+pub(super) fn authenticated(
+    identities: &Arc<[Id]>,
+    scheme: &str,
+    auth: &Bytes,
+    super_digest: Option<&str>,
+) -> Result<Arc<[Id]>, AuthFailed> {
+    let proven = match scheme {
+        "digest" => {
+            let digest = digest_identity(&String::from_utf8_lossy(auth));
+            let is_super = super_digest == Some(digest.id.as_str());
+            let superuser = is_super.then(|| Id { scheme: "super".to_owned(), id: String::new() });
+            superuser.into_iter().chain([digest]).collect()
+        }
+        // Proven by the connection itself, as in ZooKeeper; the packet adds nothing.
+        "ip" => Vec::new(),
+        _ => return Err(AuthFailed),
+    };
+    let mut all = identities.to_vec();
+    all.extend(proven.into_iter().filter(|id| !identities.contains(id)));
+    if all.len() > IDENTITIES_MAX { Err(AuthFailed) } else { Ok(all.into()) }
+}
+
+/// What whoAmI shows: of a digest only the user, of the superuser nothing.
+pub(super) fn shown(identities: &[Id]) -> Vec<Id> {
+    let visible = identities.iter().filter(|id| id.scheme != "super");
+    visible
+        .map(|id| {
+            let user = id.id.split(':').next().filter(|_| id.scheme == "digest").unwrap_or(&id.id);
+            Id { scheme: id.scheme.clone(), id: user.to_owned() }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SUPER: &str = "super:D/InIHSb7yEEbrWz8b9l71RjZJU=";
+
+    fn ids(identities: &[Id]) -> Vec<(&str, &str)> {
+        identities.iter().map(|id| (id.scheme.as_str(), id.id.as_str())).collect()
+    }
+
+    fn digest(identities: &Arc<[Id]>, secret: &'static str) -> Arc<[Id]> {
+        authenticated(identities, "digest", &Bytes::from_static(secret.as_bytes()), Some(SUPER)).unwrap()
+    }
+
+    #[test]
+    fn identities_add_up_and_each_is_kept_once() {
+        let address = of_address(IpAddr::from([127, 0, 0, 1]));
+        let one = digest(&address, "u:pw");
+        assert_eq!(ids(&one)[0], ("ip", "127.0.0.1"));
+        assert!(one[1].scheme == "digest" && one[1].id.starts_with("u:"), "{one:?}");
+        assert_eq!(digest(&one, "u:pw"), one);
+        assert_eq!(digest(&one, "u:other").len(), 3);
+        assert_eq!(ids(&shown(&one)), [("ip", "127.0.0.1"), ("digest", "u")]);
+    }
+
+    #[test]
+    fn the_super_digest_makes_a_superuser_that_who_am_i_does_not_show() {
+        let superuser = digest(&of_address(IpAddr::from([10, 0, 0, 1])), "super:test");
+        assert_eq!(ids(&superuser)[1..], [("super", ""), ("digest", SUPER)]);
+        assert_eq!(ids(&shown(&superuser)), [("ip", "10.0.0.1"), ("digest", "super")]);
+    }
+
+    #[test]
+    fn unknown_schemes_and_a_flood_of_identities_fail() {
+        let mut identities = of_address(IpAddr::from([127, 0, 0, 1]));
+        assert_eq!(authenticated(&identities, "nosuch", &Bytes::new(), None), Err(AuthFailed));
+        for i in 1..IDENTITIES_MAX {
+            identities = authenticated(&identities, "digest", &format!("u{i}:p").into(), None).unwrap();
+        }
+        assert_eq!(authenticated(&identities, "digest", &Bytes::from_static(b"x:y"), None), Err(AuthFailed));
+    }
+}

@@ -1,0 +1,128 @@
+//! Accepts clients: a bounded number of connections, a task for each, all of which end at shutdown.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rowlock_env::net::{self, Stream};
+use rowlock_env::task::{Shutdown, TaskGroup};
+use rowlock_env::time::{self, Instant};
+
+use super::end::End;
+use super::outbox::{self, CloseReason};
+use super::registry::Peer;
+use super::stats::ListenerStats;
+use super::{ClientContext, connection};
+use crate::limits;
+
+/// How long accepting rests after an error (out of descriptors: it will not go away at once).
+const ACCEPT_ERROR_WAIT: Duration = Duration::from_millis(100);
+/// At most one line per so long about clients that break a rule.
+const COMPLAINT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The listener of a node's clients.
+pub struct Listener {
+    shared: Arc<Shared>,
+}
+
+/// What all connections share.
+pub(super) struct Shared {
+    pub(super) context: ClientContext,
+    pub(super) stats: ListenerStats,
+    pub(super) client_port: u16,
+    pub(super) started_ms: i64,
+    pub(super) handshake_max: Duration,
+    complaints: Mutex<Complaints>,
+}
+
+#[derive(Default)]
+struct Complaints {
+    last: Option<Instant>,
+    suppressed: u64,
+}
+
+impl Listener {
+    /// Takes what connections need of the node.
+    pub fn new(context: ClientContext) -> Self {
+        let shared = Shared {
+            context,
+            stats: ListenerStats::default(),
+            client_port: 0,
+            started_ms: time::wall_ms(),
+            handshake_max: limits::HANDSHAKE_MAX,
+            complaints: Mutex::default(),
+        };
+        Listener { shared: Arc::new(shared) }
+    }
+
+    /// Serves clients until `shutdown` is triggered; then tells all connections, and returns when their tasks have
+    /// ended. Connections that come while the node does not serve are closed at their handshake; words are answered
+    /// always.
+    pub async fn run(mut self, listener: net::Listener, shutdown: Shutdown) {
+        let shared = Arc::get_mut(&mut self.shared).expect("no connection has been accepted yet");
+        shared.client_port = listener.local_addr().port();
+        let tasks = TaskGroup::new(Shutdown::new());
+        loop {
+            tokio::select! {
+                biased;
+                () = shutdown.wait() => break,
+                accepted = listener.accept() => match accepted {
+                    Ok((stream, _)) => self.accepted(stream, &tasks),
+                    Err(error) => {
+                        if let Some(suppressed) = self.shared.may_complain() {
+                            tracing::warn!(%error, suppressed, "cannot accept a client; raise the limit of open files if it is reached");
+                        }
+                        time::sleep(ACCEPT_ERROR_WAIT).await;
+                    }
+                }
+            }
+        }
+        drop(listener);
+        self.shared.context.registry.close_all(CloseReason::Shutdown);
+        tasks.stop().await;
+    }
+
+    fn accepted(&self, stream: Stream, tasks: &TaskGroup) {
+        let context = &self.shared.context;
+        let (outbox, inbox) = outbox::channel();
+        let max = context.config.client.max_connections;
+        context.metrics.connections_accepted_total.inc();
+        let Some(peer) = context.registry.accepted(stream.peer_addr(), outbox, max) else {
+            context.metrics.connections_rejected_total.inc();
+            if let Some(suppressed) = self.shared.may_complain() {
+                tracing::info!(peer = %stream.peer_addr(), max, suppressed, "client turned away: too many connections");
+            }
+            return;
+        };
+        tasks.spawn("client connection", connection::run(self.shared.clone(), stream, peer, inbox));
+    }
+}
+
+impl Shared {
+    /// Says why a connection ended: at info, rate limited, if the client broke a rule; else at debug.
+    pub(super) fn report(&self, peer: &Peer, end: &End) {
+        let (addr, session) = (peer.addr, peer.stats.session());
+        if end.is_overflow() {
+            self.context.metrics.connections_overflowed_total.inc();
+        }
+        if end.is_fault_of_client()
+            && let Some(suppressed) = self.may_complain()
+        {
+            tracing::info!(peer = %addr, %session, reason = %end, suppressed, "client connection closed");
+        } else {
+            tracing::debug!(peer = %addr, %session, reason = %end, "client connection closed");
+        }
+    }
+
+    /// Whether a line may be logged now, and how many were not since the last one.
+    fn may_complain(&self) -> Option<u64> {
+        let mut complaints = self.complaints.lock();
+        let now = time::now();
+        if complaints.last.is_some_and(|last| now < last + COMPLAINT_INTERVAL) {
+            complaints.suppressed += 1;
+            return None;
+        }
+        complaints.last = Some(now);
+        Some(std::mem::take(&mut complaints.suppressed))
+    }
+}

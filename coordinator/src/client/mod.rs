@@ -1,0 +1,61 @@
+//! The door for ZooKeeper clients: listener, handshake, one task per connection, four-letter words.
+//!
+//! In the flow: bytes come in, frames become requests; writes go to the proposer, reads are answered from the local
+//! replica; replies, answers and watch events leave in the order that the protocol promises. Apply reaches connections
+//! only through their [`outbox`], by way of [`events::Dispatcher`] and the [`registry::Registry`].
+//!
+//! Must never do: change the replicated state, decide about a session's life, or make apply wait for a client.
+
+mod connection;
+mod conversation;
+mod end;
+pub mod events;
+mod handshake;
+mod identity;
+mod listener;
+pub mod outbox;
+mod pending;
+mod pings;
+mod read;
+pub mod registry;
+mod stats;
+mod watching;
+mod wire;
+mod words;
+mod write;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use rowlock_env::sync::watch;
+
+pub use listener::Listener;
+
+use crate::config::NodeConfig;
+use crate::metrics::Metrics;
+use crate::proposer::Proposer;
+use crate::replica::Replica;
+use crate::session::SessionTouch;
+use crate::status::Status;
+use registry::Registry;
+
+/// What the listener and its connections need of the rest of the node.
+#[derive(Clone)]
+pub struct ClientContext {
+    /// The local state, for reads, and the watches on it.
+    pub replica: Arc<Replica>,
+    /// Takes writes.
+    pub proposer: Proposer,
+    /// Takes signs of life.
+    pub touch: SessionTouch,
+    /// Whether clients may be served, and what the words tell about the node.
+    pub status: watch::Receiver<Status>,
+    /// Whom to tell when sessions end or move; shared with apply.
+    pub registry: Arc<Registry>,
+    /// Bounds of session timeouts, number of connections, words, superDigest.
+    pub config: Arc<NodeConfig>,
+    /// Counts what happens here.
+    pub metrics: Arc<Metrics>,
+}

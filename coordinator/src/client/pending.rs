@@ -1,0 +1,115 @@
+//! The requests of one connection that are not answered yet, in the order in which they came.
+//!
+//! Invariant: replies leave in this order (clients take another order for a broken connection); only pings, auth
+//! packets and events go around it.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use rowlock_env::time::Instant;
+use rowlock_proto::{ErrorCode, OpCode, Request, Xid};
+use rowlock_state::outcome::Applied;
+
+use super::write::Form;
+
+/// A request in its place.
+#[derive(Debug)]
+pub(super) struct Pending {
+    pub(super) xid: Xid,
+    pub(super) opcode: OpCode,
+    pub(super) received: Instant,
+    pub(super) what: What,
+}
+
+/// What the request waits for.
+#[derive(Debug)]
+pub(super) enum What {
+    /// For the answer to the submission of that tag.
+    Write { tag: u64, form: Form },
+    /// For its turn: everything before it is answered.
+    Read(Request),
+    /// For its turn to be refused.
+    Refusal(ErrorCode),
+}
+
+/// Requests and the answers that came so far.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    requests: VecDeque<Pending>,
+    answers: BTreeMap<u64, Box<Applied>>,
+    last_tag: u64,
+}
+
+impl Queue {
+    /// The tag of a submission that is about to be made.
+    pub(super) fn next_tag(&mut self) -> u64 {
+        self.last_tag += 1;
+        self.last_tag
+    }
+
+    pub(super) fn push(&mut self, pending: Pending) {
+        self.requests.push_back(pending);
+    }
+
+    /// The answer to a submission.
+    pub(super) fn answered(&mut self, tag: u64, applied: Box<Applied>) {
+        self.answers.insert(tag, applied);
+    }
+
+    /// The first request, with its answer if it is a write and the answer has come. `None`: it must go on waiting, or
+    /// it is a read, or there is none.
+    pub(super) fn pop_settled(&mut self) -> Option<(Pending, Option<Box<Applied>>)> {
+        let answer = match self.requests.front()?.what {
+            What::Write { tag, .. } => Some(self.answers.remove(&tag)?),
+            What::Read(_) => return None,
+            What::Refusal(_) => None,
+        };
+        let pending = self.requests.pop_front()?;
+        Some((pending, answer))
+    }
+
+    /// A read is first.
+    pub(super) fn read_is_next(&self) -> bool {
+        matches!(self.requests.front(), Some(Pending { what: What::Read(_), .. }))
+    }
+
+    /// The first request, if it is a read.
+    pub(super) fn pop_read(&mut self) -> Option<(Pending, Request)> {
+        if !self.read_is_next() {
+            return None;
+        }
+        let mut pending = self.requests.pop_front()?;
+        let what = std::mem::replace(&mut pending.what, What::Refusal(ErrorCode::SystemError));
+        match what {
+            What::Read(request) => Some((pending, request)),
+            What::Write { .. } | What::Refusal(_) => unreachable!("read_is_next"),
+        }
+    }
+
+    /// Turns all reads that wait into refusals.
+    pub(super) fn refuse_reads(&mut self, code: ErrorCode) {
+        for pending in &mut self.requests {
+            if let What::Read(_) = pending.what {
+                pending.what = What::Refusal(code);
+            }
+        }
+    }
+
+    /// Forgets what waits.
+    pub(super) fn clear(&mut self) {
+        self.requests.clear();
+        self.answers.clear();
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.requests.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.requests.is_empty()
+    }
+
+    /// The connection waits for the log (rather than for its client to take replies).
+    pub(super) fn waits_for_log(&self) -> bool {
+        matches!(self.requests.front(), Some(Pending { what: What::Write { .. }, .. }))
+    }
+}

@@ -1,0 +1,142 @@
+//! Answers requests that need no log entry from the local replica.
+//!
+//! In the flow: called by the conversation when a request's turn has come, under the read lock of the state and after
+//! the events of everything that state contains have been taken from the outbox. So an event never comes after a
+//! reply that shows its change, and the event of a watch never before the reply that sets it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use rowlock_proto::acl::Id;
+use rowlock_proto::request::{PathWatch, ReadOp};
+use rowlock_proto::response::{OpResult, Response};
+use rowlock_proto::{ErrorCode, Request, SessionId};
+use rowlock_state::Machine;
+
+use super::{identity, watching};
+use crate::watch::{ConnectionId, Kinds, TooManyWatches, WatchTable};
+
+/// What a request is answered from, and for whom.
+pub(super) struct Reader<'a> {
+    pub(super) machine: &'a Machine,
+    pub(super) watches: &'a Mutex<WatchTable>,
+    pub(super) connection: ConnectionId,
+    pub(super) session: SessionId,
+    pub(super) identities: &'a Arc<[Id]>,
+}
+
+/// The answer to a request.
+pub(super) struct Answer {
+    /// Encoded events that go out before the reply (setWatches: what was missed).
+    pub(super) events: Vec<Bytes>,
+    /// The reply.
+    pub(super) result: Result<Response, ErrorCode>,
+    /// What becomes of the connection.
+    pub(super) then: Then,
+}
+
+/// What becomes of the connection after a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Then {
+    /// It stays.
+    Stay,
+    /// It is closed.
+    Close,
+}
+
+impl From<Result<Response, ErrorCode>> for Answer {
+    fn from(result: Result<Response, ErrorCode>) -> Self {
+        Answer { events: Vec::new(), result, then: Then::Stay }
+    }
+}
+
+impl From<TooManyWatches> for Answer {
+    fn from(_: TooManyWatches) -> Self {
+        Answer { events: Vec::new(), result: Err(ErrorCode::SystemError), then: Then::Close }
+    }
+}
+
+impl Reader<'_> {
+    /// Answers one request and sets or removes the watches that it names.
+    pub(super) fn answer(&self, request: Request) -> Answer {
+        self.try_answer(request).unwrap_or_else(Answer::from)
+    }
+
+    fn try_answer(&self, request: Request) -> Result<Answer, TooManyWatches> {
+        let (machine, who) = (self.machine, &**self.identities);
+        Ok(Answer::from(match request {
+            Request::Exists(of) => self.exists(&of)?,
+            Request::GetData(of) => {
+                let found = machine.get_data(&of.path, who);
+                self.watch_found(&of, found.is_ok(), Kinds::DATA)?;
+                found.map(|(data, stat)| Response::Data(data, stat))
+            }
+            Request::GetChildren(of) => {
+                let found = machine.get_children(&of.path, who);
+                self.watch_found(&of, found.is_ok(), Kinds::CHILD)?;
+                found.map(|(names, _)| Response::Children(names))
+            }
+            Request::GetChildren2(of) => {
+                let found = machine.get_children(&of.path, who);
+                self.watch_found(&of, found.is_ok(), Kinds::CHILD)?;
+                found.map(|(names, stat)| Response::Children2(names, stat))
+            }
+            Request::GetAcl(path) => machine.get_acl(&path, who).map(|(acl, stat)| Response::Acl(acl, stat)),
+            Request::GetAllChildrenNumber(path) => {
+                machine.all_children_number(&path, who).map(Response::Number)
+            }
+            Request::GetEphemerals(prefix) => {
+                Ok(Response::Children(machine.ephemerals(self.session, &prefix)))
+            }
+            Request::MultiRead(ops) => {
+                Ok(Response::Multi(ops.into_iter().map(|op| self.read_op(op)).collect()))
+            }
+            Request::WhoAmI => Ok(Response::WhoAmI(identity::shown(self.identities))),
+            Request::SetWatches(watches) | Request::SetWatches2(watches) => {
+                let mut table = self.watches.lock();
+                let events = watching::set_watches(machine, &mut table, self.connection, &watches)?;
+                return Ok(Answer { events, result: Ok(Response::Empty), then: Then::Stay });
+            }
+            Request::AddWatch { path, mode } => {
+                watching::add_watch(&mut self.watches.lock(), self.connection, &path, mode)?
+            }
+            Request::CheckWatches { path, kind } => {
+                watching::check_watches(&self.watches.lock(), self.connection, &path, kind)
+            }
+            Request::RemoveWatches { path, kind } => {
+                watching::remove_watches(&mut self.watches.lock(), self.connection, &path, kind)
+            }
+            other => unreachable!("answered elsewhere: {}", other.opcode()),
+        }))
+    }
+
+    /// Leaves a watch also where there is no znode: it hears of the creation.
+    fn exists(&self, of: &PathWatch) -> Result<Result<Response, ErrorCode>, TooManyWatches> {
+        let found = self.machine.exists(&of.path, self.identities);
+        let watchable = matches!(found, Ok(_) | Err(ErrorCode::NoNode));
+        self.watch_found(of, watchable, Kinds::DATA)?;
+        Ok(found.map(Response::Stat))
+    }
+
+    fn watch_found(&self, of: &PathWatch, found: bool, kinds: Kinds) -> Result<(), TooManyWatches> {
+        if !(of.watch && found) {
+            return Ok(());
+        }
+        self.watches.lock().add(self.connection, &of.path, kinds)
+    }
+
+    fn read_op(&self, op: ReadOp) -> OpResult {
+        let result = match op {
+            ReadOp::GetData(path) => {
+                let found = self.machine.get_data(&path, self.identities);
+                found.map(|(data, stat)| OpResult::GetData(data, stat))
+            }
+            ReadOp::GetChildren(path) => {
+                let found = self.machine.get_children(&path, self.identities);
+                found.map(|(names, _)| OpResult::GetChildren(names))
+            }
+        };
+        result.unwrap_or_else(|code| OpResult::Error(Some(code)))
+    }
+}

@@ -1,0 +1,216 @@
+//! All client connections of this node, and which session each is attached to.
+//!
+//! In the flow: apply tells it, through [`super::events::Dispatcher`], that a session moved or ended, and it tells the
+//! connections concerned; the node tells all of them when it stops serving. Must never do: wait.
+//!
+//! Invariant: lock order is `Replica::state`, `Replica::watches`, then this registry's own lock.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rowlock_env::time::{self, Instant};
+use rowlock_proto::SessionId;
+use rowlock_state::command::Attachment;
+
+use super::outbox::{CloseReason, Message, Outbox};
+use super::stats::PeerStats;
+use crate::watch::ConnectionId;
+
+/// Who is connected.
+#[derive(Default)]
+pub struct Registry {
+    inner: Mutex<Inner>,
+}
+
+/// Invariant: `sessions` mentions only connections that are in `peers`, and no session without connections.
+#[derive(Default)]
+struct Inner {
+    last_id: u64,
+    peers: BTreeMap<ConnectionId, Arc<Peer>>,
+    sessions: BTreeMap<SessionId, BTreeMap<ConnectionId, Attachment>>,
+}
+
+/// A connection as others see it.
+pub struct Peer {
+    /// Its number.
+    pub id: ConnectionId,
+    /// The client's address.
+    pub addr: SocketAddr,
+    /// Its queue.
+    pub outbox: Outbox,
+    pub(super) accepted_at: Instant,
+    pub(super) accepted_ms: i64,
+    pub(super) stats: PeerStats,
+}
+
+impl Registry {
+    /// Nobody is connected.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A connection was accepted. `None`: there are `max` already.
+    pub(super) fn accepted(&self, addr: SocketAddr, outbox: Outbox, max: usize) -> Option<Arc<Peer>> {
+        let mut inner = self.inner.lock();
+        if inner.peers.len() >= max {
+            return None;
+        }
+        inner.last_id += 1;
+        let peer = Arc::new(Peer {
+            id: ConnectionId(inner.last_id),
+            addr,
+            outbox,
+            accepted_at: time::now(),
+            accepted_ms: time::wall_ms(),
+            stats: PeerStats::default(),
+        });
+        inner.peers.insert(peer.id, peer.clone());
+        Some(peer)
+    }
+
+    /// The connection speaks for the session. Call it under the read lock of the state, after checking there that the
+    /// attachment is still the session's: then no move or end of the session can be missed.
+    pub(super) fn attach(&self, connection: ConnectionId, session: SessionId, attachment: Attachment) {
+        let mut inner = self.inner.lock();
+        if inner.peers.contains_key(&connection) {
+            inner.sessions.entry(session).or_default().insert(connection, attachment);
+        }
+    }
+
+    /// The connection is gone. Idempotent.
+    pub(super) fn gone(&self, connection: ConnectionId, session: Option<SessionId>) {
+        let mut inner = self.inner.lock();
+        inner.peers.remove(&connection);
+        if let Some(session) = session
+            && let Some(attached) = inner.sessions.get_mut(&session)
+        {
+            attached.remove(&connection);
+            if attached.is_empty() {
+                inner.sessions.remove(&session);
+            }
+        }
+    }
+
+    /// The session has a new attachment somewhere in the cluster: connections of older ones are told.
+    pub fn session_attached(&self, session: SessionId, attachment: Attachment) {
+        let inner = self.inner.lock();
+        let Some(attached) = inner.sessions.get(&session) else { return };
+        for (connection, theirs) in attached {
+            if *theirs != attachment {
+                inner.tell(*connection, CloseReason::SessionMoved);
+            }
+        }
+    }
+
+    /// The session is over: its connections are told.
+    pub fn session_ended(&self, session: SessionId) {
+        let inner = self.inner.lock();
+        for connection in inner.sessions.get(&session).into_iter().flat_map(BTreeMap::keys) {
+            inner.tell(*connection, CloseReason::SessionEnded);
+        }
+    }
+
+    /// Tells every connection, also those in their handshake. When the node stops serving: publish a `Status` that
+    /// says so first, then call this, so that no connection slips through between.
+    pub fn close_all(&self, reason: CloseReason) {
+        let inner = self.inner.lock();
+        for peer in inner.peers.values() {
+            peer.outbox.push(Message::Close(reason));
+        }
+    }
+
+    /// Number of connections, with those in their handshake.
+    pub fn len(&self) -> usize {
+        self.inner.lock().peers.len()
+    }
+
+    /// Nobody is connected.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The sessions that have a connection on this node, in order.
+    pub fn sessions(&self) -> Vec<SessionId> {
+        self.inner.lock().sessions.keys().copied().collect()
+    }
+
+    /// All connections in order of acceptance.
+    pub(super) fn peers(&self) -> Vec<Arc<Peer>> {
+        self.inner.lock().peers.values().cloned().collect()
+    }
+}
+
+impl Inner {
+    fn tell(&self, connection: ConnectionId, reason: CloseReason) {
+        let peer = self.peers.get(&connection).expect("sessions mentions only connected peers");
+        peer.outbox.push(Message::Close(reason));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use super::super::outbox::{self, Inbox};
+    use super::*;
+
+    fn peer(registry: &Registry) -> (Arc<Peer>, Inbox) {
+        let (outbox, inbox) = outbox::channel();
+        let addr = SocketAddr::from(([127, 0, 0, 1], 1));
+        (registry.accepted(addr, outbox, 10).unwrap(), inbox)
+    }
+
+    fn told(inbox: &mut Inbox) -> Vec<CloseReason> {
+        let mut messages = VecDeque::new();
+        inbox.take(&mut messages).unwrap();
+        let reason = |m| match m {
+            Message::Close(reason) => reason,
+            other => panic!("{other:?}"),
+        };
+        messages.into_iter().map(reason).collect()
+    }
+
+    #[test]
+    fn a_session_that_moves_leaves_only_its_newest_connection_alone() {
+        let registry = Registry::new();
+        let (old, mut old_inbox) = peer(&registry);
+        let (new, mut new_inbox) = peer(&registry);
+        registry.attach(old.id, SessionId(7), Attachment(1));
+        registry.attach(new.id, SessionId(7), Attachment(2));
+        registry.session_attached(SessionId(7), Attachment(2));
+        assert_eq!(told(&mut old_inbox), [CloseReason::SessionMoved]);
+        assert_eq!(told(&mut new_inbox), []);
+        registry.session_attached(SessionId(8), Attachment(1));
+        assert_eq!(told(&mut new_inbox), []);
+    }
+
+    #[test]
+    fn the_end_of_a_session_is_told_to_its_connections_and_no_other() {
+        let registry = Registry::new();
+        let (a, mut a_inbox) = peer(&registry);
+        let (b, mut b_inbox) = peer(&registry);
+        registry.attach(a.id, SessionId(1), Attachment(1));
+        registry.attach(b.id, SessionId(2), Attachment(1));
+        registry.session_ended(SessionId(1));
+        assert_eq!(told(&mut a_inbox), [CloseReason::SessionEnded]);
+        assert_eq!(told(&mut b_inbox), []);
+        registry.gone(b.id, Some(SessionId(2)));
+        registry.session_ended(SessionId(2));
+        assert_eq!(told(&mut b_inbox), []);
+        assert_eq!(registry.sessions(), [SessionId(1)]);
+    }
+
+    #[test]
+    fn everybody_is_told_when_the_node_stops_serving_and_the_number_of_connections_is_bounded() {
+        let registry = Registry::new();
+        let mut inboxes: Vec<_> = (0..10).map(|_| peer(&registry)).collect();
+        let addr = SocketAddr::from(([127, 0, 0, 1], 1));
+        assert!(registry.accepted(addr, outbox::channel().0, 10).is_none());
+        registry.close_all(CloseReason::NotServing);
+        for (_, inbox) in &mut inboxes {
+            assert_eq!(told(inbox), [CloseReason::NotServing]);
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! The requests that are about watches themselves: setWatches, addWatch, checkWatches, removeWatches.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use rowlock_proto::event::EventType;
+use rowlock_proto::request::SetWatches;
+use rowlock_proto::response::Response;
+use rowlock_proto::{ErrorCode, Stat, Zxid};
+use rowlock_state::Machine;
+
+use crate::watch::{ConnectionId, Kinds, TooManyWatches, WatchTable, event_frame};
+
+/// What the frame of a missed event carries: which change it was is not known any more.
+const UNKNOWN_CHANGE: Zxid = Zxid(-1);
+
+/// The watches of a client that comes back: for each, the event that it missed is made, or else the watch is armed.
+/// Returns the encoded events; each is told once, also when two lists name the path.
+pub(super) fn set_watches(
+    machine: &Machine,
+    table: &mut WatchTable,
+    connection: ConnectionId,
+    watches: &SetWatches,
+) -> Result<Vec<Bytes>, TooManyWatches> {
+    let seen = watches.relative_zxid;
+    let data = |stat: Option<Stat>| match stat {
+        None => Some(EventType::NodeDeleted),
+        Some(stat) => (stat.mzxid > seen).then_some(EventType::NodeDataChanged),
+    };
+    let exist = |stat: Option<Stat>| stat.map(|_| EventType::NodeCreated);
+    let child = |stat: Option<Stat>| match stat {
+        None => Some(EventType::NodeDeleted),
+        Some(stat) => (stat.pzxid > seen).then_some(EventType::NodeChildrenChanged),
+    };
+    type Missed<'a> = &'a dyn Fn(Option<Stat>) -> Option<EventType>;
+    let lists: [(&[String], Kinds, Missed<'_>); 3] = [
+        (&watches.data, Kinds::DATA, &data),
+        (&watches.exist, Kinds::DATA, &exist),
+        (&watches.child, Kinds::CHILD, &child),
+    ];
+    let mut told = BTreeSet::new();
+    let mut events = Vec::new();
+    for (paths, kinds, missed) in lists {
+        for path in paths {
+            match missed(machine.stat(path)) {
+                None => table.add(connection, path, kinds)?,
+                Some(event_type) => {
+                    if told.insert((path, event_type)) {
+                        events.push(event_frame(UNKNOWN_CHANGE, event_type, path));
+                    }
+                }
+            }
+        }
+    }
+    for path in &watches.persistent {
+        table.add(connection, path, Kinds::PERSISTENT)?;
+    }
+    for path in &watches.persistent_recursive {
+        table.add(connection, path, Kinds::RECURSIVE)?;
+    }
+    Ok(events)
+}
+
+/// addWatch: the znode need not exist.
+pub(super) fn add_watch(
+    table: &mut WatchTable,
+    connection: ConnectionId,
+    path: &str,
+    mode: i32,
+) -> Result<Result<Response, ErrorCode>, TooManyWatches> {
+    let kind = match mode {
+        0 => Kinds::PERSISTENT,
+        1 => Kinds::RECURSIVE,
+        _ => return Ok(Err(ErrorCode::MarshallingError)),
+    };
+    table.add(connection, path, kind)?;
+    Ok(Ok(Response::Number(0)))
+}
+
+/// checkWatches: only asks.
+pub(super) fn check_watches(
+    table: &WatchTable,
+    connection: ConnectionId,
+    path: &str,
+    kind: i32,
+) -> Result<Response, ErrorCode> {
+    let kinds = kinds_of(kind)?;
+    answer(table.kinds(connection, path).intersects(kinds))
+}
+
+/// removeWatches.
+pub(super) fn remove_watches(
+    table: &mut WatchTable,
+    connection: ConnectionId,
+    path: &str,
+    kind: i32,
+) -> Result<Response, ErrorCode> {
+    let kinds = kinds_of(kind)?;
+    answer(!table.remove(connection, path, kinds).is_empty())
+}
+
+fn answer(there_were_some: bool) -> Result<Response, ErrorCode> {
+    if there_were_some { Ok(Response::Empty) } else { Err(ErrorCode::NoWatcher) }
+}
+
+/// `Watcher.WatcherType` on the wire.
+fn kinds_of(number: i32) -> Result<Kinds, ErrorCode> {
+    match number {
+        1 => Ok(Kinds::CHILD),
+        2 => Ok(Kinds::DATA),
+        3 => Ok(Kinds::ALL),
+        4 => Ok(Kinds::PERSISTENT),
+        5 => Ok(Kinds::RECURSIVE),
+        _ => Err(ErrorCode::MarshallingError),
+    }
+}

@@ -1,0 +1,106 @@
+//! The socket of a connection with its input buffer. Knows bytes and nothing else.
+
+use std::io;
+use std::time::Duration;
+
+use bytes::{Buf, BytesMut};
+use rowlock_env::net::{ReadHalf, Stream, WriteHalf};
+use rowlock_env::time;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::end::End;
+
+/// Room for one read while little comes: there may be many thousand idle connections.
+const READ_MIN_BYTES: usize = 4 << 10;
+/// Room for one read while much comes.
+const READ_MAX_BYTES: usize = 64 << 10;
+/// How long a client has to take the last bytes before the socket is closed under it.
+const LAST_BYTES_WAIT: Duration = Duration::from_secs(2);
+/// How long a closed connection goes on reading until its client has hung up.
+const LINGER: Duration = Duration::from_secs(1);
+/// Bytes read and thrown away while lingering.
+const LINGER_MAX_BYTES: usize = 1 << 20;
+
+/// See the module.
+pub(super) struct Wire {
+    pub(super) read: ReadHalf,
+    pub(super) write: WriteHalf,
+    /// Read and not yet taken.
+    pub(super) input: BytesMut,
+    room: usize,
+}
+
+impl Wire {
+    pub(super) fn new(stream: Stream) -> Self {
+        let (read, write) = stream.into_split();
+        Wire { read, write, input: BytesMut::new(), room: READ_MIN_BYTES }
+    }
+
+    /// Makes room for the next read: more after one that filled its room, little again when little came.
+    pub(super) fn make_room(&mut self) {
+        self.input.reserve(self.room);
+    }
+
+    /// To be called with what a read returned.
+    pub(super) fn was_read(&mut self, result: io::Result<usize>) -> Result<usize, End> {
+        match result? {
+            0 => Err(End::HungUp),
+            count => {
+                let filled = count >= self.room;
+                self.room = if filled { self.room * 2 } else { self.room / 2 };
+                self.room = self.room.clamp(READ_MIN_BYTES, READ_MAX_BYTES);
+                Ok(count)
+            }
+        }
+    }
+
+    /// Waits for more bytes.
+    pub(super) async fn fill(&mut self) -> Result<usize, End> {
+        self.make_room();
+        let result = self.read.read_buf(&mut self.input).await;
+        self.was_read(result)
+    }
+
+    /// Writes what the socket takes without waiting. Returns how much.
+    pub(super) fn try_write(&mut self, output: &mut BytesMut) -> Result<usize, End> {
+        let mut written = 0;
+        while !output.is_empty() {
+            match self.write.try_write(output) {
+                Ok(0) => return Err(End::HungUp),
+                Ok(count) => {
+                    output.advance(count);
+                    written += count;
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Ok(written)
+    }
+
+    /// Sends the last bytes and hangs up gracefully: closing a socket with unread input would reset the connection,
+    /// and the client might lose the reply that it was sent.
+    pub(super) async fn finish(mut self, mut output: BytesMut) {
+        let last_bytes = async {
+            self.write.write_all_buf(&mut output).await?;
+            self.write.shutdown().await
+        };
+        if !matches!(time::timeout(LAST_BYTES_WAIT, last_bytes).await, Ok(Ok(()))) {
+            return;
+        }
+        let drained = async {
+            let mut left = LINGER_MAX_BYTES;
+            loop {
+                self.input.clear();
+                self.input.reserve(READ_MIN_BYTES);
+                match self.read.read_buf(&mut self.input).await {
+                    Ok(count) if count > 0 && count <= left => left -= count,
+                    Ok(_) | Err(_) => return,
+                }
+            }
+        };
+        // A client that does not hang up in time has had its chance.
+        let _ = time::timeout(LINGER, drained).await;
+    }
+}

@@ -1,0 +1,251 @@
+//! Answers to four-letter words: text for people and monitoring, in the form that ZooKeeper gives it.
+//!
+//! Must never do: wait, or hold the state's lock while anything is written to a socket.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use rowlock_env::{process, time};
+use rowlock_proto::FourLetterWord;
+
+use super::listener::Shared;
+use super::registry::Peer;
+use crate::status::{Role, Status};
+use crate::watch::ConnectionId;
+
+/// What clients read as the server's version: the protocol's dialect first, then who speaks it.
+const VERSION: &str = concat!("3.9.3-rowlock-", env!("CARGO_PKG_VERSION"));
+const NOT_SERVING: &str = "This ZooKeeper instance is not currently serving requests\n";
+/// Answered whatever the configuration says: they cost nothing and tell no names.
+const ALWAYS: [FourLetterWord; 6] = [
+    FourLetterWord::Ruok,
+    FourLetterWord::Srvr,
+    FourLetterWord::Stat,
+    FourLetterWord::Mntr,
+    FourLetterWord::Envi,
+    FourLetterWord::Isro,
+];
+
+/// The text to send before the connection is closed.
+pub(super) fn answer(shared: &Shared, word: FourLetterWord) -> String {
+    use FourLetterWord as W;
+    let allowed = &shared.context.config.client.words;
+    if !ALWAYS.contains(&word) && !allowed.iter().any(|w| w == "*" || w == word.as_str()) {
+        return format!("{word} is not executed because it is not in the whitelist.\n");
+    }
+    let status = shared.context.status.borrow().clone();
+    match word {
+        W::Ruok => "imok".to_owned(),
+        W::Isro => if status.serving { "rw" } else { "null" }.to_owned(),
+        W::Envi => environment(shared),
+        W::Conf => configuration(shared),
+        _ if !status.serving => NOT_SERVING.to_owned(),
+        W::Srvr => format!("Zookeeper version: {VERSION}\n{}", summary(shared, &status)),
+        W::Stat => stat(shared, &status),
+        W::Mntr => monitoring(shared, &status),
+        W::Cons => connections(shared),
+        W::Dump => dump(shared),
+        W::Wchs => watch_summary(shared),
+        W::Wchc => watches_by_session(shared),
+        W::Wchp => watches_by_path(shared),
+        W::Crst => {
+            shared.context.registry.peers().iter().for_each(|peer| peer.stats.reset());
+            "Connection stats reset.\n".to_owned()
+        }
+        W::Srst => {
+            shared.stats.reset();
+            "Server stats reset.\n".to_owned()
+        }
+        W::Dirs => {
+            format!("{word} is not executed because this server keeps no such figure; see /metrics.\n")
+        }
+    }
+}
+
+/// Appends a line. Writing to a `String` cannot fail.
+macro_rules! line {
+    ($out:expr, $($arg:tt)*) => { { let _ = writeln!($out, $($arg)*); } };
+}
+
+fn mode(status: &Status) -> &'static str {
+    match status.role {
+        Role::Leader if status.voters.len() == 1 => "standalone",
+        Role::Leader => "leader",
+        Role::Follower | Role::Candidate => "follower",
+        Role::Learner => "observer",
+    }
+}
+
+fn outstanding(peers: &[Arc<Peer>]) -> u64 {
+    peers.iter().map(|peer| peer.stats.outstanding.load(Relaxed)).sum()
+}
+
+/// srvr, and the second part of stat.
+fn summary(shared: &Shared, status: &Status) -> String {
+    let (zxid, counts) = {
+        let state = shared.context.replica.state.read();
+        (state.last_zxid(), state.counts())
+    };
+    let peers = shared.context.registry.peers();
+    let stats = &shared.stats;
+    let latency = &stats.latency;
+    let mut out = String::new();
+    line!(out, "Latency min/avg/max: {}/{:.4}/{}", latency.min_ms(), latency.mean_ms(), latency.max_ms());
+    line!(out, "Received: {}", stats.received.load(Relaxed));
+    line!(out, "Sent: {}", stats.sent.load(Relaxed));
+    line!(out, "Connections: {}", peers.len());
+    line!(out, "Outstanding: {}", outstanding(&peers));
+    line!(out, "Zxid: {zxid}");
+    line!(out, "Mode: {}", mode(status));
+    line!(out, "Node count: {}", counts.znodes);
+    out
+}
+
+fn stat(shared: &Shared, status: &Status) -> String {
+    let mut out = format!("Zookeeper version: {VERSION}\nClients:\n");
+    for peer in shared.context.registry.peers() {
+        line!(out, "{})", short(&peer));
+    }
+    out.push('\n');
+    out + &summary(shared, status)
+}
+
+fn connections(shared: &Shared) -> String {
+    let mut out = String::new();
+    for peer in shared.context.registry.peers() {
+        let full =
+            if peer.stats.session().0 == 0 { String::new() } else { peer.stats.in_full(peer.accepted_ms) };
+        line!(out, "{}{full})", short(&peer));
+    }
+    out.push('\n');
+    out
+}
+
+/// The beginning of a connection's line in stat and cons; `[1]` says that it has a session.
+fn short(peer: &Peer) -> String {
+    let stats = &peer.stats;
+    format!(
+        " /{}[{}](queued={},recved={},sent={}",
+        peer.addr,
+        u8::from(stats.session().0 != 0),
+        stats.outstanding.load(Relaxed),
+        stats.received.load(Relaxed),
+        stats.sent.load(Relaxed)
+    )
+}
+
+fn monitoring(shared: &Shared, status: &Status) -> String {
+    let counts = shared.context.replica.state.read().counts();
+    let watches = shared.context.replica.watches.lock().len();
+    let peers = shared.context.registry.peers();
+    let stats = &shared.stats;
+    let mut out = String::new();
+    line!(out, "zk_version\t{VERSION}");
+    line!(out, "zk_server_state\t{}", mode(status));
+    line!(out, "zk_avg_latency\t{:.4}", stats.latency.mean_ms());
+    line!(out, "zk_max_latency\t{}", stats.latency.max_ms());
+    line!(out, "zk_min_latency\t{}", stats.latency.min_ms());
+    line!(out, "zk_packets_received\t{}", stats.received.load(Relaxed));
+    line!(out, "zk_packets_sent\t{}", stats.sent.load(Relaxed));
+    line!(out, "zk_num_alive_connections\t{}", peers.len());
+    line!(out, "zk_outstanding_requests\t{}", outstanding(&peers));
+    line!(out, "zk_znode_count\t{}", counts.znodes);
+    line!(out, "zk_watch_count\t{watches}");
+    line!(out, "zk_ephemerals_count\t{}", counts.ephemerals);
+    line!(out, "zk_approximate_data_size\t{}", counts.approximate_data_bytes);
+    line!(out, "zk_global_sessions\t{}", counts.sessions);
+    line!(out, "zk_open_file_descriptor_count\t{}", process::open_files().unwrap_or(0));
+    line!(out, "zk_max_file_descriptor_count\t{}", process::max_open_files().unwrap_or(0));
+    line!(out, "zk_uptime\t{}", time::wall_ms().saturating_sub(shared.started_ms));
+    if status.role == Role::Leader {
+        let followers = status.voters.len().saturating_sub(1);
+        line!(out, "zk_followers\t{followers}");
+        line!(out, "zk_learners\t{}", followers + status.learners.len());
+    }
+    out
+}
+
+fn environment(shared: &Shared) -> String {
+    let config = &shared.context.config;
+    let mut out = "Environment:\n".to_owned();
+    line!(out, "zookeeper.version={VERSION}");
+    line!(out, "host.name={}", config.client_addr.rsplit_once(':').map_or("", |(host, _)| host));
+    line!(out, "os.name={}", std::env::consts::OS);
+    line!(out, "os.arch={}", std::env::consts::ARCH);
+    line!(out, "user.dir={}", config.data_dir.display());
+    out
+}
+
+fn configuration(shared: &Shared) -> String {
+    let config = &shared.context.config;
+    let mut out = String::new();
+    line!(out, "clientPort={}", shared.client_port);
+    line!(out, "dataDir={}", config.data_dir.display());
+    // ZooKeeper's shortest session timeout is two ticks.
+    line!(out, "tickTime={}", config.session.min_timeout_ms / 2);
+    line!(out, "maxClientCnxns={}", config.client.max_connections);
+    line!(out, "minSessionTimeout={}", config.session.min_timeout_ms);
+    line!(out, "maxSessionTimeout={}", config.session.max_timeout_ms);
+    line!(out, "serverId={}", config.id);
+    line!(out, "clientPortAddress={}", config.client_addr);
+    out
+}
+
+fn dump(shared: &Shared) -> String {
+    let state = shared.context.replica.state.read();
+    let mut out = "SessionTracker dump:\n".to_owned();
+    line!(out, "Global Sessions({}):", state.counts().sessions);
+    for (id, session) in state.sessions() {
+        line!(out, "{id}\t{}ms", session.timeout_ms);
+    }
+    let owners = || state.sessions().filter(|(_, session)| session.ephemeral_count() > 0);
+    line!(out, "ephemeral nodes dump:\nSessions with Ephemerals ({}):", owners().count());
+    for (id, session) in owners() {
+        line!(out, "{id}:");
+        session.ephemerals().for_each(|path| line!(out, "\t{path}"));
+    }
+    out
+}
+
+fn watch_summary(shared: &Shared) -> String {
+    let counts = shared.context.replica.watches.lock().counts();
+    format!(
+        "{} connections watching {} paths\nTotal watches:{}\n",
+        counts.connections, counts.paths, counts.watches
+    )
+}
+
+/// `peers` is in order of ids.
+fn find(peers: &[Arc<Peer>], connection: ConnectionId) -> Option<&Peer> {
+    let at = peers.binary_search_by_key(&connection, |peer| peer.id).ok()?;
+    Some(&peers[at])
+}
+
+fn watches_by_session(shared: &Shared) -> String {
+    let peers = shared.context.registry.peers();
+    let watches = shared.context.replica.watches.lock();
+    let mut out = String::new();
+    for (connection, paths) in watches.by_connection() {
+        if let Some(peer) = find(&peers, connection) {
+            line!(out, "{}", peer.stats.session());
+            paths.for_each(|path| line!(out, "\t{path}"));
+        }
+    }
+    out
+}
+
+fn watches_by_path(shared: &Shared) -> String {
+    let peers = shared.context.registry.peers();
+    let watches = shared.context.replica.watches.lock();
+    let mut out = String::new();
+    for (path, connections) in watches.by_path() {
+        line!(out, "{path}");
+        for connection in connections {
+            if let Some(peer) = find(&peers, connection) {
+                line!(out, "\t{}", peer.stats.session());
+            }
+        }
+    }
+    out
+}

@@ -1,0 +1,61 @@
+//! Requests that go through the log: the command that each stands for, and the reply that its outcome makes.
+
+use rowlock_proto::Request;
+use rowlock_proto::response::Response;
+use rowlock_state::command::Command;
+use rowlock_state::outcome::Outcome;
+
+/// How the reply to a write looks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// No body.
+    Empty,
+    /// The path created.
+    Path,
+    /// Path and Stat created.
+    PathStat,
+    /// The new Stat.
+    Stat,
+    /// One result per operation.
+    Multi,
+    /// The path of the request, as it came.
+    Sync(String),
+    /// No body; then the connection is closed.
+    Close,
+}
+
+/// The command of a request that must go through the log. Gives the request back if it need not.
+///
+/// sync takes its place in the log as a command without effect: its answer comes when everything committed before it
+/// has been applied here.
+pub(super) fn command(request: Request) -> Result<(Command, Form), Request> {
+    Ok(match request {
+        Request::Create(create) => (Command::Create { create, ttl_ms: None }, Form::Path),
+        Request::Create2(create) | Request::CreateContainer(create) => {
+            (Command::Create { create, ttl_ms: None }, Form::PathStat)
+        }
+        Request::CreateTtl(create, ttl_ms) => {
+            (Command::Create { create, ttl_ms: Some(ttl_ms) }, Form::PathStat)
+        }
+        Request::Delete { path, version } => (Command::Delete { path, version }, Form::Empty),
+        Request::SetData(set) => (Command::SetData(set), Form::Stat),
+        Request::SetAcl(set) => (Command::SetAcl(set), Form::Stat),
+        Request::Multi(ops) => (Command::Multi(ops), Form::Multi),
+        Request::Sync(path) => (Command::Noop, Form::Sync(path)),
+        Request::CloseSession => (Command::CloseSession, Form::Close),
+        other => return Err(other),
+    })
+}
+
+/// The body of the reply.
+pub(super) fn response(form: Form, outcome: Outcome) -> Response {
+    match (form, outcome) {
+        (Form::Empty | Form::Close, Outcome::Done) => Response::Empty,
+        (Form::Path, Outcome::Created { path, .. }) => Response::Path(path),
+        (Form::PathStat, Outcome::Created { path, stat }) => Response::PathStat(path, stat),
+        (Form::Stat, Outcome::Stat(stat)) => Response::Stat(stat),
+        (Form::Multi, Outcome::Multi(results)) => Response::Multi(results),
+        (Form::Sync(path), Outcome::Done) => Response::Path(path),
+        (form, outcome) => unreachable!("a command has one kind of outcome: {form:?} got {outcome:?}"),
+    }
+}

@@ -1,0 +1,259 @@
+//! The watch table of a node. Pure: ordered maps in, events into outboxes out; no clock, no IO.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use rowlock_proto::acl::{Acl, Id, perms};
+use rowlock_proto::event::{EventType, WatchedEvent};
+use rowlock_proto::{Zxid, encode, path as znode_path};
+use rowlock_state::acl;
+use rowlock_state::outcome::{Change, ChangeKind};
+
+use super::{ConnectionId, Kinds};
+use crate::client::outbox::{Message, Outbox};
+use crate::limits;
+
+/// `WatchedEvent::state` of everything that servers send: SyncConnected.
+const SYNC_CONNECTED: i32 = 3;
+
+/// Who watches what.
+///
+/// Invariant: `watchers[c].paths` holds exactly the paths under which `paths` mentions `c`; no set of kinds in `paths`
+/// is empty; `watches` and `recursive` count what is in `paths`.
+#[derive(Default)]
+pub struct WatchTable {
+    paths: BTreeMap<Arc<str>, BTreeMap<ConnectionId, Kinds>>,
+    watchers: BTreeMap<ConnectionId, Watcher>,
+    watches: usize,
+    recursive: usize,
+    fired: u64,
+}
+
+/// A connection that may have watches.
+struct Watcher {
+    outbox: Outbox,
+    identities: Arc<[Id]>,
+    paths: BTreeSet<Arc<str>>,
+    watches: usize,
+}
+
+/// How much there is in the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WatchCounts {
+    /// Connections with at least one watch.
+    pub connections: usize,
+    /// Paths with at least one watch.
+    pub paths: usize,
+    /// Watches.
+    pub watches: usize,
+}
+
+/// The connection has `limits::WATCHES_PER_CONNECTION_MAX` watches already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("more than {} watches on one connection", limits::WATCHES_PER_CONNECTION_MAX)]
+pub struct TooManyWatches;
+
+/// One event: what is told about which path, and who may hear it.
+struct Tiding<'a> {
+    zxid: Zxid,
+    event_type: EventType,
+    path: &'a str,
+    acl: &'a [Acl],
+}
+
+impl WatchTable {
+    /// An empty table.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A connection that may set watches from now on. Its identities decide which events it may hear.
+    pub fn join(&mut self, connection: ConnectionId, outbox: Outbox, identities: Arc<[Id]>) {
+        let watcher = Watcher { outbox, identities, paths: BTreeSet::new(), watches: 0 };
+        let former = self.watchers.insert(connection, watcher);
+        assert!(former.is_none(), "a connection joins once");
+    }
+
+    /// The connection has presented further identities.
+    pub fn identify(&mut self, connection: ConnectionId, identities: Arc<[Id]>) {
+        if let Some(watcher) = self.watchers.get_mut(&connection) {
+            watcher.identities = identities;
+        }
+    }
+
+    /// The connection is gone, and its watches with it. Idempotent.
+    pub fn leave(&mut self, connection: ConnectionId) {
+        let Some(watcher) = self.watchers.remove(&connection) else { return };
+        for path in watcher.paths {
+            let on_path = self.paths.get_mut(&path).expect("the indexes agree");
+            let kinds = on_path.remove(&connection).expect("the indexes agree");
+            if on_path.is_empty() {
+                self.paths.remove(&path);
+            }
+            self.forget(kinds);
+        }
+    }
+
+    /// Sets watches of the given kinds; those that are there stay one. A connection that has left gets none.
+    pub fn add(&mut self, connection: ConnectionId, path: &str, kinds: Kinds) -> Result<(), TooManyWatches> {
+        let Some(watcher) = self.watchers.get_mut(&connection) else { return Ok(()) };
+        let here = self.paths.get(path).and_then(|p| p.get(&connection)).copied().unwrap_or_default();
+        let new = kinds.without(here);
+        if new.is_empty() {
+            return Ok(());
+        }
+        if watcher.watches + new.count() > limits::WATCHES_PER_CONNECTION_MAX {
+            return Err(TooManyWatches);
+        }
+        let key = match self.paths.get_key_value(path) {
+            Some((key, _)) => key.clone(),
+            None => Arc::from(path),
+        };
+        watcher.paths.insert(key.clone());
+        watcher.watches += new.count();
+        self.paths.entry(key).or_default().insert(connection, here | new);
+        self.watches += new.count();
+        self.recursive += new.and(Kinds::RECURSIVE).count();
+        Ok(())
+    }
+
+    /// Takes watches of the given kinds away and says which of them there were.
+    pub fn remove(&mut self, connection: ConnectionId, path: &str, kinds: Kinds) -> Kinds {
+        let Some(on_path) = self.paths.get_mut(path) else { return Kinds::NONE };
+        let Some(here) = on_path.get_mut(&connection) else { return Kinds::NONE };
+        let gone = here.and(kinds);
+        *here = here.without(gone);
+        let watcher = self.watchers.get_mut(&connection).expect("the indexes agree");
+        watcher.watches -= gone.count();
+        if here.is_empty() {
+            on_path.remove(&connection);
+            watcher.paths.remove(path);
+            if on_path.is_empty() {
+                self.paths.remove(path);
+            }
+        }
+        self.forget(gone);
+        gone
+    }
+
+    /// The kinds of watches that the connection has on the path.
+    pub fn kinds(&self, connection: ConnectionId, path: &str) -> Kinds {
+        self.paths.get(path).and_then(|p| p.get(&connection)).copied().unwrap_or_default()
+    }
+
+    fn forget(&mut self, kinds: Kinds) {
+        self.watches -= kinds.count();
+        self.recursive -= kinds.and(Kinds::RECURSIVE).count();
+    }
+
+    /// How much there is.
+    pub fn counts(&self) -> WatchCounts {
+        let connections = self.watchers.values().filter(|w| w.watches > 0).count();
+        WatchCounts { connections, paths: self.paths.len(), watches: self.watches }
+    }
+
+    /// Number of watches.
+    pub fn len(&self) -> usize {
+        self.watches
+    }
+
+    /// There is no watch.
+    pub fn is_empty(&self) -> bool {
+        self.watches == 0
+    }
+
+    /// Events put into outboxes so far.
+    pub fn fired(&self) -> u64 {
+        self.fired
+    }
+
+    /// All watched paths with those who watch them, in order.
+    pub fn by_path(&self) -> impl Iterator<Item = (&str, impl Iterator<Item = ConnectionId>)> {
+        self.paths.iter().map(|(path, on_path)| (&**path, on_path.keys().copied()))
+    }
+
+    /// All connections that watch with what they watch, in order.
+    pub fn by_connection(&self) -> impl Iterator<Item = (ConnectionId, impl Iterator<Item = &str>)> {
+        let watching = self.watchers.iter().filter(|(_, w)| w.watches > 0);
+        watching.map(|(id, w)| (*id, w.paths.iter().map(|p| &**p)))
+    }
+
+    /// Tells everybody who watches about a change; one-shot watches that it concerns are spent, also those whose
+    /// connection may not READ the znode and so hears nothing.
+    ///
+    /// Order for one connection: the znode's own event, then its parent's NodeChildrenChanged. A connection hears a
+    /// NodeDeleted once, however many kinds of watches it had.
+    pub fn fire(&mut self, change: &Change<'_>) {
+        if self.is_empty() {
+            return;
+        }
+        let (event_type, spent) = match change.kind {
+            ChangeKind::Created => (EventType::NodeCreated, Kinds::DATA),
+            ChangeKind::DataChanged => (EventType::NodeDataChanged, Kinds::DATA),
+            ChangeKind::Deleted => (EventType::NodeDeleted, Kinds::DATA | Kinds::CHILD),
+        };
+        let tiding = Tiding { zxid: change.zxid, event_type, path: change.path, acl: change.acl };
+        let mut receivers = self.spend(change.path, spent, spent | Kinds::PERSISTENT | Kinds::RECURSIVE);
+        if self.recursive > 0 {
+            self.recursive_above(change.path, &mut receivers);
+        }
+        self.deliver(&tiding, &receivers);
+        if change.kind == ChangeKind::DataChanged {
+            return;
+        }
+        if let Some(parent) = znode_path::parent(change.path) {
+            let receivers = self.spend(parent, Kinds::CHILD, Kinds::CHILD | Kinds::PERSISTENT);
+            let event_type = EventType::NodeChildrenChanged;
+            let tiding = Tiding { zxid: change.zxid, event_type, path: parent, acl: change.parent_acl };
+            self.deliver(&tiding, &receivers);
+        }
+    }
+
+    /// Who has a watch of the `heard` kinds on exactly this path, in order; their `spent` kinds are removed.
+    fn spend(&mut self, path: &str, spent: Kinds, heard: Kinds) -> Vec<ConnectionId> {
+        let Some(on_path) = self.paths.get(path) else { return Vec::new() };
+        let hears = |(id, kinds): (&ConnectionId, &Kinds)| kinds.intersects(heard).then_some(*id);
+        let receivers: Vec<ConnectionId> = on_path.iter().filter_map(hears).collect();
+        for connection in &receivers {
+            self.remove(*connection, path, spent);
+        }
+        receivers
+    }
+
+    /// Adds those who watch an ancestor recursively and are not among `receivers` yet.
+    fn recursive_above(&self, path: &str, receivers: &mut Vec<ConnectionId>) {
+        let mut above = znode_path::parent(path);
+        while let Some(ancestor) = above {
+            if let Some(on_path) = self.paths.get(ancestor) {
+                let recursive = on_path.iter().filter(|(_, kinds)| kinds.intersects(Kinds::RECURSIVE));
+                receivers.extend(recursive.map(|(id, _)| *id));
+            }
+            above = znode_path::parent(ancestor);
+        }
+        receivers.sort_unstable();
+        receivers.dedup();
+    }
+
+    fn deliver(&mut self, tiding: &Tiding<'_>, receivers: &[ConnectionId]) {
+        let mut frame: Option<Bytes> = None;
+        for connection in receivers {
+            let watcher = self.watchers.get(connection).expect("the indexes agree");
+            if !acl::may(tiding.acl, perms::READ, &watcher.identities) {
+                continue;
+            }
+            // Encoded once, however many connections hear it.
+            let frame = frame.get_or_insert_with(|| event_frame(tiding.zxid, tiding.event_type, tiding.path));
+            watcher.outbox.push(Message::Event(frame.clone()));
+            self.fired += 1;
+        }
+    }
+}
+
+/// A watch event as it travels.
+pub(crate) fn event_frame(zxid: Zxid, event_type: EventType, path: &str) -> Bytes {
+    let event = WatchedEvent { zxid, event_type, state: SYNC_CONNECTED, path: path.to_owned() };
+    let mut frame = BytesMut::with_capacity(64 + path.len());
+    encode::event(&event, &mut frame);
+    frame.freeze()
+}
