@@ -151,10 +151,9 @@ impl Machine {
         Ok(Done { path: path.to_owned(), stat: znode.stat(), event: None, undo: Undo::Nothing })
     }
 
-    /// Writes the configuration text. The version stays -1, as ZooKeeper's does.
+    /// Writes the configuration text. The version is -1 then, as ZooKeeper's is.
     pub(crate) fn configure(&mut self, zxid: Zxid, config: &str) -> Done {
-        let version = self.tree.get(CONFIG_PATH).expect("reserved znodes exist always").meta.version;
-        self.replace_data(zxid, CONFIG_PATH, Some(Bytes::copy_from_slice(config.as_bytes())), version)
+        self.replace_data(zxid, CONFIG_PATH, Some(Bytes::copy_from_slice(config.as_bytes())), Version(-1))
     }
 
     /// Deletes a childless znode that exists.

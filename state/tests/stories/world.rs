@@ -1,0 +1,261 @@
+//! A machine with named clients, and how its answers are written down.
+//!
+//! Verbs: `time MS`, `node N`, `open NAME [timeout_ms=]`, `attach NAME [password=wrong] [timeout_ms=]` (the client goes
+//! on with the new attachment unless `stay=1`), `auth NAME ID`, `as NAME COMMAND` (also reads; `@N` after the name:
+//! with that attachment), `expire NAME [attachment=]`, `reap PATH`, `due MS`, `configure TEXT`, `noop`, and reads by
+//! nobody in particular: `exists`, `get`, `ls`, `getacl`, `count`, `ephemerals NAME PREFIX`, `counts`, `sessions`.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use rowlock_proto::acl::{Acl, Id, perms};
+use rowlock_proto::response::OpResult;
+use rowlock_proto::{ErrorCode, NodeId, SessionId, Stat};
+use rowlock_state::Machine;
+use rowlock_state::command::{Attachment, Batch, Command, Origin, Proposal};
+use rowlock_state::outcome::{Applied, Change, EventSink, Outcome, SessionEnd};
+
+use crate::script::{Words, id};
+
+#[derive(Clone, Default)]
+struct Client {
+    session: SessionId,
+    attachment: Attachment,
+    who: Vec<Id>,
+}
+
+#[derive(Default)]
+pub struct World {
+    pub machine: Machine,
+    clients: BTreeMap<String, Client>,
+    time_ms: i64,
+    node: NodeId,
+}
+
+impl World {
+    /// Runs one line and tells what happened.
+    pub fn run(&mut self, line: &str) -> String {
+        let words = Words::new(line);
+        let number = |at| words.at(at).parse().unwrap();
+        match words.at(0) {
+            "time" => self.time_ms = number(1),
+            "node" => self.node = NodeId(words.at(1).parse().unwrap()),
+            "auth" => self.client(words.at(1)).who.push(id(words.at(2))),
+            "open" => return self.open(&words),
+            "attach" => return self.attach(&words),
+            "as" => return self.run_as(line),
+            "expire" => {
+                let client = self.client(words.at(1)).clone();
+                let attachment = Attachment(words.number("attachment", client.attachment.0));
+                return self.cluster(Command::ExpireSession { session: client.session, attachment });
+            }
+            "reap" => return self.cluster(Command::Reap { path: words.at(1).to_owned() }),
+            "configure" => {
+                let config = line.split_once(' ').expect("a text").1.to_owned();
+                return self.cluster(Command::Configure { config });
+            }
+            "noop" => return self.cluster(Command::Noop),
+            "due" => return self.machine.reap_due(number(1)).map(|path| format!("{path}\n")).collect(),
+            "ephemerals" => {
+                let session = self.client(words.at(1)).session;
+                return self.machine.ephemerals(session, words.at(2)).join("\n");
+            }
+            "counts" => return format!("{:?}", self.machine.counts()),
+            "sessions" => return self.sessions(),
+            _ => return self.read(&words, &[]),
+        }
+        "ok".to_owned()
+    }
+
+    fn client(&mut self, name: &str) -> &mut Client {
+        self.clients.entry(name.to_owned()).or_default()
+    }
+
+    fn open(&mut self, words: &Words<'_>) -> String {
+        let command = Command::CreateSession {
+            password: *b"sixteen byte key",
+            timeout_ms: words.number("timeout_ms", 4_000),
+        };
+        let (applied, told) = self.propose(&Client::default(), command);
+        if let Ok(Outcome::Session { session, attachment, .. }) = applied.result {
+            *self.client(words.at(1)) = Client { session, attachment, who: Vec::new() };
+        }
+        told
+    }
+
+    fn attach(&mut self, words: &Words<'_>) -> String {
+        let session = self.client(words.at(1)).session;
+        let password = words.option("password").unwrap_or("sixteen byte key").to_owned().into();
+        let command = Command::Attach { session, password, timeout_ms: words.number("timeout_ms", 4_000) };
+        let (applied, told) = self.propose(&Client::default(), command);
+        match applied.result {
+            Ok(Outcome::Session { attachment, .. }) if words.option("stay").is_none() => {
+                self.client(words.at(1)).attachment = attachment;
+            }
+            _ => {}
+        }
+        told
+    }
+
+    fn run_as(&mut self, line: &str) -> String {
+        let (_, rest) = line.split_once(' ').unwrap();
+        let (name, rest) = rest.split_once(' ').unwrap();
+        let (name, attachment) = match name.split_once('@') {
+            Some((name, attachment)) => (name, Some(Attachment(attachment.parse().unwrap()))),
+            None => (name, None),
+        };
+        let mut client = self.client(name).clone();
+        client.attachment = attachment.unwrap_or(client.attachment);
+        let words = Words::new(rest);
+        match words.command(rest) {
+            Some(command) => self.propose(&client, command).1,
+            None => self.read(&words, &client.who),
+        }
+    }
+
+    fn cluster(&mut self, command: Command) -> String {
+        self.propose(&Client::default(), command).1
+    }
+
+    /// Through the log format, as in production.
+    fn propose(&mut self, client: &Client, command: Command) -> (Applied, String) {
+        let proposal = Proposal {
+            origin: Origin { node: self.node, incarnation: 1, request: 1 },
+            session: client.session,
+            attachment: client.attachment,
+            identities: client.who.clone(),
+            command,
+        };
+        let batch = Batch { time_ms: self.time_ms, proposals: vec![proposal] };
+        let batch = Batch::decode(&batch.encode()).unwrap();
+        let mut told = Told::default();
+        let applied = self.machine.apply(batch.time_ms, &batch.proposals[0], &mut told);
+        let answer = format!("zxid {}: {}\n{}", applied.zxid.0, answer(&applied.result), told.0);
+        (applied, answer)
+    }
+
+    fn sessions(&self) -> String {
+        let mut out = String::new();
+        for (id, session) in self.machine.sessions() {
+            let ephemerals: Vec<_> = session.ephemerals().collect();
+            let (attachment, timeout_ms) = (session.attachment.0, session.timeout_ms);
+            writeln!(out, "{id} attachment {attachment} timeout_ms {timeout_ms} ephemerals {ephemerals:?}")
+                .unwrap();
+        }
+        if out.is_empty() { "none".to_owned() } else { out }
+    }
+
+    fn read(&self, words: &Words<'_>, who: &[Id]) -> String {
+        let path = words.at(1);
+        let machine = &self.machine;
+        let result = match words.at(0) {
+            "exists" => machine.exists(path, who).map(|it| stat(&it)),
+            "get" => machine.get_data(path, who).map(|(data, it)| format!("{data:?}\n{}", stat(&it))),
+            "ls" => machine.get_children(path, who).map(|(names, it)| format!("{names:?}\n{}", stat(&it))),
+            "getacl" => machine
+                .get_acl(path, who)
+                .map(|(acl, it)| format!("{} aversion {}", acl_text(&acl), it.aversion)),
+            "count" => machine.all_children_number(path, who).map(|count| count.to_string()),
+            verb => panic!("unknown verb {verb}"),
+        };
+        result.unwrap_or_else(error)
+    }
+}
+
+/// Writes down every event.
+#[derive(Default)]
+struct Told(String);
+
+impl EventSink for Told {
+    fn changed(&mut self, change: &Change<'_>) {
+        let Change { zxid, path, kind, acl, parent_acl } = change;
+        write!(self.0, "  {kind:?} {path} at {}", zxid.0).unwrap();
+        if *acl != Acl::open() || *parent_acl != Acl::open() {
+            write!(self.0, " ({}; parent {})", acl_text(acl), acl_text(parent_acl)).unwrap();
+        }
+        self.0.push('\n');
+    }
+
+    fn session_opened(&mut self, session: SessionId, attachment: Attachment, timeout_ms: u32) {
+        writeln!(self.0, "  opened {session} attachment {} timeout_ms {timeout_ms}", attachment.0).unwrap();
+    }
+
+    fn session_attached(&mut self, session: SessionId, attachment: Attachment, timeout_ms: u32) {
+        writeln!(self.0, "  attached {session} attachment {} timeout_ms {timeout_ms}", attachment.0).unwrap();
+    }
+
+    fn session_ended(&mut self, session: SessionId, end: SessionEnd) {
+        writeln!(self.0, "  {end:?} {session}").unwrap();
+    }
+}
+
+fn answer(result: &Result<Outcome, ErrorCode>) -> String {
+    match result {
+        Ok(Outcome::Done) => "done".to_owned(),
+        Ok(Outcome::Session { session, attachment, timeout_ms, .. }) => {
+            format!("session {session} attachment {} timeout_ms {timeout_ms}", attachment.0)
+        }
+        Ok(Outcome::Created { path, stat: it }) => format!("created {path}\n{}", stat(it)),
+        Ok(Outcome::Stat(it)) => format!("stat\n{}", stat(it)),
+        Ok(Outcome::Multi(results)) => {
+            let results: String = results.iter().map(|result| format!("\n{}", op_result(result))).collect();
+            format!("multi{results}")
+        }
+        Err(code) => error(*code),
+    }
+}
+
+fn op_result(result: &OpResult) -> String {
+    match result {
+        OpResult::Create(path) => format!("create {path}"),
+        OpResult::Create2(path, it) => format!("create2 {path} {}", stat(it)),
+        OpResult::CreateContainer(path, it) => format!("container {path} {}", stat(it)),
+        OpResult::CreateTtl(path, it) => format!("ttl {path} {}", stat(it)),
+        OpResult::Delete => "delete".to_owned(),
+        OpResult::SetData(it) => format!("set {}", stat(it)),
+        OpResult::Check => "check".to_owned(),
+        OpResult::Error(code) => code.map_or("error 0".to_owned(), error),
+        OpResult::GetData(..) | OpResult::GetChildren(_) => unreachable!("multiRead is no command"),
+    }
+}
+
+fn error(code: ErrorCode) -> String {
+    format!("error {} ({code})", code.code())
+}
+
+/// The zero fields are left out, but for the three zxids and the versions.
+fn stat(it: &Stat) -> String {
+    let mut out = format!(
+        "c {} m {} p {} ctime {} mtime {} version {} cversion {} aversion {} length {} children {}",
+        it.czxid.0,
+        it.mzxid.0,
+        it.pzxid.0,
+        it.ctime_ms,
+        it.mtime_ms,
+        it.version,
+        it.cversion,
+        it.aversion,
+        it.data_length,
+        it.num_children
+    );
+    if it.ephemeral_owner != SessionId::NONE {
+        write!(out, " owner {}", it.ephemeral_owner).unwrap();
+    }
+    out
+}
+
+fn acl_text(acl: &[Acl]) -> String {
+    let letters = [
+        (perms::CREATE, 'c'),
+        (perms::DELETE, 'd'),
+        (perms::READ, 'r'),
+        (perms::WRITE, 'w'),
+        (perms::ADMIN, 'a'),
+    ];
+    let entry = |entry: &Acl| {
+        let letters: String =
+            letters.iter().filter(|(bit, _)| entry.perms & bit != 0).map(|(_, letter)| letter).collect();
+        format!("{letters}:{}:{}", entry.id.scheme, entry.id.id)
+    };
+    acl.iter().map(entry).collect::<Vec<_>>().join(",")
+}
