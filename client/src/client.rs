@@ -1,0 +1,245 @@
+//! [`Client`]: the handle of a session. Cheap to clone; all clones share one session, which one task serves.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use rowlock_env::sync::watch;
+use rowlock_env::task;
+use rowlock_env::time::{self, Instant};
+use rowlock_proto::{Request, SessionId};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+
+use crate::config::{ClientConfig, Credential};
+use crate::connection::Connection;
+use crate::error::{ConnectError, Error};
+use crate::limits::{LOCK_SLOTS, OUTSTANDING_REQUESTS};
+use crate::path;
+use crate::servers::Servers;
+use crate::session::chore::Chore;
+use crate::session::machine::Machine;
+use crate::session::watches::WatchRequest;
+use crate::session::{Call, Command, Ending, Reply, SessionState, Shared, Vitals};
+
+/// One session with a cluster: znode calls, locks, state.
+///
+/// Clones share the session. It ends with [`Client::close`], when the last clone (and the last guard) is dropped, when
+/// a server says that it has expired, or at its local deadline; it is not replaced behind the application's back:
+/// see [`Client::renew`].
+///
+/// Requests of one session take effect in the order in which they were issued. While the connection is down, new calls
+/// wait for the next one, at most until the session ends.
+#[derive(Clone)]
+pub struct Client {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    commands: mpsc::UnboundedSender<Command>,
+    shared: Arc<Shared>,
+    admission: Arc<Semaphore>,
+    lock_slots: Arc<Semaphore>,
+    config: ClientConfig,
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let vitals = self.inner.shared.vitals();
+        f.debug_struct("Client")
+            .field("session", &vitals.session)
+            .field("state", &vitals.state)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The reply of a request that has been handed to the session's task.
+pub(crate) struct Pending {
+    reply: oneshot::Receiver<Result<Reply, Error>>,
+    shared: Arc<Shared>,
+}
+
+impl Future for Pending {
+    type Output = Result<Reply, Error>;
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let ended = |shared: &Shared| Err(shared.ended());
+        Pin::new(&mut self.reply).poll(cx).map(|reply| reply.unwrap_or_else(|_| ended(&self.shared)))
+    }
+}
+
+impl Client {
+    /// A configuration to fill in and [`ClientConfig::connect`].
+    pub fn builder() -> ClientConfig {
+        ClientConfig::default()
+    }
+
+    /// The configuration that the environment gives: see [`ClientConfig::from_env`].
+    ///
+    /// # Errors
+    /// [`ConnectError::Config`] for a variable that cannot be understood.
+    pub fn from_env() -> Result<ClientConfig, ConnectError> {
+        ClientConfig::from_env()
+    }
+
+    pub(crate) async fn open(config: ClientConfig) -> Result<Client, ConnectError> {
+        let (commands, receiver) = mpsc::unbounded_channel();
+        let shared = Shared::new();
+        let admission = Arc::new(Semaphore::new(OUTSTANDING_REQUESTS));
+        let connection = Connection {
+            machine: Machine::new(config.session_timeout, config.auth.clone()),
+            commands: receiver,
+            shared: shared.clone(),
+            servers: Servers::new(config.endpoints.clone()),
+            session_timeout: config.session_timeout,
+            admission: admission.clone(),
+            attended: true,
+        };
+        // Not awaited: the task ends with the session, at the latest when the last handle is gone.
+        drop(task::spawn("rowlock-session", connection.run()));
+        let lock_slots = Arc::new(Semaphore::new(LOCK_SLOTS));
+        let patience = config.connect_timeout;
+        let client = Client { inner: Arc::new(Inner { commands, shared, admission, lock_slots, config }) };
+        let mut vitals = client.watch_vitals();
+        let opened = vitals.wait_for(|vitals| vitals.attachments > 0 || vitals.ending.is_some());
+        let opened = time::timeout(patience, opened).await.is_ok();
+        match client.vitals().ending {
+            Some(Ending::AuthFailed) => Err(ConnectError::AuthFailed),
+            None if opened => Ok(client),
+            _ => Err(ConnectError::Unreachable {
+                endpoints: client.inner.config.endpoints.join(","),
+                last: client.inner.shared.last_fault.borrow().clone(),
+            }),
+        }
+    }
+
+    /// Opens a fresh session with the same configuration, for when this one is lost for good. Locks, ephemeral znodes
+    /// and watches of the old session are not carried over: they are gone.
+    ///
+    /// # Errors
+    /// As [`ClientConfig::connect`].
+    pub async fn renew(&self) -> Result<Client, ConnectError> {
+        self.inner.config.clone().connect().await
+    }
+
+    /// The session's number, as others see it in `ephemeral_owner`.
+    pub fn session_id(&self) -> SessionId {
+        self.vitals().session
+    }
+
+    /// The session timeout that the server agreed to.
+    pub fn session_timeout(&self) -> Duration {
+        self.vitals().timeout
+    }
+
+    /// What the session is in now.
+    pub fn state(&self) -> SessionState {
+        self.vitals().state
+    }
+
+    /// Follows the session's state.
+    pub fn states(&self) -> watch::Receiver<SessionState> {
+        self.inner.shared.watch_states()
+    }
+
+    /// Until when the session is certainly alive, unless a heartbeat is acknowledged before; monotonic and
+    /// conservative. `None`: it has ended.
+    pub fn valid_until(&self) -> Option<Instant> {
+        self.vitals().valid_until
+    }
+
+    /// Ends the session: its ephemeral znodes and locks are gone when this returns `Ok`. Further calls fail with
+    /// [`Error::Closed`] at once; calls issued before are served first.
+    ///
+    /// # Errors
+    /// [`Error::ConnectionLoss`]: no server could be told before the session's local deadline; it ends by itself.
+    /// # Cancel safety
+    /// The close goes on when the future is dropped.
+    pub async fn close(&self) -> Result<(), Error> {
+        let (signal, closed) = oneshot::channel();
+        if self.inner.commands.send(Command::Close(signal)).is_err() {
+            return Ok(());
+        }
+        closed.await.unwrap_or(Ok(()))
+    }
+
+    /// Presents a further credential, now and on every later connection.
+    ///
+    /// # Errors
+    /// [`Error::AuthFailed`]: refused, and the session is closed.
+    /// # Cancel safety
+    /// Once polled, the credential is presented even when the future is dropped.
+    pub async fn add_auth(
+        &self,
+        scheme: impl Into<String>,
+        secret: impl Into<bytes::Bytes>,
+    ) -> Result<(), Error> {
+        let (signal, answered) = oneshot::channel();
+        let credential = Credential { scheme: scheme.into(), secret: secret.into() };
+        self.send(Command::Auth(credential, signal))?;
+        answered.await.unwrap_or_else(|_| Err(self.inner.shared.ended()))
+    }
+
+    pub(crate) fn config(&self) -> &ClientConfig {
+        &self.inner.config
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.inner.shared
+    }
+
+    pub(crate) fn vitals(&self) -> Vitals {
+        self.inner.shared.vitals()
+    }
+
+    pub(crate) fn watch_vitals(&self) -> watch::Receiver<Vitals> {
+        self.inner.shared.watch_vitals()
+    }
+
+    /// The path on the server.
+    pub(crate) fn absolute(&self, path: &str) -> String {
+        path::absolute(&self.inner.config.chroot, path)
+    }
+
+    /// The path as the application knows it.
+    pub(crate) fn relative(&self, path: String) -> String {
+        path::relative(&self.inner.config.chroot, path)
+    }
+
+    fn send(&self, command: Command) -> Result<(), Error> {
+        self.inner.commands.send(command).map_err(|_| self.inner.shared.ended())
+    }
+
+    /// Hands a request to the session's task. When this returns, its place in the session's order is fixed; before
+    /// that (it may wait for room) dropping the future means that it never happens.
+    pub(crate) async fn submit(
+        &self,
+        request: Request,
+        watch: Option<WatchRequest>,
+    ) -> Result<Pending, Error> {
+        let shared = &self.inner.shared;
+        if shared.vitals().ending.is_some() {
+            return Err(shared.ended());
+        }
+        let permit = self.inner.admission.clone().acquire_owned().await.map_err(|_| shared.ended())?;
+        let (reply, receiver) = oneshot::channel();
+        self.send(Command::Call(Call { request, reply, watch, _permit: Some(permit) }))?;
+        Ok(Pending { reply: receiver, shared: shared.clone() })
+    }
+
+    pub(crate) async fn call(&self, request: Request) -> Result<Reply, Error> {
+        self.submit(request, None).await?.await
+    }
+
+    /// A slot for a lock attempt; it is carried along until the queue znode is gone.
+    pub(crate) fn lock_slot(&self) -> Result<OwnedSemaphorePermit, Error> {
+        self.inner.lock_slots.clone().try_acquire_owned().map_err(|_| Error::TooManyLocks)
+    }
+
+    /// Posts a removal. Never blocks and needs no runtime: for drops.
+    pub(crate) fn post(&self, chore: Chore) {
+        // An error means that the session has ended, and the znode with it.
+        let _ = self.inner.commands.send(Command::Chore(chore));
+    }
+}

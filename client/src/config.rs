@@ -1,0 +1,261 @@
+//! What a client is told before it connects: by builder, or by `ROWLOCK_...` variables of the environment.
+
+use std::fmt;
+use std::time::Duration;
+
+use bytes::Bytes;
+use rowlock_proto::path;
+
+use crate::client::Client;
+use crate::error::ConnectError;
+
+const DEFAULT_PORT: &str = "2181";
+
+/// An identity for `add_auth`: a scheme (`digest`) and its secret (`user:password`).
+#[derive(Clone, PartialEq, Eq)]
+pub struct Credential {
+    /// The way of identification.
+    pub scheme: String,
+    /// What proves it. Never printed.
+    pub secret: Bytes,
+}
+
+impl fmt::Debug for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credential").field("scheme", &self.scheme).finish_non_exhaustive()
+    }
+}
+
+/// How to connect. Build it with [`Client::builder`] or [`Client::from_env`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientConfig {
+    pub(crate) endpoints: Vec<String>,
+    pub(crate) session_timeout: Duration,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) label: String,
+    pub(crate) auth: Vec<Credential>,
+    pub(crate) chroot: String,
+    pub(crate) lock_base: String,
+}
+
+impl Default for ClientConfig {
+    fn default() -> Self {
+        ClientConfig {
+            endpoints: Vec::new(),
+            session_timeout: Duration::from_secs(10),
+            connect_timeout: Duration::from_secs(10),
+            label: String::new(),
+            auth: Vec::new(),
+            chroot: String::new(),
+            lock_base: "/locks".to_owned(),
+        }
+    }
+}
+
+impl ClientConfig {
+    /// Reads `ROWLOCK_ENDPOINTS`, `ROWLOCK_SESSION_TIMEOUT_MS`, `ROWLOCK_CONNECT_TIMEOUT_MS`, `ROWLOCK_LABEL`,
+    /// `ROWLOCK_AUTH` (`scheme:secret`), `ROWLOCK_CHROOT` and `ROWLOCK_LOCK_BASE`. What is not set keeps its default.
+    ///
+    /// # Errors
+    /// [`ConnectError::Config`] for a variable that cannot be understood.
+    pub fn from_env() -> Result<Self, ConnectError> {
+        Self::from_vars(|name| std::env::var(name).ok())
+    }
+
+    fn from_vars(var: impl Fn(&str) -> Option<String>) -> Result<Self, ConnectError> {
+        let millis = |name: &str| -> Result<Option<Duration>, ConnectError> {
+            let parse = |text: String| {
+                text.parse()
+                    .map(Duration::from_millis)
+                    .map_err(|_| config(format!("{name}={text}: not milliseconds")))
+            };
+            var(name).map(parse).transpose()
+        };
+        let mut it = ClientConfig::default();
+        if let Some(endpoints) = var("ROWLOCK_ENDPOINTS") {
+            it = it.endpoints(&endpoints);
+        }
+        if let Some(timeout) = millis("ROWLOCK_SESSION_TIMEOUT_MS")? {
+            it = it.session_timeout(timeout);
+        }
+        if let Some(timeout) = millis("ROWLOCK_CONNECT_TIMEOUT_MS")? {
+            it = it.connect_timeout(timeout);
+        }
+        if let Some(label) = var("ROWLOCK_LABEL") {
+            it = it.label(label);
+        }
+        if let Some(auth) = var("ROWLOCK_AUTH") {
+            let (scheme, secret) =
+                auth.split_once(':').ok_or_else(|| config("ROWLOCK_AUTH: want scheme:secret".to_owned()))?;
+            it = it.auth(scheme, secret.as_bytes().to_vec());
+        }
+        if let Some(chroot) = var("ROWLOCK_CHROOT") {
+            it = it.chroot(chroot);
+        }
+        if let Some(base) = var("ROWLOCK_LOCK_BASE") {
+            it = it.lock_base(base);
+        }
+        Ok(it)
+    }
+
+    /// The servers: `host:port,host:port`, port 2181 where none is given, with an optional `/chroot` at the end as in
+    /// ZooKeeper's connect strings. They are tried in random order, so that clients spread over them.
+    #[must_use]
+    pub fn endpoints(mut self, list: &str) -> Self {
+        let hosts = match list.find('/') {
+            Some(at) => {
+                self = self.chroot(&list[at..]);
+                &list[..at]
+            }
+            None => list,
+        };
+        self.endpoints =
+            hosts.split(',').map(str::trim).filter(|host| !host.is_empty()).map(with_port).collect();
+        self
+    }
+
+    /// How long the session outlives its last heartbeat (default 10 s). The server may clamp it.
+    #[must_use]
+    pub fn session_timeout(mut self, timeout: Duration) -> Self {
+        self.session_timeout = timeout;
+        self
+    }
+
+    /// How long [`ClientConfig::connect`] tries (default 10 s).
+    #[must_use]
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// Who this is, for people who look at a queue: the data of the queue znodes of its locks.
+    #[must_use]
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.label = label.into();
+        self
+    }
+
+    /// A credential to present on every connection. May be called more than once.
+    #[must_use]
+    pub fn auth(mut self, scheme: impl Into<String>, secret: impl Into<Bytes>) -> Self {
+        self.auth.push(Credential { scheme: scheme.into(), secret: secret.into() });
+        self
+    }
+
+    /// Puts every path of this client below this one (default: none).
+    #[must_use]
+    pub fn chroot(mut self, chroot: impl Into<String>) -> Self {
+        self.chroot = chroot.into();
+        if self.chroot == "/" {
+            self.chroot.clear();
+        }
+        self
+    }
+
+    /// Where [`Client::mutex`] puts its locks (default `/locks`).
+    #[must_use]
+    pub fn lock_base(mut self, base: impl Into<String>) -> Self {
+        self.lock_base = base.into();
+        self
+    }
+
+    /// Opens a session.
+    ///
+    /// # Errors
+    /// [`ConnectError::Config`], [`ConnectError::Unreachable`] after the connect timeout, [`ConnectError::AuthFailed`].
+    /// # Cancel safety
+    /// Dropping the future closes what was opened.
+    pub async fn connect(self) -> Result<Client, ConnectError> {
+        self.check()?;
+        Client::open(self).await
+    }
+
+    fn check(&self) -> Result<(), ConnectError> {
+        if self.endpoints.is_empty() {
+            return Err(config("no endpoints (ROWLOCK_ENDPOINTS=host:port,...)".to_owned()));
+        }
+        if self.session_timeout < Duration::from_millis(30) {
+            return Err(config("session timeout below 30 ms".to_owned()));
+        }
+        if i32::try_from(self.session_timeout.as_millis()).is_err() {
+            return Err(config("session timeout too long".to_owned()));
+        }
+        if !self.chroot.is_empty() && path::validate(&self.chroot).is_err() {
+            return Err(config(format!("chroot {:?} is not a path", self.chroot)));
+        }
+        if path::validate(&self.lock_base).is_err() {
+            return Err(config(format!("lock base {:?} is not a path", self.lock_base)));
+        }
+        Ok(())
+    }
+}
+
+fn config(text: String) -> ConnectError {
+    ConnectError::Config(text)
+}
+
+/// Adds the default port; an IPv6 address with a port is written `[::1]:2181`.
+fn with_port(host: &str) -> String {
+    let has_port = match host.rfind(']') {
+        Some(end) => host[end..].contains(':'),
+        None => host.contains(':'),
+    };
+    if has_port { host.to_owned() } else { format!("{host}:{DEFAULT_PORT}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_get_the_default_port_and_the_chroot_of_a_connect_string() {
+        let it = ClientConfig::default().endpoints("a:1, b ,[::1]:3,[::2]/app/x");
+        assert_eq!(it.endpoints, ["a:1", "b:2181", "[::1]:3", "[::2]:2181"]);
+        assert_eq!(it.chroot, "/app/x");
+        assert_eq!(ClientConfig::default().endpoints("a/").chroot, "");
+    }
+
+    #[test]
+    fn every_option_has_a_variable() {
+        let it = ClientConfig::from_vars(|name| {
+            Some(
+                match name {
+                    "ROWLOCK_ENDPOINTS" => "h:1",
+                    "ROWLOCK_SESSION_TIMEOUT_MS" => "4000",
+                    "ROWLOCK_CONNECT_TIMEOUT_MS" => "500",
+                    "ROWLOCK_LABEL" => "worker-7",
+                    "ROWLOCK_AUTH" => "digest:u:p",
+                    "ROWLOCK_CHROOT" => "/app",
+                    "ROWLOCK_LOCK_BASE" => "/l",
+                    other => panic!("unknown variable {other}"),
+                }
+                .to_owned(),
+            )
+        })
+        .unwrap();
+        assert_eq!(it.session_timeout, Duration::from_secs(4));
+        assert_eq!(it.connect_timeout, Duration::from_millis(500));
+        assert_eq!(it.auth, [Credential { scheme: "digest".into(), secret: Bytes::from_static(b"u:p") }]);
+        assert_eq!(
+            (it.label.as_str(), it.chroot.as_str(), it.lock_base.as_str()),
+            ("worker-7", "/app", "/l")
+        );
+        assert_eq!(it.check(), Ok(()));
+    }
+
+    #[test]
+    fn a_secret_is_never_printed() {
+        let it = ClientConfig::default().auth("digest", "user:hush");
+        assert!(!format!("{it:?}").contains("hush"));
+    }
+
+    #[test]
+    fn nonsense_is_refused_before_connecting() {
+        assert!(ClientConfig::default().check().is_err());
+        assert!(ClientConfig::default().endpoints("a").chroot("nope").check().is_err());
+        assert!(ClientConfig::default().endpoints("a").lock_base("/x/").check().is_err());
+        assert!(
+            ClientConfig::from_vars(|n| (n == "ROWLOCK_SESSION_TIMEOUT_MS").then(|| "10s".into())).is_err()
+        );
+    }
+}

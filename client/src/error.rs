@@ -1,0 +1,182 @@
+//! What can go wrong, and what the caller may conclude from it.
+//!
+//! Two questions decide what to do after an error: *may the request have taken effect?*
+//! ([`Error::may_have_happened`]) and *is it worth trying again on this client?* ([`Error::is_retryable`]).
+
+use rowlock_proto::ErrorCode;
+
+/// Why a call on a [`crate::Client`] or a lock failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The server answered with an error: the request had no effect.
+    #[error("refused by the server: {0}")]
+    Rejected(ErrorCode),
+    /// One operation of a [`crate::Transaction`] was refused: none of them had an effect.
+    #[error("operation {index} of the transaction was refused: {code}")]
+    TransactionRejected {
+        /// Position of the operation that was refused, from 0.
+        index: usize,
+        /// Why.
+        code: ErrorCode,
+    },
+    /// The connection broke between request and reply: **the request may have taken effect**.
+    #[error("connection lost before the reply: the request may have taken effect")]
+    ConnectionLoss,
+    /// The session has ended (by the server, or by its local deadline): its ephemeral znodes, locks and watches are
+    /// gone. The request was not sent. [`crate::Client::renew`] opens a new session.
+    #[error("the session has expired")]
+    SessionExpired,
+    /// [`crate::Client::close`] was called. The request was not sent.
+    #[error("the client is closed")]
+    Closed,
+    /// A credential was refused; the session is closed.
+    #[error("authentication failed")]
+    AuthFailed,
+    /// The total time given to [`crate::Mutex::lock_timeout`] is over; the queue has been left.
+    #[error("timed out waiting for the lock (position {position:?}, holder {holder:?})")]
+    Timeout {
+        /// The last known place in the queue; 0 is the holder's. `None`: the queue was never seen.
+        position: Option<usize>,
+        /// The last known holder's znode name.
+        holder: Option<String>,
+    },
+    /// Somebody deleted our znode while we waited in the queue.
+    #[error("the queue znode was deleted by somebody else")]
+    PlaceLost,
+    /// Too many locks are held, awaited or being released on this session at once.
+    #[error("too many locks in use on one session")]
+    TooManyLocks,
+    /// The name of a lock is empty or too long, or its path is not a valid one.
+    #[error("invalid lock name: {0}")]
+    InvalidName(String),
+    /// The reply does not fit the request: a bug on one side. The request may have taken effect.
+    #[error("unexpected reply: {0}")]
+    Protocol(&'static str),
+}
+
+impl Error {
+    /// The request may have taken effect although it failed. Before repeating one that is not idempotent, look.
+    pub fn may_have_happened(&self) -> bool {
+        use ErrorCode::{ConnectionLoss, OperationTimeout, RequestTimeout, SystemError};
+        match self {
+            Error::ConnectionLoss | Error::Protocol(_) => true,
+            Error::Rejected(code) => {
+                matches!(code, ConnectionLoss | OperationTimeout | RequestTimeout | SystemError)
+            }
+            _ => false,
+        }
+    }
+
+    /// The same call on the same client may succeed later without anybody changing anything.
+    pub fn is_retryable(&self) -> bool {
+        use ErrorCode::{ConnectionLoss, OperationTimeout, RequestTimeout, SessionMoved, ThrottledOp};
+        match self {
+            Error::ConnectionLoss | Error::TooManyLocks => true,
+            Error::Rejected(code) => {
+                matches!(
+                    code,
+                    ConnectionLoss | OperationTimeout | RequestTimeout | SessionMoved | ThrottledOp
+                )
+            }
+            _ => false,
+        }
+    }
+
+    /// The server's code, if it refused the request.
+    pub fn code(&self) -> Option<ErrorCode> {
+        match self {
+            Error::Rejected(code) | Error::TransactionRejected { code, .. } => Some(*code),
+            _ => None,
+        }
+    }
+
+    /// The session is over: nothing succeeds on this client any more.
+    pub fn is_session_end(&self) -> bool {
+        matches!(self, Error::SessionExpired | Error::Closed | Error::AuthFailed)
+    }
+}
+
+/// Why no session could be opened.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The configuration makes no sense.
+    #[error("configuration: {0}")]
+    Config(String),
+    /// No server opened a session in time.
+    #[error("no server of {endpoints} opened a session in time (last failure: {last})")]
+    Unreachable {
+        /// The servers that were tried.
+        endpoints: String,
+        /// What the last attempt said.
+        last: String,
+    },
+    /// A credential was refused.
+    #[error("authentication failed")]
+    AuthFailed,
+}
+
+/// Why [`crate::Guard::release`] did not report success. In either case the guard is gone and the application must not
+/// touch what the lock protects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReleaseError {
+    /// The lock was lost before the release: others may have worked under it meanwhile.
+    #[error("the lock was no longer held")]
+    NotHeld,
+    /// The session ended before the release was acknowledged: the lock is free or soon will be, but whether it was
+    /// held until the release cannot be known.
+    #[error("the session ended before the release was acknowledged")]
+    Unknown,
+}
+
+/// The lock was lost while [`crate::Guard::run`] ran.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the lock was lost: {reason}")]
+pub struct LockLost {
+    /// Why.
+    pub reason: LostReason,
+}
+
+/// Why a lock is not held any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LostReason {
+    /// The server said that the session has expired.
+    #[error("the session has expired")]
+    Expired,
+    /// The local deadline passed: no server acknowledged a heartbeat in time. The server may still list the lock for a
+    /// moment, but soon may grant it to another.
+    #[error("no heartbeat was acknowledged in time")]
+    Unreachable,
+    /// Somebody deleted the holder's znode.
+    #[error("the lock's znode was deleted by somebody else")]
+    Deleted,
+    /// The client was closed.
+    #[error("the client was closed")]
+    Closed,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_connection_loss_and_its_like_leave_the_outcome_open() {
+        assert!(Error::ConnectionLoss.may_have_happened());
+        assert!(Error::Rejected(ErrorCode::OperationTimeout).may_have_happened());
+        assert!(!Error::Rejected(ErrorCode::NoNode).may_have_happened());
+        assert!(!Error::SessionExpired.may_have_happened());
+        assert!(!Error::Rejected(ErrorCode::SessionMoved).may_have_happened());
+    }
+
+    #[test]
+    fn the_end_of_a_session_is_not_retryable() {
+        for end in [Error::SessionExpired, Error::Closed, Error::AuthFailed] {
+            assert!(end.is_session_end() && !end.is_retryable());
+        }
+        assert!(Error::ConnectionLoss.is_retryable());
+        assert!(!Error::Rejected(ErrorCode::NodeExists).is_retryable());
+    }
+}

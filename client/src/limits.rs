@@ -1,0 +1,35 @@
+//! Every bound of the client, with what happens when it is reached.
+
+use std::time::Duration;
+
+/// Requests queued or in flight per session; the next call waits for one of them to finish.
+pub(crate) const OUTSTANDING_REQUESTS: usize = 4096;
+
+/// Lock attempts, held guards and unfinished removals per session; the next `lock` is refused with
+/// [`crate::Error::TooManyLocks`]. A dropped attempt keeps its slot until its znode is gone, so that this also bounds
+/// what drops may leave to the session task.
+pub(crate) const LOCK_SLOTS: usize = 65_536;
+
+/// Bytes of one frame from a server; a longer one breaks the connection.
+pub(crate) const FRAME_BYTES: usize = 64 << 20;
+
+/// Bytes of paths in one setWatches frame (servers refuse frames of 1 MiB); more paths go into further frames.
+pub(crate) const SET_WATCHES_BYTES: usize = 128 << 10;
+
+/// Commands taken from the handles before the socket is looked at again.
+pub(crate) const COMMANDS_PER_TURN: usize = 256;
+
+/// Bytes of a lock's name as the application gives it; longer ones are [`crate::Error::InvalidName`].
+pub(crate) const LOCK_NAME_BYTES: usize = 512;
+
+/// Pause after the first fruitless lap over all servers; doubles per lap up to [`BACKOFF_MAX`].
+pub(crate) const BACKOFF_MIN: Duration = Duration::from_millis(50);
+
+/// Longest pause between two laps.
+pub(crate) const BACKOFF_MAX: Duration = Duration::from_secs(1);
+
+/// Pause before a request that the server refused for the moment (throttled) is sent again.
+pub(crate) const REFUSED_PAUSE: Duration = Duration::from_millis(50);
+
+/// How long a session that ended by itself tries to tell the server so.
+pub(crate) const FAREWELL: Duration = Duration::from_millis(200);

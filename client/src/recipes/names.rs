@@ -1,0 +1,83 @@
+//! Names: of a lock's znode, from the application's name; and of a queue znode.
+//!
+//! **Lock names.** One znode per lock below the lock base, so that locks never queue behind each other. Its name is the
+//! application's, percent-encoded: ASCII letters, digits, `-`, `_` and `.` stand for themselves, every other byte of
+//! the UTF-8 form becomes `%XX`, and the names `.` and `..`, which paths forbid, become `%2E` and `%2E%2E`. Different
+//! names never meet: `orders/42` is `/locks/orders%2F42`, and `1` and `10` are two znodes.
+//!
+//! **Queue names** are Curator's: `_c_<random id>-lock-` and the server's ten digits. So Curator, kazoo (which knows
+//! this form) and this client queue together on one lock.
+
+use rowlock_env::rng;
+
+use crate::error::Error;
+use crate::limits::LOCK_NAME_BYTES;
+
+/// The component of a path that stands for a lock's name.
+pub(crate) fn escape(name: &str) -> Result<String, Error> {
+    if name.is_empty() {
+        return Err(Error::InvalidName("empty".to_owned()));
+    }
+    if name.len() > LOCK_NAME_BYTES {
+        return Err(Error::InvalidName(format!("{} bytes, {LOCK_NAME_BYTES} allowed", name.len())));
+    }
+    if matches!(name, "." | "..") {
+        return Ok("%2E".repeat(name.len()));
+    }
+    let mut escaped = String::with_capacity(name.len());
+    for byte in name.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => escaped.push(char::from(byte)),
+            other => escaped.push_str(&format!("%{other:02X}")),
+        }
+    }
+    Ok(escaped)
+}
+
+/// 128 random bits in the form of a UUID. One per attempt: a znode that carries it can only be that attempt's.
+pub(crate) fn random_id() -> String {
+    let mut bytes = [0; 16];
+    rng::fill(&mut bytes);
+    bytes[6] = bytes[6] & 0x0f | 0x40;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+}
+
+/// The name of a queue znode before the server appends its number.
+pub(crate) fn queue_prefix(id: &str) -> String {
+    format!("_c_{id}-lock-")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn names_with_slashes_unicode_dots_and_prefixes_do_not_collide() {
+        let names =
+            ["1", "10", "a/b", "a%2Fb", "a", "a/", "/a", "ü", "u", ".", "..", "...", "%2E", "a b", "a\u{0}b"];
+        let escaped: BTreeSet<String> = names.iter().map(|name| escape(name).unwrap()).collect();
+        assert_eq!(escaped.len(), names.len());
+        for one in &escaped {
+            assert_eq!(rowlock_proto::path::validate(&format!("/locks/{one}")), Ok(()), "{one}");
+        }
+        assert_eq!(escape("orders/42").unwrap(), "orders%2F42");
+    }
+
+    #[test]
+    fn empty_and_endless_names_are_refused() {
+        assert!(matches!(escape(""), Err(Error::InvalidName(_))));
+        assert!(matches!(escape(&"x".repeat(LOCK_NAME_BYTES + 1)), Err(Error::InvalidName(_))));
+    }
+
+    #[test]
+    fn ids_are_uuids_and_differ() {
+        let id = random_id();
+        assert_eq!(id.len(), 36);
+        assert_eq!(&id[14..15], "4");
+        assert_ne!(id, random_id());
+    }
+}

@@ -1,0 +1,223 @@
+//! A place in a lock's queue: one ephemeral sequential znode, from before its create is sent until it is gone.
+//!
+//! Whoever drops a place, at whatever moment, leaves the queue: the drop posts a removal to the session's task.
+//! A create whose reply was lost is looked for by its random id before it is sent again, so that no attempt ever has
+//! two places (CURATOR-79).
+
+use bytes::Bytes;
+use rowlock_env::time;
+use rowlock_proto::request::{Create, PathWatch};
+use rowlock_proto::{Acl, CreateMode, ErrorCode, Request, Response, Stat, Version, path};
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::names;
+use super::queue::Queue;
+use crate::client::Client;
+use crate::error::Error;
+use crate::limits::REFUSED_PAUSE;
+use crate::session::Reply;
+use crate::session::chore::Chore;
+use crate::{path as paths, znode};
+
+/// One attempt's znode. All paths are absolute.
+pub(crate) struct Place {
+    client: Client,
+    /// The lock's znode.
+    parent: String,
+    /// The random id in the name.
+    id: String,
+    /// Known once a reply or a list has shown it.
+    name: Option<String>,
+    /// A create has been sent and the znode is not known to be gone.
+    ///
+    /// Invariant: set before the create is handed over, so that a drop at any await leaves the queue.
+    may_exist: bool,
+    slot: Option<OwnedSemaphorePermit>,
+}
+
+impl Place {
+    pub(crate) fn new(client: Client, parent: String) -> Result<Self, Error> {
+        let slot = Some(client.lock_slot()?);
+        Ok(Place { client, parent, id: names::random_id(), name: None, may_exist: false, slot })
+    }
+
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.name.as_deref().unwrap_or_default()
+    }
+
+    pub(crate) fn path(&self) -> String {
+        path::join(&self.parent, self.name())
+    }
+
+    /// Takes the place. Returns its Stat, and the queue if it could be listed in the same round trip.
+    pub(crate) async fn enter(&mut self) -> Result<(Stat, Option<Queue>), Error> {
+        loop {
+            if self.may_exist
+                && let Some(stat) = self.find().await?
+            {
+                return Ok((stat, None));
+            }
+            self.may_exist = true;
+            let create = self.client.submit(self.create_request(), None).await?;
+            // Sent right behind the create: without competition the lock takes one round trip.
+            let list = self.client.submit(self.list_request(), None).await?;
+            match create.await.and_then(|reply| self.client.created(reply)) {
+                Ok((made, stat)) => {
+                    self.name = Some(path::name(&made).to_owned());
+                    let queue = list.await.and_then(znode::children).ok().map(|(names, _)| Queue::new(names));
+                    return Ok((stat, queue));
+                }
+                Err(Error::Rejected(ErrorCode::NoNode)) => {
+                    self.may_exist = false;
+                    self.make_parent().await?;
+                }
+                Err(error) => {
+                    self.may_exist = error.may_have_happened();
+                    pause_or_fail(error).await?;
+                }
+            }
+        }
+    }
+
+    /// The queue as our server sees it: never from before this place was taken.
+    pub(crate) async fn queue(&self) -> Result<Queue, Error> {
+        let (names, _) = znode::children(self.insist(self.list_request()).await?)?;
+        Ok(Queue::new(names))
+    }
+
+    /// Gives the place up and waits for the acknowledgement. `Ok(false)`: it was gone already.
+    pub(crate) async fn leave(mut self) -> Result<bool, Error> {
+        let mut in_doubt = false;
+        loop {
+            let delete = Request::Delete { path: self.path(), version: Version::ANY };
+            match self.client.call(delete).await {
+                Ok(_) => {
+                    self.may_exist = false;
+                    return Ok(true);
+                }
+                // Gone: by an earlier try of this loop whose reply was lost, or by somebody else.
+                Err(Error::Rejected(ErrorCode::NoNode)) => {
+                    self.may_exist = false;
+                    return Ok(in_doubt);
+                }
+                Err(error) => {
+                    in_doubt |= error.may_have_happened();
+                    pause_or_fail(error).await?;
+                }
+            }
+        }
+    }
+
+    /// Somebody else removed the znode.
+    pub(crate) fn forget(&mut self) {
+        self.may_exist = false;
+    }
+
+    /// Looks for the znode after a create with unknown outcome. A sync goes first: the server that we are attached to
+    /// now may not have seen what the one before did for us.
+    async fn find(&mut self) -> Result<Option<Stat>, Error> {
+        loop {
+            self.insist(Request::Sync(self.parent.clone())).await?;
+            let names = match self.insist(self.list_request()).await {
+                Ok(reply) => znode::children(reply)?.0,
+                Err(Error::Rejected(ErrorCode::NoNode)) => Vec::new(),
+                Err(error) => return Err(error),
+            };
+            let Some(name) = Queue::new(names).find(&self.id).map(str::to_owned) else {
+                self.may_exist = false;
+                return Ok(None);
+            };
+            self.name = Some(name);
+            let exists = Request::Exists(PathWatch { path: self.path(), watch: false });
+            match self.insist(exists).await {
+                Ok(Reply { response: Response::Stat(stat) }) => return Ok(Some(stat)),
+                Ok(_) => return Err(Error::Protocol("exists was answered without a Stat")),
+                // Removed in between: look again.
+                Err(Error::Rejected(ErrorCode::NoNode)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn create_request(&self) -> Request {
+        let label = &self.client.config().label;
+        Request::Create2(Create {
+            path: path::join(&self.parent, &names::queue_prefix(&self.id)),
+            data: Some(Bytes::copy_from_slice(label.as_bytes())),
+            acl: Some(Acl::open()),
+            flags: CreateMode::EphemeralSequential.flags(),
+        })
+    }
+
+    fn list_request(&self) -> Request {
+        Request::GetChildren2(PathWatch { path: self.parent.clone(), watch: false })
+    }
+
+    /// Makes the lock's znode (a container: the servers remove it when it has long been empty) and what is above it.
+    async fn make_parent(&self) -> Result<(), Error> {
+        for path in paths::lineage(&self.parent) {
+            let create = |flags: CreateMode| Create {
+                path: path.to_owned(),
+                data: Some(Bytes::new()),
+                acl: Some(Acl::open()),
+                flags: flags.flags(),
+            };
+            let request = if path == self.parent {
+                Request::CreateContainer(create(CreateMode::Container))
+            } else {
+                Request::Create2(create(CreateMode::Persistent))
+            };
+            let result = match self.insist(request).await {
+                Err(Error::Rejected(ErrorCode::Unimplemented)) => {
+                    self.insist(Request::Create2(create(CreateMode::Persistent))).await
+                }
+                result => result,
+            };
+            match result {
+                Ok(_) | Err(Error::Rejected(ErrorCode::NodeExists)) => {}
+                // An ancestor that we may not touch may well be there; what matters is the last one.
+                Err(Error::Rejected(ErrorCode::NoAuth)) if path != self.parent => {}
+                // An ancestor was removed in between: the caller comes again.
+                Err(Error::Rejected(ErrorCode::NoNode)) => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Repeats a request that may be repeated until the answer is known or the session has ended.
+    async fn insist(&self, request: Request) -> Result<Reply, Error> {
+        loop {
+            match self.client.call(request.clone()).await {
+                Err(error) if error.is_retryable() => pause_or_fail(error).await?,
+                result => return result,
+            }
+        }
+    }
+}
+
+/// Waits before another try where the server asked for patience. After a lost connection there is no need to: calls
+/// wait for the next one themselves.
+async fn pause_or_fail(error: Error) -> Result<(), Error> {
+    match error {
+        Error::ConnectionLoss => Ok(()),
+        error if error.is_retryable() => {
+            time::sleep(REFUSED_PAUSE).await;
+            Ok(())
+        }
+        error => Err(error),
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.may_exist {
+            let known = self.name.as_deref().map(|name| path::join(&self.parent, name));
+            self.client.post(Chore::new(self.parent.clone(), self.id.clone(), known, self.slot.take()));
+        }
+    }
+}

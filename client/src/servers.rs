@@ -1,0 +1,80 @@
+//! Which server to try next, and after which pause.
+
+use std::time::Duration;
+
+use rowlock_env::rng;
+
+use crate::limits::{BACKOFF_MAX, BACKOFF_MIN};
+
+/// The servers of one client in their random order.
+pub(crate) struct Servers {
+    endpoints: Vec<String>,
+    next: usize,
+    /// Attempts since a server last accepted the session.
+    failures: usize,
+}
+
+impl Servers {
+    pub(crate) fn new(mut endpoints: Vec<String>) -> Self {
+        assert!(!endpoints.is_empty(), "the configuration was checked");
+        rng::shuffle(&mut endpoints);
+        Servers { endpoints, next: 0, failures: 0 }
+    }
+
+    /// The server to try now and how long to wait before. The first lap is run at once (a failed server's clients move
+    /// on without delay), each further one after a pause that doubles and is spread, so that they do not all come back
+    /// together.
+    pub(crate) fn next(&mut self) -> (String, Duration) {
+        let endpoint = self.endpoints[self.next].clone();
+        self.next = (self.next + 1) % self.endpoints.len();
+        let starts_lap = self.failures.is_multiple_of(self.endpoints.len());
+        let laps = self.failures / self.endpoints.len();
+        self.failures += 1;
+        let pause = if laps == 0 || !starts_lap { Duration::ZERO } else { jittered(backoff(laps)) };
+        (endpoint, pause)
+    }
+
+    /// A server accepted the session.
+    pub(crate) fn succeeded(&mut self) {
+        self.failures = 0;
+    }
+
+    /// How long one server may take to accept a connection: short enough to try all within a third of the timeout.
+    pub(crate) fn connect_timeout(&self, session_timeout: Duration) -> Duration {
+        let servers = u32::try_from(self.endpoints.len()).unwrap_or(u32::MAX);
+        (session_timeout / 3 / servers).clamp(Duration::from_millis(100), Duration::from_secs(3))
+    }
+}
+
+fn backoff(laps: usize) -> Duration {
+    let doublings = u32::try_from(laps - 1).unwrap_or(u32::MAX).min(16);
+    (BACKOFF_MIN * 2_u32.pow(doublings)).min(BACKOFF_MAX)
+}
+
+/// Between half of it and all of it.
+fn jittered(pause: Duration) -> Duration {
+    let micros = u64::try_from(pause.as_micros()).unwrap_or(u64::MAX);
+    Duration::from_micros(micros / 2 + rng::below(micros / 2 + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_lap_is_run_at_once_and_pauses_are_bounded() {
+        let mut it = Servers::new(vec!["a".into(), "b".into(), "c".into()]);
+        let lap: Vec<_> = (0..3).map(|_| it.next()).collect();
+        assert!(lap.iter().all(|(_, pause)| pause.is_zero()));
+        let mut names: Vec<_> = lap.into_iter().map(|(name, _)| name).collect();
+        names.sort();
+        assert_eq!(names, ["a", "b", "c"]);
+        let first = it.next().1;
+        assert!(first >= BACKOFF_MIN / 2 && first <= BACKOFF_MIN, "{first:?}");
+        assert!(it.next().1.is_zero());
+        let longest = (0..300).map(|_| it.next().1).max();
+        assert!(longest.is_some_and(|pause| pause <= BACKOFF_MAX && pause >= BACKOFF_MAX / 2));
+        it.succeeded();
+        assert!(it.next().1.is_zero());
+    }
+}

@@ -1,0 +1,140 @@
+//! One attachment of a session to one server: the requests in flight and the signs of life.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use rowlock_env::time::Instant;
+use rowlock_proto::{OpCode, Xid};
+
+use super::Call;
+use super::chore::Chore;
+
+/// What goes through the queue of requests.
+pub(crate) enum Job {
+    Call(Call),
+    Chore(Chore),
+    Close,
+}
+
+/// A request that waits for its reply. Servers answer in the order of sending.
+pub(crate) struct InFlight {
+    pub xid: Xid,
+    pub opcode: OpCode,
+    pub job: Job,
+}
+
+/// State that lives as long as one connection.
+pub(crate) struct Attachment {
+    /// The negotiated session timeout.
+    timeout: Duration,
+    last_xid: i32,
+    pub in_flight: VecDeque<InFlight>,
+    /// Credentials (by index) whose replies are due, in order.
+    pub auths: VecDeque<usize>,
+    /// Replies to setWatches that are due.
+    pub set_watches: usize,
+    heard: Instant,
+    pinged: Instant,
+    ping_open: bool,
+}
+
+impl Attachment {
+    /// `sent`: when the handshake was sent, which counts as the first heartbeat.
+    pub(crate) fn new(timeout: Duration, sent: Instant, now: Instant) -> Self {
+        Attachment {
+            timeout,
+            last_xid: 0,
+            in_flight: VecDeque::new(),
+            auths: VecDeque::new(),
+            set_watches: 0,
+            heard: now,
+            pinged: sent,
+            ping_open: false,
+        }
+    }
+
+    /// The next request number; positive, since the others have their own meanings.
+    pub(crate) fn next_xid(&mut self) -> Xid {
+        self.last_xid = self.last_xid.checked_add(1).unwrap_or(1);
+        Xid(self.last_xid)
+    }
+
+    /// Bytes came.
+    pub(crate) fn hear(&mut self, now: Instant) {
+        self.heard = now;
+    }
+
+    /// Whether to send a heartbeat now. They go out on schedule whatever else is sent, because only they extend the
+    /// local deadline; one at a time.
+    pub(crate) fn take_ping(&mut self, now: Instant) -> bool {
+        let due = !self.ping_open && now >= self.ping_due();
+        if due {
+            self.pinged = now;
+            self.ping_open = true;
+        }
+        due
+    }
+
+    /// The reply to a heartbeat came; when that had been sent.
+    pub(crate) fn ping_answered(&mut self) -> Option<Instant> {
+        std::mem::take(&mut self.ping_open).then_some(self.pinged)
+    }
+
+    /// No byte for two thirds of the timeout: try another server while there is time left.
+    pub(crate) fn is_silent(&self, now: Instant) -> bool {
+        now >= self.silent_at()
+    }
+
+    pub(crate) fn next_timer(&self) -> Instant {
+        if self.ping_open { self.silent_at() } else { self.silent_at().min(self.ping_due()) }
+    }
+
+    fn ping_due(&self) -> Instant {
+        self.pinged + self.timeout / 3
+    }
+
+    fn silent_at(&self) -> Instant {
+        self.heard + self.timeout * 2 / 3
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIMEOUT: Duration = Duration::from_secs(9);
+
+    #[test]
+    fn a_heartbeat_goes_out_each_third_of_the_timeout_one_at_a_time() {
+        let start = Instant::now();
+        let at = |s| start + Duration::from_secs(s);
+        let mut it = Attachment::new(TIMEOUT, start, start);
+        assert!(!it.take_ping(at(2)));
+        assert_eq!(it.next_timer(), at(3));
+        assert!(it.take_ping(at(3)));
+        assert!(!it.take_ping(at(6)), "a second one while the first is open");
+        assert_eq!(it.ping_answered(), Some(at(3)));
+        assert_eq!(it.ping_answered(), None);
+        assert!(it.take_ping(at(6)));
+    }
+
+    #[test]
+    fn a_server_is_given_up_after_two_thirds_of_the_timeout_without_a_byte() {
+        let start = Instant::now();
+        let at = |s| start + Duration::from_secs(s);
+        let mut it = Attachment::new(TIMEOUT, start, start);
+        it.take_ping(at(3));
+        assert_eq!(it.next_timer(), at(6));
+        assert!(!it.is_silent(at(5)) && it.is_silent(at(6)));
+        it.hear(at(5));
+        assert!(!it.is_silent(at(10)) && it.is_silent(at(11)));
+    }
+
+    #[test]
+    fn request_numbers_stay_positive() {
+        let start = Instant::now();
+        let mut it = Attachment::new(TIMEOUT, start, start);
+        it.last_xid = i32::MAX - 1;
+        assert_eq!([it.next_xid(), it.next_xid(), it.next_xid()], [Xid(i32::MAX), Xid(1), Xid(2)]);
+    }
+}

@@ -1,0 +1,316 @@
+//! The session machine: decides what to send, what to answer and when the session is lost.
+//!
+//! Pure: inputs are commands of the handles, frames of a server, the fate of connections, and `now`; outputs collect in
+//! [`Effects`]. [`crate::connection`] feeds and executes it. It must never read a clock, do IO, or complete a call
+//! directly: states are published before completions, so that whoever sees an error also sees the state behind it.
+
+mod inbound;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use rowlock_env::time::Instant;
+use rowlock_proto::request::ConnectRequest;
+use rowlock_proto::{DecodeError, Request, RequestFrame, SessionId, WatchedEvent, Xid, Zxid, encode};
+use tokio::sync::oneshot;
+
+use super::attachment::{Attachment, InFlight, Job};
+use super::deadline::Deadline;
+use super::watches::{WatchSender, Watches};
+use super::{Command, Ending, Reply, ReplySender, SessionState, Vitals};
+use crate::config::Credential;
+use crate::error::Error;
+
+type Signal = oneshot::Sender<Result<(), Error>>;
+
+/// Why a connection is of no use any more.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Fault {
+    #[error("the server is silent")]
+    Silent,
+    #[error("the server opens no session")]
+    Refused,
+    #[error("the server answers out of order")]
+    OutOfOrder,
+    #[error("the server refused setWatches")]
+    WatchesRefused,
+    #[error("bad frame: {0}")]
+    Decode(#[from] DecodeError),
+}
+
+/// Something to tell a waiting handle.
+pub(crate) enum Done {
+    Call(ReplySender, Result<Reply, Error>),
+    Signal(Signal, Result<(), Error>),
+    Event(WatchSender, WatchedEvent),
+    /// Dropping them tells their waiters that they will never fire.
+    Watches(Watches),
+}
+
+/// What the machine wants done.
+#[derive(Default)]
+pub(crate) struct Effects {
+    /// Bytes for the server.
+    pub out: BytesMut,
+    /// To be told after the vitals are published.
+    pub done: Vec<Done>,
+}
+
+/// What a server has opened for us.
+struct Session {
+    id: SessionId,
+    password: Bytes,
+    timeout: Duration,
+    deadline: Deadline,
+}
+
+enum Link {
+    Down,
+    /// The handshake was sent then.
+    Handshake(Instant),
+    Up(Attachment),
+}
+
+/// A credential of the session, and who waits for its acceptance.
+struct Auth {
+    credential: Credential,
+    waiting: Option<Signal>,
+}
+
+/// One session, from its first handshake to its end.
+pub(crate) struct Machine {
+    /// The timeout to ask for.
+    asked: Duration,
+    session: Option<Session>,
+    /// The last position that a reply showed. Events do not move it: another event of the same change may be on its way.
+    last_zxid: Zxid,
+    link: Link,
+    /// Not sent yet.
+    waiting: VecDeque<Job>,
+    auths: Vec<Auth>,
+    watches: Watches,
+    /// Present once the session is to be closed: no new calls.
+    closing: Option<Vec<Signal>>,
+    close_sent: bool,
+    attachments: u64,
+    ending: Option<Ending>,
+    pub effects: Effects,
+}
+
+impl Machine {
+    pub(crate) fn new(asked: Duration, credentials: Vec<Credential>) -> Self {
+        Machine {
+            asked,
+            session: None,
+            last_zxid: Zxid(0),
+            link: Link::Down,
+            waiting: VecDeque::new(),
+            auths: credentials.into_iter().map(|credential| Auth { credential, waiting: None }).collect(),
+            watches: Watches::default(),
+            closing: None,
+            close_sent: false,
+            attachments: 0,
+            ending: None,
+            effects: Effects::default(),
+        }
+    }
+
+    pub(crate) fn ending(&self) -> Option<Ending> {
+        self.ending
+    }
+
+    pub(crate) fn is_up(&self) -> bool {
+        matches!(self.link, Link::Up(_))
+    }
+
+    pub(crate) fn vitals(&self) -> Vitals {
+        let valid_until = self.session.as_ref().map(|session| session.deadline.valid_until());
+        let state = match (self.ending, &self.link, valid_until) {
+            (Some(ending), _, _) => ending.state(),
+            (None, Link::Up(_), _) => SessionState::Connected,
+            (None, _, Some(until)) => SessionState::Suspended { until },
+            (None, _, None) => SessionState::Connecting,
+        };
+        Vitals {
+            state,
+            session: self.session.as_ref().map_or(SessionId::NONE, |session| session.id),
+            timeout: self.session.as_ref().map_or(Duration::ZERO, |session| session.timeout),
+            valid_until: valid_until.filter(|_| self.ending.is_none()),
+            attachments: self.attachments,
+            ending: self.ending,
+        }
+    }
+
+    /// A handle wants something.
+    pub(crate) fn command(&mut self, command: Command) {
+        let refused = self.ending.or(self.closing.is_some().then_some(Ending::Closed)).map(Ending::error);
+        match (command, refused) {
+            (Command::Call(call), Some(error)) => self.effects.done.push(Done::Call(call.reply, Err(error))),
+            (Command::Call(call), None) => self.waiting.push_back(Job::Call(call)),
+            (Command::Auth(_, signal), Some(error)) => {
+                self.effects.done.push(Done::Signal(signal, Err(error)))
+            }
+            (Command::Auth(credential, signal), None) => {
+                self.auths.push(Auth { credential, waiting: Some(signal) });
+                self.send_auth(self.auths.len() - 1);
+            }
+            // Without a session, or with a closed one, the znode is as good as gone.
+            (Command::Chore(_), Some(_)) => {}
+            (Command::Chore(chore), None) => self.waiting.push_back(Job::Chore(chore)),
+            (Command::Close(signal), _) => self.close(Some(signal)),
+        }
+    }
+
+    /// Ends the session in good order: behind the requests that wait already. Without a session there is nothing to
+    /// wait for.
+    pub(crate) fn close(&mut self, signal: Option<Signal>) {
+        if let Some(ending) = self.ending {
+            let result = if ending == Ending::DeadlinePassed { Err(ending.error()) } else { Ok(()) };
+            self.effects.done.extend(signal.map(|signal| Done::Signal(signal, result)));
+            return;
+        }
+        if self.closing.is_none() {
+            self.waiting.push_back(Job::Close);
+        }
+        self.closing.get_or_insert_default().extend(signal);
+        if self.session.is_none() {
+            self.end(Ending::Closed);
+        }
+    }
+
+    /// A connection stands: starts the handshake.
+    pub(crate) fn connected(&mut self, now: Instant) {
+        assert!(matches!(self.link, Link::Down), "one connection at a time");
+        self.effects.out.clear();
+        let request = ConnectRequest {
+            protocol_version: 0,
+            last_zxid_seen: self.last_zxid,
+            timeout_ms: i32::try_from(self.asked.as_millis()).unwrap_or(i32::MAX),
+            session_id: self.session.as_ref().map_or(SessionId::NONE, |session| session.id),
+            password: self
+                .session
+                .as_ref()
+                .map_or(Bytes::from_static(&[0; 16]), |session| session.password.clone()),
+            read_only: Some(false),
+        };
+        encode::connect_request(&request, &mut self.effects.out);
+        self.link = Link::Handshake(now);
+    }
+
+    /// The connection is gone. Calls in flight fail with an unknown outcome; chores start again on the next one.
+    pub(crate) fn disconnected(&mut self) {
+        self.effects.out.clear();
+        let Link::Up(attachment) = std::mem::replace(&mut self.link, Link::Down) else { return };
+        let mut again = Vec::new();
+        for InFlight { job, .. } in attachment.in_flight {
+            match job {
+                Job::Call(call) => self.effects.done.push(Done::Call(call.reply, Err(Error::ConnectionLoss))),
+                Job::Chore(mut chore) => {
+                    chore.disconnected();
+                    again.push(Job::Chore(chore));
+                }
+                Job::Close => again.push(Job::Close),
+            }
+        }
+        for job in again.into_iter().rev() {
+            self.waiting.push_front(job);
+        }
+    }
+
+    /// Does what is due at `now`, and sends what waits. To be called on every turn, so that neither a flood of frames
+    /// nor one of commands holds a deadline up.
+    pub(crate) fn tick(&mut self, now: Instant) -> Result<(), Fault> {
+        if self.ending.is_some() {
+            return Ok(());
+        }
+        if self.session.as_ref().is_some_and(|session| now >= session.deadline.valid_until()) {
+            self.end(Ending::DeadlinePassed);
+            return Ok(());
+        }
+        match &mut self.link {
+            Link::Down => {}
+            Link::Handshake(sent) if now >= *sent + self.asked / 3 => return Err(Fault::Silent),
+            Link::Handshake(_) => {}
+            Link::Up(attachment) if attachment.is_silent(now) => return Err(Fault::Silent),
+            Link::Up(attachment) => {
+                if attachment.take_ping(now) {
+                    put(&mut self.effects.out, Xid::PING, Request::Ping);
+                }
+                self.pump();
+            }
+        }
+        Ok(())
+    }
+
+    /// When to call [`Machine::tick`] again at the latest.
+    pub(crate) fn next_timer(&self) -> Option<Instant> {
+        let link = match &self.link {
+            Link::Down => None,
+            Link::Handshake(sent) => Some(*sent + self.asked / 3),
+            Link::Up(attachment) => Some(attachment.next_timer()),
+        };
+        let deadline = self.session.as_ref().map(|session| session.deadline.valid_until());
+        link.into_iter().chain(deadline).min()
+    }
+
+    /// Sends what waits, if there is somebody to send it to.
+    fn pump(&mut self) {
+        let Link::Up(attachment) = &mut self.link else { return };
+        while let Some(job) = self.waiting.pop_front() {
+            let request = match &job {
+                // Nobody waits for it and nobody ever saw it: it need not happen.
+                Job::Call(call) if call.reply.is_closed() => continue,
+                Job::Call(call) => call.request.clone(),
+                Job::Chore(chore) => chore.request(),
+                Job::Close => {
+                    self.close_sent = true;
+                    Request::CloseSession
+                }
+            };
+            let (xid, opcode) = (attachment.next_xid(), request.opcode());
+            put(&mut self.effects.out, xid, request);
+            attachment.in_flight.push_back(InFlight { xid, opcode, job });
+        }
+    }
+
+    fn send_auth(&mut self, index: usize) {
+        let Link::Up(attachment) = &mut self.link else { return };
+        let Credential { scheme, secret } = self.auths[index].credential.clone();
+        put(&mut self.effects.out, Xid::AUTH, Request::Auth { auth_type: 0, scheme, auth: secret });
+        attachment.auths.push_back(index);
+    }
+
+    /// The session is over: everybody is told.
+    fn end(&mut self, ending: Ending) {
+        assert!(self.ending.is_none(), "a session ends once");
+        let cut_off = ending == Ending::DeadlinePassed && self.is_up();
+        let unsent = cut_off.then(|| std::mem::take(&mut self.effects.out));
+        self.disconnected();
+        self.ending = Some(ending);
+        if let Some(unsent) = unsent {
+            // The server may live and only the way back be cut: a farewell frees our locks sooner.
+            self.effects.out = unsent;
+            put(&mut self.effects.out, Xid(i32::MAX), Request::CloseSession);
+        }
+        for job in std::mem::take(&mut self.waiting) {
+            if let Job::Call(call) = job {
+                self.effects.done.push(Done::Call(call.reply, Err(ending.error())));
+            }
+        }
+        for waiting in self.auths.iter_mut().filter_map(|auth| auth.waiting.take()) {
+            self.effects.done.push(Done::Signal(waiting, Err(ending.error())));
+        }
+        for signal in self.closing.iter_mut().flat_map(std::mem::take) {
+            let result = if ending == Ending::DeadlinePassed { Err(Error::ConnectionLoss) } else { Ok(()) };
+            self.effects.done.push(Done::Signal(signal, result));
+        }
+        self.effects.done.push(Done::Watches(std::mem::take(&mut self.watches)));
+    }
+}
+
+fn put(out: &mut BytesMut, xid: Xid, request: Request) {
+    encode::request(&RequestFrame { xid, request }, out);
+}

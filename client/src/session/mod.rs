@@ -1,0 +1,222 @@
+//! One session: what it is to the outside ([`SessionState`]), and what the handles tell its task ([`Command`]).
+//!
+//! Flow: handles send commands; [`crate::connection`] feeds commands, frames and the clock into [`machine::Machine`],
+//! which decides; the task then does what the machine said. The machine never reads a clock, never does IO and never
+//! completes a call by itself.
+
+pub(crate) mod attachment;
+pub(crate) mod chore;
+pub(crate) mod deadline;
+pub(crate) mod machine;
+pub(crate) mod watches;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rowlock_env::sync::watch;
+use rowlock_env::time::{self, Instant};
+use rowlock_proto::{Request, Response, SessionId};
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+
+use crate::config::Credential;
+use crate::error::{Error, LostReason};
+use chore::Chore;
+use watches::WatchRequest;
+
+/// What a session is in, as the application may follow it ([`crate::Client::states`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SessionState {
+    /// No server has opened the session yet.
+    Connecting,
+    /// Attached to a server.
+    Connected,
+    /// Cut off, trying other servers. Locks and ephemeral znodes **are still ours** until `until`; new calls wait.
+    Suspended {
+        /// The local deadline: unless a server answers before, the session is [`SessionState::Expired`] then.
+        until: Instant,
+    },
+    /// Over: locks, ephemeral znodes and watches are gone. Final.
+    Expired,
+    /// Over at our own wish, or because a credential was refused. Final.
+    Closed,
+}
+
+/// How a session ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// A server said so.
+    Expired,
+    /// No heartbeat was acknowledged before the local deadline.
+    DeadlinePassed,
+    /// We closed it.
+    Closed,
+    /// A credential was refused.
+    AuthFailed,
+}
+
+impl Ending {
+    pub(crate) fn error(self) -> Error {
+        match self {
+            Ending::Expired | Ending::DeadlinePassed => Error::SessionExpired,
+            Ending::Closed => Error::Closed,
+            Ending::AuthFailed => Error::AuthFailed,
+        }
+    }
+
+    pub(crate) fn state(self) -> SessionState {
+        match self {
+            Ending::Expired | Ending::DeadlinePassed => SessionState::Expired,
+            Ending::Closed | Ending::AuthFailed => SessionState::Closed,
+        }
+    }
+
+    pub(crate) fn lost(self) -> LostReason {
+        match self {
+            Ending::Expired => LostReason::Expired,
+            Ending::DeadlinePassed => LostReason::Unreachable,
+            Ending::Closed | Ending::AuthFailed => LostReason::Closed,
+        }
+    }
+}
+
+/// What the session's task shows to its handles.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Vitals {
+    pub state: SessionState,
+    pub session: SessionId,
+    /// The negotiated session timeout.
+    pub timeout: Duration,
+    /// Until when the session is certainly alive. Moves without waking anybody.
+    pub valid_until: Option<Instant>,
+    /// How often a server has accepted the session; a change means that watches and lists deserve another look.
+    pub attachments: u64,
+    pub ending: Option<Ending>,
+}
+
+impl Vitals {
+    pub(crate) fn new() -> Self {
+        Vitals {
+            state: SessionState::Connecting,
+            session: SessionId::NONE,
+            timeout: Duration::ZERO,
+            valid_until: None,
+            attachments: 0,
+            ending: None,
+        }
+    }
+}
+
+/// The view of a session that handles and guards share.
+pub(crate) struct Shared {
+    vitals: watch::Sender<Vitals>,
+    states: watch::Sender<SessionState>,
+    /// Why the last connection failed, for the error of `connect`.
+    pub last_fault: watch::Sender<String>,
+}
+
+impl Shared {
+    pub(crate) fn new() -> Arc<Self> {
+        let (vitals, _) = watch::channel(Vitals::new());
+        let (states, _) = watch::channel(SessionState::Connecting);
+        let (last_fault, _) = watch::channel(String::from("none"));
+        Arc::new(Shared { vitals, states, last_fault })
+    }
+
+    /// Shows new vitals. Wakes watchers unless only the validity moved.
+    pub(crate) fn publish(&self, new: Vitals) {
+        let state = new.state;
+        self.vitals.send_if_modified(|current| {
+            current.valid_until = new.valid_until;
+            let more_changed = *current != new;
+            *current = new;
+            more_changed
+        });
+        self.states.send_if_modified(|current| std::mem::replace(current, state) != state);
+    }
+
+    pub(crate) fn vitals(&self) -> Vitals {
+        self.vitals.borrow().clone()
+    }
+
+    pub(crate) fn watch_vitals(&self) -> watch::Receiver<Vitals> {
+        self.vitals.subscribe()
+    }
+
+    pub(crate) fn watch_states(&self) -> watch::Receiver<SessionState> {
+        self.states.subscribe()
+    }
+
+    /// Why the session, and all that depends on it, must be taken for lost at this moment.
+    ///
+    /// Invariant: looks at the clock itself, so that it is right even when the session's task has not run for a while
+    /// (a paused process, a busy runtime).
+    pub(crate) fn lost(&self) -> Option<LostReason> {
+        let vitals = self.vitals.borrow();
+        match (vitals.ending, vitals.valid_until) {
+            (Some(ending), _) => Some(ending.lost()),
+            (None, Some(until)) if time::now() < until => None,
+            (None, _) => Some(LostReason::Unreachable),
+        }
+    }
+
+    /// The error of calls on a session that has ended.
+    pub(crate) fn ended(&self) -> Error {
+        self.vitals.borrow().ending.unwrap_or(Ending::Closed).error()
+    }
+}
+
+/// A successful reply.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub response: Response,
+}
+
+pub(crate) type ReplySender = oneshot::Sender<Result<Reply, Error>>;
+
+/// A request of the application.
+pub(crate) struct Call {
+    pub request: Request,
+    pub reply: ReplySender,
+    pub watch: Option<WatchRequest>,
+    /// Its share of [`crate::limits::OUTSTANDING_REQUESTS`].
+    pub _permit: Option<OwnedSemaphorePermit>,
+}
+
+/// What handles tell the session's task. One queue for all, so that a removal posted by a drop stays behind the
+/// create that it takes back.
+pub(crate) enum Command {
+    Call(Call),
+    /// A further credential, for this and all later connections.
+    Auth(Credential, oneshot::Sender<Result<(), Error>>),
+    /// Take a queue znode back; retried until it is gone or the session is.
+    Chore(Chore),
+    Close(oneshot::Sender<Result<(), Error>>),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_heartbeat_moves_the_validity_without_waking_anybody() {
+        let shared = Shared::new();
+        let watcher = shared.watch_vitals();
+        let until = time::now() + Duration::from_secs(5);
+        shared.publish(Vitals { valid_until: Some(until), ..Vitals::new() });
+        assert!(!watcher.has_changed());
+        assert_eq!(shared.vitals().valid_until, Some(until));
+        shared.publish(Vitals { state: SessionState::Connected, ..Vitals::new() });
+        assert!(watcher.has_changed());
+    }
+
+    #[test]
+    fn a_session_without_a_deadline_in_the_future_is_lost() {
+        let shared = Shared::new();
+        assert_eq!(shared.lost(), Some(LostReason::Unreachable));
+        shared.publish(Vitals { valid_until: Some(time::now() + Duration::from_secs(60)), ..Vitals::new() });
+        assert_eq!(shared.lost(), None);
+        shared.publish(Vitals { valid_until: Some(time::now()), ..Vitals::new() });
+        assert_eq!(shared.lost(), Some(LostReason::Unreachable));
+    }
+}

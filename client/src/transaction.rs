@@ -1,0 +1,144 @@
+//! Several writes as one: all of them take effect, at one position, or none.
+
+use bytes::Bytes;
+use rowlock_proto::request::{Create, SetData};
+use rowlock_proto::{Acl, CreateMode, ErrorCode, Op, OpResult, Request, Response, Stat, Version};
+
+use crate::client::Client;
+use crate::error::Error;
+
+/// Operations for [`Client::commit`], in order; later ones see the effects of earlier ones.
+#[derive(Clone, Debug, Default)]
+#[must_use = "a transaction does nothing until it is committed"]
+pub struct Transaction {
+    ops: Vec<Op>,
+}
+
+/// What one operation of a committed transaction did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The znode was created at this path. (Servers before ZooKeeper 3.8.3 leave the Stat out.)
+    Created(String, Option<Stat>),
+    /// The znode was deleted.
+    Deleted,
+    /// The data was replaced.
+    Set(Stat),
+    /// The version was the expected one.
+    Checked,
+}
+
+impl Transaction {
+    /// Without operations.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// See [`Client::create`].
+    pub fn create(
+        mut self,
+        path: impl Into<String>,
+        data: Option<Bytes>,
+        mode: CreateMode,
+        acl: Vec<Acl>,
+    ) -> Self {
+        let create = Create { path: path.into(), data, acl: Some(acl), flags: mode.flags() };
+        self.ops.push(if mode == CreateMode::Container {
+            Op::CreateContainer(create)
+        } else {
+            Op::Create2(create)
+        });
+        self
+    }
+
+    /// See [`Client::delete`].
+    pub fn delete(mut self, path: impl Into<String>, version: Option<Version>) -> Self {
+        self.ops.push(Op::Delete { path: path.into(), version: version.unwrap_or(Version::ANY) });
+        self
+    }
+
+    /// See [`Client::set`].
+    pub fn set(mut self, path: impl Into<String>, data: Option<Bytes>, version: Option<Version>) -> Self {
+        let version = version.unwrap_or(Version::ANY);
+        self.ops.push(Op::SetData(SetData { path: path.into(), data, version }));
+        self
+    }
+
+    /// Nothing happens unless the znode exists and has this version (`None`: any).
+    pub fn check(mut self, path: impl Into<String>, version: Option<Version>) -> Self {
+        self.ops.push(Op::Check { path: path.into(), version: version.unwrap_or(Version::ANY) });
+        self
+    }
+}
+
+impl Client {
+    /// Commits a transaction; one outcome per operation.
+    ///
+    /// # Errors
+    /// [`Error::TransactionRejected`] names the operation that failed; none had an effect then.
+    /// [`Error::ConnectionLoss`]: all of them may have taken effect, or none.
+    /// # Cancel safety
+    /// As for all writes: a dropped future's transaction may take effect.
+    pub async fn commit(&self, transaction: Transaction) -> Result<Vec<Outcome>, Error> {
+        let ops = transaction.ops.into_iter().map(|op| self.absolute_op(op)).collect();
+        let Response::Multi(results) = self.call(Request::Multi(ops)).await?.response else {
+            return Err(Error::Protocol("a multi was answered with something else"));
+        };
+        if let Some((index, code)) = failure(&results) {
+            return Err(Error::TransactionRejected { index, code });
+        }
+        results.into_iter().map(|result| self.outcome(result)).collect()
+    }
+
+    fn absolute_op(&self, mut op: Op) -> Op {
+        let path = match &mut op {
+            Op::Create(create)
+            | Op::Create2(create)
+            | Op::CreateContainer(create)
+            | Op::CreateTtl(create, _) => &mut create.path,
+            Op::Delete { path, .. } | Op::Check { path, .. } => path,
+            Op::SetData(set) => &mut set.path,
+        };
+        *path = self.absolute(path);
+        op
+    }
+
+    fn outcome(&self, result: OpResult) -> Result<Outcome, Error> {
+        Ok(match result {
+            OpResult::Create(path) => Outcome::Created(self.relative(path), None),
+            OpResult::Create2(path, stat)
+            | OpResult::CreateContainer(path, stat)
+            | OpResult::CreateTtl(path, stat) => Outcome::Created(self.relative(path), Some(stat)),
+            OpResult::Delete => Outcome::Deleted,
+            OpResult::SetData(stat) => Outcome::Set(stat),
+            OpResult::Check => Outcome::Checked,
+            OpResult::Error(_) | OpResult::GetData(..) | OpResult::GetChildren(_) => {
+                return Err(Error::Protocol("a result in a multi that does not belong there"));
+            }
+        })
+    }
+}
+
+/// The operation that failed: in a failed multi all results are errors, 0 (`None`) before the one that failed and
+/// RuntimeInconsistency behind it.
+fn failure(results: &[OpResult]) -> Option<(usize, ErrorCode)> {
+    results.iter().enumerate().find_map(|(index, result)| match result {
+        OpResult::Error(Some(code)) => Some((index, *code)),
+        _ => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_real_error_of_a_multi_is_the_one_that_failed() {
+        let results = [
+            OpResult::Error(None),
+            OpResult::Error(Some(ErrorCode::NoNode)),
+            OpResult::Error(Some(ErrorCode::RuntimeInconsistency)),
+        ];
+        assert_eq!(failure(&results), Some((1, ErrorCode::NoNode)));
+        assert_eq!(failure(&[OpResult::Delete, OpResult::Check]), None);
+    }
+}

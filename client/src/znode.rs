@@ -1,0 +1,239 @@
+//! The znode calls of [`Client`].
+//!
+//! They share these rules. *Errors*: [`Error::Rejected`] (the server's answer; no effect), [`Error::ConnectionLoss`]
+//! (a write may have taken effect), the end of the session. *Cancel safety*: a dropped future's request may or may not
+//! take effect, as with a lost connection. *Ordering*: requests of a session take effect in the order in which their
+//! futures were first polled; reads are answered by the server we are attached to, never from before what this session
+//! has already seen; [`Client::sync`] first makes them fresh.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use rowlock_proto::request::{Create, PathWatch, SetAcl, SetData};
+use rowlock_proto::{Acl, CreateMode, ErrorCode, Request, Response, Stat, Version};
+
+use crate::client::Client;
+use crate::error::Error;
+use crate::session::Reply;
+use crate::session::watches::WatchedBy;
+use crate::watch::OneshotWatch;
+
+const ODD: Error = Error::Protocol("the body does not belong to the request");
+
+impl Client {
+    /// Creates a znode; for sequential modes the server appends ten digits to the name. `data`: null (`None`) and empty
+    /// are different and kept apart. Returns the path that was made and its Stat.
+    ///
+    /// # Errors
+    /// NodeExists, NoNode (the parent is missing), NoAuth, NoChildrenForEphemerals, BadArguments; the common ones above.
+    /// After [`Error::ConnectionLoss`] of a sequential create, do not repeat it blindly: there may be two then.
+    pub async fn create(
+        &self,
+        path: &str,
+        data: Option<Bytes>,
+        mode: CreateMode,
+        acl: Vec<Acl>,
+    ) -> Result<(String, Stat), Error> {
+        let create = Create { path: self.absolute(path), data, acl: Some(acl), flags: mode.flags() };
+        let request = if mode == CreateMode::Container {
+            Request::CreateContainer(create)
+        } else {
+            Request::Create2(create)
+        };
+        self.created(self.call(request).await?)
+    }
+
+    /// Creates a znode (persistent, or persistent sequential) that is removed once it has been without children and
+    /// changes for `ttl`. Apache ZooKeeper refuses this (Unimplemented) unless it is switched on there.
+    ///
+    /// # Errors
+    /// As [`Client::create`]; BadArguments for a time below 1 ms or above 2^40 - 1 ms, or another mode.
+    pub async fn create_with_ttl(
+        &self,
+        path: &str,
+        data: Option<Bytes>,
+        mode: CreateMode,
+        acl: Vec<Acl>,
+        ttl: Duration,
+    ) -> Result<(String, Stat), Error> {
+        let mode = match mode {
+            CreateMode::Persistent => CreateMode::PersistentWithTtl,
+            CreateMode::PersistentSequential => CreateMode::PersistentSequentialWithTtl,
+            other => other,
+        };
+        let ttl_ms = i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX);
+        let create = Create { path: self.absolute(path), data, acl: Some(acl), flags: mode.flags() };
+        self.created(self.call(Request::CreateTtl(create, ttl_ms)).await?)
+    }
+
+    pub(crate) fn created(&self, reply: Reply) -> Result<(String, Stat), Error> {
+        match reply.response {
+            Response::PathStat(path, stat) => Ok((self.relative(path), stat)),
+            _ => Err(ODD),
+        }
+    }
+
+    /// Deletes a znode without children, if its version is the given one (`None`: any).
+    ///
+    /// # Errors
+    /// NoNode, BadVersion, NotEmpty, NoAuth; the common ones above.
+    pub async fn delete(&self, path: &str, version: Option<Version>) -> Result<(), Error> {
+        let version = version.unwrap_or(Version::ANY);
+        self.call(Request::Delete { path: self.absolute(path), version }).await.map(drop)
+    }
+
+    /// The Stat of a znode, or `None` if there is none.
+    ///
+    /// # Errors
+    /// NoAuth; the common ones above.
+    pub async fn exists(&self, path: &str) -> Result<Option<Stat>, Error> {
+        let request = Request::Exists(PathWatch { path: self.absolute(path), watch: false });
+        existing(self.call(request).await)
+    }
+
+    /// [`Client::exists`], and a watch for its creation, deletion or change of data.
+    ///
+    /// # Errors
+    /// As [`Client::exists`]; after an error there is no watch.
+    pub async fn exists_watched(&self, path: &str) -> Result<(Option<Stat>, OneshotWatch), Error> {
+        let (reply, watch) = self.watched(WatchedBy::Exists, path).await;
+        Ok((existing(reply)?, watch))
+    }
+
+    /// Data and Stat of a znode.
+    ///
+    /// # Errors
+    /// NoNode, NoAuth; the common ones above.
+    pub async fn get(&self, path: &str) -> Result<(Option<Bytes>, Stat), Error> {
+        data(self.call(Request::GetData(PathWatch { path: self.absolute(path), watch: false })).await?)
+    }
+
+    /// [`Client::get`], and a watch for a change of data or the deletion.
+    ///
+    /// # Errors
+    /// As [`Client::get`]; after an error there is no watch.
+    pub async fn get_watched(&self, path: &str) -> Result<((Option<Bytes>, Stat), OneshotWatch), Error> {
+        let (reply, watch) = self.watched(WatchedBy::GetData, path).await;
+        Ok((data(reply?)?, watch))
+    }
+
+    /// Names of the children (not paths), in no order, and the Stat.
+    ///
+    /// # Errors
+    /// NoNode, NoAuth; the common ones above.
+    pub async fn get_children(&self, path: &str) -> Result<(Vec<String>, Stat), Error> {
+        children(
+            self.call(Request::GetChildren2(PathWatch { path: self.absolute(path), watch: false })).await?,
+        )
+    }
+
+    /// [`Client::get_children`], and a watch for children coming or going, or the deletion of the znode.
+    ///
+    /// # Errors
+    /// As [`Client::get_children`]; after an error there is no watch.
+    pub async fn get_children_watched(
+        &self,
+        path: &str,
+    ) -> Result<((Vec<String>, Stat), OneshotWatch), Error> {
+        let (reply, watch) = self.watched(WatchedBy::GetChildren, path).await;
+        Ok((children(reply?)?, watch))
+    }
+
+    /// Replaces the data, if the version is the given one (`None`: any).
+    ///
+    /// # Errors
+    /// NoNode, BadVersion, NoAuth; the common ones above.
+    pub async fn set(
+        &self,
+        path: &str,
+        data: Option<Bytes>,
+        version: Option<Version>,
+    ) -> Result<Stat, Error> {
+        let version = version.unwrap_or(Version::ANY);
+        stat(self.call(Request::SetData(SetData { path: self.absolute(path), data, version })).await?)
+    }
+
+    /// The access control list.
+    ///
+    /// # Errors
+    /// NoNode, NoAuth; the common ones above.
+    pub async fn get_acl(&self, path: &str) -> Result<(Vec<Acl>, Stat), Error> {
+        match self.call(Request::GetAcl(self.absolute(path))).await?.response {
+            Response::Acl(acl, stat) => Ok((acl, stat)),
+            _ => Err(ODD),
+        }
+    }
+
+    /// Replaces the access control list, if its version (`aversion`) is the given one (`None`: any).
+    ///
+    /// # Errors
+    /// NoNode, BadVersion, InvalidAcl, NoAuth; the common ones above.
+    pub async fn set_acl(&self, path: &str, acl: Vec<Acl>, version: Option<Version>) -> Result<Stat, Error> {
+        let version = version.unwrap_or(Version::ANY);
+        stat(self.call(Request::SetAcl(SetAcl { path: self.absolute(path), acl: Some(acl), version })).await?)
+    }
+
+    /// Brings the server we are attached to up to date: reads issued behind it see everything that was committed
+    /// before it.
+    ///
+    /// # Errors
+    /// The common ones above.
+    pub async fn sync(&self, path: &str) -> Result<(), Error> {
+        self.call(Request::Sync(self.absolute(path))).await.map(drop)
+    }
+
+    /// Paths of this session's ephemeral znodes that start with `prefix`.
+    ///
+    /// # Errors
+    /// The common ones above.
+    pub async fn get_ephemerals(&self, prefix: &str) -> Result<Vec<String>, Error> {
+        match self.call(Request::GetEphemerals(self.absolute(prefix))).await?.response {
+            Response::Children(paths) => Ok(paths.into_iter().map(|path| self.relative(path)).collect()),
+            _ => Err(ODD),
+        }
+    }
+
+    async fn watched(&self, by: WatchedBy, path: &str) -> (Result<Reply, Error>, OneshotWatch) {
+        let path = self.absolute(path);
+        let (watch, registration) = OneshotWatch::new(self, by, path.clone());
+        let read = PathWatch { path, watch: true };
+        let request = match by {
+            WatchedBy::Exists => Request::Exists(read),
+            WatchedBy::GetData => Request::GetData(read),
+            WatchedBy::GetChildren => Request::GetChildren2(read),
+        };
+        let reply = match self.submit(request, Some(registration)).await {
+            Ok(pending) => pending.await,
+            Err(error) => Err(error),
+        };
+        (reply, watch)
+    }
+}
+
+fn existing(reply: Result<Reply, Error>) -> Result<Option<Stat>, Error> {
+    match reply {
+        Err(Error::Rejected(ErrorCode::NoNode)) => Ok(None),
+        reply => stat(reply?).map(Some),
+    }
+}
+
+fn stat(reply: Reply) -> Result<Stat, Error> {
+    match reply.response {
+        Response::Stat(stat) => Ok(stat),
+        _ => Err(ODD),
+    }
+}
+
+fn data(reply: Reply) -> Result<(Option<Bytes>, Stat), Error> {
+    match reply.response {
+        Response::Data(data, stat) => Ok((data, stat)),
+        _ => Err(ODD),
+    }
+}
+
+pub(crate) fn children(reply: Reply) -> Result<(Vec<String>, Stat), Error> {
+    match reply.response {
+        Response::Children2(names, stat) => Ok((names, stat)),
+        _ => Err(ODD),
+    }
+}
