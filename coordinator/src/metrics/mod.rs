@@ -89,6 +89,8 @@ metrics! {
     wal_fsync_seconds: Histogram,
     /// Bytes written to the write-ahead log.
     wal_bytes_total: Counter,
+    /// Records per flush of the write-ahead log.
+    wal_flush_records: SizeHistogram,
     /// Flushes that failed; the node stops at the first.
     fsync_errors_total: Counter,
     /// Snapshots written.

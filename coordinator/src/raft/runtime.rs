@@ -128,6 +128,12 @@ impl openraft_rt::Instant for EnvInstant {
     }
 }
 
+impl From<EnvInstant> for time::Instant {
+    fn from(instant: EnvInstant) -> Self {
+        instant.0
+    }
+}
+
 impl Add<Duration> for EnvInstant {
     type Output = Self;
     fn add(self, rhs: Duration) -> Self {

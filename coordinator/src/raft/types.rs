@@ -56,3 +56,9 @@ pub type Entry = openraft::type_config::alias::EntryOf<TypeConfig>;
 pub type Vote = openraft::type_config::alias::VoteOf<TypeConfig>;
 /// The membership with its position in the log.
 pub type StoredMembership = openraft::type_config::alias::StoredMembershipOf<TypeConfig>;
+/// Where a membership change is, or a batch, or nothing.
+pub type EntryPayload = openraft::type_config::alias::PayloadOf<TypeConfig>;
+/// A term and who led or wants to lead in it.
+pub type LeaderId = openraft::type_config::alias::LeaderIdOf<TypeConfig>;
+/// What a snapshot covers.
+pub type SnapshotMeta = openraft::type_config::alias::SnapshotMetaOf<TypeConfig>;

@@ -1,0 +1,187 @@
+//! openraft's state machine: committed entries go into the replica, snapshots come out of it and replace it.
+//!
+//! Stands between openraft's state machine task (the only one that applies) and [`Replica`], which everybody reads. What
+//! an entry does besides changing the state (events, answers) is the business of the [`Apply`] it is given. It must
+//! never answer a client itself, and never hold the replica's lock across an await.
+
+use std::io;
+use std::sync::Arc;
+
+use futures_util::{Stream, TryStreamExt};
+use openraft::OptionalSend;
+use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine, Snapshot};
+use rowlock_env::{time, worker};
+use rowlock_state::command::Batch;
+use rowlock_state::{Frozen, Machine};
+
+use super::types::{EntryPayload, LogId, Payload, SnapshotMeta, StoredMembership, TypeConfig};
+use crate::metrics::Metrics;
+use crate::replica::Replica;
+use crate::storage::error::StorageError;
+use crate::storage::snapshot::{SnapshotFile, SnapshotStore};
+
+/// What a node does with a committed batch. Both functions run under the write lock of the state.
+pub trait Apply: Send + Sync + 'static {
+    /// Applies every proposal of `batch`, the log entry at `index`, to `machine`, in order.
+    fn apply(&self, machine: &mut Machine, index: u64, batch: Batch);
+
+    /// A snapshot has replaced the state: what lies between the old and the new one was not applied here one by one.
+    /// Also called at start, for the state that was loaded.
+    fn installed(&self, machine: &Machine);
+}
+
+/// A snapshot as openraft knows it.
+type RaftSnapshot = openraft::type_config::alias::SnapshotOf<TypeConfig, SnapshotFile>;
+
+/// The adapter. Owned by openraft's state machine task.
+pub struct StateMachine {
+    replica: Arc<Replica>,
+    snapshots: SnapshotStore,
+    apply: Arc<dyn Apply>,
+    metrics: Arc<Metrics>,
+    last_applied: Option<LogId>,
+    membership: StoredMembership,
+}
+
+/// The state at one moment, to be written out beside apply.
+pub struct SnapshotBuilder {
+    frozen: Frozen,
+    meta: SnapshotMeta,
+    snapshots: SnapshotStore,
+    metrics: Arc<Metrics>,
+}
+
+impl StateMachine {
+    /// Begins with the newest snapshot, if there is one; openraft then applies the log behind it.
+    pub async fn open(
+        replica: Arc<Replica>,
+        snapshots: SnapshotStore,
+        apply: Arc<dyn Apply>,
+        metrics: Arc<Metrics>,
+    ) -> Result<StateMachine, StorageError> {
+        let (last_applied, membership) = (None, StoredMembership::default());
+        let newest = snapshots.current();
+        let mut opened = StateMachine { replica, snapshots, apply, metrics, last_applied, membership };
+        if let Some(snapshot) = newest {
+            let (machine, snapshot) = worker::run_blocking("snapshot-load", || load(snapshot)).await?;
+            opened.replace(machine, &snapshot);
+        }
+        Ok(opened)
+    }
+
+    fn apply_entry(&mut self, log_id: LogId, payload: EntryPayload) -> io::Result<()> {
+        match payload {
+            EntryPayload::Blank => {}
+            EntryPayload::Normal(Payload(bytes)) => {
+                // Damaged or of a newer version: whatever it is, applying the rest without it would fork this replica.
+                let batch = Batch::decode(&bytes)
+                    .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, format!("{log_id}: {error}")))?;
+                let mut machine = self.replica.state.write();
+                self.apply.apply(&mut machine, log_id.index, batch);
+                self.replica.set_applied_index(log_id.index);
+            }
+            EntryPayload::Membership(membership) => {
+                self.membership = StoredMembership::new(Some(log_id), membership);
+            }
+        }
+        self.last_applied = Some(log_id);
+        Ok(())
+    }
+
+    /// The replica becomes what the snapshot holds.
+    fn replace(&mut self, machine: Machine, snapshot: &SnapshotFile) {
+        let meta = snapshot.meta();
+        let mut state = self.replica.state.write();
+        let old = std::mem::replace(&mut *state, machine);
+        self.replica.set_applied_index(meta.last_log_id.map_or(0, |log_id| log_id.index));
+        self.apply.installed(&state);
+        drop(state);
+        drop(old); // a large tree: not under the lock
+        self.last_applied = meta.last_log_id;
+        self.membership = meta.last_membership.clone();
+        self.metrics.snapshot_bytes.set(snapshot.len());
+    }
+}
+
+/// Reads the state out of a snapshot. Blocks on the disk.
+fn load(snapshot: SnapshotFile) -> Result<(Machine, SnapshotFile), StorageError> {
+    let machine = Machine::decode(&mut snapshot.body());
+    let bad = |why: String| StorageError::BadSnapshot { path: snapshot.path(), why };
+    let machine = machine.map_err(|error| bad(error.to_string()))?;
+    Ok((machine, snapshot))
+}
+
+impl RaftStateMachine<TypeConfig> for StateMachine {
+    type SnapshotData = SnapshotFile;
+    type SnapshotBuilder = SnapshotBuilder;
+
+    async fn applied_state(&mut self) -> Result<(Option<LogId>, StoredMembership), io::Error> {
+        Ok((self.last_applied, self.membership.clone()))
+    }
+
+    async fn apply<Strm>(&mut self, mut entries: Strm) -> Result<(), io::Error>
+    where
+        Strm: Stream<Item = Result<EntryResponder<TypeConfig>, io::Error>> + Unpin + OptionalSend,
+    {
+        while let Some((entry, responder)) = entries.try_next().await? {
+            self.apply_entry(entry.log_id, entry.payload)?;
+            if let Some(responder) = responder {
+                responder.send(());
+            }
+        }
+        Ok(())
+    }
+
+    async fn get_snapshot_builder(&mut self) -> SnapshotBuilder {
+        SnapshotBuilder {
+            frozen: self.replica.state.read().freeze(),
+            meta: SnapshotMeta { last_log_id: self.last_applied, last_membership: self.membership.clone() },
+            snapshots: self.snapshots.clone(),
+            metrics: self.metrics.clone(),
+        }
+    }
+
+    async fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: SnapshotFile) -> Result<(), io::Error> {
+        if snapshot.meta() != meta {
+            let why = format!("it covers {} and was announced as {meta}", snapshot.meta());
+            return Err(StorageError::BadSnapshot { path: snapshot.path(), why }.into());
+        }
+        let begun = time::now();
+        let store = self.snapshots.clone();
+        let (machine, snapshot) = worker::run_blocking("snapshot-install", move || {
+            // Read before it becomes the newest: a snapshot that cannot be read must not replace one that can.
+            let (machine, snapshot) = load(snapshot)?;
+            store.keep(snapshot).map(|kept| (machine, kept))
+        })
+        .await?;
+        self.replace(machine, &snapshot);
+        self.metrics.snapshots_installed_total.inc();
+        self.metrics.snapshot_install_seconds.record(begun.elapsed());
+        tracing::info!(%meta, bytes = snapshot.len(), "installed a snapshot");
+        Ok(())
+    }
+
+    async fn get_current_snapshot(&mut self) -> Result<Option<RaftSnapshot>, io::Error> {
+        let current = self.snapshots.current();
+        Ok(current.map(|snapshot| Snapshot { meta: snapshot.meta().clone(), snapshot }))
+    }
+}
+
+impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
+    type SnapshotData = SnapshotFile;
+
+    async fn build_snapshot(&mut self) -> Result<RaftSnapshot, io::Error> {
+        let begun = time::now();
+        let (frozen, meta, store) = (self.frozen.clone(), self.meta.clone(), self.snapshots.clone());
+        let written = worker::run_blocking("snapshot-write", move || {
+            store.write(meta, |mut out| frozen.encode(&mut out))
+        })
+        .await;
+        let snapshot = written.inspect_err(|_| self.metrics.snapshots_failed_total.inc())?;
+        self.metrics.snapshots_written_total.inc();
+        self.metrics.snapshot_write_seconds.record(begun.elapsed());
+        self.metrics.snapshot_bytes.set(snapshot.len());
+        tracing::info!(meta = %snapshot.meta(), bytes = snapshot.len(), "wrote a snapshot");
+        Ok(Snapshot { meta: snapshot.meta().clone(), snapshot })
+    }
+}

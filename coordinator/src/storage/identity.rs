@@ -1,0 +1,145 @@
+//! Whose data folder it is: a small text file, written once, checked at every start.
+
+use std::fmt;
+
+use rowlock_env::disk::Dir;
+use rowlock_proto::NodeId;
+
+use super::error::StorageError;
+
+/// Name of the file.
+const FILE: &str = "identity";
+/// Version of the folder's layout. Segments and snapshots carry their own besides.
+pub const LAYOUT_VERSION: u32 = 1;
+
+/// Who a data folder belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Name of the cluster; without line breaks.
+    pub cluster: String,
+    /// The member.
+    pub node: NodeId,
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "node {} of cluster \"{}\"", self.node, self.cluster)
+    }
+}
+
+impl Identity {
+    /// A number for the cluster's name, stable for ever (FNV-1a), for headers of fixed size.
+    pub fn cluster_hash(&self) -> u64 {
+        self.cluster
+            .bytes()
+            .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+    }
+}
+
+/// Checks that the folder is of `identity`, or makes it so if it is new.
+pub fn claim(dir: &Dir, identity: &Identity) -> Result<(), StorageError> {
+    let path = dir.path().to_owned();
+    if !dir.exists(FILE) {
+        let names = dir.list().map_err(StorageError::io("listing", &path))?;
+        // The lock file and an interrupted first `write_atomic` are no content.
+        if names.iter().any(|name| name == super::WAL_DIR || name == super::SNAPSHOT_DIR) {
+            return Err(StorageError::NoIdentity { path, why: "there is no such file".to_owned() });
+        }
+        return dir.write_atomic(FILE, text(identity).as_bytes()).map_err(StorageError::io("writing", &path.join(FILE)));
+    }
+    let bytes = dir.read(FILE).map_err(StorageError::io("reading", &path.join(FILE)))?;
+    let (version, found) = parse(&bytes).map_err(|why| StorageError::NoIdentity { path: path.clone(), why })?;
+    if version != LAYOUT_VERSION {
+        return Err(StorageError::FormatVersion { path, found: version, expected: LAYOUT_VERSION });
+    }
+    if found != *identity {
+        return Err(StorageError::NotOurs { path, found, expected: identity.clone() });
+    }
+    Ok(())
+}
+
+fn text(identity: &Identity) -> String {
+    assert!(!identity.cluster.contains('\n'), "the configuration refuses such a name");
+    let content = format!("rowlock data folder {LAYOUT_VERSION}\nnode {}\ncluster {}\n", identity.node, identity.cluster);
+    let crc = crc32fast::hash(content.as_bytes());
+    format!("{content}crc {crc:08x}\n")
+}
+
+fn parse(bytes: &[u8]) -> Result<(u32, Identity), String> {
+    let text = std::str::from_utf8(bytes).map_err(|_| "it is not text".to_owned())?;
+    let (content, crc) = text.rsplit_once("crc ").ok_or("it is cut short")?;
+    let crc = u32::from_str_radix(crc.trim_end(), 16).map_err(|_| "its checksum is cut short".to_owned())?;
+    if crc32fast::hash(content.as_bytes()) != crc {
+        return Err("its checksum does not match".to_owned());
+    }
+    let mut lines = content.lines();
+    let mut field = |name: &str| {
+        let value = lines.next().and_then(|line| line.strip_prefix(name)).map(str::trim_start);
+        value.ok_or_else(|| format!("it does not say \"{name}\""))
+    };
+    let version = field("rowlock data folder")?.parse().map_err(|_| "its version is not a number".to_owned())?;
+    if version != LAYOUT_VERSION {
+        // Another version's other lines may mean anything.
+        return Ok((version, Identity { cluster: String::new(), node: NodeId(0) }));
+    }
+    let node = field("node")?.parse().map(NodeId).map_err(|_| "its node id is not a number".to_owned())?;
+    let cluster = field("cluster")?.to_owned();
+    Ok((version, Identity { cluster, node }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity(cluster: &str, node: u64) -> Identity {
+        Identity { cluster: cluster.to_owned(), node: NodeId(node) }
+    }
+
+    #[test]
+    fn a_new_folder_is_claimed_and_known_again() {
+        let temp = tempfile::tempdir().expect("a temporary folder");
+        let dir = Dir::open(temp.path()).expect("opens");
+        claim(&dir, &identity("prod", 1)).expect("is new");
+        claim(&dir, &identity("prod", 1)).expect("is ours");
+    }
+
+    #[test]
+    fn a_folder_of_another_node_or_cluster_is_refused_naming_both() {
+        let temp = tempfile::tempdir().expect("a temporary folder");
+        let dir = Dir::open(temp.path()).expect("opens");
+        claim(&dir, &identity("prod", 1)).expect("is new");
+        for other in [identity("prod", 2), identity("test", 1)] {
+            let text = claim(&dir, &other).expect_err("is not theirs").to_string();
+            assert!(text.contains("node 1 of cluster \"prod\"") && text.contains(&other.to_string()), "{text}");
+        }
+    }
+
+    #[test]
+    fn another_layout_version_is_refused_naming_both() {
+        let temp = tempfile::tempdir().expect("a temporary folder");
+        let dir = Dir::open(temp.path()).expect("opens");
+        let content = "rowlock data folder 2\nsomething new\n";
+        let crc = crc32fast::hash(content.as_bytes());
+        dir.write_atomic(FILE, format!("{content}crc {crc:08x}\n").as_bytes()).expect("writes");
+        let text = claim(&dir, &identity("prod", 1)).expect_err("is newer").to_string();
+        assert!(text.contains("version 2") && text.contains("version 1"), "{text}");
+    }
+
+    #[test]
+    fn a_damaged_or_lost_identity_is_not_written_anew() {
+        let temp = tempfile::tempdir().expect("a temporary folder");
+        let dir = Dir::open(temp.path()).expect("opens");
+        dir.sub(crate::storage::WAL_DIR).expect("creates");
+        assert!(matches!(claim(&dir, &identity("prod", 1)), Err(StorageError::NoIdentity { .. })));
+        dir.write_atomic(FILE, b"rowlock data folder 1\nnode 1\n").expect("writes");
+        assert!(matches!(claim(&dir, &identity("prod", 1)), Err(StorageError::NoIdentity { .. })));
+    }
+
+    #[test]
+    fn the_file_reads_like_this() {
+        assert_eq!(
+            text(&identity("prod", 1)),
+            "rowlock data folder 1\nnode 1\ncluster prod\ncrc 68e67e3c\n"
+        );
+    }
+}

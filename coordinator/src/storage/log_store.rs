@@ -1,0 +1,191 @@
+//! openraft's log storage: the log in memory for everybody who reads, the write-ahead log for what must last.
+//!
+//! Stands between openraft's core and `wal::worker`. Reads never touch the disk. It must never say that something is
+//! durable by itself: only the worker does.
+
+use std::fmt::Debug;
+use std::io;
+use std::ops::RangeBounds;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{Stream, stream};
+use openraft::errors::LeaderChanged;
+use openraft::storage::{
+    IOFlushed, LeaderBoundedStreamError, LeaderBoundedStreamResult, LogState, RaftLogReader, RaftLogStorage,
+};
+use openraft::{OptionalSend, RaftTypeConfig};
+use parking_lot::Mutex;
+use rowlock_env::time;
+use rowlock_env::worker::Worker;
+use tokio::sync::oneshot;
+
+use super::memlog::{Gap, MemLog};
+use super::wal::record::Record;
+use super::wal::worker::{Done, Job};
+use crate::limits::REPLICATION_READ_MAX_BYTES;
+use crate::raft::types::{Entry, LeaderId, LogId, TypeConfig, Vote};
+
+/// How long a write waits before it looks again whether the worker's queue has room.
+const QUEUE_FULL_PAUSE: Duration = Duration::from_millis(1);
+
+/// The log of this node. Clones are the same log; only openraft's core may write through it.
+#[derive(Clone)]
+pub struct LogStore {
+    log: Arc<Mutex<MemLog>>,
+    worker: Worker<Job>,
+}
+
+/// Reads the log, from any task.
+#[derive(Clone)]
+pub struct LogReader {
+    log: Arc<Mutex<MemLog>>,
+}
+
+impl LogStore {
+    pub(super) fn new(log: MemLog, worker: Worker<Job>) -> Self {
+        LogStore { log: Arc::new(Mutex::new(log)), worker }
+    }
+
+    /// Writes what is pending and lets go of the data folder; later writes fail. For the end of the node, after Raft's.
+    pub async fn close(&self) {
+        let (done, closed) = oneshot::channel();
+        let committed = self.log.lock().checkpoint().committed;
+        if self.submit(Job::Close { committed, done }).await.is_ok() {
+            let _ = closed.await; // the thread may have died of a bug: nothing is left to wait for
+        }
+    }
+
+    /// Queues a job; waits while the queue is full.
+    async fn submit(&self, mut job: Job) -> io::Result<()> {
+        // A worker that has ended gives jobs back for ever; a full queue moves within one flush.
+        for _ in 0..10_000 {
+            match self.worker.submit(job) {
+                Ok(()) => return Ok(()),
+                Err(again) => job = again,
+            }
+            time::sleep(QUEUE_FULL_PAUSE).await;
+        }
+        Err(io::Error::new(io::ErrorKind::TimedOut, "the log's thread has ended or does not move for ten seconds"))
+    }
+
+    async fn write(&self, records: Vec<Record>, done: Done) -> io::Result<()> {
+        let committed = self.log.lock().checkpoint().committed;
+        self.submit(Job::Write { records, committed, done }).await
+    }
+
+    /// Writes, and returns when it is on disk.
+    async fn write_durably(&self, record: Record) -> io::Result<()> {
+        let (done, written) = oneshot::channel();
+        self.write(vec![record], Done::Waiter(done)).await?;
+        written.await.map_err(|_| io::Error::new(io::ErrorKind::BrokenPipe, "the log's thread has ended"))?
+    }
+
+    #[cfg(test)]
+    pub(super) async fn replace_file(&self, file: rowlock_env::disk::File) {
+        self.submit(Job::Replace(file)).await.expect("the worker runs");
+    }
+}
+
+impl RaftLogStorage<TypeConfig> for LogStore {
+    type LogReader = LogReader;
+
+    async fn get_log_state(&mut self) -> Result<LogState<TypeConfig>, io::Error> {
+        let checkpoint = *self.log.lock().checkpoint();
+        Ok(LogState { last_purged_log_id: checkpoint.purged, last_log_id: checkpoint.last })
+    }
+
+    async fn get_log_reader(&mut self) -> LogReader {
+        LogReader { log: self.log.clone() }
+    }
+
+    async fn save_vote(&mut self, vote: &Vote) -> Result<(), io::Error> {
+        // Readers compare the vote to notice a change of leader: they may see it early, never late.
+        self.log.lock().set_vote(*vote);
+        self.write_durably(Record::Vote(*vote)).await
+    }
+
+    async fn save_committed(&mut self, committed: Option<LogId>) -> Result<(), io::Error> {
+        self.log.lock().set_committed(committed);
+        Ok(())
+    }
+
+    async fn read_committed(&mut self) -> Result<Option<LogId>, io::Error> {
+        Ok(self.log.lock().checkpoint().committed)
+    }
+
+    async fn append<I>(&mut self, entries: I, callback: IOFlushed<TypeConfig>) -> Result<(), io::Error>
+    where
+        I: IntoIterator<Item = Entry> + OptionalSend,
+        I::IntoIter: OptionalSend,
+    {
+        let entries: Vec<Entry> = entries.into_iter().collect();
+        let mut records = Vec::with_capacity(entries.len());
+        {
+            let mut log = self.log.lock();
+            for entry in entries {
+                records.push(Record::Entry(entry.clone()));
+                log.append(entry).map_err(|gap: Gap| io::Error::new(io::ErrorKind::InvalidInput, gap))?;
+            }
+        }
+        self.write(records, Done::Flushed(callback)).await
+    }
+
+    async fn truncate_after(&mut self, last_log_id: Option<LogId>) -> Result<(), io::Error> {
+        self.log.lock().truncate_after(last_log_id);
+        self.write(vec![Record::Truncate(last_log_id)], Done::Nobody).await
+    }
+
+    async fn purge(&mut self, log_id: LogId) -> Result<(), io::Error> {
+        self.log.lock().purge(log_id);
+        self.write(vec![Record::Purge(log_id)], Done::Nobody).await
+    }
+}
+
+impl RaftLogReader<TypeConfig> for LogReader {
+    async fn try_get_log_entries<RB>(&mut self, range: RB) -> Result<Vec<Entry>, io::Error>
+    where
+        RB: RangeBounds<u64> + Clone + Debug + OptionalSend,
+    {
+        Ok(self.log.lock().range(&range).cloned().collect())
+    }
+
+    async fn read_vote(&mut self) -> Result<Option<Vote>, io::Error> {
+        Ok(self.log.lock().checkpoint().vote)
+    }
+
+    async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> Result<Vec<Entry>, io::Error> {
+        Ok(self.log.lock().limited(&(start..end), REPLICATION_READ_MAX_BYTES))
+    }
+
+    /// Vote and entries are read under one lock, so the vote need not be read again behind the entries.
+    async fn leader_bounded_stream<RB>(
+        &mut self,
+        leader: LeaderId,
+        range: RB,
+    ) -> impl Stream<Item = LeaderBoundedStreamResult<TypeConfig>> + OptionalSend
+    where
+        RB: RangeBounds<u64> + Clone + Debug + OptionalSend,
+    {
+        let log = self.log.lock();
+        let vote = log.checkpoint().vote;
+        let items: Vec<LeaderBoundedStreamResult<TypeConfig>> =
+            if vote.is_some_and(|vote| vote.leader_id == leader && vote.committed) {
+                log.range(&range).cloned().map(Ok).collect()
+            } else {
+                vec![Err(LeaderBoundedStreamError::LeaderChanged(LeaderChanged::new(leader, vote)))]
+            };
+        stream::iter(items)
+    }
+
+    async fn entries_stream<RB>(
+        &mut self,
+        range: RB,
+    ) -> impl Stream<Item = Result<<TypeConfig as RaftTypeConfig>::Entry, io::Error>> + OptionalSend
+    where
+        RB: RangeBounds<u64> + Clone + Debug + OptionalSend,
+    {
+        let items: Vec<io::Result<Entry>> = self.log.lock().range(&range).cloned().map(Ok).collect();
+        stream::iter(items)
+    }
+}

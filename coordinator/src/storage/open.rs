@@ -1,0 +1,153 @@
+//! Opens a node's data folder: lock, identity, log, snapshots, in this order; nothing is written before all of it is
+//! found to be whole.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rowlock_env::disk::{Dir, DirLock};
+use rowlock_env::{time, worker};
+
+use super::error::StorageError;
+use super::identity::{self, Identity};
+use super::log_store::LogStore;
+use super::memlog::MemLog;
+use super::snapshot::SnapshotStore;
+use super::wal::recover::{self, Recovered};
+use super::wal::worker::{self as wal_worker, OnFatal};
+use super::wal::writer::Writer;
+use super::{SNAPSHOT_DIR, WAL_DIR};
+use crate::metrics::Metrics;
+use crate::raft::types::{LogId, Vote};
+
+/// File whose lock says that the folder is in use.
+const LOCK: &str = "LOCK";
+/// Bytes of a segment of the log.
+pub const SEGMENT_BYTES: u64 = 64 << 20;
+
+/// The way to open a data folder.
+pub struct Storage;
+
+/// An open data folder.
+pub struct Opened {
+    /// For openraft; keep a clone to close it.
+    pub log: LogStore,
+    /// For the state machine and for snapshots on their way in.
+    pub snapshots: SnapshotStore,
+    /// What was found.
+    pub report: RecoveryReport,
+}
+
+/// What a data folder held when it was opened.
+#[derive(Clone, Debug, Default)]
+pub struct RecoveryReport {
+    /// Segments of the log.
+    pub segments: usize,
+    /// Records in them.
+    pub records: u64,
+    /// Remains of an unfinished write were cut off the log.
+    pub torn: bool,
+    /// The vote.
+    pub vote: Option<Vote>,
+    /// Known committed.
+    pub committed: Option<LogId>,
+    /// The log begins behind it.
+    pub purged: Option<LogId>,
+    /// End of the log.
+    pub last: Option<LogId>,
+    /// End of the newest snapshot.
+    pub snapshot: Option<LogId>,
+    /// Snapshot files that cannot be used; they were renamed and another, or the log, takes their place.
+    pub damaged_snapshots: Vec<String>,
+    /// How long it took.
+    pub took: Duration,
+}
+
+impl Storage {
+    /// Opens the folder, creating it if it is new. `on_fatal` is called once, from the log's thread, if the disk fails
+    /// later on. Errors say what a person must do.
+    pub async fn open(
+        dir: &Path,
+        identity: Identity,
+        on_fatal: OnFatal,
+        metrics: Arc<Metrics>,
+    ) -> Result<Opened, StorageError> {
+        Self::open_with(dir, identity, on_fatal, metrics, SEGMENT_BYTES).await
+    }
+
+    /// As [`Storage::open`], with segments of another size.
+    pub(super) async fn open_with(
+        dir: &Path,
+        identity: Identity,
+        on_fatal: OnFatal,
+        metrics: Arc<Metrics>,
+        segment_bytes: u64,
+    ) -> Result<Opened, StorageError> {
+        let path = dir.to_owned();
+        let work = move || read(path, identity, metrics, segment_bytes);
+        let Ready { writer, lock, log, snapshots, report } = worker::run_blocking("storage-open", work).await?;
+        if report.torn {
+            tracing::warn!("cut the remains of an unfinished write off the log: nobody was told that it was durable");
+        }
+        for name in &report.damaged_snapshots {
+            tracing::error!(name, "a snapshot file is damaged and was put aside: check the disk, then remove the file");
+        }
+        let log = LogStore::new(log, wal_worker::start(writer, lock, on_fatal));
+        Ok(Opened { log, snapshots, report })
+    }
+}
+
+struct Ready {
+    writer: Writer,
+    lock: DirLock,
+    log: MemLog,
+    snapshots: SnapshotStore,
+    report: RecoveryReport,
+}
+
+fn read(
+    path: PathBuf,
+    identity: Identity,
+    metrics: Arc<Metrics>,
+    segment_bytes: u64,
+) -> Result<Ready, StorageError> {
+    let begun = time::now();
+    let dir = Dir::create(&path).map_err(StorageError::io("creating", &path))?;
+    let lock = dir.lock(LOCK).map_err(|source| match source.kind() {
+        std::io::ErrorKind::WouldBlock => StorageError::InUse(path.clone()),
+        _ => StorageError::Io { action: "locking", path: path.clone(), source },
+    })?;
+    identity::claim(&dir, &identity)?;
+    let wal = dir.sub(WAL_DIR).map_err(StorageError::io("creating the log's folder in", &path))?;
+    let snapshots = dir.sub(SNAPSHOT_DIR).map_err(StorageError::io("creating the snapshots' folder in", &path))?;
+
+    let found = recover::recover(&wal, &identity)?;
+    let purged = found.log.checkpoint().purged;
+    let (snapshots, damaged) = SnapshotStore::open(snapshots, identity.clone(), purged)?;
+    let writer = Writer::open(wal, identity, segment_bytes, metrics, &found)?;
+    let mut report = report(&found);
+    let mut log = found.log;
+    if report.committed.map(|log_id| log_id.index) > report.last.map(|log_id| log_id.index) {
+        // The mark is in front of entries that were torn off: what is left is all committed.
+        log.set_committed(report.last);
+        report.committed = report.last;
+    }
+    report.snapshot = snapshots.current().and_then(|snapshot| snapshot.meta().last_log_id);
+    report.damaged_snapshots = damaged;
+    report.took = begun.elapsed();
+    Ok(Ready { writer, lock, log, snapshots, report })
+}
+
+fn report(found: &Recovered) -> RecoveryReport {
+    let checkpoint = found.log.checkpoint();
+    RecoveryReport {
+        segments: found.segments.len(),
+        records: found.records,
+        torn: found.torn,
+        vote: checkpoint.vote,
+        committed: checkpoint.committed,
+        purged: checkpoint.purged,
+        last: checkpoint.last,
+        ..RecoveryReport::default()
+    }
+}

@@ -1,0 +1,190 @@
+//! The folder of the snapshots: finds the newest usable one at start, keeps the newest one from then on.
+
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use rowlock_env::disk::Dir;
+
+use super::file::SnapshotFile;
+use super::incoming::{Incoming, Outgoing};
+use crate::raft::rpc::SnapshotSink;
+use crate::raft::types::{LogId, SnapshotMeta};
+use crate::storage::error::StorageError;
+use crate::storage::identity::Identity;
+
+const SUFFIX: &str = ".snapshot";
+const DAMAGED_SUFFIX: &str = ".damaged";
+const TEMPORARY_SUFFIX: &str = ".tmp";
+
+/// The snapshots of this node. Clones are the same store.
+#[derive(Clone, Debug)]
+pub struct SnapshotStore {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    dir: Dir,
+    identity: Identity,
+    current: Mutex<Option<SnapshotFile>>,
+    temporaries: AtomicU64,
+}
+
+impl SnapshotStore {
+    /// Finds the newest usable snapshot. `purged` is where the log begins: a snapshot must reach that far. Gives the
+    /// names of damaged files, which are renamed and otherwise left alone.
+    pub(in crate::storage) fn open(
+        dir: Dir,
+        identity: Identity,
+        purged: Option<LogId>,
+    ) -> Result<(SnapshotStore, Vec<String>), StorageError> {
+        let found = survey(&dir, &identity)?;
+        let reaches = |snapshot: &SnapshotFile| snapshot.meta().last_log_id.map(|log_id| log_id.index);
+        if let Some(purged) = purged
+            && found.usable.as_ref().and_then(reaches) < Some(purged.index)
+        {
+            let usable = match &found.usable {
+                Some(snapshot) => format!("{} is too old", snapshot.name()),
+                None => "there is none".to_owned(),
+            };
+            let damaged: Vec<String> = found.damaged.iter().map(|(name, why)| format!("{name}: {why}")).collect();
+            let why = format!("the log begins behind index {}, {usable}; damaged: {damaged:?}", purged.index);
+            return Err(StorageError::NoSnapshot { path: dir.path().to_owned(), why });
+        }
+        let path = dir.path().to_owned();
+        let io = StorageError::io("tidying", &path);
+        tidy(&dir, &found).map_err(io)?;
+        let damaged = found.damaged.into_iter().map(|(name, _)| name).collect();
+        let inner =
+            Inner { dir, identity, current: Mutex::new(found.usable), temporaries: AtomicU64::new(0) };
+        Ok((SnapshotStore { inner: Arc::new(inner) }, damaged))
+    }
+
+    /// The newest one.
+    pub fn current(&self) -> Option<SnapshotFile> {
+        self.inner.current.lock().clone()
+    }
+
+    /// Writes a snapshot of the local state and makes it the newest. Blocks on the disk.
+    pub fn write(
+        &self,
+        meta: SnapshotMeta,
+        body: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    ) -> Result<SnapshotFile, StorageError> {
+        let mut outgoing = Outgoing::new(self.begin_receive()?, meta);
+        body(&mut outgoing).map_err(StorageError::io("writing a snapshot to", self.inner.dir.path()))?;
+        self.keep(outgoing.finish()?)
+    }
+
+    /// A place for the bytes of another node's snapshot file.
+    pub fn begin_receive(&self) -> Result<Incoming, StorageError> {
+        let number = self.inner.temporaries.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{number}{TEMPORARY_SUFFIX}");
+        Incoming::create(self.inner.dir.clone(), self.inner.identity.clone(), name)
+    }
+
+    /// Makes a snapshot the newest one, durably, and removes the others; a file of another folder is copied first.
+    /// An older one than the newest changes nothing. Blocks on the disk.
+    pub fn keep(&self, snapshot: SnapshotFile) -> Result<SnapshotFile, StorageError> {
+        let dir = &self.inner.dir;
+        let snapshot = if snapshot.is_in(dir.path()) { snapshot } else { self.copy(&snapshot)? };
+        let mut current = self.inner.current.lock();
+        if let Some(newest) = &*current
+            && newest.meta().last_log_id > snapshot.meta().last_log_id
+        {
+            return Ok(newest.clone());
+        }
+        let name = file_name(snapshot.meta().last_log_id);
+        let path = dir.path().join(&name);
+        if snapshot.name() != name {
+            let renamed = dir.rename(&snapshot.name(), &name).and_then(|()| dir.sync());
+            renamed.map_err(StorageError::io("renaming", &path))?;
+            snapshot.keep_as(name.clone());
+        }
+        *current = Some(snapshot.clone());
+        remove_others(dir, &name).map_err(StorageError::io("tidying", dir.path()))?;
+        Ok(snapshot)
+    }
+
+    fn copy(&self, snapshot: &SnapshotFile) -> Result<SnapshotFile, StorageError> {
+        let path = snapshot.path();
+        let mut incoming = self.begin_receive()?;
+        while incoming.len() < snapshot.len() {
+            let chunk = snapshot.read_at(incoming.len(), 1 << 20).map_err(StorageError::io("reading", &path))?;
+            incoming.write(&chunk).map_err(StorageError::io("copying", &path))?;
+        }
+        incoming.finish()
+    }
+}
+
+impl SnapshotSink for SnapshotStore {
+    type Data = SnapshotFile;
+    type Incoming = Incoming;
+
+    fn begin(&self) -> io::Result<Incoming> {
+        Ok(self.begin_receive()?)
+    }
+}
+
+fn file_name(last: Option<LogId>) -> String {
+    match last {
+        Some(LogId { leader_id, index }) => {
+            format!("{index:016x}-{:x}-{:x}{SUFFIX}", leader_id.term, leader_id.node_id)
+        }
+        None => format!("empty{SUFFIX}"),
+    }
+}
+
+fn remove_others(dir: &Dir, name: &str) -> io::Result<()> {
+    let others: Vec<String> = dir.list()?.into_iter().filter(|n| n.ends_with(SUFFIX) && n != name).collect();
+    for other in &others {
+        dir.remove(other)?;
+    }
+    if others.is_empty() { Ok(()) } else { dir.sync() }
+}
+
+struct Survey {
+    usable: Option<SnapshotFile>,
+    /// Name and what is wrong.
+    damaged: Vec<(String, String)>,
+    /// Usable and older, or never finished.
+    superfluous: Vec<String>,
+}
+
+/// Looks at all files; changes nothing.
+fn survey(dir: &Dir, identity: &Identity) -> Result<Survey, StorageError> {
+    let mut survey = Survey { usable: None, damaged: Vec::new(), superfluous: Vec::new() };
+    for name in dir.list().map_err(StorageError::io("listing", dir.path()))? {
+        if name.ends_with(TEMPORARY_SUFFIX) {
+            survey.superfluous.push(name);
+            continue;
+        }
+        if !name.ends_with(SUFFIX) {
+            continue;
+        }
+        let file = dir.open_file(&name).map_err(StorageError::io("opening", &dir.path().join(&name)))?;
+        match SnapshotFile::verify(dir, &name, file, false, identity) {
+            Ok(snapshot) => match &survey.usable {
+                Some(newest) if newest.meta().last_log_id >= snapshot.meta().last_log_id => {
+                    survey.superfluous.push(name);
+                }
+                _ => survey.superfluous.extend(survey.usable.replace(snapshot).map(|older| older.name())),
+            },
+            Err(error) => survey.damaged.push((name, error.to_string())),
+        }
+    }
+    Ok(survey)
+}
+
+fn tidy(dir: &Dir, found: &Survey) -> io::Result<()> {
+    for (name, _) in &found.damaged {
+        dir.rename(name, &Path::new(name).with_extension(&DAMAGED_SUFFIX[1..]).to_string_lossy())?;
+    }
+    for name in &found.superfluous {
+        dir.remove(name)?;
+    }
+    dir.sync()
+}

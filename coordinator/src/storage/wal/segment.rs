@@ -1,0 +1,209 @@
+//! What a segment file is called and how it begins. Pure.
+//!
+//! A segment is a file of fixed size, reserved before use. Its first block holds the header, records follow. The header
+//! is on disk before the file gets its name, so a segment with a name and without a valid header is damaged.
+
+use super::frame::{Chain, SegmentKey};
+
+/// Where the records begin: the header has a block of its own, which is never written again.
+pub const FIRST_RECORD_AT: u64 = 4096;
+/// Bytes of the header that mean something.
+pub const HEADER_BYTES: usize = 128;
+/// Version of segment and record bytes. A change of either gets a new one.
+pub const FORMAT_VERSION: u32 = 1;
+
+const MAGIC: [u8; 8] = *b"RWLKWAL\0";
+const SUFFIX: &str = ".wal";
+const SPARE_PREFIX: &str = "spare-";
+
+/// Counts the segments of a log; never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SegmentSeq(pub u64);
+
+impl SegmentSeq {
+    /// The first segment of a log.
+    pub const FIRST: SegmentSeq = SegmentSeq(1);
+
+    /// The one after.
+    pub fn next(self) -> SegmentSeq {
+        SegmentSeq(self.0 + 1)
+    }
+
+    /// The name of its file; names sort like numbers.
+    pub fn file_name(self) -> String {
+        format!("{:016x}{SUFFIX}", self.0)
+    }
+
+    /// The name under which its file waits to be used again.
+    pub fn spare_name(self) -> String {
+        format!("{SPARE_PREFIX}{:016x}", self.0)
+    }
+}
+
+/// What a name in the log's folder stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileKind {
+    /// A segment of the log.
+    Segment(SegmentSeq),
+    /// Reserved space without content of value.
+    Spare,
+    /// Not ours.
+    Other,
+}
+
+/// Tells from its name what a file is.
+pub fn file_kind(name: &str) -> FileKind {
+    if name.starts_with(SPARE_PREFIX) {
+        return FileKind::Spare;
+    }
+    let number = name.strip_suffix(SUFFIX).filter(|hex| hex.len() == 16);
+    match number.and_then(|hex| u64::from_str_radix(hex, 16).ok()) {
+        Some(seq) => FileKind::Segment(SegmentSeq(seq)),
+        None => FileKind::Other,
+    }
+}
+
+/// The beginning of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentHeader {
+    /// Which one of the log it is.
+    pub seq: SegmentSeq,
+    /// The node that wrote it.
+    pub node: u64,
+    /// Hash of the cluster's name (the name itself is in the identity file).
+    pub cluster_hash: u64,
+    /// Random, so that no two chains begin alike; its low half salts the records.
+    pub nonce: u64,
+    /// Last link of the segment before, 0 for the first.
+    pub previous_chain: Chain,
+    /// Where the records of the segment before end, 0 for the first.
+    pub previous_end: u64,
+}
+
+/// Why bytes are not a segment header that this version can read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HeaderError {
+    /// Foreign bytes.
+    #[error("it does not begin like a log segment")]
+    NotASegment,
+    /// Written by another version of Rowlock.
+    #[error("it has format version {0}, this version of Rowlock reads {FORMAT_VERSION}")]
+    Version(u32),
+    /// Damaged.
+    #[error("the checksum of its header does not match")]
+    Checksum,
+}
+
+impl SegmentHeader {
+    /// What makes a record one of this segment.
+    pub fn key(&self) -> SegmentKey {
+        SegmentKey { segment: self.seq.0 as u32, salt: self.nonce as u32 }
+    }
+
+    /// The bytes, and the link that the first record follows.
+    pub fn encode(&self) -> ([u8; HEADER_BYTES], Chain) {
+        let mut out = [0; HEADER_BYTES];
+        out[0..8].copy_from_slice(&MAGIC);
+        out[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+        out[16..24].copy_from_slice(&self.seq.0.to_le_bytes());
+        out[24..32].copy_from_slice(&self.node.to_le_bytes());
+        out[32..40].copy_from_slice(&self.cluster_hash.to_le_bytes());
+        out[40..48].copy_from_slice(&self.nonce.to_le_bytes());
+        out[48..52].copy_from_slice(&self.previous_chain.0.to_le_bytes());
+        out[56..64].copy_from_slice(&self.previous_end.to_le_bytes());
+        let crc = crc32fast::hash(&out);
+        out[12..16].copy_from_slice(&crc.to_le_bytes());
+        (out, Chain(crc))
+    }
+
+    /// From the first bytes of a file, with the link that the first record follows.
+    pub fn decode(bytes: &[u8]) -> Result<(SegmentHeader, Chain), HeaderError> {
+        let mut copy = [0; HEADER_BYTES];
+        copy.copy_from_slice(bytes.get(..HEADER_BYTES).ok_or(HeaderError::NotASegment)?);
+        if copy[0..8] != MAGIC {
+            return Err(HeaderError::NotASegment);
+        }
+        let crc = u32_at(&copy, 12);
+        copy[12..16].fill(0);
+        if crc32fast::hash(&copy) != crc {
+            return Err(HeaderError::Checksum);
+        }
+        match u32_at(&copy, 8) {
+            FORMAT_VERSION => {}
+            other => return Err(HeaderError::Version(other)),
+        }
+        let header = SegmentHeader {
+            seq: SegmentSeq(u64_at(&copy, 16)),
+            node: u64_at(&copy, 24),
+            cluster_hash: u64_at(&copy, 32),
+            nonce: u64_at(&copy, 40),
+            previous_chain: Chain(u32_at(&copy, 48)),
+            previous_end: u64_at(&copy, 56),
+        };
+        Ok((header, Chain(crc)))
+    }
+}
+
+fn u32_at(bytes: &[u8; HEADER_BYTES], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+fn u64_at(bytes: &[u8; HEADER_BYTES], at: usize) -> u64 {
+    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEADER: SegmentHeader = SegmentHeader {
+        seq: SegmentSeq(0x0102_0304_0506),
+        node: 3,
+        cluster_hash: 0x1122_3344_5566_7788,
+        nonce: 9,
+        previous_chain: Chain(0xdead_beef),
+        previous_end: 8192,
+    };
+
+    #[test]
+    fn names_tell_what_a_file_is_and_sort_like_numbers() {
+        assert_eq!(file_kind(&SegmentSeq(10).file_name()), FileKind::Segment(SegmentSeq(10)));
+        assert!(SegmentSeq(9).file_name() < SegmentSeq(10).file_name());
+        assert_eq!(file_kind(&SegmentSeq(10).spare_name()), FileKind::Spare);
+        assert_eq!(file_kind("notes.txt"), FileKind::Other);
+        assert_eq!(file_kind("1.wal"), FileKind::Other);
+    }
+
+    #[test]
+    fn a_flipped_bit_anywhere_is_found() {
+        let (bytes, _) = HEADER.encode();
+        for bit in 0..HEADER_BYTES * 8 {
+            let mut damaged = bytes;
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert!(SegmentHeader::decode(&damaged).is_err(), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn another_format_version_is_named() {
+        let (mut bytes, _) = HEADER.encode();
+        bytes[8] = 2;
+        bytes[12..16].fill(0);
+        let crc = crc32fast::hash(&bytes);
+        bytes[12..16].copy_from_slice(&crc.to_le_bytes());
+        assert_eq!(SegmentHeader::decode(&bytes), Err(HeaderError::Version(2)));
+    }
+
+    #[test]
+    fn the_bytes_on_disk_are_these() {
+        let (bytes, chain) = HEADER.encode();
+        assert_eq!(SegmentHeader::decode(&bytes), Ok((HEADER, chain)));
+        let hex: String = bytes[..64].iter().map(|b| format!("{b:02x}")).collect();
+        let golden = concat!(
+            "52574c4b57414c00010000001407883b060504030201000003000000000000008877665544332211",
+            "0900000000000000efbeadde000000000020000000000000"
+        );
+        assert_eq!(hex, golden);
+        assert_eq!(bytes[64..], [0; 64]);
+    }
+}
