@@ -6,4 +6,5 @@ pub mod network;
 pub mod rpc;
 pub mod runtime;
 pub mod snapshot_transfer;
+pub mod state_machine;
 pub mod types;
