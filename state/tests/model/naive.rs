@@ -1,0 +1,394 @@
+//! The state machine once more, as plainly as possible: a flat map from path to znode, everything found by scanning,
+//! multi by copying all and throwing the copy away. Slow, but every rule is one visible line.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use rowlock_proto::acl::{Acl, Id, perms};
+use rowlock_proto::request::{Create, Op};
+use rowlock_proto::response::OpResult;
+use rowlock_proto::{ErrorCode, SessionId, Stat, Version, Zxid};
+use rowlock_state::command::{Attachment, Command, Proposal};
+use rowlock_state::outcome::{ChangeKind, Outcome, SessionEnd};
+
+/// What a sink was told.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    Changed { zxid: Zxid, path: String, kind: ChangeKind, acl: Vec<Acl>, parent_acl: Vec<Acl> },
+    Opened(SessionId, Attachment, u32),
+    Attached(SessionId, Attachment, u32),
+    Ended(SessionId, SessionEnd),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    pub data: Option<Bytes>,
+    pub acl: Vec<Acl>,
+    /// `data_length` and `num_children` are filled in when it is asked for.
+    pub stat: Stat,
+    creates: i32,
+    container: bool,
+    ttl_ms: Option<i64>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Open {
+    password: [u8; 16],
+    pub timeout_ms: u32,
+    pub attachment: Attachment,
+}
+
+#[derive(Clone, Debug)]
+pub struct Naive {
+    pub nodes: BTreeMap<String, Node>,
+    pub sessions: BTreeMap<SessionId, Open>,
+    pub zxid: Zxid,
+    time_ms: i64,
+    /// Of the command that runs.
+    events: Vec<Event>,
+}
+
+type Reply<T> = Result<T, ErrorCode>;
+
+impl Naive {
+    pub fn new() -> Self {
+        let reserved = |perms, version, children: i32| Node {
+            data: Some(Bytes::new()),
+            acl: vec![Acl { perms, id: Id::anyone() }],
+            stat: Stat {
+                version: Version(version),
+                aversion: Version(version),
+                cversion: Version(-children),
+                ..Stat::default()
+            },
+            creates: 0,
+            container: false,
+            ttl_ms: None,
+        };
+        let nodes = [
+            ("/", reserved(perms::ALL, 0, 1)),
+            ("/zookeeper", reserved(perms::ALL, 0, 2)),
+            ("/zookeeper/config", reserved(perms::READ, -1, 0)),
+            ("/zookeeper/quota", reserved(perms::ALL, 0, 0)),
+        ];
+        let nodes = nodes.into_iter().map(|(path, node)| (path.to_owned(), node)).collect();
+        Naive { nodes, sessions: BTreeMap::new(), zxid: Zxid(0), time_ms: 0, events: Vec::new() }
+    }
+
+    pub fn apply(&mut self, time_ms: i64, proposal: &Proposal) -> (Reply<Outcome>, Vec<Event>) {
+        self.time_ms = self.time_ms.max(time_ms);
+        let result = self.run(proposal);
+        (result, std::mem::take(&mut self.events))
+    }
+
+    fn run(&mut self, proposal: &Proposal) -> Reply<Outcome> {
+        match &proposal.command {
+            Command::Noop => return Ok(Outcome::Done),
+            Command::Attach { session, password, timeout_ms } => {
+                let open = self.sessions.get_mut(session).filter(|open| open.password == **password);
+                let open = open.ok_or(ErrorCode::SessionExpired)?;
+                open.attachment.0 += 1;
+                open.timeout_ms = *timeout_ms;
+                let (password, attachment, timeout_ms) = (open.password, open.attachment, *timeout_ms);
+                self.events.push(Event::Attached(*session, attachment, timeout_ms));
+                return Ok(Outcome::Session { session: *session, password, attachment, timeout_ms });
+            }
+            Command::ExpireSession { session, attachment } => self.admit(*session, *attachment)?,
+            Command::CreateSession { .. } | Command::Reap { .. } | Command::Configure { .. } => {}
+            _ => self.admit(proposal.session, proposal.attachment)?,
+        }
+        self.zxid.0 += 1;
+        let (session, who) = (proposal.session, proposal.identities.as_slice());
+        match &proposal.command {
+            Command::CreateSession { password, timeout_ms } => {
+                let session = SessionId((proposal.origin.node.0 as i64 % 128) << 56 | self.zxid.0);
+                let (password, timeout_ms, attachment) = (*password, *timeout_ms, Attachment(1));
+                self.sessions.insert(session, Open { password, timeout_ms, attachment });
+                self.events.push(Event::Opened(session, attachment, timeout_ms));
+                Ok(Outcome::Session { session, password, attachment, timeout_ms })
+            }
+            Command::CloseSession => Ok(self.end(session, SessionEnd::Closed)),
+            Command::ExpireSession { session, .. } => Ok(self.end(*session, SessionEnd::Expired)),
+            Command::Create { create, ttl_ms } => {
+                let path = self.create(session, who, create, *ttl_ms)?;
+                let stat = self.stat(&path);
+                Ok(Outcome::Created { path, stat })
+            }
+            Command::Delete { path, version } => self.delete(who, path, *version).map(|()| Outcome::Done),
+            Command::SetData(set) => self.set(who, &set.path, &set.data, set.version).map(Outcome::Stat),
+            Command::SetAcl(set) => {
+                valid(&set.path)?;
+                let acl = resolve(set.acl.as_deref(), who)?;
+                let node = self.nodes.get_mut(&set.path).ok_or(ErrorCode::NoNode)?;
+                permit(node, perms::ADMIN, who)?;
+                expect(node.stat.aversion, set.version)?;
+                node.acl = acl;
+                node.stat.aversion.0 = if node.stat.aversion.0 == -1 { 0 } else { node.stat.aversion.0 + 1 };
+                Ok(Outcome::Stat(self.stat(&set.path)))
+            }
+            Command::Multi(ops) => Ok(Outcome::Multi(self.multi(session, who, ops))),
+            Command::Reap { path } => {
+                let node = self.nodes.get(path).ok_or(ErrorCode::NoNode)?;
+                if !self.children(path).is_empty() {
+                    return Err(ErrorCode::NotEmpty);
+                }
+                let container_is_due = node.container && node.creates > 0;
+                let ttl_is_due = node.ttl_ms.is_some_and(|ttl| self.time_ms - node.stat.mtime_ms > ttl);
+                if !container_is_due && !ttl_is_due {
+                    return Err(ErrorCode::BadVersion);
+                }
+                self.remove(path);
+                Ok(Outcome::Done)
+            }
+            Command::Configure { config } => {
+                let path = "/zookeeper/config";
+                self.put(path, &Some(Bytes::from(config.clone())), -1);
+                Ok(Outcome::Done)
+            }
+            Command::Noop | Command::Attach { .. } => unreachable!(),
+        }
+    }
+
+    fn admit(&self, session: SessionId, attachment: Attachment) -> Reply<()> {
+        let open = self.sessions.get(&session).ok_or(ErrorCode::SessionExpired)?;
+        if open.attachment == attachment { Ok(()) } else { Err(ErrorCode::SessionMoved) }
+    }
+
+    fn end(&mut self, session: SessionId, end: SessionEnd) -> Outcome {
+        for path in self.owned(session) {
+            self.remove(&path);
+        }
+        self.sessions.remove(&session);
+        self.events.push(Event::Ended(session, end));
+        Outcome::Done
+    }
+
+    fn multi(&mut self, session: SessionId, who: &[Id], ops: &[Op]) -> Vec<OpResult> {
+        let before = self.clone();
+        let mut results = Vec::new();
+        for op in ops {
+            match self.op(session, who, op) {
+                Ok(result) => results.push(result),
+                Err(code) => {
+                    *self = before;
+                    results.fill(OpResult::Error(None));
+                    results.push(OpResult::Error(Some(code)));
+                    results.resize(ops.len(), OpResult::Error(Some(ErrorCode::RuntimeInconsistency)));
+                    break;
+                }
+            }
+        }
+        results
+    }
+
+    fn op(&mut self, session: SessionId, who: &[Id], op: &Op) -> Reply<OpResult> {
+        Ok(match op {
+            Op::Create(create) => OpResult::Create(self.create(session, who, create, None)?),
+            Op::Create2(create) => {
+                let path = self.create(session, who, create, None)?;
+                OpResult::Create2(path.clone(), self.stat(&path))
+            }
+            Op::CreateContainer(create) => {
+                let path = self.create(session, who, create, None)?;
+                OpResult::CreateContainer(path.clone(), self.stat(&path))
+            }
+            Op::CreateTtl(create, ttl_ms) => {
+                let path = self.create(session, who, create, Some(*ttl_ms))?;
+                OpResult::CreateTtl(path.clone(), self.stat(&path))
+            }
+            Op::Delete { path, version } => {
+                self.delete(who, path, *version)?;
+                OpResult::Delete
+            }
+            Op::SetData(set) => OpResult::SetData(self.set(who, &set.path, &set.data, set.version)?),
+            Op::Check { path, version } => {
+                valid(path)?;
+                let node = self.nodes.get(path).ok_or(ErrorCode::NoNode)?;
+                permit(node, perms::READ, who)?;
+                expect(node.stat.version, *version)?;
+                OpResult::Check
+            }
+        })
+    }
+
+    fn create(
+        &mut self,
+        session: SessionId,
+        who: &[Id],
+        create: &Create,
+        ttl_ms: Option<i64>,
+    ) -> Reply<String> {
+        let Create { path, data, acl, flags } = create;
+        let (ephemeral, sequential, container, ttl) = match flags {
+            0 => (false, false, false, false),
+            1 => (true, false, false, false),
+            2 => (false, true, false, false),
+            3 => (true, true, false, false),
+            4 => (false, false, true, false),
+            5 => (false, false, false, true),
+            6 => (false, true, false, true),
+            _ => return Err(ErrorCode::BadArguments),
+        };
+        let ttl_ms = ttl_ms.filter(|ttl_ms| *ttl_ms >= 0);
+        if ttl != ttl_ms.is_some() || ttl_ms.is_some_and(|ttl_ms| ttl_ms == 0 || ttl_ms > 0xff_ffff_ffff) {
+            return Err(ErrorCode::BadArguments);
+        }
+        if !path.contains('/') || path.contains('\0') {
+            return Err(ErrorCode::BadArguments);
+        }
+        let acl = resolve(acl.as_deref(), who)?;
+        let parent_path = parent(path);
+        let parent = self.nodes.get(&parent_path).ok_or(ErrorCode::NoNode)?;
+        permit(parent, perms::CREATE, who)?;
+        let path = if sequential { format!("{path}{:010}", parent.creates) } else { path.clone() };
+        valid(&path)?;
+        if self.nodes.contains_key(&path) {
+            return Err(ErrorCode::NodeExists);
+        }
+        if parent.stat.ephemeral_owner != SessionId::NONE {
+            return Err(ErrorCode::NoChildrenForEphemerals);
+        }
+        let (zxid, time_ms) = (self.zxid, self.time_ms);
+        let ephemeral_owner = if ephemeral { session } else { SessionId::NONE };
+        let stat = Stat {
+            czxid: zxid,
+            mzxid: zxid,
+            pzxid: zxid,
+            ctime_ms: time_ms,
+            mtime_ms: time_ms,
+            ephemeral_owner,
+            ..Stat::default()
+        };
+        let parent = self.nodes.get_mut(&parent_path).unwrap();
+        parent.creates += 1;
+        parent.stat.cversion.0 += 1;
+        parent.stat.pzxid = zxid;
+        self.nodes
+            .insert(path.clone(), Node { data: data.clone(), acl, stat, creates: 0, container, ttl_ms });
+        self.tell(&path, ChangeKind::Created);
+        Ok(path)
+    }
+
+    fn delete(&mut self, who: &[Id], path: &str, version: Version) -> Reply<()> {
+        let reserved = ["/", "/zookeeper", "/zookeeper/config", "/zookeeper/quota"].contains(&path);
+        if !path.contains('/') || path.contains('\0') || reserved {
+            return Err(ErrorCode::BadArguments);
+        }
+        permit(self.nodes.get(&parent(path)).ok_or(ErrorCode::NoNode)?, perms::DELETE, who)?;
+        let node = self.nodes.get(path).ok_or(ErrorCode::NoNode)?;
+        expect(node.stat.version, version)?;
+        if !self.children(path).is_empty() {
+            return Err(ErrorCode::NotEmpty);
+        }
+        self.remove(path);
+        Ok(())
+    }
+
+    fn set(&mut self, who: &[Id], path: &str, data: &Option<Bytes>, version: Version) -> Reply<Stat> {
+        valid(path)?;
+        let node = self.nodes.get(path).ok_or(ErrorCode::NoNode)?;
+        permit(node, perms::WRITE, who)?;
+        expect(node.stat.version, version)?;
+        self.put(path, data, node.stat.version.0 + 1);
+        Ok(self.stat(path))
+    }
+
+    fn put(&mut self, path: &str, data: &Option<Bytes>, version: i32) {
+        let node = self.nodes.get_mut(path).unwrap();
+        node.data = data.clone();
+        node.stat.version = Version(version);
+        node.stat.mzxid = self.zxid;
+        node.stat.mtime_ms = self.time_ms;
+        self.tell(path, ChangeKind::DataChanged);
+    }
+
+    fn remove(&mut self, path: &str) {
+        self.tell(path, ChangeKind::Deleted);
+        self.nodes.remove(path);
+        let zxid = self.zxid;
+        let parent = self.nodes.get_mut(&parent(path)).unwrap();
+        parent.stat.cversion.0 += 1;
+        parent.stat.pzxid = zxid;
+    }
+
+    fn tell(&mut self, path: &str, kind: ChangeKind) {
+        let acl = self.nodes[path].acl.clone();
+        let parent_acl = self.nodes[&parent(path)].acl.clone();
+        self.events.push(Event::Changed { zxid: self.zxid, path: path.to_owned(), kind, acl, parent_acl });
+    }
+
+    pub fn children(&self, path: &str) -> Vec<String> {
+        let below = |candidate: &&String| *candidate != "/" && parent(candidate) == path;
+        self.nodes
+            .keys()
+            .filter(below)
+            .map(|child| child[child.rfind('/').unwrap() + 1..].to_owned())
+            .collect()
+    }
+
+    pub fn stat(&self, path: &str) -> Stat {
+        let node = &self.nodes[path];
+        let data_length = node.data.as_ref().map_or(0, Bytes::len) as i32;
+        Stat { data_length, num_children: self.children(path).len() as i32, ..node.stat }
+    }
+
+    pub fn owned(&self, session: SessionId) -> Vec<String> {
+        let owned = self.nodes.iter().filter(|(_, node)| node.stat.ephemeral_owner == session);
+        owned.map(|(path, _)| path.clone()).collect()
+    }
+
+    pub fn descendants(&self, path: &str) -> usize {
+        let prefix = if path == "/" { "/".to_owned() } else { format!("{path}/") };
+        self.nodes.keys().filter(|other| *other != "/" && other.starts_with(&prefix)).count()
+    }
+}
+
+fn parent(path: &str) -> String {
+    match path.rfind('/').unwrap() {
+        0 => "/".to_owned(),
+        slash => path[..slash].to_owned(),
+    }
+}
+
+fn valid(path: &str) -> Reply<()> {
+    let good_name = |name: &str| !["", ".", ".."].contains(&name) && !name.contains(|c: char| c.is_control());
+    let good = path == "/" || path.strip_prefix('/').is_some_and(|names| names.split('/').all(good_name));
+    if good { Ok(()) } else { Err(ErrorCode::BadArguments) }
+}
+
+fn expect(version: Version, expected: Version) -> Reply<()> {
+    if expected == Version(-1) || version == expected { Ok(()) } else { Err(ErrorCode::BadVersion) }
+}
+
+/// For the identities that the property uses: `world`, `digest` and `super`.
+pub fn allows(acl: &[Acl], perm: i32, who: &[Id]) -> bool {
+    let of_bit = |entry: &&Acl| entry.perms & perm > 0;
+    who.iter().any(|id| id.scheme == "super")
+        || acl.iter().filter(of_bit).any(|entry| entry.id == Id::anyone() || who.contains(&entry.id))
+}
+
+fn permit(node: &Node, perm: i32, who: &[Id]) -> Reply<()> {
+    if allows(&node.acl, perm, who) { Ok(()) } else { Err(ErrorCode::NoAuth) }
+}
+
+fn resolve(acl: Option<&[Acl]>, who: &[Id]) -> Reply<Vec<Acl>> {
+    let mut resolved: Vec<Acl> = Vec::new();
+    for entry in acl.unwrap_or_default() {
+        let ids: Vec<Id> = match entry.id.scheme.as_str() {
+            "auth" => who.iter().filter(|id| id.scheme == "digest").cloned().collect(),
+            "world" | "digest" => vec![entry.id.clone()],
+            _ => Vec::new(),
+        };
+        if ids.is_empty() {
+            return Err(ErrorCode::InvalidAcl);
+        }
+        resolved.extend(ids.into_iter().map(|id| Acl { perms: entry.perms, id }));
+    }
+    let mut unique: Vec<Acl> = Vec::new();
+    for entry in resolved {
+        if !unique.contains(&entry) {
+            unique.push(entry);
+        }
+    }
+    if unique.is_empty() { Err(ErrorCode::InvalidAcl) } else { Ok(unique) }
+}

@@ -1,0 +1,134 @@
+//! Random commands over few names, so that they meet: paths up to three deep, up to a handful of sessions (also ended
+//! ones and stale attachments), three identities, right and wrong versions, and multis of up to six operations.
+
+use bytes::Bytes;
+use proptest::prelude::*;
+use rowlock_proto::acl::{Acl, Id, perms};
+use rowlock_proto::request::{Create, Op, SetAcl, SetData};
+use rowlock_proto::{NodeId, Version};
+use rowlock_state::command::Command;
+
+/// What to propose; sessions are numbered in order of their opening.
+#[derive(Clone, Debug)]
+pub enum Step {
+    /// On behalf of a session, with its attachment or the one before.
+    Client {
+        session: usize,
+        stale: bool,
+        who: Vec<Id>,
+        command: Command,
+    },
+    Open {
+        node: NodeId,
+        timeout_ms: u32,
+    },
+    Attach {
+        session: usize,
+        right: bool,
+        timeout_ms: u32,
+    },
+    Expire {
+        session: usize,
+        stale: bool,
+    },
+    /// Of the cluster itself.
+    Cluster(Command),
+}
+
+/// A step with the leader's clock, which may jump back.
+pub fn timed_step() -> impl Strategy<Value = (i64, Step)> {
+    (0i64..10_000, step())
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let client = (0usize..5, prop::bool::weighted(0.05), who(), command());
+    prop_oneof![
+        30 => client.prop_map(|(session, stale, who, command)| Step::Client { session, stale, who, command }),
+        3 => (0u64..200, 1000u32..9000).prop_map(|(node, timeout_ms)| Step::Open { node: NodeId(node), timeout_ms }),
+        2 => (0usize..5, any::<bool>(), 1000u32..9000)
+            .prop_map(|(session, right, timeout_ms)| Step::Attach { session, right, timeout_ms }),
+        1 => (0usize..5, any::<bool>()).prop_map(|(session, stale)| Step::Expire { session, stale }),
+        3 => path().prop_map(|path| Step::Cluster(Command::Reap { path })),
+        1 => "[a-z]{0,9}".prop_map(|config| Step::Cluster(Command::Configure { config })),
+        1 => Just(Step::Cluster(Command::Noop)),
+    ]
+}
+
+fn command() -> impl Strategy<Value = Command> {
+    prop_oneof![
+        12 => (create(), ttl_ms()).prop_map(|(create, ttl_ms)| Command::Create { create, ttl_ms }),
+        5 => (path(), version()).prop_map(|(path, version)| Command::Delete { path, version }),
+        4 => set_data().prop_map(Command::SetData),
+        2 => (path(), acl(), version()).prop_map(|(path, acl, version)| Command::SetAcl(SetAcl { path, acl, version })),
+        8 => prop::collection::vec(op(), 0..6).prop_map(Command::Multi),
+        1 => Just(Command::CloseSession),
+    ]
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        4 => create().prop_map(Op::Create),
+        2 => create().prop_map(Op::Create2),
+        1 => create().prop_map(Op::CreateContainer),
+        1 => (create(), 0i64..3000).prop_map(|(create, ttl_ms)| Op::CreateTtl(create, ttl_ms)),
+        4 => (path(), version()).prop_map(|(path, version)| Op::Delete { path, version }),
+        4 => set_data().prop_map(Op::SetData),
+        1 => (path(), version()).prop_map(|(path, version)| Op::Check { path, version }),
+    ]
+}
+
+fn create() -> impl Strategy<Value = Create> {
+    (path(), data(), acl(), -1i32..8).prop_map(|(path, data, acl, flags)| Create { path, data, acl, flags })
+}
+
+fn set_data() -> impl Strategy<Value = SetData> {
+    (path(), data(), version()).prop_map(|(path, data, version)| SetData { path, data, version })
+}
+
+fn path() -> impl Strategy<Value = String> {
+    prop_oneof![
+        30 => "(/[ab]){1,3}",
+        5 => "(/[ab]){0,2}/",
+        2 => "(/[ab]){1,2}/[ab]0{9}[0-3]",
+        2 => prop::sample::select(vec![
+            "", "a", "//", "/a/.", "/a/..", "/a//b", "a/b", "/a/\0", "/a/\u{1}", "/zookeeper", "/zookeeper/config",
+            "/zookeeper/quota", "/zookeeper/a",
+        ]).prop_map(str::to_owned),
+    ]
+}
+
+fn data() -> impl Strategy<Value = Option<Bytes>> {
+    prop::option::of(prop::collection::vec(any::<u8>(), 0..20).prop_map(Bytes::from))
+}
+
+fn version() -> impl Strategy<Value = Version> {
+    prop_oneof![3 => Just(Version::ANY), 2 => (0i32..4).prop_map(Version)]
+}
+
+fn ttl_ms() -> impl Strategy<Value = Option<i64>> {
+    prop_oneof![3 => Just(None), 2 => (-1i64..3000).prop_map(Some), 1 => Just(Some(0x100_0000_0000))]
+}
+
+fn digest(user: &str) -> Id {
+    Id { scheme: "digest".to_owned(), id: format!("{user}:hash") }
+}
+
+fn who() -> impl Strategy<Value = Vec<Id>> {
+    let sup = Id { scheme: "super".to_owned(), id: String::new() };
+    prop::sample::subsequence(vec![digest("u"), digest("v"), sup], 0..=2)
+}
+
+fn acl() -> impl Strategy<Value = Option<Vec<Acl>>> {
+    let id = prop_oneof![
+        4 => Just(Id::anyone()),
+        2 => Just(digest("u")),
+        1 => Just(Id { scheme: "auth".to_owned(), id: String::new() }),
+        1 => Just(Id { scheme: "odd".to_owned(), id: "x".to_owned() }),
+    ];
+    let entry = (0i32..32, id).prop_map(|(perms, id)| Acl { perms, id });
+    prop_oneof![
+        10 => Just(Some(Acl::open())),
+        1 => Just(Some(vec![Acl { perms: perms::READ, id: Id::anyone() }])),
+        3 => prop::option::weighted(0.9, prop::collection::vec(entry, 0..4)),
+    ]
+}
