@@ -92,8 +92,9 @@ impl ForwardLink {
         self.to
     }
 
-    /// Sends a batch behind all earlier ones. Never waits.
-    pub fn send(&mut self, batch: Vec<Proposal>) -> Result<BatchSeq, SendError> {
+    /// Sends a batch behind all earlier ones. Never waits. The batch comes back with its number, so that it can go
+    /// elsewhere if this link turns out not to have carried it.
+    pub fn send(&mut self, batch: Vec<Proposal>) -> Result<(BatchSeq, Vec<Proposal>), SendError> {
         let window = &self.window;
         if window.batches.load(Ordering::Acquire) >= PEER_FORWARD_WINDOW_BATCHES
             || window.bytes.load(Ordering::Acquire) >= PEER_FORWARD_WINDOW_BYTES
@@ -113,7 +114,7 @@ impl ForwardLink {
         match self.queue.try_send(Outgoing { body }) {
             Ok(()) => {
                 self.last.0 += 1;
-                Ok(self.last)
+                Ok((self.last, batch))
             }
             // Never full: it holds a whole window.
             Err(_) => Err(SendError::Ended(batch)),

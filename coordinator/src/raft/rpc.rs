@@ -10,15 +10,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use openraft::errors::{LinearizableReadError, RaftError};
 use openraft::storage::RaftStateMachine;
-use openraft::{Raft, ReadPolicy};
+use openraft::Raft;
 use rowlock_env::worker;
 use rowlock_proto::NodeId;
 use serde::{Deserialize, Serialize};
 
 use super::types::{TypeConfig, Vote};
-use crate::peer::message::Refusal;
 use crate::peer::server::{RaftConnection, RaftService};
 
 /// openraft's append request.
@@ -134,21 +132,6 @@ pub trait IncomingSnapshot: Send + 'static {
 
     /// Makes it durable. Called on a thread that may block.
     fn finish(self) -> io::Result<Self::Data>;
-}
-
-/// The index that a linearizable read must wait for, confirmed by a quorum (never by the lease: a node that has
-/// restarted quickly may not know of the new leader's writes).
-pub async fn read_index<SM: RaftStateMachine<TypeConfig>>(
-    raft: &Raft<TypeConfig, SM>,
-) -> Result<u64, Refusal> {
-    match raft.get_read_linearizer(ReadPolicy::ReadIndex).await {
-        Ok(linearizer) => Ok(linearizer.read_log_id().index()),
-        Err(RaftError::APIError(LinearizableReadError::ForwardToLeader(to))) => {
-            Err(Refusal::NotLeader { leader: to.leader_id.map(NodeId) })
-        }
-        Err(RaftError::APIError(LinearizableReadError::QuorumNotEnough(_))) => Err(Refusal::NoQuorum),
-        Err(RaftError::Fatal(_)) => Err(Refusal::NotServing),
-    }
 }
 
 /// Hands the other nodes' requests to this node's Raft.

@@ -1,0 +1,147 @@
+//! Questions and answers.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use futures_util::future;
+use rowlock_env::net::Listener;
+use rowlock_env::task;
+use rowlock_env::time;
+use rowlock_proto::{NodeId, SessionId};
+
+use super::support::{PATIENCE, Raw, Service, listen, listen_anywhere, no_raft, pool};
+use crate::peer::handshake;
+use crate::peer::{Lane, PeerError, PeerPool, Refusal, Request, Response};
+
+async fn ask(pool: &PeerPool, request: &Request) -> Result<Response, PeerError> {
+    pool.call(NodeId(2), Lane::Control, request, time::now() + PATIENCE).await
+}
+
+#[tokio::test]
+async fn every_request_gets_its_own_answer() {
+    let node = listen_anywhere(Service::new()).await;
+    let pool = pool(&node.address);
+    let refused = ask(&pool, &Request::ChangeVoters { voters: BTreeSet::new() }).await;
+    assert_eq!(refused, Ok(Response::Refused(Refusal::Invalid("no voters".into()))));
+    let calls = (0..500).map(|_| ask(&pool, &Request::ReadIndex));
+    let mut indexes = BTreeSet::new();
+    for answer in future::join_all(calls).await {
+        let Ok(Response::ReadIndex { index }) = answer else { panic!("no index: {answer:?}") };
+        indexes.insert(index);
+    }
+    assert_eq!(indexes.len(), 500, "each was asked once and got another answer");
+}
+
+#[tokio::test]
+async fn touches_are_noted_by_the_leader_of_the_term_only() {
+    let node = listen_anywhere(Service::new()).await;
+    let pool = pool(&node.address);
+    let touches = |term| Request::Touches { sessions: vec![SessionId(1), SessionId(2)], term };
+    assert_eq!(ask(&pool, &touches(3)).await, Ok(Response::TouchesNoted));
+    let refusal = Refusal::NotLeader { leader: Some(NodeId(9)) };
+    assert_eq!(ask(&pool, &touches(4)).await, Ok(Response::Refused(refusal)));
+}
+
+#[tokio::test]
+async fn an_answer_overtakes_one_that_takes_longer() {
+    let service = Service::new();
+    let node = listen_anywhere(service.clone()).await;
+    let pool = pool(&node.address);
+    service.gate.send(false);
+    let peer = pool.peer(NodeId(2)).expect("is known");
+    let slow = peer.begin(Lane::Control, &Request::Status).expect("is queued");
+    assert_eq!(ask(&pool, &Request::ReadIndex).await, Ok(Response::ReadIndex { index: 1 }));
+    service.gate.send(true);
+    let status = time::timeout(PATIENCE, slow).await.expect("in time");
+    assert!(matches!(status, Ok(Response::Status(_))));
+}
+
+#[tokio::test]
+async fn a_deadline_fires_when_the_other_side_hangs_and_the_connection_stays() {
+    let service = Service::new();
+    let node = listen_anywhere(service.clone()).await;
+    let pool = pool(&node.address);
+    ask(&pool, &Request::ReadIndex).await.expect("connects");
+    service.gate.send(false);
+    let begun = time::now();
+    let deadline = begun + Duration::from_millis(50);
+    let error = pool.call(NodeId(2), Lane::Control, &Request::Status, deadline).await.expect_err("hangs");
+    assert_eq!(error, PeerError::Timeout { node: NodeId(2) });
+    assert!(error.may_have_happened());
+    assert!(begun.elapsed() >= Duration::from_millis(50) && begun.elapsed() < PATIENCE);
+    assert!(pool.peer(NodeId(2)).expect("known").is_connected(Lane::Control));
+    assert_eq!(ask(&pool, &Request::ReadIndex).await, Ok(Response::ReadIndex { index: 2 }));
+}
+
+#[tokio::test]
+async fn what_was_never_sent_is_told_apart_from_what_may_have_happened() {
+    let listener = Listener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().to_string();
+    drop(listener);
+    let pool = pool(&address);
+    let error = ask(&pool, &Request::ReadIndex).await.expect_err("nobody listens");
+    assert!(matches!(error, PeerError::Unreachable { .. }), "{error}");
+    assert!(!error.may_have_happened());
+    let unknown = pool.call(NodeId(7), Lane::Control, &Request::ReadIndex, time::now() + PATIENCE).await;
+    assert_eq!(unknown, Err(PeerError::UnknownNode { node: NodeId(7) }));
+}
+
+#[tokio::test]
+async fn a_deadline_while_dialing_means_that_nothing_was_sent() {
+    // Accepts in the kernel, never shakes hands.
+    let listener = Listener::bind("127.0.0.1:0").await.expect("a free port");
+    let pool = pool(&listener.local_addr().to_string());
+    let deadline = time::now() + Duration::from_millis(50);
+    let error = pool.call(NodeId(2), Lane::Control, &Request::ReadIndex, deadline).await.expect_err("hangs");
+    assert!(matches!(error, PeerError::Unreachable { .. }), "{error}");
+    drop(listener);
+}
+
+#[tokio::test]
+async fn calls_get_through_again_after_the_other_side_has_restarted() {
+    let service = Service::new();
+    let node = listen_anywhere(service.clone()).await;
+    let pool = pool(&node.address);
+    ask(&pool, &Request::ReadIndex).await.expect("answers");
+    service.gate.send(false);
+    let peer = pool.peer(NodeId(2)).expect("known");
+    let waiting = peer.begin(Lane::Control, &Request::Status).expect("is queued");
+    // Behind it on the same connection: when this is answered, the one before has arrived.
+    ask(&pool, &Request::ReadIndex).await.expect("answers");
+    node.tasks.stop().await;
+    let lost = time::timeout(PATIENCE, waiting).await.expect("is told").expect_err("broke");
+    assert!(matches!(lost, PeerError::Lost { .. }) && lost.may_have_happened(), "{lost}");
+    ask(&pool, &Request::ReadIndex).await.expect_err("nobody listens");
+    let again = listen(&node.address, no_raft(), service).await;
+    let answered = async { while ask(&pool, &Request::ReadIndex).await.is_err() {} };
+    time::timeout(PATIENCE, answered).await.expect("reconnects");
+    again.tasks.stop().await;
+}
+
+#[tokio::test]
+async fn a_side_that_has_gone_silent_is_given_up() {
+    let listener = Listener::bind("127.0.0.1:0").await.expect("a free port");
+    let pool = pool(&listener.local_addr().to_string());
+    let _hung = task::spawn("hung-node", async move {
+        let (stream, _) = listener.accept().await.expect("accepts");
+        let mut raw = Raw::on(stream);
+        raw.receive().await.expect("a hello");
+        raw.send(0, &handshake::encode_verdict(&Ok(()))).await;
+        std::future::pending::<()>().await;
+    });
+    let error = ask(&pool, &Request::ReadIndex).await.expect_err("never answers");
+    assert!(matches!(error, PeerError::Lost { .. }), "before the call's own deadline: {error}");
+}
+
+#[tokio::test]
+async fn calls_end_when_this_node_stops() {
+    let service = Service::new();
+    let node = listen_anywhere(service.clone()).await;
+    let tasks = task::TaskGroup::new(task::Shutdown::new());
+    let pool = PeerPool::new(super::support::identity(1), tasks.clone());
+    let peer = pool.set_address(NodeId(2), &node.address);
+    service.gate.send(false);
+    let waiting = peer.begin(Lane::Control, &Request::Status).expect("is queued");
+    tasks.stop().await;
+    assert_eq!(time::timeout(PATIENCE, waiting).await.expect("ends"), Err(PeerError::Stopping));
+}
