@@ -1,0 +1,67 @@
+//! Commands on plain znodes, legal and not: they make the replicas' states differ in every way that a bug could.
+
+use bytes::Bytes;
+use rowlock_proto::acl::Acl;
+use rowlock_proto::request::{Create, Op, SetAcl, SetData};
+use rowlock_proto::{CreateMode, Version};
+use rowlock_state::command::Command;
+
+use crate::rng::Rng;
+
+/// A random command. Never one on the locks.
+pub(super) fn command(rng: &mut Rng) -> Command {
+    match rng.below(10) {
+        0..=2 => Command::Create { create: create(rng), ttl_ms: None },
+        3 => {
+            let flags = CreateMode::PersistentWithTtl.flags();
+            Command::Create { create: Create { flags, ..create(rng) }, ttl_ms: Some(500) }
+        }
+        4 => Command::Delete { path: path(rng), version: version(rng) },
+        5 | 6 => Command::SetData(set_data(rng)),
+        7 => Command::SetAcl(SetAcl { path: path(rng), acl: Some(Acl::open()), version: version(rng) }),
+        _ => Command::Multi((0..1 + rng.below(4)).map(|_| op(rng)).collect()),
+    }
+}
+
+/// A path below /data, three levels at most, few enough to meet each other.
+pub fn path(rng: &mut Rng) -> String {
+    let name = |rng: &mut Rng| rng.pick(&["a", "b", "c", "d"]);
+    match rng.below(3) {
+        0 => format!("/data/{}", name(rng)),
+        1 => format!("/data/{}/{}", name(rng), name(rng)),
+        _ => format!("/data/{}/{}/{}", name(rng), name(rng), name(rng)),
+    }
+}
+
+fn op(rng: &mut Rng) -> Op {
+    match rng.below(6) {
+        0 => Op::Create(create(rng)),
+        1 => Op::Create2(create(rng)),
+        2 => Op::CreateContainer(Create { flags: CreateMode::Container.flags(), ..create(rng) }),
+        3 => Op::Delete { path: path(rng), version: version(rng) },
+        4 => Op::SetData(set_data(rng)),
+        _ => Op::Check { path: path(rng), version: version(rng) },
+    }
+}
+
+fn create(rng: &mut Rng) -> Create {
+    use CreateMode::*;
+    let mode =
+        rng.pick(&[Persistent, Persistent, Ephemeral, PersistentSequential, EphemeralSequential, Container]);
+    Create { path: path(rng), data: data(rng), acl: Some(Acl::open()), flags: mode.flags() }
+}
+
+fn set_data(rng: &mut Rng) -> SetData {
+    SetData { path: path(rng), data: data(rng), version: version(rng) }
+}
+
+fn data(rng: &mut Rng) -> Option<Bytes> {
+    match rng.below(8) {
+        0 => None,
+        length => Some(Bytes::from(vec![length as u8; length * 7])),
+    }
+}
+
+fn version(rng: &mut Rng) -> Version {
+    rng.pick(&[Version::ANY, Version::ANY, Version(0), Version(1)])
+}

@@ -1,0 +1,79 @@
+//! The promises of docs/guarantees.md as checkers, one file each, named as there. Each has a test in which it catches
+//! a history that breaks the promise: a check that cannot fail is no check.
+
+mod ephemeral_lifetime;
+mod event_before_reply;
+mod fencing_monotonic;
+mod fifo;
+mod mutual_exclusion;
+mod no_lost_wakeup;
+mod one_wake;
+mod replica_equality;
+mod session_order;
+
+use std::fmt;
+
+use crate::history::Fact;
+
+/// Judges facts as they come.
+pub trait Invariant {
+    /// As in docs/guarantees.md.
+    fn name(&self) -> &'static str;
+    /// Takes note of a fact; an error says how the promise was broken.
+    fn observe(&mut self, fact: &Fact) -> Result<(), String>;
+}
+
+/// A broken promise.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Which.
+    pub invariant: &'static str,
+    /// How.
+    pub what: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.invariant, self.what)
+    }
+}
+
+/// All checkers.
+pub struct Invariants(Vec<Box<dyn Invariant>>);
+
+impl Default for Invariants {
+    fn default() -> Self {
+        Invariants(vec![
+            Box::new(mutual_exclusion::MutualExclusion::default()),
+            Box::new(fencing_monotonic::FencingMonotonic::default()),
+            Box::new(fifo::Fifo::default()),
+            Box::new(one_wake::OneWake::default()),
+            Box::new(no_lost_wakeup::NoLostWakeup::default()),
+            Box::new(ephemeral_lifetime::EphemeralLifetime::default()),
+            Box::new(session_order::SessionOrder::default()),
+            Box::new(event_before_reply::EventBeforeReply::default()),
+            Box::new(replica_equality::ReplicaEquality::default()),
+        ])
+    }
+}
+
+impl Invariants {
+    /// Shows a fact to all; the first objection counts.
+    pub fn observe(&mut self, fact: &Fact) -> Result<(), Violation> {
+        for checker in &mut self.0 {
+            checker.observe(fact).map_err(|what| Violation { invariant: checker.name(), what })?;
+        }
+        Ok(())
+    }
+}
+
+/// Names of all promises that are checked.
+pub fn names() -> Vec<&'static str> {
+    Invariants::default().0.iter().map(|checker| checker.name()).collect()
+}
+
+/// Shows `facts` to a checker: the first objection.
+#[cfg(test)]
+fn judge(mut checker: impl Invariant, facts: &[Fact]) -> Result<(), String> {
+    facts.iter().try_for_each(|fact| checker.observe(fact))
+}

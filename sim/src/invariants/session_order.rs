@@ -1,0 +1,110 @@
+//! session-order: what a session sees never goes back, and a command that was sent over a connection that the session
+//! has left takes no effect any more.
+
+use std::collections::BTreeMap;
+
+use rowlock_proto::{SessionId, Zxid};
+use rowlock_state::command::Attachment;
+
+use super::Invariant;
+use crate::history::Fact;
+
+/// What each session has seen, and its current attachment (none after its end).
+#[derive(Default)]
+pub struct SessionOrder {
+    seen: BTreeMap<SessionId, Zxid>,
+    attachments: BTreeMap<SessionId, Attachment>,
+}
+
+impl Invariant for SessionOrder {
+    fn name(&self) -> &'static str {
+        "session-order"
+    }
+
+    fn observe(&mut self, fact: &Fact) -> Result<(), String> {
+        match *fact {
+            Fact::SessionOpened { session, attachment, .. } => {
+                self.attachments.insert(session, attachment);
+            }
+            Fact::SessionAttached { session, attachment, .. } => {
+                let former = self.attachments.insert(session, attachment);
+                if former.is_some_and(|former| attachment <= former) {
+                    return Err(format!("session {session} was attached as {attachment:?} after {former:?}"));
+                }
+            }
+            Fact::SessionEnded { session, .. } => {
+                self.attachments.remove(&session);
+            }
+            Fact::Answered { session, attachment, refused: None } => match self.attachments.get(&session) {
+                None => return Err(format!("a command of dead session {session} took effect")),
+                Some(current) if *current != attachment => {
+                    return Err(format!(
+                        "a command of {attachment:?} took effect, session {session} is at {current:?}"
+                    ));
+                }
+                Some(_) => {}
+            },
+            Fact::ReplyReceived { session, zxid, .. } => {
+                let last = self.seen.insert(session, zxid);
+                if last.is_some_and(|last| zxid < last) {
+                    return Err(format!("session {session} saw zxid {zxid} after {last:?}"));
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rowlock_proto::ErrorCode;
+    use rowlock_state::outcome::SessionEnd;
+
+    use super::super::judge;
+    use super::*;
+    use crate::history::{ConnectionId, Millis};
+
+    const SESSION: SessionId = SessionId(1);
+
+    fn opened() -> Fact {
+        Fact::SessionOpened { session: SESSION, attachment: Attachment(1), timeout_ms: 100, at: Millis(0) }
+    }
+
+    fn attached(to: u64) -> Fact {
+        Fact::SessionAttached { session: SESSION, attachment: Attachment(to), timeout_ms: 100, at: Millis(0) }
+    }
+
+    fn answered(attachment: u64, refused: Option<ErrorCode>) -> Fact {
+        Fact::Answered { session: SESSION, attachment: Attachment(attachment), refused }
+    }
+
+    #[test]
+    fn a_late_command_of_a_former_connection_that_takes_effect_is_caught() {
+        assert!(judge(SessionOrder::default(), &[opened(), attached(2), answered(1, None)]).is_err());
+        let refused = Some(ErrorCode::SessionMoved);
+        assert_eq!(judge(SessionOrder::default(), &[opened(), attached(2), answered(1, refused)]), Ok(()));
+    }
+
+    #[test]
+    fn a_command_of_a_dead_session_that_takes_effect_is_caught() {
+        let ended = Fact::SessionEnded { session: SESSION, end: SessionEnd::Closed, at: Millis(1) };
+        assert!(judge(SessionOrder::default(), &[opened(), ended, answered(1, None)]).is_err());
+    }
+
+    #[test]
+    fn an_attachment_that_does_not_grow_is_caught() {
+        assert!(judge(SessionOrder::default(), &[opened(), attached(2), attached(2)]).is_err());
+    }
+
+    #[test]
+    fn a_session_that_sees_the_past_is_caught() {
+        let reply = |connection, zxid| Fact::ReplyReceived {
+            connection: ConnectionId(connection),
+            session: SESSION,
+            zxid: Zxid(zxid),
+        };
+        assert!(judge(SessionOrder::default(), &[reply(1, 5), reply(2, 4)]).is_err());
+        assert_eq!(judge(SessionOrder::default(), &[reply(1, 5), reply(2, 5)]), Ok(()));
+    }
+}

@@ -1,0 +1,195 @@
+//! The cluster's work: commands come to the log, replicas apply it, each at its own pace.
+
+use rowlock_proto::acl::Acl;
+use rowlock_proto::request::Create;
+use rowlock_proto::{CreateMode, ErrorCode, SessionId};
+use rowlock_state::command::{Attachment, Batch, Command, Origin, Proposal};
+use rowlock_state::outcome::{Applied, Outcome};
+
+use crate::client::{LOCKS, lock_path, plain_path};
+use crate::history::{self, ConnectionId, Fact, Index, Lock};
+
+use super::connection::Connection;
+use super::recorder::{Recorded, Recorder};
+use super::{Step, World};
+
+/// Commands folded into one entry at most.
+const BATCH_MAX: usize = 6;
+/// Entries between two checks of the reference machine's structure, which cost time in proportion to its size.
+const CHECK_EVERY: u64 = 64;
+
+/// The leader's wish to end a session.
+pub(super) fn expire(session: SessionId, attachment: Attachment) -> Proposal {
+    by_cluster(Command::ExpireSession { session, attachment })
+}
+
+/// The cluster's own proposal: nobody waits for its answer.
+fn by_cluster(command: Command) -> Proposal {
+    let (session, attachment) = (SessionId::NONE, Attachment::default());
+    Proposal { origin: Origin::default(), session, attachment, identities: Vec::new(), command }
+}
+
+impl World {
+    /// The znodes of the workload.
+    pub(super) fn prepare(&mut self) {
+        let opening = by_cluster(Command::CreateSession { password: [0; 16], timeout_ms: 1_000 });
+        let batch = Batch { time_ms: self.wall_ms, proposals: vec![opening] };
+        let mut recorder = Recorder::default();
+        let applied = self.reference.apply(batch.time_ms, &batch.proposals[0], &mut recorder);
+        let Ok(Outcome::Session { session, attachment, .. }) = applied.result else {
+            unreachable!("a session can always be opened");
+        };
+        self.log.append(batch);
+        let parents = ["/locks".to_owned(), "/data".to_owned()];
+        let paths = parents.into_iter().chain((0..LOCKS).map(|lock| lock_path(Lock(lock))));
+        let flags = CreateMode::Persistent.flags();
+        let create = |path| Create { path, data: None, acl: Some(Acl::open()), flags };
+        let mut commands: Vec<_> =
+            paths.map(|path| Command::Create { create: create(path), ttl_ms: None }).collect();
+        commands.push(Command::CloseSession);
+        let own = |command| Proposal { session, attachment, ..by_cluster(command) };
+        let batch = Batch { time_ms: self.wall_ms, proposals: commands.into_iter().map(own).collect() };
+        for proposal in &batch.proposals {
+            let applied = self.reference.apply(batch.time_ms, proposal, &mut recorder);
+            assert!(applied.result.is_ok(), "the workload's znodes can be made: {applied:?}");
+        }
+        self.log.append(batch);
+    }
+
+    /// The leader folds some of the commands that have reached it into an entry.
+    pub(super) fn append(&mut self) -> Step {
+        let mut proposals = Vec::new();
+        for _ in 0..1 + self.rng.below(BATCH_MAX) {
+            proposals.extend(self.next_proposal());
+        }
+        if proposals.is_empty() {
+            return Ok(());
+        }
+        // The leader's wall clock jumps, and every leader has another one.
+        self.wall_ms += self.rng.below(400) as i64 - 100;
+        self.append_batch(Batch { time_ms: self.wall_ms, proposals })
+    }
+
+    /// Agrees on an entry and tells what it does.
+    pub(super) fn append_batch(&mut self, batch: Batch) -> Step {
+        self.stats.entries += 1;
+        for proposal in &batch.proposals {
+            self.stats.commands += 1;
+            let mut recorder = Recorder::default();
+            let applied = self.reference.apply(batch.time_ms, proposal, &mut recorder);
+            self.tell_applied(proposal, &applied)?;
+            for recorded in recorder.0 {
+                self.tell_recorded(recorded)?;
+            }
+        }
+        let index = self.log.append(batch);
+        let (node, digest) = (rowlock_proto::NodeId(0), self.reference.digest());
+        self.tell(Fact::Replica { node, index, digest, origin: history::Origin::Apply })?;
+        if index.0.is_multiple_of(CHECK_EVERY) { self.check_reference() } else { Ok(()) }
+    }
+
+    /// The structure of the reference machine.
+    pub(super) fn check_reference(&mut self) -> Step {
+        self.reference.check().map_err(|what| super::violation("state-structure", what))
+    }
+
+    /// A command that has reached the leader: the next of some connection, a late one, or one of its own.
+    fn next_proposal(&mut self) -> Option<Proposal> {
+        if !self.late.is_empty() && self.rng.chance(20) {
+            return Some(self.late.swap_remove(self.rng.below(self.late.len())));
+        }
+        if !self.settling && self.rng.chance(3) {
+            let path = plain_path(&mut self.rng);
+            return Some(by_cluster(if self.rng.chance(50) {
+                Command::Reap { path }
+            } else {
+                Command::Noop
+            }));
+        }
+        let ready = |(id, c): (&ConnectionId, &Connection)| {
+            (!c.forward.is_empty() && !self.nodes[c.node].isolated).then_some(*id)
+        };
+        let ready: Vec<ConnectionId> = self.connections.iter().filter_map(ready).collect();
+        if ready.is_empty() {
+            return None;
+        }
+        let id = self.rng.pick(&ready);
+        let connection = self.connections.get_mut(&id).expect("just found");
+        let proposal = connection.forward.pop_front().expect("it is not empty");
+        if !self.settling && may_repeat(&proposal.command) && self.rng.chance(4) {
+            self.stats.duplicates += 1;
+            self.late.push(proposal.clone());
+        }
+        Some(proposal)
+    }
+
+    fn tell_applied(&mut self, proposal: &Proposal, applied: &Applied) -> Step {
+        let refused = applied.result.as_ref().err().copied();
+        if matches!(refused, Some(ErrorCode::SessionMoved | ErrorCode::SessionExpired)) {
+            self.stats.stale_refused += 1;
+        }
+        if proposal.session == SessionId::NONE || matches!(proposal.command, Command::Attach { .. }) {
+            return Ok(());
+        }
+        self.tell(Fact::Answered { session: proposal.session, attachment: proposal.attachment, refused })
+    }
+
+    fn tell_recorded(&mut self, recorded: Recorded) -> Step {
+        match &recorded {
+            Recorded::Opened(session, attachment, timeout_ms) => {
+                self.stats.sessions += 1;
+                self.leader.track(*session, *attachment, *timeout_ms, self.now);
+            }
+            Recorded::Attached(session, attachment, timeout_ms) => {
+                self.stats.attaches += 1;
+                self.leader.track(*session, *attachment, *timeout_ms, self.now);
+            }
+            Recorded::Ended(session, end) => {
+                match end {
+                    rowlock_state::outcome::SessionEnd::Closed => self.stats.closes += 1,
+                    rowlock_state::outcome::SessionEnd::Expired => self.stats.expiries += 1,
+                }
+                self.leader.forget(*session);
+            }
+            Recorded::Changed { .. } => {}
+        }
+        for fact in self.scribe.facts(recorded, &self.reference, self.now) {
+            self.tell(fact)?;
+        }
+        Ok(())
+    }
+
+    /// Some replica applies some entries.
+    pub(super) fn apply(&mut self) -> Step {
+        let node = self.rng.below(self.nodes.len());
+        for _ in 0..1 + self.rng.below(3) {
+            if !self.nodes[node].up || self.nodes[node].isolated || !self.apply_next(node)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// A replica applies its next entry; false if there is none (or if it is purged: then it needs a snapshot).
+    pub(super) fn apply_next(&mut self, node: usize) -> Result<bool, super::Violation> {
+        let target = &mut self.nodes[node];
+        let Some(batch) = self.log.get(Index(target.applied.0 + 1)) else { return Ok(false) };
+        let pushes = target.apply(batch);
+        let (node, index, digest) = (target.id, target.applied, target.machine.digest());
+        self.push(pushes);
+        self.tell(Fact::Replica { node, index, digest, origin: history::Origin::Apply })?;
+        Ok(true)
+    }
+}
+
+/// Commands that may come to the log twice without being meant twice: they are conditional on what they change.
+/// An ephemeral sequential create is not among them, and nothing in Rowlock repeats one.
+fn may_repeat(command: &Command) -> bool {
+    match command {
+        Command::Attach { .. } | Command::CloseSession | Command::Delete { .. } => true,
+        Command::Create { create, .. } => {
+            CreateMode::from_flags(create.flags).is_some_and(|mode| !mode.is_sequential())
+        }
+        _ => false,
+    }
+}
