@@ -47,6 +47,11 @@ impl<K, V> SharedMap<K, V> {
         self.len == 0
     }
 
+    /// The largest key.
+    pub(crate) fn last_key(&self) -> Option<&K> {
+        self.chunks().last()?.last().map(|(key, _)| key)
+    }
+
     /// In order of the keys.
     pub(crate) fn iter(&self) -> Iter<'_, K, V> {
         Iter { chunks: self.chunks().iter(), current: [].iter() }
@@ -91,16 +96,6 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
                 None
             }
         }
-    }
-
-    /// Adds an entry behind all others. False if `key` is not larger than all: nothing is changed then.
-    pub(crate) fn push_last(&mut self, key: K, value: V) -> bool {
-        let last = self.chunks().last().and_then(|chunk| chunk.last());
-        if last.is_some_and(|(last, _)| *last >= key) {
-            return false;
-        }
-        self.insert(key, value);
-        true
     }
 
     /// Takes `key` out.
@@ -266,10 +261,10 @@ mod tests {
     fn appending_fills_chunks_and_draining_from_the_front_leaves_none() {
         let mut map = SharedMap::default();
         for i in 0..1000 {
-            assert!(map.push_last(i, ()));
+            map.insert(i, ());
         }
         assert_eq!(map.chunks().len(), 1000_usize.div_ceil(CHUNK_MAX));
-        assert!(!map.push_last(999, ()));
+        assert_eq!(map.last_key(), Some(&999));
         for i in 0..1000 {
             assert_eq!(map.remove(&i), Some(()));
             map.check().unwrap();

@@ -92,7 +92,15 @@ impl Builder {
             return damaged("a znode has a bad name");
         }
         while self.open.len() > depth {
-            self.close()?;
+            self.close();
+        }
+        if let Some(Open { znode: parent, .. }) = self.open.last() {
+            if matches!(parent.meta.kind, Kind::Ephemeral(_)) {
+                return damaged("an ephemeral znode has a child");
+            }
+            if parent.children.last_key().is_some_and(|last| **last >= *name) {
+                return damaged("znodes are out of order");
+            }
         }
         let parent_path_len = self.path.len();
         if depth > 0 {
@@ -109,29 +117,23 @@ impl Builder {
             Kind::Ephemeral(_) => return damaged("an ephemeral znode has no session"),
             Kind::Container | Kind::Ttl(_) => drop(self.reapable.insert(path.into(), ())),
         }
-        if self.open.last().is_some_and(|parent| matches!(parent.znode.meta.kind, Kind::Ephemeral(_))) {
-            return damaged("an ephemeral znode has a child");
-        }
         self.open.push(Open { name: name.into(), znode, parent_path_len });
         Ok(())
     }
 
     /// Hands the newest znode, which is complete, to its parent.
-    fn close(&mut self) -> Result<(), SnapshotError> {
+    fn close(&mut self) {
         let Open { name, znode, parent_path_len } = self.open.pop().expect("the caller has counted");
         let parent = &mut self.open.last_mut().expect("the root is never closed").znode;
         self.path.truncate(parent_path_len);
         parent.descendants += 1 + znode.descendants;
-        if parent.children.push_last(name, Arc::new(znode)) {
-            Ok(())
-        } else {
-            damaged("znodes are out of order")
-        }
+        let old = parent.children.insert(name, Arc::new(znode));
+        assert!(old.is_none(), "the order of names has been checked");
     }
 
     fn finish(mut self) -> Result<Tree, SnapshotError> {
         while self.open.len() > 1 {
-            self.close()?;
+            self.close();
         }
         match self.open.pop() {
             Some(root) => Ok(Tree::assembled(root.znode, self.totals, self.reapable)),

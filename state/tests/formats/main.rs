@@ -1,0 +1,160 @@
+//! The bytes of log entries and snapshots: golden files that show every change of a format, and damage of all kinds.
+//!
+//! `ROWLOCK_UPDATE=1 cargo test -p rowlock-state --test formats` writes the golden files anew. Only with a new format
+//! version, and with code that still reads the old one!
+
+#![expect(clippy::unwrap_used, reason = "the helpers of a test are part of the test")]
+
+mod sample;
+
+use std::path::Path;
+
+use proptest::prelude::*;
+use rowlock_state::command::Batch;
+use rowlock_state::{BatchError, Machine, SnapshotError};
+use sample::SESSION;
+
+/// Magic and version in front of the blocks.
+const HEADER: usize = 10;
+/// Length and checksum in front of a block.
+const BLOCK_HEADER: usize = 8;
+
+fn snapshot(machine: &Machine) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    machine.freeze().encode(&mut bytes).unwrap();
+    bytes
+}
+
+/// The bytes in `testdata/<name>.golden`, after comparing them with `bytes` or writing them anew.
+#[expect(clippy::disallowed_methods, reason = "tests read their own files, no product code runs in between")]
+fn golden(name: &str, bytes: &[u8]) -> Vec<u8> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata").join(format!("{name}.golden"));
+    let mut text = String::new();
+    for line in bytes.chunks(32) {
+        text.extend(line.iter().map(|byte| format!("{byte:02x}")));
+        text.push('\n');
+    }
+    if std::env::var_os("ROWLOCK_UPDATE").is_some() {
+        std::fs::write(&path, &text).unwrap();
+    }
+    let written = std::fs::read_to_string(&path).unwrap();
+    assert_eq!(written, text, "{name} has changed: that needs a new format version");
+    let digits: Vec<u8> = written.chars().filter_map(|c| c.to_digit(16)).map(|digit| digit as u8).collect();
+    digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()
+}
+
+#[test]
+fn a_batch_is_written_as_in_the_golden_file_and_read_back() {
+    let bytes = golden("batch", &sample::batch().encode());
+    assert_eq!(Batch::decode(&bytes).unwrap(), sample::batch());
+}
+
+#[test]
+fn a_snapshot_is_written_as_in_the_golden_file_and_read_back() {
+    let machine = sample::machine();
+    machine.check().unwrap();
+    assert_eq!(machine.session(SESSION).unwrap().ephemerals().collect::<Vec<_>>(), ["/a/lock-0000000002"]);
+    let bytes = golden("snapshot", &snapshot(&machine));
+    let restored = Machine::decode(&mut bytes.as_slice()).unwrap();
+    restored.check().unwrap();
+    assert_eq!(restored.digest(), machine.digest());
+    assert_eq!(restored.last_zxid(), machine.last_zxid());
+    assert_eq!(restored.counts(), machine.counts());
+}
+
+#[test]
+fn a_snapshot_of_many_blocks_is_read_back_and_nothing_behind_it() {
+    let machine = sample::large_machine();
+    let mut bytes = snapshot(&machine);
+    let length = bytes.len();
+    assert!(length > 4_000_000);
+    bytes.extend_from_slice(b"behind");
+    let mut input = bytes.as_slice();
+    let restored = Machine::decode(&mut input).unwrap();
+    restored.check().unwrap();
+    assert_eq!(restored.digest(), machine.digest());
+    assert_eq!(input, b"behind");
+}
+
+#[test]
+fn a_batch_of_another_version_or_with_a_tail_is_refused() {
+    let bytes = sample::batch().encode().to_vec();
+    let decode = |change: &dyn Fn(&mut Vec<u8>)| {
+        let mut bytes = bytes.clone();
+        change(&mut bytes);
+        Batch::decode(&bytes)
+    };
+    assert!(matches!(decode(&|bytes| bytes[0] = 2), Err(BatchError::Version(2))));
+    assert!(matches!(decode(&|bytes| bytes.push(0)), Err(BatchError::Trailing(1))));
+    assert!(matches!(decode(&|bytes| bytes.truncate(40)), Err(BatchError::Damaged(_))));
+    assert!(matches!(decode(&|bytes| bytes.clear()), Err(BatchError::Empty)));
+}
+
+#[test]
+fn every_cut_and_every_flipped_bit_of_a_snapshot_is_noticed() {
+    let bytes = snapshot(&sample::machine());
+    for length in 0..bytes.len() {
+        assert!(Machine::decode(&mut &bytes[..length]).is_err(), "cut at {length}");
+    }
+    for bit in 0..bytes.len() * 8 {
+        let mut bytes = bytes.clone();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        assert!(Machine::decode(&mut bytes.as_slice()).is_err(), "bit {bit}");
+    }
+}
+
+#[test]
+fn foreign_and_newer_snapshots_are_told_apart_from_damaged_ones() {
+    let bytes = snapshot(&sample::machine());
+    let decode = |at: usize, byte: u8| {
+        let mut bytes = bytes.clone();
+        bytes[at] = byte;
+        Machine::decode(&mut bytes.as_slice()).map(|machine| machine.digest())
+    };
+    assert!(matches!(decode(0, b'X'), Err(SnapshotError::NotASnapshot)));
+    assert!(matches!(decode(8, 9), Err(SnapshotError::Version(9))));
+    assert!(matches!(decode(HEADER + 3, 0xff), Err(SnapshotError::Damaged(_))));
+    assert!(matches!(Machine::decode(&mut &bytes[..bytes.len() - 1]), Err(SnapshotError::Io(_))));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_bytes_make_the_decoding_of_a_batch_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        let _ = Batch::decode(&bytes);
+    }
+
+    #[test]
+    fn damaged_batches_do_not_make_decoding_panic(at in any::<prop::sample::Index>(), byte in any::<u8>()) {
+        let mut bytes = sample::batch().encode().to_vec();
+        let at = at.index(bytes.len());
+        bytes[at] = byte;
+        let _ = Batch::decode(&bytes);
+    }
+
+    /// As a buggy or hostile writer would make them.
+    #[test]
+    fn snapshots_with_right_checksums_and_wrong_contents_do_not_panic(
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+        moved in any::<[prop::sample::Index; 3]>(),
+        shuffle in any::<bool>(),
+    ) {
+        let mut bytes = snapshot(&sample::machine());
+        let block = &mut bytes[HEADER + BLOCK_HEADER..];
+        if shuffle {
+            let [from, to, length] = moved.map(|index| index.index(block.len()));
+            let length = (length % 60).min(block.len() - from.max(to));
+            block.copy_within(from..from + length, to);
+        } else {
+            for (at, byte) in changes {
+                block[at.index(block.len())] = byte;
+            }
+        }
+        let crc = crc32fast::hash(block);
+        bytes[HEADER + 4..HEADER + BLOCK_HEADER].copy_from_slice(&crc.to_le_bytes());
+        if let Ok(machine) = Machine::decode(&mut bytes.as_slice()) {
+            prop_assert_eq!(machine.check(), Ok(()));
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! One of everything: a batch with every command and a state with every kind of znode.
+
+use bytes::Bytes;
+use rowlock_proto::acl::{Acl, Id, perms};
+use rowlock_proto::request::{Create, Op, SetAcl, SetData};
+use rowlock_proto::{NodeId, SessionId, Version};
+use rowlock_state::Machine;
+use rowlock_state::command::{Attachment, Batch, Command, Origin, Proposal};
+use rowlock_state::outcome::{Change, EventSink, SessionEnd};
+
+/// Nobody watches.
+pub struct Silent;
+
+impl EventSink for Silent {
+    fn changed(&mut self, _: &Change<'_>) {}
+    fn session_opened(&mut self, _: SessionId, _: Attachment, _: u32) {}
+    fn session_attached(&mut self, _: SessionId, _: Attachment, _: u32) {}
+    fn session_ended(&mut self, _: SessionId, _: SessionEnd) {}
+}
+
+/// The session that the batch opens.
+pub const SESSION: SessionId = SessionId(3 << 56 | 1);
+
+fn digest(user: &str) -> Id {
+    Id { scheme: "digest".to_owned(), id: format!("{user}:hash") }
+}
+
+fn create(path: &str, data: Option<&'static [u8]>, flags: i32) -> Create {
+    Create { path: path.to_owned(), data: data.map(Bytes::from_static), acl: Some(Acl::open()), flags }
+}
+
+fn delete(path: &str) -> (String, Version) {
+    (path.to_owned(), Version::ANY)
+}
+
+fn commands() -> Vec<Command> {
+    let private =
+        Some(vec![Acl { perms: perms::ALL, id: digest("u") }, Acl { perms: perms::READ, id: Id::anyone() }]);
+    let plain = |path, data, flags| Command::Create { create: create(path, data, flags), ttl_ms: None };
+    let (path, version) = delete("/gone");
+    vec![
+        Command::CreateSession { password: *b"0123456789abcdef", timeout_ms: 30_000 },
+        plain("/a", Some(b"data"), 0),
+        plain("/a/null", None, 0),
+        plain("/a/empty", Some(b""), 0),
+        plain("/a/lock-", None, 3),
+        plain("/box", None, 4),
+        Command::Create { create: create("/ttl", None, 5), ttl_ms: Some(60_000) },
+        plain("/gone", None, 0),
+        Command::Delete { path, version },
+        Command::SetData(SetData {
+            path: "/a".to_owned(),
+            data: Some(Bytes::from_static(b"new")),
+            version: Version(0),
+        }),
+        Command::SetAcl(SetAcl { path: "/a/null".to_owned(), acl: private, version: Version(-1) }),
+        Command::SetAcl(SetAcl { path: "/a".to_owned(), acl: None, version: Version(7) }),
+        Command::Multi(vec![
+            Op::Create(create("/a/é", Some(&[0, 255]), 0)),
+            Op::Create2(create("/a/two", None, 1)),
+            Op::CreateContainer(create("/box2", None, 4)),
+            Op::CreateTtl(create("/ttl2-", None, 6), 5_000),
+            Op::Delete { path: "/a/two".to_owned(), version: Version(0) },
+            Op::SetData(SetData { path: "/a".to_owned(), data: None, version: Version(1) }),
+            Op::Check { path: "/a".to_owned(), version: Version(2) },
+        ]),
+        Command::Reap { path: "/box".to_owned() },
+        Command::Configure { config: "server.1=a:1:participant".to_owned() },
+        Command::Noop,
+        Command::Attach {
+            session: SESSION,
+            password: Bytes::from_static(b"0123456789abcdef"),
+            timeout_ms: 20_000,
+        },
+        Command::ExpireSession { session: SESSION, attachment: Attachment(1) },
+        Command::CloseSession,
+    ]
+}
+
+/// Every command and every operation.
+pub fn batch() -> Batch {
+    let proposal = |(number, command)| Proposal {
+        origin: Origin { node: NodeId(3), incarnation: 0x1122_3344_5566_7788, request: number as u64 + 1 },
+        session: SESSION,
+        attachment: Attachment(1),
+        identities: vec![digest("u")],
+        command,
+    };
+    Batch {
+        time_ms: 1_700_000_000_123,
+        proposals: commands().into_iter().enumerate().map(proposal).collect(),
+    }
+}
+
+/// The state after the batch (whose last two commands come from an attachment that is over).
+pub fn machine() -> Machine {
+    let mut machine = Machine::new();
+    let batch = batch();
+    for proposal in &batch.proposals {
+        machine.apply(batch.time_ms, proposal, &mut Silent);
+    }
+    machine
+}
+
+/// A state of many blocks.
+pub fn large_machine() -> Machine {
+    let mut machine = machine();
+    let mut proposal = batch().proposals.swap_remove(1);
+    proposal.attachment = Attachment(2);
+    for number in 0..3_000 {
+        let path = if number % 100 == 0 { "/a/s-" } else { "/box/t-" };
+        let mut create = create(path, None, if number % 2 == 0 { 2 } else { 3 });
+        create.data = Some(vec![number as u8; number].into());
+        proposal.command = Command::Create { create, ttl_ms: None };
+        machine.apply(0, &proposal, &mut Silent).result.expect("the parents exist");
+    }
+    machine
+}
