@@ -78,7 +78,10 @@ impl AsyncRuntime for EnvRuntime {
         time::sleep_until(deadline.0)
     }
 
-    fn timeout<R, F: Future<Output = R> + OptionalSend>(duration: Duration, future: F) -> Self::Timeout<R, F> {
+    fn timeout<R, F: Future<Output = R> + OptionalSend>(
+        duration: Duration,
+        future: F,
+    ) -> Self::Timeout<R, F> {
         time::timeout(duration, future)
     }
 

@@ -74,8 +74,9 @@ impl StateMachine {
             EntryPayload::Blank => {}
             EntryPayload::Normal(Payload(bytes)) => {
                 // Damaged or of a newer version: whatever it is, applying the rest without it would fork this replica.
-                let batch = Batch::decode(&bytes)
-                    .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, format!("{log_id}: {error}")))?;
+                let batch = Batch::decode(&bytes).map_err(|error| {
+                    io::Error::new(io::ErrorKind::InvalidData, format!("{log_id}: {error}"))
+                })?;
                 let mut machine = self.replica.state.write();
                 self.apply.apply(&mut machine, log_id.index, batch);
                 self.replica.set_applied_index(log_id.index);
@@ -141,7 +142,11 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         }
     }
 
-    async fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: SnapshotFile) -> Result<(), io::Error> {
+    async fn install_snapshot(
+        &mut self,
+        meta: &SnapshotMeta,
+        snapshot: SnapshotFile,
+    ) -> Result<(), io::Error> {
         if snapshot.meta() != meta {
             let why = format!("it covers {} and was announced as {meta}", snapshot.meta());
             return Err(StorageError::BadSnapshot { path: snapshot.path(), why }.into());

@@ -45,10 +45,13 @@ pub fn claim(dir: &Dir, identity: &Identity) -> Result<(), StorageError> {
         if names.iter().any(|name| name == super::WAL_DIR || name == super::SNAPSHOT_DIR) {
             return Err(StorageError::NoIdentity { path, why: "there is no such file".to_owned() });
         }
-        return dir.write_atomic(FILE, text(identity).as_bytes()).map_err(StorageError::io("writing", &path.join(FILE)));
+        return dir
+            .write_atomic(FILE, text(identity).as_bytes())
+            .map_err(StorageError::io("writing", &path.join(FILE)));
     }
     let bytes = dir.read(FILE).map_err(StorageError::io("reading", &path.join(FILE)))?;
-    let (version, found) = parse(&bytes).map_err(|why| StorageError::NoIdentity { path: path.clone(), why })?;
+    let (version, found) =
+        parse(&bytes).map_err(|why| StorageError::NoIdentity { path: path.clone(), why })?;
     if version != LAYOUT_VERSION {
         return Err(StorageError::FormatVersion { path, found: version, expected: LAYOUT_VERSION });
     }
@@ -60,7 +63,10 @@ pub fn claim(dir: &Dir, identity: &Identity) -> Result<(), StorageError> {
 
 fn text(identity: &Identity) -> String {
     assert!(!identity.cluster.contains('\n'), "the configuration refuses such a name");
-    let content = format!("rowlock data folder {LAYOUT_VERSION}\nnode {}\ncluster {}\n", identity.node, identity.cluster);
+    let content = format!(
+        "rowlock data folder {LAYOUT_VERSION}\nnode {}\ncluster {}\n",
+        identity.node, identity.cluster
+    );
     let crc = crc32fast::hash(content.as_bytes());
     format!("{content}crc {crc:08x}\n")
 }
@@ -77,7 +83,8 @@ fn parse(bytes: &[u8]) -> Result<(u32, Identity), String> {
         let value = lines.next().and_then(|line| line.strip_prefix(name)).map(str::trim_start);
         value.ok_or_else(|| format!("it does not say \"{name}\""))
     };
-    let version = field("rowlock data folder")?.parse().map_err(|_| "its version is not a number".to_owned())?;
+    let version =
+        field("rowlock data folder")?.parse().map_err(|_| "its version is not a number".to_owned())?;
     if version != LAYOUT_VERSION {
         // Another version's other lines may mean anything.
         return Ok((version, Identity { cluster: String::new(), node: NodeId(0) }));
@@ -110,7 +117,10 @@ mod tests {
         claim(&dir, &identity("prod", 1)).expect("is new");
         for other in [identity("prod", 2), identity("test", 1)] {
             let text = claim(&dir, &other).expect_err("is not theirs").to_string();
-            assert!(text.contains("node 1 of cluster \"prod\"") && text.contains(&other.to_string()), "{text}");
+            assert!(
+                text.contains("node 1 of cluster \"prod\"") && text.contains(&other.to_string()),
+                "{text}"
+            );
         }
     }
 
@@ -137,9 +147,6 @@ mod tests {
 
     #[test]
     fn the_file_reads_like_this() {
-        assert_eq!(
-            text(&identity("prod", 1)),
-            "rowlock data folder 1\nnode 1\ncluster prod\ncrc 68e67e3c\n"
-        );
+        assert_eq!(text(&identity("prod", 1)), "rowlock data folder 1\nnode 1\ncluster prod\ncrc 68e67e3c\n");
     }
 }

@@ -66,7 +66,10 @@ impl LogStore {
             }
             time::sleep(QUEUE_FULL_PAUSE).await;
         }
-        Err(io::Error::new(io::ErrorKind::TimedOut, "the log's thread has ended or does not move for ten seconds"))
+        Err(io::Error::new(
+            io::ErrorKind::TimedOut,
+            "the log's thread has ended or does not move for ten seconds",
+        ))
     }
 
     async fn write(&self, records: Vec<Record>, done: Done) -> io::Result<()> {

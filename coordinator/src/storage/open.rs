@@ -85,12 +85,18 @@ impl Storage {
     ) -> Result<Opened, StorageError> {
         let path = dir.to_owned();
         let work = move || read(path, identity, metrics, segment_bytes);
-        let Ready { writer, lock, log, snapshots, report } = worker::run_blocking("storage-open", work).await?;
+        let Ready { writer, lock, log, snapshots, report } =
+            worker::run_blocking("storage-open", work).await?;
         if report.torn {
-            tracing::warn!("cut the remains of an unfinished write off the log: nobody was told that it was durable");
+            tracing::warn!(
+                "cut the remains of an unfinished write off the log: nobody was told that it was durable"
+            );
         }
         for name in &report.damaged_snapshots {
-            tracing::error!(name, "a snapshot file is damaged and was put aside: check the disk, then remove the file");
+            tracing::error!(
+                name,
+                "a snapshot file is damaged and was put aside: check the disk, then remove the file"
+            );
         }
         let log = LogStore::new(log, wal_worker::start(writer, lock, on_fatal));
         Ok(Opened { log, snapshots, report })
@@ -119,7 +125,8 @@ fn read(
     })?;
     identity::claim(&dir, &identity)?;
     let wal = dir.sub(WAL_DIR).map_err(StorageError::io("creating the log's folder in", &path))?;
-    let snapshots = dir.sub(SNAPSHOT_DIR).map_err(StorageError::io("creating the snapshots' folder in", &path))?;
+    let snapshots =
+        dir.sub(SNAPSHOT_DIR).map_err(StorageError::io("creating the snapshots' folder in", &path))?;
 
     let found = recover::recover(&wal, &identity)?;
     let purged = found.log.checkpoint().purged;

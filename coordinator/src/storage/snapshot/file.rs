@@ -68,7 +68,13 @@ impl SnapshotFile {
             return Err(bad(format!("it is of another cluster than \"{}\"", identity.cluster)));
         }
         let name = if temporary { Name::Temporary(name.to_owned()) } else { Name::Kept(name.to_owned()) };
-        let inner = Inner { file, header, header_len: lengths.header as u64, dir: dir.clone(), name: Mutex::new(name) };
+        let inner = Inner {
+            file,
+            header,
+            header_len: lengths.header as u64,
+            dir: dir.clone(),
+            name: Mutex::new(name),
+        };
         let snapshot = SnapshotFile { inner: Arc::new(inner) };
         if snapshot.body_crc().map_err(io)? != snapshot.inner.header.body_crc {
             return Err(bad("the checksum of its content does not match".to_owned()));

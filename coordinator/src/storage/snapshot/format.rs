@@ -143,7 +143,13 @@ mod tests {
     use crate::storage::testing::snapshot_meta;
 
     fn header() -> SnapshotHeader {
-        SnapshotHeader { cluster_hash: 7, node: 2, meta: snapshot_meta(3, 40), body_len: 1000, body_crc: 0xabcd_ef01 }
+        SnapshotHeader {
+            cluster_hash: 7,
+            node: 2,
+            meta: snapshot_meta(3, 40),
+            body_len: 1000,
+            body_crc: 0xabcd_ef01,
+        }
     }
 
     #[test]
@@ -167,7 +173,11 @@ mod tests {
     #[test]
     fn the_bytes_on_disk_are_these() {
         let hex: String = header().encode().iter().map(|b| format!("{b:02x}")).collect();
-        let golden = "";
+        let golden = concat!(
+            "52574c4b534e500001000000165a7dbc0700000000000000020000000000000016000000",
+            "01efcdabe80300000000000000000000000000000000000000000000",
+            "0103012801030100010101010103613a3103623a3200"
+        );
         assert_eq!(hex, golden);
     }
 }

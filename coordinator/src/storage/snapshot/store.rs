@@ -50,7 +50,8 @@ impl SnapshotStore {
                 Some(snapshot) => format!("{} is too old", snapshot.name()),
                 None => "there is none".to_owned(),
             };
-            let damaged: Vec<String> = found.damaged.iter().map(|(name, why)| format!("{name}: {why}")).collect();
+            let damaged: Vec<String> =
+                found.damaged.iter().map(|(name, why)| format!("{name}: {why}")).collect();
             let why = format!("the log begins behind index {}, {usable}; damaged: {damaged:?}", purged.index);
             return Err(StorageError::NoSnapshot { path: dir.path().to_owned(), why });
         }
@@ -113,7 +114,8 @@ impl SnapshotStore {
         let path = snapshot.path();
         let mut incoming = self.begin_receive()?;
         while incoming.len() < snapshot.len() {
-            let chunk = snapshot.read_at(incoming.len(), 1 << 20).map_err(StorageError::io("reading", &path))?;
+            let chunk =
+                snapshot.read_at(incoming.len(), 1 << 20).map_err(StorageError::io("reading", &path))?;
             incoming.write(&chunk).map_err(StorageError::io("copying", &path))?;
         }
         incoming.finish()

@@ -132,7 +132,9 @@ fn check_tail(path: &std::path::Path, found: &Scan) -> Result<bool, StorageError
         Ending::Clean => Ok(false),
         Ending::Torn => Ok(true),
         Ending::Damaged { witness } => {
-            let why = format!("the record there had been flushed before the intact one at offset {witness} was written");
+            let why = format!(
+                "the record there had been flushed before the intact one at offset {witness} was written"
+            );
             Err(StorageError::Damaged { path: path.to_owned(), offset: found.end, why })
         }
     }

@@ -85,7 +85,8 @@ impl Writer {
         let (active, older) = match found.segments.split_last() {
             Some((last, older)) => (reopen(&dir, last)?, older.iter().map(Older::from).collect()),
             None => {
-                let first = NewSegment { seq: SegmentSeq::FIRST, previous: (Chain(0), 0), len: segment_bytes };
+                let first =
+                    NewSegment { seq: SegmentSeq::FIRST, previous: (Chain(0), 0), len: segment_bytes };
                 let active = create(&dir, &identity, &first, None).map_err(into_storage_error)?;
                 (active, VecDeque::new())
             }
@@ -153,7 +154,10 @@ impl Writer {
         result.map_err(|error| self.failure("writing", &error))?;
         self.metrics.wal_bytes_total.add(self.staged.len() as u64);
         self.active.written += self.staged.len() as u64;
-        assert_eq!(self.active.written, self.active.end, "staged bytes are all there is behind the written ones");
+        assert_eq!(
+            self.active.written, self.active.end,
+            "staged bytes are all there is behind the written ones"
+        );
         self.staged.clear();
         Ok(())
     }
@@ -208,7 +212,8 @@ impl Writer {
             };
             // One at a time, oldest first, so that no crash leaves a hole.
             let path = self.dir.path().join(&name);
-            done.and_then(|()| self.dir.sync()).map_err(|error| DiskFailure::new("recycling", &path, &error))?;
+            done.and_then(|()| self.dir.sync())
+                .map_err(|error| DiskFailure::new("recycling", &path, &error))?;
             self.older.pop_front();
         }
         Ok(())
@@ -243,7 +248,12 @@ struct NewSegment {
 }
 
 /// Makes a segment out of a spare or of nothing. It has its name, its header and its space when this returns.
-fn create(dir: &Dir, identity: &Identity, new: &NewSegment, spare: Option<&str>) -> Result<Active, DiskFailure> {
+fn create(
+    dir: &Dir,
+    identity: &Identity,
+    new: &NewSegment,
+    spare: Option<&str>,
+) -> Result<Active, DiskFailure> {
     let header = SegmentHeader {
         seq: new.seq,
         node: identity.node.0,
@@ -272,7 +282,17 @@ fn create(dir: &Dir, identity: &Identity, new: &NewSegment, spare: Option<&str>)
     let file = make().map_err(|error| DiskFailure::new("creating", &dir.path().join(&name), &error))?;
     let at = FIRST_RECORD_AT;
     let key = header.key();
-    Ok(Active { seq: new.seq, file, len: new.len, key, chain, flushed: at, written: at, end: at, max_index: None })
+    Ok(Active {
+        seq: new.seq,
+        file,
+        len: new.len,
+        key,
+        chain,
+        flushed: at,
+        written: at,
+        end: at,
+        max_index: None,
+    })
 }
 
 fn reopen(dir: &Dir, last: &SegmentInfo) -> Result<Active, StorageError> {

@@ -1,0 +1,102 @@
+//! The whole storage on real files: what survives, what is cut, what is refused, and what is said about it.
+
+mod conformance;
+mod crash;
+mod failing_disk;
+mod identity;
+mod snapshots;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use openraft::storage::{IOFlushed, RaftLogReader, RaftLogStorage, RaftLogStorageExt};
+use parking_lot::Mutex;
+use rowlock_proto::NodeId;
+use tempfile::TempDir;
+
+use super::error::{DiskFailure, StorageError};
+use super::identity::Identity;
+use super::log_store::LogStore;
+use super::open::{Opened, Storage};
+use super::testing::entry;
+use crate::metrics::Metrics;
+use crate::raft::types::{Entry, Vote};
+
+/// Small segments, so that a test sees many.
+const SMALL: u64 = 16 << 10;
+
+fn identity() -> Identity {
+    Identity { cluster: "test".to_owned(), node: NodeId(1) }
+}
+
+fn temp() -> TempDir {
+    tempfile::tempdir().expect("a temporary folder")
+}
+
+async fn try_open(dir: &Path) -> Result<Opened, StorageError> {
+    let unexpected = Arc::new(|failure: &DiskFailure| panic!("{failure}"));
+    Storage::open_with(dir, identity(), unexpected, Arc::default(), SMALL).await
+}
+
+async fn open(dir: &Path) -> Opened {
+    try_open(dir).await.expect("opens")
+}
+
+/// Opens with a place where a disk failure is noted.
+async fn open_noting(dir: &Path, metrics: Arc<Metrics>) -> (Opened, Arc<Mutex<Vec<DiskFailure>>>) {
+    let failures = Arc::new(Mutex::new(Vec::new()));
+    let noted = failures.clone();
+    let on_fatal = Arc::new(move |failure: &DiskFailure| noted.lock().push(failure.clone()));
+    let opened = Storage::open_with(dir, identity(), on_fatal, metrics, SMALL).await.expect("opens");
+    (opened, failures)
+}
+
+/// What a process that is killed now leaves behind, in another folder.
+fn killed(dir: &Path) -> TempDir {
+    let copy = temp();
+    for sub in ["", "wal", "snapshots"] {
+        std::fs::create_dir_all(copy.path().join(sub)).expect("creates");
+        for file in std::fs::read_dir(dir.join(sub)).expect("lists") {
+            let file = file.expect("lists");
+            if file.file_type().expect("has a type").is_file() {
+                std::fs::copy(file.path(), copy.path().join(sub).join(file.file_name())).expect("copies");
+            }
+        }
+    }
+    copy
+}
+
+async fn append(log: &mut LogStore, entries: impl IntoIterator<Item = Entry> + Send) {
+    let entries: Vec<Entry> = entries.into_iter().collect();
+    log.blocking_append(entries).await.expect("appends");
+}
+
+/// Entries of a term with a payload of `bytes`.
+fn entries(term: u64, range: std::ops::Range<u64>, bytes: usize) -> Vec<Entry> {
+    range.map(|index| entry(term, index, &vec![index as u8; bytes])).collect()
+}
+
+async fn stored(log: &mut LogStore) -> Vec<Entry> {
+    log.get_log_reader().await.try_get_log_entries(..).await.expect("reads")
+}
+
+async fn stored_vote(log: &mut LogStore) -> Option<Vote> {
+    log.get_log_reader().await.read_vote().await.expect("reads")
+}
+
+/// Lets everything that was asked before reach the disk.
+async fn settle(log: &mut LogStore) {
+    log.blocking_append(Vec::new()).await.expect("flushes");
+}
+
+fn segments(dir: &Path) -> Vec<std::path::PathBuf> {
+    let mut found: Vec<_> =
+        std::fs::read_dir(dir.join("wal")).expect("lists").map(|f| f.expect("lists").path()).collect();
+    found.retain(|path| path.extension().is_some_and(|extension| extension == "wal"));
+    found.sort();
+    found
+}
+
+fn noop() -> IOFlushed<crate::raft::types::TypeConfig> {
+    IOFlushed::noop()
+}
