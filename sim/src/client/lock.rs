@@ -92,6 +92,8 @@ impl Client {
                 0 => self.delete(attempt, own, moment.facts),
                 _ => vec![Act::Write(attempt.lock, token)],
             },
+            // Its belief ended at its deadline, but its session lived on: only the queue can say who holds now.
+            Place::Holding { attempt, .. } => self.list(attempt),
             _ => Vec::new(),
         }
     }

@@ -269,7 +269,7 @@ impl Client {
     fn timeout_ms(&self, rng: &mut Rng) -> u32 {
         const TIMEOUTS_MS: [u32; 3] = [300, 600, 1_200];
         match self.mutant {
-            Some(Mutant::VaryTimeout) => rng.pick(&TIMEOUTS_MS),
+            Some(Mutant::VaryTimeout) => rng.pick(&[150, 3_000]),
             _ => TIMEOUTS_MS[self.number % TIMEOUTS_MS.len()],
         }
     }
