@@ -167,11 +167,11 @@ impl Connection {
                     break;
                 };
                 progress += 1;
-                if let Some(submission) = conversation.receive(frame, time::now()) {
-                    self.submit(conversation, submission).await?;
-                }
+                conversation.receive(frame, time::now());
+                self.submit_all(conversation).await?;
             }
             progress += conversation.answer(&mut self.inbox, time::now());
+            self.submit_all(conversation).await?;
             let was_full = conversation.is_full();
             if progress == 0 || was_full {
                 let written = self.wire.try_write(&mut conversation.output)?;
@@ -184,6 +184,13 @@ impl Connection {
                 }
             }
         }
+    }
+
+    async fn submit_all(&mut self, conversation: &mut Conversation) -> Result<(), End> {
+        while let Some(submission) = conversation.next_submission() {
+            self.submit(conversation, submission).await?;
+        }
+        Ok(())
     }
 
     /// Waits while the proposer is full, and nothing more is read meanwhile. Hears what the node has to say.

@@ -15,7 +15,7 @@ use rowlock_proto::decode::{self, BadRequest};
 use rowlock_proto::response::{ReplyHeader, Response};
 use rowlock_proto::{ErrorCode, OpCode, Request, RequestFrame, SessionId, Xid, Zxid, encode};
 use rowlock_state::Machine;
-use rowlock_state::command::{Attachment, Command};
+use rowlock_state::command::Attachment;
 use rowlock_state::outcome::Applied;
 
 use super::end::End;
@@ -26,6 +26,7 @@ use super::pings::{AskConfirmation, Pings};
 use super::read::{Answer, Reader, Then};
 use super::registry::Peer;
 use super::stats::LastReply;
+use super::write::{Form, Route};
 use super::{identity, write};
 use crate::limits;
 use crate::proposer::Submission;
@@ -129,82 +130,65 @@ impl Conversation {
         }
     }
 
-    /// A frame of the client. What comes back must be submitted before the next frame is given.
-    pub(super) fn receive(&mut self, frame: Bytes, now: Instant) -> Option<Submission> {
+    /// A frame of the client.
+    pub(super) fn receive(&mut self, frame: Bytes, now: Instant) {
         debug_assert!(self.accepts(), "frames wait while the conversation does not accept");
         self.peer.stats.received.fetch_add(1, Relaxed);
         self.shared.stats.received.fetch_add(1, Relaxed);
         self.shared.context.metrics.packets_received_total.inc();
         match decode::request(frame) {
             Ok(RequestFrame { xid, request }) => self.request(xid, request, now),
-            Err(BadRequest::Header) => {
-                self.over(End::Garbage(BadRequest::Header.to_string()));
-                None
-            }
+            Err(BadRequest::Header) => self.over(End::Garbage(BadRequest::Header.to_string())),
             Err(BadRequest::Body { xid, opcode, .. }) => {
                 self.refuse(xid, opcode, ErrorCode::MarshallingError, Then::Stay, now);
-                None
             }
             Err(BadRequest::UnknownOpcode { xid, .. }) => {
                 // The opcode has no name; ping stands for it in the statistics.
                 self.refuse(xid, OpCode::Ping, ErrorCode::Unimplemented, Then::Close, now);
-                None
             }
         }
     }
 
-    fn request(&mut self, xid: Xid, request: Request, now: Instant) -> Option<Submission> {
+    fn request(&mut self, xid: Xid, request: Request, now: Instant) {
         let opcode = request.opcode();
         if matches!(self.phase, Phase::Moved) {
-            self.refuse(xid, opcode, ErrorCode::SessionMoved, Then::Close, now);
-            return None;
+            return self.refuse(xid, opcode, ErrorCode::SessionMoved, Then::Close, now);
         }
-        match request {
+        let what = match request {
             Request::Ping => {
                 let ask = self.pings.received();
-                self.confirm(ask);
-                None
+                return self.confirm(ask);
             }
-            Request::Auth { scheme, auth, .. } => {
-                self.authenticate(xid, &scheme, &auth);
-                None
-            }
+            Request::Auth { scheme, auth, .. } => return self.authenticate(xid, &scheme, &auth),
             // A bare check makes no sense, and broke ensembles of Apache's (ZOOKEEPER-2623); the others are not done.
             Request::Check { .. } | Request::Sasl(_) | Request::Reconfig { .. } => {
-                self.refuse(xid, opcode, ErrorCode::Unimplemented, Then::Close, now);
-                None
+                return self.refuse(xid, opcode, ErrorCode::Unimplemented, Then::Close, now);
             }
-            other => match write::command(other) {
-                Ok((command, form)) => Some(self.submission(xid, opcode, command, form, now)),
-                Err(read) => {
-                    self.queue.push(Pending { xid, opcode, received: now, what: What::Read(read) });
-                    None
+            other => match write::route(other) {
+                Route::Log(command, form) => {
+                    if form == Form::Close {
+                        self.phase = Phase::Finishing;
+                    }
+                    What::Held { command, form, identities: self.identities.clone() }
                 }
+                Route::Local(read) => What::Read(read),
             },
-        }
+        };
+        self.queue.push(Pending { xid, opcode, received: now, what });
     }
 
-    fn submission(
-        &mut self,
-        xid: Xid,
-        opcode: OpCode,
-        command: Command,
-        form: write::Form,
-        now: Instant,
-    ) -> Submission {
-        if form == write::Form::Close {
-            self.phase = Phase::Finishing;
-        }
-        let tag = self.queue.next_tag();
-        self.queue.push(Pending { xid, opcode, received: now, what: What::Write { tag, form } });
-        Submission {
+    /// The next write that is to be submitted. To be asked after frames were given and after answers were made, until
+    /// there is none.
+    pub(super) fn next_submission(&mut self) -> Option<Submission> {
+        let (tag, command, identities) = self.queue.release()?;
+        Some(Submission {
             session: self.attached.session,
             attachment: self.attached.attachment,
-            identities: self.identities.to_vec(),
+            identities: identities.to_vec(),
             command,
             reply_to: self.peer.outbox.clone(),
             tag,
-        }
+        })
     }
 
     fn refuse(&mut self, xid: Xid, opcode: OpCode, code: ErrorCode, then: Then, now: Instant) {
@@ -334,13 +318,13 @@ impl Conversation {
                     let form = form.clone();
                     self.answer_write(&pending, form, *applied, now);
                 }
-                (What::Write { .. } | What::Read(_), _) => unreachable!("pop_settled gives what is settled"),
+                _ => unreachable!("pop_settled gives what is settled"),
             }
         }
         answered
     }
 
-    fn answer_write(&mut self, pending: &Pending, form: write::Form, applied: Applied, now: Instant) {
+    fn answer_write(&mut self, pending: &Pending, form: Form, applied: Applied, now: Instant) {
         self.seen(applied.zxid);
         match applied.result {
             Ok(outcome) => self.reply(pending, Ok(write::response(form, outcome)), now),

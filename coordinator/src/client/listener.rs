@@ -55,6 +55,13 @@ impl Listener {
         Listener { shared: Arc::new(shared) }
     }
 
+    /// Another deadline for handshakes than `limits::HANDSHAKE_MAX`.
+    pub fn with_handshake_max(mut self, handshake_max: Duration) -> Self {
+        Arc::get_mut(&mut self.shared).expect("no connection has been accepted yet").handshake_max =
+            handshake_max;
+        self
+    }
+
     /// Serves clients until `shutdown` is triggered; then tells all connections, and returns when their tasks have
     /// ended. Connections that come while the node does not serve are closed at their handshake; words are answered
     /// always.

@@ -2,11 +2,17 @@
 //!
 //! Invariant: replies leave in this order (clients take another order for a broken connection); only pings, auth
 //! packets and events go around it.
+//! Invariant: a write is not submitted before the reads in front of it are answered. So a read sees exactly the writes
+//! that its client sent before it (guarantee: session-order); a client that mixes both in one pipeline pays for it with
+//! a commit per run of writes.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use rowlock_env::time::Instant;
+use rowlock_proto::acl::Id;
 use rowlock_proto::{ErrorCode, OpCode, Request, Xid};
+use rowlock_state::command::Command;
 use rowlock_state::outcome::Applied;
 
 use super::write::Form;
@@ -23,6 +29,8 @@ pub(super) struct Pending {
 /// What the request waits for.
 #[derive(Debug)]
 pub(super) enum What {
+    /// To be submitted.
+    Held { command: Command, form: Form, identities: Arc<[Id]> },
     /// For the answer to the submission of that tag.
     Write { tag: u64, form: Form },
     /// For its turn: everything before it is answered.
@@ -37,17 +45,35 @@ pub(super) struct Queue {
     requests: VecDeque<Pending>,
     answers: BTreeMap<u64, Box<Applied>>,
     last_tag: u64,
+    /// So many requests from the front on are neither held nor behind a read.
+    released: usize,
 }
 
 impl Queue {
-    /// The tag of a submission that is about to be made.
-    pub(super) fn next_tag(&mut self) -> u64 {
-        self.last_tag += 1;
-        self.last_tag
-    }
-
     pub(super) fn push(&mut self, pending: Pending) {
         self.requests.push_back(pending);
+    }
+
+    /// The next held write that may be submitted, with the tag for its answer.
+    pub(super) fn release(&mut self) -> Option<(u64, Command, Arc<[Id]>)> {
+        while let Some(pending) = self.requests.get_mut(self.released) {
+            match &mut pending.what {
+                What::Read(_) => return None,
+                What::Write { .. } | What::Refusal(_) => self.released += 1,
+                What::Held { form, .. } => {
+                    self.released += 1;
+                    self.last_tag += 1;
+                    let waiting = What::Write { tag: self.last_tag, form: form.clone() };
+                    match std::mem::replace(&mut pending.what, waiting) {
+                        What::Held { command, identities, .. } => {
+                            return Some((self.last_tag, command, identities));
+                        }
+                        _ => unreachable!("looked at above"),
+                    }
+                }
+            }
+        }
+        None
     }
 
     /// The answer to a submission.
@@ -60,11 +86,15 @@ impl Queue {
     pub(super) fn pop_settled(&mut self) -> Option<(Pending, Option<Box<Applied>>)> {
         let answer = match self.requests.front()?.what {
             What::Write { tag, .. } => Some(self.answers.remove(&tag)?),
-            What::Read(_) => return None,
+            What::Read(_) | What::Held { .. } => return None,
             What::Refusal(_) => None,
         };
-        let pending = self.requests.pop_front()?;
-        Some((pending, answer))
+        Some((self.pop()?, answer))
+    }
+
+    fn pop(&mut self) -> Option<Pending> {
+        self.released = self.released.saturating_sub(1);
+        self.requests.pop_front()
     }
 
     /// A read is first.
@@ -77,11 +107,11 @@ impl Queue {
         if !self.read_is_next() {
             return None;
         }
-        let mut pending = self.requests.pop_front()?;
+        let mut pending = self.pop()?;
         let what = std::mem::replace(&mut pending.what, What::Refusal(ErrorCode::SystemError));
         match what {
             What::Read(request) => Some((pending, request)),
-            What::Write { .. } | What::Refusal(_) => unreachable!("read_is_next"),
+            _ => unreachable!("read_is_next"),
         }
     }
 
@@ -98,6 +128,7 @@ impl Queue {
     pub(super) fn clear(&mut self) {
         self.requests.clear();
         self.answers.clear();
+        self.released = 0;
     }
 
     pub(super) fn len(&self) -> usize {
@@ -110,6 +141,6 @@ impl Queue {
 
     /// The connection waits for the log (rather than for its client to take replies).
     pub(super) fn waits_for_log(&self) -> bool {
-        matches!(self.requests.front(), Some(Pending { what: What::Write { .. }, .. }))
+        matches!(self.requests.front(), Some(Pending { what: What::Write { .. } | What::Held { .. }, .. }))
     }
 }

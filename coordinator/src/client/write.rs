@@ -24,12 +24,20 @@ pub(super) enum Form {
     Close,
 }
 
-/// The command of a request that must go through the log. Gives the request back if it need not.
+/// Where a request is answered from.
+pub(super) enum Route {
+    /// Through the log.
+    Log(Command, Form),
+    /// From the local state.
+    Local(Request),
+}
+
+/// Finds the command of a request that must go through the log.
 ///
 /// sync takes its place in the log as a command without effect: its answer comes when everything committed before it
 /// has been applied here.
-pub(super) fn command(request: Request) -> Result<(Command, Form), Request> {
-    Ok(match request {
+pub(super) fn route(request: Request) -> Route {
+    let (command, form) = match request {
         Request::Create(create) => (Command::Create { create, ttl_ms: None }, Form::Path),
         Request::Create2(create) | Request::CreateContainer(create) => {
             (Command::Create { create, ttl_ms: None }, Form::PathStat)
@@ -43,8 +51,9 @@ pub(super) fn command(request: Request) -> Result<(Command, Form), Request> {
         Request::Multi(ops) => (Command::Multi(ops), Form::Multi),
         Request::Sync(path) => (Command::Noop, Form::Sync(path)),
         Request::CloseSession => (Command::CloseSession, Form::Close),
-        other => return Err(other),
-    })
+        other => return Route::Local(other),
+    };
+    Route::Log(command, form)
 }
 
 /// The body of the reply.

@@ -257,3 +257,6 @@ pub(crate) fn event_frame(zxid: Zxid, event_type: EventType, path: &str) -> Byte
     encode::event(&event, &mut frame);
     frame.freeze()
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,10 @@
-//! tests
+//! The whole way of a request over loopback: real sockets and frames, the real state machine, and in the place of the
+//! log a task that applies every submission at once (or when the test says so).
+
+mod abuse;
+mod client;
+mod handshake;
+mod node;
+mod requests;
+mod watches;
+mod words;

@@ -1,0 +1,117 @@
+//! Clients that break rules or bounds lose their connection, and nobody else notices.
+
+use std::time::Duration;
+
+use rowlock_proto::{CreateMode, ErrorCode, Request};
+use tokio::io::AsyncWriteExt;
+
+use super::client::{Client, create, raw, rest, set, unwatched};
+use super::node::{Node, config};
+use crate::limits;
+
+async fn still_serves(node: &Node) {
+    let mut client = Client::connect(node).await;
+    assert!(client.call(Request::GetData(unwatched("/"))).await.is_ok());
+}
+
+#[tokio::test]
+async fn half_a_handshake_is_closed_at_its_deadline() {
+    let node = Node::with(config(), "127.0.0.1:0", Duration::from_millis(50)).await;
+    for bytes in [&b""[..], b"\0\0", b"\0\0\0\x2d\0\0\0\0"] {
+        let mut stream = raw(&node).await;
+        stream.write_all(bytes).await.unwrap();
+        assert!(rest(&mut stream).await.is_empty());
+    }
+    still_serves(&node).await;
+    assert_eq!(node.context.metrics.connections_rejected_total.get(), 3);
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn frames_of_a_forbidden_length_close_their_connection() {
+    let node = Node::start().await;
+    for length in [limits::CLIENT_FRAME_MAX_BYTES as i32 + 1, i32::MAX, -1, i32::MIN] {
+        let mut client = Client::connect(&node).await;
+        client.send_raw(&length.to_be_bytes(), None).await;
+        client.closed().await;
+    }
+    assert_eq!(node.context.metrics.connections_overflowed_total.get(), 2);
+    still_serves(&node).await;
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn garbage_behind_the_handshake_closes_its_connection() {
+    let node = Node::start().await;
+    let mut client = Client::connect(&node).await;
+    client.send_raw(&[0, 0, 0, 4, 1, 2, 3, 4], None).await;
+    client.closed().await;
+    still_serves(&node).await;
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_never_reads_loses_its_connection_and_slows_nobody() {
+    let node = Node::start().await;
+    let mut deaf = Client::connect(&node).await;
+    let mut busy = Client::connect(&node).await;
+    // Long paths fill what the kernel and the node hold for the deaf client.
+    let long = "x".repeat(200_000);
+    busy.call(create(&format!("/{long}"), CreateMode::Persistent)).await.unwrap();
+    let watch = Request::AddWatch { path: format!("/{long}"), mode: 0 };
+    deaf.call(watch).await.unwrap();
+    let mut changes = 0;
+    while node.context.registry.len() == 2 {
+        busy.call(set(&format!("/{long}"), "x")).await.unwrap();
+        changes += 1;
+        assert!(changes < 1_000, "the connection must be closed");
+    }
+    assert!(changes > limits::WRITE_BACKLOG_MAX_BYTES / long.len());
+    assert_eq!(node.context.metrics.connections_overflowed_total.get(), 1);
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_asks_and_does_not_read_is_not_read_from_either() {
+    let node = Node::start().await;
+    let mut client = Client::connect(&node).await;
+    client.call(create("/big", CreateMode::Persistent)).await.unwrap();
+    client.call(set("/big", &"x".repeat(900_000))).await.unwrap();
+    let mut asked = Vec::new();
+    for _ in 0..50 {
+        asked.push(client.send(Request::GetData(unwatched("/big"))).await);
+    }
+    let mut other = Client::connect(&node).await;
+    assert_eq!(other.call(Request::Exists(unwatched("/none"))).await, Err(ErrorCode::NoNode));
+    // 45 MB were asked for; all of it comes, in order, once it is read.
+    for xid in asked {
+        let (header, result) = client.reply().await;
+        assert_eq!(header.xid, xid);
+        assert!(result.is_ok());
+    }
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn the_number_of_connections_is_bounded() {
+    let mut config = config();
+    config.client.max_connections = 2;
+    let node = Node::with(config, "127.0.0.1:0", limits::HANDSHAKE_MAX).await;
+    let (mut a, _b) = (Client::connect(&node).await, Client::connect(&node).await);
+    assert!(rest(&mut raw(&node).await).await.is_empty());
+    assert!(a.call(Request::Exists(unwatched("/"))).await.is_ok());
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn many_idle_connections_leave_room_for_others() {
+    let mut config = config();
+    config.client.max_connections = 300;
+    let node = Node::with(config, "127.0.0.1:0", limits::HANDSHAKE_MAX).await;
+    let mut idle = Vec::new();
+    for _ in 0..250 {
+        idle.push(Client::connect(&node).await);
+    }
+    still_serves(&node).await;
+    node.stop().await;
+}

@@ -1,0 +1,175 @@
+//! Opening, taking over and losing sessions.
+
+use bytes::{Bytes, BytesMut};
+use rowlock_proto::request::ConnectRequest;
+use rowlock_proto::response::Response;
+use rowlock_proto::{CreateMode, ErrorCode, OpCode, Request, RequestFrame, SessionId, Xid, Zxid, encode};
+use tokio::io::AsyncWriteExt;
+
+use super::client::{Client, connect_request, create, raw, rest, set, unwatched};
+use super::node::{Log, Node};
+
+#[tokio::test]
+async fn a_new_session_gets_an_id_a_password_and_a_clamped_timeout() {
+    let node = Node::start().await;
+    for (asked, given) in [(10_000, 10_000), (1, 4_000), (-1, 4_000), (i32::MAX, 40_000)] {
+        let request = ConnectRequest { timeout_ms: asked, ..connect_request(None) };
+        let opened = Client::open(&node, request).await.unwrap().opened;
+        assert_eq!(opened.timeout_ms, given);
+        assert_ne!(opened.session_id, SessionId::NONE);
+        assert_eq!(opened.password.len(), 16);
+        assert_ne!(opened.password, [0; 16].as_slice());
+        assert_eq!(opened.read_only, Some(false));
+    }
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_the_read_only_byte_out_gets_none_back() {
+    let node = Node::start().await;
+    let request = ConnectRequest { read_only: None, password: Bytes::new(), ..connect_request(None) };
+    let opened = Client::open(&node, request).await.unwrap().opened;
+    assert_eq!(opened.read_only, None);
+    assert_ne!(opened.session_id, SessionId::NONE);
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn requests_may_be_sent_right_behind_the_handshake() {
+    let node = Node::start().await;
+    let mut out = BytesMut::new();
+    encode::connect_request(&connect_request(None), &mut out);
+    encode::request(&RequestFrame { xid: Xid(1), request: create("/a", CreateMode::Persistent) }, &mut out);
+    encode::request(&RequestFrame { xid: Xid(2), request: Request::GetData(unwatched("/a")) }, &mut out);
+    let mut client = Client::open_raw(&node, &out).await.unwrap();
+    client.send_raw(&[], Some((Xid(1), OpCode::Create))).await;
+    client.send_raw(&[], Some((Xid(2), OpCode::GetData))).await;
+    assert_eq!(client.reply().await.1, Ok(Response::Path("/a".to_owned())));
+    assert!(matches!(client.reply().await.1, Ok(Response::Data(Some(_), _))));
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn an_invalid_session_is_answered_with_zeroes_and_closed() {
+    let node = Node::start().await;
+    let mut client = Client::connect(&node).await;
+    let mut wrong = connect_request(Some(&client.opened));
+    wrong.password = Bytes::from_static(&[7; 16]);
+    let mut short = connect_request(Some(&client.opened));
+    short.password = Bytes::from_static(b"short");
+    let mut unknown = connect_request(None);
+    unknown.session_id = SessionId(0x1234);
+    for request in [wrong, short, unknown] {
+        let mut refused = Client::open(&node, request).await.unwrap();
+        assert_eq!((refused.opened.session_id, refused.opened.timeout_ms), (SessionId::NONE, 0));
+        assert_eq!(refused.opened.password, [0; 16].as_slice());
+        refused.closed().await;
+    }
+    assert!(client.call(create("/unharmed", CreateMode::Ephemeral)).await.is_ok());
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_saw_the_future_is_closed_without_an_answer() {
+    let node = Node::start().await;
+    let ahead = ConnectRequest { last_zxid_seen: Zxid(1 << 40), ..connect_request(None) };
+    assert!(Client::open(&node, ahead).await.is_none());
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_is_slightly_ahead_is_served_once_this_node_has_caught_up() {
+    let node = Node::start().await;
+    let mut writer = Client::connect(&node).await;
+    node.log(Log::Stands);
+    writer.send(create("/a", CreateMode::Persistent)).await;
+    // As if another node had applied the create already and shown it to this client.
+    let ahead = ConnectRequest { last_zxid_seen: Zxid(2), ..connect_request(None) };
+    let opening = Client::open(&node, ahead);
+    node.log(Log::Runs);
+    let mut client = opening.await.expect("served");
+    assert!(client.call(Request::GetData(unwatched("/a"))).await.is_ok());
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_session_that_moves_keeps_its_ephemerals_and_its_old_connection_is_told() {
+    let node = Node::start().await;
+    let mut old = Client::connect(&node).await;
+    old.call(create("/e", CreateMode::Ephemeral)).await.unwrap();
+    let mut new = Client::open(&node, connect_request(Some(&old.opened))).await.unwrap();
+    assert_eq!(new.opened.session_id, old.opened.session_id);
+    assert_eq!(new.opened.password, old.opened.password);
+    assert_eq!(old.call(set("/e", "old")).await, Err(ErrorCode::SessionMoved));
+    old.closed().await;
+    assert!(new.call(set("/e", "new")).await.is_ok());
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_read_of_a_connection_whose_session_has_moved_is_refused_too() {
+    let node = Node::start().await;
+    let mut old = Client::connect(&node).await;
+    let _new = Client::open(&node, connect_request(Some(&old.opened))).await.unwrap();
+    assert_eq!(old.call(Request::GetData(unwatched("/"))).await, Err(ErrorCode::SessionMoved));
+    old.closed().await;
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_node_that_does_not_serve_closes_handshakes_and_connections() {
+    let node = Node::start().await;
+    let mut client = Client::connect(&node).await;
+    node.stop_serving();
+    client.closed().await;
+    assert!(Client::open(&node, connect_request(None)).await.is_none());
+    node.status.modify(|status| status.serving = true);
+    Client::open(&node, connect_request(Some(&client.opened))).await.expect("the session lives on");
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_connection_is_closed_when_the_outcome_of_its_request_is_unknown() {
+    let node = Node::start().await;
+    let mut client = Client::connect(&node).await;
+    node.log(Log::Loses);
+    client.send(create("/a", CreateMode::Persistent)).await;
+    client.closed().await;
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn closing_a_session_is_answered_after_its_ephemerals_are_gone_and_then_the_connection_closes() {
+    let node = Node::start().await;
+    let mut client = Client::connect(&node).await;
+    let mut other = Client::connect(&node).await;
+    client.call(create("/e", CreateMode::Ephemeral)).await.unwrap();
+    assert_eq!(client.call(Request::CloseSession).await, Ok(Response::Empty));
+    client.closed().await;
+    assert_eq!(other.call(Request::Exists(unwatched("/e"))).await, Err(ErrorCode::NoNode));
+    let again = Client::open(&node, connect_request(Some(&client.opened))).await.unwrap();
+    assert_eq!(again.opened.session_id, SessionId::NONE);
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_session_that_expires_takes_its_connection_with_it() {
+    let mut config = super::node::config();
+    config.session.min_timeout_ms = 50;
+    let node = Node::with(config, "127.0.0.1:0", crate::limits::HANDSHAKE_MAX).await;
+    let request = ConnectRequest { timeout_ms: 50, ..connect_request(None) };
+    let mut client = Client::open(&node, request).await.unwrap();
+    client.closed().await;
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_malformed_handshake_is_closed_without_an_answer() {
+    let node = Node::start().await;
+    for bytes in [&b"\0\0\0\x05hello"[..], &[0xff; 4], &[0x7f, 0xff, 0xff, 0xff], b"GET / HTTP/1.1\r\n\r\n"] {
+        let mut stream = raw(&node).await;
+        stream.write_all(bytes).await.unwrap();
+        assert!(rest(&mut stream).await.is_empty());
+    }
+    node.stop().await;
+}

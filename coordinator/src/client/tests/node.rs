@@ -1,0 +1,242 @@
+//! A node for tests: listener and connections as they are, and a log of one.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rowlock_env::net;
+use rowlock_env::sync::watch;
+use rowlock_env::task::{Shutdown, Task, TaskGroup, spawn};
+use rowlock_env::time::{self, Instant};
+use rowlock_proto::NodeId;
+use rowlock_state::command::{Attachment, Command, Origin, Proposal};
+use tokio::sync::mpsc;
+
+use crate::client::events::Dispatcher;
+use crate::client::outbox::{CloseReason, Message};
+use crate::client::registry::Registry;
+use crate::client::{ClientContext, Listener};
+use crate::config::{ClientConfig, NodeConfig, RaftConfig, SessionConfig};
+use crate::limits;
+use crate::metrics::Metrics;
+use crate::proposer::{Proposer, Submission};
+use crate::replica::Replica;
+use crate::session::{SessionTouch, Touch};
+use crate::status::{Role, Status};
+
+/// What the log does with submissions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Log {
+    /// Applies them.
+    Runs,
+    /// Keeps them waiting.
+    Stands,
+    /// Loses them: their outcome is unknown.
+    Loses,
+}
+
+/// A running node.
+pub struct Node {
+    /// Where it listens.
+    pub addr: String,
+    /// What its listener was given.
+    pub context: ClientContext,
+    /// Writes its status.
+    pub status: watch::Sender<Status>,
+    log: watch::Sender<Log>,
+    /// Whether pings are confirmed.
+    pub leader_in_contact: watch::Sender<bool>,
+    shutdown: Shutdown,
+    served: Task<()>,
+    tasks: TaskGroup,
+}
+
+/// A configuration for tests: all words, a superuser `super:test`, session timeouts as ZooKeeper has them.
+pub fn config() -> NodeConfig {
+    NodeConfig {
+        cluster: "test".to_owned(),
+        id: NodeId(1),
+        client_addr: "127.0.0.1:0".to_owned(),
+        peer_addr: "127.0.0.1:0".to_owned(),
+        http_addr: "127.0.0.1:0".to_owned(),
+        data_dir: PathBuf::from("/nowhere"),
+        learner: false,
+        members: Vec::new(),
+        session: SessionConfig::default(),
+        raft: RaftConfig::default(),
+        client: ClientConfig {
+            max_connections: 1_000,
+            words: vec!["*".to_owned()],
+            super_digest: Some("super:D/InIHSb7yEEbrWz8b9l71RjZJU=".to_owned()),
+        },
+    }
+}
+
+impl Node {
+    /// With the usual configuration.
+    pub async fn start() -> Node {
+        Node::with(config(), "127.0.0.1:0", limits::HANDSHAKE_MAX).await
+    }
+
+    /// With another one.
+    pub async fn with(config: NodeConfig, addr: &str, handshake_max: Duration) -> Node {
+        let (proposals, queue) = mpsc::channel(limits::PROPOSER_QUEUE_MAX);
+        let (touches, heard) = mpsc::channel(1_024);
+        let (status, status_seen) = watch::channel(Status {
+            node: NodeId(1),
+            role: Role::Leader,
+            leader: Some(NodeId(1)),
+            voters: vec![NodeId(1)],
+            serving: true,
+            ..Status::default()
+        });
+        let context = ClientContext {
+            replica: Arc::new(Replica::default()),
+            proposer: Proposer::new(proposals),
+            touch: SessionTouch::new(touches),
+            status: status_seen,
+            registry: Arc::new(Registry::new()),
+            config: Arc::new(config),
+            metrics: Arc::new(Metrics::default()),
+        };
+        let (log, orders) = watch::channel(Log::Runs);
+        let (leader_in_contact, contact) = watch::channel(true);
+        let tasks = TaskGroup::new(Shutdown::new());
+        let stop = tasks.shutdown().clone();
+        let applier = Applier { context: context.clone(), queue, orders, requests: 0 };
+        tasks.spawn("applier", until(stop.clone(), applier.run()));
+        let leader = Leader { context: context.clone(), heard, contact, touched: Default::default() };
+        tasks.spawn("leader", until(stop, leader.run()));
+        let listener = net::Listener::bind(addr).await.expect("a free port");
+        let addr = listener.local_addr().to_string();
+        let shutdown = Shutdown::new();
+        let serving = Listener::new(context.clone()).with_handshake_max(handshake_max);
+        let served = spawn("listener", serving.run(listener, shutdown.clone()));
+        Node { addr, context, status, log, leader_in_contact, shutdown, served, tasks }
+    }
+
+    /// Tells the log what to do with the submissions to come.
+    pub fn log(&self, log: Log) {
+        self.log.send(log);
+    }
+
+    /// The node has lost its quorum.
+    pub fn stop_serving(&self) {
+        self.status.modify(|status| status.serving = false);
+        self.context.registry.close_all(CloseReason::NotServing);
+    }
+
+    /// Shuts down; every task has ended when it returns.
+    pub async fn stop(self) {
+        self.shutdown.trigger();
+        self.served.await.expect("listener ends");
+        assert!(self.context.registry.is_empty(), "connections are off the books");
+        assert_eq!(self.context.metrics.connections.get(), 0);
+        assert_eq!(self.context.metrics.requests_outstanding.get(), 0);
+        assert_eq!(self.context.replica.watches.lock().len(), 0);
+        self.tasks.stop().await;
+    }
+}
+
+async fn until(stop: Shutdown, work: impl Future<Output = ()>) {
+    tokio::select! { () = stop.wait() => {}, () = work => {} }
+}
+
+/// Stands for log and apply.
+struct Applier {
+    context: ClientContext,
+    queue: mpsc::Receiver<Submission>,
+    orders: watch::Receiver<Log>,
+    requests: u64,
+}
+
+impl Applier {
+    async fn run(mut self) {
+        let mut batch = Vec::new();
+        while self.queue.recv_many(&mut batch, limits::BATCH_MAX_COMMANDS).await > 0 {
+            if self.orders.wait_for(|log| *log != Log::Stands).await.is_err() {
+                return;
+            }
+            let lost = *self.orders.borrow() == Log::Loses;
+            if lost {
+                batch.drain(..).for_each(|submission| submission.reply_to.push(Message::Lost));
+            } else {
+                self.apply(&mut batch);
+            }
+        }
+    }
+
+    fn apply(&mut self, batch: &mut Vec<Submission>) {
+        let replica = &self.context.replica;
+        let mut state = replica.state.write();
+        let mut watches = replica.watches.lock();
+        let mut sink = Dispatcher::new(&mut watches, &self.context.registry, &self.context.metrics);
+        for submission in batch.drain(..) {
+            self.requests += 1;
+            let proposal = Proposal {
+                origin: Origin { node: NodeId(1), incarnation: 1, request: self.requests },
+                session: submission.session,
+                attachment: submission.attachment,
+                identities: submission.identities,
+                command: submission.command,
+            };
+            let applied = Box::new(state.apply(time::wall_ms(), &proposal, &mut sink));
+            submission.reply_to.push(Message::Applied { tag: submission.tag, applied });
+        }
+    }
+}
+
+/// Stands for session liveness: confirms pings, expires silent sessions.
+struct Leader {
+    context: ClientContext,
+    heard: mpsc::Receiver<Touch>,
+    contact: watch::Receiver<bool>,
+    touched: std::collections::BTreeMap<rowlock_proto::SessionId, Instant>,
+}
+
+impl Leader {
+    async fn run(mut self) {
+        loop {
+            tokio::select! {
+                touch = self.heard.recv() => {
+                    let Some(touch) = touch else { return };
+                    self.touched.insert(touch.session, time::now());
+                    if let Some(outbox) = touch.confirm {
+                        if self.contact.wait_for(|in_contact| *in_contact).await.is_err() {
+                            return;
+                        }
+                        outbox.push(Message::Touched);
+                    }
+                }
+                () = time::sleep(Duration::from_millis(100)) => self.expire().await,
+            }
+        }
+    }
+
+    async fn expire(&mut self) {
+        let now = time::now();
+        let sessions: Vec<_> = {
+            let state = self.context.replica.state.read();
+            state.sessions().map(|(id, session)| (id, session.timeout_ms, session.attachment)).collect()
+        };
+        for (session, timeout_ms, attachment) in sessions {
+            let touched = *self.touched.entry(session).or_insert(now);
+            if now >= touched + Duration::from_millis(timeout_ms.into()) {
+                self.submit(Command::ExpireSession { session, attachment }).await;
+            }
+        }
+    }
+
+    async fn submit(&self, command: Command) {
+        let submission = Submission {
+            session: rowlock_proto::SessionId::NONE,
+            attachment: Attachment::default(),
+            identities: Vec::new(),
+            command,
+            reply_to: crate::client::outbox::channel().0,
+            tag: 0,
+        };
+        // Its outcome shows in the state.
+        let _ = self.context.proposer.submit(submission).await;
+    }
+}

@@ -1,0 +1,244 @@
+//! Requests and replies: order, zxids, errors, what is refused.
+
+use bytes::Bytes;
+use rowlock_proto::request::{Create, Op, ReadOp};
+use rowlock_proto::response::{OpResult, Response};
+use rowlock_proto::{Acl, CreateMode, ErrorCode, Id, OpCode, Request, SessionId, Version, Xid, Zxid, perms};
+
+use super::client::{Client, create, delete, set, unwatched};
+use super::node::{Log, Node};
+use crate::limits;
+
+fn data(result: Result<Response, ErrorCode>) -> Bytes {
+    match result {
+        Ok(Response::Data(data, _)) => data.unwrap_or_default(),
+        other => panic!("data were expected: {other:?}"),
+    }
+}
+
+fn auth(scheme: &str, secret: &'static str) -> Request {
+    Request::Auth { auth_type: 0, scheme: scheme.to_owned(), auth: Bytes::from_static(secret.as_bytes()) }
+}
+
+#[tokio::test]
+async fn every_kind_of_write_is_answered_in_its_form() {
+    let node = Node::start().await;
+    let mut client = Client::connect(&node).await;
+    let of = |path: &str, flags| Create { path: path.to_owned(), data: None, acl: Some(Acl::open()), flags };
+    assert_eq!(client.call(Request::Create(of("/a", 0))).await, Ok(Response::Path("/a".to_owned())));
+    for (request, path) in [
+        (Request::Create2(of("/b", 1)), "/b"),
+        (Request::CreateContainer(of("/c", 4)), "/c"),
+        (Request::CreateTtl(of("/d", 5), 1_000), "/d"),
+    ] {
+        match client.call(request).await {
+            Ok(Response::PathStat(created, stat)) => {
+                let owner = if path == "/b" { client.opened.session_id } else { SessionId::NONE };
+                assert_eq!((created.as_str(), stat.ephemeral_owner), (path, owner));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(
+        matches!(client.call(set("/a", "1")).await, Ok(Response::Stat(stat)) if stat.version == Version(1))
+    );
+    assert_eq!(client.call(delete("/a")).await, Ok(Response::Empty));
+    assert_eq!(client.call(delete("/a")).await, Err(ErrorCode::NoNode));
+    assert_eq!(client.call(Request::Sync("/none".to_owned())).await, Ok(Response::Path("/none".to_owned())));
+    let ops = vec![Op::Create2(of("/m", 0)), Op::Check { path: "/m".to_owned(), version: Version(7) }];
+    let failed = [OpResult::Error(None), OpResult::Error(Some(ErrorCode::BadVersion))];
+    assert_eq!(client.call(Request::Multi(ops)).await, Ok(Response::Multi(failed.to_vec())));
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn reads_are_answered_from_the_local_state() {
+    let node = Node::start().await;
+    let mut client = Client::connect(&node).await;
+    client.call(create("/a", CreateMode::Persistent)).await.unwrap();
+    client.call(create("/a/e", CreateMode::Ephemeral)).await.unwrap();
+    assert_eq!(data(client.call(Request::GetData(unwatched("/a"))).await), "data");
+    assert!(
+        matches!(client.call(Request::Exists(unwatched("/a"))).await, Ok(Response::Stat(s)) if s.num_children == 1)
+    );
+    let names = Response::Children(vec!["e".to_owned()]);
+    assert_eq!(client.call(Request::GetChildren(unwatched("/a"))).await, Ok(names));
+    assert!(
+        matches!(client.call(Request::GetChildren2(unwatched("/a"))).await, Ok(Response::Children2(n, _)) if n == ["e"])
+    );
+    assert!(
+        matches!(client.call(Request::GetAcl("/a".to_owned())).await, Ok(Response::Acl(acl, _)) if acl == Acl::open())
+    );
+    let ephemerals = Response::Children(vec!["/a/e".to_owned()]);
+    assert_eq!(client.call(Request::GetEphemerals("/".to_owned())).await, Ok(ephemerals));
+    assert_eq!(client.call(Request::GetAllChildrenNumber("/a".to_owned())).await, Ok(Response::Number(1)));
+    let reads = ["/a", "/none"].map(|p| ReadOp::GetData(p.to_owned()));
+    match client.call(Request::MultiRead(reads.into())).await {
+        Ok(Response::Multi(results)) => {
+            assert!(matches!(&results[0], OpResult::GetData(Some(d), _) if d == "data"));
+            assert_eq!(results[1], OpResult::Error(Some(ErrorCode::NoNode)));
+        }
+        other => panic!("{other:?}"),
+    }
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn replies_come_in_request_order_and_zxids_never_go_back() {
+    let node = Node::start().await;
+    let mut client = Client::connect(&node).await;
+    let mut noise = Client::connect(&node).await;
+    client.call(create("/a", CreateMode::Persistent)).await.unwrap();
+    let mut sent = Vec::new();
+    for i in 0..500 {
+        sent.push(client.send(set("/a", &i.to_string())).await);
+        sent.push(client.send(Request::GetData(unwatched("/a"))).await);
+        noise.send(set("/a", "noise")).await;
+        noise.send(delete("/none")).await;
+    }
+    let mut last_zxid = Zxid(0);
+    for xid in sent {
+        let (header, result) = client.reply().await;
+        assert_eq!(header.xid, xid);
+        assert!(header.zxid >= last_zxid, "{} after {last_zxid}", header.zxid);
+        assert!(result.is_ok());
+        last_zxid = header.zxid;
+    }
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_read_waits_for_the_earlier_writes_of_its_connection() {
+    let node = Node::start().await;
+    let mut client = Client::connect(&node).await;
+    let mut other = Client::connect(&node).await;
+    node.log(Log::Stands);
+    client.send(create("/a", CreateMode::Persistent)).await;
+    client.send(Request::GetData(unwatched("/a"))).await;
+    // Others read meanwhile, and do not see it.
+    assert_eq!(other.call(Request::GetData(unwatched("/a"))).await, Err(ErrorCode::NoNode));
+    node.log(Log::Runs);
+    assert!(client.reply().await.1.is_ok());
+    assert_eq!(data(client.reply().await.1), "data");
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_read_sees_the_earlier_writes_of_its_connection_and_not_the_later_ones() {
+    let node = Node::start().await;
+    let mut client = Client::connect(&node).await;
+    client.call(create("/a", CreateMode::Persistent)).await.unwrap();
+    for i in 0..200 {
+        client.send(set("/a", &i.to_string())).await;
+        client.send(Request::GetData(unwatched("/a"))).await;
+    }
+    for i in 0..200 {
+        assert!(client.reply().await.1.is_ok());
+        assert_eq!(data(client.reply().await.1), i.to_string());
+    }
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn more_requests_than_the_pipeline_holds_are_all_answered_in_order() {
+    let node = Node::start().await;
+    let mut client = Client::connect(&node).await;
+    node.log(Log::Stands);
+    let count = 3 * limits::PIPELINE_MAX_REQUESTS;
+    for _ in 0..count {
+        client.send(Request::Sync("/".to_owned())).await;
+    }
+    node.log(Log::Runs);
+    for xid in 1..=count {
+        assert_eq!(client.reply().await.0.xid, Xid(xid as i32));
+    }
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_ping_is_answered_around_waiting_writes_but_not_before_the_leader_has_taken_note() {
+    let node = Node::start().await;
+    let mut client = Client::connect(&node).await;
+    node.log(Log::Stands);
+    node.leader_in_contact.send(false);
+    client.send(create("/a", CreateMode::Persistent)).await;
+    client.send(Request::Ping).await;
+    node.log(Log::Runs);
+    assert_eq!(client.reply().await.0.xid, Xid(1));
+    node.log(Log::Stands);
+    client.send(delete("/a")).await;
+    node.leader_in_contact.send(true);
+    let (header, body) = client.reply().await;
+    assert_eq!((header.xid, body), (Xid::PING, Ok(Response::Empty)));
+    assert!(header.zxid > Zxid(0));
+    node.log(Log::Runs);
+    assert_eq!(client.reply().await.0.xid, Xid(2));
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn identities_decide_what_may_be_read_and_the_superuser_may_everything() {
+    let node = Node::start().await;
+    let (mut owner, mut other) = (Client::connect(&node).await, Client::connect(&node).await);
+    assert_eq!(owner.call(auth("digest", "u:pw")).await, Ok(Response::Empty));
+    let mine = vec![Acl { perms: perms::ALL, id: Id { scheme: "auth".to_owned(), id: String::new() } }];
+    let secret = Create { path: "/s".to_owned(), data: None, acl: Some(mine), flags: 0 };
+    owner.call(Request::Create(secret)).await.unwrap();
+    let read = || Request::GetData(unwatched("/s"));
+    assert!(owner.call(read()).await.is_ok());
+    assert_eq!(other.call(read()).await, Err(ErrorCode::NoAuth));
+    assert_eq!(other.call(auth("digest", "u:wrong")).await, Ok(Response::Empty));
+    assert_eq!(other.call(read()).await, Err(ErrorCode::NoAuth));
+    assert_eq!(other.call(auth("digest", "super:test")).await, Ok(Response::Empty));
+    assert!(other.call(read()).await.is_ok());
+    match owner.call(Request::WhoAmI).await {
+        Ok(Response::WhoAmI(ids)) => {
+            let ids: Vec<_> = ids.iter().map(|i| (i.scheme.as_str(), i.id.as_str())).collect();
+            assert_eq!(ids, [("ip", "127.0.0.1"), ("digest", "u")]);
+        }
+        answer => panic!("{answer:?}"),
+    }
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn an_unknown_auth_scheme_fails_and_closes() {
+    let node = Node::start().await;
+    let mut client = Client::connect(&node).await;
+    client.send(auth("nosuch", "x")).await;
+    let (header, result) = client.reply().await;
+    assert_eq!((header.xid, header.zxid, result), (Xid::AUTH, Zxid(0), Err(ErrorCode::AuthFailed)));
+    client.closed().await;
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_bad_body_is_a_marshalling_error_in_its_place_and_the_connection_stays() {
+    let node = Node::start().await;
+    let mut client = Client::connect(&node).await;
+    node.log(Log::Stands);
+    client.send(create("/a", CreateMode::Persistent)).await;
+    client.send_raw(&[0, 0, 0, 10, 0, 0, 0, 9, 0, 0, 0, 3, 0, 0], Some((Xid(9), OpCode::Exists))).await;
+    node.log(Log::Runs);
+    assert!(client.reply().await.1.is_ok());
+    let (header, result) = client.reply().await;
+    assert_eq!((header.xid, result), (Xid(9), Err(ErrorCode::MarshallingError)));
+    assert!(client.call(Request::GetData(unwatched("/a"))).await.is_ok());
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn unknown_opcodes_and_a_bare_check_are_unimplemented_and_close_behind_earlier_replies() {
+    let node = Node::start().await;
+    let mut client = Client::connect(&node).await;
+    client.send(create("/a", CreateMode::Persistent)).await;
+    client.send_raw(&[0, 0, 0, 8, 0, 0, 0, 5, 0, 0, 3, 9], Some((Xid(5), OpCode::Ping))).await;
+    assert!(client.reply().await.1.is_ok());
+    assert_eq!(client.reply().await.1, Err(ErrorCode::Unimplemented));
+    client.closed().await;
+    let mut client = Client::connect(&node).await;
+    let check = Request::Check { path: "/a".to_owned(), version: Version::ANY };
+    assert_eq!(client.call(check).await, Err(ErrorCode::Unimplemented));
+    client.closed().await;
+    node.stop().await;
+}

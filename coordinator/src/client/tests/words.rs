@@ -1,0 +1,73 @@
+//! Four-letter words as monitoring reads them.
+
+use rowlock_proto::{CreateMode, Request};
+use tokio::io::AsyncWriteExt;
+
+use super::client::{Client, create, raw, rest, watched};
+use super::node::{Node, config};
+use crate::limits;
+
+async fn ask(node: &Node, word: &str) -> String {
+    let mut stream = raw(node).await;
+    stream.write_all(word.as_bytes()).await.unwrap();
+    String::from_utf8(rest(&mut stream).await).unwrap()
+}
+
+fn value<'a>(text: &'a str, key: &str) -> &'a str {
+    let line = text.lines().find_map(|line| line.strip_prefix(key));
+    line.unwrap_or_else(|| panic!("no {key:?} in {text}"))
+}
+
+#[tokio::test]
+async fn words_tell_what_the_node_does() {
+    let node = Node::start().await;
+    let mut client = Client::connect(&node).await;
+    client.call(create("/e", CreateMode::Ephemeral)).await.unwrap();
+    client.call(Request::GetChildren(watched("/"))).await.unwrap();
+    assert_eq!(ask(&node, "ruok").await, "imok");
+    assert_eq!(ask(&node, "ruok\n").await, "imok");
+    assert_eq!(ask(&node, "isro").await, "rw");
+    let srvr = ask(&node, "srvr").await;
+    assert!(srvr.starts_with("Zookeeper version: 3.9."), "{srvr}");
+    assert_eq!(value(&srvr, "Mode: "), "standalone");
+    assert_eq!(value(&srvr, "Zxid: "), "0x2");
+    assert_eq!(value(&srvr, "Node count: "), "5");
+    let mntr = ask(&node, "mntr").await;
+    assert_eq!(value(&mntr, "zk_watch_count\t"), "1");
+    assert_eq!(value(&mntr, "zk_ephemerals_count\t"), "1");
+    assert_eq!(value(&mntr, "zk_packets_received\t"), "2");
+    assert!(value(&ask(&node, "envi").await, "zookeeper.version=").starts_with("3.9."));
+    let port = node.addr.rsplit_once(':').unwrap().1;
+    assert_eq!(value(&ask(&node, "conf").await, "clientPort="), port);
+    assert!(ask(&node, "stat").await.contains("[1](queued=0,recved=2,sent="));
+    let sid = client.opened.session_id.to_string();
+    assert!(ask(&node, "cons").await.contains(&format!("sid={sid},lop=GETC,est=")));
+    assert_eq!(ask(&node, "wchs").await, "1 connections watching 1 paths\nTotal watches:1\n");
+    assert_eq!(ask(&node, "wchc").await, format!("{sid}\n\t/\n"));
+    assert_eq!(ask(&node, "wchp").await, format!("/\n\t{sid}\n"));
+    assert!(ask(&node, "dump").await.ends_with(&format!("{sid}:\n\t/e\n")));
+    assert_eq!(ask(&node, "srst").await, "Server stats reset.\n");
+    assert_eq!(value(&ask(&node, "srvr").await, "Received: "), "0");
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_node_that_does_not_serve_says_so_and_is_alive() {
+    let node = Node::start().await;
+    node.stop_serving();
+    assert_eq!(ask(&node, "ruok").await, "imok");
+    assert_eq!(ask(&node, "isro").await, "null");
+    assert!(ask(&node, "srvr").await.contains("not currently serving requests"));
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn words_that_tell_names_are_answered_only_if_the_configuration_allows_it() {
+    let mut config = config();
+    config.client.words.clear();
+    let node = Node::with(config, "127.0.0.1:0", limits::HANDSHAKE_MAX).await;
+    assert_eq!(ask(&node, "ruok").await, "imok");
+    let refused = "dump is not executed because it is not in the whitelist.\n";
+    assert_eq!(ask(&node, "dump").await, refused);
+    node.stop().await;
+}
