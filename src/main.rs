@@ -1,1 +1,98 @@
-fn main() {}
+//! The `rowlock` command line: parses, dispatches, reports one failure in one line.
+//!
+//! One file per subcommand; each only turns flags into calls of the library crates and answers into text. Data goes to
+//! stdout, messages to stderr, the outcome into the exit code (`exit.rs`).
+
+mod cluster;
+mod exit;
+mod http_get;
+mod lock;
+mod logging;
+mod paint;
+mod report;
+mod serve;
+mod signals;
+mod status;
+mod table;
+mod up;
+mod znode;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+
+use exit::{Failure, SOFTWARE, USAGE};
+
+/// A ZooKeeper-compatible lock coordinator: fair queued locks that stay safe under partitions
+#[derive(Parser)]
+#[command(name = "rowlock", version, propagate_version = true, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    Up(up::Up),
+    Serve(serve::Serve),
+    Lock(lock::Lock),
+    Status(status::Status),
+    Ls(znode::ls::Ls),
+    Get(znode::get::Get),
+    Set(znode::set::Set),
+    Create(znode::create::Create),
+    Delete(znode::delete::Delete),
+    Stat(znode::stat::Stat),
+    #[command(name = "__exec", hide = true)]
+    Exec(lock::exec::Exec),
+}
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(e) => {
+            // A message that cannot be printed has nobody to read it.
+            let _ = e.print();
+            return match e.kind() {
+                ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
+                _ => ExitCode::from(USAGE),
+            };
+        }
+    };
+    run(cli.command).unwrap_or_else(|failure| {
+        eprintln!("rowlock: {failure}");
+        ExitCode::from(failure.code)
+    })
+}
+
+fn run(command: Command) -> Result<ExitCode, Failure> {
+    if let Command::Exec(exec) = command {
+        return exec.run();
+    }
+    let mut runtime = match command {
+        // A node with a single worker would serialise its connections.
+        Command::Serve(_) => tokio::runtime::Builder::new_multi_thread(),
+        // Children are tied to the thread that starts them, so that is the main one.
+        _ => tokio::runtime::Builder::new_current_thread(),
+    };
+    let runtime = runtime
+        .enable_all()
+        .build()
+        .map_err(|e| Failure::new(SOFTWARE, format!("the async runtime does not start: {e}")))?;
+    runtime.block_on(async {
+        match command {
+            Command::Up(up) => up.run().await,
+            Command::Serve(serve) => serve.run().await,
+            Command::Lock(lock) => lock.run().await,
+            Command::Status(status) => status.run().await,
+            Command::Ls(ls) => ls.run().await,
+            Command::Get(get) => get.run().await,
+            Command::Set(set) => set.run().await,
+            Command::Create(create) => create.run().await,
+            Command::Delete(delete) => delete.run().await,
+            Command::Stat(stat) => stat.run().await,
+            Command::Exec(exec) => exec.run(),
+        }
+    })
+}

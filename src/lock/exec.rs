@@ -1,0 +1,42 @@
+//! `rowlock __exec`: the first life of a command under a lock. It ties itself to the `rowlock lock` that started it,
+//! then becomes the command, so that a killed `rowlock lock` never leaves a command that works without a lock.
+
+use std::ffi::OsString;
+use std::io::ErrorKind;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
+
+use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
+
+use crate::exit::{Failure, LOST, NOT_EXECUTABLE, NOT_FOUND, SOFTWARE, USAGE};
+
+/// Become a command that ends with its parent
+#[derive(clap::Args)]
+pub struct Exec {
+    /// The `rowlock lock` that started this
+    parent: i32,
+    /// Program and arguments
+    #[arg(last = true, required = true)]
+    words: Vec<OsString>,
+}
+
+impl Exec {
+    /// Returns only if the command cannot be executed.
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        set_parent_process_death_signal(Some(Signal::KILL))
+            .map_err(|e| Failure::new(SOFTWARE, format!("cannot be tied to process {}: {e}", self.parent)))?;
+        // It may have ended between our start and the line above.
+        if getppid() != Pid::from_raw(self.parent) {
+            return Err(Failure::new(LOST, "the lock's process has ended: the command is not started"));
+        }
+        let Some((program, arguments)) = self.words.split_first() else {
+            return Err(Failure::new(USAGE, "no command is given"));
+        };
+        let e = Command::new(program).args(arguments).exec();
+        let program = program.to_string_lossy();
+        Err(match e.kind() {
+            ErrorKind::NotFound => Failure::new(NOT_FOUND, format!("{program}: no such command")),
+            _ => Failure::new(NOT_EXECUTABLE, format!("{program} cannot be executed: {e}")),
+        })
+    }
+}

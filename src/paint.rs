@@ -1,0 +1,77 @@
+//! Colour for a person at a terminal; nothing but text anywhere else.
+
+use std::io::IsTerminal;
+
+/// Whether stdout takes escape codes.
+#[derive(Clone, Copy)]
+pub struct Paint {
+    terminal: bool,
+}
+
+impl Paint {
+    /// For this process's stdout; NO_COLOR (https://no-color.org) turns colours off.
+    pub fn stdout() -> Self {
+        let refused = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty());
+        Paint { terminal: std::io::stdout().is_terminal() && !refused }
+    }
+
+    /// Headings.
+    pub fn bold(self, text: &str) -> String {
+        self.wrap("1", text)
+    }
+
+    /// What went well.
+    pub fn good(self, text: &str) -> String {
+        self.wrap("32", text)
+    }
+
+    /// What went wrong or was broken on purpose.
+    pub fn bad(self, text: &str) -> String {
+        self.wrap("31", text)
+    }
+
+    /// What may be skipped when reading.
+    pub fn dim(self, text: &str) -> String {
+        self.wrap("2", text)
+    }
+
+    fn wrap(self, code: &str, text: &str) -> String {
+        if self.terminal { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+}
+
+/// One line that is overwritten while something goes on; without a terminal, one line per change.
+pub struct Progress {
+    paint: Paint,
+    last: String,
+}
+
+impl Progress {
+    /// Nothing shown yet.
+    pub fn new(paint: Paint) -> Self {
+        Progress { paint, last: String::new() }
+    }
+
+    /// Shows `line`, unless it is there already.
+    pub fn show(&mut self, line: &str) {
+        use std::io::Write;
+        if line == self.last {
+            return;
+        }
+        self.last = line.to_owned();
+        if self.paint.terminal {
+            print!("\r\x1b[K  {line}");
+            // A terminal that is gone is noticed by the next real output.
+            let _ = std::io::stdout().flush();
+        } else {
+            println!("  {line}");
+        }
+    }
+
+    /// The work is done: what follows starts on an empty line.
+    pub fn done(self) {
+        if self.paint.terminal {
+            print!("\r\x1b[K");
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! What a node says of itself at `/v1/status`, as far as the command line shows it.
+
+use std::time::Duration;
+
+use rowlock_env::task;
+use serde_json::Value;
+
+use crate::http_get;
+
+/// A node answers from memory; a second is long.
+const ANSWER_DEADLINE: Duration = Duration::from_secs(1);
+
+/// One node's standing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// Its number.
+    pub node: u64,
+    /// leader, follower, candidate or learner.
+    pub role: String,
+    /// Raft term.
+    pub term: u64,
+    /// The leader it knows.
+    pub leader: Option<u64>,
+    /// Clients are served.
+    pub serving: bool,
+    /// Last log index applied.
+    pub applied_index: u64,
+    /// Last zxid.
+    pub zxid: i64,
+    /// Digest of the state at `applied_index`.
+    pub digest: String,
+    /// Open sessions of the cluster, as this node has applied them.
+    pub sessions: u64,
+    /// Connections of this node.
+    pub connections: u64,
+    /// All of it, as the node said it.
+    pub raw: Value,
+}
+
+impl Report {
+    /// Asks the node whose HTTP listener is at `addr`.
+    pub async fn fetch(addr: &str) -> std::io::Result<Report> {
+        let raw = http_get::json(addr, "/v1/status", ANSWER_DEADLINE).await?;
+        Report::read(raw).ok_or_else(|| {
+            std::io::Error::new(std::io::ErrorKind::InvalidData, format!("{addr} is not a Rowlock node"))
+        })
+    }
+
+    fn read(raw: Value) -> Option<Report> {
+        let (raft, state) = (&raw["raft"], &raw["state"]);
+        Some(Report {
+            node: raw["node"].as_u64()?,
+            role: raft["role"].as_str()?.to_owned(),
+            term: raft["term"].as_u64()?,
+            leader: raft["leader"].as_u64(),
+            serving: raw["serving"].as_bool()?,
+            applied_index: state["applied_index"].as_u64()?,
+            zxid: state["zxid"].as_i64()?,
+            digest: state["digest"].as_str()?.to_owned(),
+            sessions: state["sessions"].as_u64()?,
+            connections: raw["connections"].as_u64()?,
+            raw,
+        })
+    }
+}
+
+/// Asks all nodes at once; the answers are in the order of `addrs`.
+pub async fn fetch_all(addrs: &[String]) -> Vec<std::io::Result<Report>> {
+    let asked: Vec<_> = addrs
+        .iter()
+        .map(|addr| {
+            let addr = addr.clone();
+            task::spawn("status", async move { Report::fetch(&addr).await })
+        })
+        .collect();
+    let mut answers = Vec::with_capacity(asked.len());
+    for answer in asked {
+        answers.push(answer.await.unwrap_or_else(|e| Err(std::io::Error::other(e))));
+    }
+    answers
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn status_document_of_a_node_is_read() {
+        let raw = json!({
+            "node": 2, "serving": true, "connections": 3,
+            "raft": {"role": "leader", "term": 7, "leader": 2},
+            "state": {"applied_index": 40, "zxid": 99, "digest": "ab", "sessions": 5},
+        });
+        let report = Report::read(raw).unwrap();
+        assert_eq!((report.node, report.role.as_str(), report.term), (2, "leader", 7));
+        assert_eq!((report.leader, report.zxid, report.sessions), (Some(2), 99, 5));
+    }
+
+    #[test]
+    fn document_of_something_else_is_not_taken_for_a_node() {
+        assert_eq!(Report::read(json!({"status": "ok"})), None);
+    }
+}

@@ -1,0 +1,116 @@
+//! `rowlock serve`: one node of the cluster, in the foreground, until SIGINT or SIGTERM.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use rowlock_coordinator::config::{ClusterConfig, NodeConfig};
+use rowlock_coordinator::node::{Node, NodeError, StartError};
+use rowlock_coordinator::storage::StorageError;
+use rowlock_proto::NodeId;
+use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
+
+use crate::exit::{CONFIG, DATA_FOLDER, Failure, IO, SOFTWARE, UNAVAILABLE, USAGE};
+use crate::logging::{self, LogFormat};
+use crate::signals::Stop;
+
+/// Run one node of a cluster
+#[derive(clap::Args)]
+pub struct Serve {
+    /// The cluster: the same file on every node
+    #[arg(long, value_name = "FILE", env = "ROWLOCK_CONFIG", default_value = "cluster.toml")]
+    config: PathBuf,
+    /// Which [[node]] of the file this is
+    #[arg(long, value_name = "ID", env = "ROWLOCK_NODE")]
+    node: u64,
+    /// This node's data folder, instead of the one in the file
+    #[arg(long, value_name = "DIR", env = "ROWLOCK_DATA")]
+    data: Option<PathBuf>,
+    /// error, warn, info, debug, trace, or a filter; instead of the one in the file
+    #[arg(long, value_name = "LEVEL", env = "ROWLOCK_LOG")]
+    log: Option<String>,
+    /// Form of the log lines
+    #[arg(long, value_enum, env = "ROWLOCK_LOG_FORMAT", default_value_t)]
+    log_format: LogFormat,
+    /// End when this process ends (used by `rowlock up`, so that no node is left behind)
+    #[arg(long, hide = true, value_name = "PID")]
+    parent: Option<i32>,
+}
+
+impl Serve {
+    /// Runs the node.
+    pub async fn run(self) -> Result<ExitCode, Failure> {
+        if let Some(parent) = self.parent {
+            end_with(parent)?;
+        }
+        let (config, warnings, level) = self.node_config()?;
+        logging::start(self.log.as_deref().unwrap_or(&level), self.log_format)?;
+        for warning in warnings {
+            tracing::warn!("{}: {warning}", self.config.display());
+        }
+        // Before the node starts, so that a signal during recovery is not lost.
+        let mut stop = Stop::listen()?;
+        let node = Node::start(config).await.map_err(|e| not_started(&e))?;
+        tokio::select! {
+            signal = stop.signal() => {
+                tracing::info!(signal, "stopping");
+                node.shutdown().await;
+                Ok(ExitCode::SUCCESS)
+            }
+            error = node.stopped() => {
+                node.shutdown().await;
+                Err(stopped_by_itself(&error))
+            }
+        }
+    }
+
+    fn node_config(&self) -> Result<(NodeConfig, Vec<String>, String), Failure> {
+        let cluster = ClusterConfig::load(&self.config).map_err(|e| Failure::new(CONFIG, e))?;
+        let Some(mut node) = cluster.node(NodeId(self.node)) else {
+            let known: Vec<String> = cluster.nodes.iter().map(|n| n.id.to_string()).collect();
+            let (file, node, known) = (self.config.display(), self.node, known.join(", "));
+            return Err(Failure::new(
+                USAGE,
+                format!("{file} has no node {node}; use --node with one of {known}"),
+            ));
+        };
+        if let Some(own) = &self.data {
+            node.data_dir = own.clone();
+        }
+        Ok((node, cluster.warnings, cluster.log))
+    }
+}
+
+fn not_started(e: &StartError) -> Failure {
+    if let StartError::Storage(StorageError::Io { .. }) = e {
+        return Failure::new(
+            DATA_FOLDER,
+            format!("{e}; make the folder writable, or give another one with --data"),
+        );
+    }
+    let code = match e {
+        StartError::Storage(_) => DATA_FOLDER,
+        StartError::Listen { .. } => UNAVAILABLE,
+        StartError::Raft(_) => SOFTWARE,
+    };
+    Failure::new(code, e)
+}
+
+fn stopped_by_itself(e: &NodeError) -> Failure {
+    let code = match e {
+        NodeError::Disk(_) => IO,
+        NodeError::Bootstrap(_) => DATA_FOLDER,
+        NodeError::Raft(_) => SOFTWARE,
+    };
+    Failure::new(code, e)
+}
+
+/// Asks the kernel to end this process with its parent, however that ends.
+fn end_with(parent: i32) -> Result<(), Failure> {
+    set_parent_process_death_signal(Some(Signal::TERM))
+        .map_err(|e| Failure::new(SOFTWARE, format!("cannot be tied to process {parent}: {e}")))?;
+    // It may have ended between our start and the line above.
+    match getppid() {
+        Some(now) if Pid::from_raw(parent) == Some(now) => Ok(()),
+        _ => Err(Failure::new(USAGE, format!("process {parent} is not our parent, or has already ended"))),
+    }
+}

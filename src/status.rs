@@ -1,0 +1,176 @@
+//! `rowlock status`: a line per node, from its HTTP listener; from its client port where HTTP is not known.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use rowlock_env::net::Stream;
+use rowlock_env::{task, time};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::cluster::Cluster;
+use crate::exit::{Failure, UNAVAILABLE};
+use crate::report::{self, Report};
+use crate::table::table;
+
+const ANSWER_DEADLINE: Duration = Duration::from_secs(1);
+/// `srvr` answers with a dozen short lines.
+const ANSWER_MAX_BYTES: u64 = 64 << 10;
+
+/// Show each node's role, position and load
+#[derive(clap::Args)]
+pub struct Status {
+    #[command(flatten)]
+    cluster: Cluster,
+    /// HTTP addresses to ask, host:port,host:port; without it those of cluster.toml
+    #[arg(long, value_name = "LIST", env = "ROWLOCK_HTTP", value_delimiter = ',')]
+    http: Vec<String>,
+    /// Form of the answer
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+}
+
+#[derive(Clone, Copy, Default, clap::ValueEnum)]
+enum Output {
+    /// For people.
+    #[default]
+    Table,
+    /// All that the nodes say, for machines.
+    Json,
+}
+
+/// One line of the table.
+struct Line {
+    cells: [String; 8],
+    json: Value,
+    answered: bool,
+}
+
+impl Status {
+    /// Asks all nodes. Exit code 0 if all answer and serve, 69 otherwise.
+    pub async fn run(self) -> Result<ExitCode, Failure> {
+        let lines = self.lines().await?;
+        match self.output {
+            Output::Json => {
+                let all: Vec<&Value> = lines.iter().map(|line| &line.json).collect();
+                println!("{:#}", json!(all));
+            }
+            Output::Table => {
+                let head = ["node", "address", "role", "term", "applied", "zxid", "sessions", "connections"];
+                let rows: Vec<[String; 8]> = lines.iter().map(|line| line.cells.clone()).collect();
+                print!("{}", table(head, &rows));
+            }
+        }
+        Ok(if lines.iter().all(|line| line.answered) {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::from(UNAVAILABLE)
+        })
+    }
+
+    async fn lines(&self) -> Result<Vec<Line>, Failure> {
+        if !self.http.is_empty() {
+            return Ok(by_http(&self.http).await);
+        }
+        // Endpoints that were given by name may be another cluster than the file's.
+        if self.cluster.endpoints.is_none()
+            && let Some(file) = self.cluster.file()?
+        {
+            let addrs: Vec<String> = file.nodes.iter().map(|node| node.http_addr.clone()).collect();
+            return Ok(by_http(&addrs).await);
+        }
+        let endpoints = self.cluster.endpoints()?;
+        let hosts = endpoints.split('/').next().unwrap_or_default();
+        Ok(by_word(hosts.split(',').map(|host| host.trim().to_owned()).collect()).await)
+    }
+}
+
+async fn by_http(addrs: &[String]) -> Vec<Line> {
+    let answers = report::fetch_all(addrs).await;
+    addrs
+        .iter()
+        .zip(answers)
+        .map(|(addr, answer)| answer.map_or_else(|e| silent(addr, &e), |r| line(addr, r)))
+        .collect()
+}
+
+fn line(addr: &str, report: Report) -> Line {
+    let role = if report.serving { report.role } else { format!("{} (not serving)", report.role) };
+    let cells = [
+        report.node.to_string(),
+        addr.to_owned(),
+        role,
+        report.term.to_string(),
+        report.applied_index.to_string(),
+        format!("{:#x}", report.zxid),
+        report.sessions.to_string(),
+        report.connections.to_string(),
+    ];
+    Line { cells, json: report.raw, answered: report.serving }
+}
+
+fn silent(addr: &str, e: &std::io::Error) -> Line {
+    let mut cells = std::array::from_fn(|_| "-".to_owned());
+    cells[1] = addr.to_owned();
+    cells[2] = format!("no answer: {e}");
+    Line { cells, json: json!({"address": addr, "error": e.to_string()}), answered: false }
+}
+
+async fn by_word(addrs: Vec<String>) -> Vec<Line> {
+    let asked: Vec<_> = addrs
+        .into_iter()
+        .map(|addr| {
+            task::spawn("srvr", async move {
+                let answer = srvr(&addr).await;
+                answer.map_or_else(|e| silent(&addr, &e), |text| srvr_line(&addr, &text))
+            })
+        })
+        .collect();
+    let mut lines = Vec::with_capacity(asked.len());
+    for line in asked {
+        lines.push(line.await.unwrap_or_else(|e| silent("?", &std::io::Error::other(e))));
+    }
+    lines
+}
+
+async fn srvr(addr: &str) -> std::io::Result<String> {
+    let exchange = async {
+        let mut stream = Stream::connect(addr, ANSWER_DEADLINE).await?;
+        stream.write_all(b"srvr").await?;
+        let mut answer = String::new();
+        stream.take(ANSWER_MAX_BYTES).read_to_string(&mut answer).await?;
+        Ok(answer)
+    };
+    time::timeout(ANSWER_DEADLINE, exchange)
+        .await
+        .unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()))
+}
+
+fn srvr_line(addr: &str, answer: &str) -> Line {
+    let value = |key: &str| {
+        let found = answer.lines().find_map(|l| l.strip_prefix(key)?.strip_prefix(": "));
+        found.map(|v| v.trim().to_owned())
+    };
+    let mode = value("Mode");
+    let mut cells = std::array::from_fn(|_| "-".to_owned());
+    cells[1] = addr.to_owned();
+    cells[2] = mode.clone().unwrap_or_else(|| "not serving".to_owned());
+    cells[5] = value("Zxid").unwrap_or_else(|| "-".to_owned());
+    cells[7] = value("Connections").unwrap_or_else(|| "-".to_owned());
+    let json =
+        json!({"address": addr, "mode": mode, "zxid": value("Zxid"), "connections": value("Connections")});
+    Line { cells, json, answered: mode.is_some() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn srvr_answer_fills_what_it_knows() {
+        let line = srvr_line("h:1", "Zookeeper version: x\nConnections: 4\nZxid: 0x1f\nMode: leader\n");
+        assert_eq!(line.cells, ["-", "h:1", "leader", "-", "-", "0x1f", "-", "4"]);
+        assert!(line.answered);
+        assert!(!srvr_line("h:1", "This ZooKeeper instance is not currently serving requests\n").answered);
+    }
+}

@@ -1,0 +1,187 @@
+//! The demonstration: ten clients queue for one lock, the leader dies half-way, and a verdict closes it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rowlock_client::{Client, Error, Guard};
+use rowlock_env::task::{self, Task};
+use rowlock_env::time::{self, Instant};
+use tokio::sync::mpsc;
+
+use super::Running;
+use super::verdict::{Finding, Grant, judge};
+use crate::exit::{Failure, SOFTWARE, UNAVAILABLE};
+
+const CLIENTS: usize = 10;
+/// After so many turns the leader dies.
+const HALF_WAY: usize = CLIENTS / 2;
+/// Each client works so long under the lock.
+const WORK: Duration = Duration::from_millis(200);
+/// Connecting, queueing, a failover: none takes so long.
+const STEP_DEADLINE: Duration = Duration::from_secs(30);
+const LOCK: &str = "demo";
+const QUEUE: &str = "/locks/demo";
+
+/// What a client says of its turn.
+enum Word {
+    Granted { place: usize, token: i64, waited: Duration },
+    Done(Grant),
+    Failed { place: usize, error: String },
+}
+
+/// Runs it against the cluster, which serves. Says whether every promise was kept.
+pub async fn run(cluster: &mut Running) -> Result<bool, Failure> {
+    let paint = cluster.paint;
+    println!(
+        "{}",
+        paint.bold(&format!("{CLIENTS} clients queue for one lock, each {} ms under it", WORK.as_millis()))
+    );
+    let started = time::now();
+    let (says, mut hears) = mpsc::channel(4 * CLIENTS);
+    let clients = queue_up(cluster, started, &says).await?;
+    drop(says);
+    println!("  {:<7} {:<7} {:<9} waited", "grant", "place", "token");
+    let mut grants: Vec<Grant> = Vec::new();
+    let mut granted = 0;
+    while let Some(word) = hear(&mut hears).await? {
+        match word {
+            Word::Granted { place, token, waited } => {
+                granted += 1;
+                println!("  {granted:<7} {place:<7} {token:<9} {:.2} s", waited.as_secs_f64());
+                if granted == HALF_WAY && cluster.config.nodes.len() > 1 {
+                    kill_leader(cluster).await?;
+                }
+            }
+            Word::Done(grant) => grants.push(grant),
+            Word::Failed { place, error } => {
+                println!("  {} place {place}: {error}", paint.bad("failed:"));
+            }
+        }
+    }
+    for client in clients {
+        // Its session ends by itself if nobody can be told.
+        let _ = client.close().await;
+    }
+    grants.sort_by_key(|grant| grant.granted);
+    let findings = judge(&grants, CLIENTS);
+    print_verdict(cluster, &findings);
+    restore(cluster).await?;
+    Ok(findings.iter().all(|finding| finding.kept))
+}
+
+/// Lets one client after the other enter the queue, so that their order is known.
+async fn queue_up(
+    cluster: &Running,
+    started: Instant,
+    says: &mpsc::Sender<Word>,
+) -> Result<Vec<Client>, Failure> {
+    let config =
+        Client::builder().endpoints(&cluster.config.endpoints()).session_timeout(Duration::from_secs(10));
+    let mut clients = Vec::with_capacity(CLIENTS);
+    for place in 1..=CLIENTS {
+        let config = config.clone().connect_timeout(STEP_DEADLINE).label(format!("client {place}"));
+        clients.push(config.connect().await.map_err(|e| Failure::new(UNAVAILABLE, e))?);
+    }
+    let go = Arc::new(tokio::sync::Semaphore::new(0));
+    for (place, client) in (1..).zip(&clients) {
+        // Detached: it ends with its turn, and we hear of that.
+        drop(take_turn(client.clone(), place, started, go.clone(), says.clone()));
+        wait_for_queue(client, place).await?;
+    }
+    go.add_permits(CLIENTS);
+    Ok(clients)
+}
+
+async fn wait_for_queue(client: &Client, length: usize) -> Result<(), Failure> {
+    let deadline = time::now() + STEP_DEADLINE;
+    loop {
+        // Reads are local: make this one see what the others wrote.
+        let seen = match client.sync(QUEUE).await {
+            Ok(()) => client.get_children(QUEUE).await,
+            Err(e) => Err(e),
+        };
+        match seen {
+            Ok((names, _)) if names.len() >= length => return Ok(()),
+            Ok(_) | Err(Error::Rejected(_) | Error::ConnectionLoss) => {}
+            Err(e) => return Err(Failure::new(UNAVAILABLE, format!("the queue cannot be read: {e}"))),
+        }
+        if time::now() >= deadline {
+            return Err(Failure::new(SOFTWARE, format!("client {length} does not appear in the queue")));
+        }
+        time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+fn take_turn(
+    client: Client,
+    place: usize,
+    started: Instant,
+    go: Arc<tokio::sync::Semaphore>,
+    says: mpsc::Sender<Word>,
+) -> Task<()> {
+    task::spawn("demo-client", async move {
+        let turn = async {
+            let asked = started.elapsed();
+            let guard = client.mutex(LOCK).lock().await.map_err(|e| e.to_string())?;
+            let granted = started.elapsed();
+            // The first one holds it until all have queued up.
+            let _ = go.acquire().await.map_err(|e| e.to_string())?;
+            let (token, waited) = (guard.token().0, guard.wait_stats().waited);
+            // The reader lives as long as we do.
+            let _ = says.send(Word::Granted { place, token, waited }).await;
+            work(
+                guard,
+                Grant { place, token, asked, granted, released: granted, wakes: 0, kept: false },
+                started,
+            )
+            .await
+        };
+        let word = turn.await.map_or_else(|error| Word::Failed { place, error }, Word::Done);
+        let _ = says.send(word).await;
+    })
+}
+
+async fn work(guard: Guard, mut grant: Grant, started: Instant) -> Result<Grant, String> {
+    grant.wakes = u64::from(guard.wait_stats().wakeups);
+    guard.run(time::sleep(WORK)).await.map_err(|e| e.to_string())?;
+    grant.released = started.elapsed();
+    guard.release().await.map_err(|e| e.to_string())?;
+    grant.kept = true;
+    Ok(grant)
+}
+
+async fn hear(hears: &mut mpsc::Receiver<Word>) -> Result<Option<Word>, Failure> {
+    let silent = |_| Failure::new(SOFTWARE, "no client was granted the lock for too long");
+    time::timeout(STEP_DEADLINE, hears.recv()).await.map_err(silent)
+}
+
+/// SIGKILL to the leader, then at once a new start: it recovers while the others elect.
+async fn kill_leader(cluster: &mut Running) -> Result<(), Failure> {
+    let Some(leader) = cluster.leader().await else {
+        return Err(Failure::new(SOFTWARE, "no node says who leads"));
+    };
+    let pid = cluster.nodes.pid(leader).unwrap_or_default();
+    cluster.nodes.kill(leader).await?;
+    println!("  {}", cluster.paint.bad(&format!("-- node {leader}, the leader, is killed (kill -9 {pid})")));
+    cluster.start(leader)?;
+    let pid = cluster.nodes.pid(leader).unwrap_or_default();
+    println!("  {}", cluster.paint.good(&format!("-- node {leader} is started again (process {pid})")));
+    Ok(())
+}
+
+fn print_verdict(cluster: &Running, findings: &[Finding]) {
+    let paint = cluster.paint;
+    println!("\n{}", paint.bold("Verdict"));
+    for finding in findings {
+        let word = if finding.kept { paint.good("kept  ") } else { paint.bad("BROKEN") };
+        println!("  {word}  {:<26}  {}", finding.promise, paint.dim(&finding.evidence));
+    }
+}
+
+/// Waits until the killed node serves again and shows who leads now.
+async fn restore(cluster: &mut Running) -> Result<(), Failure> {
+    let reports = cluster.wait_until_serving().await?;
+    println!();
+    cluster.print_table(&reports);
+    Ok(())
+}

@@ -1,0 +1,102 @@
+//! The nodes as child processes of this one: started, killed, started again, and all ended with us.
+//!
+//! Invariant: no node outlives `up`: each is killed when its handle is dropped, and asks the kernel to end it when
+//! this process ends in a way that drops nothing.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use rowlock_env::time;
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::process::{Child, Command};
+
+use crate::exit::{Failure, IO, SOFTWARE};
+
+/// A node hands its leadership over and flushes; then it is killed.
+const STOP_DEADLINE: Duration = Duration::from_secs(10);
+
+/// The running nodes.
+pub struct Nodes {
+    program: PathBuf,
+    config: PathBuf,
+    log_level: String,
+    running: BTreeMap<u64, Child>,
+}
+
+impl Nodes {
+    /// Nodes of the cluster in `config`, none started yet.
+    pub fn new(config: PathBuf, log_level: String) -> Result<Self, Failure> {
+        let program = std::env::current_exe()
+            .map_err(|e| Failure::new(SOFTWARE, format!("cannot find the program that runs: {e}")))?;
+        Ok(Nodes { program, config, log_level, running: BTreeMap::new() })
+    }
+
+    /// Starts node `id`; its log goes to the end of `log`. Must be called on the main thread: the kernel ties the
+    /// child to the thread that made it.
+    pub fn start(&mut self, id: u64, log: &Path) -> Result<(), Failure> {
+        let log =
+            append_to(log).map_err(|e| Failure::new(IO, format!("cannot write {}: {e}", log.display())))?;
+        let copy = log.try_clone().map_err(|e| Failure::new(IO, format!("cannot share the log: {e}")))?;
+        let child = Command::new(&self.program)
+            .arg("serve")
+            .arg("--config")
+            .arg(&self.config)
+            .args(["--node", &id.to_string(), "--log", &self.log_level, "--log-format", "text"])
+            .args(["--parent", &std::process::id().to_string()])
+            // What says otherwise in our environment was meant for other commands.
+            .env_remove("ROWLOCK_DATA")
+            .stdin(Stdio::null())
+            .stdout(log)
+            .stderr(copy)
+            // Ctrl-C goes to us; we stop the nodes in order.
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(|e| Failure::new(SOFTWARE, format!("cannot start node {id}: {e}")))?;
+        self.running.insert(id, child);
+        Ok(())
+    }
+
+    /// The process of node `id`.
+    pub fn pid(&self, id: u64) -> Option<u32> {
+        self.running.get(&id).and_then(Child::id)
+    }
+
+    /// A node that has ended by itself.
+    pub fn ended(&mut self) -> Option<(u64, ExitStatus)> {
+        self.running.iter_mut().find_map(|(id, child)| Some((*id, child.try_wait().ok().flatten()?)))
+    }
+
+    /// SIGKILL to node `id`; returns when it is gone.
+    pub async fn kill(&mut self, id: u64) -> Result<(), Failure> {
+        let Some(mut child) = self.running.remove(&id) else { return Ok(()) };
+        child.kill().await.map_err(|e| Failure::new(SOFTWARE, format!("cannot kill node {id}: {e}")))
+    }
+
+    /// SIGTERM to all, SIGKILL to those that do not end in time.
+    pub async fn stop(&mut self) {
+        let deadline = time::now() + STOP_DEADLINE;
+        for child in self.running.values() {
+            if let Some(pid) = child.id().and_then(|id| Pid::from_raw(id.cast_signed())) {
+                // It may have ended already.
+                let _ = kill_process(pid, Signal::TERM);
+            }
+        }
+        for (_, mut child) in std::mem::take(&mut self.running) {
+            if time::timeout_at(deadline, child.wait()).await.is_err() {
+                // Dropping it would do the same later.
+                let _ = child.kill().await;
+            }
+        }
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a child process needs a descriptor of the system; no node code runs here"
+)]
+fn append_to(path: &Path) -> std::io::Result<std::fs::File> {
+    std::fs::OpenOptions::new().create(true).append(true).open(path)
+}

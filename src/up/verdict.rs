@@ -1,0 +1,167 @@
+//! The judgement over a demonstration: pure, from what its clients saw.
+
+use std::time::Duration;
+
+/// One client's turn with the lock. Times are since the start of the demonstration, on one clock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// Its place in the queue, counted from 1.
+    pub place: usize,
+    /// The fencing token.
+    pub token: i64,
+    /// When `lock` was called.
+    pub asked: Duration,
+    /// When it returned.
+    pub granted: Duration,
+    /// When the client began to release.
+    pub released: Duration,
+    /// How often the server woke this waiter.
+    pub wakes: u64,
+    /// The client held it until it released it.
+    pub kept: bool,
+}
+
+/// One promise and whether it was kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// The promise in a few words.
+    pub promise: &'static str,
+    /// It was kept.
+    pub kept: bool,
+    /// The figures.
+    pub evidence: String,
+}
+
+/// Judges `grants`, in the order in which they were granted, of `clients` that queued.
+pub fn judge(grants: &[Grant], clients: usize) -> Vec<Finding> {
+    vec![
+        all_served(grants, clients),
+        in_order(grants),
+        tokens_increase(grants),
+        one_holder(grants),
+        one_wake(grants),
+    ]
+}
+
+fn all_served(grants: &[Grant], clients: usize) -> Finding {
+    let kept = grants.iter().filter(|g| g.kept).count();
+    Finding {
+        promise: "every client got its turn",
+        kept: kept == clients && grants.len() == clients,
+        evidence: format!("{kept} of {clients} held the lock and released it"),
+    }
+}
+
+fn in_order(grants: &[Grant]) -> Finding {
+    let places: Vec<String> = grants.iter().map(|g| g.place.to_string()).collect();
+    Finding {
+        promise: "grants in queue order",
+        kept: grants.is_sorted_by(|a, b| a.place < b.place),
+        evidence: format!("places {}", places.join(" ")),
+    }
+}
+
+fn tokens_increase(grants: &[Grant]) -> Finding {
+    let ends = match (grants.first(), grants.last()) {
+        (Some(first), Some(last)) => format!("from {} to {}", first.token, last.token),
+        _ => "no token".to_owned(),
+    };
+    Finding {
+        promise: "tokens strictly increasing",
+        kept: grants.is_sorted_by(|a, b| a.token < b.token),
+        evidence: ends,
+    }
+}
+
+/// No two intervals overlap, and no two holders had the same token.
+fn one_holder(grants: &[Grant]) -> Finding {
+    let overlaps = grants.windows(2).filter(|pair| pair[0].released > pair[1].granted).count();
+    let mut tokens: Vec<i64> = grants.iter().map(|g| g.token).collect();
+    tokens.sort_unstable();
+    let twins = tokens.windows(2).filter(|pair| pair[0] == pair[1]).count();
+    Finding {
+        promise: "never two holders",
+        kept: overlaps == 0 && twins == 0,
+        evidence: format!("{overlaps} overlapping turns, {twins} shared tokens"),
+    }
+}
+
+/// A waiter whose connection broke may find out by asking instead of being woken; nobody is woken twice.
+fn one_wake(grants: &[Grant]) -> Finding {
+    let waiters = grants.iter().filter(|g| g.place > 1).count();
+    let wakes: u64 = grants.iter().map(|g| g.wakes).sum();
+    let asked = grants.iter().filter(|g| g.place > 1 && g.wakes == 0).count();
+    let note = match asked {
+        0 => String::new(),
+        n => format!(", {n} found out on reconnecting"),
+    };
+    Finding {
+        promise: "one wake-up per release",
+        kept: grants.iter().all(|g| g.wakes <= u64::from(g.place > 1)),
+        evidence: format!("{wakes} wake-ups for {waiters} waiters{note}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grants() -> Vec<Grant> {
+        let at = |ms: usize| Duration::from_millis(ms as u64);
+        (1..=4)
+            .map(|place| Grant {
+                place,
+                token: 100 + place as i64,
+                asked: at(0),
+                granted: at(10 * place),
+                released: at(10 * place + 9),
+                wakes: u64::from(place > 1),
+                kept: true,
+            })
+            .collect()
+    }
+
+    fn broken(change: impl FnOnce(&mut Vec<Grant>)) -> Vec<&'static str> {
+        let mut grants = grants();
+        change(&mut grants);
+        judge(&grants, 4).into_iter().filter(|f| !f.kept).map(|f| f.promise).collect()
+    }
+
+    #[test]
+    fn fair_round_keeps_every_promise() {
+        assert!(broken(|_| ()).is_empty());
+    }
+
+    #[test]
+    fn each_broken_promise_is_found_alone() {
+        assert_eq!(
+            broken(|g| g[2].granted = g[1].released - Duration::from_millis(1)),
+            ["never two holders"]
+        );
+        assert_eq!(broken(|g| g[1].wakes = 3), ["one wake-up per release"]);
+        assert_eq!(broken(|g| g[3].kept = false), ["every client got its turn"]);
+        assert_eq!(
+            broken(|g| {
+                g.pop();
+            }),
+            ["every client got its turn"]
+        );
+    }
+
+    #[test]
+    fn shared_token_is_two_holders_and_no_increase() {
+        assert_eq!(broken(|g| g[1].token = g[0].token), ["tokens strictly increasing", "never two holders"]);
+    }
+
+    #[test]
+    fn jumped_queue_is_found() {
+        assert_eq!(
+            broken(|g| {
+                let place = g[1].place;
+                g[1].place = g[2].place;
+                g[2].place = place;
+            }),
+            ["grants in queue order"]
+        );
+    }
+}

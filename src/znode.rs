@@ -1,0 +1,99 @@
+//! The commands on single znodes: one session, one call, one answer.
+
+pub mod create;
+pub mod delete;
+pub mod get;
+pub mod ls;
+pub mod set;
+pub mod stat;
+
+use std::ffi::OsString;
+use std::io::{Read, Write};
+use std::os::unix::ffi::OsStringExt;
+
+use rowlock_client::Client;
+use rowlock_proto::{Stat, Version};
+use serde_json::{Value, json};
+
+use crate::exit::{Failure, IO};
+
+/// The form of an answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Output {
+    /// For people and shells.
+    #[default]
+    Simple,
+    /// For programs.
+    Json,
+}
+
+/// Ends the session at once rather than by its timeout. If no server can be told, it ends by itself.
+async fn leave(client: &Client) {
+    let _ = client.close().await;
+}
+
+/// Data from the command line; without it, or with `-`, all of stdin.
+fn data(argument: Option<OsString>) -> Result<Vec<u8>, Failure> {
+    match argument {
+        Some(data) if data != "-" => Ok(data.into_vec()),
+        _ => {
+            let mut data = Vec::new();
+            let read = std::io::stdin().lock().read_to_end(&mut data);
+            read.map_err(|e| Failure::new(IO, format!("cannot read the data from stdin: {e}")))?;
+            Ok(data)
+        }
+    }
+}
+
+/// Writes an answer to stdout.
+fn print(bytes: &[u8]) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    let written = out.write_all(bytes).and_then(|()| out.flush());
+    written.map_err(|e| Failure::new(IO, format!("cannot write the answer: {e}")))
+}
+
+fn print_json(value: &Value) -> Result<(), Failure> {
+    print(format!("{value}\n").as_bytes())
+}
+
+/// Bytes as a JSON string, or as a list of numbers if they are no text.
+fn json_data(data: Option<&[u8]>) -> Value {
+    match data.map(|bytes| (bytes, std::str::from_utf8(bytes))) {
+        None => Value::Null,
+        Some((_, Ok(text))) => json!(text),
+        Some((bytes, Err(_))) => json!(bytes),
+    }
+}
+
+fn json_stat(stat: &Stat) -> Value {
+    json!({
+        "czxid": stat.czxid.0,
+        "mzxid": stat.mzxid.0,
+        "ctime_ms": stat.ctime_ms,
+        "mtime_ms": stat.mtime_ms,
+        "version": stat.version.0,
+        "cversion": stat.cversion.0,
+        "aversion": stat.aversion.0,
+        "ephemeral_owner": stat.ephemeral_owner.0,
+        "data_length": stat.data_length,
+        "num_children": stat.num_children,
+        "pzxid": stat.pzxid.0,
+    })
+}
+
+/// The version a conditional change asks for; below 0 stands for any, as in ZooKeeper.
+fn condition(version: Option<i32>) -> Option<Version> {
+    version.filter(|v| *v >= 0).map(Version)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_of_any_kind_has_a_form_in_json() {
+        assert_eq!(json_data(None), Value::Null);
+        assert_eq!(json_data(Some(b"v1")), json!("v1"));
+        assert_eq!(json_data(Some(&[0xff, 1])), json!([255, 1]));
+    }
+}

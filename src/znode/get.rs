@@ -1,0 +1,46 @@
+//! `rowlock get`: the data of a znode.
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+use serde_json::json;
+
+use super::{Output, json_data, json_stat, leave, print, print_json};
+use crate::cluster::{Cluster, failed};
+use crate::exit::Failure;
+
+/// Print the data of a znode
+#[derive(clap::Args)]
+pub struct Get {
+    /// Path of the znode
+    path: String,
+    /// Form of the answer: simple is exactly the data
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+    #[command(flatten)]
+    cluster: Cluster,
+}
+
+impl Get {
+    /// Writes the bytes as they are; at a terminal with a line end.
+    pub async fn run(self) -> Result<ExitCode, Failure> {
+        let client = self.cluster.connect().await?;
+        let answer = client.get(&self.path).await;
+        leave(&client).await;
+        let (data, stat) = answer.map_err(|e| failed(&self.path, &e))?;
+        match self.output {
+            Output::Json => {
+                let data = json_data(data.as_deref());
+                print_json(&json!({"path": self.path, "data": data, "stat": json_stat(&stat)}))?;
+            }
+            Output::Simple => {
+                let data = data.unwrap_or_default();
+                print(&data)?;
+                if std::io::stdout().is_terminal() && !data.ends_with(b"\n") {
+                    print(b"\n")?;
+                }
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}

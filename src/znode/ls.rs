@@ -1,0 +1,73 @@
+//! `rowlock ls`: names of children.
+
+use std::collections::VecDeque;
+use std::process::ExitCode;
+
+use rowlock_client::{Client, Error};
+use rowlock_proto::ErrorCode;
+use serde_json::json;
+
+use super::{Output, leave, print, print_json};
+use crate::cluster::{Cluster, failed};
+use crate::exit::Failure;
+
+/// List the children of a znode
+#[derive(clap::Args)]
+pub struct Ls {
+    /// Path of the znode
+    #[arg(default_value = "/")]
+    path: String,
+    /// The whole tree below it, as paths
+    #[arg(short = 'R', long)]
+    recursive: bool,
+    /// Form of the answer
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+    #[command(flatten)]
+    cluster: Cluster,
+}
+
+impl Ls {
+    /// Prints one name per line, sorted.
+    pub async fn run(self) -> Result<ExitCode, Failure> {
+        let client = self.cluster.connect().await?;
+        let listed =
+            if self.recursive { tree(&client, &self.path).await } else { names(&client, &self.path).await };
+        leave(&client).await;
+        let listed = listed.map_err(|e| failed(&self.path, &e))?;
+        match self.output {
+            Output::Json => print_json(&json!(listed))?,
+            Output::Simple => {
+                print(listed.iter().map(|name| format!("{name}\n")).collect::<String>().as_bytes())?
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+async fn names(client: &Client, path: &str) -> Result<Vec<String>, Error> {
+    let (mut names, _) = client.get_children(path).await?;
+    names.sort_unstable();
+    Ok(names)
+}
+
+/// Paths of everything at and below `path`. Znodes that go meanwhile are left out.
+async fn tree(client: &Client, path: &str) -> Result<Vec<String>, Error> {
+    let mut found = vec![path.to_owned()];
+    let mut ahead: VecDeque<String> = child_paths(path, names(client, path).await?);
+    while let Some(path) = ahead.pop_front() {
+        match names(client, &path).await {
+            Ok(names) => ahead.extend(child_paths(&path, names)),
+            Err(Error::Rejected(ErrorCode::NoNode)) => continue,
+            Err(e) => return Err(e),
+        }
+        found.push(path);
+    }
+    found.sort_unstable();
+    Ok(found)
+}
+
+fn child_paths(parent: &str, names: Vec<String>) -> VecDeque<String> {
+    let parent = parent.trim_end_matches('/');
+    names.into_iter().map(|name| format!("{parent}/{name}")).collect()
+}

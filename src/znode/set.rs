@@ -1,0 +1,40 @@
+//! `rowlock set`: replaces the data of a znode.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use super::{Output, condition, data, json_stat, leave, print_json};
+use crate::cluster::{Cluster, failed};
+use crate::exit::Failure;
+
+/// Replace the data of a znode
+#[derive(clap::Args)]
+pub struct Set {
+    /// Path of the znode
+    path: String,
+    /// The new data; without it, or with -, what stdin has
+    data: Option<OsString>,
+    /// Only if the znode has this version
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    version: Option<i32>,
+    /// Form of the answer: simple is none
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+    #[command(flatten)]
+    cluster: Cluster,
+}
+
+impl Set {
+    /// Prints nothing, or the new Stat as JSON.
+    pub async fn run(self) -> Result<ExitCode, Failure> {
+        let data = data(self.data)?;
+        let client = self.cluster.connect().await?;
+        let answer = client.set(&self.path, Some(data.into()), condition(self.version)).await;
+        leave(&client).await;
+        let stat = answer.map_err(|e| failed(&self.path, &e))?;
+        if self.output == Output::Json {
+            print_json(&json_stat(&stat))?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}

@@ -1,0 +1,55 @@
+//! `rowlock stat`: the bookkeeping of a znode.
+
+use std::process::ExitCode;
+
+use rowlock_proto::ErrorCode;
+use serde_json::Value;
+
+use super::{Output, json_stat, leave, print, print_json};
+use crate::cluster::{Cluster, failed};
+use crate::exit::Failure;
+
+/// Print the versions, positions and times of a znode
+#[derive(clap::Args)]
+pub struct Stat {
+    /// Path of the znode
+    path: String,
+    /// Form of the answer
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+    #[command(flatten)]
+    cluster: Cluster,
+}
+
+impl Stat {
+    /// Prints `name = value` lines, or one JSON object.
+    pub async fn run(self) -> Result<ExitCode, Failure> {
+        let client = self.cluster.connect().await?;
+        let answer = client.exists(&self.path).await;
+        leave(&client).await;
+        let absent = rowlock_client::Error::Rejected(ErrorCode::NoNode);
+        let found = answer.and_then(|stat| stat.ok_or(absent));
+        let stat = found.map_err(|e| failed(&self.path, &e))?;
+        let stat = json_stat(&stat);
+        match self.output {
+            Output::Json => print_json(&stat)?,
+            Output::Simple => print(lines(&stat).as_bytes())?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Positions and sessions in hex, as ZooKeeper's tools show them.
+fn lines(stat: &Value) -> String {
+    let Value::Object(fields) = stat else { return String::new() };
+    let mut out = String::new();
+    for (name, value) in fields {
+        let hex = name.ends_with("zxid") || name == "ephemeral_owner";
+        let value = match value.as_i64() {
+            Some(number) if hex => format!("{number:#x}"),
+            _ => value.to_string(),
+        };
+        out.push_str(&format!("{name} = {value}\n"));
+    }
+    out
+}

@@ -1,0 +1,221 @@
+//! The commands as a shell sees them: stdout, stderr, exit codes.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, ChildStdout};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::support::cluster::{Cluster, FAST};
+use crate::support::command::{Said, finish, rowlock, run};
+use crate::support::{eventually, secs};
+
+const REFUSED: i32 = 1;
+const USAGE: i32 = 64;
+const UNAVAILABLE: i32 = 69;
+const LOST: i32 = 75;
+
+/// Runs it beside the async tests.
+async fn ask(cluster: &Cluster, arguments: &[&str]) -> Said {
+    let (folder, arguments) =
+        (cluster.folder.clone(), arguments.iter().map(|a| (*a).to_owned()).collect::<Vec<_>>());
+    let job = move || run(&folder, &arguments.iter().map(String::as_str).collect::<Vec<_>>());
+    tokio::task::spawn_blocking(job).await.unwrap()
+}
+
+async fn told(cluster: &Cluster, arguments: &[&str]) -> String {
+    let said = ask(cluster, arguments).await;
+    assert_eq!(said.code, 0, "{arguments:?}: {}", said.err);
+    said.out
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn znode_commands_answer_on_stdout_and_refusals_have_code_one() {
+    let cluster = Cluster::start(1, FAST).await;
+    assert_eq!(told(&cluster, &["create", "/app", "one"]).await, "/app\n");
+    assert_eq!(told(&cluster, &["get", "/app"]).await, "one");
+    assert_eq!(told(&cluster, &["set", "--version", "0", "/app", "two"]).await, "");
+    assert_eq!(told(&cluster, &["get", "/app"]).await, "two");
+    assert_eq!(told(&cluster, &["create", "-s", "/app/n-"]).await, "/app/n-0000000000\n");
+    assert_eq!(told(&cluster, &["create", "-s", "/app/n-"]).await, "/app/n-0000000001\n");
+    assert_eq!(told(&cluster, &["ls", "/app"]).await, "n-0000000000\nn-0000000001\n");
+    assert_eq!(told(&cluster, &["ls", "-R", "/app"]).await, "/app\n/app/n-0000000000\n/app/n-0000000001\n");
+    assert!(told(&cluster, &["stat", "/app"]).await.contains("version = 1\n"));
+    let stat: Value = serde_json::from_str(&told(&cluster, &["stat", "-o", "json", "/app"]).await).unwrap();
+    assert_eq!((&stat["version"], &stat["num_children"]), (&1.into(), &2.into()));
+    let got: Value = serde_json::from_str(&told(&cluster, &["get", "-o", "json", "/app"]).await).unwrap();
+    assert_eq!(got["data"], "two");
+    for (arguments, message) in [
+        (&["get", "/absent"][..], "rowlock: /absent: no such znode\n"),
+        (&["stat", "/absent"], "rowlock: /absent: no such znode\n"),
+        (&["create", "/app"], "rowlock: /app: znode exists\n"),
+        (&["set", "--version", "7", "/app", "x"], "rowlock: /app: version conflict\n"),
+        (
+            &["delete", "--version", "7", "/app/n-0000000000"],
+            "rowlock: /app/n-0000000000: version conflict\n",
+        ),
+        (&["delete", "/app"], "rowlock: /app: znode has children\n"),
+    ] {
+        let said = ask(&cluster, arguments).await;
+        assert_eq!(
+            (said.code, said.err.as_str(), said.out.as_str()),
+            (REFUSED, message, ""),
+            "{arguments:?}"
+        );
+    }
+    for child in ["/app/n-0000000000", "/app/n-0000000001", "/app"] {
+        assert_eq!(told(&cluster, &["delete", child]).await, "");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn status_shows_a_line_per_node_and_fails_when_one_is_silent() {
+    let mut cluster = Cluster::start(3, FAST).await;
+    let out = told(&cluster, &["status"]).await;
+    assert_eq!(out.lines().count(), 4, "{out}");
+    assert_eq!(out.matches("leader").count(), 1, "{out}");
+    assert_eq!(out.matches("follower").count(), 2, "{out}");
+    let json: Value = serde_json::from_str(&told(&cluster, &["status", "-o", "json"]).await).unwrap();
+    assert_eq!(json.as_array().map(Vec::len), Some(3));
+    // Without the file, by the client ports.
+    let by_word = told(&cluster, &["status", "--endpoints", &cluster.endpoints()]).await;
+    assert_eq!(by_word.matches("leader").count(), 1, "{by_word}");
+    let down = cluster.follower().await;
+    cluster.kill(down);
+    let said = ask(&cluster, &["status"]).await;
+    assert_eq!(said.code, UNAVAILABLE);
+    assert!(said.out.contains("no answer"), "{}", said.out);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lock_exits_with_the_code_of_its_command() {
+    let cluster = Cluster::start(1, FAST).await;
+    for (command, code) in
+        [("exit 0", 0), ("exit 7", 7), ("kill -TERM $$", 128 + 15), ("kill -KILL $$", 128 + 9)]
+    {
+        assert_eq!(ask(&cluster, &["lock", "l", "-c", command]).await.code, code, "{command}");
+    }
+    let said = ask(&cluster, &["lock", "l", "--", "no-such-command"]).await;
+    assert_eq!((said.code, said.err.as_str()), (127, "rowlock: no-such-command: no such command\n"));
+    let plain = cluster.config();
+    assert_eq!(ask(&cluster, &["lock", "l", "--", plain.to_str().unwrap()]).await.code, 126);
+
+    let out = told(&cluster, &["lock", "my lock", "--", "sh", "-c", "env | grep '^ROWLOCK_' | sort"]).await;
+    let value = |name: &str| {
+        let found = out.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+        found.unwrap_or_else(|| panic!("{name} in {out}")).to_owned()
+    };
+    assert_eq!(
+        (value("ROWLOCK_LOCK_NAME").as_str(), value("ROWLOCK_LOCK_HELD").as_str()),
+        ("my lock", "true")
+    );
+    assert!(value("ROWLOCK_LOCK_KEY").starts_with("/locks/my%20lock/"), "{out}");
+    assert!(value("ROWLOCK_SESSION_ID").starts_with("0x"), "{out}");
+    let first: i64 = value("ROWLOCK_LOCK_TOKEN").parse().unwrap();
+    let second = told(&cluster, &["lock", "my lock", "-c", "echo $ROWLOCK_LOCK_TOKEN"]).await;
+    assert!(second.trim().parse::<i64>().unwrap() > first);
+}
+
+/// `rowlock lock NAME` without a command, which holds the lock and says so.
+struct Holder {
+    child: Child,
+    _out: BufReader<ChildStdout>,
+    key: String,
+}
+
+fn hold(folder: &Path, name: &str) -> Holder {
+    let mut child = rowlock(folder, &["lock", name, "--session-timeout", "4"]).spawn().unwrap();
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    out.read_line(&mut line).unwrap();
+    let key = line.split_whitespace().next().expect("key and token").to_owned();
+    Holder { child, _out: out, key }
+}
+
+impl Holder {
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_raw(self.child.id().cast_signed()).unwrap(), signal).unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn busy_lock_ends_with_the_conflict_code_and_a_signal_releases_it() {
+    let cluster = Cluster::start(1, FAST).await;
+    let folder = cluster.folder.clone();
+    let mut holder = tokio::task::spawn_blocking(move || hold(&folder, "l")).await.unwrap();
+    assert_eq!(ask(&cluster, &["lock", "-n", "l", "--", "true"]).await.code, REFUSED);
+    assert_eq!(ask(&cluster, &["lock", "-n", "-E", "9", "l", "--", "true"]).await.code, 9);
+    let said = ask(&cluster, &["lock", "-v", "-w", "0.2", "l", "--", "true"]).await;
+    assert_eq!(said.code, REFUSED);
+    assert!(said.err.contains("timed out waiting for the lock"), "{}", said.err);
+    // Whoever gave up has left the queue.
+    assert_eq!(told(&cluster, &["ls", "/locks/l"]).await.lines().count(), 1);
+    holder.signal(Signal::INT);
+    assert_eq!(holder.child.wait().unwrap().code(), Some(0));
+    assert_eq!(ask(&cluster, &["lock", "-n", "l", "--", "true"]).await.code, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn holder_whose_znode_is_deleted_ends_with_the_code_for_a_lost_lock() {
+    let cluster = Cluster::start(1, FAST).await;
+    let folder = cluster.folder.clone();
+    let mut holder = tokio::task::spawn_blocking(move || hold(&folder, "l")).await.unwrap();
+    told(&cluster, &["delete", &holder.key]).await;
+    assert_eq!(holder.child.wait().unwrap().code(), Some(LOST));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn command_is_ended_before_the_lock_can_be_granted_to_another() {
+    let mut cluster = Cluster::start(1, FAST).await;
+    let mark = cluster.folder.join("started");
+    let command = format!(
+        "echo $$ > {}.tmp && mv {0}.tmp {0}; trap '' TERM; while :; do sleep 0.05; done",
+        mark.display()
+    );
+    let arguments = ["lock", "l", "--session-timeout", "4", "-c", &command];
+    let child = rowlock(&cluster.folder, &arguments).spawn().unwrap();
+    let started = || async { fs::read_to_string(&mark).ok() };
+    let pid: u32 = eventually("the command runs", secs(30), started).await.trim().parse().unwrap();
+    // No node answers any more: the lock is lost at the local deadline, and SIGTERM is ignored.
+    cluster.kill(1);
+    let said = tokio::task::spawn_blocking(move || finish(child)).await.unwrap();
+    assert_eq!(said.code, LOST, "{}", said.err);
+    assert!(said.err.contains("the command must end"), "{}", said.err);
+    assert!(!Path::new(&format!("/proc/{pid}")).exists(), "the command was killed");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_lock_process_takes_its_command_with_it() {
+    let cluster = Cluster::start(1, FAST).await;
+    let mark = cluster.folder.join("started");
+    let command = format!("echo $$ > {}.tmp && mv {0}.tmp {0}; while :; do sleep 0.05; done", mark.display());
+    let mut child = rowlock(&cluster.folder, &["lock", "l", "-c", &command]).spawn().unwrap();
+    let started = || async { fs::read_to_string(&mark).ok() };
+    let pid: u32 = eventually("the command runs", secs(30), started).await.trim().parse().unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let gone = || async { (!is_alive(pid)).then_some(()) };
+    eventually("the command ends with the lock's process", secs(10), gone).await;
+}
+
+/// Runs, and is not merely waiting to be counted as ended.
+fn is_alive(pid: u32) -> bool {
+    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
+    stat.rsplit(") ").next().is_some_and(|rest| !rest.starts_with('Z'))
+}
+
+#[test]
+fn wrong_usage_and_unreachable_clusters_have_their_own_codes() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |arguments: &[&str]| run(folder.path(), arguments);
+    assert_eq!(run(&["lock"]).code, USAGE);
+    assert_eq!(run(&["nonsense"]).code, USAGE);
+    assert_eq!(run(&["up", "--nodes", "2"]).code, USAGE);
+    assert_eq!(run(&["--help"]).code, 0);
+    let nobody = crate::support::ports::address();
+    let said = run(&["get", "/x", "--endpoints", &nobody, "--connect-timeout", "0.3"]);
+    assert_eq!(said.code, UNAVAILABLE);
+    assert!(said.err.ends_with("; start the cluster or name it with --endpoints\n"), "{}", said.err);
+}

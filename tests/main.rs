@@ -1,0 +1,16 @@
+//! Black box: real processes of the built binary, real clients, `kill -9`, partitions. One test binary, so that clusters
+//! run one after the other; see `support/cluster.rs`.
+//!
+//! These tests stand outside the system, so they reach the clock, processes and the network directly.
+#![allow(clippy::disallowed_methods, missing_docs)]
+
+mod support;
+
+mod all_nodes_killed;
+mod bad_input;
+mod cli;
+mod config_errors;
+mod leader_kill_rounds;
+mod partition;
+mod snapshot_rejoin;
+mod up;

@@ -1,0 +1,295 @@
+//! A cluster of real processes: started from a generated cluster.toml, killed, started again, asked how it is.
+//!
+//! One cluster exists at a time: two of them on two cores would turn deadlines into luck. Dropping it ends exactly the
+//! processes it started. When a test fails, the ends of the nodes' logs are printed; `ROWLOCK_TEST_KEEP=1` keeps the folder.
+
+use std::collections::BTreeMap;
+use std::fs::{self, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rowlock_client::Client;
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::sync::{Mutex, MutexGuard};
+
+use super::proxy::Network;
+use super::{eventually, http, ports, secs};
+
+static TURN: Mutex<()> = Mutex::const_new(());
+
+/// A debug build on a busy machine: recovery, election, catching up.
+pub const SERVING: Duration = secs(60);
+const LOG_TAIL_LINES: usize = 40;
+
+/// Settings that make failovers short enough for many rounds, and sessions as short as ZooKeeper allows by default.
+pub const FAST: &str = "[session]\nmin_timeout_ms = 2000\n[raft]\nheartbeat_ms = 60\nelection_timeout_min_ms = 300\n\
+                        election_timeout_max_ms = 600\n";
+
+pub struct Cluster {
+    pub folder: PathBuf,
+    settings: String,
+    nodes: BTreeMap<u64, Node>,
+    network: Option<Network>,
+    temp: Option<TempDir>,
+    _turn: MutexGuard<'static, ()>,
+}
+
+struct Node {
+    client: String,
+    peer: String,
+    peer_listen: Option<String>,
+    http: String,
+    learner: bool,
+    process: Option<Child>,
+}
+
+/// For tests that start their nodes in another way.
+pub async fn turn() -> MutexGuard<'static, ()> {
+    TURN.lock().await
+}
+
+impl Cluster {
+    /// `count` voters with `settings` (sections of cluster.toml); returns when all serve.
+    pub async fn start(count: u64, settings: &str) -> Cluster {
+        let mut cluster = Cluster::prepare(count, settings, false).await;
+        cluster.start_all().await;
+        cluster
+    }
+
+    /// The same, with a switchable network between the nodes.
+    pub async fn start_on_network(count: u64, settings: &str) -> Cluster {
+        let mut cluster = Cluster::prepare(count, settings, true).await;
+        cluster.start_all().await;
+        cluster
+    }
+
+    async fn prepare(count: u64, settings: &str, switchable: bool) -> Cluster {
+        let turn = TURN.lock().await;
+        let temp = tempfile::Builder::new().prefix("rowlock-test-").tempdir().unwrap();
+        let mut cluster = Cluster {
+            folder: temp.path().to_owned(),
+            settings: settings.to_owned(),
+            nodes: BTreeMap::new(),
+            network: None,
+            temp: Some(temp),
+            _turn: turn,
+        };
+        for id in 1..=count {
+            cluster.add(id, false, switchable);
+        }
+        if switchable {
+            let routes =
+                cluster.nodes.iter().map(|(id, n)| (*id, n.peer.clone(), n.peer_listen.clone().unwrap()));
+            cluster.network = Some(Network::start(routes.collect()).await);
+        }
+        cluster
+    }
+
+    async fn start_all(&mut self) {
+        for id in self.ids() {
+            self.start_node(id);
+        }
+        self.wait_until_serving().await;
+    }
+
+    fn add(&mut self, id: u64, learner: bool, switchable: bool) {
+        let peer_listen = switchable.then(ports::address);
+        let (client, peer, http) = (ports::address(), ports::address(), ports::address());
+        self.nodes.insert(id, Node { client, peer, peer_listen, http, learner, process: None });
+    }
+
+    /// One more node, not started; only files written from now on know it.
+    pub fn add_learner(&mut self, id: u64) {
+        self.add(id, true, false);
+    }
+
+    fn file(&self) -> String {
+        let mut text = format!("name = \"test\"\n{}\n", self.settings);
+        for (id, node) in &self.nodes {
+            text.push_str(&format!(
+                "[[node]]\nid = {id}\nclient = \"{}\"\npeer = \"{}\"\nhttp = \"{}\"\nlearner = {}\n",
+                node.client, node.peer, node.http, node.learner
+            ));
+            if let Some(listen) = &node.peer_listen {
+                text.push_str(&format!("peer_listen = \"{listen}\"\n"));
+            }
+        }
+        text
+    }
+
+    pub fn ids(&self) -> Vec<u64> {
+        self.nodes.keys().copied().collect()
+    }
+
+    pub fn config(&self) -> PathBuf {
+        self.folder.join("cluster.toml")
+    }
+
+    pub fn start_node(&mut self, id: u64) {
+        fs::write(self.config(), self.file()).unwrap();
+        let log = OpenOptions::new().create(true).append(true).open(log_path(&self.folder, id)).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rowlock"));
+        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("ROWLOCK_")) {
+            command.env_remove(name);
+        }
+        let child = command
+            .args(["serve", "--node", &id.to_string(), "--log", "info", "--config"])
+            .arg(self.config())
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        self.node_mut(id).process = Some(child);
+        if let Some(network) = &self.network {
+            network.set_pid(id, self.pid(id));
+        }
+    }
+
+    /// SIGKILL; returns when the process is gone.
+    pub fn kill(&mut self, id: u64) {
+        let mut process = self.node_mut(id).process.take().expect("the node runs");
+        process.kill().unwrap();
+        process.wait().unwrap();
+    }
+
+    /// SIGKILL to all before any is waited for.
+    pub fn kill_all(&mut self) {
+        let mut gone: Vec<Child> = self.nodes.values_mut().filter_map(|n| n.process.take()).collect();
+        for process in &mut gone {
+            process.kill().unwrap();
+        }
+        for process in &mut gone {
+            process.wait().unwrap();
+        }
+    }
+
+    pub fn is_running(&mut self, id: u64) -> bool {
+        let process = self.node_mut(id).process.as_mut();
+        process.is_some_and(|p| p.try_wait().unwrap().is_none())
+    }
+
+    pub fn pid(&self, id: u64) -> u32 {
+        self.nodes[&id].process.as_ref().expect("the node runs").id()
+    }
+
+    fn node_mut(&mut self, id: u64) -> &mut Node {
+        self.nodes.get_mut(&id).expect("a node of this cluster")
+    }
+
+    pub fn network(&self) -> &Network {
+        self.network.as_ref().expect("started with start_on_network")
+    }
+
+    pub fn endpoint(&self, id: u64) -> &str {
+        &self.nodes[&id].client
+    }
+
+    /// The voters.
+    pub fn endpoints(&self) -> String {
+        let voters = self.nodes.values().filter(|n| !n.learner);
+        voters.map(|n| n.client.as_str()).collect::<Vec<_>>().join(",")
+    }
+
+    pub async fn status(&self, id: u64) -> Option<Value> {
+        http::status(&self.nodes[&id].http).await
+    }
+
+    pub async fn wait_until_serving(&self) {
+        for id in self.ids() {
+            if self.nodes[&id].process.is_some() {
+                self.wait_until_serves(id).await;
+            }
+        }
+    }
+
+    pub async fn wait_until_serves(&self, id: u64) {
+        let serves = || async move { self.status(id).await.filter(|s| s["serving"] == true).map(drop) };
+        eventually(&format!("node {id} serves"), SERVING, serves).await;
+    }
+
+    /// The leader that a node which serves knows, once it serves itself.
+    pub async fn leader(&self) -> u64 {
+        let found = || async move {
+            let mut best = None;
+            for id in self.ids() {
+                let Some(status) = self.status(id).await else { continue };
+                if status["serving"] == true && status["raft"]["role"] == "leader" {
+                    best = best.max(Some((status["raft"]["term"].as_u64(), id)));
+                }
+            }
+            best.map(|(_, id)| id)
+        };
+        eventually("a leader", SERVING, found).await
+    }
+
+    /// A node that does not lead.
+    pub async fn follower(&self) -> u64 {
+        let leader = self.leader().await;
+        self.ids().into_iter().find(|id| *id != leader && self.nodes[id].process.is_some()).unwrap()
+    }
+
+    /// Waits until all running nodes have applied the same and gives their digest.
+    pub async fn wait_for_equal_digests(&self) -> String {
+        let equal = || async move {
+            let mut seen = Vec::new();
+            for id in self.ids().into_iter().filter(|id| self.nodes[id].process.is_some()) {
+                let state = self.status(id).await?["state"].clone();
+                seen.push((state["applied_index"].as_u64()?, state["digest"].as_str()?.to_owned()));
+            }
+            let first = seen.first()?.clone();
+            if seen.iter().any(|(index, _)| *index != first.0) {
+                return None;
+            }
+            assert!(seen.iter().all(|s| *s == first), "different digests at the same index: {seen:?}");
+            Some(first.1)
+        };
+        eventually("all nodes at the same index", SERVING, equal).await
+    }
+
+    /// A client of all voters.
+    pub async fn client(&self) -> Client {
+        self.client_of(&self.endpoints()).await
+    }
+
+    pub async fn client_of(&self, endpoints: &str) -> Client {
+        let config =
+            Client::builder().endpoints(endpoints).session_timeout(secs(10)).connect_timeout(secs(30));
+        config.connect().await.unwrap()
+    }
+
+    pub fn log(&self, id: u64) -> String {
+        fs::read_to_string(log_path(&self.folder, id)).unwrap_or_default()
+    }
+}
+
+fn log_path(folder: &Path, id: u64) -> PathBuf {
+    folder.join(format!("node-{id}.log"))
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for node in self.nodes.values_mut() {
+            if let Some(mut process) = node.process.take() {
+                // It may have ended by itself.
+                let _ = process.kill();
+                let _ = process.wait();
+            }
+        }
+        if std::thread::panicking() {
+            for id in self.ids() {
+                let log = self.log(id);
+                let lines: Vec<&str> = log.lines().collect();
+                let tail = &lines[lines.len().saturating_sub(LOG_TAIL_LINES)..];
+                eprintln!("--- node {id}, the end of its log:\n{}", tail.join("\n"));
+            }
+        }
+        if std::env::var_os("ROWLOCK_TEST_KEEP").is_some()
+            && let Some(temp) = self.temp.take()
+        {
+            eprintln!("kept: {}", temp.keep().display());
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Runs the built binary, with a deadline, and gives what it said.
+
+use std::io::Read;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// What a command left behind.
+#[derive(Debug)]
+pub struct Said {
+    pub code: i32,
+    pub out: String,
+    pub err: String,
+}
+
+/// The binary, in `folder`, without the environment of whoever runs the tests.
+pub fn rowlock(folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rowlock"));
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("ROWLOCK_")) {
+        command.env_remove(name);
+    }
+    command
+        .args(arguments)
+        .current_dir(folder)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+/// Runs it to its end. Call from async code through `tokio::task::spawn_blocking`, or where nothing else runs.
+pub fn finish(mut child: Child) -> Said {
+    // Read beside the waiting, or a full pipe would stop the command.
+    let mut pipes: (_, _) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+    let out = thread::spawn(move || text(&mut pipes.0));
+    let err = thread::spawn(move || text(&mut pipes.1));
+    let start = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        if start.elapsed() > LIMIT {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            panic!("no end within {LIMIT:?}: {} | {}", out.join().unwrap(), err.join().unwrap());
+        }
+        thread::sleep(Duration::from_millis(5));
+    };
+    Said { code: status.code().unwrap_or(-1), out: out.join().unwrap(), err: err.join().unwrap() }
+}
+
+pub fn run(folder: &Path, arguments: &[&str]) -> Said {
+    finish(rowlock(folder, arguments).spawn().unwrap())
+}
+
+fn text(pipe: &mut impl Read) -> String {
+    let mut bytes = Vec::new();
+    pipe.read_to_end(&mut bytes).unwrap();
+    String::from_utf8_lossy(&bytes).into_owned()
+}

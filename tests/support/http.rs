@@ -1,0 +1,25 @@
+//! GET, for `/v1/status` and `/metrics`.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// The body of a 200, or nothing.
+pub async fn get(addr: &str, path: &str) -> Option<String> {
+    let exchange = async {
+        let mut stream = TcpStream::connect(addr).await.ok()?;
+        stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: {addr}\r\n\r\n").as_bytes()).await.ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.ok()?;
+        let (head, body) = answer.split_once("\r\n\r\n")?;
+        head.split_whitespace().nth(1).filter(|code| *code == "200")?;
+        Some(body.to_owned())
+    };
+    tokio::time::timeout(Duration::from_secs(2), exchange).await.ok()?
+}
+
+pub async fn status(addr: &str) -> Option<Value> {
+    serde_json::from_str(&get(addr, "/v1/status").await?).ok()
+}

@@ -1,0 +1,31 @@
+//! What the tests share: a cluster of processes, a switchable network between its nodes, raw client frames.
+
+pub mod cluster;
+pub mod command;
+pub mod http;
+pub mod ports;
+pub mod proxy;
+pub mod wire;
+
+use std::future::Future;
+use std::time::{Duration, Instant};
+
+/// Polls until `condition` gives a value; panics with `what` after `limit`.
+pub async fn eventually<T, F, Fut>(what: &str, limit: Duration, mut condition: F) -> T
+where
+    F: FnMut() -> Fut,
+    Fut: Future<Output = Option<T>>,
+{
+    let start = Instant::now();
+    loop {
+        if let Some(value) = condition().await {
+            return value;
+        }
+        assert!(start.elapsed() < limit, "{what}: not within {limit:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+pub const fn secs(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
