@@ -1,16 +1,21 @@
 //! A Rowlock node: Raft, storage, sessions, watches, client listener, HTTP.
 
+pub mod bootstrap;
 pub mod client;
 pub mod codec;
 pub mod config;
 pub mod http;
 pub mod limits;
 pub mod metrics;
+pub mod node;
 pub mod peer;
 pub mod proposer;
 pub mod raft;
 pub mod replica;
+pub mod service;
 pub mod session;
+pub mod standing;
 pub mod status;
 pub mod storage;
 pub mod watch;
+pub mod zk_config;

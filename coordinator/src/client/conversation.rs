@@ -289,6 +289,7 @@ impl Conversation {
         let reader = Reader {
             machine: state,
             watches: &replica.watches,
+            metrics: &self.shared.context.metrics,
             connection: self.peer.id,
             session: self.attached.session,
             identities: &self.identities,

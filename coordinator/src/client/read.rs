@@ -15,12 +15,14 @@ use rowlock_proto::{ErrorCode, Request, SessionId};
 use rowlock_state::Machine;
 
 use super::{identity, watching};
+use crate::metrics::Metrics;
 use crate::watch::{ConnectionId, Kinds, TooManyWatches, WatchTable};
 
 /// What a request is answered from, and for whom.
 pub(super) struct Reader<'a> {
     pub(super) machine: &'a Machine,
     pub(super) watches: &'a Mutex<WatchTable>,
+    pub(super) metrics: &'a Metrics,
     pub(super) connection: ConnectionId,
     pub(super) session: SessionId,
     pub(super) identities: &'a Arc<[Id]>,
@@ -94,18 +96,18 @@ impl Reader<'_> {
             }
             Request::WhoAmI => Ok(Response::WhoAmI(identity::shown(self.identities))),
             Request::SetWatches(watches) | Request::SetWatches2(watches) => {
-                let mut table = self.watches.lock();
-                let events = watching::set_watches(machine, &mut table, self.connection, &watches)?;
+                let set = |table: &mut _| watching::set_watches(machine, table, self.connection, &watches);
+                let events = self.with_watches(set)?;
                 return Ok(Answer { events, result: Ok(Response::Empty), then: Then::Stay });
             }
             Request::AddWatch { path, mode } => {
-                watching::add_watch(&mut self.watches.lock(), self.connection, &path, mode)?
+                self.with_watches(|table| watching::add_watch(table, self.connection, &path, mode))?
             }
             Request::CheckWatches { path, kind } => {
-                watching::check_watches(&self.watches.lock(), self.connection, &path, kind)
+                self.with_watches(|table| watching::check_watches(table, self.connection, &path, kind))
             }
             Request::RemoveWatches { path, kind } => {
-                watching::remove_watches(&mut self.watches.lock(), self.connection, &path, kind)
+                self.with_watches(|table| watching::remove_watches(table, self.connection, &path, kind))
             }
             other => unreachable!("answered elsewhere: {}", other.opcode()),
         }))
@@ -123,7 +125,14 @@ impl Reader<'_> {
         if !(of.watch && found) {
             return Ok(());
         }
-        self.watches.lock().add(self.connection, &of.path, kinds)
+        self.with_watches(|table| table.add(self.connection, &of.path, kinds))
+    }
+
+    fn with_watches<R>(&self, change: impl FnOnce(&mut WatchTable) -> R) -> R {
+        let mut table = self.watches.lock();
+        let result = change(&mut table);
+        self.metrics.watches.set(table.len() as u64);
+        result
     }
 
     fn read_op(&self, op: ReadOp) -> OpResult {

@@ -14,6 +14,8 @@ use super::end::End;
 const READ_MIN_BYTES: usize = 4 << 10;
 /// Room for one read while much comes.
 const READ_MAX_BYTES: usize = 64 << 10;
+/// Buffers that have grown larger are given back when they are empty: one burst must not cost memory for ever.
+const BUFFER_KEEP_BYTES: usize = 128 << 10;
 /// How long a client has to take the last bytes before the socket is closed under it.
 const LAST_BYTES_WAIT: Duration = Duration::from_secs(2);
 /// How long a closed connection goes on reading until its client has hung up.
@@ -28,16 +30,22 @@ pub(super) struct Wire {
     /// Read and not yet taken.
     pub(super) input: BytesMut,
     room: usize,
+    /// `input` has grown beyond what is kept.
+    oversized: bool,
 }
 
 impl Wire {
     pub(super) fn new(stream: Stream) -> Self {
         let (read, write) = stream.into_split();
-        Wire { read, write, input: BytesMut::new(), room: READ_MIN_BYTES }
+        Wire { read, write, input: BytesMut::new(), room: READ_MIN_BYTES, oversized: false }
     }
 
     /// Makes room for the next read: more after one that filled its room, little again when little came.
     pub(super) fn make_room(&mut self) {
+        if self.oversized && self.input.is_empty() {
+            self.input = BytesMut::new();
+            self.oversized = false;
+        }
         self.input.reserve(self.room);
     }
 
@@ -46,6 +54,7 @@ impl Wire {
         match result? {
             0 => Err(End::HungUp),
             count => {
+                self.oversized |= self.input.len() > BUFFER_KEEP_BYTES;
                 let filled = count >= self.room;
                 self.room = if filled { self.room * 2 } else { self.room / 2 };
                 self.room = self.room.clamp(READ_MIN_BYTES, READ_MAX_BYTES);
@@ -64,6 +73,7 @@ impl Wire {
     /// Writes what the socket takes without waiting. Returns how much.
     pub(super) fn try_write(&mut self, output: &mut BytesMut) -> Result<usize, End> {
         let mut written = 0;
+        let before = output.len();
         while !output.is_empty() {
             match self.write.try_write(output) {
                 Ok(0) => return Err(End::HungUp),
@@ -75,6 +85,9 @@ impl Wire {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) => return Err(e.into()),
             }
+        }
+        if output.is_empty() && before > BUFFER_KEEP_BYTES {
+            *output = BytesMut::new();
         }
         Ok(written)
     }

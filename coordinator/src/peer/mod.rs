@@ -31,7 +31,7 @@ mod lane;
 mod wire;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use error::PeerError;
 pub use forward::{ForwardEvent, ForwardLink};

@@ -5,7 +5,7 @@
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use openraft::impls::OneshotResponder;
+use openraft::impls::ProgressResponder;
 use openraft::raft::ClientWriteResult;
 use rowlock_env::sync::watch;
 use rowlock_env::task::Shutdown;
@@ -104,9 +104,9 @@ impl Folder {
         }
         let (metrics, started) = (self.metrics.clone(), Instant::now());
         metrics.batches_total.inc();
-        metrics.batch_commands.record(proposals.len() as u64);
+        metrics.batch_commands.record(proposals.len());
         let payload = Payload(Batch { time_ms: time::wall_ms(), proposals }.encode());
-        let (responder, answer) = OneshotResponder::<TypeConfig, ClientWriteResult<TypeConfig>>::new_pair();
+        let (responder, answer) = ProgressResponder::<TypeConfig, ClientWriteResult<TypeConfig>>::complete_only();
         let write = self.raft.write(payload).with_leader(leader.to_committed_leader_id()).responder(responder);
         if let Err(fatal) = write.await {
             tracing::error!(error = %fatal, "Raft has stopped; this node must be restarted");

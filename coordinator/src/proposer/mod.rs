@@ -1,5 +1,6 @@
 //! From a connection's write to a log entry: folding, forwarding to the leader, and the way back of the answers.
 
+pub mod apply;
 pub mod fold;
 pub mod pending;
 pub mod router;

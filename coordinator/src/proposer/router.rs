@@ -1,9 +1,14 @@
 //! This node's side: takes its clients' writes and brings them to the leader, in order.
 //!
-//! While no leader is known nothing is taken from the queue, so connections feel it as back-pressure. Whenever the
-//! leader or the way to it changes, the outcome of everything on the way cannot be known any more, and everybody who
-//! waits is told so (`Message::Lost`); their clients come back and look.
+//! While there is no way to a leader nothing is taken from the queue, so connections feel it as back-pressure. When the
+//! leader changes, or the connection to it breaks with batches on the way, the outcome of what was handed over cannot be
+//! known: everybody who waits is told so (`Message::Lost`), and their clients come back and look. What was certainly
+//! not handed over is held and goes to the next leader.
+//!
+//! Invariant: proposals of one connection reach the log in order, without gaps: either all that are held go on, or all
+//! are given up.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,14 +20,18 @@ use rowlock_state::command::Proposal;
 use tokio::sync::mpsc;
 
 use super::Submission;
-use super::fold::Parcel;
+use super::fold::{Parcel, weight};
 use super::pending::Pending;
-use crate::limits::BATCH_MAX_COMMANDS;
+use crate::limits::{BATCH_MAX_BYTES, BATCH_MAX_COMMANDS, PEER_FORWARD_WINDOW_BATCHES};
 use crate::metrics::Metrics;
+use crate::peer::forward::{BatchSeq, SendError};
 use crate::peer::{ForwardEvent, ForwardLink, PeerPool};
 use crate::raft::leadership::Leadership;
 
-/// The task that routes. Ends with the shutdown.
+/// Pause before the next try after a refusal or a lost connection, until the nodes' views agree again.
+const RETRY: Duration = Duration::from_millis(20);
+
+/// What the task needs.
 pub struct Router {
     /// This node.
     pub me: NodeId,
@@ -40,5 +49,200 @@ pub struct Router {
     pub metrics: Arc<Metrics>,
 }
 
-/// Pause after a refusal, until the views of the nodes agree again.
-const AFTER_REFUSAL: Duration = Duration::from_millis(20);
+/// Where proposals go at the moment.
+enum Route {
+    Nowhere,
+    Here { term: u64 },
+    There { link: ForwardLink, events: mpsc::Receiver<ForwardEvent> },
+}
+
+/// Registered proposals that no leader has yet.
+#[derive(Default)]
+struct OnTheWay {
+    /// Sent over the link and not acknowledged.
+    unacked: VecDeque<(BatchSeq, Vec<Proposal>)>,
+    /// Certainly not handed over; first in line.
+    held: VecDeque<Vec<Proposal>>,
+}
+
+impl OnTheWay {
+    /// What was refused or never left goes back to the head of the line.
+    fn take_back(&mut self) {
+        while let Some((_, batch)) = self.unacked.pop_back() {
+            self.held.push_front(batch);
+        }
+    }
+
+    fn held_proposals(&self) -> usize {
+        self.held.iter().map(Vec::len).sum()
+    }
+}
+
+impl Router {
+    /// Runs until `shutdown`.
+    pub async fn run(mut self, shutdown: Shutdown) {
+        let mut view = Leadership::default();
+        let mut route = Route::Nowhere;
+        let mut way = OnTheWay::default();
+        loop {
+            let now = *self.leadership.borrow_and_update();
+            if (now.term, now.leader) != (view.term, view.leader) {
+                view = now;
+                self.leader_changed(&mut way);
+                route = self.open_route(view);
+            }
+            let blocked = matches!(route, Route::Nowhere);
+            let mut wait = blocked && view.leader.is_some();
+            if !blocked && !way.held.is_empty() {
+                wait = !self.send_held(&mut route, &mut way).await;
+            }
+            tokio::select! {
+                biased;
+                () = shutdown.wait() => return,
+                changed = self.leadership.changed() => if changed.is_err() { return },
+                event = next_event(&mut route) => {
+                    if self.on_event(event, &mut way) {
+                        route = Route::Nowhere;
+                    }
+                }
+                () = time::sleep(RETRY), if wait => if blocked { route = self.open_route(view) },
+                first = self.submissions.recv(), if !blocked && way.held.is_empty() => match first {
+                    Some(first) => {
+                        let batch = self.gather(first);
+                        way.held.extend((!batch.is_empty()).then_some(batch));
+                    }
+                    None => return,
+                },
+            }
+        }
+    }
+
+    /// Whatever an old leader may have is lost from sight. If all that waits is still held here, nothing is.
+    fn leader_changed(&self, way: &mut OnTheWay) {
+        if self.pending.len() > way.held_proposals() {
+            self.give_up(way);
+        }
+    }
+
+    fn give_up(&self, way: &mut OnTheWay) {
+        let lost = self.pending.give_up_all();
+        *way = OnTheWay::default();
+        if lost > 0 {
+            self.metrics.proposals_lost_total.add(lost as u64);
+            tracing::info!(lost, "the outcome of forwarded writes cannot be known; their connections are closed");
+        }
+    }
+
+    fn open_route(&self, view: Leadership) -> Route {
+        match view.leader {
+            Some(leader) if leader == self.me => Route::Here { term: view.term },
+            Some(leader) => match self.peers.peer(leader) {
+                Some(peer) => {
+                    let (tx, events) = mpsc::channel(PEER_FORWARD_WINDOW_BATCHES);
+                    Route::There { link: peer.forward_link(tx), events }
+                }
+                None => Route::Nowhere,
+            },
+            None => Route::Nowhere,
+        }
+    }
+
+    /// Takes what is waiting, within a batch's bounds, and registers it for its answer.
+    fn gather(&mut self, first: Submission) -> Vec<Proposal> {
+        let mut batch = Vec::new();
+        let mut bytes = 0;
+        let mut next = Some(first);
+        while let Some(submission) = next {
+            // A connection that is gone waits for nothing, and its client has been told nothing.
+            if !submission.reply_to.is_closed() {
+                let origin = self.pending.register(submission.reply_to, submission.tag);
+                batch.push(Proposal {
+                    origin,
+                    session: submission.session,
+                    attachment: submission.attachment,
+                    identities: submission.identities,
+                    command: submission.command,
+                });
+                bytes += batch.last().map_or(0, weight);
+            }
+            let full = batch.len() >= BATCH_MAX_COMMANDS || bytes >= BATCH_MAX_BYTES;
+            next = if full { None } else { self.submissions.try_recv().ok() };
+        }
+        self.metrics.proposals_total.add(batch.len() as u64);
+        batch
+    }
+
+    /// Sends what is held, in order. False: it must be tried again (the link has ended or is full, see its events).
+    async fn send_held(&mut self, route: &mut Route, way: &mut OnTheWay) -> bool {
+        while let Some(batch) = way.held.pop_front() {
+            match route {
+                Route::Here { term } => {
+                    // The folder drains its queue also when it may not propose; so this does not wait for long.
+                    if self.folder.send(Parcel { term: *term, proposals: batch }).await.is_err() {
+                        return true;
+                    }
+                }
+                Route::There { link, .. } => {
+                    let count = batch.len() as u64;
+                    match link.send(batch) {
+                        Ok((seq, batch)) => {
+                            self.metrics.forwarded_total.add(count);
+                            way.unacked.push_back((seq, batch));
+                        }
+                        Err(SendError::Full(batch) | SendError::Ended(batch)) => {
+                            way.held.push_front(batch);
+                            return false;
+                        }
+                        Err(SendError::TooLarge(_)) => {
+                            tracing::error!("a batch of writes does not fit a frame between nodes; giving it up");
+                            self.give_up(way);
+                        }
+                    }
+                }
+                Route::Nowhere => {
+                    way.held.push_front(batch);
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    /// True when the link has ended.
+    fn on_event(&self, event: Option<ForwardEvent>, way: &mut OnTheWay) -> bool {
+        match event {
+            Some(ForwardEvent::Acked { through }) => {
+                while way.unacked.front().is_some_and(|(seq, _)| *seq <= through) {
+                    way.unacked.pop_front();
+                }
+                false
+            }
+            Some(ForwardEvent::Refused { refusal, .. }) => {
+                tracing::debug!(%refusal, "the leader did not take forwarded writes");
+                way.take_back();
+                true
+            }
+            Some(ForwardEvent::Lost { unsent, error, .. }) => {
+                tracing::debug!(%error, "the way to the leader is lost");
+                if way.unacked.front().is_some_and(|(seq, _)| *seq < unsent) {
+                    self.give_up(way);
+                } else {
+                    way.take_back();
+                }
+                true
+            }
+            // The link's task has gone without a last word: the node stops.
+            None => {
+                self.give_up(way);
+                true
+            }
+        }
+    }
+}
+
+async fn next_event(route: &mut Route) -> Option<ForwardEvent> {
+    match route {
+        Route::There { events, .. } => events.recv().await,
+        Route::Nowhere | Route::Here { .. } => std::future::pending().await,
+    }
+}

@@ -16,7 +16,7 @@ use rowlock_env::worker;
 use rowlock_proto::NodeId;
 use serde::{Deserialize, Serialize};
 
-use super::types::{TypeConfig, Vote};
+use super::types::{SnapshotMeta, TypeConfig, Vote};
 use crate::peer::server::{RaftConnection, RaftService};
 
 /// openraft's append request.
@@ -33,8 +33,6 @@ pub type TransferRequest = openraft::raft::TransferLeaderRequest<TypeConfig>;
 pub type TransferResponse = openraft::raft::TransferLeaderResponse<TypeConfig>;
 /// The answer to a whole snapshot.
 pub type SnapshotResponse = openraft::raft::SnapshotResponse<TypeConfig>;
-/// What a snapshot covers.
-pub type SnapshotMeta = openraft::type_config::alias::SnapshotMetaOf<TypeConfig>;
 /// A snapshot with its data.
 pub type Snapshot<D> = openraft::type_config::alias::SnapshotOf<TypeConfig, D>;
 

@@ -22,9 +22,9 @@ use super::charge::Charge;
 use super::contact::Contact;
 use crate::client::outbox::{Message, Outbox};
 use crate::limits::{BATCH_MAX_COMMANDS, HEARTBEATS_WAITING_MAX};
-use crate::peer::{PeerPool, touch_leader};
+use crate::peer::{Lane, PeerPool, Request, Response};
 use crate::proposer::fold::Parcel;
-use crate::raft::Raft;
+use crate::raft::{Raft, quorum_contact};
 use crate::raft::leadership::Leadership;
 use crate::replica::Replica;
 
@@ -141,7 +141,7 @@ impl Liveness {
             *last_tick = Instant::now();
         }
         self.charge.touch(std::mem::take(&mut collected.sessions));
-        if let Some(at) = self.raft.quorum_contact() {
+        if let Some(at) = quorum_contact(&self.raft) {
             self.contact.mark(at);
         }
         let in_contact = self.contact.within(self.grace);
@@ -177,7 +177,9 @@ impl Liveness {
         Box::pin(async move {
             let sent = Instant::now();
             let sessions = collected.sessions.iter().copied().collect();
-            let noted = touch_leader(&peers, leader, term, sessions, REPORT_DEADLINE).await;
+            let touches = Request::Touches { sessions, term };
+            let answer = peers.call(leader, Lane::Control, &touches, sent + REPORT_DEADLINE).await;
+            let noted = matches!(answer, Ok(Response::TouchesNoted));
             (noted.then_some(sent), collected)
         })
     }

@@ -6,7 +6,7 @@ use rowlock_proto::{CreateMode, ErrorCode, Request};
 use tokio::io::AsyncWriteExt;
 
 use super::client::{Client, create, raw, rest, set, unwatched};
-use super::node::{Node, config};
+use super::node::{Log, Node, config};
 use crate::limits;
 
 async fn still_serves(node: &Node) {
@@ -88,6 +88,26 @@ async fn a_client_that_asks_and_does_not_read_is_not_read_from_either() {
         let (header, result) = client.reply().await;
         assert_eq!(header.xid, xid);
         assert!(result.is_ok());
+    }
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn connections_that_wait_for_a_full_proposer_still_hear_that_the_node_stops_serving() {
+    let node = Node::start().await;
+    let mut clients = Vec::new();
+    for _ in 0..10 {
+        clients.push(Client::connect(&node).await);
+    }
+    node.log(Log::Stands);
+    for client in &mut clients {
+        for _ in 0..limits::PIPELINE_MAX_REQUESTS {
+            client.send(Request::Sync("/".to_owned())).await;
+        }
+    }
+    node.stop_serving();
+    for client in &mut clients {
+        client.closed().await;
     }
     node.stop().await;
 }

@@ -1,0 +1,81 @@
+//! What a committed entry does on this node beyond changing the state: watches fire, sessions are told, and this node's
+//! own clients get their answers. Called by the state machine adapter under the write lock of the state.
+
+use std::sync::Arc;
+
+use rowlock_proto::SessionId;
+use rowlock_state::Machine;
+use rowlock_state::command::{Attachment, Batch};
+use rowlock_state::outcome::{Change, EventSink, SessionEnd};
+
+use super::pending::Pending;
+use crate::client::events::Dispatcher;
+use crate::client::outbox::CloseReason;
+use crate::client::registry::Registry;
+use crate::metrics::Metrics;
+use crate::raft::state_machine::Apply;
+use crate::replica::Replica;
+use crate::session::charge::Charge;
+
+/// The observer that a node gives to its state machine adapter.
+pub struct Applier {
+    /// For the watches; the state comes with the call.
+    pub replica: Arc<Replica>,
+    /// Who waits for an answer.
+    pub pending: Arc<Pending>,
+    /// Whose session moved or ended.
+    pub registry: Arc<Registry>,
+    /// Which sessions the leader looks after.
+    pub charge: Arc<Charge>,
+    /// Counters.
+    pub metrics: Arc<Metrics>,
+}
+
+struct Sink<'a> {
+    connections: Dispatcher<'a>,
+    charge: &'a Charge,
+}
+
+impl EventSink for Sink<'_> {
+    fn changed(&mut self, change: &Change<'_>) {
+        self.connections.changed(change);
+    }
+
+    fn session_opened(&mut self, session: SessionId, attachment: Attachment, timeout_ms: u32) {
+        self.charge.opened(session, attachment, timeout_ms);
+        self.connections.session_opened(session, attachment, timeout_ms);
+    }
+
+    fn session_attached(&mut self, session: SessionId, attachment: Attachment, timeout_ms: u32) {
+        self.charge.opened(session, attachment, timeout_ms);
+        self.connections.session_attached(session, attachment, timeout_ms);
+    }
+
+    fn session_ended(&mut self, session: SessionId, end: SessionEnd) {
+        if end == SessionEnd::Expired {
+            tracing::info!(%session, "session expired");
+        }
+        self.charge.ended(session);
+        self.connections.session_ended(session, end);
+    }
+}
+
+impl Apply for Applier {
+    fn apply(&self, machine: &mut Machine, _index: u64, batch: Batch) {
+        let mut watches = self.replica.watches.lock();
+        let connections = Dispatcher::new(&mut watches, &self.registry, &self.metrics);
+        let mut sink = Sink { connections, charge: &self.charge };
+        for proposal in &batch.proposals {
+            let applied = machine.apply(batch.time_ms, proposal, &mut sink);
+            // Behind the events of the same command, in front of those of the next: per connection in zxid order.
+            self.pending.answer(applied);
+        }
+    }
+
+    /// A snapshot has replaced the state: events and answers of what it skipped are lost to this node's clients, so
+    /// they connect anew and look (setWatches tells them what they missed).
+    fn installed(&self, _machine: &Machine) {
+        self.pending.give_up_all();
+        self.registry.close_all(CloseReason::NotServing);
+    }
+}

@@ -1,0 +1,97 @@
+//! Opens the storage and starts Raft with Rowlock's settings (docs/decisions/openraft.md), and asks it what only it
+//! knows.
+
+use std::sync::Arc;
+
+use openraft::{Config, SnapshotPolicy};
+use openraft_rt::watch::WatchReceiver as _;
+use rowlock_env::time::{self, Instant};
+
+use super::network::Network;
+use super::rpc::RaftDispatch;
+use super::state_machine::{Apply, StateMachine};
+use super::types::TypeConfig;
+use crate::config::NodeConfig;
+use crate::metrics::Metrics;
+use crate::node::StartError;
+use crate::peer::{PeerPool, RaftService};
+use crate::replica::Replica;
+use crate::storage::{DiskFailure, Identity, LogStore, SnapshotStore, Storage};
+
+/// Raft with our types.
+pub type Raft = openraft::Raft<TypeConfig, StateMachine>;
+
+/// Entries in one append request between nodes. Each holds up to `limits::BATCH_MAX_COMMANDS` commands; bytes are bounded
+/// by the log's reader.
+const APPEND_MAX_ENTRIES: u64 = 64;
+/// Silence after which sending one chunk of a snapshot has failed, milliseconds.
+const SNAPSHOT_CHUNK_TIMEOUT_MS: u64 = 10_000;
+
+fn raft_config(config: &NodeConfig) -> Config {
+    let raft = &config.raft;
+    Config {
+        cluster_name: config.cluster.clone(),
+        heartbeat_interval: raft.heartbeat_ms,
+        election_timeout_min: raft.election_timeout_min_ms,
+        election_timeout_max: raft.election_timeout_max_ms,
+        install_snapshot_timeout: SNAPSHOT_CHUNK_TIMEOUT_MS,
+        max_payload_entries: APPEND_MAX_ENTRIES,
+        // Further behind than what stays in the log: by snapshot.
+        replication_lag_threshold: raft.snapshot_every.max(raft.keep_logs),
+        snapshot_policy: SnapshotPolicy::LogsSinceLast(raft.snapshot_every),
+        max_in_snapshot_log_to_keep: raft.keep_logs,
+        enable_pre_vote: Some(true),
+        enable_leader_restore: Some(false),
+        ..Config::default()
+    }
+}
+
+/// Opens the data folder, recovers, and starts Raft.
+pub async fn open(
+    config: &NodeConfig,
+    replica: Arc<Replica>,
+    apply: Arc<dyn Apply>,
+    peers: PeerPool,
+    metrics: Arc<Metrics>,
+    on_disk_failure: impl Fn(&DiskFailure) + Send + Sync + 'static,
+) -> Result<(Raft, LogStore, SnapshotStore), StartError> {
+    let raft_config = raft_config(config).validate().map_err(|e| StartError::Raft(e.to_string()))?;
+    let identity = Identity { cluster: config.cluster.clone(), node: config.id };
+    let opened = Storage::open(&config.data_dir, identity, Arc::new(on_disk_failure), metrics.clone()).await?;
+    let (log, snapshots) = (opened.log, opened.snapshots);
+    let state_machine = StateMachine::open(replica, snapshots.clone(), apply, metrics).await?;
+    let network = Network::new(peers);
+    let raft = Raft::new(config.id.0, Arc::new(raft_config), network, log.clone(), state_machine).await;
+    let raft = raft.map_err(|e| StartError::Raft(e.to_string()))?;
+    Ok((raft, log, snapshots))
+}
+
+/// The other nodes' way to this Raft.
+pub fn dispatch(raft: &Raft, snapshots: &SnapshotStore) -> Arc<dyn RaftService> {
+    Arc::new(RaftDispatch::new(raft.clone(), Arc::new(snapshots.clone())))
+}
+
+/// When this leader was last known to have a quorum: the send time of the last request that one acknowledged. Nothing on
+/// other nodes.
+pub fn quorum_contact(raft: &Raft) -> Option<Instant> {
+    let metrics = raft.metrics();
+    let metrics = metrics.borrow_watched();
+    let mut voters = metrics.membership_config.membership().voter_ids();
+    if metrics.state.is_leader() && voters.next() == Some(metrics.id) && voters.next().is_none() {
+        return Some(time::now());
+    }
+    metrics.last_quorum_acked.map(|at| at.into_inner().into())
+}
+
+/// Waits until Raft has stopped by itself, and says why. Cancel safe.
+pub async fn stopped(raft: &Raft) -> String {
+    let mut metrics = raft.metrics();
+    loop {
+        if let Err(fatal) = &metrics.borrow_and_update().running_state {
+            return fatal.to_string();
+        }
+        if metrics.changed().await.is_err() {
+            return "its core has ended".to_owned();
+        }
+    }
+}

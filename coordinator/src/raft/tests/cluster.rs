@@ -1,0 +1,93 @@
+//! Three nodes, their logs on disk, their network in our hands.
+
+use futures_util::future;
+use openraft::ServerState;
+use rowlock_env::time;
+
+use super::support::{Cluster, PATIENCE};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_elects_and_replicates_a_thousand_entries_to_all() {
+    let cluster = Cluster::start(3).await;
+    let leader = cluster.form().await;
+    let mut last = 0;
+    for number in 0..20_u32 {
+        let writes = (0..50_u32).map(|i| cluster.write(leader, (number * 50 + i).to_be_bytes().to_vec()));
+        last = future::join_all(writes).await.into_iter().max().expect("fifty").max(last);
+    }
+    cluster.agree(&[1, 2, 3], last).await;
+    assert_eq!(cluster.nodes[&1].machine.0.lock().payloads.len(), 1000);
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writes_go_on_without_one_node_and_it_catches_up_when_its_network_is_back() {
+    let cluster = Cluster::start(3).await;
+    let leader = cluster.form().await;
+    let follower = leader % 3 + 1;
+    cluster.cuts.isolate(follower);
+    let mut last = 0;
+    for number in 0..100_u32 {
+        last = cluster.write(leader, number.to_be_bytes().to_vec()).await;
+    }
+    assert!(cluster.nodes[&follower].machine.0.lock().payloads.len() < 100);
+    cluster.cuts.heal();
+    cluster.agree(&[1, 2, 3], last).await;
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_others_elect_a_leader_when_theirs_is_cut_off() {
+    let cluster = Cluster::start(3).await;
+    let old = cluster.form().await;
+    let others: Vec<u64> = (1..=3).filter(|id| *id != old).collect();
+    cluster.write(old, b"before".to_vec()).await;
+    cluster.cuts.isolate(old);
+    let new = cluster.leader_among(&others).await;
+    let last = cluster.write(new, b"without the old leader".to_vec()).await;
+    cluster.agree(&others, last).await;
+    cluster.cuts.heal();
+    cluster.agree(&[1, 2, 3], last).await;
+    let wait = cluster.nodes[&old].raft.wait(Some(PATIENCE));
+    let deposed = wait.metrics(
+        |m| m.state == ServerState::Follower && m.current_leader.is_some_and(|leader| leader != old),
+        "the old leader follows",
+    );
+    deposed.await.expect("steps down");
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_hears_nobody_does_not_disturb_the_leader() {
+    let cluster = Cluster::start(3).await;
+    let leader = cluster.form().await;
+    cluster.write(leader, b"before".to_vec()).await;
+    let deaf = leader % 3 + 1;
+    let before = |id: &u64| (*cluster.nodes[id].asked.borrow()).votes;
+    let votes_before: usize = cluster.nodes.keys().map(before).sum();
+    let term = cluster.nodes[&leader]
+        .raft
+        .wait(Some(PATIENCE))
+        .current_leader(leader, "leads")
+        .await
+        .expect("leads");
+    let term = term.current_term;
+    // It hears no heartbeats and asks the others, whom it does reach, whether they would vote for it.
+    cluster.cuts.deafen(deaf);
+    let asked_before = cluster.nodes[&leader].asked.borrow().pre_votes;
+    let mut asked = cluster.nodes[&leader].asked.subscribe();
+    let thrice = asked.wait_for(|asked| asked.pre_votes >= asked_before + 3);
+    time::timeout(PATIENCE, thrice).await.expect("it asks").expect("lives");
+    cluster.write(leader, b"meanwhile".to_vec()).await;
+    cluster.cuts.heal();
+    let last = cluster.write(leader, b"after".to_vec()).await;
+    cluster.agree(&[1, 2, 3], last).await;
+    for (id, node) in &cluster.nodes {
+        let now =
+            node.raft.wait(Some(PATIENCE)).current_leader(leader, "same leader").await.expect("same leader");
+        assert_eq!(now.current_term, term, "node {id} has seen another term");
+    }
+    let votes: usize = cluster.nodes.keys().map(before).sum();
+    assert_eq!(votes, votes_before, "nobody was asked for a vote");
+    cluster.stop().await;
+}

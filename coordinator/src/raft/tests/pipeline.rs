@@ -1,0 +1,149 @@
+//! Pipelined append requests against a scripted follower.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{FutureExt, StreamExt, stream};
+use openraft::errors::RPCError;
+use openraft::network::RPCOption;
+use openraft::raft::StreamAppendError;
+use openraft::{RaftNetworkFactory, RaftNetworkV2};
+use parking_lot::Mutex;
+use rowlock_env::sync::watch;
+use rowlock_env::time;
+
+use super::support::{Bytewise, PATIENCE};
+use crate::limits::PEER_APPEND_WINDOW_REQUESTS;
+use crate::peer::RaftService;
+use crate::peer::tests::support::{Node, Service, listen, pool, raft_by};
+use crate::raft::network::{Network, Target};
+use crate::raft::rpc::{AppendRequest, AppendResponse, RaftRequest, RaftResponse};
+use crate::raft::types::Member;
+use crate::storage::testing::{entry, log_id, vote};
+
+/// Answers when its gate opens; remembers what came, and how much waited at most.
+struct Follower {
+    seen: Mutex<Vec<u64>>,
+    arrived: watch::Sender<usize>,
+    waiting: Mutex<(usize, usize)>,
+    gate: watch::Sender<bool>,
+    conflict_at: Option<u64>,
+}
+
+impl Follower {
+    fn new(conflict_at: Option<u64>) -> Arc<Follower> {
+        let (arrived, gate) = (watch::channel(0).0, watch::channel(false).0);
+        Arc::new(Follower { seen: Mutex::default(), arrived, waiting: Mutex::default(), gate, conflict_at })
+    }
+
+    fn raft(self: &Arc<Self>) -> Arc<dyn RaftService> {
+        let follower = self.clone();
+        raft_by(move |request| {
+            let follower = follower.clone();
+            let RaftRequest::Append(request) = request else { panic!("only appends are sent") };
+            let index = request.entries.last().expect("has an entry").log_id.index;
+            follower.seen.lock().push(index);
+            let mut waiting = follower.waiting.lock();
+            waiting.0 += 1;
+            waiting.1 = waiting.1.max(waiting.0);
+            drop(waiting);
+            follower.arrived.modify(|arrived| *arrived += 1);
+            async move {
+                follower.gate.subscribe().wait_for(|open| *open).await.expect("the sender lives here");
+                follower.waiting.lock().0 -= 1;
+                let conflict = follower.conflict_at == Some(index);
+                RaftResponse::Append(if conflict {
+                    AppendResponse::Conflict
+                } else {
+                    AppendResponse::Success
+                })
+            }
+            .boxed()
+        })
+    }
+}
+
+fn requests(count: u64) -> impl stream::Stream<Item = AppendRequest> + Send + Unpin + 'static {
+    stream::iter((1..=count).map(|index| AppendRequest {
+        vote: vote(1, 1),
+        prev_log_id: (index > 1).then(|| log_id(1, index - 1)),
+        entries: vec![entry(1, index, b"payload")],
+        leader_commit: None,
+    }))
+}
+
+async fn target(address: &str) -> Target<Bytewise> {
+    let member = Member { peer_addr: address.to_owned(), client_addr: String::new() };
+    Network::new(pool(address)).new_client(2, &member).await
+}
+
+async fn listening(follower: &Arc<Follower>) -> Node {
+    listen("127.0.0.1:0", follower.raft(), Service::new()).await
+}
+
+fn option() -> RPCOption {
+    RPCOption::new(Duration::from_millis(100))
+}
+
+#[tokio::test]
+async fn requests_leave_unanswered_within_the_window_and_answers_keep_their_order() {
+    let follower = Follower::new(None);
+    let node = listening(&follower).await;
+    let mut target = target(&node.address).await;
+    let answers = target.stream_append(requests(500), option()).await.expect("streams");
+    let opened = async {
+        let mut arrived = follower.arrived.subscribe();
+        arrived.wait_for(|arrived| *arrived == PEER_APPEND_WINDOW_REQUESTS).await.expect("lives");
+        follower.gate.send(true);
+    };
+    let all = async { futures_util::join!(answers.collect::<Vec<_>>(), opened).0 };
+    let answers = time::timeout(PATIENCE, all).await.expect("in time");
+    let matched: Vec<u64> = answers
+        .into_iter()
+        .map(|answer| answer.expect("arrives").expect("is a success").expect("has a position").index)
+        .collect();
+    assert_eq!(matched, (1..=500).collect::<Vec<_>>());
+    assert_eq!(*follower.seen.lock(), (1..=500).collect::<Vec<_>>());
+    assert_eq!(follower.waiting.lock().1, PEER_APPEND_WINDOW_REQUESTS);
+}
+
+#[tokio::test]
+async fn a_conflict_ends_the_stream() {
+    let follower = Follower::new(Some(5));
+    let node = listening(&follower).await;
+    follower.gate.send(true);
+    let mut target = target(&node.address).await;
+    let answers = target.stream_append(requests(50), option()).await.expect("streams");
+    let answers = time::timeout(PATIENCE, answers.collect::<Vec<_>>()).await.expect("ends");
+    assert_eq!(answers.len(), 5);
+    assert!(answers[..4].iter().all(|answer| matches!(answer, Ok(Ok(Some(_))))));
+    assert_eq!(answers[4], Ok(Err(StreamAppendError::Conflict(log_id(1, 4)))));
+}
+
+#[tokio::test]
+async fn a_follower_that_never_answers_ends_the_stream_in_time() {
+    let follower = Follower::new(None);
+    let node = listening(&follower).await;
+    let mut target = target(&node.address).await;
+    let answers = target.stream_append(requests(3), option()).await.expect("streams");
+    let answers = time::timeout(PATIENCE, answers.collect::<Vec<_>>()).await.expect("ends");
+    assert!(matches!(answers[..], [Err(RPCError::Timeout(_))]), "{answers:?}");
+}
+
+#[tokio::test]
+async fn a_broken_connection_may_be_retried_at_once_and_a_missing_node_only_later() {
+    let follower = Follower::new(None);
+    let node = listening(&follower).await;
+    let mut target = target(&node.address).await;
+    let answers = target.stream_append(requests(3), option()).await.expect("streams");
+    let stopped = async {
+        follower.arrived.subscribe().wait_for(|arrived| *arrived == 3).await.expect("lives");
+        node.tasks.stop().await;
+    };
+    let all = async { futures_util::join!(answers.collect::<Vec<_>>(), stopped).0 };
+    let answers = time::timeout(PATIENCE, all).await.expect("ends");
+    assert!(matches!(answers[..], [Err(RPCError::Network(_))]), "{answers:?}");
+    let answers = target.stream_append(requests(3), option()).await.expect("streams");
+    let answers = time::timeout(PATIENCE, answers.collect::<Vec<_>>()).await.expect("ends");
+    assert!(matches!(answers[..], [Err(RPCError::Unreachable(_))]), "{answers:?}");
+}

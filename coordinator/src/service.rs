@@ -1,0 +1,124 @@
+//! What this node does for the others: takes proposals and touches if it leads, answers for the log, changes members.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use openraft::ChangeMembers;
+use openraft::raft::ReadPolicy;
+use rowlock_env::sync::watch;
+use rowlock_env::time;
+use rowlock_proto::{NodeId, SessionId};
+use rowlock_state::command::Proposal;
+use tokio::sync::mpsc;
+
+use crate::metrics::Metrics;
+use crate::peer::{PeerService, Refusal};
+use crate::proposer::fold::Parcel;
+use crate::raft::leadership::Leadership;
+use crate::raft::types::Member;
+use crate::raft::{Raft, quorum_contact};
+use crate::session::charge::Charge;
+use crate::session::contact::Contact;
+use crate::status::Status;
+
+/// A membership change or a read's confirmation that takes longer has no quorum.
+const QUORUM_DEADLINE: Duration = Duration::from_secs(10);
+
+/// The node's face towards the other nodes.
+pub struct Service {
+    /// This node.
+    pub me: NodeId,
+    /// Raft.
+    pub raft: Raft,
+    /// Who leads.
+    pub leadership: watch::Receiver<Leadership>,
+    /// Where proposals go.
+    pub folder: mpsc::Sender<Parcel>,
+    /// The sessions, while this node leads.
+    pub charge: Arc<Charge>,
+    /// The leader's own contact to its quorum.
+    pub contact: Arc<Contact>,
+    /// How old that contact may be for touches to be noted.
+    pub grace: Duration,
+    /// What this node says of itself.
+    pub status: watch::Receiver<Status>,
+    /// Counters.
+    pub metrics: Arc<Metrics>,
+}
+
+impl Service {
+    fn not_leader(&self) -> Refusal {
+        Refusal::NotLeader { leader: self.leadership.borrow().leader.filter(|leader| *leader != self.me) }
+    }
+
+    fn leads(&self) -> Option<Leadership> {
+        let view = *self.leadership.borrow();
+        (view.leader == Some(self.me)).then_some(view)
+    }
+
+    async fn change(&self, change: ChangeMembers<u64, Member>) -> Result<u64, Refusal> {
+        if self.leads().is_none() {
+            return Err(self.not_leader());
+        }
+        // `retain`: a voter that is replaced stays as a learner until it is removed on purpose.
+        let changing = self.raft.change_membership(change, true);
+        match time::timeout(QUORUM_DEADLINE, changing).await {
+            Ok(Ok(done)) => Ok(done.log_id.index),
+            Ok(Err(e)) if e.forward_to_leader().is_some() => Err(self.not_leader()),
+            Ok(Err(e)) => Err(Refusal::Invalid(e.to_string())),
+            Err(_) => Err(Refusal::NoQuorum),
+        }
+    }
+}
+
+impl PeerService for Service {
+    async fn forward(&self, _from: NodeId, proposals: Vec<Proposal>) -> Result<(), Refusal> {
+        let Some(view) = self.leads() else {
+            self.metrics.forwards_refused_total.inc();
+            return Err(self.not_leader());
+        };
+        self.metrics.forwards_received_total.add(proposals.len() as u64);
+        self.folder.send(Parcel { term: view.term, proposals }).await.map_err(|_| Refusal::NotServing)
+    }
+
+    async fn touches(&self, _from: NodeId, sessions: Vec<SessionId>, term: u64) -> Result<(), Refusal> {
+        match self.leads() {
+            Some(view) if view.ready && view.term == term && self.charge.term() == Some(term) => {}
+            _ => return Err(self.not_leader()),
+        }
+        if let Some(at) = quorum_contact(&self.raft) {
+            self.contact.mark(at);
+        }
+        if !self.contact.within(self.grace) {
+            return Err(Refusal::NoQuorum);
+        }
+        if self.charge.touch(sessions) { Ok(()) } else { Err(self.not_leader()) }
+    }
+
+    async fn read_index(&self) -> Result<u64, Refusal> {
+        if self.leads().is_none() {
+            return Err(self.not_leader());
+        }
+        // Never by the lease: a voter that has restarted quickly may have voted for another leader.
+        let reading = self.raft.get_read_linearizer(ReadPolicy::ReadIndex);
+        match time::timeout(QUORUM_DEADLINE, reading).await {
+            Ok(Ok(linearizer)) => Ok(linearizer.read_log_id().index()),
+            Ok(Err(_)) => Err(self.not_leader()),
+            Err(_) => Err(Refusal::NoQuorum),
+        }
+    }
+
+    async fn status(&self) -> Status {
+        self.status.borrow().clone()
+    }
+
+    async fn add_learner(&self, node: NodeId, member: Member) -> Result<u64, Refusal> {
+        self.change(ChangeMembers::AddNodes(BTreeMap::from([(node.0, member)]))).await
+    }
+
+    async fn change_voters(&self, voters: BTreeSet<NodeId>) -> Result<u64, Refusal> {
+        let ids = voters.into_iter().map(|node| node.0).collect();
+        self.change(ChangeMembers::ReplaceAllVoters(ids)).await
+    }
+}

@@ -1,0 +1,162 @@
+//! Publishes this node's standing: role, indices, and whether clients are served.
+//!
+//! A node serves while it is in contact with a quorum and has applied everything that was committed when it (re)gained
+//! that contact. When it stops serving, all client connections are closed, and their clients turn to other nodes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use openraft::ServerState;
+use openraft_rt::watch::WatchReceiver as _;
+use rowlock_env::sync::watch;
+use rowlock_env::task::Shutdown;
+use rowlock_env::time::{self, Instant};
+use rowlock_proto::NodeId;
+
+use crate::client::outbox::CloseReason;
+use crate::client::registry::Registry;
+use crate::metrics::Metrics;
+use crate::peer::{Lane, PeerPool, Request, Response};
+use crate::proposer::pending::Pending;
+use crate::raft::Raft;
+use crate::raft::leadership::Leadership;
+use crate::replica::Replica;
+use crate::session::contact::Contact;
+use crate::status::{Role, Status};
+
+/// How often the standing is published, when nothing happens.
+const EVERY: Duration = Duration::from_millis(50);
+/// Deadline for asking the leader how far to catch up.
+const READ_INDEX_DEADLINE: Duration = Duration::from_secs(1);
+
+/// What the task needs.
+pub struct Standing {
+    /// This node.
+    pub me: NodeId,
+    /// Raft's metrics.
+    pub raft: Raft,
+    /// Who leads.
+    pub leadership: watch::Receiver<Leadership>,
+    /// Contact to a quorum.
+    pub contact: Arc<Contact>,
+    /// Contact older than this ends serving.
+    pub contact_max: Duration,
+    /// For the gauges.
+    pub replica: Arc<Replica>,
+    /// For the gauges.
+    pub pending: Arc<Pending>,
+    /// Whom to close when serving ends.
+    pub registry: Arc<Registry>,
+    /// The way to the leader.
+    pub peers: PeerPool,
+    /// Where the standing goes.
+    pub publish: watch::Sender<Status>,
+    /// Gauges.
+    pub metrics: Arc<Metrics>,
+}
+
+impl Standing {
+    /// Runs until `shutdown`.
+    pub async fn run(mut self, shutdown: Shutdown) {
+        let mut caught_up = false;
+        loop {
+            let view = *self.leadership.borrow_and_update();
+            let contact = self.contact.within(self.contact_max);
+            if !contact {
+                caught_up = false;
+            } else if !caught_up {
+                caught_up = self.catch_up(view).await;
+            }
+            self.publish(view, contact && caught_up);
+            tokio::select! {
+                biased;
+                () = shutdown.wait() => return,
+                changed = self.leadership.changed() => if changed.is_err() { return },
+                () = time::sleep(EVERY) => {}
+            }
+        }
+    }
+
+    /// Whether everything is applied here that was committed when this was asked.
+    async fn catch_up(&self, view: Leadership) -> bool {
+        let Some(leader) = view.leader else { return false };
+        if leader == self.me {
+            return view.ready;
+        }
+        let deadline = Instant::now() + READ_INDEX_DEADLINE;
+        match self.peers.call(leader, Lane::Control, &Request::ReadIndex, deadline).await {
+            Ok(Response::ReadIndex { index }) => self.applied_index() >= index,
+            _ => false,
+        }
+    }
+
+    fn applied_index(&self) -> u64 {
+        self.raft.metrics().borrow_watched().last_applied.as_ref().map_or(0, |id| id.index)
+    }
+
+    fn publish(&self, view: Leadership, serving: bool) {
+        let status = self.status(view, serving);
+        self.gauge(&status);
+        let before = self.publish.borrow().clone();
+        if before == status {
+            return;
+        }
+        self.publish.send(status.clone());
+        if before.serving && !serving {
+            tracing::warn!("no contact to a quorum: closing all client connections");
+            self.registry.close_all(CloseReason::NotServing);
+        }
+        if !before.serving && serving {
+            tracing::info!(role = ?status.role, term = status.term, "serving clients");
+        }
+        if before.role != status.role || before.leader != status.leader {
+            self.metrics.leader_changes_total.add(u64::from(before.leader != status.leader));
+            let leader = status.leader.map_or(0, |node| node.0);
+            tracing::info!(role = ?status.role, term = status.term, leader, "role");
+        }
+    }
+
+    fn status(&self, view: Leadership, serving: bool) -> Status {
+        let metrics = self.raft.metrics();
+        let raft = metrics.borrow_watched();
+        let membership = raft.membership_config.membership();
+        let index = |id: &Option<crate::raft::types::LogId>| id.as_ref().map_or(0, |id| id.index);
+        Status {
+            node: self.me,
+            role: match raft.state {
+                ServerState::Leader => Role::Leader,
+                ServerState::Candidate => Role::Candidate,
+                ServerState::Follower => Role::Follower,
+                _ => Role::Learner,
+            },
+            term: view.term,
+            leader: view.leader,
+            serving,
+            applied_index: index(&raft.last_applied),
+            committed_index: index(&raft.cluster_committed).max(index(&raft.local_committed)),
+            last_log_index: raft.last_log_index.unwrap_or(0),
+            snapshot_index: index(&raft.snapshot),
+            purged_index: index(&raft.purged),
+            voters: membership.voter_ids().map(NodeId).collect(),
+            learners: membership.learner_ids().map(NodeId).collect(),
+            replicated: raft.replication.iter().flatten().map(|(node, id)| (NodeId(*node), index(id))).collect(),
+        }
+    }
+
+    fn gauge(&self, status: &Status) {
+        let metrics = &self.metrics;
+        metrics.raft_role.set(status.role);
+        metrics.raft_term.set(status.term);
+        metrics.raft_last_log_index.set(status.last_log_index);
+        metrics.raft_committed_index.set(status.committed_index);
+        metrics.raft_applied_index.set(status.applied_index);
+        metrics.raft_snapshot_index.set(status.snapshot_index);
+        metrics.serving.set(u64::from(status.serving));
+        metrics.proposals_in_flight.set(self.pending.len() as u64);
+        let counts = self.replica.state.read().counts();
+        metrics.sessions.set(counts.sessions);
+        metrics.znodes.set(counts.znodes);
+        metrics.ephemerals.set(counts.ephemerals);
+        metrics.approximate_data_bytes.set(counts.approximate_data_bytes);
+    }
+}

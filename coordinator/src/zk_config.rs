@@ -1,0 +1,109 @@
+//! Keeps `/zookeeper/config` equal to the membership: Curator and others read it, watch it, and go to the client
+//! addresses that it lists.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use openraft_rt::watch::WatchReceiver as _;
+use rowlock_env::sync::watch;
+use rowlock_env::task::Shutdown;
+use rowlock_env::time;
+use rowlock_proto::{NodeId, SessionId};
+use rowlock_state::command::{Attachment, Command, Origin, Proposal};
+use tokio::sync::mpsc;
+
+use crate::proposer::fold::Parcel;
+use crate::raft::Raft;
+use crate::raft::leadership::Leadership;
+use crate::raft::types::StoredMembership;
+use crate::replica::Replica;
+
+/// How often the leader compares. A change is rare, and a proposal that got lost is made again.
+const EVERY: Duration = Duration::from_millis(500);
+
+/// What the task needs.
+pub struct ZkConfig {
+    /// This node.
+    pub me: NodeId,
+    /// The membership.
+    pub raft: Raft,
+    /// Who leads.
+    pub leadership: watch::Receiver<Leadership>,
+    /// What is written there now.
+    pub replica: Arc<Replica>,
+    /// Where the command goes.
+    pub folder: mpsc::Sender<Parcel>,
+}
+
+impl ZkConfig {
+    /// Runs until `shutdown`.
+    pub async fn run(self, shutdown: Shutdown) {
+        let mut leadership = self.leadership.clone();
+        loop {
+            let view = *leadership.borrow_and_update();
+            if view.ready && view.leader == Some(self.me) {
+                self.write_if_changed(view.term);
+            }
+            tokio::select! {
+                biased;
+                () = shutdown.wait() => return,
+                changed = leadership.changed() => if changed.is_err() { return },
+                () = time::sleep(EVERY) => {}
+            }
+        }
+    }
+
+    fn write_if_changed(&self, term: u64) {
+        let config = text(&self.raft.metrics().borrow_watched().committed_membership_config);
+        let current = self.replica.state.read().get_data("/zookeeper/config", &[]);
+        if matches!(current, Ok((Some(data), _)) if data == config.as_bytes()) {
+            return;
+        }
+        let proposal = Proposal {
+            origin: Origin::default(),
+            session: SessionId::NONE,
+            attachment: Attachment::default(),
+            identities: Vec::new(),
+            command: Command::Configure { config },
+        };
+        // A full queue: tried again.
+        let _ = self.folder.try_send(Parcel { term, proposals: vec![proposal] });
+    }
+}
+
+/// ZooKeeper's dynamic configuration: a line per server, then the version (here the log index of the membership).
+fn text(membership: &StoredMembership) -> String {
+    let mut out = String::new();
+    let voters: Vec<u64> = membership.membership().voter_ids().collect();
+    for (id, member) in membership.membership().nodes() {
+        let role = if voters.contains(id) { "participant" } else { "observer" };
+        let (host, port) = member.peer_addr.rsplit_once(':').unwrap_or((&member.peer_addr, "0"));
+        // We have one port where ZooKeeper has two (quorum and election); clients read only what follows the `;`.
+        let _ = writeln!(out, "server.{id}={host}:{port}:{port}:{role};{}", member.client_addr);
+    }
+    let version = membership.log_id().as_ref().map_or(0, |id| id.index);
+    let _ = write!(out, "version={version:x}");
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::raft::types::Member;
+    use std::collections::{BTreeMap, BTreeSet};
+
+    #[test]
+    fn the_text_lists_client_addresses_as_zookeeper_does() {
+        let member = |n: u64| Member { peer_addr: format!("10.0.0.{n}:2281"), client_addr: format!("10.0.0.{n}:2181") };
+        let nodes: BTreeMap<u64, Member> = (1..=2).map(|n| (n, member(n))).collect();
+        let membership = openraft::Membership::new(vec![BTreeSet::from([1])], nodes).expect("voters are nodes");
+        let text = text(&StoredMembership::new(None, membership));
+        assert_eq!(
+            text,
+            "server.1=10.0.0.1:2281:2281:participant;10.0.0.1:2181\n\
+             server.2=10.0.0.2:2281:2281:observer;10.0.0.2:2181\n\
+             version=0"
+        );
+    }
+}
