@@ -14,7 +14,7 @@ use crate::acl::{self, SharedAcl};
 use crate::machine::{CONFIG_PATH, Machine, RESERVED};
 use crate::outcome::{Change, ChangeKind, EventSink};
 use crate::sequence;
-use crate::tree::split;
+use crate::tree::{Unlinked, split};
 use crate::znode::{Kind, Meta, Znode};
 
 /// Longest time to live that ZooKeeper can store (`EphemeralType.TTL`).
@@ -82,7 +82,9 @@ impl Machine {
             create.path.clone()
         };
         check_path(&path)?;
-        if self.tree.get(&path).is_some() {
+        let name = paths::name(&path);
+        // Of the paths that are well formed, only the root's has no name.
+        if name.is_empty() || parent.children.get(name).is_some() {
             return Err(ErrorCode::NodeExists);
         }
         if matches!(parent.meta.kind, Kind::Ephemeral(_)) {
@@ -103,13 +105,13 @@ impl Machine {
 
     /// delete.
     pub(crate) fn delete(&mut self, by: &Author, path: &str, version: Version) -> Result<Done, ErrorCode> {
-        let (parent_path, _) = split_checked(path)?;
+        let (parent_path, name) = split_checked(path)?;
         if RESERVED.contains(&path) {
             return Err(ErrorCode::BadArguments);
         }
         let parent = self.tree.get(parent_path).ok_or(ErrorCode::NoNode)?;
         permit(&parent.acl, perms::DELETE, by.who)?;
-        let znode = self.tree.get(path).ok_or(ErrorCode::NoNode)?;
+        let znode = parent.children.get(name).ok_or(ErrorCode::NoNode)?;
         check_version(znode.meta.version, version)?;
         if !znode.children.is_empty() {
             return Err(ErrorCode::NotEmpty);
@@ -134,7 +136,7 @@ impl Machine {
         let znode = self.tree.get(&set.path).ok_or(ErrorCode::NoNode)?;
         permit(&znode.acl, perms::ADMIN, by.who)?;
         check_version(znode.meta.aversion, set.version)?;
-        let stat = self.tree.update(&set.path, |znode| {
+        let (stat, _) = self.tree.update(&set.path, |znode| {
             znode.acl = SharedAcl::sharing(acl, &znode.acl);
             znode.meta.aversion = next_version(znode.meta.aversion);
             znode.stat()
@@ -158,17 +160,15 @@ impl Machine {
 
     /// Deletes a childless znode that exists.
     pub(crate) fn remove(&mut self, zxid: Zxid, path: String) -> Done {
-        let (parent_path, _) = split(&path).expect("an existing path has a slash");
-        let parent = self.tree.get(parent_path).expect("every znode has a parent");
-        let (parent_acl, parent) = (parent.acl.clone(), parent.meta);
-        let znode = self.unlink(&path, |meta| meta.pzxid = zxid);
+        let Unlinked { znode, parent_before: parent, parent_acl } =
+            self.unlink(&path, |meta| meta.pzxid = zxid);
         let event = Some(Event { kind: ChangeKind::Deleted, acl: znode.acl.clone(), parent_acl });
         Done { stat: znode.stat(), event, undo: Undo::Delete { znode, parent }, path }
     }
 
     fn replace_data(&mut self, zxid: Zxid, path: &str, data: Option<Bytes>, version: Version) -> Done {
         let time_ms = self.time_ms;
-        let (stat, acl, undo) = self.tree.update(path, |znode| {
+        let ((stat, acl, undo), parent_acl) = self.tree.update(path, |znode| {
             let meta = znode.meta;
             let data = znode.replace_data(data);
             znode.meta.version = version;
@@ -176,8 +176,6 @@ impl Machine {
             znode.meta.mtime_ms = time_ms;
             (znode.stat(), znode.acl.clone(), Undo::SetData { data, meta })
         });
-        let (parent_path, _) = split(path).expect("an existing path has a slash");
-        let parent_acl = self.tree.get(parent_path).expect("every znode has a parent").acl.clone();
         let event = Some(Event { kind: ChangeKind::DataChanged, acl, parent_acl });
         Done { path: path.to_owned(), stat, event, undo }
     }
@@ -188,10 +186,12 @@ impl Machine {
             Undo::Nothing => {}
             Undo::Create { parent } => drop(self.unlink(&done.path, |meta| *meta = parent)),
             Undo::Delete { znode, parent } => self.link(&done.path, znode, |meta| *meta = parent),
-            Undo::SetData { data, meta } => self.tree.update(&done.path, |znode| {
-                znode.replace_data(data);
-                znode.meta = meta;
-            }),
+            Undo::SetData { data, meta } => {
+                self.tree.update(&done.path, |znode| {
+                    znode.replace_data(data);
+                    znode.meta = meta;
+                });
+            }
         }
     }
 
@@ -202,12 +202,12 @@ impl Machine {
         self.tree.link(path, znode, parent_change);
     }
 
-    fn unlink(&mut self, path: &str, parent_change: impl FnOnce(&mut Meta)) -> Arc<Znode> {
-        let znode = self.tree.unlink(path, parent_change);
-        if let Kind::Ephemeral(session) = znode.meta.kind {
+    fn unlink(&mut self, path: &str, parent_change: impl FnOnce(&mut Meta)) -> Unlinked {
+        let unlinked = self.tree.unlink(path, parent_change);
+        if let Kind::Ephemeral(session) = unlinked.znode.meta.kind {
             self.sessions.remove_ephemeral(session, path);
         }
-        znode
+        unlinked
     }
 }
 

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use crate::acl::SharedAcl;
 use crate::shared_map::SharedMap;
 use crate::znode::{Kind, Meta, Znode};
 
@@ -96,13 +97,20 @@ impl Tree {
         Some(znode)
     }
 
-    /// Changes a znode that exists, but not its children.
-    pub(crate) fn update<R>(&mut self, path: &str, change: impl FnOnce(&mut Znode) -> R) -> R {
-        let znode = walk(&mut self.root, path, |_| ());
+    /// Changes a znode that exists, but not its children. Gives the parent's ACL too.
+    pub(crate) fn update<R>(&mut self, path: &str, change: impl FnOnce(&mut Znode) -> R) -> (R, SharedAcl) {
+        let (parent_path, name) = split(path).expect("the caller has found the znode");
+        let parent = walk(&mut self.root, parent_path, |_| ());
+        let parent_acl = parent.acl.clone();
+        let znode = match name {
+            // Only the root has no name; it is its own parent.
+            "" => parent,
+            _ => Arc::make_mut(parent.children.get_mut(name).expect("the caller has found the znode")),
+        };
         self.totals.sub(path, znode);
         let result = change(znode);
         self.totals.add(path, znode);
-        result
+        (result, parent_acl)
     }
 
     /// Puts a childless znode at `path`, where there is none, and changes the numbers of its parent, which exists.
@@ -122,9 +130,10 @@ impl Tree {
     }
 
     /// Takes out the childless znode at `path`, which exists, and changes the numbers of its parent.
-    pub(crate) fn unlink(&mut self, path: &str, parent_change: impl FnOnce(&mut Meta)) -> Arc<Znode> {
+    pub(crate) fn unlink(&mut self, path: &str, parent_change: impl FnOnce(&mut Meta)) -> Unlinked {
         let (parent_path, name) = split(path).expect("the caller has checked the path");
         let parent = walk(&mut self.root, parent_path, |above| above.descendants -= 1);
+        let (parent_before, parent_acl) = (parent.meta, parent.acl.clone());
         self.totals.sub(parent_path, parent);
         parent_change(&mut parent.meta);
         self.totals.add(parent_path, parent);
@@ -134,8 +143,15 @@ impl Tree {
         if matches!(znode.meta.kind, Kind::Container | Kind::Ttl(_)) {
             self.reapable.remove(path);
         }
-        znode
+        Unlinked { znode, parent_before, parent_acl }
     }
+}
+
+/// A znode that has been taken out, and what its parent was like.
+pub(crate) struct Unlinked {
+    pub znode: Arc<Znode>,
+    pub parent_before: Meta,
+    pub parent_acl: SharedAcl,
 }
 
 /// The znode at `path`, which exists, to be changed; `each` sees every znode on the way, this one too.
