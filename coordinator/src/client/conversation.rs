@@ -160,9 +160,15 @@ impl Conversation {
                 return self.confirm(ask);
             }
             Request::Auth { scheme, auth, .. } => return self.authenticate(xid, &scheme, &auth),
-            // A bare check makes no sense, and broke ensembles of Apache's (ZOOKEEPER-2623); the others are not done.
-            Request::Check { .. } | Request::Sasl(_) | Request::Reconfig { .. } => {
+            // A bare check makes no sense, and broke ensembles of Apache's (ZOOKEEPER-2623); there is no SASL.
+            Request::Check { .. } | Request::Sasl(_) => {
                 return self.refuse(xid, opcode, ErrorCode::Unimplemented, Then::Close, now);
+            }
+            // The membership is changed by operators at the nodes, not by clients.
+            Request::Reconfig { .. } => {
+                let is_super = self.identities.iter().any(|id| id.scheme == "super");
+                let code = if is_super { ErrorCode::ReconfigDisabled } else { ErrorCode::NoAuth };
+                return self.refuse(xid, opcode, code, Then::Stay, now);
             }
             other => match write::route(other) {
                 Route::Log(command, form) => {

@@ -25,8 +25,9 @@ fn zxid(r: &mut Reader<'_>) -> Decoded<Zxid> {
     r.long().map(Zxid)
 }
 
+/// kazoo writes the empty id of `auth` as null.
 fn id(r: &mut Reader<'_>) -> Decoded<Id> {
-    Ok(Id { scheme: r.string()?, id: r.string()? })
+    Ok(Id { scheme: r.string()?, id: r.nullable_string()?.unwrap_or_default() })
 }
 
 fn ids(r: &mut Reader<'_>) -> Decoded<Vec<Id>> {

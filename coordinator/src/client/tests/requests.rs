@@ -242,3 +242,33 @@ async fn unknown_opcodes_and_a_bare_check_are_unimplemented_and_close_behind_ear
     client.closed().await;
     node.stop().await;
 }
+
+#[tokio::test]
+async fn reconfig_is_for_nobody_and_sasl_is_unimplemented() {
+    let node = Node::start().await;
+    let mut client = Client::connect(&node).await;
+    let reconfig = || Request::Reconfig { joining: None, leaving: None, new_members: None, config_id: -1 };
+    assert_eq!(client.call(reconfig()).await, Err(ErrorCode::NoAuth));
+    client.call(auth("digest", "super:test")).await.unwrap();
+    assert_eq!(client.call(reconfig()).await, Err(ErrorCode::ReconfigDisabled));
+    assert_eq!(client.call(Request::Sasl(Some(Bytes::new()))).await, Err(ErrorCode::Unimplemented));
+    client.closed().await;
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn an_empty_id_may_come_as_null_as_kazoo_writes_it() {
+    let node = Node::start().await;
+    let mut client = Client::connect(&node).await;
+    client.call(auth("digest", "u:pw")).await.unwrap();
+    let mut body = Vec::new();
+    body.extend_from_slice(&[0, 0, 0, 1, 0, 0, 0, 1]); // xid 1, create
+    body.extend_from_slice(b"\0\0\0\x02/a\xff\xff\xff\xff"); // path, null data
+    body.extend_from_slice(b"\0\0\0\x01\0\0\0\x1f\0\0\0\x04auth\xff\xff\xff\xff"); // all for auth:null
+    body.extend_from_slice(&[0, 0, 0, 0]); // persistent
+    let mut frame = (body.len() as u32).to_be_bytes().to_vec();
+    frame.extend(body);
+    client.send_raw(&frame, Some((Xid(1), OpCode::Create))).await;
+    assert_eq!(client.reply().await.1, Ok(Response::Path("/a".to_owned())));
+    node.stop().await;
+}
