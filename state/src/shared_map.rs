@@ -16,7 +16,8 @@ const MERGE_MAX: usize = CHUNK_MAX / 2;
 type Chunk<K, V> = Vec<(K, V)>;
 type Chunks<K, V> = Vec<Arc<Chunk<K, V>>>;
 
-/// Invariant: no chunk is empty or larger than `CHUNK_MAX`; keys rise strictly within and across chunks.
+/// Invariant: no chunk is empty or larger than `CHUNK_MAX`, and any two neighbours together are larger than
+/// `MERGE_MAX`; keys rise strictly within and across chunks.
 #[derive(Debug)]
 pub(crate) struct SharedMap<K, V> {
     /// `None` while empty: most znodes have no children and should not pay an allocation for it.
@@ -119,16 +120,16 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
     where
         K: Borrow<Q>,
     {
-        let chunks = self.chunks();
-        let Some(last) = chunks.len().checked_sub(1) else { return Err((0, 0)) };
-        let chunk = chunks.partition_point(|chunk| {
-            let (largest, _) = chunk.last().expect("no chunk is empty");
-            largest.borrow().cmp(key) == Ordering::Less
-        });
-        if chunk > last {
-            return Err((last, chunks[last].len()));
+        let largest = |chunk: &Arc<Chunk<K, V>>| chunk.last().expect("no chunk is empty").0.borrow().cmp(key);
+        let Some((last, before)) = self.chunks().split_last() else { return Err((0, 0)) };
+        // Names with numbers arrive behind all others: one comparison finds their place.
+        match largest(last) {
+            Ordering::Less => return Err((before.len(), last.len())),
+            Ordering::Equal => return Ok((before.len(), last.len() - 1)),
+            Ordering::Greater => {}
         }
-        match chunks[chunk].binary_search_by(|(k, _)| k.borrow().cmp(key)) {
+        let chunk = before.partition_point(|chunk| largest(chunk) == Ordering::Less);
+        match self.chunks()[chunk].binary_search_by(|(k, _)| k.borrow().cmp(key)) {
             Ok(at) => Ok((chunk, at)),
             Err(at) => Err((chunk, at)),
         }
@@ -188,6 +189,9 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         let sizes = self.chunks().iter().map(|chunk| chunk.len());
         if sizes.clone().any(|size| size == 0 || size > CHUNK_MAX) || sizes.sum::<usize>() != self.len {
             return Err(format!("a map of {} entries has chunks of wrong sizes", self.len));
+        }
+        if self.chunks().windows(2).any(|pair| pair[0].len() + pair[1].len() <= MERGE_MAX) {
+            return Err(format!("a map of {} entries has neighbours that should be one chunk", self.len));
         }
         if self.iter().zip(self.iter().skip(1)).any(|(a, b)| a.0 >= b.0) {
             return Err("a map is out of order".to_owned());

@@ -129,6 +129,7 @@ fn acl() -> impl Strategy<Value = Option<Vec<Acl>>> {
     prop_oneof![
         10 => Just(Some(Acl::open())),
         1 => Just(Some(vec![Acl { perms: perms::READ, id: Id::anyone() }])),
+        2 => (0u32..5).prop_map(|bit| Some(vec![Acl { perms: perms::ALL & !(1 << bit), id: Id::anyone() }])),
         3 => prop::option::weighted(0.9, prop::collection::vec(entry, 0..4)),
     ]
 }
