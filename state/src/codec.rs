@@ -40,11 +40,13 @@ pub enum BatchError {
 }
 
 impl Batch {
-    /// The payload of a log entry.
+    /// The payload of a log entry. The proposer bounds what it folds: a batch that no node could read must not get
+    /// into the log.
     pub fn encode(&self) -> Bytes {
         let mut bytes = vec![VERSION];
         bincode::serde::encode_into_std_write(self, &mut bytes, BINCODE)
             .expect("a batch encodes into memory");
+        assert!(bytes.len() <= BATCH_MAX_BYTES, "a batch of {} bytes was folded", bytes.len());
         bytes.into()
     }
 

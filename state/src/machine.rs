@@ -5,14 +5,14 @@
 
 use bytes::Bytes;
 use rowlock_proto::acl::{Acl, Id, perms};
-use rowlock_proto::{ErrorCode, NodeId, SessionId, Version, Zxid};
+use rowlock_proto::{ErrorCode, Version, Zxid};
 
 use crate::acl::SharedAcl;
-use crate::command::{Attachment, Command, Proposal};
+use crate::command::{Command, Proposal};
 use crate::digest::Hasher;
 use crate::ops::Author;
 use crate::outcome::{Applied, EventSink, Outcome, SessionEnd};
-use crate::sessions::{Session, Sessions};
+use crate::sessions::Sessions;
 use crate::tree::Tree;
 use crate::znode::{Kind, Meta, Znode};
 
@@ -173,82 +173,20 @@ impl Machine {
         })
     }
 
-    /// Whether the session exists and this is its newest attachment.
-    fn admit(&self, session: SessionId, attachment: Attachment) -> Result<(), ErrorCode> {
-        match self.sessions.get(session) {
-            None => Err(ErrorCode::SessionExpired),
-            Some(open) if open.attachment != attachment => Err(ErrorCode::SessionMoved),
-            Some(_) => Ok(()),
-        }
-    }
-
-    fn next_zxid(&mut self) -> Zxid {
+    pub(crate) fn next_zxid(&mut self) -> Zxid {
         self.last_zxid.0 += 1;
         self.last_zxid
     }
-
-    fn create_session<S: EventSink + ?Sized>(
-        &mut self,
-        node: NodeId,
-        password: [u8; 16],
-        timeout_ms: u32,
-        sink: &mut S,
-    ) -> Outcome {
-        let zxid = self.next_zxid();
-        let session = session_id(node, zxid);
-        let attachment = Attachment(1);
-        self.sessions.open(session, Session::new(password, timeout_ms, attachment));
-        sink.session_opened(session, attachment, timeout_ms);
-        Outcome::Session { session, password, attachment, timeout_ms }
-    }
-
-    fn attach<S: EventSink + ?Sized>(
-        &mut self,
-        session: SessionId,
-        password: &[u8],
-        timeout_ms: u32,
-        sink: &mut S,
-    ) -> Result<Outcome, ErrorCode> {
-        let known = self.sessions.get(session).filter(|open| open.password == password);
-        let password = known.ok_or(ErrorCode::SessionExpired)?.password;
-        let attachment = self.sessions.attach(session, timeout_ms);
-        sink.session_attached(session, attachment, timeout_ms);
-        Ok(Outcome::Session { session, password, attachment, timeout_ms })
-    }
-
-    /// Ends an open session: all its ephemerals go under one zxid, in the order of their paths.
-    fn end_session<S: EventSink + ?Sized>(
-        &mut self,
-        session: SessionId,
-        end: SessionEnd,
-        sink: &mut S,
-    ) -> Outcome {
-        let zxid = self.next_zxid();
-        let open = self.sessions.get(session).expect("the session has been admitted");
-        let paths: Vec<String> = open.ephemerals().map(str::to_owned).collect();
-        let gone: Vec<_> = paths.into_iter().map(|path| self.remove(zxid, path)).collect();
-        self.sessions.close(session);
-        for done in gone {
-            done.fire(zxid, sink);
-        }
-        sink.session_ended(session, end);
-        Outcome::Done
-    }
-}
-
-/// Unique, because zxids are; the node's number in front as in ZooKeeper, where it tells people the origin.
-fn session_id(node: NodeId, zxid: Zxid) -> SessionId {
-    let node = (node.0 & 0x7f) as i64;
-    SessionId(node << 56 | zxid.0 & ((1 << 56) - 1))
 }
 
 #[cfg(test)]
 mod tests {
     use rowlock_proto::request::Create;
+    use rowlock_proto::{NodeId, SessionId};
 
     use super::*;
-    use crate::command::Origin;
-    use crate::outcome::Change;
+    use crate::command::{Attachment, Origin};
+    use crate::outcome::{Change, SessionEnd};
 
     /// Nobody watches.
     struct Silent;
@@ -286,8 +224,8 @@ mod tests {
     fn session_ids_carry_the_node_and_the_zxid() {
         let mut machine = Machine::new();
         assert_eq!(open(&mut machine), SessionId(0x0300_0000_0000_0001));
-        assert_eq!(session_id(NodeId(0x80), Zxid(5)), SessionId(5));
-        assert_eq!(session_id(NodeId(0x7f), Zxid((1 << 56) + 9)), SessionId(0x7f00_0000_0000_0009));
+        machine.last_zxid = Zxid((1 << 56) + 8);
+        assert_eq!(open(&mut machine), SessionId(0x0300_0000_0000_0009));
     }
 
     #[test]

@@ -1,11 +1,13 @@
-//! The sessions of all clients, wherever they are connected.
+//! The sessions of all clients, wherever they are connected, and the commands that open, move and end them.
 //!
 //! Touches (signs of life) are not here: they never enter the log. Only the leader keeps them and proposes expiry.
 
-use rowlock_proto::SessionId;
+use rowlock_proto::{ErrorCode, NodeId, SessionId, Zxid};
 
 use crate::command::Attachment;
 use crate::digest::Hasher;
+use crate::machine::Machine;
+use crate::outcome::{EventSink, Outcome, SessionEnd};
 use crate::shared_map::SharedMap;
 
 /// A client's session.
@@ -126,4 +128,69 @@ impl Sessions {
             Err("the digest of the sessions is not their sum".to_owned())
         }
     }
+}
+
+impl Machine {
+    /// Whether the session exists and this is its newest attachment.
+    pub(crate) fn admit(&self, session: SessionId, attachment: Attachment) -> Result<(), ErrorCode> {
+        match self.sessions.get(session) {
+            None => Err(ErrorCode::SessionExpired),
+            Some(open) if open.attachment != attachment => Err(ErrorCode::SessionMoved),
+            Some(_) => Ok(()),
+        }
+    }
+
+    pub(crate) fn create_session<S: EventSink + ?Sized>(
+        &mut self,
+        node: NodeId,
+        password: [u8; 16],
+        timeout_ms: u32,
+        sink: &mut S,
+    ) -> Outcome {
+        let zxid = self.next_zxid();
+        let session = session_id(node, zxid);
+        let attachment = Attachment(1);
+        self.sessions.open(session, Session::new(password, timeout_ms, attachment));
+        sink.session_opened(session, attachment, timeout_ms);
+        Outcome::Session { session, password, attachment, timeout_ms }
+    }
+
+    pub(crate) fn attach<S: EventSink + ?Sized>(
+        &mut self,
+        session: SessionId,
+        password: &[u8],
+        timeout_ms: u32,
+        sink: &mut S,
+    ) -> Result<Outcome, ErrorCode> {
+        let known = self.sessions.get(session).filter(|open| open.password == password);
+        let password = known.ok_or(ErrorCode::SessionExpired)?.password;
+        let attachment = self.sessions.attach(session, timeout_ms);
+        sink.session_attached(session, attachment, timeout_ms);
+        Ok(Outcome::Session { session, password, attachment, timeout_ms })
+    }
+
+    /// Ends an open session: all its ephemerals go under one zxid, in the order of their paths.
+    pub(crate) fn end_session<S: EventSink + ?Sized>(
+        &mut self,
+        session: SessionId,
+        end: SessionEnd,
+        sink: &mut S,
+    ) -> Outcome {
+        let zxid = self.next_zxid();
+        let open = self.sessions.get(session).expect("the session has been admitted");
+        let paths: Vec<String> = open.ephemerals().map(str::to_owned).collect();
+        let gone: Vec<_> = paths.into_iter().map(|path| self.remove(zxid, path)).collect();
+        self.sessions.close(session);
+        for done in gone {
+            done.fire(zxid, sink);
+        }
+        sink.session_ended(session, end);
+        Outcome::Done
+    }
+}
+
+/// Unique, because zxids are; the node's number in front as in ZooKeeper, where it tells people the origin.
+fn session_id(node: NodeId, zxid: Zxid) -> SessionId {
+    let node = (node.0 & 0x7f) as i64;
+    SessionId(node << 56 | zxid.0 & ((1 << 56) - 1))
 }
