@@ -64,6 +64,10 @@ pub const PEER_IDLE_MAX: Duration = Duration::from_secs(10);
 pub const PEER_BACKOFF_MIN: Duration = Duration::from_millis(10);
 /// Longest pause between two attempts to dial.
 pub const PEER_BACKOFF_MAX: Duration = Duration::from_millis(250);
+/// Longest pause between two attempts to dial a node that refuses the handshake.
+pub const PEER_BACKOFF_REFUSED: Duration = Duration::from_secs(5);
+/// What a follower gets to check and install a snapshot, for each MiB of it, beyond the time for one chunk.
+pub const PEER_SNAPSHOT_INSTALL_PER_MIB: Duration = Duration::from_millis(20);
 /// Replication to a follower that gives no answer at all for so long is broken off and begun anew.
 pub const PEER_APPEND_IDLE_MAX: Duration = Duration::from_secs(1);
 /// Heartbeats of this node's clients that wait for the leader. Beyond: they stay unanswered.

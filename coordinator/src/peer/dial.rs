@@ -14,8 +14,8 @@ use super::frame::RequestId;
 use super::handshake::{self, HandshakeRefusal, Hello, Identity, Lane};
 use super::wire::{self, Inbox, Outbox, WireError};
 use crate::limits::{
-    PEER_BACKOFF_MAX, PEER_BACKOFF_MIN, PEER_CONNECT_TIMEOUT, PEER_FRAME_MAX_BYTES, PEER_HANDSHAKE_TIMEOUT,
-    PEER_HELLO_MAX_BYTES,
+    PEER_BACKOFF_MAX, PEER_BACKOFF_MIN, PEER_BACKOFF_REFUSED, PEER_CONNECT_TIMEOUT, PEER_FRAME_MAX_BYTES,
+    PEER_HANDSHAKE_TIMEOUT, PEER_HELLO_MAX_BYTES,
 };
 
 /// Where a node is; changed when the membership says so, used from the next attempt on.
@@ -50,7 +50,10 @@ impl Dialer {
                 }
             }
             Err(error) => {
-                if backoff.failed(time::now()) == 1 {
+                // A refusal stays until a person has changed something; asking often only fills the other side's log.
+                let refused = matches!(error, PeerError::Refused { .. });
+                let longest = if refused { PEER_BACKOFF_REFUSED } else { PEER_BACKOFF_MAX };
+                if backoff.failed(time::now(), longest) == 1 {
                     tracing::warn!(node = %self.to, lane = %self.lane, address, %error, "node is not reachable, trying on");
                 }
             }
@@ -96,8 +99,8 @@ impl Backoff {
     }
 
     /// Notes a failure; says how many there were in a row.
-    fn failed(&mut self, now: Instant) -> u32 {
-        let full = PEER_BACKOFF_MIN.saturating_mul(1 << self.failures.min(16)).min(PEER_BACKOFF_MAX);
+    fn failed(&mut self, now: Instant, longest: Duration) -> u32 {
+        let full = PEER_BACKOFF_MIN.saturating_mul(1 << self.failures.min(16)).min(longest);
         // Half fixed, half random: nodes that lost the same other node do not come back at the same moment.
         let half = u64::try_from(full.as_micros() / 2).unwrap_or(u64::MAX);
         self.not_before = Some(now + Duration::from_micros(half + rng::below(half + 1)));
@@ -115,7 +118,7 @@ mod tests {
         let now = time::now();
         let mut backoff = Backoff::default();
         for failures in 1..100 {
-            assert_eq!(backoff.failed(now), failures);
+            assert_eq!(backoff.failed(now, PEER_BACKOFF_MAX), failures);
             let pause = backoff.not_before.expect("set") - now;
             assert!(pause >= PEER_BACKOFF_MIN / 2 && pause <= PEER_BACKOFF_MAX, "{pause:?}");
         }

@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use rowlock_env::task::Shutdown;
 use rowlock_env::time::{self, Sleep};
 use tokio::sync::{mpsc, oneshot};
@@ -25,6 +26,18 @@ pub(super) struct Call {
     pub(super) reply: oneshot::Sender<Result<Bytes, PeerError>>,
     /// Shared with the caller.
     pub(super) stage: Arc<Stage>,
+}
+
+/// How a lane stands, for those who give up waiting and for those who ask.
+#[derive(Clone, Debug, Default)]
+pub(super) enum Health {
+    /// Not connected, and nothing wrong about it.
+    #[default]
+    Idle,
+    /// A connection stands.
+    Connected,
+    /// The last attempt to dial failed like this.
+    Failing(PeerError),
 }
 
 /// Whether a request has left: decided once, by the lane that sends it or the caller whose patience ends, so that
@@ -61,22 +74,23 @@ impl Stage {
 pub(super) async fn run(
     dialer: Dialer,
     mut queue: mpsc::Receiver<Call>,
-    connected: Arc<AtomicBool>,
+    health: Arc<Mutex<Health>>,
     shutdown: Shutdown,
 ) {
     let work = async {
         while let Some(first) = queue.recv().await {
             match dialer.dial().await {
                 Ok((inbox, outbox)) => {
-                    connected.store(true, Ordering::Release);
+                    *health.lock() = Health::Connected;
                     let ended = Connection::new(inbox, outbox, first).run(&mut queue).await;
-                    connected.store(false, Ordering::Release);
+                    *health.lock() = Health::Idle;
                     let Some((error, waiting)) = ended else { return };
                     tracing::info!(node = %dialer.to, lane = %dialer.lane, %error, "connection to node ended");
                     let lost = PeerError::Lost { node: dialer.to, reason: error.to_string() };
                     fail(waiting.into_values(), &lost);
                 }
                 Err(error) => {
+                    *health.lock() = Health::Failing(error.clone());
                     fail([first.reply], &error);
                     while let Ok(call) = queue.try_recv() {
                         fail([call.reply], &error);
@@ -87,7 +101,7 @@ pub(super) async fn run(
     };
     tokio::select! {
         biased;
-        () = shutdown.wait() => connected.store(false, Ordering::Release),
+        () = shutdown.wait() => *health.lock() = Health::Idle,
         () = work => {}
     }
 }

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -18,7 +17,7 @@ use super::dial::{Address, Backoff, Dialer};
 use super::error::PeerError;
 use super::forward::{self, ForwardEvent, ForwardLink};
 use super::handshake::{Identity, Lane};
-use super::lane::{self, Call, Stage};
+use super::lane::{self, Call, Health, Stage};
 use super::message::{Request, Response};
 use crate::codec;
 use crate::limits::{PEER_FRAME_MAX_BYTES, PEER_QUEUE_MAX};
@@ -95,7 +94,7 @@ struct Inner {
 #[derive(Clone)]
 struct LaneHandle {
     queue: mpsc::Sender<Call>,
-    connected: Arc<AtomicBool>,
+    health: Arc<Mutex<Health>>,
 }
 
 impl Peer {
@@ -118,7 +117,11 @@ impl Peer {
 
     /// A connection of that lane stands at this moment.
     pub fn is_connected(&self, lane: Lane) -> bool {
-        self.inner.lanes.lock().get(&lane).is_some_and(|lane| lane.connected.load(Ordering::Acquire))
+        self.inner
+            .lanes
+            .lock()
+            .get(&lane)
+            .is_some_and(|lane| matches!(*lane.health.lock(), Health::Connected))
     }
 
     /// Asks and waits for the answer until the deadline.
@@ -148,11 +151,12 @@ impl Peer {
         let (reply, answer) = oneshot::channel();
         let stage = Arc::new(Stage::default());
         let call = Call { body, reply, stage: stage.clone() };
-        self.lane(lane).queue.try_send(call).map_err(|error| match error {
+        let LaneHandle { queue, health } = self.lane(lane);
+        queue.try_send(call).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => PeerError::Overloaded { node },
             mpsc::error::TrySendError::Closed(_) => PeerError::Stopping,
         })?;
-        Ok(PendingAnswer { node, bytes, answer, stage })
+        Ok(PendingAnswer { node, bytes, answer, stage, health })
     }
 
     /// Opens an ordered stream of forwarded proposals, dialing in the background. What becomes of the batches comes
@@ -168,11 +172,10 @@ impl Peer {
             return handle.clone();
         }
         let (queue, calls) = mpsc::channel(PEER_QUEUE_MAX);
-        let handle = LaneHandle { queue, connected: Arc::default() };
+        let handle = LaneHandle { queue, health: Arc::default() };
         let tasks = &self.inner.tasks;
         let dialer = self.dialer(lane, Arc::default());
-        tasks
-            .spawn("peer-lane", lane::run(dialer, calls, handle.connected.clone(), tasks.shutdown().clone()));
+        tasks.spawn("peer-lane", lane::run(dialer, calls, handle.health.clone(), tasks.shutdown().clone()));
         lanes.insert(lane, handle.clone());
         handle
     }
@@ -204,6 +207,7 @@ pub struct PendingAnswer {
     bytes: usize,
     answer: oneshot::Receiver<Result<Bytes, PeerError>>,
     stage: Arc<Stage>,
+    health: Arc<Mutex<Health>>,
 }
 
 impl PendingAnswer {
@@ -215,10 +219,14 @@ impl PendingAnswer {
     /// Ends the wait because the time is up, and says which error that is: a request that has not left will not.
     pub fn give_up(self) -> PeerError {
         let node = self.node;
-        if self.stage.give_up() || !self.stage.is_sent() {
-            PeerError::Unreachable { node, reason: "no connection in time".into() }
-        } else {
-            PeerError::Timeout { node }
+        if self.stage.is_sent() || !self.stage.give_up() {
+            return PeerError::Timeout { node };
+        }
+        match &*self.health.lock() {
+            Health::Failing(error) => error.clone(),
+            Health::Idle | Health::Connected => {
+                PeerError::Unreachable { node, reason: "no connection in time".into() }
+            }
         }
     }
 }

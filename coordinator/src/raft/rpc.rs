@@ -10,8 +10,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use openraft::storage::RaftStateMachine;
 use openraft::Raft;
+use openraft::storage::RaftStateMachine;
+use parking_lot::Mutex;
 use rowlock_env::worker;
 use rowlock_proto::NodeId;
 use serde::{Deserialize, Serialize};
@@ -116,7 +117,7 @@ pub trait SnapshotSink: Send + Sync + 'static {
     /// One that is being received; dropping it discards it.
     type Incoming: IncomingSnapshot<Data = Self::Data>;
 
-    /// Begins to receive one.
+    /// Begins to receive one. Called on a thread that may block.
     fn begin(&self) -> io::Result<Self::Incoming>;
 }
 
@@ -125,7 +126,7 @@ pub trait IncomingSnapshot: Send + 'static {
     /// The complete one.
     type Data: Send + 'static;
 
-    /// Appends bytes. Need not make them durable.
+    /// Appends bytes. Need not make them durable. Called on a thread that may block.
     fn write(&mut self, data: &[u8]) -> io::Result<()>;
 
     /// Makes it durable. Called on a thread that may block.
@@ -155,7 +156,12 @@ where
     K: SnapshotSink<Data = SM::SnapshotData>,
 {
     fn open(&self, from: NodeId) -> Box<dyn RaftConnection> {
-        Box::new(Connection { from, raft: self.raft.clone(), sink: self.sink.clone(), receiving: None })
+        Box::new(Connection {
+            from,
+            raft: self.raft.clone(),
+            sink: self.sink.clone(),
+            receiving: Slot::default(),
+        })
     }
 }
 
@@ -163,8 +169,11 @@ struct Connection<SM: RaftStateMachine<TypeConfig>, K: SnapshotSink> {
     from: NodeId,
     raft: Raft<TypeConfig, SM>,
     sink: Arc<K>,
-    receiving: Option<Receiving<K::Incoming>>,
+    /// Taken out by each step and put back if it succeeds; an ordered lane has one step at a time.
+    receiving: Slot<K::Incoming>,
 }
+
+type Slot<I> = Arc<Mutex<Option<Receiving<I>>>>;
 
 struct Receiving<I> {
     vote: Vote,
@@ -195,21 +204,26 @@ where
                 answer(raft.handle_transfer_leader(request).await, RaftResponse::TransferLeader)
             }
             .boxed(),
-            RaftRequest::Snapshot(SnapshotStep::Begin { vote, meta, len }) => {
-                now(self.begin(vote, meta, len))
+            RaftRequest::Snapshot(step) => {
+                let slot = self.receiving.clone();
+                let receiving = slot.lock().take();
+                match (step, receiving) {
+                    (SnapshotStep::Begin { vote, meta, len }, _) => {
+                        tracing::info!(from = %self.from, %meta, bytes = len, "receiving a snapshot");
+                        let sink = self.sink.clone();
+                        proceed(slot, move || begin(&*sink, vote, meta, len)).boxed()
+                    }
+                    (SnapshotStep::Chunk { offset, data }, Some(receiving)) => {
+                        proceed(slot, move || receiving.take(offset, &data)).boxed()
+                    }
+                    (SnapshotStep::Install, Some(receiving)) => install(raft, receiving).boxed(),
+                    (_, None) => {
+                        std::future::ready(RaftResponse::Failed("no snapshot has been begun".into())).boxed()
+                    }
+                }
             }
-            RaftRequest::Snapshot(SnapshotStep::Chunk { offset, data }) => now(self.chunk(offset, &data)),
-            RaftRequest::Snapshot(SnapshotStep::Install) => match self.receiving.take() {
-                Some(receiving) => install(raft, receiving).boxed(),
-                None => now(Err("no snapshot has been begun".into())),
-            },
         }
     }
-}
-
-fn now(done: Result<(), String>) -> BoxFuture<'static, RaftResponse> {
-    let response = done.map_or_else(RaftResponse::Failed, |()| RaftResponse::SnapshotProceed);
-    std::future::ready(response).boxed()
 }
 
 fn answer<T, E: fmt::Display>(
@@ -219,31 +233,45 @@ fn answer<T, E: fmt::Display>(
     result.map_or_else(|error| RaftResponse::Failed(error.to_string()), response)
 }
 
-impl<SM: RaftStateMachine<TypeConfig>, K: SnapshotSink> Connection<SM, K> {
-    fn begin(&mut self, vote: Vote, meta: SnapshotMeta, len: u64) -> Result<(), String> {
-        self.receiving = None;
-        let covers_term = meta.last_log_id.as_ref().map(|id| id.committed_leader_id().term);
-        if covers_term > Some(vote.leader_id.term) {
-            return Err("the snapshot is newer than its sender's term".into());
-        }
-        let incoming = self.sink.begin().map_err(|error| error.to_string())?;
-        tracing::info!(from = %self.from, %meta, bytes = len, "receiving a snapshot");
-        self.receiving = Some(Receiving { vote, meta, len, written: 0, incoming });
-        Ok(())
-    }
+/// Does a step where it may block, and keeps what it gives for the next one.
+async fn proceed<I: IncomingSnapshot>(
+    slot: Slot<I>,
+    step: impl FnOnce() -> Result<Receiving<I>, String> + Send + 'static,
+) -> RaftResponse {
+    let stepped = worker::run_blocking("snapshot-receive", step).await;
+    answer(stepped, |receiving| {
+        *slot.lock() = Some(receiving);
+        RaftResponse::SnapshotProceed
+    })
+}
 
-    fn chunk(&mut self, offset: u64, data: &[u8]) -> Result<(), String> {
-        let Some(mut receiving) = self.receiving.take() else {
-            return Err("no snapshot has been begun".into());
-        };
-        let end = receiving.written + data.len() as u64;
-        if offset != receiving.written || end > receiving.len {
-            return Err(format!("a chunk at {offset} does not follow {} bytes", receiving.written));
+fn begin<K: SnapshotSink>(
+    sink: &K,
+    vote: Vote,
+    meta: SnapshotMeta,
+    len: u64,
+) -> Result<Receiving<K::Incoming>, String> {
+    let covers_term = meta.last_log_id.as_ref().map(|id| id.committed_leader_id().term);
+    if covers_term > Some(vote.leader_id.term) {
+        return Err("the snapshot is newer than its sender's term".into());
+    }
+    let incoming = sink.begin().map_err(|error| error.to_string())?;
+    Ok(Receiving { vote, meta, len, written: 0, incoming })
+}
+
+impl<I: IncomingSnapshot> Receiving<I> {
+    /// Appends a chunk; after an error the transfer is over.
+    fn take(mut self, offset: u64, data: &[u8]) -> Result<Self, String> {
+        let end = self.written.saturating_add(data.len() as u64);
+        if offset != self.written || end > self.len {
+            return Err(format!(
+                "a chunk at {offset} does not follow {} of {} bytes",
+                self.written, self.len
+            ));
         }
-        receiving.incoming.write(data).map_err(|error| error.to_string())?;
-        receiving.written = end;
-        self.receiving = Some(receiving); // only now: after an error the transfer is over
-        Ok(())
+        self.incoming.write(data).map_err(|error| error.to_string())?;
+        self.written = end;
+        Ok(self)
     }
 }
 

@@ -4,6 +4,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use openraft::StorageError;
@@ -13,7 +14,7 @@ use rowlock_env::{time, worker};
 use super::network::{Faults, unexpected};
 use super::rpc::{RaftRequest, RaftResponse, Snapshot, SnapshotResponse, SnapshotStep};
 use super::types::{TypeConfig, Vote};
-use crate::limits::PEER_SNAPSHOT_CHUNK_BYTES;
+use crate::limits::{PEER_SNAPSHOT_CHUNK_BYTES, PEER_SNAPSHOT_INSTALL_PER_MIB};
 use crate::peer::{Lane, Peer, Request};
 
 /// A complete snapshot that can be read piece by piece.
@@ -36,23 +37,32 @@ pub(super) async fn send<D: SnapshotSource>(
     let data = Arc::new(snapshot);
     let len = data.total_bytes().map_err(|error| unreadable(&error))?;
     tracing::info!(node = %peer.node(), %meta, bytes = len, "sending a snapshot");
-    proceed(step(peer, faults, SnapshotStep::Begin { vote, meta, len }).await?)?;
+    let patience = faults.timeout();
+    proceed(step(peer, faults, SnapshotStep::Begin { vote, meta, len }, patience).await?)?;
     let mut offset = 0;
     while offset < len {
         let size = (len - offset).min(PEER_SNAPSHOT_CHUNK_BYTES as u64);
         let chunk = read(data.clone(), offset, size).await.map_err(|error| unreadable(&error))?;
-        proceed(step(peer, faults, SnapshotStep::Chunk { offset, data: chunk }).await?)?;
+        proceed(step(peer, faults, SnapshotStep::Chunk { offset, data: chunk }, patience).await?)?;
         offset += size;
     }
-    match step(peer, faults, SnapshotStep::Install).await? {
+    // It reads all of it again, flushes, and builds its state from it: that takes the longer the more there is.
+    let mebibytes = u32::try_from(len >> 20).unwrap_or(u32::MAX);
+    let patience = patience + PEER_SNAPSHOT_INSTALL_PER_MIB.saturating_mul(mebibytes);
+    match step(peer, faults, SnapshotStep::Install, patience).await? {
         RaftResponse::SnapshotInstalled(response) => Ok(response),
         other => Err(unexpected(&other).into()),
     }
 }
 
-async fn step(peer: &Peer, faults: Faults, step: SnapshotStep) -> Result<RaftResponse, RPCError<TypeConfig>> {
+async fn step(
+    peer: &Peer,
+    faults: Faults,
+    step: SnapshotStep,
+    patience: Duration,
+) -> Result<RaftResponse, RPCError<TypeConfig>> {
     let request = Request::Raft(RaftRequest::Snapshot(step));
-    faults.check(peer.call(Lane::Snapshot, &request, time::now() + faults.timeout()).await)
+    faults.check(peer.call(Lane::Snapshot, &request, time::now() + patience).await)
 }
 
 fn proceed(response: RaftResponse) -> Result<(), RPCError<TypeConfig>> {

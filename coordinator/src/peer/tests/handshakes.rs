@@ -1,5 +1,7 @@
 //! Who may connect, and what becomes of noise.
 
+use std::time::Duration;
+
 use proptest::prelude::*;
 use rowlock_env::net::Listener;
 use rowlock_env::task::{Shutdown, TaskGroup};
@@ -30,6 +32,13 @@ async fn a_node_of_another_cluster_is_refused_and_told_why() {
     let refusal = HandshakeRefusal::Cluster { ours: "test".into(), theirs: "other".into() };
     assert_eq!(error, PeerError::Refused { node: NodeId(2), refusal });
     assert!(!error.may_have_happened());
+    // Whoever asks while the next attempt is put off is told the same.
+    let mut impatient = Ok(Response::Forwarded);
+    for _ in 0..10 {
+        let deadline = time::now() + Duration::from_millis(5);
+        impatient = pool.call(NodeId(2), Lane::Control, &Request::Status, deadline).await;
+    }
+    assert_eq!(impatient, Err(error));
     still_serves(&node.address).await;
 }
 

@@ -63,7 +63,7 @@ async fn a_node_that_hears_nobody_does_not_disturb_the_leader() {
     let leader = cluster.form().await;
     cluster.write(leader, b"before".to_vec()).await;
     let deaf = leader % 3 + 1;
-    let before = |id: &u64| (*cluster.nodes[id].asked.borrow()).votes;
+    let before = |id: &u64| cluster.nodes[id].asked.borrow().votes;
     let votes_before: usize = cluster.nodes.keys().map(before).sum();
     let term = cluster.nodes[&leader]
         .raft
@@ -89,5 +89,20 @@ async fn a_node_that_hears_nobody_does_not_disturb_the_leader() {
     }
     let votes: usize = cluster.nodes.keys().map(before).sum();
     assert_eq!(votes, votes_before, "nobody was asked for a vote");
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn leadership_moves_to_the_node_that_the_leader_names() {
+    let cluster = Cluster::start(3).await;
+    let leader = cluster.form().await;
+    cluster.write(leader, b"before".to_vec()).await;
+    let next = leader % 3 + 1;
+    cluster.nodes[&leader].raft.trigger().transfer_leader(next).await.expect("is asked");
+    for node in cluster.nodes.values() {
+        node.raft.wait(Some(PATIENCE)).current_leader(next, "the named one leads").await.expect("leads");
+    }
+    let last = cluster.write(next, b"after".to_vec()).await;
+    cluster.agree(&[1, 2, 3], last).await;
     cluster.stop().await;
 }
