@@ -26,7 +26,7 @@ use exit::{Failure, SOFTWARE, USAGE};
 
 /// A ZooKeeper-compatible lock coordinator: fair queued locks that stay safe under partitions
 #[derive(Parser)]
-#[command(name = "rowlock", version, propagate_version = true, max_term_width = 100)]
+#[command(name = "rowlock", version, max_term_width = 100)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -95,4 +95,14 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
             Command::Exec(exec) => exec.run(),
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn flags_of_all_commands_are_well_formed() {
+        super::Cli::command().debug_assert();
+    }
 }

@@ -2,7 +2,7 @@
 //! run one after the other; see `support/cluster.rs`.
 //!
 //! These tests stand outside the system, so they reach the clock, processes and the network directly.
-#![allow(clippy::disallowed_methods, missing_docs)]
+#![allow(clippy::disallowed_methods, clippy::unwrap_used, missing_docs)]
 
 mod support;
 

@@ -127,8 +127,15 @@ impl Cluster {
         self.folder.join("cluster.toml")
     }
 
+    /// In one step: another node may be reading it.
+    fn write_file(&self) {
+        let beside = self.folder.join("cluster.toml.new");
+        fs::write(&beside, self.file()).unwrap();
+        fs::rename(beside, self.config()).unwrap();
+    }
+
     pub fn start_node(&mut self, id: u64) {
-        fs::write(self.config(), self.file()).unwrap();
+        self.write_file();
         let log = OpenOptions::new().create(true).append(true).open(log_path(&self.folder, id)).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_rowlock"));
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("ROWLOCK_")) {
