@@ -1,0 +1,166 @@
+//! Holding a lock: how its loss is told, and how it is given back.
+
+use std::time::Duration;
+
+use rowlock_client::{Error, LockLost, LostReason, ReleaseError};
+use rowlock_env::{task, time};
+use rowlock_proto::{OpCode, Request};
+
+use crate::fake::{Fake, Fault};
+use crate::mutex::{LOCK, waiter};
+
+fn is_delete(request: &Request) -> bool {
+    matches!(request, Request::Delete { .. })
+}
+
+#[tokio::test]
+async fn lost_is_declared_before_the_server_expires_the_session() {
+    let fake = Fake::start().await;
+    let client = fake.config().session_timeout(Duration::from_millis(900)).connect().await.unwrap();
+    let guard = client.mutex("l").lock().await.unwrap();
+    let promised = guard.valid_until().unwrap();
+    fake.silence();
+    let reason = guard.lost().await;
+    let now = time::now();
+    assert_eq!(reason, LostReason::Unreachable);
+    assert!(now >= promised, "lost although it was still valid");
+    assert!(now < fake.world().expiry(client.session_id()), "the server may have granted it to another");
+    assert!(!guard.is_held() && guard.valid_until().is_none());
+    assert_eq!(guard.release().await, Err(ReleaseError::NotHeld));
+    assert_eq!(client.mutex("l").lock().await.unwrap_err(), Error::SessionExpired);
+}
+
+#[tokio::test]
+async fn heartbeats_keep_a_lock_beyond_the_session_timeout() {
+    let fake = Fake::start().await;
+    let client = fake.config().session_timeout(Duration::from_millis(300)).connect().await.unwrap();
+    let guard = client.mutex("l").lock().await.unwrap();
+    let first = guard.valid_until().unwrap();
+    fake.until("ten heartbeats", |world| world.asked(OpCode::Ping) >= 10).await;
+    assert!(guard.is_held());
+    assert!(guard.valid_until().unwrap() > first + Duration::from_millis(600));
+}
+
+#[tokio::test]
+async fn an_expired_session_and_a_deleted_znode_are_told_apart() {
+    let fake = Fake::start().await;
+    let (one, two) = (fake.client().await, fake.client().await);
+    let expired = one.mutex("a").lock().await.unwrap();
+    let deleted = two.mutex("b").lock().await.unwrap();
+    fake.expire(&one);
+    assert_eq!(expired.lost().await, LostReason::Expired);
+    fake.world().delete(deleted.path()).unwrap();
+    assert_eq!(deleted.lost().await, LostReason::Deleted);
+    assert_eq!(deleted.lost().await, LostReason::Deleted, "a second asker is told the same");
+    assert_eq!(expired.release().await, Err(ReleaseError::NotHeld));
+    assert_eq!(deleted.release().await, Err(ReleaseError::NotHeld));
+}
+
+#[tokio::test]
+async fn a_deletion_while_cut_off_is_noticed_after_the_reconnect() {
+    let fake = Fake::start().await;
+    let client = fake.client().await;
+    let guard = client.mutex("l").lock().await.unwrap();
+    {
+        let mut world = fake.world();
+        world.drop_connections();
+        world.delete(guard.path()).unwrap();
+    }
+    assert_eq!(guard.lost().await, LostReason::Deleted);
+}
+
+#[tokio::test]
+async fn closing_the_client_loses_its_locks() {
+    let fake = Fake::start().await;
+    let client = fake.client().await;
+    let guard = client.mutex("l").lock().await.unwrap();
+    client.close().await.unwrap();
+    assert_eq!(guard.lost().await, LostReason::Closed);
+    assert_eq!(guard.release().await, Err(ReleaseError::NotHeld));
+}
+
+#[tokio::test]
+async fn work_is_dropped_at_the_moment_of_the_loss() {
+    let fake = Fake::start().await;
+    let client = fake.client().await;
+    let guard = client.mutex("l").lock().await.unwrap();
+    assert_eq!(guard.run(async { 7 }).await, Ok(7));
+    fake.expire(&client);
+    let work = guard.run(std::future::pending::<()>());
+    assert_eq!(work.await, Err(LockLost { reason: LostReason::Expired }));
+    assert_eq!(guard.run(async { 7 }).await, Err(LockLost { reason: LostReason::Expired }));
+}
+
+#[tokio::test]
+async fn a_dropped_guard_releases_in_the_background_even_when_the_connection_breaks() {
+    let fake = Fake::start().await;
+    let client = fake.client().await;
+    for fault in [Fault::DropBefore, Fault::DropAfter] {
+        let guard = client.mutex("l").lock().await.unwrap();
+        fake.fault(fault, is_delete);
+        drop(guard);
+        fake.until("released", |world| world.children(LOCK).is_empty() && world.faults.is_empty()).await;
+    }
+}
+
+#[test]
+fn a_guard_may_be_dropped_outside_a_runtime() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let (fake, client) = runtime.block_on(async {
+        let fake = Fake::start().await;
+        let client = fake.client().await;
+        (fake, client)
+    });
+    let guard = runtime.block_on(client.mutex("l").lock()).unwrap();
+    drop(guard);
+    runtime.block_on(fake.until("released", |world| world.children(LOCK).is_empty()));
+}
+
+#[tokio::test]
+async fn a_release_survives_lost_connections() {
+    let fake = Fake::start().await;
+    let client = fake.client().await;
+    for fault in [Fault::DropBefore, Fault::DropAfter] {
+        let guard = client.mutex("l").lock().await.unwrap();
+        fake.fault(fault, is_delete);
+        assert_eq!(guard.release().await, Ok(()), "{fault:?}");
+        assert!(fake.world().children(LOCK).is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_release_whose_reply_was_lost_never_touches_a_newer_lock_of_the_same_session() {
+    let fake = Fake::start().await;
+    let client = fake.client().await;
+    let guard = client.mutex("l").lock().await.unwrap();
+    fake.fault(Fault::DropAfter, is_delete);
+    let release = task::spawn("release", guard.release());
+    let newer = client.mutex("l").lock().await.unwrap();
+    release.await.unwrap().unwrap();
+    client.sync("/").await.unwrap();
+    assert!(newer.is_held());
+    assert_eq!(fake.world().children(LOCK).len(), 1);
+}
+
+#[tokio::test]
+async fn a_release_that_the_session_does_not_survive_is_unknown() {
+    let fake = Fake::start().await;
+    let client = fake.config().session_timeout(Duration::from_millis(300)).connect().await.unwrap();
+    let guard = client.mutex("l").lock().await.unwrap();
+    fake.silence();
+    assert_eq!(guard.release().await, Err(ReleaseError::Unknown));
+}
+
+#[tokio::test]
+async fn a_lock_passes_on_when_its_holder_s_last_handle_is_dropped() {
+    let fake = Fake::start().await;
+    let (holder, client) = (fake.client().await, fake.client().await);
+    let guard = holder.mutex("l").lock().await.unwrap();
+    let session = holder.session_id();
+    let task = waiter(&fake, &client).await;
+    drop(holder);
+    assert!(guard.is_held(), "a guard keeps its session alive");
+    drop(guard);
+    assert!(task.await.unwrap().unwrap().is_held());
+    fake.until("the session was closed", |world| !world.has_session(session)).await;
+}

@@ -1,0 +1,155 @@
+//! The session: states, reconnects, ends.
+
+use std::time::Duration;
+
+use rowlock_client::{Client, ConnectError, Error, SessionState};
+use rowlock_env::{task, time};
+use rowlock_proto::{OpCode, Request};
+
+use crate::fake::{Fake, Fault};
+
+#[tokio::test]
+async fn a_lost_connection_suspends_and_the_session_goes_on() {
+    let fake = Fake::start().await;
+    let client = fake.client().await;
+    let mut states = client.states();
+    assert_eq!(client.state(), SessionState::Connected);
+    let session = client.session_id();
+    fake.drop_connections();
+    states.wait_for(|state| matches!(state, SessionState::Suspended { .. })).await.unwrap();
+    states.wait_for(|state| *state == SessionState::Connected).await.unwrap();
+    assert_eq!(client.session_id(), session);
+    assert!(fake.world().has_session(session));
+}
+
+#[tokio::test]
+async fn a_request_in_flight_fails_with_an_unknown_outcome_and_later_ones_wait_for_the_connection() {
+    let fake = Fake::start().await;
+    let client = fake.client().await;
+    fake.fault(Fault::DropBefore, |request| matches!(request, Request::Sync(_)));
+    let error = client.sync("/").await.unwrap_err();
+    assert_eq!(error, Error::ConnectionLoss);
+    assert!(error.may_have_happened() && error.is_retryable());
+    client.sync("/").await.unwrap();
+}
+
+#[tokio::test]
+async fn an_expired_session_is_told_and_final_and_renewed_on_request() {
+    let fake = Fake::start().await;
+    let client = fake.client().await;
+    let mut states = client.states();
+    let waiting = client.exists_watched("/never").await.unwrap().1;
+    fake.expire(&client);
+    states.wait_for(|state| *state == SessionState::Expired).await.unwrap();
+    let mut waiting = waiting;
+    assert_eq!(waiting.changed().await.unwrap_err(), Error::SessionExpired);
+    assert_eq!(client.get("/x").await.unwrap_err(), Error::SessionExpired);
+    assert_eq!(client.valid_until(), None);
+    let fresh = client.renew().await.unwrap();
+    assert_eq!(fresh.state(), SessionState::Connected);
+}
+
+#[tokio::test]
+async fn a_silent_server_is_left_for_another_one() {
+    let (silent, live) = (Fake::start().await, Fake::start().await);
+    silent.silence();
+    let endpoints = format!("{},{}", silent.endpoint, live.endpoint);
+    let config = Client::builder().endpoints(&endpoints).session_timeout(Duration::from_millis(300));
+    // Whichever is tried first.
+    for _ in 0..4 {
+        let client = config.clone().connect().await.unwrap();
+        assert!(live.world().has_session(client.session_id()));
+    }
+}
+
+#[tokio::test]
+async fn connecting_to_nobody_fails_in_time_and_says_why() {
+    let fake = Fake::start().await;
+    let config = fake.config().connect_timeout(Duration::from_millis(200));
+    drop(fake);
+    match config.connect().await.unwrap_err() {
+        ConnectError::Unreachable { endpoints, last } => {
+            assert!(endpoints.contains("127.0.0.1") && last.contains("127.0.0.1"), "{last}");
+        }
+        other => panic!("{other}"),
+    }
+    assert!(matches!(Client::builder().connect().await, Err(ConnectError::Config(_))));
+}
+
+#[tokio::test]
+async fn a_close_serves_what_was_asked_before_and_ends_the_session_on_the_server() {
+    let fake = Fake::start().await;
+    let client = fake.client().await;
+    let session = client.session_id();
+    let guard = client.mutex("l").lock().await.unwrap();
+    let earlier = client.clone();
+    let calls: Vec<_> = (0..50)
+        .map(|_| {
+            let client = earlier.clone();
+            task::spawn("call", async move { client.sync("/").await })
+        })
+        .collect();
+    tokio::task::yield_now().await;
+    client.close().await.unwrap();
+    for call in calls {
+        call.await.unwrap().unwrap();
+    }
+    assert!(!fake.world().has_session(session));
+    assert!(fake.world().children("/locks/l").is_empty() && !guard.is_held());
+    assert_eq!(client.state(), SessionState::Closed);
+    assert_eq!(client.sync("/").await.unwrap_err(), Error::Closed);
+}
+
+#[tokio::test]
+async fn a_close_whose_reply_is_lost_still_closes() {
+    let fake = Fake::start().await;
+    let client = fake.client().await;
+    let session = client.session_id();
+    fake.fault(Fault::DropBefore, |request| *request == Request::CloseSession);
+    client.close().await.unwrap();
+    assert!(!fake.world().has_session(session));
+}
+
+#[tokio::test]
+async fn credentials_are_presented_on_every_connection() {
+    let fake = Fake::start().await;
+    let client = fake.config().auth("digest", "u:p").connect().await.unwrap();
+    client.add_auth("digest", "v:q").await.unwrap();
+    assert_eq!(fake.world().auths.len(), 2);
+    fake.drop_connections();
+    while client.sync("/").await.is_err() {}
+    assert_eq!(fake.world().auths.len(), 4);
+}
+
+#[tokio::test]
+async fn a_refused_credential_closes_the_session() {
+    let fake = Fake::start().await;
+    let client = fake.client().await;
+    assert_eq!(client.add_auth("nonsense", "x").await, Err(Error::AuthFailed));
+    assert_eq!(client.state(), SessionState::Closed);
+    assert_eq!(client.sync("/").await.unwrap_err(), Error::AuthFailed);
+}
+
+#[tokio::test]
+async fn heartbeats_stop_when_the_last_handle_is_gone() {
+    let fake = Fake::start().await;
+    let client = fake.config().session_timeout(Duration::from_millis(90)).connect().await.unwrap();
+    let session = client.session_id();
+    fake.until("a heartbeat", |world| world.asked(OpCode::Ping) > 0).await;
+    drop(client);
+    fake.until("the session was closed", |world| !world.has_session(session)).await;
+    assert_eq!(fake.world().attachments(), 0);
+}
+
+#[tokio::test]
+async fn calls_that_wait_for_a_connection_end_with_the_session() {
+    let fake = Fake::start().await;
+    let client = fake.config().session_timeout(Duration::from_millis(300)).connect().await.unwrap();
+    let until = client.valid_until().unwrap();
+    fake.silence();
+    fake.drop_connections();
+    let mut states = client.states();
+    states.wait_for(|state| *state != SessionState::Connected).await.unwrap();
+    assert_eq!(client.sync("/").await.unwrap_err(), Error::SessionExpired);
+    assert!(time::now() >= until);
+}
