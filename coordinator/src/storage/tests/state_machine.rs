@@ -138,7 +138,10 @@ async fn an_installed_snapshot_replaces_the_state_and_survives_a_restart() {
     follower.machine.install_snapshot(&sent.meta, received).await.expect("installs");
     assert_eq!(digest(&follower), digest(&leader));
     assert_eq!(follower.replica.applied_index(), 2);
-    assert_eq!(follower.machine.applied_state().await.unwrap(), leader.machine.applied_state().await.unwrap());
+    assert_eq!(
+        follower.machine.applied_state().await.unwrap(),
+        leader.machine.applied_state().await.unwrap()
+    );
     let current = follower.machine.get_current_snapshot().await.expect("reads").expect("is there");
     assert_eq!(current.meta, sent.meta);
     follower.opened.log.close().await;

@@ -24,6 +24,11 @@ const SPARES_MAX: usize = 2;
 const STAGED_MAX_BYTES: usize = 4 << 20;
 /// Name of a segment that is being made.
 const UNFINISHED: &str = "new-segment.tmp";
+/// Reserved blocks cost an entry in the file system's journal when they are first written: 146 us per flush instead of
+/// 114, and far more beside other writers. So a small write also fills as much with zeroes, once, for those behind it.
+static FILL_AHEAD: [u8; 256 << 10] = [0; 256 << 10];
+/// A larger write is not small.
+const FILL_AHEAD_BELOW_BYTES: u64 = 32 << 10;
 /// Room for the checkpoint at the beginning of a segment.
 const CHECKPOINT_ROOM: u64 = 512;
 
@@ -59,6 +64,8 @@ struct Active {
     written: u64,
     /// Behind what is staged.
     end: u64,
+    /// Behind the blocks that have been written before, now or in a former life.
+    filled: u64,
     max_index: Option<u64>,
 }
 
@@ -162,9 +169,25 @@ impl Writer {
         Ok(())
     }
 
+    /// Writes zeroes behind a small write that reaches blocks never written before.
+    fn fill_ahead(&mut self) -> Result<(), DiskFailure> {
+        let active = &mut self.active;
+        let small = active.written - active.flushed < FILL_AHEAD_BELOW_BYTES;
+        if active.written <= active.filled || !small {
+            active.filled = active.filled.max(active.written);
+            return Ok(());
+        }
+        let room = usize::try_from(active.len - active.written).unwrap_or(usize::MAX);
+        let zeroes = &FILL_AHEAD[..room.min(FILL_AHEAD.len())];
+        let result = active.file.write_all_at(zeroes, active.written);
+        active.filled = active.written + zeroes.len() as u64;
+        result.map_err(|error| self.failure("writing", &error))
+    }
+
     fn flush(&mut self) -> Result<(), DiskFailure> {
         if !self.staged.is_empty() {
             self.hand_over()?;
+            self.fill_ahead()?;
         }
         if self.active.flushed == self.active.written {
             return Ok(());
@@ -279,18 +302,21 @@ fn create(
         dir.sync()?;
         Ok(file)
     };
+    let filled = if spare.is_some() { new.len } else { FIRST_RECORD_AT };
     let file = make().map_err(|error| DiskFailure::new("creating", &dir.path().join(&name), &error))?;
     let at = FIRST_RECORD_AT;
     let key = header.key();
+    let (flushed, written, end) = (at, at, at);
     Ok(Active {
         seq: new.seq,
         file,
         len: new.len,
         key,
         chain,
-        flushed: at,
-        written: at,
-        end: at,
+        flushed,
+        written,
+        end,
+        filled,
         max_index: None,
     })
 }
@@ -299,7 +325,8 @@ fn reopen(dir: &Dir, last: &SegmentInfo) -> Result<Active, StorageError> {
     let name = last.seq.file_name();
     let file = dir.open_file(&name).map_err(StorageError::io("opening", &dir.path().join(&name)))?;
     let SegmentInfo { seq, len, max_index, key, end, chain } = *last;
-    Ok(Active { seq, file, len, key, chain, flushed: end, written: end, end, max_index })
+    let (flushed, written, filled) = (end, end, end);
+    Ok(Active { seq, file, len, key, chain, flushed, written, end, filled, max_index })
 }
 
 fn into_storage_error(failure: DiskFailure) -> StorageError {
