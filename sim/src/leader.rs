@@ -50,7 +50,7 @@ impl Leader {
                 true
             }
             Some(_) => careless,
-            None => false,
+            None => self.mutant == Some(Mutant::ConfirmTheDead),
         }
     }
 

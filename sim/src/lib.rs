@@ -4,17 +4,17 @@
 //! come back from a snapshot and the log behind it, or get another replica's snapshot.
 //!
 //! What is modelled here, in place of the real thing:
-//! - connections, watches and the two-way traffic of a node ([`node`], [`message`]): ordered, delayed at will, lost
+//! - connections, watches and the two-way traffic of a node (`node`, `message`): ordered, delayed at will, lost
 //!   at the ends;
-//! - the leader's memory of signs of life and its decision to expire ([`leader`]);
-//! - clients that queue for locks by the sequential recipe, heartbeat, re-attach, pause and die ([`client`]);
+//! - the leader's memory of signs of life and its decision to expire (`leader`);
+//! - clients that queue for locks by the sequential recipe, heartbeat, re-attach, pause and die (`client`);
 //! - a resource that looks at fencing tokens.
 //!
 //! What is not here: Raft (the log is agreed by decree), the network, the disk, clocks that run at different rates,
 //! and the code of `coordinator` and of the client library. A run says nothing about those.
 //!
-//! Everything follows from the seed: no clock, no thread, no unordered iteration. Facts ([`history`]) are told to the
-//! checkers ([`invariants`]) as they happen; the first broken promise ends the run. [`mutant`]s are deliberate
+//! Everything follows from the seed: no clock, no thread, no unordered iteration. Facts (`history`) are told to the
+//! checkers (`invariants`) as they happen; the first broken promise ends the run. `mutant`s are deliberate
 //! mistakes that runs must catch.
 
 mod client;

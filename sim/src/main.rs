@@ -39,14 +39,18 @@ fn verdict(arguments: &Arguments) -> ExitCode {
     let mut total = Stats::default();
     let mut hashes = 0u64;
     for seed in seeds.clone() {
+        let mutant_option = mutant.map(|mutant| format!(" --mutant {mutant:?}")).unwrap_or_default();
+        let reproduce = format!(
+            "reproduce: cargo run -q -p rowlock-sim -- --seed {seed} --steps {steps}{mutant_option} --trace"
+        );
+        print_on_panic(reproduce.clone());
         let outcome = run(Plan { seed, steps: *steps, mutant: *mutant, print: *print });
         total += &outcome.stats;
         hashes = hashes.rotate_left(1) ^ outcome.hash;
         if let Some(violation) = outcome.violation {
-            let mutant = mutant.map(|mutant| format!(" --mutant {mutant:?}")).unwrap_or_default();
             println!("FAIL seed {seed} after {} steps: {violation}", outcome.stats.steps);
             println!(
-                "reproduce: cargo run -q -p rowlock-sim -- --seed {seed} --steps {steps}{mutant} --trace"
+                "reproduce: cargo run -q -p rowlock-sim -- --seed {seed} --steps {steps}{mutant_option} --trace"
             );
             return ExitCode::FAILURE;
         }
@@ -55,6 +59,11 @@ fn verdict(arguments: &Arguments) -> ExitCode {
     println!("held: {}", names().join(", "));
     println!("{total}");
     ExitCode::SUCCESS
+}
+
+/// A failed assertion of the state machine is a finding too, and must not cost its seed.
+fn print_on_panic(reproduce: String) {
+    std::panic::set_hook(Box::new(move |panic| println!("FAIL {panic}\n{reproduce}")));
 }
 
 /// `None`: help is wanted.

@@ -12,6 +12,8 @@ pub enum Mutant {
     TrustOldWatch,
     /// The leader answers pings of sessions whose expiry it has decided.
     ConfirmAfterDecision,
+    /// The leader answers pings of sessions that have ended, which their lagging nodes do not know yet.
+    ConfirmTheDead,
     /// The leader expires sessions after three quarters of their timeout.
     ExpireEarly,
     /// A holder does not watch its own deadline.
@@ -31,11 +33,12 @@ pub enum Mutant {
 }
 
 /// All of them.
-pub const MUTANTS: [Mutant; 12] = [
+pub const MUTANTS: [Mutant; 13] = [
     Mutant::GrantOnWake,
     Mutant::WatchTheHolder,
     Mutant::TrustOldWatch,
     Mutant::ConfirmAfterDecision,
+    Mutant::ConfirmTheDead,
     Mutant::ExpireEarly,
     Mutant::IgnoreDeadline,
     Mutant::LoseEvents,
