@@ -320,7 +320,7 @@ impl Conversation {
         {
             answered += 1;
             match (&pending.what, applied) {
-                (What::Refusal(code), _) => self.reply(&pending, Err(*code), now),
+                (What::Refusal(code), _) => self.answer_error(&pending, *code, now),
                 (What::Write { form, .. }, Some(applied)) => {
                     let form = form.clone();
                     self.answer_write(&pending, form, *applied, now);
@@ -336,12 +336,16 @@ impl Conversation {
         match applied.result {
             Ok(outcome) => self.reply(pending, Ok(write::response(form, outcome)), now),
             Err(ErrorCode::SessionExpired) => self.over(End::Told(CloseReason::SessionEnded)),
-            Err(ErrorCode::SessionMoved) => {
-                self.reply(pending, Err(ErrorCode::SessionMoved), now);
-                self.phase = Phase::Finishing;
-                self.queue.clear();
-            }
-            Err(code) => self.reply(pending, Err(code), now),
+            Err(code) => self.answer_error(pending, code, now),
+        }
+    }
+
+    /// SessionMoved is the last reply: the client has gone elsewhere.
+    fn answer_error(&mut self, pending: &Pending, code: ErrorCode, now: Instant) {
+        self.reply(pending, Err(code), now);
+        if code == ErrorCode::SessionMoved {
+            self.phase = Phase::Finishing;
+            self.queue.clear();
         }
     }
 

@@ -89,6 +89,11 @@ impl Listener {
         tasks.stop().await;
     }
 
+    #[cfg(test)]
+    pub(super) fn shared(&self) -> Arc<Shared> {
+        self.shared.clone()
+    }
+
     fn accepted(&self, stream: Stream, tasks: &TaskGroup) {
         let context = &self.shared.context;
         let (outbox, inbox) = outbox::channel();

@@ -3,6 +3,7 @@
 
 mod abuse;
 mod client;
+mod conversation;
 mod handshake;
 mod node;
 mod requests;

@@ -272,3 +272,24 @@ async fn an_empty_id_may_come_as_null_as_kazoo_writes_it() {
     assert_eq!(client.reply().await.1, Ok(Response::Path("/a".to_owned())));
     node.stop().await;
 }
+
+#[tokio::test]
+async fn the_last_reply_reaches_a_client_that_goes_on_sending() {
+    let node = Node::start().await;
+    let mut client = Client::connect(&node).await;
+    client.call(create("/big", CreateMode::Persistent)).await.unwrap();
+    client.call(set("/big", &"x".repeat(900_000))).await.unwrap();
+    for _ in 0..5 {
+        client.send(Request::GetData(unwatched("/big"))).await;
+    }
+    client.send_raw(&[0, 0, 0, 8, 0, 0, 0, 99, 0, 0, 3, 9], Some((Xid(99), OpCode::Ping))).await;
+    for _ in 0..1_000 {
+        client.send(Request::Sync("/never answered".to_owned())).await;
+    }
+    for _ in 0..5 {
+        assert!(client.reply().await.1.is_ok());
+    }
+    assert_eq!(client.reply().await.1, Err(ErrorCode::Unimplemented));
+    client.closed().await;
+    node.stop().await;
+}

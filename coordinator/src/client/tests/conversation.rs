@@ -1,0 +1,225 @@
+//! The conversation alone, step by step: what would be a race over sockets is an order of calls here.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::{Buf, Bytes, BytesMut};
+use rowlock_env::sync::watch;
+use rowlock_env::time;
+use rowlock_proto::{
+    CreateMode, ErrorCode, Request, RequestFrame, SessionId, Xid, Zxid, decode, encode, frame,
+};
+use rowlock_state::command::{Attachment, Command, Origin, Proposal};
+use rowlock_state::outcome::Outcome;
+use tokio::sync::mpsc;
+
+use super::client::{create, set, unwatched, watched};
+use super::node::config;
+use crate::client::conversation::{Attached, Conversation};
+use crate::client::events::Dispatcher;
+use crate::client::outbox::{self, Inbox, Message};
+use crate::client::registry::Registry;
+use crate::client::{ClientContext, Listener, identity};
+use crate::limits;
+use crate::metrics::Metrics;
+use crate::proposer::{Proposer, Submission};
+use crate::replica::Replica;
+use crate::session::SessionTouch;
+use crate::status::Status;
+
+/// A conversation of a session, and the log in the test's hands.
+struct Stage {
+    context: ClientContext,
+    conversation: Conversation,
+    inbox: Inbox,
+    session: SessionId,
+    password: [u8; 16],
+    next_xid: i32,
+}
+
+impl Stage {
+    fn new() -> Stage {
+        let context = ClientContext {
+            replica: Arc::new(Replica::default()),
+            proposer: Proposer::new(mpsc::channel(1).0),
+            touch: SessionTouch::new(mpsc::channel(1).0),
+            status: watch::channel(Status::default()).1,
+            registry: Arc::new(Registry::new()),
+            config: Arc::new(config()),
+            metrics: Arc::new(Metrics::default()),
+        };
+        let password = [7; 16];
+        let open = Command::CreateSession { password, timeout_ms: 10_000 };
+        let Ok(Outcome::Session { session, attachment, .. }) = apply(&context, SessionId::NONE, open, None)
+        else {
+            panic!("a session opens");
+        };
+        let (outbox, inbox) = outbox::channel();
+        let addr = SocketAddr::from(([127, 0, 0, 1], 1));
+        let peer = context.registry.accepted(addr, outbox.clone(), 1).unwrap();
+        context.registry.attach(peer.id, session, attachment);
+        let identities = identity::of_address(addr.ip());
+        context.replica.watches.lock().join(peer.id, outbox, identities.clone());
+        let shared = Listener::new(context.clone()).shared();
+        let attached = Attached { session, attachment, zxid: Zxid(1) };
+        let conversation = Conversation::new(shared, peer, attached, identities);
+        Stage { context, conversation, inbox, session, password, next_xid: 0 }
+    }
+
+    fn ask(&mut self, request: Request) {
+        self.next_xid += 1;
+        let mut out = BytesMut::new();
+        encode::request(&RequestFrame { xid: Xid(self.next_xid), request }, &mut out);
+        let frame = frame::split(&mut out, usize::MAX >> 1).unwrap().unwrap();
+        self.conversation.receive(frame, time::now());
+    }
+
+    fn submission(&mut self) -> Option<Submission> {
+        self.conversation.next_submission()
+    }
+
+    fn apply(&self, submission: Submission) {
+        let Submission { session, command, reply_to, tag, .. } = submission;
+        // The answer is pushed by `apply` under the lock, as on a node.
+        let _ = apply(&self.context, session, command, Some((reply_to, tag)));
+    }
+
+    /// A change by somebody else.
+    fn change(&self, request: Request) {
+        let command = match request {
+            Request::Create(create) => Command::Create { create, ttl_ms: None },
+            Request::SetData(set) => Command::SetData(set),
+            other => panic!("{other:?}"),
+        };
+        apply(&self.context, self.session, command, None).unwrap();
+    }
+
+    fn look(&mut self) {
+        self.conversation.take_messages(&mut self.inbox);
+    }
+
+    fn answer(&mut self) {
+        self.conversation.answer(&mut self.inbox, time::now());
+    }
+
+    /// Xids and errors of the frames made so far.
+    fn told(&mut self) -> Vec<(i32, Option<ErrorCode>)> {
+        let mut told = Vec::new();
+        while self.conversation.output.has_remaining() {
+            let mut frame: Bytes =
+                frame::split(&mut self.conversation.output, usize::MAX >> 1).unwrap().expect("whole frames");
+            let header = decode::reply_header(&mut frame).unwrap();
+            told.push((header.xid.0, header.err));
+        }
+        told
+    }
+}
+
+fn apply(
+    context: &ClientContext,
+    session: SessionId,
+    command: Command,
+    reply: Option<(outbox::Outbox, u64)>,
+) -> Result<Outcome, ErrorCode> {
+    let mut state = context.replica.state.write();
+    let mut watches = context.replica.watches.lock();
+    let mut sink = Dispatcher::new(&mut watches, &context.registry, &context.metrics);
+    let attachment = Attachment(1);
+    let proposal =
+        Proposal { origin: Origin::default(), session, attachment, identities: Vec::new(), command };
+    let applied = state.apply(0, &proposal, &mut sink);
+    let result = applied.result.clone();
+    if let Some((outbox, tag)) = reply {
+        outbox.push(Message::Applied { tag, applied: Box::new(applied) });
+    }
+    result
+}
+
+#[test]
+fn a_change_between_a_look_into_the_inbox_and_a_read_is_told_before_the_read_shows_it() {
+    let mut stage = Stage::new();
+    stage.change(create("/a", CreateMode::Persistent));
+    stage.ask(Request::GetData(watched("/a")));
+    stage.answer();
+    stage.ask(Request::GetData(unwatched("/a")));
+    stage.look();
+    stage.change(set("/a", "1"));
+    stage.answer();
+    assert_eq!(stage.told(), [(1, None), (Xid::EVENT.0, None), (2, None)]);
+}
+
+#[test]
+fn a_write_behind_a_read_is_held_until_the_read_is_answered() {
+    let mut stage = Stage::new();
+    stage.ask(create("/a", CreateMode::Persistent));
+    stage.ask(Request::GetData(unwatched("/a")));
+    stage.ask(set("/a", "1"));
+    stage.ask(set("/a", "2"));
+    let first = stage.submission().unwrap();
+    assert!(stage.submission().is_none());
+    stage.apply(first);
+    stage.look();
+    stage.answer();
+    assert_eq!(stage.told(), [(1, None), (2, None)]);
+    let (second, third) = (stage.submission().unwrap(), stage.submission().unwrap());
+    assert!(stage.submission().is_none());
+    // Answers out of order do not happen; if they did, replies would still be in order.
+    stage.apply(third);
+    stage.look();
+    stage.answer();
+    assert_eq!(stage.told(), []);
+    stage.apply(second);
+    stage.look();
+    stage.answer();
+    assert_eq!(stage.told(), [(3, None), (4, None)]);
+}
+
+#[test]
+fn no_more_frames_are_accepted_than_the_pipeline_holds() {
+    let mut stage = Stage::new();
+    for _ in 0..limits::PIPELINE_MAX_REQUESTS {
+        assert!(stage.conversation.accepts());
+        stage.ask(Request::Sync("/".to_owned()));
+    }
+    assert!(!stage.conversation.accepts());
+    let first = stage.submission().unwrap();
+    stage.apply(first);
+    stage.look();
+    stage.answer();
+    assert!(stage.conversation.accepts());
+}
+
+#[test]
+fn reads_stop_while_the_client_does_not_take_their_replies() {
+    let mut stage = Stage::new();
+    stage.change(create("/big", CreateMode::Persistent));
+    stage.change(set("/big", &"x".repeat(100_000)));
+    for _ in 0..50 {
+        stage.ask(Request::GetData(unwatched("/big")));
+    }
+    stage.answer();
+    stage.answer();
+    assert!(stage.conversation.is_full() && !stage.conversation.accepts());
+    let made = stage.told().len();
+    assert!(made < 5, "{made} replies were made");
+    stage.answer();
+    assert_eq!(stage.told().len(), made);
+}
+
+#[test]
+fn a_read_that_waits_when_the_session_moves_is_refused_and_the_conversation_ends() {
+    let mut stage = Stage::new();
+    stage.ask(create("/a", CreateMode::Persistent));
+    stage.ask(Request::GetData(unwatched("/a")));
+    stage.ask(set("/a", "1"));
+    let write = stage.submission().unwrap();
+    stage.apply(write);
+    let password = Bytes::copy_from_slice(&stage.password);
+    let attach = Command::Attach { session: stage.session, password, timeout_ms: 10_000 };
+    apply(&stage.context, SessionId::NONE, attach, None).unwrap();
+    stage.look();
+    stage.answer();
+    assert_eq!(stage.told(), [(1, None), (2, Some(ErrorCode::SessionMoved))]);
+    assert!(stage.submission().is_none());
+    assert!(stage.conversation.take_end().is_some());
+}
