@@ -25,7 +25,9 @@ pub mod handshake;
 pub mod message;
 pub mod pool;
 pub mod server;
+pub mod service;
 
+mod connection;
 mod dial;
 mod lane;
 mod wire;
@@ -38,4 +40,5 @@ pub use forward::{ForwardEvent, ForwardLink};
 pub use handshake::{Identity, Lane};
 pub use message::{Refusal, Request, Response};
 pub use pool::{Peer, PeerPool};
-pub use server::{PeerServer, PeerService, RaftConnection, RaftService};
+pub use server::PeerServer;
+pub use service::{PeerService, RaftConnection, RaftService};

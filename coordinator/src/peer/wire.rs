@@ -42,6 +42,8 @@ pub(super) struct Inbox {
 pub(super) struct Outbox {
     half: WriteHalf,
     buf: BytesMut,
+    /// It has held an unusually large frame, and gives its memory back once that is written.
+    outgrown: bool,
     /// When bytes last went out.
     last_moved: Instant,
 }
@@ -51,7 +53,7 @@ pub(super) fn split(stream: Stream, body_max_bytes: usize) -> (Inbox, Outbox) {
     let (read, write) = stream.into_split();
     let now = time::now();
     let inbox = Inbox { half: read, frames: FrameReader::new(body_max_bytes), last_heard: now, asked: None };
-    (inbox, Outbox { half: write, buf: BytesMut::new(), last_moved: now })
+    (inbox, Outbox { half: write, buf: BytesMut::new(), outgrown: false, last_moved: now })
 }
 
 impl Inbox {
@@ -99,6 +101,7 @@ impl Outbox {
             self.last_moved = time::now();
         }
         frame::push(&mut self.buf, id, body);
+        self.outgrown |= self.buf.len() > 2 * PEER_WRITE_BUFFER_MAX_BYTES;
     }
 
     /// There is nothing to write.
@@ -118,6 +121,9 @@ impl Outbox {
             return Err(WireError::Closed);
         }
         self.last_moved = time::now();
+        if self.buf.is_empty() && std::mem::take(&mut self.outgrown) {
+            self.buf = BytesMut::new();
+        }
         Ok(())
     }
 

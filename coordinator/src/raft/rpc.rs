@@ -18,7 +18,7 @@ use rowlock_proto::NodeId;
 use serde::{Deserialize, Serialize};
 
 use super::types::{SnapshotMeta, TypeConfig, Vote};
-use crate::peer::server::{RaftConnection, RaftService};
+use crate::peer::service::{RaftConnection, RaftService};
 
 /// openraft's append request.
 pub type AppendRequest = openraft::raft::AppendEntriesRequest<TypeConfig>;

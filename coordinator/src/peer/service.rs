@@ -1,0 +1,55 @@
+//! What a node does for the others: the two faces that `connection.rs` turns requests into calls of.
+
+use std::collections::BTreeSet;
+use std::future::Future;
+
+use futures_util::future::BoxFuture;
+use rowlock_proto::{NodeId, SessionId};
+use rowlock_state::command::Proposal;
+
+use super::message::Refusal;
+use crate::raft::rpc::{RaftRequest, RaftResponse};
+use crate::raft::types::Member;
+use crate::status::Status;
+
+/// What a node does for the others, apart from Raft. Implemented above, in `node.rs`.
+pub trait PeerService: Send + Sync + 'static {
+    /// Takes forwarded proposals into the leader's proposer, behind all that came from `from` before. The next batch of
+    /// that connection is not offered before this one is taken; waiting here holds the sender back. Once it refuses,
+    /// every later batch of the connection is refused without asking.
+    fn forward(&self, from: NodeId, batch: Vec<Proposal>)
+    -> impl Future<Output = Result<(), Refusal>> + Send;
+
+    /// Restarts the sessions' timers; done when a quorum has confirmed that this node leads in `term`.
+    fn touches(
+        &self,
+        from: NodeId,
+        sessions: Vec<SessionId>,
+        term: u64,
+    ) -> impl Future<Output = Result<(), Refusal>> + Send;
+
+    /// The log index that a linearizable read must wait for, confirmed by a quorum.
+    fn read_index(&self) -> impl Future<Output = Result<u64, Refusal>> + Send;
+
+    /// How this node stands.
+    fn status(&self) -> impl Future<Output = Status> + Send;
+
+    /// Takes a learner in; gives the log index of the committed change.
+    fn add_learner(&self, node: NodeId, member: Member) -> impl Future<Output = Result<u64, Refusal>> + Send;
+
+    /// Makes these the voters; gives the log index of the committed change.
+    fn change_voters(&self, voters: BTreeSet<NodeId>) -> impl Future<Output = Result<u64, Refusal>> + Send;
+}
+
+/// What Raft does for the other nodes. Implemented in `raft/rpc.rs`.
+pub trait RaftService: Send + Sync + 'static {
+    /// A node has connected.
+    fn open(&self, from: NodeId) -> Box<dyn RaftConnection>;
+}
+
+/// Raft's side of one connection; dropped with it.
+pub trait RaftConnection: Send {
+    /// Carries out one request. The future must have handed it on by the end of its first poll, so that requests keep
+    /// their order.
+    fn handle(&mut self, request: RaftRequest) -> BoxFuture<'static, RaftResponse>;
+}
