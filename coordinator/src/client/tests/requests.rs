@@ -279,16 +279,15 @@ async fn the_last_reply_reaches_a_client_that_goes_on_sending() {
     let mut client = Client::connect(&node).await;
     client.call(create("/big", CreateMode::Persistent)).await.unwrap();
     client.call(set("/big", &"x".repeat(900_000))).await.unwrap();
-    for _ in 0..5 {
-        client.send(Request::GetData(unwatched("/big"))).await;
-    }
+    client.send(Request::GetData(unwatched("/big"))).await;
     client.send_raw(&[0, 0, 0, 8, 0, 0, 0, 99, 0, 0, 3, 9], Some((Xid(99), OpCode::Ping))).await;
-    for _ in 0..1_000 {
-        client.send(Request::Sync("/never answered".to_owned())).await;
+    // More than the server reads at once: closing a socket with unread input resets it, and what is still on its way
+    // to the client would be lost.
+    client.send_raw(&[0; 512 << 10], None).await;
+    while !node.context.registry.is_empty() {
+        tokio::task::yield_now().await;
     }
-    for _ in 0..5 {
-        assert!(client.reply().await.1.is_ok());
-    }
+    assert!(client.reply().await.1.is_ok());
     assert_eq!(client.reply().await.1, Err(ErrorCode::Unimplemented));
     client.closed().await;
     node.stop().await;
