@@ -241,5 +241,6 @@ mod tests {
         assert_eq!(shown_to(&acl, &[])[0].id.id, "u:x");
         assert_eq!(shown_to(&acl, &[])[1], acl[1]);
         assert_eq!(shown_to(&acl, &[id("digest:u:h")]), acl);
+        assert_eq!(shown_to(&[entry(perms::READ, "digest:a:b:")], &[])[0].id.id, "a:x");
     }
 }

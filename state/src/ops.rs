@@ -212,15 +212,13 @@ impl Machine {
 }
 
 fn kind(mode: CreateMode, ttl_ms: Option<i64>, session: SessionId) -> Result<Kind, ErrorCode> {
-    // The other opcodes of the family carry no time to live, which for Java is -1.
-    let ttl_ms = ttl_ms.unwrap_or(-1);
-    match mode {
-        _ if mode.has_ttl() && !(1..=TTL_MAX_MS).contains(&ttl_ms) => Err(ErrorCode::BadArguments),
-        _ if mode.has_ttl() => Ok(Kind::Ttl(ttl_ms)),
-        _ if ttl_ms >= 0 => Err(ErrorCode::BadArguments),
-        _ if mode.is_ephemeral() => Ok(Kind::Ephemeral(session)),
-        CreateMode::Container => Ok(Kind::Container),
-        _ => Ok(Kind::Persistent),
+    match (ttl_ms, mode.has_ttl()) {
+        (Some(ttl_ms), true) if (1..=TTL_MAX_MS).contains(&ttl_ms) => Ok(Kind::Ttl(ttl_ms)),
+        // ZooKeeper 3.8 lets createTTL with a mode without one pass if the time is negative, and dies of it.
+        (_, true) | (Some(_), false) => Err(ErrorCode::BadArguments),
+        (None, false) if mode.is_ephemeral() => Ok(Kind::Ephemeral(session)),
+        (None, false) if mode == CreateMode::Container => Ok(Kind::Container),
+        (None, false) => Ok(Kind::Persistent),
     }
 }
 

@@ -117,6 +117,23 @@ fn foreign_and_newer_snapshots_are_told_apart_from_damaged_ones() {
     assert!(matches!(Machine::decode(&mut &bytes[..bytes.len() - 1]), Err(SnapshotError::Io(_))));
 }
 
+#[test]
+fn siblings_of_one_name_in_a_snapshot_are_damage() {
+    let mut bytes = snapshot(&sample::machine());
+    let block = &mut bytes[HEADER + BLOCK_HEADER..];
+    // Depth 1, length 3 and the name: the sibling of /box.
+    let at = block.windows(5).position(|bytes| bytes == b"\x01\x03ttl").unwrap();
+    block[at + 2..at + 5].copy_from_slice(b"box");
+    let at = block.windows(6).position(|bytes| bytes == b"\x01\x04box2").unwrap();
+    block[at + 2..at + 6].copy_from_slice(b"aox2");
+    let crc = crc32fast::hash(block);
+    bytes[HEADER + 4..HEADER + BLOCK_HEADER].copy_from_slice(&crc.to_le_bytes());
+    match Machine::decode(&mut bytes.as_slice()) {
+        Err(SnapshotError::Damaged(what)) => assert!(what.contains("order"), "{what}"),
+        other => panic!("{:?}", other.map(|machine| machine.counts())),
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 

@@ -229,8 +229,7 @@ impl Naive {
             6 => (false, true, false, true),
             _ => return Err(ErrorCode::BadArguments),
         };
-        let ttl_ms = ttl_ms.filter(|ttl_ms| *ttl_ms >= 0);
-        if ttl != ttl_ms.is_some() || ttl_ms.is_some_and(|ttl_ms| ttl_ms == 0 || ttl_ms > 0xff_ffff_ffff) {
+        if ttl != ttl_ms.is_some() || ttl_ms.is_some_and(|ttl_ms| ttl_ms <= 0 || ttl_ms > 0xff_ffff_ffff) {
             return Err(ErrorCode::BadArguments);
         }
         if !path.contains('/') || path.contains('\0') {
