@@ -16,6 +16,9 @@ pub(crate) const FRAME_BYTES: usize = 64 << 20;
 /// Bytes of paths in one setWatches frame (servers refuse frames of 1 MiB); more paths go into further frames.
 pub(crate) const SET_WATCHES_BYTES: usize = 128 << 10;
 
+/// Watched paths that are kept before those that nobody waits for any more are swept out; then at twice what is left.
+pub(crate) const WATCHES_BEFORE_SWEEP: usize = 1024;
+
 /// Commands taken from the handles before the socket is looked at again.
 pub(crate) const COMMANDS_PER_TURN: usize = 256;
 

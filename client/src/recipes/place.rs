@@ -159,6 +159,7 @@ impl Place {
 
     /// Makes the lock's znode (a container: the servers remove it when it has long been empty) and what is above it.
     async fn make_parent(&self) -> Result<(), Error> {
+        let mut not_ours = false;
         for path in paths::lineage(&self.parent) {
             let create = |flags: CreateMode| Create {
                 path: path.to_owned(),
@@ -180,7 +181,10 @@ impl Place {
             match result {
                 Ok(_) | Err(Error::Rejected(ErrorCode::NodeExists)) => {}
                 // An ancestor that we may not touch may well be there; what matters is the last one.
-                Err(Error::Rejected(ErrorCode::NoAuth)) if path != self.parent => {}
+                Err(Error::Rejected(ErrorCode::NoAuth)) if path != self.parent => not_ours = true,
+                Err(Error::Rejected(ErrorCode::NoNode)) if not_ours => {
+                    return Err(Error::Rejected(ErrorCode::NoAuth));
+                }
                 // An ancestor was removed in between: the caller comes again.
                 Err(Error::Rejected(ErrorCode::NoNode)) => return Ok(()),
                 Err(error) => return Err(error),

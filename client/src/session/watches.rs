@@ -9,7 +9,7 @@ use rowlock_proto::request::SetWatches;
 use rowlock_proto::{ErrorCode, EventType, WatchedEvent, Zxid};
 use tokio::sync::oneshot;
 
-use crate::limits::SET_WATCHES_BYTES;
+use crate::limits::{SET_WATCHES_BYTES, WATCHES_BEFORE_SWEEP};
 
 pub(crate) type WatchSender = oneshot::Sender<WatchedEvent>;
 
@@ -39,11 +39,16 @@ pub(crate) struct Watches {
     data: Table,
     exist: Table,
     child: Table,
+    /// How many paths may be watched before the next sweep.
+    sweep_at: usize,
 }
 
 impl Watches {
     /// The reply of a watched request came: the server now keeps the watch, unless the error says otherwise.
     pub(crate) fn register(&mut self, request: WatchRequest, err: Option<ErrorCode>) {
+        if self.data.len() + self.exist.len() + self.child.len() >= self.sweep_at.max(WATCHES_BEFORE_SWEEP) {
+            self.sweep();
+        }
         let table = match (request.by, err) {
             (WatchedBy::Exists | WatchedBy::GetData, None) => &mut self.data,
             (WatchedBy::Exists, Some(ErrorCode::NoNode)) => &mut self.exist,
@@ -57,7 +62,7 @@ impl Watches {
 
     /// Takes everybody whom the event is for.
     pub(crate) fn fire(&mut self, event: &WatchedEvent) -> Vec<WatchSender> {
-        let Watches { data, exist, child } = self;
+        let Watches { data, exist, child, .. } = self;
         let tables: &mut [&mut Table] = match event.event_type {
             EventType::NodeCreated | EventType::NodeDataChanged => &mut [data, exist],
             EventType::NodeDeleted => &mut [data, exist, child],
@@ -67,9 +72,21 @@ impl Watches {
         tables.iter_mut().filter_map(|table| table.remove(&event.path)).flatten().collect()
     }
 
+    /// Forgets watches that nobody waits for any more. The server keeps them; their events will find nobody.
+    fn sweep(&mut self) {
+        for table in [&mut self.data, &mut self.exist, &mut self.child] {
+            table.retain(|_, waiters| {
+                waiters.retain(|waiter| !waiter.is_closed());
+                !waiters.is_empty()
+            });
+        }
+        self.sweep_at = 2 * (self.data.len() + self.exist.len() + self.child.len());
+    }
+
     /// The requests that register all watches on a new connection, each of bounded size. Forgets watches that nobody
     /// waits for any more.
     pub(crate) fn registrations(&mut self, relative_zxid: Zxid) -> Vec<SetWatches> {
+        self.sweep();
         let mut frames = Vec::new();
         let mut frame = SetWatches { relative_zxid, ..SetWatches::default() };
         let mut bytes = 0;
@@ -79,10 +96,6 @@ impl Watches {
             (&mut self.child, |f| &mut f.child),
         ];
         for (table, list_of) in tables {
-            table.retain(|_, waiters| {
-                waiters.retain(|waiter| !waiter.is_closed());
-                !waiters.is_empty()
-            });
             for path in table.keys() {
                 if bytes + path.len() > SET_WATCHES_BYTES && bytes > 0 {
                     frames.push(std::mem::replace(
@@ -143,6 +156,18 @@ mod tests {
         assert_eq!(frames.len(), 1);
         assert_eq!((frames[0].relative_zxid, &frames[0].exist[..]), (Zxid(3), &["/c".to_owned()][..]));
         assert!(frames[0].data.is_empty());
+    }
+
+    #[test]
+    fn watches_nobody_waits_for_do_not_pile_up() {
+        let mut it = Watches::default();
+        let kept = watch(&mut it, WatchedBy::Exists, "/kept", None);
+        for i in 0..10 * WATCHES_BEFORE_SWEEP {
+            drop(watch(&mut it, WatchedBy::GetData, &format!("/{i}"), None));
+            assert!(it.data.len() <= WATCHES_BEFORE_SWEEP);
+        }
+        assert!(it.data.contains_key("/kept"));
+        drop(kept);
     }
 
     #[test]

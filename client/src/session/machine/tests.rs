@@ -1,1 +1,313 @@
+//! The machine alone: frames and a clock in, frames and completions out.
 
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use rowlock_env::time::Instant;
+use rowlock_proto::request::PathWatch;
+use rowlock_proto::response::{ConnectResponse, ReplyHeader};
+use rowlock_proto::{
+    ConnectRequest, ErrorCode, EventType, Request, RequestFrame, Response, SessionId, WatchedEvent, Xid,
+    Zxid, decode, encode, frame,
+};
+use tokio::sync::oneshot;
+
+use super::*;
+use crate::session::chore::Chore;
+use crate::session::watches::{WatchRequest, WatchedBy};
+use crate::session::{Call, Reply};
+
+const TIMEOUT: Duration = Duration::from_secs(9);
+
+struct Rig {
+    machine: Machine,
+    start: Instant,
+}
+
+type Outcome = oneshot::Receiver<Result<Reply, Error>>;
+
+impl Rig {
+    fn new() -> Self {
+        Rig { machine: Machine::new(TIMEOUT, Vec::new()), start: Instant::now() }
+    }
+
+    /// A machine that is attached since second 0.
+    fn up() -> Self {
+        let mut it = Rig::new();
+        it.attach(0);
+        it
+    }
+
+    fn at(&self, seconds: u64) -> Instant {
+        self.start + Duration::from_secs(seconds)
+    }
+
+    fn hello(&mut self, seconds: u64) -> ConnectRequest {
+        self.machine.connected(self.at(seconds));
+        let frame = frame::split(&mut self.machine.effects.out, 1 << 20).unwrap().unwrap();
+        decode::connect_request(frame).unwrap()
+    }
+
+    fn welcome(&mut self, session: i64, seconds: u64) -> Result<(), Fault> {
+        let timeout_ms = if session == 0 { 0 } else { 9_000 };
+        let password = Bytes::from_static(&[5; 16]);
+        let (session_id, read_only) = (SessionId(session), Some(false));
+        let answer = ConnectResponse { protocol_version: 0, timeout_ms, session_id, password, read_only };
+        let mut out = BytesMut::new();
+        encode::connect_response(&answer, &mut out);
+        self.machine.frame(one(&mut out), self.at(seconds))
+    }
+
+    fn attach(&mut self, seconds: u64) {
+        self.hello(seconds);
+        self.welcome(1, seconds).unwrap();
+    }
+
+    fn call(&mut self, request: Request) -> Outcome {
+        let (reply, outcome) = oneshot::channel();
+        self.machine.command(Command::Call(Call { request, reply, watch: None, _permit: None }));
+        outcome
+    }
+
+    fn watch(&mut self, path: &str) -> oneshot::Receiver<WatchedEvent> {
+        let (event, receiver) = oneshot::channel();
+        let (reply, _keep) = oneshot::channel();
+        let request = Request::GetData(PathWatch { path: path.to_owned(), watch: true });
+        let watch = Some(WatchRequest { by: WatchedBy::GetData, path: path.to_owned(), event });
+        self.machine.command(Command::Call(Call { request, reply, watch, _permit: None }));
+        self.sent(0);
+        self.reply(1, 10, Ok(Response::Data(None, rowlock_proto::Stat::default()))).unwrap();
+        receiver
+    }
+
+    fn sent(&mut self, seconds: u64) -> Vec<RequestFrame> {
+        self.machine.tick(self.at(seconds)).unwrap();
+        let mut frames = Vec::new();
+        while let Some(frame) = frame::split(&mut self.machine.effects.out, 1 << 20).unwrap() {
+            frames.push(decode::request(frame).unwrap());
+        }
+        frames
+    }
+
+    fn reply(&mut self, xid: i32, zxid: i64, result: Result<Response, ErrorCode>) -> Result<(), Fault> {
+        self.reply_at(xid, zxid, result, 0)
+    }
+
+    fn reply_at(
+        &mut self,
+        xid: i32,
+        zxid: i64,
+        result: Result<Response, ErrorCode>,
+        s: u64,
+    ) -> Result<(), Fault> {
+        let mut out = BytesMut::new();
+        let header = ReplyHeader { xid: Xid(xid), zxid: Zxid(zxid), err: result.as_ref().err().copied() };
+        encode::reply(header, result.as_ref().ok(), &mut out);
+        self.machine.frame(one(&mut out), self.at(s))
+    }
+
+    /// Tells the waiting calls, as the task does.
+    fn settle(&mut self) {
+        for done in std::mem::take(&mut self.machine.effects.done) {
+            match done {
+                Done::Call(reply, result) => drop(reply.send(result)),
+                Done::Signal(signal, result) => drop(signal.send(result)),
+                Done::Event(watch, event) => drop(watch.send(event)),
+                Done::Watches(watches) => drop(watches),
+            }
+        }
+    }
+
+    fn error(&mut self, outcome: &mut Outcome) -> Error {
+        self.settle();
+        outcome.try_recv().unwrap().unwrap_err()
+    }
+}
+
+fn one(out: &mut BytesMut) -> Bytes {
+    frame::split(out, 1 << 20).unwrap().unwrap()
+}
+
+fn sync() -> Request {
+    Request::Sync("/".to_owned())
+}
+
+#[test]
+fn a_session_is_opened_and_taken_up_again_with_its_password_and_position() {
+    let mut it = Rig::new();
+    assert_eq!(it.hello(0).session_id, SessionId::NONE);
+    it.welcome(1, 0).unwrap();
+    assert_eq!(it.machine.vitals().state, SessionState::Connected);
+    let _outcome = it.call(sync());
+    it.sent(0);
+    it.reply(1, 77, Ok(Response::Path("/".into()))).unwrap();
+    it.machine.disconnected();
+    assert!(matches!(it.machine.vitals().state, SessionState::Suspended { .. }));
+    let hello = it.hello(1);
+    assert_eq!((hello.session_id, hello.last_zxid_seen), (SessionId(1), Zxid(77)));
+    assert_eq!(hello.password, Bytes::from_static(&[5; 16]));
+    it.welcome(1, 1).unwrap();
+    assert_eq!(it.machine.vitals().attachments, 2);
+}
+
+#[test]
+fn a_refusal_ends_an_existing_session_but_only_the_connection_of_a_new_one() {
+    let mut it = Rig::new();
+    it.hello(0);
+    assert_eq!(it.welcome(0, 0), Err(Fault::Refused));
+    assert_eq!(it.machine.ending(), None);
+    let mut it = Rig::up();
+    it.machine.disconnected();
+    it.hello(1);
+    it.welcome(0, 1).unwrap();
+    assert_eq!(it.machine.ending(), Some(Ending::Expired));
+}
+
+#[test]
+fn replies_out_of_order_break_the_connection() {
+    let mut it = Rig::up();
+    let (_a, _b) = (it.call(sync()), it.call(sync()));
+    assert_eq!(it.sent(0).iter().map(|frame| frame.xid.0).collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(it.reply(2, 1, Ok(Response::Path("/".into()))), Err(Fault::OutOfOrder));
+    assert_eq!(it.reply(-8, 1, Ok(Response::Empty)), Err(Fault::OutOfOrder), "nobody had asked");
+}
+
+#[test]
+fn calls_in_flight_fail_and_calls_not_sent_wait_for_the_next_connection() {
+    let mut it = Rig::up();
+    let mut sent = it.call(sync());
+    assert_eq!(it.sent(0).len(), 1);
+    let mut unsent = it.call(sync());
+    it.machine.disconnected();
+    assert_eq!(it.error(&mut sent), Error::ConnectionLoss);
+    assert!(unsent.try_recv().is_err());
+    it.attach(1);
+    assert_eq!(it.sent(1), [RequestFrame { xid: Xid(1), request: sync() }]);
+}
+
+#[test]
+fn a_call_that_nobody_waits_for_any_more_is_not_sent() {
+    let mut it = Rig::up();
+    drop(it.call(sync()));
+    let _kept = it.call(Request::Sync("/kept".into()));
+    assert_eq!(it.sent(0).len(), 1);
+}
+
+#[test]
+fn a_chore_stays_behind_the_create_it_takes_back_and_is_repeated_over_reconnects() {
+    let mut it = Rig::up();
+    let _create = it.call(Request::Sync("/stands-for-a-create".into()));
+    it.machine.command(Command::Chore(Chore::new("/l".into(), "id".into(), Some("/l/id1".into()), None)));
+    let _later = it.call(Request::Sync("/later".into()));
+    let opcodes =
+        |frames: Vec<RequestFrame>| frames.iter().map(|f| f.request.opcode().as_str()).collect::<Vec<_>>();
+    assert_eq!(opcodes(it.sent(0)), ["sync", "delete", "sync"]);
+    it.machine.disconnected();
+    it.attach(1);
+    assert_eq!(opcodes(it.sent(1)), ["delete"]);
+    it.reply(1, 5, Err(ErrorCode::NoNode)).unwrap();
+    assert!(it.sent(1).is_empty());
+}
+
+#[test]
+fn only_heartbeats_move_the_deadline_and_by_when_they_were_sent() {
+    let mut it = Rig::up();
+    let second_tenths = |it: &Rig| (it.machine.vitals().valid_until.unwrap() - it.start).as_millis() / 100;
+    assert_eq!(second_tenths(&it), 81);
+    let _outcome = it.call(sync());
+    it.sent(2);
+    it.reply_at(1, 1, Ok(Response::Path("/".into())), 2).unwrap();
+    assert_eq!(second_tenths(&it), 81);
+    assert_eq!(it.sent(3)[0].xid, Xid::PING);
+    it.reply_at(-2, 1, Ok(Response::Empty), 5).unwrap();
+    assert_eq!(second_tenths(&it), 111);
+}
+
+#[test]
+fn at_the_deadline_all_is_lost_even_with_a_connection_that_stands() {
+    let mut it = Rig::up();
+    let mut waiting = it.watch("/a");
+    let mut in_flight = it.call(sync());
+    it.sent(1);
+    // The socket is alive, but no heartbeat is answered.
+    it.sent(3);
+    it.machine.heard(it.at(7));
+    let valid_until = it.machine.vitals().valid_until.unwrap();
+    assert_eq!(it.machine.next_timer(), Some(valid_until));
+    it.machine.tick(valid_until).unwrap();
+    assert_eq!(it.machine.ending(), Some(Ending::DeadlinePassed));
+    assert_eq!(it.error(&mut in_flight), Error::ConnectionLoss);
+    assert!(waiting.try_recv().is_err_and(|error| error == oneshot::error::TryRecvError::Closed));
+    let mut late = it.call(sync());
+    assert_eq!(it.error(&mut late), Error::SessionExpired);
+    let mut farewell = std::mem::take(&mut it.machine.effects.out);
+    let mut last = None;
+    while let Some(frame) = frame::split(&mut farewell, 1 << 20).unwrap() {
+        last = Some(decode::request(frame).unwrap().request);
+    }
+    assert_eq!(last, Some(Request::CloseSession));
+}
+
+#[test]
+fn a_silent_server_is_given_up_in_time_to_try_another() {
+    let mut it = Rig::up();
+    it.sent(3);
+    assert_eq!(it.machine.tick(it.at(6)), Err(Fault::Silent));
+    it.machine.disconnected();
+    it.hello(6);
+    assert_eq!(it.machine.tick(it.at(8)), Ok(()));
+    assert!(it.machine.next_timer().unwrap() <= it.at(9));
+}
+
+#[test]
+fn watches_are_registered_again_relative_to_the_last_reply_and_not_to_an_event() {
+    let mut it = Rig::up();
+    let mut fired = it.watch("/a");
+    let mut out = BytesMut::new();
+    let event = |path: &str| WatchedEvent {
+        zxid: Zxid(99),
+        event_type: EventType::NodeDeleted,
+        state: 3,
+        path: path.to_owned(),
+    };
+    encode::event(&event("/other-of-the-same-change"), &mut out);
+    it.machine.frame(one(&mut out), it.at(1)).unwrap();
+    it.machine.disconnected();
+    it.attach(2);
+    let frames = it.sent(2);
+    let Request::SetWatches(watches) = &frames[0].request else { panic!("{frames:?}") };
+    assert_eq!((watches.relative_zxid, &watches.data[..]), (Zxid(10), &["/a".to_owned()][..]));
+    encode::event(&event("/a"), &mut out);
+    it.machine.frame(one(&mut out), it.at(2)).unwrap();
+    it.reply_at(-8, 99, Ok(Response::Empty), 2).unwrap();
+    it.settle();
+    assert_eq!(fired.try_recv().unwrap().zxid, Zxid(99));
+}
+
+#[test]
+fn a_close_goes_behind_what_waits_and_refuses_what_comes() {
+    let mut it = Rig::up();
+    let _earlier = it.call(sync());
+    let (signal, mut closed) = oneshot::channel();
+    it.machine.command(Command::Close(signal));
+    let mut later = it.call(sync());
+    assert_eq!(it.error(&mut later), Error::Closed);
+    assert_eq!(it.sent(0).last().map(|frame| frame.request.clone()), Some(Request::CloseSession));
+    // The reply is lost; the next handshake says that the session is gone.
+    it.machine.disconnected();
+    it.hello(1);
+    it.welcome(0, 1).unwrap();
+    it.settle();
+    assert_eq!(closed.try_recv(), Ok(Ok(())));
+    assert_eq!(it.machine.ending(), Some(Ending::Closed));
+}
+
+#[test]
+fn the_server_s_word_that_the_session_has_expired_ends_it() {
+    let mut it = Rig::up();
+    let mut outcome = it.call(sync());
+    it.sent(0);
+    it.reply(1, 3, Err(ErrorCode::SessionExpired)).unwrap();
+    assert_eq!(it.machine.ending(), Some(Ending::Expired));
+    assert_eq!(it.error(&mut outcome), Error::SessionExpired);
+}
