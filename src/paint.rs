@@ -9,7 +9,7 @@ pub struct Paint {
 }
 
 impl Paint {
-    /// For this process's stdout; NO_COLOR (https://no-color.org) turns colours off.
+    /// For this process's stdout; NO_COLOR (<https://no-color.org>) turns colours off.
     pub fn stdout() -> Self {
         let refused = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty());
         Paint { terminal: std::io::stdout().is_terminal() && !refused }

@@ -19,7 +19,7 @@ pub struct Serve {
     /// The cluster: the same file on every node
     #[arg(long, value_name = "FILE", env = "ROWLOCK_CONFIG", default_value = "cluster.toml")]
     config: PathBuf,
-    /// Which [[node]] of the file this is
+    /// Which node of the file this is
     #[arg(long, value_name = "ID", env = "ROWLOCK_NODE")]
     node: u64,
     /// This node's data folder, instead of the one in the file

@@ -72,8 +72,8 @@ impl Status {
         if !self.http.is_empty() {
             return Ok(by_http(&self.http).await);
         }
-        // Endpoints that were given by name may be another cluster than the file's.
-        if self.cluster.endpoints.is_none()
+        // Endpoints that were given may be another cluster than that of the cluster.toml that happens to lie here.
+        if (self.cluster.config.is_some() || self.cluster.endpoints.is_none())
             && let Some(file) = self.cluster.file()?
         {
             let addrs: Vec<String> = file.nodes.iter().map(|node| node.http_addr.clone()).collect();

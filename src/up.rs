@@ -7,28 +7,24 @@ mod demo;
 mod folder;
 mod nodes;
 mod plan;
+mod running;
 mod verdict;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
 
 use rowlock_coordinator::config::ClusterConfig;
 use rowlock_env::net::Listener;
 use rowlock_env::time;
 
 use crate::exit::{CONFIG, Failure, IO, SOFTWARE, UNAVAILABLE};
-use crate::paint::{Paint, Progress};
-use crate::report::{self, Report};
+use crate::paint::Paint;
 use crate::signals::Stop;
-use crate::table::table;
 use folder::{Folder, Former};
 use nodes::Nodes;
 use plan::{Wishes, plan};
+use running::Running;
 
-/// Nodes recover, elect and catch up in a second or two; a slow disk is given more.
-const SERVING_DEADLINE: Duration = Duration::from_secs(60);
-const POLL: Duration = Duration::from_millis(50);
 /// Where everything is kept unless `--data` says otherwise.
 const DEFAULT_FOLDER: &str = "data/up";
 const BUILT_IN: &str = include_str!("../cluster.toml");
@@ -70,14 +66,6 @@ fn one_three_or_five(text: &str) -> Result<u16, String> {
         Ok(n @ (1 | 3 | 5)) => Ok(n),
         _ => Err("use 1, 3 or 5".to_owned()),
     }
-}
-
-/// A cluster that runs.
-struct Running {
-    config: ClusterConfig,
-    folder: Folder,
-    nodes: Nodes,
-    paint: Paint,
 }
 
 impl Up {
@@ -158,142 +146,4 @@ async fn free_ports(config: &ClusterConfig) -> Result<(), Failure> {
         }
     }
     Ok(())
-}
-
-impl Running {
-    fn ids(&self) -> Vec<u64> {
-        self.config.nodes.iter().map(|node| node.id.0).collect()
-    }
-
-    fn start_all(&mut self) -> Result<(), Failure> {
-        self.ids().into_iter().try_for_each(|id| self.start(id))
-    }
-
-    fn start(&mut self, id: u64) -> Result<(), Failure> {
-        self.nodes.start(id, &self.folder.log(id))
-    }
-
-    async fn reports(&self) -> Vec<std::io::Result<Report>> {
-        let addrs: Vec<String> = self.config.nodes.iter().map(|node| node.http_addr.clone()).collect();
-        report::fetch_all(&addrs).await
-    }
-
-    /// The node that leads, as the nodes that serve say.
-    async fn leader(&self) -> Option<u64> {
-        let reports = self.reports().await;
-        let serving = reports.into_iter().flatten().filter(|r| r.serving);
-        serving.max_by_key(|r| r.term).and_then(|r| r.leader)
-    }
-
-    async fn wait_until_serving(&mut self) -> Result<Vec<Report>, Failure> {
-        let deadline = time::now() + SERVING_DEADLINE;
-        let mut progress = Progress::new(self.paint);
-        loop {
-            if let Some((id, status)) = self.nodes.ended() {
-                progress.done();
-                return Err(self.node_failed(id, &status.to_string()));
-            }
-            let reports = self.reports().await;
-            let ids = self.ids();
-            let words: Vec<String> =
-                ids.iter().zip(&reports).map(|(id, r)| format!("node {id} {}", standing(r))).collect();
-            let serving: Vec<Report> = reports.into_iter().flatten().filter(|r| r.serving).collect();
-            if serving.len() == ids.len() && serving.iter().all(|r| r.leader.is_some()) {
-                progress.done();
-                return Ok(serving);
-            }
-            progress.show(&words.join(", "));
-            if time::now() >= deadline {
-                progress.done();
-                let what = format!(
-                    "the nodes do not serve after {} s ({})",
-                    SERVING_DEADLINE.as_secs(),
-                    words.join(", ")
-                );
-                let log = self.folder.log(ids[0]);
-                return Err(Failure::new(
-                    UNAVAILABLE,
-                    format!("{what}; their logs are beside {}", log.display()),
-                ));
-            }
-            time::sleep(POLL).await;
-        }
-    }
-
-    fn node_failed(&self, id: u64, status: &str) -> Failure {
-        let log = self.folder.log(id);
-        let said = self.folder.last_log_line(id).unwrap_or_else(|| "it said nothing".to_owned());
-        Failure::new(UNAVAILABLE, format!("node {id} ended ({status}): {said}; its log is {}", log.display()))
-    }
-
-    fn print_table(&self, reports: &[Report]) {
-        let rows: Vec<[String; 5]> = self
-            .config
-            .nodes
-            .iter()
-            .zip(reports)
-            .map(|(node, report)| {
-                let http = format!("http://{}", node.http_addr);
-                [
-                    node.id.to_string(),
-                    report.role.clone(),
-                    node.client_addr.clone(),
-                    node.peer_addr.clone(),
-                    http,
-                ]
-            })
-            .collect();
-        for line in table(["node", "role", "clients", "peers", "http"], &rows).lines() {
-            println!("  {line}");
-        }
-        println!();
-    }
-
-    fn print_what_to_try(&self) {
-        let endpoints = self.config.endpoints();
-        let first = &self.config.nodes[0];
-        println!("{}", self.paint.bold("The cluster stays up until Ctrl-C. In another terminal, try:"));
-        println!("  export ROWLOCK_ENDPOINTS={endpoints}");
-        println!("  export ROWLOCK_CONFIG={}", self.folder.config().display());
-        println!("  rowlock status                                   # roles, positions, sessions");
-        println!(
-            "  rowlock lock nightly -- sh -c 'echo $ROWLOCK_LOCK_TOKEN; sleep 20'   # twice: the second waits"
-        );
-        println!("  rowlock create /config 'v1' && rowlock get /config");
-        println!("  curl http://{}/metrics", first.http_addr);
-        if let Some((id, pid)) = self.ids().iter().find_map(|id| Some((*id, self.nodes.pid(*id)?))) {
-            println!(
-                "  kill -9 {pid}                                  # node {id}: it is started again here"
-            );
-        }
-        println!(
-            "  {}",
-            self.paint.dim("(rowlock is target/release/rowlock, or `cargo run -q --release --`)")
-        );
-    }
-
-    /// Starts a node again that ended, until the process is told to stop.
-    async fn watch_over(&mut self) -> Result<ExitCode, Failure> {
-        let mut last_restart = time::now();
-        loop {
-            time::sleep(POLL).await;
-            let Some((id, status)) = self.nodes.ended() else { continue };
-            // A node that cannot start would be started for ever.
-            if last_restart.elapsed() < Duration::from_secs(2) {
-                return Err(self.node_failed(id, &status.to_string()));
-            }
-            println!("  node {id} ended ({status}): starting it again");
-            last_restart = time::now();
-            self.start(id)?;
-        }
-    }
-}
-
-fn standing(report: &std::io::Result<Report>) -> &'static str {
-    match report {
-        Ok(r) if r.serving => "serves",
-        Ok(r) if r.leader.is_some() => "catches up",
-        Ok(_) => "elects",
-        Err(_) => "starts",
-    }
 }

@@ -59,7 +59,9 @@ async fn node_survives_bad_input_and_serves_on() {
     assert_alive(&mut cluster, &client, "/after-halves").await;
     never_reading(&cluster, &client).await;
     assert_alive(&mut cluster, &client, "/after-deaf").await;
-    assert!(!cluster.log(1).contains("panicked"), "{}", cluster.log(1));
+    let log = cluster.log(1);
+    assert!(log.contains("bytes, 1048575 allowed"), "the cause of a refusal is logged:\n{log}");
+    assert!(!log.contains("panicked"), "{log}");
 }
 
 /// A client that says half of what it has to say, and goes; and one that stays and is closed.

@@ -87,6 +87,8 @@ async fn write(client: &Client, path: &str, token: i64) {
     }
 }
 
+/// A token is the position of its holder's place in the queue, so tokens that grow in the order of the grants are also
+/// grants in the order of the queue.
 fn check_order(grants: &mut [Grant]) {
     grants.sort_by_key(|grant| grant.granted);
     for pair in grants.windows(2) {

@@ -8,7 +8,7 @@ use rowlock_env::task::{self, Task};
 use rowlock_env::time::{self, Instant};
 use tokio::sync::mpsc;
 
-use super::Running;
+use super::running::Running;
 use super::verdict::{Finding, Grant, judge};
 use crate::exit::{Failure, SOFTWARE, UNAVAILABLE};
 

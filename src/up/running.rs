@@ -1,0 +1,181 @@
+//! The cluster that `up` runs: its nodes, what they say of themselves, what a person is shown of it.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use rowlock_coordinator::config::ClusterConfig;
+use rowlock_env::time::{self, Instant};
+
+use super::folder::Folder;
+use super::nodes::Nodes;
+use crate::exit::{Failure, UNAVAILABLE};
+use crate::paint::{Paint, Progress};
+use crate::report::{self, Report};
+use crate::table::table;
+
+/// Nodes recover, elect and catch up in a second or two; a slow disk is given more.
+const SERVING_DEADLINE: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(50);
+/// A node that ends sooner after a start has a reason that another start does not mend; it gets a few.
+const SHORT_LIFE: Duration = Duration::from_secs(2);
+const SHORT_LIVES_MAX: u32 = 3;
+
+/// A cluster that runs.
+pub struct Running {
+    /// What runs.
+    pub config: ClusterConfig,
+    /// Its files.
+    pub folder: Folder,
+    /// Its processes.
+    pub nodes: Nodes,
+    /// How to show it.
+    pub paint: Paint,
+}
+
+impl Running {
+    fn ids(&self) -> Vec<u64> {
+        self.config.nodes.iter().map(|node| node.id.0).collect()
+    }
+
+    /// Starts every node.
+    pub fn start_all(&mut self) -> Result<(), Failure> {
+        self.ids().into_iter().try_for_each(|id| self.start(id))
+    }
+
+    /// Starts one node.
+    pub fn start(&mut self, id: u64) -> Result<(), Failure> {
+        self.nodes.start(id, &self.folder.log(id))
+    }
+
+    async fn reports(&self) -> Vec<std::io::Result<Report>> {
+        let addrs: Vec<String> = self.config.nodes.iter().map(|node| node.http_addr.clone()).collect();
+        report::fetch_all(&addrs).await
+    }
+
+    /// The node that leads, as the nodes that serve say.
+    pub async fn leader(&self) -> Option<u64> {
+        let reports = self.reports().await;
+        let serving = reports.into_iter().flatten().filter(|r| r.serving);
+        serving.max_by_key(|r| r.term).and_then(|r| r.leader)
+    }
+
+    /// Waits for all nodes, with progress on the terminal.
+    pub async fn wait_until_serving(&mut self) -> Result<Vec<Report>, Failure> {
+        let deadline = time::now() + SERVING_DEADLINE;
+        let mut progress = Progress::new(self.paint);
+        loop {
+            if let Some((id, status)) = self.nodes.ended() {
+                progress.done();
+                return Err(self.node_failed(id, &status.to_string()));
+            }
+            let reports = self.reports().await;
+            let ids = self.ids();
+            let words: Vec<String> =
+                ids.iter().zip(&reports).map(|(id, r)| format!("node {id} {}", standing(r))).collect();
+            let serving: Vec<Report> = reports.into_iter().flatten().filter(|r| r.serving).collect();
+            if serving.len() == ids.len() && serving.iter().all(|r| r.leader.is_some()) {
+                progress.done();
+                return Ok(serving);
+            }
+            progress.show(&words.join(", "));
+            if time::now() >= deadline {
+                progress.done();
+                let what = format!(
+                    "the nodes do not serve after {} s ({})",
+                    SERVING_DEADLINE.as_secs(),
+                    words.join(", ")
+                );
+                let log = self.folder.log(ids[0]);
+                return Err(Failure::new(
+                    UNAVAILABLE,
+                    format!("{what}; their logs are beside {}", log.display()),
+                ));
+            }
+            time::sleep(POLL).await;
+        }
+    }
+
+    fn node_failed(&self, id: u64, status: &str) -> Failure {
+        let log = self.folder.log(id);
+        let said = self.folder.last_log_line(id).unwrap_or_else(|| "it said nothing".to_owned());
+        Failure::new(UNAVAILABLE, format!("node {id} ended ({status}): {said}; its log is {}", log.display()))
+    }
+
+    /// Addresses and roles.
+    pub fn print_table(&self, reports: &[Report]) {
+        let rows: Vec<[String; 5]> = self
+            .config
+            .nodes
+            .iter()
+            .zip(reports)
+            .map(|(node, report)| {
+                let http = format!("http://{}", node.http_addr);
+                [
+                    node.id.to_string(),
+                    report.role.clone(),
+                    node.client_addr.clone(),
+                    node.peer_addr.clone(),
+                    http,
+                ]
+            })
+            .collect();
+        for line in table(["node", "role", "clients", "peers", "http"], &rows).lines() {
+            println!("  {line}");
+        }
+        println!();
+    }
+
+    /// What to do next.
+    pub fn print_what_to_try(&self) {
+        let metrics = format!("curl http://{}/metrics", self.config.nodes[0].http_addr);
+        let kill =
+            self.ids().into_iter().find_map(|id| self.nodes.pid(id)).map(|pid| format!("kill -9 {pid}"));
+        let mut hints = vec![
+            ("rowlock status", "roles, positions, sessions"),
+            ("rowlock lock nightly -c 'echo $ROWLOCK_LOCK_TOKEN; sleep 20'", "twice: the second waits"),
+            ("rowlock create /greeting hello && rowlock get /greeting", "any znode"),
+            (&metrics, "or /readyz, /v1/status"),
+        ];
+        hints.extend(kill.as_deref().map(|kill| (kill, "a node; it is started again here")));
+        println!("{}", self.paint.bold("The cluster stays up until Ctrl-C. In another terminal, try:"));
+        println!("  export ROWLOCK_CONFIG={}", self.folder.config().display());
+        let width = hints.iter().map(|(command, _)| command.chars().count()).max().unwrap_or(0);
+        for (command, why) in hints {
+            println!("  {command:<width$}  {}", self.paint.dim(&format!("# {why}")));
+        }
+        println!("  {}", self.paint.dim("rowlock is target/release/rowlock, or `cargo run -q --release --`"));
+        println!(
+            "  {}",
+            self.paint.dim(&format!("ZooKeeper clients connect to {}", self.config.endpoints()))
+        );
+    }
+
+    /// Starts a node again that ended, until the process is told to stop.
+    pub async fn watch_over(&mut self) -> Result<ExitCode, Failure> {
+        let mut short_lives: BTreeMap<u64, (Instant, u32)> = BTreeMap::new();
+        loop {
+            time::sleep(POLL).await;
+            let Some((id, status)) = self.nodes.ended() else { continue };
+            let (started, failures) = short_lives.get(&id).copied().unwrap_or((time::now(), 0));
+            let short = failures > 0 && started.elapsed() < SHORT_LIFE;
+            let failures = if short { failures + 1 } else { 1 };
+            // A node that cannot start would be started for ever.
+            if failures > SHORT_LIVES_MAX {
+                return Err(self.node_failed(id, &status.to_string()));
+            }
+            println!("  node {id} ended ({status}): starting it again");
+            short_lives.insert(id, (time::now(), failures));
+            self.start(id)?;
+        }
+    }
+}
+
+fn standing(report: &std::io::Result<Report>) -> &'static str {
+    match report {
+        Ok(r) if r.serving => "serves",
+        Ok(r) if r.leader.is_some() => "catches up",
+        Ok(_) => "elects",
+        Err(_) => "starts",
+    }
+}
