@@ -1,4 +1,7 @@
-//! Whose data folder it is: a small text file, written once, checked at every start.
+//! Whose data folder it is: a small text file, written when the folder is new, checked at every start.
+//!
+//! It also says whether the log has been begun: a folder whose log has vanished must not pass for a new one, because the
+//! node would have forgotten its vote.
 
 use std::fmt;
 
@@ -15,7 +18,7 @@ pub const LAYOUT_VERSION: u32 = 1;
 /// Who a data folder belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// Name of the cluster; without line breaks.
+    /// Name of the cluster.
     pub cluster: String,
     /// The member.
     pub node: NodeId,
@@ -36,8 +39,17 @@ impl Identity {
     }
 }
 
+/// Whether a folder has ever held a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogState {
+    /// Not yet: there may be no segment.
+    New,
+    /// There must be segments.
+    Begun,
+}
+
 /// Checks that the folder is of `identity`, or makes it so if it is new.
-pub fn claim(dir: &Dir, identity: &Identity) -> Result<(), StorageError> {
+pub fn claim(dir: &Dir, identity: &Identity) -> Result<LogState, StorageError> {
     let path = dir.path().to_owned();
     if !dir.exists(FILE) {
         let names = dir.list().map_err(StorageError::io("listing", &path))?;
@@ -45,33 +57,51 @@ pub fn claim(dir: &Dir, identity: &Identity) -> Result<(), StorageError> {
         if names.iter().any(|name| name == super::WAL_DIR || name == super::SNAPSHOT_DIR) {
             return Err(StorageError::NoIdentity { path, why: "there is no such file".to_owned() });
         }
-        return dir
-            .write_atomic(FILE, text(identity).as_bytes())
-            .map_err(StorageError::io("writing", &path.join(FILE)));
+        write(dir, identity, LogState::New)?;
+        return Ok(LogState::New);
     }
     let bytes = dir.read(FILE).map_err(StorageError::io("reading", &path.join(FILE)))?;
-    let (version, found) =
+    let (version, found, log) =
         parse(&bytes).map_err(|why| StorageError::NoIdentity { path: path.clone(), why })?;
     if version != LAYOUT_VERSION {
         return Err(StorageError::FormatVersion { path, found: version, expected: LAYOUT_VERSION });
     }
-    if found != *identity {
+    if (found.node, found.cluster.as_str()) != (identity.node, one_line(&identity.cluster).as_str()) {
         return Err(StorageError::NotOurs { path, found, expected: identity.clone() });
     }
-    Ok(())
+    Ok(log)
 }
 
-fn text(identity: &Identity) -> String {
-    assert!(!identity.cluster.contains('\n'), "the configuration refuses such a name");
+/// Notes that the log has been begun.
+pub fn note_begun(dir: &Dir, identity: &Identity) -> Result<(), StorageError> {
+    write(dir, identity, LogState::Begun)
+}
+
+fn write(dir: &Dir, identity: &Identity, log: LogState) -> Result<(), StorageError> {
+    let path = dir.path().join(FILE);
+    dir.write_atomic(FILE, text(identity, log).as_bytes()).map_err(StorageError::io("writing", &path))
+}
+
+fn text(identity: &Identity, log: LogState) -> String {
     let content = format!(
-        "rowlock data folder {LAYOUT_VERSION}\nnode {}\ncluster {}\n",
-        identity.node, identity.cluster
+        "rowlock data folder {LAYOUT_VERSION}\nnode {}\ncluster {}\nlog {}\n",
+        identity.node,
+        one_line(&identity.cluster),
+        match log {
+            LogState::New => "new",
+            LogState::Begun => "begun",
+        },
     );
     let crc = crc32fast::hash(content.as_bytes());
     format!("{content}crc {crc:08x}\n")
 }
 
-fn parse(bytes: &[u8]) -> Result<(u32, Identity), String> {
+/// The name as it stands in the file, which is made of lines.
+fn one_line(name: &str) -> String {
+    name.replace(|c: char| c.is_control(), " ").trim().to_owned()
+}
+
+fn parse(bytes: &[u8]) -> Result<(u32, Identity, LogState), String> {
     let text = std::str::from_utf8(bytes).map_err(|_| "it is not text".to_owned())?;
     let (content, crc) = text.rsplit_once("crc ").ok_or("it is cut short")?;
     let crc = u32::from_str_radix(crc.trim_end(), 16).map_err(|_| "its checksum is cut short".to_owned())?;
@@ -87,11 +117,16 @@ fn parse(bytes: &[u8]) -> Result<(u32, Identity), String> {
         field("rowlock data folder")?.parse().map_err(|_| "its version is not a number".to_owned())?;
     if version != LAYOUT_VERSION {
         // Another version's other lines may mean anything.
-        return Ok((version, Identity { cluster: String::new(), node: NodeId(0) }));
+        return Ok((version, Identity { cluster: String::new(), node: NodeId(0) }, LogState::Begun));
     }
     let node = field("node")?.parse().map(NodeId).map_err(|_| "its node id is not a number".to_owned())?;
     let cluster = field("cluster")?.to_owned();
-    Ok((version, Identity { cluster, node }))
+    let log = match field("log")? {
+        "new" => LogState::New,
+        "begun" => LogState::Begun,
+        other => return Err(format!("it says \"log {other}\"")),
+    };
+    Ok((version, Identity { cluster, node }, log))
 }
 
 #[cfg(test)]
@@ -106,8 +141,10 @@ mod tests {
     fn a_new_folder_is_claimed_and_known_again() {
         let temp = tempfile::tempdir().expect("a temporary folder");
         let dir = Dir::open(temp.path()).expect("opens");
-        claim(&dir, &identity("prod", 1)).expect("is new");
-        claim(&dir, &identity("prod", 1)).expect("is ours");
+        assert_eq!(claim(&dir, &identity("prod", 1)).expect("is new"), LogState::New);
+        assert_eq!(claim(&dir, &identity("prod", 1)).expect("is ours"), LogState::New);
+        note_begun(&dir, &identity("prod", 1)).expect("writes");
+        assert_eq!(claim(&dir, &identity("prod", 1)).expect("is ours"), LogState::Begun);
     }
 
     #[test]
@@ -146,7 +183,16 @@ mod tests {
     }
 
     #[test]
+    fn a_name_with_line_breaks_is_known_again() {
+        let temp = tempfile::tempdir().expect("a temporary folder");
+        let dir = Dir::open(temp.path()).expect("opens");
+        claim(&dir, &identity(" two\nlines ", 1)).expect("is new");
+        claim(&dir, &identity(" two\nlines ", 1)).expect("is ours");
+    }
+
+    #[test]
     fn the_file_reads_like_this() {
-        assert_eq!(text(&identity("prod", 1)), "rowlock data folder 1\nnode 1\ncluster prod\ncrc 68e67e3c\n");
+        let golden = "rowlock data folder 1\nnode 1\ncluster prod\nlog begun\ncrc f2de9a0c\n";
+        assert_eq!(text(&identity("prod", 1), LogState::Begun), golden);
     }
 }

@@ -9,7 +9,7 @@ use rowlock_env::disk::{Dir, DirLock};
 use rowlock_env::{time, worker};
 
 use super::error::StorageError;
-use super::identity::{self, Identity};
+use super::identity::{self, Identity, LogState};
 use super::log_store::LogStore;
 use super::memlog::MemLog;
 use super::snapshot::SnapshotStore;
@@ -123,15 +123,22 @@ fn read(
         std::io::ErrorKind::WouldBlock => StorageError::InUse(path.clone()),
         _ => StorageError::Io { action: "locking", path: path.clone(), source },
     })?;
-    identity::claim(&dir, &identity)?;
+    let log_state = identity::claim(&dir, &identity)?;
     let wal = dir.sub(WAL_DIR).map_err(StorageError::io("creating the log's folder in", &path))?;
     let snapshots =
         dir.sub(SNAPSHOT_DIR).map_err(StorageError::io("creating the snapshots' folder in", &path))?;
 
     let found = recover::recover(&wal, &identity)?;
+    if found.segments.is_empty() && log_state == LogState::Begun {
+        let why = "all its segments are missing".to_owned();
+        return Err(StorageError::Incomplete { path: wal.path().to_owned(), why });
+    }
     let purged = found.log.checkpoint().purged;
     let (snapshots, damaged) = SnapshotStore::open(snapshots, identity.clone(), purged)?;
-    let writer = Writer::open(wal, identity, segment_bytes, metrics, &found)?;
+    let writer = Writer::open(wal, identity.clone(), segment_bytes, metrics, &found)?;
+    if log_state == LogState::New {
+        identity::note_begun(&dir, &identity)?;
+    }
     let mut report = report(&found);
     let mut log = found.log;
     if report.committed.map(|log_id| log_id.index) > report.last.map(|log_id| log_id.index) {

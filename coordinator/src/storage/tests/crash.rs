@@ -211,3 +211,51 @@ async fn appended_entries_are_readable_before_they_are_durable() {
     let mut reader = log.get_log_reader().await;
     assert_eq!(reader.try_get_log_entries(0..2).await.expect("reads").len(), 2);
 }
+
+#[tokio::test]
+async fn a_kill_right_after_a_segment_was_begun_loses_nothing_when_the_older_ones_are_recycled() {
+    let dir = temp();
+    let mut log = open(dir.path()).await.log;
+    log.save_vote(&vote(7, 3)).await.expect("saves");
+    append(&mut log, entries(1, 0..20, 1000)).await;
+    let copy = killed(dir.path());
+    let newest = segments(copy.path()).pop().expect("has segments");
+    let mut bytes = std::fs::read(&newest).expect("reads");
+    bytes[FIRST_RECORD_AT as usize..].fill(0);
+    std::fs::write(&newest, bytes).expect("writes");
+
+    let mut opened = open(copy.path()).await;
+    let last = stored(&mut opened.log).await.pop().expect("has entries").log_id;
+    super::snapshots::write(&opened.snapshots, 1, last.index);
+    opened.log.purge(last).await.expect("purges");
+    settle(&mut opened.log).await;
+    assert_eq!(segments(copy.path()), [newest]);
+    let mut log = open(killed(copy.path()).path()).await.log;
+    assert_eq!(stored_vote(&mut log).await, Some(vote(7, 3)));
+    assert_eq!(log.get_log_state().await.expect("reads").last_log_id, Some(last));
+}
+
+#[tokio::test]
+async fn a_folder_whose_log_has_vanished_does_not_pass_for_a_new_one() {
+    let dir = temp();
+    open(dir.path()).await.log.close().await;
+    std::fs::remove_file(&segments(dir.path())[0]).expect("removes");
+    let text = try_open(dir.path()).await.err().expect("is refused").to_string();
+    assert!(text.contains("segments are missing") && text.contains("forgotten its vote"), "{text}");
+}
+
+#[tokio::test]
+async fn a_first_start_that_was_killed_at_any_step_can_be_repeated() {
+    let dir = temp();
+    std::fs::write(dir.path().join("identity.tmp"), b"rowl").expect("writes");
+    drop(open(dir.path()).await);
+    let copy = killed(dir.path());
+    // Before the first segment had its name, and before it was noted that it has.
+    let identity = "rowlock data folder 1\nnode 1\ncluster test\nlog new\n";
+    let crc = crc32fast::hash(identity.as_bytes());
+    std::fs::write(copy.path().join("identity"), format!("{identity}crc {crc:08x}\n")).expect("writes");
+    let without_segment = killed(copy.path());
+    std::fs::remove_file(&segments(without_segment.path())[0]).expect("removes");
+    open(without_segment.path()).await;
+    open(copy.path()).await;
+}

@@ -48,7 +48,8 @@ impl Checkpoint {
             Record::Truncate(after) => {
                 let keep = after.map_or(0, |log_id| log_id.index + 1);
                 if self.last.is_some_and(|last| last.index >= keep) {
-                    self.last = *after;
+                    // What is purged is committed and never truncated; the end stays at or behind it.
+                    self.last = self.purged.filter(|purged| purged.index >= keep).or(*after);
                 }
             }
             Record::Purge(upto) => {

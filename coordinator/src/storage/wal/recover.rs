@@ -113,8 +113,13 @@ fn read_segment(
     let found = scan(bytes, header.key(), first, |offset, frame| {
         let damaged = |why: String| StorageError::Damaged { path: path.clone(), offset, why };
         let record = Record::decode(frame.kind, frame.body).map_err(|error| damaged(error.to_string()))?;
-        if let Record::Entry(entry) = &record {
-            max_index = max_index.max(Some(entry.log_id.index));
+        match &record {
+            Record::Entry(entry) => max_index = max_index.max(Some(entry.log_id.index)),
+            Record::Checkpoint(_) => {}
+            _ if offset == FIRST_RECORD_AT => {
+                return Err(damaged("it does not begin with a checkpoint".to_owned()));
+            }
+            _ => {}
         }
         recovered.records += 1;
         recovered.log.replay(record).map_err(|gap| damaged(gap.to_string()))
