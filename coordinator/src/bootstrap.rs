@@ -125,7 +125,9 @@ impl Bootstrap {
                         tracing::info!(index, "joined the cluster as a learner");
                         return Ok(());
                     }
-                    Ok(Response::Refused(Refusal::NotLeader { leader: Some(leader) })) if candidates.contains(&leader) => {
+                    Ok(Response::Refused(Refusal::NotLeader { leader: Some(leader) }))
+                        if candidates.contains(&leader) =>
+                    {
                         candidates.retain(|c| *c != leader);
                         candidates.push(leader);
                     }

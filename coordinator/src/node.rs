@@ -101,9 +101,13 @@ struct Listeners {
 async fn bind(address: &str, purpose: &'static str) -> Result<Listener, StartError> {
     Listener::bind(address).await.map_err(|source| {
         let remedy = match source.kind() {
-            io::ErrorKind::AddrInUse => "another process uses it: stop that process, or change the port in cluster.toml",
+            io::ErrorKind::AddrInUse => {
+                "another process uses it: stop that process, or change the port in cluster.toml"
+            }
             io::ErrorKind::AddrNotAvailable => "this machine has no such address: correct it in cluster.toml",
-            io::ErrorKind::PermissionDenied => "ports below 1024 need a privilege: use a higher port in cluster.toml",
+            io::ErrorKind::PermissionDenied => {
+                "ports below 1024 need a privilege: use a higher port in cluster.toml"
+            }
             _ => "correct the address in cluster.toml",
         };
         StartError::Listen { address: address.to_owned(), purpose, source, remedy }
@@ -211,8 +215,21 @@ impl Parts {
             peers.set_address(member.id, &member.peer_addr);
         }
         let (raft, storage, snapshots) =
-            raft::open(config, replica.clone(), applier, peers.clone(), metrics.clone(), on_disk_failure).await?;
-        Ok(Parts { raft, storage, snapshots, replica, pending, registry, charge, peers, tasks, metrics, failure })
+            raft::open(config, replica.clone(), applier, peers.clone(), metrics.clone(), on_disk_failure)
+                .await?;
+        Ok(Parts {
+            raft,
+            storage,
+            snapshots,
+            replica,
+            pending,
+            registry,
+            charge,
+            peers,
+            tasks,
+            metrics,
+            failure,
+        })
     }
 
     fn run(self, config: Arc<NodeConfig>, listeners: Listeners) -> Node {
@@ -280,7 +297,8 @@ impl Parts {
         queue: mpsc::Receiver<crate::proposer::fold::Parcel>,
     ) {
         let me = wires.config.id;
-        self.tasks.spawn("leadership", leadership::follow(me, self.raft.clone(), publish, self.shutdown_word()));
+        self.tasks
+            .spawn("leadership", leadership::follow(me, self.raft.clone(), publish, self.shutdown_word()));
         let folder = Folder {
             me,
             raft: self.raft.clone(),
@@ -312,7 +330,12 @@ impl Parts {
         self.tasks.spawn("router", router.run(self.shutdown_word()));
     }
 
-    fn start_sessions(&self, wires: &Wires, contact: Arc<Contact>, touches: mpsc::Receiver<crate::session::Touch>) {
+    fn start_sessions(
+        &self,
+        wires: &Wires,
+        contact: Arc<Contact>,
+        touches: mpsc::Receiver<crate::session::Touch>,
+    ) {
         let liveness = Liveness {
             me: wires.config.id,
             replica: self.replica.clone(),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use openraft::ChangeMembers;
+use openraft::errors::{LinearizableReadError, RaftError};
 use openraft::raft::ReadPolicy;
 use rowlock_env::sync::watch;
 use rowlock_env::time;
@@ -104,8 +105,11 @@ impl PeerService for Service {
         let reading = self.raft.get_read_linearizer(ReadPolicy::ReadIndex);
         match time::timeout(QUORUM_DEADLINE, reading).await {
             Ok(Ok(linearizer)) => Ok(linearizer.read_log_id().index()),
-            Ok(Err(_)) => Err(self.not_leader()),
-            Err(_) => Err(Refusal::NoQuorum),
+            Ok(Err(RaftError::APIError(LinearizableReadError::QuorumNotEnough(_)))) | Err(_) => {
+                Err(Refusal::NoQuorum)
+            }
+            Ok(Err(RaftError::APIError(LinearizableReadError::ForwardToLeader(_)))) => Err(self.not_leader()),
+            Ok(Err(RaftError::Fatal(_))) => Err(Refusal::NotServing),
         }
     }
 

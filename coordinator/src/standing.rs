@@ -139,7 +139,12 @@ impl Standing {
             purged_index: index(&raft.purged),
             voters: membership.voter_ids().map(NodeId).collect(),
             learners: membership.learner_ids().map(NodeId).collect(),
-            replicated: raft.replication.iter().flatten().map(|(node, id)| (NodeId(*node), index(id))).collect(),
+            replicated: raft
+                .replication
+                .iter()
+                .flatten()
+                .map(|(node, id)| (NodeId(*node), index(id)))
+                .collect(),
         }
     }
 

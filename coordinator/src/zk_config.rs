@@ -95,9 +95,13 @@ mod tests {
 
     #[test]
     fn the_text_lists_client_addresses_as_zookeeper_does() {
-        let member = |n: u64| Member { peer_addr: format!("10.0.0.{n}:2281"), client_addr: format!("10.0.0.{n}:2181") };
+        let member = |n: u64| Member {
+            peer_addr: format!("10.0.0.{n}:2281"),
+            client_addr: format!("10.0.0.{n}:2181"),
+        };
         let nodes: BTreeMap<u64, Member> = (1..=2).map(|n| (n, member(n))).collect();
-        let membership = openraft::Membership::new(vec![BTreeSet::from([1])], nodes).expect("voters are nodes");
+        let membership =
+            openraft::Membership::new(vec![BTreeSet::from([1])], nodes).expect("voters are nodes");
         let text = text(&StoredMembership::new(None, membership));
         assert_eq!(
             text,

@@ -17,9 +17,9 @@ use tokio::sync::mpsc;
 
 use crate::limits::{BATCH_MAX_BYTES, BATCH_MAX_COMMANDS, BATCHES_IN_FLIGHT_MAX};
 use crate::metrics::Metrics;
+use crate::raft::Raft;
 use crate::raft::leadership::Leadership;
 use crate::raft::types::{Payload, TypeConfig};
-use crate::raft::Raft;
 
 /// Proposals for the leader of `term`; dropped if that term is over (their origins have given them up by then).
 #[derive(Debug)]
@@ -106,8 +106,10 @@ impl Folder {
         metrics.batches_total.inc();
         metrics.batch_commands.record(proposals.len());
         let payload = Payload(Batch { time_ms: time::wall_ms(), proposals }.encode());
-        let (responder, answer) = ProgressResponder::<TypeConfig, ClientWriteResult<TypeConfig>>::complete_only();
-        let write = self.raft.write(payload).with_leader(leader.to_committed_leader_id()).responder(responder);
+        let (responder, answer) =
+            ProgressResponder::<TypeConfig, ClientWriteResult<TypeConfig>>::complete_only();
+        let write =
+            self.raft.write(payload).with_leader(leader.to_committed_leader_id()).responder(responder);
         if let Err(fatal) = write.await {
             tracing::error!(error = %fatal, "Raft has stopped; this node must be restarted");
             return None;
@@ -131,7 +133,8 @@ fn fold(first: Parcel, queue: &mut mpsc::Receiver<Parcel>, carry: &mut Option<Pa
     while proposals.len() < BATCH_MAX_COMMANDS && bytes < BATCH_MAX_BYTES {
         let Ok(parcel) = queue.try_recv() else { break };
         let more: usize = parcel.proposals.iter().map(weight).sum();
-        let fits = proposals.len() + parcel.proposals.len() <= BATCH_MAX_COMMANDS && bytes + more <= BATCH_MAX_BYTES;
+        let fits =
+            proposals.len() + parcel.proposals.len() <= BATCH_MAX_COMMANDS && bytes + more <= BATCH_MAX_BYTES;
         if parcel.term != term || !fits {
             *carry = Some(parcel);
             break;
@@ -146,7 +149,8 @@ fn fold(first: Parcel, queue: &mut mpsc::Receiver<Parcel>, carry: &mut Option<Pa
 pub fn weight(proposal: &Proposal) -> usize {
     use rowlock_proto::request::Op;
     const OVERHEAD: usize = 64;
-    let of_create = |c: &rowlock_proto::request::Create| c.path.len() + c.data.as_ref().map_or(0, |d| d.len());
+    let of_create =
+        |c: &rowlock_proto::request::Create| c.path.len() + c.data.as_ref().map_or(0, |d| d.len());
     let payload = match &proposal.command {
         Command::Create { create, .. } => of_create(create),
         Command::SetData(set) => set.path.len() + set.data.as_ref().map_or(0, |d| d.len()),
@@ -156,7 +160,9 @@ pub fn weight(proposal: &Proposal) -> usize {
             .map(|op| {
                 OVERHEAD
                     + match op {
-                        Op::Create(c) | Op::Create2(c) | Op::CreateContainer(c) | Op::CreateTtl(c, _) => of_create(c),
+                        Op::Create(c) | Op::Create2(c) | Op::CreateContainer(c) | Op::CreateTtl(c, _) => {
+                            of_create(c)
+                        }
                         Op::SetData(set) => set.path.len() + set.data.as_ref().map_or(0, |d| d.len()),
                         Op::Delete { path, .. } | Op::Check { path, .. } => path.len(),
                     }

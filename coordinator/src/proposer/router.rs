@@ -129,7 +129,10 @@ impl Router {
         *way = OnTheWay::default();
         if lost > 0 {
             self.metrics.proposals_lost_total.add(lost as u64);
-            tracing::info!(lost, "the outcome of forwarded writes cannot be known; their connections are closed");
+            tracing::info!(
+                lost,
+                "the outcome of forwarded writes cannot be known; their connections are closed"
+            );
         }
     }
 
@@ -194,7 +197,9 @@ impl Router {
                             return false;
                         }
                         Err(SendError::TooLarge(_)) => {
-                            tracing::error!("a batch of writes does not fit a frame between nodes; giving it up");
+                            tracing::error!(
+                                "a batch of writes does not fit a frame between nodes; giving it up"
+                            );
                             self.give_up(way);
                         }
                     }

@@ -57,7 +57,8 @@ pub async fn open(
 ) -> Result<(Raft, LogStore, SnapshotStore), StartError> {
     let raft_config = raft_config(config).validate().map_err(|e| StartError::Raft(e.to_string()))?;
     let identity = Identity { cluster: config.cluster.clone(), node: config.id };
-    let opened = Storage::open(&config.data_dir, identity, Arc::new(on_disk_failure), metrics.clone()).await?;
+    let opened =
+        Storage::open(&config.data_dir, identity, Arc::new(on_disk_failure), metrics.clone()).await?;
     let (log, snapshots) = (opened.log, opened.snapshots);
     let state_machine = StateMachine::open(replica, snapshots.clone(), apply, metrics).await?;
     let network = Network::new(peers);

@@ -1,7 +1,7 @@
 //! The types that openraft is parameterised with. All other code of the crate uses these names.
 
-use bytes::Bytes;
 use super::runtime::EnvRuntime;
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 

@@ -24,8 +24,8 @@ use crate::client::outbox::{Message, Outbox};
 use crate::limits::{BATCH_MAX_COMMANDS, HEARTBEATS_WAITING_MAX};
 use crate::peer::{Lane, PeerPool, Request, Response};
 use crate::proposer::fold::Parcel;
-use crate::raft::{Raft, quorum_contact};
 use crate::raft::leadership::Leadership;
+use crate::raft::{Raft, quorum_contact};
 use crate::replica::Replica;
 
 /// How often the leader looks for expired sessions and its own contact.
