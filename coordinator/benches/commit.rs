@@ -35,6 +35,8 @@ const IN_FLIGHT: [usize; 3] = [1, 64, 512];
 const DRIVERS_MAX: usize = 8;
 /// For everything that must come soon.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// For each look at the floor of the disk.
+const FLOOR_TIME: Duration = Duration::from_secs(2);
 /// Before counting begins.
 const WARM_UP: Duration = Duration::from_secs(1);
 
@@ -49,10 +51,11 @@ async fn run(each: Duration) -> Result<()> {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("commit-{:x}", rng::u64()));
     let dir = Dir::create(&folder)?;
     println!("{:<44} {:>9} {:>9} {:>12}", "", "p50", "p99", "per second");
-    print("floor: 512 B overwrite + fdatasync", flush_floor(&dir, each)?);
     print(&format!("floor: {DATA_BYTES} B echo on loopback"), echo_floor(each).await?);
     let cluster = Cluster::start(&folder).await?;
     for in_flight in IN_FLIGHT {
+        // Before each row, because other writers of the disk (a build just before) change it from second to second.
+        print("floor: 512 B overwrite + fdatasync", flush_floor(&dir)?);
         let before = cluster.counts();
         let measured = cluster.drive(in_flight, each).await?;
         print(&format!("commit, {in_flight} in flight"), measured);
@@ -82,21 +85,23 @@ fn print(what: &str, mut measured: Measured) {
 }
 
 /// One flush after another, over blocks that exist already: what the write-ahead log does.
-fn flush_floor(dir: &Dir, each: Duration) -> Result<Measured> {
+fn flush_floor(dir: &Dir) -> Result<Measured> {
     const FILE_BYTES: u64 = 16 << 20;
     const RECORD_BYTES: u64 = 512;
     let file = dir.create_new("floor")?;
     file.write_all_at(&vec![0; FILE_BYTES as usize], 0)?;
     file.sync_all()?;
     let (start, mut latencies, mut at) = (now(), Vec::new(), 0);
-    while start.elapsed() < each {
+    while start.elapsed() < FLOOR_TIME {
         let begin = now();
         file.write_all_at(&[1; RECORD_BYTES as usize], at)?;
         file.sync_data()?;
         latencies.push(begin.elapsed());
         at = (at + RECORD_BYTES) % FILE_BYTES;
     }
-    Ok(Measured { latencies, time: start.elapsed() })
+    let time = start.elapsed();
+    dir.remove("floor")?;
+    Ok(Measured { latencies, time })
 }
 
 /// One small message there and back after another.
