@@ -6,6 +6,7 @@ mod conformance;
 mod crash;
 mod failing_disk;
 mod identity;
+mod model;
 mod snapshots;
 mod state_machine;
 

@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use openraft::storage::RaftLogStorage;
 
 use super::*;
+use crate::raft::types::{LogId, SnapshotMeta};
 use crate::storage::snapshot::{SnapshotFile, SnapshotStore};
 use crate::storage::testing::{log_id, snapshot_meta};
 
@@ -12,6 +13,12 @@ use crate::storage::testing::{log_id, snapshot_meta};
 pub fn write(store: &SnapshotStore, term: u64, index: u64) -> SnapshotFile {
     let body = |out: &mut dyn Write| out.write_all(content(index).as_bytes());
     store.write(snapshot_meta(term, index), body).expect("writes")
+}
+
+/// A snapshot with next to no content.
+pub fn write_small(store: &SnapshotStore, last: LogId) {
+    let meta = SnapshotMeta { last_log_id: Some(last), ..SnapshotMeta::default() };
+    store.write(meta, |out| out.write_all(b"small")).expect("writes");
 }
 
 fn content(index: u64) -> String {
