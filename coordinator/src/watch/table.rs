@@ -21,13 +21,19 @@ const SYNC_CONNECTED: i32 = 3;
 ///
 /// Invariant: `watchers[c].paths` holds exactly the paths under which `paths` mentions `c`; no set of kinds in `paths`
 /// is empty; `watches` and `recursive` count what is in `paths`.
-#[derive(Default)]
 pub struct WatchTable {
     paths: BTreeMap<Arc<str>, BTreeMap<ConnectionId, Kinds>>,
     watchers: BTreeMap<ConnectionId, Watcher>,
     watches: usize,
     recursive: usize,
     fired: u64,
+    max_per_connection: usize,
+}
+
+impl Default for WatchTable {
+    fn default() -> Self {
+        Self::with_max(limits::WATCHES_PER_CONNECTION_MAX)
+    }
 }
 
 /// A connection that may have watches.
@@ -49,9 +55,9 @@ pub struct WatchCounts {
     pub watches: usize,
 }
 
-/// The connection has `limits::WATCHES_PER_CONNECTION_MAX` watches already.
+/// The connection has as many watches as it may have (`limits::WATCHES_PER_CONNECTION_MAX`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("more than {} watches on one connection", limits::WATCHES_PER_CONNECTION_MAX)]
+#[error("too many watches on one connection")]
 pub struct TooManyWatches;
 
 /// One event: what is told about which path, and who may hear it.
@@ -66,6 +72,18 @@ impl WatchTable {
     /// An empty table.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// An empty table that grants a connection `max_per_connection` watches.
+    pub fn with_max(max_per_connection: usize) -> Self {
+        WatchTable {
+            paths: BTreeMap::new(),
+            watchers: BTreeMap::new(),
+            watches: 0,
+            recursive: 0,
+            fired: 0,
+            max_per_connection,
+        }
     }
 
     /// A connection that may set watches from now on. Its identities decide which events it may hear.
@@ -103,7 +121,7 @@ impl WatchTable {
         if new.is_empty() {
             return Ok(());
         }
-        if watcher.watches + new.count() > limits::WATCHES_PER_CONNECTION_MAX {
+        if watcher.watches + new.count() > self.max_per_connection {
             return Err(TooManyWatches);
         }
         let key = match self.paths.get_key_value(path) {

@@ -16,6 +16,7 @@ use tokio::sync::mpsc;
 use super::client::{create, set, unwatched, watched};
 use super::node::config;
 use crate::client::conversation::{Attached, Conversation};
+use crate::client::end::End;
 use crate::client::events::Dispatcher;
 use crate::client::outbox::{self, Inbox, Message};
 use crate::client::registry::Registry;
@@ -26,8 +27,9 @@ use crate::proposer::{Proposer, Submission};
 use crate::replica::Replica;
 use crate::session::SessionTouch;
 use crate::status::Status;
+use crate::watch::WatchTable;
 
-/// A conversation of a session, and the log in the test's hands.
+/// A conversation of a session that may have two watches, and the log in the test's hands.
 struct Stage {
     context: ClientContext,
     conversation: Conversation,
@@ -48,6 +50,7 @@ impl Stage {
             config: Arc::new(config()),
             metrics: Arc::new(Metrics::default()),
         };
+        *context.replica.watches.lock() = WatchTable::with_max(2);
         let password = [7; 16];
         let open = Command::CreateSession { password, timeout_ms: 10_000 };
         let Ok(Outcome::Session { session, attachment, .. }) = apply(&context, SessionId::NONE, open, None)
@@ -222,4 +225,30 @@ fn a_read_that_waits_when_the_session_moves_is_refused_and_the_conversation_ends
     assert_eq!(stage.told(), [(1, None), (2, Some(ErrorCode::SessionMoved))]);
     assert!(stage.submission().is_none());
     assert!(stage.conversation.take_end().is_some());
+}
+
+#[test]
+fn one_watch_too_many_is_an_error_and_the_end_of_the_connection() {
+    let mut stage = Stage::new();
+    for path in ["/a", "/b", "/b", "/c", "/d"] {
+        stage.ask(Request::Exists(watched(path)));
+    }
+    stage.answer();
+    let missing = Some(ErrorCode::NoNode);
+    let want = [(1, missing), (2, missing), (3, missing), (4, Some(ErrorCode::SystemError))];
+    assert_eq!(stage.told(), want);
+    assert!(matches!(stage.conversation.take_end(), Some(End::Finished)));
+}
+
+#[test]
+fn a_connection_whose_task_does_not_keep_up_with_its_messages_is_over() {
+    let mut stage = Stage::new();
+    stage.ask(Request::AddWatch { path: "/".to_owned(), mode: 0 });
+    stage.answer();
+    for i in 0..=limits::OUTBOX_MAX_MESSAGES {
+        stage.change(create(&format!("/{i}"), CreateMode::Persistent));
+    }
+    stage.look();
+    let end = stage.conversation.take_end().unwrap();
+    assert!(matches!(end, End::Slow(_)) && end.is_overflow(), "{end}");
 }

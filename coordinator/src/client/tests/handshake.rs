@@ -85,9 +85,14 @@ async fn a_client_that_is_slightly_ahead_is_served_once_this_node_has_caught_up(
     writer.send(create("/a", CreateMode::Persistent)).await;
     // As if another node had applied the create already and shown it to this client.
     let ahead = ConnectRequest { last_zxid_seen: Zxid(2), ..connect_request(None) };
-    let opening = Client::open(&node, ahead);
-    node.log(Log::Runs);
-    let mut client = opening.await.expect("served");
+    let catching_up = async {
+        while node.context.registry.len() < 2 {
+            tokio::task::yield_now().await;
+        }
+        node.log(Log::Runs);
+    };
+    let (client, ()) = tokio::join!(Client::open(&node, ahead), catching_up);
+    let mut client = client.expect("served");
     assert!(client.call(Request::GetData(unwatched("/a"))).await.is_ok());
     node.stop().await;
 }

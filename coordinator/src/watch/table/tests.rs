@@ -257,3 +257,18 @@ fn the_listings_name_paths_and_connections_in_order() {
     let by_connection: Vec<_> = room.table.by_connection().map(|(c, p)| (c, p.collect::<Vec<_>>())).collect();
     assert_eq!(by_connection, [(A, vec!["/p", "/q"]), (B, vec!["/q"])]);
 }
+
+#[test]
+fn a_connection_gets_no_more_watches_than_it_may_have_and_other_connections_do() {
+    let mut room = Room::new();
+    room.table.max_per_connection = 3;
+    room.watch(A, "/p", Kinds::DATA | Kinds::CHILD);
+    assert_eq!(room.table.add(A, "/q", Kinds::DATA | Kinds::CHILD), Err(TooManyWatches));
+    room.check();
+    room.watch(A, "/q", Kinds::DATA);
+    room.watch(A, "/p", Kinds::DATA);
+    assert_eq!(room.table.add(A, "/p", Kinds::PERSISTENT), Err(TooManyWatches));
+    room.watch(B, "/p", Kinds::PERSISTENT);
+    room.change("/p", DataChanged);
+    room.watch(A, "/r", Kinds::DATA);
+}
