@@ -6,11 +6,10 @@
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
 
 use bytes::BytesMut;
 use rowlock_env::net::Stream;
-use rowlock_env::time::{self, Instant};
+use rowlock_env::time;
 use rowlock_proto::{SessionId, frame};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -20,6 +19,7 @@ use super::handshake::{Greeting, Handshake, Opened, Refused};
 use super::listener::Shared;
 use super::outbox::{CloseReason, Inbox};
 use super::registry::Peer;
+use super::vigil::{Order, Vigil};
 use super::wire::Wire;
 use super::{identity, words};
 use crate::limits;
@@ -97,7 +97,11 @@ impl Connection {
         let mut conversation =
             Conversation::new(self.shared.clone(), self.peer.clone(), attached, identities);
         conversation.output = reply;
-        let end = self.talk(&mut conversation, timeout).await;
+        let mut vigil = Vigil::new(timeout, time::now());
+        let end = self.talk(&mut conversation, &mut vigil).await;
+        if vigil.leave() == Order::Touch {
+            self.touch(&conversation);
+        }
         self.shared.report(&self.peer, &end);
         if matches!(end, End::Finished | End::Lost | End::Told(CloseReason::SessionEnded)) {
             let output = std::mem::take(&mut conversation.output);
@@ -107,9 +111,9 @@ impl Connection {
         }
     }
 
-    async fn talk(&mut self, conversation: &mut Conversation, timeout: Duration) -> End {
-        let mut heard = time::now();
-        let mut timer = pin!(time::sleep_until(heard + timeout));
+    async fn talk(&mut self, conversation: &mut Conversation, vigil: &mut Vigil) -> End {
+        let mut wake_at = vigil.wake_at();
+        let mut timer = pin!(time::sleep_until(wake_at));
         loop {
             if let Err(end) = self.round(conversation).await {
                 return end;
@@ -117,43 +121,56 @@ impl Connection {
             self.wire.make_room();
             tokio::select! {
                 biased;
+                () = &mut timer => {
+                    let now = time::now();
+                    if conversation.owes_an_answer() {
+                        vigil.excuse(now);
+                    }
+                    match vigil.tick(now) {
+                        Order::Close => return End::Silent,
+                        Order::Touch => self.touch(conversation),
+                        Order::Rest => {}
+                    }
+                    wake_at = vigil.wake_at();
+                    timer.set(time::sleep_until(wake_at));
+                }
                 written = self.wire.write.write_buf(&mut conversation.output), if !conversation.output.is_empty() => {
                     match written {
                         Ok(0) => return End::HungUp,
-                        Ok(count) => self.wrote(conversation, count, &mut heard),
+                        Ok(count) => self.wrote(conversation, count, vigil),
                         Err(e) => return e.into(),
                     }
                 }
                 read = self.wire.read.read_buf(&mut self.wire.input), if conversation.accepts() => {
                     match self.wire.was_read(read) {
                         Ok(count) => {
-                            heard = time::now();
                             self.shared.context.metrics.bytes_received_total.add(count as u64);
-                            self.shared.context.touch.touch(conversation.session());
+                            if vigil.heard(time::now()) == Order::Touch {
+                                self.touch(conversation);
+                            }
+                            // Only an earlier time is set at once: a later one is found out when the timer fires.
+                            if vigil.wake_at() < wake_at {
+                                wake_at = vigil.wake_at();
+                                timer.set(time::sleep_until(wake_at));
+                            }
                         }
                         Err(end) => return end,
                     }
                 }
                 () = self.inbox.ready() => {}
-                () = &mut timer => {
-                    let now = time::now();
-                    if conversation.owes_an_answer() {
-                        heard = now;
-                    }
-                    if now >= heard + timeout {
-                        return End::Silent;
-                    }
-                    timer.set(time::sleep_until(heard + timeout));
-                }
             }
         }
     }
 
+    fn touch(&self, conversation: &Conversation) {
+        self.shared.context.touch.touch(conversation.session());
+    }
+
     /// A client whose reading is the bottleneck shows its life by reading.
-    fn wrote(&self, conversation: &Conversation, count: usize, heard: &mut Instant) {
+    fn wrote(&self, conversation: &Conversation, count: usize, vigil: &mut Vigil) {
         self.shared.context.metrics.bytes_sent_total.add(count as u64);
         if !conversation.accepts() {
-            *heard = time::now();
+            vigil.excuse(time::now());
         }
     }
 

@@ -19,6 +19,7 @@ mod pings;
 mod read;
 pub mod registry;
 mod stats;
+mod vigil;
 mod watching;
 mod wire;
 mod words;

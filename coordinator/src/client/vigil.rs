@@ -1,0 +1,126 @@
+//! When a connection last heard of its client, and when it passes that on. Pure: time comes in, orders go out.
+//!
+//! Any frame is a sign of life, but passing each on would wake the liveness task once per request. So signs within a
+//! short interval are passed on as one, at the interval's end: later than they came, never earlier, so no session
+//! expires before its timeout because of it.
+
+use std::time::Duration;
+
+use rowlock_env::time::Instant;
+
+/// Longest time for which a sign of life is kept back.
+const KEPT_BACK_MAX: Duration = Duration::from_millis(100);
+/// It is also at most such a part of the session timeout.
+const KEPT_BACK_PART: u32 = 20;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Vigil {
+    timeout: Duration,
+    interval: Duration,
+    heard: Instant,
+    touched: Instant,
+    /// Something was heard after `touched`.
+    owed: bool,
+}
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    /// Nothing yet.
+    Rest,
+    /// Pass a sign of life on.
+    Touch,
+    /// Nothing was heard for the whole session timeout: close.
+    Close,
+}
+
+impl Vigil {
+    /// The session was attached just now, which touched it.
+    pub(super) fn new(timeout: Duration, now: Instant) -> Self {
+        let interval = KEPT_BACK_MAX.min(timeout / KEPT_BACK_PART);
+        Vigil { timeout, interval, heard: now, touched: now, owed: false }
+    }
+
+    /// Bytes came in.
+    pub(super) fn heard(&mut self, now: Instant) -> Order {
+        self.heard = now;
+        self.owed = true;
+        self.touch_if_due(now)
+    }
+
+    /// The client waits for us, so its silence says nothing.
+    pub(super) fn excuse(&mut self, now: Instant) {
+        self.heard = now;
+    }
+
+    /// [`Self::wake_at`] has come.
+    pub(super) fn tick(&mut self, now: Instant) -> Order {
+        if now >= self.heard + self.timeout { Order::Close } else { self.touch_if_due(now) }
+    }
+
+    /// When [`Self::tick`] wants to be called next. Moves to an earlier time only by [`Self::heard`].
+    pub(super) fn wake_at(&self) -> Instant {
+        let silence = self.heard + self.timeout;
+        if self.owed { silence.min(self.touched + self.interval) } else { silence }
+    }
+
+    /// The connection ends: what was kept back is passed on now, unless there was nothing.
+    pub(super) fn leave(self) -> Order {
+        if self.owed { Order::Touch } else { Order::Rest }
+    }
+
+    fn touch_if_due(&mut self, now: Instant) -> Order {
+        if !self.owed || now < self.touched + self.interval {
+            return Order::Rest;
+        }
+        self.touched = now;
+        self.owed = false;
+        Order::Touch
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rowlock_env::time;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn signs_of_life_are_passed_on_once_per_interval_and_none_is_forgotten() {
+        let start = time::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let mut vigil = Vigil::new(10 * SECOND, start);
+        assert_eq!(vigil.wake_at(), start + 10 * SECOND);
+        assert_eq!(vigil.heard(at(10)), Order::Rest);
+        assert_eq!(vigil.heard(at(20)), Order::Rest);
+        assert_eq!(vigil.wake_at(), at(100));
+        assert_eq!(vigil.tick(at(99)), Order::Rest);
+        assert_eq!(vigil.tick(at(100)), Order::Touch);
+        assert_eq!(vigil.wake_at(), at(20) + 10 * SECOND);
+        assert_eq!(vigil.heard(at(5_000)), Order::Touch);
+        assert_eq!(vigil.wake_at(), at(15_000));
+        assert_eq!(vigil.heard(at(5_001)), Order::Rest);
+        assert_eq!(vigil.leave(), Order::Touch);
+    }
+
+    #[test]
+    fn short_timeouts_shorten_the_interval() {
+        let start = time::now();
+        let mut vigil = Vigil::new(SECOND, start);
+        vigil.heard(start);
+        assert_eq!(vigil.wake_at(), start + Duration::from_millis(50));
+    }
+
+    #[test]
+    fn silence_for_the_whole_timeout_closes_unless_it_is_excused() {
+        let start = time::now();
+        let mut vigil = Vigil::new(SECOND, start);
+        assert_eq!(vigil.tick(start + SECOND / 2), Order::Rest);
+        vigil.excuse(start + SECOND / 2);
+        assert_eq!(vigil.tick(start + SECOND), Order::Rest);
+        assert_eq!(vigil.tick(start + SECOND + SECOND / 2), Order::Close);
+    }
+}
