@@ -83,7 +83,12 @@ impl PeerService for Service {
         self.folder.send(Parcel { term: view.term, proposals }).await.map_err(|_| Refusal::NotServing)
     }
 
-    async fn touches(&self, _from: NodeId, sessions: Vec<SessionId>, term: u64) -> Result<(), Refusal> {
+    async fn touches(
+        &self,
+        _from: NodeId,
+        sessions: Vec<SessionId>,
+        term: u64,
+    ) -> Result<Vec<SessionId>, Refusal> {
         match self.leads() {
             Some(view) if view.ready && view.term == term && self.charge.term() == Some(term) => {}
             _ => return Err(self.not_leader()),
@@ -94,7 +99,7 @@ impl PeerService for Service {
         if !self.contact.within(self.grace) {
             return Err(Refusal::NoQuorum);
         }
-        if self.charge.touch(sessions) { Ok(()) } else { Err(self.not_leader()) }
+        self.charge.touch(sessions).ok_or_else(|| self.not_leader())
     }
 
     async fn read_index(&self) -> Result<u64, Refusal> {

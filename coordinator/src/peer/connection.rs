@@ -44,7 +44,9 @@ impl<S: PeerService> Handler<S> {
                 async move { answer(service.forward(from, batch).await, |()| Response::Forwarded) }.boxed()
             }
             Request::Touches { sessions, term } => async move {
-                answer(service.touches(from, sessions, term).await, |()| Response::TouchesNoted)
+                answer(service.touches(from, sessions, term).await, |refused| Response::TouchesNoted {
+                    refused,
+                })
             }
             .boxed(),
             Request::ReadIndex => {

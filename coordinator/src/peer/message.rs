@@ -56,7 +56,11 @@ pub enum Response {
     /// The leader's proposer has the batch.
     Forwarded,
     /// The timers run anew.
-    TouchesNoted,
+    TouchesNoted {
+        /// Sessions whose timers do not run any more: unknown to the leader, or their expiry is decided. Their
+        /// heartbeats must not be answered.
+        refused: Vec<SessionId>,
+    },
     /// A read that waits for this log index to be applied sees everything that was done before the question was asked.
     ReadIndex {
         /// Raft log index.

@@ -20,13 +20,13 @@ pub trait PeerService: Send + Sync + 'static {
     fn forward(&self, from: NodeId, batch: Vec<Proposal>)
     -> impl Future<Output = Result<(), Refusal>> + Send;
 
-    /// Restarts the sessions' timers; done when a quorum has confirmed that this node leads in `term`.
+    /// Restarts the sessions' timers and gives those that do not run any more; done when a quorum has confirmed that this node leads in `term`.
     fn touches(
         &self,
         from: NodeId,
         sessions: Vec<SessionId>,
         term: u64,
-    ) -> impl Future<Output = Result<(), Refusal>> + Send;
+    ) -> impl Future<Output = Result<Vec<SessionId>, Refusal>> + Send;
 
     /// The log index that a linearizable read must wait for, confirmed by a quorum.
     fn read_index(&self) -> impl Future<Output = Result<u64, Refusal>> + Send;

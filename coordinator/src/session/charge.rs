@@ -56,18 +56,13 @@ impl Charge {
         }
     }
 
-    /// These sessions gave a sign of life. False if this node is not in charge.
-    pub fn touch(&self, sessions: impl IntoIterator<Item = SessionId>) -> bool {
+    /// These sessions gave a sign of life. Gives those whose timer does not run any more: their heartbeats stay
+    /// unanswered. `None` if this node is not in charge.
+    pub fn touch(&self, sessions: impl IntoIterator<Item = SessionId>) -> Option<Vec<SessionId>> {
         let now = time::now();
-        match self.tracker.lock().as_mut() {
-            Some((_, tracker)) => {
-                for session in sessions {
-                    tracker.touch(now, session);
-                }
-                true
-            }
-            None => false,
-        }
+        let mut tracker = self.tracker.lock();
+        let (_, tracker) = tracker.as_mut()?;
+        Some(sessions.into_iter().filter(|session| !tracker.touch(now, *session)).collect())
     }
 
     /// Every session gets its full timeout again.

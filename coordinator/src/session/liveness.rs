@@ -62,27 +62,50 @@ pub struct Liveness {
 }
 
 /// A report on its way: when it was sent, if the leader has noted it, and what was in it.
-type Report = Pin<Box<dyn Future<Output = (Option<Instant>, Collected)> + Send>>;
+type Report = Pin<Box<dyn Future<Output = (Option<Noted>, Collected)> + Send>>;
+
+/// What the leader has said to a report.
+struct Noted {
+    /// When the report was sent: then there was contact.
+    sent: Instant,
+    /// Sessions whose timers do not run any more.
+    refused: Vec<SessionId>,
+}
 
 /// What has come in since the last report.
 #[derive(Default)]
 struct Collected {
     sessions: BTreeSet<SessionId>,
-    waiting: Vec<Outbox>,
+    waiting: Vec<(SessionId, Outbox)>,
 }
 
 impl Collected {
     fn add(&mut self, touch: Touch) {
         self.sessions.insert(touch.session);
         if let Some(outbox) = touch.confirm {
-            self.wait(outbox);
+            self.wait(touch.session, outbox);
         }
     }
 
     /// A heartbeat beyond the bound stays unanswered: its client turns to another node.
-    fn wait(&mut self, outbox: Outbox) {
+    fn wait(&mut self, session: SessionId, outbox: Outbox) {
         if self.waiting.len() < HEARTBEATS_WAITING_MAX {
-            self.waiting.push(outbox);
+            self.waiting.push((session, outbox));
+        }
+    }
+
+    /// Forgets the heartbeats of sessions whose timers do not run any more. Their connections hear of the end, or, if
+    /// the leader has not heard of the session yet, ask again.
+    fn refuse(&mut self, refused: &[SessionId]) {
+        if !refused.is_empty() {
+            self.waiting.retain(|(session, _)| !refused.contains(session));
+        }
+    }
+
+    /// Those that wait may be answered.
+    fn answer(&mut self) {
+        for (_, outbox) in self.waiting.drain(..) {
+            outbox.push(Message::Touched);
         }
     }
 }
@@ -140,15 +163,14 @@ impl Liveness {
             self.charge.take(view.term, &self.replica.state.read());
             *last_tick = Instant::now();
         }
-        self.charge.touch(std::mem::take(&mut collected.sessions));
+        let refused = self.charge.touch(std::mem::take(&mut collected.sessions));
+        collected.refuse(&refused.unwrap_or_default());
         if let Some(at) = quorum_contact(&self.raft) {
             self.contact.mark(at);
         }
         let in_contact = self.contact.within(self.grace);
         if in_contact {
-            for outbox in collected.waiting.drain(..) {
-                outbox.push(Message::Touched);
-            }
+            collected.answer();
         }
         let now = Instant::now();
         *stalled |= !in_contact || now.saturating_since(*last_tick) > TICK_MISSED;
@@ -179,23 +201,25 @@ impl Liveness {
             let sessions = collected.sessions.iter().copied().collect();
             let touches = Request::Touches { sessions, term };
             let answer = peers.call(leader, Lane::Control, &touches, sent + REPORT_DEADLINE).await;
-            let noted = matches!(answer, Ok(Response::TouchesNoted));
-            (noted.then_some(sent), collected)
+            let noted = match answer {
+                Ok(Response::TouchesNoted { refused }) => Some(Noted { sent, refused }),
+                _ => None,
+            };
+            (noted, collected)
         })
     }
 
-    fn reported(&self, noted: Option<Instant>, reported: Collected, collected: &mut Collected) {
+    fn reported(&self, noted: Option<Noted>, mut reported: Collected, collected: &mut Collected) {
         match noted {
-            Some(at) => {
-                self.contact.mark(at);
-                for outbox in reported.waiting {
-                    outbox.push(Message::Touched);
-                }
+            Some(Noted { sent, refused }) => {
+                self.contact.mark(sent);
+                reported.refuse(&refused);
+                reported.answer();
             }
             // The next report tries again, with the same sessions: nobody is answered for whom no timer was restarted.
             None => {
                 collected.sessions.extend(reported.sessions);
-                reported.waiting.into_iter().for_each(|outbox| collected.wait(outbox));
+                reported.waiting.into_iter().for_each(|(session, outbox)| collected.wait(session, outbox));
             }
         }
     }

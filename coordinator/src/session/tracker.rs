@@ -1,5 +1,7 @@
 //! When each session was last heard of: the leader's pure book-keeping for expiry.
 //!
+//! Invariant: a session whose expiry has been decided stays decided: no later touch revives it, and none is confirmed, for
+//! its lock may be granted to the next at any moment.
 //! Invariant: no session is due before `timeout + grace` has passed since its last touch (or since this leader's start,
 //! when every session gets its full timeout anew; Chubby, section 2.9).
 
@@ -14,6 +16,8 @@ struct Entry {
     last_touch: Instant,
     timeout: Duration,
     attachment: Attachment,
+    /// It was due. Only a new attachment, which goes through the log, takes that back.
+    decided: bool,
     /// Where the session stands in `agenda`; never later than its true deadline.
     look_at: Instant,
 }
@@ -48,7 +52,8 @@ impl Tracker {
     pub fn opened(&mut self, now: Instant, session: SessionId, attachment: Attachment, timeout: Duration) {
         self.ended(session);
         let look_at = now + timeout + self.grace;
-        self.sessions.insert(session, Entry { last_touch: now, timeout, attachment, look_at });
+        self.sessions
+            .insert(session, Entry { last_touch: now, timeout, attachment, decided: false, look_at });
         self.agenda.insert((look_at, session));
     }
 
@@ -59,18 +64,19 @@ impl Tracker {
         }
     }
 
-    /// A frame of this session came in somewhere. Says whether the session is known.
+    /// A frame of this session came in somewhere. False if its timer does not run any more (unknown, or its expiry is
+    /// decided): a heartbeat must not be answered then.
     pub fn touch(&mut self, now: Instant, session: SessionId) -> bool {
         match self.sessions.get_mut(&session) {
-            Some(entry) => {
+            Some(entry) if !entry.decided => {
                 entry.last_touch = entry.last_touch.max(now);
                 true
             }
-            None => false,
+            _ => false,
         }
     }
 
-    /// Gives every session its full timeout again: after a time in which touches could not reach this leader.
+    /// Gives every session that is not yet decided upon its full timeout again: after a time in which touches could not reach this leader.
     pub fn forgive_all(&mut self, now: Instant) {
         for entry in self.sessions.values_mut() {
             entry.last_touch = entry.last_touch.max(now);
@@ -87,7 +93,8 @@ impl Tracker {
             self.agenda.pop_first();
             let entry = self.sessions.get_mut(&session).expect("the agenda holds only known sessions");
             let deadline = entry.last_touch + entry.timeout + self.grace;
-            entry.look_at = if deadline <= now {
+            entry.decided |= deadline <= now;
+            entry.look_at = if entry.decided {
                 due.push((session, entry.attachment));
                 now + RETRY
             } else {
@@ -158,6 +165,20 @@ mod tests {
         tracker.ended(S);
         assert_eq!(tracker.due(t0 + ms(60_000)), []);
         assert_eq!(tracker.next_look(), None);
+    }
+
+    #[test]
+    fn no_touch_revives_a_session_whose_expiry_is_decided_but_a_new_attachment_does() {
+        let t0 = Instant::now();
+        let mut tracker = tracker(t0);
+        assert_eq!(tracker.due(t0 + ms(4500)), [(S, A)]);
+        assert!(!tracker.touch(t0 + ms(4501), S));
+        tracker.forgive_all(t0 + ms(4502));
+        assert!(!tracker.touch(t0 + ms(4503), S));
+        assert_eq!(tracker.due(t0 + ms(5500)), [(S, A)]);
+        tracker.opened(t0 + ms(5600), S, Attachment(2), ms(4000));
+        assert!(tracker.touch(t0 + ms(5601), S));
+        assert_eq!(tracker.due(t0 + ms(9000)), []);
     }
 
     #[test]

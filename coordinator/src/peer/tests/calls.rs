@@ -37,7 +37,7 @@ async fn touches_are_noted_by_the_leader_of_the_term_only() {
     let node = listen_anywhere(Service::new()).await;
     let pool = pool(&node.address);
     let touches = |term| Request::Touches { sessions: vec![SessionId(1), SessionId(2)], term };
-    assert_eq!(ask(&pool, &touches(3)).await, Ok(Response::TouchesNoted));
+    assert_eq!(ask(&pool, &touches(3)).await, Ok(Response::TouchesNoted { refused: vec![SessionId(2)] }));
     let refusal = Refusal::NotLeader { leader: Some(NodeId(9)) };
     assert_eq!(ask(&pool, &touches(4)).await, Ok(Response::Refused(refusal)));
 }

@@ -85,11 +85,16 @@ impl PeerService for Service {
         Ok(())
     }
 
-    async fn touches(&self, _from: NodeId, sessions: Vec<SessionId>, term: u64) -> Result<(), Refusal> {
+    async fn touches(
+        &self,
+        _from: NodeId,
+        sessions: Vec<SessionId>,
+        term: u64,
+    ) -> Result<Vec<SessionId>, Refusal> {
         if sessions.is_empty() || term != 3 {
             Err(Refusal::NotLeader { leader: Some(NodeId(9)) })
         } else {
-            Ok(())
+            Ok(sessions.into_iter().filter(|session| *session == SessionId(2)).collect())
         }
     }
 
