@@ -16,11 +16,18 @@ pub const REJOIN_ADVICE: &str = "The other nodes have the data: stop this node, 
      new node id (as a learner first). Never start it again with an emptied folder under its old id: it would have \
      forgotten its vote.";
 
+/// After an error that could have any cause.
+const LOOK_ADVICE: &str = "Look at the kernel's log, check the disk, and start the node again.";
+/// After a write or flush that failed for any cause.
+const FAILED_WRITE_ADVICE: &str = "After a failed write or flush nobody knows what is on the disk, so this node stops \
+     and does not retry. Nothing that was acknowledged by the cluster is lost. Look at the kernel's log and check the \
+     disk; then start the node again: it checks its log and says if it cannot be used.";
+
 /// A data folder could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum StorageError {
     /// The operating system said no.
-    #[error("{action} {}: {source}", path.display())]
+    #[error("{action} {} failed: {source}. {}", path.display(), advice(source.kind()).unwrap_or(LOOK_ADVICE))]
     Io {
         /// What was tried.
         action: &'static str,
@@ -178,21 +185,7 @@ impl DiskFailure {
 
     /// What a person must do.
     pub fn advice(&self) -> &'static str {
-        match self.kind {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                "The disk is full. Nothing that was acknowledged is lost: free space on this file system (Rowlock needs \
-                 room for one log segment and one snapshot) and start the node again."
-            }
-            io::ErrorKind::ReadOnlyFilesystem => {
-                "The file system has become read-only, usually after a disk error. Look at the kernel's log, repair or \
-                 replace the disk, and start the node again."
-            }
-            _ => {
-                "After a failed write or flush nobody knows what is on the disk, so this node stops and does not retry. \
-                 Nothing that was acknowledged by the cluster is lost. Look at the kernel's log and check the disk; \
-                 then start the node again: it checks its log and says if it cannot be used."
-            }
-        }
+        advice(self.kind).unwrap_or(FAILED_WRITE_ADVICE)
     }
 
     /// As an error for those who wait for the write.
@@ -208,3 +201,21 @@ impl std::fmt::Display for DiskFailure {
 }
 
 impl std::error::Error for DiskFailure {}
+
+/// What a person must do about an error whose kind tells the cause.
+fn advice(kind: io::ErrorKind) -> Option<&'static str> {
+    match kind {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Some(
+            "The disk is full. Nothing that was acknowledged is lost: free space on this file system (Rowlock needs \
+             room for one log segment and one snapshot) and start the node again.",
+        ),
+        io::ErrorKind::ReadOnlyFilesystem => Some(
+            "The file system has become read-only, usually after a disk error. Look at the kernel's log, repair or \
+             replace the disk, and start the node again.",
+        ),
+        io::ErrorKind::PermissionDenied => Some(
+            "Give the user that runs Rowlock the right to read and write this folder and everything in it.",
+        ),
+        _ => None,
+    }
+}
