@@ -1,5 +1,7 @@
 //! Several writes as one: all of them take effect, at one position, or none.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use rowlock_proto::request::{Create, SetData};
 use rowlock_proto::{Acl, CreateMode, ErrorCode, Op, OpResult, Request, Response, Stat, Version};
@@ -47,6 +49,20 @@ impl Transaction {
         } else {
             Op::Create2(create)
         });
+        self
+    }
+
+    /// See [`Client::create_with_ttl`]; persistent, not sequential.
+    pub fn create_with_ttl(
+        mut self,
+        path: impl Into<String>,
+        data: Option<Bytes>,
+        acl: Vec<Acl>,
+        ttl: Duration,
+    ) -> Self {
+        let flags = CreateMode::PersistentWithTtl.flags();
+        let create = Create { path: path.into(), data, acl: Some(acl), flags };
+        self.ops.push(Op::CreateTtl(create, i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX)));
         self
     }
 

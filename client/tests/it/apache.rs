@@ -11,6 +11,9 @@ use rowlock_client::{
 };
 use rowlock_env::{rng, task, time};
 
+/// Longer than the session timeout below.
+const LONG_HOLD: Duration = Duration::from_secs(7);
+
 async fn client() -> Option<Client> {
     let endpoints = std::env::var("ROWLOCK_TEST_ZK").ok()?;
     let base = format!("/rowlock-client-test-{:016x}", rng::u64());
@@ -142,8 +145,10 @@ async fn work(client: &Client, path: &str, inside: &Inside) -> Result<(), Error>
     assert!(!inside.occupied.swap(true, Ordering::SeqCst), "two holders");
     let before = inside.token.swap(guard.token().0, Ordering::SeqCst);
     assert!(guard.token().0 > before, "token {:#x} after {before:#x}", guard.token().0);
-    inside.grants.fetch_add(1, Ordering::Relaxed);
-    let result = guard.run(time::sleep(Duration::from_millis(1))).await;
+    // Holds longer than the session timeout now and then: outages meet them.
+    let long = inside.grants.fetch_add(1, Ordering::Relaxed) % 4 == 3;
+    let hold = if long { LONG_HOLD } else { Duration::from_millis(1) };
+    let result = guard.run(time::sleep(hold)).await;
     inside.occupied.store(false, Ordering::SeqCst);
     match result {
         Ok(()) => {

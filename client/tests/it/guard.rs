@@ -57,6 +57,16 @@ async fn an_expired_session_and_a_deleted_znode_are_told_apart() {
 }
 
 #[tokio::test]
+async fn releasing_a_lock_that_was_taken_away_a_moment_ago_says_not_held() {
+    let fake = Fake::start().await;
+    let client = fake.client().await;
+    let guard = client.mutex("l").lock().await.unwrap();
+    fake.world().delete(guard.path()).unwrap();
+    assert!(guard.is_held(), "nobody has told us yet");
+    assert_eq!(guard.release().await, Err(ReleaseError::NotHeld));
+}
+
+#[tokio::test]
 async fn a_deletion_while_cut_off_is_noticed_after_the_reconnect() {
     let fake = Fake::start().await;
     let client = fake.client().await;
@@ -85,9 +95,8 @@ async fn work_is_dropped_at_the_moment_of_the_loss() {
     let client = fake.client().await;
     let guard = client.mutex("l").lock().await.unwrap();
     assert_eq!(guard.run(async { 7 }).await, Ok(7));
-    fake.expire(&client);
-    let work = guard.run(std::future::pending::<()>());
-    assert_eq!(work.await, Err(LockLost { reason: LostReason::Expired }));
+    let (result, ()) = tokio::join!(guard.run(std::future::pending::<()>()), async { fake.expire(&client) });
+    assert_eq!(result, Err(LockLost { reason: LostReason::Expired }));
     assert_eq!(guard.run(async { 7 }).await, Err(LockLost { reason: LostReason::Expired }));
 }
 
