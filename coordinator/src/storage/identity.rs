@@ -60,16 +60,26 @@ pub fn claim(dir: &Dir, identity: &Identity) -> Result<LogState, StorageError> {
         write(dir, identity, LogState::New)?;
         return Ok(LogState::New);
     }
+    let (found, log) = read(dir)?;
+    if (found.node, found.cluster.as_str()) != (identity.node, one_line(&identity.cluster).as_str()) {
+        return Err(StorageError::NotOurs { path, found, expected: identity.clone() });
+    }
+    Ok(log)
+}
+
+/// Whose an existing folder is.
+pub fn read(dir: &Dir) -> Result<(Identity, LogState), StorageError> {
+    let path = dir.path().to_owned();
+    if !dir.exists(FILE) {
+        return Err(StorageError::NoIdentity { path, why: "there is no such file".to_owned() });
+    }
     let bytes = dir.read(FILE).map_err(StorageError::io("reading", &path.join(FILE)))?;
     let (version, found, log) =
         parse(&bytes).map_err(|why| StorageError::NoIdentity { path: path.clone(), why })?;
     if version != LAYOUT_VERSION {
         return Err(StorageError::FormatVersion { path, found: version, expected: LAYOUT_VERSION });
     }
-    if (found.node, found.cluster.as_str()) != (identity.node, one_line(&identity.cluster).as_str()) {
-        return Err(StorageError::NotOurs { path, found, expected: identity.clone() });
-    }
-    Ok(log)
+    Ok((found, log))
 }
 
 /// Notes that the log has been begun.

@@ -103,6 +103,44 @@ impl Storage {
     }
 }
 
+/// Checks a folder whose node does not run, and says what is in it. Reads everything, changes nothing. Blocks.
+///
+/// The errors are those that the node would refuse to start with.
+pub fn verify(path: &Path) -> Result<(Identity, RecoveryReport), StorageError> {
+    let begun = time::now();
+    let dir = Dir::open(path).map_err(StorageError::io("opening", path))?;
+    let (identity, log_state) = identity::read(&dir)?;
+    let _lock = lock(&dir)?;
+    let open = |name: &str| {
+        let path = path.join(name);
+        Dir::open(&path).map_err(StorageError::io("opening", &path))
+    };
+    let found = find_log(&open(WAL_DIR)?, &identity, log_state)?;
+    let (snapshot, damaged) =
+        SnapshotStore::inspect(&open(SNAPSHOT_DIR)?, &identity, found.log.checkpoint().purged)?;
+    let mut report = report(&found);
+    report.snapshot = snapshot.and_then(|snapshot| snapshot.meta().last_log_id);
+    report.damaged_snapshots = damaged;
+    report.took = begun.elapsed();
+    Ok((identity, report))
+}
+
+fn lock(dir: &Dir) -> Result<DirLock, StorageError> {
+    dir.lock(LOCK).map_err(|source| match source.kind() {
+        std::io::ErrorKind::WouldBlock => StorageError::InUse(dir.path().to_owned()),
+        _ => StorageError::Io { action: "locking", path: dir.path().to_owned(), source },
+    })
+}
+
+fn find_log(wal: &Dir, identity: &Identity, log_state: LogState) -> Result<Recovered, StorageError> {
+    let found = recover::recover(wal, identity)?;
+    if found.segments.is_empty() && log_state == LogState::Begun {
+        let why = "all its segments are missing".to_owned();
+        return Err(StorageError::Incomplete { path: wal.path().to_owned(), why });
+    }
+    Ok(found)
+}
+
 struct Ready {
     writer: Writer,
     lock: DirLock,
@@ -119,20 +157,13 @@ fn read(
 ) -> Result<Ready, StorageError> {
     let begun = time::now();
     let dir = Dir::create(&path).map_err(StorageError::io("creating", &path))?;
-    let lock = dir.lock(LOCK).map_err(|source| match source.kind() {
-        std::io::ErrorKind::WouldBlock => StorageError::InUse(path.clone()),
-        _ => StorageError::Io { action: "locking", path: path.clone(), source },
-    })?;
+    let lock = lock(&dir)?;
     let log_state = identity::claim(&dir, &identity)?;
     let wal = dir.sub(WAL_DIR).map_err(StorageError::io("creating the log's folder in", &path))?;
     let snapshots =
         dir.sub(SNAPSHOT_DIR).map_err(StorageError::io("creating the snapshots' folder in", &path))?;
 
-    let found = recover::recover(&wal, &identity)?;
-    if found.segments.is_empty() && log_state == LogState::Begun {
-        let why = "all its segments are missing".to_owned();
-        return Err(StorageError::Incomplete { path: wal.path().to_owned(), why });
-    }
+    let found = find_log(&wal, &identity, log_state)?;
     let purged = found.log.checkpoint().purged;
     let (snapshots, damaged) = SnapshotStore::open(snapshots, identity.clone(), purged)?;
     let writer = Writer::open(wal, identity.clone(), segment_bytes, metrics, &found)?;

@@ -42,26 +42,24 @@ impl SnapshotStore {
         purged: Option<LogId>,
     ) -> Result<(SnapshotStore, Vec<String>), StorageError> {
         let found = survey(&dir, &identity)?;
-        let reaches = |snapshot: &SnapshotFile| snapshot.meta().last_log_id.map(|log_id| log_id.index);
-        if let Some(purged) = purged
-            && found.usable.as_ref().and_then(reaches) < Some(purged.index)
-        {
-            let usable = match &found.usable {
-                Some(snapshot) => format!("{} is too old", snapshot.name()),
-                None => "there is none".to_owned(),
-            };
-            let damaged: Vec<String> =
-                found.damaged.iter().map(|(name, why)| format!("{name}: {why}")).collect();
-            let why = format!("the log begins behind index {}, {usable}; damaged: {damaged:?}", purged.index);
-            return Err(StorageError::NoSnapshot { path: dir.path().to_owned(), why });
-        }
+        found.check(&dir, purged)?;
         let path = dir.path().to_owned();
-        let io = StorageError::io("tidying", &path);
-        tidy(&dir, &found).map_err(io)?;
+        tidy(&dir, &found).map_err(StorageError::io("tidying", &path))?;
         let damaged = found.damaged.into_iter().map(|(name, _)| name).collect();
         let inner =
             Inner { dir, identity, current: Mutex::new(found.usable), temporaries: AtomicU64::new(0) };
         Ok((SnapshotStore { inner: Arc::new(inner) }, damaged))
+    }
+
+    /// As [`SnapshotStore::open`], without changing anything.
+    pub(in crate::storage) fn inspect(
+        dir: &Dir,
+        identity: &Identity,
+        purged: Option<LogId>,
+    ) -> Result<(Option<SnapshotFile>, Vec<String>), StorageError> {
+        let found = survey(dir, identity)?;
+        found.check(dir, purged)?;
+        Ok((found.usable, found.damaged.into_iter().map(|(name, _)| name).collect()))
     }
 
     /// The newest one.
@@ -154,6 +152,24 @@ struct Survey {
     damaged: Vec<(String, String)>,
     /// Usable and older, or never finished.
     superfluous: Vec<String>,
+}
+
+impl Survey {
+    /// The usable snapshot must reach to where the log begins.
+    fn check(&self, dir: &Dir, purged: Option<LogId>) -> Result<(), StorageError> {
+        let reaches = |snapshot: &SnapshotFile| snapshot.meta().last_log_id.map(|log_id| log_id.index);
+        let Some(purged) = purged.map(|log_id| log_id.index) else { return Ok(()) };
+        if self.usable.as_ref().and_then(reaches) >= Some(purged) {
+            return Ok(());
+        }
+        let usable = match &self.usable {
+            Some(snapshot) => format!("{} is too old", snapshot.name()),
+            None => "there is none".to_owned(),
+        };
+        let damaged: Vec<String> = self.damaged.iter().map(|(name, why)| format!("{name}: {why}")).collect();
+        let why = format!("the log begins behind index {purged}, {usable}; damaged: {damaged:?}");
+        Err(StorageError::NoSnapshot { path: dir.path().to_owned(), why })
+    }
 }
 
 /// Looks at all files; changes nothing.

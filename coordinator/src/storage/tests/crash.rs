@@ -3,6 +3,7 @@
 use openraft::storage::{RaftLogReader, RaftLogStorage};
 
 use super::*;
+use crate::storage::open::verify;
 use crate::storage::testing::{log_id, vote};
 use crate::storage::wal::segment::FIRST_RECORD_AT;
 
@@ -258,4 +259,32 @@ async fn a_first_start_that_was_killed_at_any_step_can_be_repeated() {
     std::fs::remove_file(&segments(without_segment.path())[0]).expect("removes");
     open(without_segment.path()).await;
     open(copy.path()).await;
+}
+
+#[tokio::test]
+async fn a_stopped_nodes_folder_can_be_verified_without_changing_it() {
+    let dir = temp();
+    let mut opened = open(dir.path()).await;
+    append(&mut opened.log, entries(1, 0..30, 1000)).await;
+    super::snapshots::write(&opened.snapshots, 1, 20);
+    opened.log.purge(log_id(1, 20)).await.expect("purges");
+    assert!(matches!(verify(dir.path()), Err(StorageError::InUse(_))));
+    opened.log.close().await;
+
+    let content =
+        |dir: &Path| segments(dir).iter().map(|path| std::fs::read(path).expect("reads")).collect::<Vec<_>>();
+    let before = content(dir.path());
+    let (found, report) = verify(dir.path()).expect("is whole");
+    assert_eq!(found, identity());
+    assert_eq!(
+        (report.purged, report.last, report.snapshot),
+        (Some(log_id(1, 20)), Some(log_id(1, 29)), Some(log_id(1, 20)))
+    );
+    assert_eq!(content(dir.path()), before);
+
+    let newest = segments(dir.path()).pop().expect("has segments");
+    let mut bytes = std::fs::read(&newest).expect("reads");
+    bytes[FIRST_RECORD_AT as usize + 30] ^= 1;
+    std::fs::write(&newest, bytes).expect("writes");
+    assert!(matches!(verify(dir.path()), Err(StorageError::Damaged { .. })));
 }

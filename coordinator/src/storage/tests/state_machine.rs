@@ -69,7 +69,7 @@ fn batch_entry(index: u64) -> Entry {
         identities: Vec::new(),
         command,
     };
-    let batch = Batch { time_ms: index as i64, proposals: vec![proposal] };
+    let batch = Batch { time_ms: index as i64, proposals: vec![proposal], ..Batch::default() };
     Entry { log_id: log_id(1, index), payload: EntryPayload::Normal(Payload(batch.encode())) }
 }
 

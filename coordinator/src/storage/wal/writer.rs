@@ -24,9 +24,9 @@ const SPARES_MAX: usize = 2;
 const STAGED_MAX_BYTES: usize = 4 << 20;
 /// Name of a segment that is being made.
 const UNFINISHED: &str = "new-segment.tmp";
-/// A flush of reserved blocks that were never written waits for the file system's journal as well, and so for other
-/// writers: on a busy disk 861 us per flush in a new segment, 241 in a recycled one. So a small write that reaches such
-/// blocks also fills those behind it with zeroes, once for many.
+/// A flush of reserved blocks that were never written waits for the file system's journal as well (6 KB on ext4: 183 us,
+/// 98 in blocks that had been written). So a small write that reaches such blocks also fills those behind it with
+/// zeroes, once for many.
 static FILL_AHEAD: [u8; 256 << 10] = [0; 256 << 10];
 /// A larger write is not small.
 const FILL_AHEAD_BELOW_BYTES: u64 = 32 << 10;
