@@ -54,7 +54,7 @@ mod tests {
     fn positions_stay_when_the_log_is_purged() {
         let mut log = Log::default();
         for time_ms in 1..=3 {
-            log.append(Batch { time_ms, proposals: Vec::new() });
+            log.append(Batch { time_ms, ..Batch::default() });
         }
         log.purge(Index(2));
         assert_eq!((log.purged(), log.last()), (Index(2), Index(3)));

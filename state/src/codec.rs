@@ -1,4 +1,4 @@
-//! The bytes of a log entry: one version byte, then the batch in bincode.
+//! The bytes of a log entry: one version byte, then the batch in bincode. Version 2 has a byte of flags in between.
 //!
 //! Invariant: a change of [`crate::command`] that changes these bytes takes a new version and keeps reading the old
 //! one; `testdata/batch.golden` shows such a change.
@@ -11,8 +11,12 @@ use crate::command::Batch;
 /// Largest encoded batch. The proposer folds far less; one command is bounded by the client's frame.
 pub const BATCH_MAX_BYTES: usize = 64 << 20;
 
-/// The first byte.
-const VERSION: u8 = 1;
+/// The first byte, where no flag is set: what every node can read.
+const PLAIN: u8 = 1;
+/// The first byte, where a byte of flags follows.
+const FLAGGED: u8 = 2;
+/// The flag of [`Batch::enforce_quota`].
+const ENFORCE_QUOTA: u8 = 1;
 
 /// Little-endian, variable-length integers, and no allocation beyond the limit.
 pub(crate) const BINCODE: Configuration<LittleEndian, Varint, Limit<BATCH_MAX_BYTES>> =
@@ -26,8 +30,11 @@ pub enum BatchError {
     #[error("the batch is empty")]
     Empty,
     /// Written by another version.
-    #[error("the batch has format version {0}, this node knows {VERSION}")]
+    #[error("the batch has format version {0}, this node knows {PLAIN} and {FLAGGED}")]
     Version(u8),
+    /// Written by another version, which knows more flags.
+    #[error("the batch has flags {0:#04x}, this node knows {ENFORCE_QUOTA:#04x}")]
+    Flags(u8),
     /// More than [`BATCH_MAX_BYTES`].
     #[error("the batch has {0} bytes, more than {BATCH_MAX_BYTES}")]
     TooLarge(usize),
@@ -43,7 +50,7 @@ impl Batch {
     /// The payload of a log entry. The proposer bounds what it folds: a batch that no node could read must not get
     /// into the log.
     pub fn encode(&self) -> Bytes {
-        let mut bytes = vec![VERSION];
+        let mut bytes = if self.enforce_quota { vec![FLAGGED, ENFORCE_QUOTA] } else { vec![PLAIN] };
         bincode::serde::encode_into_std_write(self, &mut bytes, BINCODE)
             .expect("a batch encodes into memory");
         assert!(bytes.len() <= BATCH_MAX_BYTES, "a batch of {} bytes was folded", bytes.len());
@@ -55,11 +62,15 @@ impl Batch {
         if bytes.len() > BATCH_MAX_BYTES {
             return Err(BatchError::TooLarge(bytes.len()));
         }
-        let (version, body) = bytes.split_first().ok_or(BatchError::Empty)?;
-        if *version != VERSION {
-            return Err(BatchError::Version(*version));
-        }
+        let (enforce_quota, body) = match bytes {
+            [] | [FLAGGED] => return Err(BatchError::Empty),
+            [PLAIN, body @ ..] => (false, body),
+            [FLAGGED, ENFORCE_QUOTA, body @ ..] => (true, body),
+            [FLAGGED, flags, ..] => return Err(BatchError::Flags(*flags)),
+            [version, ..] => return Err(BatchError::Version(*version)),
+        };
         let (batch, read) = bincode::serde::decode_from_slice(body, BINCODE)?;
+        let batch = Batch { enforce_quota, ..batch };
         if read == body.len() { Ok(batch) } else { Err(BatchError::Trailing(body.len() - read)) }
     }
 }

@@ -106,6 +106,26 @@ pub enum Command {
 pub struct Batch {
     /// The leader's wall clock, milliseconds since 1970. The state machine never lets time go backwards.
     pub time_ms: i64,
+    /// Whether hard quotas refuse what goes beyond them: the leader's configuration, so that all replicas agree
+    /// whatever is in theirs. Not part of the body: see [`crate::codec`].
+    #[serde(skip)]
+    pub enforce_quota: bool,
     /// In order.
     pub proposals: Vec<Proposal>,
+}
+
+/// What the leader decides for all proposals of a batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stamp {
+    /// See [`Batch::time_ms`].
+    pub time_ms: i64,
+    /// See [`Batch::enforce_quota`].
+    pub enforce_quota: bool,
+}
+
+impl Batch {
+    /// What holds for each of its proposals.
+    pub fn stamp(&self) -> Stamp {
+        Stamp { time_ms: self.time_ms, enforce_quota: self.enforce_quota }
+    }
 }

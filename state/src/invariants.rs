@@ -61,9 +61,12 @@ impl Machine {
         znode.children.check().map_err(|error| format!("{path}: {error}"))?;
         rowlock_proto::path::validate(path).map_err(|error| format!("{path}: {error}"))?;
         let below: u64 = znode.children.iter().map(|(_, child)| 1 + child.descendants).sum();
+        let bytes_below: u64 =
+            znode.children.iter().map(|(_, child)| child.data_len() as u64 + child.bytes_below).sum();
         let zxids = [meta.czxid, meta.mzxid, meta.pzxid];
         let wrong = [
             (below != znode.descendants, "descendants are miscounted"),
+            (bytes_below != znode.bytes_below, "the bytes below are miscounted"),
             (znode.acl.entries().is_empty(), "the ACL is empty"),
             (
                 znode.acl.hash() != crate::acl::SharedAcl::new(znode.acl.entries().to_vec()).hash(),

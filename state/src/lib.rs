@@ -4,7 +4,7 @@
 //! answer per proposal ([`outcome::Applied`]) and the events of each change ([`outcome::EventSink`]).
 //!
 //! The caller's duties:
-//! 1. Apply every batch of the log once, in order, each proposal with the batch's time, and nothing else.
+//! 1. Apply every batch of the log once, in order, each proposal with the batch's stamp, and nothing else.
 //! 2. Let one thread apply at a time; reads may run beside each other, never beside an apply.
 //! 3. Validate nothing before: whatever a client sends is answered here, the same on every replica.
 //! 4. Keep the log until a [`Frozen`] of a later state has been written out and flushed.
@@ -21,6 +21,7 @@ mod multi;
 mod ops;
 pub mod outcome;
 mod query;
+pub mod quota;
 mod reap;
 mod sequence;
 mod sessions;

@@ -8,7 +8,7 @@ use rowlock_proto::acl::{Acl, Id, perms};
 use rowlock_proto::{ErrorCode, Version, Zxid};
 
 use crate::acl::SharedAcl;
-use crate::command::{Command, Proposal};
+use crate::command::{Command, Proposal, Stamp};
 use crate::digest::Hasher;
 use crate::ops::Author;
 use crate::outcome::{Applied, EventSink, Outcome, SessionEnd};
@@ -77,18 +77,28 @@ impl Machine {
         self.last_zxid
     }
 
-    /// Applies the next proposal of the log. `time_ms` is its batch's.
-    ///
-    /// Events go to `sink` in order, after the change is whole. A command takes one zxid, also when it is rejected,
-    /// but none if it is `Noop` or `Attach`, or if its session or attachment is not (or no longer) valid.
+    /// Applies the next proposal of the log, in a batch that enforces no quotas. `time_ms` is the batch's.
     pub fn apply<S: EventSink + ?Sized>(
         &mut self,
         time_ms: i64,
         proposal: &Proposal,
         sink: &mut S,
     ) -> Applied {
-        self.time_ms = self.time_ms.max(time_ms);
-        let result = self.run(proposal, sink);
+        self.apply_stamped(Stamp { time_ms, enforce_quota: false }, proposal, sink)
+    }
+
+    /// Applies the next proposal of the log. `stamp` is its batch's.
+    ///
+    /// Events go to `sink` in order, after the change is whole. A command takes one zxid, also when it is rejected,
+    /// but none if it is `Noop` or `Attach`, or if its session or attachment is not (or no longer) valid.
+    pub fn apply_stamped<S: EventSink + ?Sized>(
+        &mut self,
+        stamp: Stamp,
+        proposal: &Proposal,
+        sink: &mut S,
+    ) -> Applied {
+        self.time_ms = self.time_ms.max(stamp.time_ms);
+        let result = self.run(stamp, proposal, sink);
         Applied { origin: proposal.origin, zxid: self.last_zxid, result }
     }
 
@@ -111,6 +121,7 @@ impl Machine {
 
     fn run<S: EventSink + ?Sized>(
         &mut self,
+        stamp: Stamp,
         proposal: &Proposal,
         sink: &mut S,
     ) -> Result<Outcome, ErrorCode> {
@@ -136,12 +147,13 @@ impl Machine {
                 self.configure(zxid, config).fire(zxid, sink);
                 Ok(Outcome::Done)
             }
-            _ => self.run_for_client(proposal, sink),
+            _ => self.run_for_client(stamp, proposal, sink),
         }
     }
 
     fn run_for_client<S: EventSink + ?Sized>(
         &mut self,
+        stamp: Stamp,
         proposal: &Proposal,
         sink: &mut S,
     ) -> Result<Outcome, ErrorCode> {
@@ -150,7 +162,8 @@ impl Machine {
             return Ok(self.end_session(proposal.session, SessionEnd::Closed, sink));
         }
         let zxid = self.next_zxid();
-        let by = Author { zxid, session: proposal.session, who: &proposal.identities };
+        let (session, who) = (proposal.session, proposal.identities.as_slice());
+        let by = Author { zxid, session, who, enforce_quota: stamp.enforce_quota };
         let done = match &proposal.command {
             Command::Create { create, ttl_ms } => self.create(&by, create, *ttl_ms)?,
             Command::Delete { path, version } => self.delete(&by, path, *version)?,
@@ -232,7 +245,7 @@ mod tests {
     fn sequence_numbers_go_on_below_zero_past_the_largest() {
         let mut machine = Machine::new();
         let session = open(&mut machine);
-        machine.tree.update("/zookeeper", |znode| znode.meta.creates = i32::MAX);
+        machine.tree.update("/zookeeper", 0, |znode| znode.meta.creates = i32::MAX);
         for expected in ["/zookeeper/q2147483647", "/zookeeper/q-2147483648", "/zookeeper/q-2147483647"] {
             match run(&mut machine, session, create("/zookeeper/q", 2)).result {
                 Ok(Outcome::Created { path, .. }) => assert_eq!(path, expected),

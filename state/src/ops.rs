@@ -26,6 +26,8 @@ pub(crate) struct Author<'a> {
     pub session: SessionId,
     /// Identities, without `world:anyone`.
     pub who: &'a [Id],
+    /// Whether hard quotas refuse what goes beyond them.
+    pub enforce_quota: bool,
 }
 
 /// An operation that has been carried out.
@@ -47,9 +49,9 @@ struct Event {
 /// What it takes to have the state of before.
 enum Undo {
     Nothing,
-    Create { parent: Meta },
+    Create { parent: Meta, data_len: usize },
     Delete { znode: Arc<Znode>, parent: Meta },
-    SetData { data: Option<Bytes>, meta: Meta },
+    SetData { data: Option<Bytes>, meta: Meta, bytes_diff: i64 },
 }
 
 impl Done {
@@ -90,6 +92,10 @@ impl Machine {
         if matches!(parent.meta.kind, Kind::Ephemeral(_)) {
             return Err(ErrorCode::NoChildrenForEphemerals);
         }
+        let data_len = create.data.as_ref().map_or(0, Bytes::len);
+        if by.enforce_quota {
+            self.check_quota(&path, 1, data_len as i64)?;
+        }
         let parent_acl = parent.acl.clone();
         let acl = SharedAcl::sharing(acl, &parent_acl);
         let parent = parent.meta;
@@ -100,7 +106,7 @@ impl Machine {
             meta.pzxid = by.zxid;
         });
         let event = Some(Event { kind: ChangeKind::Created, acl, parent_acl });
-        Ok(Done { path, stat, event, undo: Undo::Create { parent } })
+        Ok(Done { path, stat, event, undo: Undo::Create { parent, data_len } })
     }
 
     /// delete.
@@ -116,7 +122,8 @@ impl Machine {
         if !znode.children.is_empty() {
             return Err(ErrorCode::NotEmpty);
         }
-        Ok(self.remove(by.zxid, path.to_owned()))
+        let data_len = znode.data_len();
+        Ok(self.remove(by.zxid, path.to_owned(), data_len))
     }
 
     /// setData.
@@ -124,9 +131,13 @@ impl Machine {
         check_path(&set.path)?;
         let znode = self.tree.get(&set.path).ok_or(ErrorCode::NoNode)?;
         permit(&znode.acl, perms::WRITE, by.who)?;
+        let bytes_diff = bytes_diff(znode, set.data.as_ref());
+        if by.enforce_quota {
+            self.check_quota(&set.path, 0, bytes_diff)?;
+        }
         check_version(znode.meta.version, set.version)?;
         let version = next_version(znode.meta.version);
-        Ok(self.replace_data(by.zxid, &set.path, set.data.clone(), version))
+        Ok(self.replace_data(by.zxid, &set.path, set.data.clone(), bytes_diff, version))
     }
 
     /// setACL. Not part of multi, so it cannot be taken back.
@@ -136,11 +147,12 @@ impl Machine {
         let znode = self.tree.get(&set.path).ok_or(ErrorCode::NoNode)?;
         permit(&znode.acl, perms::ADMIN, by.who)?;
         check_version(znode.meta.aversion, set.version)?;
-        let (stat, _) = self.tree.update(&set.path, |znode| {
+        let (stat, _) = self.tree.update(&set.path, 0, |znode| {
             znode.acl = SharedAcl::sharing(acl, &znode.acl);
             znode.meta.aversion = next_version(znode.meta.aversion);
             znode.stat()
         });
+        let stat = self.shown(&set.path, stat);
         Ok(Done { path: set.path.clone(), stat, event: None, undo: Undo::Nothing })
     }
 
@@ -155,26 +167,36 @@ impl Machine {
 
     /// Writes the configuration text. The version is -1 then, as ZooKeeper's is.
     pub(crate) fn configure(&mut self, zxid: Zxid, config: &str) -> Done {
-        self.replace_data(zxid, CONFIG_PATH, Some(Bytes::copy_from_slice(config.as_bytes())), Version(-1))
+        let data = Some(Bytes::copy_from_slice(config.as_bytes()));
+        let znode = self.tree.get(CONFIG_PATH).expect("a reserved znode exists always");
+        let bytes_diff = bytes_diff(znode, data.as_ref());
+        self.replace_data(zxid, CONFIG_PATH, data, bytes_diff, Version(-1))
     }
 
-    /// Deletes a childless znode that exists.
-    pub(crate) fn remove(&mut self, zxid: Zxid, path: String) -> Done {
+    /// Deletes a childless znode that exists and has `data_len` bytes of data.
+    pub(crate) fn remove(&mut self, zxid: Zxid, path: String, data_len: usize) -> Done {
         let Unlinked { znode, parent_before: parent, parent_acl } =
-            self.unlink(&path, |meta| meta.pzxid = zxid);
+            self.unlink(&path, data_len, |meta| meta.pzxid = zxid);
         let event = Some(Event { kind: ChangeKind::Deleted, acl: znode.acl.clone(), parent_acl });
         Done { stat: znode.stat(), event, undo: Undo::Delete { znode, parent }, path }
     }
 
-    fn replace_data(&mut self, zxid: Zxid, path: &str, data: Option<Bytes>, version: Version) -> Done {
+    fn replace_data(
+        &mut self,
+        zxid: Zxid,
+        path: &str,
+        data: Option<Bytes>,
+        bytes_diff: i64,
+        version: Version,
+    ) -> Done {
         let time_ms = self.time_ms;
-        let ((stat, acl, undo), parent_acl) = self.tree.update(path, |znode| {
+        let ((stat, acl, undo), parent_acl) = self.tree.update(path, bytes_diff, |znode| {
             let meta = znode.meta;
             let data = znode.replace_data(data);
             znode.meta.version = version;
             znode.meta.mzxid = zxid;
             znode.meta.mtime_ms = time_ms;
-            (znode.stat(), znode.acl.clone(), Undo::SetData { data, meta })
+            (znode.stat(), znode.acl.clone(), Undo::SetData { data, meta, bytes_diff })
         });
         let event = Some(Event { kind: ChangeKind::DataChanged, acl, parent_acl });
         Done { path: path.to_owned(), stat, event, undo }
@@ -184,10 +206,12 @@ impl Machine {
     pub(crate) fn undo(&mut self, done: Done) {
         match done.undo {
             Undo::Nothing => {}
-            Undo::Create { parent } => drop(self.unlink(&done.path, |meta| *meta = parent)),
+            Undo::Create { parent, data_len } => {
+                drop(self.unlink(&done.path, data_len, |meta| *meta = parent));
+            }
             Undo::Delete { znode, parent } => self.link(&done.path, znode, |meta| *meta = parent),
-            Undo::SetData { data, meta } => {
-                self.tree.update(&done.path, |znode| {
+            Undo::SetData { data, meta, bytes_diff } => {
+                self.tree.update(&done.path, -bytes_diff, |znode| {
                     znode.replace_data(data);
                     znode.meta = meta;
                 });
@@ -202,8 +226,8 @@ impl Machine {
         self.tree.link(path, znode, parent_change);
     }
 
-    fn unlink(&mut self, path: &str, parent_change: impl FnOnce(&mut Meta)) -> Unlinked {
-        let unlinked = self.tree.unlink(path, parent_change);
+    fn unlink(&mut self, path: &str, data_len: usize, parent_change: impl FnOnce(&mut Meta)) -> Unlinked {
+        let unlinked = self.tree.unlink(path, data_len, parent_change);
         if let Kind::Ephemeral(session) = unlinked.znode.meta.kind {
             self.sessions.remove_ephemeral(session, path);
         }
@@ -229,6 +253,11 @@ fn split_checked(path: &str) -> Result<(&str, &str), ErrorCode> {
 
 fn check_path(path: &str) -> Result<(), ErrorCode> {
     paths::validate(path).map_err(|_| ErrorCode::BadArguments)
+}
+
+/// How much longer `data` is than what the znode has.
+fn bytes_diff(znode: &Znode, data: Option<&Bytes>) -> i64 {
+    data.map_or(0, Bytes::len) as i64 - znode.data_len() as i64
 }
 
 fn permit(acl: &SharedAcl, perm: i32, who: &[Id]) -> Result<(), ErrorCode> {

@@ -14,26 +14,29 @@ use crate::znode::{Znode, saturating_i32};
 impl Machine {
     /// exists. Needs READ, as in ZooKeeper 3.9.
     pub fn exists(&self, path: &str, who: &[Id]) -> Result<Stat, ErrorCode> {
-        Ok(self.readable(path, perms::READ, who)?.stat())
+        Ok(self.shown(path, self.readable(path, perms::READ, who)?.stat()))
     }
 
-    /// getData. Null and empty data are different.
+    /// getData. Null and empty data are different. A quota's `zookeeper_stats` shows what there is now.
     pub fn get_data(&self, path: &str, who: &[Id]) -> Result<(Option<Bytes>, Stat), ErrorCode> {
         let znode = self.readable(path, perms::READ, who)?;
-        Ok((znode.data().cloned(), znode.stat()))
+        match self.shown_data(path) {
+            Some(text) => Ok((Some(text.into()), self.shown(path, znode.stat()))),
+            None => Ok((znode.data().cloned(), znode.stat())),
+        }
     }
 
     /// getChildren, getChildren2: names, in order.
     pub fn get_children(&self, path: &str, who: &[Id]) -> Result<(Vec<String>, Stat), ErrorCode> {
         let znode = self.readable(path, perms::READ, who)?;
         let names = znode.children.iter().map(|(name, _)| String::from(&**name)).collect();
-        Ok((names, znode.stat()))
+        Ok((names, self.shown(path, znode.stat())))
     }
 
     /// getACL. Needs READ or ADMIN; without ADMIN the digests are hidden.
     pub fn get_acl(&self, path: &str, who: &[Id]) -> Result<(Vec<Acl>, Stat), ErrorCode> {
         let znode = self.readable(path, perms::READ | perms::ADMIN, who)?;
-        Ok((shown_to(znode.acl.entries(), who), znode.stat()))
+        Ok((shown_to(znode.acl.entries(), who), self.shown(path, znode.stat())))
     }
 
     /// getAllChildrenNumber: znodes below `path`, at any depth.
@@ -49,7 +52,7 @@ impl Machine {
 
     /// The Stat of a znode without asking for permission: for setWatches.
     pub fn stat(&self, path: &str) -> Option<Stat> {
-        self.tree.get(path).map(Znode::stat)
+        self.tree.get(path).map(|znode| self.shown(path, znode.stat()))
     }
 
     /// The ACL of a znode.

@@ -33,7 +33,8 @@ impl Machine {
         if !is_due(znode, self.time_ms) {
             return Err(ErrorCode::BadVersion);
         }
-        Ok(self.remove(zxid, path.to_owned()))
+        let data_len = znode.data_len();
+        Ok(self.remove(zxid, path.to_owned(), data_len))
     }
 }
 

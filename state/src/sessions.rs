@@ -7,6 +7,7 @@ use rowlock_proto::{ErrorCode, NodeId, SessionId, Zxid};
 use crate::command::Attachment;
 use crate::digest::Hasher;
 use crate::machine::Machine;
+use crate::ops::Done;
 use crate::outcome::{EventSink, Outcome, SessionEnd};
 use crate::shared_map::SharedMap;
 
@@ -179,13 +180,19 @@ impl Machine {
         let zxid = self.next_zxid();
         let open = self.sessions.get(session).expect("the session has been admitted");
         let paths: Vec<String> = open.ephemerals().map(str::to_owned).collect();
-        let gone: Vec<_> = paths.into_iter().map(|path| self.remove(zxid, path)).collect();
+        let gone: Vec<_> = paths.into_iter().map(|path| self.remove_ephemeral(zxid, path)).collect();
         self.sessions.close(session);
         for done in gone {
             done.fire(zxid, sink);
         }
         sink.session_ended(session, end);
         Outcome::Done
+    }
+
+    fn remove_ephemeral(&mut self, zxid: Zxid, path: String) -> Done {
+        let znode = self.tree.get(&path).expect("a session's ephemerals exist");
+        let data_len = znode.data_len();
+        self.remove(zxid, path, data_len)
     }
 }
 

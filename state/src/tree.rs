@@ -97,10 +97,19 @@ impl Tree {
         Some(znode)
     }
 
-    /// Changes a znode that exists, but not its children. Gives the parent's ACL too.
-    pub(crate) fn update<R>(&mut self, path: &str, change: impl FnOnce(&mut Znode) -> R) -> (R, SharedAcl) {
+    /// Changes a znode that exists, but not its children; `change` makes its data longer by `bytes_diff`. Gives the
+    /// parent's ACL too.
+    pub(crate) fn update<R>(
+        &mut self,
+        path: &str,
+        bytes_diff: i64,
+        change: impl FnOnce(&mut Znode) -> R,
+    ) -> (R, SharedAcl) {
         let (parent_path, name) = split(path).expect("the caller has found the znode");
-        let parent = walk(&mut self.root, parent_path, |_| ());
+        let diff_above = if name.is_empty() { 0 } else { bytes_diff };
+        let parent = walk(&mut self.root, parent_path, |above| {
+            above.bytes_below = above.bytes_below.wrapping_add_signed(diff_above);
+        });
         let parent_acl = parent.acl.clone();
         let znode = match name {
             // Only the root has no name; it is its own parent.
@@ -108,7 +117,9 @@ impl Tree {
             _ => Arc::make_mut(parent.children.get_mut(name).expect("the caller has found the znode")),
         };
         self.totals.sub(path, znode);
+        let bytes_before = znode.data_len() as i64;
         let result = change(znode);
+        assert_eq!(znode.data_len() as i64, bytes_before + bytes_diff, "the caller knows both lengths");
         self.totals.add(path, znode);
         (result, parent_acl)
     }
@@ -121,7 +132,11 @@ impl Tree {
         if matches!(znode.meta.kind, Kind::Container | Kind::Ttl(_)) {
             self.reapable.insert(path.into(), ());
         }
-        let parent = walk(&mut self.root, parent_path, |above| above.descendants += 1);
+        let bytes = znode.data_len() as u64;
+        let parent = walk(&mut self.root, parent_path, |above| {
+            above.descendants += 1;
+            above.bytes_below += bytes;
+        });
         self.totals.sub(parent_path, parent);
         parent_change(&mut parent.meta);
         self.totals.add(parent_path, parent);
@@ -129,16 +144,26 @@ impl Tree {
         assert!(old.is_none(), "a znode is created where there is none");
     }
 
-    /// Takes out the childless znode at `path`, which exists, and changes the numbers of its parent.
-    pub(crate) fn unlink(&mut self, path: &str, parent_change: impl FnOnce(&mut Meta)) -> Unlinked {
+    /// Takes out the childless znode at `path`, which exists and has `data_len` bytes of data, and changes the numbers
+    /// of its parent.
+    pub(crate) fn unlink(
+        &mut self,
+        path: &str,
+        data_len: usize,
+        parent_change: impl FnOnce(&mut Meta),
+    ) -> Unlinked {
         let (parent_path, name) = split(path).expect("the caller has checked the path");
-        let parent = walk(&mut self.root, parent_path, |above| above.descendants -= 1);
+        let parent = walk(&mut self.root, parent_path, |above| {
+            above.descendants -= 1;
+            above.bytes_below -= data_len as u64;
+        });
         let (parent_before, parent_acl) = (parent.meta, parent.acl.clone());
         self.totals.sub(parent_path, parent);
         parent_change(&mut parent.meta);
         self.totals.add(parent_path, parent);
         let znode = parent.children.remove(name).expect("the caller has found the znode");
         assert!(znode.children.is_empty(), "only childless znodes are deleted");
+        assert_eq!(znode.data_len(), data_len, "the caller has found the znode");
         self.totals.sub(path, &znode);
         if matches!(znode.meta.kind, Kind::Container | Kind::Ttl(_)) {
             self.reapable.remove(path);

@@ -83,13 +83,15 @@ pub(crate) struct Znode {
     pub children: Children,
     /// Znodes below, at any depth.
     pub descendants: u64,
+    /// Bytes of data below, at any depth.
+    pub bytes_below: u64,
 }
 
 impl Znode {
     /// Without children.
     pub(crate) fn new(meta: Meta, data: Option<Bytes>, acl: SharedAcl) -> Self {
         let data_hash = hash_data(data.as_deref());
-        Znode { meta, data, data_hash, acl, children: Children::default(), descendants: 0 }
+        Znode { meta, data, data_hash, acl, children: Children::default(), descendants: 0, bytes_below: 0 }
     }
 
     /// Its data.

@@ -66,7 +66,7 @@ impl Apply for Applier {
         let connections = Dispatcher::new(&mut watches, &self.registry, &self.metrics);
         let mut sink = Sink { connections, charge: &self.charge };
         for proposal in &batch.proposals {
-            let applied = machine.apply(batch.time_ms, proposal, &mut sink);
+            let applied = machine.apply_stamped(batch.stamp(), proposal, &mut sink);
             // Behind the events of the same command, in front of those of the next: per connection in zxid order.
             self.pending.answer(applied);
         }

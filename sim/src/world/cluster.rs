@@ -33,7 +33,7 @@ impl World {
     /// The znodes of the workload.
     pub(super) fn prepare(&mut self) {
         let opening = by_cluster(Command::CreateSession { password: [0; 16], timeout_ms: 1_000 });
-        let batch = Batch { time_ms: self.wall_ms, proposals: vec![opening] };
+        let batch = Batch { time_ms: self.wall_ms, proposals: vec![opening], ..Batch::default() };
         let mut recorder = Recorder::default();
         let applied = self.reference.apply(batch.time_ms, &batch.proposals[0], &mut recorder);
         let Ok(Outcome::Session { session, attachment, .. }) = applied.result else {
@@ -48,7 +48,8 @@ impl World {
             paths.map(|path| Command::Create { create: create(path), ttl_ms: None }).collect();
         commands.push(Command::CloseSession);
         let own = |command| Proposal { session, attachment, ..by_cluster(command) };
-        let batch = Batch { time_ms: self.wall_ms, proposals: commands.into_iter().map(own).collect() };
+        let proposals = commands.into_iter().map(own).collect();
+        let batch = Batch { time_ms: self.wall_ms, proposals, ..Batch::default() };
         for proposal in &batch.proposals {
             let applied = self.reference.apply(batch.time_ms, proposal, &mut recorder);
             assert!(applied.result.is_ok(), "the workload's znodes can be made: {applied:?}");
@@ -67,7 +68,7 @@ impl World {
         }
         // The leader's wall clock jumps, and every leader has another one.
         self.wall_ms += self.rng.below(400) as i64 - 100;
-        self.append_batch(Batch { time_ms: self.wall_ms, proposals })
+        self.append_batch(Batch { time_ms: self.wall_ms, proposals, ..Batch::default() })
     }
 
     /// Agrees on an entry and tells what it does.

@@ -150,7 +150,7 @@ impl World {
         let committed = self.rng.below(proposals.len() + 1);
         proposals.truncate(committed);
         if !proposals.is_empty() {
-            self.append_batch(Batch { time_ms: self.wall_ms, proposals })?;
+            self.append_batch(Batch { time_ms: self.wall_ms, proposals, ..Batch::default() })?;
         }
         self.leader.change(self.now);
         self.tell(Fact::AllTouched { at: self.now })

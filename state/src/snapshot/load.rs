@@ -127,6 +127,7 @@ impl Builder {
         let parent = &mut self.open.last_mut().expect("the root is never closed").znode;
         self.path.truncate(parent_path_len);
         parent.descendants += 1 + znode.descendants;
+        parent.bytes_below += znode.data_len() as u64 + znode.bytes_below;
         let old = parent.children.insert(name, Arc::new(znode));
         assert!(old.is_none(), "the order of names has been checked");
     }

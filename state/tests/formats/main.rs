@@ -50,6 +50,19 @@ fn a_batch_is_written_as_in_the_golden_file_and_read_back() {
 }
 
 #[test]
+fn a_batch_that_enforces_quotas_differs_in_version_and_flags_only() {
+    let plain = sample::batch();
+    let enforcing = Batch { enforce_quota: true, ..plain.clone() };
+    let bytes = golden("batch_enforcing", &enforcing.encode());
+    assert_eq!(Batch::decode(&bytes).unwrap(), enforcing);
+    assert_eq!((&bytes[..2], &bytes[2..]), (&[2, 1][..], &plain.encode()[1..]));
+    let mut newer = bytes.clone();
+    newer[1] = 3;
+    assert!(matches!(Batch::decode(&newer), Err(BatchError::Flags(3))));
+    assert!(matches!(Batch::decode(&bytes[..1]), Err(BatchError::Empty)));
+}
+
+#[test]
 fn a_snapshot_is_written_as_in_the_golden_file_and_read_back() {
     let machine = sample::machine();
     machine.check().unwrap();
@@ -84,7 +97,7 @@ fn a_batch_of_another_version_or_with_a_tail_is_refused() {
         change(&mut bytes);
         Batch::decode(&bytes)
     };
-    assert!(matches!(decode(&|bytes| bytes[0] = 2), Err(BatchError::Version(2))));
+    assert!(matches!(decode(&|bytes| bytes[0] = 3), Err(BatchError::Version(3))));
     assert!(matches!(decode(&|bytes| bytes.push(0)), Err(BatchError::Trailing(1))));
     assert!(matches!(decode(&|bytes| bytes.truncate(40)), Err(BatchError::Damaged(_))));
     assert!(matches!(decode(&|bytes| bytes.clear()), Err(BatchError::Empty)));

@@ -88,6 +88,7 @@ pub fn batch() -> Batch {
     };
     Batch {
         time_ms: 1_700_000_000_123,
+        enforce_quota: false,
         proposals: commands().into_iter().enumerate().map(proposal).collect(),
     }
 }

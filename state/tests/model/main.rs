@@ -11,9 +11,9 @@ use proptest::prelude::*;
 use rowlock_proto::acl::perms;
 use rowlock_proto::{ErrorCode, NodeId, SessionId};
 use rowlock_state::Machine;
-use rowlock_state::command::{Attachment, Batch, Command, Origin, Proposal};
+use rowlock_state::command::{Attachment, Batch, Command, Origin, Proposal, Stamp};
 use rowlock_state::outcome::{Change, EventSink, Outcome, SessionEnd};
-use steps::{Step, timed_step};
+use steps::{Step, stamped_step};
 
 const PASSWORD: [u8; 16] = [7; 16];
 
@@ -98,15 +98,13 @@ fn snapshot(machine: &Machine) -> Vec<u8> {
 fn same_trees(machine: &Machine, naive: &Naive) -> Result<(), TestCaseError> {
     prop_assert_eq!(machine.last_zxid(), naive.zxid);
     for (path, node) in &naive.nodes {
-        prop_assert_eq!(machine.stat(path), Some(naive.stat(path)), "{}", path);
+        let (data, stat) = naive.shown(path);
+        prop_assert_eq!(machine.stat(path), Some(stat), "{}", path);
         prop_assert_eq!(machine.acl(path), Some(node.acl.as_slice()), "{}", path);
         let readable = naive::allows(&node.acl, perms::READ, &[]);
         let reader = if readable { Ok(()) } else { Err(ErrorCode::NoAuth) };
-        prop_assert_eq!(machine.get_data(path, &[]), reader.map(|()| (node.data.clone(), naive.stat(path))));
-        prop_assert_eq!(
-            machine.get_children(path, &[]),
-            reader.map(|()| (naive.children(path), naive.stat(path)))
-        );
+        prop_assert_eq!(machine.get_data(path, &[]), reader.map(|()| (data, stat)));
+        prop_assert_eq!(machine.get_children(path, &[]), reader.map(|()| (naive.children(path), stat)));
         prop_assert_eq!(
             machine.all_children_number(path, &[]),
             reader.map(|()| naive.descendants(path) as i32)
@@ -130,28 +128,29 @@ proptest! {
 
     #[test]
     fn the_machine_does_what_the_naive_model_does(
-        steps in prop::collection::vec(timed_step(), 1..80),
+        steps in prop::collection::vec(stamped_step(), 1..80),
         cut in 0usize..80,
     ) {
         let (mut machine, mut naive, mut clients) = (Machine::new(), Naive::new(), Clients::default());
         let mut log = Vec::new();
         let mut frozen = None;
-        let opening = [(0, Step::Open { node: NodeId(1), timeout_ms: 4_000 }), (0, Step::Open { node: NodeId(2), timeout_ms: 4_000 })];
-        for (number, (time_ms, step)) in opening.into_iter().chain(steps).enumerate() {
+        let opening = [1, 2].map(|node| (Stamp::default(), Step::Open { node: NodeId(node), timeout_ms: 4_000 }));
+        for (number, (stamp, step)) in opening.into_iter().chain(steps).enumerate() {
             if number == cut {
                 frozen = Some((machine.freeze(), machine.digest(), snapshot(&machine), log.len()));
             }
             let proposal = clients.proposal(number as u64, step);
-            let (expected, expected_events) = naive.apply(time_ms, &proposal);
+            let (expected, expected_events) = naive.apply(stamp, &proposal);
             let mut recorder = Recorder::default();
-            let applied = machine.apply(time_ms, &proposal, &mut recorder);
+            let applied = machine.apply_stamped(stamp, &proposal, &mut recorder);
             prop_assert_eq!(&applied.result, &expected, "{:?}", proposal);
             prop_assert_eq!(recorder.0, expected_events, "{:?}", proposal);
             prop_assert_eq!(applied.origin, proposal.origin);
             prop_assert_eq!(machine.check(), Ok(()), "{:?}", proposal);
             same_trees(&machine, &naive)?;
             clients.learn(&applied.result);
-            log.push(Batch { time_ms, proposals: vec![proposal] });
+            let Stamp { time_ms, enforce_quota } = stamp;
+            log.push(Batch { time_ms, enforce_quota, proposals: vec![proposal] });
         }
 
         // Another replica, through the log format.
@@ -179,7 +178,7 @@ fn replay(machine: &mut Machine, log: &[Batch]) {
     for batch in log {
         let batch = Batch::decode(&batch.encode()).unwrap();
         for proposal in &batch.proposals {
-            machine.apply(batch.time_ms, proposal, &mut Recorder::default());
+            machine.apply_stamped(batch.stamp(), proposal, &mut Recorder::default());
         }
     }
 }

@@ -8,7 +8,7 @@ use rowlock_proto::acl::{Acl, Id, perms};
 use rowlock_proto::request::{Create, Op};
 use rowlock_proto::response::OpResult;
 use rowlock_proto::{ErrorCode, SessionId, Stat, Version, Zxid};
-use rowlock_state::command::{Attachment, Command, Proposal};
+use rowlock_state::command::{Attachment, Command, Proposal, Stamp};
 use rowlock_state::outcome::{ChangeKind, Outcome, SessionEnd};
 
 /// What a sink was told.
@@ -44,6 +44,7 @@ pub struct Naive {
     pub sessions: BTreeMap<SessionId, Open>,
     pub zxid: Zxid,
     time_ms: i64,
+    enforce_quota: bool,
     /// Of the command that runs.
     events: Vec<Event>,
 }
@@ -72,11 +73,13 @@ impl Naive {
             ("/zookeeper/quota", reserved(perms::ALL, 0, 0)),
         ];
         let nodes = nodes.into_iter().map(|(path, node)| (path.to_owned(), node)).collect();
-        Naive { nodes, sessions: BTreeMap::new(), zxid: Zxid(0), time_ms: 0, events: Vec::new() }
+        let sessions = BTreeMap::new();
+        Naive { nodes, sessions, zxid: Zxid(0), time_ms: 0, enforce_quota: false, events: Vec::new() }
     }
 
-    pub fn apply(&mut self, time_ms: i64, proposal: &Proposal) -> (Reply<Outcome>, Vec<Event>) {
-        self.time_ms = self.time_ms.max(time_ms);
+    pub fn apply(&mut self, stamp: Stamp, proposal: &Proposal) -> (Reply<Outcome>, Vec<Event>) {
+        self.time_ms = self.time_ms.max(stamp.time_ms);
+        self.enforce_quota = stamp.enforce_quota;
         let result = self.run(proposal);
         (result, std::mem::take(&mut self.events))
     }
@@ -124,7 +127,7 @@ impl Naive {
                 expect(node.stat.aversion, set.version)?;
                 node.acl = acl;
                 node.stat.aversion.0 = if node.stat.aversion.0 == -1 { 0 } else { node.stat.aversion.0 + 1 };
-                Ok(Outcome::Stat(self.stat(&set.path)))
+                Ok(Outcome::Stat(self.shown(&set.path).1))
             }
             Command::Multi(ops) => Ok(Outcome::Multi(self.multi(session, who, ops))),
             Command::Reap { path } => {
@@ -247,6 +250,7 @@ impl Naive {
         if parent.stat.ephemeral_owner != SessionId::NONE {
             return Err(ErrorCode::NoChildrenForEphemerals);
         }
+        self.quota(&path, 1, data.as_ref().map_or(0, Bytes::len) as i64)?;
         let (zxid, time_ms) = (self.zxid, self.time_ms);
         let ephemeral_owner = if ephemeral { session } else { SessionId::NONE };
         let stat = Stat {
@@ -287,6 +291,8 @@ impl Naive {
         valid(path)?;
         let node = self.nodes.get(path).ok_or(ErrorCode::NoNode)?;
         permit(node, perms::WRITE, who)?;
+        let length = |data: &Option<Bytes>| data.as_ref().map_or(0, Bytes::len) as i64;
+        self.quota(path, 0, length(data) - length(&node.data))?;
         expect(node.stat.version, version)?;
         self.put(path, data, node.stat.version.0 + 1);
         Ok(self.stat(path))
@@ -329,6 +335,46 @@ impl Naive {
         let node = &self.nodes[path];
         let data_length = node.data.as_ref().map_or(0, Bytes::len) as i32;
         Stat { data_length, num_children: self.children(path).len() as i32, ..node.stat }
+    }
+
+    /// Znodes and bytes at `path` and below.
+    fn used(&self, path: &str) -> (i64, i64) {
+        let within = |other: &str| other == path || other.starts_with(&format!("{path}/"));
+        let nodes = self.nodes.iter().filter(|(other, _)| within(other));
+        nodes.fold((0, 0), |(count, bytes), (_, node)| {
+            (count + 1, bytes + node.data.as_ref().map_or(0, Bytes::len) as i64)
+        })
+    }
+
+    fn quota(&self, path: &str, count_diff: i64, bytes_diff: i64) -> Reply<()> {
+        let ends = path.match_indices('/').map(|(at, _)| at).chain([path.len()]).filter(|end| *end > 0);
+        let limits = |end| self.nodes.get(&format!("/zookeeper/quota{}/zookeeper_limits", &path[..end]));
+        let innermost = ends.filter_map(|end| Some((&path[..end], limits(end)?))).reduce(|_, inner| inner);
+        let Some((path, limits)) = innermost.filter(|_| self.enforce_quota) else { return Ok(()) };
+        let text = String::from_utf8(limits.data.clone().unwrap_or_default().to_vec()).unwrap_or_default();
+        // Enough for what the property writes.
+        let hard = |key: &str| text.split(';').find_map(|pair| pair.strip_prefix(key)?.parse::<i64>().ok());
+        let (count, bytes) = self.used(path);
+        let over = |hard: Option<i64>, used, diff| {
+            diff != 0 && hard.is_some_and(|max| max >= 0 && used + diff > max)
+        };
+        let over_count = over(hard("countHardLimit="), count, count_diff);
+        let over_bytes = over(hard("byteHardLimit="), bytes, bytes_diff);
+        if over_count || over_bytes { Err(ErrorCode::QuotaExceeded) } else { Ok(()) }
+    }
+
+    /// Data and Stat as they are read.
+    pub fn shown(&self, path: &str) -> (Option<Bytes>, Stat) {
+        let subject =
+            path.strip_prefix("/zookeeper/quota/").and_then(|rest| rest.strip_suffix("/zookeeper_stats"));
+        let (mut data, mut stat) = (self.nodes[path].data.clone(), self.stat(path));
+        if let Some(subject) = subject {
+            let (count, bytes) = self.used(&format!("/{subject}"));
+            let text = format!("count={count},bytes={bytes}");
+            stat.data_length = text.len() as i32;
+            data = Some(text.into());
+        }
+        (data, stat)
     }
 
     pub fn owned(&self, session: SessionId) -> Vec<String> {

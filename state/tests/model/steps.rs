@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use rowlock_proto::acl::{Acl, Id, perms};
 use rowlock_proto::request::{Create, Op, SetAcl, SetData};
 use rowlock_proto::{NodeId, Version};
-use rowlock_state::command::Command;
+use rowlock_state::command::{Command, Stamp};
 
 /// What to propose; sessions are numbered in order of their opening.
 #[derive(Clone, Debug)]
@@ -35,9 +35,11 @@ pub enum Step {
     Cluster(Command),
 }
 
-/// A step with the leader's clock, which may jump back.
-pub fn timed_step() -> impl Strategy<Value = (i64, Step)> {
-    (0i64..10_000, step())
+/// A step with the leader's clock, which may jump back, and its wish to enforce quotas.
+pub fn stamped_step() -> impl Strategy<Value = (Stamp, Step)> {
+    let stamp =
+        (0i64..10_000, any::<bool>()).prop_map(|(time_ms, enforce_quota)| Stamp { time_ms, enforce_quota });
+    (stamp, step())
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -90,15 +92,21 @@ fn path() -> impl Strategy<Value = String> {
         30 => "(/[ab]){1,3}",
         5 => "(/[ab]){0,2}/",
         2 => "(/[ab]){1,2}/[ab]0{9}[0-3]",
+        8 => "/zookeeper/quota(/[ab]){1,2}(/zookeeper_(limits|stats))?",
         2 => prop::sample::select(vec![
             "", "a", "//", "/a/.", "/a/..", "/a//b", "a/b", "/a/\0", "/a/\u{1}", "/zookeeper", "/zookeeper/config",
-            "/zookeeper/quota", "/zookeeper/a",
+            "/zookeeper/quota", "/zookeeper/a", "/zookeeper/quota/zookeeper_limits", "/zookeeper/quota/zookeeper_stats",
         ]).prop_map(str::to_owned),
     ]
 }
 
 fn data() -> impl Strategy<Value = Option<Bytes>> {
-    prop::option::of(prop::collection::vec(any::<u8>(), 0..20).prop_map(Bytes::from))
+    let limits = (0i64..4, -1i64..40)
+        .prop_map(|(count, bytes)| format!("count=1,bytes=1=;byteHardLimit={bytes};countHardLimit={count}"));
+    prop_oneof![
+        6 => prop::option::of(prop::collection::vec(any::<u8>(), 0..20).prop_map(Bytes::from)),
+        1 => limits.prop_map(|limits| Some(limits.into())),
+    ]
 }
 
 fn version() -> impl Strategy<Value = Version> {

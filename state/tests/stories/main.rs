@@ -83,6 +83,8 @@ stories! {
     delete
     multi
     null_data
+    quota
+    quota_hard
     sequential
     sessions_and_ephemerals
     stat

@@ -1,9 +1,10 @@
 //! A machine with named clients, and how its answers are written down.
 //!
-//! Verbs: `time MS`, `node N`, `open NAME [timeout_ms=]`, `attach NAME [password=wrong] [timeout_ms=]` (the client goes
+//! Verbs: `time MS`, `enforce on|off` (hard quotas), `node N`, `open NAME [timeout_ms=]`, `attach NAME [password=wrong] [timeout_ms=]` (the client goes
 //! on with the new attachment unless `stay=1`), `auth NAME ID`, `as NAME COMMAND` (also reads; `@N` after the name:
 //! with that attachment), `expire NAME [attachment=]`, `reap PATH`, `due MS`, `configure TEXT`, `noop`, and reads by
-//! nobody in particular: `exists`, `get`, `ls`, `getacl`, `count`, `ephemerals NAME PREFIX`, `counts`, `sessions`.
+//! nobody in particular: `exists`, `get`, `ls`, `getacl`, `count`, `ephemerals NAME PREFIX`, `quotas`, `counts`,
+//! `sessions`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -14,6 +15,7 @@ use rowlock_proto::{ErrorCode, NodeId, SessionId, Stat};
 use rowlock_state::Machine;
 use rowlock_state::command::{Attachment, Batch, Command, Origin, Proposal};
 use rowlock_state::outcome::{Applied, Change, EventSink, Outcome, SessionEnd};
+use rowlock_state::quota::Quota;
 
 use crate::script::{Words, id};
 
@@ -29,6 +31,7 @@ pub struct World {
     pub machine: Machine,
     clients: BTreeMap<String, Client>,
     time_ms: i64,
+    enforce_quota: bool,
     node: NodeId,
 }
 
@@ -39,6 +42,8 @@ impl World {
         let number = |at| words.at(at).parse().unwrap();
         match words.at(0) {
             "time" => self.time_ms = number(1),
+            "enforce" => self.enforce_quota = words.at(1) == "on",
+            "quotas" => return self.quotas(),
             "node" => self.node = NodeId(words.at(1).parse().unwrap()),
             "auth" => self.client(words.at(1)).who.push(id(words.at(2))),
             "open" => return self.open(&words),
@@ -126,12 +131,18 @@ impl World {
             identities: client.who.clone(),
             command,
         };
-        let batch = Batch { time_ms: self.time_ms, proposals: vec![proposal] };
+        let (time_ms, enforce_quota) = (self.time_ms, self.enforce_quota);
+        let batch = Batch { time_ms, enforce_quota, proposals: vec![proposal] };
         let batch = Batch::decode(&batch.encode()).unwrap();
         let mut told = Told::default();
-        let applied = self.machine.apply(batch.time_ms, &batch.proposals[0], &mut told);
+        let applied = self.machine.apply_stamped(batch.stamp(), &batch.proposals[0], &mut told);
         let answer = format!("zxid {}: {}\n{}", applied.zxid.0, answer(&applied.result), told.0);
         (applied, answer)
+    }
+
+    fn quotas(&self) -> String {
+        let line = |Quota { path, limits, usage }: Quota| format!("{path} {limits:?} {usage:?}\n");
+        self.machine.quotas().map(line).collect()
     }
 
     fn sessions(&self) -> String {
