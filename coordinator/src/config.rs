@@ -31,6 +31,8 @@ pub struct ClusterConfig {
     pub raft: RaftConfig,
     /// The client listener.
     pub client: ClientConfig,
+    /// The tree.
+    pub znodes: ZnodesConfig,
     /// What is allowed and yet unwise (an even number of voters, HTTP beyond loopback): to be logged at WARN.
     pub warnings: Vec<String>,
 }
@@ -91,6 +93,15 @@ pub struct ClientConfig {
     pub super_digest: Option<String>,
 }
 
+/// `[znodes]`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ZnodesConfig {
+    /// How often the leader looks for containers and TTL znodes that have served their purpose.
+    pub sweep_interval_ms: u64,
+    /// Whether hard quotas refuse what goes beyond them. The leader's value counts, for all nodes.
+    pub enforce_quota: bool,
+}
+
 /// What one node needs to start: its own entry, the cluster's settings, and who else there is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeConfig {
@@ -116,6 +127,8 @@ pub struct NodeConfig {
     pub raft: RaftConfig,
     /// The client listener.
     pub client: ClientConfig,
+    /// The tree.
+    pub znodes: ZnodesConfig,
 }
 
 /// Why a `cluster.toml` is refused, in one line: where, what, and what to do.
@@ -173,6 +186,13 @@ impl Default for ClientConfig {
     }
 }
 
+impl Default for ZnodesConfig {
+    /// ZooKeeper's `znode.container.checkIntervalMs` and `enforceQuota`.
+    fn default() -> Self {
+        ZnodesConfig { sweep_interval_ms: 60_000, enforce_quota: false }
+    }
+}
+
 impl ClusterConfig {
     /// Reads and checks a file. Relative data folders in it are relative to the folder of the file.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
@@ -222,6 +242,7 @@ impl ClusterConfig {
             session: self.session,
             raft: self.raft,
             client: self.client.clone(),
+            znodes: self.znodes,
         })
     }
 

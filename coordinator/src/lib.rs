@@ -17,5 +17,6 @@ pub mod session;
 pub mod standing;
 pub mod status;
 pub mod storage;
+pub mod sweep;
 pub mod watch;
 pub mod zk_config;

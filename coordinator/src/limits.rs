@@ -78,5 +78,9 @@ pub const TOUCH_QUEUE_MAX: usize = 65_536;
 pub const FOLDER_QUEUE_MAX: usize = 256;
 /// Writes waiting for the log's thread. Beyond: Raft waits with its next write.
 pub const WAL_QUEUE_MAX: usize = 16_384;
+/// Containers and TTL znodes that one sweep removes (ZooKeeper's `znode.container.maxPerMinute`). Beyond: the next sweep.
+pub const SWEEP_MAX_ZNODES: usize = 10_000;
+/// Exceeded quotas that one sweep logs. Beyond: only their number.
+pub const SWEEP_MAX_QUOTA_WARNINGS: usize = 10;
 /// Bytes of entries that one replication read takes into memory (a single larger entry still passes).
 pub const REPLICATION_READ_MAX_BYTES: usize = 4 << 20;

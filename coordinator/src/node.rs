@@ -38,6 +38,7 @@ use crate::session::liveness::Liveness;
 use crate::standing::Standing;
 use crate::status::Status;
 use crate::storage::{DiskFailure, LogStore, SnapshotStore, StorageError};
+use crate::sweep::Sweep;
 use crate::zk_config::ZkConfig;
 
 /// How long Raft may take to stop.
@@ -304,6 +305,7 @@ impl Parts {
             raft: self.raft.clone(),
             leadership: wires.leadership.clone(),
             queue,
+            enforce_quota: wires.config.znodes.enforce_quota,
             metrics: self.metrics.clone(),
         };
         self.tasks.spawn("folder", folder.run(self.shutdown_word()));
@@ -315,6 +317,14 @@ impl Parts {
             folder: wires.folder.clone(),
         };
         self.tasks.spawn("zk-config", zk_config.run(self.shutdown_word()));
+        let sweep = Sweep {
+            me,
+            leadership: wires.leadership.clone(),
+            replica: self.replica.clone(),
+            folder: wires.folder.clone(),
+            every: Duration::from_millis(wires.config.znodes.sweep_interval_ms),
+        };
+        self.tasks.spawn("sweep", sweep.run(self.shutdown_word()));
     }
 
     fn start_router(&self, wires: &Wires, submissions: mpsc::Receiver<crate::proposer::Submission>) {

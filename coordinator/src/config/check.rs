@@ -1,18 +1,21 @@
 //! The rules a `cluster.toml` must obey, each refusal with its line and its remedy.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::path::Path;
 
 use toml::Spanned;
 
-use super::parse::{RawClient, RawCluster, RawNode, RawRaft, RawSession, default_http};
+use super::parse::{RawClient, RawCluster, RawNode, RawRaft, RawSession, RawZnodes, default_http};
 use super::{ClusterConfig, ConfigError, RaftConfig, SessionConfig};
 
 /// ZooKeeper's session ids carry the server's number in their top byte, where 0 and 0xff have other meanings.
 const NODE_ID_MAX: i64 = 254;
 /// A leader must be able to lose this many heartbeats before a follower stands for election.
 const HEARTBEATS_PER_ELECTION: u64 = 3;
+
+/// A sweep looks at all containers and TTL znodes: a shorter pause would keep the leader busy with it.
+const SWEEP_INTERVAL_MS: RangeInclusive<u64> = 100..=86_400_000;
 
 /// The text that errors point into.
 pub(super) struct Source<'a> {
@@ -47,7 +50,8 @@ pub(super) fn check_raw(source: &Source<'_>, raw: &RawCluster) -> Result<(), Con
     check_nodes(source, &raw.node)?;
     check_session(source, &raw.session)?;
     check_raft(source, &raw.raft)?;
-    check_client(source, &raw.client)
+    check_client(source, &raw.client)?;
+    check_znodes(source, &raw.znodes)
 }
 
 fn check_nodes(source: &Source<'_>, nodes: &[Spanned<RawNode>]) -> Result<(), ConfigError> {
@@ -241,6 +245,16 @@ fn check_client(source: &Source<'_>, raw: &RawClient) -> Result<(), ConfigError>
         return Err(source.at(digest, what, remedy));
     }
     Ok(())
+}
+
+fn check_znodes(source: &Source<'_>, raw: &RawZnodes) -> Result<(), ConfigError> {
+    match &raw.sweep_interval_ms {
+        Some(every) if !SWEEP_INTERVAL_MS.contains(every.get_ref()) => {
+            let what = format!("sweep_interval_ms = {} is out of range", every.get_ref());
+            Err(source.at(every, what, "use 100 (0.1 s) to 86400000 (a day), e.g. 60000"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// What is allowed and yet unwise.

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::check::{self, Source};
-use super::{ClientConfig, ClusterConfig, ConfigError, NodeEntry, RaftConfig, SessionConfig};
+use super::{ClientConfig, ClusterConfig, ConfigError, NodeEntry, RaftConfig, SessionConfig, ZnodesConfig};
 
 /// The file as written, each judged value with its place.
 #[derive(Deserialize)]
@@ -25,6 +25,8 @@ pub(super) struct RawCluster {
     pub raft: RawRaft,
     #[serde(default)]
     pub client: RawClient,
+    #[serde(default)]
+    pub znodes: RawZnodes,
 }
 
 #[derive(Deserialize)]
@@ -66,6 +68,13 @@ pub(super) struct RawClient {
     pub super_digest: Option<Spanned<String>>,
 }
 
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawZnodes {
+    pub sweep_interval_ms: Option<Spanned<u64>>,
+    pub enforce_quota: Option<bool>,
+}
+
 pub(super) fn parse(text: &str, path: &Path) -> Result<ClusterConfig, ConfigError> {
     let source = Source { text, path };
     let raw: RawCluster = toml::from_str(text).map_err(|e| {
@@ -99,6 +108,7 @@ fn convert(raw: RawCluster, path: &Path) -> ClusterConfig {
     let root = folder.join(raw.data.unwrap_or_else(|| PathBuf::from("data")));
     let nodes = raw.node.into_iter().map(|node| convert_node(node.into_inner(), folder, &root)).collect();
     let (session, raft, client) = (SessionConfig::default(), RaftConfig::default(), ClientConfig::default());
+    let znodes = ZnodesConfig::default();
     ClusterConfig {
         name: or(raw.name, "rowlock".to_owned()),
         log: raw.log.unwrap_or_else(|| "info".to_owned()),
@@ -118,6 +128,10 @@ fn convert(raw: RawCluster, path: &Path) -> ClusterConfig {
             max_connections: or(raw.client.max_connections, client.max_connections),
             words: or(raw.client.words, client.words),
             super_digest: raw.client.super_digest.map(Spanned::into_inner),
+        },
+        znodes: ZnodesConfig {
+            sweep_interval_ms: or(raw.znodes.sweep_interval_ms, znodes.sweep_interval_ms),
+            enforce_quota: raw.znodes.enforce_quota.unwrap_or(znodes.enforce_quota),
         },
         warnings: Vec::new(),
     }
@@ -188,6 +202,9 @@ pub(super) fn print(config: &ClusterConfig) -> String {
     if let Some(digest) = &config.client.super_digest {
         let _ = writeln!(out, "super_digest = {}", text(digest));
     }
+    let ZnodesConfig { sweep_interval_ms, enforce_quota } = config.znodes;
+    let _ =
+        write!(out, "\n[znodes]\nsweep_interval_ms = {sweep_interval_ms}\nenforce_quota = {enforce_quota}\n");
     for node in &config.nodes {
         let data = node.data_dir.to_string_lossy();
         let _ = write!(

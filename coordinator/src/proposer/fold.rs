@@ -40,6 +40,8 @@ pub struct Folder {
     pub leadership: watch::Receiver<Leadership>,
     /// From the router, from other nodes, from session expiry.
     pub queue: mpsc::Receiver<Parcel>,
+    /// Whether the batches of this leader enforce hard quotas.
+    pub enforce_quota: bool,
     /// Batch sizes and commit latency.
     pub metrics: Arc<Metrics>,
 }
@@ -105,7 +107,8 @@ impl Folder {
         let (metrics, started) = (self.metrics.clone(), Instant::now());
         metrics.batches_total.inc();
         metrics.batch_commands.record(proposals.len());
-        let payload = Payload(Batch { time_ms: time::wall_ms(), proposals }.encode());
+        let batch = Batch { time_ms: time::wall_ms(), enforce_quota: self.enforce_quota, proposals };
+        let payload = Payload(batch.encode());
         let (responder, answer) =
             ProgressResponder::<TypeConfig, ClientWriteResult<TypeConfig>>::complete_only();
         let write =

@@ -16,7 +16,7 @@ use crate::client::events::Dispatcher;
 use crate::client::outbox::{CloseReason, Message};
 use crate::client::registry::Registry;
 use crate::client::{ClientContext, Listener};
-use crate::config::{ClientConfig, NodeConfig, RaftConfig, SessionConfig};
+use crate::config::{ClientConfig, NodeConfig, RaftConfig, SessionConfig, ZnodesConfig};
 use crate::limits;
 use crate::metrics::Metrics;
 use crate::proposer::{Proposer, Submission};
@@ -64,6 +64,7 @@ pub fn config() -> NodeConfig {
         members: Vec::new(),
         session: SessionConfig::default(),
         raft: RaftConfig::default(),
+        znodes: ZnodesConfig::default(),
         client: ClientConfig {
             max_connections: 1_000,
             words: vec!["*".to_owned()],

@@ -56,6 +56,7 @@ fn printed_configuration_reads_back_equal() {
     );
     let mut config = ClusterConfig::parse(&text, Path::new("/x/cluster.toml")).unwrap();
     config.nodes[1].learner = true;
+    config.znodes.enforce_quota = true;
     config.warnings.clear();
     let mut again = ClusterConfig::parse(&config.to_toml(), Path::new("/y/cluster.toml")).unwrap();
     again.warnings.clear();
@@ -250,5 +251,13 @@ fn session_shorter_than_a_failover_gives_a_warning() {
     assert!(
         parse(&text).unwrap().warnings[0]
             .starts_with("session min_timeout_ms = 1500 is shorter than a failover")
+    );
+}
+
+#[test]
+fn sweeping_without_a_pause_is_refused() {
+    assert_eq!(
+        complaint("data = \"d\"\n", "[znodes]\nsweep_interval_ms = 0\n"),
+        "conf/cluster.toml:3: sweep_interval_ms = 0 is out of range; use 100 (0.1 s) to 86400000 (a day), e.g. 60000"
     );
 }
