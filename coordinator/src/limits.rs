@@ -12,6 +12,11 @@ pub const OUTBOX_MAX_MESSAGES: usize = 16_384;
 pub const WRITE_BACKLOG_MAX_BYTES: usize = 8 << 20;
 /// Requests of one connection that wait for their commit. Beyond: reading from its socket stops.
 pub const PIPELINE_MAX_REQUESTS: usize = 1_024;
+/// Identities of one connection. Beyond: the auth packet fails, which closes the connection.
+pub const IDENTITIES_MAX: usize = 64;
+/// Bytes of one connection's identities, since they travel with each of its writes. Beyond: the auth packet fails, which
+/// closes the connection.
+pub const IDENTITIES_MAX_BYTES: usize = 64 << 10;
 /// Watches of one connection. Beyond: the request is answered with a system error and the connection closed.
 pub const WATCHES_PER_CONNECTION_MAX: usize = 1 << 20;
 /// Submissions waiting for the proposer. Beyond: submitting waits, so reading from sockets stops.

@@ -6,6 +6,7 @@
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use bytes::BytesMut;
 use rowlock_env::net::Stream;
@@ -24,6 +25,9 @@ use super::wire::Wire;
 use super::{identity, words};
 use crate::limits;
 use crate::proposer::Submission;
+
+/// Pause before the leader is asked again for its word on pings, when the queue of such questions was full.
+const ASK_AGAIN_AFTER: Duration = Duration::from_millis(50);
 
 /// Serves one accepted socket to its end. `peer` is registered; it is taken off the registry at the end.
 pub(super) async fn run(shared: Arc<Shared>, stream: Stream, peer: Arc<Peer>, inbox: Inbox) {
@@ -119,10 +123,16 @@ impl Connection {
                 return end;
             }
             self.wire.make_room();
+            let again = time::now() + ASK_AGAIN_AFTER;
+            if conversation.must_ask_again() && again < wake_at {
+                wake_at = again;
+                timer.set(time::sleep_until(wake_at));
+            }
             tokio::select! {
                 biased;
                 () = &mut timer => {
                     let now = time::now();
+                    conversation.ask_again();
                     if conversation.owes_an_answer() {
                         vigil.excuse(now);
                     }

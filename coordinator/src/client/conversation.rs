@@ -52,6 +52,8 @@ pub(super) struct Conversation {
     identities: Arc<[Id]>,
     queue: Queue,
     pings: Pings,
+    /// The leader's word is needed for pings and could not be asked for.
+    unasked: bool,
     last_zxid: Zxid,
     phase: Phase,
     messages: VecDeque<Message>,
@@ -86,6 +88,7 @@ impl Conversation {
             identities,
             queue: Queue::default(),
             pings: Pings::default(),
+            unasked: false,
             phase: Phase::Open,
             messages: VecDeque::new(),
             output: BytesMut::new(),
@@ -221,10 +224,21 @@ impl Conversation {
         self.put_reply(ReplyHeader { xid, zxid: Zxid(0), err }, None);
     }
 
-    fn confirm(&self, ask: Option<AskConfirmation>) {
+    fn confirm(&mut self, ask: Option<AskConfirmation>) {
         if let Some(AskConfirmation) = ask {
-            self.shared.context.touch.confirm(self.attached.session, self.peer.outbox.clone());
+            let asked = self.shared.context.touch.confirm(self.attached.session, self.peer.outbox.clone());
+            self.unasked = !asked;
         }
+    }
+
+    /// The queue towards the leader was full: [`Self::ask_again`] is to be called after a while.
+    pub(super) fn must_ask_again(&self) -> bool {
+        self.unasked
+    }
+
+    /// Asks for what could not be asked for before, if anything.
+    pub(super) fn ask_again(&mut self) {
+        self.confirm(self.unasked.then_some(AskConfirmation));
     }
 
     /// Takes what is in the inbox: events become output, answers wait for their turn.

@@ -7,10 +7,9 @@ use bytes::Bytes;
 use rowlock_proto::acl::Id;
 use rowlock_state::acl::digest_identity;
 
-/// Identities that one connection may add. Beyond: its auth packets fail.
-const IDENTITIES_MAX: usize = 64;
+use crate::limits::{IDENTITIES_MAX, IDENTITIES_MAX_BYTES};
 
-/// The auth packet proves nothing: unknown scheme, or too many identities.
+/// The auth packet proves nothing: unknown scheme, or the connection has too many identities or too long ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct AuthFailed;
 
@@ -38,9 +37,16 @@ pub(super) fn authenticated(
         "ip" => Vec::new(),
         _ => return Err(AuthFailed),
     };
+    with(identities, proven)
+}
+
+/// Adds what was proven, within the bounds: every write carries its connection's identities to the leader and into the
+/// log, and must fit a frame between nodes.
+fn with(identities: &Arc<[Id]>, proven: Vec<Id>) -> Result<Arc<[Id]>, AuthFailed> {
     let mut all = identities.to_vec();
     all.extend(proven.into_iter().filter(|id| !identities.contains(id)));
-    if all.len() > IDENTITIES_MAX { Err(AuthFailed) } else { Ok(all.into()) }
+    let bytes: usize = all.iter().map(|id| id.scheme.len() + id.id.len()).sum();
+    if all.len() > IDENTITIES_MAX || bytes > IDENTITIES_MAX_BYTES { Err(AuthFailed) } else { Ok(all.into()) }
 }
 
 /// What whoAmI shows: of a digest only the user, of the superuser nothing.
@@ -94,5 +100,17 @@ mod tests {
             identities = authenticated(&identities, "digest", &format!("u{i}:p").into(), None).unwrap();
         }
         assert_eq!(authenticated(&identities, "digest", &Bytes::from_static(b"x:y"), None), Err(AuthFailed));
+    }
+
+    #[test]
+    fn identities_that_would_not_travel_with_a_write_fail() {
+        let address = of_address(IpAddr::from([127, 0, 0, 1]));
+        let user = |letter: &str, len: usize| Bytes::from(format!("{}:pw", letter.repeat(len)));
+        let half = authenticated(&address, "digest", &user("a", IDENTITIES_MAX_BYTES / 2), None).unwrap();
+        assert_eq!(
+            authenticated(&half, "digest", &user("b", IDENTITIES_MAX_BYTES / 2), None),
+            Err(AuthFailed)
+        );
+        assert_eq!(authenticated(&half, "digest", &user("a", IDENTITIES_MAX_BYTES / 2), None), Ok(half));
     }
 }

@@ -36,8 +36,10 @@ impl SessionTouch {
     }
 
     /// As `touch`, and sends `Message::Touched` when a ping may be answered: not before the leader's timer of this
-    /// session has been restarted, so that a client's local deadline is never later than the server's.
-    pub fn confirm(&self, session: SessionId, reply_to: Outbox) {
-        let _ = self.queue.try_send(Touch { session, confirm: Some(reply_to) });
+    /// session has been restarted, so that a client's local deadline is never later than the server's. False: the queue
+    /// is full, and nothing will be sent; ask again later.
+    #[must_use = "a ping whose confirmation was not asked for is never answered"]
+    pub fn confirm(&self, session: SessionId, reply_to: Outbox) -> bool {
+        self.queue.try_send(Touch { session, confirm: Some(reply_to) }).is_ok()
     }
 }

@@ -177,6 +177,27 @@ async fn a_ping_is_answered_around_waiting_writes_but_not_before_the_leader_has_
 }
 
 #[tokio::test]
+async fn a_ping_that_the_queue_to_the_leader_has_no_room_for_is_answered_later() {
+    let node = Node::start().await;
+    let mut client = Client::connect(&node).await;
+    node.leader_in_contact.send(false);
+    let fill = || while node.context.touch.confirm(SessionId(1), crate::client::outbox::channel().0) {};
+    fill();
+    // Meanwhile the leader takes one out, and waits with it.
+    client.call(Request::WhoAmI).await.unwrap();
+    fill();
+    client.send(Request::Ping).await;
+    let (header, _) = {
+        client.send(Request::WhoAmI).await;
+        client.reply().await
+    };
+    assert_eq!(header.xid, Xid(2), "the ping waits");
+    node.leader_in_contact.send(true);
+    assert_eq!(client.reply().await.0.xid, Xid::PING);
+    node.stop().await;
+}
+
+#[tokio::test]
 async fn identities_decide_what_may_be_read_and_the_superuser_may_everything() {
     let node = Node::start().await;
     let (mut owner, mut other) = (Client::connect(&node).await, Client::connect(&node).await);
