@@ -1,0 +1,163 @@
+//! A node: opens the storage, starts Raft, and wires every part to the others (`parts.rs`, `wiring.rs`): the one place
+//! that knows them all.
+//!
+//! To embed a node in a program: [`Node::start`], then [`Node::stopped`] beside the program's own work, and
+//! [`Node::shutdown`] at the end.
+
+mod parts;
+mod source;
+mod wiring;
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rowlock_env::net::Listener;
+use rowlock_env::sync::watch;
+use rowlock_env::task::TaskGroup;
+use rowlock_env::time;
+
+use crate::bootstrap::BootstrapError;
+use crate::client::outbox::CloseReason;
+use crate::client::registry::Registry;
+use crate::config::NodeConfig;
+use crate::metrics::Metrics;
+use crate::proposer::Proposer;
+use crate::raft::Raft;
+use crate::status::Status;
+use crate::storage::{LogStore, StorageError};
+use parts::Parts;
+
+/// How long Raft may take to stop.
+const RAFT_STOP_DEADLINE: Duration = Duration::from_secs(5);
+
+/// Why a node does not start, in one line with the remedy.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The data folder cannot be used.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address} for {purpose}: {source}; {remedy}")]
+    Listen {
+        /// `host:port`.
+        address: String,
+        /// Who would connect there.
+        purpose: &'static str,
+        /// Why not.
+        source: io::Error,
+        /// What to do.
+        remedy: &'static str,
+    },
+    /// Raft's configuration or recovery failed.
+    #[error("Raft does not start: {0}")]
+    Raft(String),
+}
+
+/// Why a running node stopped by itself. A person must act.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum NodeError {
+    /// The disk failed; nothing was acknowledged after that.
+    #[error("{0}")]
+    Disk(String),
+    /// The node may not be part of its cluster.
+    #[error(transparent)]
+    Bootstrap(#[from] BootstrapError),
+    /// Raft stopped.
+    #[error("Raft has stopped: {0}; start the node again, and keep its log for us if this repeats")]
+    Raft(String),
+}
+
+/// A running node. Dropping it without [`Node::shutdown`] leaves its tasks running until the process ends.
+pub struct Node {
+    raft: Raft,
+    tasks: TaskGroup,
+    registry: Arc<Registry>,
+    status: watch::Receiver<Status>,
+    failure: watch::Receiver<Option<NodeError>>,
+    storage: LogStore,
+    proposer: Proposer,
+    metrics: Arc<Metrics>,
+}
+
+struct Listeners {
+    client: Listener,
+    peer: Listener,
+    http: Listener,
+}
+
+async fn bind(address: &str, purpose: &'static str) -> Result<Listener, StartError> {
+    Listener::bind(address).await.map_err(|source| {
+        let remedy = match source.kind() {
+            io::ErrorKind::AddrInUse => {
+                "another process uses it: stop that process, or change the port in cluster.toml"
+            }
+            io::ErrorKind::AddrNotAvailable => "this machine has no such address: correct it in cluster.toml",
+            io::ErrorKind::PermissionDenied => {
+                "ports below 1024 need a privilege: use a higher port in cluster.toml"
+            }
+            _ => "correct the address in cluster.toml",
+        };
+        StartError::Listen { address: address.to_owned(), purpose, source, remedy }
+    })
+}
+
+impl Node {
+    /// Opens the data folder, listens, and starts everything. Returns before the node serves: see [`Node::status`].
+    ///
+    /// Cancelling it may leave tasks running until the process ends.
+    pub async fn start(config: NodeConfig) -> Result<Node, StartError> {
+        let config = Arc::new(config);
+        let listeners = Listeners {
+            client: bind(&config.client_addr, "clients").await?,
+            peer: bind(&config.peer_addr, "the other nodes").await?,
+            http: bind(&config.http_addr, "HTTP").await?,
+        };
+        let parts = Parts::open(&config).await?;
+        Ok(parts.run(config, listeners))
+    }
+
+    /// What this node currently is.
+    pub fn status(&self) -> watch::Receiver<Status> {
+        self.status.clone()
+    }
+
+    /// The door for writes, for programs that embed the node, and for its benchmarks.
+    pub fn proposer(&self) -> Proposer {
+        self.proposer.clone()
+    }
+
+    /// What this node counts and measures.
+    pub fn metrics(&self) -> Arc<Metrics> {
+        self.metrics.clone()
+    }
+
+    /// Raft's handle, for operators' tools and tests.
+    pub fn raft(&self) -> &Raft {
+        &self.raft
+    }
+
+    /// Waits until the node fails. It serves nobody then; shut it down. Cancel safe.
+    pub async fn stopped(&self) -> NodeError {
+        let mut failure = self.failure.clone();
+        loop {
+            if let Some(error) = failure.borrow_and_update().clone() {
+                return error;
+            }
+            if failure.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Stops in order: clients first, then the tasks, Raft, and the log.
+    pub async fn shutdown(self) {
+        self.registry.close_all(CloseReason::Shutdown);
+        self.tasks.stop().await;
+        if time::timeout(RAFT_STOP_DEADLINE, self.raft.shutdown()).await.is_err() {
+            tracing::warn!("Raft did not stop in time");
+        }
+        self.storage.close().await;
+        tracing::info!("stopped");
+    }
+}

@@ -1,0 +1,93 @@
+//! What must be there before the first task of a node runs: storage, Raft, and what they share with the tasks.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rowlock_env::sync::watch;
+use rowlock_env::task::{Shutdown, TaskGroup};
+use rowlock_env::{rng, time};
+
+use super::{NodeError, StartError};
+use crate::client::registry::Registry;
+use crate::config::NodeConfig;
+use crate::metrics::Metrics;
+use crate::peer::{self, PeerPool};
+use crate::proposer::apply::Applier;
+use crate::proposer::pending::Pending;
+use crate::raft::{self, Raft};
+use crate::replica::Replica;
+use crate::session::charge::Charge;
+use crate::storage::{DiskFailure, LogStore, SnapshotStore};
+
+/// What must be there before the first task runs.
+pub(super) struct Parts {
+    pub(super) raft: Raft,
+    pub(super) storage: LogStore,
+    pub(super) snapshots: SnapshotStore,
+    pub(super) replica: Arc<Replica>,
+    pub(super) pending: Arc<Pending>,
+    pub(super) registry: Arc<Registry>,
+    pub(super) charge: Arc<Charge>,
+    pub(super) peers: PeerPool,
+    pub(super) tasks: TaskGroup,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) failure: (watch::Sender<Option<NodeError>>, watch::Receiver<Option<NodeError>>),
+}
+
+impl Parts {
+    pub(super) async fn open(config: &NodeConfig) -> Result<Parts, StartError> {
+        let metrics = Arc::new(Metrics::started_at(time::wall_ms()));
+        let failure = watch::channel(None);
+        let on_disk_failure = {
+            let failure = failure.0.clone();
+            move |error: &DiskFailure| fail(&failure, NodeError::Disk(error.to_string()))
+        };
+        let replica = Arc::new(Replica::default());
+        let pending = Arc::new(Pending::new(config.id, rng::u64()));
+        let registry = Arc::new(Registry::new());
+        let charge = Arc::new(Charge::new(grace(config)));
+        let applier = Arc::new(Applier {
+            replica: replica.clone(),
+            pending: pending.clone(),
+            registry: registry.clone(),
+            charge: charge.clone(),
+            metrics: metrics.clone(),
+        });
+        let tasks = TaskGroup::new(Shutdown::new());
+        let us = peer::Identity { cluster: config.cluster.clone(), node: config.id };
+        let peers = PeerPool::new(us, tasks.clone());
+        for member in config.members.iter().filter(|m| m.id != config.id) {
+            peers.set_address(member.id, &member.peer_addr);
+        }
+        let (raft, storage, snapshots) =
+            raft::open(config, replica.clone(), applier, peers.clone(), metrics.clone(), on_disk_failure)
+                .await?;
+        Ok(Parts {
+            raft,
+            storage,
+            snapshots,
+            replica,
+            pending,
+            registry,
+            charge,
+            peers,
+            tasks,
+            metrics,
+            failure,
+        })
+    }
+}
+
+/// Heartbeats are answered, and sessions expire later, by this much: docs/decisions/heartbeats.md.
+pub(super) fn grace(config: &NodeConfig) -> Duration {
+    Duration::from_millis(config.raft.election_timeout_max_ms)
+}
+
+/// The first failure stands.
+pub(super) fn fail(failure: &watch::Sender<Option<NodeError>>, error: NodeError) {
+    failure.send_if_modified(|current| {
+        let first = current.is_none();
+        current.get_or_insert(error);
+        first
+    });
+}

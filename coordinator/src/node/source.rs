@@ -1,0 +1,30 @@
+//! What `/v1/status` tells about the state.
+
+use std::sync::Arc;
+
+use crate::client::registry::Registry;
+use crate::http::{StateView, StatusSource};
+use crate::replica::Replica;
+
+/// What `/v1/status` tells about the state.
+pub(super) struct Source {
+    pub(super) replica: Arc<Replica>,
+    pub(super) registry: Arc<Registry>,
+}
+
+impl StatusSource for Source {
+    fn state(&self) -> StateView {
+        let machine = self.replica.state.read();
+        let counts = machine.counts();
+        StateView {
+            applied_index: self.replica.applied_index(),
+            zxid: machine.last_zxid(),
+            digest: format!("{:016x}", machine.digest()),
+            sessions: counts.sessions,
+            znodes: counts.znodes,
+            ephemerals: counts.ephemerals,
+            watches: self.replica.watches.lock().len() as u64,
+            connections: self.registry.len() as u64,
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Starts the tasks of a node and hands each its ends of the channels.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rowlock_env::net::Listener;
+use rowlock_env::sync::watch;
+use rowlock_env::task::Shutdown;
+use rowlock_env::time;
+use tokio::sync::mpsc;
+
+use super::parts::{Parts, fail, grace};
+use super::source::Source;
+use super::{Listeners, Node, NodeError};
+use crate::bootstrap::Bootstrap;
+use crate::client::{self, ClientContext};
+use crate::config::NodeConfig;
+use crate::http::{self, HttpContext};
+use crate::limits::{FOLDER_QUEUE_MAX, PROPOSER_QUEUE_MAX, TOUCH_QUEUE_MAX};
+use crate::peer::PeerServer;
+use crate::proposer::fold::{Folder, Parcel};
+use crate::proposer::router::Router;
+use crate::proposer::{Proposer, Submission};
+use crate::raft;
+use crate::raft::leadership::{self, Leadership};
+use crate::service::Service;
+use crate::session::contact::Contact;
+use crate::session::liveness::Liveness;
+use crate::session::{SessionTouch, Touch};
+use crate::standing::Standing;
+use crate::status::Status;
+use crate::sweep::Sweep;
+use crate::zk_config::ZkConfig;
+
+/// The channels between the parts.
+struct Wires {
+    leadership: watch::Receiver<Leadership>,
+    status: watch::Receiver<Status>,
+    folder: mpsc::Sender<Parcel>,
+    proposer: Proposer,
+    config: Arc<NodeConfig>,
+}
+
+impl Parts {
+    /// Starts everything.
+    pub(super) fn run(self, config: Arc<NodeConfig>, listeners: Listeners) -> Node {
+        let (leadership_tx, leadership) = watch::channel(Leadership::default());
+        let (status_tx, status) = watch::channel(Status { node: config.id, ..Status::default() });
+        let (folder_tx, folder) = mpsc::channel(FOLDER_QUEUE_MAX);
+        let (submit, submissions) = mpsc::channel(PROPOSER_QUEUE_MAX);
+        let (touch, touches) = mpsc::channel(TOUCH_QUEUE_MAX);
+        let wires = Wires { leadership, status, folder: folder_tx, proposer: Proposer::new(submit), config };
+        let contact = Arc::new(Contact::default());
+        self.start_leadership(&wires, leadership_tx, folder);
+        self.start_router(&wires, submissions);
+        self.start_sessions(&wires, contact.clone(), touches);
+        self.start_standing(&wires, contact.clone(), status_tx);
+        self.start_peer_server(&wires, contact, listeners.peer);
+        self.start_clients(&wires, SessionTouch::new(touch), listeners.client);
+        self.start_http(&wires, listeners.http);
+        self.start_bootstrap(&wires);
+        self.start_watchdog();
+        Node {
+            raft: self.raft,
+            tasks: self.tasks,
+            registry: self.registry,
+            status: wires.status,
+            failure: self.failure.1,
+            storage: self.storage,
+            proposer: wires.proposer,
+            metrics: self.metrics,
+        }
+    }
+
+    fn shutdown_word(&self) -> Shutdown {
+        self.tasks.shutdown().clone()
+    }
+
+    fn start_leadership(
+        &self,
+        wires: &Wires,
+        publish: watch::Sender<Leadership>,
+        queue: mpsc::Receiver<Parcel>,
+    ) {
+        let me = wires.config.id;
+        self.tasks
+            .spawn("leadership", leadership::follow(me, self.raft.clone(), publish, self.shutdown_word()));
+        let folder = Folder {
+            me,
+            raft: self.raft.clone(),
+            leadership: wires.leadership.clone(),
+            queue,
+            enforce_quota: wires.config.znodes.enforce_quota,
+            metrics: self.metrics.clone(),
+        };
+        self.tasks.spawn("folder", folder.run(self.shutdown_word()));
+        let zk_config = ZkConfig {
+            me,
+            raft: self.raft.clone(),
+            leadership: wires.leadership.clone(),
+            replica: self.replica.clone(),
+            folder: wires.folder.clone(),
+        };
+        self.tasks.spawn("zk-config", zk_config.run(self.shutdown_word()));
+        let sweep = Sweep {
+            me,
+            leadership: wires.leadership.clone(),
+            replica: self.replica.clone(),
+            folder: wires.folder.clone(),
+            every: Duration::from_millis(wires.config.znodes.sweep_interval_ms),
+        };
+        self.tasks.spawn("sweep", sweep.run(self.shutdown_word()));
+    }
+
+    fn start_router(&self, wires: &Wires, submissions: mpsc::Receiver<Submission>) {
+        let router = Router {
+            me: wires.config.id,
+            submissions,
+            leadership: wires.leadership.clone(),
+            pending: self.pending.clone(),
+            folder: wires.folder.clone(),
+            peers: self.peers.clone(),
+            metrics: self.metrics.clone(),
+        };
+        self.tasks.spawn("router", router.run(self.shutdown_word()));
+    }
+
+    fn start_sessions(&self, wires: &Wires, contact: Arc<Contact>, touches: mpsc::Receiver<Touch>) {
+        let liveness = Liveness {
+            me: wires.config.id,
+            replica: self.replica.clone(),
+            charge: self.charge.clone(),
+            contact,
+            grace: grace(&wires.config),
+            leadership: wires.leadership.clone(),
+            touches,
+            raft: self.raft.clone(),
+            folder: wires.folder.clone(),
+            peers: self.peers.clone(),
+        };
+        self.tasks.spawn("liveness", liveness.run(self.shutdown_word()));
+    }
+
+    fn start_standing(&self, wires: &Wires, contact: Arc<Contact>, publish: watch::Sender<Status>) {
+        let standing = Standing {
+            me: wires.config.id,
+            raft: self.raft.clone(),
+            leadership: wires.leadership.clone(),
+            contact,
+            contact_max: 2 * grace(&wires.config),
+            replica: self.replica.clone(),
+            pending: self.pending.clone(),
+            registry: self.registry.clone(),
+            peers: self.peers.clone(),
+            publish,
+            metrics: self.metrics.clone(),
+        };
+        self.tasks.spawn("standing", standing.run(self.shutdown_word()));
+    }
+
+    fn start_peer_server(&self, wires: &Wires, contact: Arc<Contact>, listener: Listener) {
+        let service = Service {
+            me: wires.config.id,
+            raft: self.raft.clone(),
+            leadership: wires.leadership.clone(),
+            folder: wires.folder.clone(),
+            charge: self.charge.clone(),
+            contact,
+            grace: grace(&wires.config),
+            status: wires.status.clone(),
+            metrics: self.metrics.clone(),
+        };
+        let dispatch = raft::dispatch(&self.raft, &self.snapshots);
+        let us = self.peers.identity().clone();
+        PeerServer::new(us, dispatch, Arc::new(service), self.tasks.clone()).start(listener);
+    }
+
+    fn start_clients(&self, wires: &Wires, touch: SessionTouch, listener: Listener) {
+        let context = ClientContext {
+            replica: self.replica.clone(),
+            proposer: wires.proposer.clone(),
+            touch,
+            status: wires.status.clone(),
+            registry: self.registry.clone(),
+            config: wires.config.clone(),
+            metrics: self.metrics.clone(),
+        };
+        let shutdown = self.shutdown_word();
+        self.tasks.spawn("client-listener", client::Listener::new(context).run(listener, shutdown));
+    }
+
+    fn start_http(&self, wires: &Wires, listener: Listener) {
+        let source = Source { replica: self.replica.clone(), registry: self.registry.clone() };
+        let context = HttpContext {
+            metrics: self.metrics.clone(),
+            status: wires.status.clone(),
+            source: Arc::new(source),
+            started: time::now(),
+        };
+        let shutdown = self.shutdown_word();
+        self.tasks.spawn("http", async move {
+            if let Err(error) = http::serve(listener, context, shutdown).await {
+                tracing::error!(%error, "the HTTP listener has failed; health checks and metrics are gone until a restart");
+            }
+        });
+    }
+
+    fn start_bootstrap(&self, wires: &Wires) {
+        let (raft, peers) = (self.raft.clone(), self.peers.clone());
+        let bootstrap = Bootstrap { config: wires.config.clone(), raft, peers };
+        let (failure, shutdown) = (self.failure.0.clone(), self.shutdown_word());
+        self.tasks.spawn("bootstrap", async move {
+            if let Err(error) = bootstrap.run(shutdown).await {
+                fail(&failure, error.into());
+            }
+        });
+    }
+
+    /// Raft stopping by itself stops the node.
+    fn start_watchdog(&self) {
+        let (raft, failure, shutdown) = (self.raft.clone(), self.failure.0.clone(), self.shutdown_word());
+        self.tasks.spawn("watchdog", async move {
+            tokio::select! {
+                biased;
+                () = shutdown.wait() => {}
+                error = raft::stopped(&raft) => fail(&failure, NodeError::Raft(error)),
+            }
+        });
+    }
+}
