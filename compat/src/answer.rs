@@ -1,0 +1,167 @@
+//! From frames of a server to lines of a transcript. What the dialect leaves open is left out here.
+
+use bytes::Bytes;
+use rowlock_proto::decode;
+use rowlock_proto::response::{OpResult, Response};
+use rowlock_proto::{Acl, ErrorCode, OpCode, Xid, Zxid};
+
+use crate::dialect;
+use crate::transcript::{Line, Transcript};
+
+/// A request whose reply has not come.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// Its header's.
+    pub xid: Xid,
+    /// Its header's.
+    pub opcode: i32,
+    /// See [`crate::script::Script::restrictive`].
+    pub restrictive: bool,
+}
+
+/// What a frame is.
+#[derive(Debug)]
+pub enum Frame {
+    /// A watch event.
+    Event(Line),
+    /// The reply to the oldest request.
+    Reply {
+        /// Its text.
+        line: Line,
+        /// The zxid in its header.
+        zxid: Zxid,
+    },
+}
+
+/// Reads a frame, which answers `asked` unless it is an event.
+pub fn read(mut frame: Bytes, asked: Option<&Asked>, seen: Zxid, transcript: &mut Transcript) -> Frame {
+    let Ok(header) = decode::reply_header(&mut frame) else {
+        return Frame::Reply { line: Line::new(format!("not a reply: {frame:?}")), zxid: Zxid(0) };
+    };
+    if header.xid == Xid::EVENT {
+        return Frame::Event(event(frame));
+    }
+    let Some(asked) = asked else {
+        let line = Line::new(format!("reply without a request: xid {}", header.xid));
+        return Frame::Reply { line, zxid: Zxid(0) };
+    };
+    let opcode = OpCode::from_i32(asked.opcode);
+    let mut line = if dialect::is_open_to_dialect(asked.opcode, header.err, asked.restrictive) {
+        Line::new("there, or forbidden")
+    } else {
+        match (header.err, opcode) {
+            (Some(err), _) => Line::new(format!("{err} ({}), {} bytes behind", err.code(), frame.len())),
+            (None, Some(opcode)) => body(&mut frame, opcode, transcript),
+            (None, None) => Line::new(format!("ok to an unknown opcode: {frame:?}")),
+        }
+    };
+    if header.xid != asked.xid {
+        line.text(format!(" WRONG xid {} instead of {}", header.xid, asked.xid));
+    }
+    if header.xid == Xid::AUTH {
+        return Frame::Reply { line, zxid: Zxid(0) };
+    }
+    // ZooKeeper has no zxid for some errors; clients take no notice of those that are not above 0.
+    if header.zxid <= Zxid(0) && header.err.is_some() {
+        return Frame::Reply { line, zxid: Zxid(0) };
+    }
+    if header.zxid < seen || line.max_zxid().is_some_and(|shown| shown > header.zxid) {
+        line.text(format!(" BAD header zxid {} after {seen}", header.zxid));
+    }
+    if header.err.is_none() && opcode.is_some_and(dialect::header_tells_change) {
+        line.text(" @");
+        line.zxid(header.zxid);
+    }
+    Frame::Reply { line, zxid: header.zxid }
+}
+
+fn event(mut frame: Bytes) -> Line {
+    match decode::event(&mut frame) {
+        Ok(event) => {
+            let (kind, state, path) = (event.event_type, event.state, event.path);
+            Line::new(format!("EVENT {kind:?} {path} (state {state}), {} bytes behind", frame.len()))
+        }
+        Err(error) => Line::new(format!("EVENT that cannot be read: {error}")),
+    }
+}
+
+fn body(frame: &mut Bytes, opcode: OpCode, transcript: &mut Transcript) -> Line {
+    let mut line = Line::new("ok");
+    match decode::response(frame, opcode) {
+        Ok(response) => put_response(&mut line, response, transcript),
+        Err(error) => line.text(format!(" with a body that cannot be read: {error}")),
+    }
+    if !frame.is_empty() {
+        line.text(format!(" and {} bytes behind", frame.len()));
+    }
+    line
+}
+
+fn put_response(line: &mut Line, response: Response, transcript: &mut Transcript) {
+    match response {
+        Response::Empty => {}
+        Response::Path(path) => line.text(format!(" {path}")),
+        Response::PathStat(path, stat) => {
+            line.text(format!(" {path}"));
+            transcript.stat(line, &stat);
+        }
+        Response::Stat(stat) => transcript.stat(line, &stat),
+        Response::Data(data, stat) => {
+            line.text(format!(" {data:?}"));
+            transcript.stat(line, &stat);
+        }
+        Response::Acl(acl, stat) => {
+            line.text(shown_acl(&acl));
+            transcript.stat(line, &stat);
+        }
+        Response::Children(names) => line.text(sorted(names)),
+        Response::Children2(names, stat) => {
+            line.text(sorted(names));
+            transcript.stat(line, &stat);
+        }
+        Response::Multi(results) => {
+            for result in results {
+                put_result(line, dialect::op_result(result), transcript);
+            }
+        }
+        Response::Number(number) => line.text(format!(" {number}")),
+        Response::Sasl(token) => line.text(format!(" {token:?}")),
+        Response::WhoAmI(ids) => {
+            line.text(sorted(ids.into_iter().map(|id| format!("{}:{}", id.scheme, id.id)).collect()));
+        }
+    }
+}
+
+fn put_result(line: &mut Line, result: OpResult, transcript: &mut Transcript) {
+    line.text("; ");
+    match result {
+        OpResult::Create(path) => line.text(format!("create {path}")),
+        OpResult::Create2(path, stat)
+        | OpResult::CreateContainer(path, stat)
+        | OpResult::CreateTtl(path, stat) => {
+            line.text(format!("create.. {path}"));
+            transcript.stat(line, &stat);
+        }
+        OpResult::Delete => line.text("delete"),
+        OpResult::SetData(stat) => {
+            line.text("set");
+            transcript.stat(line, &stat);
+        }
+        OpResult::Check => line.text("check"),
+        OpResult::Error(err) => line.text(format!("err {}", err.map_or(0, ErrorCode::code))),
+        OpResult::GetData(data, stat) => {
+            line.text(format!("get {data:?}"));
+            transcript.stat(line, &stat);
+        }
+        OpResult::GetChildren(names) => line.text(format!("children{}", sorted(names))),
+    }
+}
+
+fn sorted(mut names: Vec<String>) -> String {
+    names.sort_unstable();
+    format!(" {names:?}")
+}
+
+fn shown_acl(acl: &[Acl]) -> String {
+    sorted(acl.iter().map(|entry| format!("{}:{}:{}", entry.id.scheme, entry.id.id, entry.perms)).collect())
+}

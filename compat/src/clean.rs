@@ -1,0 +1,70 @@
+//! Removes what scripts leave behind, as superuser, so that a cluster can take any number of them.
+//!
+//! Never needed for a verdict: what cannot be removed (no superuser on that side) stays.
+
+use bytes::Bytes;
+use rowlock_proto::response::Response;
+use rowlock_proto::{OpCode, Request, Version, Xid, Zxid, decode};
+
+use crate::connection::{Connection, Incoming, Session};
+use crate::script::{body, frame};
+
+/// The superuser of the reference, and of a cluster that is to be compared with it.
+const SUPERUSER: &[u8] = b"super:test";
+
+/// A connection that removes trees.
+pub struct Cleaner {
+    connection: Connection,
+}
+
+impl Cleaner {
+    /// Connects as superuser.
+    pub async fn connect(host: &str) -> anyhow::Result<Self> {
+        let (mut connection, _) = Connection::open(host, &Session::default(), Zxid(0)).await?;
+        let (auth_type, scheme, auth) = (0, "digest".to_owned(), Bytes::from_static(SUPERUSER));
+        let request = body(&Request::Auth { auth_type, scheme, auth });
+        connection.put(&frame(Xid::AUTH, OpCode::Auth.as_i32(), &request));
+        connection.flush().await?;
+        connection.receive().await;
+        Ok(Cleaner { connection })
+    }
+
+    /// Removes everything at and below `root`, level by level from below. `None`: the connection is of no use now.
+    pub async fn remove(&mut self, root: &str) -> Option<()> {
+        let mut found = vec![root.to_owned()];
+        let mut level = 0..1;
+        while !level.is_empty() {
+            let ask = |path: &String| {
+                Request::GetChildren(rowlock_proto::request::PathWatch { path: path.clone(), watch: false })
+            };
+            let requests: Vec<Request> = found[level.clone()].iter().map(ask).collect();
+            let answers = self.call(&requests).await?;
+            let mut below = Vec::new();
+            for (parent, answer) in found[level.clone()].iter().zip(answers) {
+                if let Some(Response::Children(names)) = answer {
+                    below.extend(names.into_iter().map(|name| format!("{parent}/{name}")));
+                }
+            }
+            level = found.len()..found.len() + below.len();
+            found.extend(below);
+        }
+        let delete = |path: &String| Request::Delete { path: path.clone(), version: Version::ANY };
+        let requests: Vec<Request> = found.iter().rev().map(delete).collect();
+        self.call(&requests).await.map(drop)
+    }
+
+    async fn call(&mut self, requests: &[Request]) -> Option<Vec<Option<Response>>> {
+        for request in requests {
+            self.connection.put(&frame(Xid(1), request.opcode().as_i32(), &body(request)));
+        }
+        self.connection.flush().await.ok()?;
+        let mut answers = Vec::with_capacity(requests.len());
+        for request in requests {
+            let Incoming::Frame(mut reply) = self.connection.receive().await else { return None };
+            let header = decode::reply_header(&mut reply).ok()?;
+            let ok = header.err.is_none();
+            answers.push(ok.then(|| decode::response(&mut reply, request.opcode()).ok()).flatten());
+        }
+        Some(answers)
+    }
+}

@@ -1,0 +1,83 @@
+//! The differences that Rowlock wants: it answers as ZooKeeper 3.9 does, the reference is ZooKeeper 3.8.0.
+//!
+//! Invariant: whatever is not compared, or not sent, because of a dialect is listed in [`KNOWN`].
+
+use rowlock_proto::response::OpResult;
+use rowlock_proto::{ErrorCode, OpCode, Request};
+
+/// What differs, and what is done about it.
+pub const KNOWN: &[(&str, &str)] = &[
+    ("the header of an event holds -1 (3.8) or the zxid of the change (3.9)", "not compared"),
+    ("a create2 in a multi is answered as a create (3.8) or with its Stat (3.9)", "the Stat is not compared"),
+    (
+        "exists needs no permission (3.8) or READ (3.9); events go to everybody (3.8) or to readers (3.9)",
+        "scripts with lists that forbid reading set no watches, and in them an exists that is refused equals one \
+         that is not",
+    ),
+    (
+        "one-shot, persistent and recursive watches of one connection on one path replace one another (3.8, \
+         ZOOKEEPER-4466) or live beside one another (3.9)",
+        "each path has one kind of watch per client; persistent ones are removed with type 3 (ZOOKEEPER-4471)",
+    ),
+    (
+        "checkWatches sees the watches of other connections (3.8) or only its own (3.9)",
+        "sent only where there is one client",
+    ),
+    ("removeWatches knows the types 1 to 3 (3.8) or 1 to 5 (3.9)", "4 and 5 are not sent"),
+    (
+        "a check outside multi is logged and breaks the ensemble (3.8.0, ZOOKEEPER-2623) or is refused (3.9.3)",
+        "not sent",
+    ),
+    (
+        "createTTL without a TTL mode and with a negative time ends the server's pipeline (3.8.0)",
+        "such times are not sent",
+    ),
+    (
+        "the zxid in the header of a read or of a failed request counts whatever else the cluster does",
+        "only seen to \
+      grow, and to be no less than what the body shows",
+    ),
+    (
+        "children, ephemerals, identities, entries of a list and the events of one closed session have no order",
+        "sorted",
+    ),
+    ("wall clocks", "one change has one time, later changes have no earlier ones"),
+];
+
+/// A result in a multi as both dialects tell it.
+pub fn op_result(result: OpResult) -> OpResult {
+    match result {
+        OpResult::Create2(path, _) => OpResult::Create(path),
+        other => other,
+    }
+}
+
+/// Whether an answer to this request depends on the dialect where lists forbid reading.
+pub fn is_open_to_dialect(opcode: i32, err: Option<ErrorCode>, restrictive: bool) -> bool {
+    restrictive && opcode == OpCode::Exists.as_i32() && matches!(err, None | Some(ErrorCode::NoAuth))
+}
+
+/// Whether the zxid in the header of a successful reply is that of the request's own change.
+pub fn header_tells_change(request: OpCode) -> bool {
+    matches!(
+        request,
+        OpCode::Create
+            | OpCode::Create2
+            | OpCode::CreateContainer
+            | OpCode::CreateTtl
+            | OpCode::Delete
+            | OpCode::SetData
+    )
+}
+
+/// What must never be sent to the reference, since it would not survive it.
+pub fn is_deadly(request: &Request) -> bool {
+    use rowlock_proto::CreateMode;
+    match request {
+        Request::Check { .. } => true,
+        Request::CreateTtl(create, ttl_ms) => {
+            *ttl_ms < 0 && CreateMode::from_flags(create.flags).is_some_and(|mode| !mode.has_ttl())
+        }
+        _ => false,
+    }
+}

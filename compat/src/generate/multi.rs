@@ -1,0 +1,41 @@
+//! multi and multiRead of scripts.
+
+use rowlock_proto::Request;
+use rowlock_proto::request::{Op, ReadOp};
+
+use super::{Generator, Kind};
+
+impl Generator {
+    /// Few operations, since one that fails makes all fail.
+    pub(super) fn ops(&mut self) -> Vec<Op> {
+        let count = self.rng.weighted(&[(1, 0), (5, 1), (8, 2), (4, 3), (2, 5)]);
+        (0..count).map(|_| self.op()).collect()
+    }
+
+    fn op(&mut self) -> Op {
+        match self.rng.below(20) {
+            0..=7 => match self.create_request() {
+                Request::Create(create) => Op::Create(create),
+                Request::Create2(create) => Op::Create2(create),
+                Request::CreateContainer(create) => Op::CreateContainer(create),
+                other => unreachable!("not a create: {other:?}"),
+            },
+            8 => match self.request(Kind::CreateTtl) {
+                Request::CreateTtl(create, ttl_ms) => Op::CreateTtl(create, ttl_ms),
+                other => unreachable!("not a createTTL: {other:?}"),
+            },
+            9..=12 => Op::Delete { path: self.path(), version: self.version() },
+            13..=16 => Op::SetData(self.set_data()),
+            _ => Op::Check { path: self.path(), version: self.version() },
+        }
+    }
+
+    /// Each fails for itself.
+    pub(super) fn read_ops(&mut self) -> Vec<ReadOp> {
+        let count = self.rng.below(5);
+        let mut op = || {
+            if self.rng.chance(50) { ReadOp::GetData(self.path()) } else { ReadOp::GetChildren(self.path()) }
+        };
+        (0..count).map(|_| op()).collect()
+    }
+}

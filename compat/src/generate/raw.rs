@@ -1,0 +1,31 @@
+//! Bytes that are not the request that their header announces.
+
+use bytes::{Bytes, BytesMut};
+use rowlock_proto::Request;
+
+use crate::rng::Rng;
+use crate::script::{Action, body};
+
+/// Types that no server knows. Not those that servers use among themselves.
+const UNKNOWN_OPCODES: &[i32] = &[10, 23, 99, 108, 200, 1_000, i32::MAX];
+
+/// A body that ends early or late. Never one with other values: it could be a request that the reference does not
+/// survive.
+pub(super) fn malformed(rng: &mut Rng, request: &Request) -> Action {
+    let whole = body(request);
+    let opcode = request.opcode().as_i32();
+    if rng.chance(30) || whole.is_empty() {
+        let mut longer = BytesMut::from(&whole[..]);
+        longer.extend_from_slice(&[0; 9][..1 + rng.below(9)]);
+        return Action::raw(opcode, longer.freeze(), format!("with bytes behind: {request:?}"));
+    }
+    let length = if rng.chance(25) { 0 } else { rng.below(whole.len()) };
+    let cut = Bytes::copy_from_slice(&whole[..length]);
+    Action::raw(opcode, cut, format!("cut to {length} of {} bytes: {request:?}", whole.len()))
+}
+
+/// A frame with a type that there is not.
+pub(super) fn unknown_opcode(rng: &mut Rng) -> Action {
+    let opcode = rng.pick(UNKNOWN_OPCODES);
+    Action::raw(opcode, Bytes::from_static(&[0; 8]), format!("opcode {opcode}"))
+}

@@ -1,0 +1,36 @@
+//! `rowlock-compat`: Rowlock beside the original. `diff` compares it with Apache ZooKeeper on random request sequences,
+//! `fuzz` sends broken frames to a listener. A tool of this repository, not shipped.
+
+mod answer;
+mod clean;
+mod connection;
+mod dialect;
+mod diff;
+mod generate;
+mod minimise;
+mod player;
+mod rng;
+mod script;
+mod transcript;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// Compares Rowlock with Apache ZooKeeper, and fuzzes its listener
+#[derive(Parser)]
+#[command(name = "rowlock-compat", max_term_width = 100)]
+enum Cli {
+    Diff(diff::Diff),
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let result = match Cli::parse() {
+        Cli::Diff(diff) => diff.run().await,
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("rowlock-compat: {error:#}");
+        ExitCode::from(2)
+    })
+}

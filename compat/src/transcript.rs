@@ -1,0 +1,225 @@
+//! What a server answered to a script, in a form that two servers can be compared by.
+//!
+//! Zxids are kept apart from the text: two transcripts agree if their zxids are equal after each has been replaced by
+//! its rank among all of its transcript. So the mapping between the servers is one to one and keeps the order.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use rowlock_proto::{SessionId, Stat, Zxid};
+
+/// A part of a line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Piece {
+    Text(String),
+    Zxid(i64),
+}
+
+/// An answer or event, as it is compared.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Line {
+    pieces: Vec<Piece>,
+}
+
+impl Line {
+    /// Begins with a text.
+    pub fn new(text: impl Into<String>) -> Self {
+        let mut line = Line::default();
+        line.text(text);
+        line
+    }
+
+    /// Appends a text.
+    pub fn text(&mut self, text: impl Into<String>) {
+        self.pieces.push(Piece::Text(text.into()));
+    }
+
+    /// Appends a zxid. 0 and below are no positions in the log, and stay as they are.
+    pub fn zxid(&mut self, zxid: Zxid) {
+        match zxid.0 {
+            fixed @ ..=0 => self.text(format!("z{fixed}")),
+            zxid => self.pieces.push(Piece::Zxid(zxid)),
+        }
+    }
+
+    /// The largest zxid so far.
+    pub fn max_zxid(&self) -> Option<Zxid> {
+        self.zxids().max().map(Zxid)
+    }
+
+    fn zxids(&self) -> impl Iterator<Item = i64> {
+        self.pieces.iter().filter_map(|piece| match piece {
+            Piece::Zxid(zxid) => Some(*zxid),
+            Piece::Text(_) => None,
+        })
+    }
+
+    fn render(&self, root: &str, ranks: &BTreeMap<i64, usize>) -> String {
+        let mut out = String::new();
+        for piece in &self.pieces {
+            match piece {
+                Piece::Text(text) => out.push_str(&text.replace(root, "~")),
+                Piece::Zxid(zxid) => {
+                    let _ = write!(out, "z#{}", ranks[zxid]);
+                }
+            }
+        }
+        out
+    }
+}
+
+/// Where a line belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// The answer to this step.
+    Step(usize),
+    /// The answer to something that the player did between the steps.
+    Between,
+    /// Came by itself.
+    Event,
+}
+
+/// Everything that the clients of a script received, client by client in order.
+#[derive(Debug)]
+pub struct Transcript {
+    root: String,
+    clients: Vec<Vec<(Cause, Line)>>,
+    sessions: BTreeMap<SessionId, String>,
+    times: BTreeMap<i64, i64>,
+}
+
+impl Transcript {
+    /// Of a script for so many clients. Where its root stands in a text, `~` will.
+    pub fn new(root: &str, clients: usize) -> Self {
+        Transcript {
+            root: root.to_owned(),
+            clients: vec![Vec::new(); clients],
+            sessions: BTreeMap::new(),
+            times: BTreeMap::new(),
+        }
+    }
+
+    /// A client received something.
+    pub fn push(&mut self, client: usize, cause: Cause, line: Line) {
+        self.clients[client].push((cause, line));
+    }
+
+    /// How much a client has received.
+    pub fn len(&self, client: usize) -> usize {
+        self.clients[client].len()
+    }
+
+    /// Orders the events that a client received since `from` by their text: they come from one transaction whose order
+    /// is not laid down. Lines that are not events keep their places. (Lines of events have no zxids.)
+    pub fn sort_events(&mut self, client: usize, from: usize) {
+        for run in self.clients[client][from..].split_mut(|(cause, _)| *cause != Cause::Event) {
+            run.sort_by_key(|(_, line)| line.render(&self.root, &BTreeMap::new()));
+        }
+    }
+
+    /// A new session gets a name that does not depend on the server.
+    pub fn name_session(&mut self, session: SessionId, client: usize) {
+        let count = self.sessions.len();
+        self.sessions.entry(session).or_insert_with(|| format!("session {count} of client {client}"));
+    }
+
+    /// The name of a session in a line.
+    pub fn session(&self, session: SessionId) -> String {
+        self.sessions.get(&session).cloned().unwrap_or_else(|| format!("session {:#x}", session.0))
+    }
+
+    /// Appends a Stat. Of the clock only what must hold on any server is looked at: a change has one time, and later
+    /// changes have no earlier ones.
+    pub fn stat(&mut self, line: &mut Line, stat: &Stat) {
+        line.text(" {c=");
+        line.zxid(stat.czxid);
+        line.text(" m=");
+        line.zxid(stat.mzxid);
+        line.text(" p=");
+        line.zxid(stat.pzxid);
+        let owner = match stat.ephemeral_owner {
+            SessionId(0) => "none".to_owned(),
+            session if (session.0 as u64) >> 56 == 0xff => format!("ttl {:#x}", session.0),
+            SessionId(i64::MIN) => "container".to_owned(),
+            session => self.session(session),
+        };
+        line.text(format!(
+            " v={} cv={} av={} owner={owner} len={} children={}",
+            stat.version, stat.cversion, stat.aversion, stat.data_length, stat.num_children
+        ));
+        for (what, zxid, ms) in [("ctime", stat.czxid, stat.ctime_ms), ("mtime", stat.mzxid, stat.mtime_ms)] {
+            if !self.time_fits(zxid, ms) {
+                line.text(format!(" BAD {what}={ms}"));
+            }
+        }
+        line.text("}");
+    }
+
+    fn time_fits(&mut self, zxid: Zxid, ms: i64) -> bool {
+        if *self.times.entry(zxid.0).or_insert(ms) != ms {
+            return false;
+        }
+        let before = self.times.range(..zxid.0).next_back().is_none_or(|(_, earlier)| *earlier <= ms);
+        let after = self.times.range(zxid.0 + 1..).next().is_none_or(|(_, later)| *later >= ms);
+        before && after
+    }
+
+    /// The lines of each client with ranks for zxids.
+    pub fn render(&self) -> Vec<Vec<(Cause, String)>> {
+        let all: BTreeSet<i64> = self.clients.iter().flatten().flat_map(|(_, line)| line.zxids()).collect();
+        let ranks = all.into_iter().enumerate().map(|(rank, zxid)| (zxid, rank)).collect();
+        let client = |lines: &Vec<(Cause, Line)>| {
+            lines.iter().map(|(cause, line)| (*cause, line.render(&self.root, &ranks))).collect()
+        };
+        self.clients.iter().map(client).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn transcript(zxids: &[i64]) -> Transcript {
+        let mut transcript = Transcript::new("/root", 1);
+        for zxid in zxids {
+            let mut line = Line::new("at ");
+            line.zxid(Zxid(*zxid));
+            transcript.push(0, Cause::Between, line);
+        }
+        transcript
+    }
+
+    #[test]
+    fn zxids_agree_if_their_order_and_their_repetitions_do() {
+        assert_eq!(transcript(&[5, 9, 5]).render(), transcript(&[100, 101, 100]).render());
+        assert_ne!(transcript(&[5, 9, 5]).render(), transcript(&[9, 5, 9]).render());
+        assert_ne!(transcript(&[5, 9, 5]).render(), transcript(&[5, 9, 9]).render());
+        assert_ne!(transcript(&[0, 1]).render(), transcript(&[1, 2]).render(), "0 is no position");
+    }
+
+    #[test]
+    fn a_change_has_one_time_and_later_changes_no_earlier_ones() {
+        let mut transcript = Transcript::new("/root", 1);
+        assert!(transcript.time_fits(Zxid(5), 100));
+        assert!(transcript.time_fits(Zxid(9), 100));
+        assert!(!transcript.time_fits(Zxid(5), 101));
+        assert!(!transcript.time_fits(Zxid(12), 99));
+    }
+
+    #[test]
+    fn only_runs_of_events_are_sorted() {
+        let mut transcript = Transcript::new("/root", 1);
+        for (cause, text) in [
+            (Cause::Event, "b"),
+            (Cause::Event, "a"),
+            (Cause::Between, "x"),
+            (Cause::Event, "d"),
+            (Cause::Event, "c"),
+        ] {
+            transcript.push(0, cause, Line::new(text));
+        }
+        transcript.sort_events(0, 0);
+        let lines: Vec<String> = transcript.render().remove(0).into_iter().map(|(_, text)| text).collect();
+        assert_eq!(lines, ["a", "b", "x", "c", "d"]);
+    }
+}
