@@ -6,6 +6,7 @@
 mod cluster;
 mod exit;
 mod http_get;
+mod import;
 mod lock;
 mod logging;
 mod paint;
@@ -44,6 +45,7 @@ enum Command {
     Create(znode::create::Create),
     Delete(znode::delete::Delete),
     Stat(znode::stat::Stat),
+    Import(import::Import),
     #[command(name = "__exec", hide = true)]
     Exec(lock::exec::Exec),
 }
@@ -92,6 +94,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
             Command::Create(create) => create.run().await,
             Command::Delete(delete) => delete.run().await,
             Command::Stat(stat) => stat.run().await,
+            Command::Import(import) => import.run().await,
             Command::Exec(exec) => exec.run(),
         }
     })

@@ -79,6 +79,11 @@ impl Dir {
         Ok(File { inner })
     }
 
+    /// An existing file that is only read: it may belong to somebody else.
+    pub fn open_to_read(&self, name: &str) -> io::Result<File> {
+        Ok(File { inner: fs::File::open(self.path.join(name))? })
+    }
+
     /// The whole content of a file.
     pub fn read(&self, name: &str) -> io::Result<Vec<u8>> {
         fs::read(self.path.join(name))

@@ -1,0 +1,163 @@
+//! The pass that creates: znodes in the order of the source, folded into transactions, each with its journal entry.
+
+use rowlock_client::{Acl, CreateMode, Transaction};
+
+use super::journal;
+use super::limits::{BATCH_BYTES, BATCH_OPS, RECORDS_PER_TURN, TRANSACTION_BYTES_MAX};
+use super::lineage::{Counter, Lineage, Open};
+use super::plan::{Counting, Selection, select};
+use super::record::{Kind, Record};
+use super::show::Progress;
+use super::snapshot::Snapshot;
+use super::target::Target;
+use super::trouble::Trouble;
+use super::window::{Amount, Batch, Window};
+
+/// Bytes of a create and its delete beside their paths.
+const STEP_BYTES: usize = 100;
+
+/// Builds the transactions.
+pub struct Creator<'a> {
+    target: &'a Target,
+    counting: Counting,
+    /// Name of the child that comes and goes to raise a counter.
+    step_name: String,
+    lineage: Lineage,
+    next_entry: u64,
+    building: Building,
+}
+
+#[derive(Default)]
+struct Building {
+    transaction: Transaction,
+    ops: usize,
+    bytes: usize,
+    paths: String,
+    about: Vec<(usize, String)>,
+    amount: Amount,
+    /// The last znode has a time to live and may get children: its first one comes in the same transaction, or the
+    /// servers might find it idle.
+    is_open_ended: bool,
+}
+
+impl Building {
+    fn is_full(&self, cost: usize) -> bool {
+        let bytes = self.bytes + cost;
+        let is_full = bytes > BATCH_BYTES || self.ops >= BATCH_OPS;
+        self.ops > 0 && (bytes > TRANSACTION_BYTES_MAX || is_full && !self.is_open_ended)
+    }
+}
+
+impl<'a> Creator<'a> {
+    /// `id`: of the import.
+    pub fn new(target: &'a Target, counting: Counting, id: &str) -> Self {
+        Creator {
+            target,
+            counting,
+            step_name: format!("rowlock-import-{id}"),
+            lineage: Lineage::default(),
+            next_entry: 0,
+            building: Building::default(),
+        }
+    }
+
+    /// Creates everything; returns when all of it took effect.
+    pub async fn run(
+        mut self,
+        source: &Snapshot,
+        window: &mut Window,
+        progress: &mut Progress,
+    ) -> Result<(), Trouble> {
+        let mut records = source.records();
+        let mut count = 0_usize;
+        while let Some(record) = records.next()? {
+            count += 1;
+            if count.is_multiple_of(RECORDS_PER_TURN) {
+                tokio::task::yield_now().await;
+            }
+            if select(&record) == Selection::Taken {
+                self.take(&record, window).await?;
+                progress.show(window.done);
+            }
+        }
+        let rest: Vec<Open> = std::mem::take(&mut self.lineage).finish().collect();
+        self.close_all(&rest, window).await?;
+        self.flush(window).await?;
+        window.finish().await?;
+        progress.show(window.done);
+        Ok(())
+    }
+
+    async fn take(&mut self, record: &Record, window: &mut Window) -> Result<(), Trouble> {
+        let closed = self.lineage.enter(record)?;
+        self.close_all(&closed, window).await?;
+        if record.path == "/" && self.counting.root_creates.is_some() {
+            return Ok(());
+        }
+        let cost = self.target.cost(record);
+        if self.building.is_full(cost) {
+            self.flush(window).await?;
+        }
+        let building = &mut self.building;
+        let path = self.target.path(&record.path);
+        let (transaction, ops) = self.target.add(record, std::mem::take(&mut building.transaction));
+        building.transaction = transaction;
+        building.about.push((building.ops, path.clone()));
+        building.paths.push_str(&path);
+        building.paths.push('\n');
+        building.ops += ops;
+        building.bytes += cost;
+        building.amount.znodes += 1;
+        building.amount.bytes += record.data.as_ref().map_or(0, |data| data.len() as u64);
+        building.is_open_ended = matches!(record.kind, Kind::Ttl(_)) && record.creates != 0;
+        Ok(())
+    }
+
+    async fn close_all(&mut self, closed: &[Open], window: &mut Window) -> Result<(), Trouble> {
+        for open in closed {
+            match self.counting.counter(open) {
+                Counter::Kept => {}
+                Counter::Raised(steps) | Counter::Lowered(steps) => {
+                    self.raise(&self.target.path(&open.path), steps, window).await?;
+                }
+                Counter::Collides(_) => unreachable!("the plan has refused it"),
+            }
+        }
+        Ok(())
+    }
+
+    /// Each create counts, and the delete takes nothing back.
+    async fn raise(&mut self, parent: &str, steps: i64, window: &mut Window) -> Result<(), Trouble> {
+        let path = rowlock_proto::path::join(parent, &self.step_name);
+        let cost = 2 * path.len() + STEP_BYTES;
+        for _ in 0..steps {
+            if self.building.is_full(cost) {
+                self.flush(window).await?;
+            }
+            let building = &mut self.building;
+            if building.about.last().is_none_or(|(_, last)| last != parent) {
+                building.about.push((building.ops, parent.to_owned()));
+            }
+            building.transaction = std::mem::take(&mut building.transaction)
+                .create(&path, None, CreateMode::Persistent, Acl::open())
+                .delete(&path, None);
+            building.ops += 2;
+            building.bytes += cost;
+            building.is_open_ended = false;
+        }
+        Ok(())
+    }
+
+    async fn flush(&mut self, window: &mut Window) -> Result<(), Trouble> {
+        let Building { transaction, ops, mut about, paths, amount, .. } = std::mem::take(&mut self.building);
+        if ops == 0 {
+            return Ok(());
+        }
+        let entry = journal::entry(self.next_entry);
+        self.next_entry += 1;
+        about.push((ops, entry.clone()));
+        let transaction = transaction.create(&entry, Some(paths.into()), CreateMode::Persistent, Acl::open());
+        window.send(Batch { entry, transaction, about, amount }).await?;
+        Ok(())
+    }
+}

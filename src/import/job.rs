@@ -1,0 +1,279 @@
+//! One import from the plan to the verdict, and back again if it fails.
+
+use std::process::ExitCode;
+
+use rowlock_client::{Client, Error, ErrorCode};
+use rowlock_env::disk::Dir;
+use rowlock_env::{rng, time};
+use rowlock_proto::path as paths;
+
+use super::create::Creator;
+use super::journal::{self, Header};
+use super::limits::RECORDS_PER_TURN;
+use super::patience::insist;
+use super::plan::{Counting, Notes, Plan};
+use super::show::{self, Progress};
+use super::snapshot::Snapshot;
+use super::target::Target;
+use super::trial::{Verdict, try_acls};
+use super::trouble::Trouble;
+use super::undo::{Undone, undo};
+use super::verify::{Verified, Verifier};
+use super::window::Window;
+use super::{Import, describe, kept, wait_for_end};
+use crate::cluster::failed;
+use crate::exit::{Failure, IO, LOST, REFUSED};
+use crate::signals::Stop;
+use crate::znode::Output;
+
+/// See the module.
+pub struct Job<'a> {
+    options: &'a Import,
+    name: String,
+    source: Snapshot,
+    client: Client,
+    target: Target,
+}
+
+impl<'a> Job<'a> {
+    /// Of a source that has been read or opened.
+    pub fn new(options: &'a Import, (name, source): (String, Snapshot), client: Client) -> Self {
+        let target = Target { under: options.under.clone(), versions_max: options.keep_versions };
+        Job { options, name, source, client, target }
+    }
+
+    /// All or nothing.
+    pub async fn run(self, stop: &mut Stop) -> Result<ExitCode, Failure> {
+        let outcome = self.run_inner(stop).await;
+        // If no server can be told, the session ends by itself.
+        let _ = self.client.close().await;
+        outcome
+    }
+
+    async fn run_inner(&self, stop: &mut Stop) -> Result<ExitCode, Failure> {
+        let prepared = tokio::select! {
+            prepared = self.prepare() => prepared?,
+            signal = stop.signal() => return Err(Trouble::Interrupted(signal).failure()),
+        };
+        let Some((plan, counting)) = prepared else { return Ok(ExitCode::SUCCESS) };
+        let header = Header {
+            id: format!("{:016x}", rng::u64()),
+            by: who(),
+            source: self.name.clone(),
+            started_ms: time::wall_ms(),
+            is_done: false,
+        };
+        let begun = journal::begin(&self.client, &header).await;
+        if !begun.map_err(|e| failed(journal::JOURNAL, &e))? {
+            return Err(self.occupied().await);
+        }
+        let carried_out = tokio::select! {
+            outcome = self.carry_out(&plan, counting, &header) => outcome,
+            signal = stop.signal() => Err(Trouble::Interrupted(signal).failure()),
+        };
+        match carried_out {
+            Ok(verified) => self.report(&plan, &verified).await,
+            Err(failure) => Err(self.take_back(failure, stop).await),
+        }
+    }
+
+    /// Reads the source once and looks for what stands in the way; `None`: that is all that was asked for.
+    async fn prepare(&self) -> Result<Option<(Plan, Counting)>, Failure> {
+        let under = &self.options.under;
+        insist(|| self.client.sync("/")).await.map_err(|e| failed(under, &e))?;
+        let existing = match insist(|| self.client.get_children(under)).await {
+            Ok((names, stat)) => {
+                let creates = (i64::from(stat.cversion.0) + i64::from(stat.num_children)) / 2;
+                Some((names, creates))
+            }
+            Err(Error::Rejected(ErrorCode::NoNode)) => None,
+            Err(e) => return Err(failed(under, &e)),
+        };
+        let parent = paths::parent(under).filter(|_| existing.is_none());
+        if let Some(parent) = parent
+            && insist(|| self.client.exists(parent)).await.map_err(|e| failed(parent, &e))?.is_none()
+        {
+            return Err(Failure::new(REFUSED, format!("{parent} does not exist; create it first")));
+        }
+        let root_creates = existing.as_ref().map(|(_, creates)| *creates);
+        let counting = Counting { steps_max: self.options.counter_steps, root_creates };
+        let plan = self.plan(counting).await.map_err(|trouble| trouble.failure())?;
+        let conflicts = conflicts(&plan, existing.map(|(names, _)| names).unwrap_or_default(), &self.target);
+        if self.options.dry_run {
+            match self.options.output {
+                Output::Json => print(&format!("{}\n", show::plan_json(&plan, &conflicts)))?,
+                Output::Simple => print(&show::plan_lines(&plan, &conflicts, true))?,
+            }
+        } else {
+            eprint!("{}", show::plan_lines(&plan, &conflicts, false));
+        }
+        refusal(&plan, &conflicts).map_or(Ok(()), Err)?;
+        Ok((!self.options.dry_run).then_some((plan, counting)))
+    }
+
+    async fn plan(&self, counting: Counting) -> Result<Plan, Trouble> {
+        let mut plan = Plan::new(counting);
+        let mut records = self.source.records();
+        let mut count = 0_usize;
+        while let Some(record) = records.next()? {
+            count += 1;
+            if count.is_multiple_of(RECORDS_PER_TURN) {
+                tokio::task::yield_now().await;
+            }
+            plan.add(&record, &self.target);
+        }
+        plan.finish(&self.target);
+        Ok(plan)
+    }
+
+    async fn occupied(&self) -> Failure {
+        match journal::find(&self.client).await {
+            Ok(Some(found)) if found.marker.is_some() => {
+                Failure::new(REFUSED, format!("{} is under way; wait for its end", describe(&found)))
+            }
+            Ok(Some(found)) => {
+                let what = describe(&found);
+                Failure::new(
+                    REFUSED,
+                    format!("{what} did not end well; take it back with rowlock import --undo"),
+                )
+            }
+            Ok(None) => Failure::new(REFUSED, "another import has just ended; try again"),
+            Err(e) => failed(journal::JOURNAL, &e),
+        }
+    }
+
+    async fn carry_out(&self, plan: &Plan, counting: Counting, header: &Header) -> Result<Verified, Failure> {
+        let work = async {
+            if let Verdict::Hopeless(failure) = try_acls(&self.client, plan).await? {
+                return Ok(Err(failure));
+            }
+            let mut progress = Progress::new("created", Some(plan.znodes));
+            let mut window = Window::new(self.client.clone());
+            let creator = Creator::new(&self.target, counting, &header.id);
+            creator.run(&self.source, &mut window, &mut progress).await?;
+            progress.done();
+            let mut progress = Progress::new("read back", Some(plan.znodes));
+            let verifier = Verifier::new(&self.client, &self.target, counting);
+            let verified = verifier.run(&self.source, &mut progress).await?;
+            progress.done();
+            journal::complete(&self.client, header).await.map_err(Trouble::at(journal::JOURNAL))?;
+            Ok(Ok(verified))
+        };
+        work.await.unwrap_or_else(|trouble: Trouble| Err(trouble.failure()))
+    }
+
+    async fn report(&self, plan: &Plan, verified: &Verified) -> Result<ExitCode, Failure> {
+        match self.options.output {
+            Output::Json => print(&format!("{}\n", show::verdict_json(plan, verified)))?,
+            Output::Simple => print(&show::verdict_line(plan, verified))?,
+        }
+        if let Err(e) = journal::remove(&self.client).await {
+            eprintln!(
+                "rowlock: the journal stays ({e}); remove it with rowlock import --undo, the data stays"
+            );
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Removes what was created; says in the failure what came of that. A second signal leaves it to `--undo`.
+    async fn take_back(&self, failure: Failure, stop: &mut Stop) -> Failure {
+        eprintln!("rowlock: the import fails; removing what was created");
+        let outcome = tokio::select! {
+            outcome = self.undo() => outcome,
+            signal = stop.signal() => Err(Trouble::Interrupted(signal).failure()),
+        };
+        let Failure { code, message } = failure;
+        match outcome {
+            Ok(None) => {
+                Failure::new(code, format!("{message}; the import was complete before that, and stays"))
+            }
+            Ok(Some(undone)) => {
+                let removed = undone.deleted;
+                match kept(&undone) {
+                    Ok(_) => Failure::new(
+                        code,
+                        format!("{message}; nothing was imported ({removed} znodes removed again)"),
+                    ),
+                    Err(kept) => Failure::new(code, format!("{message}; taken back, but {kept}")),
+                }
+            }
+            Err(again) => Failure::new(
+                LOST,
+                format!(
+                    "{message}; and removing what was created failed ({again}): run rowlock import --undo"
+                ),
+            ),
+        }
+    }
+
+    /// On our own session while it lives: whatever it still has on its way comes before. `None`: all was done.
+    async fn undo(&self) -> Result<Option<Undone>, Failure> {
+        let client = match journal::find(&self.client).await {
+            Ok(_) => self.client.clone(),
+            Err(e) if e.is_session_end() => {
+                let fresh = self.client.renew().await.map_err(|e| Failure::new(LOST, e))?;
+                // While the old session lives for the servers, its transactions may still come.
+                wait_for_end(&fresh).await?;
+                fresh
+            }
+            Err(e) => return Err(failed(journal::JOURNAL, &e)),
+        };
+        let found = journal::find(&client).await.map_err(|e| failed(journal::JOURNAL, &e))?;
+        let Some(found) = found else { return Ok(Some(Undone::default())) };
+        if found.header.is_done {
+            journal::remove(&client).await.map_err(|e| failed(journal::JOURNAL, &e))?;
+            return Ok(None);
+        }
+        let mut progress = Progress::new("removed", None);
+        let undone = undo(&client, &mut progress).await.map_err(|trouble| trouble.failure())?;
+        progress.done();
+        Ok(Some(undone))
+    }
+}
+
+/// Names that are there already.
+fn conflicts(plan: &Plan, mut existing: Vec<String>, target: &Target) -> Notes {
+    existing.sort_unstable();
+    let mut notes = Notes::default();
+    for name in plan.top.iter().filter(|name| existing.binary_search(name).is_ok()) {
+        notes.add(format!("{} exists", target.path(&paths::join("/", name))));
+    }
+    notes
+}
+
+fn refusal(plan: &Plan, conflicts: &Notes) -> Option<Failure> {
+    if let Some(first) = plan.obstacles.first.first() {
+        return Some(Failure::new(
+            REFUSED,
+            format!("{}; nothing was imported", with_more(first, &plan.obstacles)),
+        ));
+    }
+    let first = conflicts.first.first()?;
+    let first = with_more(first, conflicts);
+    let text = format!("{first}; nothing is overwritten: remove it, or choose another place with --under");
+    Some(Failure::new(REFUSED, text))
+}
+
+fn with_more(first: &str, notes: &Notes) -> String {
+    match notes.count - 1 {
+        0 => first.to_owned(),
+        more => format!("{first} (and {more} more like it)"),
+    }
+}
+
+/// User, host, process: for people who find the marker.
+fn who() -> String {
+    let user = std::env::var("USER").unwrap_or_else(|_| "somebody".to_owned());
+    let host =
+        Dir::open("/proc/sys/kernel".as_ref()).and_then(|dir| dir.read("hostname")).unwrap_or_default();
+    let host = String::from_utf8_lossy(&host).trim().to_owned();
+    format!("{user}@{host}, process {}", std::process::id())
+}
+
+fn print(text: &str) -> Result<(), Failure> {
+    use std::io::Write;
+    let mut out = std::io::stdout().lock();
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    written.map_err(|e| Failure::new(IO, format!("cannot write the answer: {e}")))
+}

@@ -1,0 +1,169 @@
+//! The znodes that are still open while a tree goes by in order: the ancestors of the present one. What is known of a
+//! znode only behind its last descendant (how many children, which numbers they use) is known when it closes.
+
+use rowlock_proto::path as paths;
+
+use super::record::{Kind, Record, sequence_number};
+
+/// A znode some of whose descendants may still come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Open {
+    /// Path in the source.
+    pub path: String,
+    /// Children that came.
+    pub children: i64,
+    /// The largest number that ends the name of a child.
+    pub highest: Option<i64>,
+    /// The number of the next sequential child in the source.
+    pub creates: i32,
+    /// It goes when it has had a child and has none.
+    pub is_container: bool,
+}
+
+/// The stack of them.
+#[derive(Debug, Default)]
+pub struct Lineage {
+    open: Vec<Open>,
+}
+
+/// A znode whose parent did not come before it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0} comes without its parent: the snapshot is not in order")]
+pub struct Orphan(pub String);
+
+impl Lineage {
+    /// The next znode. Returns those that it closes, the lowest first.
+    pub fn enter(&mut self, record: &Record) -> Result<Vec<Open>, Orphan> {
+        let mut closed = Vec::new();
+        if let Some(parent) = paths::parent(&record.path) {
+            while self.open.last().is_some_and(|open| open.path != parent) {
+                closed.extend(self.open.pop());
+            }
+            let parent = self.open.last_mut().ok_or_else(|| Orphan(record.path.clone()))?;
+            parent.children += 1;
+            parent.highest = parent.highest.max(sequence_number(paths::name(&record.path)));
+        }
+        self.open.push(Open {
+            path: record.path.clone(),
+            children: 0,
+            highest: None,
+            creates: record.creates,
+            is_container: record.kind == Kind::Container,
+        });
+        Ok(closed)
+    }
+
+    /// There are no more: what is left closes, the root last.
+    pub fn finish(self) -> impl Iterator<Item = Open> {
+        self.open.into_iter().rev()
+    }
+}
+
+/// What to do about the number of the next sequential child of a znode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counter {
+    /// It is right by itself.
+    Kept,
+    /// It gets the source's value by so many creates.
+    Raised(i64),
+    /// It stays below the source's, yet above every number in use, by so many creates (often none).
+    Lowered(i64),
+    /// Even what it takes to get above the numbers in use is too much: so many creates.
+    Collides(i64),
+}
+
+impl Open {
+    /// For a znode that has been made with all its children. `steps_max` bounds the work.
+    pub fn counter(&self, steps_max: i64) -> Counter {
+        if self.is_container && self.children == 0 {
+            // A create and delete below it would be its end.
+            return if self.creates == 0 { Counter::Kept } else { Counter::Lowered(0) };
+        }
+        match i64::from(self.creates) - self.children {
+            0 => Counter::Kept,
+            steps if (1..=steps_max).contains(&steps) => Counter::Raised(steps),
+            _ => match self.needed(self.children) {
+                steps if steps > steps_max => Counter::Collides(steps),
+                steps => Counter::Lowered(steps),
+            },
+        }
+    }
+
+    /// For a znode that was there before and counted `before` creates: it keeps its own numbers if it can.
+    pub fn counter_of_existing(&self, before: i64, steps_max: i64) -> Counter {
+        match self.needed(before + self.children) {
+            0 => Counter::Kept,
+            steps if steps > steps_max => Counter::Collides(steps),
+            steps => Counter::Raised(steps),
+        }
+    }
+
+    /// Creates until no number in use can be given again.
+    fn needed(&self, created: i64) -> i64 {
+        self.highest.map_or(0, |highest| (highest + 1 - created).max(0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    fn record(path: &str, creates: i32) -> Record {
+        let acl = Arc::new(Vec::new());
+        Record { path: path.to_owned(), data: None, acl, kind: Kind::Persistent, version: 0, creates }
+    }
+
+    fn paths_of(closed: &[Open]) -> Vec<&str> {
+        closed.iter().map(|open| open.path.as_str()).collect()
+    }
+
+    #[test]
+    fn znodes_close_behind_their_last_descendant() {
+        let mut lineage = Lineage::default();
+        for path in ["/", "/a", "/a/x-0000000007"] {
+            assert!(lineage.enter(&record(path, 9)).unwrap().is_empty());
+        }
+        let closed = lineage.enter(&record("/a/y-0000000003", 0)).unwrap();
+        assert_eq!(paths_of(&closed), ["/a/x-0000000007"]);
+        let closed = lineage.enter(&record("/b", 0)).unwrap();
+        assert_eq!(paths_of(&closed), ["/a/y-0000000003", "/a"]);
+        assert_eq!((closed[1].children, closed[1].highest, closed[1].creates), (2, Some(7), 9));
+        let rest: Vec<Open> = lineage.finish().collect();
+        assert_eq!(paths_of(&rest), ["/b", "/"]);
+        assert_eq!(rest[1].children, 2);
+    }
+
+    #[test]
+    fn a_znode_without_its_parent_is_an_orphan() {
+        let mut lineage = Lineage::default();
+        lineage.enter(&record("/", 0)).unwrap();
+        lineage.enter(&record("/a", 0)).unwrap();
+        assert_eq!(lineage.enter(&record("/b/c", 0)), Err(Orphan("/b/c".to_owned())));
+    }
+
+    #[test]
+    fn a_counter_gets_the_sources_value_or_at_least_above_the_numbers_in_use() {
+        let open = |creates, highest| Open {
+            path: "/q".to_owned(),
+            children: 3,
+            highest,
+            creates,
+            is_container: false,
+        };
+        let counter = |creates, highest| open(creates, highest).counter(100);
+        assert_eq!(counter(3, Some(2)), Counter::Kept);
+        assert_eq!(counter(12, Some(11)), Counter::Raised(9));
+        assert_eq!(counter(103, None), Counter::Raised(100));
+        assert_eq!(counter(104, None), Counter::Lowered(0));
+        assert_eq!(counter(5_000, Some(50)), Counter::Lowered(48));
+        assert_eq!(counter(5_000, Some(4_999)), Counter::Collides(4_997));
+        assert_eq!(counter(i32::MIN, Some(3)), Counter::Lowered(1));
+        assert_eq!(open(900, Some(20)).counter_of_existing(0, 100), Counter::Raised(18));
+        assert_eq!(open(900, Some(20)).counter_of_existing(18, 100), Counter::Kept);
+        assert_eq!(open(900, Some(200)).counter_of_existing(18, 100), Counter::Collides(180));
+        let empty = Open { children: 0, is_container: true, ..open(9, None) };
+        assert_eq!(empty.counter(100), Counter::Lowered(0));
+    }
+}

@@ -1,0 +1,232 @@
+//! `rowlock import`: brings the tree of a ZooKeeper (a snapshot file, or live) into this cluster. All of it or none.
+//!
+//! The way: read the source once (`plan`), look for conflicts, begin a journal in the cluster, try the ACLs, create
+//! (`create`), read everything back (`verify`), end the journal. On any failure or signal: `undo`.
+//! Must never overwrite or delete anything that it did not create itself.
+
+mod create;
+mod job;
+mod journal;
+mod limits;
+mod lineage;
+mod patience;
+mod plan;
+mod record;
+mod show;
+mod snapshot;
+mod spool;
+mod target;
+mod trial;
+mod trouble;
+mod undo;
+mod verify;
+mod walk;
+mod window;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use rowlock_client::{Client, ClientConfig};
+use rowlock_env::disk::Dir;
+use rowlock_env::time;
+
+use crate::cluster::{Cluster, failed};
+use crate::exit::{Failure, REFUSED, UNAVAILABLE, USAGE};
+use crate::signals::Stop;
+
+use self::journal::Found;
+use self::limits::{MARKER_WAIT, VERSIONS_DEFAULT};
+use self::show::Progress;
+use self::snapshot::Snapshot;
+use self::trouble::Trouble;
+
+/// Import the tree of a ZooKeeper: all of it or, if anything goes wrong, nothing
+///
+/// Kept: data, ACLs, containers and times to live (from a snapshot; a live ZooKeeper does not show them), and, by extra
+/// creates, the next sequential numbers. Left out: ephemeral znodes and /zookeeper. Nothing is ever overwritten.
+#[derive(clap::Args)]
+#[command(group(clap::ArgGroup::new("what").required(true).args(["from_snapshot", "from", "undo"])))]
+pub struct Import {
+    /// A file snapshot.<zxid> of Apache ZooKeeper
+    #[arg(long, value_name = "FILE")]
+    from_snapshot: Option<PathBuf>,
+    /// Servers of a live ZooKeeper or Rowlock, host:port,host:port[/path]
+    #[arg(long, value_name = "HOSTS")]
+    from: Option<String>,
+    /// Take back what an import has left that was killed
+    #[arg(long)]
+    undo: bool,
+    /// Credential for the source, SCHEME:SECRET
+    #[arg(long, value_name = "AUTH", env = "ROWLOCK_FROM_AUTH", hide_env_values = true, requires = "from")]
+    from_auth: Option<String>,
+    /// Import below this path, which is created if its parent exists
+    #[arg(long, value_name = "PATH", default_value = "/")]
+    under: String,
+    /// Say what would be done, and what cannot be kept; change nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Repeat sets until data versions are those of the source, up to MAX [default MAX: 1000]
+    #[arg(long, value_name = "MAX", num_args = 0..=1, require_equals = true,
+          default_missing_value = VERSIONS_DEFAULT, value_parser = clap::value_parser!(i32).range(1..=100_000))]
+    keep_versions: Option<i32>,
+    /// Creates spent on the next sequential number of one znode at most
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(i64).range(0..=i64::from(i32::MAX)))]
+    counter_steps: i64,
+    /// Form of the answer
+    #[arg(short, long, value_enum, default_value_t)]
+    output: crate::znode::Output,
+    #[command(flatten)]
+    cluster: Cluster,
+}
+
+impl Import {
+    /// Ends with 0 only if everything is there and was read back.
+    pub async fn run(self) -> Result<ExitCode, Failure> {
+        if let Err(e) = rowlock_proto::path::validate(&self.under) {
+            return Err(Failure::new(USAGE, format!("--under {}: {e}", self.under)));
+        }
+        let mut stop = Stop::listen()?;
+        if self.undo {
+            let client = self.connect().await?;
+            let outcome = undo_killed(&client).await;
+            let _ = client.close().await;
+            return outcome;
+        }
+        let source = tokio::select! {
+            source = self.source() => source?,
+            signal = stop.signal() => return Err(Trouble::Interrupted(signal).failure()),
+        };
+        let client = self.connect().await?;
+        job::Job::new(&self, source, client).run(&mut stop).await
+    }
+
+    async fn connect(&self) -> Result<Client, Failure> {
+        let endpoints = self.cluster.endpoints()?;
+        if endpoints.contains('/') {
+            return Err(Failure::new(USAGE, "--endpoints has a path; name it with --under instead"));
+        }
+        let config = Client::from_env().map_err(|e| Failure::new(USAGE, e))?.endpoints(&endpoints).chroot("");
+        self.open(config).await
+    }
+
+    async fn open(&self, mut config: ClientConfig) -> Result<Client, Failure> {
+        if let Some(timeout) = self.cluster.session_timeout {
+            config = config.session_timeout(timeout);
+        }
+        if let Some(timeout) = self.cluster.connect_timeout {
+            config = config.connect_timeout(timeout);
+        }
+        config.connect().await.map_err(|e| Failure::new(UNAVAILABLE, e))
+    }
+
+    /// The tree to import, and its name for people.
+    async fn source(&self) -> Result<(String, Snapshot), Failure> {
+        if let Some(path) = &self.from_snapshot {
+            let snapshot = Snapshot::open(path)
+                .map_err(|e| Failure::new(trouble::exit_code(&e), format!("{} {e}", path.display())))?;
+            warn_of_newer_logs(path);
+            return Ok((path.display().to_string(), snapshot));
+        }
+        let hosts = self.from.as_deref().unwrap_or_default();
+        let mut config = Client::builder().endpoints(hosts);
+        if let Some(auth) = &self.from_auth {
+            let split = auth.split_once(':');
+            let (scheme, secret) =
+                split.ok_or_else(|| Failure::new(USAGE, "--from-auth: want SCHEME:SECRET"))?;
+            config = config.auth(scheme, secret.as_bytes().to_vec());
+        }
+        let client = self.open(config).await?;
+        let mut progress = Progress::new("read", None);
+        let walked = walk::walk(&client, &mut progress).await;
+        let _ = client.close().await;
+        progress.done();
+        eprintln!(
+            "rowlock: note: a live server does not show which znodes are containers or have a time to live; they are \
+             imported as persistent ones. Use --from-snapshot to keep them"
+        );
+        walked.map(|tree| (hosts.to_owned(), tree)).map_err(|trouble| trouble.failure())
+    }
+}
+
+/// Changes after a snapshot are in the transaction logs, which are not read.
+fn warn_of_newer_logs(path: &Path) {
+    let Ok((folder, name)) = snapshot::split(path) else { return };
+    let hex = |name: &str, prefix: &str| u64::from_str_radix(name.strip_prefix(prefix)?, 16).ok();
+    let Some(zxid) = hex(name, "snapshot.") else { return };
+    let names = Dir::open(folder).and_then(|dir| dir.list()).unwrap_or_default();
+    let newer =
+        |prefix| names.iter().filter(move |name| hex(name, prefix).is_some_and(|of| of > zxid)).count();
+    for (count, what) in
+        [(newer("snapshot."), "newer snapshots"), (newer("log."), "transaction logs with later changes")]
+    {
+        if count > 0 {
+            eprintln!(
+                "rowlock: note: {count} {what} beside {name} are not read; restart that ZooKeeper to make it write a \
+                 snapshot of its last state"
+            );
+        }
+    }
+}
+
+/// Whose import it is.
+fn describe(found: &Found) -> String {
+    let header = &found.header;
+    let age_s = (time::wall_ms() - header.started_ms) / 1_000;
+    format!("an import of {} by {}, begun {age_s} s ago", header.source, header.by)
+}
+
+async fn undo_killed(client: &Client) -> Result<ExitCode, Failure> {
+    let look = || async { journal::find(client).await.map_err(|e| failed(journal::JOURNAL, &e)) };
+    let Some(mut found) = look().await? else {
+        return Err(Failure::new(REFUSED, "there is no import to take back"));
+    };
+    if found.marker.is_some() {
+        eprintln!("rowlock: waiting for the end of {}", describe(&found));
+        wait_for_end(client).await?;
+        let Some(again) = look().await? else {
+            return Err(Failure::new(
+                REFUSED,
+                "that import has ended by itself: there is nothing to take back",
+            ));
+        };
+        found = again;
+    }
+    if found.header.is_done {
+        journal::remove(client).await.map_err(|e| failed(journal::JOURNAL, &e))?;
+        println!("{} was complete: its data stays, its journal is removed", describe(&found));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut progress = Progress::new("removed", None);
+    let undone = undo::undo(client, &mut progress).await.map_err(|trouble| trouble.failure())?;
+    progress.done();
+    println!("taken back: {}, {} znodes removed", describe(&found), undone.deleted);
+    kept(&undone)
+}
+
+/// Says what an undo could not remove.
+fn kept(undone: &undo::Undone) -> Result<ExitCode, Failure> {
+    if undone.kept == 0 {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let first = undone.first_kept.join("; ");
+    Err(Failure::new(REFUSED, format!("{} znodes stay because of what others did: {first}", undone.kept)))
+}
+
+/// Until the marker of an import is gone; its session may be a dead process's.
+async fn wait_for_end(client: &Client) -> Result<(), Failure> {
+    let deadline = time::now() + MARKER_WAIT;
+    loop {
+        let (marker, mut watch) =
+            client.exists_watched(journal::MARKER).await.map_err(|e| failed(journal::MARKER, &e))?;
+        if marker.is_none() {
+            return Ok(());
+        }
+        match time::timeout_at(deadline, watch.changed()).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(e)) => return Err(failed(journal::MARKER, &e)),
+            Err(_) => {
+                return Err(Failure::new(REFUSED, "that import is still at work; stop its process first"));
+            }
+        }
+    }
+}

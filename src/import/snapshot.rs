@@ -1,0 +1,314 @@
+//! Reads the snapshot files of Apache ZooKeeper (`snapshot.<zxid>`) as a stream of znodes, in the order of the file:
+//! every znode before those below it.
+//!
+//! The format, as ZooKeeper 3.8 writes it: `ZKSN`, version 2, database id; sessions; the table of ACLs; znodes until
+//! the path `/`; Adler-32 of everything before; then, in newer versions, parts that say nothing about the tree.
+//! Must never trust a length or a count: what is announced is compared with what the file still has.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::{Buf, Bytes, BytesMut};
+use rowlock_client::{Acl, Id};
+use rowlock_env::disk::{Dir, File};
+
+use super::record::{Kind, Record};
+
+const MAGIC: i32 = i32::from_be_bytes(*b"ZKSN");
+const FORMAT: i32 = 2;
+/// Bytes read from the file at a time; a longer field is read whole.
+const CHUNK_BYTES: usize = 256 << 10;
+/// The ACL of znodes that ZooKeeper makes by itself.
+const OPEN_ACL_INDEX: i64 = -1;
+
+/// The table of the lists; most znodes share a few.
+pub type Acls = BTreeMap<i64, Arc<Vec<Acl>>>;
+
+/// Why a file cannot be read as a snapshot.
+#[derive(Debug, thiserror::Error)]
+pub enum SnapshotError {
+    /// The disk.
+    #[error("cannot be read: {0}")]
+    Io(#[from] std::io::Error),
+    /// Another kind of file.
+    #[error("is not a ZooKeeper snapshot{0}")]
+    NotASnapshot(&'static str),
+    /// A newer ZooKeeper.
+    #[error("has snapshot format {0}, of which only 2 is known")]
+    Format(i32),
+    /// Cut off.
+    #[error("ends early, at byte {0}: it is damaged, or was still being written")]
+    Truncated(u64),
+    /// Bytes that make no sense.
+    #[error("is damaged at byte {at}: {what}")]
+    Damaged {
+        /// Where.
+        at: u64,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// The checksum of ZooKeeper.
+    #[error("is damaged: its checksum is {expected:#x}, its content has {found:#x}")]
+    Checksum {
+        /// As the file says.
+        expected: u32,
+        /// As it is.
+        found: u32,
+    },
+}
+
+/// A tree on disk, to be read any number of times.
+#[derive(Debug)]
+pub struct Snapshot {
+    file: File,
+    length: u64,
+    acls: Acls,
+    /// Where the znodes begin.
+    start: Place,
+    /// A checksum follows the znodes.
+    is_sealed: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    at: u64,
+    adler: Adler,
+}
+
+impl Snapshot {
+    /// Reads what stands before the znodes.
+    pub fn open(path: &Path) -> Result<Snapshot, SnapshotError> {
+        let (folder, name) = split(path)?;
+        let file = Dir::open(folder)?.open_to_read(name)?;
+        let length = file.len()?;
+        let mut input = Input::new(&file, length, Place { at: 0, adler: Adler::new() });
+        match input.int() {
+            Ok(MAGIC) => {}
+            Ok(first) => return Err(SnapshotError::NotASnapshot(guess(first))),
+            Err(SnapshotError::Truncated(_)) => return Err(SnapshotError::NotASnapshot("")),
+            Err(e) => return Err(e),
+        }
+        match input.int()? {
+            FORMAT => {}
+            other => return Err(SnapshotError::Format(other)),
+        }
+        let _database = input.long()?;
+        for _ in 0..input.count(12)? {
+            let (_session, _timeout_ms) = (input.long()?, input.int()?);
+        }
+        let mut acls = Acls::new();
+        for _ in 0..input.count(12)? {
+            let index = input.long()?;
+            acls.insert(index, Arc::new(input.acl()?));
+        }
+        acls.insert(OPEN_ACL_INDEX, Arc::new(Acl::open()));
+        let start = input.place();
+        Ok(Snapshot { file, length, acls, start, is_sealed: true })
+    }
+
+    /// A file that has znodes only, as [`super::spool`] writes it, and the lists that belong to it.
+    pub(super) fn of_znodes(file: File, acls: Acls) -> Result<Snapshot, SnapshotError> {
+        let length = file.len()?;
+        let start = Place { at: 0, adler: Adler::new() };
+        Ok(Snapshot { file, length, acls, start, is_sealed: false })
+    }
+
+    /// The znodes from the first on.
+    pub fn records(&self) -> Records<'_> {
+        let input = Input::new(&self.file, self.length, self.start);
+        Records { acls: &self.acls, input, is_sealed: self.is_sealed, is_over: false }
+    }
+}
+
+/// The znodes of a snapshot.
+pub struct Records<'a> {
+    acls: &'a Acls,
+    input: Input<'a>,
+    is_sealed: bool,
+    is_over: bool,
+}
+
+impl Records<'_> {
+    /// The next znode; `None` when all were read and the checksum was right.
+    pub fn next(&mut self) -> Result<Option<Record>, SnapshotError> {
+        if self.is_over {
+            return Ok(None);
+        }
+        let path = self.input.string()?;
+        if path == "/" {
+            self.is_over = true;
+            if self.is_sealed {
+                self.check_seal()?;
+            }
+            return Ok(None);
+        }
+        let data = self.input.buffer()?;
+        let index = self.input.long()?;
+        let acl = self.acls.get(&index).ok_or_else(|| self.input.damaged("an unknown ACL"))?.clone();
+        for _stamp in ["czxid", "mzxid", "ctime", "mtime"] {
+            self.input.long()?;
+        }
+        let version = self.input.int()?;
+        let creates = self.input.int()?;
+        let _aversion = self.input.int()?;
+        let kind = Kind::from_owner(self.input.long()?);
+        let _pzxid = self.input.long()?;
+        // The root has no name in the file.
+        let path = if path.is_empty() { "/".to_owned() } else { path };
+        Ok(Some(Record { path, data, acl, kind, version, creates }))
+    }
+
+    fn check_seal(&mut self) -> Result<(), SnapshotError> {
+        let found = self.input.adler.value();
+        let expected = self.input.long()?;
+        match u32::try_from(expected) {
+            Ok(expected) if expected == found => Ok(()),
+            Ok(expected) => Err(SnapshotError::Checksum { expected, found }),
+            Err(_) => Err(self.input.damaged("this is no checksum")),
+        }
+    }
+}
+
+/// Folder and file name.
+pub fn split(path: &Path) -> Result<(&Path, &str), SnapshotError> {
+    let name = path.file_name().and_then(|name| name.to_str());
+    let name = name.ok_or(SnapshotError::NotASnapshot(": this is not the name of a file"))?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    Ok((folder, name))
+}
+
+/// What else it may be.
+fn guess(first: i32) -> &'static str {
+    match first.to_be_bytes() {
+        [0x1f, 0x8b, ..] => ": it is compressed, use gunzip first",
+        [0x82, b'S', b'N', b'A'] => ": it is compressed with snappy, decompress it first",
+        [b'Z', b'K', b'L', b'G'] => " but a transaction log; give a file named snapshot.<zxid>",
+        _ => "",
+    }
+}
+
+/// Fields off the front of the file, with the checksum of what was read.
+struct Input<'a> {
+    file: &'a File,
+    length: u64,
+    /// Where the buffer ends in the file.
+    read_to: u64,
+    buffer: BytesMut,
+    adler: Adler,
+}
+
+impl<'a> Input<'a> {
+    fn new(file: &'a File, length: u64, place: Place) -> Self {
+        Input { file, length, read_to: place.at, buffer: BytesMut::new(), adler: place.adler }
+    }
+
+    fn place(&self) -> Place {
+        Place { at: self.at(), adler: self.adler }
+    }
+
+    fn at(&self) -> u64 {
+        self.read_to - self.buffer.len() as u64
+    }
+
+    fn left(&self) -> u64 {
+        self.length.saturating_sub(self.at())
+    }
+
+    fn damaged(&self, what: &'static str) -> SnapshotError {
+        SnapshotError::Damaged { at: self.at(), what }
+    }
+
+    fn take(&mut self, count: usize) -> Result<Bytes, SnapshotError> {
+        if self.left() < count as u64 {
+            return Err(SnapshotError::Truncated(self.length));
+        }
+        if self.buffer.len() < count {
+            let missing = (count - self.buffer.len()).max(CHUNK_BYTES) as u64;
+            let missing = usize::try_from(missing.min(self.length - self.read_to)).unwrap_or(usize::MAX);
+            let filled = self.buffer.len();
+            self.buffer.resize(filled + missing, 0);
+            self.file.read_exact_at(&mut self.buffer[filled..], self.read_to)?;
+            self.read_to += missing as u64;
+        }
+        let taken = self.buffer.split_to(count).freeze();
+        self.adler.add(&taken);
+        Ok(taken)
+    }
+
+    fn int(&mut self) -> Result<i32, SnapshotError> {
+        Ok(self.take(4)?.get_i32())
+    }
+
+    fn long(&mut self) -> Result<i64, SnapshotError> {
+        Ok(self.take(8)?.get_i64())
+    }
+
+    /// A number of elements that take `element_bytes` or more each.
+    fn count(&mut self, element_bytes: u64) -> Result<usize, SnapshotError> {
+        let count = self.int()?;
+        match usize::try_from(count) {
+            Ok(count) if count as u64 <= self.left() / element_bytes => Ok(count),
+            Ok(_) => Err(SnapshotError::Truncated(self.length)),
+            Err(_) if count == -1 => Ok(0),
+            Err(_) => Err(self.damaged("a negative count")),
+        }
+    }
+
+    fn buffer(&mut self) -> Result<Option<Bytes>, SnapshotError> {
+        match self.int()? {
+            -1 => Ok(None),
+            length => {
+                let length = usize::try_from(length).map_err(|_| self.damaged("a negative length"))?;
+                self.take(length).map(Some)
+            }
+        }
+    }
+
+    fn string(&mut self) -> Result<String, SnapshotError> {
+        let bytes = self.buffer()?.ok_or_else(|| self.damaged("a null string"))?;
+        String::from_utf8(bytes.into()).map_err(|_| self.damaged("a string that is not UTF-8"))
+    }
+
+    fn acl(&mut self) -> Result<Vec<Acl>, SnapshotError> {
+        let mut acl = Vec::new();
+        for _ in 0..self.count(12)? {
+            let perms = self.int()?;
+            let id = Id { scheme: self.string()?, id: self.string()? };
+            acl.push(Acl { perms, id });
+        }
+        Ok(acl)
+    }
+}
+
+/// Adler-32 (RFC 1950).
+#[derive(Clone, Copy, Debug)]
+struct Adler {
+    a: u32,
+    b: u32,
+}
+
+impl Adler {
+    const MODULUS: u32 = 65_521;
+    /// So many bytes cannot overflow the sums before they are reduced.
+    const RUN: usize = 5_552;
+
+    fn new() -> Self {
+        Adler { a: 1, b: 0 }
+    }
+
+    fn add(&mut self, bytes: &[u8]) {
+        for run in bytes.chunks(Self::RUN) {
+            for byte in run {
+                self.a += u32::from(*byte);
+                self.b += self.a;
+            }
+            self.a %= Self::MODULUS;
+            self.b %= Self::MODULUS;
+        }
+    }
+
+    fn value(self) -> u32 {
+        self.b << 16 | self.a
+    }
+}

@@ -1,0 +1,123 @@
+//! A tree on its way from a live cluster, kept in a file without a name: three passes read it, and memory is not where
+//! a large tree should be. Znodes stand in it as in ZooKeeper's snapshots.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::{BufMut, BytesMut};
+use rowlock_client::Acl;
+use rowlock_env::disk::{Dir, File};
+use rowlock_env::rng;
+use rustix::fs::{Mode, chmod};
+
+use super::record::Record;
+use super::snapshot::{Acls, Snapshot, SnapshotError};
+
+/// Bytes that are gathered before they are written.
+const CHUNK_BYTES: usize = 256 << 10;
+
+/// Takes znodes, parents first.
+pub struct Spool {
+    file: File,
+    written: u64,
+    buffer: BytesMut,
+    indexes: BTreeMap<Arc<Vec<Acl>>, i64>,
+}
+
+impl Spool {
+    /// An empty one. Only this process can open it, and it is gone with the process, however that ends.
+    pub fn new() -> std::io::Result<Spool> {
+        let folder: PathBuf = std::env::temp_dir().join(format!("rowlock-import-{:016x}", rng::u64()));
+        let folder = Dir::create(&folder)?;
+        chmod(folder.path(), Mode::RWXU)?;
+        let file = folder.create_new("znodes")?;
+        folder.remove_all()?;
+        Ok(Spool { file, written: 0, buffer: BytesMut::new(), indexes: BTreeMap::new() })
+    }
+
+    /// The next znode.
+    pub fn add(&mut self, record: &Record) -> std::io::Result<()> {
+        let next = self.indexes.len() as i64;
+        let index = *self.indexes.entry(record.acl.clone()).or_insert(next);
+        self.put_path(if record.path == "/" { "" } else { &record.path });
+        match &record.data {
+            None => self.buffer.put_i32(-1),
+            Some(data) => {
+                self.put_length(data.len());
+                self.buffer.put_slice(data);
+            }
+        }
+        self.buffer.put_i64(index);
+        self.buffer.put_bytes(0, 4 * 8);
+        self.buffer.put_i32(record.version);
+        self.buffer.put_i32(record.creates);
+        self.buffer.put_i32(0);
+        self.buffer.put_i64(record.kind.to_owner());
+        self.buffer.put_i64(0);
+        if self.buffer.len() >= CHUNK_BYTES { self.flush() } else { Ok(()) }
+    }
+
+    /// All are there.
+    pub fn finish(mut self) -> Result<Snapshot, SnapshotError> {
+        self.put_path("/");
+        self.flush()?;
+        let acls: Acls = self.indexes.into_iter().map(|(acl, index)| (index, acl)).collect();
+        Snapshot::of_znodes(self.file, acls)
+    }
+
+    fn put_path(&mut self, path: &str) {
+        self.put_length(path.len());
+        self.buffer.put_slice(path.as_bytes());
+    }
+
+    fn put_length(&mut self, length: usize) {
+        self.buffer.put_i32(i32::try_from(length).expect("it came in a frame, which is far below 2 GiB"));
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.file.write_all_at(&self.buffer, self.written)?;
+        self.written += self.buffer.len() as u64;
+        self.buffer.clear();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::record::Kind;
+    use super::*;
+
+    #[test]
+    fn znodes_come_back_as_they_went_in() {
+        let open = Arc::new(Acl::open());
+        let record = |path: &str, data: Option<&'static [u8]>, kind| Record {
+            path: path.to_owned(),
+            data: data.map(Into::into),
+            acl: open.clone(),
+            kind,
+            version: 3,
+            creates: 7,
+        };
+        let all = [
+            record("/", None, Kind::Persistent),
+            record("/a", Some(b""), Kind::Container),
+            record("/a/b", Some(&[7; 300_000]), Kind::Ttl(Duration::from_millis(5))),
+            record("/c", Some(b"x"), Kind::Ephemeral),
+        ];
+        let mut spool = Spool::new().unwrap();
+        for record in &all {
+            spool.add(record).unwrap();
+        }
+        let snapshot = spool.finish().unwrap();
+        for _pass in 0..2 {
+            let mut records = snapshot.records();
+            for record in &all {
+                assert_eq!(records.next().unwrap().as_ref(), Some(record));
+            }
+            assert!(records.next().unwrap().is_none());
+        }
+    }
+}

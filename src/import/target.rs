@@ -1,0 +1,84 @@
+//! Where a znode of the source goes, and what its create costs.
+
+use rowlock_client::Transaction;
+use rowlock_proto::{Acl, CreateMode, path as paths};
+
+use super::limits::{TRANSACTION_BYTES_MAX, VERSION_BYTES_MAX};
+use super::record::{Kind, Record};
+
+/// Bytes of an operation beside its path, data and ACL.
+const OP_BYTES: usize = 40;
+
+/// How znodes are to be made.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// The path that stands for the source's root.
+    pub under: String,
+    /// Repeat sets until the data version is the source's, up to this one; `None`: all versions are 0.
+    pub versions_max: Option<i32>,
+}
+
+impl Target {
+    /// The path of a path of the source.
+    pub fn path(&self, source: &str) -> String {
+        match (self.under.as_str(), source) {
+            (under, "/") => under.to_owned(),
+            ("/", source) => source.to_owned(),
+            (under, source) => format!("{under}{source}"),
+        }
+    }
+
+    /// How many sets are to be made, all with their znode's create.
+    pub fn sets(&self, record: &Record) -> Option<usize> {
+        let version = usize::try_from(record.version).ok().filter(|version| *version > 0)?;
+        let max = usize::try_from(self.versions_max?).ok()?;
+        let bytes = version * (self.path(&record.path).len() + OP_BYTES);
+        (version <= max && bytes <= VERSION_BYTES_MAX).then_some(version)
+    }
+
+    /// Bytes that the create of a znode adds to a transaction, with its line in the journal.
+    pub fn cost(&self, record: &Record) -> usize {
+        let path = self.path(&record.path).len();
+        let acl: usize = record.acl.iter().map(|entry| 12 + entry.id.scheme.len() + entry.id.id.len()).sum();
+        let data = record.data.as_ref().map_or(0, |data| data.len());
+        2 * path + acl + data + OP_BYTES + self.sets(record).unwrap_or(0) * (path + OP_BYTES)
+    }
+
+    /// Why a znode can never be created there, if so.
+    pub fn obstacle(&self, record: &Record) -> Option<String> {
+        let path = self.path(&record.path);
+        if let Err(e) = paths::validate(&path) {
+            return Some(format!("{path}: {e}"));
+        }
+        if self.cost(record) > TRANSACTION_BYTES_MAX {
+            let data = record.data.as_ref().map_or(0, |data| data.len());
+            return Some(format!("{path}: {data} bytes of data do not fit into a request"));
+        }
+        let scheme = record.acl.iter().find(|entry| !is_known(entry));
+        scheme.map(|entry| format!("{path}: ACL scheme {} is not supported", entry.id.scheme))
+    }
+
+    /// Adds the create of a znode, and its sets; gives the number of operations.
+    pub fn add(&self, record: &Record, transaction: Transaction) -> (Transaction, usize) {
+        let path = self.path(&record.path);
+        let acl = record.acl.to_vec();
+        let sets = self.sets(record).unwrap_or(0);
+        let first = if sets == 0 { record.data.clone() } else { None };
+        let mut transaction = match record.kind {
+            Kind::Container => transaction.create(&path, first, CreateMode::Container, acl),
+            Kind::Ttl(ttl) => transaction.create_with_ttl(&path, first, acl, ttl),
+            Kind::Persistent | Kind::Ephemeral => {
+                transaction.create(&path, first, CreateMode::Persistent, acl)
+            }
+        };
+        for set in 1..=sets {
+            let data = if set == sets { record.data.clone() } else { None };
+            transaction = transaction.set(&path, data, None);
+        }
+        (transaction, 1 + sets)
+    }
+}
+
+fn is_known(entry: &Acl) -> bool {
+    matches!(entry.id.scheme.as_str(), "world" | "ip" | "digest" | "sasl" | "x509")
+}

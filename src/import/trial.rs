@@ -1,0 +1,51 @@
+//! Tries every ACL of the source on the cluster before anything is created: whether it is accepted, and whether we
+//! could create and remove znodes below one that has it. The servers judge by their own rules, and nothing stays.
+
+use rowlock_client::{Acl, Client, CreateMode, Error, ErrorCode, Transaction};
+
+use super::journal::TRIAL;
+use super::patience::insist;
+use super::plan::Plan;
+use super::trouble::Trouble;
+use crate::exit::{Failure, REFUSED};
+
+/// Why the import would fail half-way.
+pub enum Verdict {
+    /// It would not.
+    Fine,
+    /// It would.
+    Hopeless(Failure),
+}
+
+/// Tries all of them.
+pub async fn try_acls(client: &Client, plan: &Plan) -> Result<Verdict, Trouble> {
+    for (acl, used) in &plan.acls {
+        let outcome = insist(|| client.commit(transaction(acl, used.has_children))).await;
+        let message = match outcome.as_ref().map_err(Error::code) {
+            Ok(_) => continue,
+            Err(Some(ErrorCode::NoAuth)) => format!(
+                "{}: its ACL does not let this import create znodes below it; present the cluster's super credential \
+                 (super_digest in cluster.toml) with ROWLOCK_AUTH=digest:super:PASSWORD",
+                used.path
+            ),
+            Err(Some(ErrorCode::InvalidAcl)) => format!("{}: the cluster does not accept its ACL", used.path),
+            Err(_) => match outcome {
+                Err(e) => return Err(Trouble::Request(TRIAL.to_owned(), e)),
+                Ok(_) => continue,
+            },
+        };
+        return Ok(Verdict::Hopeless(Failure::new(REFUSED, message)));
+    }
+    Ok(Verdict::Fine)
+}
+
+/// Leaves nothing behind, whatever comes of it.
+fn transaction(acl: &[Acl], has_children: bool) -> Transaction {
+    let child = format!("{TRIAL}/child");
+    let mut transaction = Transaction::new().create(TRIAL, None, CreateMode::Persistent, acl.to_vec());
+    if has_children {
+        transaction =
+            transaction.create(&child, None, CreateMode::Persistent, Acl::open()).delete(&child, None);
+    }
+    transaction.delete(TRIAL, None)
+}

@@ -1,0 +1,197 @@
+//! Reads everything back and compares it with the source: data, ACLs, children.
+//!
+//! Kinds are not on the wire (ZooKeeper's protocol shows containers and TTL znodes as persistent ones): that a
+//! transaction with them was accepted is all the evidence there is.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use rowlock_client::{Acl, Client, Error, ErrorCode, Stat};
+
+use super::limits::{LISTED, READS_IN_FLIGHT};
+use super::lineage::{Lineage, Open};
+use super::patience::{all, insist};
+use super::plan::{Counting, Selection, select};
+use super::record::{Kind, Record};
+use super::show::Progress;
+use super::snapshot::Snapshot;
+use super::target::Target;
+use super::trouble::Trouble;
+use super::window::Amount;
+
+/// What was found.
+#[derive(Debug, Default)]
+pub struct Verified {
+    /// Znodes read back.
+    pub amount: Amount,
+    /// Of them: those whose data or ACL we may not read.
+    pub unreadable: u64,
+    /// Znodes that others have changed since they were created.
+    pub changed: u64,
+    /// Containers and TTL znodes that have ended already.
+    pub ended: u64,
+}
+
+/// The pass over everything.
+pub struct Verifier<'a> {
+    client: &'a Client,
+    target: &'a Target,
+    counting: Counting,
+    lineage: Lineage,
+    verified: Verified,
+    differences: Vec<String>,
+    waiting: Vec<Record>,
+    /// Znodes whose number of children on the cluster is known, until they close.
+    counts: Vec<(String, i64)>,
+    /// Znodes that are rightly gone, for their parents' counts.
+    gone: BTreeSet<String>,
+}
+
+type Read = (Result<(Option<Bytes>, Stat), Error>, Result<(Vec<Acl>, Stat), Error>);
+
+impl<'a> Verifier<'a> {
+    /// Of what was imported to `target`.
+    pub fn new(client: &'a Client, target: &'a Target, counting: Counting) -> Self {
+        Verifier {
+            client,
+            target,
+            counting,
+            lineage: Lineage::default(),
+            verified: Verified::default(),
+            differences: Vec::new(),
+            waiting: Vec::new(),
+            counts: Vec::new(),
+            gone: BTreeSet::new(),
+        }
+    }
+
+    /// Compares everything; [`Trouble::Different`] if something is not as it should be.
+    pub async fn run(mut self, source: &Snapshot, progress: &mut Progress) -> Result<Verified, Trouble> {
+        insist(|| self.client.sync("/")).await.map_err(Trouble::at("/"))?;
+        let mut records = source.records();
+        while let Some(record) = records.next()? {
+            if select(&record) != Selection::Taken {
+                continue;
+            }
+            self.waiting.push(record);
+            if self.waiting.len() >= READS_IN_FLIGHT {
+                self.compare_waiting().await?;
+                progress.show(self.verified.amount);
+            }
+        }
+        self.compare_waiting().await?;
+        let rest: Vec<Open> = std::mem::take(&mut self.lineage).finish().collect();
+        self.close_all(&rest);
+        progress.show(self.verified.amount);
+        if self.differences.is_empty() {
+            Ok(self.verified)
+        } else {
+            Err(Trouble::Different(self.differences))
+        }
+    }
+
+    async fn compare_waiting(&mut self) -> Result<(), Trouble> {
+        let waiting = std::mem::take(&mut self.waiting);
+        let client = self.client;
+        let paths: Vec<String> = waiting.iter().map(|record| self.target.path(&record.path)).collect();
+        let reads = paths.iter().map(|path| async move {
+            (insist(|| client.get(path)).await, insist(|| client.get_acl(path)).await)
+        });
+        let reads: Vec<Read> = all(reads).await;
+        for ((record, path), read) in waiting.iter().zip(&paths).zip(reads) {
+            let closed = self.lineage.enter(record)?;
+            self.close_all(&closed);
+            if record.path != "/" || self.counting.root_creates.is_none() {
+                self.compare(record, path, read)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn compare(&mut self, record: &Record, path: &str, (data, acl): Read) -> Result<(), Trouble> {
+        self.verified.amount.znodes += 1;
+        let (data, stat) = match data {
+            Ok(read) => read,
+            Err(Error::Rejected(ErrorCode::NoNode)) => {
+                self.absent(record, path);
+                return Ok(());
+            }
+            Err(Error::Rejected(ErrorCode::NoAuth)) => {
+                self.verified.unreadable += 1;
+                return Ok(());
+            }
+            Err(e) => return Err(Trouble::at(path)(e)),
+        };
+        self.verified.amount.bytes += data.as_ref().map_or(0, |data| data.len() as u64);
+        self.counts.push((record.path.clone(), i64::from(stat.num_children)));
+        if stat.ephemeral_owner.0 != 0 {
+            self.differ(path, "belongs to a session");
+        }
+        if stat.mzxid != stat.czxid {
+            self.verified.changed += 1;
+        } else if data != record.data {
+            self.differ(path, "has other data");
+        } else if stat.version.0 != self.target.sets(record).map_or(0, |_| record.version) {
+            self.differ(path, "has another version");
+        }
+        match acl {
+            Ok((acl, _)) if *record.acl == acl || is_hidden(&acl, &record.acl) => {}
+            Ok((_, stat)) if stat.aversion.0 != 0 => self.verified.changed += 1,
+            Ok(_) => self.differ(path, "has another ACL"),
+            Err(Error::Rejected(ErrorCode::NoNode)) => self.absent(record, path),
+            Err(Error::Rejected(ErrorCode::NoAuth)) => self.verified.unreadable += 1,
+            Err(e) => return Err(Trouble::at(path)(e)),
+        }
+        Ok(())
+    }
+
+    /// What the servers end by themselves may have ended, if it has no children in the source.
+    fn absent(&mut self, record: &Record, path: &str) {
+        match record.kind {
+            Kind::Container | Kind::Ttl(_) => {
+                self.verified.ended += 1;
+                self.gone.insert(record.path.clone());
+            }
+            Kind::Persistent | Kind::Ephemeral => self.differ(path, "is missing"),
+        }
+    }
+
+    fn close_all(&mut self, closed: &[Open]) {
+        for open in closed {
+            let parent = rowlock_proto::path::parent(&open.path);
+            if self.gone.remove(&open.path)
+                && let Some((_, found)) =
+                    parent.and_then(|parent| self.counts.iter_mut().rev().find(|(path, _)| path == parent))
+            {
+                *found += 1;
+            }
+            let Some(at) = self.counts.iter().rposition(|(path, _)| *path == open.path) else { continue };
+            let (_, found) = self.counts.remove(at);
+            if found < open.children {
+                let text = format!("has {found} children instead of {}", open.children);
+                self.differ(&self.target.path(&open.path), &text);
+            } else if found > open.children {
+                self.verified.changed += 1;
+            }
+        }
+    }
+
+    fn differ(&mut self, path: &str, how: &str) {
+        if self.differences.len() < LISTED {
+            self.differences.push(format!("{path} {how}"));
+        }
+    }
+}
+
+/// The same list as it is shown to those without ADMIN.
+fn is_hidden(shown: &[Acl], acl: &[Acl]) -> bool {
+    shown.len() == acl.len()
+        && shown.iter().zip(acl).all(|(shown, entry)| {
+            let user = entry.id.id.split(':').next().unwrap_or_default();
+            shown == entry
+                || shown.perms == entry.perms
+                    && entry.id.scheme == "digest"
+                    && shown.id.scheme == "digest"
+                    && shown.id.id == format!("{user}:x")
+        })
+}
