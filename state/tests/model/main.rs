@@ -13,7 +13,7 @@ use rowlock_proto::{ErrorCode, NodeId, SessionId};
 use rowlock_state::Machine;
 use rowlock_state::command::{Attachment, Batch, Command, Origin, Proposal, Stamp};
 use rowlock_state::outcome::{Change, EventSink, Outcome, SessionEnd};
-use steps::{Step, stamped_step};
+use steps::{Step, steps};
 
 const PASSWORD: [u8; 16] = [7; 16];
 
@@ -128,14 +128,13 @@ proptest! {
 
     #[test]
     fn the_machine_does_what_the_naive_model_does(
-        steps in prop::collection::vec(stamped_step(), 1..80),
+        steps in steps(),
         cut in 0usize..80,
     ) {
         let (mut machine, mut naive, mut clients) = (Machine::new(), Naive::new(), Clients::default());
         let mut log = Vec::new();
         let mut frozen = None;
-        let opening = [1, 2].map(|node| (Stamp::default(), Step::Open { node: NodeId(node), timeout_ms: 4_000 }));
-        for (number, (stamp, step)) in opening.into_iter().chain(steps).enumerate() {
+        for (number, (stamp, step)) in steps.into_iter().enumerate() {
             if number == cut {
                 frozen = Some((machine.freeze(), machine.digest(), snapshot(&machine), log.len()));
             }

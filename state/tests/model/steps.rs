@@ -35,8 +35,38 @@ pub enum Step {
     Cluster(Command),
 }
 
+/// Two sessions and then anything; half of the times there is a quota on `/a` and perhaps one
+/// inside on `/a/b`, which would rarely come about by chance.
+pub fn steps() -> impl Strategy<Value = Vec<(Stamp, Step)>> {
+    let quotas = prop::option::of((limits(), prop::option::of(limits())));
+    (quotas, prop::collection::vec(stamped_step(), 1..80)).prop_map(|(quotas, steps)| {
+        let sessions = [1, 2].map(|node| Step::Open { node: NodeId(node), timeout_ms: 4_000 });
+        let quotas = quotas.map(|(outer, inner)| with_quotas(outer, inner));
+        let opening = sessions.into_iter().chain(quotas).map(|step| (Stamp::default(), step));
+        opening.chain(steps).collect()
+    })
+}
+
+fn with_quotas(outer: Bytes, inner: Option<Bytes>) -> Step {
+    let create = |path: &str, data: &Bytes| {
+        let path = path.to_owned();
+        Op::Create(Create { path, data: Some(data.clone()), acl: Some(Acl::open()), flags: 0 })
+    };
+    let none = Bytes::new();
+    let mut ops = vec![
+        create("/a", &none),
+        create("/a/b", &none),
+        create("/zookeeper/quota/a", &none),
+        create("/zookeeper/quota/a/zookeeper_limits", &outer),
+        create("/zookeeper/quota/a/zookeeper_stats", &none),
+        create("/zookeeper/quota/a/b", &none),
+    ];
+    ops.extend(inner.map(|inner| create("/zookeeper/quota/a/b/zookeeper_limits", &inner)));
+    Step::Client { session: 0, stale: false, who: Vec::new(), command: Command::Multi(ops) }
+}
+
 /// A step with the leader's clock, which may jump back, and its wish to enforce quotas.
-pub fn stamped_step() -> impl Strategy<Value = (Stamp, Step)> {
+fn stamped_step() -> impl Strategy<Value = (Stamp, Step)> {
     let stamp =
         (0i64..10_000, any::<bool>()).prop_map(|(time_ms, enforce_quota)| Stamp { time_ms, enforce_quota });
     (stamp, step())
@@ -101,12 +131,16 @@ fn path() -> impl Strategy<Value = String> {
 }
 
 fn data() -> impl Strategy<Value = Option<Bytes>> {
-    let limits = (0i64..4, -1i64..40)
-        .prop_map(|(count, bytes)| format!("count=1,bytes=1=;byteHardLimit={bytes};countHardLimit={count}"));
     prop_oneof![
         6 => prop::option::of(prop::collection::vec(any::<u8>(), 0..20).prop_map(Bytes::from)),
-        1 => limits.prop_map(|limits| Some(limits.into())),
+        1 => limits().prop_map(Some),
     ]
+}
+
+fn limits() -> impl Strategy<Value = Bytes> {
+    (0i64..5, -1i64..40).prop_map(|(count, bytes)| {
+        format!("count=1,bytes=1=;byteHardLimit={bytes};countHardLimit={count}").into()
+    })
 }
 
 fn version() -> impl Strategy<Value = Version> {
