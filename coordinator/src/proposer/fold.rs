@@ -10,7 +10,7 @@ use openraft::raft::ClientWriteResult;
 use rowlock_env::sync::watch;
 use rowlock_env::task::Shutdown;
 use rowlock_env::time::{self, Instant};
-use rowlock_proto::NodeId;
+use rowlock_proto::{Acl, Id, NodeId};
 use rowlock_state::command::{Batch, Command, Proposal};
 use std::sync::Arc;
 use tokio::sync::mpsc;
@@ -152,8 +152,11 @@ fn fold(first: Parcel, queue: &mut mpsc::Receiver<Parcel>, carry: &mut Option<Pa
 pub fn weight(proposal: &Proposal) -> usize {
     use rowlock_proto::request::Op;
     const OVERHEAD: usize = 64;
-    let of_create =
-        |c: &rowlock_proto::request::Create| c.path.len() + c.data.as_ref().map_or(0, |d| d.len());
+    let of_id = |id: &Id| OVERHEAD + id.scheme.len() + id.id.len();
+    let of_acl = |acl: &Option<Vec<Acl>>| acl.iter().flatten().map(|entry| of_id(&entry.id)).sum::<usize>();
+    let of_create = |c: &rowlock_proto::request::Create| {
+        c.path.len() + c.data.as_ref().map_or(0, |d| d.len()) + of_acl(&c.acl)
+    };
     let payload = match &proposal.command {
         Command::Create { create, .. } => of_create(create),
         Command::SetData(set) => set.path.len() + set.data.as_ref().map_or(0, |d| d.len()),
@@ -171,7 +174,7 @@ pub fn weight(proposal: &Proposal) -> usize {
                     }
             })
             .sum(),
-        Command::SetAcl(set) => set.path.len() + OVERHEAD * set.acl.as_ref().map_or(0, Vec::len),
+        Command::SetAcl(set) => set.path.len() + of_acl(&set.acl),
         Command::Configure { config } => config.len(),
         Command::Noop
         | Command::CreateSession { .. }
@@ -179,7 +182,7 @@ pub fn weight(proposal: &Proposal) -> usize {
         | Command::CloseSession
         | Command::ExpireSession { .. } => 0,
     };
-    OVERHEAD + payload
+    OVERHEAD + proposal.identities.iter().map(of_id).sum::<usize>() + payload
 }
 
 #[cfg(test)]
