@@ -3,9 +3,9 @@
 //! Operations are carried out one after another, so that later ones see earlier ones; a failure takes the earlier
 //! ones back in reverse. Events wait until all have succeeded.
 
-use rowlock_proto::ErrorCode;
 use rowlock_proto::request::Op;
 use rowlock_proto::response::OpResult;
+use rowlock_proto::{CreateMode, ErrorCode};
 
 use crate::machine::Machine;
 use crate::ops::{Author, Done};
@@ -57,12 +57,14 @@ impl Machine {
     }
 }
 
+/// Containers and znodes with a time to live are answered as create2, however they were asked for: ZooKeeper does so,
+/// and Java clients know no other types in the answer to a multi.
 fn result(op: &Op, done: Done) -> OpResult {
     match op {
-        Op::Create(_) => OpResult::Create(done.path),
-        Op::Create2(_) => OpResult::Create2(done.path, done.stat),
-        Op::CreateContainer(_) => OpResult::CreateContainer(done.path, done.stat),
-        Op::CreateTtl(..) => OpResult::CreateTtl(done.path, done.stat),
+        Op::Create(create) if create.flags != CreateMode::Container.flags() => OpResult::Create(done.path),
+        Op::Create(_) | Op::Create2(_) | Op::CreateContainer(_) | Op::CreateTtl(..) => {
+            OpResult::Create2(done.path, done.stat)
+        }
         Op::Delete { .. } => OpResult::Delete,
         Op::SetData(_) => OpResult::SetData(done.stat),
         Op::Check { .. } => OpResult::Check,

@@ -3,28 +3,43 @@
 use super::request::{create, path_watch, set_data};
 use super::{stat, version};
 use crate::codec::{DecodeError, Decoded, Reader};
+use crate::create_mode::CreateMode;
 use crate::error::ErrorCode;
 use crate::opcode::OpCode;
-use crate::request::{Op, ReadOp};
+use crate::request::{Create, Op, ReadOp};
 use crate::response::OpResult;
 
 /// Type of the result of an operation that failed, and of the end mark.
 const ERROR_TYPE: i32 = -1;
 
 /// The operations of a multi: writes and checks only.
+///
+/// As Apache's `MultiOperationRecord`: a mode with a time to live makes the whole multi unreadable where no time can
+/// stand, and a createTTL with a mode that has none is a create, its time without meaning.
 pub(super) fn ops(r: &mut Reader<'_>) -> Decoded<Vec<Op>> {
     until_end(r, |r, op_type| {
+        let without_ttl = |r: &mut Reader<'_>| match create(r)? {
+            create if has_ttl(&create) => Err(DecodeError::BadMultiOp { op_type }),
+            create => Ok(create),
+        };
         Ok(match OpCode::from_i32(op_type) {
-            Some(OpCode::Create) => Op::Create(create(r)?),
-            Some(OpCode::Create2) => Op::Create2(create(r)?),
-            Some(OpCode::CreateContainer) => Op::CreateContainer(create(r)?),
-            Some(OpCode::CreateTtl) => Op::CreateTtl(create(r)?, r.long()?),
+            Some(OpCode::Create) => Op::Create(without_ttl(r)?),
+            Some(OpCode::Create2) => Op::Create2(without_ttl(r)?),
+            Some(OpCode::CreateContainer) => Op::CreateContainer(without_ttl(r)?),
+            Some(OpCode::CreateTtl) => match (create(r)?, r.long()?) {
+                (create, ttl_ms) if has_ttl(&create) => Op::CreateTtl(create, ttl_ms),
+                (create, _) => Op::Create(create),
+            },
             Some(OpCode::Delete) => Op::Delete { path: r.string()?, version: version(r)? },
             Some(OpCode::SetData) => Op::SetData(set_data(r)?),
             Some(OpCode::Check) => Op::Check { path: r.string()?, version: version(r)? },
             _ => return Err(DecodeError::BadMultiOp { op_type }),
         })
     })
+}
+
+fn has_ttl(create: &Create) -> bool {
+    CreateMode::from_flags(create.flags).is_some_and(CreateMode::has_ttl)
 }
 
 /// The operations of a multiRead; their watch flags have no meaning.
@@ -71,5 +86,46 @@ fn until_end<T>(
             return Ok(all);
         }
         all.push(one(r, op_type)?);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::{Bytes, BytesMut};
+
+    use super::*;
+    use crate::encode;
+    use crate::ids::Xid;
+    use crate::request::{Request, RequestFrame};
+
+    fn reread(op: Op) -> Result<Vec<Op>, DecodeError> {
+        let mut out = BytesMut::new();
+        encode::request(&RequestFrame { xid: Xid(1), request: Request::Multi(vec![op]) }, &mut out);
+        let mut body = out.freeze().slice(12..);
+        ops(&mut Reader::new(&mut body))
+    }
+
+    fn of_mode(mode: CreateMode) -> Create {
+        Create { path: "/a".to_owned(), data: Some(Bytes::new()), acl: None, flags: mode.flags() }
+    }
+
+    #[test]
+    fn a_mode_with_a_time_to_live_is_for_create_ttl_alone() {
+        let with_ttl = of_mode(CreateMode::PersistentWithTtl);
+        for op in [
+            Op::Create(with_ttl.clone()),
+            Op::Create2(with_ttl.clone()),
+            Op::CreateContainer(with_ttl.clone()),
+        ] {
+            assert!(matches!(reread(op), Err(DecodeError::BadMultiOp { .. })));
+        }
+        let op = Op::CreateTtl(with_ttl, 5);
+        assert_eq!(reread(op.clone()), Ok(vec![op]));
+    }
+
+    #[test]
+    fn a_create_ttl_without_a_mode_that_has_one_is_a_create() {
+        let plain = of_mode(CreateMode::Ephemeral);
+        assert_eq!(reread(Op::CreateTtl(plain.clone(), 5)), Ok(vec![Op::Create(plain)]));
     }
 }

@@ -34,17 +34,13 @@ pub enum BadRequest {
     },
 }
 
-/// Any frame of a client behind its first.
+/// Any frame of a client behind its first. Bytes behind the record mean nothing, as to ZooKeeper: a newer client may
+/// have more to say than this version knows.
 pub fn request(mut frame: Bytes) -> Result<RequestFrame, BadRequest> {
     let mut r = Reader::new(&mut frame);
     let (xid, opcode) = header(&mut r).map_err(|_| BadRequest::Header)?;
     let opcode = OpCode::from_i32(opcode).ok_or(BadRequest::UnknownOpcode { xid, opcode })?;
-    let body = |mut r| {
-        let request = body(&mut r, opcode)?;
-        r.finish()?;
-        Ok(request)
-    };
-    match body(r) {
+    match body(&mut r, opcode) {
         Ok(request) => Ok(RequestFrame { xid, request }),
         Err(source) => Err(BadRequest::Body { xid, opcode, source }),
     }
@@ -121,4 +117,21 @@ fn set_watches(r: &mut Reader<'_>) -> Decoded<SetWatches> {
         child: r.strings()?,
         ..SetWatches::default()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::BytesMut;
+
+    use super::*;
+    use crate::encode;
+
+    #[test]
+    fn bytes_behind_a_record_mean_nothing() {
+        let frame = RequestFrame { xid: Xid(1), request: Request::GetAcl("/a".to_owned()) };
+        let mut out = BytesMut::new();
+        encode::request(&frame, &mut out);
+        out.extend_from_slice(&[1, 2, 3]);
+        assert_eq!(request(out.freeze().slice(4..)), Ok(frame));
+    }
 }

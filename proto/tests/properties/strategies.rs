@@ -83,12 +83,21 @@ fn path_watch() -> impl Strategy<Value = PathWatch> {
     (text(), any::<bool>()).prop_map(|(path, watch)| PathWatch { path, watch })
 }
 
+/// Modes with a time to live can be read only where there is one.
+fn create_in_multi() -> impl Strategy<Value = Create> {
+    create().prop_map(|create| match create.flags {
+        5 | 6 => Create { flags: 0, ..create },
+        _ => create,
+    })
+}
+
 fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
-        create().prop_map(Op::Create),
-        create().prop_map(Op::Create2),
-        create().prop_map(Op::CreateContainer),
-        (create(), any::<i64>()).prop_map(|(create, ttl_ms)| Op::CreateTtl(create, ttl_ms)),
+        create_in_multi().prop_map(Op::Create),
+        create_in_multi().prop_map(Op::Create2),
+        create_in_multi().prop_map(Op::CreateContainer),
+        (create(), 5..=6_i32, any::<i64>())
+            .prop_map(|(create, flags, ttl_ms)| Op::CreateTtl(Create { flags, ..create }, ttl_ms)),
         (text(), version()).prop_map(|(path, version)| Op::Delete { path, version }),
         set_data().prop_map(Op::SetData),
         (text(), version()).prop_map(|(path, version)| Op::Check { path, version }),

@@ -186,18 +186,16 @@ impl Naive {
 
     fn op(&mut self, session: SessionId, who: &[Id], op: &Op) -> Reply<OpResult> {
         Ok(match op {
-            Op::Create(create) => OpResult::Create(self.create(session, who, create, None)?),
-            Op::Create2(create) => {
+            Op::Create(create) if create.flags != 4 => {
+                OpResult::Create(self.create(session, who, create, None)?)
+            }
+            Op::Create(create) | Op::Create2(create) | Op::CreateContainer(create) => {
                 let path = self.create(session, who, create, None)?;
                 OpResult::Create2(path.clone(), self.stat(&path))
             }
-            Op::CreateContainer(create) => {
-                let path = self.create(session, who, create, None)?;
-                OpResult::CreateContainer(path.clone(), self.stat(&path))
-            }
             Op::CreateTtl(create, ttl_ms) => {
                 let path = self.create(session, who, create, Some(*ttl_ms))?;
-                OpResult::CreateTtl(path.clone(), self.stat(&path))
+                OpResult::Create2(path.clone(), self.stat(&path))
             }
             Op::Delete { path, version } => {
                 self.delete(who, path, *version)?;
