@@ -10,6 +10,7 @@
 mod check;
 mod parse;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -91,6 +92,12 @@ pub struct ClientConfig {
     pub words: Vec<String>,
     /// `super:<base64 of sha1>`, ZooKeeper's superDigest: who presents it passes every ACL.
     pub super_digest: Option<String>,
+    /// Users that may authenticate by SASL (DIGEST-MD5), with their passwords.
+    pub sasl_users: BTreeMap<String, String>,
+    /// Whether a superuser may change the membership by reconfig.
+    pub reconfig: bool,
+    /// Whether clients that allow it are served reads while there is no quorum.
+    pub read_only_mode: bool,
 }
 
 /// `[znodes]`
@@ -182,6 +189,9 @@ impl Default for ClientConfig {
             max_connections: 20_000,
             words: words.iter().map(|w| (*w).to_owned()).collect(),
             super_digest: None,
+            sasl_users: BTreeMap::new(),
+            reconfig: true,
+            read_only_mode: false,
         }
     }
 }

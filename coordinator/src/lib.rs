@@ -11,6 +11,7 @@ pub mod node;
 pub mod peer;
 pub mod proposer;
 pub mod raft;
+pub mod reconfig;
 pub mod replica;
 pub mod service;
 pub mod session;

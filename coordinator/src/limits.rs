@@ -81,6 +81,8 @@ pub const HEARTBEATS_WAITING_MAX: usize = 65_536;
 pub const TOUCH_QUEUE_MAX: usize = 65_536;
 /// Parcels of proposals waiting for the leader's folder. Beyond: routing and forwarding wait.
 pub const FOLDER_QUEUE_MAX: usize = 256;
+/// Reconfigurations of superusers that wait on one node. Beyond: answered that one is in progress.
+pub const RECONFIG_QUEUE_MAX: usize = 16;
 /// Writes waiting for the log's thread. Beyond: Raft waits with its next write.
 pub const WAL_QUEUE_MAX: usize = 16_384;
 /// Containers and TTL znodes that one sweep removes (ZooKeeper's `znode.container.maxPerMinute`). Beyond: the next sweep.

@@ -9,7 +9,7 @@ use openraft::errors::{LinearizableReadError, RaftError};
 use openraft::raft::ReadPolicy;
 use rowlock_env::sync::watch;
 use rowlock_env::time;
-use rowlock_proto::{NodeId, SessionId};
+use rowlock_proto::{ErrorCode, NodeId, SessionId};
 use rowlock_state::command::Proposal;
 use tokio::sync::mpsc;
 
@@ -17,8 +17,10 @@ use crate::metrics::Metrics;
 use crate::peer::{PeerService, Refusal};
 use crate::proposer::fold::Parcel;
 use crate::raft::leadership::Leadership;
+use crate::raft::reconfigure::Reconfigurer;
 use crate::raft::types::Member;
-use crate::raft::{Raft, quorum_contact};
+use crate::raft::{Raft, is_member, quorum_contact};
+use crate::reconfig::Wanted;
 use crate::session::charge::Charge;
 use crate::session::contact::Contact;
 use crate::status::Status;
@@ -42,6 +44,8 @@ pub struct Service {
     pub contact: Arc<Contact>,
     /// How old that contact may be for touches to be noted.
     pub grace: Duration,
+    /// Changes of the membership in ZooKeeper's terms.
+    pub reconfigurer: Arc<Reconfigurer>,
     /// What this node says of itself.
     pub status: watch::Receiver<Status>,
     /// Counters.
@@ -83,15 +87,20 @@ impl PeerService for Service {
         self.folder.send(Parcel { term: view.term, proposals }).await.map_err(|_| Refusal::NotServing)
     }
 
+    /// Refused to a node that is no member (any more): the answer is its contact to the quorum, without which it serves
+    /// nobody; and nothing tells it what is committed.
     async fn touches(
         &self,
-        _from: NodeId,
+        from: NodeId,
         sessions: Vec<SessionId>,
         term: u64,
     ) -> Result<Vec<SessionId>, Refusal> {
         match self.leads() {
             Some(view) if view.ready && view.term == term && self.charge.term() == Some(term) => {}
             _ => return Err(self.not_leader()),
+        }
+        if !is_member(&self.raft, from) {
+            return Err(Refusal::NotServing);
         }
         if let Some(at) = quorum_contact(&self.raft) {
             self.contact.mark(at);
@@ -129,5 +138,9 @@ impl PeerService for Service {
     async fn change_voters(&self, voters: BTreeSet<NodeId>) -> Result<u64, Refusal> {
         let ids = voters.into_iter().map(|node| node.0).collect();
         self.change(ChangeMembers::ReplaceAllVoters(ids)).await
+    }
+
+    async fn reconfigure(&self, wanted: Wanted) -> Result<Result<u64, ErrorCode>, Refusal> {
+        self.reconfigurer.reconfigure(&wanted).await
     }
 }

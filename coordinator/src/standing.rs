@@ -59,7 +59,9 @@ impl Standing {
     /// Runs until `shutdown`.
     pub async fn run(mut self, shutdown: Shutdown) {
         let mut caught_up = false;
+        let mut membership = None;
         loop {
+            self.follow_membership(&mut membership);
             let view = *self.leadership.borrow_and_update();
             let contact = self.contact.within(self.contact_max);
             if !contact {
@@ -74,6 +76,20 @@ impl Standing {
                 changed = self.leadership.changed() => if changed.is_err() { return },
                 () = time::sleep(EVERY) => {}
             }
+        }
+    }
+
+    /// Where the other members are comes with the membership; cluster.toml knows only those of its time.
+    fn follow_membership(&self, seen: &mut Option<crate::raft::types::LogId>) {
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        let stored = &metrics.membership_config;
+        if stored.log_id() == seen {
+            return;
+        }
+        seen.clone_from(stored.log_id());
+        for (id, member) in stored.membership().nodes().filter(|(id, _)| **id != self.me.0) {
+            self.peers.set_address(NodeId(*id), &member.dial_addr());
         }
     }
 

@@ -20,7 +20,7 @@ use crate::raft::types::StoredMembership;
 use crate::replica::Replica;
 
 /// How often the leader compares. A change is rare, and a proposal that got lost is made again.
-const EVERY: Duration = Duration::from_millis(500);
+const EVERY: Duration = Duration::from_millis(100);
 
 /// What the task needs.
 pub struct ZkConfig {
@@ -55,7 +55,16 @@ impl ZkConfig {
     }
 
     fn write_if_changed(&self, term: u64) {
-        let config = text(&self.raft.metrics().borrow_watched().committed_membership_config);
+        let config = {
+            let metrics = self.raft.metrics();
+            let metrics = metrics.borrow_watched();
+            let committed = &metrics.committed_membership_config;
+            // On the way from one set of voters to another: what is written stands until the new set is in force.
+            if committed.membership().get_joint_config().len() != 1 {
+                return;
+            }
+            text(committed)
+        };
         let current = self.replica.state.read().get_data("/zookeeper/config", &[]);
         if matches!(current, Ok((Some(data), _)) if data == config.as_bytes()) {
             return;
@@ -78,9 +87,8 @@ fn text(membership: &StoredMembership) -> String {
     let voters: Vec<u64> = membership.membership().voter_ids().collect();
     for (id, member) in membership.membership().nodes() {
         let role = if voters.contains(id) { "participant" } else { "observer" };
-        let (host, port) = member.peer_addr.rsplit_once(':').unwrap_or((&member.peer_addr, "0"));
-        // We have one port where ZooKeeper has two (quorum and election); clients read only what follows the `;`.
-        let _ = writeln!(out, "server.{id}={host}:{port}:{port}:{role};{}", member.client_addr);
+        // Clients read only what follows the `;`.
+        let _ = writeln!(out, "server.{id}={}:{role};{}", member.zookeeper_addr(), member.client_addr);
     }
     let version = membership.log_id().as_ref().map_or(0, |id| id.index);
     let _ = write!(out, "version={version:x}");

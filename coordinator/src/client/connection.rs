@@ -187,7 +187,7 @@ impl Connection {
     /// Does everything that can be done without waiting for the client.
     async fn round(&mut self, conversation: &mut Conversation) -> Result<(), End> {
         loop {
-            conversation.take_messages(&mut self.inbox);
+            conversation.take_messages(&mut self.inbox, time::now());
             let mut progress = 0;
             while conversation.accepts() {
                 let Some(frame) = frame::split(&mut self.wire.input, limits::CLIENT_FRAME_MAX_BYTES)? else {
@@ -228,7 +228,7 @@ impl Connection {
                 biased;
                 sent = &mut sending => return sent.map_err(|_| End::Stopping),
                 () = self.inbox.ready() => {
-                    conversation.take_messages(&mut self.inbox);
+                    conversation.take_messages(&mut self.inbox, time::now());
                     if let Some(end) = conversation.take_broken_off() {
                         return Err(end);
                     }

@@ -30,6 +30,7 @@ use super::write::{Form, Route};
 use super::{identity, write};
 use crate::limits;
 use crate::proposer::Submission;
+use crate::reconfig::{Ask, Wanted};
 
 /// Reads that are answered under one read lock. Beyond: the lock is let go, so that apply gets its turn.
 const READS_PER_LOCK: usize = 64;
@@ -141,7 +142,10 @@ impl Conversation {
         self.shared.context.metrics.packets_received_total.inc();
         match decode::request(frame) {
             Ok(RequestFrame { xid, request }) => self.request(xid, request, now),
-            Err(BadRequest::Header) => self.over(End::Garbage(BadRequest::Header.to_string())),
+            // Of auth packets ZooKeeper takes note before it queues them, and closes over one that it cannot read.
+            Err(bad @ (BadRequest::Header | BadRequest::Body { opcode: OpCode::Auth, .. })) => {
+                self.over(End::Garbage(bad.to_string()));
+            }
             Err(BadRequest::Body { xid, opcode, .. }) => {
                 self.refuse(xid, opcode, ErrorCode::MarshallingError, Then::Stay, now);
             }
@@ -167,11 +171,13 @@ impl Conversation {
             Request::Check { .. } | Request::Sasl(_) => {
                 return self.refuse(xid, opcode, ErrorCode::Unimplemented, Then::Close, now);
             }
-            // The membership is changed by operators at the nodes, not by clients.
-            Request::Reconfig { .. } => {
-                let is_super = self.identities.iter().any(|id| id.scheme == "super");
-                let code = if is_super { ErrorCode::ReconfigDisabled } else { ErrorCode::NoAuth };
-                return self.refuse(xid, opcode, code, Then::Stay, now);
+            Request::Reconfig { .. } if !self.shared.context.config.client.reconfig => {
+                return self.refuse(xid, opcode, ErrorCode::ReconfigDisabled, Then::Stay, now);
+            }
+            Request::Reconfig { joining, leaving, new_members, config_id }
+                if identity::is_super(&self.identities) =>
+            {
+                What::Reconfig(Wanted { joining, leaving, new_members, config_id })
             }
             other => match write::route(other) {
                 Route::Log(command, form) => {
@@ -241,8 +247,9 @@ impl Conversation {
         self.confirm(self.unasked.then_some(AskConfirmation));
     }
 
-    /// Takes what is in the inbox: events become output, answers wait for their turn.
-    pub(super) fn take_messages(&mut self, inbox: &mut Inbox) {
+    /// Takes what is in the inbox, one message after another: events become output, and so do answers whose turn has
+    /// come. So events and the replies to writes go out in the order of their changes.
+    pub(super) fn take_messages(&mut self, inbox: &mut Inbox, now: Instant) {
         let mut messages = std::mem::take(&mut self.messages);
         if inbox.take(&mut messages).is_err() {
             self.over(End::Slow("too many messages waited"));
@@ -250,7 +257,11 @@ impl Conversation {
         for message in messages.drain(..) {
             match message {
                 Message::Event(frame) => self.put_event(&frame),
-                Message::Applied { tag, applied } => self.queue.answered(tag, applied),
+                Message::Applied { tag, applied } => {
+                    self.queue.answered(tag, applied);
+                    self.answer_settled(now);
+                }
+                Message::Reconfigured { tag, result } => self.queue.reconfigured(tag, result),
                 Message::Touched => self.touched(),
                 Message::Lost => self.over(End::Lost),
                 Message::Close(reason) => self.told_to_close(reason),
@@ -284,10 +295,11 @@ impl Conversation {
     /// Answers everything whose turn has come. Returns how many replies it made.
     pub(super) fn answer(&mut self, inbox: &mut Inbox, now: Instant) -> usize {
         let mut answered = self.answer_settled(now);
+        self.begin_reconfig();
         if self.read_may_run() {
             let replica = self.shared.context.replica.clone();
             let state = replica.state.read();
-            self.take_messages(inbox);
+            self.take_messages(inbox, now);
             while answered < READS_PER_LOCK && self.read_may_run() {
                 self.answer_read(&state, now);
                 answered += 1 + self.answer_settled(now);
@@ -297,6 +309,16 @@ impl Conversation {
         let before = self.peer.stats.outstanding.swap(outstanding, Relaxed);
         self.shared.context.metrics.requests_outstanding.shift(outstanding as i64 - before as i64);
         answered
+    }
+
+    /// Carries a reconfiguration whose turn has come to the leader.
+    fn begin_reconfig(&mut self) {
+        while let Some((tag, wanted)) = self.queue.begin_reconfig() {
+            let ask = Ask { wanted, reply_to: self.peer.outbox.clone(), tag };
+            if !self.shared.context.reconfig.ask(ask) {
+                self.queue.reconfigured(tag, Err(ErrorCode::ReconfigInProgress));
+            }
+        }
     }
 
     fn read_may_run(&self) -> bool {

@@ -49,10 +49,15 @@ fn with(identities: &Arc<[Id]>, proven: Vec<Id>) -> Result<Arc<[Id]>, AuthFailed
     if all.len() > IDENTITIES_MAX || bytes > IDENTITIES_MAX_BYTES { Err(AuthFailed) } else { Ok(all.into()) }
 }
 
-/// What whoAmI shows: of a digest only the user, of the superuser nothing.
+/// Who passes every ACL, and may change the membership.
+pub(super) fn is_super(identities: &[Id]) -> bool {
+    identities.iter().any(|id| id.scheme == "super")
+}
+
+/// What whoAmI shows: of a digest only the user, of the superuser the scheme.
 pub(super) fn shown(identities: &[Id]) -> Vec<Id> {
-    let visible = identities.iter().filter(|id| id.scheme != "super");
-    visible
+    identities
+        .iter()
         .map(|id| {
             let user = id.id.split(':').next().filter(|_| id.scheme == "digest").unwrap_or(&id.id);
             Id { scheme: id.scheme.clone(), id: user.to_owned() }
@@ -86,10 +91,10 @@ mod tests {
     }
 
     #[test]
-    fn the_super_digest_makes_a_superuser_that_who_am_i_does_not_show() {
+    fn the_super_digest_makes_a_superuser_whose_digest_who_am_i_does_not_show() {
         let superuser = digest(&of_address(IpAddr::from([10, 0, 0, 1])), "super:test");
         assert_eq!(ids(&superuser)[1..], [("super", ""), ("digest", SUPER)]);
-        assert_eq!(ids(&shown(&superuser)), [("ip", "10.0.0.1"), ("digest", "super")]);
+        assert_eq!(ids(&shown(&superuser)), [("ip", "10.0.0.1"), ("super", ""), ("digest", "super")]);
     }
 
     #[test]

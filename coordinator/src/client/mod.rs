@@ -37,6 +37,7 @@ pub use listener::Listener;
 use crate::config::NodeConfig;
 use crate::metrics::Metrics;
 use crate::proposer::Proposer;
+use crate::reconfig::ReconfigDoor;
 use crate::replica::Replica;
 use crate::session::SessionTouch;
 use crate::status::Status;
@@ -49,6 +50,8 @@ pub struct ClientContext {
     pub replica: Arc<Replica>,
     /// Takes writes.
     pub proposer: Proposer,
+    /// Takes superusers' changes of the membership.
+    pub reconfig: ReconfigDoor,
     /// Takes signs of life.
     pub touch: SessionTouch,
     /// Whether clients may be served, and what the words tell about the node.

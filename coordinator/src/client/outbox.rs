@@ -10,6 +10,7 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use rowlock_proto::ErrorCode;
 use rowlock_state::outcome::Applied;
 
 use crate::limits;
@@ -28,6 +29,13 @@ pub enum Message {
     },
     /// The outcome of this connection's outstanding submissions cannot be known (leader lost): close.
     Lost,
+    /// A reconfiguration shows in the local state, or was refused.
+    Reconfigured {
+        /// The question's.
+        tag: u64,
+        /// Why it was refused.
+        result: Result<(), ErrorCode>,
+    },
     /// The pings that wait may be answered.
     Touched,
     /// Close the connection for the reason given (session ended, moved to another connection, shutdown, not serving).

@@ -11,11 +11,13 @@ use std::sync::Arc;
 
 use rowlock_env::time::Instant;
 use rowlock_proto::acl::Id;
+use rowlock_proto::request::PathWatch;
 use rowlock_proto::{ErrorCode, OpCode, Request, Xid};
 use rowlock_state::command::Command;
 use rowlock_state::outcome::Applied;
 
 use super::write::Form;
+use crate::reconfig::Wanted;
 
 /// A request in its place.
 #[derive(Debug)]
@@ -35,6 +37,10 @@ pub(super) enum What {
     Write { tag: u64, form: Form },
     /// For its turn: everything before it is answered.
     Read(Request),
+    /// For its turn to be carried to the leader.
+    Reconfig(Wanted),
+    /// For the answer to the question of that tag.
+    Reconfiguring { tag: u64 },
     /// For its turn to be refused.
     Refusal(ErrorCode),
 }
@@ -58,7 +64,7 @@ impl Queue {
     pub(super) fn release(&mut self) -> Option<(u64, Command, Arc<[Id]>)> {
         while let Some(pending) = self.requests.get_mut(self.released) {
             match &mut pending.what {
-                What::Read(_) => return None,
+                What::Read(_) | What::Reconfig(_) | What::Reconfiguring { .. } => return None,
                 What::Write { .. } | What::Refusal(_) => self.released += 1,
                 What::Held { form, .. } => {
                     self.released += 1;
@@ -86,7 +92,9 @@ impl Queue {
     pub(super) fn pop_settled(&mut self) -> Option<(Pending, Option<Box<Applied>>)> {
         let answer = match self.requests.front()?.what {
             What::Write { tag, .. } => Some(self.answers.remove(&tag)?),
-            What::Read(_) | What::Held { .. } => return None,
+            What::Read(_) | What::Held { .. } | What::Reconfig(_) | What::Reconfiguring { .. } => {
+                return None;
+            }
             What::Refusal(_) => None,
         };
         Some((self.pop()?, answer))
@@ -95,6 +103,30 @@ impl Queue {
     fn pop(&mut self) -> Option<Pending> {
         self.released = self.released.saturating_sub(1);
         self.requests.pop_front()
+    }
+
+    /// The first request, if it is a reconfiguration that nobody has been asked for; with the tag for its answer.
+    pub(super) fn begin_reconfig(&mut self) -> Option<(u64, Wanted)> {
+        match self.requests.front_mut() {
+            Some(Pending { what: what @ What::Reconfig(_), .. }) => {
+                self.last_tag += 1;
+                match std::mem::replace(what, What::Reconfiguring { tag: self.last_tag }) {
+                    What::Reconfig(wanted) => Some((self.last_tag, wanted)),
+                    _ => unreachable!("looked at above"),
+                }
+            }
+            _ => None,
+        }
+    }
+
+    /// The answer to a reconfiguration: what is written about it is to be read now, or it is refused.
+    pub(super) fn reconfigured(&mut self, tag: u64, result: Result<(), ErrorCode>) {
+        if let Some(Pending { what, .. }) = self.requests.front_mut()
+            && matches!(what, What::Reconfiguring { tag: waiting } if *waiting == tag)
+        {
+            let config = PathWatch { path: "/zookeeper/config".to_owned(), watch: false };
+            *what = result.map_or_else(What::Refusal, |()| What::Read(Request::GetData(config)));
+        }
     }
 
     /// A read is first.
@@ -118,7 +150,7 @@ impl Queue {
     /// Turns all reads that wait into refusals.
     pub(super) fn refuse_reads(&mut self, code: ErrorCode) {
         for pending in &mut self.requests {
-            if let What::Read(_) = pending.what {
+            if let What::Read(_) | What::Reconfig(_) = pending.what {
                 pending.what = What::Refusal(code);
             }
         }
@@ -141,6 +173,8 @@ impl Queue {
 
     /// The connection waits for the log (rather than for its client to take replies).
     pub(super) fn waits_for_log(&self) -> bool {
-        matches!(self.requests.front(), Some(Pending { what: What::Write { .. } | What::Held { .. }, .. }))
+        use What::{Held, Reconfiguring, Write};
+        let first = self.requests.front().map(|pending| &pending.what);
+        matches!(first, Some(Write { .. } | Held { .. } | Reconfiguring { .. }))
     }
 }

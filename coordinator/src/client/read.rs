@@ -16,6 +16,7 @@ use rowlock_state::Machine;
 
 use super::{identity, watching};
 use crate::metrics::Metrics;
+use crate::reconfig::{self, Wanted};
 use crate::watch::{ConnectionId, Kinds, TooManyWatches, WatchTable};
 
 /// What a request is answered from, and for whom.
@@ -93,6 +94,11 @@ impl Reader<'_> {
             }
             Request::MultiRead(ops) => {
                 Ok(Response::Multi(ops.into_iter().map(|op| self.read_op(op)).collect()))
+            }
+            // A superuser's is carried out elsewhere.
+            Request::Reconfig { joining, leaving, new_members, config_id } => {
+                let wanted = Wanted { joining, leaving, new_members, config_id };
+                Err(reconfig::refusal(machine, &wanted))
             }
             Request::WhoAmI => Ok(Response::WhoAmI(identity::shown(self.identities))),
             Request::SetWatches(watches) | Request::SetWatches2(watches) => {

@@ -237,6 +237,12 @@ fn check_client(source: &Source<'_>, raw: &RawClient) -> Result<(), ConfigError>
             return Err(source.at(words, what, "list words as \"ruok\", or \"*\" for all"));
         }
     }
+    let unfit =
+        |user: &&Spanned<String>| user.get_ref().is_empty() || user.get_ref().contains(['"', '\\', ':']);
+    if let Some(user) = raw.sasl_users.keys().find(unfit) {
+        let what = format!("sasl_users has \"{}\", which cannot be a user's name", user.get_ref());
+        return Err(source.at(user, what, "use a name without quotes, backslashes and colons"));
+    }
     if let Some(digest) = &raw.super_digest
         && digest.get_ref().strip_prefix("super:").is_none_or(|hash| hash.len() != 28)
     {

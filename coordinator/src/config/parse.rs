@@ -1,5 +1,6 @@
 //! The text of `cluster.toml` to and from `ClusterConfig`. Only the form is judged here; the rules are in `check.rs`.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -66,6 +67,10 @@ pub(super) struct RawClient {
     pub max_connections: Option<Spanned<usize>>,
     pub words: Option<Spanned<Vec<String>>>,
     pub super_digest: Option<Spanned<String>>,
+    #[serde(default)]
+    pub sasl_users: BTreeMap<Spanned<String>, String>,
+    pub reconfig: Option<bool>,
+    pub read_only_mode: Option<bool>,
 }
 
 #[derive(Default, Deserialize)]
@@ -128,6 +133,9 @@ fn convert(raw: RawCluster, path: &Path) -> ClusterConfig {
             max_connections: or(raw.client.max_connections, client.max_connections),
             words: or(raw.client.words, client.words),
             super_digest: raw.client.super_digest.map(Spanned::into_inner),
+            sasl_users: raw.client.sasl_users.into_iter().map(|(k, v)| (k.into_inner(), v)).collect(),
+            reconfig: raw.client.reconfig.unwrap_or(client.reconfig),
+            read_only_mode: raw.client.read_only_mode.unwrap_or(client.read_only_mode),
         },
         znodes: ZnodesConfig {
             sweep_interval_ms: or(raw.znodes.sweep_interval_ms, znodes.sweep_interval_ms),
@@ -201,6 +209,14 @@ pub(super) fn print(config: &ClusterConfig) -> String {
     );
     if let Some(digest) = &config.client.super_digest {
         let _ = writeln!(out, "super_digest = {}", text(digest));
+    }
+    let ClientConfig { reconfig, read_only_mode, .. } = config.client;
+    let _ = write!(out, "reconfig = {reconfig}\nread_only_mode = {read_only_mode}\n");
+    if !config.client.sasl_users.is_empty() {
+        out.push_str("\n[client.sasl_users]\n");
+        for (user, password) in &config.client.sasl_users {
+            let _ = writeln!(out, "{} = {}", text(user), text(password));
+        }
     }
     let ZnodesConfig { sweep_interval_ms, enforce_quota } = config.znodes;
     let _ =

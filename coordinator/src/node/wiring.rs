@@ -16,13 +16,15 @@ use crate::bootstrap::Bootstrap;
 use crate::client::{self, ClientContext};
 use crate::config::NodeConfig;
 use crate::http::{self, HttpContext};
-use crate::limits::{FOLDER_QUEUE_MAX, PROPOSER_QUEUE_MAX, TOUCH_QUEUE_MAX};
+use crate::limits::{FOLDER_QUEUE_MAX, PROPOSER_QUEUE_MAX, RECONFIG_QUEUE_MAX, TOUCH_QUEUE_MAX};
 use crate::peer::PeerServer;
 use crate::proposer::fold::{Folder, Parcel};
 use crate::proposer::router::Router;
 use crate::proposer::{Proposer, Submission};
 use crate::raft;
 use crate::raft::leadership::{self, Leadership};
+use crate::raft::reconfigure::Reconfigurer;
+use crate::reconfig::{Ask, Reconfig, ReconfigDoor};
 use crate::service::Service;
 use crate::session::contact::Contact;
 use crate::session::liveness::Liveness;
@@ -38,6 +40,7 @@ struct Wires {
     status: watch::Receiver<Status>,
     folder: mpsc::Sender<Parcel>,
     proposer: Proposer,
+    reconfigurer: Arc<Reconfigurer>,
     config: Arc<NodeConfig>,
 }
 
@@ -49,7 +52,10 @@ impl Parts {
         let (folder_tx, folder) = mpsc::channel(FOLDER_QUEUE_MAX);
         let (submit, submissions) = mpsc::channel(PROPOSER_QUEUE_MAX);
         let (touch, touches) = mpsc::channel(TOUCH_QUEUE_MAX);
-        let wires = Wires { leadership, status, folder: folder_tx, proposer: Proposer::new(submit), config };
+        let (raft, peers) = (self.raft.clone(), self.peers.clone());
+        let reconfigurer = Arc::new(Reconfigurer::new(config.id, raft, leadership.clone(), peers));
+        let proposer = Proposer::new(submit);
+        let wires = Wires { leadership, status, folder: folder_tx, proposer, reconfigurer, config };
         let contact = Arc::new(Contact::default());
         self.start_leadership(&wires, leadership_tx, folder);
         self.start_router(&wires, submissions);
@@ -167,6 +173,7 @@ impl Parts {
             charge: self.charge.clone(),
             contact,
             grace: grace(&wires.config),
+            reconfigurer: wires.reconfigurer.clone(),
             status: wires.status.clone(),
             metrics: self.metrics.clone(),
         };
@@ -176,9 +183,12 @@ impl Parts {
     }
 
     fn start_clients(&self, wires: &Wires, touch: SessionTouch, listener: Listener) {
+        let (reconfig, questions) = mpsc::channel(RECONFIG_QUEUE_MAX);
+        self.start_reconfig(wires, questions);
         let context = ClientContext {
             replica: self.replica.clone(),
             proposer: wires.proposer.clone(),
+            reconfig: ReconfigDoor::new(reconfig),
             touch,
             status: wires.status.clone(),
             registry: self.registry.clone(),
@@ -187,6 +197,18 @@ impl Parts {
         };
         let shutdown = self.shutdown_word();
         self.tasks.spawn("client-listener", client::Listener::new(context).run(listener, shutdown));
+    }
+
+    fn start_reconfig(&self, wires: &Wires, queue: mpsc::Receiver<Ask>) {
+        let reconfig = Reconfig {
+            me: wires.config.id,
+            queue,
+            leadership: wires.leadership.clone(),
+            here: wires.reconfigurer.clone(),
+            peers: self.peers.clone(),
+            replica: self.replica.clone(),
+        };
+        self.tasks.spawn("reconfig", reconfig.run(self.shutdown_word()));
     }
 
     fn start_http(&self, wires: &Wires, listener: Listener) {

@@ -62,6 +62,9 @@ impl<S: PeerService> Handler<S> {
                 answer(service.change_voters(voters).await, |index| Response::MembershipChanged { index })
             }
             .boxed(),
+            Request::Reconfigure(wanted) => {
+                async move { answer(service.reconfigure(wanted).await, Response::Reconfigured) }.boxed()
+            }
         }
     }
 }

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use rowlock_proto::{NodeId, SessionId};
+use rowlock_proto::{ErrorCode, NodeId, SessionId};
 use rowlock_state::command::Proposal;
 use serde::{Deserialize, Serialize};
 
 use super::handshake::Lane;
 use crate::raft::rpc::{RaftRequest, RaftResponse};
 use crate::raft::types::Member;
+use crate::reconfig::Wanted;
 use crate::status::Status;
 
 /// A question to another node.
@@ -46,6 +47,8 @@ pub enum Request {
         /// All of them.
         voters: BTreeSet<NodeId>,
     },
+    /// Change the membership as a client of ZooKeeper's asks for it. Answered with `Reconfigured`.
+    Reconfigure(Wanted),
 }
 
 /// An answer of another node.
@@ -75,6 +78,8 @@ pub enum Response {
     },
     /// Nothing was done, for the reason given.
     Refused(Refusal),
+    /// The reconfiguration is committed at this log index, or was refused with nothing done.
+    Reconfigured(Result<u64, ErrorCode>),
 }
 
 /// Why a node did nothing.
@@ -112,7 +117,8 @@ impl Request {
             | Request::ReadIndex
             | Request::Status
             | Request::AddLearner { .. }
-            | Request::ChangeVoters { .. } => lane == Lane::Control,
+            | Request::ChangeVoters { .. }
+            | Request::Reconfigure(_) => lane == Lane::Control,
         }
     }
 }

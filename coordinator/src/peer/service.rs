@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::future::Future;
 
 use futures_util::future::BoxFuture;
-use rowlock_proto::{NodeId, SessionId};
+use rowlock_proto::{ErrorCode, NodeId, SessionId};
 use rowlock_state::command::Proposal;
 
 use super::message::Refusal;
 use crate::raft::rpc::{RaftRequest, RaftResponse};
 use crate::raft::types::Member;
+use crate::reconfig::Wanted;
 use crate::status::Status;
 
 /// What a node does for the others, apart from Raft. Implemented above, in `node.rs`.
@@ -39,6 +40,14 @@ pub trait PeerService: Send + Sync + 'static {
 
     /// Makes these the voters; gives the log index of the committed change.
     fn change_voters(&self, voters: BTreeSet<NodeId>) -> impl Future<Output = Result<u64, Refusal>> + Send;
+
+    /// Changes the membership as a client of ZooKeeper's asks for it; gives the log index of the committed change, or
+    /// the code with which it is refused. A refusal to look at it at all is the outer one; after `NoQuorum` the change
+    /// may have happened.
+    fn reconfigure(
+        &self,
+        wanted: Wanted,
+    ) -> impl Future<Output = Result<Result<u64, ErrorCode>, Refusal>> + Send;
 }
 
 /// What Raft does for the other nodes. Implemented in `raft/rpc.rs`.

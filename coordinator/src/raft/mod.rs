@@ -5,13 +5,14 @@ pub mod append_pipeline;
 pub mod leadership;
 pub mod network;
 pub mod open;
+pub mod reconfigure;
 pub mod rpc;
 pub mod runtime;
 pub mod snapshot_transfer;
 pub mod state_machine;
 pub mod types;
 
-pub use open::{Raft, dispatch, open, quorum_contact, stopped};
+pub use open::{Raft, dispatch, is_member, open, quorum_contact, stopped};
 
 #[cfg(test)]
 mod tests;

@@ -39,7 +39,7 @@ impl<D> Network<D> {
     }
 
     fn target(&self, target: u64, member: &Member, lane: Lane) -> Target<D> {
-        let peer = self.pool.set_address(NodeId(target), &member.peer_addr);
+        let peer = self.pool.set_address(NodeId(target), &member.dial_addr());
         Target { us: self.pool.identity().node, peer, lane, data: PhantomData }
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use openraft::{Config, SnapshotPolicy};
 use openraft_rt::watch::WatchReceiver as _;
 use rowlock_env::time::{self, Instant};
+use rowlock_proto::NodeId;
 
 use super::network::Network;
 use super::rpc::RaftDispatch;
@@ -82,6 +83,11 @@ pub fn quorum_contact(raft: &Raft) -> Option<Instant> {
         return Some(time::now());
     }
     metrics.last_quorum_acked.map(|at| at.into_inner().into())
+}
+
+/// Whether the node is a member, voting or not, as far as this node knows.
+pub fn is_member(raft: &Raft, node: NodeId) -> bool {
+    raft.metrics().borrow_watched().membership_config.membership().get_node(&node.0).is_some()
 }
 
 /// Waits until Raft has stopped by itself, and says why. Cancel safe.

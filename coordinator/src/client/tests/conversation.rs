@@ -7,7 +7,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use rowlock_env::sync::watch;
 use rowlock_env::time;
 use rowlock_proto::{
-    CreateMode, ErrorCode, Request, RequestFrame, SessionId, Xid, Zxid, decode, encode, frame,
+    CreateMode, ErrorCode, OpCode, Request, RequestFrame, SessionId, Xid, Zxid, decode, encode, frame,
 };
 use rowlock_state::command::{Attachment, Command, Origin, Proposal};
 use rowlock_state::outcome::Outcome;
@@ -24,6 +24,7 @@ use crate::client::{ClientContext, Listener, identity};
 use crate::limits;
 use crate::metrics::Metrics;
 use crate::proposer::{Proposer, Submission};
+use crate::reconfig::ReconfigDoor;
 use crate::replica::Replica;
 use crate::session::SessionTouch;
 use crate::status::Status;
@@ -44,6 +45,7 @@ impl Stage {
         let context = ClientContext {
             replica: Arc::new(Replica::default()),
             proposer: Proposer::new(mpsc::channel(1).0),
+            reconfig: ReconfigDoor::new(mpsc::channel(1).0),
             touch: SessionTouch::new(mpsc::channel(1).0),
             status: watch::channel(Status::default()).1,
             registry: Arc::new(Registry::new()),
@@ -98,7 +100,7 @@ impl Stage {
     }
 
     fn look(&mut self) {
-        self.conversation.take_messages(&mut self.inbox);
+        self.conversation.take_messages(&mut self.inbox, time::now());
     }
 
     fn answer(&mut self) {
@@ -149,6 +151,31 @@ fn a_change_between_a_look_into_the_inbox_and_a_read_is_told_before_the_read_sho
     stage.change(set("/a", "1"));
     stage.answer();
     assert_eq!(stage.told(), [(1, None), (Xid::EVENT.0, None), (2, None)]);
+}
+
+#[test]
+fn replies_and_events_go_out_in_the_order_of_their_changes() {
+    let mut stage = Stage::new();
+    stage.ask(Request::Exists(watched("/b")));
+    stage.answer();
+    stage.ask(create("/a", CreateMode::Persistent));
+    stage.ask(create("/b", CreateMode::Persistent));
+    let (first, second) = (stage.submission().unwrap(), stage.submission().unwrap());
+    stage.apply(first);
+    stage.apply(second);
+    stage.look();
+    stage.answer();
+    let no_node = Some(ErrorCode::NoNode);
+    assert_eq!(stage.told(), [(1, no_node), (2, None), (Xid::EVENT.0, None), (3, None)]);
+}
+
+#[test]
+fn an_auth_packet_that_cannot_be_read_ends_the_conversation_without_an_answer() {
+    let mut stage = Stage::new();
+    let cut = [&Xid::AUTH.0.to_be_bytes()[..], &OpCode::Auth.as_i32().to_be_bytes()].concat();
+    stage.conversation.receive(Bytes::from(cut), time::now());
+    assert!(matches!(stage.conversation.take_end(), Some(End::Garbage(_))));
+    assert_eq!(stage.told(), []);
 }
 
 #[test]

@@ -20,6 +20,7 @@ use crate::config::{ClientConfig, NodeConfig, RaftConfig, SessionConfig, ZnodesC
 use crate::limits;
 use crate::metrics::Metrics;
 use crate::proposer::{Proposer, Submission};
+use crate::reconfig::{Ask, ReconfigDoor};
 use crate::replica::Replica;
 use crate::session::{SessionTouch, Touch};
 use crate::status::{Role, Status};
@@ -69,6 +70,7 @@ pub fn config() -> NodeConfig {
             max_connections: 1_000,
             words: vec!["*".to_owned()],
             super_digest: Some("super:D/InIHSb7yEEbrWz8b9l71RjZJU=".to_owned()),
+            ..ClientConfig::default()
         },
     }
 }
@@ -83,6 +85,7 @@ impl Node {
     pub async fn with(config: NodeConfig, addr: &str, handshake_max: Duration) -> Node {
         let (proposals, queue) = mpsc::channel(limits::PROPOSER_QUEUE_MAX);
         let (touches, heard) = mpsc::channel(1_024);
+        let (questions, asked) = mpsc::channel(limits::RECONFIG_QUEUE_MAX);
         let (status, status_seen) = watch::channel(Status {
             node: NodeId(1),
             role: Role::Leader,
@@ -94,6 +97,7 @@ impl Node {
         let context = ClientContext {
             replica: Arc::new(Replica::default()),
             proposer: Proposer::new(proposals),
+            reconfig: ReconfigDoor::new(questions),
             touch: SessionTouch::new(touches),
             status: status_seen,
             registry: Arc::new(Registry::new()),
@@ -108,6 +112,7 @@ impl Node {
         tasks.spawn("applier", until(stop.clone(), applier.run()));
         let leader = Leader { context: context.clone(), heard, contact, touched: Default::default() };
         tasks.spawn("leader", until(stop, leader.run()));
+        tasks.spawn("reconfig", until(tasks.shutdown().clone(), reconfigure(context.clone(), asked)));
         let listener = net::Listener::bind(addr).await.expect("a free port");
         let addr = listener.local_addr().to_string();
         let shutdown = Shutdown::new();
@@ -141,6 +146,30 @@ impl Node {
 
 async fn until(stop: Shutdown, work: impl Future<Output = ()>) {
     tokio::select! { () = stop.wait() => {}, () = work => {} }
+}
+
+/// Stands for the leader that changes the membership: writes who joins into /zookeeper/config.
+async fn reconfigure(context: ClientContext, mut asked: mpsc::Receiver<Ask>) {
+    while let Some(Ask { wanted, reply_to, tag }) = asked.recv().await {
+        let result = wanted.change().map(|_| ());
+        if result.is_ok() {
+            let (outbox, mut answer) = crate::client::outbox::channel();
+            let config = format!("{}\nversion=1", wanted.joining.unwrap_or_default());
+            let submission = Submission {
+                session: rowlock_proto::SessionId::NONE,
+                attachment: Attachment::default(),
+                identities: Vec::new(),
+                command: Command::Configure { config },
+                reply_to: outbox,
+                tag: 0,
+            };
+            if context.proposer.submit(submission).await.is_err() {
+                return;
+            }
+            answer.ready().await;
+        }
+        reply_to.push(Message::Reconfigured { tag, result });
+    }
 }
 
 /// Stands for log and apply.

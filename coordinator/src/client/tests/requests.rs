@@ -264,14 +264,47 @@ async fn unknown_opcodes_and_a_bare_check_are_unimplemented_and_close_behind_ear
     node.stop().await;
 }
 
+fn reconfig(joining: &str, config_id: i64) -> Request {
+    Request::Reconfig { joining: Some(joining.to_owned()), leaving: None, new_members: None, config_id }
+}
+
+const OBSERVER: &str = "server.100=0.0.0.0:1:2:observer;0.0.0.0:3";
+
 #[tokio::test]
-async fn reconfig_is_for_nobody_and_sasl_is_unimplemented() {
+async fn reconfig_is_for_the_superuser_and_answers_with_the_new_configuration() {
     let node = Node::start().await;
     let mut client = Client::connect(&node).await;
-    let reconfig = || Request::Reconfig { joining: None, leaving: None, new_members: None, config_id: -1 };
-    assert_eq!(client.call(reconfig()).await, Err(ErrorCode::NoAuth));
+    assert_eq!(client.call(reconfig(OBSERVER, -1)).await, Err(ErrorCode::NoAuth));
+    assert_eq!(client.call(reconfig("some thing", -1)).await, Err(ErrorCode::BadArguments));
     client.call(auth("digest", "super:test")).await.unwrap();
-    assert_eq!(client.call(reconfig()).await, Err(ErrorCode::ReconfigDisabled));
+    client.send(reconfig(OBSERVER, -1)).await;
+    // What comes behind it waits for it.
+    client.send(Request::GetData(unwatched("/zookeeper/config"))).await;
+    let written = format!("{OBSERVER}\nversion=1");
+    assert_eq!(data(client.reply().await.1), written);
+    assert_eq!(data(client.reply().await.1), written);
+    assert_eq!(client.call(reconfig("some thing", -1)).await, Err(ErrorCode::BadArguments));
+    let mut other = Client::connect(&node).await;
+    assert_eq!(other.call(reconfig(OBSERVER, 2)).await, Err(ErrorCode::BadVersion));
+    assert_eq!(other.call(reconfig(OBSERVER, 1)).await, Err(ErrorCode::NoAuth));
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn reconfig_may_be_switched_off() {
+    let mut config = super::node::config();
+    config.client.reconfig = false;
+    let node = Node::with(config, "127.0.0.1:0", limits::HANDSHAKE_MAX).await;
+    let mut client = Client::connect(&node).await;
+    client.call(auth("digest", "super:test")).await.unwrap();
+    assert_eq!(client.call(reconfig(OBSERVER, -1)).await, Err(ErrorCode::ReconfigDisabled));
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn sasl_is_unimplemented() {
+    let node = Node::start().await;
+    let mut client = Client::connect(&node).await;
     assert_eq!(client.call(Request::Sasl(Some(Bytes::new()))).await, Err(ErrorCode::Unimplemented));
     client.closed().await;
     node.stop().await;

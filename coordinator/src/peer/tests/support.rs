@@ -11,7 +11,7 @@ use rowlock_env::net::{Listener, Stream};
 use rowlock_env::sync::watch;
 use rowlock_env::task::{Shutdown, TaskGroup};
 use rowlock_env::time;
-use rowlock_proto::{NodeId, SessionId};
+use rowlock_proto::{ErrorCode, NodeId, SessionId};
 use rowlock_state::command::{Attachment, Command, Origin, Proposal};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -20,6 +20,7 @@ use crate::peer::handshake::{self, Hello};
 use crate::peer::{Identity, Lane, PeerPool, PeerServer, PeerService, RaftConnection, RaftService, Refusal};
 use crate::raft::rpc::{RaftRequest, RaftResponse};
 use crate::raft::types::Member;
+use crate::reconfig::Wanted;
 use crate::status::Status;
 
 /// Long enough for anything that must happen on a busy machine.
@@ -115,6 +116,10 @@ impl PeerService for Service {
 
     async fn change_voters(&self, voters: BTreeSet<NodeId>) -> Result<u64, Refusal> {
         if voters.is_empty() { Err(Refusal::Invalid("no voters".into())) } else { Ok(voters.len() as u64) }
+    }
+
+    async fn reconfigure(&self, wanted: Wanted) -> Result<Result<u64, ErrorCode>, Refusal> {
+        Ok(u64::try_from(wanted.config_id).map_err(|_| ErrorCode::BadVersion))
     }
 }
 

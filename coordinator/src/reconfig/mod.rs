@@ -1,0 +1,166 @@
+//! reconfig: clients of ZooKeeper's change the membership.
+//!
+//! In the flow: a superuser's request comes from its connection through [`ReconfigDoor`] to the one task of this node
+//! that asks the leader, waits until `/zookeeper/config` shows the change here, and tells the connection, which then
+//! answers with what is written there. The leader's part is `raft::reconfigure`.
+//!
+//! Must never do: let anybody but a superuser change anything.
+
+mod servers;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rowlock_env::sync::watch;
+use rowlock_env::task::Shutdown;
+use rowlock_env::time::{self, Instant};
+use rowlock_proto::{ErrorCode, NodeId};
+use rowlock_state::Machine;
+use tokio::sync::mpsc;
+
+pub use servers::{Change, Members, Server, Wanted};
+
+use crate::client::outbox::{Message, Outbox};
+use crate::peer::{Lane, PeerPool, Refusal, Request, Response};
+use crate::raft::leadership::Leadership;
+use crate::raft::reconfigure::Reconfigurer;
+use crate::replica::Replica;
+
+/// A reconfiguration that takes longer has failed, as far as its client is concerned.
+const DEADLINE: Duration = Duration::from_secs(40);
+/// Pause before a leader is asked again.
+const AGAIN: Duration = Duration::from_millis(50);
+/// How often it is looked whether the change shows here.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// A superuser's request.
+pub struct Ask {
+    /// What to do.
+    pub wanted: Wanted,
+    /// Where `Message::Reconfigured` goes, or `Message::Lost` when the outcome cannot be known.
+    pub reply_to: Outbox,
+    /// Given back with it.
+    pub tag: u64,
+}
+
+/// The door to the task. Clone it freely.
+#[derive(Clone)]
+pub struct ReconfigDoor {
+    queue: mpsc::Sender<Ask>,
+}
+
+impl ReconfigDoor {
+    /// A door whose questions arrive at `queue`'s other end.
+    pub fn new(queue: mpsc::Sender<Ask>) -> Self {
+        ReconfigDoor { queue }
+    }
+
+    /// Asks. False: too many wait already (`limits::RECONFIG_QUEUE_MAX`).
+    #[must_use = "a question that was not taken is never answered"]
+    pub fn ask(&self, ask: Ask) -> bool {
+        self.queue.try_send(ask).is_ok()
+    }
+}
+
+/// What somebody who is no superuser is answered: as ZooKeeper does it, mistakes are found before rights are missed.
+pub fn refusal(machine: &Machine, wanted: &Wanted) -> ErrorCode {
+    if wanted.config_id != -1 && u64::try_from(wanted.config_id).ok() != config_version(machine) {
+        return ErrorCode::BadVersion;
+    }
+    wanted.change().err().unwrap_or(ErrorCode::NoAuth)
+}
+
+/// The version that /zookeeper/config shows.
+pub fn config_version(machine: &Machine) -> Option<u64> {
+    let (data, _) = machine.get_data("/zookeeper/config", &[]).ok()?;
+    let data = data?;
+    let text = std::str::from_utf8(&data).ok()?;
+    let version = text.lines().find_map(|line| line.strip_prefix("version="))?;
+    u64::from_str_radix(version, 16).ok()
+}
+
+/// The task of this node that carries questions to the leader, one after the other.
+pub struct Reconfig {
+    /// This node.
+    pub me: NodeId,
+    /// From the connections.
+    pub queue: mpsc::Receiver<Ask>,
+    /// Who leads.
+    pub leadership: watch::Receiver<Leadership>,
+    /// This node as the leader.
+    pub here: Arc<Reconfigurer>,
+    /// The way to another leader.
+    pub peers: PeerPool,
+    /// Where the change shows.
+    pub replica: Arc<Replica>,
+}
+
+impl Reconfig {
+    /// Runs until `shutdown`.
+    pub async fn run(mut self, shutdown: Shutdown) {
+        loop {
+            let ask = tokio::select! {
+                biased;
+                () = shutdown.wait() => return,
+                ask = self.queue.recv() => match ask {
+                    Some(ask) => ask,
+                    None => return,
+                },
+            };
+            if ask.reply_to.is_closed() {
+                continue;
+            }
+            let message = tokio::select! {
+                biased;
+                () = shutdown.wait() => return,
+                carried_out = time::timeout(DEADLINE, self.carry_out(&ask.wanted)) => match carried_out {
+                    Ok(Some(result)) => Message::Reconfigured { tag: ask.tag, result },
+                    Ok(None) | Err(_) => Message::Lost,
+                },
+            };
+            ask.reply_to.push(message);
+        }
+    }
+
+    /// `None`: the outcome cannot be known.
+    async fn carry_out(&self, wanted: &Wanted) -> Option<Result<(), ErrorCode>> {
+        let index = loop {
+            match self.ask_leader(wanted).await {
+                Asked::Done(Ok(index)) => break index,
+                Asked::Done(Err(code)) => return Some(Err(code)),
+                Asked::Again => time::sleep(AGAIN).await,
+                Asked::Unknown => return None,
+            }
+        };
+        while config_version(&self.replica.state.read()).is_none_or(|version| version < index) {
+            time::sleep(LOOK_EVERY).await;
+        }
+        Some(Ok(()))
+    }
+
+    async fn ask_leader(&self, wanted: &Wanted) -> Asked {
+        let Some(leader) = self.leadership.borrow().leader else { return Asked::Again };
+        let answer = if leader == self.me {
+            self.here.reconfigure(wanted).await
+        } else {
+            let request = Request::Reconfigure(wanted.clone());
+            match self.peers.call(leader, Lane::Control, &request, Instant::now() + DEADLINE).await {
+                Ok(Response::Reconfigured(result)) => Ok(result),
+                Ok(Response::Refused(refusal)) => Err(refusal),
+                Err(error) if !error.may_have_happened() => return Asked::Again,
+                Ok(_) | Err(_) => return Asked::Unknown,
+            }
+        };
+        match answer {
+            Ok(result) => Asked::Done(result),
+            Err(Refusal::NotLeader { .. } | Refusal::Overloaded | Refusal::NotServing) => Asked::Again,
+            Err(Refusal::NoQuorum | Refusal::Invalid(_)) => Asked::Unknown,
+        }
+    }
+}
+
+enum Asked {
+    Done(Result<u64, ErrorCode>),
+    Again,
+    Unknown,
+}

@@ -1,0 +1,238 @@
+//! The text of a reconfiguration, as ZooKeeper's clients write it, and the membership that it asks for. Pure.
+//!
+//! In the flow: the node that a client asks checks the form here; the leader computes the new membership here.
+//! Must never do: accept what ZooKeeper's server refuses.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rowlock_proto::{ErrorCode, NodeId};
+use serde::{Deserialize, Serialize};
+
+use crate::raft::types::Member;
+
+/// ZooKeeper's session ids carry the server's number in their top byte, where 0 and 0xff have other meanings.
+const NODE_IDS: std::ops::RangeInclusive<u64> = 1..=254;
+
+/// A reconfig request as it came.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wanted {
+    /// `server.N=host:peer:election[:role];[host:]client`, separated by commas.
+    pub joining: Option<String>,
+    /// Numbers of servers, separated by commas.
+    pub leaving: Option<String>,
+    /// The whole new list, separated by commas or newlines; the other two are then ignored.
+    pub new_members: Option<String>,
+    /// The version of /zookeeper/config that the change is meant for, -1 for any.
+    pub config_id: i64,
+}
+
+/// Who is a member, and who votes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Members {
+    /// All members.
+    pub nodes: BTreeMap<NodeId, Member>,
+    /// Those who vote: each is in `nodes`.
+    pub voters: BTreeSet<NodeId>,
+}
+
+/// The change that a request describes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// On top of what there is: those who leave, then those who join.
+    Incremental {
+        /// New members, or members with another role or address.
+        joining: Vec<Server>,
+        /// Members that are none any more.
+        leaving: Vec<NodeId>,
+    },
+    /// Exactly these.
+    Replace(Vec<Server>),
+}
+
+/// One server of a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Server {
+    id: NodeId,
+    member: Member,
+    votes: bool,
+}
+
+impl Wanted {
+    /// What is asked for. `BadArguments`: it is not in the form that ZooKeeper knows.
+    pub fn change(&self) -> Result<Change, ErrorCode> {
+        if let Some(list) = &self.new_members {
+            let lines = list.split([',', '\n']).map(str::trim).filter(|line| !line.is_empty());
+            let servers = lines.filter(|line| !line.starts_with("version=")).map(Server::parse);
+            return Ok(Change::Replace(servers.collect::<Result<_, _>>()?));
+        }
+        let entries = |list: &Option<String>| -> Vec<String> {
+            let list = list.as_deref().unwrap_or_default();
+            list.split(',').map(str::trim).filter(|entry| !entry.is_empty()).map(str::to_owned).collect()
+        };
+        let id = |entry: &String| entry.parse().map(NodeId).map_err(|_| ErrorCode::BadArguments);
+        Ok(Change::Incremental {
+            joining: entries(&self.joining)
+                .iter()
+                .map(|entry| Server::parse(entry))
+                .collect::<Result<_, _>>()?,
+            leaving: entries(&self.leaving).iter().map(id).collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+impl Change {
+    /// The membership after the change. `BadArguments`: nobody would vote, two servers would share an address, or a
+    /// number is none that a node can have.
+    pub fn apply(self, current: &Members) -> Result<Members, ErrorCode> {
+        let (mut target, joining) = match self {
+            Change::Replace(servers) => (Members::default(), servers),
+            Change::Incremental { joining, leaving } => {
+                let mut target = current.clone();
+                for id in leaving {
+                    target.nodes.remove(&id);
+                    target.voters.remove(&id);
+                }
+                (target, joining)
+            }
+        };
+        for Server { id, member, votes } in joining {
+            let taken =
+                |other: &Member| other.dial_addr() == member.dial_addr() || shares_client(other, &member);
+            let duplicate = target.nodes.iter().any(|(other, m)| *other != id && taken(m));
+            if duplicate || !NODE_IDS.contains(&id.0) {
+                return Err(ErrorCode::BadArguments);
+            }
+            // The same port for both of ZooKeeper's purposes is how we write our own members: nothing new.
+            let known = target.nodes.remove(&id).filter(|known| same_place(known, &member));
+            target.nodes.insert(id, known.unwrap_or(member));
+            if votes {
+                target.voters.insert(id);
+            } else {
+                target.voters.remove(&id);
+            }
+        }
+        if target.voters.is_empty() { Err(ErrorCode::BadArguments) } else { Ok(target) }
+    }
+}
+
+/// Addresses that mean "any" say nothing about the machine.
+fn shares_client(one: &Member, other: &Member) -> bool {
+    one.client_addr == other.client_addr && !one.client_addr.starts_with("0.0.0.0:")
+}
+
+fn same_place(one: &Member, other: &Member) -> bool {
+    one.zookeeper_addr() == other.zookeeper_addr() && one.client_addr == other.client_addr
+}
+
+impl Server {
+    /// From `server.N=host:peer:election[:role];[host:]client`.
+    fn parse(text: &str) -> Result<Server, ErrorCode> {
+        Self::try_parse(text).ok_or(ErrorCode::BadArguments)
+    }
+
+    fn try_parse(text: &str) -> Option<Server> {
+        let (key, spec) = text.split_once('=')?;
+        let id = key.trim().rsplit_once('.').map_or(key, |(_, id)| id).trim().parse().ok()?;
+        let (server, client) = spec.split_once(';')?;
+        let server = server.trim();
+        let host_len = if server.starts_with('[') { server.find(']')? + 1 } else { server.find(':')? };
+        let (host, rest) = server.split_at(host_len);
+        let mut parts = rest.strip_prefix(':')?.split(':');
+        let (peer, election) = (port(parts.next()?)?, port(parts.next()?)?);
+        let votes = match parts.next().map(str::to_ascii_lowercase).as_deref() {
+            None | Some("participant") => true,
+            Some("observer") => false,
+            Some(_) => return None,
+        };
+        if host.is_empty() || parts.next().is_some() {
+            return None;
+        }
+        let client = client.trim();
+        let client_addr = match client.rsplit_once(':') {
+            Some((host, client)) if !host.is_empty() => format!("{host}:{}", port(client)?),
+            _ => format!("0.0.0.0:{}", port(client)?),
+        };
+        let election = if election == peer { String::new() } else { format!(":{election}") };
+        let member = Member { peer_addr: format!("{host}:{peer}{election}"), client_addr };
+        Some(Server { id: NodeId(id), member, votes })
+    }
+}
+
+fn port(text: &str) -> Option<u16> {
+    text.trim().parse().ok().filter(|port| *port != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn joining(text: &str) -> Wanted {
+        Wanted { joining: Some(text.to_owned()), config_id: -1, ..Wanted::default() }
+    }
+
+    fn three() -> Members {
+        let member = |n| Member { peer_addr: format!("h{n}:2281"), client_addr: format!("h{n}:2181") };
+        Members {
+            nodes: (1..=3).map(|n| (NodeId(n), member(n))).collect(),
+            voters: (1..=3).map(NodeId).collect(),
+        }
+    }
+
+    fn applied(wanted: &Wanted) -> Result<Members, ErrorCode> {
+        wanted.change()?.apply(&three())
+    }
+
+    fn ids(nodes: impl IntoIterator<Item = u64>) -> BTreeSet<NodeId> {
+        nodes.into_iter().map(NodeId).collect()
+    }
+
+    #[test]
+    fn servers_join_as_voters_unless_they_are_called_observers() {
+        let members = applied(&joining("server.4=h4:1:2;2181, server.5=[::1]:1:1:observer;[::1]:9")).unwrap();
+        assert_eq!(members.voters, ids(1..=4));
+        let four = &members.nodes[&NodeId(4)];
+        assert_eq!((four.dial_addr().as_str(), four.client_addr.as_str()), ("h4:1", "0.0.0.0:2181"));
+        assert_eq!(four.zookeeper_addr(), "h4:1:2");
+        let five = &members.nodes[&NodeId(5)];
+        assert_eq!((five.peer_addr.as_str(), five.client_addr.as_str()), ("[::1]:1", "[::1]:9"));
+    }
+
+    #[test]
+    fn a_voter_becomes_an_observer_and_others_leave() {
+        let mut wanted = joining("server.3=h3:2281:2281:observer;h3:2181");
+        wanted.leaving = Some("2,7".to_owned());
+        let members = applied(&wanted).unwrap();
+        assert_eq!(members.voters, ids([1]));
+        assert_eq!(members.nodes.keys().copied().collect::<BTreeSet<_>>(), ids([1, 3]));
+        assert_eq!(members.nodes[&NodeId(3)], three().nodes[&NodeId(3)]);
+    }
+
+    #[test]
+    fn a_full_list_replaces_everything() {
+        let list = "server.1=h1:2281:2281:participant;h1:2181\nserver.9=h9:1:2;3\nversion=100";
+        let wanted = Wanted { new_members: Some(list.to_owned()), ..Wanted::default() };
+        assert_eq!(applied(&wanted).unwrap().voters, ids([1, 9]));
+    }
+
+    #[test]
+    fn what_zookeeper_refuses_is_refused() {
+        for bad in [
+            "some thing",
+            "server.4=h4:1:2",
+            "server.4=h4:1;2",
+            "server.4=h4;2",
+            "server.4=h4:1:2:king;3",
+            "server.x=h4:1:2;3",
+            "server.4=h4:1:2;0",
+            "server.4=h1:2281:9;3",
+            "server.4=h4:1:2;h1:2181",
+            "server.255=h4:1:2;3",
+        ] {
+            assert_eq!(applied(&joining(bad)), Err(ErrorCode::BadArguments), "{bad}");
+        }
+        let nobody = Wanted { leaving: Some("1,2,3".to_owned()), ..Wanted::default() };
+        assert_eq!(applied(&nobody), Err(ErrorCode::BadArguments));
+        let words = Wanted { leaving: Some("one".to_owned()), ..Wanted::default() };
+        assert_eq!(applied(&words), Err(ErrorCode::BadArguments));
+    }
+}
