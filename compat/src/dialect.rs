@@ -23,6 +23,11 @@ pub const KNOWN: &[(&str, &str)] = &[
         "checkWatches sees the watches of other connections (3.8) or only its own (3.9)",
         "sent only where there is one client",
     ),
+    (
+        "a mode with a time to live where a multi has none is a failure of its operation (3.8) or makes the multi \
+         unreadable (master)",
+        "not sent",
+    ),
     ("removeWatches knows the types 1 to 3 (3.8) or 1 to 5 (3.9)", "4 and 5 are not sent"),
     (
         "a check outside multi is logged and breaks the ensemble (3.8.0, ZOOKEEPER-2623) or is refused (3.9.3)",

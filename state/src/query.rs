@@ -12,8 +12,12 @@ use crate::sessions::Session;
 use crate::znode::{Znode, saturating_i32};
 
 impl Machine {
-    /// exists. Needs READ, as in ZooKeeper 3.9.
+    /// exists. Needs READ, as in ZooKeeper 3.9. The only read for which a path with a NUL is not just one that no
+    /// znode has.
     pub fn exists(&self, path: &str, who: &[Id]) -> Result<Stat, ErrorCode> {
+        if path.contains('\0') {
+            return Err(ErrorCode::BadArguments);
+        }
         Ok(self.shown(path, self.readable(path, perms::READ, who)?.stat()))
     }
 
@@ -71,10 +75,22 @@ impl Machine {
     }
 
     fn readable(&self, path: &str, perm: i32, who: &[Id]) -> Result<&Znode, ErrorCode> {
-        if path.contains('\0') {
-            return Err(ErrorCode::BadArguments);
-        }
         let znode = self.tree.get(path).ok_or(ErrorCode::NoNode)?;
         if may(znode.acl.entries(), perm, who) { Ok(znode) } else { Err(ErrorCode::NoAuth) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_nul_in_a_path_is_a_bad_argument_to_exists_and_no_znode_to_other_reads() {
+        let (machine, path, who) = (Machine::default(), "/a\0", &[]);
+        assert_eq!(machine.exists(path, who), Err(ErrorCode::BadArguments));
+        assert_eq!(machine.get_data(path, who), Err(ErrorCode::NoNode));
+        assert_eq!(machine.get_children(path, who), Err(ErrorCode::NoNode));
+        assert_eq!(machine.get_acl(path, who), Err(ErrorCode::NoNode));
+        assert_eq!(machine.all_children_number(path, who), Err(ErrorCode::NoNode));
     }
 }

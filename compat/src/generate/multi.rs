@@ -1,7 +1,7 @@
 //! multi and multiRead of scripts.
 
 use rowlock_proto::Request;
-use rowlock_proto::request::{Op, ReadOp};
+use rowlock_proto::request::{Create, Op, ReadOp};
 
 use super::{Generator, Kind};
 
@@ -15,9 +15,9 @@ impl Generator {
     fn op(&mut self) -> Op {
         match self.rng.below(20) {
             0..=7 => match self.create_request() {
-                Request::Create(create) => Op::Create(create),
-                Request::Create2(create) => Op::Create2(create),
-                Request::CreateContainer(create) => Op::CreateContainer(create),
+                Request::Create(create) => Op::Create(without_ttl(create)),
+                Request::Create2(create) => Op::Create2(without_ttl(create)),
+                Request::CreateContainer(create) => Op::CreateContainer(without_ttl(create)),
                 other => unreachable!("not a create: {other:?}"),
             },
             8 => match self.request(Kind::CreateTtl) {
@@ -37,5 +37,13 @@ impl Generator {
             if self.rng.chance(50) { ReadOp::GetData(self.path()) } else { ReadOp::GetChildren(self.path()) }
         };
         (0..count).map(|_| op()).collect()
+    }
+}
+
+/// See [`crate::dialect::KNOWN`].
+fn without_ttl(create: Create) -> Create {
+    match create.flags {
+        5 | 6 => Create { flags: create.flags - 5, ..create },
+        _ => create,
     }
 }

@@ -1,7 +1,5 @@
 //! The requests that are about watches themselves: setWatches, addWatch, checkWatches, removeWatches.
 
-use std::collections::BTreeSet;
-
 use bytes::Bytes;
 use rowlock_proto::event::EventType;
 use rowlock_proto::request::SetWatches;
@@ -15,7 +13,7 @@ use crate::watch::{ConnectionId, Kinds, TooManyWatches, WatchTable, event_frame}
 const UNKNOWN_CHANGE: Zxid = Zxid(-1);
 
 /// The watches of a client that comes back: for each, the event that it missed is made, or else the watch is armed.
-/// Returns the encoded events; each is told once, also when two lists name the path.
+/// Returns the encoded events; as in ZooKeeper, a path that two lists name is told of twice.
 pub(super) fn set_watches(
     machine: &Machine,
     table: &mut WatchTable,
@@ -38,17 +36,12 @@ pub(super) fn set_watches(
         (&watches.exist, Kinds::DATA, &exist),
         (&watches.child, Kinds::CHILD, &child),
     ];
-    let mut told = BTreeSet::new();
     let mut events = Vec::new();
     for (paths, kinds, missed) in lists {
         for path in paths {
             match missed(machine.stat(path)) {
                 None => table.add(connection, path, kinds)?,
-                Some(event_type) => {
-                    if told.insert((path, event_type)) {
-                        events.push(event_frame(UNKNOWN_CHANGE, event_type, path));
-                    }
-                }
+                Some(event_type) => events.push(event_frame(UNKNOWN_CHANGE, event_type, path)),
             }
         }
     }

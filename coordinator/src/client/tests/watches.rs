@@ -133,6 +133,7 @@ async fn a_client_that_comes_back_hears_what_it_missed_and_the_rest_is_armed() {
         told(EventType::NodeDeleted, "/gone"),
         told(EventType::NodeDataChanged, "/changed"),
         told(EventType::NodeCreated, "/born"),
+        told(EventType::NodeDeleted, "/gone"),
         told(EventType::NodeChildrenChanged, "/parent"),
     ];
     assert_eq!(missed, want);
