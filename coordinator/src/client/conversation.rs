@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::{Bytes, BytesMut};
+use rowlock_env::rng;
 use rowlock_env::time::Instant;
 use rowlock_proto::acl::Id;
 use rowlock_proto::decode::{self, BadRequest};
@@ -27,7 +28,7 @@ use super::read::{Answer, Reader, Then};
 use super::registry::Peer;
 use super::stats::LastReply;
 use super::write::{Form, Route};
-use super::{identity, write};
+use super::{identity, sasl, write};
 use crate::limits;
 use crate::proposer::Submission;
 use crate::reconfig::{Ask, Wanted};
@@ -55,6 +56,7 @@ pub(super) struct Conversation {
     pings: Pings,
     /// The leader's word is needed for pings and could not be asked for.
     unasked: bool,
+    sasl: sasl::Negotiation,
     last_zxid: Zxid,
     phase: Phase,
     messages: VecDeque<Message>,
@@ -90,6 +92,7 @@ impl Conversation {
             queue: Queue::default(),
             pings: Pings::default(),
             unasked: false,
+            sasl: sasl::Negotiation::default(),
             phase: Phase::Open,
             messages: VecDeque::new(),
             output: BytesMut::new(),
@@ -167,8 +170,9 @@ impl Conversation {
                 return self.confirm(ask);
             }
             Request::Auth { scheme, auth, .. } => return self.authenticate(xid, &scheme, &auth),
-            // A bare check makes no sense, and broke ensembles of Apache's (ZOOKEEPER-2623); there is no SASL.
-            Request::Check { .. } | Request::Sasl(_) => {
+            Request::Sasl(token) => return self.negotiate(xid, &token.unwrap_or_default()),
+            // A bare check makes no sense, and broke ensembles of Apache's (ZOOKEEPER-2623).
+            Request::Check { .. } => {
                 return self.refuse(xid, opcode, ErrorCode::Unimplemented, Then::Close, now);
             }
             Request::Reconfig { .. } if !self.shared.context.config.client.reconfig => {
@@ -216,18 +220,42 @@ impl Conversation {
     /// Answered at once, around the queue; what is sent behind it is done with the new identities.
     fn authenticate(&mut self, xid: Xid, scheme: &str, auth: &Bytes) {
         let super_digest = self.shared.context.config.client.super_digest.as_deref();
-        let err = match identity::authenticated(&self.identities, scheme, auth, super_digest) {
-            Ok(identities) => {
-                self.shared.context.replica.watches.lock().identify(self.peer.id, identities.clone());
-                self.identities = identities;
-                None
-            }
-            Err(identity::AuthFailed) => {
-                self.phase = Phase::Finishing;
-                Some(ErrorCode::AuthFailed)
-            }
-        };
+        let proven = identity::authenticated(&self.identities, scheme, auth, super_digest);
+        let err = self.take_on(proven).err();
         self.put_reply(ReplyHeader { xid, zxid: Zxid(0), err }, None);
+    }
+
+    /// As `authenticate`: clients send nothing else before SASL has succeeded.
+    fn negotiate(&mut self, xid: Xid, token: &Bytes) {
+        let users = &self.shared.context.config.client.sasl_users;
+        let nonce = || format!("{:016x}{:016x}", rng::u64(), rng::u64());
+        let step = self.sasl.step(token, users, nonce);
+        let step = step.map_err(|sasl::Failed| identity::AuthFailed).and_then(|step| match step {
+            sasl::Step::Challenge(challenge) => Ok((self.identities.clone(), challenge)),
+            sasl::Step::Proven { user, token } => {
+                tracing::debug!(peer = %self.peer.addr, user, "authenticated by SASL");
+                Ok((identity::with_sasl_user(&self.identities, user)?, token))
+            }
+        });
+        let (proven, token) = match step {
+            Ok((identities, token)) => (Ok(identities), token),
+            Err(failed) => (Err(failed), String::new()),
+        };
+        let err = self.take_on(proven).err();
+        let header = ReplyHeader { xid, zxid: Zxid(0), err };
+        let body = Response::Sasl(Some(token.into()));
+        self.put_reply(header, err.is_none().then_some(&body));
+    }
+
+    /// Whoever fails to authenticate is closed.
+    fn take_on(&mut self, proven: Result<Arc<[Id]>, identity::AuthFailed>) -> Result<(), ErrorCode> {
+        let Ok(identities) = proven else {
+            self.phase = Phase::Finishing;
+            return Err(ErrorCode::AuthFailed);
+        };
+        self.shared.context.replica.watches.lock().identify(self.peer.id, identities.clone());
+        self.identities = identities;
+        Ok(())
     }
 
     fn confirm(&mut self, ask: Option<AskConfirmation>) {

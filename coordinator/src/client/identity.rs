@@ -29,7 +29,7 @@ pub(super) fn authenticated(
     let proven = match scheme {
         "digest" => {
             let digest = digest_identity(&String::from_utf8_lossy(auth));
-            let is_super = super_digest == Some(digest.id.as_str());
+            let is_super = super_digest.is_some_and(|s| same_secret(s.as_bytes(), digest.id.as_bytes()));
             let superuser = is_super.then(|| Id { scheme: "super".to_owned(), id: String::new() });
             superuser.into_iter().chain([digest]).collect()
         }
@@ -38,6 +38,17 @@ pub(super) fn authenticated(
         _ => return Err(AuthFailed),
     };
     with(identities, proven)
+}
+
+/// The identities after a SASL negotiation that has proven a user.
+pub(super) fn with_sasl_user(identities: &Arc<[Id]>, user: String) -> Result<Arc<[Id]>, AuthFailed> {
+    with(identities, vec![Id { scheme: "sasl".to_owned(), id: user }])
+}
+
+/// Compares without telling by its duration where the difference is.
+pub(super) fn same_secret(one: &[u8], other: &[u8]) -> bool {
+    let different = one.iter().zip(other).fold(0, |sum, (a, b)| sum | std::hint::black_box(a ^ b));
+    one.len() == other.len() && different == 0
 }
 
 /// Adds what was proven, within the bounds: every write carries its connection's identities to the leader and into the
@@ -88,6 +99,12 @@ mod tests {
         assert_eq!(digest(&one, "u:pw"), one);
         assert_eq!(digest(&one, "u:other").len(), 3);
         assert_eq!(ids(&shown(&one)), [("ip", "127.0.0.1"), ("digest", "u")]);
+    }
+
+    #[test]
+    fn secrets_are_the_same_in_length_and_every_byte() {
+        assert!(same_secret(b"abc", b"abc") && same_secret(b"", b""));
+        assert!(!same_secret(b"abc", b"abd") && !same_secret(b"abc", b"ab") && !same_secret(b"", b"a"));
     }
 
     #[test]

@@ -18,6 +18,7 @@ mod pending;
 mod pings;
 mod read;
 pub mod registry;
+mod sasl;
 mod stats;
 mod vigil;
 mod watching;

@@ -144,8 +144,9 @@ impl Reconfigurer {
         }
         let strangers = target.voters.iter().filter(|id| !current.nodes.contains_key(id));
         let there = self.probe(strangers.map(|id| (*id, &target.nodes[id]))).await;
-        let members = target.voters.iter().filter(|id| current.nodes.contains_key(id)).count();
-        if !majority(members + there.len()) {
+        // Members that are alive can catch up.
+        let alive = self.synced(&target.voters, 0);
+        if !majority(alive.union(&there).count()) {
             return Err(Failed::Code(ErrorCode::NewConfigNoQuorum));
         }
         let nodes = there.iter().map(|id| (id.0, target.nodes[id].clone())).collect();

@@ -70,6 +70,7 @@ pub fn config() -> NodeConfig {
             max_connections: 1_000,
             words: vec!["*".to_owned()],
             super_digest: Some("super:D/InIHSb7yEEbrWz8b9l71RjZJU=".to_owned()),
+            sasl_users: [("bob".to_owned(), "secret".to_owned())].into(),
             ..ClientConfig::default()
         },
     }

@@ -302,10 +302,18 @@ async fn reconfig_may_be_switched_off() {
 }
 
 #[tokio::test]
-async fn sasl_is_unimplemented() {
+async fn sasl_begins_with_a_challenge_and_a_wrong_answer_closes() {
     let node = Node::start().await;
     let mut client = Client::connect(&node).await;
-    assert_eq!(client.call(Request::Sasl(Some(Bytes::new()))).await, Err(ErrorCode::Unimplemented));
+    client.send(Request::Sasl(Some(Bytes::new()))).await;
+    let (header, challenge) = client.reply().await;
+    assert_eq!(header.zxid, Zxid(0));
+    match challenge {
+        Ok(Response::Sasl(Some(token))) => assert!(token.starts_with(b"realm=\"zk-sasl-md5\",nonce=\"")),
+        other => panic!("{other:?}"),
+    }
+    let answer = Bytes::from_static(b"username=\"bob\",response=0");
+    assert_eq!(client.call(Request::Sasl(Some(answer))).await, Err(ErrorCode::AuthFailed));
     client.closed().await;
     node.stop().await;
 }
