@@ -10,6 +10,7 @@ mod all_nodes_killed;
 mod bad_input;
 mod cli;
 mod config_errors;
+mod import;
 mod containers_and_quotas;
 mod leader_kill_rounds;
 mod partition;

@@ -312,3 +312,88 @@ impl Adler {
         self.b << 16 | self.a
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Written by Apache ZooKeeper 3.8.0.
+    const GOLDEN: &[u8] = include_bytes!("../../tests/testdata/zookeeper-3.8.0.snapshot");
+
+    fn file(content: &[u8]) -> (tempfile::TempDir, std::path::PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let file = Dir::open(folder.path()).unwrap().create_new("snapshot.1").unwrap();
+        file.write_all_at(content, 0).unwrap();
+        let path = folder.path().join("snapshot.1");
+        (folder, path)
+    }
+
+    fn read(content: &[u8]) -> Result<Vec<Record>, SnapshotError> {
+        let (_folder, path) = file(content);
+        let snapshot = Snapshot::open(&path)?;
+        let mut records = snapshot.records();
+        let mut all = Vec::new();
+        while let Some(record) = records.next()? {
+            all.push(record);
+        }
+        Ok(all)
+    }
+
+    #[test]
+    fn a_file_of_zookeeper_gives_its_znodes_parents_first() {
+        let all = read(GOLDEN).unwrap();
+        assert_eq!(all.len(), 47);
+        let kinds = |kind: fn(&Kind) -> bool| all.iter().filter(|record| kind(&record.kind)).count();
+        assert_eq!(kinds(|kind| *kind == Kind::Container), 2);
+        assert_eq!(kinds(|kind| *kind == Kind::Ephemeral), 2);
+        assert_eq!(kinds(|kind| matches!(kind, Kind::Ttl(_))), 3);
+        let by_path = |path: &str| all.iter().find(|record| record.path == path).unwrap();
+        assert_eq!((by_path("/app").version, by_path("/queue").creates), (3, 12));
+        assert_eq!((&by_path("/app/null").data, &by_path("/app/empty").data), (&None, &Some(Bytes::new())));
+        assert_eq!(by_path("/lease").kind, Kind::Ttl(std::time::Duration::from_secs(86_400)));
+        assert_eq!(*by_path("/deep").acl, Acl::open());
+        for (at, record) in all.iter().enumerate().skip(1) {
+            let parent = rowlock_proto::path::parent(&record.path).unwrap();
+            assert!(all[..at].iter().any(|before| before.path == parent), "{}", record.path);
+        }
+    }
+
+    #[test]
+    fn every_damage_is_noticed() {
+        // Behind the first seal comes nothing that is read.
+        let sealed = GOLDEN.len() - 46;
+        for at in (0..sealed).step_by(11) {
+            let mut bytes = GOLDEN.to_vec();
+            bytes[at] ^= 0x10;
+            assert!(read(&bytes).is_err(), "byte {at}");
+            assert!(read(&GOLDEN[..at]).is_err(), "{at} bytes");
+        }
+    }
+
+    #[test]
+    fn other_files_are_called_by_their_name() {
+        for (content, text) in [
+            (
+                &b"\x1f\x8b\x08\x00....."[..],
+                "is not a ZooKeeper snapshot: it is compressed, use gunzip first",
+            ),
+            (
+                b"ZKLG\0\0\0\x02",
+                "is not a ZooKeeper snapshot but a transaction log; give a file named snapshot.<zxid>",
+            ),
+            (b"", "is not a ZooKeeper snapshot"),
+            (b"ZKSN\0\0\0\x09", "has snapshot format 9, of which only 2 is known"),
+        ] {
+            assert_eq!(read(content).unwrap_err().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn a_checksum_is_the_one_of_the_rfc() {
+        let mut adler = Adler::new();
+        for part in b"Wikipedia".chunks(4) {
+            adler.add(part);
+        }
+        assert_eq!(adler.value(), 0x11e6_0398);
+    }
+}

@@ -1,0 +1,363 @@
+//! `rowlock import` against real clusters: a snapshot that Apache ZooKeeper 3.8.0 wrote, live trees, and every way to
+//! be stopped half-way. With `ROWLOCK_TEST_ZK=host:port` also against a live Apache ZooKeeper.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Child;
+
+use rowlock_client::{Acl, Client, CreateMode, Error, ErrorCode};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::support::cluster::{Cluster, FAST, SERVING};
+use crate::support::command::{Said, finish, rowlock};
+use crate::support::eventually;
+
+const REFUSED: i32 = 1;
+const JOURNAL: &str = "/zookeeper/rowlock-import";
+/// Not the password of anything but these clusters.
+const SUPER: (&str, &str) = ("digest", "super:test");
+const SUPER_DIGEST: &str = "super:D/InIHSb7yEEbrWz8b9l71RjZJU=";
+
+/// Written by Apache ZooKeeper 3.8.0 when it was restarted.
+fn golden() -> String {
+    format!("{}/tests/testdata/zookeeper-3.8.0.snapshot", env!("CARGO_MANIFEST_DIR"))
+}
+
+async fn cluster(nodes: u64) -> Cluster {
+    Cluster::start(nodes, &format!("{FAST}[client]\nsuper_digest = \"{SUPER_DIGEST}\"\n")).await
+}
+
+async fn super_client(cluster: &Cluster) -> Client {
+    let client = cluster.client().await;
+    client.add_auth(SUPER.0, SUPER.1.as_bytes().to_vec()).await.unwrap();
+    client
+}
+
+fn start(cluster: &Cluster, auth: bool, arguments: &[&str]) -> Child {
+    let mut command = rowlock(&cluster.folder, &[&["import"], arguments].concat());
+    command.env("ROWLOCK_SESSION_TIMEOUT_MS", "2000");
+    if auth {
+        command.env("ROWLOCK_AUTH", format!("{}:{}", SUPER.0, SUPER.1));
+    }
+    command.spawn().unwrap()
+}
+
+async fn end(child: Child) -> Said {
+    tokio::task::spawn_blocking(move || finish(child)).await.unwrap()
+}
+
+async fn import(cluster: &Cluster, arguments: &[&str]) -> Said {
+    end(start(cluster, true, arguments)).await
+}
+
+async fn imported(cluster: &Cluster, arguments: &[&str]) -> Value {
+    let said = import(cluster, &[arguments, &["-o", "json"]].concat()).await;
+    assert_eq!(said.code, 0, "{arguments:?}: {}", said.err);
+    serde_json::from_str(&said.out).unwrap()
+}
+
+async fn names(client: &Client, path: &str) -> Vec<String> {
+    client.sync(path).await.unwrap();
+    let mut names = client.get_children(path).await.unwrap().0;
+    names.sort();
+    names
+}
+
+/// No import has left anything, but what is named.
+async fn assert_only(client: &Client, top: &[&str]) {
+    assert_eq!(names(client, "/").await, top);
+    assert_eq!(names(client, "/zookeeper").await, ["config", "quota"]);
+}
+
+/// Path, data, ACL and version of everything at and below a path, with paths relative to it.
+async fn dump(client: &Client, top: &str) -> Vec<(String, Option<Vec<u8>>, Vec<Acl>, i32)> {
+    let mut all = Vec::new();
+    let mut left = vec![top.to_owned()];
+    while let Some(path) = left.pop() {
+        let (data, stat) = client.get(&path).await.unwrap();
+        let acl = client.get_acl(&path).await.unwrap().0;
+        left.extend(names(client, &path).await.iter().map(|name| format!("{path}/{name}")));
+        let relative = path.strip_prefix(top).unwrap().to_owned();
+        all.push((relative, data.map(Into::into), acl, stat.version.0));
+    }
+    all
+}
+
+/// A snapshot file of `count` znodes below /big, in folders of 100.
+fn large_snapshot(folder: &Path, count: usize) -> PathBuf {
+    let mut file = b"ZKSN\0\0\0\x02".to_vec();
+    file.extend([0; 8 + 4 + 4]);
+    let mut znode = |path: &str, creates: usize| {
+        file.extend((path.len() as i32).to_be_bytes());
+        file.extend(path.as_bytes());
+        file.extend(200_i32.to_be_bytes());
+        file.extend([b'x'; 200]);
+        file.extend((-1_i64).to_be_bytes());
+        file.extend([0; 4 * 8 + 4]);
+        file.extend((creates as i32).to_be_bytes());
+        file.extend([0; 4 + 8 + 8]);
+    };
+    znode("", 1);
+    znode("/big", count / 100);
+    for number in 0..count {
+        if number % 100 == 0 {
+            znode(&format!("/big/d{:05}", number / 100), 100);
+        }
+        znode(&format!("/big/d{:05}/n{:02}", number / 100, number % 100), 0);
+    }
+    file.extend(b"\0\0\0\x01/");
+    let (mut a, mut b) = (1_u64, 0_u64);
+    for byte in &file {
+        a = (a + u64::from(*byte)) % 65_521;
+        b = (b + a) % 65_521;
+    }
+    file.extend((b << 16 | a).to_be_bytes());
+    file.extend(b"\0\0\0\x01/");
+    let path = folder.join("snapshot.7");
+    fs::write(&path, file).unwrap();
+    path
+}
+
+/// Waits until the import has created something and is not at its end.
+async fn half_way(client: &Client) {
+    let begun = || async {
+        client.sync("/").await.ok()?;
+        let children = client.get_children(JOURNAL).await.ok()?.0;
+        children.iter().any(|name| name.starts_with("b-")).then_some(())
+    };
+    eventually("the import has created something", SERVING, begun).await;
+}
+
+fn signal(child: &Child, signal: Signal) {
+    kill_process(Pid::from_raw(child.id().cast_signed()).unwrap(), signal).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn snapshot_of_zookeeper_arrives_whole() {
+    let cluster = cluster(3).await;
+    let client = super_client(&cluster).await;
+    let verdict = imported(&cluster, &["--keep-versions", "--from-snapshot", &golden()]).await;
+    assert_eq!((&verdict["verified"]["znodes"], &verdict["verified"]["unreadable"]), (&41.into(), &0.into()));
+    let plan = &verdict["plan"];
+    assert_eq!(
+        (&plan["containers"], &plan["ttl"], &plan["ephemerals_left_out"]),
+        (&2.into(), &3.into(), &2.into())
+    );
+    let top = ["app", "box", "deep", "emptybox", "lease", "locks", "queue", "zookeeper"];
+    assert_only(&client, &top).await;
+
+    let data = async |path: &str| client.get(path).await.unwrap().0.map(|data| data.to_vec());
+    assert_eq!(data("/app").await, Some(b"config: 4\n".to_vec()));
+    assert_eq!(client.get("/app").await.unwrap().1.version.0, 3);
+    assert_eq!((data("/app/null").await, data("/app/empty").await), (None, Some(Vec::new())));
+    assert_eq!(data("/app/binary").await, Some((0..=255).collect()));
+    assert_eq!(data("/app/ümläut-中").await, Some("text 中".as_bytes().to_vec()));
+    let acl = async |path: &str| {
+        let acl = client.get_acl(path).await.unwrap().0;
+        acl.iter().map(|a| format!("{}:{}:{}", a.id.scheme, a.id.id, a.perms)).collect::<Vec<_>>()
+    };
+    let alice = "digest:alice:V55/p2T0OpjQ+low3NVAH4aLvm0=:31";
+    assert_eq!(acl("/app/secret").await, [alice, "world:anyone:1"]);
+    assert_eq!(acl("/app/net").await, ["ip:10.0.0.0/8:31", "ip:192.168.1.7:3"]);
+    assert_eq!(names(&client, "/locks").await, ["busy"], "ephemeral znodes stay behind");
+    // What was deleted counts for the next number, as it does in the source.
+    for (prefix, next) in
+        [("/queue/job-", "/queue/job-0000000012"), ("/locks/busy/lock-", "/locks/busy/lock-0000000006")]
+    {
+        let made =
+            client.create(prefix, None, CreateMode::PersistentSequential, Acl::open()).await.unwrap().0;
+        assert_eq!(made, next);
+    }
+
+    let again = import(&cluster, &["--from-snapshot", &golden()]).await;
+    assert_eq!(again.code, REFUSED);
+    assert!(again.err.contains("/app exists (and 6 more like it); nothing is overwritten"), "{}", again.err);
+    assert_only(&client, &top).await;
+    let verdict = imported(&cluster, &["--under", "/second", "--from-snapshot", &golden()]).await;
+    assert_eq!(verdict["verified"]["znodes"], 42, "the znode that stands for the root is one more");
+    assert_eq!(data("/second/app").await, Some(b"config: 4\n".to_vec()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn containers_and_times_to_live_are_more_than_names() {
+    let settings =
+        format!("{FAST}[client]\nsuper_digest = \"{SUPER_DIGEST}\"\n[znodes]\nsweep_interval_ms = 100\n");
+    let cluster = Cluster::start(1, &settings).await;
+    let client = super_client(&cluster).await;
+    imported(&cluster, &["--from-snapshot", &golden()]).await;
+    client.delete("/box/one", None).await.unwrap();
+    let swept = || async { client.exists("/box").await.unwrap().is_none().then_some(()) };
+    eventually("the container is swept when its last child has gone", SERVING, swept).await;
+    assert!(client.exists("/lease/held").await.unwrap().is_some(), "its time is a day");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dry_run_says_everything_and_changes_nothing() {
+    let cluster = cluster(1).await;
+    let client = super_client(&cluster).await;
+    let said = import(&cluster, &["--dry-run", "--from-snapshot", &golden()]).await;
+    assert_eq!(said.code, 0, "{}", said.err);
+    for line in [
+        "to import:   41 znodes with 529 B of data (2 containers, 3 with a time to live)\n",
+        "left out:    2 ephemeral znodes, 3 below /zookeeper\n",
+        "versions:    0 kept, 1 start at 0\n",
+        "counters:    4 raised by 17 creates, 0 lower than in the source\n",
+        "largest:          256 B  /app/binary\n",
+    ] {
+        assert!(said.out.contains(line), "{line} in {}", said.out);
+    }
+    client.create("/locks", None, CreateMode::Persistent, Acl::open()).await.unwrap();
+    let said = import(&cluster, &["--dry-run", "--from-snapshot", &golden()]).await;
+    assert_eq!(said.code, REFUSED);
+    assert!(said.out.contains("conflict:    /locks exists\n"), "{}", said.out);
+    let said = import(
+        &cluster,
+        &["--dry-run", "--counter-steps", "5", "--under", "/x", "--from-snapshot", &golden()],
+    )
+    .await;
+    assert_eq!(said.code, REFUSED);
+    assert!(said.err.contains("/x/queue: its next sequential number would collide"), "{}", said.err);
+    assert_only(&client, &["locks", "zookeeper"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_may_not_create_below_an_imported_acl_imports_nothing() {
+    let cluster = cluster(1).await;
+    let client = super_client(&cluster).await;
+    let said = end(start(&cluster, false, &["--from-snapshot", &golden()])).await;
+    assert_eq!(said.code, REFUSED);
+    assert!(said.err.contains("/app/secret: its ACL does not let this import create"), "{}", said.err);
+    assert_only(&client, &["zookeeper"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn damaged_snapshot_is_refused_before_anything_is_created() {
+    let cluster = cluster(1).await;
+    let client = super_client(&cluster).await;
+    let mut bytes = fs::read(golden()).unwrap();
+    let text = b"config: 4";
+    let at = bytes.windows(text.len()).position(|window| window == text).unwrap();
+    bytes[at] ^= 1;
+    let damaged = cluster.folder.join("snapshot.1");
+    fs::write(&damaged, &bytes).unwrap();
+    fs::write(cluster.folder.join("log.2"), b"").unwrap();
+    let said = import(&cluster, &["--from-snapshot", damaged.to_str().unwrap()]).await;
+    assert_eq!(said.code, 65, "{}", said.err);
+    assert!(said.err.contains("the source is damaged: its checksum is"), "{}", said.err);
+    assert!(said.err.contains("1 transaction logs with later changes beside snapshot.1"), "{}", said.err);
+    assert_only(&client, &["zookeeper"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn interrupted_import_removes_what_it_created() {
+    let cluster = cluster(1).await;
+    let client = super_client(&cluster).await;
+    let large = large_snapshot(&cluster.folder, 40_000);
+    for (kind, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
+        let child = start(&cluster, true, &["--from-snapshot", large.to_str().unwrap()]);
+        half_way(&client).await;
+        signal(&child, kind);
+        let said = end(child).await;
+        assert_eq!(said.code, code, "{}", said.err);
+        assert!(said.err.contains("nothing was imported"), "{}", said.err);
+        assert_only(&client, &["zookeeper"]).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_import_is_taken_back_but_not_what_others_did() {
+    let cluster = cluster(1).await;
+    let client = super_client(&cluster).await;
+    let large = large_snapshot(&cluster.folder, 40_000);
+    let from = ["--from-snapshot", large.to_str().unwrap()];
+    let mut child = start(&cluster, true, &from);
+    half_way(&client).await;
+    let said = import(&cluster, &["--under", "/other", "--from-snapshot", &golden()]).await;
+    assert!(said.code == REFUSED && said.err.contains("is under way"), "{}", said.err);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    client.create("/big/d00000/mine", None, CreateMode::Persistent, Acl::open()).await.unwrap();
+    client.set("/big/d00001/n00", None, None).await.unwrap();
+    client.delete("/big/d00001/n01", None).await.unwrap();
+    client.create("/big/d00001/n01", None, CreateMode::Persistent, Acl::open()).await.unwrap();
+
+    // Waits for the end of the dead process's session.
+    let said = import(&cluster, &["--undo"]).await;
+    assert_eq!(said.code, REFUSED, "{}", said.err);
+    assert!(
+        said.err.contains("/big/d00001/n00 was changed; /big/d00001 has children of others"),
+        "{}",
+        said.err
+    );
+    assert_only(&client, &["big", "zookeeper"]).await;
+    let mut left: Vec<String> = dump(&client, "/big").await.into_iter().map(|(path, ..)| path).collect();
+    left.sort();
+    assert_eq!(left, ["", "/d00000", "/d00000/mine", "/d00001", "/d00001/n00", "/d00001/n01"]);
+    let said = import(&cluster, &["--undo"]).await;
+    assert!(said.code == REFUSED && said.err.contains("there is no import to take back"), "{}", said.err);
+    let said = import(&cluster, &from).await;
+    assert!(said.code == REFUSED && said.err.contains("/big exists"), "{}", said.err);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn import_goes_on_when_the_leader_dies() {
+    let mut cluster = cluster(3).await;
+    let client = super_client(&cluster).await;
+    let large = large_snapshot(&cluster.folder, 40_000);
+    let child = start(
+        &cluster,
+        true,
+        &["--session-timeout", "20", "-o", "json", "--from-snapshot", large.to_str().unwrap()],
+    );
+    half_way(&client).await;
+    let leader = cluster.leader().await;
+    cluster.kill(leader);
+    let said = end(child).await;
+    assert_eq!(said.code, 0, "{}", said.err);
+    let verdict: Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!(verdict["verified"]["znodes"], 40_401);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn live_tree_is_copied_below_a_path() {
+    let cluster = cluster(3).await;
+    let client = super_client(&cluster).await;
+    imported(&cluster, &["--keep-versions", "--from-snapshot", &golden()]).await;
+    let app = format!("{}/app", cluster.endpoints());
+    let auth = format!("{}:{}", SUPER.0, SUPER.1);
+    let blind = import(&cluster, &["--from", &app, "--under", "/copy"]).await;
+    assert!(
+        blind.code == REFUSED && blind.err.contains("the source does not show all of it"),
+        "{}",
+        blind.err
+    );
+    imported(&cluster, &["--keep-versions", "--from", &app, "--from-auth", &auth, "--under", "/copy"]).await;
+    assert_eq!(dump(&client, "/copy").await, dump(&client, "/app").await);
+    let next =
+        client.create("/copy/t-", None, CreateMode::PersistentSequential, Acl::open()).await.unwrap().0;
+    assert_eq!(next, "/copy/t-0000000007", "the next number is the one of the source");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn live_zookeeper_comes_over_and_goes_back() {
+    let Ok(zookeeper) = std::env::var("ROWLOCK_TEST_ZK") else { return };
+    let cluster = cluster(3).await;
+    let client = super_client(&cluster).await;
+    let source = Client::builder().endpoints(&zookeeper).auth(SUPER.0, SUPER.1).connect().await.unwrap();
+    let top = format!("/rowlock-import-test-{}", std::process::id());
+    imported(&cluster, &["--under", &top, "--endpoints", &zookeeper, "--from-snapshot", &golden()]).await;
+    let auth = format!("{}:{}", SUPER.0, SUPER.1);
+    let there = format!("{zookeeper}{top}");
+    imported(&cluster, &["--under", "/here", "--from", &there, "--from-auth", &auth]).await;
+    assert_eq!(dump(&client, "/here").await, dump(&source, &top).await);
+    let here = format!("{}/here", cluster.endpoints());
+    let back = format!("{top}/back");
+    imported(&cluster, &["--under", &back, "--endpoints", &zookeeper, "--from", &here, "--from-auth", &auth])
+        .await;
+    assert_eq!(dump(&source, &back).await, dump(&client, "/here").await);
+    for path in dump(&source, &top).await.iter().rev().map(|(path, ..)| format!("{top}{path}")) {
+        let gone = source.delete(&path, None).await;
+        assert!(matches!(gone, Ok(()) | Err(Error::Rejected(ErrorCode::NoNode))), "{path}: {gone:?}");
+    }
+}
