@@ -101,7 +101,7 @@ impl Action {
             opcode: opcode.as_i32(),
             body: body(request),
             text: format!("{request:?}"),
-            alone: matches!(opcode, OpCode::Auth | OpCode::Ping | OpCode::Sasl),
+            alone: matches!(opcode, OpCode::Auth | OpCode::Ping | OpCode::Sasl | OpCode::SetAcl),
         }
     }
 
