@@ -123,6 +123,7 @@ impl Standing {
             self.registry.close_all(CloseReason::NotServing);
         }
         if !before.serving && serving {
+            self.registry.close_read_only();
             tracing::info!(role = ?status.role, term = status.term, "serving clients");
         }
         if before.role != status.role || before.leader != status.leader {

@@ -173,7 +173,9 @@ impl Connection {
     }
 
     fn touch(&self, conversation: &Conversation) {
-        self.shared.context.touch.touch(conversation.session());
+        if conversation.keeps_its_session_alive() {
+            self.shared.context.touch.touch(conversation.session());
+        }
     }
 
     /// A client whose reading is the bottleneck shows its life by reading.

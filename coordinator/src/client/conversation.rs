@@ -28,7 +28,7 @@ use super::read::{Answer, Reader, Then};
 use super::registry::Peer;
 use super::stats::LastReply;
 use super::write::{Form, Route};
-use super::{identity, sasl, write};
+use super::{identity, read_only, sasl, write};
 use crate::limits;
 use crate::proposer::Submission;
 use crate::reconfig::{Ask, Wanted};
@@ -44,6 +44,16 @@ pub(super) struct Attached {
     pub(super) session: SessionId,
     pub(super) attachment: Attachment,
     pub(super) zxid: Zxid,
+    pub(super) access: Access,
+}
+
+/// What the connection may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    /// Everything.
+    Full,
+    /// Read what this node has, without a quorum.
+    ReadOnly,
 }
 
 /// See the module.
@@ -164,6 +174,11 @@ impl Conversation {
         if matches!(self.phase, Phase::Moved) {
             return self.refuse(xid, opcode, ErrorCode::SessionMoved, Then::Close, now);
         }
+        if self.attached.access == Access::ReadOnly
+            && !matches!(request, Request::Auth { .. } | Request::Sasl(_))
+        {
+            return self.read_only_request(xid, request, now);
+        }
         let what = match request {
             Request::Ping => {
                 let ask = self.pings.received();
@@ -194,6 +209,34 @@ impl Conversation {
             },
         };
         self.queue.push(Pending { xid, opcode, received: now, what });
+    }
+
+    /// Nothing here asks a leader or goes into the log.
+    fn read_only_request(&mut self, xid: Xid, request: Request, now: Instant) {
+        let opcode = request.opcode();
+        let what = match request {
+            Request::Ping => {
+                let header = ReplyHeader { xid: Xid::PING, zxid: self.last_zxid, err: None };
+                return self.put_reply(header, None);
+            }
+            // A session of the cluster is not closed here, and lives until its timeout.
+            Request::CloseSession => {
+                self.phase = Phase::Finishing;
+                let local = read_only::is_local(self.attached.session);
+                if local { What::Read(Request::CloseSession) } else { What::Refusal(ErrorCode::NotReadOnly) }
+            }
+            Request::Reconfig { .. } | Request::Check { .. } => What::Refusal(ErrorCode::NotReadOnly),
+            other => match write::route(other) {
+                Route::Log(..) => What::Refusal(ErrorCode::NotReadOnly),
+                Route::Local(read) => What::Read(read),
+            },
+        };
+        self.queue.push(Pending { xid, opcode, received: now, what });
+    }
+
+    /// What the client sends is a sign of life for the leader.
+    pub(super) fn keeps_its_session_alive(&self) -> bool {
+        self.attached.access == Access::Full
     }
 
     /// The next write that is to be submitted. To be asked after frames were given and after answers were made, until
@@ -308,7 +351,9 @@ impl Conversation {
 
     fn told_to_close(&mut self, reason: CloseReason) {
         match (reason, &self.phase) {
-            (CloseReason::NotServing | CloseReason::Shutdown, _) => self.over(End::Told(reason)),
+            (CloseReason::NotServing | CloseReason::Shutdown | CloseReason::Writable, _) => {
+                self.over(End::Told(reason));
+            }
             // What was asked before the end is still answered: among it may be closeSession itself.
             (CloseReason::SessionEnded, Phase::Open | Phase::Moved) => self.phase = Phase::Finishing,
             (CloseReason::SessionMoved, Phase::Open) => {

@@ -13,10 +13,11 @@ use rowlock_proto::{ErrorCode, FourLetterWord, SessionId, Zxid, decode, encode, 
 use rowlock_state::command::{Attachment, Command};
 use rowlock_state::outcome::{Applied, Outcome};
 
-use super::conversation::Attached;
+use super::conversation::{Access, Attached};
 use super::end::End;
 use super::listener::Shared;
 use super::outbox::{CloseReason, Inbox, Message};
+use super::read_only::{self, Admission};
 use super::registry::Peer;
 use super::wire::Wire;
 use crate::limits;
@@ -70,7 +71,7 @@ impl Handshake<'_> {
             }
         };
         if !self.shared.context.status.borrow().serving {
-            return Err(End::Told(CloseReason::NotServing).into());
+            return self.open_read_only(&request);
         }
         self.catch_up(request.last_zxid_seen).await?;
         let asked = Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or(0));
@@ -79,15 +80,47 @@ impl Handshake<'_> {
         match applied.result {
             Ok(Outcome::Session { session, password, attachment, .. }) => {
                 self.attach(session, attachment)?;
-                let attached = Attached { session, attachment, zxid: applied.zxid };
-                let reply = response(&request, session, timeout, &password);
+                let attached = Attached { session, attachment, zxid: applied.zxid, access: Access::Full };
+                let reply = response(&request, session, timeout, &password, Access::Full);
                 Ok(Greeting::Session(Opened { attached, timeout, reply }))
             }
             Err(ErrorCode::SessionExpired) => {
-                let reply = response(&request, SessionId::NONE, Duration::ZERO, &[0; 16]);
+                let reply = refusal(&request);
                 Err(Refused { end: End::BadSession(request.session_id), reply })
             }
             other => unreachable!("opening a session gives a session or refuses it: {other:?}"),
+        }
+    }
+
+    /// On a node without a quorum: see [`super::read_only`].
+    fn open_read_only(&self, request: &ConnectRequest) -> Result<Greeting, Refused> {
+        let context = &self.shared.context;
+        if request.read_only != Some(true) || !context.isolation.is_isolated() {
+            return Err(End::Told(CloseReason::NotServing).into());
+        }
+        self.peer.become_read_only();
+        if context.status.borrow().serving {
+            return Err(End::Told(CloseReason::Writable).into());
+        }
+        let state = context.replica.state.read();
+        let zxid = state.last_zxid();
+        if request.last_zxid_seen > zxid {
+            return Err(End::Ahead.into());
+        }
+        match read_only::admit(request, &state, context.config.id) {
+            Admission::Session(session, password) => {
+                let asked = Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or(0));
+                let timeout = context.config.session.clamp(asked);
+                let attached =
+                    Attached { session, attachment: Attachment::default(), zxid, access: Access::ReadOnly };
+                let reply = response(request, session, timeout, &password, Access::ReadOnly);
+                Ok(Greeting::Session(Opened { attached, timeout, reply }))
+            }
+            Admission::Over => {
+                let reply = refusal(request);
+                Err(Refused { end: End::BadSession(request.session_id), reply })
+            }
+            Admission::Unknown => Err(End::Told(CloseReason::NotServing).into()),
         }
     }
 
@@ -193,11 +226,17 @@ fn open_command(request: &ConnectRequest, timeout: Duration) -> Command {
     Command::Attach { session: request.session_id, password: Bytes::copy_from_slice(password), timeout_ms }
 }
 
+/// The session is not valid.
+fn refusal(request: &ConnectRequest) -> BytesMut {
+    response(request, SessionId::NONE, Duration::ZERO, &[0; 16], Access::Full)
+}
+
 fn response(
     request: &ConnectRequest,
     session: SessionId,
     timeout: Duration,
     password: &[u8; 16],
+    access: Access,
 ) -> BytesMut {
     let response = ConnectResponse {
         protocol_version: 0,
@@ -205,7 +244,7 @@ fn response(
         session_id: session,
         password: Bytes::copy_from_slice(password),
         // Left out for clients that left theirs out, as ZooKeeper does since 3.9.3.
-        read_only: request.read_only.map(|_| false),
+        read_only: request.read_only.map(|_| access == Access::ReadOnly),
     };
     let mut out = BytesMut::with_capacity(64);
     encode::connect_response(&response, &mut out);

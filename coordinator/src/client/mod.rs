@@ -17,6 +17,7 @@ pub mod outbox;
 mod pending;
 mod pings;
 mod read;
+pub mod read_only;
 pub mod registry;
 mod sasl;
 mod stats;
@@ -42,6 +43,7 @@ use crate::reconfig::ReconfigDoor;
 use crate::replica::Replica;
 use crate::session::SessionTouch;
 use crate::status::Status;
+use read_only::Isolation;
 use registry::Registry;
 
 /// What the listener and its connections need of the rest of the node.
@@ -57,6 +59,8 @@ pub struct ClientContext {
     pub touch: SessionTouch,
     /// Whether clients may be served, and what the words tell about the node.
     pub status: watch::Receiver<Status>,
+    /// Whether reads are served without a quorum.
+    pub isolation: Arc<Isolation>,
     /// Whom to tell when sessions end or move; shared with apply.
     pub registry: Arc<Registry>,
     /// Bounds of session timeouts, number of connections, words, superDigest.

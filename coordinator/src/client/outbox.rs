@@ -53,6 +53,8 @@ pub enum CloseReason {
     NotServing,
     /// This node stops.
     Shutdown,
+    /// The connection is read-only, and the node is in contact with a quorum again: the client is to come back.
+    Writable,
 }
 
 /// The pushing side. Cheap to clone; pushing to a connection that is gone does nothing.

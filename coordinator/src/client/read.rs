@@ -101,6 +101,8 @@ impl Reader<'_> {
                 Err(reconfig::refusal(machine, &wanted))
             }
             Request::WhoAmI => Ok(Response::WhoAmI(identity::shown(self.identities))),
+            // Of a read-only connection: its session is known to nobody else.
+            Request::CloseSession => Ok(Response::Empty),
             Request::SetWatches(watches) | Request::SetWatches2(watches) => {
                 let set = |table: &mut _| watching::set_watches(machine, table, self.connection, &watches);
                 let events = self.with_watches(set)?;

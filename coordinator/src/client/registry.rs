@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use rowlock_env::time::{self, Instant};
@@ -43,6 +44,15 @@ pub struct Peer {
     pub(super) accepted_at: Instant,
     pub(super) accepted_ms: i64,
     pub(super) stats: PeerStats,
+    read_only: AtomicBool,
+}
+
+impl Peer {
+    /// The connection is read-only from now on. Look at the node's status after this, not before: then either the
+    /// connection sees that the node serves, or [`Registry::close_read_only`] sees the connection.
+    pub(super) fn become_read_only(&self) {
+        self.read_only.store(true, Ordering::SeqCst);
+    }
 }
 
 impl Registry {
@@ -65,6 +75,7 @@ impl Registry {
             accepted_at: time::now(),
             accepted_ms: time::wall_ms(),
             stats: PeerStats::default(),
+            read_only: AtomicBool::new(false),
         });
         inner.peers.insert(peer.id, peer.clone());
         Some(peer)
@@ -118,6 +129,14 @@ impl Registry {
         let inner = self.inner.lock();
         for peer in inner.peers.values() {
             peer.outbox.push(Message::Close(reason));
+        }
+    }
+
+    /// Tells the read-only connections that the node serves again: publish a `Status` that says so first.
+    pub fn close_read_only(&self) {
+        let inner = self.inner.lock();
+        for peer in inner.peers.values().filter(|peer| peer.read_only.load(Ordering::SeqCst)) {
+            peer.outbox.push(Message::Close(CloseReason::Writable));
         }
     }
 

@@ -35,12 +35,18 @@ pub(super) fn answer(shared: &Shared, word: FourLetterWord) -> String {
         return format!("{word} is not executed because it is not in the whitelist.\n");
     }
     let status = shared.context.status.borrow().clone();
+    let read_only = !status.serving && shared.context.isolation.is_isolated();
     match word {
         W::Ruok => "imok".to_owned(),
-        W::Isro => if status.serving { "rw" } else { "null" }.to_owned(),
+        W::Isro => match (status.serving, read_only) {
+            (true, _) => "rw",
+            (false, true) => "ro",
+            (false, false) => "null",
+        }
+        .to_owned(),
         W::Envi => environment(shared),
         W::Conf => configuration(shared),
-        _ if !status.serving => NOT_SERVING.to_owned(),
+        _ if !status.serving && !read_only => NOT_SERVING.to_owned(),
         W::Srvr => format!("Zookeeper version: {VERSION}\n{}", summary(shared, &status)),
         W::Stat => stat(shared, &status),
         W::Mntr => monitoring(shared, &status),
@@ -70,6 +76,7 @@ macro_rules! line {
 
 fn mode(status: &Status) -> &'static str {
     match status.role {
+        _ if !status.serving => "read-only",
         Role::Leader if status.voters.len() == 1 => "standalone",
         Role::Leader => "leader",
         Role::Follower | Role::Candidate => "follower",

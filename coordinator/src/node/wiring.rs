@@ -13,6 +13,7 @@ use super::parts::{Parts, fail, grace};
 use super::source::Source;
 use super::{Listeners, Node, NodeError};
 use crate::bootstrap::Bootstrap;
+use crate::client::read_only::Isolation;
 use crate::client::{self, ClientContext};
 use crate::config::NodeConfig;
 use crate::http::{self, HttpContext};
@@ -44,6 +45,11 @@ struct Wires {
     config: Arc<NodeConfig>,
 }
 
+/// Older contact to a quorum ends serving.
+fn contact_max(config: &NodeConfig) -> Duration {
+    2 * grace(config)
+}
+
 impl Parts {
     /// Starts everything.
     pub(super) fn run(self, config: Arc<NodeConfig>, listeners: Listeners) -> Node {
@@ -61,8 +67,8 @@ impl Parts {
         self.start_router(&wires, submissions);
         self.start_sessions(&wires, contact.clone(), touches);
         self.start_standing(&wires, contact.clone(), status_tx);
-        self.start_peer_server(&wires, contact, listeners.peer);
-        self.start_clients(&wires, SessionTouch::new(touch), listeners.client);
+        self.start_peer_server(&wires, contact.clone(), listeners.peer);
+        self.start_clients(&wires, contact, SessionTouch::new(touch), listeners.client);
         self.start_http(&wires, listeners.http);
         self.start_bootstrap(&wires);
         self.start_watchdog();
@@ -153,7 +159,7 @@ impl Parts {
             raft: self.raft.clone(),
             leadership: wires.leadership.clone(),
             contact,
-            contact_max: 2 * grace(&wires.config),
+            contact_max: contact_max(&wires.config),
             replica: self.replica.clone(),
             pending: self.pending.clone(),
             registry: self.registry.clone(),
@@ -182,7 +188,9 @@ impl Parts {
         PeerServer::new(us, dispatch, Arc::new(service), self.tasks.clone()).start(listener);
     }
 
-    fn start_clients(&self, wires: &Wires, touch: SessionTouch, listener: Listener) {
+    fn start_clients(&self, wires: &Wires, contact: Arc<Contact>, touch: SessionTouch, listener: Listener) {
+        let isolation =
+            Isolation::new(wires.config.client.read_only_mode, contact, contact_max(&wires.config));
         let (reconfig, questions) = mpsc::channel(RECONFIG_QUEUE_MAX);
         self.start_reconfig(wires, questions);
         let context = ClientContext {
@@ -191,6 +199,7 @@ impl Parts {
             reconfig: ReconfigDoor::new(reconfig),
             touch,
             status: wires.status.clone(),
+            isolation: Arc::new(isolation),
             registry: self.registry.clone(),
             config: wires.config.clone(),
             metrics: self.metrics.clone(),

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use rowlock_env::sync::watch;
@@ -15,10 +16,11 @@ use tokio::sync::mpsc;
 
 use super::client::{create, set, unwatched, watched};
 use super::node::config;
-use crate::client::conversation::{Attached, Conversation};
+use crate::client::conversation::{Access, Attached, Conversation};
 use crate::client::end::End;
 use crate::client::events::Dispatcher;
 use crate::client::outbox::{self, Inbox, Message};
+use crate::client::read_only::Isolation;
 use crate::client::registry::Registry;
 use crate::client::{ClientContext, Listener, identity};
 use crate::limits;
@@ -48,6 +50,7 @@ impl Stage {
             reconfig: ReconfigDoor::new(mpsc::channel(1).0),
             touch: SessionTouch::new(mpsc::channel(1).0),
             status: watch::channel(Status::default()).1,
+            isolation: Arc::new(Isolation::new(false, Arc::default(), Duration::ZERO)),
             registry: Arc::new(Registry::new()),
             config: Arc::new(config()),
             metrics: Arc::new(Metrics::default()),
@@ -66,7 +69,7 @@ impl Stage {
         let identities = identity::of_address(addr.ip());
         context.replica.watches.lock().join(peer.id, outbox, identities.clone());
         let shared = Listener::new(context.clone()).shared();
-        let attached = Attached { session, attachment, zxid: Zxid(1) };
+        let attached = Attached { session, attachment, zxid: Zxid(1), access: Access::Full };
         let conversation = Conversation::new(shared, peer, attached, identities);
         Stage { context, conversation, inbox, session, password, next_xid: 0 }
     }

@@ -6,6 +6,7 @@ mod client;
 mod conversation;
 mod handshake;
 mod node;
+mod read_only;
 mod requests;
 mod watches;
 mod words;

@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 
 use crate::client::events::Dispatcher;
 use crate::client::outbox::{CloseReason, Message};
+use crate::client::read_only::Isolation;
 use crate::client::registry::Registry;
 use crate::client::{ClientContext, Listener};
 use crate::config::{ClientConfig, NodeConfig, RaftConfig, SessionConfig, ZnodesConfig};
@@ -95,12 +96,15 @@ impl Node {
             serving: true,
             ..Status::default()
         });
+        // Whether the status says that it serves is all that counts here.
+        let isolation = Isolation::new(config.client.read_only_mode, Arc::default(), Duration::ZERO);
         let context = ClientContext {
             replica: Arc::new(Replica::default()),
             proposer: Proposer::new(proposals),
             reconfig: ReconfigDoor::new(questions),
             touch: SessionTouch::new(touches),
             status: status_seen,
+            isolation: Arc::new(isolation),
             registry: Arc::new(Registry::new()),
             config: Arc::new(config),
             metrics: Arc::new(Metrics::default()),
@@ -131,6 +135,12 @@ impl Node {
     pub fn stop_serving(&self) {
         self.status.modify(|status| status.serving = false);
         self.context.registry.close_all(CloseReason::NotServing);
+    }
+
+    /// It has a quorum again.
+    pub fn serve_again(&self) {
+        self.status.modify(|status| status.serving = true);
+        self.context.registry.close_read_only();
     }
 
     /// Shuts down; every task has ended when it returns.

@@ -7,7 +7,7 @@ use super::client::{Client, create, raw, rest, watched};
 use super::node::{Node, config};
 use crate::limits;
 
-async fn ask(node: &Node, word: &str) -> String {
+pub(super) async fn ask(node: &Node, word: &str) -> String {
     let mut stream = raw(node).await;
     stream.write_all(word.as_bytes()).await.unwrap();
     String::from_utf8(rest(&mut stream).await).unwrap()
