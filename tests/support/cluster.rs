@@ -263,7 +263,7 @@ impl Cluster {
 
     pub async fn client_of(&self, endpoints: &str) -> Client {
         let config =
-            Client::builder().endpoints(endpoints).session_timeout(secs(10)).connect_timeout(secs(30));
+            Client::builder().endpoints(endpoints).session_timeout(secs(40)).connect_timeout(secs(30));
         config.connect().await.unwrap()
     }
 
