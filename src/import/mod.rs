@@ -63,7 +63,7 @@ pub struct Import {
     #[arg(long, value_name = "PATH", default_value = "/")]
     under: String,
     /// Say what would be done, and what cannot be kept; change nothing
-    #[arg(long)]
+    #[arg(long, conflicts_with = "undo")]
     dry_run: bool,
     /// Repeat sets until data versions are those of the source, up to MAX [default MAX: 1000]
     #[arg(long, value_name = "MAX", num_args = 0..=1, require_equals = true,

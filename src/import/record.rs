@@ -38,14 +38,14 @@ pub enum Kind {
 
 impl Kind {
     /// From `ephemeralOwner` as ZooKeeper stores it (not as it is on the wire): a session, or one of two marks
-    /// (`EphemeralType.java`).
+    /// (`EphemeralType.java`). The two bytes behind the second mark are 0; else it is a session of server 255.
     pub fn from_owner(owner: i64) -> Self {
-        const TTL_MARK: u64 = 0xff;
+        const TTL_MARK: u64 = 0xff_0000;
         const TTL_BITS: u64 = 0xff_ffff_ffff;
         match owner.cast_unsigned() {
             0 => Kind::Persistent,
             0x8000_0000_0000_0000 => Kind::Container,
-            owner if owner >> 56 == TTL_MARK => Kind::Ttl(Duration::from_millis(owner & TTL_BITS)),
+            owner if owner >> 40 == TTL_MARK => Kind::Ttl(Duration::from_millis(owner & TTL_BITS)),
             _ => Kind::Ephemeral,
         }
     }
@@ -89,7 +89,9 @@ mod tests {
         ] {
             assert_eq!((Kind::from_owner(owner), kind.to_owner()), (kind, owner));
         }
-        assert_eq!(Kind::from_owner(0x0100_003a_3385_0000), Kind::Ephemeral);
+        for session in [0x0100_003a_3385_0000, 0xff00_013a_3385_0000] {
+            assert_eq!(Kind::from_owner(u64::cast_signed(session)), Kind::Ephemeral);
+        }
         assert_eq!(Kind::from_owner(Kind::Ephemeral.to_owner()), Kind::Ephemeral);
     }
 
