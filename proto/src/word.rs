@@ -52,6 +52,10 @@ words! {
     Wchp = "wchp";
     /// Bytes on disk.
     Dirs = "dirs";
+    /// Which traces are on.
+    Gtmk = "gtmk";
+    /// Switches traces on and off.
+    Stmk = "stmk";
 }
 
 impl std::fmt::Display for FourLetterWord {

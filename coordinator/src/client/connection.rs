@@ -77,7 +77,7 @@ impl Connection {
         match greeting {
             Ok(Greeting::Session(opened)) => self.converse(opened).await,
             Ok(Greeting::Word(word)) => {
-                let text = words::answer(&self.shared, word);
+                let text = words::answer(&self.shared, word).await;
                 self.wire.finish(BytesMut::from(text.as_bytes())).await;
             }
             Err(Refused { end, reply }) => {

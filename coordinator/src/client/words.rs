@@ -1,12 +1,14 @@
 //! Answers to four-letter words: text for people and monitoring, in the form that ZooKeeper gives it.
 //!
-//! Must never do: wait, or hold the state's lock while anything is written to a socket.
+//! Must never do: wait for a client, or hold the state's lock while anything is written to a socket.
 
 use std::fmt::Write as _;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use rowlock_env::{process, time};
+use rowlock_env::disk::Dir;
+use rowlock_env::{process, time, worker};
 use rowlock_proto::FourLetterWord;
 
 use super::listener::Shared;
@@ -17,23 +19,46 @@ use crate::watch::ConnectionId;
 /// What clients read as the server's version: the protocol's dialect first, then who speaks it.
 const VERSION: &str = concat!("3.9.3-rowlock-", env!("CARGO_PKG_VERSION"));
 const NOT_SERVING: &str = "This ZooKeeper instance is not currently serving requests\n";
-/// Answered whatever the configuration says: they cost nothing and tell no names.
-const ALWAYS: [FourLetterWord; 6] = [
-    FourLetterWord::Ruok,
-    FourLetterWord::Srvr,
-    FourLetterWord::Stat,
-    FourLetterWord::Mntr,
-    FourLetterWord::Envi,
-    FourLetterWord::Isro,
-];
+
+/// As in ZooKeeper, `srvr` is answered always, `isro` wherever clients look for more than a read-only node, and the
+/// rest if the configuration names it. There are no trace masks: those words are refused whatever it says.
+fn is_allowed(shared: &Shared, word: FourLetterWord) -> bool {
+    let config = &shared.context.config.client;
+    match word {
+        FourLetterWord::Srvr => true,
+        FourLetterWord::Isro if config.read_only_mode => true,
+        FourLetterWord::Gtmk | FourLetterWord::Stmk => false,
+        _ => config.words.iter().any(|allowed| allowed == "*" || allowed == word.as_str()),
+    }
+}
 
 /// The text to send before the connection is closed.
-pub(super) fn answer(shared: &Shared, word: FourLetterWord) -> String {
-    use FourLetterWord as W;
-    let allowed = &shared.context.config.client.words;
-    if !ALWAYS.contains(&word) && !allowed.iter().any(|w| w == "*" || w == word.as_str()) {
+pub(super) async fn answer(shared: &Shared, word: FourLetterWord) -> String {
+    if !is_allowed(shared, word) {
         return format!("{word} is not executed because it is not in the whitelist.\n");
     }
+    match word {
+        FourLetterWord::Dirs => {
+            let data = shared.context.config.data_dir.clone();
+            worker::run_blocking("dirs", move || directories(&data)).await
+        }
+        word => answer_at_once(shared, word),
+    }
+}
+
+/// Bytes of snapshots and of the log.
+fn directories(data: &Path) -> String {
+    let bytes = |folder: &str| -> std::io::Result<u64> {
+        let folder = Dir::open(&data.join(folder))?;
+        folder.list()?.iter().map(|name| folder.open_to_read(name)?.len()).sum()
+    };
+    // A file that goes away meanwhile, or a folder that is not there yet.
+    let bytes = |folder: &str| bytes(folder).unwrap_or(0);
+    format!("datadir_size: {}\nlogdir_size: {}\n", bytes("snapshots"), bytes("wal"))
+}
+
+fn answer_at_once(shared: &Shared, word: FourLetterWord) -> String {
+    use FourLetterWord as W;
     let status = shared.context.status.borrow().clone();
     let read_only = !status.serving && shared.context.isolation.is_isolated();
     match word {
@@ -63,9 +88,7 @@ pub(super) fn answer(shared: &Shared, word: FourLetterWord) -> String {
             shared.stats.reset();
             "Server stats reset.\n".to_owned()
         }
-        W::Dirs => {
-            format!("{word} is not executed because this server keeps no such figure; see /metrics.\n")
-        }
+        W::Dirs | W::Gtmk | W::Stmk => unreachable!("answered or refused before"),
     }
 }
 

@@ -62,12 +62,28 @@ async fn a_node_that_does_not_serve_says_so_and_is_alive() {
 }
 
 #[tokio::test]
-async fn words_that_tell_names_are_answered_only_if_the_configuration_allows_it() {
+async fn only_words_that_the_configuration_names_are_answered_and_srvr() {
     let mut config = config();
-    config.client.words.clear();
+    config.client.words = vec!["ruok".to_owned()];
     let node = Node::with(config, "127.0.0.1:0", limits::HANDSHAKE_MAX).await;
     assert_eq!(ask(&node, "ruok").await, "imok");
-    let refused = "dump is not executed because it is not in the whitelist.\n";
-    assert_eq!(ask(&node, "dump").await, refused);
+    assert!(ask(&node, "srvr").await.starts_with("Zookeeper version: 3.9"));
+    for word in ["dump", "mntr", "isro", "dirs", "gtmk"] {
+        let refused = format!("{word} is not executed because it is not in the whitelist.\n");
+        assert_eq!(ask(&node, word).await, refused);
+    }
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn the_sizes_on_disk_are_told_and_trace_masks_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let wal = rowlock_env::disk::Dir::create(&folder.path().join("wal")).unwrap();
+    wal.write_atomic("1.wal", &[0; 100]).unwrap();
+    let mut config = config();
+    config.data_dir = folder.path().to_owned();
+    let node = Node::with(config, "127.0.0.1:0", limits::HANDSHAKE_MAX).await;
+    assert_eq!(ask(&node, "dirs").await, "datadir_size: 0\nlogdir_size: 100\n");
+    assert!(ask(&node, "stmk").await.contains("not in the whitelist"));
     node.stop().await;
 }
