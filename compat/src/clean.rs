@@ -3,6 +3,7 @@
 //! Never needed for a verdict: what cannot be removed (no superuser on that side) stays.
 
 use bytes::Bytes;
+use rowlock_proto::request::PathWatch;
 use rowlock_proto::response::Response;
 use rowlock_proto::{OpCode, Request, Version, Xid, Zxid, decode};
 
@@ -11,6 +12,9 @@ use crate::script::{body, frame};
 
 /// The superuser of the reference, and of a cluster that is to be compared with it.
 const SUPERUSER: &[u8] = b"super:test";
+
+/// Requests sent without waiting, so that neither side's buffers fill up.
+const REQUESTS_AT_ONCE: usize = 256;
 
 /// A connection that removes trees.
 pub struct Cleaner {
@@ -34,9 +38,7 @@ impl Cleaner {
         let mut found = vec![root.to_owned()];
         let mut level = 0..1;
         while !level.is_empty() {
-            let ask = |path: &String| {
-                Request::GetChildren(rowlock_proto::request::PathWatch { path: path.clone(), watch: false })
-            };
+            let ask = |path: &String| Request::GetChildren(PathWatch { path: path.clone(), watch: false });
             let requests: Vec<Request> = found[level.clone()].iter().map(ask).collect();
             let answers = self.call(&requests).await?;
             let mut below = Vec::new();
@@ -53,17 +55,32 @@ impl Cleaner {
         self.call(&requests).await.map(drop)
     }
 
-    async fn call(&mut self, requests: &[Request]) -> Option<Vec<Option<Response>>> {
-        for request in requests {
-            self.connection.put(&frame(Xid(1), request.opcode().as_i32(), &body(request)));
+    /// Removes all that stands in the root but what `keep` names. `None` as for [`Self::remove`].
+    pub async fn sweep(&mut self, keep: &[&str]) -> Option<()> {
+        let of = PathWatch { path: "/".to_owned(), watch: false };
+        let Some(Response::Children(names)) = self.call(&[Request::GetChildren(of)]).await?.pop()? else {
+            return Some(());
+        };
+        for name in names.iter().filter(|name| !keep.contains(&name.as_str())) {
+            self.remove(&format!("/{name}")).await?;
         }
-        self.connection.flush().await.ok()?;
+        Some(())
+    }
+
+    /// The answers to requests, `None` for an error. `None` for all: the connection is of no use now.
+    pub async fn call(&mut self, requests: &[Request]) -> Option<Vec<Option<Response>>> {
         let mut answers = Vec::with_capacity(requests.len());
-        for request in requests {
-            let Incoming::Frame(mut reply) = self.connection.receive().await else { return None };
-            let header = decode::reply_header(&mut reply).ok()?;
-            let ok = header.err.is_none();
-            answers.push(ok.then(|| decode::response(&mut reply, request.opcode()).ok()).flatten());
+        for some in requests.chunks(REQUESTS_AT_ONCE) {
+            for request in some {
+                self.connection.put(&frame(Xid(1), request.opcode().as_i32(), &body(request)));
+            }
+            self.connection.flush().await.ok()?;
+            for request in some {
+                let Incoming::Frame(mut reply) = self.connection.receive().await else { return None };
+                let header = decode::reply_header(&mut reply).ok()?;
+                let ok = header.err.is_none();
+                answers.push(ok.then(|| decode::response(&mut reply, request.opcode()).ok()).flatten());
+            }
         }
         Some(answers)
     }

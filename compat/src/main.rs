@@ -6,6 +6,7 @@ mod clean;
 mod connection;
 mod dialect;
 mod diff;
+mod fuzz;
 mod generate;
 mod minimise;
 mod player;
@@ -22,12 +23,14 @@ use clap::Parser;
 #[command(name = "rowlock-compat", max_term_width = 100)]
 enum Cli {
     Diff(diff::Diff),
+    Fuzz(fuzz::Fuzz),
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
     let result = match Cli::parse() {
         Cli::Diff(diff) => diff.run().await,
+        Cli::Fuzz(fuzz) => fuzz.run().await,
     };
     result.unwrap_or_else(|error| {
         eprintln!("rowlock-compat: {error:#}");

@@ -1,0 +1,89 @@
+//! One attacker: connects, sends a spoilt conversation, ends it in one of the ways in which clients end, again and again.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use rowlock_env::net::Stream;
+use rowlock_env::task::Shutdown;
+use rowlock_env::time;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::mutate::{Ending, Spoilt, spoil};
+use super::{Tally, corpus};
+use crate::rng::Rng;
+
+/// The longest that an attacker stays.
+const STAY_MAX: Duration = Duration::from_millis(1500);
+/// How long one waits for the server to close.
+const READING_MAX: Duration = Duration::from_millis(100);
+/// How long one may take to connect; after a failure it waits as long.
+const CONNECT_MAX: Duration = Duration::from_secs(2);
+/// Read at once.
+const READ_BYTES: usize = 16 << 10;
+
+/// Attacks until told to stop.
+pub async fn run(target: String, seed: u64, tally: Arc<Tally>, stop: Shutdown) {
+    let mut rng = Rng::new(seed);
+    while !stop.is_triggered() {
+        let frames = corpus::conversation(&mut rng);
+        let spoilt = spoil(&mut rng, frames);
+        match Stream::connect(&target, CONNECT_MAX).await {
+            Ok(stream) => {
+                tally.connections.fetch_add(1, Relaxed);
+                tally.mutations.fetch_add(spoilt.mutations, Relaxed);
+                // However it ends, the node is what is looked at.
+                let _ = time::timeout(STAY_MAX, attack(stream, spoilt, &tally)).await;
+            }
+            Err(_) => time::sleep(CONNECT_MAX).await,
+        }
+    }
+}
+
+async fn attack(mut stream: Stream, spoilt: Spoilt, tally: &Tally) -> io::Result<()> {
+    let mut input = BytesMut::with_capacity(READ_BYTES);
+    for segment in &spoilt.segments {
+        stream.write_all(segment).await?;
+        tally.bytes_sent.fetch_add(segment.len() as u64, Relaxed);
+        if spoilt.ending != Ending::Deaf {
+            // Takes turns with the server, so that segments arrive as segments.
+            tokio::task::yield_now().await;
+            take(&stream, &mut input, tally)?;
+        }
+    }
+    match spoilt.ending {
+        Ending::Abrupt => return Ok(()),
+        Ending::Deaf => {
+            time::sleep(READING_MAX).await;
+            return Ok(());
+        }
+        Ending::HalfClose => stream.shutdown().await?,
+        Ending::Reading => {}
+    }
+    let _ = time::timeout(READING_MAX, async {
+        loop {
+            input.clear();
+            match stream.read_buf(&mut input).await {
+                Ok(0) | Err(_) => break tally.closed_by_server.fetch_add(1, Relaxed),
+                Ok(count) => tally.bytes_received.fetch_add(count as u64, Relaxed),
+            };
+        }
+    })
+    .await;
+    Ok(())
+}
+
+/// Takes what is there.
+fn take(stream: &Stream, input: &mut BytesMut, tally: &Tally) -> io::Result<()> {
+    input.resize(READ_BYTES, 0);
+    match stream.try_read(input) {
+        Ok(count) => {
+            tally.bytes_received.fetch_add(count as u64, Relaxed);
+            Ok(())
+        }
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,45 @@
+//! Valid conversations to spoil: a handshake and the frames of a client of a generated script.
+
+use bytes::{Bytes, BytesMut};
+use rowlock_proto::{FourLetterWord, OpCode, Xid, Zxid, encode};
+
+use crate::connection::{Session, connect_request};
+use crate::generate;
+use crate::rng::Rng;
+use crate::script::{Action, frame, set_watches};
+
+/// The largest body of a frame that servers take, less some room for its header.
+const LARGE_BYTES: usize = 0xf_ffff - 64;
+
+/// The frames of one conversation, handshake first.
+pub fn conversation(rng: &mut Rng) -> Vec<Bytes> {
+    if rng.chance(3) {
+        return vec![word(rng)];
+    }
+    let script = generate::script(rng.u64(), "/fuzz/r");
+    let mut handshake = BytesMut::new();
+    encode::connect_request(&connect_request(&Session::default(), Zxid(0)), &mut handshake);
+    let mut frames = vec![handshake.freeze()];
+    let mut xid = 0;
+    for step in &script.steps {
+        xid += 1;
+        match &step.action {
+            Action::Send { opcode, body, .. } => frames.push(frame(Xid(xid), *opcode, body)),
+            Action::SetWatches { watches, two, .. } => {
+                let (opcode, body) = set_watches(watches, *two, Zxid(0));
+                frames.push(frame(Xid::SET_WATCHES, opcode.as_i32(), &body));
+            }
+            Action::Close => frames.push(frame(Xid(xid), OpCode::CloseSession.as_i32(), &[])),
+            Action::Reconnect(_) => {}
+        }
+    }
+    if rng.chance(1) {
+        frames.push(frame(Xid(xid + 1), OpCode::GetData.as_i32(), &vec![0; LARGE_BYTES]));
+    }
+    frames
+}
+
+fn word(rng: &mut Rng) -> Bytes {
+    let word = rng.pick(FourLetterWord::ALL);
+    Bytes::copy_from_slice(word.as_str().as_bytes())
+}

@@ -1,0 +1,154 @@
+//! Spoils conversations: bits, lengths, numbers, order, and where the stream is cut.
+
+use bytes::{Bytes, BytesMut};
+
+use crate::rng::Rng;
+
+/// Numbers at which decoders stumble.
+const EDGES: &[i32] =
+    &[0, 1, -1, -2, 4, 16, 127, 0xffff, 0xf_ffff, 0xf_fff0, 0x10_0000, i32::MAX, i32::MIN, 0x7f7f_7f7f];
+/// Mutations of one conversation at most.
+const MUTATIONS_MAX: usize = 4;
+
+/// What is sent, and how it ends.
+#[derive(Clone, Debug)]
+pub struct Spoilt {
+    /// Sent one after another.
+    pub segments: Vec<Bytes>,
+    /// What is done behind the last one.
+    pub ending: Ending,
+    /// How many mutations it had.
+    pub mutations: u64,
+}
+
+/// How a connection ends from our side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// At once, whatever was not read.
+    Abrupt,
+    /// When the server closes, or after a while.
+    Reading,
+    /// After a while without reading anything.
+    Deaf,
+    /// Our direction first, then as `Reading`.
+    HalfClose,
+}
+
+/// Mutates a conversation and cuts it into segments.
+pub fn spoil(rng: &mut Rng, mut frames: Vec<Bytes>) -> Spoilt {
+    let mutations = rng.below(MUTATIONS_MAX + 1);
+    for _ in 0..mutations {
+        mutate(rng, &mut frames);
+    }
+    let mut stream = frames.concat();
+    if rng.chance(10) {
+        // Half a handshake, or a bit more.
+        stream.truncate(rng.below(60));
+    } else if rng.chance(15) {
+        stream.truncate(rng.below(stream.len() + 1));
+    }
+    let ending =
+        rng.weighted(&[(3, Ending::Abrupt), (4, Ending::Reading), (1, Ending::Deaf), (2, Ending::HalfClose)]);
+    Spoilt { segments: cut(rng, Bytes::from(stream)), ending, mutations: mutations as u64 }
+}
+
+fn mutate(rng: &mut Rng, frames: &mut Vec<Bytes>) {
+    if frames.is_empty() {
+        return;
+    }
+    // The handshake decides whether anything else is read: it is mostly left alone.
+    let at = if frames.len() > 1 && rng.chance(85) { 1 + rng.below(frames.len() - 1) } else { 0 };
+    let mut bytes = BytesMut::from(&frames[at][..]);
+    match rng.below(10) {
+        0..=1 => flip(rng, &mut bytes),
+        2 => bytes.truncate(rng.below(bytes.len() + 1)),
+        3 => put_edge(rng, &mut bytes, 0),
+        4..=5 => {
+            let offset = rng.below(bytes.len().max(1));
+            put_edge(rng, &mut bytes, offset);
+        }
+        6 => shorten_whole(rng, &mut bytes),
+        7 => {
+            let copies = 1 + rng.below(3);
+            for _ in 0..copies {
+                frames.insert(at, frames[at].clone());
+            }
+            return;
+        }
+        8 => {
+            let other = rng.below(frames.len());
+            frames.swap(at, other);
+            return;
+        }
+        _ => {
+            let garbage: Vec<u8> = (0..1 + rng.below(64)).map(|_| rng.u64() as u8).collect();
+            let offset = rng.below(bytes.len() + 1);
+            let tail = bytes.split_off(offset);
+            bytes.extend_from_slice(&garbage);
+            bytes.extend_from_slice(&tail);
+        }
+    }
+    frames[at] = bytes.freeze();
+}
+
+fn flip(rng: &mut Rng, bytes: &mut BytesMut) {
+    for _ in 0..1 + rng.below(8) {
+        if !bytes.is_empty() {
+            let at = rng.below(bytes.len());
+            bytes[at] ^= 1 << rng.below(8);
+        }
+    }
+}
+
+fn put_edge(rng: &mut Rng, bytes: &mut BytesMut, offset: usize) {
+    let edge = rng.pick(EDGES).to_be_bytes();
+    if let Some(place) = bytes.get_mut(offset..offset + edge.len()) {
+        place.copy_from_slice(&edge);
+    }
+}
+
+/// A frame that ends early and says so: its length is right, its record is not.
+fn shorten_whole(rng: &mut Rng, bytes: &mut BytesMut) {
+    if bytes.len() > 4 {
+        let length = rng.below(bytes.len() - 4);
+        bytes.truncate(4 + length);
+        bytes[..4].copy_from_slice(&(length as u32).to_be_bytes());
+    }
+}
+
+fn cut(rng: &mut Rng, mut stream: Bytes) -> Vec<Bytes> {
+    if rng.chance(60) {
+        return vec![stream];
+    }
+    let mut segments = Vec::new();
+    while !stream.is_empty() && segments.len() < 64 {
+        let most = if rng.chance(50) { 8 } else { stream.len() };
+        segments.push(stream.split_to((1 + rng.below(most)).min(stream.len())));
+    }
+    segments.push(stream);
+    segments
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_is_spoilt_makes_the_tool_itself_fail() {
+        let mut rng = Rng::new(3);
+        for _ in 0..2_000 {
+            let frames = super::super::corpus::conversation(&mut rng);
+            let spoilt = spoil(&mut rng, frames);
+            assert!(spoilt.mutations <= MUTATIONS_MAX as u64);
+        }
+    }
+
+    #[test]
+    fn segments_are_the_stream() {
+        let mut rng = Rng::new(5);
+        let stream = Bytes::from((0..=255).collect::<Vec<u8>>());
+        for _ in 0..100 {
+            assert_eq!(cut(&mut rng, stream.clone()).concat(), stream);
+        }
+    }
+}
