@@ -47,7 +47,7 @@ use self::trouble::Trouble;
 #[derive(clap::Args)]
 #[command(group(clap::ArgGroup::new("what").required(true).args(["from_snapshot", "from", "undo"])))]
 pub struct Import {
-    /// A file snapshot.<zxid> of Apache ZooKeeper
+    /// A snapshot of Apache ZooKeeper: a file named snapshot.ZXID
     #[arg(long, value_name = "FILE")]
     from_snapshot: Option<PathBuf>,
     /// Servers of a live ZooKeeper or Rowlock, host:port,host:port[/path]
