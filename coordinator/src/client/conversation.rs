@@ -308,7 +308,8 @@ impl Conversation {
         }
     }
 
-    /// The queue towards the leader was full: [`Self::ask_again`] is to be called after a while.
+    /// The queue towards the leader was full, or the leader does not know the session (yet): [`Self::ask_again`] is to
+    /// be called after a while.
     pub(super) fn must_ask_again(&self) -> bool {
         self.unasked
     }
@@ -334,6 +335,7 @@ impl Conversation {
                 }
                 Message::Reconfigured { tag, result } => self.queue.reconfigured(tag, result),
                 Message::Touched => self.touched(),
+                Message::NotTouched => self.unasked = self.pings.len() > 0,
                 Message::Lost => self.over(End::Lost),
                 Message::Close(reason) => self.told_to_close(reason),
             }

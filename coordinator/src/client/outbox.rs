@@ -38,6 +38,9 @@ pub enum Message {
     },
     /// The pings that wait may be answered.
     Touched,
+    /// The leader runs no timer for the session, so the pings go on waiting: for its end, or, while the leader has not
+    /// applied its opening, for a leader that is asked again.
+    NotTouched,
     /// Close the connection for the reason given (session ended, moved to another connection, shutdown, not serving).
     Close(CloseReason),
 }

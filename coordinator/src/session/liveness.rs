@@ -94,11 +94,11 @@ impl Collected {
         }
     }
 
-    /// Forgets the heartbeats of sessions whose timers do not run any more. Their connections hear of the end, or, if
-    /// the leader has not heard of the session yet, ask again.
+    /// Gives the heartbeats of sessions whose timers do not run back to their connections. Either they hear of the end
+    /// soon, or the leader has not applied the opening of the session yet and says otherwise next time.
     fn refuse(&mut self, refused: &[SessionId]) {
-        if !refused.is_empty() {
-            self.waiting.retain(|(session, _)| !refused.contains(session));
+        for (_, outbox) in self.waiting.extract_if(.., |(session, _)| refused.contains(session)) {
+            outbox.push(Message::NotTouched);
         }
     }
 
@@ -232,5 +232,31 @@ fn expiry(session: SessionId, attachment: Attachment) -> Proposal {
         attachment: Attachment::default(),
         identities: Vec::new(),
         command: Command::ExpireSession { session, attachment },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::outbox;
+
+    #[test]
+    fn a_heartbeat_that_the_leader_does_not_note_goes_back_to_its_connection() {
+        let mut collected = Collected::default();
+        let mut inboxes = Vec::new();
+        for session in [SessionId(1), SessionId(2)] {
+            let (outbox, inbox) = outbox::channel();
+            collected.add(Touch { session, confirm: Some(outbox) });
+            inboxes.push(inbox);
+        }
+        collected.refuse(&[SessionId(2)]);
+        collected.answer();
+        let mut heard = inboxes.iter_mut().map(|inbox| {
+            let mut messages = Default::default();
+            inbox.take(&mut messages).unwrap();
+            Vec::from(messages)
+        });
+        assert!(matches!(heard.next().unwrap()[..], [Message::Touched]));
+        assert!(matches!(heard.next().unwrap()[..], [Message::NotTouched]));
     }
 }

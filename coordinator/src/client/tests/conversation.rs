@@ -28,7 +28,7 @@ use crate::metrics::Metrics;
 use crate::proposer::{Proposer, Submission};
 use crate::reconfig::ReconfigDoor;
 use crate::replica::Replica;
-use crate::session::SessionTouch;
+use crate::session::{SessionTouch, Touch};
 use crate::status::Status;
 use crate::watch::WatchTable;
 
@@ -39,16 +39,18 @@ struct Stage {
     inbox: Inbox,
     session: SessionId,
     password: [u8; 16],
+    touches: mpsc::Receiver<Touch>,
     next_xid: i32,
 }
 
 impl Stage {
     fn new() -> Stage {
+        let (to_leader, touches) = mpsc::channel(4);
         let context = ClientContext {
             replica: Arc::new(Replica::default()),
             proposer: Proposer::new(mpsc::channel(1).0),
             reconfig: ReconfigDoor::new(mpsc::channel(1).0),
-            touch: SessionTouch::new(mpsc::channel(1).0),
+            touch: SessionTouch::new(to_leader),
             status: watch::channel(Status::default()).1,
             isolation: Arc::new(Isolation::new(false, Arc::default(), Duration::ZERO)),
             registry: Arc::new(Registry::new()),
@@ -71,7 +73,7 @@ impl Stage {
         let shared = Listener::new(context.clone()).shared();
         let attached = Attached { session, attachment, zxid: Zxid(1), access: Access::Full };
         let conversation = Conversation::new(shared, peer, attached, identities);
-        Stage { context, conversation, inbox, session, password, next_xid: 0 }
+        Stage { context, conversation, inbox, session, password, touches, next_xid: 0 }
     }
 
     fn ask(&mut self, request: Request) {
@@ -170,6 +172,21 @@ fn replies_and_events_go_out_in_the_order_of_their_changes() {
     stage.answer();
     let no_node = Some(ErrorCode::NoNode);
     assert_eq!(stage.told(), [(1, no_node), (2, None), (Xid::EVENT.0, None), (3, None)]);
+}
+
+#[test]
+fn a_ping_that_the_leader_did_not_note_is_asked_about_again_and_answered() {
+    let mut stage = Stage::new();
+    stage.ask(Request::Ping);
+    for answer in [Message::NotTouched, Message::Touched] {
+        assert!(!stage.conversation.must_ask_again(), "it is asked about");
+        let asked = stage.touches.try_recv().unwrap();
+        asked.confirm.unwrap().push(answer);
+        stage.look();
+        stage.conversation.ask_again();
+    }
+    assert!(!stage.conversation.must_ask_again() && stage.touches.try_recv().is_err());
+    assert_eq!(stage.told().len(), 1);
 }
 
 #[test]
