@@ -33,6 +33,10 @@ pub const KNOWN: &[(&str, &str)] = &[
          pipeline does not note the new one), or by the new one",
         "a setACL is answered before anything else is sent",
     ),
+    (
+        "bytes of a string that are not UTF-8 are replaced (ZooKeeper) or make the request unreadable (Rowlock)",
+        "not sent",
+    ),
     ("removeWatches knows the types 1 to 3 (3.8) or 1 to 5 (3.9)", "4 and 5 are not sent"),
     (
         "a check outside multi is logged and breaks the ensemble (3.8.0, ZOOKEEPER-2623) or is refused (3.9.3)",
