@@ -150,7 +150,7 @@ impl Reconfigurer {
             return Err(Failed::Code(ErrorCode::NewConfigNoQuorum));
         }
         let nodes = there.iter().map(|id| (id.0, target.nodes[id].clone())).collect();
-        let before = stored.log_id().clone();
+        let before = *stored.log_id();
         self.change(ChangeMembers::AddNodes(nodes), true, Some(before)).await?;
         let deadline = Instant::now() + CATCH_UP_DEADLINE;
         while !majority(self.synced(&target.voters, index).len()) {
