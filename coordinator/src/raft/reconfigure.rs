@@ -13,14 +13,15 @@ use std::time::Duration;
 use openraft::ChangeMembers;
 use openraft::errors::{ChangeMembershipError, ClientWriteError, RaftError};
 use openraft::raft::Precondition;
+use openraft::storage::RaftStateMachine;
 use openraft_rt::watch::WatchReceiver as _;
 use rowlock_env::sync::watch;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::{ErrorCode, NodeId};
 
-use super::Raft;
 use super::leadership::Leadership;
-use super::types::{LogId, Member, StoredMembership};
+use super::state_machine::StateMachine;
+use super::types::{LogId, Member, StoredMembership, TypeConfig};
 use crate::peer::{Lane, PeerPool, Refusal, Request};
 use crate::reconfig::{Members, Wanted};
 
@@ -35,10 +36,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// A member that has acknowledged nothing for so long does not count as alive.
 const ALIVE_WITHIN: Duration = Duration::from_secs(2);
 
-/// Changes the membership while this node leads, one change at a time.
-pub struct Reconfigurer {
+/// Changes the membership while this node leads, one change at a time. `M` is the state machine.
+pub struct Reconfigurer<M: RaftStateMachine<TypeConfig> = StateMachine> {
     me: NodeId,
-    raft: Raft,
+    raft: openraft::Raft<TypeConfig, M>,
     leadership: watch::Receiver<Leadership>,
     peers: PeerPool,
     busy: AtomicBool,
@@ -60,9 +61,14 @@ impl Drop for Busy<'_> {
     }
 }
 
-impl Reconfigurer {
+impl<M: RaftStateMachine<TypeConfig>> Reconfigurer<M> {
     /// Of this node.
-    pub fn new(me: NodeId, raft: Raft, leadership: watch::Receiver<Leadership>, peers: PeerPool) -> Self {
+    pub fn new(
+        me: NodeId,
+        raft: openraft::Raft<TypeConfig, M>,
+        leadership: watch::Receiver<Leadership>,
+        peers: PeerPool,
+    ) -> Self {
         Reconfigurer { me, raft, leadership, peers, busy: AtomicBool::new(false) }
     }
 
@@ -73,6 +79,25 @@ impl Reconfigurer {
             Ok(index) => Ok(Ok(index)),
             Err(Failed::Code(code)) => Ok(Err(code)),
             Err(Failed::Refused(refusal)) => Err(refusal),
+        }
+    }
+
+    /// Ends a change of voters that a former leader began and did not live to end: until then both majorities are
+    /// needed. Does nothing on other nodes, or while a change is under way.
+    pub async fn finish_interrupted(&self) {
+        let view = *self.leadership.borrow();
+        if view.leader != Some(self.me) || !view.ready || self.busy.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let _busy = Busy(&self.busy);
+        let Ok(stored) = self.membership() else { return };
+        if stored.membership().get_joint_config().len() > 1 {
+            let voters = members(&stored).voters;
+            tracing::info!(?voters, "ending a change of voters that a former leader began");
+            let raw = voters.iter().map(|id| id.0).collect();
+            // Who does not vote any more stays as a learner, since nobody knows what the former leader was asked. If
+            // this fails, the next turn tries again.
+            let _ = self.change(ChangeMembers::ReplaceAllVoters(raw), true, Some(*stored.log_id())).await;
         }
     }
 
@@ -236,7 +261,7 @@ impl Reconfigurer {
     }
 }
 
-fn failed(error: RaftError<super::types::TypeConfig, ClientWriteError<super::types::TypeConfig>>) -> Failed {
+fn failed(error: RaftError<TypeConfig, ClientWriteError<TypeConfig>>) -> Failed {
     tracing::info!(%error, "the membership was not changed");
     match error {
         RaftError::APIError(ClientWriteError::ForwardToLeader(_)) => {

@@ -28,6 +28,8 @@ use crate::replica::Replica;
 
 /// A reconfiguration that takes longer has failed, as far as its client is concerned.
 const DEADLINE: Duration = Duration::from_secs(40);
+/// How often it is looked for a change that its leader did not live to end.
+const FINISH_EVERY: Duration = Duration::from_secs(1);
 /// Pause before a leader is asked again.
 const AGAIN: Duration = Duration::from_millis(50);
 /// How often it is looked whether the change shows here.
@@ -106,6 +108,10 @@ impl Reconfig {
                     Some(ask) => ask,
                     None => return,
                 },
+                () = time::sleep(FINISH_EVERY) => {
+                    self.here.finish_interrupted().await;
+                    continue;
+                }
             };
             if ask.reply_to.is_closed() {
                 continue;

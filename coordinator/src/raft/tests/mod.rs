@@ -2,6 +2,7 @@
 
 mod cluster;
 mod pipeline;
+mod reconfigure;
 mod relay;
 mod snapshots;
 mod support;
