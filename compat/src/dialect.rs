@@ -31,7 +31,8 @@ pub const KNOWN: &[(&str, &str)] = &[
     (
         "writes sent behind a setACL without waiting for its answer are judged by the old list, sometimes (3.8: its \
          pipeline does not note the new one), or by the new one",
-        "a setACL is answered before anything else is sent",
+        "a setACL is answered before anything else is sent; a leader that lags behind its follower still shows it, \
+         about once in 10,000 scripts, as an unsteady difference, and so does its sync",
     ),
     (
         "bytes of a string that are not UTF-8 are replaced (ZooKeeper) or make the request unreadable (Rowlock)",
