@@ -58,7 +58,8 @@ pub struct Server {
 }
 
 impl Wanted {
-    /// What is asked for. `BadArguments`: it is not in the form that ZooKeeper knows.
+    /// What is asked for. `BadArguments`: it is not in the form that ZooKeeper knows; `MarshallingError`: a number of a
+    /// server is none, as ZooKeeper answers.
     pub fn change(&self) -> Result<Change, ErrorCode> {
         if let Some(list) = &self.new_members {
             let lines = list.split([',', '\n']).map(str::trim).filter(|line| !line.is_empty());
@@ -69,7 +70,7 @@ impl Wanted {
             let list = list.as_deref().unwrap_or_default();
             list.split(',').map(str::trim).filter(|entry| !entry.is_empty()).map(str::to_owned).collect()
         };
-        let id = |entry: &String| entry.parse().map(NodeId).map_err(|_| ErrorCode::BadArguments);
+        let id = |entry: &String| number(entry);
         Ok(Change::Incremental {
             joining: entries(&self.joining)
                 .iter()
@@ -127,12 +128,12 @@ fn same_place(one: &Member, other: &Member) -> bool {
 impl Server {
     /// From `server.N=host:peer:election[:role];[host:]client`.
     fn parse(text: &str) -> Result<Server, ErrorCode> {
-        Self::try_parse(text).ok_or(ErrorCode::BadArguments)
+        let (key, spec) = text.split_once('=').ok_or(ErrorCode::BadArguments)?;
+        let id = number(key.rsplit_once('.').map_or(key, |(_, id)| id))?;
+        Self::of(id, spec).ok_or(ErrorCode::BadArguments)
     }
 
-    fn try_parse(text: &str) -> Option<Server> {
-        let (key, spec) = text.split_once('=')?;
-        let id = key.trim().rsplit_once('.').map_or(key, |(_, id)| id).trim().parse().ok()?;
+    fn of(id: NodeId, spec: &str) -> Option<Server> {
         let (server, client) = spec.split_once(';')?;
         let server = server.trim();
         let host_len = if server.starts_with('[') { server.find(']')? + 1 } else { server.find(':')? };
@@ -154,8 +155,12 @@ impl Server {
         };
         let election = if election == peer { String::new() } else { format!(":{election}") };
         let member = Member { peer_addr: format!("{host}:{peer}{election}"), client_addr };
-        Some(Server { id: NodeId(id), member, votes })
+        Some(Server { id, member, votes })
     }
+}
+
+fn number(text: &str) -> Result<NodeId, ErrorCode> {
+    text.trim().parse().map(NodeId).map_err(|_| ErrorCode::MarshallingError)
 }
 
 fn port(text: &str) -> Option<u16> {
@@ -222,7 +227,6 @@ mod tests {
             "server.4=h4:1;2",
             "server.4=h4;2",
             "server.4=h4:1:2:king;3",
-            "server.x=h4:1:2;3",
             "server.4=h4:1:2;0",
             "server.4=h1:2281:9;3",
             "server.4=h4:1:2;h1:2181",
@@ -233,6 +237,7 @@ mod tests {
         let nobody = Wanted { leaving: Some("1,2,3".to_owned()), ..Wanted::default() };
         assert_eq!(applied(&nobody), Err(ErrorCode::BadArguments));
         let words = Wanted { leaving: Some("one".to_owned()), ..Wanted::default() };
-        assert_eq!(applied(&words), Err(ErrorCode::BadArguments));
+        assert_eq!(applied(&words), Err(ErrorCode::MarshallingError));
+        assert_eq!(applied(&joining("server.x=h4:1:2;3")), Err(ErrorCode::MarshallingError));
     }
 }
