@@ -46,3 +46,7 @@ compat suites hosts="127.0.0.1:2181,127.0.0.1:2182,127.0.0.1:2183":
         {{suites}}/$part.sh {{hosts}} || failed="$failed $part"
     done
     if [ -n "$failed" ]; then echo "failed:$failed"; exit 1; fi
+
+# Random request sequences on Apache ZooKeeper and on Rowlock must be answered alike.
+compat-diff zookeeper="127.0.0.1:21811,127.0.0.1:21812,127.0.0.1:21813" rowlock="127.0.0.1:2181,127.0.0.1:2182,127.0.0.1:2183" seeds="1000":
+    cargo run --release -q -p rowlock-compat -- diff --left {{zookeeper}} --right {{rowlock}} --seeds {{seeds}}
