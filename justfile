@@ -45,6 +45,11 @@ compat suites hosts="127.0.0.1:2181,127.0.0.1:2182,127.0.0.1:2183":
         echo "== $part"
         {{suites}}/$part.sh {{hosts}} || failed="$failed $part"
     done
+    echo "== diff (beside Apache ZooKeeper, 200 sequences)"
+    zookeeper=127.0.0.1:21811,127.0.0.1:21812,127.0.0.1:21813
+    {{suites}}/zkctl.sh start
+    cargo run --release -q -p rowlock-compat -- diff --left $zookeeper --right {{hosts}} --seeds 200 || failed="$failed diff"
+    {{suites}}/zkctl.sh stop
     if [ -n "$failed" ]; then echo "failed:$failed"; exit 1; fi
 
 # Random request sequences on Apache ZooKeeper and on Rowlock must be answered alike.
