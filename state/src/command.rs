@@ -107,7 +107,7 @@ pub struct Batch {
     /// The leader's wall clock, milliseconds since 1970. The state machine never lets time go backwards.
     pub time_ms: i64,
     /// Whether hard quotas refuse what goes beyond them: the leader's configuration, so that all replicas agree
-    /// whatever is in theirs. Not part of the body: see [`crate::codec`].
+    /// whatever is in theirs. Not part of the body: see `codec.rs`.
     #[serde(skip)]
     pub enforce_quota: bool,
     /// In order.
