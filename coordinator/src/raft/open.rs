@@ -28,6 +28,10 @@ const APPEND_MAX_ENTRIES: u64 = 64;
 /// Silence after which sending one chunk of a snapshot has failed, milliseconds.
 const SNAPSHOT_CHUNK_TIMEOUT_MS: u64 = 10_000;
 
+/// Pauses before replication tries an unreachable member again; the last one stays. Short, so that a node that comes back
+/// serves soon: dialing has its own, longer pauses (`limits::PEER_BACKOFF_MAX`), so a try costs little.
+const REPLICATION_BACKOFF: &str = "20ms 50ms 100ms 100ms";
+
 fn raft_config(config: &NodeConfig) -> Config {
     let raft = &config.raft;
     Config {
@@ -41,6 +45,7 @@ fn raft_config(config: &NodeConfig) -> Config {
         replication_lag_threshold: raft.snapshot_every.max(raft.keep_logs),
         snapshot_policy: SnapshotPolicy::LogsSinceLast(raft.snapshot_every),
         max_in_snapshot_log_to_keep: raft.keep_logs,
+        backoff: REPLICATION_BACKOFF.to_owned(),
         enable_pre_vote: Some(true),
         enable_leader_restore: Some(false),
         ..Config::default()
