@@ -14,6 +14,7 @@ mod containers_and_quotas;
 mod import;
 mod leader_kill_rounds;
 mod partition;
+mod protocol_rules;
 mod reconfig;
 mod snapshot_rejoin;
 mod up;
