@@ -13,6 +13,7 @@ mod config_errors;
 mod containers_and_quotas;
 mod import;
 mod leader_kill_rounds;
+mod log_bound;
 mod partition;
 mod protocol_rules;
 mod reconfig;

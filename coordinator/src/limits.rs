@@ -91,3 +91,8 @@ pub const SWEEP_MAX_ZNODES: usize = 10_000;
 pub const SWEEP_MAX_QUOTA_WARNINGS: usize = 10;
 /// Bytes of entries that one replication read takes into memory (a single larger entry still passes).
 pub const REPLICATION_READ_MAX_BYTES: usize = 4 << 20;
+/// Bytes of the log in memory (or as many as the last snapshot has, if that is more). Beyond: a snapshot is taken and the
+/// log behind it purged, however few entries it has.
+pub const LOG_MEMORY_MAX_BYTES: usize = 256 << 20;
+/// Bytes of the log that stay behind such a snapshot, for followers that are a little late.
+pub const LOG_KEEP_BYTES: usize = 64 << 20;

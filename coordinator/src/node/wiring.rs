@@ -23,6 +23,7 @@ use crate::proposer::fold::{Folder, Parcel};
 use crate::proposer::router::Router;
 use crate::proposer::{Proposer, Submission};
 use crate::raft;
+use crate::raft::compaction::Compaction;
 use crate::raft::leadership::{self, Leadership};
 use crate::raft::reconfigure::Reconfigurer;
 use crate::reconfig::{Ask, Reconfig, ReconfigDoor};
@@ -64,6 +65,7 @@ impl Parts {
         let wires = Wires { leadership, status, folder: folder_tx, proposer, reconfigurer, config };
         let contact = Arc::new(Contact::default());
         self.start_leadership(&wires, leadership_tx, folder);
+        self.start_compaction();
         self.start_router(&wires, submissions);
         self.start_sessions(&wires, contact.clone(), touches);
         self.start_standing(&wires, contact.clone(), status_tx);
@@ -122,6 +124,12 @@ impl Parts {
             every: Duration::from_millis(wires.config.znodes.sweep_interval_ms),
         };
         self.tasks.spawn("sweep", sweep.run(self.shutdown_word()));
+    }
+
+    fn start_compaction(&self) {
+        let (raft, log, metrics) = (self.raft.clone(), self.storage.clone(), self.metrics.clone());
+        let compaction = Compaction { raft, log, metrics };
+        self.tasks.spawn("compaction", compaction.run(self.shutdown_word()));
     }
 
     fn start_router(&self, wires: &Wires, submissions: mpsc::Receiver<Submission>) {

@@ -2,6 +2,7 @@
 //! `storage/` names openraft.
 
 pub mod append_pipeline;
+pub mod compaction;
 pub mod leadership;
 pub mod network;
 pub mod open;

@@ -13,6 +13,8 @@ use crate::raft::types::{Entry, EntryPayload, LogId, Vote};
 pub struct MemLog {
     checkpoint: Checkpoint,
     entries: VecDeque<Entry>,
+    /// Of the payloads of `entries`.
+    bytes: usize,
 }
 
 /// Records that cannot follow each other: an entry that does not continue the log.
@@ -36,6 +38,20 @@ impl MemLog {
         self.entries.iter()
     }
 
+    /// Bytes of the stored payloads.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Purging up to this index leaves at most `keep_bytes` of payloads. `None`: there are no more than that.
+    pub fn purge_point(&self, keep_bytes: usize) -> Option<u64> {
+        let mut kept = 0;
+        self.entries.iter().rev().find_map(|entry| {
+            kept += payload_bytes(entry);
+            (kept > keep_bytes).then_some(entry.log_id.index)
+        })
+    }
+
     /// Replaces the vote.
     pub fn set_vote(&mut self, vote: Vote) {
         self.checkpoint.vote = Some(vote);
@@ -55,6 +71,7 @@ impl MemLog {
             return Err(Gap { found, last: last.index });
         }
         self.checkpoint.last = Some(entry.log_id);
+        self.bytes += payload_bytes(&entry);
         self.entries.push_back(entry);
         Ok(())
     }
@@ -63,7 +80,7 @@ impl MemLog {
     pub fn truncate_after(&mut self, after: Option<LogId>) {
         let keep = after.map_or(0, |log_id| log_id.index + 1);
         while self.entries.back().is_some_and(|entry| entry.log_id.index >= keep) {
-            self.entries.pop_back();
+            self.bytes -= self.entries.pop_back().map_or(0, |entry| payload_bytes(&entry));
         }
         self.checkpoint.note(&Record::Truncate(after));
     }
@@ -71,7 +88,7 @@ impl MemLog {
     /// Removes what is at or before `upto`, which may lie behind the end (a snapshot was installed).
     pub fn purge(&mut self, upto: LogId) {
         while self.entries.front().is_some_and(|entry| entry.log_id.index <= upto.index) {
-            self.entries.pop_front();
+            self.bytes -= self.entries.pop_front().map_or(0, |entry| payload_bytes(&entry));
         }
         self.checkpoint.note(&Record::Purge(upto));
     }
@@ -165,6 +182,21 @@ mod tests {
         let mut log = filled(0..3);
         assert_eq!(log.append(entry(1, 4, b"")), Err(Gap { found: 4, last: 2 }));
         assert_eq!(log.checkpoint().last, Some(log_id(1, 2)));
+    }
+
+    #[test]
+    fn the_bytes_of_the_payloads_are_counted_and_the_purge_point_leaves_what_may_stay() {
+        let mut log = filled(0..10);
+        assert_eq!(log.bytes(), 100);
+        assert_eq!(log.purge_point(100), None);
+        assert_eq!(log.purge_point(35), Some(6), "the entries 7, 8 and 9 stay");
+        assert_eq!(log.purge_point(0), Some(9));
+        log.truncate_after(Some(log_id(1, 7)));
+        assert_eq!(log.bytes(), 80);
+        log.purge(log_id(1, 4));
+        assert_eq!(log.bytes(), 30);
+        log.purge(log_id(1, 20));
+        assert_eq!((log.bytes(), log.purge_point(0)), (0, None));
     }
 
     #[test]
