@@ -17,10 +17,13 @@ pub const IDENTITIES_MAX: usize = 64;
 /// Bytes of one connection's identities, since they travel with each of its writes. Beyond: the auth packet fails, which
 /// closes the connection.
 pub const IDENTITIES_MAX_BYTES: usize = 64 << 10;
+/// Bytes of the frames of those requests. Beyond: reading from its socket stops, too.
+pub const PIPELINE_MAX_BYTES: usize = 4 << 20;
 /// Watches of one connection. Beyond: the request is answered with a system error and the connection closed.
 pub const WATCHES_PER_CONNECTION_MAX: usize = 1 << 20;
-/// Submissions waiting for the proposer. Beyond: submitting waits, so reading from sockets stops.
-pub const PROPOSER_QUEUE_MAX: usize = 8_192;
+/// Submissions waiting for the proposer, each of at most one client frame: a gigabyte at the very worst, while there is no
+/// leader and every client writes the largest znodes. Beyond: submitting waits, so reading from sockets stops.
+pub const PROPOSER_QUEUE_MAX: usize = 1_024;
 /// Commands folded into one log entry.
 pub const BATCH_MAX_COMMANDS: usize = 512;
 /// Bytes of commands folded into one log entry (a single larger command still passes).
@@ -79,8 +82,9 @@ pub const PEER_APPEND_IDLE_MAX: Duration = Duration::from_secs(1);
 pub const HEARTBEATS_WAITING_MAX: usize = 65_536;
 /// Signs of life waiting for the liveness task. Beyond: dropped; the session's next frame gives another.
 pub const TOUCH_QUEUE_MAX: usize = 65_536;
-/// Parcels of proposals waiting for the leader's folder. Beyond: routing and forwarding wait.
-pub const FOLDER_QUEUE_MAX: usize = 256;
+/// Parcels of proposals waiting for the leader's folder, each of about `BATCH_MAX_BYTES` at most. Beyond: routing and
+/// forwarding wait.
+pub const FOLDER_QUEUE_MAX: usize = 64;
 /// Reconfigurations of superusers that wait on one node. Beyond: answered that one is in progress.
 pub const RECONFIG_QUEUE_MAX: usize = 16;
 /// Writes waiting for the log's thread. Beyond: Raft waits with its next write.

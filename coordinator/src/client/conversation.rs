@@ -63,6 +63,8 @@ pub(super) struct Conversation {
     attached: Attached,
     identities: Arc<[Id]>,
     queue: Queue,
+    /// Of the frame that is being taken.
+    frame_bytes: usize,
     pings: Pings,
     /// The leader's word is needed for pings and could not be asked for.
     unasked: bool,
@@ -100,6 +102,7 @@ impl Conversation {
             attached,
             identities,
             queue: Queue::default(),
+            frame_bytes: 0,
             pings: Pings::default(),
             unasked: false,
             sasl: sasl::Negotiation::default(),
@@ -113,6 +116,7 @@ impl Conversation {
     pub(super) fn accepts(&self) -> bool {
         matches!(self.phase, Phase::Open | Phase::Moved)
             && self.queue.len() + self.pings.len() < limits::PIPELINE_MAX_REQUESTS
+            && self.queue.bytes() < limits::PIPELINE_MAX_BYTES
             && !self.is_full()
     }
 
@@ -153,6 +157,7 @@ impl Conversation {
         self.peer.stats.received.fetch_add(1, Relaxed);
         self.shared.stats.received.fetch_add(1, Relaxed);
         self.shared.context.metrics.packets_received_total.inc();
+        self.frame_bytes = frame.len();
         match decode::request(frame) {
             Ok(RequestFrame { xid, request }) => self.request(xid, request, now),
             // Of auth packets ZooKeeper takes note before it queues them, and closes over one that it cannot read.
@@ -208,7 +213,11 @@ impl Conversation {
                 Route::Local(read) => What::Read(read),
             },
         };
-        self.queue.push(Pending { xid, opcode, received: now, what });
+        self.enqueue(xid, opcode, what, now);
+    }
+
+    fn enqueue(&mut self, xid: Xid, opcode: OpCode, what: What, now: Instant) {
+        self.queue.push(Pending { xid, opcode, received: now, bytes: self.frame_bytes, what });
     }
 
     /// Nothing here asks a leader or goes into the log.
@@ -231,7 +240,7 @@ impl Conversation {
                 Route::Local(read) => What::Read(read),
             },
         };
-        self.queue.push(Pending { xid, opcode, received: now, what });
+        self.enqueue(xid, opcode, what, now);
     }
 
     /// What the client sends is a sign of life for the leader.
@@ -254,7 +263,7 @@ impl Conversation {
     }
 
     fn refuse(&mut self, xid: Xid, opcode: OpCode, code: ErrorCode, then: Then, now: Instant) {
-        self.queue.push(Pending { xid, opcode, received: now, what: What::Refusal(code) });
+        self.enqueue(xid, opcode, What::Refusal(code), now);
         if then == Then::Close {
             self.phase = Phase::Finishing;
         }

@@ -25,6 +25,8 @@ pub(super) struct Pending {
     pub(super) xid: Xid,
     pub(super) opcode: OpCode,
     pub(super) received: Instant,
+    /// Of its frame; counted until it is answered.
+    pub(super) bytes: usize,
     pub(super) what: What,
 }
 
@@ -49,6 +51,8 @@ pub(super) enum What {
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     requests: VecDeque<Pending>,
+    /// Of the frames of `requests`.
+    bytes: usize,
     answers: BTreeMap<u64, Box<Applied>>,
     last_tag: u64,
     /// So many requests from the front on are neither held nor behind a read.
@@ -57,6 +61,7 @@ pub(super) struct Queue {
 
 impl Queue {
     pub(super) fn push(&mut self, pending: Pending) {
+        self.bytes += pending.bytes;
         self.requests.push_back(pending);
     }
 
@@ -102,7 +107,9 @@ impl Queue {
 
     fn pop(&mut self) -> Option<Pending> {
         self.released = self.released.saturating_sub(1);
-        self.requests.pop_front()
+        let pending = self.requests.pop_front()?;
+        self.bytes -= pending.bytes;
+        Some(pending)
     }
 
     /// The first request, if it is a reconfiguration that nobody has been asked for; with the tag for its answer.
@@ -160,11 +167,16 @@ impl Queue {
     pub(super) fn clear(&mut self) {
         self.requests.clear();
         self.answers.clear();
-        self.released = 0;
+        (self.released, self.bytes) = (0, 0);
     }
 
     pub(super) fn len(&self) -> usize {
         self.requests.len()
+    }
+
+    /// Of the frames that wait.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
     }
 
     pub(super) fn is_empty(&self) -> bool {

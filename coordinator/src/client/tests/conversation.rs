@@ -240,6 +240,29 @@ fn no_more_frames_are_accepted_than_the_pipeline_holds() {
 }
 
 #[test]
+fn no_more_bytes_are_accepted_than_the_pipeline_holds() {
+    let mut stage = Stage::new();
+    let large = || {
+        let data = Some(Bytes::from(vec![7; 1_000_000]));
+        Request::SetData(rowlock_proto::request::SetData {
+            path: "/".to_owned(),
+            data,
+            version: rowlock_proto::Version::ANY,
+        })
+    };
+    for _ in 0..5 {
+        assert!(stage.conversation.accepts());
+        stage.ask(large());
+    }
+    assert!(!stage.conversation.accepts(), "five megabytes wait");
+    let first = stage.submission().unwrap();
+    stage.apply(first);
+    stage.look();
+    stage.answer();
+    assert!(stage.conversation.accepts(), "one of them is answered");
+}
+
+#[test]
 fn reads_stop_while_the_client_does_not_take_their_replies() {
     let mut stage = Stage::new();
     stage.change(create("/big", CreateMode::Persistent));
