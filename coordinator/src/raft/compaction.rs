@@ -44,10 +44,10 @@ impl Compaction {
     /// Takes one step towards a log within its bound: a snapshot first, then the purge.
     async fn look(&self) -> Result<(), ()> {
         let snapshot_bytes = usize::try_from(self.metrics.snapshot_bytes.get()).unwrap_or(usize::MAX);
-        let (bytes, upto) = self.log.memory(LOG_KEEP_BYTES);
-        let Some(upto) = upto.filter(|_| bytes > LOG_MEMORY_MAX_BYTES.max(snapshot_bytes)) else {
+        if self.log.bytes() <= LOG_MEMORY_MAX_BYTES.max(snapshot_bytes) {
             return Ok(());
-        };
+        }
+        let Some(upto) = self.log.purge_point(LOG_KEEP_BYTES) else { return Ok(()) };
         let snapshot = self.raft.metrics().borrow_watched().snapshot.as_ref().map_or(0, |id| id.index);
         let trigger = self.raft.trigger();
         // While one is being built, asking again does nothing.

@@ -47,10 +47,14 @@ impl LogStore {
         LogStore { log: Arc::new(Mutex::new(log)), worker }
     }
 
-    /// Bytes of the log that are held in memory, and up to which index to purge so that `keep_bytes` stay.
-    pub fn memory(&self, keep_bytes: usize) -> (usize, Option<u64>) {
-        let log = self.log.lock();
-        (log.bytes(), log.purge_point(keep_bytes))
+    /// Bytes of the log that are held in memory.
+    pub fn bytes(&self) -> usize {
+        self.log.lock().bytes()
+    }
+
+    /// Up to which index to purge so that `keep_bytes` stay. Walks what stays: ask only when there is too much.
+    pub fn purge_point(&self, keep_bytes: usize) -> Option<u64> {
+        self.log.lock().purge_point(keep_bytes)
     }
 
     /// Writes what is pending and lets go of the data folder; later writes fail. For the end of the node, after Raft's.
