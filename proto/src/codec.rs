@@ -50,6 +50,12 @@ pub enum DecodeError {
         /// Its number.
         event_type: i32,
     },
+    /// A number that stands for none of a field's meanings.
+    #[error("no meaning has the number {number}")]
+    UnknownVariant {
+        /// As it came.
+        number: i32,
+    },
     /// The record ends before its frame.
     #[error("{left} bytes behind the record")]
     TrailingBytes {

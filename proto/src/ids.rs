@@ -60,6 +60,8 @@ impl Xid {
     pub const PING: Xid = Xid(-2);
     /// Auth packet and its reply.
     pub const AUTH: Xid = Xid(-4);
+    /// Server to client, only to those who acquire: [`crate::lock::Notice`].
+    pub const NOTICE: Xid = Xid(-20);
     /// setWatches and setWatches2, and their replies.
     pub const SET_WATCHES: Xid = Xid(-8);
 }

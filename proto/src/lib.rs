@@ -17,6 +17,7 @@ pub mod error;
 pub mod event;
 pub mod frame;
 pub mod ids;
+pub mod lock;
 pub mod opcode;
 pub mod path;
 pub mod request;

@@ -56,6 +56,16 @@ opcodes! {
     AddWatch = 106, "addWatch";
     WhoAmI = 107, "whoAmI";
     CloseSession = -11, "closeSession";
+    // Rowlock's own: see `lock`.
+    Tagged = 1000, "tagged";
+    Acquire = 1001, "acquire";
+    Release = 1002, "release";
+    Abandon = 1003, "abandon";
+    Verify = 1004, "verify";
+    Convert = 1005, "convert";
+    ForceRelease = 1006, "forceRelease";
+    SessionOptions = 1007, "sessionOptions";
+    Report = 1008, "report";
 }
 
 impl std::fmt::Display for OpCode {
@@ -97,6 +107,15 @@ impl Request {
             Request::AddWatch { .. } => OpCode::AddWatch,
             Request::WhoAmI => OpCode::WhoAmI,
             Request::CloseSession => OpCode::CloseSession,
+            Request::Tagged { .. } => OpCode::Tagged,
+            Request::Acquire(_) => OpCode::Acquire,
+            Request::Release(_) => OpCode::Release,
+            Request::Abandon(_) => OpCode::Abandon,
+            Request::Verify(_) => OpCode::Verify,
+            Request::Convert { .. } => OpCode::Convert,
+            Request::ForceRelease(_) => OpCode::ForceRelease,
+            Request::SessionOptions(_) => OpCode::SessionOptions,
+            Request::Report(_) => OpCode::Report,
         }
     }
 
@@ -115,6 +134,12 @@ impl Request {
                 | Request::CreateContainer(_)
                 | Request::CreateTtl(..)
                 | Request::CloseSession
+                | Request::Tagged { .. }
+                | Request::Acquire(_)
+                | Request::Release(_)
+                | Request::Abandon(_)
+                | Request::Convert { .. }
+                | Request::ForceRelease(_)
         )
     }
 }

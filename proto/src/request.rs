@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::acl::Acl;
 use crate::ids::{SessionId, Version, Xid, Zxid};
+use crate::lock::{Acquire, Attempt, Claim, Mode, SessionOptions};
 
 /// The first frame of a connection (44 or 45 bytes in its usual forms); it has no header.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -235,4 +236,36 @@ pub enum Request {
     WhoAmI,
     /// -11.
     CloseSession,
+    /// 1000: a write that takes effect once, however often it is sent in one session.
+    Tagged {
+        /// Rises with every new write of the session; a repeated one keeps its own.
+        id: u64,
+        /// All ids up to this one are answered: their outcomes may be forgotten.
+        acked: u64,
+        /// A write (see [`Request::is_write`]), but not this one again and not closeSession.
+        request: Box<Request>,
+    },
+    /// 1001: places in the queues of one lock or of several at once, all or none.
+    Acquire(Vec<Acquire>),
+    /// 1002: gives back what is held; in one command.
+    Release(Vec<Claim>),
+    /// 1003: leaves the queues, whatever the standing; nothing to do is no error.
+    Abandon(Vec<Attempt>),
+    /// 1004: which of these are held, linearizable.
+    Verify(Vec<Claim>),
+    /// 1005: holds in another mode, without leaving the queue.
+    Convert {
+        /// What is held.
+        claim: Claim,
+        /// In which mode from now on.
+        mode: Mode,
+        /// For a conversion that takes a new place: the name of its znode before the server's number.
+        prefix: String,
+    },
+    /// 1006: ends somebody else's hold. Needs DELETE on the lock's znode.
+    ForceRelease(Claim),
+    /// 1007.
+    SessionOptions(SessionOptions),
+    /// 1008: a JSON document, by the path and query of the HTTP interface.
+    Report(String),
 }

@@ -1,10 +1,12 @@
 //! Replies: header, bodies, and the answer to the handshake.
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 
 use crate::acl::{Acl, Id};
 use crate::error::ErrorCode;
 use crate::ids::{SessionId, Xid, Zxid};
+use crate::lock::Standing;
 use crate::stat::Stat;
 
 /// The answer to [`crate::request::ConnectRequest`]; it has no header.
@@ -34,7 +36,7 @@ pub struct ReplyHeader {
 }
 
 /// Result of one operation of a multi.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OpResult {
     /// create.
     Create(String),
@@ -85,4 +87,10 @@ pub enum Response {
     Sasl(Option<Bytes>),
     /// whoAmI: scheme and user.
     WhoAmI(Vec<Id>),
+    /// acquire, convert: one standing per lock.
+    Standings(Vec<Standing>),
+    /// release, verify: for each claim, whether it was (is) held. forceRelease: one.
+    Held(Vec<bool>),
+    /// report.
+    Report(String),
 }

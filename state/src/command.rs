@@ -4,6 +4,7 @@
 
 use bytes::Bytes;
 use rowlock_proto::acl::Id;
+use rowlock_proto::lock::{Acquire, Attempt, Claim, Mode};
 use rowlock_proto::request::{Create, Op, SetAcl, SetData};
 use rowlock_proto::{NodeId, SessionId, Version};
 use serde::{Deserialize, Serialize};
@@ -98,6 +99,39 @@ pub enum Command {
     Configure {
         /// The text that ZooKeeper clients read.
         config: String,
+    },
+    /// A write that takes effect once in its session, however often it comes. Takes no zxid when it comes again.
+    Tagged {
+        /// Which write of the session it is.
+        id: u64,
+        /// Up to here the session's client knows the outcomes.
+        acked: u64,
+        /// The write: one of a client, not this one again and not `CloseSession`.
+        command: Box<Command>,
+    },
+    /// acquire: places in the queues of all these locks, or in none.
+    Acquire(Vec<Acquire>),
+    /// release: gives back what is held.
+    Release(Vec<Claim>),
+    /// abandon: leaves queues, whatever the standing.
+    Abandon(Vec<Attempt>),
+    /// verify: which of these are held. Takes no zxid.
+    Verify(Vec<Claim>),
+    /// convert: holds in another mode.
+    Convert {
+        /// What is held.
+        claim: Claim,
+        /// In which mode from now on.
+        mode: Mode,
+        /// Name of a new place's znode before its number.
+        prefix: String,
+    },
+    /// forceRelease: ends somebody else's hold.
+    ForceRelease(Claim),
+    /// The leader's sweep: a lock-delay may be over, or something has been held for too long.
+    LockDue {
+        /// Path of the lock's znode.
+        lock: String,
     },
 }
 

@@ -170,6 +170,14 @@ impl Machine {
             Command::SetData(set) => self.set_data(&by, set)?,
             Command::SetAcl(set) => self.set_acl(&by, set)?,
             Command::Multi(ops) => return Ok(Outcome::Multi(self.multi(&by, ops, sink))),
+            Command::Tagged { .. }
+            | Command::Acquire(_)
+            | Command::Release(_)
+            | Command::Abandon(_)
+            | Command::Verify(_)
+            | Command::Convert { .. }
+            | Command::ForceRelease(_)
+            | Command::LockDue { .. } => return Err(ErrorCode::Unimplemented),
             Command::Noop
             | Command::CreateSession { .. }
             | Command::Attach { .. }

@@ -1,8 +1,10 @@
 //! What applying a command gives: an answer for its sender, and events for everybody who watches.
 
 use rowlock_proto::acl::Acl;
+use rowlock_proto::lock::{Mode, Standing};
 use rowlock_proto::response::OpResult;
-use rowlock_proto::{ErrorCode, SessionId, Stat, Zxid};
+use rowlock_proto::{ErrorCode, FencingToken, SessionId, Stat, Zxid};
+use serde::{Deserialize, Serialize};
 
 use crate::command::{Attachment, Origin};
 
@@ -18,7 +20,7 @@ pub struct Applied {
 }
 
 /// What a command did.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
     /// Noop, delete, close, expire, reap, configure.
     Done,
@@ -44,6 +46,10 @@ pub enum Outcome {
     Stat(Stat),
     /// multi, also one that failed (then all results are `OpResult::Error` and nothing was changed).
     Multi(Vec<OpResult>),
+    /// acquire, convert: one per lock.
+    Standings(Vec<Standing>),
+    /// release, verify, forceRelease: for each claim, whether it was (is) held.
+    Held(Vec<bool>),
 }
 
 /// What happened to a znode.
@@ -72,6 +78,76 @@ pub struct Change<'a> {
     pub parent_acl: &'a [Acl],
 }
 
+/// Something happened to a place in a lock's queue, whatever client made it.
+#[derive(Clone, Copy, Debug)]
+pub struct LockEvent<'a> {
+    /// Of the command.
+    pub zxid: Zxid,
+    /// Of the command's batch: the leader's clock, milliseconds since 1970.
+    pub time_ms: i64,
+    /// Path of the lock's znode.
+    pub lock: &'a str,
+    /// Path of the queue znode.
+    pub path: &'a str,
+    /// Its czxid.
+    pub token: FencingToken,
+    /// Whose it is.
+    pub session: SessionId,
+    /// The address that its client had when it made the place; empty if unknown.
+    pub address: &'a str,
+    /// The beginning of the queue znode's data.
+    pub label: &'a [u8],
+    /// What is wanted.
+    pub mode: Mode,
+    /// It was made by acquire, so its session is to be told of grants and losses ([`rowlock_proto::lock::Notice`]).
+    pub is_acquired: bool,
+    /// What happened.
+    pub kind: LockEventKind,
+}
+
+/// See [`LockEvent`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockEventKind {
+    /// It is in the queue.
+    Requested {
+        /// How many are before it, holders and waiters.
+        ahead: u32,
+    },
+    /// It holds the lock.
+    Granted {
+        /// Since the request, milliseconds.
+        waited_ms: i64,
+    },
+    /// It goes on holding in another mode ([`LockEvent::mode`]).
+    Converted,
+    /// It is gone.
+    Gone {
+        /// How long it held the lock, milliseconds; `None`: it never did.
+        held_ms: Option<i64>,
+        /// How long it waited, milliseconds.
+        waited_ms: i64,
+        /// Why.
+        why: Why,
+    },
+}
+
+/// Why a place in a queue is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Why {
+    /// Its own session gave it back or left the queue.
+    Released,
+    /// Its session was closed.
+    SessionClosed,
+    /// Its session expired.
+    SessionExpired,
+    /// Another session deleted its znode.
+    Deleted,
+    /// Somebody forced the release.
+    Forced,
+    /// It was held for longer than it had asked for.
+    Revoked,
+}
+
 /// Why a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SessionEnd {
@@ -91,4 +167,8 @@ pub trait EventSink {
     fn session_attached(&mut self, session: SessionId, attachment: Attachment, timeout_ms: u32);
     /// A session ended; the deletions of its ephemerals came before.
     fn session_ended(&mut self, session: SessionId, end: SessionEnd);
+    /// A lock's queue changed. Comes behind the znode changes of the same command.
+    fn lock(&mut self, event: &LockEvent<'_>) {
+        let _ = event;
+    }
 }

@@ -18,6 +18,10 @@ pub(super) enum Form {
     Stat,
     /// One result per operation.
     Multi,
+    /// Where each place stands.
+    Standings,
+    /// What was held.
+    Held,
     /// The path of the request, as it came.
     Sync(String),
     /// No body; then the connection is closed.
@@ -51,6 +55,18 @@ pub(super) fn route(request: Request) -> Route {
         Request::Multi(ops) => (Command::Multi(ops), Form::Multi),
         Request::Sync(path) => (Command::Noop, Form::Sync(path)),
         Request::CloseSession => (Command::CloseSession, Form::Close),
+        Request::Acquire(all) => (Command::Acquire(all), Form::Standings),
+        Request::Convert { claim, mode, prefix } => {
+            (Command::Convert { claim, mode, prefix }, Form::Standings)
+        }
+        Request::Release(claims) => (Command::Release(claims), Form::Held),
+        Request::Verify(claims) => (Command::Verify(claims), Form::Held),
+        Request::ForceRelease(claim) => (Command::ForceRelease(claim), Form::Held),
+        Request::Abandon(attempts) => (Command::Abandon(attempts), Form::Empty),
+        Request::Tagged { id, acked, request } => match route(*request) {
+            Route::Log(command, form) => (Command::Tagged { id, acked, command: Box::new(command) }, form),
+            local @ Route::Local(_) => return local,
+        },
         other => return Route::Local(other),
     };
     Route::Log(command, form)
@@ -64,6 +80,8 @@ pub(super) fn response(form: Form, outcome: Outcome) -> Response {
         (Form::PathStat, Outcome::Created { path, stat }) => Response::PathStat(path, stat),
         (Form::Stat, Outcome::Stat(stat)) => Response::Stat(stat),
         (Form::Multi, Outcome::Multi(results)) => Response::Multi(results),
+        (Form::Standings, Outcome::Standings(standings)) => Response::Standings(standings),
+        (Form::Held, Outcome::Held(held)) => Response::Held(held),
         (Form::Sync(path), Outcome::Done) => Response::Path(path),
         (form, outcome) => unreachable!("a command has one kind of outcome: {form:?} got {outcome:?}"),
     }

@@ -150,6 +150,7 @@ fn fold(first: Parcel, queue: &mut mpsc::Receiver<Parcel>, carry: &mut Option<Pa
 
 /// About how many bytes a proposal takes in the log.
 pub fn weight(proposal: &Proposal) -> usize {
+    use rowlock_proto::lock::Claim;
     use rowlock_proto::request::Op;
     const OVERHEAD: usize = 64;
     let of_id = |id: &Id| OVERHEAD + id.scheme.len() + id.id.len();
@@ -157,7 +158,12 @@ pub fn weight(proposal: &Proposal) -> usize {
     let of_create = |c: &rowlock_proto::request::Create| {
         c.path.len() + c.data.as_ref().map_or(0, |d| d.len()) + of_acl(&c.acl)
     };
-    let payload = match &proposal.command {
+    let of_claims = |claims: &[Claim]| claims.iter().map(|claim| OVERHEAD + claim.path.len()).sum::<usize>();
+    let command = match &proposal.command {
+        Command::Tagged { command, .. } => command,
+        other => other,
+    };
+    let payload = match command {
         Command::Create { create, .. } => of_create(create),
         Command::SetData(set) => set.path.len() + set.data.as_ref().map_or(0, |d| d.len()),
         Command::Delete { path, .. } | Command::Reap { path } => path.len(),
@@ -175,8 +181,21 @@ pub fn weight(proposal: &Proposal) -> usize {
             })
             .sum(),
         Command::SetAcl(set) => set.path.len() + of_acl(&set.acl),
+        Command::Acquire(all) => all
+            .iter()
+            .map(|a| {
+                let data = a.data.as_ref().map_or(0, |d| d.len());
+                OVERHEAD + a.lock.len() + a.prefix.len() + data + of_acl(&a.acl)
+            })
+            .sum(),
+        Command::Release(claims) | Command::Verify(claims) => of_claims(claims),
+        Command::ForceRelease(claim) => claim.path.len(),
+        Command::Convert { claim, prefix, .. } => claim.path.len() + prefix.len(),
+        Command::Abandon(all) => all.iter().map(|a| OVERHEAD + a.lock.len() + a.prefix.len()).sum(),
+        Command::LockDue { lock } => lock.len(),
         Command::Configure { config } => config.len(),
         Command::Noop
+        | Command::Tagged { .. }
         | Command::CreateSession { .. }
         | Command::Attach { .. }
         | Command::CloseSession

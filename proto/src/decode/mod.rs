@@ -3,11 +3,13 @@
 //! Must never panic, whatever comes, and never judge content: a bad path or flag is a record like any other.
 
 mod handshake;
+mod lock;
 mod multi;
 mod request;
 mod response;
 
 pub use self::handshake::{connect_request, connect_response};
+pub use self::lock::notice;
 pub use self::request::{BadRequest, request};
 pub use self::response::{event, reply_header, response};
 pub use crate::codec::DecodeError;

@@ -2,9 +2,10 @@
 
 use bytes::Bytes;
 
-use super::{acl, multi, version, zxid};
+use super::{acl, lock, multi, version, zxid};
 use crate::codec::{DecodeError, Decoded, Reader};
 use crate::ids::Xid;
+use crate::lock::SessionOptions;
 use crate::opcode::OpCode;
 use crate::request::{Create, PathWatch, Request, RequestFrame, SetAcl, SetData, SetWatches};
 
@@ -93,7 +94,46 @@ fn body(r: &mut Reader<'_>, opcode: OpCode) -> Decoded<Request> {
         OpCode::AddWatch => Request::AddWatch { path: r.string()?, mode: r.int()? },
         OpCode::WhoAmI => Request::WhoAmI,
         OpCode::CloseSession => Request::CloseSession,
+        OpCode::Tagged => tagged(r)?,
+        OpCode::Acquire => Request::Acquire(lock::acquires(r)?),
+        OpCode::Release => Request::Release(lock::claims(r)?),
+        OpCode::Abandon => Request::Abandon(lock::attempts(r)?),
+        OpCode::Verify => Request::Verify(lock::claims(r)?),
+        OpCode::Convert => {
+            Request::Convert { claim: lock::claim(r)?, mode: lock::mode(r)?, prefix: r.string()? }
+        }
+        OpCode::ForceRelease => Request::ForceRelease(lock::claim(r)?),
+        OpCode::SessionOptions => {
+            Request::SessionOptions(SessionOptions { disconnect_grace_ms: lock::number(r)? })
+        }
+        OpCode::Report => Request::Report(r.string()?),
     })
+}
+
+/// Only what takes effect can take effect once; and one envelope is enough, for depth must not follow the client's wish.
+fn tagged(r: &mut Reader<'_>) -> Decoded<Request> {
+    let (id, acked, number) = (r.long()? as u64, r.long()? as u64, r.int()?);
+    let may_be_tagged = |opcode: &OpCode| {
+        matches!(
+            opcode,
+            OpCode::Create
+                | OpCode::Create2
+                | OpCode::CreateContainer
+                | OpCode::CreateTtl
+                | OpCode::Delete
+                | OpCode::SetData
+                | OpCode::SetAcl
+                | OpCode::Multi
+                | OpCode::Acquire
+                | OpCode::Release
+                | OpCode::Abandon
+                | OpCode::Convert
+                | OpCode::ForceRelease
+        )
+    };
+    let opcode = OpCode::from_i32(number).filter(may_be_tagged);
+    let opcode = opcode.ok_or(DecodeError::UnknownVariant { number })?;
+    Ok(Request::Tagged { id, acked, request: Box::new(body(r, opcode)?) })
 }
 
 pub(super) fn create(r: &mut Reader<'_>) -> Decoded<Create> {

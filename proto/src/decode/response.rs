@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 
-use super::{acl, ids, multi, stat, zxid};
+use super::{acl, ids, lock, multi, stat, zxid};
 use crate::codec::{DecodeError, Reader};
 use crate::error::ErrorCode;
 use crate::event::{EventType, WatchedEvent};
@@ -36,6 +36,11 @@ pub fn response(frame: &mut Bytes, opcode: OpCode) -> Result<Response, DecodeErr
         OpCode::AddWatch | OpCode::GetAllChildrenNumber => Response::Number(r.int()?),
         OpCode::Sasl => Response::Sasl(r.buffer()?),
         OpCode::WhoAmI => Response::WhoAmI(ids(r)?),
+        OpCode::Acquire | OpCode::Convert => Response::Standings(lock::standings(r)?),
+        OpCode::Release | OpCode::Verify | OpCode::ForceRelease => {
+            Response::Held(r.vector(1, Reader::boolean)?)
+        }
+        OpCode::Report => Response::Report(r.string()?),
         OpCode::Delete
         | OpCode::Ping
         | OpCode::Check
@@ -44,7 +49,11 @@ pub fn response(frame: &mut Bytes, opcode: OpCode) -> Result<Response, DecodeErr
         | OpCode::Auth
         | OpCode::SetWatches
         | OpCode::SetWatches2
-        | OpCode::CloseSession => Response::Empty,
+        | OpCode::CloseSession
+        | OpCode::Abandon
+        | OpCode::SessionOptions => Response::Empty,
+        // Answered as what it carries, which the caller knows.
+        OpCode::Tagged => Response::Empty,
     })
 }
 

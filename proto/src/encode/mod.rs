@@ -4,11 +4,13 @@
 //! record: a frame of 2 GiB is a bug and panics.
 
 mod handshake;
+mod lock;
 mod multi;
 mod request;
 mod response;
 
 pub use self::handshake::{connect_request, connect_response};
+pub use self::lock::notice;
 pub use self::request::request;
 pub use self::response::{event, reply};
 

@@ -2,7 +2,7 @@
 
 use bytes::BytesMut;
 
-use super::{multi, put_acl};
+use super::{lock, multi, put_acl};
 use crate::codec::{Writer, put_frame};
 use crate::ids::Version;
 use crate::request::{Create, PathWatch, Request, RequestFrame, SetAcl, SetData, SetWatches};
@@ -63,6 +63,23 @@ fn put_body(out: &mut BytesMut, request: &Request) {
             out.strings(&watches.persistent_recursive);
         }
         Request::Sasl(token) => out.buffer(token.as_deref()),
+        Request::Tagged { id, acked, request } => {
+            out.long(*id as i64);
+            out.long(*acked as i64);
+            out.int(request.opcode().as_i32());
+            put_body(out, request);
+        }
+        Request::Acquire(all) => lock::put_acquires(out, all),
+        Request::Release(claims) | Request::Verify(claims) => lock::put_claims(out, claims),
+        Request::Abandon(attempts) => lock::put_attempts(out, attempts),
+        Request::Convert { claim, mode, prefix } => {
+            lock::put_claim(out, claim);
+            lock::put_mode(out, *mode);
+            out.string(prefix);
+        }
+        Request::ForceRelease(claim) => lock::put_claim(out, claim),
+        Request::SessionOptions(options) => out.int(options.disconnect_grace_ms as i32),
+        Request::Report(what) => out.string(what),
         Request::Ping | Request::WhoAmI | Request::CloseSession => {}
     }
 }

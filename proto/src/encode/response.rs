@@ -2,7 +2,7 @@
 
 use bytes::BytesMut;
 
-use super::{multi, put_acl, put_id, put_stat};
+use super::{lock, multi, put_acl, put_id, put_stat};
 use crate::codec::{Writer, put_frame};
 use crate::error::ErrorCode;
 use crate::event::WatchedEvent;
@@ -30,7 +30,7 @@ pub fn event(event: &WatchedEvent, out: &mut BytesMut) {
     });
 }
 
-fn put_header(out: &mut BytesMut, header: ReplyHeader) {
+pub(super) fn put_header(out: &mut BytesMut, header: ReplyHeader) {
     out.int(header.xid.0);
     out.long(header.zxid.0);
     out.int(header.err.map_or(0, ErrorCode::code));
@@ -61,6 +61,14 @@ fn put_body(out: &mut BytesMut, body: &Response) {
         Response::Multi(results) => multi::put_results(out, results),
         Response::Number(number) => out.int(*number),
         Response::Sasl(token) => out.buffer(token.as_deref()),
+        Response::Standings(standings) => lock::put_standings(out, standings),
+        Response::Held(held) => {
+            out.count(held.len());
+            for one in held {
+                out.boolean(*one);
+            }
+        }
+        Response::Report(text) => out.string(text),
         Response::WhoAmI(ids) => {
             out.count(ids.len());
             for id in ids {

@@ -149,6 +149,7 @@ impl Naive {
                 Ok(Outcome::Done)
             }
             Command::Noop | Command::Attach { .. } => unreachable!(),
+            other => unreachable!("not part of this model: {other:?}"),
         }
     }
 

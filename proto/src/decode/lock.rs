@@ -1,0 +1,104 @@
+//! Rowlock's own records: see [`crate::lock`].
+
+use bytes::Bytes;
+
+use super::acl;
+use crate::codec::{DecodeError, Decoded, Reader};
+use crate::ids::{FencingToken, SessionId};
+use crate::lock::{Acquire, Attempt, Claim, Mode, News, Notice, Owner, Party, Standing};
+
+/// The body of a frame with [`crate::Xid::NOTICE`].
+pub fn notice(frame: &mut Bytes) -> Result<Notice, DecodeError> {
+    let r = &mut Reader::new(frame);
+    let claim = claim(r)?;
+    let news = match r.int()? {
+        0 => News::Granted,
+        1 => News::Deleted,
+        2 => News::Forced,
+        3 => News::Revoked,
+        number => return Err(DecodeError::UnknownVariant { number }),
+    };
+    Ok(Notice { claim, news })
+}
+
+pub(super) fn acquires(r: &mut Reader<'_>) -> Decoded<Vec<Acquire>> {
+    r.vector(53, |r| {
+        Ok(Acquire {
+            lock: r.string()?,
+            prefix: r.string()?,
+            data: r.buffer()?,
+            acl: acl(r)?,
+            mode: mode(r)?,
+            limit: number(r)?,
+            wait: r.boolean()?,
+            owner: owner(r)?,
+            max_hold_ms: number(r)?,
+            lock_delay_ms: number(r)?,
+        })
+    })
+}
+
+/// An unsigned number, in the four bytes of an int.
+pub(super) fn number(r: &mut Reader<'_>) -> Decoded<u32> {
+    Ok(r.int()? as u32)
+}
+
+pub(super) fn mode(r: &mut Reader<'_>) -> Decoded<Mode> {
+    let (kind, permits) = (r.int()?, number(r)?);
+    match kind {
+        0 => Ok(Mode::Exclusive),
+        1 => Ok(Mode::Shared),
+        2 => Ok(Mode::Permits(permits)),
+        number => Err(DecodeError::UnknownVariant { number }),
+    }
+}
+
+fn owner(r: &mut Reader<'_>) -> Decoded<Owner> {
+    let (kind, number) = (r.int()?, r.long()?);
+    match kind {
+        0 => Ok(Owner::Unnamed),
+        1 => Ok(Owner::Session),
+        2 => Ok(Owner::Named(number as u64)),
+        number => Err(DecodeError::UnknownVariant { number }),
+    }
+}
+
+pub(super) fn claim(r: &mut Reader<'_>) -> Decoded<Claim> {
+    Ok(Claim { path: r.string()?, token: FencingToken(r.long()?) })
+}
+
+pub(super) fn claims(r: &mut Reader<'_>) -> Decoded<Vec<Claim>> {
+    r.vector(12, claim)
+}
+
+pub(super) fn attempts(r: &mut Reader<'_>) -> Decoded<Vec<Attempt>> {
+    r.vector(8, |r| Ok(Attempt { lock: r.string()?, prefix: r.string()? }))
+}
+
+pub(super) fn standings(r: &mut Reader<'_>) -> Decoded<Vec<Standing>> {
+    r.vector(4, |r| {
+        Ok(match r.int()? {
+            0 => Standing::Held(claim(r)?),
+            1 => Standing::Waiting { claim: claim(r)?, ahead: number(r)?, holder: holder(r)? },
+            2 => Standing::Busy { ahead: number(r)?, holder: holder(r)? },
+            3 => Standing::Deadlock(r.vector(32, party)?),
+            4 => Standing::LimitIs(number(r)?),
+            5 => Standing::Absent,
+            number => return Err(DecodeError::UnknownVariant { number }),
+        })
+    })
+}
+
+fn holder(r: &mut Reader<'_>) -> Decoded<Option<Party>> {
+    if r.boolean()? { party(r).map(Some) } else { Ok(None) }
+}
+
+fn party(r: &mut Reader<'_>) -> Decoded<Party> {
+    Ok(Party {
+        path: r.string()?,
+        session: SessionId(r.long()?),
+        token: FencingToken(r.long()?),
+        label: r.buffer()?.unwrap_or_default(),
+        since_ms: r.long()?,
+    })
+}

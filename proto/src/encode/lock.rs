@@ -1,0 +1,125 @@
+//! Rowlock's own records: see [`crate::lock`].
+
+use bytes::BytesMut;
+
+use super::put_acl;
+use crate::codec::{Writer, put_frame};
+use crate::ids::{Xid, Zxid};
+use crate::lock::{Acquire, Attempt, Claim, Mode, News, Notice, Owner, Party, Standing};
+use crate::response::ReplyHeader;
+
+/// A notice, as a frame of its own.
+pub fn notice(zxid: Zxid, notice: &Notice, out: &mut BytesMut) {
+    put_frame(out, |out| {
+        super::response::put_header(out, ReplyHeader { xid: Xid::NOTICE, zxid, err: None });
+        put_claim(out, &notice.claim);
+        out.int(match notice.news {
+            News::Granted => 0,
+            News::Deleted => 1,
+            News::Forced => 2,
+            News::Revoked => 3,
+        });
+    });
+}
+
+pub(super) fn put_acquires(out: &mut BytesMut, all: &[Acquire]) {
+    out.count(all.len());
+    for acquire in all {
+        out.string(&acquire.lock);
+        out.string(&acquire.prefix);
+        out.buffer(acquire.data.as_deref());
+        put_acl(out, acquire.acl.as_deref());
+        put_mode(out, acquire.mode);
+        out.int(acquire.limit as i32);
+        out.boolean(acquire.wait);
+        let (kind, number) = match acquire.owner {
+            Owner::Unnamed => (0, 0),
+            Owner::Session => (1, 0),
+            Owner::Named(number) => (2, number),
+        };
+        out.int(kind);
+        out.long(number as i64);
+        out.int(acquire.max_hold_ms as i32);
+        out.int(acquire.lock_delay_ms as i32);
+    }
+}
+
+pub(super) fn put_mode(out: &mut BytesMut, mode: Mode) {
+    let (kind, permits) = match mode {
+        Mode::Exclusive => (0, 0),
+        Mode::Shared => (1, 0),
+        Mode::Permits(permits) => (2, permits),
+    };
+    out.int(kind);
+    out.int(permits as i32);
+}
+
+pub(super) fn put_claim(out: &mut BytesMut, claim: &Claim) {
+    out.string(&claim.path);
+    out.long(claim.token.0);
+}
+
+pub(super) fn put_claims(out: &mut BytesMut, claims: &[Claim]) {
+    out.count(claims.len());
+    for claim in claims {
+        put_claim(out, claim);
+    }
+}
+
+pub(super) fn put_attempts(out: &mut BytesMut, attempts: &[Attempt]) {
+    out.count(attempts.len());
+    for attempt in attempts {
+        out.string(&attempt.lock);
+        out.string(&attempt.prefix);
+    }
+}
+
+pub(super) fn put_standings(out: &mut BytesMut, standings: &[Standing]) {
+    out.count(standings.len());
+    for standing in standings {
+        match standing {
+            Standing::Held(claim) => {
+                out.int(0);
+                put_claim(out, claim);
+            }
+            Standing::Waiting { claim, ahead, holder } => {
+                out.int(1);
+                put_claim(out, claim);
+                out.int(*ahead as i32);
+                put_holder(out, holder.as_ref());
+            }
+            Standing::Busy { ahead, holder } => {
+                out.int(2);
+                out.int(*ahead as i32);
+                put_holder(out, holder.as_ref());
+            }
+            Standing::Deadlock(circle) => {
+                out.int(3);
+                out.count(circle.len());
+                for party in circle {
+                    put_party(out, party);
+                }
+            }
+            Standing::LimitIs(limit) => {
+                out.int(4);
+                out.int(*limit as i32);
+            }
+            Standing::Absent => out.int(5),
+        }
+    }
+}
+
+fn put_holder(out: &mut BytesMut, holder: Option<&Party>) {
+    out.boolean(holder.is_some());
+    if let Some(holder) = holder {
+        put_party(out, holder);
+    }
+}
+
+fn put_party(out: &mut BytesMut, party: &Party) {
+    out.string(&party.path);
+    out.long(party.session.0);
+    out.long(party.token.0);
+    out.buffer(Some(&party.label));
+    out.long(party.since_ms);
+}

@@ -1,0 +1,160 @@
+//! Records of Rowlock's own opcodes: locks as one request instead of a recipe of several (docs/protocol.md).
+//!
+//! A server announces them by the readable znode [`ANNOUNCEMENT`]. Apache's servers do not have it, and close the
+//! connection of whoever sends them an unknown opcode: look before you send.
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::acl::Acl;
+use crate::ids::{FencingToken, SessionId};
+
+/// Path of the virtual znode whose data say what the server understands: one `name version` per line.
+pub const ANNOUNCEMENT: &str = "/zookeeper/rowlock";
+
+/// What a contender wants of its lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Mode {
+    /// Nobody else may hold it.
+    Exclusive,
+    /// Others may hold it in this mode too.
+    Shared,
+    /// So many permits of the lock's limit; at least one.
+    Permits(u32),
+}
+
+/// For whom a lock is asked, in the eyes of deadlock detection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Owner {
+    /// For nobody in particular: takes no part in detection. Right for a session that many independent tasks share,
+    /// where one task's waiting does not keep another from releasing.
+    #[default]
+    Unnamed,
+    /// For the session as a whole: it does one thing at a time.
+    Session,
+    /// For this one of the client's own owners (a task, a thread, a job), which does one thing at a time. The number is
+    /// the client's choice; owners of different sessions that use one number are one owner.
+    Named(u64),
+}
+
+/// acquire: a place in a lock's queue, in one command. The lock's znode is made (a container, as the ones above it)
+/// if it is not there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Acquire {
+    /// Path of the lock's znode.
+    pub lock: String,
+    /// Name of the queue znode before the server's number. Holds an id that no other attempt has: a repeated acquire
+    /// finds its place by it.
+    pub prefix: String,
+    /// Data of the queue znode: who this is, for people who look at the queue.
+    pub data: Option<Bytes>,
+    /// ACL of the queue znode.
+    pub acl: Option<Vec<Acl>>,
+    /// What is wanted.
+    pub mode: Mode,
+    /// With [`Mode::Permits`]: how many permits the lock has. The first one decides; whoever says another number is
+    /// answered [`Standing::LimitIs`]. 0: whatever it is.
+    pub limit: u32,
+    /// Stay in the queue if the lock is not free. Otherwise nothing is left behind.
+    pub wait: bool,
+    /// For deadlock detection.
+    pub owner: Owner,
+    /// Revoked after being held so long, in milliseconds; 0: never.
+    pub max_hold_ms: u32,
+    /// How long nobody is granted the lock after its holder's session expired, in milliseconds.
+    pub lock_delay_ms: u32,
+}
+
+/// A holder or waiter as named by a client: exactly this znode with exactly this token.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claim {
+    /// Path of the queue znode.
+    pub path: String,
+    /// Its czxid.
+    pub token: FencingToken,
+}
+
+/// An attempt as its maker knows it, whatever has become of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attempt {
+    /// Path of the lock's znode.
+    pub lock: String,
+    /// As in [`Acquire::prefix`].
+    pub prefix: String,
+}
+
+/// Somebody in a queue, as shown to others.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Party {
+    /// Path of the queue znode.
+    pub path: String,
+    /// Its session.
+    pub session: SessionId,
+    /// Its token.
+    pub token: FencingToken,
+    /// The beginning of its znode's data.
+    pub label: Bytes,
+    /// When it was granted the lock, or entered the queue if it has not been: the leader's clock, milliseconds since
+    /// 1970.
+    pub since_ms: i64,
+}
+
+/// Where an attempt stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Standing {
+    /// It holds the lock.
+    Held(Claim),
+    /// It is in the queue; the grant will be pushed ([`Notice`]).
+    Waiting {
+        /// Its znode.
+        claim: Claim,
+        /// How many are before it.
+        ahead: u32,
+        /// The first of those that hold the lock; nobody does during a lock-delay.
+        holder: Option<Party>,
+    },
+    /// It did not want to wait, and left nothing behind.
+    Busy {
+        /// How many are before it.
+        ahead: u32,
+        /// As above.
+        holder: Option<Party>,
+    },
+    /// Waiting would close a circle of owners that wait for each other: nothing was left behind. Each waits for the
+    /// next; the last waits for the one who asked.
+    Deadlock(Vec<Party>),
+    /// The lock has another number of permits (or fewer than were asked for): nothing was left behind.
+    LimitIs(u32),
+    /// Not in the queue (any more).
+    Absent,
+}
+
+/// What the server tells a session about its places, unasked: a frame with [`crate::Xid::NOTICE`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Notice {
+    /// Which place.
+    pub claim: Claim,
+    /// What happened.
+    pub news: News,
+}
+
+/// See [`Notice`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum News {
+    /// The lock is held now.
+    Granted,
+    /// The place is gone by somebody else's doing: its znode was deleted.
+    Deleted,
+    /// The place is gone: somebody forced the release.
+    Forced,
+    /// The place is gone: it was held for longer than its `max_hold_ms`.
+    Revoked,
+}
+
+/// What a client wants of its connection and session, sent on each new connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SessionOptions {
+    /// When the client's socket closes, expire the session after so many milliseconds unless it comes back, instead of
+    /// after the whole timeout; 0: the whole timeout.
+    pub disconnect_grace_ms: u32,
+}
