@@ -68,6 +68,30 @@ opcodes! {
     Report = 1008, "report";
 }
 
+impl OpCode {
+    /// What [`Request::Tagged`] may carry: everything that a session writes into the tree or the queues. Neither
+    /// reconfig, whose `config_id` does the same work, nor closeSession, after which nobody is left to ask again; nor
+    /// an envelope in an envelope.
+    pub fn may_be_tagged(self) -> bool {
+        matches!(
+            self,
+            OpCode::Create
+                | OpCode::Create2
+                | OpCode::CreateContainer
+                | OpCode::CreateTtl
+                | OpCode::Delete
+                | OpCode::SetData
+                | OpCode::SetAcl
+                | OpCode::Multi
+                | OpCode::Acquire
+                | OpCode::Release
+                | OpCode::Abandon
+                | OpCode::Convert
+                | OpCode::ForceRelease
+        )
+    }
+}
+
 impl std::fmt::Display for OpCode {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.as_str())

@@ -238,11 +238,11 @@ pub enum Request {
     CloseSession,
     /// 1000: a write that takes effect once, however often it is sent in one session.
     Tagged {
-        /// Rises with every new write of the session; a repeated one keeps its own.
+        /// Rises with every new write of the session; a write that is sent again keeps its own.
         id: u64,
         /// All ids up to this one are answered: their outcomes may be forgotten.
         acked: u64,
-        /// A write (see [`Request::is_write`]), but not this one again and not closeSession.
+        /// A write that [may be tagged](crate::OpCode::may_be_tagged).
         request: Box<Request>,
     },
     /// 1001: places in the queues of one lock or of several at once, all or none.

@@ -7,8 +7,8 @@ use rowlock_proto::{OpCode, Request};
 use crate::rng::Rng;
 use crate::script::{Action, body};
 
-/// Types that no server knows. Not those that servers use among themselves.
-const UNKNOWN_OPCODES: &[i32] = &[10, 23, 99, 108, 200, 1_000, i32::MAX];
+/// Types that no server knows. Not those that servers use among themselves, nor those of Rowlock (from 1000 on).
+const UNKNOWN_OPCODES: &[i32] = &[10, 23, 99, 108, 200, 999, i32::MAX];
 
 /// Requests whose first field is a path that must be there.
 fn begins_with_path(opcode: OpCode) -> bool {

@@ -1,4 +1,7 @@
 //! Rowlock's own records: see [`crate::lock`].
+//!
+//! The constants are what one element of a vector takes at least. Invariant: none is more, or a vector of short elements
+//! is refused; the closer, the less a lying count can reserve.
 
 use bytes::Bytes;
 
@@ -21,8 +24,19 @@ pub fn notice(frame: &mut Bytes) -> Result<Notice, DecodeError> {
     Ok(Notice { claim, news })
 }
 
+/// Two strings, data and ACL by their lengths alone; mode, limit, wait, owner; two times.
+const ACQUIRE_BYTES: usize = 4 * 4 + 8 + 4 + 1 + 12 + 2 * 4;
+/// The length of a path; the token.
+const CLAIM_BYTES: usize = 4 + 8;
+/// The lengths of two strings.
+const ATTEMPT_BYTES: usize = 2 * 4;
+/// A kind with nothing behind it.
+const STANDING_BYTES: usize = 4;
+/// The length of a path, session, token, the length of the label, time.
+const PARTY_BYTES: usize = 4 + 8 + 8 + 4 + 8;
+
 pub(super) fn acquires(r: &mut Reader<'_>) -> Decoded<Vec<Acquire>> {
-    r.vector(53, |r| {
+    r.vector(ACQUIRE_BYTES, |r| {
         Ok(Acquire {
             lock: r.string()?,
             prefix: r.string()?,
@@ -68,20 +82,20 @@ pub(super) fn claim(r: &mut Reader<'_>) -> Decoded<Claim> {
 }
 
 pub(super) fn claims(r: &mut Reader<'_>) -> Decoded<Vec<Claim>> {
-    r.vector(12, claim)
+    r.vector(CLAIM_BYTES, claim)
 }
 
 pub(super) fn attempts(r: &mut Reader<'_>) -> Decoded<Vec<Attempt>> {
-    r.vector(8, |r| Ok(Attempt { lock: r.string()?, prefix: r.string()? }))
+    r.vector(ATTEMPT_BYTES, |r| Ok(Attempt { lock: r.string()?, prefix: r.string()? }))
 }
 
 pub(super) fn standings(r: &mut Reader<'_>) -> Decoded<Vec<Standing>> {
-    r.vector(4, |r| {
+    r.vector(STANDING_BYTES, |r| {
         Ok(match r.int()? {
             0 => Standing::Held(claim(r)?),
             1 => Standing::Waiting { claim: claim(r)?, ahead: number(r)?, holder: holder(r)? },
             2 => Standing::Busy { ahead: number(r)?, holder: holder(r)? },
-            3 => Standing::Deadlock(r.vector(32, party)?),
+            3 => Standing::Deadlock(r.vector(PARTY_BYTES, party)?),
             4 => Standing::LimitIs(number(r)?),
             5 => Standing::Absent,
             number => return Err(DecodeError::UnknownVariant { number }),

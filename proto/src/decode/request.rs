@@ -110,28 +110,12 @@ fn body(r: &mut Reader<'_>, opcode: OpCode) -> Decoded<Request> {
     })
 }
 
-/// Only what takes effect can take effect once; and one envelope is enough, for depth must not follow the client's wish.
+/// Only what takes effect can take effect once; and one envelope is enough.
+///
+/// Invariant: depth does not follow the client's wish.
 fn tagged(r: &mut Reader<'_>) -> Decoded<Request> {
     let (id, acked, number) = (r.long()? as u64, r.long()? as u64, r.int()?);
-    let may_be_tagged = |opcode: &OpCode| {
-        matches!(
-            opcode,
-            OpCode::Create
-                | OpCode::Create2
-                | OpCode::CreateContainer
-                | OpCode::CreateTtl
-                | OpCode::Delete
-                | OpCode::SetData
-                | OpCode::SetAcl
-                | OpCode::Multi
-                | OpCode::Acquire
-                | OpCode::Release
-                | OpCode::Abandon
-                | OpCode::Convert
-                | OpCode::ForceRelease
-        )
-    };
-    let opcode = OpCode::from_i32(number).filter(may_be_tagged);
+    let opcode = OpCode::from_i32(number).filter(|opcode| opcode.may_be_tagged());
     let opcode = opcode.ok_or(DecodeError::UnknownVariant { number })?;
     Ok(Request::Tagged { id, acked, request: Box::new(body(r, opcode)?) })
 }

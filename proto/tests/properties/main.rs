@@ -7,7 +7,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use rowlock_proto::frame::{self, DEFAULT_MAX_BYTES};
-use rowlock_proto::{OpCode, RequestFrame, Xid, decode, encode};
+use rowlock_proto::{OpCode, RequestFrame, Xid, Zxid, decode, encode};
 
 use crate::strategies as arbitrary;
 
@@ -71,6 +71,20 @@ proptest! {
     }
 
     #[test]
+    fn every_notice_is_read_as_it_was_written(
+        zxid in any::<i64>().prop_map(Zxid),
+        notice in arbitrary::lock::notice(),
+    ) {
+        let mut wire = BytesMut::new();
+        encode::notice(zxid, &notice, &mut wire);
+        let mut frame = only_frame(wire);
+        let header = decode::reply_header(&mut frame).expect("a header");
+        prop_assert_eq!((header.xid, header.zxid, header.err), (Xid::NOTICE, zxid, None));
+        prop_assert_eq!(decode::notice(&mut frame), Ok(notice));
+        prop_assert!(frame.is_empty());
+    }
+
+    #[test]
     fn both_handshakes_are_read_as_they_were_written(
         request in arbitrary::connect_request(),
         response in arbitrary::connect_response(),
@@ -129,6 +143,7 @@ proptest! {
         }
         let _ = decode::reply_header(&mut bytes.clone());
         let _ = decode::event(&mut bytes.clone());
+        let _ = decode::notice(&mut bytes.clone());
         let _ = decode::connect_response(bytes);
     }
 

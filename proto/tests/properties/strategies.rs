@@ -1,6 +1,8 @@
 //! Arbitrary records. Each operation's request and reply come from one exhaustive match, so that a new operation
 //! cannot be forgotten here.
 
+pub mod lock;
+
 use bytes::Bytes;
 use proptest::collection::vec;
 use proptest::option;
@@ -192,6 +194,19 @@ pub fn request_of(opcode: OpCode) -> BoxedStrategy<Request> {
         OpCode::AddWatch => path_number.prop_map(|(path, mode)| Request::AddWatch { path, mode }).boxed(),
         OpCode::WhoAmI => Just(Request::WhoAmI).boxed(),
         OpCode::CloseSession => Just(Request::CloseSession).boxed(),
+        OpCode::Tagged => (any::<(u64, u64)>(), tagged_opcode().prop_flat_map(request_of))
+            .prop_map(|((id, acked), request)| Request::Tagged { id, acked, request: Box::new(request) })
+            .boxed(),
+        OpCode::Acquire => vec(lock::acquire(), 0..4).prop_map(Request::Acquire).boxed(),
+        OpCode::Release => vec(lock::claim(), 0..4).prop_map(Request::Release).boxed(),
+        OpCode::Abandon => vec(lock::attempt(), 0..4).prop_map(Request::Abandon).boxed(),
+        OpCode::Verify => vec(lock::claim(), 0..4).prop_map(Request::Verify).boxed(),
+        OpCode::Convert => (lock::claim(), lock::mode(), text())
+            .prop_map(|(claim, mode, prefix)| Request::Convert { claim, mode, prefix })
+            .boxed(),
+        OpCode::ForceRelease => lock::claim().prop_map(Request::ForceRelease).boxed(),
+        OpCode::SessionOptions => lock::session_options().prop_map(Request::SessionOptions).boxed(),
+        OpCode::Report => text().prop_map(Request::Report).boxed(),
     }
 }
 
@@ -223,8 +238,23 @@ pub fn response_of(opcode: OpCode) -> BoxedStrategy<Response> {
         | OpCode::Auth
         | OpCode::SetWatches
         | OpCode::SetWatches2
-        | OpCode::CloseSession => Just(Response::Empty).boxed(),
+        | OpCode::CloseSession
+        | OpCode::Abandon
+        | OpCode::SessionOptions => Just(Response::Empty).boxed(),
+        // Read as what the envelope carried.
+        OpCode::Tagged => Just(Response::Empty).boxed(),
+        OpCode::Acquire | OpCode::Convert => {
+            vec(lock::standing(), 0..4).prop_map(Response::Standings).boxed()
+        }
+        OpCode::Release | OpCode::Verify | OpCode::ForceRelease => {
+            vec(any::<bool>(), 0..6).prop_map(Response::Held).boxed()
+        }
+        OpCode::Report => text().prop_map(Response::Report).boxed(),
     }
+}
+
+fn tagged_opcode() -> impl Strategy<Value = OpCode> {
+    select(OpCode::ALL.iter().copied().filter(|opcode| opcode.may_be_tagged()).collect::<Vec<_>>())
 }
 
 /// Any operation.

@@ -1,0 +1,90 @@
+//! Arbitrary records of Rowlock's own operations.
+
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use rowlock_proto::lock::{
+    Acquire, Attempt, Claim, Mode, News, Notice, Owner, Party, SessionOptions, Standing,
+};
+use rowlock_proto::{FencingToken, SessionId};
+
+use super::{acl, data, text};
+
+/// Any mode.
+pub fn mode() -> impl Strategy<Value = Mode> {
+    prop_oneof![Just(Mode::Exclusive), Just(Mode::Shared), any::<u32>().prop_map(Mode::Permits)]
+}
+
+fn owner() -> impl Strategy<Value = Owner> {
+    prop_oneof![Just(Owner::Unnamed), Just(Owner::Session), any::<u64>().prop_map(Owner::Named)]
+}
+
+/// Any place that is asked for.
+pub fn acquire() -> impl Strategy<Value = Acquire> {
+    let znode = (text(), text(), option::of(data()), option::of(acl()));
+    let times = any::<(u32, u32)>();
+    (znode, mode(), any::<u32>(), any::<bool>(), owner(), times).prop_map(
+        |((lock, prefix, data, acl), mode, limit, wait, owner, (max_hold_ms, lock_delay_ms))| Acquire {
+            lock,
+            prefix,
+            data,
+            acl,
+            mode,
+            limit,
+            wait,
+            owner,
+            max_hold_ms,
+            lock_delay_ms,
+        },
+    )
+}
+
+fn token() -> impl Strategy<Value = FencingToken> {
+    any::<i64>().prop_map(FencingToken)
+}
+
+/// Any place by its znode.
+pub fn claim() -> impl Strategy<Value = Claim> {
+    (text(), token()).prop_map(|(path, token)| Claim { path, token })
+}
+
+/// Any place by its attempt.
+pub fn attempt() -> impl Strategy<Value = Attempt> {
+    (text(), text()).prop_map(|(lock, prefix)| Attempt { lock, prefix })
+}
+
+fn party() -> impl Strategy<Value = Party> {
+    (text(), any::<i64>(), token(), data(), any::<i64>()).prop_map(
+        |(path, session, token, label, since_ms)| Party {
+            path,
+            session: SessionId(session),
+            token,
+            label,
+            since_ms,
+        },
+    )
+}
+
+/// Any standing.
+pub fn standing() -> impl Strategy<Value = Standing> {
+    let place = || (any::<u32>(), option::of(party()));
+    prop_oneof![
+        claim().prop_map(Standing::Held),
+        (claim(), place()).prop_map(|(claim, (ahead, holder))| Standing::Waiting { claim, ahead, holder }),
+        place().prop_map(|(ahead, holder)| Standing::Busy { ahead, holder }),
+        vec(party(), 0..4).prop_map(Standing::Deadlock),
+        any::<u32>().prop_map(Standing::LimitIs),
+        Just(Standing::Absent),
+    ]
+}
+
+/// Any notice.
+pub fn notice() -> impl Strategy<Value = Notice> {
+    let news = prop_oneof![Just(News::Granted), Just(News::Deleted), Just(News::Forced), Just(News::Revoked)];
+    (claim(), news).prop_map(|(claim, news)| Notice { claim, news })
+}
+
+/// Any wishes.
+pub fn session_options() -> impl Strategy<Value = SessionOptions> {
+    any::<u32>().prop_map(|disconnect_grace_ms| SessionOptions { disconnect_grace_ms })
+}
