@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use rowlock_proto::acl::{Acl, Id, perms};
+use rowlock_proto::lock::ANNOUNCEMENT;
 use rowlock_proto::request::{Create, SetAcl, SetData};
 use rowlock_proto::{CreateMode, ErrorCode, SessionId, Stat, Version, Zxid, path as paths};
 
@@ -85,8 +86,9 @@ impl Machine {
         };
         check_path(&path)?;
         let name = paths::name(&path);
-        // Of the paths that are well formed, only the root's has no name.
-        if name.is_empty() || parent.children.get(name).is_some() {
+        // Of the paths that are well formed, only the root's has no name. The announcement is there for every reader,
+        // though in no tree.
+        if name.is_empty() || path == ANNOUNCEMENT || parent.children.get(name).is_some() {
             return Err(ErrorCode::NodeExists);
         }
         if matches!(parent.meta.kind, Kind::Ephemeral(_)) {

@@ -6,6 +6,7 @@
 //!
 //! Must never do: change the replicated state, decide about a session's life, or make apply wait for a client.
 
+mod announcement;
 mod connection;
 mod conversation;
 mod end;

@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use rowlock_proto::acl::Id;
+use rowlock_proto::acl::{Acl, Id};
 use rowlock_proto::request::{PathWatch, ReadOp};
 use rowlock_proto::response::{OpResult, Response};
-use rowlock_proto::{ErrorCode, Request, SessionId};
+use rowlock_proto::{ErrorCode, Request, SessionId, Stat};
 use rowlock_state::Machine;
 
-use super::{identity, watching};
+use super::{announcement, identity, watching};
 use crate::metrics::Metrics;
 use crate::reconfig::{self, Wanted};
 use crate::watch::{ConnectionId, Kinds, TooManyWatches, WatchTable};
@@ -67,28 +67,29 @@ impl Reader<'_> {
     }
 
     fn try_answer(&self, request: Request) -> Result<Answer, TooManyWatches> {
-        let (machine, who) = (self.machine, &**self.identities);
+        let machine = self.machine;
         Ok(Answer::from(match request {
             Request::Exists(of) => self.exists(&of)?,
             Request::GetData(of) => {
-                let found = machine.get_data(&of.path, who);
+                let found = self.data(&of.path);
                 self.watch_found(&of, found.is_ok(), Kinds::DATA)?;
                 found.map(|(data, stat)| Response::Data(data, stat))
             }
             Request::GetChildren(of) => {
-                let found = machine.get_children(&of.path, who);
+                let found = self.children(&of.path);
                 self.watch_found(&of, found.is_ok(), Kinds::CHILD)?;
                 found.map(|(names, _)| Response::Children(names))
             }
             Request::GetChildren2(of) => {
-                let found = machine.get_children(&of.path, who);
+                let found = self.children(&of.path);
                 self.watch_found(&of, found.is_ok(), Kinds::CHILD)?;
                 found.map(|(names, stat)| Response::Children2(names, stat))
             }
-            Request::GetAcl(path) => machine.get_acl(&path, who).map(|(acl, stat)| Response::Acl(acl, stat)),
-            Request::GetAllChildrenNumber(path) => {
-                machine.all_children_number(&path, who).map(Response::Number)
-            }
+            Request::GetAcl(path) => self.acl(&path).map(|(acl, stat)| Response::Acl(acl, stat)),
+            Request::GetAllChildrenNumber(path) => match announcement::shown(&path) {
+                Some(_) => Ok(Response::Number(0)),
+                None => machine.all_children_number(&path, self.identities).map(Response::Number),
+            },
             Request::GetEphemerals(prefix) => {
                 Ok(Response::Children(machine.ephemerals(self.session, &prefix)))
             }
@@ -122,9 +123,33 @@ impl Reader<'_> {
         }))
     }
 
+    fn data(&self, path: &str) -> Result<(Option<Bytes>, Stat), ErrorCode> {
+        match announcement::shown(path) {
+            Some((data, stat)) => Ok((Some(data), stat)),
+            None => self.machine.get_data(path, self.identities),
+        }
+    }
+
+    fn children(&self, path: &str) -> Result<(Vec<String>, Stat), ErrorCode> {
+        match announcement::shown(path) {
+            Some((_, stat)) => Ok((Vec::new(), stat)),
+            None => self.machine.get_children(path, self.identities),
+        }
+    }
+
+    fn acl(&self, path: &str) -> Result<(Vec<Acl>, Stat), ErrorCode> {
+        match announcement::shown(path) {
+            Some((_, stat)) => Ok((announcement::acl(), stat)),
+            None => self.machine.get_acl(path, self.identities),
+        }
+    }
+
     /// Leaves a watch also where there is no znode: it hears of the creation.
     fn exists(&self, of: &PathWatch) -> Result<Result<Response, ErrorCode>, TooManyWatches> {
-        let found = self.machine.exists(&of.path, self.identities);
+        let found = match announcement::shown(&of.path) {
+            Some((_, stat)) => Ok(stat),
+            None => self.machine.exists(&of.path, self.identities),
+        };
         let watchable = matches!(found, Ok(_) | Err(ErrorCode::NoNode));
         self.watch_found(of, watchable, Kinds::DATA)?;
         Ok(found.map(Response::Stat))
@@ -147,11 +172,11 @@ impl Reader<'_> {
     fn read_op(&self, op: ReadOp) -> OpResult {
         let result = match op {
             ReadOp::GetData(path) => {
-                let found = self.machine.get_data(&path, self.identities);
+                let found = self.data(&path);
                 found.map(|(data, stat)| OpResult::GetData(data, stat))
             }
             ReadOp::GetChildren(path) => {
-                let found = self.machine.get_children(&path, self.identities);
+                let found = self.children(&path);
                 found.map(|(names, _)| OpResult::GetChildren(names))
             }
         };

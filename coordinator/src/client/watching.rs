@@ -7,6 +7,7 @@ use rowlock_proto::response::Response;
 use rowlock_proto::{ErrorCode, Stat, Zxid};
 use rowlock_state::Machine;
 
+use super::announcement;
 use crate::watch::{ConnectionId, Kinds, TooManyWatches, WatchTable, event_frame};
 
 /// What the frame of a missed event carries: which change it was is not known any more.
@@ -39,7 +40,7 @@ pub(super) fn set_watches(
     let mut events = Vec::new();
     for (paths, kinds, missed) in lists {
         for path in paths {
-            match missed(machine.stat(path)) {
+            match missed(announcement::stat(machine, path)) {
                 None => table.add(connection, path, kinds)?,
                 Some(event_type) => events.push(event_frame(UNKNOWN_CHANGE, event_type, path)),
             }

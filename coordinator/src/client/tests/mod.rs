@@ -2,6 +2,7 @@
 //! log a task that applies every submission at once (or when the test says so).
 
 mod abuse;
+mod announcement;
 mod client;
 mod conversation;
 mod handshake;
