@@ -5,18 +5,18 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use rowlock_env::time::{self, Instant};
-use rowlock_proto::request::{Create, RequestFrame, SetWatches};
+use rowlock_proto::request::{Create, RequestFrame, SetData, SetWatches};
 use rowlock_proto::response::{ConnectResponse, ReplyHeader};
 use rowlock_proto::{
-    ConnectRequest, CreateMode, ErrorCode, EventType, OpCode, Request, Response, SessionId, Stat, Version,
-    WatchedEvent, Zxid, encode, path,
+    ConnectRequest, CreateMode, ErrorCode, EventType, Op, OpCode, OpResult, Request, Response, SessionId,
+    Stat, Version, WatchedEvent, Zxid, encode, path,
 };
 
 use super::{Fault, Outbox};
 
 type Fits = Box<dyn Fn(&Request) -> bool + Send>;
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Node {
     data: Option<Bytes>,
     stat: Stat,
@@ -174,20 +174,12 @@ impl World {
             Request::Auth { .. } => Err(ErrorCode::AuthFailed),
             Request::Sync(path) => Ok(Response::Path(path)),
             Request::Create2(create) | Request::CreateContainer(create) => self.create(session, create),
-            Request::Delete { path, .. } => self.delete(&path).map(|()| Response::Empty),
-            Request::SetData(set) => {
-                let node = self.nodes.get_mut(&set.path).ok_or(ErrorCode::NoNode)?;
-                if set.version != Version::ANY && set.version != node.stat.version {
-                    return Err(ErrorCode::BadVersion);
-                }
-                self.zxid += 1;
-                node.data = set.data;
-                node.stat.version.0 += 1;
-                node.stat.mzxid = Zxid(self.zxid);
-                let stat = node.stat;
-                self.fire(EventType::NodeDataChanged, &set.path);
-                Ok(Response::Stat(stat))
+            Request::Delete { path, version } => {
+                self.check(&path, version)?;
+                self.delete(&path).map(|()| Response::Empty)
             }
+            Request::SetData(set) => self.set(set).map(Response::Stat),
+            Request::Multi(ops) => Ok(Response::Multi(self.multi(session, &ops))),
             Request::Exists(read) => {
                 self.watch(number, read.watch, |c| &mut c.data, &read.path);
                 self.nodes.get(&read.path).map(|n| Response::Stat(n.stat)).ok_or(ErrorCode::NoNode)
@@ -213,6 +205,64 @@ impl World {
                 self.set_watches(number, watches);
                 Ok(Response::Empty)
             }
+            _ => Err(ErrorCode::Unimplemented),
+        }
+    }
+
+    fn set(&mut self, set: SetData) -> Result<Stat, ErrorCode> {
+        self.check(&set.path, set.version)?;
+        self.zxid += 1;
+        let node = self.nodes.get_mut(&set.path).ok_or(ErrorCode::NoNode)?;
+        node.data = set.data;
+        node.stat.version.0 += 1;
+        node.stat.mzxid = Zxid(self.zxid);
+        let stat = node.stat;
+        self.fire(EventType::NodeDataChanged, &set.path);
+        Ok(stat)
+    }
+
+    fn check(&self, path: &str, version: Version) -> Result<(), ErrorCode> {
+        match self.nodes.get(path) {
+            None => Err(ErrorCode::NoNode),
+            Some(node) if version != Version::ANY && version != node.stat.version => {
+                Err(ErrorCode::BadVersion)
+            }
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// All or nothing: tried without anybody watching first, and undone.
+    fn multi(&mut self, session: i64, ops: &[Op]) -> Vec<OpResult> {
+        let (zxid, nodes, sequences) = (self.zxid, self.nodes.clone(), self.next_sequence.clone());
+        let connections = std::mem::take(&mut self.connections);
+        let tried: Vec<_> = ops.iter().map(|op| self.op(session, op)).collect();
+        self.connections = connections;
+        (self.zxid, self.nodes, self.next_sequence) = (zxid, nodes, sequences);
+        match tried.iter().position(Result::is_err) {
+            None => ops.iter().map(|op| self.op(session, op).unwrap()).collect(),
+            Some(failed) => {
+                let error = |(at, result): (usize, Result<OpResult, ErrorCode>)| match at.cmp(&failed) {
+                    std::cmp::Ordering::Less => OpResult::Error(None),
+                    std::cmp::Ordering::Equal => OpResult::Error(result.err()),
+                    std::cmp::Ordering::Greater => OpResult::Error(Some(ErrorCode::RuntimeInconsistency)),
+                };
+                tried.into_iter().enumerate().map(error).collect()
+            }
+        }
+    }
+
+    fn op(&mut self, session: i64, op: &Op) -> Result<OpResult, ErrorCode> {
+        match op.clone() {
+            Op::Create2(create) => match self.create(session, create)? {
+                Response::PathStat(path, stat) => Ok(OpResult::Create2(path, stat)),
+                _ => Err(ErrorCode::SystemError),
+            },
+            Op::Delete { path, version } => {
+                self.check(&path, version)?;
+                self.delete(&path).map(|()| OpResult::Delete)
+            }
+            Op::SetData(set) => self.set(set).map(OpResult::SetData),
+            Op::Check { path, version } => self.check(&path, version).map(|()| OpResult::Check),
             _ => Err(ErrorCode::Unimplemented),
         }
     }
@@ -335,6 +385,17 @@ fn path_of(request: &Request) -> String {
         | Request::GetChildren(read)
         | Request::GetChildren2(read) => read.path.clone(),
         Request::SetData(set) => set.path.clone(),
+        Request::Multi(ops) => ops.iter().map(op_path).collect::<Vec<_>>().join(" "),
         _ => String::new(),
+    }
+}
+
+fn op_path(op: &Op) -> &str {
+    match op {
+        Op::Create(create) | Op::Create2(create) | Op::CreateContainer(create) | Op::CreateTtl(create, _) => {
+            &create.path
+        }
+        Op::Delete { path, .. } | Op::Check { path, .. } => path,
+        Op::SetData(set) => &set.path,
     }
 }
