@@ -1,24 +1,47 @@
 //! Everything that a server reads: the cut into frames, the handshake, requests.
 //!
+//! The first byte of the input also chooses an operation, read bare and in an envelope, so that none has to be guessed.
 //! Nothing may panic or allocate beyond the frame, and what was read must be written and read again as the same.
 
 #![no_main]
 
-use bytes::{Bytes, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use libfuzzer_sys::fuzz_target;
-use rowlock_proto::{decode, encode, frame};
+use rowlock_proto::{OpCode, decode, encode, frame};
 
 /// Below what libFuzzer makes at most (4096), so that both sides of the limit are seen.
 const MAX_BYTES: usize = 2048;
 
 fuzz_target!(|input: &[u8]| {
     request(Bytes::copy_from_slice(input));
+    if let Some((choice, body)) = input.split_first() {
+        let opcode = OpCode::ALL[usize::from(*choice) % OpCode::ALL.len()];
+        request(header(opcode, body));
+        request(header(OpCode::Tagged, &envelope(opcode, body)));
+    }
     connect_request(Bytes::copy_from_slice(input));
     let mut stream = BytesMut::from(input);
     while let Ok(Some(frame)) = frame::split(&mut stream, MAX_BYTES) {
         request(frame);
     }
 });
+
+fn header(opcode: OpCode, body: &[u8]) -> Bytes {
+    let mut frame = BytesMut::new();
+    frame.put_i32(1);
+    frame.put_i32(opcode.as_i32());
+    frame.put_slice(body);
+    frame.freeze()
+}
+
+fn envelope(opcode: OpCode, body: &[u8]) -> Bytes {
+    let mut record = BytesMut::new();
+    record.put_u64(2);
+    record.put_u64(1);
+    record.put_i32(opcode.as_i32());
+    record.put_slice(body);
+    record.freeze()
+}
 
 fn request(frame: Bytes) {
     let Ok(read) = decode::request(frame) else { return };

@@ -1,4 +1,4 @@
-//! Everything that a client reads: the handshake's answer, replies to any operation, events.
+//! Everything that a client reads: the handshake's answer, replies to any operation, events, notices.
 //!
 //! The first byte of the input chooses the operation. Nothing may panic or allocate beyond the frame, and what was read
 //! must be written and read again as the same.
@@ -15,6 +15,7 @@ fuzz_target!(|input: &[u8]| {
     let opcode = OpCode::ALL[usize::from(*choice) % OpCode::ALL.len()];
     response(rest.clone(), opcode);
     event(rest.clone());
+    notice(rest.clone());
     connect_response(rest);
 });
 
@@ -40,6 +41,16 @@ fn event(mut frame: Bytes) {
     let mut again = decode::event(&mut frame).expect("just written");
     again.zxid = header.zxid;
     assert_eq!(again, read);
+}
+
+fn notice(mut frame: Bytes) {
+    let Ok(read) = decode::notice(&mut frame) else { return };
+    let mut wire = BytesMut::new();
+    encode::notice(Zxid(2), &read, &mut wire);
+    let mut frame = only_frame(wire);
+    let header = decode::reply_header(&mut frame).expect("just written");
+    assert_eq!((header.xid, header.zxid, header.err), (Xid::NOTICE, Zxid(2), None));
+    assert_eq!(decode::notice(&mut frame), Ok(read));
 }
 
 fn connect_response(frame: Bytes) {

@@ -1,15 +1,20 @@
-//! Valid conversations to spoil: a handshake and the frames of a client of a generated script.
+//! Valid conversations to spoil: a handshake, the frames of a client of a generated script, and between them lock requests,
+//! which anybody may send.
 
 use bytes::{Bytes, BytesMut};
 use rowlock_proto::{FourLetterWord, OpCode, Xid, Zxid, encode};
 
+use super::locks;
 use crate::connection::{Session, connect_request};
 use crate::generate;
 use crate::rng::Rng;
-use crate::script::{Action, frame, set_watches};
+use crate::script::{Action, body, frame, set_watches};
 
 /// The largest body of a frame that servers take, less some room for its header.
 const LARGE_BYTES: usize = 0xf_ffff - 64;
+
+/// Requests that only Rowlock understands, in one conversation.
+const LOCK_REQUESTS_MAX: usize = 12;
 
 /// The frames of one conversation, handshake first.
 pub fn conversation(rng: &mut Rng) -> Vec<Bytes> {
@@ -31,6 +36,14 @@ pub fn conversation(rng: &mut Rng) -> Vec<Bytes> {
             }
             Action::Close => frames.push(frame(Xid(xid), OpCode::CloseSession.as_i32(), &[])),
             Action::Reconnect(_) => {}
+        }
+    }
+    if rng.chance(60) {
+        for _ in 0..1 + rng.below(LOCK_REQUESTS_MAX) {
+            xid += 1;
+            let request = locks::request(rng);
+            let at = 1 + rng.below(frames.len());
+            frames.insert(at, frame(Xid(xid), request.opcode().as_i32(), &body(&request)));
         }
     }
     if rng.chance(1) {

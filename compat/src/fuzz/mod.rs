@@ -5,6 +5,7 @@
 
 mod attack;
 mod corpus;
+mod locks;
 mod mutate;
 mod vigil;
 

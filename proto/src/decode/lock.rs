@@ -116,3 +116,89 @@ fn party(r: &mut Reader<'_>) -> Decoded<Party> {
         since_ms: r.long()?,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::BytesMut;
+
+    use super::*;
+    use crate::encode;
+    use crate::ids::{Xid, Zxid};
+    use crate::opcode::OpCode;
+    use crate::request::{Request, RequestFrame};
+    use crate::response::{ReplyHeader, Response};
+
+    /// Length, xid, opcode; the count of the vector.
+    const REQUEST_BYTES: usize = 12 + 4;
+    /// Length, header; the count of the vector.
+    const REPLY_BYTES: usize = 20 + 4;
+
+    fn request_bytes(request: Request) -> usize {
+        let mut out = BytesMut::new();
+        encode::request(&RequestFrame { xid: Xid(1), request }, &mut out);
+        out.len() - REQUEST_BYTES
+    }
+
+    fn reply_bytes(standing: Standing) -> usize {
+        let mut out = BytesMut::new();
+        let header = ReplyHeader { xid: Xid(1), zxid: Zxid(2), err: None };
+        encode::reply(header, Some(&Response::Standings(vec![standing])), &mut out);
+        out.len() - REPLY_BYTES
+    }
+
+    fn shortest_acquire() -> Acquire {
+        Acquire {
+            lock: String::new(),
+            prefix: String::new(),
+            data: None,
+            acl: None,
+            mode: Mode::Exclusive,
+            limit: 0,
+            wait: false,
+            owner: Owner::Unnamed,
+            max_hold_ms: 0,
+            lock_delay_ms: 0,
+        }
+    }
+
+    #[test]
+    fn the_least_that_an_element_takes_is_what_its_shortest_takes() {
+        assert_eq!(request_bytes(Request::Acquire(vec![shortest_acquire()])), ACQUIRE_BYTES);
+        let claim = Claim { path: String::new(), token: FencingToken(0) };
+        assert_eq!(request_bytes(Request::Release(vec![claim])), CLAIM_BYTES);
+        let attempt = Attempt { lock: String::new(), prefix: String::new() };
+        assert_eq!(request_bytes(Request::Abandon(vec![attempt])), ATTEMPT_BYTES);
+        assert_eq!(reply_bytes(Standing::Absent), STANDING_BYTES);
+        let party = Party {
+            path: String::new(),
+            session: SessionId(0),
+            token: FencingToken(0),
+            label: Bytes::new(),
+            since_ms: 0,
+        };
+        let empty = reply_bytes(Standing::Deadlock(Vec::new()));
+        assert_eq!(reply_bytes(Standing::Deadlock(vec![party])) - empty, PARTY_BYTES);
+    }
+
+    #[test]
+    fn a_frame_full_of_the_shortest_places_is_read_whole() {
+        let request = Request::Acquire(vec![shortest_acquire(); 1_000]);
+        let frame = RequestFrame { xid: Xid(1), request };
+        let mut out = BytesMut::new();
+        encode::request(&frame, &mut out);
+        assert_eq!(crate::decode::request(out.freeze().slice(4..)), Ok(frame));
+    }
+
+    #[test]
+    fn a_count_beyond_the_frame_is_refused_before_anything_is_reserved() {
+        for opcode in [OpCode::Acquire, OpCode::Release, OpCode::Abandon, OpCode::Verify] {
+            let mut out = BytesMut::new();
+            out.extend_from_slice(&1_i32.to_be_bytes());
+            out.extend_from_slice(&opcode.as_i32().to_be_bytes());
+            out.extend_from_slice(&i32::MAX.to_be_bytes());
+            let refused = crate::decode::request(out.freeze());
+            let beyond = DecodeError::CountBeyondFrame { count: i32::MAX as usize, left: 0 };
+            assert_eq!(refused, Err(crate::BadRequest::Body { xid: Xid(1), opcode, source: beyond }));
+        }
+    }
+}

@@ -145,7 +145,7 @@ fn set_watches(r: &mut Reader<'_>) -> Decoded<SetWatches> {
 
 #[cfg(test)]
 mod tests {
-    use bytes::BytesMut;
+    use bytes::{BufMut, BytesMut};
 
     use super::*;
     use crate::encode;
@@ -157,5 +157,25 @@ mod tests {
         encode::request(&frame, &mut out);
         out.extend_from_slice(&[1, 2, 3]);
         assert_eq!(request(out.freeze().slice(4..)), Ok(frame));
+    }
+
+    #[test]
+    fn an_envelope_carries_writes_and_neither_reads_nor_the_end_nor_another_envelope() {
+        for opcode in OpCode::ALL {
+            let mut frame = BytesMut::new();
+            frame.put_i32(1);
+            frame.put_i32(OpCode::Tagged.as_i32());
+            frame.put_u64(7);
+            frame.put_u64(6);
+            frame.put_i32(opcode.as_i32());
+            let refused =
+                request(frame.freeze()).expect_err("no record follows, and each that may come has one");
+            let BadRequest::Body { source, .. } = refused else { panic!("{opcode}: {refused}") };
+            let unknown = DecodeError::UnknownVariant { number: opcode.as_i32() };
+            assert_eq!(source != unknown, opcode.may_be_tagged(), "{opcode}: {source}");
+        }
+        for opcode in [OpCode::GetData, OpCode::Sync, OpCode::Verify, OpCode::Tagged, OpCode::CloseSession] {
+            assert!(!opcode.may_be_tagged(), "{opcode}");
+        }
     }
 }
