@@ -2,20 +2,20 @@
 //! that knows them all.
 //!
 //! To embed a node in a program: [`Node::start`], then [`Node::stopped`] beside the program's own work, and
-//! [`Node::shutdown`] at the end.
+//! [`Node::shutdown`] at the end. What only embedders need is in `embed.rs`.
 
+mod addresses;
+mod embed;
 mod parts;
 mod source;
 mod wiring;
 
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
 use rowlock_env::net::Listener;
 use rowlock_env::sync::watch;
-use rowlock_env::task::TaskGroup;
-use rowlock_env::time;
+use rowlock_env::task::{Shutdown, Task};
 
 use crate::bootstrap::BootstrapError;
 use crate::client::outbox::CloseReason;
@@ -24,12 +24,12 @@ use crate::config::NodeConfig;
 use crate::metrics::Metrics;
 use crate::proposer::Proposer;
 use crate::raft::Raft;
+use crate::replica::Replica;
 use crate::status::Status;
-use crate::storage::{LogStore, StorageError};
+use crate::storage::StorageError;
+pub use addresses::Addresses;
+pub use embed::{NotExpired, NotServing};
 use parts::Parts;
-
-/// How long Raft may take to stop.
-const RAFT_STOP_DEADLINE: Duration = Duration::from_secs(5);
 
 /// Why a node does not start, in one line with the remedy.
 #[derive(Debug, thiserror::Error)]
@@ -68,14 +68,17 @@ pub enum NodeError {
     Raft(String),
 }
 
-/// A running node. Dropping it without [`Node::shutdown`] leaves its tasks running until the process ends.
+/// A running node. Dropping it tells it to stop, as [`Node::shutdown`] does, and does not wait for the end.
 pub struct Node {
     raft: Raft,
-    tasks: TaskGroup,
+    word: Shutdown,
+    /// Stops everything in order once the word is said; there until [`Node::shutdown`] waits for it.
+    end: Option<Task<()>>,
+    addresses: Addresses,
     registry: Arc<Registry>,
+    replica: Arc<Replica>,
     status: watch::Receiver<Status>,
     failure: watch::Receiver<Option<NodeError>>,
-    storage: LogStore,
     proposer: Proposer,
     metrics: Arc<Metrics>,
 }
@@ -106,13 +109,14 @@ impl Node {
     /// Opens the data folder, listens, and starts everything. Returns before the node serves: see [`Node::status`].
     ///
     /// Cancelling it may leave tasks running until the process ends.
-    pub async fn start(config: NodeConfig) -> Result<Node, StartError> {
-        let config = Arc::new(config);
+    pub async fn start(mut config: NodeConfig) -> Result<Node, StartError> {
         let listeners = Listeners {
             client: bind(&config.client_addr, "clients").await?,
             peer: bind(&config.peer_addr, "the other nodes").await?,
             http: bind(&config.http_addr, "HTTP").await?,
         };
+        Addresses::of(&listeners).write_into(&mut config);
+        let config = Arc::new(config);
         let parts = Parts::open(&config).await?;
         Ok(parts.run(config, listeners))
     }
@@ -150,14 +154,27 @@ impl Node {
         }
     }
 
-    /// Stops in order: clients first, then the tasks, Raft, and the log.
-    pub async fn shutdown(self) {
-        self.registry.close_all(CloseReason::Shutdown);
-        self.tasks.stop().await;
-        if time::timeout(RAFT_STOP_DEADLINE, self.raft.shutdown()).await.is_err() {
-            tracing::warn!("Raft did not stop in time");
+    /// Stops in order: clients first, then the tasks, Raft, and the log. Nothing of the node is left when it returns.
+    ///
+    /// # Cancel safety
+    /// Once polled, the node stops even when the future is dropped.
+    pub async fn shutdown(mut self) {
+        self.say_stop();
+        if let Some(end) = self.end.take()
+            && let Err(error) = end.await
+        {
+            tracing::error!(%error, "the node did not stop in order");
         }
-        self.storage.close().await;
-        tracing::info!("stopped");
+    }
+
+    fn say_stop(&self) {
+        self.registry.close_all(CloseReason::Shutdown);
+        self.word.trigger();
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.say_stop();
     }
 }

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use rowlock_env::net::Listener;
 use rowlock_env::sync::watch;
-use rowlock_env::task::Shutdown;
+use rowlock_env::task::{self, Shutdown, TaskGroup};
 use rowlock_env::time;
 use tokio::sync::mpsc;
 
 use super::parts::{Parts, fail, grace};
 use super::source::Source;
-use super::{Listeners, Node, NodeError};
+use super::{Addresses, Listeners, Node, NodeError};
 use crate::bootstrap::Bootstrap;
 use crate::client::read_only::Isolation;
 use crate::client::{self, ClientContext};
@@ -22,10 +22,10 @@ use crate::peer::PeerServer;
 use crate::proposer::fold::{Folder, Parcel};
 use crate::proposer::router::Router;
 use crate::proposer::{Proposer, Submission};
-use crate::raft;
 use crate::raft::compaction::Compaction;
 use crate::raft::leadership::{self, Leadership};
 use crate::raft::reconfigure::Reconfigurer;
+use crate::raft::{self, Raft};
 use crate::reconfig::{Ask, Reconfig, ReconfigDoor};
 use crate::service::Service;
 use crate::session::contact::Contact;
@@ -33,6 +33,7 @@ use crate::session::liveness::Liveness;
 use crate::session::{SessionTouch, Touch};
 use crate::standing::Standing;
 use crate::status::Status;
+use crate::storage::LogStore;
 use crate::sweep::Sweep;
 use crate::zk_config::ZkConfig;
 
@@ -44,6 +45,20 @@ struct Wires {
     proposer: Proposer,
     reconfigurer: Arc<Reconfigurer>,
     config: Arc<NodeConfig>,
+}
+
+/// How long Raft may take to stop.
+const RAFT_STOP_DEADLINE: Duration = Duration::from_secs(5);
+
+/// Stops everything in order once the word is said.
+async fn stop_at(word: Shutdown, tasks: TaskGroup, raft: Raft, log: LogStore) {
+    word.wait().await;
+    tasks.stop().await;
+    if time::timeout(RAFT_STOP_DEADLINE, raft.shutdown()).await.is_err() {
+        tracing::warn!("Raft did not stop in time");
+    }
+    log.close().await;
+    tracing::info!("stopped");
 }
 
 /// Older contact to a quorum ends serving.
@@ -64,6 +79,7 @@ impl Parts {
         let proposer = Proposer::new(submit);
         let wires = Wires { leadership, status, folder: folder_tx, proposer, reconfigurer, config };
         let contact = Arc::new(Contact::default());
+        let addresses = Addresses::of(&listeners);
         self.start_leadership(&wires, leadership_tx, folder);
         self.start_compaction();
         self.start_router(&wires, submissions);
@@ -74,13 +90,17 @@ impl Parts {
         self.start_http(&wires, listeners.http);
         self.start_bootstrap(&wires);
         self.start_watchdog();
+        let word = self.shutdown_word();
+        let end = stop_at(word.clone(), self.tasks, self.raft.clone(), self.storage);
         Node {
             raft: self.raft,
-            tasks: self.tasks,
+            word,
+            end: Some(task::spawn("stop", end)),
+            addresses,
             registry: self.registry,
+            replica: self.replica,
             status: wires.status,
             failure: self.failure.1,
-            storage: self.storage,
             proposer: wires.proposer,
             metrics: self.metrics,
         }

@@ -1,0 +1,169 @@
+//! What a program needs that runs a node inside itself: a configuration without a file, where the node listens, when it
+//! serves, and the end of a session by the program's wish. The tutorial is the documentation of the crate.
+
+use std::path::{Path, PathBuf};
+
+use rowlock_env::time::{self, Instant};
+use rowlock_proto::{NodeId, SessionId};
+use rowlock_state::command::{Attachment, Command};
+
+use super::{Addresses, Node, NodeError};
+use crate::client::outbox::{self, Inbox, Message};
+use crate::config::{
+    ClientConfig, ClusterConfig, ConfigError, NodeConfig, NodeEntry, RaftConfig, SessionConfig, ZnodesConfig,
+};
+use crate::proposer::Submission;
+
+/// Loopback, on a port that the system chooses.
+const ANY_PORT: &str = "127.0.0.1:0";
+
+/// The node does not serve clients, and will not by itself.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum NotServing {
+    /// It has failed.
+    #[error(transparent)]
+    Failed(#[from] NodeError),
+    /// The deadline has passed. It goes on trying.
+    #[error("the node is not in contact with a quorum of its cluster; look whether the other nodes run")]
+    NoQuorum,
+}
+
+/// The session was not ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotExpired {
+    /// There is no such session (any more).
+    #[error("there is no such session")]
+    NoSession,
+    /// Whether it has ended is not known: the leader was lost, or did not answer in time.
+    #[error("whether the session has ended is not known")]
+    Unknown,
+}
+
+impl NodeConfig {
+    /// A cluster of this one node, on loopback ports that the system chooses ([`Node::addresses`] tells them), with its
+    /// files in `data_dir`. Everything else as where `cluster.toml` says nothing; all fields may be changed.
+    pub fn single(data_dir: impl Into<PathBuf>) -> NodeConfig {
+        let (id, any) = (NodeId(1), ANY_PORT.to_owned());
+        let data_dir = data_dir.into();
+        let entry = NodeEntry {
+            id,
+            client_addr: any.clone(),
+            peer_addr: any.clone(),
+            http_addr: any.clone(),
+            client_listen: None,
+            peer_listen: None,
+            data_dir: data_dir.clone(),
+            learner: false,
+        };
+        NodeConfig {
+            cluster: "rowlock".to_owned(),
+            id,
+            client_addr: any.clone(),
+            peer_addr: any.clone(),
+            http_addr: any,
+            data_dir,
+            learner: false,
+            members: vec![entry],
+            session: SessionConfig::default(),
+            raft: RaftConfig::default(),
+            client: ClientConfig::default(),
+            znodes: ZnodesConfig::default(),
+        }
+    }
+
+    /// The node `id` of the cluster that `text` describes (see the commented `cluster.toml` of the repository). Relative
+    /// data folders are relative to `folder`.
+    ///
+    /// # Errors
+    /// What is wrong with the text, with its line; or that it has no such node.
+    pub fn from_toml(text: &str, folder: &Path, id: NodeId) -> Result<NodeConfig, ConfigError> {
+        let file = folder.join("cluster.toml");
+        let cluster = ClusterConfig::parse(text, &file)?;
+        cluster.node(id).ok_or_else(|| ConfigError {
+            file,
+            line: None,
+            what: format!("there is no [[node]] with id = {id}"),
+            remedy: "ask for one of the nodes that it has".to_owned(),
+        })
+    }
+}
+
+impl Node {
+    /// Where it listens.
+    pub fn addresses(&self) -> Addresses {
+        self.addresses
+    }
+
+    /// Waits until clients are served here.
+    ///
+    /// # Errors
+    /// [`NotServing::Failed`] if the node stops by itself, [`NotServing::NoQuorum`] after the deadline.
+    /// # Cancel safety
+    /// Nothing happens but waiting.
+    pub async fn serving(&self, deadline: Instant) -> Result<(), NotServing> {
+        let mut status = self.status();
+        tokio::select! {
+            biased;
+            error = self.stopped() => Err(error.into()),
+            waited = time::timeout_at(deadline, status.wait_for(|status| status.serving)) => match waited {
+                Ok(Ok(_)) => Ok(()),
+                Ok(Err(_)) | Err(_) => Err(NotServing::NoQuorum),
+            },
+        }
+    }
+
+    /// Ends a session now, whatever its client does: through the log, as the leader ends one that has fallen silent.
+    /// Its ephemeral znodes are gone here when this returns `Ok`, and its client is told when it next asks.
+    ///
+    /// # Errors
+    /// [`NotExpired::NoSession`]: this node knows no such session. [`NotExpired::Unknown`]: it may have been ended, or
+    /// may still be.
+    /// # Cancel safety
+    /// Once polled, the session may end even when the future is dropped.
+    pub async fn expire_session(&self, session: SessionId, deadline: Instant) -> Result<(), NotExpired> {
+        // A client that moves to another connection gets a new attachment, which the command does not mean.
+        while let Some(attachment) = self.attachment(session) {
+            let (reply_to, inbox) = outbox::channel();
+            let submission = Submission {
+                session: SessionId::NONE,
+                attachment: Attachment::default(),
+                identities: Vec::new(),
+                command: Command::ExpireSession { session, attachment },
+                reply_to,
+                tag: 0,
+            };
+            self.proposer.submit(submission).await.map_err(|_| NotExpired::Unknown)?;
+            let applied = time::timeout_at(deadline, applied(inbox)).await;
+            if !applied.unwrap_or(false) {
+                return Err(NotExpired::Unknown);
+            }
+            if self.attachment(session).is_none() {
+                return Ok(());
+            }
+        }
+        Err(NotExpired::NoSession)
+    }
+
+    fn attachment(&self, session: SessionId) -> Option<Attachment> {
+        let state = self.replica.state.read();
+        state.sessions().find(|(id, _)| *id == session).map(|(_, open)| open.attachment)
+    }
+}
+
+/// Whether the submission that answers here was applied, rather than lost.
+async fn applied(mut inbox: Inbox) -> bool {
+    let mut messages = std::collections::VecDeque::new();
+    loop {
+        inbox.ready().await;
+        if inbox.take(&mut messages).is_err() {
+            return false;
+        }
+        for message in messages.drain(..) {
+            match message {
+                Message::Applied { .. } => return true,
+                Message::Lost => return false,
+                _ => {}
+            }
+        }
+    }
+}
