@@ -1,11 +1,16 @@
-//! What apply's events do on this node: watches fire, connections of sessions that moved or ended are told.
+//! What apply's events do on this node: watches fire, connections of sessions that moved or ended are told, and whoever
+//! waits for a lock or has lost one hears of it.
 //!
 //! In the flow: made for one batch, under the write lock of the state; so whoever reads the new state finds the events
 //! in its outbox already. Must never do: wait, or look at a socket.
 
-use rowlock_proto::SessionId;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use rowlock_proto::lock::{Claim, News, Notice};
+use rowlock_proto::{SessionId, encode};
 use rowlock_state::command::Attachment;
-use rowlock_state::outcome::{Change, EventSink, SessionEnd};
+use rowlock_state::outcome::{Change, EventSink, LockEvent, LockEventKind, SessionEnd, Why};
 
 use super::registry::Registry;
 use crate::metrics::Metrics;
@@ -47,11 +52,173 @@ impl EventSink for Dispatcher<'_> {
         }
         self.registry.session_ended(session);
     }
+
+    fn lock(&mut self, event: &LockEvent<'_>) {
+        match event.kind {
+            LockEventKind::Granted { waited_ms } => {
+                self.metrics.lock_grants_total.inc();
+                self.metrics.lock_wait_seconds.record(ms(waited_ms));
+            }
+            LockEventKind::Gone { held_ms: Some(held_ms), .. } => {
+                self.metrics.lock_hold_seconds.record(ms(held_ms));
+            }
+            LockEventKind::Requested { .. } | LockEventKind::Converted | LockEventKind::Gone { .. } => {}
+        }
+        let Some(news) = news(event) else { return };
+        let frame = || {
+            let claim = Claim { path: event.path.to_owned(), token: event.token };
+            let mut out = BytesMut::new();
+            encode::notice(event.zxid, &Notice { claim, news }, &mut out);
+            out.freeze()
+        };
+        if self.registry.notify(event.session, frame) {
+            self.metrics.lock_notices_total.inc();
+        }
+    }
+}
+
+/// What the place's session is told. Not of what it did itself: the reply says that. So a grant in the very command that
+/// made the place, whose zxid the token is, is no news.
+fn news(event: &LockEvent<'_>) -> Option<News> {
+    let is_new = event.zxid.0 == event.token.0;
+    match event.kind {
+        _ if !event.is_acquired => None,
+        LockEventKind::Granted { .. } => (!is_new).then_some(News::Granted),
+        LockEventKind::Gone { why, .. } => match why {
+            Why::Deleted => Some(News::Deleted),
+            Why::Forced => Some(News::Forced),
+            Why::Revoked => Some(News::Revoked),
+            Why::Released | Why::SessionClosed | Why::SessionExpired => None,
+        },
+        LockEventKind::Requested { .. } | LockEventKind::Converted => None,
+    }
+}
+
+/// The leader's clock may have been set back; nothing lasts less than no time.
+fn ms(ms: i64) -> Duration {
+    Duration::from_millis(u64::try_from(ms).unwrap_or(0))
 }
 
 impl Drop for Dispatcher<'_> {
     fn drop(&mut self) {
         self.metrics.watch_fired_total.add(self.watches.fired() - self.fired_before);
         self.metrics.watches.set(self.watches.len() as u64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::net::SocketAddr;
+
+    use rowlock_proto::lock::Mode;
+    use rowlock_proto::{FencingToken, Xid, Zxid, decode};
+
+    use super::super::outbox::{self, Inbox, Message};
+    use super::*;
+
+    const MINE: SessionId = SessionId(7);
+
+    struct Stage {
+        registry: Registry,
+        metrics: Metrics,
+        watches: WatchTable,
+        inbox: Inbox,
+    }
+
+    impl Stage {
+        /// The session [`MINE`] has a connection here.
+        fn new() -> Stage {
+            let (outbox, inbox) = outbox::channel();
+            let registry = Registry::new();
+            let peer = registry.accepted(SocketAddr::from(([127, 0, 0, 1], 1)), outbox, 1).unwrap();
+            registry.attach(peer.id, MINE, Attachment(1));
+            Stage { registry, metrics: Metrics::default(), watches: WatchTable::default(), inbox }
+        }
+
+        fn lock(&mut self, event: LockEvent<'_>) -> Vec<(Zxid, Notice)> {
+            Dispatcher::new(&mut self.watches, &self.registry, &self.metrics).lock(&event);
+            let mut messages = VecDeque::new();
+            self.inbox.take(&mut messages).unwrap();
+            let notice = |message| {
+                let Message::Event(mut frame) = message else { panic!("{message:?}") };
+                let length = frame.split_to(4);
+                assert_eq!(&length[..], u32::try_from(frame.len()).unwrap().to_be_bytes());
+                let header = decode::reply_header(&mut frame).unwrap();
+                assert_eq!((header.xid, header.err), (Xid::NOTICE, None));
+                (header.zxid, decode::notice(&mut frame).unwrap())
+            };
+            messages.into_iter().map(notice).collect()
+        }
+    }
+
+    fn event(kind: LockEventKind) -> LockEvent<'static> {
+        LockEvent {
+            zxid: Zxid(9),
+            time_ms: 1_000,
+            lock: "/locks/a",
+            path: "/locks/a/x-lock-0000000001",
+            token: FencingToken(5),
+            session: MINE,
+            address: "",
+            label: b"",
+            mode: Mode::Exclusive,
+            is_acquired: true,
+            kind,
+        }
+    }
+
+    fn gone(why: Why) -> LockEvent<'static> {
+        event(LockEventKind::Gone { held_ms: Some(20), waited_ms: 3, why })
+    }
+
+    #[test]
+    fn a_grant_is_told_once_to_the_session_that_waited() {
+        let mut stage = Stage::new();
+        let granted = event(LockEventKind::Granted { waited_ms: 3 });
+        let claim = Claim { path: granted.path.to_owned(), token: granted.token };
+        assert_eq!(stage.lock(granted), [(Zxid(9), Notice { claim, news: News::Granted })]);
+        assert_eq!(stage.lock(LockEvent { session: SessionId(8), ..granted }), []);
+        assert_eq!(stage.metrics.lock_grants_total.get(), 2);
+        assert_eq!(stage.metrics.lock_notices_total.get(), 1);
+        assert_eq!(stage.metrics.lock_wait_seconds.view().sum, 6);
+    }
+
+    #[test]
+    fn what_a_reply_says_is_not_told_twice() {
+        let mut stage = Stage::new();
+        let at_once = LockEvent { token: FencingToken(9), ..event(LockEventKind::Granted { waited_ms: 0 }) };
+        for event in [
+            at_once,
+            event(LockEventKind::Requested { ahead: 1 }),
+            event(LockEventKind::Converted),
+            gone(Why::Released),
+            gone(Why::SessionClosed),
+            gone(Why::SessionExpired),
+        ] {
+            assert_eq!(stage.lock(event), [], "{:?}", event.kind);
+        }
+        assert_eq!(stage.metrics.lock_grants_total.get(), 1);
+        assert_eq!(stage.metrics.lock_hold_seconds.view().count, 3);
+    }
+
+    #[test]
+    fn a_loss_by_somebody_elses_doing_is_told_with_its_cause() {
+        let mut stage = Stage::new();
+        for (why, news) in
+            [(Why::Deleted, News::Deleted), (Why::Forced, News::Forced), (Why::Revoked, News::Revoked)]
+        {
+            let told = stage.lock(gone(why));
+            assert!(matches!(&told[..], [(_, notice)] if notice.news == news), "{told:?}");
+        }
+    }
+
+    #[test]
+    fn places_made_by_plain_creates_are_told_nothing() {
+        let mut stage = Stage::new();
+        let plain = |event| LockEvent { is_acquired: false, ..event };
+        assert_eq!(stage.lock(plain(event(LockEventKind::Granted { waited_ms: 3 }))), []);
+        assert_eq!(stage.lock(plain(gone(Why::Deleted))), []);
+        assert_eq!(stage.metrics.lock_grants_total.get(), 1);
     }
 }

@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::SessionId;
@@ -123,6 +124,16 @@ impl Registry {
         }
     }
 
+    /// Queues a frame for the session's newest connection, if it has one on this node. Gives whether it has.
+    pub fn notify(&self, session: SessionId, frame: impl FnOnce() -> Bytes) -> bool {
+        let inner = self.inner.lock();
+        let Some(attached) = inner.sessions.get(&session) else { return false };
+        let newest = attached.iter().max_by_key(|(_, attachment)| **attachment);
+        let (connection, _) = newest.expect("no session without connections");
+        inner.peer(*connection).outbox.push(Message::Event(frame()));
+        true
+    }
+
     /// Tells every connection, also those in their handshake. When the node stops serving: publish a `Status` that
     /// says so first, then call this, so that no connection slips through between.
     pub fn close_all(&self, reason: CloseReason) {
@@ -163,8 +174,11 @@ impl Registry {
 
 impl Inner {
     fn tell(&self, connection: ConnectionId, reason: CloseReason) {
-        let peer = self.peers.get(&connection).expect("sessions mentions only connected peers");
-        peer.outbox.push(Message::Close(reason));
+        self.peer(connection).outbox.push(Message::Close(reason));
+    }
+
+    fn peer(&self, connection: ConnectionId) -> &Peer {
+        self.peers.get(&connection).expect("sessions mentions only connected peers")
     }
 }
 
@@ -219,6 +233,21 @@ mod tests {
         registry.session_ended(SessionId(2));
         assert_eq!(told(&mut b_inbox), []);
         assert_eq!(registry.sessions(), [SessionId(1)]);
+    }
+
+    #[test]
+    fn a_frame_for_a_session_goes_to_its_newest_connection_alone() {
+        let registry = Registry::new();
+        let (new, mut new_inbox) = peer(&registry);
+        let (old, mut old_inbox) = peer(&registry);
+        registry.attach(old.id, SessionId(7), Attachment(1));
+        registry.attach(new.id, SessionId(7), Attachment(2));
+        assert!(registry.notify(SessionId(7), || Bytes::from_static(b"frame")));
+        assert!(!registry.notify(SessionId(8), || panic!("nobody is there to read it")));
+        let mut messages = VecDeque::new();
+        new_inbox.take(&mut messages).unwrap();
+        assert!(matches!(&messages.make_contiguous()[..], [Message::Event(frame)] if frame == "frame"));
+        assert_eq!(told(&mut old_inbox), []);
     }
 
     #[test]

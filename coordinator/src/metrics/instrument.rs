@@ -85,6 +85,11 @@ impl RoleGauge {
 
 /// Upper bounds of the duration buckets in nanoseconds: 1, 1.5, 2, 3, 5, 7 per decade from 10 µs to 10 s.
 pub const SECONDS_BOUNDS_NS: [u64; 37] = seconds_bounds();
+/// Upper bounds of the buckets for what people wait for, in milliseconds: a millisecond to an hour.
+pub const LONG_BOUNDS_MS: [u64; 19] = [
+    1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 300_000, 600_000,
+    1_800_000, 3_600_000,
+];
 /// Upper bounds of the size buckets.
 pub const SIZE_BOUNDS: [u64; 11] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
 
@@ -195,6 +200,28 @@ impl Histogram {
     }
 }
 
+/// Durations that the clock of log entries measures, in buckets from 1 ms to 1 h.
+#[derive(Debug)]
+pub struct LongHistogram(Buckets<19>);
+
+impl Default for LongHistogram {
+    fn default() -> Self {
+        LongHistogram(Buckets::new(&LONG_BOUNDS_MS))
+    }
+}
+
+impl LongHistogram {
+    /// Adds one value.
+    pub fn record(&self, duration: Duration) {
+        self.0.record(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX));
+    }
+
+    /// What it holds, in milliseconds.
+    pub fn view(&self) -> View {
+        self.0.view()
+    }
+}
+
 /// Sizes (commands of a batch), in buckets of powers of two up to 1,024.
 #[derive(Debug)]
 pub struct SizeHistogram(Buckets<11>);
@@ -226,6 +253,18 @@ mod tests {
         assert_eq!(SECONDS_BOUNDS_NS[0], 10_000);
         assert_eq!(SECONDS_BOUNDS_NS[36], 10_000_000_000);
         assert!(SECONDS_BOUNDS_NS.windows(2).all(|pair| pair[0] < pair[1]));
+    }
+
+    #[test]
+    fn long_durations_are_told_apart_up_to_an_hour() {
+        let histogram = LongHistogram::default();
+        for ms in [0, 1, 45_000, 10_000_000] {
+            histogram.record(Duration::from_millis(ms));
+        }
+        let view = histogram.view();
+        assert_eq!((view.cumulative[0], view.count, view.sum), ((1, 2), 4, 10_045_001));
+        assert_eq!(view.cumulative.last(), Some(&(3_600_000, 3)));
+        assert!(LONG_BOUNDS_MS.windows(2).all(|pair| pair[0] < pair[1]));
     }
 
     #[test]

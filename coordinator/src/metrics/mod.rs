@@ -4,7 +4,7 @@
 pub mod instrument;
 mod text;
 
-pub use instrument::{Counter, Gauge, Histogram, RoleGauge, SizeHistogram};
+pub use instrument::{Counter, Gauge, Histogram, LongHistogram, RoleGauge, SizeHistogram};
 
 macro_rules! metrics {
     ($($(#[doc = $help:literal])+ $name:ident: $instrument:ty,)*) => {
@@ -44,6 +44,15 @@ metrics! {
     watches: Gauge,
     /// Watch events queued for connections of this node.
     watch_fired_total: Counter,
+
+    /// Grants of locks, to whatever clients, as applied by this node.
+    lock_grants_total: Counter,
+    /// From asking for a lock to holding it.
+    lock_wait_seconds: LongHistogram,
+    /// From holding a lock to its end.
+    lock_hold_seconds: LongHistogram,
+    /// Notices of grants and losses queued for connections of this node.
+    lock_notices_total: Counter,
 
     /// Client connections.
     connections: Gauge,

@@ -2,7 +2,7 @@
 
 use std::fmt::{Display, Write as _};
 
-use super::instrument::{Counter, Gauge, Histogram, RoleGauge, SizeHistogram, View};
+use super::instrument::{Counter, Gauge, Histogram, LongHistogram, RoleGauge, SizeHistogram, View};
 
 /// The text so far.
 #[derive(Default)]
@@ -79,6 +79,12 @@ impl Render for RoleGauge {
 impl Render for Histogram {
     fn render(&self, out: &mut Text, name: &str, help: &str) {
         out.histogram(name, help, &self.view(), 1e9);
+    }
+}
+
+impl Render for LongHistogram {
+    fn render(&self, out: &mut Text, name: &str, help: &str) {
+        out.histogram(name, help, &self.view(), 1e3);
     }
 }
 

@@ -1,12 +1,12 @@
-//! What a committed entry does on this node beyond changing the state: watches fire, sessions are told, and this node's
-//! own clients get their answers. Called by the state machine adapter under the write lock of the state.
+//! What a committed entry does on this node beyond changing the state: watches fire, sessions and waiters for locks are
+//! told, and this node's own clients get their answers. Called by the state machine adapter under the write lock of the state.
 
 use std::sync::Arc;
 
 use rowlock_proto::SessionId;
 use rowlock_state::Machine;
 use rowlock_state::command::{Attachment, Batch};
-use rowlock_state::outcome::{Change, EventSink, SessionEnd};
+use rowlock_state::outcome::{Change, EventSink, LockEvent, SessionEnd};
 
 use super::pending::Pending;
 use crate::client::events::Dispatcher;
@@ -57,6 +57,10 @@ impl EventSink for Sink<'_> {
         }
         self.charge.ended(session);
         self.connections.session_ended(session, end);
+    }
+
+    fn lock(&mut self, event: &LockEvent<'_>) {
+        self.connections.lock(event);
     }
 }
 
