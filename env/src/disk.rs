@@ -137,6 +137,12 @@ impl Dir {
         fs::File::open(&self.path)?.sync_all()
     }
 
+    /// Bytes that are free for us on the file system of the directory.
+    pub fn free_bytes(&self) -> io::Result<u64> {
+        let system = rustix::fs::statvfs(&self.path)?;
+        Ok(system.f_bavail.saturating_mul(system.f_frsize))
+    }
+
     /// Takes the directory for this process alone; `WouldBlock` if another has it.
     pub fn lock(&self, name: &str) -> io::Result<DirLock> {
         let path = self.path.join(name);

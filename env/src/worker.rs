@@ -72,12 +72,36 @@ impl<J> Drop for StopOnExit<J> {
 pub fn spawn<J: Send + 'static>(
     name: &str,
     capacity: usize,
+    handler: impl FnMut(&mut Vec<J>) + Send + 'static,
+) -> Worker<J> {
+    start(name, capacity, || {}, handler)
+}
+
+/// As [`spawn`], for work that nobody waits for: when the processors are busy, this thread and those that it starts
+/// get about a tenth of what another thread gets.
+pub fn spawn_in_background<J: Send + 'static>(
+    name: &str,
+    capacity: usize,
+    handler: impl FnMut(&mut Vec<J>) + Send + 'static,
+) -> Worker<J> {
+    // Linux keeps this number per thread, and threads inherit it. A system that refuses has a thread like any other.
+    let step_back = || {
+        let _ = rustix::process::nice(10);
+    };
+    start(name, capacity, step_back, handler)
+}
+
+fn start<J: Send + 'static>(
+    name: &str,
+    capacity: usize,
+    first: impl FnOnce() + Send + 'static,
     mut handler: impl FnMut(&mut Vec<J>) + Send + 'static,
 ) -> Worker<J> {
     let queue = Queue { jobs: Vec::new(), capacity, handles: 1, stopped: false };
     let shared = Arc::new(Shared { queue: Mutex::new(queue), filled: Condvar::new() });
     let theirs = StopOnExit(shared.clone());
     let run = move || {
+        first();
         let mut batch = Vec::new();
         loop {
             {
