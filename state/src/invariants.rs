@@ -26,6 +26,8 @@ impl Machine {
             return Err("the index of containers and TTL znodes is wrong".to_owned());
         }
         self.sessions.check()?;
+        self.locks.check()?;
+        self.check_contenders()?;
         let mut owned: Vec<_> = found.ephemerals.iter().map(|(id, path)| (*id, path.as_str())).collect();
         owned.sort_unstable();
         let registered =
@@ -37,6 +39,23 @@ impl Machine {
             Some(path) => Err(format!("{path} is missing")),
             None => Ok(()),
         }
+    }
+
+    /// Every place in a queue is an ephemeral znode of its session.
+    fn check_contenders(&self) -> Result<(), String> {
+        for lock in self.locks() {
+            for contender in lock.holders().chain(lock.waiters()) {
+                let znode = self.tree.get(&contender.path);
+                let is_right = znode.is_some_and(|znode| {
+                    znode.meta.kind == Kind::Ephemeral(contender.session)
+                        && znode.meta.czxid.0 == contender.token.0
+                });
+                if !is_right {
+                    return Err(format!("{} is in a queue and no znode of its session", contender.path));
+                }
+            }
+        }
+        Ok(())
     }
 
     fn walk(&self) -> Result<Found, String> {

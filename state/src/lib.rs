@@ -1,4 +1,4 @@
-//! The replicated state machine of Rowlock: znodes, sessions, ACLs, multi.
+//! The replicated state machine of Rowlock: znodes, sessions, ACLs, multi, and the queues of locks.
 //!
 //! Every node feeds the same [`command::Batch`]es, in log order, to its own [`Machine`]; what comes back is an
 //! answer per proposal ([`outcome::Applied`]) and the events of each change ([`outcome::EventSink`]).
@@ -14,8 +14,10 @@
 pub mod acl;
 mod codec;
 pub mod command;
+mod dedup;
 mod digest;
 mod invariants;
+mod locks;
 mod machine;
 mod multi;
 mod ops;
@@ -31,6 +33,8 @@ mod tree;
 mod znode;
 
 pub use codec::{BATCH_MAX_BYTES, BatchError};
+pub use dedup::{OUTCOMES_MAX, OUTCOMES_MAX_BYTES};
+pub use locks::{ContenderView, LABEL_MAX, LockView, PLACES_MAX, QUEUE_MAX};
 pub use machine::{Counts, Machine};
 pub use sessions::Session;
 pub use snapshot::{Frozen, SnapshotError};

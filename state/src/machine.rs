@@ -10,6 +10,7 @@ use rowlock_proto::{ErrorCode, Version, Zxid};
 use crate::acl::SharedAcl;
 use crate::command::{Command, Proposal, Stamp};
 use crate::digest::Hasher;
+use crate::locks::{Cause, Locks};
 use crate::ops::Author;
 use crate::outcome::{Applied, EventSink, Outcome, SessionEnd};
 use crate::sessions::Sessions;
@@ -28,6 +29,7 @@ pub(crate) const RESERVED: [&str; 4] = ["/", "/zookeeper", CONFIG_PATH, "/zookee
 pub struct Machine {
     pub(crate) tree: Tree,
     pub(crate) sessions: Sessions,
+    pub(crate) locks: Locks,
     /// Of the last command that took one.
     pub(crate) last_zxid: Zxid,
     /// Of the newest batch. Invariant: never goes back, whatever a new leader's clock says.
@@ -45,6 +47,12 @@ pub struct Counts {
     pub approximate_data_bytes: u64,
     /// Open sessions.
     pub sessions: u64,
+    /// Locks with holders, waiters or a delay.
+    pub locks: u64,
+    /// Places in queues that hold their lock.
+    pub lock_holders: u64,
+    /// Places in queues that wait.
+    pub lock_waiters: u64,
 }
 
 impl Default for Machine {
@@ -69,7 +77,13 @@ impl Machine {
             // The parents do not count these creates: sequence numbers start at 0 everywhere.
             tree.link(path, znode.into(), |_| ());
         }
-        Machine { tree, sessions: Sessions::default(), last_zxid: Zxid(0), time_ms: 0 }
+        Machine {
+            tree,
+            sessions: Sessions::default(),
+            locks: Locks::default(),
+            last_zxid: Zxid(0),
+            time_ms: 0,
+        }
     }
 
     /// Position of the last change.
@@ -105,17 +119,22 @@ impl Machine {
     /// Fingerprint of the whole state: the same on all replicas at the same log index.
     pub fn digest(&self) -> u64 {
         let counters = Hasher::new(5).int(self.last_zxid.0).int(self.time_ms).finish();
-        self.tree.totals().digest.wrapping_add(self.sessions.digest()).wrapping_add(counters)
+        let parts = [self.tree.totals().digest, self.sessions.digest(), self.locks.digest()];
+        parts.into_iter().fold(counters, u64::wrapping_add)
     }
 
     /// Sizes, for monitoring.
     pub fn counts(&self) -> Counts {
         let totals = self.tree.totals();
+        let (locks, lock_holders, lock_waiters) = self.locks.counts();
         Counts {
             znodes: totals.znodes,
             ephemerals: totals.ephemerals,
             approximate_data_bytes: totals.bytes,
             sessions: self.sessions.len() as u64,
+            locks,
+            lock_holders,
+            lock_waiters,
         }
     }
 
@@ -139,13 +158,27 @@ impl Machine {
             }
             Command::Reap { path } => {
                 let zxid = self.next_zxid();
-                self.reap(zxid, path)?.fire(zxid, sink);
+                let done = self.reap(zxid, path)?;
+                self.publish(Cause::of_the_cluster(zxid), &[done], sink);
                 Ok(Outcome::Done)
             }
             Command::Configure { config } => {
                 let zxid = self.next_zxid();
-                self.configure(zxid, config).fire(zxid, sink);
+                let done = self.configure(zxid, config);
+                self.publish(Cause::of_the_cluster(zxid), &[done], sink);
                 Ok(Outcome::Done)
+            }
+            Command::LockDue { lock } => {
+                let zxid = self.next_zxid();
+                self.lock_due(zxid, lock, sink);
+                Ok(Outcome::Done)
+            }
+            Command::Tagged { id, acked, command } => {
+                self.run_once(stamp, proposal, (*id, *acked, command), sink)
+            }
+            Command::Verify(claims) => {
+                self.admit(proposal.session, proposal.attachment)?;
+                self.verify(claims)
             }
             _ => self.run_for_client(stamp, proposal, sink),
         }
@@ -161,24 +194,37 @@ impl Machine {
         if proposal.command == Command::CloseSession {
             return Ok(self.end_session(proposal.session, SessionEnd::Closed, sink));
         }
+        self.run_command(stamp, proposal, &proposal.command, sink)
+    }
+
+    /// A write of a client whose session has been admitted.
+    pub(crate) fn run_command<S: EventSink + ?Sized>(
+        &mut self,
+        stamp: Stamp,
+        proposal: &Proposal,
+        command: &Command,
+        sink: &mut S,
+    ) -> Result<Outcome, ErrorCode> {
         let zxid = self.next_zxid();
         let (session, who) = (proposal.session, proposal.identities.as_slice());
         let by = Author { zxid, session, who, enforce_quota: stamp.enforce_quota };
-        let done = match &proposal.command {
+        let done = match command {
             Command::Create { create, ttl_ms } => self.create(&by, create, *ttl_ms)?,
             Command::Delete { path, version } => self.delete(&by, path, *version)?,
             Command::SetData(set) => self.set_data(&by, set)?,
             Command::SetAcl(set) => self.set_acl(&by, set)?,
             Command::Multi(ops) => return Ok(Outcome::Multi(self.multi(&by, ops, sink))),
-            Command::Tagged { .. }
-            | Command::Acquire(_)
-            | Command::Release(_)
-            | Command::Abandon(_)
-            | Command::Verify(_)
-            | Command::Convert { .. }
-            | Command::ForceRelease(_)
-            | Command::LockDue { .. } => return Err(ErrorCode::Unimplemented),
+            Command::Acquire(all) => return self.acquire(&by, all, sink),
+            Command::Release(claims) => return self.release(&by, claims, sink),
+            Command::Abandon(attempts) => return self.abandon(&by, attempts, sink),
+            Command::ForceRelease(claim) => return self.force_release(&by, claim, sink),
+            Command::Convert { claim, mode, prefix } => {
+                return self.convert(&by, claim, *mode, prefix, sink);
+            }
             Command::Noop
+            | Command::Tagged { .. }
+            | Command::Verify(_)
+            | Command::LockDue { .. }
             | Command::CreateSession { .. }
             | Command::Attach { .. }
             | Command::CloseSession
@@ -186,8 +232,10 @@ impl Machine {
             | Command::Reap { .. }
             | Command::Configure { .. } => unreachable!("handled before: it is not an operation on a znode"),
         };
-        done.fire(zxid, sink);
-        Ok(match proposal.command {
+        let done = [done];
+        self.publish(Cause { zxid, session, why: None }, &done, sink);
+        let [done] = done;
+        Ok(match command {
             Command::Create { .. } => Outcome::Created { path: done.path, stat: done.stat },
             Command::Delete { .. } => Outcome::Done,
             _ => Outcome::Stat(done.stat),

@@ -7,6 +7,7 @@ use rowlock_proto::request::Op;
 use rowlock_proto::response::OpResult;
 use rowlock_proto::{CreateMode, ErrorCode};
 
+use crate::locks::Cause;
 use crate::machine::Machine;
 use crate::ops::{Author, Done};
 use crate::outcome::EventSink;
@@ -27,9 +28,7 @@ impl Machine {
                 Err(code) => return self.take_back(all_done, code, ops.len()),
             }
         }
-        for done in &all_done {
-            done.fire(by.zxid, sink);
-        }
+        self.publish(Cause { zxid: by.zxid, session: by.session, why: None }, &all_done, sink);
         all_done.into_iter().zip(ops).map(|(done, op)| result(op, done)).collect()
     }
 
@@ -47,9 +46,7 @@ impl Machine {
 
     fn take_back(&mut self, all_done: Vec<Done>, code: ErrorCode, count: usize) -> Vec<OpResult> {
         let failed = all_done.len();
-        for done in all_done.into_iter().rev() {
-            self.undo(done);
-        }
+        self.take_all_back(all_done);
         let mut results = vec![OpResult::Error(Some(ErrorCode::RuntimeInconsistency)); count];
         results[..failed].fill(OpResult::Error(None));
         results[failed] = OpResult::Error(Some(code));

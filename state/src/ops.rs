@@ -12,6 +12,7 @@ use rowlock_proto::request::{Create, SetAcl, SetData};
 use rowlock_proto::{CreateMode, ErrorCode, SessionId, Stat, Version, Zxid, path as paths};
 
 use crate::acl::{self, SharedAcl};
+use crate::locks::Contender;
 use crate::machine::{CONFIG_PATH, Machine, RESERVED};
 use crate::outcome::{Change, ChangeKind, EventSink};
 use crate::sequence;
@@ -37,6 +38,8 @@ pub(crate) struct Done {
     pub path: String,
     /// The znode's Stat after it (the last one, if deleted).
     pub stat: Stat,
+    /// The place in its parent's queue that a created znode is.
+    pub contender: Option<Contender>,
     event: Option<Event>,
     undo: Undo,
 }
@@ -56,6 +59,19 @@ enum Undo {
 }
 
 impl Done {
+    /// What happened to the znode, if anything that others see.
+    pub(crate) fn kind(&self) -> Option<ChangeKind> {
+        self.event.as_ref().map(|event| event.kind)
+    }
+
+    /// The data of a deleted znode.
+    pub(crate) fn last_data(&self) -> Option<&[u8]> {
+        match &self.undo {
+            Undo::Delete { znode, .. } => Some(znode.data().map_or(&[], |data| &data[..])),
+            _ => None,
+        }
+    }
+
     /// Tells the sink, if there is something to tell.
     pub(crate) fn fire<S: EventSink + ?Sized>(&self, zxid: Zxid, sink: &mut S) {
         if let Some(Event { kind, acl, parent_acl }) = &self.event {
@@ -108,7 +124,9 @@ impl Machine {
             meta.pzxid = by.zxid;
         });
         let event = Some(Event { kind: ChangeKind::Created, acl, parent_acl });
-        Ok(Done { path, stat, event, undo: Undo::Create { parent, data_len } })
+        let contender = (mode == CreateMode::EphemeralSequential)
+            .then(|| Contender::plain(&path, by.session, by.who, self.time_ms));
+        Ok(Done { path, stat, contender, event, undo: Undo::Create { parent, data_len } })
     }
 
     /// delete.
@@ -155,7 +173,7 @@ impl Machine {
             znode.stat()
         });
         let stat = self.shown(&set.path, stat);
-        Ok(Done { path: set.path.clone(), stat, event: None, undo: Undo::Nothing })
+        Ok(Done { path: set.path.clone(), stat, contender: None, event: None, undo: Undo::Nothing })
     }
 
     /// check, which is only part of multi.
@@ -164,7 +182,8 @@ impl Machine {
         let znode = self.tree.get(path).ok_or(ErrorCode::NoNode)?;
         permit(&znode.acl, perms::READ, by.who)?;
         check_version(znode.meta.version, version)?;
-        Ok(Done { path: path.to_owned(), stat: znode.stat(), event: None, undo: Undo::Nothing })
+        let (path, stat) = (path.to_owned(), znode.stat());
+        Ok(Done { path, stat, contender: None, event: None, undo: Undo::Nothing })
     }
 
     /// Writes the configuration text. The version is -1 then, as ZooKeeper's is.
@@ -180,7 +199,7 @@ impl Machine {
         let Unlinked { znode, parent_before: parent, parent_acl } =
             self.unlink(&path, data_len, |meta| meta.pzxid = zxid);
         let event = Some(Event { kind: ChangeKind::Deleted, acl: znode.acl.clone(), parent_acl });
-        Done { stat: znode.stat(), event, undo: Undo::Delete { znode, parent }, path }
+        Done { stat: znode.stat(), contender: None, event, undo: Undo::Delete { znode, parent }, path }
     }
 
     fn replace_data(
@@ -201,7 +220,7 @@ impl Machine {
             (znode.stat(), znode.acl.clone(), Undo::SetData { data, meta, bytes_diff })
         });
         let event = Some(Event { kind: ChangeKind::DataChanged, acl, parent_acl });
-        Done { path: path.to_owned(), stat, event, undo }
+        Done { path: path.to_owned(), stat, contender: None, event, undo }
     }
 
     /// Takes back the newest operation that has not been taken back.
@@ -262,7 +281,7 @@ fn bytes_diff(znode: &Znode, data: Option<&Bytes>) -> i64 {
     data.map_or(0, Bytes::len) as i64 - znode.data_len() as i64
 }
 
-fn permit(acl: &SharedAcl, perm: i32, who: &[Id]) -> Result<(), ErrorCode> {
+pub(crate) fn permit(acl: &SharedAcl, perm: i32, who: &[Id]) -> Result<(), ErrorCode> {
     let acl: &[Acl] = acl.entries();
     if acl::may(acl, perm, who) { Ok(()) } else { Err(ErrorCode::NoAuth) }
 }

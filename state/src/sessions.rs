@@ -5,10 +5,12 @@
 use rowlock_proto::{ErrorCode, NodeId, SessionId, Zxid};
 
 use crate::command::Attachment;
+use crate::dedup::Outcomes;
 use crate::digest::Hasher;
+use crate::locks::Cause;
 use crate::machine::Machine;
 use crate::ops::Done;
-use crate::outcome::{EventSink, Outcome, SessionEnd};
+use crate::outcome::{EventSink, Outcome, SessionEnd, Why};
 use crate::shared_map::SharedMap;
 
 /// A client's session.
@@ -24,16 +26,29 @@ pub struct Session {
     ///
     /// Invariant: exactly the znodes of the tree whose `ephemeral_owner` it is.
     ephemerals: SharedMap<Box<str>, ()>,
+    /// Of the writes that its client may send again.
+    pub(crate) outcomes: Outcomes,
 }
 
 impl Session {
     pub(crate) fn new(password: [u8; 16], timeout_ms: u32, attachment: Attachment) -> Self {
-        Session { password, timeout_ms, attachment, ephemerals: SharedMap::default() }
+        Session {
+            password,
+            timeout_ms,
+            attachment,
+            ephemerals: SharedMap::default(),
+            outcomes: Outcomes::default(),
+        }
     }
 
     /// Paths of its ephemeral znodes, in order.
     pub fn ephemerals(&self) -> impl Iterator<Item = &str> {
         self.ephemerals.iter().map(|(path, ())| &**path)
+    }
+
+    /// Those of them from `path` on.
+    pub(crate) fn ephemerals_from(&self, path: &str) -> impl Iterator<Item = &str> {
+        self.ephemerals.from(path).map(|(path, ())| &**path)
     }
 
     /// How many ephemeral znodes it has.
@@ -42,12 +57,12 @@ impl Session {
     }
 
     fn hash(&self, id: SessionId) -> u64 {
-        Hasher::new(2)
+        let hasher = Hasher::new(2)
             .int(id.0)
             .bytes(&self.password)
             .word(u64::from(self.timeout_ms))
-            .word(self.attachment.0)
-            .finish()
+            .word(self.attachment.0);
+        self.outcomes.add_to(hasher).finish()
     }
 }
 
@@ -94,6 +109,19 @@ impl Sessions {
         session.attachment
     }
 
+    /// The outcomes that an open session keeps.
+    pub(crate) fn outcomes(&self, id: SessionId) -> Option<&Outcomes> {
+        self.get(id).map(|session| &session.outcomes)
+    }
+
+    /// Changes the outcomes of an open session.
+    pub(crate) fn with_outcomes(&mut self, id: SessionId, change: impl FnOnce(&mut Outcomes)) {
+        let session = self.map.get_mut(&id).expect("the caller has found the session");
+        self.digest = self.digest.wrapping_sub(session.hash(id));
+        change(&mut session.outcomes);
+        self.digest = self.digest.wrapping_add(session.hash(id));
+    }
+
     /// Ends a session. Its ephemerals must be gone.
     pub(crate) fn close(&mut self, id: SessionId) {
         let session = self.map.remove(&id).expect("the caller has found the session");
@@ -121,6 +149,7 @@ impl Sessions {
         let mut digest = 0u64;
         for (id, session) in self.iter() {
             session.ephemerals.check()?;
+            session.outcomes.check()?;
             digest = digest.wrapping_add(session.hash(id));
         }
         if digest == self.digest {
@@ -182,9 +211,11 @@ impl Machine {
         let paths: Vec<String> = open.ephemerals().map(str::to_owned).collect();
         let gone: Vec<_> = paths.into_iter().map(|path| self.remove_ephemeral(zxid, path)).collect();
         self.sessions.close(session);
-        for done in gone {
-            done.fire(zxid, sink);
-        }
+        let why = Some(match end {
+            SessionEnd::Closed => Why::SessionClosed,
+            SessionEnd::Expired => Why::SessionExpired,
+        });
+        self.publish(Cause { zxid, session, why }, &gone, sink);
         sink.session_ended(session, end);
         Outcome::Done
     }

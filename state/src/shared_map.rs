@@ -48,6 +48,11 @@ impl<K, V> SharedMap<K, V> {
         self.len == 0
     }
 
+    /// The entry with the smallest key.
+    pub(crate) fn first(&self) -> Option<(&K, &V)> {
+        self.iter().next()
+    }
+
     /// The largest key.
     pub(crate) fn last_key(&self) -> Option<&K> {
         self.chunks().last()?.last().map(|(key, _)| key)
@@ -77,6 +82,16 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
     {
         let (chunk, at) = self.locate(key).ok()?;
         Some(&self.chunks()[chunk][at].1)
+    }
+
+    /// The entry of `key`.
+    pub(crate) fn get_entry<Q: Ord + ?Sized>(&self, key: &Q) -> Option<(&K, &V)>
+    where
+        K: Borrow<Q>,
+    {
+        let (chunk, at) = self.locate(key).ok()?;
+        let (key, value) = &self.chunks()[chunk][at];
+        Some((key, value))
     }
 
     /// The value of `key`, to be changed; copies the chunk if a clone shares it.
@@ -113,6 +128,27 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
             self.merge(chunk);
         }
         Some(value)
+    }
+
+    /// The entries from `key` on, in order.
+    pub(crate) fn from<Q: Ord + ?Sized>(&self, key: &Q) -> Iter<'_, K, V>
+    where
+        K: Borrow<Q>,
+    {
+        let (Ok((chunk, at)) | Err((chunk, at))) = self.locate(key);
+        match self.chunks().get(chunk..) {
+            Some([first, rest @ ..]) => Iter { chunks: rest.iter(), current: first[at..].iter() },
+            _ => Iter { chunks: [].iter(), current: [].iter() },
+        }
+    }
+
+    /// How many keys are smaller than `key`. Costs a look at each chunk.
+    pub(crate) fn rank<Q: Ord + ?Sized>(&self, key: &Q) -> usize
+    where
+        K: Borrow<Q>,
+    {
+        let (Ok((chunk, at)) | Err((chunk, at))) = self.locate(key);
+        self.chunks().iter().take(chunk).map(|before| before.len()).sum::<usize>() + at
     }
 
     /// Where `key` is, or where it belongs: (chunk, index inside it).
@@ -252,6 +288,9 @@ mod tests {
                     *value += 1;
                 }
                 prop_assert_eq!(map.get(&(key ^ 1)), model.get(&(key ^ 1)));
+                prop_assert_eq!(map.first(), model.first_key_value());
+                prop_assert_eq!(map.rank(&key), model.range(..key).count());
+                prop_assert!(map.from(&key).eq(model.range(key..)));
                 prop_assert_eq!(map.check(), Ok(()));
             }
             prop_assert!(map.iter().eq(model.iter()));

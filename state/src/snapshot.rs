@@ -1,7 +1,7 @@
 //! Snapshots: the whole state as bytes, written while apply goes on, and read back.
 //!
 //! The bytes are blocks of records ([`record`], [`block`]): counters, sessions, then the znodes from the root down,
-//! each behind its parent, every distinct ACL once, and the digest at the end, which must come out again.
+//! each behind its parent, every distinct ACL once, outcomes that sessions keep, the queues of locks, and the digest at the end, which must come out again.
 //! Writing needs memory for one block and the ACLs, reading for one block besides the state itself.
 
 mod block;
@@ -13,6 +13,7 @@ use std::io;
 
 use rowlock_proto::acl::Acl;
 
+use crate::dedup::OutcomeRecord;
 use crate::machine::Machine;
 use crate::znode::Znode;
 use block::BlockWriter;
@@ -85,9 +86,42 @@ impl Frozen {
                 None => drop(below.pop()),
             }
         }
+        put_outcomes(&mut blocks, machine)?;
+        put_locks(&mut blocks, machine)?;
         blocks.put(&Record::End { digest: machine.digest() })?;
         blocks.finish()
     }
+}
+
+fn put_outcomes(blocks: &mut BlockWriter<'_, impl io::Write>, machine: &Machine) -> io::Result<()> {
+    for (session, open) in machine.sessions() {
+        if open.outcomes.acked() == 0 && open.outcomes.iter().next().is_none() {
+            continue;
+        }
+        blocks.put(&Record::Acked { session, acked: open.outcomes.acked() })?;
+        for (id, stored) in open.outcomes.iter() {
+            blocks.put(&Record::Outcome(OutcomeRecord { session, id, stored: stored.clone() }))?;
+        }
+    }
+    Ok(())
+}
+
+fn put_locks(blocks: &mut BlockWriter<'_, impl io::Write>, machine: &Machine) -> io::Result<()> {
+    for (path, lock) in machine.locks.iter() {
+        for ((czxid, name), contender) in lock.contenders() {
+            let contender = contender.clone();
+            blocks.put(&Record::Contender {
+                lock: path.into(),
+                czxid: *czxid,
+                name: (&**name).into(),
+                contender,
+            })?;
+        }
+        if lock.delayed_until_ms() != 0 {
+            blocks.put(&Record::Delay { lock: path.into(), until_ms: lock.delayed_until_ms() })?;
+        }
+    }
+    Ok(())
 }
 
 fn put_znode<'a>(

@@ -8,7 +8,9 @@ use super::SnapshotError;
 use super::record::Record;
 
 /// Format version behind the magic.
-pub(super) const VERSION: u16 = 1;
+pub(super) const VERSION: u16 = 2;
+/// Before locks had an index and sessions kept outcomes; still read.
+pub(super) const VERSION_WITHOUT_LOCKS: u16 = 1;
 
 const MAGIC: [u8; 8] = *b"ROWLSNAP";
 /// A block is written once it holds so much. One record may make it larger.
@@ -59,6 +61,8 @@ pub(super) struct BlockReader<'a, R> {
     block: Vec<u8>,
     /// Bytes of `block` that have been decoded.
     read: usize,
+    /// The format that it is in.
+    pub(super) version: u16,
 }
 
 impl<'a, R: Read> BlockReader<'a, R> {
@@ -68,10 +72,10 @@ impl<'a, R: Read> BlockReader<'a, R> {
             return Err(SnapshotError::NotASnapshot);
         }
         let version = u16::from_le_bytes(read_array(input)?);
-        if version != VERSION {
+        if !matches!(version, VERSION | VERSION_WITHOUT_LOCKS) {
             return Err(SnapshotError::Version(version));
         }
-        Ok(BlockReader { input, block: Vec::new(), read: 0 })
+        Ok(BlockReader { input, block: Vec::new(), read: 0, version })
     }
 
     pub(super) fn next(&mut self) -> Result<Record<'static>, SnapshotError> {

@@ -10,8 +10,11 @@ use rowlock_proto::SessionId;
 
 use super::SnapshotError;
 use super::block::BlockReader;
+use super::block::VERSION_WITHOUT_LOCKS;
 use super::record::Record;
 use crate::acl::SharedAcl;
+use crate::dedup::OutcomeRecord;
+use crate::locks::{Contender, Key, Locks, limit_in, queue_path};
 use crate::machine::{Machine, RESERVED};
 use crate::sessions::{Session, Sessions};
 use crate::shared_map::SharedMap;
@@ -22,6 +25,7 @@ pub(super) fn load(input: &mut impl Read) -> Result<Machine, SnapshotError> {
     let mut records = BlockReader::new(input)?;
     let Record::Counters { last_zxid, time_ms } = records.next()? else { return damaged("no counters") };
     let mut sessions = Sessions::default();
+    let (mut queues, mut delays) = (Vec::new(), Vec::new());
     let mut acls = Vec::new();
     let mut builder = Builder::default();
     let digest = loop {
@@ -39,17 +43,65 @@ pub(super) fn load(input: &mut impl Read) -> Result<Machine, SnapshotError> {
                 let Some(acl) = acls.get(acl as usize) else { return damaged("a znode has an unknown ACL") };
                 builder.add(depth as usize, &name, znode(meta, data, acl), &mut sessions)?;
             }
+            Record::Acked { session, acked } => {
+                if sessions.get(session).is_none() {
+                    return damaged("an outcome has no session");
+                }
+                sessions.with_outcomes(session, |outcomes| outcomes.acknowledge(acked));
+            }
+            Record::Outcome(OutcomeRecord { session, id, stored }) => {
+                let Some(outcomes) = sessions.outcomes(session) else {
+                    return damaged("an outcome has no session");
+                };
+                if id <= outcomes.acked() || outcomes.get(id).is_some() {
+                    return damaged("an outcome has a bad number");
+                }
+                sessions.with_outcomes(session, |outcomes| outcomes.keep(id, stored));
+            }
+            Record::Contender { lock, czxid, name, contender } => {
+                queues.push((lock.into_owned(), (czxid, name.into_owned().into()), contender));
+            }
+            Record::Delay { lock, until_ms } => delays.push((lock.into_owned(), until_ms)),
             Record::End { digest } => break digest,
         }
     };
-    let machine = Machine { tree: builder.finish()?, sessions, last_zxid, time_ms };
+    let version = records.version;
+    let locks = Locks::default();
+    let mut machine = Machine { tree: builder.finish()?, sessions, locks, last_zxid, time_ms };
+    restore_locks(&mut machine, queues, delays)?;
     if RESERVED.iter().any(|path| machine.tree.get(path).is_none()) {
         return damaged("a reserved znode is missing");
     }
     if !records.is_at_block_end() || machine.digest() != digest {
         return damaged("the digest is wrong");
     }
+    if version == VERSION_WITHOUT_LOCKS {
+        machine.find_contenders();
+    }
     Ok(machine)
+}
+
+fn restore_locks(
+    machine: &mut Machine,
+    queues: Vec<(String, Key, Contender)>,
+    delays: Vec<(String, i64)>,
+) -> Result<(), SnapshotError> {
+    for (lock, key, contender) in queues {
+        let znode = machine.tree.get(&queue_path(&lock, &key.1));
+        let is_right = znode.is_some_and(|znode| {
+            znode.meta.kind == Kind::Ephemeral(contender.session) && znode.meta.czxid == key.0
+        });
+        if !is_right || machine.locks.get(&lock).is_some_and(|known| known.contains(&key)) {
+            return damaged("a place in a queue is no znode of its session");
+        }
+        let limit = machine.tree.get(&lock).and_then(|znode| limit_in(znode.data()));
+        machine.locks.enter(&lock, key, contender, limit);
+    }
+    for (lock, until_ms) in delays {
+        let limit = machine.tree.get(&lock).and_then(|znode| limit_in(znode.data()));
+        machine.locks.restore_delay(&lock, until_ms, limit);
+    }
+    Ok(())
 }
 
 fn damaged<T>(what: &str) -> Result<T, SnapshotError> {

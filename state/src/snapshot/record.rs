@@ -8,6 +8,8 @@ use rowlock_proto::{SessionId, Zxid};
 use serde::{Deserialize, Serialize};
 
 use crate::command::Attachment;
+use crate::dedup::OutcomeRecord;
+use crate::locks::Contender;
 use crate::znode::Meta;
 
 /// One item.
@@ -23,4 +25,12 @@ pub(super) enum Record<'a> {
     Znode { depth: u32, name: Cow<'a, str>, data: Option<Bytes>, acl: u32, meta: Meta },
     /// Last.
     End { digest: u64 },
+    /// What a session's client may still ask about: behind the znodes.
+    Acked { session: SessionId, acked: u64 },
+    /// Behind `Acked` of its session, rising ids.
+    Outcome(OutcomeRecord),
+    /// A place in the queue of the lock at `lock`: behind the znodes, in the order of the queue.
+    Contender { lock: Cow<'a, str>, czxid: Zxid, name: Cow<'a, str>, contender: Contender },
+    /// Nobody is granted the lock before: behind the znodes.
+    Delay { lock: Cow<'a, str>, until_ms: i64 },
 }

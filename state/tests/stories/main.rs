@@ -5,6 +5,7 @@
 
 #![expect(clippy::unwrap_used, reason = "the helpers of a test are part of the test")]
 
+mod locks;
 mod script;
 mod world;
 
@@ -81,8 +82,16 @@ stories! {
     create_checks
     create_modes
     delete
+    locks
+    locks_deadlock
+    locks_many
+    locks_mixed
+    locks_permits
+    locks_shared
+    locks_time
     multi
     null_data
+    once
     quota
     quota_hard
     sequential

@@ -99,7 +99,7 @@ impl<'a> Words<'a> {
                 Command::Multi(ops.map(|op| Words::new(op).op()).collect())
             }
             "close" => Command::CloseSession,
-            _ => return None,
+            _ => return crate::locks::command(self, line),
         })
     }
 

@@ -4,7 +4,7 @@
 //! on with the new attachment unless `stay=1`), `auth NAME ID`, `as NAME COMMAND` (also reads; `@N` after the name:
 //! with that attachment), `expire NAME [attachment=]`, `reap PATH`, `due MS`, `configure TEXT`, `noop`, and reads by
 //! nobody in particular: `exists`, `get`, `ls`, `getacl`, `count`, `ephemerals NAME PREFIX`, `quotas`, `counts`,
-//! `sessions`.
+//! `sessions`, `queue LOCK`, `locksdue MS`, `lockdue LOCK`; commands about locks: `locks.rs`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -14,9 +14,10 @@ use rowlock_proto::response::OpResult;
 use rowlock_proto::{ErrorCode, NodeId, SessionId, Stat};
 use rowlock_state::Machine;
 use rowlock_state::command::{Attachment, Batch, Command, Origin, Proposal};
-use rowlock_state::outcome::{Applied, Change, EventSink, Outcome, SessionEnd};
+use rowlock_state::outcome::{Applied, Change, EventSink, LockEvent, Outcome, SessionEnd};
 use rowlock_state::quota::Quota;
 
+use crate::locks;
 use crate::script::{Words, id};
 
 #[derive(Clone, Default)]
@@ -65,6 +66,12 @@ impl World {
                 let session = self.client(words.at(1)).session;
                 return self.machine.ephemerals(session, words.at(2)).join("\n");
             }
+            "lockdue" => return self.cluster(Command::LockDue { lock: words.at(1).to_owned() }),
+            "locksdue" => {
+                let due: Vec<_> = self.machine.locks_due(number(1)).collect();
+                return format!("next {:?} due {due:?}", self.machine.next_lock_due());
+            }
+            "queue" => return locks::queue(&self.machine, words.at(1)),
             "counts" => return format!("{:?}", self.machine.counts()),
             "sessions" => return self.sessions(),
             _ => return self.read(&words, &[]),
@@ -195,6 +202,10 @@ impl EventSink for Told {
         writeln!(self.0, "  attached {session} attachment {} timeout_ms {timeout_ms}", attachment.0).unwrap();
     }
 
+    fn lock(&mut self, event: &LockEvent<'_>) {
+        self.0.push_str(&locks::event(event));
+    }
+
     fn session_ended(&mut self, session: SessionId, end: SessionEnd) {
         writeln!(self.0, "  {end:?} {session}").unwrap();
     }
@@ -212,6 +223,10 @@ fn answer(result: &Result<Outcome, ErrorCode>) -> String {
             let results: String = results.iter().map(|result| format!("\n{}", op_result(result))).collect();
             format!("multi{results}")
         }
+        Ok(Outcome::Standings(standings)) => {
+            standings.iter().map(locks::standing).collect::<Vec<_>>().join("\n")
+        }
+        Ok(Outcome::Held(held)) => format!("held {held:?}"),
         Err(code) => error(*code),
     }
 }

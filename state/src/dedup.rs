@@ -1,0 +1,183 @@
+//! The outcomes that a session still needs: a write that its client sends again, because the reply was lost with the
+//! connection, gets the outcome of the first time and has no second effect.
+//!
+//! As in the dissertation on Raft (section 6.3): the client numbers its writes and says up to which one it knows the
+//! outcome; what it knows is forgotten. Invariant: [`OUTCOMES_MAX`] and [`OUTCOMES_MAX_BYTES`] bound what is kept; a
+//! client that goes beyond them is refused before anything is done.
+
+use rowlock_proto::lock::{Party, Standing};
+use rowlock_proto::response::OpResult;
+use rowlock_proto::{ErrorCode, SessionId};
+use serde::{Deserialize, Serialize};
+
+use crate::command::{Command, Proposal, Stamp};
+use crate::digest::Hasher;
+use crate::machine::Machine;
+use crate::outcome::{EventSink, Outcome};
+use crate::shared_map::SharedMap;
+
+/// Outcomes kept per session.
+pub const OUTCOMES_MAX: usize = 1_024;
+
+/// From so many bytes of kept outcomes on, none is added.
+pub const OUTCOMES_MAX_BYTES: usize = 1 << 20;
+
+/// What a write gave the first time.
+pub(crate) type Stored = Result<Outcome, ErrorCode>;
+
+/// A session's outcomes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Outcomes {
+    /// The client knows the outcomes up to this one.
+    acked: u64,
+    kept: SharedMap<u64, Stored>,
+    bytes: usize,
+    digest: u64,
+}
+
+/// For the snapshot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct OutcomeRecord {
+    pub session: SessionId,
+    pub id: u64,
+    pub stored: Stored,
+}
+
+impl Outcomes {
+    pub(crate) fn acked(&self) -> u64 {
+        self.acked
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &Stored)> {
+        self.kept.iter().map(|(id, stored)| (*id, stored))
+    }
+
+    pub(crate) fn get(&self, id: u64) -> Option<&Stored> {
+        self.kept.get(&id)
+    }
+
+    /// Forgets what the client knows.
+    pub(crate) fn acknowledge(&mut self, acked: u64) {
+        self.acked = self.acked.max(acked);
+        while let Some((id, _)) = self.kept.first().filter(|(id, _)| **id <= self.acked) {
+            let id = *id;
+            let stored = self.kept.remove(&id).expect("just looked at");
+            self.bytes -= weight(&stored);
+            self.digest = self.digest.wrapping_sub(hash(id, &stored));
+        }
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.kept.len() >= OUTCOMES_MAX || self.bytes >= OUTCOMES_MAX_BYTES
+    }
+
+    pub(crate) fn keep(&mut self, id: u64, stored: Stored) {
+        self.bytes += weight(&stored);
+        self.digest = self.digest.wrapping_add(hash(id, &stored));
+        let old = self.kept.insert(id, stored);
+        assert!(old.is_none(), "an outcome is kept once");
+    }
+
+    /// Adds itself to the hash of its session; nothing if there is nothing.
+    pub(crate) fn add_to(&self, hasher: Hasher) -> Hasher {
+        if self.acked == 0 && self.kept.is_empty() {
+            return hasher;
+        }
+        hasher.word(self.acked).word(self.digest)
+    }
+
+    pub(crate) fn check(&self) -> Result<(), String> {
+        self.kept.check()?;
+        let mut again = Outcomes::default();
+        for (id, stored) in self.iter() {
+            again.keep(id, stored.clone());
+        }
+        if again.bytes != self.bytes || again.digest != self.digest {
+            return Err("the kept outcomes are miscounted".to_owned());
+        }
+        match self.kept.first() {
+            Some((id, _)) if *id <= self.acked => Err(format!("outcome {id} is kept for nobody")),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Machine {
+    /// Runs the write unless the session has run it before.
+    pub(crate) fn run_once<S: EventSink + ?Sized>(
+        &mut self,
+        stamp: Stamp,
+        proposal: &Proposal,
+        (id, acked, command): (u64, u64, &Command),
+        sink: &mut S,
+    ) -> Stored {
+        self.admit(proposal.session, proposal.attachment)?;
+        self.sessions.with_outcomes(proposal.session, |outcomes| outcomes.acknowledge(acked));
+        let outcomes = self.sessions.outcomes(proposal.session).expect("the session has been admitted");
+        if let Some(stored) = outcomes.get(id) {
+            return Ok(self.again(proposal.session, command, stored.clone()?));
+        }
+        if id <= outcomes.acked() {
+            return Err(ErrorCode::BadArguments);
+        }
+        if outcomes.is_full() {
+            return Err(ErrorCode::ThrottledOp);
+        }
+        let result = self.run_command(stamp, proposal, command, sink);
+        self.sessions.with_outcomes(proposal.session, |outcomes| outcomes.keep(id, result.clone()));
+        result
+    }
+
+    /// Where an attempt stood the first time is out of date: its client is told where it stands now.
+    fn again(&self, session: SessionId, command: &Command, outcome: Outcome) -> Outcome {
+        let Outcome::Standings(standings) = &outcome else { return outcome };
+        let Command::Acquire(all) = command else { return outcome };
+        let had_places =
+            standings.iter().all(|one| matches!(one, Standing::Held(_) | Standing::Waiting { .. }));
+        if had_places { Outcome::Standings(self.standings_again(session, all)) } else { outcome }
+    }
+}
+
+/// About how many bytes it takes.
+fn weight(stored: &Stored) -> usize {
+    const BASE: usize = 64;
+    const STAT: usize = 80;
+    let of_party = |party: &Party| BASE + party.path.len() + party.label.len();
+    let of_standing = |standing: &Standing| match standing {
+        Standing::Held(claim) => BASE + claim.path.len(),
+        Standing::Waiting { claim, holder, .. } => {
+            BASE + claim.path.len() + holder.as_ref().map_or(0, of_party)
+        }
+        Standing::Busy { holder, .. } => BASE + holder.as_ref().map_or(0, of_party),
+        Standing::Deadlock(circle) => BASE + circle.iter().map(of_party).sum::<usize>(),
+        Standing::LimitIs(_) | Standing::Absent => BASE,
+    };
+    let of_result = |result: &OpResult| match result {
+        OpResult::Create(path) => BASE + path.len(),
+        OpResult::Create2(path, _) | OpResult::CreateContainer(path, _) | OpResult::CreateTtl(path, _) => {
+            BASE + STAT + path.len()
+        }
+        _ => BASE + STAT,
+    };
+    BASE + match stored {
+        Ok(Outcome::Created { path, .. }) => STAT + path.len(),
+        Ok(Outcome::Multi(results)) => results.iter().map(of_result).sum(),
+        Ok(Outcome::Standings(standings)) => standings.iter().map(of_standing).sum(),
+        Ok(Outcome::Held(held)) => held.len(),
+        Ok(Outcome::Done | Outcome::Session { .. } | Outcome::Stat(_)) => STAT,
+        Err(_) => 0,
+    }
+}
+
+/// Tells outcomes apart as far as replicas could differ by accident.
+fn hash(id: u64, stored: &Stored) -> u64 {
+    let hasher = Hasher::new(8).word(id).word(weight(stored) as u64);
+    match stored {
+        Ok(Outcome::Created { path, stat }) => hasher.bytes(path.as_bytes()).int(stat.czxid.0),
+        Ok(Outcome::Stat(stat)) => hasher.int(stat.mzxid.0).int(i64::from(stat.version.0)),
+        Ok(Outcome::Held(held)) => hasher.bytes(&held.iter().map(|held| u8::from(*held)).collect::<Vec<_>>()),
+        Ok(_) => hasher,
+        Err(code) => hasher.int(i64::from(code.code())),
+    }
+    .finish()
+}

@@ -1,0 +1,221 @@
+//! acquire: places in the queues of several locks, all or none, in one command.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use rowlock_proto::acl::Acl;
+use rowlock_proto::lock::{Acquire, Claim, Mode, Party, Standing};
+use rowlock_proto::request::{Create, SetData};
+use rowlock_proto::{CreateMode, ErrorCode, FencingToken, SessionId, Version, path as paths};
+
+use super::index::{Key, Lock, OwnerKey};
+use super::publish::{Cause, shortened};
+use super::{PLACES_MAX, QUEUE_MAX, limit_data, limit_in, queue_path};
+use crate::machine::Machine;
+use crate::ops::{Author, Done};
+use crate::outcome::{EventSink, Outcome};
+use crate::tree::split;
+
+/// What became of one of the places asked for, before anything is told.
+enum Placed {
+    /// The session had it already.
+    Found(Key),
+    /// Its znode was created.
+    New(Key),
+    /// It cannot be had, or not at once.
+    Refused(Standing),
+}
+
+impl Machine {
+    pub(crate) fn acquire<S: EventSink + ?Sized>(
+        &mut self,
+        by: &Author,
+        all: &[Acquire],
+        sink: &mut S,
+    ) -> Result<Outcome, ErrorCode> {
+        check_request(all)?;
+        let mut done = Vec::new();
+        let mut places = Vec::with_capacity(all.len());
+        for (index, acquire) in all.iter().enumerate() {
+            let key = match self.place(by, acquire, &mut done) {
+                Ok(Placed::Found(key) | Placed::New(key)) => key,
+                Ok(Placed::Refused(standing)) => {
+                    self.take_all_back(done);
+                    let mut standings = vec![Standing::Absent; all.len()];
+                    standings[index] = standing;
+                    return Ok(Outcome::Standings(standings));
+                }
+                Err(code) => {
+                    self.take_all_back(done);
+                    return Err(code);
+                }
+            };
+            places.push(key);
+        }
+        self.publish(Cause { zxid: by.zxid, session: by.session, why: None }, &done, sink);
+        let standing = |(acquire, key): (&Acquire, &Key)| self.standing(&acquire.lock, key);
+        Ok(Outcome::Standings(all.iter().zip(&places).map(standing).collect()))
+    }
+
+    /// Where those attempts of the session stand now that were asked for before.
+    pub(crate) fn standings_again(&self, session: SessionId, all: &[Acquire]) -> Vec<Standing> {
+        let again = |acquire: &Acquire| match self.find_attempt(session, &acquire.lock, &acquire.prefix) {
+            Some(key) => self.standing(&acquire.lock, &key),
+            None => Standing::Absent,
+        };
+        all.iter().map(again).collect()
+    }
+
+    /// The session's place in the lock's queue whose name begins with `prefix`.
+    pub(super) fn find_attempt(&self, session: SessionId, lock: &str, prefix: &str) -> Option<Key> {
+        let start = queue_path(lock, prefix);
+        let path = self.sessions.get(session)?.ephemerals_from(&start).next()?;
+        let (of, name) = split(path).filter(|_| path.starts_with(&start))?;
+        let key = (self.tree.get(path)?.meta.czxid, name.into());
+        (of == lock && self.locks.get(lock)?.contains(&key)).then_some(key)
+    }
+
+    pub(super) fn standing(&self, path: &str, key: &Key) -> Standing {
+        let claim = Claim { path: queue_path(path, &key.1), token: FencingToken(key.0.0) };
+        match self.locks.get(path) {
+            Some(lock) if lock.holders.get(key).is_some() => Standing::Held(claim),
+            Some(lock) if lock.waiters.get(key).is_some() => {
+                Standing::Waiting { claim, ahead: lock.ahead(key) as u32, holder: self.holder(path, lock) }
+            }
+            _ => Standing::Absent,
+        }
+    }
+
+    /// The first holder, as shown to others.
+    pub(super) fn holder(&self, path: &str, lock: &Lock) -> Option<Party> {
+        lock.holders.first().map(|(key, _)| self.party(path, lock, key))
+    }
+
+    pub(super) fn party(&self, path: &str, lock: &Lock, key: &Key) -> Party {
+        let contender = lock.holders.get(key).or_else(|| lock.waiters.get(key));
+        let contender = contender.expect("the caller has found the place");
+        let path = queue_path(path, &key.1);
+        let label = self.tree.get(&path).and_then(|znode| znode.data().cloned()).unwrap_or_default();
+        Party {
+            path,
+            session: contender.session,
+            token: FencingToken(key.0.0),
+            label: label.slice_ref(shortened(&label)),
+            since_ms: contender.granted_ms.unwrap_or(contender.requested_ms),
+        }
+    }
+
+    fn place(&mut self, by: &Author, acquire: &Acquire, done: &mut Vec<Done>) -> Result<Placed, ErrorCode> {
+        let path = acquire.lock.as_str();
+        if let Some(key) = self.find_attempt(by.session, path, &acquire.prefix) {
+            return Ok(Placed::Found(key));
+        }
+        if let Some(refusal) = self.refusal(by, acquire) {
+            return Ok(Placed::Refused(refusal));
+        }
+        self.make_lock(by, acquire, done)?;
+        if let Some(refusal) = self.agree_on_limit(by, acquire, done)? {
+            return Ok(Placed::Refused(refusal));
+        }
+        let create = Create {
+            path: queue_path(path, &acquire.prefix),
+            data: acquire.data.clone(),
+            acl: acquire.acl.clone(),
+            flags: CreateMode::EphemeralSequential.flags(),
+        };
+        let mut created = self.create(by, &create, None)?;
+        created.contender = created.contender.map(|contender| contender.acquired(acquire));
+        let key = (created.stat.czxid, paths::name(&created.path).into());
+        done.push(created);
+        Ok(Placed::New(key))
+    }
+
+    /// Why the place cannot be had, as far as the queue tells.
+    fn refusal(&self, by: &Author, acquire: &Acquire) -> Option<Standing> {
+        let lock = self.locks.get(&acquire.lock)?;
+        if lock.is_free_for(acquire.mode) {
+            return None;
+        }
+        if !acquire.wait {
+            let (ahead, holder) = (lock.len() as u32, self.holder(&acquire.lock, lock));
+            return Some(Standing::Busy { ahead, holder });
+        }
+        let owner = OwnerKey::new(acquire.owner, by.session)?;
+        self.circle(owner, &acquire.lock, acquire.mode).map(Standing::Deadlock)
+    }
+
+    /// Makes the lock's znode (a container) and what is missing above it (persistent).
+    fn make_lock(&mut self, by: &Author, acquire: &Acquire, done: &mut Vec<Done>) -> Result<(), ErrorCode> {
+        let path = acquire.lock.as_str();
+        if let Some(lock) = self.locks.get(path)
+            && lock.len() >= QUEUE_MAX
+        {
+            return Err(ErrorCode::QuotaExceeded);
+        }
+        if self.tree.get(path).is_some() {
+            return Ok(());
+        }
+        let ends = path.match_indices('/').map(|(at, _)| at).skip(1).chain([path.len()]);
+        for end in ends {
+            let missing = &path[..end];
+            if self.tree.get(missing).is_some() {
+                continue;
+            }
+            let mode = if end == path.len() { CreateMode::Container } else { CreateMode::Persistent };
+            let create = Create {
+                path: missing.to_owned(),
+                data: Some(Bytes::new()),
+                acl: Some(Acl::open()),
+                flags: mode.flags(),
+            };
+            done.push(self.create(by, &create, None)?);
+        }
+        Ok(())
+    }
+
+    /// Compares the limit that the client knows with the lock's, and writes it if there is none.
+    fn agree_on_limit(
+        &mut self,
+        by: &Author,
+        acquire: &Acquire,
+        done: &mut Vec<Done>,
+    ) -> Result<Option<Standing>, ErrorCode> {
+        let Mode::Permits(permits) = acquire.mode else { return Ok(None) };
+        let data = self.tree.get(&acquire.lock).expect("made if it was missing").data();
+        let limit = match limit_in(data) {
+            Some(limit) if acquire.limit == 0 || acquire.limit == limit => limit,
+            Some(limit) => return Ok(Some(Standing::LimitIs(limit))),
+            None if acquire.limit == 0 => return Ok(Some(Standing::LimitIs(0))),
+            None if data.is_none_or(Bytes::is_empty) => {
+                let data = Some(limit_data(acquire.limit));
+                let set = SetData { path: acquire.lock.clone(), data, version: Version::ANY };
+                done.push(self.set_data(by, &set)?);
+                acquire.limit
+            }
+            // Somebody uses the znode for something else.
+            None => return Err(ErrorCode::BadArguments),
+        };
+        Ok((permits > limit).then_some(Standing::LimitIs(limit)))
+    }
+
+    pub(crate) fn take_all_back(&mut self, done: Vec<Done>) {
+        for done in done.into_iter().rev() {
+            self.undo(done);
+        }
+    }
+}
+
+fn check_request(all: &[Acquire]) -> Result<(), ErrorCode> {
+    let mut locks = BTreeSet::new();
+    let is_good = |acquire: &Acquire| {
+        acquire.lock != "/"
+            && paths::validate(&acquire.lock).is_ok()
+            && !acquire.prefix.is_empty()
+            && !acquire.prefix.contains('/')
+            && !matches!(acquire.mode, Mode::Permits(0))
+    };
+    let is_good = !all.is_empty()
+        && all.len() <= PLACES_MAX
+        && all.iter().all(|acquire| is_good(acquire) && locks.insert(&acquire.lock));
+    if is_good { Ok(()) } else { Err(ErrorCode::BadArguments) }
+}

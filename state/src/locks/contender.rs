@@ -1,0 +1,114 @@
+//! One place in a queue, and what its maker wanted.
+
+use rowlock_proto::acl::Id;
+use rowlock_proto::lock::{Acquire, Mode, Owner};
+use rowlock_proto::{SessionId, path as paths};
+use serde::{Deserialize, Serialize};
+
+use super::index::Key;
+use crate::digest::Hasher;
+
+/// A holder or waiter. Its znode is the truth about its life; this is what the tree does not say.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Contender {
+    /// The znode's owner.
+    pub session: SessionId,
+    /// What is wanted.
+    pub mode: Mode,
+    /// For deadlock detection.
+    pub owner: Owner,
+    /// Made by acquire.
+    pub is_acquired: bool,
+    /// See [`Acquire::max_hold_ms`].
+    pub max_hold_ms: u32,
+    /// See [`Acquire::lock_delay_ms`].
+    pub lock_delay_ms: u32,
+    /// When it entered the queue.
+    pub requested_ms: i64,
+    /// When it got the lock.
+    ///
+    /// Invariant: `Some` for holders, `None` for waiters.
+    pub granted_ms: Option<i64>,
+    /// When it will have held the lock for too long; `None` while it waits, and without a maximum.
+    pub revoke_at_ms: Option<i64>,
+    /// Its client's address when it came; empty if unknown.
+    pub address: Box<str>,
+}
+
+impl Contender {
+    /// Made by a create of any client: the name tells what it wants, in the words of Curator's and kazoo's recipes.
+    pub(crate) fn plain(path: &str, session: SessionId, who: &[Id], now_ms: i64) -> Self {
+        let name = paths::name(path);
+        let mode = if name.contains("__READ__") || name.contains("__rlock__") {
+            Mode::Shared
+        } else if name.contains("-lease-") {
+            Mode::Permits(1)
+        } else {
+            Mode::Exclusive
+        };
+        let address = who.iter().find(|id| id.scheme == "ip").map_or("", |id| &id.id);
+        Contender {
+            session,
+            mode,
+            owner: Owner::Unnamed,
+            is_acquired: false,
+            max_hold_ms: 0,
+            lock_delay_ms: 0,
+            requested_ms: now_ms,
+            granted_ms: None,
+            revoke_at_ms: None,
+            address: address.into(),
+        }
+    }
+
+    /// The same place, made by acquire.
+    pub(crate) fn acquired(self, acquire: &Acquire) -> Self {
+        Contender {
+            mode: acquire.mode,
+            owner: acquire.owner,
+            is_acquired: true,
+            max_hold_ms: acquire.max_hold_ms,
+            lock_delay_ms: acquire.lock_delay_ms,
+            ..self
+        }
+    }
+
+    /// Permits that it takes of the limit.
+    pub(crate) fn permits(&self) -> u64 {
+        match self.mode {
+            Mode::Permits(permits) => u64::from(permits),
+            Mode::Exclusive | Mode::Shared => 0,
+        }
+    }
+
+    /// Its contribution to the digest.
+    pub(crate) fn hash(&self, lock: &str, key: &Key) -> u64 {
+        let (mode, permits) = match self.mode {
+            Mode::Exclusive => (0, 0),
+            Mode::Shared => (1, 0),
+            Mode::Permits(permits) => (2, permits),
+        };
+        let (owner, number) = match self.owner {
+            Owner::Unnamed => (0, 0),
+            Owner::Session => (1, 0),
+            Owner::Named(number) => (2, number),
+        };
+        Hasher::new(6)
+            .bytes(lock.as_bytes())
+            .int(key.0.0)
+            .bytes(key.1.as_bytes())
+            .int(self.session.0)
+            .word(mode)
+            .word(u64::from(permits))
+            .word(owner)
+            .word(number)
+            .word(u64::from(self.is_acquired))
+            .word(u64::from(self.max_hold_ms))
+            .word(u64::from(self.lock_delay_ms))
+            .int(self.requested_ms)
+            .int(self.granted_ms.unwrap_or(-1))
+            .int(self.revoke_at_ms.unwrap_or(-1))
+            .bytes(self.address.as_bytes())
+            .finish()
+    }
+}

@@ -1,0 +1,91 @@
+//! convert: a holder goes on holding in another mode.
+
+use rowlock_proto::lock::{Claim, Mode, Standing};
+use rowlock_proto::request::Create;
+use rowlock_proto::{CreateMode, ErrorCode, path as paths};
+
+use super::publish::{Cause, place};
+use super::queue_path;
+use crate::machine::Machine;
+use crate::ops::Author;
+use crate::outcome::{EventSink, LockEventKind, Outcome, Why};
+
+impl Machine {
+    /// To a weaker mode in place: the position and the token stay, and whoever may hold beside it now is granted the
+    /// lock. To a stronger one only if nobody else holds and nobody waits (fairness is the promise), and then in a new
+    /// place with a new token: clients that read the queue by its names see a writer there.
+    pub(crate) fn convert<S: EventSink + ?Sized>(
+        &mut self,
+        by: &Author,
+        claim: &Claim,
+        mode: Mode,
+        prefix: &str,
+        sink: &mut S,
+    ) -> Result<Outcome, ErrorCode> {
+        let standings = |standing| Ok(Outcome::Standings(vec![standing]));
+        if self.holder_of(claim) != Some(by.session) {
+            return standings(Standing::Absent);
+        }
+        let (path, key) = place(&claim.path, claim.token).ok_or(ErrorCode::BadArguments)?;
+        let lock = self.locks.get(path).expect("it has a holder");
+        let holder = lock.holders.get(&key).expect("it was found");
+        match (holder.mode, mode) {
+            (before, after) if before == after => {}
+            (Mode::Exclusive, Mode::Shared) => {
+                self.locks.change(path, &key, |holder| holder.mode = mode);
+                self.tell_converted(by, path, &key, sink);
+                self.settle(by.zxid, path, sink);
+            }
+            (Mode::Permits(before), Mode::Permits(after)) if 0 < after && after < before => {
+                self.locks.change(path, &key, |holder| holder.mode = mode);
+                self.tell_converted(by, path, &key, sink);
+                self.settle(by.zxid, path, sink);
+            }
+            (Mode::Shared, Mode::Exclusive) if lock.len() > 1 => {
+                let other = lock.holders.iter().map(|(other, _)| other).find(|other| **other != key);
+                let holder = other.map(|other| self.party(path, lock, other));
+                return standings(Standing::Busy { ahead: (lock.len() - 1) as u32, holder });
+            }
+            (Mode::Shared, Mode::Exclusive) => return self.upgrade(by, claim, prefix, sink),
+            _ => return Err(ErrorCode::BadArguments),
+        }
+        standings(Standing::Held(claim.clone()))
+    }
+
+    fn upgrade<S: EventSink + ?Sized>(
+        &mut self,
+        by: &Author,
+        claim: &Claim,
+        prefix: &str,
+        sink: &mut S,
+    ) -> Result<Outcome, ErrorCode> {
+        let (path, key) = place(&claim.path, claim.token).ok_or(ErrorCode::BadArguments)?;
+        if prefix.is_empty() || prefix.contains('/') {
+            return Err(ErrorCode::BadArguments);
+        }
+        let old = self.tree.get(&claim.path).expect("a contender is a znode");
+        let create = Create {
+            path: queue_path(path, prefix),
+            data: old.data().cloned(),
+            acl: Some(old.acl.entries().to_vec()),
+            flags: CreateMode::EphemeralSequential.flags(),
+        };
+        let mut created = self.create(by, &create, None)?;
+        let before = self.locks.get(path).and_then(|lock| lock.holders.get(&key)).expect("it was found");
+        let mut contender = before.clone();
+        (contender.mode, contender.granted_ms, contender.revoke_at_ms) = (Mode::Exclusive, None, None);
+        contender.requested_ms = self.time_ms;
+        created.contender = Some(contender);
+        let key = (created.stat.czxid, Box::from(paths::name(&created.path)));
+        let removed = self.remove_queue_znode(by, claim.path.clone());
+        let why = Some(Why::Released);
+        self.publish(Cause { zxid: by.zxid, session: by.session, why }, &[removed, created], sink);
+        Ok(Outcome::Standings(vec![self.standing(path, &key)]))
+    }
+
+    fn tell_converted<S: EventSink + ?Sized>(&self, by: &Author, path: &str, key: &super::Key, sink: &mut S) {
+        let lock = self.locks.get(path).expect("it has a holder");
+        let holder = lock.holders.get(key).expect("it was changed");
+        self.tell(by.zxid, path, key, holder, None, LockEventKind::Converted, sink);
+    }
+}

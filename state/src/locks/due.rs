@@ -1,0 +1,48 @@
+//! What time brings: lock-delays that are over, and holders that have held for too long.
+//!
+//! The state reads no clock: the leader looks at [`Machine::locks_due`] with its own and proposes `LockDue`; applying
+//! it looks again, at the time of the batch.
+
+use rowlock_proto::Zxid;
+
+use super::publish::Cause;
+use super::queue_path;
+use crate::machine::Machine;
+use crate::ops::Done;
+use crate::outcome::{EventSink, Why};
+
+impl Machine {
+    /// When the next lock will be due, milliseconds of the leader's clock.
+    pub fn next_lock_due(&self) -> Option<i64> {
+        self.locks.due().first().map(|((due_ms, _, _), ())| *due_ms)
+    }
+
+    /// Paths of the locks that are due at `now_ms`, the longest overdue first; one that is due twice comes twice.
+    pub fn locks_due(&self, now_ms: i64) -> impl Iterator<Item = &str> {
+        let due = self.locks.due().iter().map(|(due, ())| due);
+        due.take_while(move |(due_ms, _, _)| *due_ms <= now_ms).map(|(_, path, _)| &**path)
+    }
+
+    /// The command: does what is due for the lock at the time of the batch.
+    pub(crate) fn lock_due<S: EventSink + ?Sized>(&mut self, zxid: Zxid, path: &str, sink: &mut S) {
+        let Some(lock) = self.locks.get(path) else { return };
+        let now_ms = self.time_ms;
+        let is_over = lock.delayed_until_ms != 0 && lock.delayed_until_ms <= now_ms;
+        let overdue =
+            lock.holders.iter().filter(|(_, holder)| holder.revoke_at_ms.is_some_and(|at| at <= now_ms));
+        let overdue: Vec<String> = overdue.map(|(key, _)| queue_path(path, &key.1)).collect();
+        if is_over {
+            self.locks.delay(path, 0);
+        }
+        let done: Vec<Done> = overdue
+            .into_iter()
+            .map(|queue_znode| {
+                let data_len = self.tree.get(&queue_znode).expect("a contender is a znode").data_len();
+                self.remove(zxid, queue_znode, data_len)
+            })
+            .collect();
+        let cause = Cause { why: Some(Why::Revoked), ..Cause::of_the_cluster(zxid) };
+        self.publish(cause, &done, sink);
+        self.settle(zxid, path, sink);
+    }
+}

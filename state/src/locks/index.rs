@@ -1,0 +1,300 @@
+//! The index itself: locks by path, each with its holders and waiters, and what is looked up across locks.
+//!
+//! Knows nothing of the tree, of commands or of events: `publish` tells it what has happened.
+
+use rowlock_proto::lock::{Mode, Owner};
+use rowlock_proto::{SessionId, Zxid};
+
+use super::contender::Contender;
+use crate::digest::Hasher;
+use crate::shared_map::SharedMap;
+
+/// A place in a queue: czxid and name of its znode. The name decides only between znodes of one multi.
+pub(crate) type Key = (Zxid, Box<str>);
+
+/// Who waits or holds, in the eyes of deadlock detection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum OwnerKey {
+    Session(SessionId),
+    Named(u64),
+}
+
+impl OwnerKey {
+    pub(crate) fn new(owner: Owner, session: SessionId) -> Option<Self> {
+        match owner {
+            Owner::Unnamed => None,
+            Owner::Session => Some(OwnerKey::Session(session)),
+            Owner::Named(number) => Some(OwnerKey::Named(number)),
+        }
+    }
+}
+
+/// One lock's queue.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Lock {
+    pub(super) holders: SharedMap<Key, Contender>,
+    pub(super) waiters: SharedMap<Key, Contender>,
+    /// Permits of the holders together.
+    permits: u64,
+    /// How many permits there are; `None`: no bound.
+    pub(super) limit: Option<u32>,
+    /// Nobody is granted the lock before; 0: no delay.
+    pub(super) delayed_until_ms: i64,
+}
+
+impl Lock {
+    /// Whether a contender in this mode may hold beside the holders, if nobody were before it.
+    pub(super) fn admits(&self, mode: Mode) -> bool {
+        let Some((_, holder)) = self.holders.first() else { return true };
+        match (holder.mode, mode) {
+            (Mode::Shared, Mode::Shared) => true,
+            (Mode::Permits(_), Mode::Permits(more)) => {
+                self.limit.is_none_or(|limit| self.permits + u64::from(more) <= u64::from(limit))
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether a newcomer in this mode would hold at once.
+    pub(super) fn is_free_for(&self, mode: Mode) -> bool {
+        self.delayed_until_ms == 0 && self.waiters.is_empty() && self.admits(mode)
+    }
+
+    /// The waiter whose turn it is.
+    pub(super) fn next(&self) -> Option<&Key> {
+        let (key, waiter) = self.waiters.first()?;
+        (self.delayed_until_ms == 0 && self.admits(waiter.mode)).then_some(key)
+    }
+
+    /// Holders and waiters.
+    pub(super) fn len(&self) -> usize {
+        self.holders.len() + self.waiters.len()
+    }
+
+    /// The whole queue in its order.
+    pub(crate) fn contenders(&self) -> impl Iterator<Item = (&Key, &Contender)> {
+        self.holders.iter().chain(self.waiters.iter())
+    }
+
+    /// Nobody is granted the lock before; 0: no delay.
+    pub(crate) fn delayed_until_ms(&self) -> i64 {
+        self.delayed_until_ms
+    }
+
+    /// Whether the place is in the queue.
+    pub(crate) fn contains(&self, key: &Key) -> bool {
+        self.holders.get(key).is_some() || self.waiters.get(key).is_some()
+    }
+
+    /// How many are before the place.
+    pub(super) fn ahead(&self, key: &Key) -> usize {
+        if self.holders.get(key).is_some() {
+            self.holders.rank(key)
+        } else {
+            self.holders.len() + self.waiters.rank(key)
+        }
+    }
+
+    fn hash(&self, path: &str) -> u64 {
+        if self.delayed_until_ms == 0 {
+            return 0;
+        }
+        Hasher::new(7).bytes(path.as_bytes()).int(self.delayed_until_ms).finish()
+    }
+}
+
+/// All locks that have contenders, or a delay.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Locks {
+    map: SharedMap<Box<str>, Lock>,
+    /// What the leader must propose something for: time, lock, and the holder's czxid (0 for the end of a delay).
+    due: SharedMap<(i64, Box<str>, Zxid), ()>,
+    /// The places of owners that take part in deadlock detection.
+    owned: SharedMap<(OwnerKey, Box<str>, Key), ()>,
+    digest: u64,
+    holders: u64,
+    waiters: u64,
+}
+
+impl Locks {
+    pub(crate) fn get(&self, path: &str) -> Option<&Lock> {
+        self.map.get(path)
+    }
+
+    /// With the path as it is kept here.
+    pub(super) fn get_entry(&self, path: &str) -> Option<(&str, &Lock)> {
+        self.map.get_entry(path).map(|(path, lock)| (&**path, lock))
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &Lock)> {
+        self.map.iter().map(|(path, lock)| (&**path, lock))
+    }
+
+    pub(crate) fn digest(&self) -> u64 {
+        self.digest
+    }
+
+    /// Locks, holders, waiters.
+    pub(crate) fn counts(&self) -> (u64, u64, u64) {
+        (self.map.len() as u64, self.holders, self.waiters)
+    }
+
+    pub(super) fn due(&self) -> &SharedMap<(i64, Box<str>, Zxid), ()> {
+        &self.due
+    }
+
+    /// The places of an owner: lock and key.
+    pub(super) fn places_of(&self, owner: OwnerKey) -> impl Iterator<Item = (&str, &Key)> {
+        let from = (owner, Box::from(""), (Zxid(i64::MIN), Box::from("")));
+        self.owned
+            .from(&from)
+            .map(|(entry, ())| entry)
+            .take_while(move |entry| entry.0 == owner)
+            .map(|(_, lock, key)| (&**lock, key))
+    }
+
+    /// A newcomer, behind all others. `limit` is of the lock's znode; it counts if the lock is new here.
+    pub(crate) fn enter(&mut self, path: &str, key: Key, contender: Contender, limit: Option<u32>) {
+        if self.map.get(path).is_none() {
+            self.map.insert(path.into(), Lock { limit, ..Lock::default() });
+        }
+        self.add(path, &key, &contender);
+        let lock = self.map.get_mut(path).expect("made if it was not there");
+        let waiting = contender.granted_ms.is_none();
+        if !waiting {
+            lock.permits += contender.permits();
+        }
+        let queue = if waiting { &mut lock.waiters } else { &mut lock.holders };
+        let old = queue.insert(key, contender);
+        assert!(old.is_none(), "a znode enters a queue once");
+    }
+
+    /// Takes a place out of its queue, if it is in one.
+    pub(crate) fn leave(&mut self, path: &str, key: &Key) -> Option<Contender> {
+        let lock = self.map.get_mut(path)?;
+        let contender = match lock.holders.remove(key) {
+            Some(holder) => {
+                lock.permits -= holder.permits();
+                holder
+            }
+            None => lock.waiters.remove(key)?,
+        };
+        self.sub(path, key, &contender);
+        Some(contender)
+    }
+
+    /// Changes a place: grants it the lock, or has it hold in another mode.
+    pub(crate) fn change(&mut self, path: &str, key: &Key, change: impl FnOnce(&mut Contender)) {
+        let mut contender = self.leave(path, key).expect("the caller has found the place");
+        change(&mut contender);
+        self.enter(path, key.clone(), contender, None);
+    }
+
+    /// The lock's znode says another limit. True if that changes something here.
+    pub(crate) fn set_limit(&mut self, path: &str, limit: Option<u32>) -> bool {
+        let Some(lock) = self.map.get(path) else { return false };
+        if lock.limit == limit {
+            return false;
+        }
+        self.map.get_mut(path).expect("just looked at").limit = limit;
+        true
+    }
+
+    /// Nobody is granted the lock before `until_ms`; 0 ends a delay. The later of two delays counts.
+    pub(crate) fn delay(&mut self, path: &str, until_ms: i64) {
+        let Some(lock) = self.map.get_mut(path) else { return };
+        let before = lock.delayed_until_ms;
+        if until_ms != 0 && until_ms <= before {
+            return;
+        }
+        self.digest = self.digest.wrapping_sub(lock.hash(path));
+        lock.delayed_until_ms = until_ms;
+        self.digest = self.digest.wrapping_add(lock.hash(path));
+        if before != 0 {
+            self.due.remove(&(before, path.into(), Zxid(0)));
+        }
+        if until_ms != 0 {
+            self.due.insert((until_ms, path.into(), Zxid(0)), ());
+        }
+    }
+
+    /// As [`Locks::delay`], for a snapshot: the lock may have no contenders.
+    pub(crate) fn restore_delay(&mut self, path: &str, until_ms: i64, limit: Option<u32>) {
+        if self.map.get(path).is_none() {
+            self.map.insert(path.into(), Lock { limit, ..Lock::default() });
+        }
+        self.delay(path, until_ms);
+    }
+
+    /// A lock without contenders and delay is none.
+    pub(crate) fn forget_if_idle(&mut self, path: &str) {
+        if self.map.get(path).is_some_and(|lock| lock.len() == 0 && lock.delayed_until_ms == 0) {
+            self.map.remove(path);
+        }
+    }
+
+    fn add(&mut self, path: &str, key: &Key, contender: &Contender) {
+        self.digest = self.digest.wrapping_add(contender.hash(path, key));
+        *self.count_of(contender) += 1;
+        if let Some(due_ms) = contender.revoke_at_ms {
+            self.due.insert((due_ms, path.into(), key.0), ());
+        }
+        if let Some(owner) = OwnerKey::new(contender.owner, contender.session) {
+            self.owned.insert((owner, path.into(), key.clone()), ());
+        }
+    }
+
+    fn sub(&mut self, path: &str, key: &Key, contender: &Contender) {
+        self.digest = self.digest.wrapping_sub(contender.hash(path, key));
+        *self.count_of(contender) -= 1;
+        if let Some(due_ms) = contender.revoke_at_ms {
+            self.due.remove(&(due_ms, path.into(), key.0));
+        }
+        if let Some(owner) = OwnerKey::new(contender.owner, contender.session) {
+            self.owned.remove(&(owner, path.into(), key.clone()));
+        }
+    }
+
+    fn count_of(&mut self, contender: &Contender) -> &mut u64 {
+        if contender.granted_ms.is_some() { &mut self.holders } else { &mut self.waiters }
+    }
+
+    /// Recomputes everything that is kept beside the queues, for [`crate::Machine::check`].
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let mut again = Locks::default();
+        self.map.check()?;
+        for (path, lock) in self.iter() {
+            lock.holders.check()?;
+            lock.waiters.check()?;
+            for (key, contender) in lock.holders.iter().chain(lock.waiters.iter()) {
+                again.enter(path, key.clone(), contender.clone(), lock.limit);
+            }
+            if lock.delayed_until_ms != 0 {
+                again.restore_delay(path, lock.delayed_until_ms, lock.limit);
+            }
+            let copy = again.get(path).ok_or_else(|| format!("{path}: a lock without contenders is kept"))?;
+            if copy.permits != lock.permits || copy.holders.len() != lock.holders.len() {
+                return Err(format!("{path}: a waiter is among the holders, or permits are miscounted"));
+            }
+            if let (Some(last), Some((first, _))) = (lock.holders.last_key(), lock.waiters.first())
+                && last >= first
+            {
+                return Err(format!("{path}: {first:?} waits before the holder {last:?}"));
+            }
+            if let Some(next) = lock.next() {
+                return Err(format!("{path}: {next:?} waits and could hold"));
+            }
+            let excluded = lock.holders.iter().filter(|(_, holder)| holder.mode == Mode::Exclusive).count();
+            if excluded > 0 && lock.holders.len() > 1 {
+                return Err(format!("{path}: somebody holds beside an exclusive holder"));
+            }
+        }
+        if again.counts() != self.counts() || again.digest != self.digest {
+            return Err("the counts or the digest of the locks are wrong".to_owned());
+        }
+        if !again.due.iter().eq(self.due.iter()) || !again.owned.iter().eq(self.owned.iter()) {
+            return Err("an index over the locks is wrong".to_owned());
+        }
+        Ok(())
+    }
+}

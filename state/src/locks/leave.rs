@@ -1,0 +1,100 @@
+//! release, abandon, forceRelease, verify: the ways out of a queue, and the question whether one is still in it.
+
+use rowlock_proto::acl::perms;
+use rowlock_proto::lock::{Attempt, Claim};
+use rowlock_proto::{ErrorCode, SessionId};
+
+use super::index::Key;
+use super::publish::{Cause, place};
+use super::{PLACES_MAX, queue_path};
+use crate::machine::Machine;
+use crate::ops::{Author, Done, permit};
+use crate::outcome::{EventSink, Outcome, Why};
+
+impl Machine {
+    /// Gives back those of the claims that the session holds: exactly this znode with exactly this token.
+    pub(crate) fn release<S: EventSink + ?Sized>(
+        &mut self,
+        by: &Author,
+        claims: &[Claim],
+        sink: &mut S,
+    ) -> Result<Outcome, ErrorCode> {
+        if claims.len() > PLACES_MAX {
+            return Err(ErrorCode::BadArguments);
+        }
+        let mut done = Vec::with_capacity(claims.len());
+        let mut held = Vec::with_capacity(claims.len());
+        for claim in claims {
+            // Looked up one by one: a claim that comes twice is held once. The index changes only at the end, so the
+            // tree is asked too.
+            let is_held = self.holder_of(claim) == Some(by.session) && self.tree.get(&claim.path).is_some();
+            if is_held {
+                done.push(self.remove_queue_znode(by, claim.path.clone()));
+            }
+            held.push(is_held);
+        }
+        let why = Some(Why::Released);
+        self.publish(Cause { zxid: by.zxid, session: by.session, why }, &done, sink);
+        Ok(Outcome::Held(held))
+    }
+
+    /// Leaves the queues of the session's attempts, whether they hold, wait or are gone.
+    pub(crate) fn abandon<S: EventSink + ?Sized>(
+        &mut self,
+        by: &Author,
+        attempts: &[Attempt],
+        sink: &mut S,
+    ) -> Result<Outcome, ErrorCode> {
+        if attempts.len() > PLACES_MAX || attempts.iter().any(|attempt| attempt.prefix.is_empty()) {
+            return Err(ErrorCode::BadArguments);
+        }
+        let mut done = Vec::with_capacity(attempts.len());
+        for Attempt { lock, prefix } in attempts {
+            if let Some((_, name)) = self.find_attempt(by.session, lock, prefix) {
+                done.push(self.remove_queue_znode(by, queue_path(lock, &name)));
+            }
+        }
+        let why = Some(Why::Released);
+        self.publish(Cause { zxid: by.zxid, session: by.session, why }, &done, sink);
+        Ok(Outcome::Done)
+    }
+
+    /// Ends somebody's hold, whoever asks, with permission to delete below the lock.
+    pub(crate) fn force_release<S: EventSink + ?Sized>(
+        &mut self,
+        by: &Author,
+        claim: &Claim,
+        sink: &mut S,
+    ) -> Result<Outcome, ErrorCode> {
+        if self.holder_of(claim).is_none() {
+            return Ok(Outcome::Held(vec![false]));
+        }
+        let (lock, _) = place(&claim.path, claim.token).ok_or(ErrorCode::BadArguments)?;
+        let znode = self.tree.get(lock).expect("a lock with a holder is a znode");
+        permit(&znode.acl, perms::DELETE, by.who)?;
+        let done = [self.remove_queue_znode(by, claim.path.clone())];
+        let why = Some(Why::Forced);
+        self.publish(Cause { zxid: by.zxid, session: by.session, why }, &done, sink);
+        Ok(Outcome::Held(vec![true]))
+    }
+
+    /// Which of the claims are held, by whomsoever.
+    pub(crate) fn verify(&self, claims: &[Claim]) -> Result<Outcome, ErrorCode> {
+        if claims.len() > PLACES_MAX {
+            return Err(ErrorCode::BadArguments);
+        }
+        Ok(Outcome::Held(claims.iter().map(|claim| self.holder_of(claim).is_some()).collect()))
+    }
+
+    /// The session that holds a lock by this claim.
+    pub(super) fn holder_of(&self, claim: &Claim) -> Option<SessionId> {
+        let (lock, key): (_, Key) = place(&claim.path, claim.token)?;
+        Some(self.locks.get(lock)?.holders.get(&key)?.session)
+    }
+
+    /// No permission is asked: whoever may stand in a queue may leave it.
+    pub(super) fn remove_queue_znode(&mut self, by: &Author, path: String) -> Done {
+        let data_len = self.tree.get(&path).expect("a contender is a znode").data_len();
+        self.remove(by.zxid, path, data_len)
+    }
+}

@@ -1,0 +1,52 @@
+//! The queues of all locks: who holds what, who waits, and what one release changes.
+//!
+//! A lock is a znode; its contenders are its ephemeral sequential children, whatever client made them, in the order of
+//! their creation (czxid, never the text of a name). This index stands beside the tree: [`publish`] brings it up to
+//! date once a command has been carried out whole, so operations that are taken back never touch it.
+//!
+//! Invariant: the holders of a lock are the first of its queue, no waiter is before a holder (strict FIFO).
+//! Invariant: no waiter that could hold waits: after every command each changed lock has been settled.
+
+mod acquire;
+mod contender;
+mod convert;
+mod deadlock;
+mod due;
+mod index;
+mod leave;
+mod publish;
+mod recover;
+mod view;
+
+pub(crate) use contender::Contender;
+pub(crate) use index::{Key, Locks};
+pub(crate) use publish::Cause;
+pub use view::{ContenderView, LockView};
+
+/// Contenders of one lock; the next acquire is refused with `QuotaExceeded`. Plain creates are not bounded by it.
+pub const QUEUE_MAX: usize = 100_000;
+
+/// Locks in one acquire, claims in one release; more are refused with `BadArguments`.
+pub const PLACES_MAX: usize = 1_024;
+
+/// Bytes of a queue znode's data that are shown to others.
+pub const LABEL_MAX: usize = 256;
+
+/// What the data of a lock's znode begin with if it has a limit of permits.
+const LIMIT_PREFIX: &str = "permits=";
+
+/// The limit of permits that the data of a lock's znode name.
+pub(crate) fn limit_in(data: Option<&bytes::Bytes>) -> Option<u32> {
+    let text = std::str::from_utf8(data?).ok()?;
+    text.strip_prefix(LIMIT_PREFIX)?.trim_end().parse().ok().filter(|limit| *limit > 0)
+}
+
+/// The data that name a limit.
+pub(crate) fn limit_data(limit: u32) -> bytes::Bytes {
+    format!("{LIMIT_PREFIX}{limit}").into()
+}
+
+/// The path of a queue znode.
+pub(crate) fn queue_path(lock: &str, name: &str) -> String {
+    rowlock_proto::path::join(lock, name)
+}

@@ -1,0 +1,44 @@
+//! The queues of a state from before they were indexed: found by the names of the ephemeral znodes.
+
+use super::contender::Contender;
+use super::index::Key;
+use super::limit_in;
+use crate::machine::Machine;
+use crate::outcome::{Change, EventSink, SessionEnd};
+use crate::tree::split;
+
+impl Machine {
+    /// Takes every ephemeral znode whose name ends with a number of the server's form for a place in its parent's queue.
+    pub(crate) fn find_contenders(&mut self) {
+        let mut found: Vec<(String, Key, Contender)> = Vec::new();
+        for (session, open) in self.sessions() {
+            for path in open.ephemerals() {
+                let (Some((lock, name)), Some(znode)) = (split(path), self.tree.get(path)) else { continue };
+                if has_number(name) {
+                    let contender = Contender::plain(path, session, &[], znode.meta.ctime_ms);
+                    found.push((lock.to_owned(), (znode.meta.czxid, name.into()), contender));
+                }
+            }
+        }
+        found.sort_by(|a, b| (&a.0, &a.1).cmp(&(&b.0, &b.1)));
+        for (lock, key, contender) in found {
+            let limit = self.tree.get(&lock).and_then(|znode| limit_in(znode.data()));
+            self.locks.enter(&lock, key, contender, limit);
+            self.settle(self.last_zxid, &lock, &mut Nobody);
+        }
+    }
+}
+
+fn has_number(name: &str) -> bool {
+    name.bytes().rev().take_while(u8::is_ascii_digit).count() >= 9
+}
+
+/// What happened then was told then.
+struct Nobody;
+
+impl EventSink for Nobody {
+    fn changed(&mut self, _: &Change<'_>) {}
+    fn session_opened(&mut self, _: rowlock_proto::SessionId, _: crate::command::Attachment, _: u32) {}
+    fn session_attached(&mut self, _: rowlock_proto::SessionId, _: crate::command::Attachment, _: u32) {}
+    fn session_ended(&mut self, _: rowlock_proto::SessionId, _: SessionEnd) {}
+}

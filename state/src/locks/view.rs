@@ -1,0 +1,131 @@
+//! Reads: what people and tools ask about locks. Nothing here changes anything.
+
+use bytes::Bytes;
+use rowlock_proto::lock::{Mode, Owner};
+use rowlock_proto::{FencingToken, SessionId, path as paths};
+
+use super::contender::Contender;
+use super::index::{Key, Lock};
+use super::publish::shortened;
+use super::queue_path;
+use crate::machine::Machine;
+
+/// A lock with its queue.
+#[derive(Clone, Copy, Debug)]
+pub struct LockView<'a> {
+    machine: &'a Machine,
+    path: &'a str,
+    lock: &'a Lock,
+}
+
+/// Somebody in a queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContenderView {
+    /// Path of the queue znode.
+    pub path: String,
+    /// Its czxid.
+    pub token: FencingToken,
+    /// Whose it is.
+    pub session: SessionId,
+    /// The client's address when it came; empty if unknown.
+    pub address: String,
+    /// The beginning of the queue znode's data.
+    pub label: Bytes,
+    /// What is wanted, or held.
+    pub mode: Mode,
+    /// For deadlock detection.
+    pub owner: Owner,
+    /// Made by acquire.
+    pub is_acquired: bool,
+    /// When it came, milliseconds since 1970.
+    pub requested_ms: i64,
+    /// When it got the lock; `None`: it waits.
+    pub granted_ms: Option<i64>,
+    /// When the server will take the lock from it.
+    pub revoke_at_ms: Option<i64>,
+}
+
+impl Machine {
+    /// All locks that have contenders (or a delay), in order of their paths.
+    pub fn locks(&self) -> impl Iterator<Item = LockView<'_>> {
+        self.locks.iter().map(|(path, lock)| LockView { machine: self, path, lock })
+    }
+
+    /// The lock at `path`, if it has contenders (or a delay).
+    pub fn lock_queue(&self, path: &str) -> Option<LockView<'_>> {
+        let (path, lock) = self.locks.get_entry(path)?;
+        Some(LockView { machine: self, path, lock })
+    }
+
+    /// Locks that the session holds, and waits for.
+    pub fn session_locks(&self, session: SessionId) -> (usize, usize) {
+        let mut counts = (0, 0);
+        let Some(open) = self.sessions.get(session) else { return counts };
+        for path in open.ephemerals() {
+            let Some((lock, name)) = crate::tree::split(path) else { continue };
+            let (Some(lock), Some(znode)) = (self.locks.get(lock), self.tree.get(path)) else { continue };
+            let key = (znode.meta.czxid, Box::from(name));
+            counts.0 += usize::from(lock.holders.get(&key).is_some());
+            counts.1 += usize::from(lock.waiters.get(&key).is_some());
+        }
+        counts
+    }
+}
+
+impl<'a> LockView<'a> {
+    /// Path of the lock's znode.
+    pub fn path(&self) -> &'a str {
+        self.path
+    }
+
+    /// How many permits it has; `None`: it is no semaphore, or one without a bound.
+    pub fn limit(&self) -> Option<u32> {
+        self.lock.limit
+    }
+
+    /// Nobody is granted the lock before, milliseconds since 1970.
+    pub fn delayed_until_ms(&self) -> Option<i64> {
+        (self.lock.delayed_until_ms != 0).then_some(self.lock.delayed_until_ms)
+    }
+
+    /// How many hold it.
+    pub fn holder_count(&self) -> usize {
+        self.lock.holders.len()
+    }
+
+    /// How many wait.
+    pub fn waiter_count(&self) -> usize {
+        self.lock.waiters.len()
+    }
+
+    /// Those who hold it, in the order of the queue.
+    pub fn holders(&self) -> impl Iterator<Item = ContenderView> + use<'a> {
+        let Self { machine, path, lock } = *self;
+        lock.holders.iter().map(move |(key, contender)| view(machine, path, key, contender))
+    }
+
+    /// Those who wait, in the order of the queue.
+    pub fn waiters(&self) -> impl Iterator<Item = ContenderView> + use<'a> {
+        let Self { machine, path, lock } = *self;
+        lock.waiters.iter().map(move |(key, contender)| view(machine, path, key, contender))
+    }
+}
+
+fn view(machine: &Machine, lock: &str, key: &Key, contender: &Contender) -> ContenderView {
+    let path = queue_path(lock, &key.1);
+    debug_assert_eq!(paths::name(&path), &*key.1, "the name is the last part of the path");
+    let label = machine.tree.get(&path).and_then(|znode| znode.data().cloned()).unwrap_or_default();
+    ContenderView {
+        path,
+        token: FencingToken(key.0.0),
+        session: contender.session,
+        address: contender.address.to_string(),
+        label: label.slice_ref(shortened(&label)),
+        mode: contender.mode,
+        owner: contender.owner,
+        is_acquired: contender.is_acquired,
+        requested_ms: contender.requested_ms,
+        granted_ms: contender.granted_ms,
+        revoke_at_ms: contender.revoke_at_ms,
+    }
+}

@@ -1,0 +1,133 @@
+//! The words of stories about locks, and how standings and queues are written down.
+//!
+//! `as NAME acquire LOCK PREFIX [mode=x|s|N] [limit=N] [try=1] [owner=session|N] [hold=MS] [delay=MS] [data=]`, more of
+//! them behind `;`; `release PATH TOKEN`, `verify PATH TOKEN` and `abandon LOCK PREFIX` likewise; `convert PATH TOKEN
+//! PREFIX mode=`; `force PATH TOKEN`; `once ID ACKED COMMAND` (as the client sends it again after a lost reply).
+
+use std::fmt::Write as _;
+
+use rowlock_proto::FencingToken;
+use rowlock_proto::acl::Acl;
+use rowlock_proto::lock::{Acquire, Attempt, Claim, Mode, Owner, Party, Standing};
+use rowlock_state::command::Command;
+use rowlock_state::outcome::{LockEvent, LockEventKind};
+use rowlock_state::{ContenderView, Machine};
+
+use crate::script::Words;
+
+/// A command about locks, if the line is one.
+pub fn command(words: &Words<'_>, line: &str) -> Option<Command> {
+    let rest = line.trim_start().split_once(' ').map_or("", |(_, rest)| rest);
+    let parts = || rest.split(';').map(Words::new);
+    Some(match words.at(0) {
+        "acquire" => Command::Acquire(parts().map(|part| acquire(&part)).collect()),
+        "release" => Command::Release(parts().map(|part| claim(&part, 0)).collect()),
+        "verify" => Command::Verify(parts().map(|part| claim(&part, 0)).collect()),
+        "abandon" => Command::Abandon(
+            parts()
+                .map(|part| Attempt { lock: part.at(0).to_owned(), prefix: part.at(1).to_owned() })
+                .collect(),
+        ),
+        "convert" => {
+            Command::Convert { claim: claim(words, 1), mode: mode(words), prefix: words.at(3).to_owned() }
+        }
+        "force" => Command::ForceRelease(claim(words, 1)),
+        "once" => {
+            let (id, rest) = rest.split_once(' ').unwrap();
+            let (acked, rest) = rest.split_once(' ').unwrap();
+            let command = Box::new(Words::new(rest).command(rest).expect("a command"));
+            Command::Tagged { id: id.parse().unwrap(), acked: acked.parse().unwrap(), command }
+        }
+        _ => return None,
+    })
+}
+
+fn acquire(words: &Words<'_>) -> Acquire {
+    Acquire {
+        lock: words.at(0).to_owned(),
+        prefix: words.at(1).to_owned(),
+        data: words.option("data").map(|data| bytes::Bytes::copy_from_slice(data.as_bytes())),
+        acl: Some(Acl::open()),
+        mode: mode(words),
+        limit: words.number("limit", 0),
+        wait: words.option("try").is_none(),
+        owner: match words.option("owner") {
+            None => Owner::Unnamed,
+            Some("session") => Owner::Session,
+            Some(number) => Owner::Named(number.parse().unwrap()),
+        },
+        max_hold_ms: words.number("hold", 0),
+        lock_delay_ms: words.number("delay", 0),
+    }
+}
+
+fn mode(words: &Words<'_>) -> Mode {
+    match words.option("mode").unwrap_or("x") {
+        "x" => Mode::Exclusive,
+        "s" => Mode::Shared,
+        permits => Mode::Permits(permits.parse().unwrap()),
+    }
+}
+
+fn claim(words: &Words<'_>, at: usize) -> Claim {
+    Claim { path: words.at(at).to_owned(), token: FencingToken(words.at(at + 1).parse().unwrap()) }
+}
+
+pub fn standing(standing: &Standing) -> String {
+    match standing {
+        Standing::Held(Claim { path, token }) => format!("held {path} token {token}"),
+        Standing::Waiting { claim: Claim { path, token }, ahead, holder } => {
+            format!("waiting {path} token {token} ahead {ahead} {}", holder_text(holder))
+        }
+        Standing::Busy { ahead, holder } => format!("busy ahead {ahead} {}", holder_text(holder)),
+        Standing::Deadlock(circle) => {
+            format!("deadlock {}", circle.iter().map(party).collect::<Vec<_>>().join(" -> "))
+        }
+        Standing::LimitIs(limit) => format!("limit is {limit}"),
+        Standing::Absent => "absent".to_owned(),
+    }
+}
+
+fn holder_text(holder: &Option<Party>) -> String {
+    holder.as_ref().map_or("holder none".to_owned(), |holder| format!("holder {}", party(holder)))
+}
+
+fn party(Party { path, session, token, label, since_ms }: &Party) -> String {
+    let label = String::from_utf8_lossy(label);
+    format!("{path} of {session} token {token} label {label:?} since {since_ms}")
+}
+
+pub fn event(event: &LockEvent<'_>) -> String {
+    let LockEvent { zxid, path, token, session, mode, is_acquired, kind, label, .. } = event;
+    let what = match kind {
+        LockEventKind::Requested { ahead } => format!("requested {mode:?} ahead {ahead}"),
+        LockEventKind::Granted { waited_ms } => format!("granted after {waited_ms}"),
+        LockEventKind::Converted => format!("converted to {mode:?}"),
+        LockEventKind::Gone { held_ms, waited_ms, why } => {
+            format!("gone {why:?} held {held_ms:?} waited {waited_ms}")
+        }
+    };
+    let pushed = if *is_acquired { "" } else { " (plain)" };
+    let label = String::from_utf8_lossy(label);
+    format!("  lock {path} token {token} of {session}{pushed} {label:?}: {what} at {}\n", zxid.0)
+}
+
+/// The lock at `path` with everybody in its queue.
+pub fn queue(machine: &Machine, path: &str) -> String {
+    let Some(lock) = machine.lock_queue(path) else { return "none".to_owned() };
+    let mut out = format!("limit {:?} delayed until {:?}\n", lock.limit(), lock.delayed_until_ms());
+    let mut put = |role: &str, it: ContenderView| {
+        let ContenderView {
+            path, token, session, mode, owner, requested_ms, granted_ms, revoke_at_ms, ..
+        } = it;
+        writeln!(
+            out,
+            "{role} {path} token {token} of {session} {mode:?} {owner:?} requested {requested_ms} granted \
+             {granted_ms:?} revoke {revoke_at_ms:?}"
+        )
+        .unwrap();
+    };
+    lock.holders().for_each(|it| put("holder", it));
+    lock.waiters().for_each(|it| put("waiter", it));
+    out
+}
