@@ -50,6 +50,21 @@ pub enum Error {
     /// The name of a lock is empty or too long, or its path is not a valid one.
     #[error("invalid lock name: {0}")]
     InvalidName(String),
+    /// The number that was given cannot be used.
+    #[error("invalid argument: {0}")]
+    InvalidArgument(&'static str),
+    /// Others use this latch or double barrier with another count; nothing was changed.
+    #[error("others use it with a count of {0}")]
+    CountIs(u32),
+    /// Others changed the counter at each of our tries; nothing was changed.
+    #[error("too many others change it at the same time")]
+    Contended,
+    /// The sum does not fit into an `i64`; nothing was changed.
+    #[error("the sum is out of range")]
+    Overflow,
+    /// The znode at this path holds something that the recipe has not written; nothing was changed.
+    #[error("unexpected data in {0}")]
+    UnexpectedData(String),
     /// The reply does not fit the request: a bug on one side. The request may have taken effect.
     #[error("unexpected reply: {0}")]
     Protocol(&'static str),
@@ -72,7 +87,7 @@ impl Error {
     pub fn is_retryable(&self) -> bool {
         use ErrorCode::{ConnectionLoss, OperationTimeout, RequestTimeout, SessionMoved, ThrottledOp};
         match self {
-            Error::ConnectionLoss | Error::TooManyLocks => true,
+            Error::ConnectionLoss | Error::TooManyLocks | Error::Contended => true,
             Error::Rejected(code) => {
                 matches!(
                     code,

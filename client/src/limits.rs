@@ -36,3 +36,18 @@ pub(crate) const REFUSED_PAUSE: Duration = Duration::from_millis(50);
 
 /// How long a session that ended by itself tries to tell the server so.
 pub(crate) const FAREWELL: Duration = Duration::from_millis(200);
+
+/// The largest count of a [`crate::CountDownLatch`] (its count-downs are children of one znode, listed in one reply);
+/// a larger one is [`crate::Error::InvalidArgument`].
+pub(crate) const LATCH_COUNT: u32 = 10_000;
+
+/// The largest size of a [`crate::DoubleBarrier`] (all its members are named in the data of one znode); a larger one is
+/// [`crate::Error::InvalidArgument`].
+pub(crate) const DOUBLE_BARRIER_SIZE: u32 = 10_000;
+
+/// How often a change of a [`crate::AtomicCounter`] is tried against competitors; then it is
+/// [`crate::Error::Contended`].
+pub(crate) const COUNTER_ATTEMPTS: u32 = 64;
+
+/// Longest pause between two tries of a change of a counter.
+pub(crate) const COUNTER_PAUSE_MAX: Duration = Duration::from_millis(100);

@@ -1,0 +1,216 @@
+//! [`AtomicCounter`]: a number that all clients share, changed by comparing versions.
+//!
+//! The znode's data are the number in decimal digits, as kazoo's `Counter` writes it.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use rowlock_env::{rng, time};
+use rowlock_proto::{CreateMode, ErrorCode, Version};
+
+use super::plain::{Kind, Site};
+use crate::client::Client;
+use crate::error::Error;
+use crate::limits::{COUNTER_ATTEMPTS, COUNTER_PAUSE_MAX};
+
+/// A whole number that all clients share. It is 0 until somebody changes it, and stays until [`AtomicCounter::remove`].
+///
+/// Changes are made by version: read, compute, write if nobody wrote in between, else again after a short random pause,
+/// a bounded number of times ([`Error::Contended`] then). That suits counters that change some ten times a second; one
+/// number that hundreds of clients change all the time is a bottleneck with any store that orders its writes.
+///
+/// **Exactly once.** On a Rowlock cluster a change whose reply was lost is repeated under the same request id, so that
+/// it takes effect once, and the caller hears of nothing. Apache ZooKeeper has no such ids: there the call fails with
+/// [`Error::ConnectionLoss`] ([`Error::may_have_happened`] is true), and whether to add again is for the caller to
+/// decide.
+///
+/// ```no_run
+/// # async fn demo(client: rowlock_client::Client) -> Result<(), rowlock_client::Error> {
+/// let tickets = client.counter("tickets");
+/// let mine = tickets.add(1).await?;
+/// # let _ = mine;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct AtomicCounter {
+    site: Site,
+}
+
+impl Client {
+    /// The counter of this name. A handle only, no traffic; names as for [`Client::mutex`].
+    pub fn counter(&self, name: &str) -> AtomicCounter {
+        AtomicCounter { site: Site::named(self, Kind::Counter, name) }
+    }
+
+    /// The counter in the znode at this very path, for sharing it with kazoo's `Counter`.
+    pub fn counter_at(&self, path: &str) -> AtomicCounter {
+        AtomicCounter { site: Site::at(self, path) }
+    }
+}
+
+/// The number, and the version of the znode that says so; none: there is no znode, which means 0.
+struct Seen {
+    value: i64,
+    version: Option<Version>,
+}
+
+impl AtomicCounter {
+    /// The path of its znode.
+    ///
+    /// # Errors
+    /// [`Error::InvalidName`].
+    pub fn path(&self) -> Result<&str, Error> {
+        self.site.path()
+    }
+
+    /// The number, not from before this call.
+    ///
+    /// # Errors
+    /// [`Error::UnexpectedData`]: the znode holds something else. [`Error::InvalidName`], [`Error::Rejected`] (NoAuth);
+    /// the end of the session.
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn get(&self) -> Result<i64, Error> {
+        Ok(self.seen().await?.value)
+    }
+
+    /// Adds `delta`, which may be negative, and returns the sum.
+    ///
+    /// # Errors
+    /// [`Error::Overflow`]: the sum is no `i64`; nothing was changed. [`Error::Contended`]: others changed it all the
+    /// time; nothing was changed. [`Error::ConnectionLoss`], only on servers without request ids: it may have been
+    /// added. Otherwise as [`AtomicCounter::get`].
+    /// # Cancel safety
+    /// A dropped future's change may or may not take effect.
+    /// # Ordering
+    /// All changes of a counter take effect one after the other; each returns what it made.
+    pub async fn add(&self, delta: i64) -> Result<i64, Error> {
+        let sum = |value: i64| value.checked_add(delta).ok_or(Error::Overflow).map(Some);
+        self.change(sum).await?.ok_or(Error::Protocol("adding always changes"))
+    }
+
+    /// Makes the number `value`, whatever it was.
+    ///
+    /// # Errors
+    /// [`Error::ConnectionLoss`], only on servers without request ids: it may have been set. Otherwise as
+    /// [`AtomicCounter::get`].
+    /// # Cancel safety
+    /// A dropped future's change may or may not take effect.
+    pub async fn set(&self, value: i64) -> Result<(), Error> {
+        let path = self.site.path()?;
+        loop {
+            match self.site.client().set(path, Some(text(value)), None).await {
+                Err(Error::Rejected(ErrorCode::NoNode)) => self.make().await?,
+                result => return result.map(drop),
+            }
+        }
+    }
+
+    /// Makes the number `new` if it is `expected`; `false`: it was another one, and stays.
+    ///
+    /// # Errors
+    /// As [`AtomicCounter::add`], without the overflow.
+    /// # Cancel safety
+    /// A dropped future's change may or may not take effect.
+    pub async fn compare_and_set(&self, expected: i64, new: i64) -> Result<bool, Error> {
+        let swap = |value: i64| Ok((value == expected).then_some(new));
+        self.change(swap).await.map(|changed| changed.is_some())
+    }
+
+    /// Removes the znode: the number is 0 again. Not while others change it: a change that began before the removal could
+    /// take the new znode for the old one.
+    ///
+    /// # Errors
+    /// As [`AtomicCounter::set`].
+    /// # Cancel safety
+    /// A dropped future's removal may or may not take effect.
+    pub async fn remove(&self) -> Result<(), Error> {
+        match self.site.client().delete(self.site.path()?, None).await {
+            Ok(()) | Err(Error::Rejected(ErrorCode::NoNode)) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes what `new` makes of the number; `None`: `new` wanted no change.
+    async fn change(&self, new: impl Fn(i64) -> Result<Option<i64>, Error>) -> Result<Option<i64>, Error> {
+        for attempt in 0..COUNTER_ATTEMPTS {
+            let seen = self.seen().await?;
+            let Some(value) = new(seen.value)? else { return Ok(None) };
+            match seen.version {
+                None => self.make().await?,
+                Some(version) if self.write(value, version).await? => return Ok(Some(value)),
+                Some(_) => time::sleep(pause(attempt)).await,
+            }
+        }
+        Err(Error::Contended)
+    }
+
+    async fn seen(&self) -> Result<Seen, Error> {
+        let path = self.site.path()?;
+        match self.site.fresh(|| self.site.client().get(path)).await {
+            Ok((data, stat)) => {
+                let value = number(data.as_deref().unwrap_or_default())
+                    .ok_or_else(|| Error::UnexpectedData(path.to_owned()))?;
+                Ok(Seen { value, version: Some(stat.version) })
+            }
+            Err(Error::Rejected(ErrorCode::NoNode)) => Ok(Seen { value: 0, version: None }),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes if the version is still this one; `false`: it is not, and nothing was written.
+    ///
+    /// Never repeats a write with unknown outcome: nobody could tell whether it took effect twice.
+    async fn write(&self, value: i64, version: Version) -> Result<bool, Error> {
+        match self.site.client().set(self.site.path()?, Some(text(value)), Some(version)).await {
+            Ok(_) => Ok(true),
+            Err(Error::Rejected(ErrorCode::BadVersion | ErrorCode::NoNode)) => Ok(false),
+            Err(error) if error.is_retryable() && !error.may_have_happened() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes the znode. No data are 0, so that this changes nothing and may be repeated.
+    async fn make(&self) -> Result<(), Error> {
+        self.site.make(Bytes::new(), CreateMode::Persistent).await
+    }
+}
+
+fn text(value: i64) -> Bytes {
+    Bytes::from(value.to_string())
+}
+
+/// `None`: this is no number. No data at all are 0.
+fn number(data: &[u8]) -> Option<i64> {
+    if data.is_empty() {
+        return Some(0);
+    }
+    std::str::from_utf8(data).ok()?.trim().parse().ok()
+}
+
+/// Up to 1 ms after the first conflict, doubling from there: spread, so that competitors do not meet again.
+fn pause(attempt: u32) -> Duration {
+    let longest = (Duration::from_millis(1) * 2_u32.pow(attempt.min(16))).min(COUNTER_PAUSE_MAX);
+    Duration::from_micros(rng::below(u64::try_from(longest.as_micros()).unwrap_or(u64::MAX)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_decimal_text_and_no_data_are_zero() {
+        for value in [0, 1, -1, i64::MIN, i64::MAX] {
+            assert_eq!(number(&text(value)), Some(value));
+        }
+        assert_eq!((number(b""), number(b" 7\n")), (Some(0), Some(7)));
+        assert_eq!((number(b"1.5"), number(b"9223372036854775808"), number(&[0xff])), (None, None, None));
+    }
+
+    #[test]
+    fn pauses_are_bounded() {
+        assert!((0..100).all(|attempt| pause(attempt) < COUNTER_PAUSE_MAX));
+        assert!(pause(0) < Duration::from_millis(1));
+    }
+}

@@ -1,0 +1,213 @@
+//! [`CountDownLatch`]: opens once so many have counted down.
+//!
+//! The latch's znode says how many (`count=3`); each one that counts down leaves a child with a name of its own. So a
+//! count-down whose reply was lost is repeated without counting twice, on every server.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use rowlock_proto::{Acl, CreateMode, ErrorCode, Stat, Zxid, path};
+
+use super::names;
+use super::plain::{Kind, Site, insist, within};
+use crate::client::Client;
+use crate::error::Error;
+use crate::limits::LATCH_COUNT;
+
+/// A gate that opens, once and for good, when `count` have counted down; everybody may wait for that.
+///
+/// What was counted stays when its client goes: the latch counts work that is done, not clients that are there (that is
+/// [`crate::DoubleBarrier`]). Its znodes stay too, until [`CountDownLatch::remove`].
+///
+/// ```no_run
+/// # async fn demo(client: rowlock_client::Client) -> Result<(), rowlock_client::Error> {
+/// let imported = client.latch("import-2026-11", 3);
+/// // In each of three workers, once its part is done:
+/// imported.count_down().await?;
+/// // In whoever needs all of it:
+/// imported.wait().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct CountDownLatch {
+    site: Site,
+    count: u32,
+}
+
+impl Client {
+    /// The latch of this name, which opens after `count` (at most 10,000) count-downs. A handle only, no traffic; names
+    /// as for [`Client::mutex`]. All clients must say the same count: whoever comes first decides.
+    pub fn latch(&self, name: &str, count: u32) -> CountDownLatch {
+        let mut site = Site::named(self, Kind::Latch, name);
+        if count > LATCH_COUNT {
+            site = site.refused(Error::InvalidArgument("the count of a latch is at most 10,000"));
+        }
+        CountDownLatch { site, count }
+    }
+}
+
+/// What the latch's znode says.
+struct Seen {
+    remaining: u32,
+    /// Which latch of this name: there is another after a removal.
+    created: Zxid,
+}
+
+impl CountDownLatch {
+    /// The path of its znode.
+    ///
+    /// # Errors
+    /// [`Error::InvalidName`], [`Error::InvalidArgument`].
+    pub fn path(&self) -> Result<&str, Error> {
+        self.site.path()
+    }
+
+    /// How many are still to count down, not from before this call. 0: it is open.
+    ///
+    /// # Errors
+    /// [`Error::CountIs`]: others use this latch with another count. [`Error::UnexpectedData`]: the znode is no latch.
+    /// [`Error::InvalidName`], [`Error::InvalidArgument`], [`Error::Rejected`] (NoAuth); the end of the session.
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn count(&self) -> Result<u32, Error> {
+        Ok(self.seen().await?.remaining)
+    }
+
+    /// Counts down by one, and returns how many are left, as seen right after. Does nothing when the latch is open.
+    ///
+    /// Counts once however often the connection breaks, on every server.
+    ///
+    /// # Errors
+    /// As [`CountDownLatch::count`]. At the end of the session it may have been counted.
+    /// # Cancel safety
+    /// A dropped future may or may not have counted.
+    pub async fn count_down(&self) -> Result<u32, Error> {
+        let tick = path::join(self.path()?, &format!("tick-{}", names::random_id()));
+        let client = self.site.client();
+        loop {
+            if self.seen().await?.remaining == 0 {
+                return Ok(0);
+            }
+            let create = || client.create(&tick, Some(Bytes::new()), CreateMode::Persistent, Acl::open());
+            match insist(create).await {
+                // There already: by an earlier try whose reply was lost.
+                Ok(_) | Err(Error::Rejected(ErrorCode::NodeExists)) => return self.count().await,
+                // The latch was removed in between: the name begins afresh, with us.
+                Err(Error::Rejected(ErrorCode::NoNode)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Waits until the latch is open.
+    ///
+    /// # Errors
+    /// [`Error::Rejected`] with NoNode: somebody removed the latch while we waited. [`Error::SessionExpired`],
+    /// [`Error::Closed`]: the session ended, so that nobody would tell us. Otherwise as [`CountDownLatch::count`].
+    /// # Cancel safety
+    /// Cancel safe.
+    /// # Ordering
+    /// Whatever a client of this cluster did before it counted down can be seen after this, behind a sync.
+    pub async fn wait(&self) -> Result<(), Error> {
+        let latch = self.seen().await?;
+        if latch.remaining == 0 {
+            return Ok(());
+        }
+        let (client, path) = (self.site.client(), self.path()?);
+        loop {
+            let ((ticks, stat), mut watch) = insist(|| client.get_children_watched(path)).await?;
+            if stat.czxid != latch.created {
+                return Err(Error::Rejected(ErrorCode::NoNode));
+            }
+            if ticks.len() >= self.count as usize {
+                return Ok(());
+            }
+            watch.changed().await?;
+        }
+    }
+
+    /// [`CountDownLatch::wait`] for at most `patience` altogether; `false`: it was not open by then.
+    ///
+    /// # Errors
+    /// As [`CountDownLatch::wait`].
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn wait_timeout(&self, patience: Duration) -> Result<bool, Error> {
+        within(patience, self.wait()).await
+    }
+
+    /// Removes the latch, open or not. The name begins afresh with its next use; who still waits fails with NoNode.
+    ///
+    /// # Errors
+    /// As [`CountDownLatch::count`], without the conflicts. At the end of the session it may be half removed.
+    /// # Cancel safety
+    /// A dropped future may have removed some of it: remove again.
+    pub async fn remove(&self) -> Result<(), Error> {
+        let (client, latch) = (self.site.client(), self.path()?);
+        loop {
+            let (ticks, _) = match self.site.fresh(|| client.get_children(latch)).await {
+                Err(Error::Rejected(ErrorCode::NoNode)) => return Ok(()),
+                read => read?,
+            };
+            for tick in ticks {
+                let tick = path::join(latch, &tick);
+                gone(insist(|| client.delete(&tick, None)).await)?;
+            }
+            match gone(insist(|| client.delete(latch, None)).await) {
+                // Somebody counted down meanwhile.
+                Err(Error::Rejected(ErrorCode::NotEmpty)) => {}
+                result => return result,
+            }
+        }
+    }
+
+    /// The latch as it is now; it is made if it is not there.
+    async fn seen(&self) -> Result<Seen, Error> {
+        let (client, path) = (self.site.client(), self.path()?);
+        loop {
+            match self.site.fresh(|| client.get(path)).await {
+                Ok((data, stat)) => return self.judge(data.as_deref().unwrap_or_default(), &stat),
+                Err(Error::Rejected(ErrorCode::NoNode)) => {
+                    let data = Bytes::from(format!("count={}", self.count));
+                    self.site.make(data, CreateMode::Persistent).await?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn judge(&self, data: &[u8], stat: &Stat) -> Result<Seen, Error> {
+        match count(data) {
+            Some(count) if count == self.count => {
+                let ticks = u32::try_from(stat.num_children).unwrap_or_default();
+                Ok(Seen { remaining: count.saturating_sub(ticks), created: stat.czxid })
+            }
+            Some(other) => Err(Error::CountIs(other)),
+            None => Err(Error::UnexpectedData(self.path()?.to_owned())),
+        }
+    }
+}
+
+fn count(data: &[u8]) -> Option<u32> {
+    std::str::from_utf8(data).ok()?.strip_prefix("count=")?.trim_end().parse().ok()
+}
+
+/// Deleting what is gone is done.
+fn gone(deleted: Result<(), Error>) -> Result<(), Error> {
+    match deleted {
+        Err(Error::Rejected(ErrorCode::NoNode)) => Ok(()),
+        result => result,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_count_is_text() {
+        assert_eq!((count(b"count=3"), count(b"count=0\n")), (Some(3), Some(0)));
+        assert_eq!((count(b""), count(b"3"), count(b"count=-1"), count(b"permits=3")), (None, None, None, None));
+    }
+}
