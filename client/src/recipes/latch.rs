@@ -208,6 +208,9 @@ mod tests {
     #[test]
     fn the_count_is_text() {
         assert_eq!((count(b"count=3"), count(b"count=0\n")), (Some(3), Some(0)));
-        assert_eq!((count(b""), count(b"3"), count(b"count=-1"), count(b"permits=3")), (None, None, None, None));
+        assert_eq!(
+            (count(b""), count(b"3"), count(b"count=-1"), count(b"permits=3")),
+            (None, None, None, None)
+        );
     }
 }

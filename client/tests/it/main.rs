@@ -3,9 +3,12 @@
 #![allow(clippy::unwrap_used)] // tests and what only tests use
 
 mod apache;
+mod barrier;
 mod cancel;
+mod counter;
 mod fake;
 mod guard;
+mod latch;
 mod mutex;
 mod session;
 mod znode;

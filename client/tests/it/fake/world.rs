@@ -303,6 +303,7 @@ impl World {
         self.nodes.insert(name.clone(), Node { data: create.data, stat, created_children: 0 });
         if let Some(node) = self.nodes.get_mut(&parent) {
             node.created_children += 1;
+            node.stat.num_children += 1;
             node.stat.pzxid = zxid;
         }
         self.fire(EventType::NodeCreated, &name);
@@ -320,6 +321,7 @@ impl World {
         self.nodes.remove(path);
         let parent = path::parent(path).unwrap().to_owned();
         if let Some(node) = self.nodes.get_mut(&parent) {
+            node.stat.num_children -= 1;
             node.stat.pzxid = Zxid(self.zxid);
         }
         self.fire(EventType::NodeDeleted, path);

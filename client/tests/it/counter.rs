@@ -1,0 +1,142 @@
+//! The shared counter: nothing is lost or counted twice among many clients, and doubts are told.
+
+use bytes::Bytes;
+use rowlock_client::{Acl, CreateMode, Error};
+use rowlock_env::task;
+use rowlock_proto::Request;
+
+use crate::fake::{Fake, Fault};
+
+const COUNTER: &str = "/locks/@counters/n";
+
+fn is_set(request: &Request) -> bool {
+    matches!(request, Request::SetData(_))
+}
+
+#[tokio::test]
+async fn a_counter_starts_at_zero_and_follows_every_change() {
+    let fake = Fake::start().await;
+    let counter = fake.client().await.counter("n");
+    assert_eq!(counter.get().await, Ok(0));
+    assert!(fake.world().children("/locks/@counters").is_empty(), "a read made the znode");
+    assert_eq!(counter.add(5).await, Ok(5));
+    assert_eq!(counter.add(-7).await, Ok(-2));
+    assert_eq!(counter.compare_and_set(-2, 40).await, Ok(true));
+    assert_eq!(counter.compare_and_set(-2, 41).await, Ok(false));
+    assert_eq!(counter.get().await, Ok(40));
+    counter.set(1).await.unwrap();
+    assert_eq!(counter.get().await, Ok(1));
+    counter.remove().await.unwrap();
+    counter.remove().await.unwrap();
+    assert_eq!(counter.get().await, Ok(0));
+    counter.set(9).await.unwrap();
+    assert_eq!(counter.add(1).await, Ok(10));
+}
+
+#[tokio::test]
+async fn additions_of_many_clients_at_once_are_all_counted_and_each_sees_its_own_sum() {
+    let fake = Fake::start().await;
+    let mut adders = Vec::new();
+    for _ in 0..8 {
+        let counter = fake.client().await.counter("n");
+        adders.push(task::spawn("adder", async move {
+            let mut sums = Vec::new();
+            for _ in 0..10 {
+                sums.push(counter.add(1).await.unwrap());
+            }
+            sums
+        }));
+    }
+    let mut sums = Vec::new();
+    for adder in adders {
+        sums.extend(adder.await.unwrap());
+    }
+    sums.sort_unstable();
+    assert_eq!(sums, (1..=80).collect::<Vec<i64>>());
+}
+
+#[tokio::test]
+async fn of_many_clients_that_swap_the_same_number_one_wins() {
+    let fake = Fake::start().await;
+    let mut swappers = Vec::new();
+    for new in 1..=8 {
+        let counter = fake.client().await.counter("n");
+        swappers.push(task::spawn("swapper", async move { counter.compare_and_set(0, new).await.unwrap() }));
+    }
+    let mut winners = 0;
+    for swapper in swappers {
+        winners += usize::from(swapper.await.unwrap());
+    }
+    assert_eq!(winners, 1);
+}
+
+#[tokio::test]
+async fn an_addition_whose_reply_was_lost_says_that_it_may_have_happened_and_is_not_repeated() {
+    let fake = Fake::start().await;
+    let counter = fake.client().await.counter("n");
+    counter.set(10).await.unwrap();
+    for (fault, after) in [(Fault::DropAfter, 11), (Fault::DropBefore, 11)] {
+        fake.fault(fault, is_set);
+        let error = counter.add(1).await.unwrap_err();
+        assert!(error.may_have_happened(), "{error}");
+        assert_eq!(counter.get().await, Ok(after), "{fault:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_lost_reply_before_the_first_number_is_no_doubt() {
+    let fake = Fake::start().await;
+    let counter = fake.client().await.counter("n");
+    for fault in [Fault::DropBefore, Fault::DropAfter] {
+        fake.fault(fault, |request| matches!(request, Request::Create2(create) if create.path == COUNTER));
+        counter.add(1).await.unwrap();
+        assert_eq!(counter.get().await, Ok(1), "{fault:?}");
+        counter.remove().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_sum_out_of_range_changes_nothing() {
+    let fake = Fake::start().await;
+    let counter = fake.client().await.counter("n");
+    counter.set(i64::MAX).await.unwrap();
+    assert_eq!(counter.add(1).await, Err(Error::Overflow));
+    assert_eq!(counter.get().await, Ok(i64::MAX));
+    assert_eq!(counter.add(i64::MIN).await, Ok(-1));
+}
+
+#[tokio::test]
+async fn a_znode_that_is_no_counter_is_left_alone() {
+    let fake = Fake::start().await;
+    let client = fake.client().await;
+    let data = Some(Bytes::from_static(b"not a number"));
+    client.create("/mine", data.clone(), CreateMode::Persistent, Acl::open()).await.unwrap();
+    let counter = client.counter_at("/mine");
+    assert_eq!(counter.add(1).await, Err(Error::UnexpectedData("/mine".into())));
+    assert_eq!(client.get("/mine").await.unwrap().0, data);
+}
+
+#[tokio::test]
+async fn counters_whose_names_are_prefixes_of_each_other_or_of_locks_are_different() {
+    let fake = Fake::start().await;
+    let client = fake.client().await;
+    for name in ["1", "10", "1/0", "@counters/1"] {
+        client.counter(name).add(1).await.unwrap();
+        assert!(client.mutex(name).try_lock().await.unwrap().is_some());
+    }
+    for name in ["1", "10", "1/0", "@counters/1"] {
+        assert_eq!(client.counter(name).get().await, Ok(1), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn counting_on_a_closed_client_or_without_a_name_errors_at_once() {
+    let fake = Fake::start().await;
+    let client = fake.client().await;
+    assert!(matches!(client.counter("").add(1).await, Err(Error::InvalidName(_))));
+    assert!(matches!(client.counter_at("/").set(1).await, Err(Error::InvalidName(_))));
+    let other = client.clone();
+    client.close().await.unwrap();
+    assert_eq!(other.counter("n").add(1).await, Err(Error::Closed));
+    assert_eq!(other.counter("n").get().await, Err(Error::Closed));
+}
