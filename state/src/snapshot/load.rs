@@ -101,7 +101,8 @@ fn restore_locks(
         let limit = machine.tree.get(&lock).and_then(|znode| limit_in(znode.data()));
         machine.locks.restore_delay(&lock, until_ms, limit);
     }
-    Ok(())
+    // A queue that is wrong would be granted twice.
+    machine.locks.check().map_err(SnapshotError::Damaged)
 }
 
 fn damaged<T>(what: &str) -> Result<T, SnapshotError> {

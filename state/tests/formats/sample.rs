@@ -2,11 +2,12 @@
 
 use bytes::Bytes;
 use rowlock_proto::acl::{Acl, Id, perms};
+use rowlock_proto::lock::{Acquire, Attempt, Claim, Mode, Owner};
 use rowlock_proto::request::{Create, Op, SetAcl, SetData};
-use rowlock_proto::{NodeId, SessionId, Version};
+use rowlock_proto::{FencingToken, NodeId, SessionId, Version};
 use rowlock_state::Machine;
 use rowlock_state::command::{Attachment, Batch, Command, Origin, Proposal};
-use rowlock_state::outcome::{Change, EventSink, SessionEnd};
+use rowlock_state::outcome::{Change, EventSink, Outcome, SessionEnd};
 
 /// Nobody watches.
 pub struct Silent;
@@ -100,6 +101,89 @@ pub fn machine() -> Machine {
     for proposal in &batch.proposals {
         machine.apply(batch.time_ms, proposal, &mut Silent);
     }
+    machine
+}
+
+fn acquire(lock: &str, prefix: &str, mode: Mode) -> Acquire {
+    Acquire {
+        lock: lock.to_owned(),
+        prefix: prefix.to_owned(),
+        data: Some(Bytes::from_static(b"label")),
+        acl: Some(Acl::open()),
+        mode,
+        limit: if matches!(mode, Mode::Permits(_)) { 3 } else { 0 },
+        wait: true,
+        owner: Owner::Named(u64::MAX),
+        max_hold_ms: 60_000,
+        lock_delay_ms: 1_000,
+    }
+}
+
+fn lock_commands() -> Vec<Command> {
+    let claim = |path: &str, token| Claim { path: path.to_owned(), token: FencingToken(token) };
+    let tagged = |id, acked, command| Command::Tagged { id, acked, command: Box::new(command) };
+    let wait = Acquire { wait: false, owner: Owner::Session, ..acquire("/l/x", "try-", Mode::Shared) };
+    vec![
+        Command::CreateSession { password: *b"0123456789abcdef", timeout_ms: 30_000 },
+        tagged(
+            1,
+            0,
+            Command::Acquire(vec![
+                acquire("/l/x", "x-", Mode::Exclusive),
+                acquire("/l/y", "y-", Mode::Shared),
+            ]),
+        ),
+        tagged(
+            2,
+            0,
+            Command::Acquire(vec![Acquire {
+                owner: Owner::Unnamed,
+                ..acquire("/l/x", "x2-", Mode::Exclusive)
+            }]),
+        ),
+        tagged(3, 1, Command::Acquire(vec![wait])),
+        Command::Acquire(vec![acquire("/l/s", "s-", Mode::Permits(2))]),
+        Command::Verify(vec![claim("/l/x/x-0000000000", 2), claim("/l/y/y-0000000000", 3)]),
+        Command::Convert {
+            claim: claim("/l/y/y-0000000000", 2),
+            mode: Mode::Exclusive,
+            prefix: "w-".to_owned(),
+        },
+        tagged(4, 1, Command::Release(vec![claim("/l/x/x-0000000000", 9)])),
+        Command::Abandon(vec![Attempt { lock: "/l/z".to_owned(), prefix: "z-".to_owned() }]),
+        Command::ForceRelease(claim("/l/z/z-0000000000", 9)),
+        Command::LockDue { lock: "/l/x".to_owned() },
+    ]
+}
+
+/// Every command about locks.
+pub fn lock_batch() -> Batch {
+    let mut batch = batch();
+    let mut proposal = batch.proposals.swap_remove(0);
+    batch.proposals.clear();
+    for command in lock_commands() {
+        proposal.origin.request += 1;
+        proposal.command = command;
+        batch.proposals.push(proposal.clone());
+    }
+    batch
+}
+
+/// The state after it: holders, waiters, permits, kept outcomes, and a lock-delay that another session left behind.
+pub fn machine_with_locks() -> Machine {
+    let mut machine = Machine::new();
+    let batch = lock_batch();
+    for proposal in &batch.proposals {
+        machine.apply(batch.time_ms, proposal, &mut Silent);
+    }
+    let mut proposal = batch.proposals[0].clone();
+    let opened = machine.apply(batch.time_ms, &proposal, &mut Silent);
+    let Ok(Outcome::Session { session, attachment, .. }) = opened.result else { panic!("{opened:?}") };
+    proposal.session = session;
+    proposal.command = Command::Acquire(vec![acquire("/l/delayed", "d-", Mode::Exclusive)]);
+    machine.apply(batch.time_ms, &proposal, &mut Silent).result.expect("nobody holds it");
+    proposal.command = Command::ExpireSession { session, attachment };
+    machine.apply(batch.time_ms, &proposal, &mut Silent).result.expect("the session is open");
     machine
 }
 
