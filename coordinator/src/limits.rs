@@ -19,6 +19,10 @@ pub const IDENTITIES_MAX: usize = 64;
 pub const IDENTITIES_MAX_BYTES: usize = 64 << 10;
 /// Bytes of the frames of those requests. Beyond: reading from its socket stops, too.
 pub const PIPELINE_MAX_BYTES: usize = 4 << 20;
+/// Locks of one acquire, and places of one abandon. Beyond: BadArguments.
+pub const LOCKS_PER_REQUEST_MAX: usize = 1_024;
+/// Shortest disconnect grace of a connection, in milliseconds: time to come back over another one. Below: raised to it.
+pub const DISCONNECT_GRACE_MIN_MS: u32 = 100;
 /// Watches of one connection. Beyond: the request is answered with a system error and the connection closed.
 pub const WATCHES_PER_CONNECTION_MAX: usize = 1 << 20;
 /// Submissions waiting for the proposer, each of at most one client frame: a gigabyte at the very worst, while there is no
@@ -80,6 +84,8 @@ pub const PEER_SNAPSHOT_INSTALL_PER_MIB: Duration = Duration::from_millis(20);
 pub const PEER_APPEND_IDLE_MAX: Duration = Duration::from_secs(1);
 /// Heartbeats of this node's clients that wait for the leader. Beyond: they stay unanswered.
 pub const HEARTBEATS_WAITING_MAX: usize = 65_536;
+/// Hang-ups of this node's clients that wait for the leader. Beyond: those sessions have their whole timeout.
+pub const DEPARTURES_WAITING_MAX: usize = 65_536;
 /// Signs of life waiting for the liveness task. Beyond: dropped; the session's next frame gives another.
 pub const TOUCH_QUEUE_MAX: usize = 65_536;
 /// Parcels of proposals waiting for the leader's folder, each of about `BATCH_MAX_BYTES` at most. Beyond: routing and

@@ -21,6 +21,7 @@ use crate::raft::reconfigure::Reconfigurer;
 use crate::raft::types::Member;
 use crate::raft::{Raft, is_member, quorum_contact};
 use crate::reconfig::Wanted;
+use crate::session::Departure;
 use crate::session::charge::Charge;
 use crate::session::contact::Contact;
 use crate::status::Status;
@@ -62,6 +63,15 @@ impl Service {
         (view.leader == Some(self.me)).then_some(view)
     }
 
+    /// Whether this node looks after the sessions in `term`, also those of node `from`.
+    fn in_charge_for(&self, from: NodeId, term: u64) -> Result<(), Refusal> {
+        match self.leads() {
+            Some(view) if view.ready && view.term == term && self.charge.term() == Some(term) => {}
+            _ => return Err(self.not_leader()),
+        }
+        if is_member(&self.raft, from) { Ok(()) } else { Err(Refusal::NotServing) }
+    }
+
     async fn change(&self, change: ChangeMembers<u64, Member>) -> Result<u64, Refusal> {
         if self.leads().is_none() {
             return Err(self.not_leader());
@@ -95,13 +105,7 @@ impl PeerService for Service {
         sessions: Vec<SessionId>,
         term: u64,
     ) -> Result<Vec<SessionId>, Refusal> {
-        match self.leads() {
-            Some(view) if view.ready && view.term == term && self.charge.term() == Some(term) => {}
-            _ => return Err(self.not_leader()),
-        }
-        if !is_member(&self.raft, from) {
-            return Err(Refusal::NotServing);
-        }
+        self.in_charge_for(from, term)?;
         if let Some(at) = quorum_contact(&self.raft) {
             self.contact.mark(at);
         }
@@ -109,6 +113,11 @@ impl PeerService for Service {
             return Err(Refusal::NoQuorum);
         }
         self.charge.touch(sessions).ok_or_else(|| self.not_leader())
+    }
+
+    async fn departures(&self, from: NodeId, departures: Vec<Departure>, term: u64) -> Result<(), Refusal> {
+        self.in_charge_for(from, term)?;
+        if self.charge.departed(&departures) { Ok(()) } else { Err(self.not_leader()) }
     }
 
     async fn read_index(&self) -> Result<u64, Refusal> {

@@ -91,7 +91,8 @@ impl Connection {
     }
 
     async fn converse(mut self, opened: Opened) {
-        let Opened { attached, timeout, reply } = opened;
+        let Opened { attached, reply } = opened;
+        let timeout = attached.timeout;
         self.departure.session = Some(attached.session);
         self.peer.stats.opened(attached.session, timeout);
         let identities = identity::of_address(self.peer.addr.ip());
@@ -105,6 +106,11 @@ impl Connection {
         let end = self.talk(&mut conversation, &mut vigil).await;
         if vigil.leave() == Order::Touch {
             self.touch(&conversation);
+        }
+        if end.is_hang_up()
+            && let Some(departure) = conversation.departure()
+        {
+            self.shared.context.touch.departed(departure);
         }
         self.shared.report(&self.peer, &end);
         if matches!(end, End::Finished | End::Lost | End::Told(CloseReason::SessionEnded)) {

@@ -4,11 +4,13 @@
 //! Invariant: the events of every change that a reply shows are in `output` before that reply.
 //! Invariant: the zxid of replies never goes back, and is never beyond what the replies and events before it showed.
 
+mod options;
 mod replies;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use rowlock_env::rng;
@@ -32,6 +34,7 @@ use super::{identity, read_only, sasl, write};
 use crate::limits;
 use crate::proposer::Submission;
 use crate::reconfig::{Ask, Wanted};
+use crate::session::Departure;
 
 /// Reads that are answered under one read lock. Beyond: the lock is let go, so that apply gets its turn.
 const READS_PER_LOCK: usize = 64;
@@ -44,6 +47,7 @@ pub(super) struct Attached {
     pub(super) session: SessionId,
     pub(super) attachment: Attachment,
     pub(super) zxid: Zxid,
+    pub(super) timeout: Duration,
     pub(super) access: Access,
 }
 
@@ -70,6 +74,8 @@ pub(super) struct Conversation {
     unasked: bool,
     sasl: sasl::Negotiation,
     last_zxid: Zxid,
+    /// The client wants its session to end so soon after it has hung up; 0: after the whole timeout.
+    disconnect_grace_ms: u32,
     phase: Phase,
     messages: VecDeque<Message>,
     /// Encoded and not yet written.
@@ -106,6 +112,7 @@ impl Conversation {
             pings: Pings::default(),
             unasked: false,
             sasl: sasl::Negotiation::default(),
+            disconnect_grace_ms: 0,
             phase: Phase::Open,
             messages: VecDeque::new(),
             output: BytesMut::new(),
@@ -203,17 +210,28 @@ impl Conversation {
             {
                 What::Reconfig(Wanted { joining, leaving, new_members, config_id })
             }
-            other => match write::route(other) {
-                Route::Log(command, form) => {
-                    if form == Form::Close {
-                        self.phase = Phase::Finishing;
-                    }
-                    What::Held { command, form, identities: self.identities.clone() }
-                }
-                Route::Local(read) => What::Read(read),
-            },
+            other => self.routed(other),
         };
         self.enqueue(xid, opcode, what, now);
+    }
+
+    /// What a request waits for that is neither the connection's own business nor refused at once.
+    fn routed(&mut self, request: Request) -> What {
+        match write::route(request) {
+            Route::Log(command, form) => {
+                if form == Form::Close {
+                    self.phase = Phase::Finishing;
+                }
+                What::Held { command, form, identities: self.identities.clone() }
+            }
+            Route::Local(read) => {
+                if let Request::SessionOptions(options) = read {
+                    self.disconnect_grace_ms = options::disconnect_grace_ms(options, self.attached.timeout);
+                }
+                What::Read(read)
+            }
+            Route::Refused(code) => What::Refusal(code),
+        }
     }
 
     fn enqueue(&mut self, xid: Xid, opcode: OpCode, what: What, now: Instant) {
@@ -235,9 +253,12 @@ impl Conversation {
                 if local { What::Read(Request::CloseSession) } else { What::Refusal(ErrorCode::NotReadOnly) }
             }
             Request::Reconfig { .. } | Request::Check { .. } => What::Refusal(ErrorCode::NotReadOnly),
+            // Such a connection keeps no session alive, so nothing hangs on its end.
+            Request::SessionOptions(_) => What::Refusal(ErrorCode::NotReadOnly),
             other => match write::route(other) {
                 Route::Log(..) => What::Refusal(ErrorCode::NotReadOnly),
                 Route::Local(read) => What::Read(read),
+                Route::Refused(code) => What::Refusal(code),
             },
         };
         self.enqueue(xid, opcode, what, now);
@@ -246,6 +267,13 @@ impl Conversation {
     /// What the client sends is a sign of life for the leader.
     pub(super) fn keeps_its_session_alive(&self) -> bool {
         self.attached.access == Access::Full
+    }
+
+    /// What the leader is to hear when the client has hung up: nothing, unless the client has asked for it.
+    pub(super) fn departure(&self) -> Option<Departure> {
+        let Attached { session, attachment, .. } = self.attached;
+        let grace_ms = self.disconnect_grace_ms;
+        (grace_ms > 0).then_some(Departure { session, attachment, grace_ms })
     }
 
     /// The next write that is to be submitted. To be asked after frames were given and after answers were made, until

@@ -51,6 +51,11 @@ pub(super) enum End {
 }
 
 impl End {
+    /// It is the client that ended the connection, or its host, or the way between: not this node.
+    pub(super) fn is_hang_up(&self) -> bool {
+        matches!(self, End::HungUp | End::Socket(_))
+    }
+
     /// The client broke a rule or a bound: worth a line at info (rate limited), so that an operator can find it.
     pub(super) fn is_fault_of_client(&self) -> bool {
         matches!(self, End::Frame(_) | End::Garbage(_) | End::Slow(_) | End::NoHandshake)

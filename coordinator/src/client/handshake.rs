@@ -37,7 +37,6 @@ pub(super) enum Greeting {
 /// The session that was opened or taken over, and the frame to send.
 pub(super) struct Opened {
     pub(super) attached: Attached,
-    pub(super) timeout: Duration,
     pub(super) reply: BytesMut,
 }
 
@@ -80,9 +79,10 @@ impl Handshake<'_> {
         match applied.result {
             Ok(Outcome::Session { session, password, attachment, .. }) => {
                 self.attach(session, attachment)?;
-                let attached = Attached { session, attachment, zxid: applied.zxid, access: Access::Full };
+                let (zxid, access) = (applied.zxid, Access::Full);
+                let attached = Attached { session, attachment, zxid, timeout, access };
                 let reply = response(&request, session, timeout, &password, Access::Full);
-                Ok(Greeting::Session(Opened { attached, timeout, reply }))
+                Ok(Greeting::Session(Opened { attached, reply }))
             }
             Err(ErrorCode::SessionExpired) => {
                 let reply = refusal(&request);
@@ -111,10 +111,10 @@ impl Handshake<'_> {
             Admission::Session(session, password) => {
                 let asked = Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or(0));
                 let timeout = context.config.session.clamp(asked);
-                let attached =
-                    Attached { session, attachment: Attachment::default(), zxid, access: Access::ReadOnly };
+                let (attachment, access) = (Attachment::default(), Access::ReadOnly);
+                let attached = Attached { session, attachment, zxid, timeout, access };
                 let reply = response(request, session, timeout, &password, Access::ReadOnly);
-                Ok(Greeting::Session(Opened { attached, timeout, reply }))
+                Ok(Greeting::Session(Opened { attached, reply }))
             }
             Admission::Over => {
                 let reply = refusal(request);

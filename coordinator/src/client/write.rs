@@ -1,9 +1,11 @@
 //! Requests that go through the log: the command that each stands for, and the reply that its outcome makes.
 
-use rowlock_proto::Request;
 use rowlock_proto::response::Response;
+use rowlock_proto::{ErrorCode, Request};
 use rowlock_state::command::Command;
 use rowlock_state::outcome::Outcome;
+
+use crate::limits::LOCKS_PER_REQUEST_MAX;
 
 /// How the reply to a write looks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +36,8 @@ pub(super) enum Route {
     Log(Command, Form),
     /// From the local state.
     Local(Request),
+    /// By this error.
+    Refused(ErrorCode),
 }
 
 /// Finds the command of a request that must go through the log.
@@ -55,6 +59,12 @@ pub(super) fn route(request: Request) -> Route {
         Request::Multi(ops) => (Command::Multi(ops), Form::Multi),
         Request::Sync(path) => (Command::Noop, Form::Sync(path)),
         Request::CloseSession => (Command::CloseSession, Form::Close),
+        Request::Acquire(all) if all.len() > LOCKS_PER_REQUEST_MAX => {
+            return Route::Refused(ErrorCode::BadArguments);
+        }
+        Request::Abandon(all) if all.len() > LOCKS_PER_REQUEST_MAX => {
+            return Route::Refused(ErrorCode::BadArguments);
+        }
         Request::Acquire(all) => (Command::Acquire(all), Form::Standings),
         Request::Convert { claim, mode, prefix } => {
             (Command::Convert { claim, mode, prefix }, Form::Standings)
@@ -64,8 +74,11 @@ pub(super) fn route(request: Request) -> Route {
         Request::ForceRelease(claim) => (Command::ForceRelease(claim), Form::Held),
         Request::Abandon(attempts) => (Command::Abandon(attempts), Form::Empty),
         Request::Tagged { id, acked, request } => match route(*request) {
+            Route::Log(Command::Tagged { .. }, _) | Route::Log(_, Form::Close) | Route::Local(_) => {
+                return Route::Refused(ErrorCode::BadArguments);
+            }
             Route::Log(command, form) => (Command::Tagged { id, acked, command: Box::new(command) }, form),
-            local @ Route::Local(_) => return local,
+            refused @ Route::Refused(_) => return refused,
         },
         other => return Route::Local(other),
     };

@@ -30,7 +30,7 @@ use crate::reconfig::{Ask, Reconfig, ReconfigDoor};
 use crate::service::Service;
 use crate::session::contact::Contact;
 use crate::session::liveness::Liveness;
-use crate::session::{SessionTouch, Touch};
+use crate::session::{SessionTouch, Sign};
 use crate::standing::Standing;
 use crate::status::Status;
 use crate::storage::LogStore;
@@ -73,7 +73,7 @@ impl Parts {
         let (status_tx, status) = watch::channel(Status { node: config.id, ..Status::default() });
         let (folder_tx, folder) = mpsc::channel(FOLDER_QUEUE_MAX);
         let (submit, submissions) = mpsc::channel(PROPOSER_QUEUE_MAX);
-        let (touch, touches) = mpsc::channel(TOUCH_QUEUE_MAX);
+        let (touch, signs) = mpsc::channel(TOUCH_QUEUE_MAX);
         let (raft, peers) = (self.raft.clone(), self.peers.clone());
         let reconfigurer = Arc::new(Reconfigurer::new(config.id, raft, leadership.clone(), peers));
         let proposer = Proposer::new(submit);
@@ -83,7 +83,7 @@ impl Parts {
         self.start_leadership(&wires, leadership_tx, folder);
         self.start_compaction();
         self.start_router(&wires, submissions);
-        self.start_sessions(&wires, contact.clone(), touches);
+        self.start_sessions(&wires, contact.clone(), signs);
         self.start_standing(&wires, contact.clone(), status_tx);
         self.start_peer_server(&wires, contact.clone(), listeners.peer);
         self.start_clients(&wires, contact, SessionTouch::new(touch), listeners.client);
@@ -165,7 +165,7 @@ impl Parts {
         self.tasks.spawn("router", router.run(self.shutdown_word()));
     }
 
-    fn start_sessions(&self, wires: &Wires, contact: Arc<Contact>, touches: mpsc::Receiver<Touch>) {
+    fn start_sessions(&self, wires: &Wires, contact: Arc<Contact>, signs: mpsc::Receiver<Sign>) {
         let liveness = Liveness {
             me: wires.config.id,
             replica: self.replica.clone(),
@@ -173,7 +173,7 @@ impl Parts {
             contact,
             grace: grace(&wires.config),
             leadership: wires.leadership.clone(),
-            touches,
+            signs,
             raft: self.raft.clone(),
             folder: wires.folder.clone(),
             peers: self.peers.clone(),

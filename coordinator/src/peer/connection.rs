@@ -49,6 +49,11 @@ impl<S: PeerService> Handler<S> {
                 })
             }
             .boxed(),
+            Request::Departures { departures, term } => async move {
+                let noted = service.departures(from, departures, term).await;
+                answer(noted, |()| Response::DeparturesNoted)
+            }
+            .boxed(),
             Request::ReadIndex => {
                 async move { answer(service.read_index().await, |index| Response::ReadIndex { index }) }
                     .boxed()

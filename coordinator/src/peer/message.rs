@@ -10,6 +10,7 @@ use super::handshake::Lane;
 use crate::raft::rpc::{RaftRequest, RaftResponse};
 use crate::raft::types::Member;
 use crate::reconfig::Wanted;
+use crate::session::Departure;
 use crate::status::Status;
 
 /// A question to another node.
@@ -49,6 +50,14 @@ pub enum Request {
     },
     /// Change the membership as a client of ZooKeeper's asks for it. Answered with `Reconfigured`.
     Reconfigure(Wanted),
+    /// Sessions whose clients have hung up, and had asked that this shortens their time. Comes behind the touches that
+    /// these clients caused. Answered with `DeparturesNoted` by the leader of that term.
+    Departures {
+        /// One per session at most.
+        departures: Vec<Departure>,
+        /// As in `Touches`.
+        term: u64,
+    },
 }
 
 /// An answer of another node.
@@ -80,6 +89,8 @@ pub enum Response {
     Refused(Refusal),
     /// The reconfiguration is committed at this log index, or was refused with nothing done.
     Reconfigured(Result<u64, ErrorCode>),
+    /// The sessions of `Departures` have their shorter time, but for those that are elsewhere by now.
+    DeparturesNoted,
 }
 
 /// Why a node did nothing.
@@ -118,7 +129,8 @@ impl Request {
             | Request::Status
             | Request::AddLearner { .. }
             | Request::ChangeVoters { .. }
-            | Request::Reconfigure(_) => lane == Lane::Control,
+            | Request::Reconfigure(_)
+            | Request::Departures { .. } => lane == Lane::Control,
         }
     }
 }

@@ -11,6 +11,7 @@ use super::message::Refusal;
 use crate::raft::rpc::{RaftRequest, RaftResponse};
 use crate::raft::types::Member;
 use crate::reconfig::Wanted;
+use crate::session::Departure;
 use crate::status::Status;
 
 /// What a node does for the others, apart from Raft. Implemented above, in `node.rs`.
@@ -28,6 +29,14 @@ pub trait PeerService: Send + Sync + 'static {
         sessions: Vec<SessionId>,
         term: u64,
     ) -> impl Future<Output = Result<Vec<SessionId>, Refusal>> + Send;
+
+    /// Shortens the time of sessions whose clients have hung up, if this node leads in `term`.
+    fn departures(
+        &self,
+        from: NodeId,
+        departures: Vec<Departure>,
+        term: u64,
+    ) -> impl Future<Output = Result<(), Refusal>> + Send;
 
     /// The log index that a linearizable read must wait for, confirmed by a quorum.
     fn read_index(&self) -> impl Future<Output = Result<u64, Refusal>> + Send;

@@ -16,6 +16,7 @@ use crate::metrics::Metrics;
 use crate::raft::state_machine::Apply;
 use crate::replica::Replica;
 use crate::session::charge::Charge;
+use crate::watch::WatchTable;
 
 /// The observer that a node gives to its state machine adapter.
 pub struct Applier {
@@ -31,9 +32,22 @@ pub struct Applier {
     pub metrics: Arc<Metrics>,
 }
 
-struct Sink<'a> {
+/// What hears of the changes of a batch.
+pub(crate) struct Sink<'a> {
     connections: Dispatcher<'a>,
     charge: &'a Charge,
+}
+
+impl<'a> Sink<'a> {
+    /// For one batch; `watches` is locked (after the state) for as long.
+    pub(crate) fn new(
+        watches: &'a mut WatchTable,
+        registry: &'a Registry,
+        metrics: &'a Metrics,
+        charge: &'a Charge,
+    ) -> Self {
+        Sink { connections: Dispatcher::new(watches, registry, metrics), charge }
+    }
 }
 
 impl EventSink for Sink<'_> {
@@ -67,8 +81,7 @@ impl EventSink for Sink<'_> {
 impl Apply for Applier {
     fn apply(&self, machine: &mut Machine, _index: u64, batch: Batch) {
         let mut watches = self.replica.watches.lock();
-        let connections = Dispatcher::new(&mut watches, &self.registry, &self.metrics);
-        let mut sink = Sink { connections, charge: &self.charge };
+        let mut sink = Sink::new(&mut watches, &self.registry, &self.metrics, &self.charge);
         for proposal in &batch.proposals {
             let applied = machine.apply_stamped(batch.stamp(), proposal, &mut sink);
             // Behind the events of the same command, in front of those of the next: per connection in zxid order.

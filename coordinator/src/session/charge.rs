@@ -11,6 +11,7 @@ use rowlock_proto::SessionId;
 use rowlock_state::Machine;
 use rowlock_state::command::Attachment;
 
+use super::Departure;
 use super::tracker::Tracker;
 
 /// Empty on a follower.
@@ -63,6 +64,15 @@ impl Charge {
         let mut tracker = self.tracker.lock();
         let (_, tracker) = tracker.as_mut()?;
         Some(sessions.into_iter().filter(|session| !tracker.touch(now, *session)).collect())
+    }
+
+    /// These sessions' clients hung up. False if this node is not in charge.
+    pub fn departed(&self, departures: &[Departure]) -> bool {
+        let now = time::now();
+        let mut tracker = self.tracker.lock();
+        let Some((_, tracker)) = tracker.as_mut() else { return false };
+        departures.iter().for_each(|departure| tracker.departed(now, departure));
+        true
     }
 
     /// Every session gets its full timeout again.

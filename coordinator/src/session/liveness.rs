@@ -3,9 +3,9 @@
 //! Invariant: a heartbeat is answered only after the leader's timer of that session was restarted, by a leader that had
 //! contact to a quorum within `grace`. Sessions expire `grace` later than their timeout. So whoever computes a deadline
 //! from the send time of an answered heartbeat gives up before any leader, old or new, expires the session.
-//! Invariant: touches never enter the log; expiry happens through the log only.
+//! Invariant: touches and hang-ups never enter the log; expiry happens through the log only.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,11 +17,11 @@ use rowlock_proto::{NodeId, SessionId};
 use rowlock_state::command::{Attachment, Command, Origin, Proposal};
 use tokio::sync::mpsc;
 
-use super::Touch;
 use super::charge::Charge;
 use super::contact::Contact;
+use super::{Departure, Sign};
 use crate::client::outbox::{Message, Outbox};
-use crate::limits::{BATCH_MAX_COMMANDS, HEARTBEATS_WAITING_MAX};
+use crate::limits::{BATCH_MAX_COMMANDS, DEPARTURES_WAITING_MAX, HEARTBEATS_WAITING_MAX};
 use crate::peer::{Lane, PeerPool, Request, Response};
 use crate::proposer::fold::Parcel;
 use crate::raft::leadership::Leadership;
@@ -52,7 +52,7 @@ pub struct Liveness {
     /// Who leads.
     pub leadership: watch::Receiver<Leadership>,
     /// From this node's connections.
-    pub touches: mpsc::Receiver<Touch>,
+    pub signs: mpsc::Receiver<Sign>,
     /// For the leader's contact to its quorum.
     pub raft: Raft,
     /// Where expiries go.
@@ -77,14 +77,40 @@ struct Noted {
 struct Collected {
     sessions: BTreeSet<SessionId>,
     waiting: Vec<(SessionId, Outbox)>,
+    /// The leader is told of them behind the touches, which came before them.
+    departures: BTreeMap<SessionId, Departure>,
 }
 
 impl Collected {
-    fn add(&mut self, touch: Touch) {
-        self.sessions.insert(touch.session);
-        if let Some(outbox) = touch.confirm {
-            self.wait(touch.session, outbox);
+    fn add(&mut self, sign: Sign) {
+        match sign {
+            Sign::Touch { session, confirm } => {
+                self.sessions.insert(session);
+                if let Some(outbox) = confirm {
+                    self.wait(session, outbox);
+                }
+            }
+            Sign::Departure(departure) => self.depart(departure),
         }
+    }
+
+    /// Of two connections of a session the newer one counts.
+    fn depart(&mut self, departure: Departure) {
+        if let Some(known) = self.departures.get_mut(&departure.session) {
+            if known.attachment <= departure.attachment {
+                *known = departure;
+            }
+        } else if self.departures.len() < DEPARTURES_WAITING_MAX {
+            self.departures.insert(departure.session, departure);
+        }
+    }
+
+    fn is_urgent(&self) -> bool {
+        !self.waiting.is_empty() || !self.departures.is_empty()
+    }
+
+    fn departures(&self) -> Vec<Departure> {
+        self.departures.values().copied().collect()
     }
 
     /// A heartbeat beyond the bound stays unanswered: its client turns to another node.
@@ -124,7 +150,7 @@ impl Liveness {
                 self.lead(view, &mut collected, &mut last_tick, &mut stalled);
             } else {
                 self.charge.give_up();
-                let urgent = !collected.waiting.is_empty() && !last_failed;
+                let urgent = collected.is_urgent() && !last_failed;
                 let due = urgent || last_report.elapsed() >= REPORT_EVERY;
                 if let (Some(leader), None, true) = (view.leader, &report, due) {
                     last_report = Instant::now();
@@ -140,11 +166,11 @@ impl Liveness {
                     last_failed = noted.is_none();
                     self.reported(noted, reported, &mut collected);
                 }
-                touch = self.touches.recv() => match touch {
-                    Some(touch) => {
-                        collected.add(touch);
-                        while let Ok(touch) = self.touches.try_recv() {
-                            collected.add(touch);
+                sign = self.signs.recv() => match sign {
+                    Some(sign) => {
+                        collected.add(sign);
+                        while let Ok(sign) = self.signs.try_recv() {
+                            collected.add(sign);
                         }
                     }
                     None => return,
@@ -165,6 +191,9 @@ impl Liveness {
         }
         let refused = self.charge.touch(std::mem::take(&mut collected.sessions));
         collected.refuse(&refused.unwrap_or_default());
+        if self.charge.departed(&collected.departures()) {
+            collected.departures.clear();
+        }
         if let Some(at) = quorum_contact(&self.raft) {
             self.contact.mark(at);
         }
@@ -194,13 +223,24 @@ impl Liveness {
         }
     }
 
-    fn report(&self, leader: NodeId, term: u64, collected: Collected) -> Report {
+    fn report(&self, leader: NodeId, term: u64, mut collected: Collected) -> Report {
         let peers = self.peers.clone();
         Box::pin(async move {
             let sent = Instant::now();
+            let deadline = sent + REPORT_DEADLINE;
             let sessions = collected.sessions.iter().copied().collect();
             let touches = Request::Touches { sessions, term };
-            let answer = peers.call(leader, Lane::Control, &touches, sent + REPORT_DEADLINE).await;
+            let departures = Request::Departures { departures: collected.departures(), term };
+            let touching = peers.call(leader, Lane::Control, &touches, deadline);
+            let departing = async {
+                let departing = peers.call(leader, Lane::Control, &departures, deadline);
+                !collected.departures.is_empty() && departing.await == Ok(Response::DeparturesNoted)
+            };
+            // Both are on their way at once; the lane keeps their order, and so does the leader.
+            let (answer, departed) = futures_util::join!(touching, departing);
+            if departed {
+                collected.departures.clear();
+            }
             let noted = match answer {
                 Ok(Response::TouchesNoted { refused }) => Some(Noted { sent, refused }),
                 _ => None,
@@ -210,6 +250,9 @@ impl Liveness {
     }
 
     fn reported(&self, noted: Option<Noted>, mut reported: Collected, collected: &mut Collected) {
+        // Of which the leader has not taken note.
+        let departures = std::mem::take(&mut reported.departures);
+        departures.into_values().for_each(|departure| collected.depart(departure));
         match noted {
             Some(Noted { sent, refused }) => {
                 self.contact.mark(sent);
@@ -246,7 +289,7 @@ mod tests {
         let mut inboxes = Vec::new();
         for session in [SessionId(1), SessionId(2)] {
             let (outbox, inbox) = outbox::channel();
-            collected.add(Touch { session, confirm: Some(outbox) });
+            collected.add(Sign::Touch { session, confirm: Some(outbox) });
             inboxes.push(inbox);
         }
         collected.refuse(&[SessionId(2)]);
@@ -258,5 +301,21 @@ mod tests {
         });
         assert!(matches!(heard.next().unwrap()[..], [Message::Touched]));
         assert!(matches!(heard.next().unwrap()[..], [Message::NotTouched]));
+    }
+
+    #[test]
+    fn of_two_hang_ups_of_a_session_the_newer_connections_is_reported() {
+        let mut collected = Collected::default();
+        let of = |attachment| Departure {
+            session: SessionId(1),
+            attachment: Attachment(attachment),
+            grace_ms: 500,
+        };
+        assert!(!collected.is_urgent());
+        for attachment in [1, 3, 2] {
+            collected.add(Sign::Departure(of(attachment)));
+        }
+        assert_eq!(collected.departures(), [of(3)]);
+        assert!(collected.is_urgent());
     }
 }

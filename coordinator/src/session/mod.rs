@@ -5,34 +5,61 @@ pub mod contact;
 pub mod liveness;
 pub mod tracker;
 
+use std::time::Duration;
+
 use rowlock_proto::SessionId;
+use rowlock_state::command::Attachment;
+use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use crate::client::outbox::Outbox;
 
-/// A sign of life of a session, from a connection of this node.
-pub struct Touch {
-    /// Whose.
+/// What a connection of this node has seen of its client.
+pub enum Sign {
+    /// It lives.
+    Touch {
+        /// Whose session.
+        session: SessionId,
+        /// For a ping: answered with `Message::Touched` once the leader, in contact with a quorum, has taken note.
+        confirm: Option<Outbox>,
+    },
+    /// It has hung up, and had asked that this counts.
+    Departure(Departure),
+}
+
+/// The connection of a session was closed by its client, which may come back within a grace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Departure {
+    /// Which session.
     pub session: SessionId,
-    /// For a ping: answered with `Message::Touched` once the leader, in contact with a quorum, has taken note.
-    pub confirm: Option<Outbox>,
+    /// Of the connection that was closed: a newer one is not concerned.
+    pub attachment: Attachment,
+    /// How long the session may live on, milliseconds.
+    pub grace_ms: u32,
+}
+
+impl Departure {
+    /// See `grace_ms`.
+    pub fn grace(&self) -> Duration {
+        Duration::from_millis(u64::from(self.grace_ms))
+    }
 }
 
 /// The door to session liveness: clone it freely.
 #[derive(Clone)]
 pub struct SessionTouch {
-    queue: mpsc::Sender<Touch>,
+    queue: mpsc::Sender<Sign>,
 }
 
 impl SessionTouch {
-    /// A door whose touches arrive at `queue`'s other end.
-    pub fn new(queue: mpsc::Sender<Touch>) -> Self {
+    /// A door whose signs arrive at `queue`'s other end.
+    pub fn new(queue: mpsc::Sender<Sign>) -> Self {
         SessionTouch { queue }
     }
 
     /// Notes that a frame of this session came in. Never waits; a full queue drops the touch (the next frame touches again).
     pub fn touch(&self, session: SessionId) {
-        let _ = self.queue.try_send(Touch { session, confirm: None });
+        let _ = self.queue.try_send(Sign::Touch { session, confirm: None });
     }
 
     /// As `touch`, and sends `Message::Touched` when a ping may be answered: not before the leader's timer of this
@@ -40,6 +67,12 @@ impl SessionTouch {
     /// is full, and nothing will be sent; ask again later.
     #[must_use = "a ping whose confirmation was not asked for is never answered"]
     pub fn confirm(&self, session: SessionId, reply_to: Outbox) -> bool {
-        self.queue.try_send(Touch { session, confirm: Some(reply_to) }).is_ok()
+        self.queue.try_send(Sign::Touch { session, confirm: Some(reply_to) }).is_ok()
+    }
+
+    /// The connection is closed, behind every touch of it: the session ends after its grace unless its client comes
+    /// back. Never waits; with a full queue the session has its whole timeout.
+    pub fn departed(&self, departure: Departure) {
+        let _ = self.queue.try_send(Sign::Departure(departure));
     }
 }

@@ -3,7 +3,8 @@
 //! Invariant: a session whose expiry has been decided stays decided: no later touch revives it, and none is confirmed, for
 //! its lock may be granted to the next at any moment.
 //! Invariant: no session is due before `timeout + grace` has passed since its last touch (or since this leader's start,
-//! when every session gets its full timeout anew; Chubby, section 2.9).
+//! when every session gets its full timeout anew; Chubby, section 2.9), unless its client has hung up and had asked that
+//! this shortens its time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,14 +13,30 @@ use rowlock_env::time::Instant;
 use rowlock_proto::SessionId;
 use rowlock_state::command::Attachment;
 
+use super::Departure;
+
 struct Entry {
     last_touch: Instant,
     timeout: Duration,
+    /// Its client has hung up, and nothing was heard since: its time ends here, if not before.
+    departed_until: Option<Instant>,
     attachment: Attachment,
     /// It was due. Only a new attachment, which goes through the log, takes that back.
     decided: bool,
     /// Where the session stands in `agenda`; never later than its true deadline.
     look_at: Instant,
+}
+
+impl Entry {
+    fn touch(&mut self, now: Instant) {
+        self.last_touch = self.last_touch.max(now);
+        self.departed_until = None;
+    }
+
+    fn deadline(&self, grace: Duration) -> Instant {
+        let silence = self.last_touch + self.timeout + grace;
+        self.departed_until.map_or(silence, |until| until.min(silence))
+    }
 }
 
 /// All sessions of the cluster, on the leader.
@@ -52,8 +69,9 @@ impl Tracker {
     pub fn opened(&mut self, now: Instant, session: SessionId, attachment: Attachment, timeout: Duration) {
         self.ended(session);
         let look_at = now + timeout + self.grace;
-        self.sessions
-            .insert(session, Entry { last_touch: now, timeout, attachment, decided: false, look_at });
+        let (departed_until, decided) = (None, false);
+        let entry = Entry { last_touch: now, timeout, departed_until, attachment, decided, look_at };
+        self.sessions.insert(session, entry);
         self.agenda.insert((look_at, session));
     }
 
@@ -69,17 +87,33 @@ impl Tracker {
     pub fn touch(&mut self, now: Instant, session: SessionId) -> bool {
         match self.sessions.get_mut(&session) {
             Some(entry) if !entry.decided => {
-                entry.last_touch = entry.last_touch.max(now);
+                entry.touch(now);
                 true
             }
             _ => false,
         }
     }
 
+    /// The client of a session hung up: the session is due after the grace that it had asked for, unless something is
+    /// heard of it before. Without effect if the session has another connection by now.
+    pub fn departed(&mut self, now: Instant, departure: &Departure) {
+        let Some(entry) = self.sessions.get_mut(&departure.session) else { return };
+        if entry.decided || entry.attachment != departure.attachment {
+            return;
+        }
+        let until = now + departure.grace();
+        entry.departed_until = Some(until);
+        if until < entry.look_at {
+            self.agenda.remove(&(entry.look_at, departure.session));
+            entry.look_at = until;
+            self.agenda.insert((until, departure.session));
+        }
+    }
+
     /// Gives every session that is not yet decided upon its full timeout again: after a time in which touches could not reach this leader.
     pub fn forgive_all(&mut self, now: Instant) {
         for entry in self.sessions.values_mut() {
-            entry.last_touch = entry.last_touch.max(now);
+            entry.touch(now);
         }
     }
 
@@ -92,7 +126,7 @@ impl Tracker {
             }
             self.agenda.pop_first();
             let entry = self.sessions.get_mut(&session).expect("the agenda holds only known sessions");
-            let deadline = entry.last_touch + entry.timeout + self.grace;
+            let deadline = entry.deadline(self.grace);
             entry.decided |= deadline <= now;
             entry.look_at = if entry.decided {
                 due.push((session, entry.attachment));
@@ -189,6 +223,73 @@ mod tests {
         assert_eq!(tracker.due(t0 + ms(10_499)), []);
         assert_eq!(tracker.due(t0 + ms(10_500)), [(S, Attachment(2))]);
         assert_eq!(tracker.len(), 1);
+    }
+
+    fn departure(attachment: Attachment) -> Departure {
+        Departure { session: S, attachment, grace_ms: 300 }
+    }
+
+    #[test]
+    fn a_session_whose_client_hung_up_is_due_after_the_grace_that_it_asked_for() {
+        let t0 = Instant::now();
+        let mut tracker = tracker(t0);
+        tracker.touch(t0 + ms(1000), S);
+        tracker.departed(t0 + ms(1000), &departure(A));
+        assert_eq!(tracker.next_look(), Some(t0 + ms(1300)));
+        assert_eq!(tracker.due(t0 + ms(1299)), []);
+        assert_eq!(tracker.due(t0 + ms(1300)), [(S, A)]);
+        assert!(!tracker.touch(t0 + ms(1301), S));
+    }
+
+    #[test]
+    fn a_hang_up_never_prolongs_a_session() {
+        let t0 = Instant::now();
+        let mut tracker = tracker(t0);
+        tracker.departed(t0 + ms(4400), &departure(A));
+        assert_eq!(tracker.due(t0 + ms(4500)), [(S, A)]);
+    }
+
+    #[test]
+    fn whoever_comes_back_within_the_grace_has_the_whole_timeout_again() {
+        let t0 = Instant::now();
+        let mut tracker = tracker(t0);
+        tracker.departed(t0, &departure(A));
+        tracker.opened(t0 + ms(200), S, Attachment(2), ms(4000));
+        assert_eq!(tracker.due(t0 + ms(4699)), []);
+        assert_eq!(tracker.due(t0 + ms(4700)), [(S, Attachment(2))]);
+    }
+
+    #[test]
+    fn a_sign_of_life_takes_a_hang_up_back() {
+        let t0 = Instant::now();
+        let mut tracker = tracker(t0);
+        tracker.departed(t0, &departure(A));
+        assert!(tracker.touch(t0 + ms(200), S));
+        assert_eq!(tracker.due(t0 + ms(4699)), []);
+        assert_eq!(tracker.due(t0 + ms(4700)), [(S, A)]);
+    }
+
+    #[test]
+    fn the_hang_up_of_a_connection_that_the_session_has_left_counts_for_nothing() {
+        let t0 = Instant::now();
+        let mut tracker = tracker(t0);
+        tracker.opened(t0, S, Attachment(2), ms(4000));
+        tracker.departed(t0 + ms(100), &departure(A));
+        tracker.departed(t0 + ms(100), &Departure { session: SessionId(8), ..departure(A) });
+        assert_eq!(tracker.due(t0 + ms(4499)), []);
+    }
+
+    #[test]
+    fn forgiveness_takes_hang_ups_back_and_a_decided_session_stays_decided() {
+        let t0 = Instant::now();
+        let mut tracker = tracker(t0);
+        tracker.departed(t0, &departure(A));
+        tracker.forgive_all(t0 + ms(100));
+        assert_eq!(tracker.due(t0 + ms(4599)), []);
+        assert_eq!(tracker.due(t0 + ms(4600)), [(S, A)]);
+        tracker.departed(t0 + ms(4700), &departure(A));
+        assert_eq!(tracker.due(t0 + ms(5000)), []);
+        assert_eq!(tracker.due(t0 + ms(5600)), [(S, A)]);
     }
 
     #[test]

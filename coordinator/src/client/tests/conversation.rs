@@ -28,7 +28,7 @@ use crate::metrics::Metrics;
 use crate::proposer::{Proposer, Submission};
 use crate::reconfig::ReconfigDoor;
 use crate::replica::Replica;
-use crate::session::{SessionTouch, Touch};
+use crate::session::{SessionTouch, Sign};
 use crate::status::Status;
 use crate::watch::WatchTable;
 
@@ -39,7 +39,7 @@ struct Stage {
     inbox: Inbox,
     session: SessionId,
     password: [u8; 16],
-    touches: mpsc::Receiver<Touch>,
+    touches: mpsc::Receiver<Sign>,
     next_xid: i32,
 }
 
@@ -71,7 +71,13 @@ impl Stage {
         let identities = identity::of_address(addr.ip());
         context.replica.watches.lock().join(peer.id, outbox, identities.clone());
         let shared = Listener::new(context.clone()).shared();
-        let attached = Attached { session, attachment, zxid: Zxid(1), access: Access::Full };
+        let attached = Attached {
+            session,
+            attachment,
+            zxid: Zxid(1),
+            timeout: Duration::from_secs(10),
+            access: Access::Full,
+        };
         let conversation = Conversation::new(shared, peer, attached, identities);
         Stage { context, conversation, inbox, session, password, touches, next_xid: 0 }
     }
@@ -181,7 +187,8 @@ fn a_ping_that_the_leader_did_not_note_is_asked_about_again_and_answered() {
     for answer in [Message::NotTouched, Message::Touched] {
         assert!(!stage.conversation.must_ask_again(), "it is asked about");
         let asked = stage.touches.try_recv().unwrap();
-        asked.confirm.unwrap().push(answer);
+        let Sign::Touch { confirm: Some(outbox), .. } = asked else { panic!("a ping is asked about") };
+        outbox.push(answer);
         stage.look();
         stage.conversation.ask_again();
     }

@@ -5,6 +5,7 @@ mod abuse;
 mod announcement;
 mod client;
 mod conversation;
+mod departure;
 mod handshake;
 mod node;
 mod read_only;

@@ -7,12 +7,11 @@ use std::time::Duration;
 use rowlock_env::net;
 use rowlock_env::sync::watch;
 use rowlock_env::task::{Shutdown, Task, TaskGroup, spawn};
-use rowlock_env::time::{self, Instant};
+use rowlock_env::time;
 use rowlock_proto::NodeId;
 use rowlock_state::command::{Attachment, Command, Origin, Proposal};
 use tokio::sync::mpsc;
 
-use crate::client::events::Dispatcher;
 use crate::client::outbox::{CloseReason, Message};
 use crate::client::read_only::Isolation;
 use crate::client::registry::Registry;
@@ -20,10 +19,12 @@ use crate::client::{ClientContext, Listener};
 use crate::config::{ClientConfig, NodeConfig, RaftConfig, SessionConfig, ZnodesConfig};
 use crate::limits;
 use crate::metrics::Metrics;
+use crate::proposer::apply::Sink;
 use crate::proposer::{Proposer, Submission};
 use crate::reconfig::{Ask, ReconfigDoor};
 use crate::replica::Replica;
-use crate::session::{SessionTouch, Touch};
+use crate::session::charge::Charge;
+use crate::session::{SessionTouch, Sign};
 use crate::status::{Role, Status};
 
 /// What the log does with submissions.
@@ -48,6 +49,8 @@ pub struct Node {
     log: watch::Sender<Log>,
     /// Whether pings are confirmed.
     pub leader_in_contact: watch::Sender<bool>,
+    /// The leader's view of the sessions.
+    pub charge: Arc<Charge>,
     shutdown: Shutdown,
     served: Task<()>,
     tasks: TaskGroup,
@@ -113,9 +116,12 @@ impl Node {
         let (leader_in_contact, contact) = watch::channel(true);
         let tasks = TaskGroup::new(Shutdown::new());
         let stop = tasks.shutdown().clone();
-        let applier = Applier { context: context.clone(), queue, orders, requests: 0 };
+        let charge = Arc::new(Charge::new(Duration::ZERO));
+        charge.take(1, &context.replica.state.read());
+        let applier =
+            Applier { context: context.clone(), charge: charge.clone(), queue, orders, requests: 0 };
         tasks.spawn("applier", until(stop.clone(), applier.run()));
-        let leader = Leader { context: context.clone(), heard, contact, touched: Default::default() };
+        let leader = Leader { context: context.clone(), heard, contact, charge: charge.clone() };
         tasks.spawn("leader", until(stop, leader.run()));
         tasks.spawn("reconfig", until(tasks.shutdown().clone(), reconfigure(context.clone(), asked)));
         let listener = net::Listener::bind(addr).await.expect("a free port");
@@ -123,7 +129,7 @@ impl Node {
         let shutdown = Shutdown::new();
         let serving = Listener::new(context.clone()).with_handshake_max(handshake_max);
         let served = spawn("listener", serving.run(listener, shutdown.clone()));
-        Node { addr, context, status, log, leader_in_contact, shutdown, served, tasks }
+        Node { addr, context, status, log, leader_in_contact, charge, shutdown, served, tasks }
     }
 
     /// Tells the log what to do with the submissions to come.
@@ -186,6 +192,7 @@ async fn reconfigure(context: ClientContext, mut asked: mpsc::Receiver<Ask>) {
 /// Stands for log and apply.
 struct Applier {
     context: ClientContext,
+    charge: Arc<Charge>,
     queue: mpsc::Receiver<Submission>,
     orders: watch::Receiver<Log>,
     requests: u64,
@@ -211,7 +218,7 @@ impl Applier {
         let replica = &self.context.replica;
         let mut state = replica.state.write();
         let mut watches = replica.watches.lock();
-        let mut sink = Dispatcher::new(&mut watches, &self.context.registry, &self.context.metrics);
+        let mut sink = Sink::new(&mut watches, &self.context.registry, &self.context.metrics, &self.charge);
         for submission in batch.drain(..) {
             self.requests += 1;
             let proposal = Proposal {
@@ -227,44 +234,40 @@ impl Applier {
     }
 }
 
-/// Stands for session liveness: confirms pings, expires silent sessions.
+/// Stands for session liveness: the leader's own tracker, without a peer.
 struct Leader {
     context: ClientContext,
-    heard: mpsc::Receiver<Touch>,
+    heard: mpsc::Receiver<Sign>,
     contact: watch::Receiver<bool>,
-    touched: std::collections::BTreeMap<rowlock_proto::SessionId, Instant>,
+    charge: Arc<Charge>,
 }
 
 impl Leader {
     async fn run(mut self) {
         loop {
             tokio::select! {
-                touch = self.heard.recv() => {
-                    let Some(touch) = touch else { return };
-                    self.touched.insert(touch.session, time::now());
-                    if let Some(outbox) = touch.confirm {
-                        if self.contact.wait_for(|in_contact| *in_contact).await.is_err() {
-                            return;
+                sign = self.heard.recv() => match sign {
+                    Some(Sign::Touch { session, confirm }) => {
+                        self.charge.touch([session]);
+                        if let Some(outbox) = confirm {
+                            if self.contact.wait_for(|in_contact| *in_contact).await.is_err() {
+                                return;
+                            }
+                            outbox.push(Message::Touched);
                         }
-                        outbox.push(Message::Touched);
                     }
-                }
-                () = time::sleep(Duration::from_millis(100)) => self.expire().await,
+                    Some(Sign::Departure(departure)) => assert!(self.charge.departed(&[departure])),
+                    None => return,
+                },
+                () = time::sleep(Duration::from_millis(20)) => self.expire().await,
             }
         }
     }
 
     async fn expire(&mut self) {
-        let now = time::now();
-        let sessions: Vec<_> = {
-            let state = self.context.replica.state.read();
-            state.sessions().map(|(id, session)| (id, session.timeout_ms, session.attachment)).collect()
-        };
-        for (session, timeout_ms, attachment) in sessions {
-            let touched = *self.touched.entry(session).or_insert(now);
-            if now >= touched + Duration::from_millis(timeout_ms.into()) {
-                self.submit(Command::ExpireSession { session, attachment }).await;
-            }
+        let (_, due) = self.charge.due(time::now()).expect("it is in charge");
+        for (session, attachment) in due {
+            self.submit(Command::ExpireSession { session, attachment }).await;
         }
     }
 

@@ -8,10 +8,12 @@ use rowlock_env::net::Listener;
 use rowlock_env::task;
 use rowlock_env::time;
 use rowlock_proto::{NodeId, SessionId};
+use rowlock_state::command::Attachment;
 
 use super::support::{PATIENCE, Raw, Service, listen, listen_anywhere, no_raft, pool};
 use crate::peer::handshake;
 use crate::peer::{Lane, PeerError, PeerPool, Refusal, Request, Response};
+use crate::session::Departure;
 
 async fn ask(pool: &PeerPool, request: &Request) -> Result<Response, PeerError> {
     pool.call(NodeId(2), Lane::Control, request, time::now() + PATIENCE).await
@@ -40,6 +42,17 @@ async fn touches_are_noted_by_the_leader_of_the_term_only() {
     assert_eq!(ask(&pool, &touches(3)).await, Ok(Response::TouchesNoted { refused: vec![SessionId(2)] }));
     let refusal = Refusal::NotLeader { leader: Some(NodeId(9)) };
     assert_eq!(ask(&pool, &touches(4)).await, Ok(Response::Refused(refusal)));
+}
+
+#[tokio::test]
+async fn hang_ups_are_noted_by_the_leader_of_the_term_only() {
+    let node = listen_anywhere(Service::new()).await;
+    let pool = pool(&node.address);
+    let departure = Departure { session: SessionId(1), attachment: Attachment(2), grace_ms: 500 };
+    let departures = |term| Request::Departures { departures: vec![departure], term };
+    assert_eq!(ask(&pool, &departures(3)).await, Ok(Response::DeparturesNoted));
+    let refusal = Refusal::NotLeader { leader: Some(NodeId(9)) };
+    assert_eq!(ask(&pool, &departures(4)).await, Ok(Response::Refused(refusal)));
 }
 
 #[tokio::test]

@@ -21,6 +21,7 @@ use crate::peer::{Identity, Lane, PeerPool, PeerServer, PeerService, RaftConnect
 use crate::raft::rpc::{RaftRequest, RaftResponse};
 use crate::raft::types::Member;
 use crate::reconfig::Wanted;
+use crate::session::Departure;
 use crate::status::Status;
 
 /// Long enough for anything that must happen on a busy machine.
@@ -96,6 +97,14 @@ impl PeerService for Service {
             Err(Refusal::NotLeader { leader: Some(NodeId(9)) })
         } else {
             Ok(sessions.into_iter().filter(|session| *session == SessionId(2)).collect())
+        }
+    }
+
+    async fn departures(&self, _from: NodeId, departures: Vec<Departure>, term: u64) -> Result<(), Refusal> {
+        if departures.is_empty() || term != 3 {
+            Err(Refusal::NotLeader { leader: Some(NodeId(9)) })
+        } else {
+            Ok(())
         }
     }
 
