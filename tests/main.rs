@@ -14,6 +14,7 @@ mod containers_and_quotas;
 mod import;
 mod leader_kill_rounds;
 mod log_bound;
+mod mixed_queue;
 mod partition;
 mod protocol_rules;
 mod reconfig;

@@ -5,6 +5,7 @@ pub mod command;
 pub mod http;
 pub mod ports;
 pub mod proxy;
+pub mod raw;
 pub mod wire;
 
 use std::future::Future;
