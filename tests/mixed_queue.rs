@@ -201,7 +201,8 @@ fn kazoo() -> Option<Command> {
 
 /// Debian's Curator.
 fn curator() -> Option<Command> {
-    let jars = ["curator-recipes", "curator-framework", "curator-client", "guava", "zookeeper", "zookeeper-jute"];
+    let jars =
+        ["curator-recipes", "curator-framework", "curator-client", "guava", "zookeeper", "zookeeper-jute"];
     let jars: Vec<PathBuf> = jars
         .iter()
         .chain(&["slf4j-api", "slf4j-nop"])
@@ -253,7 +254,8 @@ async fn the_examples_of_the_readme_wait_for_a_lock_that_rust_holds() {
     let folder = tempfile::tempdir().unwrap();
     let mut commands = Vec::new();
     if let Some(mut command) = python {
-        let code = with_hosts(&readme("python", "KazooClient"), &hosts).replace("...", "print('held', token)");
+        let code =
+            with_hosts(&readme("python", "KazooClient"), &hosts).replace("...", "print('held', token)");
         command.args(["-c", &format!("{code}\nzk.stop()")]);
         commands.push(command);
     }
