@@ -66,6 +66,7 @@ pub use config::{ClientConfig, Credential};
 pub use error::{ConnectError, Error, LockLost, LostReason, ReleaseError};
 pub use recipes::barrier::Barrier;
 pub use recipes::counter::AtomicCounter;
+pub use recipes::double_barrier::{DoubleBarrier, Membership};
 pub use recipes::guard::{Guard, WaitStats};
 pub use recipes::latch::CountDownLatch;
 pub use recipes::mutex::Mutex;

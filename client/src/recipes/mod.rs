@@ -2,6 +2,7 @@
 
 pub(crate) mod barrier;
 pub(crate) mod counter;
+pub(crate) mod double_barrier;
 pub(crate) mod guard;
 pub(crate) mod latch;
 pub(crate) mod mutex;

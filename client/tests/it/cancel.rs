@@ -12,7 +12,7 @@ use crate::fake::{Fake, Fault};
 use crate::mutex::{LOCK, is_queue_create};
 
 /// Polls a future `times` times and then drops it, unless it is done before.
-async fn poll_at_most<F: Future>(future: F, times: usize) -> Option<F::Output> {
+pub async fn poll_at_most<F: Future>(future: F, times: usize) -> Option<F::Output> {
     let mut future = pin!(future);
     let mut polls = 0;
     poll_fn(|cx| {

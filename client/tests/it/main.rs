@@ -6,6 +6,7 @@ mod apache;
 mod barrier;
 mod cancel;
 mod counter;
+mod double_barrier;
 mod fake;
 mod guard;
 mod latch;
