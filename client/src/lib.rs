@@ -57,6 +57,8 @@ mod path;
 mod recipes;
 mod servers;
 mod session;
+#[cfg(feature = "test-util")]
+pub mod test_util;
 mod transaction;
 mod watch;
 mod znode;

@@ -1,0 +1,377 @@
+//! [`Cluster`]: the nodes, their doors and the switches.
+
+use std::fmt;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use rowlock_coordinator::config::NodeEntry;
+use rowlock_coordinator::peer::Identity;
+use rowlock_coordinator::{NodeConfig, Role, Status};
+use rowlock_env::net::Listener;
+use rowlock_env::sync::watch;
+use rowlock_env::task::{Shutdown, TaskGroup};
+use rowlock_env::time::{self, Instant};
+use rowlock_proto::{NodeId, SessionId};
+use tempfile::TempDir;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::Mutex;
+
+use super::node::{Board, Place, Targets};
+use super::proxy::{Behind, Door};
+use super::rules::Rules;
+use crate::client::Client;
+use crate::config::ClientConfig;
+
+/// How long the kit waits for anything, on a machine that is busy with other tests.
+const PATIENCE: Duration = Duration::from_secs(30);
+const NAME: &str = "test";
+const ANY_PORT: &str = "127.0.0.1:0";
+
+/// Some nodes in this process, with a network between them that can be switched. See the [module](super).
+pub struct Cluster {
+    places: Vec<Place>,
+    rules: watch::Sender<Rules>,
+    board: Board,
+    /// The doors live here.
+    network: Option<Runtime>,
+    folder: Option<TempDir>,
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cluster").field("endpoints", &self.endpoints()).finish_non_exhaustive()
+    }
+}
+
+impl Cluster {
+    /// Starts so many nodes and waits until all serve clients.
+    ///
+    /// # Panics
+    /// If that takes longer than half a minute, or the system has no ports, threads or disk for it.
+    pub async fn start(nodes: usize) -> Cluster {
+        Cluster::start_with(nodes, |_| ()).await
+    }
+
+    /// As [`Cluster::start`], with something changed in the configuration of each node: bounds of session timeouts,
+    /// election timeouts, quotas. Addresses, folder and members are the kit's.
+    ///
+    /// # Panics
+    /// As [`Cluster::start`].
+    pub async fn start_with(nodes: usize, mut configure: impl FnMut(&mut NodeConfig)) -> Cluster {
+        assert!((1..=9).contains(&nodes), "a cluster of {nodes} nodes: want 1 to 9, best 1, 3 or 5");
+        let folder = tempfile::Builder::new().prefix("rowlock-test-").tempdir().expect("a temporary folder");
+        let builder =
+            Builder::new_multi_thread().worker_threads(1).thread_name("rowlock-doors").enable_all().build();
+        let network = builder.expect("the system can start a thread");
+        let rules = watch::channel(Rules::default()).0;
+        let doors = network.spawn(open_doors(nodes, rules.subscribe()));
+        let doors = doors.await.expect("opening doors does not panic");
+        let members: Vec<NodeEntry> =
+            doors.iter().enumerate().map(|(at, door)| entry(at, door, &folder)).collect();
+        let place = |(at, door): (usize, Doors)| {
+            let mut config = config(at, &members);
+            configure(&mut config);
+            Place { at, config, targets: door.targets, endpoint: door.client, running: Mutex::new(None) }
+        };
+        let places = doors.into_iter().enumerate().map(place).collect();
+        let board = Arc::new(watch::channel(vec![None; nodes]).0);
+        let cluster = Cluster { places, rules, board, network: Some(network), folder: Some(folder) };
+        for node in 0..nodes {
+            cluster.launch(node).await;
+        }
+        cluster.wait_until_healthy().await;
+        cluster
+    }
+
+    /// How many nodes it has, running or not.
+    pub fn nodes(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Where clients find it: all nodes, as [`ClientConfig::endpoints`] takes them.
+    pub fn endpoints(&self) -> String {
+        self.places.iter().map(|place| place.endpoint.as_str()).collect::<Vec<_>>().join(",")
+    }
+
+    /// Where clients find this one node.
+    pub fn endpoint(&self, node: usize) -> &str {
+        &self.place(node).endpoint
+    }
+
+    /// Where the node answers HTTP, while it runs. No switch touches that.
+    pub fn http(&self, node: usize) -> Option<String> {
+        self.place(node).targets.http.borrow().clone()
+    }
+
+    /// What the node last said of itself, while it runs.
+    pub fn status(&self, node: usize) -> Option<Status> {
+        self.board.borrow()[self.place(node).at].clone()
+    }
+
+    /// A new session, at any of the nodes.
+    ///
+    /// # Panics
+    /// If no node takes it within half a minute.
+    pub async fn client(&self) -> Client {
+        self.client_with(|config| config).await
+    }
+
+    /// A new session, configured otherwise: a shorter session timeout, a label, one node's [`Cluster::endpoint`] only.
+    ///
+    /// # Panics
+    /// As [`Cluster::client`].
+    pub async fn client_with(&self, configure: impl FnOnce(ClientConfig) -> ClientConfig) -> Client {
+        let config = Client::builder().endpoints(&self.endpoints()).connect_timeout(PATIENCE);
+        match configure(config).connect().await {
+            Ok(client) => client,
+            Err(error) => panic!("no client: {error}; {}", self.report()),
+        }
+    }
+
+    /// Cuts every node of one group from every node of the other. Clients still reach all.
+    pub fn partition(&self, left: &[usize], right: &[usize]) {
+        let known = left.iter().chain(right).all(|node| self.place(*node).at == *node);
+        debug_assert!(known, "`place` panics otherwise");
+        self.rules.modify(|rules| rules.cut(left, right));
+    }
+
+    /// Undoes every [`partition`](Cluster::partition), [`pause`](Cluster::pause), [`cut_clients`](Cluster::cut_clients)
+    /// and [`isolate_client`](Cluster::isolate_client). What waited flows.
+    pub fn heal(&self) {
+        self.rules.modify(Rules::heal);
+    }
+
+    /// A node exchanges nothing any more, with nodes and clients, as if it stood still.
+    pub fn pause(&self, node: usize) {
+        let node = self.place(node).at;
+        self.rules.modify(|rules| rules.pause(node));
+    }
+
+    /// Undoes [`Cluster::pause`]. What waited flows.
+    pub fn resume(&self, node: usize) {
+        let node = self.place(node).at;
+        self.rules.modify(|rules| rules.resume(node));
+    }
+
+    /// A node exchanges nothing with clients any more; among the nodes all goes on.
+    pub fn cut_clients(&self, node: usize) {
+        let node = self.place(node).at;
+        self.rules.modify(|rules| rules.cut_clients(node));
+    }
+
+    /// A client exchanges nothing with any node any more. Its session ends, unless the cluster
+    /// [heals](Cluster::heal) in time; a session that it opens afresh is another one.
+    pub fn isolate_client(&self, client: &Client) {
+        self.isolate_session(client.session_id());
+    }
+
+    /// As [`Cluster::isolate_client`], for a client in another process.
+    pub fn isolate_session(&self, session: SessionId) {
+        assert_ne!(session, SessionId::NONE, "a client that has never had a session");
+        self.rules.modify(|rules| rules.isolate(session));
+    }
+
+    /// Breaks the connections of all clients of a node. They come back by themselves.
+    pub fn disconnect_clients(&self, node: usize) {
+        let node = self.place(node).at;
+        self.rules.modify(|rules| rules.close_clients(node));
+    }
+
+    /// Ends a session now, through the log, as the leader does with a client that has fallen silent: its ephemeral
+    /// znodes and locks are gone when this returns.
+    ///
+    /// # Panics
+    /// If there is no such session, or no quorum within half a minute.
+    pub async fn expire(&self, session: SessionId) {
+        let deadline = Instant::now() + PATIENCE;
+        let leader = self.leader().await;
+        let running = self.place(leader).running.lock().await;
+        let running = running.as_ref().expect("a leader runs");
+        if let Err(error) = running.node().expire_session(session, deadline).await {
+            panic!("session {session} is not expired: {error}; {}", self.report());
+        }
+    }
+
+    /// Stops a node in order, as `rowlock serve` does at SIGTERM. Nothing happens if it does not run.
+    pub async fn stop(&self, node: usize) {
+        self.place(node).stop(&self.board).await;
+    }
+
+    /// Ends a node in the middle of whatever it does, as SIGKILL would. Nothing happens if it does not run.
+    pub async fn kill(&self, node: usize) {
+        self.place(node).kill(&self.board).await;
+    }
+
+    /// Starts a node again with what is in its folder; one that runs is stopped before. Waits until it serves clients.
+    ///
+    /// # Panics
+    /// If it does not within half a minute: without a quorum, for instance.
+    pub async fn restart(&self, node: usize) {
+        self.launch(node).await;
+        self.wait(&format!("node {node} to serve"), |board| {
+            board[node].as_ref().filter(|status| status.serving).map(drop)
+        })
+        .await;
+    }
+
+    /// The node that leads, as soon as one does. Right after a partition that may still be the former one: see
+    /// [`Cluster::leader_among`].
+    ///
+    /// # Panics
+    /// After half a minute.
+    pub async fn leader(&self) -> usize {
+        let all: Vec<usize> = (0..self.nodes()).collect();
+        self.leader_among(&all).await
+    }
+
+    /// The one of these nodes that leads, as soon as one does: of the majority side of a partition, for instance.
+    ///
+    /// # Panics
+    /// After half a minute.
+    pub async fn leader_among(&self, nodes: &[usize]) -> usize {
+        let leads = |board: &[Option<Status>], node: usize| {
+            let status = board[node].as_ref()?;
+            (status.serving && status.role == Role::Leader).then_some((status.term, node))
+        };
+        let newest = |board: &[Option<Status>]| nodes.iter().filter_map(|node| leads(board, *node)).max();
+        self.wait(&format!("a leader among {nodes:?}"), newest).await.1
+    }
+
+    /// Waits until all nodes that run serve clients and follow one leader.
+    ///
+    /// # Panics
+    /// After half a minute: with a partition that has not been healed, for instance.
+    pub async fn wait_until_healthy(&self) {
+        self.wait("all nodes to serve under one leader", |board| {
+            let mut running = board.iter().flatten();
+            let first = running.next()?;
+            let agrees =
+                |other: &Status| other.serving && (other.leader, other.term) == (first.leader, first.term);
+            let leads = |other: &Status| other.role == Role::Leader && first.leader == Some(other.node);
+            let healthy = board.iter().flatten().all(agrees) && board.iter().flatten().any(leads);
+            healthy.then_some(())
+        })
+        .await;
+    }
+
+    async fn wait<T>(&self, what: &str, found: impl Fn(&[Option<Status>]) -> Option<T>) -> T {
+        let mut board = self.board.subscribe();
+        let mut it = None;
+        let waited = board.wait_for(|board| {
+            it = found(board);
+            it.is_some()
+        });
+        let in_time = time::timeout(PATIENCE, waited).await.is_ok();
+        match it {
+            Some(it) if in_time => it,
+            _ => panic!("waited {PATIENCE:?} for {what}; {}", self.report()),
+        }
+    }
+
+    async fn launch(&self, node: usize) {
+        if let Err(error) = self.place(node).start(&self.board).await {
+            panic!("node {node} does not start: {error}");
+        }
+    }
+
+    /// What the nodes last said, for whoever has to find out why a test hangs.
+    fn report(&self) -> String {
+        let mut report = "the nodes say:".to_owned();
+        for (node, status) in self.board.borrow().iter().enumerate() {
+            report.push_str(&match status {
+                None => format!("\n  node {node} does not run"),
+                Some(it) => format!(
+                    "\n  node {node}: {:?}, term {}, leader {:?}, serving: {}, applied {} of {}",
+                    it.role,
+                    it.term,
+                    it.leader.map(|leader| leader.0 - 1),
+                    it.serving,
+                    it.applied_index,
+                    it.committed_index
+                ),
+            });
+        }
+        report.push_str(&format!("\n{:?}", *self.rules.borrow()));
+        report
+    }
+
+    fn place(&self, node: usize) -> &Place {
+        let count = self.places.len();
+        self.places.get(node).unwrap_or_else(|| panic!("node {node}: the {count} nodes are counted from 0"))
+    }
+}
+
+impl Drop for Cluster {
+    /// Stops the nodes, waits until they have, and removes the folder. Blocks for some milliseconds.
+    fn drop(&mut self) {
+        let (stopped, all_stopped) = mpsc::channel::<()>();
+        let mut runtimes = Vec::new();
+        for place in &mut self.places {
+            let running = place.running.get_mut().take();
+            runtimes.extend(running.and_then(|running| running.begin_stop(stopped.clone())));
+        }
+        drop(stopped);
+        // Ends when the last node has dropped its end.
+        let _ = all_stopped.recv_timeout(PATIENCE);
+        runtimes.extend(self.network.take());
+        runtimes.into_iter().for_each(Runtime::shutdown_background);
+        drop(self.folder.take());
+    }
+}
+
+/// The two doors of a node.
+struct Doors {
+    client: String,
+    peer: String,
+    targets: Targets,
+}
+
+async fn open_doors(nodes: usize, rules: watch::Receiver<Rules>) -> Vec<Doors> {
+    let tasks = TaskGroup::new(Shutdown::new());
+    let mut doors = Vec::new();
+    for node in 0..nodes {
+        let targets = Targets::new();
+        let us = Identity { cluster: NAME.to_owned(), node: id(node) };
+        let mut open = Vec::new();
+        for (behind, target) in [(Behind::Clients, &targets.client), (Behind::Nodes(us), &targets.peer)] {
+            let listener = Listener::bind(ANY_PORT).await.expect("a free loopback port");
+            open.push(listener.local_addr().to_string());
+            let door = Door { node, behind, target: target.subscribe(), rules: rules.clone() };
+            tasks.spawn("door", door.serve(listener, tasks.clone()));
+        }
+        let peer = open.pop().expect("two were pushed");
+        let client = open.pop().expect("two were pushed");
+        doors.push(Doors { client, peer, targets });
+    }
+    doors
+}
+
+fn id(node: usize) -> NodeId {
+    NodeId(node as u64 + 1)
+}
+
+fn entry(at: usize, doors: &Doors, folder: &TempDir) -> NodeEntry {
+    NodeEntry {
+        id: id(at),
+        client_addr: doors.client.clone(),
+        peer_addr: doors.peer.clone(),
+        http_addr: ANY_PORT.to_owned(),
+        client_listen: None,
+        peer_listen: None,
+        data_dir: folder.path().join(format!("node-{}", at + 1)),
+        learner: false,
+    }
+}
+
+/// Waits that suit tests: an election within half a second, and short sessions for who wants them.
+fn config(at: usize, members: &[NodeEntry]) -> NodeConfig {
+    let mut config = NodeConfig::single(&members[at].data_dir);
+    config.cluster = NAME.to_owned();
+    config.id = id(at);
+    config.members = members.to_vec();
+    config.raft.heartbeat_ms = 50;
+    config.raft.election_timeout_min_ms = 250;
+    config.raft.election_timeout_max_ms = 500;
+    config.session.min_timeout_ms = 100;
+    config
+}

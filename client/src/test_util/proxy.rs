@@ -1,0 +1,193 @@
+//! The switchable network: a door in front of each port of each node, through which all its connections go.
+//!
+//! A link that does not carry is silent, as a real one is: connections stay open, bytes wait, and flow when it heals.
+//! A connection that is given up while it could not be opened never reaches the node. Who dials is read off the first
+//! bytes (`sniff.rs`), so that processes and clients in other languages are switched as well.
+
+use std::io;
+use std::time::Duration;
+
+use rowlock_coordinator::peer::Identity;
+use rowlock_env::net::{Listener, ReadHalf, Stream, WriteHalf};
+use rowlock_env::sync::watch;
+use rowlock_env::task::TaskGroup;
+use rowlock_env::time;
+use rowlock_proto::SessionId;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::rules::{Link, Rules};
+use super::sniff::{self, Seen};
+
+/// Bytes that are read at once.
+const CHUNK: usize = 64 << 10;
+/// Bytes of a connection that is not open yet. Whoever sends more waits.
+const OPENING_MAX: usize = 1 << 20;
+/// A node on loopback accepts at once or not at all.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// After an accept that failed: out of descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+
+/// What comes through a door.
+#[derive(Clone, Debug)]
+pub(super) enum Behind {
+    /// Other nodes come to this one.
+    Nodes(Identity),
+    /// Clients.
+    Clients,
+}
+
+/// A port at which a node is found.
+#[derive(Clone)]
+pub(super) struct Door {
+    /// Of which node.
+    pub(super) node: usize,
+    /// Who comes through.
+    pub(super) behind: Behind,
+    /// Where the node listens now; `None` while it does not run.
+    pub(super) target: watch::Receiver<Option<String>>,
+    /// The switches.
+    pub(super) rules: watch::Receiver<Rules>,
+}
+
+impl Door {
+    /// Lets connections through for as long as the group runs.
+    pub(super) async fn serve(self, listener: Listener, tasks: TaskGroup) {
+        loop {
+            match listener.accept().await {
+                Ok((stream, _)) => {
+                    let (door, open) = (self.clone(), tasks.clone());
+                    tasks.spawn("door", async move {
+                        // An error is the end of the connection, which both sides see.
+                        let _ = door.open(stream, open).await;
+                    });
+                }
+                Err(_) => time::sleep(ACCEPT_PAUSE).await,
+            }
+        }
+    }
+
+    async fn open(self, near: Stream, tasks: TaskGroup) -> io::Result<()> {
+        let (near_in, mut near_out) = near.into_split();
+        let mut near_in = Opening { half: near_in, bytes: Vec::new() };
+        let mut link = match &self.behind {
+            Behind::Nodes(us) => {
+                Link::Nodes(near_in.first(|bytes| sniff::dialer(bytes, us)).await?, self.node)
+            }
+            Behind::Clients => Link::Client(self.node, near_in.first(sniff::session_asked).await?),
+        };
+        let mut switch = Switch::new(self.rules.clone(), link);
+        near_in.read_until(switch.open()).await?;
+        let target = self.target.borrow().clone().ok_or(io::ErrorKind::ConnectionRefused)?;
+        let (far_in, mut far_out) = Stream::connect(&target, CONNECT_TIMEOUT).await?.into_split();
+        far_out.write_all(&near_in.bytes).await?;
+        let mut far_in = Opening { half: far_in, bytes: Vec::new() };
+        if link == Link::Client(self.node, SessionId::NONE) {
+            // What the client sends before it knows its session waits for the answer.
+            match far_in.first(sniff::session_given).await {
+                Ok(session) => link = Link::Client(self.node, session),
+                // A four-letter word is answered shortly, and the connection is closed.
+                Err(_) => return near_out.write_all(&far_in.bytes).await,
+            }
+            switch.link = link;
+            switch.open().await?;
+        }
+        near_out.write_all(&far_in.bytes).await?;
+        tasks.spawn("pump", pump(switch.clone(), near_in.half, far_out));
+        tasks.spawn("pump", pump(switch, far_in.half, near_out));
+        Ok(())
+    }
+}
+
+/// A direction whose first bytes are looked at before they go on.
+struct Opening {
+    half: ReadHalf,
+    bytes: Vec<u8>,
+}
+
+impl Opening {
+    async fn first<T>(&mut self, see: impl Fn(&[u8]) -> Seen<T>) -> io::Result<T> {
+        loop {
+            match see(&self.bytes) {
+                Seen::It(it) => return Ok(it),
+                Seen::Garbage => return Err(io::ErrorKind::InvalidData.into()),
+                Seen::Nothing => self.more().await?,
+            }
+        }
+    }
+
+    /// Goes on reading meanwhile, so that an end is noticed.
+    async fn read_until(&mut self, open: impl Future<Output = io::Result<()>>) -> io::Result<()> {
+        let mut open = std::pin::pin!(open);
+        loop {
+            tokio::select! {
+                biased;
+                opened = &mut open => return opened,
+                more = self.more(), if self.bytes.len() < OPENING_MAX => more?,
+            }
+        }
+    }
+
+    /// Cancel safe.
+    async fn more(&mut self) -> io::Result<()> {
+        match self.half.read_buf(&mut self.bytes).await? {
+            0 => Err(io::ErrorKind::UnexpectedEof.into()),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The switches as one connection sees them.
+#[derive(Clone)]
+struct Switch {
+    rules: watch::Receiver<Rules>,
+    link: Link,
+    generation: u64,
+}
+
+impl Switch {
+    fn new(rules: watch::Receiver<Rules>, link: Link) -> Self {
+        let generation = rules.borrow().generation(link);
+        Switch { rules, link, generation }
+    }
+
+    /// Waits until bytes may flow; an error: the connection is to be closed.
+    async fn open(&mut self) -> io::Result<()> {
+        let (link, generation) = (self.link, self.generation);
+        let settled = |rules: &Rules| rules.generation(link) != generation || !rules.holds(link);
+        self.rules.wait_for(settled).await.map_err(|_| io::ErrorKind::ConnectionAborted)?;
+        if self.rules.borrow().generation(link) == generation {
+            Ok(())
+        } else {
+            Err(io::ErrorKind::ConnectionAborted.into())
+        }
+    }
+
+    async fn closed(&mut self) {
+        let (link, generation) = (self.link, self.generation);
+        // The kit going away closes as well.
+        let _ = self.rules.wait_for(|rules| rules.generation(link) != generation).await;
+    }
+}
+
+/// Carries bytes one way while the link carries.
+async fn pump(mut switch: Switch, mut from: ReadHalf, mut to: WriteHalf) {
+    let mut closing = switch.clone();
+    let carry = async {
+        let mut buffer = vec![0; CHUNK];
+        loop {
+            let read = from.read(&mut buffer).await;
+            // While the link does not carry, nobody hears of an end either.
+            switch.open().await?;
+            match read? {
+                0 => return io::Result::Ok(()),
+                n => to.write_all(&buffer[..n]).await?,
+            }
+        }
+    };
+    tokio::select! {
+        biased;
+        () = closing.closed() => {}
+        // Dropping `to` passes the end on.
+        _ = carry => {}
+    }
+}

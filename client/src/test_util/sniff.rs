@@ -1,0 +1,102 @@
+//! Who is at the other end of a connection: read off its first bytes, without taking part. Pure.
+
+use rowlock_coordinator::limits::PEER_HELLO_MAX_BYTES;
+use rowlock_coordinator::peer::Identity;
+use rowlock_coordinator::peer::frame::FrameReader;
+use rowlock_coordinator::peer::handshake::check_hello;
+use rowlock_proto::{NodeId, SessionId};
+
+/// Where the session stands in a `ConnectRequest` with its length before it: protocol, last zxid, timeout, session.
+const SESSION_ASKED: usize = 4 + 4 + 8 + 4;
+/// Where it stands in a `ConnectResponse`: protocol, timeout, session.
+const SESSION_GIVEN: usize = 4 + 4 + 4;
+
+/// What the first bytes tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Seen<T> {
+    /// More bytes are needed.
+    Nothing,
+    /// This.
+    It(T),
+    /// Not what is spoken here.
+    Garbage,
+}
+
+/// The node that dials `us`, counted from 0.
+pub(super) fn dialer(bytes: &[u8], us: &Identity) -> Seen<usize> {
+    let mut reader = FrameReader::new(PEER_HELLO_MAX_BYTES);
+    reader.room().extend_from_slice(bytes);
+    match reader.next_frame() {
+        Ok(None) => Seen::Nothing,
+        Ok(Some(frame)) => match check_hello(&frame.body, us) {
+            Ok(hello) => index_of(hello.from.node).map_or(Seen::Garbage, Seen::It),
+            Err(_) => Seen::Garbage,
+        },
+        Err(_) => Seen::Garbage,
+    }
+}
+
+/// Nodes are numbered from 1, and counted from 0 by the test kit.
+fn index_of(node: NodeId) -> Option<usize> {
+    usize::try_from(node.0).ok()?.checked_sub(1)
+}
+
+/// The session that a client comes back with; [`SessionId::NONE`] if it comes for a new one, or with a four-letter
+/// word instead of a request.
+pub(super) fn session_asked(bytes: &[u8]) -> Seen<SessionId> {
+    match bytes.first_chunk::<4>() {
+        None => Seen::Nothing,
+        Some(word) if word.iter().all(u8::is_ascii_lowercase) => Seen::It(SessionId::NONE),
+        Some(_) => session_at(bytes, SESSION_ASKED),
+    }
+}
+
+/// The session that the node gives.
+pub(super) fn session_given(bytes: &[u8]) -> Seen<SessionId> {
+    session_at(bytes, SESSION_GIVEN)
+}
+
+fn session_at(bytes: &[u8], at: usize) -> Seen<SessionId> {
+    let session = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>());
+    session.map_or(Seen::Nothing, |id| Seen::It(SessionId(i64::from_be_bytes(*id))))
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::BytesMut;
+    use rowlock_coordinator::peer::Lane;
+    use rowlock_coordinator::peer::frame::{self, RequestId};
+    use rowlock_coordinator::peer::handshake::{Hello, encode_hello};
+
+    use super::*;
+
+    fn us() -> Identity {
+        Identity { cluster: "test".to_owned(), node: NodeId(1) }
+    }
+
+    #[test]
+    fn a_node_is_known_by_its_whole_first_frame() {
+        let from = Identity { cluster: "test".to_owned(), node: NodeId(3) };
+        let mut out = BytesMut::new();
+        let hello = Hello { from, to: NodeId(1), lane: Lane::Control };
+        frame::push(&mut out, RequestId::NONE, &encode_hello(&hello));
+        assert_eq!(dialer(&out[..out.len() - 1], &us()), Seen::Nothing);
+        assert_eq!(dialer(&out, &us()), Seen::It(2));
+        out[20] ^= 1;
+        assert_eq!(dialer(&out, &us()), Seen::Garbage);
+    }
+
+    #[test]
+    fn a_session_is_read_where_it_stands_and_words_have_none() {
+        let mut request = vec![0, 0, 0, 45];
+        request.resize(SESSION_ASKED, 0);
+        request.extend(0x0100_0000_0000_0007_i64.to_be_bytes());
+        assert_eq!(session_asked(&request[..SESSION_ASKED + 7]), Seen::Nothing);
+        assert_eq!(session_asked(&request), Seen::It(SessionId(0x0100_0000_0000_0007)));
+        assert_eq!(session_asked(b"ruok"), Seen::It(SessionId::NONE));
+        assert_eq!(
+            session_given(&request[SESSION_ASKED - SESSION_GIVEN..]),
+            Seen::It(SessionId(0x0100_0000_0000_0007))
+        );
+    }
+}

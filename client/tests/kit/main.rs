@@ -1,0 +1,3 @@
+//! The client against real nodes of the test kit, with everything that goes wrong.
+
+mod switches;
