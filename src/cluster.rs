@@ -21,7 +21,7 @@ pub struct Cluster {
     #[arg(long, value_name = "FILE", env = "ROWLOCK_CONFIG")]
     pub config: Option<PathBuf>,
     /// Session timeout, which the server may clamp [env: ROWLOCK_SESSION_TIMEOUT_MS=] [default: 10]
-    #[arg(long, value_name = "SEC", value_parser = seconds)]
+    #[arg(long, visible_alias = "ttl", value_name = "SEC", value_parser = seconds)]
     pub session_timeout: Option<Duration>,
     /// How long to try to reach the cluster [env: ROWLOCK_CONNECT_TIMEOUT_MS=] [default: 10]
     #[arg(long, value_name = "SEC", value_parser = seconds)]

@@ -48,6 +48,8 @@ enum Command {
     Import(import::Import),
     #[command(name = "__exec", hide = true)]
     Exec(lock::exec::Exec),
+    #[command(name = "__warden", hide = true)]
+    Warden(lock::warden::Watch),
 }
 
 fn main() -> ExitCode {
@@ -69,8 +71,11 @@ fn main() -> ExitCode {
 }
 
 fn run(command: Command) -> Result<ExitCode, Failure> {
-    if let Command::Exec(exec) = command {
-        return exec.run();
+    match command {
+        // These two live without a runtime.
+        Command::Exec(exec) => return exec.run(),
+        Command::Warden(warden) => return warden.run(),
+        _ => {}
     }
     let mut runtime = match command {
         // A node with a single worker would serialise its connections.
@@ -96,6 +101,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
             Command::Stat(stat) => stat.run().await,
             Command::Import(import) => import.run().await,
             Command::Exec(exec) => exec.run(),
+            Command::Warden(warden) => warden.run(),
         }
     })
 }

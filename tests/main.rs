@@ -9,6 +9,7 @@ mod support;
 mod all_nodes_killed;
 mod bad_input;
 mod cli;
+mod cli_under_lock;
 mod config_errors;
 mod containers_and_quotas;
 mod import;

@@ -1,15 +1,15 @@
-//! The command that runs under a lock: its process group, the signals that are passed on to it, its end.
+//! The command that runs under a lock: its process group, its end, its stops.
 //!
-//! With a terminal as stdin the command stays in our process group, so that Ctrl-C, Ctrl-Z and reading from the
-//! terminal work as if it had been started alone; then only the command itself is signalled, not what it started.
-//! Otherwise it leads a group of its own, and the whole group is signalled.
+//! The command always leads a process group of its own, so that losing the lock ends it and all that it started. At a
+//! terminal the group is given the terminal (`terminal.rs`). Invariant: nothing here knows of locks.
 
 use std::ffi::OsString;
-use std::io::IsTerminal;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, kill_process_group, test_kill_process_group, waitid,
+};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{self, SignalKind};
 
@@ -19,8 +19,17 @@ use crate::signals::hear;
 /// A running command.
 pub struct Job {
     child: Child,
-    pid: Pid,
-    own_group: bool,
+    group: Pid,
+    children: unix::Signal,
+}
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// The exit code as a shell reports it: its own, or 128 and the number of the signal.
+    pub code: u8,
+    /// The signal that ended it.
+    pub signal: Option<Signal>,
 }
 
 impl Job {
@@ -29,84 +38,76 @@ impl Job {
     /// It is started through ourselves (`__exec`), which ties it to our life before it becomes the command.
     pub fn start(words: &[OsString], env: &[(&str, String)]) -> Result<Job, Failure> {
         let failed = |e: std::io::Error| Failure::new(SOFTWARE, format!("cannot start a process: {e}"));
-        let own_group = !std::io::stdin().is_terminal();
+        let children = hear(SignalKind::child())?;
         let mut command = Command::new(std::env::current_exe().map_err(failed)?);
         command.arg("__exec").arg(std::process::id().to_string()).arg("--").args(words);
-        command.envs(env.iter().map(|(name, value)| (name, value))).kill_on_drop(true);
-        if own_group {
-            command.process_group(0);
-        }
-        let child = command.spawn().map_err(failed)?;
+        command.envs(env.iter().map(|(name, value)| (name, value)));
+        let child = command.kill_on_drop(true).process_group(0).spawn().map_err(failed)?;
         let raw = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
-        let pid = raw.expect("a child that was not waited for has an id");
-        Ok(Job { child, pid, own_group })
+        let group = raw.expect("a child that was not waited for has an id");
+        Ok(Job { child, group, children })
     }
 
-    /// Sends `signal` to the command; to its whole group if it has its own. One that has ended is no error.
+    /// Its process group.
+    pub fn group(&self) -> Pid {
+        self.group
+    }
+
+    /// Sends `signal` to the command and all that it started. One that has ended is no error.
     pub fn signal(&self, signal: Signal) {
-        let _ = if self.own_group {
-            kill_process_group(self.pid, signal)
-        } else {
-            kill_process(self.pid, signal)
-        };
+        let _ = kill_process_group(self.group, signal);
     }
 
-    /// It shares our terminal, and with it the signals of the keyboard.
-    pub fn hears_keyboard(&self) -> bool {
-        !self.own_group
+    /// Whether anything of it still runs, the command itself or what it started.
+    pub fn is_alive(&self) -> bool {
+        test_kill_process_group(self.group).is_ok()
     }
 
-    /// The exit code as a shell reports it, once it has ended. Cancel safe.
-    pub async fn ended(&mut self) -> Result<u8, Failure> {
-        let status = self.child.wait().await;
-        status.map(code).map_err(|e| Failure::new(SOFTWARE, format!("cannot wait for the command: {e}")))
-    }
-}
-
-/// The code of a command, or 128 and the number of the signal that ended it.
-fn code(status: ExitStatus) -> u8 {
-    let number = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
-    number.and_then(|n| u8::try_from(n).ok()).unwrap_or(u8::MAX)
-}
-
-/// The signals that are meant for the command and reach us.
-pub struct Passed {
-    heard: Vec<(Signal, unix::Signal)>,
-}
-
-impl Passed {
-    /// From now on these signals no longer end the process.
-    pub fn listen() -> Result<Passed, Failure> {
-        let kinds = [
-            (Signal::INT, SignalKind::interrupt()),
-            (Signal::TERM, SignalKind::terminate()),
-            (Signal::HUP, SignalKind::hangup()),
-            (Signal::QUIT, SignalKind::quit()),
-            (Signal::USR1, SignalKind::user_defined1()),
-            (Signal::USR2, SignalKind::user_defined2()),
-        ];
-        let mut heard = Vec::with_capacity(kinds.len());
-        for (signal, kind) in kinds {
-            heard.push((signal, hear(kind)?));
-        }
-        Ok(Passed { heard })
+    /// Returns once it has ended. Cancel safe.
+    pub async fn ended(&mut self) -> Result<Ended, Failure> {
+        wait(&mut self.child).await
     }
 
-    /// The next one. Cancel safe.
-    pub async fn next(&mut self) -> Signal {
-        std::future::poll_fn(|cx| {
-            for (signal, heard) in &mut self.heard {
-                if heard.poll_recv(cx).is_ready() {
-                    return std::task::Poll::Ready(*signal);
-                }
+    /// Returns when it ends, or with the signal that has stopped it. Cancel safe.
+    pub async fn changed(&mut self) -> Result<Change, Failure> {
+        loop {
+            if let Some(signal) = self.stopped() {
+                return Ok(Change::Stopped(signal));
             }
-            std::task::Poll::Pending
-        })
-        .await
+            tokio::select! {
+                biased;
+                ended = wait(&mut self.child) => return ended.map(Change::Ended),
+                _ = self.children.recv() => {}
+            }
+        }
+    }
+
+    /// A stop that was not told yet. Never takes the command's end away from `ended`.
+    fn stopped(&self) -> Option<Signal> {
+        self.child.id()?;
+        let status = waitid(WaitId::Pid(self.group), WaitIdOptions::STOPPED | WaitIdOptions::NOHANG);
+        Signal::from_named_raw(status.ok()??.stopping_signal()?)
     }
 }
 
-/// Whether a signal comes from the keyboard, so that the terminal gives it to the whole job.
-pub fn from_keyboard(signal: Signal) -> bool {
-    signal == Signal::INT || signal == Signal::QUIT
+/// What happened to a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It is no more.
+    Ended(Ended),
+    /// It was stopped, and may be continued.
+    Stopped(Signal),
+}
+
+async fn wait(child: &mut Child) -> Result<Ended, Failure> {
+    let status = child.wait().await;
+    status.map(ended).map_err(|e| Failure::new(SOFTWARE, format!("cannot wait for the command: {e}")))
+}
+
+fn ended(status: ExitStatus) -> Ended {
+    let number = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+    Ended {
+        code: number.and_then(|n| u8::try_from(n).ok()).unwrap_or(u8::MAX),
+        signal: status.signal().and_then(Signal::from_named_raw),
+    }
 }

@@ -1,0 +1,186 @@
+//! Stays with a command that runs under a lock, until it has ended: by itself, or because the lock is lost.
+//!
+//! On loss the command's whole group gets SIGTERM while there is time and SIGKILL when there is none. Invariant: the
+//! SIGKILL comes at the lock's local deadline at the latest, which is before the cluster can grant the lock to the next.
+//! Only where the lock went at somebody's command (its znode was deleted, its release forced) is there no deadline; then
+//! the group gets [`GRACE_FORCED`].
+
+use std::time::Duration;
+
+use rowlock_client::LostReason;
+use rowlock_env::time::{self, Instant};
+use rustix::process::Signal;
+
+use super::held::Held;
+use super::job::{Change, Ended, Job};
+use super::passed::Passed;
+use super::terminal::Terminal;
+use super::warden::Warden;
+use crate::exit::Failure;
+
+/// A command that is asked to end gets this long, or a quarter of the session timeout if that is less.
+const GRACE_MAX: Duration = Duration::from_secs(5);
+/// A command whose lock was taken away by a person gets this long to put its things in order.
+const GRACE_FORCED: Duration = Duration::from_secs(1);
+/// How often the end of what an ended command had started is looked for.
+const POLL: Duration = Duration::from_millis(5);
+
+/// How the command ended.
+pub enum End {
+    /// By itself.
+    Itself(Ended),
+    /// By Ctrl-C or Ctrl-\\, which are meant for everybody at the terminal.
+    Interrupted(Signal),
+    /// We ended it, because the lock was lost for this reason.
+    Lost(String),
+}
+
+/// A command that runs under `held`.
+pub struct Attended<'a, H: Held> {
+    /// What it runs under.
+    pub held: &'a H,
+    /// For messages.
+    pub name: &'a str,
+    /// The command.
+    pub job: Job,
+    /// Ends it if we cannot.
+    pub warden: Warden,
+    /// The terminal, if there is one.
+    pub terminal: Option<Terminal>,
+    /// The session's timeout.
+    pub session_timeout: Duration,
+}
+
+impl<H: Held> Attended<'_, H> {
+    /// Runs until the command has ended.
+    pub async fn run(mut self, passed: &mut Passed) -> Result<End, Failure> {
+        let group = self.job.group();
+        self.warden.watch(group, self.held.valid_until().unwrap_or_else(time::now));
+        if let Some(terminal) = &self.terminal {
+            passed.listen_to_terminal()?;
+            if terminal.is_ours_alone() {
+                terminal.lend(group);
+            }
+        }
+        let end = self.attend(passed).await;
+        if end.is_ok() {
+            // The command itself has ended, and nothing that outlives it on purpose is our business.
+            self.warden.dismiss();
+        }
+        let had_terminal = self.terminal.as_ref().is_some_and(|terminal| terminal.is_of(group));
+        if let Some(terminal) = self.terminal.as_ref().filter(|_| had_terminal) {
+            terminal.take_back(group);
+            if let Ok(End::Itself(Ended { signal: Some(signal @ (Signal::INT | Signal::QUIT)), .. })) = end {
+                terminal.pass_on(signal);
+                return Ok(End::Interrupted(signal));
+            }
+        }
+        end
+    }
+
+    async fn attend(&mut self, passed: &mut Passed) -> Result<End, Failure> {
+        let grace = GRACE_MAX.min(self.session_timeout / 4);
+        let mut asked_to_end = false;
+        loop {
+            let Some(until) = self.held.valid_until() else {
+                let reason = self.held.lost().await;
+                return self.end_lost(&reason).await;
+            };
+            self.warden.extend(until);
+            if !asked_to_end && time::now() + grace >= until {
+                asked_to_end = true;
+                eprintln!("rowlock: {}: the lock is about to be lost, the command must end", self.name);
+                self.signal(Signal::TERM);
+            }
+            let next = if asked_to_end { until } else { until - grace };
+            tokio::select! {
+                biased;
+                change = self.job.changed() => match change? {
+                    Change::Stopped(signal) => self.stopped(signal),
+                    Change::Ended(_) if asked_to_end => {
+                        self.end_group(until).await;
+                        let why = "the command was ended because the lock was about to be lost";
+                        return Ok(End::Lost(why.to_owned()));
+                    }
+                    // While we were stopped the warden, or the next holder, may have been faster.
+                    Change::Ended(ended) => match self.held.valid_until() {
+                        Some(_) => return Ok(End::Itself(ended)),
+                        None => {
+                            let reason = self.held.lost().await;
+                            return self.end_lost(&reason).await;
+                        }
+                    },
+                },
+                _ = self.held.lost() => {}
+                // The deadline has moved on meanwhile, or it is there.
+                () = time::sleep_until(next) => {}
+                signal = passed.next() => self.signal(signal),
+            }
+        }
+    }
+
+    /// The lock is lost: so must the command be, and all that it started.
+    async fn end_lost(&mut self, reason: &LostReason) -> Result<End, Failure> {
+        if by_a_person(reason) {
+            eprintln!("rowlock: {}: {reason}, the command must end", self.name);
+            let until = time::now() + GRACE_FORCED;
+            self.signal(Signal::TERM);
+            self.end_group(until).await;
+        } else {
+            self.job.signal(Signal::KILL);
+        }
+        self.job.ended().await?;
+        Ok(End::Lost(reason.to_string()))
+    }
+
+    /// Waits until nothing of the command runs any more; kills what is left at `until`.
+    async fn end_group(&mut self, until: Instant) {
+        while time::now() < until {
+            // Its end must be taken note of, or it counts as alive.
+            let patience = until.min(time::now() + POLL);
+            let ended = time::timeout_at(patience, self.job.ended()).await.is_ok();
+            if ended && !self.job.is_alive() {
+                return;
+            }
+            if ended {
+                time::sleep_until(patience).await;
+            }
+        }
+        self.job.signal(Signal::KILL);
+    }
+
+    /// Passes a signal on. One that asks a stopped command to end must find it awake.
+    fn signal(&self, signal: Signal) {
+        self.job.signal(signal);
+        if matches!(signal, Signal::TERM | Signal::HUP) {
+            self.job.signal(Signal::CONT);
+        }
+    }
+
+    /// The command is stopped. At a terminal that is job control, and we take part in it; elsewhere somebody has stopped
+    /// the command and will continue it, and it keeps the lock meanwhile.
+    fn stopped(&self, signal: Signal) {
+        let Some(terminal) = &self.terminal else { return };
+        let group = self.job.group();
+        let had_it = terminal.is_of(group);
+        let wants_it = matches!(signal, Signal::TTIN | Signal::TTOU);
+        if !had_it && !wants_it && signal != Signal::TSTP {
+            return;
+        }
+        if !(wants_it && terminal.is_ours()) {
+            terminal.take_back(group);
+            terminal.stop_with_it();
+        }
+        // We go on, perhaps much later: look at the lock before the command does anything.
+        if self.held.valid_until().is_some() {
+            if had_it || wants_it {
+                terminal.lend(group);
+            }
+            self.job.signal(Signal::CONT);
+        }
+    }
+}
+
+fn by_a_person(reason: &LostReason) -> bool {
+    matches!(reason, LostReason::Deleted)
+}

@@ -1,0 +1,41 @@
+//! What a command can run under: a lock, permits of a semaphore, a leadership. One face for all of them.
+
+use std::future::Future;
+
+use rowlock_client::{FencingToken, Guard, Instant, LostReason, ReleaseError};
+
+/// Something that is held, and can be lost.
+pub trait Held {
+    /// The path of our queue znode.
+    fn key(&self) -> String;
+    /// Larger than that of every earlier holder.
+    fn token(&self) -> FencingToken;
+    /// See [`Guard::valid_until`].
+    fn valid_until(&self) -> Option<Instant>;
+    /// See [`Guard::lost`].
+    fn lost(&self) -> impl Future<Output = LostReason>;
+    /// See [`Guard::release`].
+    fn release(self) -> impl Future<Output = Result<(), ReleaseError>>;
+}
+
+impl Held for Guard {
+    fn key(&self) -> String {
+        self.path().to_owned()
+    }
+
+    fn token(&self) -> FencingToken {
+        Guard::token(self)
+    }
+
+    fn valid_until(&self) -> Option<Instant> {
+        Guard::valid_until(self)
+    }
+
+    fn lost(&self) -> impl Future<Output = LostReason> {
+        Guard::lost(self)
+    }
+
+    fn release(self) -> impl Future<Output = Result<(), ReleaseError>> {
+        Guard::release(self)
+    }
+}

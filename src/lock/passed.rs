@@ -1,0 +1,56 @@
+//! The signals that reach us and are meant for the command.
+
+use rustix::process::Signal;
+use tokio::signal::unix::{self, SignalKind};
+
+use crate::exit::Failure;
+use crate::signals::hear;
+
+/// SIGTSTP and SIGWINCH have the same numbers on all of Linux's architectures but MIPS.
+const TERMINAL_STOP: i32 = Signal::TSTP.as_raw();
+const WINDOW_CHANGE: i32 = Signal::WINCH.as_raw();
+
+/// The signals that are meant for the command and reach us.
+pub struct Passed {
+    heard: Vec<(Signal, unix::Signal)>,
+}
+
+impl Passed {
+    /// From now on these signals no longer end the process.
+    pub fn listen() -> Result<Passed, Failure> {
+        let mut passed = Passed { heard: Vec::new() };
+        for (signal, kind) in [
+            (Signal::INT, SignalKind::interrupt()),
+            (Signal::TERM, SignalKind::terminate()),
+            (Signal::HUP, SignalKind::hangup()),
+            (Signal::QUIT, SignalKind::quit()),
+            (Signal::USR1, SignalKind::user_defined1()),
+            (Signal::USR2, SignalKind::user_defined2()),
+        ] {
+            passed.heard.push((signal, hear(kind)?));
+        }
+        Ok(passed)
+    }
+
+    /// From now on also what a terminal tells its foreground job: Ctrl-Z no longer stops us but the command, and we
+    /// follow it.
+    pub fn listen_to_terminal(&mut self) -> Result<(), Failure> {
+        for (signal, number) in [(Signal::TSTP, TERMINAL_STOP), (Signal::WINCH, WINDOW_CHANGE)] {
+            self.heard.push((signal, hear(SignalKind::from_raw(number))?));
+        }
+        Ok(())
+    }
+
+    /// The next one. Cancel safe.
+    pub async fn next(&mut self) -> Signal {
+        std::future::poll_fn(|cx| {
+            for (signal, heard) in &mut self.heard {
+                if heard.poll_recv(cx).is_ready() {
+                    return std::task::Poll::Ready(*signal);
+                }
+            }
+            std::task::Poll::Pending
+        })
+        .await
+    }
+}

@@ -1,0 +1,129 @@
+//! The controlling terminal, which a command in a process group of its own must be lent.
+//!
+//! A terminal has one foreground group; others are stopped when they read from it, and do not hear Ctrl-C. So we do what
+//! a shell does: lend it to the command's group, take it back when the command stops or ends, and stop with it, so that
+//! Ctrl-Z, `fg` and `bg` work on the whole. After `fg` the lock is looked at before the command goes on.
+//!
+//! With stdin and stdout at the terminal it is lent from the start. In a pipeline it is lent when the command asks for
+//! it (the kernel stops a background group that does), as a pager at the other end may want it too.
+
+use std::fs::File;
+use std::io::Read;
+
+use nix::sys::signal::{SigSet, Signal as Masked};
+use rustix::fd::OwnedFd;
+use rustix::fs::{Mode, OFlags};
+use rustix::process::{Pid, Signal, getpgid, getpgrp, getpid, getppid, getsid, kill_process_group};
+use rustix::termios::{isatty, tcgetpgrp, tcsetpgrp};
+
+/// The terminal that controls us, and our own group.
+pub struct Terminal {
+    tty: OwnedFd,
+    ours: Pid,
+}
+
+impl Terminal {
+    /// None: we run under a service manager, cron, CI.
+    pub fn controlling() -> Option<Terminal> {
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOCTTY;
+        let tty = rustix::fs::open("/dev/tty", flags, Mode::empty()).ok()?;
+        Some(Terminal { tty, ours: getpgrp() })
+    }
+
+    /// Nobody else of our job is likely to want it.
+    pub fn is_ours_alone(&self) -> bool {
+        isatty(rustix::stdio::stdin()) && isatty(rustix::stdio::stdout()) && self.is_ours()
+    }
+
+    /// We are in the foreground.
+    pub fn is_ours(&self) -> bool {
+        self.is_of(self.ours)
+    }
+
+    /// That group is in the foreground.
+    pub fn is_of(&self, group: Pid) -> bool {
+        tcgetpgrp(&self.tty).is_ok_and(|foreground| foreground == group)
+    }
+
+    /// Gives it to the command's group, if it is ours to give.
+    pub fn lend(&self, group: Pid) {
+        if self.is_ours() {
+            self.set(group);
+        }
+    }
+
+    /// Takes it back from the command's group, if that has it.
+    pub fn take_back(&self, group: Pid) {
+        if self.is_of(group) {
+            self.set(self.ours);
+        }
+    }
+
+    fn set(&self, group: Pid) {
+        // Without this the kernel would stop us for reaching for the terminal from the background. Only this thread's
+        // mask, and only for the call, so that no command inherits it.
+        let mut stop = SigSet::empty();
+        stop.add(Masked::SIGTTOU);
+        let blocked = stop.thread_block().is_ok();
+        // A terminal that is gone needs no foreground.
+        let _ = tcsetpgrp(&self.tty, group);
+        if blocked {
+            let _ = stop.thread_unblock();
+        }
+    }
+
+    /// Stops our own job, as the command has been stopped; returns when the shell continues it. Does nothing where no
+    /// shell could.
+    pub fn stop_with_it(&self) {
+        if has_shell() {
+            let _ = kill_process_group(self.ours, Signal::STOP);
+        }
+    }
+
+    /// Ctrl-C at the command was meant for all that share the terminal: for a script that runs us, too.
+    pub fn pass_on(&self, signal: Signal) {
+        let _ = kill_process_group(self.ours, signal);
+    }
+}
+
+/// Whether somebody of our session, outside our group, is there to continue us: our group is no orphan in the sense of
+/// POSIX. The kernel stops no orphans at Ctrl-Z, and neither do we.
+fn has_shell() -> bool {
+    let Ok(session) = getsid(None) else { return false };
+    let ours = getpgrp();
+    let mut pid = getppid();
+    while let Some(ancestor) = pid {
+        if getsid(Some(ancestor)) != Ok(session) || ancestor == getpid() {
+            return false;
+        }
+        if getpgid(Some(ancestor)) != Ok(ours) {
+            return true;
+        }
+        pid = parent_of(ancestor);
+    }
+    false
+}
+
+fn parent_of(pid: Pid) -> Option<Pid> {
+    let stat = rustix::fs::open(format!("/proc/{pid}/stat"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+    let mut text = String::new();
+    File::from(stat.ok()?).read_to_string(&mut text).ok()?;
+    parent_in(&text)
+}
+
+fn parent_in(stat: &str) -> Option<Pid> {
+    // The name in brackets may hold anything.
+    let fields = stat.rsplit_once(") ")?.1;
+    Pid::from_raw(fields.split(' ').nth(1)?.parse().ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parent_is_found_behind_any_name() {
+        assert_eq!(parent_in("7 (a) b (c) S 3 7 7 0").map(Pid::as_raw_nonzero).map(|p| p.get()), Some(3));
+        assert_eq!(parent_in("nonsense"), None);
+    }
+}

@@ -1,0 +1,102 @@
+//! Once something is held: run the command under it, or hold it until a signal; then give it back.
+
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
+
+use rowlock_client::{Client, ReleaseError};
+use rustix::process::Signal;
+
+use super::attend::{Attended, End};
+use super::held::Held;
+use super::job::Job;
+use super::options::Work;
+use super::passed::Passed;
+use super::terminal::Terminal;
+use super::warden::Warden;
+use crate::exit::{Failure, LOST};
+
+/// What runs under a lock finds this in its environment.
+const ENVIRONMENT_HELD: (&str, &str) = ("ROWLOCK_LOCK_HELD", "true");
+
+/// How all of it ends, once the session is closed too.
+#[derive(Clone, Copy, Debug)]
+pub enum Over {
+    /// With this code.
+    Code(u8),
+    /// As the command did, by a signal of the keyboard: a script that runs us stops at that only if it sees that we
+    /// died of it, too.
+    Signal(Signal),
+}
+
+impl Over {
+    /// Ends the process by the signal, or gives the code to end with.
+    pub fn exit(self) -> ExitCode {
+        let signal = match self {
+            Over::Code(code) => return ExitCode::from(code),
+            Over::Signal(signal) => signal,
+        };
+        // We handle the signal ourselves; a program that has just been started does not.
+        let kill = format!("kill -{} $$", signal.as_raw());
+        let _ = Command::new("/bin/sh").args(["-c", &kill]).exec();
+        ExitCode::from(shell_code(signal))
+    }
+}
+
+/// What a shell says of a command that this signal ended.
+pub fn shell_code(signal: Signal) -> u8 {
+    u8::try_from(128 + signal.as_raw()).unwrap_or(u8::MAX)
+}
+
+/// Runs `work` under `held`; the exit code is the command's. `name` is as the person said it.
+pub async fn run<H: Held>(
+    client: &Client,
+    held: H,
+    name: &str,
+    work: &Work,
+    passed: &mut Passed,
+) -> Result<Over, Failure> {
+    let words = work.words();
+    let end = if words.is_empty() {
+        hold(&held, passed).await
+    } else {
+        // The warden first: from the command's first moment on it must be there.
+        let warden = Warden::start()?;
+        let job = Job::start(&words, &environment(client, &held, name))?;
+        let terminal = Terminal::controlling();
+        let session_timeout = client.session_timeout();
+        Attended { held: &held, name, job, warden, terminal, session_timeout }.run(passed).await?
+    };
+    let over = match end {
+        End::Itself(ended) => Over::Code(ended.code),
+        End::Interrupted(signal) => Over::Signal(signal),
+        End::Lost(why) => return Err(Failure::new(LOST, format!("{name}: {why}; try again"))),
+    };
+    match held.release().await {
+        Ok(()) => work.say(&format!("released {name}")),
+        Err(e @ ReleaseError::NotHeld) => {
+            return Err(Failure::new(LOST, format!("{name}: {e} when the command ended")));
+        }
+        // The command had its lock to the end, so its code stands.
+        Err(e) => eprintln!("rowlock: {name}: {e}; it is free when the session has timed out"),
+    }
+    Ok(over)
+}
+
+fn environment<H: Held>(client: &Client, held: &H, name: &str) -> Vec<(&'static str, String)> {
+    vec![
+        ("ROWLOCK_LOCK_NAME", name.to_owned()),
+        ("ROWLOCK_LOCK_KEY", held.key()),
+        ("ROWLOCK_LOCK_TOKEN", held.token().to_string()),
+        ("ROWLOCK_SESSION_ID", client.session_id().to_string()),
+        (ENVIRONMENT_HELD.0, ENVIRONMENT_HELD.1.to_owned()),
+    ]
+}
+
+/// Holds it for somebody who looks at our output.
+async fn hold<H: Held>(held: &H, passed: &mut Passed) -> End {
+    println!("{} {}", held.key(), held.token());
+    tokio::select! {
+        _ = passed.next() => End::Itself(super::job::Ended { code: 0, signal: None }),
+        reason = held.lost() => End::Lost(reason.to_string()),
+    }
+}

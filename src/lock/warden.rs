@@ -1,0 +1,191 @@
+//! The warden: a second process that ends the command when `rowlock lock` itself cannot.
+//!
+//! `rowlock lock` may be killed, stopped or held up. Its warden is a process beside it that knows the command's process
+//! group and the lock's deadline, from lines on its stdin. When the deadline passes unextended, or stdin ends without
+//! `done`, it kills the whole group: before the cluster grants the lock to the next, as the deadline is earlier.
+//! The command itself is also tied to `rowlock lock` by the kernel (`exec.rs`); the warden adds all that it started,
+//! and the case of a `rowlock lock` that is stopped.
+//!
+//! Deadlines are points of CLOCK_MONOTONIC, which all processes of a machine share, so a line that was written before a
+//! pause and read after it says nothing wrong. Invariant: the warden talks to nobody and never extends anything itself.
+
+use std::io::{self, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
+use std::time::Duration;
+
+use rowlock_env::time::{self, Instant};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::exit::{Failure, SOFTWARE};
+
+/// A line is two words; this is many lines.
+const READ_BYTES: usize = 4096;
+
+/// The warden of one command, as `rowlock lock` sees it. Dropping it before [`Warden::dismiss`] has the command killed.
+pub struct Warden {
+    process: Child,
+    orders: Option<ChildStdin>,
+    told: Option<Instant>,
+}
+
+impl Warden {
+    /// Starts the process. It does nothing until it is told a group.
+    pub fn start() -> Result<Warden, Failure> {
+        let failed = |e: io::Error| Failure::new(SOFTWARE, format!("cannot start the command's warden: {e}"));
+        let mut command = Command::new(std::env::current_exe().map_err(failed)?);
+        // Of its own group, so that what kills our group leaves it; with none of our outputs, so that nobody who reads
+        // them waits for it.
+        command.arg("__warden").stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut process = command.process_group(0).spawn().map_err(failed)?;
+        let orders = process.stdin.take().expect("asked for a pipe");
+        // A warden that does not read (it was stopped) must not stop us.
+        let flags = fcntl_getfl(&orders).map_err(|e| failed(e.into()))?;
+        fcntl_setfl(&orders, flags | OFlags::NONBLOCK).map_err(|e| failed(e.into()))?;
+        Ok(Warden { process, orders: Some(orders), told: None })
+    }
+
+    /// Tells it whom to watch, and until when.
+    pub fn watch(&mut self, group: Pid, until: Instant) {
+        self.tell(&format!("group {group}\n"));
+        self.extend(until);
+    }
+
+    /// The lock is ours until then.
+    pub fn extend(&mut self, until: Instant) {
+        if self.told != Some(until) {
+            self.told = Some(until);
+            self.tell(&format!("until {}\n", on_system_clock(until)));
+        }
+    }
+
+    /// The command has ended, or has been ended: nothing is watched any more.
+    pub fn dismiss(mut self) {
+        self.tell("done\n");
+        self.orders = None;
+        // It ends at once; if it cannot, it is nobody's business any more.
+        let _ = self.process.try_wait();
+    }
+
+    fn tell(&mut self, line: &str) {
+        if let Some(orders) = &mut self.orders {
+            // A warden that is gone or full leaves the kernel's tie and ourselves; and it errs to the safe side.
+            let _ = orders.write_all(line.as_bytes());
+        }
+    }
+}
+
+/// The point on CLOCK_MONOTONIC in nanoseconds, rounded to the past: the system's clock is read first.
+fn on_system_clock(at: Instant) -> u64 {
+    let system = system_clock();
+    let ahead = at.saturating_since(time::now());
+    system.saturating_add(u64::try_from(ahead.as_nanos()).unwrap_or(u64::MAX))
+}
+
+fn system_clock() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(now.tv_nsec).unwrap_or(0))
+}
+
+/// Be the warden of a command that runs under a lock
+#[derive(clap::Args)]
+pub struct Watch {}
+
+/// What the warden was told.
+#[derive(Default, Debug, PartialEq, Eq)]
+struct Orders {
+    group: Option<i32>,
+    until: Option<u64>,
+    done: bool,
+}
+
+impl Orders {
+    fn read(&mut self, line: &str) {
+        match line.split_once(' ').unwrap_or((line, "")) {
+            ("group", id) => self.group = id.parse().ok(),
+            ("until", at) => self.until = at.parse().ok(),
+            ("done", _) => self.done = true,
+            _ => {}
+        }
+    }
+}
+
+impl Watch {
+    /// Returns when the command has ended or was killed.
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        let mut orders = Orders::default();
+        let mut partial = Vec::new();
+        while !orders.done {
+            // Orders that wait are read before the clock decides: there may be a later deadline among them.
+            let left = orders.until.map(|until| Duration::from_nanos(until.saturating_sub(system_clock())));
+            if !readable(left) {
+                if left.is_some() && orders.until.is_some_and(|until| system_clock() >= until) {
+                    kill(&orders);
+                    return Ok(ExitCode::SUCCESS);
+                }
+                continue;
+            }
+            let mut bytes = [0; READ_BYTES];
+            match rustix::io::read(rustix::stdio::stdin(), &mut bytes) {
+                Err(rustix::io::Errno::INTR) => {}
+                // Whoever gave the orders is gone.
+                Ok(0) | Err(_) => {
+                    kill(&orders);
+                    return Ok(ExitCode::SUCCESS);
+                }
+                Ok(n) => {
+                    partial.extend_from_slice(&bytes[..n]);
+                    while let Some(end) = partial.iter().position(|byte| *byte == b'\n') {
+                        let line: Vec<u8> = partial.drain(..=end).collect();
+                        orders.read(String::from_utf8_lossy(&line).trim_end());
+                    }
+                }
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Waits for orders, at most so long.
+fn readable(patience: Option<Duration>) -> bool {
+    let stdin = rustix::stdio::stdin();
+    let mut fds = [PollFd::new(&stdin, PollFlags::IN)];
+    let patience = patience.and_then(|p| Timespec::try_from(p).ok());
+    poll(&mut fds, patience.as_ref()).is_ok_and(|ready| ready > 0)
+}
+
+fn kill(orders: &Orders) {
+    if let Some(group) = orders.group.and_then(Pid::from_raw) {
+        // Nobody is left: that is what we want.
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_are_lines_and_the_last_deadline_counts() {
+        let mut orders = Orders::default();
+        for line in ["group 42", "until 7", "nonsense", "until 9"] {
+            orders.read(line);
+        }
+        assert_eq!(orders, Orders { group: Some(42), until: Some(9), done: false });
+        orders.read("done");
+        assert!(orders.done);
+    }
+
+    #[test]
+    fn deadline_on_the_system_clock_is_never_later_than_ours() {
+        let at = time::now() + Duration::from_secs(5);
+        let told = on_system_clock(at);
+        let left = at.saturating_since(time::now());
+        assert!(u128::from(told) <= u128::from(system_clock()) + left.as_nanos() + 1_000_000);
+        assert!(u128::from(told) + 1_000_000_000 > u128::from(system_clock()) + left.as_nanos());
+    }
+}

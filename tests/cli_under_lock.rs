@@ -1,0 +1,287 @@
+//! A command under `rowlock lock`: its process group, its signals, its terminal, and its end when the lock is lost.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::support::cluster::{Cluster, FAST};
+use crate::support::command::{Said, finish, rowlock};
+use crate::support::{eventually, secs};
+
+const LOST: i32 = 75;
+/// The shortest that FAST allows, twice: the tests wait for it to pass.
+const SHORT: [&str; 2] = ["--ttl", "2"];
+
+/// A process that was started and not waited for.
+struct Running {
+    child: Child,
+    folder: PathBuf,
+}
+
+fn start(folder: &Path, arguments: &[&str]) -> Running {
+    let child = rowlock(folder, arguments).stdin(Stdio::piped()).spawn().unwrap();
+    Running { child, folder: folder.to_owned() }
+}
+
+impl Running {
+    fn signal(&self, signal: Signal) {
+        signal_to(self.child.id(), signal);
+    }
+
+    fn stdin(&mut self) -> ChildStdin {
+        self.child.stdin.take().unwrap()
+    }
+
+    /// What a script wrote to this file in the folder, once it is complete (ends with a line end).
+    async fn wrote(&self, file: &str) -> String {
+        wrote(&self.folder, file).await
+    }
+
+    async fn pid(&self, file: &str) -> u32 {
+        self.wrote(file).await.trim().parse().unwrap()
+    }
+
+    async fn end(self) -> Said {
+        tokio::task::spawn_blocking(move || finish(self.child)).await.unwrap()
+    }
+}
+
+async fn wrote(folder: &Path, file: &str) -> String {
+    let path = folder.join(file);
+    let written = || async { fs::read_to_string(&path).ok().filter(|text| text.ends_with('\n')) };
+    eventually(&format!("{file} is written"), secs(30), written).await
+}
+
+fn signal_to(pid: u32, signal: Signal) {
+    kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), signal).unwrap();
+}
+
+/// Runs, and is not merely waiting to be counted as ended.
+fn is_alive(pid: u32) -> bool {
+    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
+    stat.rsplit(") ").next().is_some_and(|rest| !rest.starts_with('Z'))
+}
+
+async fn gone(pid: u32) {
+    let gone = || async { (!is_alive(pid)).then_some(()) };
+    eventually(&format!("process {pid} ends"), secs(20), gone).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stdin_reaches_the_command_and_its_words_are_its_own() {
+    let cluster = Cluster::start(1, FAST).await;
+    let mut cat = start(&cluster.folder, &["lock", "l", "cat", "-n"]);
+    cat.stdin().write_all(b"one\ntwo\n").unwrap();
+    let said = cat.end().await;
+    assert_eq!((said.code, said.out.as_str()), (0, "     1\tone\n     2\ttwo\n"), "{}", said.err);
+    // The same with the separator, and options of ours behind the name.
+    let said = start(&cluster.folder, &["lock", "l", "-v", "--", "echo", "-v"]).end().await;
+    assert_eq!((said.code, said.out.as_str()), (0, "-v\n"));
+    assert!(said.err.contains("rowlock: got l with token "), "{}", said.err);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn signals_reach_the_command_and_all_that_it_started() {
+    let cluster = Cluster::start(1, FAST).await;
+    let cases = [
+        (Signal::INT, "INT"),
+        (Signal::TERM, "TERM"),
+        (Signal::HUP, "HUP"),
+        (Signal::QUIT, "QUIT"),
+        (Signal::USR1, "USR1"),
+        (Signal::USR2, "USR2"),
+    ];
+    for (signal, name) in cases {
+        // Parent and child each write the signal down; the child is not known to us.
+        let script = format!(
+            "trap 'echo {name} > parent-{name}; exit 3' {name}; \
+             sh -c 'trap \"echo {name} > child-{name}; exit\" {name}; echo > ready-{name}; \
+             while :; do sleep 0.02; done'; exit 1"
+        );
+        let running = start(&cluster.folder, &["lock", "l", "-c", &script]);
+        running.wrote(&format!("ready-{name}")).await;
+        running.signal(signal);
+        let folder = cluster.folder.clone();
+        assert_eq!(running.end().await.code, 3, "{name}");
+        assert_eq!(wrote(&folder, &format!("parent-{name}")).await, format!("{name}\n"));
+        assert_eq!(wrote(&folder, &format!("child-{name}")).await, format!("{name}\n"));
+    }
+}
+
+/// A command whose child outlives what is sent to the command alone: both write their numbers and ignore SIGTERM.
+const STUBBORN: &str = "trap '' TERM; sh -c 'echo $$ > grandchild; while :; do sleep 0.05; done' & \
+                        echo $$ > command; while :; do sleep 0.05; done";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_lock_process_takes_everything_it_started_with_it() {
+    let cluster = Cluster::start(1, FAST).await;
+    let mut running = start(&cluster.folder, &["lock", "l", "-c", STUBBORN]);
+    let (command, grandchild) = (running.pid("command").await, running.pid("grandchild").await);
+    running.child.kill().unwrap();
+    running.child.wait().unwrap();
+    gone(command).await;
+    gone(grandchild).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stopped_lock_process_does_not_keep_its_command_alive_past_the_deadline() {
+    let cluster = Cluster::start(1, FAST).await;
+    let arguments = ["lock", SHORT[0], SHORT[1], "l", "-c", STUBBORN];
+    let running = start(&cluster.folder, &arguments);
+    let (command, grandchild) = (running.pid("command").await, running.pid("grandchild").await);
+    // It stands still, beyond its session. The next holder writes down who runs when it starts.
+    running.signal(Signal::STOP);
+    // (A killed process whose parent stands still is in the list of processes, as a zombie.)
+    let look = format!(
+        "runs() {{ grep -qs '^State:.[^Z]' /proc/$1/status; }}; runs {command} || runs {grandchild} || echo free"
+    );
+    let next = start(&cluster.folder, &["lock", "l", "-c", &look]).end().await;
+    assert_eq!(next.out, "free\n", "the command ran on under the next holder's lock: {}", next.err);
+    running.signal(Signal::CONT);
+    let said = running.end().await;
+    assert_eq!(said.code, LOST, "{}", said.err);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_outlives_its_command_is_ended_too_when_the_lock_is_lost() {
+    let mut cluster = Cluster::start(1, FAST).await;
+    // The command itself ends at SIGTERM, what it started does not.
+    let script = "sh -c \"trap '' TERM; echo \\$\\$ > grandchild; while :; do sleep 0.05; done\" & \
+                  echo $$ > command; wait";
+    let running = start(&cluster.folder, &["lock", SHORT[0], SHORT[1], "l", "-c", script]);
+    let grandchild = running.pid("grandchild").await;
+    running.pid("command").await;
+    cluster.kill(1);
+    let said = running.end().await;
+    assert_eq!(said.code, LOST, "{}", said.err);
+    assert!(!is_alive(grandchild), "it was still there when the lock's process had ended");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn command_gets_time_to_end_when_its_lock_is_taken_away() {
+    let cluster = Cluster::start(1, FAST).await;
+    let script = "trap 'echo bye > goodbye; exit 0' TERM; echo $ROWLOCK_LOCK_KEY > key; \
+                  while :; do sleep 0.02; done";
+    let running = start(&cluster.folder, &["lock", "l", "-c", script]);
+    let key = running.wrote("key").await;
+    let client = cluster.client().await;
+    client.delete(key.trim(), None).await.unwrap();
+    let folder = cluster.folder.clone();
+    assert_eq!(running.end().await.code, LOST);
+    assert_eq!(wrote(&folder, "goodbye").await, "bye\n");
+    client.close().await.unwrap();
+}
+
+/// The command at a terminal of its own, as util-linux's `script` makes one; its stdin is the keyboard.
+fn at_a_terminal(folder: &Path, line: &str) -> Running {
+    let mut command = Command::new("script");
+    command.args(["-qefc", line, "/dev/null"]).current_dir(folder);
+    command.env("PATH", path_with_rowlock()).env("SHELL", "/bin/sh").env_remove("ROWLOCK_ENDPOINTS");
+    let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    Running { child, folder: folder.to_owned() }
+}
+
+fn path_with_rowlock() -> String {
+    let binary = Path::new(env!("CARGO_BIN_EXE_rowlock")).parent().unwrap();
+    format!("{}:{}", binary.display(), std::env::var("PATH").unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn command_at_a_terminal_can_read_from_it_and_hears_the_keyboard() {
+    let cluster = Cluster::start(1, FAST).await;
+    let script = "rowlock lock l -c \"read line; echo got \\$line > read; trap 'echo int > heard; exit 9' INT; \
+                  echo > ready; while :; do sleep 0.02; done\"";
+    let mut terminal = at_a_terminal(&cluster.folder, script);
+    let mut keyboard = terminal.stdin();
+    keyboard.write_all(b"hello\n").unwrap();
+    assert_eq!(terminal.wrote("read").await, "got hello\n");
+    terminal.wrote("ready").await;
+    keyboard.write_all(b"\x03").unwrap();
+    assert_eq!(terminal.wrote("heard").await, "int\n");
+    let said = terminal.end().await;
+    assert_eq!(said.code, 9, "{}{}", said.out, said.err);
+    drop(keyboard);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keyboard_interrupt_ends_the_script_that_holds_the_lock_as_well() {
+    let cluster = Cluster::start(1, FAST).await;
+    fs::write(
+        cluster.folder.join("job.sh"),
+        "rowlock lock l -c 'echo > ready; while :; do sleep 0.02; done'\necho on > went-on\n",
+    )
+    .unwrap();
+    let mut terminal = at_a_terminal(&cluster.folder, "bash job.sh");
+    let mut keyboard = terminal.stdin();
+    terminal.wrote("ready").await;
+    keyboard.write_all(b"\x03").unwrap();
+    let said = terminal.end().await;
+    assert_eq!(said.code, 128 + 2, "{}{}", said.out, said.err);
+    assert!(!cluster.folder.join("went-on").exists(), "the script went on after Ctrl-C");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn command_in_a_pipeline_gets_the_terminal_when_it_asks() {
+    let cluster = Cluster::start(1, FAST).await;
+    let script = "echo piped | rowlock lock l -c 'cat > in; read line < /dev/tty; echo $line > read' | cat";
+    let mut terminal = at_a_terminal(&cluster.folder, script);
+    let mut keyboard = terminal.stdin();
+    keyboard.write_all(b"typed\n").unwrap();
+    assert_eq!(terminal.wrote("read").await, "typed\n");
+    assert_eq!(terminal.wrote("in").await, "piped\n");
+    drop(keyboard);
+    assert_eq!(terminal.end().await.code, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn job_control_stops_and_continues_the_command_with_its_lock() {
+    let cluster = Cluster::start(1, FAST).await;
+    let mut terminal = at_a_terminal(&cluster.folder, "bash --norc -i");
+    let mut keyboard = terminal.stdin();
+    let script = "n=0; while [ ! -e finish ]; do n=$((n+1)); echo $n > count; sleep 0.02; done; exit 4";
+    keyboard.write_all(format!("rowlock lock l -c '{script}'\n").as_bytes()).unwrap();
+    terminal.wrote("count").await;
+    keyboard.write_all(b"\x1a").unwrap();
+    // The shell is back, so all of it is stopped.
+    keyboard
+        .write_all(b"jobs -s > stopped; echo code $? > back; cat count > then; sleep 0.3; cat count > now\n")
+        .unwrap();
+    terminal.wrote("back").await;
+    assert!(terminal.wrote("stopped").await.contains("Stopped"));
+    assert_eq!(terminal.wrote("then").await, terminal.wrote("now").await, "the command ran on");
+    keyboard.write_all(b"fg\n").unwrap();
+    let count: u32 = terminal.wrote("now").await.trim().parse().unwrap();
+    let counts_on = || async {
+        let text = fs::read_to_string(cluster.folder.join("count")).ok()?;
+        (text.trim().parse::<u32>().ok()? > count).then_some(())
+    };
+    eventually("the command goes on", secs(20), counts_on).await;
+    fs::write(cluster.folder.join("finish"), "").unwrap();
+    keyboard.write_all(b"echo code $? > code; exit\n").unwrap();
+    assert_eq!(terminal.wrote("code").await, "code 4\n");
+    drop(keyboard);
+    terminal.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn command_that_was_stopped_too_long_does_not_go_on_without_its_lock() {
+    let cluster = Cluster::start(1, FAST).await;
+    let mut terminal = at_a_terminal(&cluster.folder, "bash --norc -i");
+    let mut keyboard = terminal.stdin();
+    let script = "echo $$ > command; n=0; while :; do n=$((n+1)); echo $n > count; sleep 0.02; done";
+    keyboard.write_all(format!("rowlock lock --ttl 2 l -c '{script}'\n").as_bytes()).unwrap();
+    terminal.wrote("count").await;
+    let command = terminal.pid("command").await;
+    keyboard.write_all(b"\x1aecho > back\n").unwrap();
+    terminal.wrote("back").await;
+    gone(command).await;
+    let count = terminal.wrote("count").await;
+    keyboard.write_all(b"fg\necho code $? > code; exit\n").unwrap();
+    assert_eq!(terminal.wrote("code").await, format!("code {LOST}\n"));
+    assert_eq!(terminal.wrote("count").await, count);
+    drop(keyboard);
+    terminal.end().await;
+}
