@@ -61,6 +61,7 @@ pub mod codec;
 pub mod config;
 pub mod http;
 pub mod limits;
+pub mod lock_sweep;
 pub mod metrics;
 pub mod node;
 pub mod peer;

@@ -19,8 +19,6 @@ pub const IDENTITIES_MAX: usize = 64;
 pub const IDENTITIES_MAX_BYTES: usize = 64 << 10;
 /// Bytes of the frames of those requests. Beyond: reading from its socket stops, too.
 pub const PIPELINE_MAX_BYTES: usize = 4 << 20;
-/// Locks of one acquire, and places of one abandon. Beyond: BadArguments.
-pub const LOCKS_PER_REQUEST_MAX: usize = 1_024;
 /// Shortest disconnect grace of a connection, in milliseconds: time to come back over another one. Below: raised to it.
 pub const DISCONNECT_GRACE_MIN_MS: u32 = 100;
 /// Watches of one connection. Beyond: the request is answered with a system error and the connection closed.
@@ -97,6 +95,8 @@ pub const RECONFIG_QUEUE_MAX: usize = 16;
 pub const WAL_QUEUE_MAX: usize = 16_384;
 /// Containers and TTL znodes that one sweep removes (ZooKeeper's `znode.container.maxPerMinute`). Beyond: the next sweep.
 pub const SWEEP_MAX_ZNODES: usize = 10_000;
+/// Locks that one look at what is due proposes. Beyond: the next look.
+pub const LOCK_SWEEP_MAX: usize = 2_048;
 /// Exceeded quotas that one sweep logs. Beyond: only their number.
 pub const SWEEP_MAX_QUOTA_WARNINGS: usize = 10;
 /// Bytes of entries that one replication read takes into memory (a single larger entry still passes).

@@ -180,5 +180,7 @@ impl Standing {
         metrics.znodes.set(counts.znodes);
         metrics.ephemerals.set(counts.ephemerals);
         metrics.approximate_data_bytes.set(counts.approximate_data_bytes);
+        metrics.locks_held.set(counts.lock_holders);
+        metrics.lock_waiters.set(counts.lock_waiters);
     }
 }

@@ -5,8 +5,6 @@ use rowlock_proto::{ErrorCode, Request};
 use rowlock_state::command::Command;
 use rowlock_state::outcome::Outcome;
 
-use crate::limits::LOCKS_PER_REQUEST_MAX;
-
 /// How the reply to a write looks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Form {
@@ -59,12 +57,6 @@ pub(super) fn route(request: Request) -> Route {
         Request::Multi(ops) => (Command::Multi(ops), Form::Multi),
         Request::Sync(path) => (Command::Noop, Form::Sync(path)),
         Request::CloseSession => (Command::CloseSession, Form::Close),
-        Request::Acquire(all) if all.len() > LOCKS_PER_REQUEST_MAX => {
-            return Route::Refused(ErrorCode::BadArguments);
-        }
-        Request::Abandon(all) if all.len() > LOCKS_PER_REQUEST_MAX => {
-            return Route::Refused(ErrorCode::BadArguments);
-        }
         Request::Acquire(all) => (Command::Acquire(all), Form::Standings),
         Request::Convert { claim, mode, prefix } => {
             (Command::Convert { claim, mode, prefix }, Form::Standings)
@@ -75,7 +67,7 @@ pub(super) fn route(request: Request) -> Route {
         Request::Abandon(attempts) => (Command::Abandon(attempts), Form::Empty),
         Request::Tagged { id, acked, request } => match route(*request) {
             Route::Log(Command::Tagged { .. }, _) | Route::Log(_, Form::Close) | Route::Local(_) => {
-                return Route::Refused(ErrorCode::BadArguments);
+                return Route::Refused(ErrorCode::MarshallingError);
             }
             Route::Log(command, form) => (Command::Tagged { id, acked, command: Box::new(command) }, form),
             refused @ Route::Refused(_) => return refused,

@@ -45,6 +45,10 @@ metrics! {
     /// Watch events queued for connections of this node.
     watch_fired_total: Counter,
 
+    /// Places in locks' queues that hold.
+    locks_held: Gauge,
+    /// Places in locks' queues that wait.
+    lock_waiters: Gauge,
     /// Grants of locks, to whatever clients, as applied by this node.
     lock_grants_total: Counter,
     /// From asking for a lock to holding it.

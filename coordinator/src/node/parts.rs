@@ -10,6 +10,7 @@ use rowlock_env::{rng, time};
 use super::{NodeError, StartError};
 use crate::client::registry::Registry;
 use crate::config::NodeConfig;
+use crate::lock_sweep::LockAlarm;
 use crate::metrics::Metrics;
 use crate::peer::{self, PeerPool};
 use crate::proposer::apply::Applier;
@@ -28,6 +29,7 @@ pub(super) struct Parts {
     pub(super) pending: Arc<Pending>,
     pub(super) registry: Arc<Registry>,
     pub(super) charge: Arc<Charge>,
+    pub(super) lock_rings: watch::Receiver<Option<i64>>,
     pub(super) peers: PeerPool,
     pub(super) tasks: TaskGroup,
     pub(super) metrics: Arc<Metrics>,
@@ -46,11 +48,13 @@ impl Parts {
         let pending = Arc::new(Pending::new(config.id, rng::u64()));
         let registry = Arc::new(Registry::new());
         let charge = Arc::new(Charge::new(grace(config)));
+        let (lock_alarm, lock_rings) = LockAlarm::new();
         let applier = Arc::new(Applier {
             replica: replica.clone(),
             pending: pending.clone(),
             registry: registry.clone(),
             charge: charge.clone(),
+            lock_alarm,
             metrics: metrics.clone(),
         });
         let tasks = TaskGroup::new(Shutdown::new());
@@ -70,6 +74,7 @@ impl Parts {
             pending,
             registry,
             charge,
+            lock_rings,
             peers,
             tasks,
             metrics,

@@ -18,6 +18,7 @@ use crate::client::{self, ClientContext};
 use crate::config::NodeConfig;
 use crate::http::{self, HttpContext};
 use crate::limits::{FOLDER_QUEUE_MAX, PROPOSER_QUEUE_MAX, RECONFIG_QUEUE_MAX, TOUCH_QUEUE_MAX};
+use crate::lock_sweep::LockSweep;
 use crate::peer::PeerServer;
 use crate::proposer::fold::{Folder, Parcel};
 use crate::proposer::router::Router;
@@ -144,6 +145,14 @@ impl Parts {
             every: Duration::from_millis(wires.config.znodes.sweep_interval_ms),
         };
         self.tasks.spawn("sweep", sweep.run(self.shutdown_word()));
+        let lock_sweep = LockSweep {
+            me,
+            leadership: wires.leadership.clone(),
+            replica: self.replica.clone(),
+            folder: wires.folder.clone(),
+            alarm: self.lock_rings.clone(),
+        };
+        self.tasks.spawn("lock-sweep", lock_sweep.run(self.shutdown_word()));
     }
 
     fn start_compaction(&self) {

@@ -12,6 +12,7 @@ use super::pending::Pending;
 use crate::client::events::Dispatcher;
 use crate::client::outbox::CloseReason;
 use crate::client::registry::Registry;
+use crate::lock_sweep::LockAlarm;
 use crate::metrics::Metrics;
 use crate::raft::state_machine::Apply;
 use crate::replica::Replica;
@@ -28,6 +29,8 @@ pub struct Applier {
     pub registry: Arc<Registry>,
     /// Which sessions the leader looks after.
     pub charge: Arc<Charge>,
+    /// When locks are due.
+    pub lock_alarm: LockAlarm,
     /// Counters.
     pub metrics: Arc<Metrics>,
 }
@@ -87,11 +90,13 @@ impl Apply for Applier {
             // Behind the events of the same command, in front of those of the next: per connection in zxid order.
             self.pending.answer(applied);
         }
+        self.lock_alarm.look(machine);
     }
 
     /// A snapshot has replaced the state: events and answers of what it skipped are lost to this node's clients, so
     /// they connect anew and look (setWatches tells them what they missed).
-    fn installed(&self, _machine: &Machine) {
+    fn installed(&self, machine: &Machine) {
+        self.lock_alarm.look(machine);
         self.pending.give_up_all();
         self.registry.close_all(CloseReason::NotServing);
     }
