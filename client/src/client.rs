@@ -20,6 +20,8 @@ use crate::limits::{LOCK_SLOTS, OUTSTANDING_REQUESTS};
 use crate::path;
 use crate::servers::Servers;
 use crate::session::chore::Chore;
+use crate::session::claims::FateCell;
+use crate::session::extensions::Extensions;
 use crate::session::machine::Machine;
 use crate::session::watches::WatchRequest;
 use crate::session::{Call, Command, Ending, Reply, SessionState, Shared, Vitals};
@@ -88,7 +90,7 @@ impl Client {
         let shared = Shared::new();
         let admission = Arc::new(Semaphore::new(OUTSTANDING_REQUESTS));
         let connection = Connection {
-            machine: Machine::new(config.session_timeout, config.auth.clone()),
+            machine: Machine::new(config.session_timeout, config.disconnect_grace, config.auth.clone()),
             commands: receiver,
             shared: shared.clone(),
             servers: Servers::new(config.endpoints.clone()),
@@ -147,6 +149,23 @@ impl Client {
     /// conservative. `None`: it has ended.
     pub fn valid_until(&self) -> Option<Instant> {
         self.vitals().valid_until
+    }
+
+    /// What the server understands beyond ZooKeeper's protocol, as last asked on connecting. Waits for the first answer.
+    ///
+    /// # Errors
+    /// How the session ended: [`Error::SessionExpired`], [`Error::Closed`], [`Error::AuthFailed`].
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn extensions(&self) -> Result<Extensions, Error> {
+        if let Some(extensions) = self.vitals().extensions {
+            return Ok(extensions);
+        }
+        let mut vitals = self.watch_vitals();
+        let answered = |vitals: &Vitals| vitals.extensions.is_some() || vitals.ending.is_some();
+        // An error means that the session's task is gone, which is an ending as well.
+        let _ = vitals.wait_for(answered).await;
+        self.vitals().extensions.ok_or_else(|| self.inner.shared.ended())
     }
 
     /// Ends the session: its ephemeral znodes and locks are gone when this returns `Ok`. Further calls fail with
@@ -218,13 +237,23 @@ impl Client {
         request: Request,
         watch: Option<WatchRequest>,
     ) -> Result<Pending, Error> {
+        self.submit_followed(request, watch, Vec::new()).await
+    }
+
+    /// [`Client::submit`]; the places that the reply names are followed from the moment when it comes.
+    pub(crate) async fn submit_followed(
+        &self,
+        request: Request,
+        watch: Option<WatchRequest>,
+        fates: Vec<Arc<FateCell>>,
+    ) -> Result<Pending, Error> {
         let shared = &self.inner.shared;
         if shared.vitals().ending.is_some() {
             return Err(shared.ended());
         }
         let permit = self.inner.admission.clone().acquire_owned().await.map_err(|_| shared.ended())?;
         let (reply, receiver) = oneshot::channel();
-        self.send(Command::Call(Call { request, reply, watch, _permit: Some(permit) }))?;
+        self.send(Command::Call(Call { request, reply, watch, fates, _permit: Some(permit) }))?;
         Ok(Pending { reply: receiver, shared: shared.clone() })
     }
 

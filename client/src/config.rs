@@ -36,6 +36,21 @@ pub struct ClientConfig {
     pub(crate) auth: Vec<Credential>,
     pub(crate) chroot: String,
     pub(crate) lock_base: String,
+    pub(crate) disconnect_grace: Duration,
+    pub(crate) queue_names: QueueNames,
+}
+
+/// Under whose names our places stand in the queues of locks: programs that use other clients on the same locks must
+/// recognise them. A Rowlock server orders a queue by creation, whatever the names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum QueueNames {
+    /// `_c_<id>-lock-0000000007`, `_c_<id>-__READ__0000000007`, `_c_<id>-__WRIT__0000000007`. (kazoo's `Lock` sees them
+    /// with `extra_lock_patterns`.)
+    #[default]
+    Curator,
+    /// `<id>__lock__0000000007`, `<id>__rlock__0000000007`.
+    Kazoo,
 }
 
 impl Default for ClientConfig {
@@ -48,13 +63,16 @@ impl Default for ClientConfig {
             auth: Vec::new(),
             chroot: String::new(),
             lock_base: "/locks".to_owned(),
+            disconnect_grace: Duration::ZERO,
+            queue_names: QueueNames::Curator,
         }
     }
 }
 
 impl ClientConfig {
     /// Reads `ROWLOCK_ENDPOINTS`, `ROWLOCK_SESSION_TIMEOUT_MS`, `ROWLOCK_CONNECT_TIMEOUT_MS`, `ROWLOCK_LABEL`,
-    /// `ROWLOCK_AUTH` (`scheme:secret`), `ROWLOCK_CHROOT` and `ROWLOCK_LOCK_BASE`. What is not set keeps its default.
+    /// `ROWLOCK_AUTH` (`scheme:secret`), `ROWLOCK_CHROOT`, `ROWLOCK_LOCK_BASE`, `ROWLOCK_DISCONNECT_GRACE_MS` and
+    /// `ROWLOCK_QUEUE_NAMES` (`curator` or `kazoo`). What is not set keeps its default.
     ///
     /// # Errors
     /// [`ConnectError::Config`] for a variable that cannot be understood.
@@ -94,6 +112,17 @@ impl ClientConfig {
         }
         if let Some(base) = var("ROWLOCK_LOCK_BASE") {
             it = it.lock_base(base);
+        }
+        if let Some(grace) = millis("ROWLOCK_DISCONNECT_GRACE_MS")? {
+            it = it.disconnect_grace(grace);
+        }
+        match var("ROWLOCK_QUEUE_NAMES").as_deref() {
+            None => {}
+            Some("curator") => it = it.queue_names(QueueNames::Curator),
+            Some("kazoo") => it = it.queue_names(QueueNames::Kazoo),
+            Some(other) => {
+                return Err(config(format!("ROWLOCK_QUEUE_NAMES={other}: curator or kazoo")));
+            }
         }
         Ok(it)
     }
@@ -156,6 +185,27 @@ impl ClientConfig {
     #[must_use]
     pub fn lock_base(mut self, base: impl Into<String>) -> Self {
         self.lock_base = base.into();
+        self
+    }
+
+    /// Asks the server to end the session so long after our socket has closed, instead of after the whole session
+    /// timeout, unless we are back before (default: zero, which is the whole timeout): the locks of a process that dies
+    /// on a living host are free soon. Plain ZooKeeper knows no such thing and keeps the timeout.
+    ///
+    /// The session then also ends when a connection breaks and no server can be reached within the grace: choose it
+    /// longer than the change of a leader takes (about a second), unless losing locks over that is fine. The local
+    /// deadline follows: at most the loss of the connection plus the grace, less a tenth. Nothing between us and the
+    /// server (a proxy) may close one side of a connection much before the other.
+    #[must_use]
+    pub fn disconnect_grace(mut self, grace: Duration) -> Self {
+        self.disconnect_grace = grace;
+        self
+    }
+
+    /// Under whose names our places stand in queues (default: Curator's).
+    #[must_use]
+    pub fn queue_names(mut self, names: QueueNames) -> Self {
+        self.queue_names = names;
         self
     }
 
@@ -227,6 +277,8 @@ mod tests {
                     "ROWLOCK_AUTH" => "digest:u:p",
                     "ROWLOCK_CHROOT" => "/app",
                     "ROWLOCK_LOCK_BASE" => "/l",
+                    "ROWLOCK_DISCONNECT_GRACE_MS" => "700",
+                    "ROWLOCK_QUEUE_NAMES" => "kazoo",
                     other => panic!("unknown variable {other}"),
                 }
                 .to_owned(),
@@ -240,6 +292,7 @@ mod tests {
             (it.label.as_str(), it.chroot.as_str(), it.lock_base.as_str()),
             ("worker-7", "/app", "/l")
         );
+        assert_eq!((it.disconnect_grace, it.queue_names), (Duration::from_millis(700), QueueNames::Kazoo));
         assert_eq!(it.check(), Ok(()));
     }
 

@@ -124,7 +124,8 @@ impl Connection {
             let farewell = write.write_all(&self.machine.effects.out);
             let _ = time::timeout(FAREWELL, farewell).await;
         } else {
-            self.machine.disconnected();
+            // The clock is read before the socket is closed (when this function returns).
+            self.machine.disconnected(time::now());
         }
         self.settle();
     }
@@ -195,6 +196,7 @@ impl Connection {
                 Done::Call(reply, result) => drop(reply.send(result)),
                 Done::Signal(signal, result) => drop(signal.send(result)),
                 Done::Event(watch, event) => drop(watch.send(event)),
+                Done::Fate((cell, fate)) => cell.turn(fate),
                 Done::Watches(watches) => drop(watches),
             }
         }

@@ -5,6 +5,8 @@
 
 use rowlock_proto::ErrorCode;
 
+use crate::party::Party;
+
 /// Why a call on a [`crate::Client`] or a lock failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -44,6 +46,25 @@ pub enum Error {
     /// Somebody deleted our znode while we waited in the queue.
     #[error("the queue znode was deleted by somebody else")]
     PlaceLost,
+    /// Waiting would have closed a circle of owners that wait for each other: the queue was not entered. Each of these
+    /// waits for the next one, and the last for us. Give something back before trying again.
+    #[error("waiting would never end: {}", circle(.cycle))]
+    Deadlock {
+        /// Who waits for whom.
+        cycle: Vec<Party>,
+    },
+    /// The semaphore has another number of permits than was said, or fewer than were asked for.
+    #[error("the semaphore has {actual} permits")]
+    LimitConflict {
+        /// How many.
+        actual: u32,
+    },
+    /// The server cannot do this (plain ZooKeeper, or an older Rowlock). Nothing has been done.
+    #[error("not supported by this server: {0}")]
+    Unsupported(&'static str),
+    /// The lock is not held (any more), so it can be neither converted nor given back. Nothing has been changed.
+    #[error("the lock is not held")]
+    NotHeld,
     /// Too many locks are held, awaited or being released on this session at once.
     #[error("too many locks in use on one session")]
     TooManyLocks,
@@ -112,6 +133,12 @@ impl Error {
     }
 }
 
+fn circle(cycle: &[Party]) -> String {
+    let names: Vec<String> =
+        cycle.iter().map(|party| format!("{:?} at {}", party.label, party.path)).collect();
+    names.join(" waits for ")
+}
+
 /// Why no session could be opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -165,9 +192,21 @@ pub enum LostReason {
     /// moment, but soon may grant it to another.
     #[error("no heartbeat was acknowledged in time")]
     Unreachable,
-    /// Somebody deleted the holder's znode.
+    /// Somebody deleted the holder's znode, or took the lock away by other means while we were cut off.
     #[error("the lock's znode was deleted by somebody else")]
     Deleted,
+    /// Somebody forced the release.
+    #[error("the release was forced by somebody")]
+    ForceReleased,
+    /// The server took the lock back: it was held for longer than its maximum.
+    #[error("the lock was revoked: held for longer than its maximum")]
+    Revoked,
+    /// It was held for its maximum, so the guard gave it back by itself.
+    #[error("held for its maximum")]
+    MaxHold,
+    /// The guard was released or dropped.
+    #[error("the guard gave it back")]
+    Released,
     /// The client was closed.
     #[error("the client was closed")]
     Closed,
@@ -184,6 +223,27 @@ mod tests {
         assert!(!Error::Rejected(ErrorCode::NoNode).may_have_happened());
         assert!(!Error::SessionExpired.may_have_happened());
         assert!(!Error::Rejected(ErrorCode::SessionMoved).may_have_happened());
+    }
+
+    #[test]
+    fn what_was_refused_has_not_happened_and_waits_for_somebody_to_change_something() {
+        let refusals = [
+            Error::Deadlock { cycle: Vec::new() },
+            Error::LimitConflict { actual: 3 },
+            Error::Unsupported("x"),
+            Error::NotHeld,
+        ];
+        for refusal in refusals {
+            assert!(!refusal.may_have_happened() && !refusal.is_retryable() && !refusal.is_session_end());
+        }
+    }
+
+    #[test]
+    fn a_deadlock_names_everybody_in_it() {
+        let party =
+            |label: &str| Party { label: label.to_owned(), path: format!("/l/{label}"), ..Party::default() };
+        let error = Error::Deadlock { cycle: vec![party("a"), party("b")] };
+        assert!(error.to_string().ends_with(r#""a" at /l/a waits for "b" at /l/b"#), "{error}");
     }
 
     #[test]

@@ -53,6 +53,7 @@ mod config;
 mod connection;
 mod error;
 mod limits;
+mod party;
 mod path;
 mod recipes;
 mod servers;
@@ -64,19 +65,24 @@ mod watch;
 mod znode;
 
 pub use client::Client;
-pub use config::{ClientConfig, Credential};
+pub use config::{ClientConfig, Credential, QueueNames};
 pub use error::{ConnectError, Error, LockLost, LostReason, ReleaseError};
+pub use party::Party;
 pub use recipes::barrier::Barrier;
 pub use recipes::counter::AtomicCounter;
 pub use recipes::double_barrier::{DoubleBarrier, Membership};
 pub use recipes::guard::{Guard, WaitStats};
 pub use recipes::latch::CountDownLatch;
+pub use recipes::loss::Loss;
 pub use recipes::mutex::Mutex;
+pub use recipes::request::LockRequest;
+pub use session::extensions::Extensions;
 pub use session::SessionState;
 pub use transaction::{Outcome, Transaction};
 pub use watch::OneshotWatch;
 
 pub use rowlock_env::time::Instant;
+pub use rowlock_proto::lock::{Claim, Owner};
 pub use rowlock_proto::{
     Acl, CreateMode, ErrorCode, EventType, FencingToken, Id, SessionId, Stat, Version, WatchedEvent, Zxid,
     perms,

@@ -37,6 +37,20 @@ pub(crate) const REFUSED_PAUSE: Duration = Duration::from_millis(50);
 /// How long a session that ended by itself tries to tell the server so.
 pub(crate) const FAREWELL: Duration = Duration::from_millis(200);
 
+/// Tagged writes of a session without an answer; the next one waits, and what is behind it. The servers keep so many
+/// outcomes and refuse more.
+pub(crate) const TAGGED_IN_FLIGHT: u64 = 1024;
+
+/// Places in queues that are followed before those that nobody keeps any more are swept out; then at twice what is
+/// left. A place counts in [`LOCK_SLOTS`] as long as somebody keeps it.
+pub(crate) const CLAIMS_BEFORE_SWEEP: usize = 1024;
+
+/// Claims in one verify request (servers refuse frames of 1 MiB); more go into further requests.
+pub(crate) const CLAIMS_PER_VERIFY: usize = 512;
+
+/// Locks taken by one `lock_all`; more are [`crate::Error::InvalidName`].
+pub(crate) const LOCKS_AT_ONCE: usize = 256;
+
 /// The largest count of a [`crate::CountDownLatch`] (its count-downs are children of one znode, listed in one reply);
 /// a larger one is [`crate::Error::InvalidArgument`].
 pub(crate) const LATCH_COUNT: u32 = 10_000;

@@ -224,7 +224,7 @@ fn stat(reply: Reply) -> Result<Stat, Error> {
     }
 }
 
-fn data(reply: Reply) -> Result<(Option<Bytes>, Stat), Error> {
+pub(crate) fn data(reply: Reply) -> Result<(Option<Bytes>, Stat), Error> {
     match reply.response {
         Response::Data(data, stat) => Ok((data, stat)),
         _ => Err(ODD),

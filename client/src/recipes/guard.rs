@@ -1,22 +1,27 @@
 //! [`Guard`]: a lock that is held, and all the ways to learn that it is not any more.
 
 use std::fmt;
-use std::future::{Future, poll_fn};
-use std::pin::pin;
-use std::task::Poll;
+use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
-use rowlock_env::sync::watch;
 use rowlock_env::task::{self, Task};
 use rowlock_env::time::{self, Instant};
+use rowlock_proto::lock::Claim;
 use rowlock_proto::request::PathWatch;
-use rowlock_proto::{ErrorCode, FencingToken, Request, Stat};
+use rowlock_proto::{ErrorCode, FencingToken, Request, Response};
 
+use super::loss::Loss;
+use super::names::Kind;
 use super::place::Place;
+use super::served::{self, Served};
 use crate::client::Client;
 use crate::error::{Error, LockLost, LostReason, ReleaseError};
 use crate::limits::REFUSED_PAUSE;
+use crate::session::chore::Chore;
+use crate::session::claims::{Fate, FateCell};
 use crate::session::watches::WatchedBy;
+use crate::transaction::Transaction;
 use crate::watch::OneshotWatch;
 
 /// How a lock was waited for.
@@ -25,8 +30,8 @@ use crate::watch::OneshotWatch;
 pub struct WaitStats {
     /// The place in the queue at entry; 0: the lock was free.
     pub position: usize,
-    /// How often a watch woke us. At most one per predecessor that came to its end: for a waiter in an orderly queue
-    /// exactly one.
+    /// How often we were woken. On Rowlock at most once, by the grant; on plain ZooKeeper at most once per predecessor
+    /// that came to its end, which for a waiter in an orderly queue is once as well.
     pub wakeups: u32,
     /// Time from the call to the grant.
     pub waited: Duration,
@@ -34,85 +39,118 @@ pub struct WaitStats {
 
 /// A held lock. Dropping it gives the lock back in the background.
 ///
-/// A lock of this kind can be **lost**: when the session ends (no heartbeat was acknowledged in time) or when somebody
-/// deletes its znode. [`Guard::lost`] and [`Guard::run`] tell, before another client can be granted the lock, as long
-/// as the clocks' rates differ by less than 5 %. What they cannot do is stop work that is already on its way to some
-/// storage: send the [`Guard::token`] along with it, and let the storage refuse tokens that are lower than one it has
-/// seen.
+/// A lock of this kind can be **lost**: when the session ends (no heartbeat was acknowledged in time), when somebody
+/// deletes its znode or forces its release, when its maximum hold is over. [`Guard::lost`], [`Guard::loss`] and
+/// [`Guard::run`] tell, before another client can be granted the lock, as long as the clocks' rates differ by less than
+/// 5 %. What they cannot do is stop work that is already on its way to some storage: send the [`Guard::token`] along
+/// with it, and let the storage refuse tokens that are lower than one it has seen; or, if the storage is the coordinator
+/// itself, write with [`Guard::txn`].
 #[must_use = "dropping the guard releases the lock"]
 pub struct Guard {
-    /// Taken by release; its drop leaves the queue.
-    place: Option<Place>,
+    held: Box<Held>,
+}
+
+struct Held {
     client: Client,
+    /// Taken by release; its drop leaves the queue.
+    seat: Option<Seat>,
+    claim: Claim,
+    /// The claim's path as the application knows it.
     path: String,
-    token: FencingToken,
+    kind: Kind,
     stats: WaitStats,
-    deleted: watch::Sender<bool>,
-    sentinel: Task<()>,
+    since: Instant,
+    max_hold: Option<Duration>,
+    loss: Loss,
+    sentinels: Vec<Task<()>>,
+}
+
+/// Our place in the queue, by who keeps the queue.
+pub(crate) enum Seat {
+    /// The server does.
+    Served(Served),
+    /// The clients do, by watches.
+    Watched(Place),
+}
+
+/// What makes a place a held one.
+pub(crate) struct Grant {
+    pub claim: Claim,
+    pub kind: Kind,
+    pub cell: Arc<FateCell>,
+    pub stats: WaitStats,
+    pub max_hold: Option<Duration>,
 }
 
 impl fmt::Debug for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Guard").field("path", &self.path).field("token", &self.token).finish_non_exhaustive()
+        let Held { path, claim, .. } = &*self.held;
+        f.debug_struct("Guard").field("path", path).field("token", &claim.token).finish_non_exhaustive()
     }
 }
 
 impl Guard {
-    /// Invariant: a list has just shown `place` in the first place of the queue. That is not enough when the session
-    /// has ended meanwhile.
-    pub(super) fn new(place: Place, stat: Stat, stats: WaitStats) -> Result<Self, Error> {
-        let client = place.client().clone();
-        if stat.ephemeral_owner != client.session_id() {
-            return Err(Error::PlaceLost);
-        }
+    /// Invariant: the server (or, on plain ZooKeeper, a list of the queue) has just said that the place holds the lock.
+    /// That is not enough when the session has ended meanwhile.
+    pub(super) fn new(client: &Client, seat: Seat, grant: Grant) -> Result<Self, Error> {
+        let Grant { claim, kind, cell, stats, max_hold } = grant;
         if client.shared().lost().is_some() {
             return Err(client.vitals().ending.map_or(Error::SessionExpired, |ending| ending.error()));
         }
-        let absolute = place.path();
-        let (deleted, _) = watch::channel(false);
-        let sentinel =
-            task::spawn("rowlock-guard", stand_guard(client.clone(), absolute.clone(), deleted.clone()));
-        let path = client.relative(absolute);
-        Ok(Guard {
-            place: Some(place),
-            client,
-            path,
-            token: FencingToken(stat.czxid.0),
-            stats,
-            deleted,
-            sentinel,
-        })
+        let Fate::Held { since } = cell.get() else { return Err(Error::PlaceLost) };
+        let loss = Loss::new(client.shared().clone(), cell, max_hold.map(|most| since + most));
+        let path = client.relative(claim.path.clone());
+        let mut sentinels = Vec::new();
+        if let Seat::Watched(_) = seat {
+            let watch = stand_guard(client.clone(), claim.path.clone(), loss.clone());
+            sentinels.push(task::spawn("rowlock-guard", watch));
+        }
+        if let Some(most) = max_hold {
+            let removal = removal(&seat, &claim);
+            let clock = give_up(client.clone(), removal, loss.clone(), path.clone(), since, most);
+            sentinels.push(task::spawn("rowlock-max-hold", clock));
+        }
+        let (client, seat) = (client.clone(), Some(seat));
+        let held = Held { client, seat, claim, path, kind, stats, since, max_hold, loss, sentinels };
+        Ok(Guard { held: Box::new(held) })
     }
 
     /// Larger than that of every earlier holder of this lock: the position of the creation of our queue znode.
     pub fn token(&self) -> FencingToken {
-        self.token
+        self.held.claim.token
     }
 
     /// The path of our queue znode.
     pub fn path(&self) -> &str {
-        &self.path
+        &self.held.path
+    }
+
+    /// Our queue znode and token, as others name them ([`Client::force_release`]).
+    pub fn claim(&self) -> Claim {
+        Claim { path: self.held.path.clone(), token: self.token() }
     }
 
     /// How the lock was waited for.
     pub fn wait_stats(&self) -> WaitStats {
-        self.stats
+        self.held.stats
     }
 
-    /// Until when the lock is certainly ours unless somebody deletes its znode; each heartbeat that is acknowledged
-    /// moves it on. Monotonic clock, conservative. `None`: it is lost.
+    /// Until when the lock is certainly ours unless somebody takes it away: the session's local deadline, which each
+    /// acknowledged heartbeat moves on, or the end of the maximum hold. Monotonic clock, conservative. `None`: it is
+    /// lost.
     pub fn valid_until(&self) -> Option<Instant> {
-        if self.is_held() { self.client.valid_until() } else { None }
+        self.held.loss.valid_until()
     }
 
     /// The lock is ours, as far as can be known here and now. Looks at the clock, so it is right also after the process
     /// was paused.
     pub fn is_held(&self) -> bool {
-        self.lost_reason().is_none()
+        self.held.loss.reason().is_none()
     }
 
-    fn lost_reason(&self) -> Option<LostReason> {
-        self.client.shared().lost().or((*self.deleted.borrow()).then_some(LostReason::Deleted))
+    /// The news of the loss, for tasks that work under this lock.
+    pub fn loss(&self) -> Loss {
+        self.held.loss.clone()
     }
 
     /// Waits until the lock is lost. Never returns while it is held.
@@ -120,20 +158,18 @@ impl Guard {
     /// # Cancel safety
     /// Cancel safe: for `select!` beside the work.
     pub async fn lost(&self) -> LostReason {
-        let mut vitals = self.client.watch_vitals();
-        let mut deleted = self.deleted.subscribe();
-        loop {
-            if let Some(reason) = self.lost_reason() {
-                return reason;
-            }
-            // The session's task will say so too, but it may be held up.
-            let deadline = self.client.valid_until().unwrap_or_else(time::now);
-            tokio::select! {
-                biased;
-                _ = vitals.changed() => {}
-                _ = deleted.changed() => {}
-                () = time::sleep_until(deadline) => {}
-            }
+        self.held.loss.wait().await
+    }
+
+    /// Waits until four fifths of the maximum hold ([`crate::LockRequest::max_hold`]) are over: time to come to an end.
+    /// Never returns if there is none.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn expiring(&self) {
+        match self.held.max_hold {
+            Some(most) => time::sleep_until(warning_at(self.held.since, most)).await,
+            None => std::future::pending().await,
         }
     }
 
@@ -144,19 +180,58 @@ impl Guard {
     /// # Cancel safety
     /// That of `work`; the lock stays held.
     pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, LockLost> {
-        let mut lost = pin!(self.lost());
-        let mut work = pin!(work);
-        poll_fn(|cx| {
-            // The clock is asked before every step of the work.
-            if let Poll::Ready(reason) = lost.as_mut().poll(cx) {
-                return Poll::Ready(Err(LockLost { reason }));
+        self.held.loss.run(work).await
+    }
+
+    /// Asks the cluster whether we hold the lock at this moment (linearizable, a round trip): for the last step before
+    /// something that cannot be taken back. `false` is final.
+    ///
+    /// # Errors
+    /// The end of the session, and what reads are refused for.
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn check(&self) -> Result<bool, Error> {
+        if !self.is_held() {
+            return Ok(false);
+        }
+        let held = match self.held.seat {
+            Some(Seat::Served(_)) => self.verify().await?,
+            _ => self.look().await?,
+        };
+        if !held {
+            self.held.loss.declare(LostReason::Deleted);
+        }
+        Ok(held && self.is_held())
+    }
+
+    async fn verify(&self) -> Result<bool, Error> {
+        let request = Request::Verify(vec![self.held.claim.clone()]);
+        match self.held.client.call(request).await?.response {
+            Response::Held(held) => Ok(held == [true]),
+            _ => Err(Error::Protocol("a verify was answered with something else")),
+        }
+    }
+
+    /// Plain ZooKeeper: our znode is there, on a server that has seen everything.
+    async fn look(&self) -> Result<bool, Error> {
+        loop {
+            let result = match self.held.client.sync(&self.held.path).await {
+                Ok(()) => self.held.client.exists(&self.held.path).await,
+                Err(error) => Err(error),
+            };
+            match result {
+                Ok(stat) => return Ok(stat.is_some_and(|stat| stat.czxid.0 == self.token().0)),
+                Err(Error::ConnectionLoss) => {}
+                Err(error) => return Err(error),
             }
-            if let Some(reason) = self.lost_reason() {
-                return Poll::Ready(Err(LockLost { reason }));
-            }
-            work.as_mut().poll(cx).map(Ok)
-        })
-        .await
+        }
+    }
+
+    /// A transaction that takes effect only while our queue znode is there: writes to the coordinator itself that a
+    /// holder of before cannot make. Its first operation, of index 0, is that check; when the lock is lost,
+    /// [`Client::commit`] says [`Error::TransactionRejected`] with index 0.
+    pub fn txn(&self) -> Transaction {
+        Transaction::new().check(self.path(), None)
     }
 
     /// Gives the lock back and waits until that is acknowledged, over reconnects if need be.
@@ -167,31 +242,99 @@ impl Guard {
     /// # Cancel safety
     /// The release goes on in the background when the future is dropped.
     pub async fn release(mut self) -> Result<(), ReleaseError> {
-        self.sentinel.abort();
-        if self.lost_reason().is_some() {
+        self.stop_watching();
+        if !self.is_held() {
             return Err(ReleaseError::NotHeld);
         }
-        let place = self.place.take().expect("only release takes the place, and it consumes the guard");
-        match place.leave().await {
+        self.held.loss.declare(LostReason::Released);
+        let result = match self.held.seat.take() {
+            Some(Seat::Watched(place)) => place.leave().await,
+            Some(Seat::Served(mut place)) => {
+                let released = served::release(&self.held.client, vec![self.held.claim.clone()]).await;
+                if released.is_ok() {
+                    place.forget();
+                }
+                released.map(|held| held == [true])
+            }
+            None => unreachable!("only release takes the seat, and it consumes the guard"),
+        };
+        match result {
             Ok(true) => Ok(()),
             Ok(false) => Err(ReleaseError::NotHeld),
-            Err(error) if error.is_session_end() => Err(ReleaseError::Unknown),
+            Err(error) if error.is_session_end() || error == Error::ConnectionLoss => {
+                Err(ReleaseError::Unknown)
+            }
             Err(error) => {
-                tracing::warn!(path = %self.path, %error, "release refused; it is repeated in the background");
+                tracing::warn!(path = %self.held.path, %error, "release refused; it is repeated in the background");
                 Err(ReleaseError::Unknown)
             }
         }
+    }
+
+    pub(super) fn client(&self) -> &Client {
+        &self.held.client
+    }
+
+    pub(super) fn kind(&self) -> Kind {
+        self.held.kind
+    }
+
+    pub(super) fn seat_mut(&mut self) -> &mut Option<Seat> {
+        &mut self.held.seat
+    }
+
+    /// The claim with the path as the server knows it.
+    pub(super) fn absolute_claim(&self) -> &Claim {
+        &self.held.claim
+    }
+
+    pub(super) fn max_hold(&self) -> Option<Duration> {
+        self.held.max_hold
+    }
+
+    /// Holds in another mode from now on, in the same place.
+    pub(super) fn set_kind(&mut self, kind: Kind) {
+        self.held.kind = kind;
+    }
+
+    fn stop_watching(&self) {
+        self.held.sentinels.iter().for_each(Task::abort);
     }
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        self.sentinel.abort();
+        self.stop_watching();
+        self.held.loss.declare(LostReason::Released);
     }
 }
 
-/// Watches our own znode: another session may delete it, by force or by mistake.
-async fn stand_guard(client: Client, path: String, deleted: watch::Sender<bool>) {
+/// When to warn of the end of a maximum hold.
+fn warning_at(since: Instant, most: Duration) -> Instant {
+    since + most / 5 * 4
+}
+
+fn removal(seat: &Seat, claim: &Claim) -> Chore {
+    match seat {
+        Seat::Served(place) => place.removal(None),
+        Seat::Watched(place) => {
+            Chore::new(place.parent().to_owned(), place.prefix().to_owned(), Some(claim.path.clone()), None)
+        }
+    }
+}
+
+/// Gives the lock back at the end of its maximum hold. (That it is over, the guard sees by itself.)
+async fn give_up(client: Client, removal: Chore, loss: Loss, path: String, since: Instant, most: Duration) {
+    time::sleep_until(warning_at(since, most)).await;
+    tracing::warn!(path, max_hold = ?most, "four fifths of the maximum hold are over");
+    time::sleep_until(since + most).await;
+    tracing::warn!(path, max_hold = ?most, "held for the maximum: giving the lock back");
+    loss.declare(LostReason::MaxHold);
+    client.post(removal);
+}
+
+/// Plain ZooKeeper: watches our own znode, since another session may delete it, by force or by mistake.
+async fn stand_guard(client: Client, path: String, loss: Loss) {
     loop {
         let (mut watch, registration) = OneshotWatch::new(&client, WatchedBy::GetData, path.clone());
         let read = Request::GetData(PathWatch { path: path.clone(), watch: true });
@@ -207,7 +350,7 @@ async fn stand_guard(client: Client, path: String, deleted: watch::Sender<bool>)
                 }
             }
             Err(Error::Rejected(ErrorCode::NoNode)) => {
-                deleted.send(true);
+                loss.declare(LostReason::Deleted);
                 return;
             }
             Err(Error::ConnectionLoss) => {}

@@ -1,12 +1,17 @@
-//! Recipes: what can be built from znodes, sessions and watches. So far the fair mutex.
+//! Recipes: what can be built from places in queues, znodes, sessions and watches.
 
+pub(crate) mod acquire;
 pub(crate) mod barrier;
 pub(crate) mod counter;
 pub(crate) mod double_barrier;
 pub(crate) mod guard;
 pub(crate) mod latch;
+pub(crate) mod loss;
 pub(crate) mod mutex;
 pub(crate) mod names;
 pub(crate) mod place;
 pub(crate) mod plain;
 pub(crate) mod queue;
+pub(crate) mod request;
+pub(crate) mod served;
+pub(crate) mod watched;

@@ -5,11 +5,14 @@
 //! the UTF-8 form becomes `%XX`, and the names `.` and `..`, which paths forbid, become `%2E` and `%2E%2E`. Different
 //! names never meet: `orders/42` is `/locks/orders%2F42`, and `1` and `10` are two znodes.
 //!
-//! **Queue names** are Curator's: `_c_<random id>-lock-` and the server's ten digits. So Curator, kazoo (which knows
-//! this form) and this client queue together on one lock.
+//! **Queue names** are Curator's: `_c_<random id>-lock-` and the server's ten digits; kazoo's by option. So Curator,
+//! kazoo and this client queue together on one lock. The name also says to whoever lists the queue in which mode its
+//! owner contends.
 
 use rowlock_env::rng;
+use rowlock_proto::lock::Mode;
 
+use crate::config::QueueNames;
 use crate::error::Error;
 use crate::limits::LOCK_NAME_BYTES;
 
@@ -44,9 +47,59 @@ pub(crate) fn random_id() -> String {
     format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
 }
 
+/// As what somebody contends for a lock; decides the name of its queue znode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// For a mutex.
+    Lock,
+    /// As a reader of a read-write lock.
+    Read,
+    /// As its writer.
+    Write,
+    /// For so many permits of a semaphore.
+    Permits(u32),
+}
+
+impl Kind {
+    pub(crate) fn mode(self) -> Mode {
+        match self {
+            Kind::Lock | Kind::Write => Mode::Exclusive,
+            Kind::Read => Mode::Shared,
+            Kind::Permits(count) => Mode::Permits(count),
+        }
+    }
+}
+
 /// The name of a queue znode before the server appends its number.
-pub(crate) fn queue_prefix(id: &str) -> String {
-    format!("_c_{id}-lock-")
+pub(crate) fn queue_prefix(names: QueueNames, kind: Kind, id: &str) -> String {
+    match (names, kind) {
+        (QueueNames::Curator, Kind::Lock) => format!("_c_{id}-lock-"),
+        (QueueNames::Curator, Kind::Read) => format!("_c_{id}-__READ__"),
+        (QueueNames::Curator, Kind::Write) => format!("_c_{id}-__WRIT__"),
+        (QueueNames::Kazoo, Kind::Lock | Kind::Write) => format!("{}__lock__", id.replace('-', "")),
+        (QueueNames::Kazoo, Kind::Read) => format!("{}__rlock__", id.replace('-', "")),
+        (_, Kind::Permits(1)) => format!("_c_{id}-permit-"),
+        // Everybody who lists the queue sees how many permits are taken.
+        (_, Kind::Permits(count)) => format!("_c_{id}-{count}-permit-"),
+    }
+}
+
+/// The mode in which the owner of a queue znode contends, whatever client it uses.
+pub(crate) fn mode_of(name: &str) -> Mode {
+    if name.contains("__READ__") || name.contains("__rlock__") {
+        return Mode::Shared;
+    }
+    if name.contains("-lease-") {
+        return Mode::Permits(1);
+    }
+    match name.split_once("-permit-") {
+        None => Mode::Exclusive,
+        // The last part of a random id has twelve letters, a count of permits at most ten digits.
+        Some((before, _)) => match before.rsplit('-').next().unwrap_or_default() {
+            count if count.len() <= 10 => Mode::Permits(count.parse().unwrap_or(1)),
+            _ => Mode::Permits(1),
+        },
+    }
 }
 
 #[cfg(test)]
@@ -71,6 +124,19 @@ mod tests {
     fn empty_and_endless_names_are_refused() {
         assert!(matches!(escape(""), Err(Error::InvalidName(_))));
         assert!(matches!(escape(&"x".repeat(LOCK_NAME_BYTES + 1)), Err(Error::InvalidName(_))));
+    }
+
+    #[test]
+    fn a_queue_name_tells_the_mode_back_in_every_dialect() {
+        let id = random_id();
+        for names in [QueueNames::Curator, QueueNames::Kazoo] {
+            for kind in [Kind::Lock, Kind::Read, Kind::Write, Kind::Permits(1), Kind::Permits(12)] {
+                let prefix = queue_prefix(names, kind, &id);
+                assert_eq!(mode_of(&format!("{prefix}0000000007")), kind.mode(), "{prefix}");
+            }
+        }
+        assert_eq!(mode_of("_c_9f0e6d52-3a55-4d4c-9d2e-1b2c3d4e5f60-lease-0000000001"), Mode::Permits(1));
+        assert_eq!(mode_of("_c_00000000-0000-0000-0000-000000000003-permit-0000000001"), Mode::Permits(1));
     }
 
     #[test]

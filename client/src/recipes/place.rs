@@ -1,7 +1,8 @@
-//! A place in a lock's queue: one ephemeral sequential znode, from before its create is sent until it is gone.
+//! A place in a lock's queue on plain ZooKeeper: one ephemeral sequential znode, from before its create is sent until it
+//! is gone.
 //!
 //! Whoever drops a place, at whatever moment, leaves the queue: the drop posts a removal to the session's task.
-//! A create whose reply was lost is looked for by its random id before it is sent again, so that no attempt ever has
+//! A create whose reply was lost is looked for by its random name before it is sent again, so that no attempt ever has
 //! two places (CURATOR-79).
 
 use bytes::Bytes;
@@ -10,7 +11,6 @@ use rowlock_proto::request::{Create, PathWatch};
 use rowlock_proto::{Acl, CreateMode, ErrorCode, Request, Response, Stat, Version, path};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::names;
 use super::queue::Queue;
 use crate::client::Client;
 use crate::error::Error;
@@ -24,8 +24,12 @@ pub(crate) struct Place {
     client: Client,
     /// The lock's znode.
     parent: String,
-    /// The random id in the name.
-    id: String,
+    /// The name before the server's number; it holds a random id.
+    prefix: String,
+    /// Of the queue znode.
+    data: Bytes,
+    /// Of the lock's znode, if we are to make it.
+    parent_data: Bytes,
     /// Known once a reply or a list has shown it.
     name: Option<String>,
     /// A create has been sent and the znode is not known to be gone.
@@ -36,13 +40,29 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    pub(crate) fn new(client: Client, parent: String) -> Result<Self, Error> {
+    pub(crate) fn new(client: Client, parent: String, prefix: String, data: Bytes) -> Result<Self, Error> {
         let slot = Some(client.lock_slot()?);
-        Ok(Place { client, parent, id: names::random_id(), name: None, may_exist: false, slot })
+        let parent_data = Bytes::new();
+        Ok(Place { client, parent, prefix, data, parent_data, name: None, may_exist: false, slot })
+    }
+
+    /// A lock's znode that is made for this place gets these data.
+    pub(crate) fn with_parent_data(mut self, data: Bytes) -> Self {
+        self.parent_data = data;
+        self
     }
 
     pub(crate) fn client(&self) -> &Client {
         &self.client
+    }
+
+    /// Path of the lock's znode.
+    pub(crate) fn parent(&self) -> &str {
+        &self.parent
+    }
+
+    pub(crate) fn prefix(&self) -> &str {
+        &self.prefix
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -127,7 +147,7 @@ impl Place {
                 Err(Error::Rejected(ErrorCode::NoNode)) => Vec::new(),
                 Err(error) => return Err(error),
             };
-            let Some(name) = Queue::new(names).find(&self.id).map(str::to_owned) else {
+            let Some(name) = Queue::new(names).find(&self.prefix).map(str::to_owned) else {
                 self.may_exist = false;
                 return Ok(None);
             };
@@ -144,10 +164,9 @@ impl Place {
     }
 
     fn create_request(&self) -> Request {
-        let label = &self.client.config().label;
         Request::Create2(Create {
-            path: path::join(&self.parent, &names::queue_prefix(&self.id)),
-            data: Some(Bytes::copy_from_slice(label.as_bytes())),
+            path: path::join(&self.parent, &self.prefix),
+            data: Some(self.data.clone()),
             acl: Some(Acl::open()),
             flags: CreateMode::EphemeralSequential.flags(),
         })
@@ -158,12 +177,12 @@ impl Place {
     }
 
     /// Makes the lock's znode (a container: the servers remove it when it has long been empty) and what is above it.
-    async fn make_parent(&self) -> Result<(), Error> {
+    pub(crate) async fn make_parent(&self) -> Result<(), Error> {
         let mut not_ours = false;
         for path in paths::lineage(&self.parent) {
             let create = |flags: CreateMode| Create {
                 path: path.to_owned(),
-                data: Some(Bytes::new()),
+                data: Some(if path == self.parent { self.parent_data.clone() } else { Bytes::new() }),
                 acl: Some(Acl::open()),
                 flags: flags.flags(),
             };
@@ -194,7 +213,7 @@ impl Place {
     }
 
     /// Repeats a request that may be repeated until the answer is known or the session has ended.
-    async fn insist(&self, request: Request) -> Result<Reply, Error> {
+    pub(crate) async fn insist(&self, request: Request) -> Result<Reply, Error> {
         loop {
             match self.client.call(request.clone()).await {
                 Err(error) if error.is_retryable() => pause_or_fail(error).await?,
@@ -221,7 +240,7 @@ impl Drop for Place {
     fn drop(&mut self) {
         if self.may_exist {
             let known = self.name.as_deref().map(|name| path::join(&self.parent, name));
-            self.client.post(Chore::new(self.parent.clone(), self.id.clone(), known, self.slot.take()));
+            self.client.post(Chore::new(self.parent.clone(), self.prefix.clone(), known, self.slot.take()));
         }
     }
 }

@@ -4,23 +4,39 @@
 //! wraps. So only the number counts, never the text before it (which differs by client), and numbers are compared as
 //! distances, so that the queue keeps its order when the counter wraps from 2147483647 to -2147483648. (Sorting the
 //! names as text, as most clients do, breaks there: kazoo#606.)
+//!
+//! Holders are always the front of the queue: nobody is granted anything before those who came earlier.
+
+use rowlock_proto::lock::Mode;
+
+use super::names;
 
 /// A member of the queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Contender {
     pub name: String,
     sequence: i32,
+    mode: Mode,
 }
 
 /// Where a contender stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// First: it holds the lock.
+    /// Nothing before it keeps it from holding the lock.
     Holder,
-    /// Somebody is before it.
-    Behind { position: usize, predecessor: String, holder: String },
+    /// Somebody before it does.
+    Behind { position: usize, wake: Wake, holder: String },
     /// Not in the list.
     Absent,
+}
+
+/// What may change a standing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Wake {
+    /// The end of this contender.
+    Gone(String),
+    /// The end of any contender before, or another number of permits.
+    AnyChange,
 }
 
 /// The contenders of one lock in their order.
@@ -34,7 +50,9 @@ impl Queue {
     pub(crate) fn new(children: Vec<String>) -> Self {
         let mut contenders: Vec<Contender> = children
             .into_iter()
-            .filter_map(|name| sequence(&name).map(|sequence| Contender { name, sequence }))
+            .filter_map(|name| {
+                sequence(&name).map(|sequence| Contender { mode: names::mode_of(&name), name, sequence })
+            })
             .collect();
         if let Some(origin) = contenders.first().map(|first| first.sequence) {
             // A queue is far shorter than half of all numbers, so distances from any member order it.
@@ -46,22 +64,72 @@ impl Queue {
         Queue { contenders }
     }
 
-    pub(crate) fn standing(&self, name: &str) -> Standing {
-        match self.contenders.iter().position(|contender| contender.name == name) {
-            None => Standing::Absent,
-            Some(0) => Standing::Holder,
-            Some(position) => Standing::Behind {
-                position,
-                predecessor: self.contenders[position - 1].name.clone(),
-                holder: self.contenders[0].name.clone(),
-            },
+    /// `limit`: how many permits the lock has, for those who ask for permits.
+    pub(crate) fn standing(&self, name: &str, limit: u32) -> Standing {
+        let Some(at) = self.contenders.iter().position(|contender| contender.name == name) else {
+            return Standing::Absent;
+        };
+        let before = &self.contenders[..at];
+        let wake = match self.contenders[at].mode {
+            Mode::Exclusive => before.last().map(|last| Wake::Gone(last.name.clone())),
+            Mode::Shared => {
+                let blocking = before.iter().rev().find(|contender| contender.mode != Mode::Shared);
+                blocking.map(|contender| Wake::Gone(contender.name.clone()))
+            }
+            Mode::Permits(wanted) => {
+                let fits = at == 0 || permits(before) + u64::from(wanted) <= u64::from(limit);
+                (!fits).then_some(Wake::AnyChange)
+            }
+        };
+        match wake {
+            None => Standing::Holder,
+            Some(wake) => Standing::Behind { position: at, wake, holder: self.contenders[0].name.clone() },
         }
     }
 
-    /// The contender whose name carries a random id.
-    pub(crate) fn find(&self, id: &str) -> Option<&str> {
-        self.contenders.iter().map(|contender| contender.name.as_str()).find(|name| name.contains(id))
+    /// How many of so many permits are not taken.
+    pub(crate) fn free_permits(&self, limit: u32) -> u32 {
+        let mut taken = 0;
+        for (at, contender) in self.contenders.iter().enumerate() {
+            let wanted = permits(std::slice::from_ref(contender));
+            // The first who has to wait ends the row of the holders.
+            if at > 0 && taken + wanted > u64::from(limit) {
+                break;
+            }
+            taken += wanted;
+        }
+        u32::try_from(u64::from(limit).saturating_sub(taken)).unwrap_or(0)
     }
+
+    /// Nobody contends but these two, and in this order.
+    pub(crate) fn is_just(&self, first: &str, second: &str) -> bool {
+        self.contenders.iter().map(|contender| contender.name.as_str()).eq([first, second])
+    }
+
+    /// Everybody between these two is a reader.
+    pub(crate) fn only_readers_between(&self, first: &str, second: &str) -> bool {
+        let at = |name| self.contenders.iter().position(|contender| contender.name == name);
+        match (at(first), at(second)) {
+            (Some(first), Some(second)) if first < second => {
+                self.contenders[first + 1..second].iter().all(|contender| contender.mode == Mode::Shared)
+            }
+            _ => false,
+        }
+    }
+
+    /// The contender whose name begins so.
+    pub(crate) fn find(&self, prefix: &str) -> Option<&str> {
+        self.contenders.iter().map(|contender| contender.name.as_str()).find(|name| name.starts_with(prefix))
+    }
+}
+
+/// How many permits these take; who wants a lock for himself takes all there are.
+fn permits(contenders: &[Contender]) -> u64 {
+    let of = |contender: &Contender| match contender.mode {
+        Mode::Permits(count) => u64::from(count),
+        Mode::Exclusive | Mode::Shared => u64::from(u32::MAX),
+    };
+    contenders.iter().map(of).sum()
 }
 
 /// The server's number at the end of a sequential znode's name. A minus sign and a separating dash look alike, but the
@@ -138,18 +206,56 @@ mod tests {
         assert_eq!(queue(&[right[5], right[4]]), right[4..]);
     }
 
+    fn standing(it: &Queue, name: &str) -> (usize, Option<Wake>) {
+        match it.standing(name, 4) {
+            Standing::Holder => (0, None),
+            Standing::Behind { position, wake, .. } => (position, Some(wake)),
+            Standing::Absent => panic!("{name} is absent"),
+        }
+    }
+
+    fn gone(name: &str) -> Option<Wake> {
+        Some(Wake::Gone(name.to_owned()))
+    }
+
     #[test]
     fn a_standing_names_the_one_directly_before_and_the_holder() {
         let it = Queue::new(vec!["l-0000000003".into(), "l-0000000001".into(), "l-0000000002".into()]);
-        assert_eq!(it.standing("l-0000000001"), Standing::Holder);
+        assert_eq!(it.standing("l-0000000001", 0), Standing::Holder);
+        let wake = Wake::Gone("l-0000000002".into());
+        let behind = Standing::Behind { position: 2, wake, holder: "l-0000000001".into() };
+        assert_eq!(it.standing("l-0000000003", 0), behind);
+        assert_eq!(it.standing("l-0000000004", 0), Standing::Absent);
+    }
+
+    #[test]
+    fn readers_wait_for_the_nearest_writer_before_them_and_for_no_later_one() {
+        let names =
+            ["a__READ__0000000001", "b__rlock__0000000002", "c__WRIT__0000000003", "d__READ__0000000004"];
+        let it = Queue::new(names.map(str::to_owned).to_vec());
+        assert_eq!(standing(&it, names[0]), (0, None));
+        assert_eq!(standing(&it, names[1]), (0, None));
+        assert_eq!(standing(&it, names[2]), (2, gone(names[1])));
+        assert_eq!(standing(&it, names[3]), (3, gone(names[2])));
+        assert!(it.only_readers_between(names[0], names[2]) && !it.only_readers_between(names[0], names[3]));
+        assert!(!it.is_just(names[0], names[1]));
+    }
+
+    #[test]
+    fn permits_are_taken_in_order_and_a_large_wish_is_not_overtaken() {
+        let names =
+            ["a-permit-0000000001", "b-2-permit-0000000002", "c-3-permit-0000000003", "d-permit-0000000004"];
+        let it = Queue::new(names.map(str::to_owned).to_vec());
+        assert_eq!(standing(&it, names[1]), (0, None));
+        assert_eq!(standing(&it, names[2]), (2, Some(Wake::AnyChange)));
+        assert_eq!(standing(&it, names[3]), (3, Some(Wake::AnyChange)), "it would fit, but came later");
+        assert_eq!(it.free_permits(4), 1);
+        let alone = Queue::new(vec!["a-9-permit-0000000001".into()]);
         assert_eq!(
-            it.standing("l-0000000003"),
-            Standing::Behind {
-                position: 2,
-                predecessor: "l-0000000002".into(),
-                holder: "l-0000000001".into()
-            }
+            standing(&alone, "a-9-permit-0000000001"),
+            (0, None),
+            "more than the limit: granted alone"
         );
-        assert_eq!(it.standing("l-0000000004"), Standing::Absent);
+        assert_eq!((alone.free_permits(4), Queue::new(Vec::new()).free_permits(4)), (0, 4));
     }
 }

@@ -4,16 +4,33 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use rowlock_env::time::Instant;
+use rowlock_proto::lock::Claim;
 use rowlock_proto::{OpCode, Xid};
 
 use super::Call;
 use super::chore::Chore;
+use super::extensions::Extensions;
 
 /// What goes through the queue of requests.
 pub(crate) enum Job {
-    Call(Call),
+    Call(Asked),
     Chore(Chore),
+    /// What does the server understand? The first request of an attachment; nothing else goes before its answer.
+    Probe,
+    /// What we want of this connection.
+    Options,
+    /// Are these still held? Asked on each new attachment.
+    Verify(Vec<Claim>),
     Close,
+}
+
+/// A call, and what has been done about it.
+pub(crate) struct Asked {
+    pub call: Call,
+    /// It has been handed to a server, so that it may have taken effect.
+    pub sent: bool,
+    /// Its number, if it takes effect once. It keeps it over reconnects.
+    pub tag: Option<u64>,
 }
 
 /// A request that waits for its reply. Servers answer in the order of sending.
@@ -28,6 +45,10 @@ pub(crate) struct Attachment {
     /// The negotiated session timeout.
     timeout: Duration,
     last_xid: i32,
+    /// `None`: not answered yet.
+    pub extensions: Option<Extensions>,
+    /// The server has been told of our disconnect grace.
+    pub told_grace: bool,
     pub in_flight: VecDeque<InFlight>,
     /// Credentials (by index) whose replies are due, in order.
     pub auths: VecDeque<usize>,
@@ -44,6 +65,8 @@ impl Attachment {
         Attachment {
             timeout,
             last_xid: 0,
+            extensions: None,
+            told_grace: false,
             in_flight: VecDeque::new(),
             auths: VecDeque::new(),
             set_watches: 0,

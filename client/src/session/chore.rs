@@ -5,24 +5,30 @@
 //!
 //! When the create's outcome is unknown (its future was dropped, or its reply lost) the znode is looked for by the
 //! random id in its name. A sync goes before the list: the reply that was lost may have come from another server, and
-//! the one we are attached to now may not have seen the create yet.
+//! the one we are attached to now may not have seen the create yet. Where the server keeps the locks itself, all of this
+//! is one request.
 
+use rowlock_proto::lock::Attempt;
 use rowlock_proto::request::PathWatch;
 use rowlock_proto::{ErrorCode, Request, Response, Version, path};
 use tokio::sync::OwnedSemaphorePermit;
+
+use super::extensions::Extensions;
 
 /// What is to be removed, and how far that is.
 pub(crate) struct Chore {
     /// The lock's znode, absolute.
     parent: String,
-    /// The random id in the queue znode's name.
-    id: String,
+    /// The queue znode's name before the server's number; random, so nobody else can have it.
+    prefix: String,
     step: Step,
     /// Its share of [`crate::limits::LOCK_SLOTS`].
     _slot: Option<OwnedSemaphorePermit>,
 }
 
 enum Step {
+    /// Not told yet, whatever way: behind a [`Step::Sync`] where the server does not know how to abandon.
+    Abandon,
     Sync,
     List,
     /// The absolute path is known.
@@ -43,16 +49,28 @@ pub(crate) enum Next {
 impl Chore {
     pub(crate) fn new(
         parent: String,
-        id: String,
+        prefix: String,
         path: Option<String>,
         slot: Option<OwnedSemaphorePermit>,
     ) -> Self {
-        Chore { parent, id, step: path.map_or(Step::Sync, Step::Delete), _slot: slot }
+        Chore { parent, prefix, step: path.map_or(Step::Sync, Step::Delete), _slot: slot }
+    }
+
+    /// For a place that the server itself keeps.
+    pub(crate) fn abandon(parent: String, prefix: String, slot: Option<OwnedSemaphorePermit>) -> Self {
+        Chore { parent, prefix, step: Step::Abandon, _slot: slot }
     }
 
     /// The request of the present step. Deleting needs no version: the name is random, nobody else can have it.
-    pub(crate) fn request(&self) -> Request {
+    pub(crate) fn request(&mut self, extensions: Extensions) -> Request {
+        if matches!(self.step, Step::Abandon) && !extensions.has_locks() {
+            self.step = Step::Sync;
+        }
         match &self.step {
+            Step::Abandon => {
+                let (lock, prefix) = (self.parent.clone(), self.prefix.clone());
+                Request::Abandon(vec![Attempt { lock, prefix }])
+            }
             Step::Sync => Request::Sync(self.parent.clone()),
             Step::List => Request::GetChildren(PathWatch { path: self.parent.clone(), watch: false }),
             Step::Delete(path) => Request::Delete { path: path.clone(), version: Version::ANY },
@@ -68,14 +86,14 @@ impl Chore {
             (_, Err(ConnectionLoss | OperationTimeout | RequestTimeout | SessionMoved | ThrottledOp)) => {
                 Next::Again
             }
-            (Step::List | Step::Delete(_), Err(NoNode)) => Next::Done,
+            (Step::Abandon | Step::List | Step::Delete(_), Err(NoNode)) => Next::Done,
             (_, Err(code)) => Next::GivenUp(code),
             (Step::Sync, Ok(_)) => {
                 self.step = Step::List;
                 Next::Again
             }
             (Step::List, Ok(Response::Children(names))) => {
-                match names.iter().find(|name| name.contains(&self.id)) {
+                match names.iter().find(|name| name.starts_with(&self.prefix)) {
                     Some(name) => {
                         self.step = Step::Delete(path::join(&self.parent, name));
                         Next::Again
@@ -83,7 +101,7 @@ impl Chore {
                     None => Next::Done,
                 }
             }
-            (Step::List | Step::Delete(_), Ok(_)) => Next::Done,
+            (Step::Abandon | Step::List | Step::Delete(_), Ok(_)) => Next::Done,
         }
     }
 
@@ -101,18 +119,32 @@ mod tests {
 
     #[test]
     fn an_unknown_create_is_looked_for_behind_a_sync_and_deleted() {
-        let mut it = Chore::new("/l".into(), "abc".into(), None, None);
-        assert!(matches!(it.request(), Request::Sync(p) if p == "/l"));
+        let plain = Extensions::NONE;
+        let mut it = Chore::new("/l".into(), "_c_abc-lock-".into(), None, None);
+        assert!(matches!(it.request(plain), Request::Sync(p) if p == "/l"));
         assert_eq!(it.replied(Ok(&Response::Path("/l".into()))), Next::Again);
-        assert!(matches!(it.request(), Request::GetChildren(_)));
+        assert!(matches!(it.request(plain), Request::GetChildren(_)));
         it.disconnected();
-        assert!(matches!(it.request(), Request::Sync(_)), "a list of before the reconnect was trusted");
+        assert!(matches!(it.request(plain), Request::Sync(_)), "a list of before the reconnect was trusted");
         it.replied(Ok(&Response::Path("/l".into())));
         let names = vec!["_c_xyz-lock-0000000001".to_owned(), "_c_abc-lock-0000000002".to_owned()];
         assert_eq!(it.replied(Ok(&Response::Children(names))), Next::Again);
-        assert!(matches!(it.request(), Request::Delete { path, .. } if path == "/l/_c_abc-lock-0000000002"));
+        assert!(
+            matches!(it.request(plain), Request::Delete { path, .. } if path == "/l/_c_abc-lock-0000000002")
+        );
         assert_eq!(it.replied(Err(ErrorCode::ThrottledOp)), Next::Again);
         assert_eq!(it.replied(Ok(&Response::Empty)), Next::Done);
+    }
+
+    #[test]
+    fn a_place_that_the_server_keeps_is_abandoned_in_one_request() {
+        let rowlock = Extensions { acquire: 1, ..Extensions::NONE };
+        let mut it = Chore::abandon("/l".into(), "_c_abc-lock-".into(), None);
+        let attempt = Attempt { lock: "/l".into(), prefix: "_c_abc-lock-".into() };
+        assert_eq!(it.request(rowlock), Request::Abandon(vec![attempt]));
+        assert_eq!(it.replied(Err(ErrorCode::ThrottledOp)), Next::Again);
+        it.disconnected();
+        assert!(matches!(it.request(Extensions::NONE), Request::Sync(_)), "a server without it now");
     }
 
     #[test]

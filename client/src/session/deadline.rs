@@ -4,18 +4,26 @@
 //! that was acknowledged, and stop a margin earlier. So whatever the network did, we know of the loss before the server
 //! can grant our locks to others.
 //!
-//! The margin is a tenth of the timeout. It covers clocks whose *rates* differ by up to 5 % (ours slow or the server's
-//! fast; jumps of the wall clock do not matter) and the rest, 5 % of the timeout, the time until our code runs. Only
-//! heartbeats and the handshake count, not other requests: a Rowlock server confirms a heartbeat with the leader before
-//! it answers, while it answers reads by itself. (Apache's followers report heartbeats to their leader every half tick;
-//! there, choose session timeouts of at least five ticks, so that the margin covers that as well.)
+//! The margin is a tenth of the timeout. It covers clocks whose *rates* differ by up to [`CLOCK_RATE_BOUND`] (ours slow
+//! or the server's fast; jumps of the wall clock do not matter) and the rest, half of it, the time until our code runs.
+//! Only heartbeats and the handshake count, not other requests: a Rowlock server confirms a heartbeat with the leader
+//! before it answers, while it answers reads by itself. (Apache's followers report heartbeats to their leader every half
+//! tick; there, choose session timeouts of at least five ticks, so that the margin covers that as well.)
+//!
+//! With a *disconnect grace* the server ends the session already so long after it saw our socket close. It cannot have
+//! seen that before we knew of it (that is what a proxy between us must not do), so while we are cut off the deadline is
+//! at most the loss of the connection plus the grace, less a tenth of the grace.
 
 use std::time::Duration;
 
 use rowlock_env::time::Instant;
 
-/// The part of the timeout that is given up for safety: one in so many.
+/// The part of a time that is given up for safety: one in so many.
 const MARGIN_DIVISOR: u32 = 10;
+
+/// By how much the rates of our clock and the servers' may differ, as a fraction, for the promise to hold.
+#[cfg(test)]
+const CLOCK_RATE_BOUND: f64 = 0.05;
 
 /// The local deadline of one session.
 #[derive(Clone, Copy, Debug)]
@@ -23,26 +31,36 @@ pub(crate) struct Deadline {
     timeout: Duration,
     /// Send time of the latest acknowledged heartbeat or handshake.
     acknowledged: Instant,
+    /// While we are cut off: when the grace is over.
+    grace_ends: Option<Instant>,
 }
 
 impl Deadline {
     pub(crate) fn new(timeout: Duration, handshake_sent: Instant) -> Self {
-        Deadline { timeout, acknowledged: handshake_sent }
+        Deadline { timeout, acknowledged: handshake_sent, grace_ends: None }
     }
 
-    /// A heartbeat (or handshake) sent at `sent` was acknowledged. Never moves the deadline back.
+    /// A heartbeat sent at `sent` was acknowledged. Never moves the deadline back.
     pub(crate) fn acknowledge(&mut self, sent: Instant) {
         self.acknowledged = self.acknowledged.max(sent);
     }
 
-    /// A server renegotiated the timeout.
-    pub(crate) fn set_timeout(&mut self, timeout: Duration) {
+    /// A server accepted the session anew, with this timeout; the handshake was sent at `sent`.
+    pub(crate) fn attached(&mut self, timeout: Duration, sent: Instant) {
         self.timeout = timeout;
+        self.grace_ends = None;
+        self.acknowledge(sent);
+    }
+
+    /// The connection was lost at `now`, and its server had been told of the grace.
+    pub(crate) fn cut_off(&mut self, now: Instant, grace: Duration) {
+        self.grace_ends = Some(now + (grace - grace / MARGIN_DIVISOR));
     }
 
     /// The first instant at which the session must be taken for lost.
     pub(crate) fn valid_until(&self) -> Instant {
-        self.acknowledged + (self.timeout - self.timeout / MARGIN_DIVISOR)
+        let by_heartbeat = self.acknowledged + (self.timeout - self.timeout / MARGIN_DIVISOR);
+        self.grace_ends.map_or(by_heartbeat, |by_grace| by_grace.min(by_heartbeat))
     }
 }
 
@@ -62,15 +80,32 @@ mod tests {
     }
 
     #[test]
+    fn a_grace_ends_the_session_sooner_while_cut_off_and_never_later() {
+        let sent = Instant::now();
+        let at = |s| sent + Duration::from_secs(s);
+        let mut it = Deadline::new(Duration::from_secs(10), sent);
+        it.cut_off(at(2), Duration::from_secs(2));
+        assert_eq!(it.valid_until(), at(2) + Duration::from_millis(1_800));
+        it.attached(Duration::from_secs(10), at(3));
+        assert_eq!(it.valid_until(), at(12));
+        it.cut_off(at(4), Duration::from_secs(100));
+        assert_eq!(it.valid_until(), at(12));
+    }
+
+    #[test]
     fn lost_is_declared_before_the_server_expires_the_session_with_clock_rates_five_percent_apart() {
         let sent = Instant::now();
         for timeout_ms in [100, 4_000, 10_000, 40_000] {
             let timeout = Duration::from_millis(timeout_ms);
-            let ours = Deadline::new(timeout, sent).valid_until() - sent;
-            // Our clock is 5 % slow: in true time it takes longer. The heartbeat arrived the moment it was sent.
-            assert!(ours.mul_f64(1.0 / 0.95) < timeout);
-            // The server's clock is 5 % fast.
-            assert!(ours < timeout.mul_f64(1.0 / 1.05));
+            let by_heartbeat = Deadline::new(timeout, sent).valid_until() - sent;
+            let mut cut_off = Deadline::new(timeout * 100, sent);
+            cut_off.cut_off(sent, timeout);
+            for ours in [by_heartbeat, cut_off.valid_until() - sent] {
+                // Our clock is slow: in true time it takes longer. The heartbeat arrived the moment it was sent.
+                assert!(ours.mul_f64(1.0 / (1.0 - CLOCK_RATE_BOUND)) < timeout);
+                // The server's clock is fast.
+                assert!(ours < timeout.mul_f64(1.0 / (1.0 + CLOCK_RATE_BOUND)));
+            }
         }
     }
 }

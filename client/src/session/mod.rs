@@ -6,8 +6,11 @@
 
 pub(crate) mod attachment;
 pub(crate) mod chore;
+pub(crate) mod claims;
 pub(crate) mod deadline;
+pub(crate) mod extensions;
 pub(crate) mod machine;
+pub(crate) mod tags;
 pub(crate) mod watches;
 
 use std::sync::Arc;
@@ -21,6 +24,8 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use crate::config::Credential;
 use crate::error::{Error, LostReason};
 use chore::Chore;
+use claims::FateCell;
+use extensions::Extensions;
 use watches::WatchRequest;
 
 /// What a session is in, as the application may follow it ([`crate::Client::states`]).
@@ -91,6 +96,8 @@ pub(crate) struct Vitals {
     pub valid_until: Option<Instant>,
     /// How often a server has accepted the session; a change means that watches and lists deserve another look.
     pub attachments: u64,
+    /// What the latest server that was asked understands.
+    pub extensions: Option<Extensions>,
     pub ending: Option<Ending>,
 }
 
@@ -102,6 +109,7 @@ impl Vitals {
             timeout: Duration::ZERO,
             valid_until: None,
             attachments: 0,
+            extensions: None,
             ending: None,
         }
     }
@@ -179,6 +187,8 @@ pub(crate) struct Call {
     pub request: Request,
     pub reply: ReplySender,
     pub watch: Option<WatchRequest>,
+    /// With acquire and convert: where the fates of the places go that the reply names, one per standing.
+    pub fates: Vec<Arc<FateCell>>,
     /// Its share of [`crate::limits::OUTSTANDING_REQUESTS`].
     pub _permit: Option<OwnedSemaphorePermit>,
 }

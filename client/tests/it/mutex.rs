@@ -32,7 +32,7 @@ pub async fn waiter(fake: &Fake, client: &Client) -> Task<Result<Guard, Error>> 
 /// How often a session has set a watch on a queue znode.
 fn watches_of(world: &World, session: i64) -> usize {
     let watches = |(by, op, path): &&(i64, OpCode, String)| {
-        *by == session && *op == OpCode::GetData && path.contains("lock")
+        *by == session && *op == OpCode::GetData && path.contains("-lock-")
     };
     world.log.iter().filter(watches).count()
 }

@@ -4,15 +4,22 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rowlock_env::time::Instant;
+use rowlock_proto::lock::{ANNOUNCEMENT, Claim, Standing};
+use rowlock_proto::request::PathWatch;
 use rowlock_proto::response::ReplyHeader;
 use rowlock_proto::{ErrorCode, Request, Response, SessionId, Xid, decode};
 
-use super::super::attachment::{Attachment, InFlight, Job};
+use super::super::attachment::{Asked, Attachment, InFlight, Job};
 use super::super::chore::{Chore, Next};
 use super::super::deadline::Deadline;
-use super::super::{Call, Ending, Reply};
+use super::super::extensions::Extensions;
+use super::super::{Ending, Reply};
 use super::{Done, Fault, Link, Machine, Session, put};
 use crate::error::Error;
+use crate::limits::REFUSED_PAUSE;
+
+/// A server's answer.
+type Answer = Result<Response, ErrorCode>;
 
 impl Machine {
     /// A whole frame came. After an error, or an ending, the connection is of no more use.
@@ -25,7 +32,7 @@ impl Machine {
             }
             Link::Up(attachment) => {
                 attachment.hear(now);
-                self.reply(frame)
+                self.reply(frame, now)
             }
         }
     }
@@ -58,8 +65,7 @@ impl Machine {
             Some(session) if session.id != answer.session_id => return Err(Fault::OutOfOrder),
             Some(session) => {
                 session.timeout = timeout;
-                session.deadline.set_timeout(timeout);
-                session.deadline.acknowledge(sent);
+                session.deadline.attached(timeout, sent);
             }
             None => {
                 self.session = Some(Session {
@@ -76,7 +82,7 @@ impl Machine {
         Ok(())
     }
 
-    /// The first frames on a new attachment: who we are, and what we watch.
+    /// The first frames on a new attachment: who we are, what we watch, and the question what the server understands.
     fn introduce(&mut self) {
         for index in 0..self.auths.len() {
             self.send_auth(index);
@@ -86,9 +92,15 @@ impl Machine {
             put(&mut self.effects.out, Xid::SET_WATCHES, Request::SetWatches(watches));
             attachment.set_watches += 1;
         }
+        self.probe();
     }
 
-    fn reply(&mut self, mut frame: Bytes) -> Result<(), Fault> {
+    fn probe(&mut self) {
+        let read = PathWatch { path: ANNOUNCEMENT.to_owned(), watch: false };
+        self.send(Request::GetData(read), Job::Probe);
+    }
+
+    fn reply(&mut self, mut frame: Bytes, now: Instant) -> Result<(), Fault> {
         let header = decode::reply_header(&mut frame)?;
         match header.xid {
             Xid::EVENT => {
@@ -104,9 +116,14 @@ impl Machine {
                 self.ping_answered();
                 Ok(())
             }
+            Xid::NOTICE => {
+                let notice = decode::notice(&mut frame)?;
+                self.effects.done.extend(self.claims.notice(&notice, now).map(Done::Fate));
+                Ok(())
+            }
             Xid::AUTH => self.auth_answered(header.err),
             Xid::SET_WATCHES => self.watches_answered(header.err),
-            _ => self.request_answered(header, frame),
+            _ => self.request_answered(header, frame, now),
         }
     }
 
@@ -140,16 +157,15 @@ impl Machine {
         if err.is_some() { Err(Fault::WatchesRefused) } else { Ok(()) }
     }
 
-    fn request_answered(&mut self, header: ReplyHeader, mut body: Bytes) -> Result<(), Fault> {
+    fn request_answered(&mut self, header: ReplyHeader, mut body: Bytes, now: Instant) -> Result<(), Fault> {
         let Link::Up(attachment) = &mut self.link else { return Ok(()) };
-        let expected = attachment.in_flight.front().map(|first| first.xid);
-        if expected != Some(header.xid) {
-            return Err(Fault::OutOfOrder);
-        }
-        let response = match header.err {
-            None => {
-                let opcode = attachment.in_flight.front().expect("just looked at").opcode;
-                Ok(decode::response(&mut body, opcode)?)
+        let expected = attachment.in_flight.front().filter(|first| first.xid == header.xid);
+        let opcode = expected.ok_or(Fault::OutOfOrder)?.opcode;
+        let answer = match header.err {
+            None => Ok(decode::response(&mut body, opcode)?),
+            // Our session is fine, but this server takes us for one of its former connections. The calls are kept.
+            Some(ErrorCode::SessionMoved) if attachment.extensions.is_some_and(|e| e.tagged > 0) => {
+                return Err(Fault::Moved);
             }
             Some(code) => Err(code),
         };
@@ -157,28 +173,87 @@ impl Machine {
         if header.zxid.0 > 0 {
             self.last_zxid = self.last_zxid.max(header.zxid);
         }
-        let expired = header.err == Some(ErrorCode::SessionExpired);
         match job {
-            Job::Call(call) => self.call_answered(call, response),
-            Job::Chore(chore) => self.chore_answered(chore, response),
+            Job::Call(asked) => self.call_answered(asked, answer, now),
+            Job::Chore(chore) => self.chore_answered(chore, answer),
+            Job::Probe => self.probe_answered(answer),
+            Job::Options => self.options_answered(answer),
+            Job::Verify(claims) => self.verify_answered(claims, answer, now),
             Job::Close => self.end(Ending::Closed),
         }
-        if expired && self.ending.is_none() {
+        if header.err == Some(ErrorCode::SessionExpired) && self.ending.is_none() {
             self.end(Ending::Expired);
         }
         Ok(())
     }
 
-    fn call_answered(&mut self, call: Call, response: Result<Response, ErrorCode>) {
-        if let Some(watch) = call.watch {
-            self.watches.register(watch, response.as_ref().err().copied());
+    fn call_answered(&mut self, mut asked: Asked, answer: Answer, now: Instant) {
+        if answer.as_ref().is_err_and(|code| is_passing(*code)) && self.is_to_be_repeated(&asked) {
+            return self.repeat(Job::Call(asked), now);
         }
-        let result = match response {
+        if let Some(watch) = asked.call.watch.take() {
+            self.watches.register(watch, answer.as_ref().err().copied());
+        }
+        if let Ok(Response::Standings(standings)) = &answer {
+            self.follow(&asked, standings, now);
+        }
+        let result = match answer {
             Ok(response) => Ok(Reply { response }),
             Err(ErrorCode::SessionExpired) => Err(Error::SessionExpired),
             Err(code) => Err(Error::Rejected(code)),
         };
-        self.effects.done.push(Done::Call(call.reply, result));
+        self.answer(asked, result);
+    }
+
+    /// Asked again, it has no second effect.
+    fn is_to_be_repeated(&self, asked: &Asked) -> bool {
+        let exactly_once = self.extensions.is_some_and(|extensions| extensions.tagged > 0);
+        exactly_once && (asked.tag.is_some() || !asked.call.request.is_write())
+    }
+
+    fn repeat(&mut self, job: Job, now: Instant) {
+        self.paused_until = Some(now + REFUSED_PAUSE);
+        self.refused.push_back(job);
+    }
+
+    /// From now on the server pushes what becomes of these places.
+    fn follow(&mut self, asked: &Asked, standings: &[Standing], now: Instant) {
+        for (standing, cell) in standings.iter().zip(&asked.call.fates) {
+            let (claim, held): (&Claim, _) = match standing {
+                Standing::Held(claim) => (claim, Some(now)),
+                Standing::Waiting { claim, .. } => (claim, None),
+                Standing::Busy { .. } | Standing::Deadlock(_) | Standing::LimitIs(_) | Standing::Absent => {
+                    continue;
+                }
+            };
+            self.effects.done.extend(self.claims.follow(claim, held, cell).map(Done::Fate));
+        }
+    }
+
+    fn probe_answered(&mut self, answer: Answer) {
+        match answer {
+            Ok(Response::Data(data, _)) => self.probed(Extensions::parse(&data.unwrap_or_default())),
+            Err(code) if is_passing(code) => self.probe(),
+            Ok(_) | Err(_) => self.probed(Extensions::NONE),
+        }
+    }
+
+    fn options_answered(&mut self, answer: Answer) {
+        if let Err(code) = answer {
+            tracing::warn!(%code, "the server refused the disconnect grace; the whole session timeout holds");
+        }
+    }
+
+    fn verify_answered(&mut self, claims: Vec<Claim>, answer: Answer, now: Instant) {
+        match answer {
+            Ok(Response::Held(held)) => {
+                let turns = self.claims.verified(&claims, &held);
+                self.effects.done.extend(turns.into_iter().map(Done::Fate));
+            }
+            Err(code) if is_passing(code) => self.repeat(Job::Verify(claims), now),
+            Ok(_) => tracing::warn!("a verification was answered with something else"),
+            Err(code) => tracing::warn!(%code, "held locks could not be verified after a reconnect"),
+        }
     }
 
     fn chore_answered(&mut self, mut chore: Chore, response: Result<Response, ErrorCode>) {
@@ -190,4 +265,10 @@ impl Machine {
             }
         }
     }
+}
+
+/// The server has no room now, or does not know the outcome; asked again, it will.
+fn is_passing(code: ErrorCode) -> bool {
+    use ErrorCode::{ConnectionLoss, OperationTimeout, RequestTimeout, ThrottledOp};
+    matches!(code, ThrottledOp | ConnectionLoss | OperationTimeout | RequestTimeout)
 }

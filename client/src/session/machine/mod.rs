@@ -5,6 +5,7 @@
 //! directly: states are published before completions, so that whoever sees an error also sees the state behind it.
 
 mod inbound;
+mod outbound;
 #[cfg(test)]
 mod tests;
 
@@ -17,8 +18,11 @@ use rowlock_proto::request::ConnectRequest;
 use rowlock_proto::{DecodeError, Request, RequestFrame, SessionId, WatchedEvent, Xid, Zxid, encode};
 use tokio::sync::oneshot;
 
-use super::attachment::{Attachment, InFlight, Job};
+use super::attachment::{Asked, Attachment, InFlight, Job};
+use super::claims::{Claims, Turn};
 use super::deadline::Deadline;
+use super::extensions::Extensions;
+use super::tags::Tags;
 use super::watches::{WatchSender, Watches};
 use super::{Command, Ending, Reply, ReplySender, SessionState, Vitals};
 use crate::config::Credential;
@@ -37,6 +41,8 @@ pub(crate) enum Fault {
     OutOfOrder,
     #[error("the server refused setWatches")]
     WatchesRefused,
+    #[error("the server speaks for an older connection of ours")]
+    Moved,
     #[error("bad frame: {0}")]
     Decode(#[from] DecodeError),
 }
@@ -46,6 +52,8 @@ pub(crate) enum Done {
     Call(ReplySender, Result<Reply, Error>),
     Signal(Signal, Result<(), Error>),
     Event(WatchSender, WatchedEvent),
+    /// What became of a place in a queue.
+    Fate(Turn),
     /// Dropping them tells their waiters that they will never fire.
     Watches(Watches),
 }
@@ -84,35 +92,50 @@ struct Auth {
 pub(crate) struct Machine {
     /// The timeout to ask for.
     asked: Duration,
+    /// The disconnect grace to ask for, where the server knows of such; zero: none.
+    grace: Duration,
     session: Option<Session>,
     /// The last position that a reply showed. Events do not move it: another event of the same change may be on its way.
     last_zxid: Zxid,
     link: Link,
-    /// Not sent yet.
+    /// Not sent yet, or to be sent again, in the order of the session.
     waiting: VecDeque<Job>,
+    /// What a server refused for the moment, before everything in `waiting`.
+    refused: VecDeque<Job>,
+    /// Nothing is sent before: a server asked for patience.
+    paused_until: Option<Instant>,
+    tags: Tags,
+    claims: Claims,
     auths: Vec<Auth>,
     watches: Watches,
     /// Present once the session is to be closed: no new calls.
     closing: Option<Vec<Signal>>,
     close_sent: bool,
     attachments: u64,
+    extensions: Option<Extensions>,
     ending: Option<Ending>,
     pub effects: Effects,
 }
 
 impl Machine {
-    pub(crate) fn new(asked: Duration, credentials: Vec<Credential>) -> Self {
+    pub(crate) fn new(asked: Duration, grace: Duration, credentials: Vec<Credential>) -> Self {
         Machine {
             asked,
+            grace,
             session: None,
             last_zxid: Zxid(0),
             link: Link::Down,
             waiting: VecDeque::new(),
+            refused: VecDeque::new(),
+            paused_until: None,
+            tags: Tags::default(),
+            claims: Claims::default(),
             auths: credentials.into_iter().map(|credential| Auth { credential, waiting: None }).collect(),
             watches: Watches::default(),
             closing: None,
             close_sent: false,
             attachments: 0,
+            extensions: None,
             ending: None,
             effects: Effects::default(),
         }
@@ -140,6 +163,7 @@ impl Machine {
             timeout: self.session.as_ref().map_or(Duration::ZERO, |session| session.timeout),
             valid_until: valid_until.filter(|_| self.ending.is_none()),
             attachments: self.attachments,
+            extensions: self.extensions,
             ending: self.ending,
         }
     }
@@ -149,7 +173,9 @@ impl Machine {
         let refused = self.ending.or(self.closing.is_some().then_some(Ending::Closed)).map(Ending::error);
         match (command, refused) {
             (Command::Call(call), Some(error)) => self.effects.done.push(Done::Call(call.reply, Err(error))),
-            (Command::Call(call), None) => self.waiting.push_back(Job::Call(call)),
+            (Command::Call(call), None) => {
+                self.waiting.push_back(Job::Call(Asked { call, sent: false, tag: None }));
+            }
             (Command::Auth(_, signal), Some(error)) => {
                 self.effects.done.push(Done::Signal(signal, Err(error)))
             }
@@ -200,19 +226,38 @@ impl Machine {
         self.link = Link::Handshake(now);
     }
 
-    /// The connection is gone. Calls in flight fail with an unknown outcome; chores start again on the next one.
-    pub(crate) fn disconnected(&mut self) {
+    /// The connection is gone, as of `now`: not later than its socket is closed.
+    pub(crate) fn disconnected(&mut self, now: Instant) {
+        if let (Link::Up(attachment), Some(session)) = (&self.link, &mut self.session)
+            && attachment.told_grace
+        {
+            session.deadline.cut_off(now, self.grace);
+        }
+        self.cut();
+    }
+
+    /// Puts what was in flight back in front of what waits. What takes effect once, and what may be repeated, is sent
+    /// again on the next connection; other calls fail with an unknown outcome.
+    fn cut(&mut self) {
         self.effects.out.clear();
+        self.paused_until = None;
         let Link::Up(attachment) = std::mem::replace(&mut self.link, Link::Down) else { return };
-        let mut again = Vec::new();
+        let refused = std::mem::take(&mut self.refused);
+        let exactly_once = attachment.extensions.is_some_and(|extensions| extensions.tagged > 0);
+        let mut again: Vec<Job> = refused.into();
         for InFlight { job, .. } in attachment.in_flight {
             match job {
-                Job::Call(call) => self.effects.done.push(Done::Call(call.reply, Err(Error::ConnectionLoss))),
+                Job::Call(asked) if exactly_once && (asked.tag.is_some() || !asked.call.request.is_write()) => {
+                    again.push(Job::Call(asked));
+                }
+                Job::Call(asked) => self.answer(asked, Err(Error::ConnectionLoss)),
                 Job::Chore(mut chore) => {
                     chore.disconnected();
                     again.push(Job::Chore(chore));
                 }
                 Job::Close => again.push(Job::Close),
+                // Of this connection only.
+                Job::Probe | Job::Options | Job::Verify(_) => {}
             }
         }
         for job in again.into_iter().rev() {
@@ -239,7 +284,7 @@ impl Machine {
                 if attachment.take_ping(now) {
                     put(&mut self.effects.out, Xid::PING, Request::Ping);
                 }
-                self.pump();
+                self.pump(now);
             }
         }
         Ok(())
@@ -253,27 +298,7 @@ impl Machine {
             Link::Up(attachment) => Some(attachment.next_timer()),
         };
         let deadline = self.session.as_ref().map(|session| session.deadline.valid_until());
-        link.into_iter().chain(deadline).min()
-    }
-
-    /// Sends what waits, if there is somebody to send it to.
-    fn pump(&mut self) {
-        let Link::Up(attachment) = &mut self.link else { return };
-        while let Some(job) = self.waiting.pop_front() {
-            let request = match &job {
-                // Nobody waits for it and nobody ever saw it: it need not happen.
-                Job::Call(call) if call.reply.is_closed() => continue,
-                Job::Call(call) => call.request.clone(),
-                Job::Chore(chore) => chore.request(),
-                Job::Close => {
-                    self.close_sent = true;
-                    Request::CloseSession
-                }
-            };
-            let (xid, opcode) = (attachment.next_xid(), request.opcode());
-            put(&mut self.effects.out, xid, request);
-            attachment.in_flight.push_back(InFlight { xid, opcode, job });
-        }
+        link.into_iter().chain(deadline).chain(self.paused_until).min()
     }
 
     fn send_auth(&mut self, index: usize) {
@@ -283,12 +308,20 @@ impl Machine {
         attachment.auths.push_back(index);
     }
 
+    /// The outcome of a call is known, or will never be.
+    fn answer(&mut self, asked: Asked, result: Result<Reply, Error>) {
+        if let Some(tag) = asked.tag {
+            self.tags.answered(tag);
+        }
+        self.effects.done.push(Done::Call(asked.call.reply, result));
+    }
+
     /// The session is over: everybody is told.
     fn end(&mut self, ending: Ending) {
         assert!(self.ending.is_none(), "a session ends once");
         let cut_off = ending == Ending::DeadlinePassed && self.is_up();
         let unsent = cut_off.then(|| std::mem::take(&mut self.effects.out));
-        self.disconnected();
+        self.cut();
         self.ending = Some(ending);
         if let Some(unsent) = unsent {
             // The server may live and only the way back be cut: a farewell frees our locks sooner.
@@ -296,8 +329,9 @@ impl Machine {
             put(&mut self.effects.out, Xid(i32::MAX), Request::CloseSession);
         }
         for job in std::mem::take(&mut self.waiting) {
-            if let Job::Call(call) = job {
-                self.effects.done.push(Done::Call(call.reply, Err(ending.error())));
+            if let Job::Call(asked) = job {
+                let error = if asked.sent { Error::ConnectionLoss } else { ending.error() };
+                self.answer(asked, Err(error));
             }
         }
         for waiting in self.auths.iter_mut().filter_map(|auth| auth.waiting.take()) {

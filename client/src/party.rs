@@ -1,0 +1,54 @@
+//! [`Party`]: somebody in a lock's queue, as other clients see him.
+
+use rowlock_proto::{FencingToken, SessionId, lock};
+
+use crate::client::Client;
+
+/// Somebody who holds a lock or waits for one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Party {
+    /// The path of the queue znode.
+    pub path: String,
+    /// Whose it is.
+    pub session: SessionId,
+    /// Its fencing token, should it be granted the lock.
+    pub token: FencingToken,
+    /// Who that is, as that client said ([`crate::ClientConfig::label`]).
+    pub label: String,
+    /// What else it said ([`crate::LockRequest::meta`]).
+    pub meta: String,
+    /// When it was granted the lock or, if it waits, entered the queue: the leader's clock, milliseconds since 1970.
+    pub since_ms: i64,
+}
+
+impl Client {
+    pub(crate) fn party(&self, party: lock::Party) -> Party {
+        let (label, meta) = parse(&party.label);
+        let (session, token, since_ms) = (party.session, party.token, party.since_ms);
+        Party { path: self.relative(party.path), session, token, label, meta, since_ms }
+    }
+}
+
+/// The data of a queue znode: the label, and behind a line break whatever else is to be shown.
+pub(crate) fn data(label: &str, meta: &str) -> String {
+    if meta.is_empty() { label.to_owned() } else { format!("{label}\n{meta}") }
+}
+
+fn parse(data: &[u8]) -> (String, String) {
+    let text = String::from_utf8_lossy(data);
+    let (label, meta) = text.split_once('\n').unwrap_or((&text, ""));
+    (label.to_owned(), meta.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn label_and_metadata_come_back_as_they_were_given() {
+        for (label, meta) in [("worker-7", "job=1\nstep=2"), ("worker-7", ""), ("", "job=1")] {
+            assert_eq!(parse(data(label, meta).as_bytes()), (label.to_owned(), meta.to_owned()));
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Taking locks, whatever their kind and whatever the server: what is wanted, and the choice of the way.
+//!
+//! A Rowlock server keeps the queues and tells us when it is our turn ([`super::served`]); on plain ZooKeeper the same
+//! is done by the recipe of watches ([`super::watched`]).
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use rowlock_env::time::{self, Instant};
+use rowlock_proto::lock::Owner;
+
+use super::guard::{Guard, WaitStats};
+use super::names::Kind;
+use super::{served, watched};
+use crate::client::Client;
+use crate::error::Error;
+use crate::limits::LOCKS_AT_ONCE;
+
+/// One lock that is wanted.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
+    /// Path of the lock's znode, absolute.
+    pub lock: String,
+    pub kind: Kind,
+    /// How many permits it has; 0: whatever it has.
+    pub limit: u32,
+}
+
+/// How locks are wanted.
+#[derive(Clone, Debug)]
+pub(crate) struct Terms {
+    pub label: String,
+    pub meta: String,
+    pub owner: Owner,
+    pub max_hold: Option<Duration>,
+    pub lock_delay: Duration,
+}
+
+impl Terms {
+    pub(crate) fn new(client: &Client) -> Self {
+        Terms {
+            label: client.config().label.clone(),
+            meta: String::new(),
+            owner: Owner::Unnamed,
+            max_hold: None,
+            lock_delay: Duration::ZERO,
+        }
+    }
+
+    /// The data of the queue znode.
+    pub(crate) fn data(&self) -> Bytes {
+        crate::party::data(&self.label, &self.meta).into()
+    }
+
+    /// What only a server that keeps the queues can do.
+    fn check_for_plain_servers(&self) -> Result<(), Error> {
+        if !self.lock_delay.is_zero() {
+            return Err(Error::Unsupported("lock-delay"));
+        }
+        if self.owner != Owner::Unnamed {
+            return Err(Error::Unsupported("deadlock detection by owner"));
+        }
+        Ok(())
+    }
+}
+
+/// What is known of the wait so far, for the error of a timeout and the statistics of a guard.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    started: Instant,
+    entered_at: Option<usize>,
+    pub wakeups: u32,
+    pub position: Option<usize>,
+    pub holder: Option<String>,
+}
+
+impl Progress {
+    pub(crate) fn new() -> Self {
+        Progress { started: time::now(), entered_at: None, wakeups: 0, position: None, holder: None }
+    }
+
+    pub(crate) fn stand(&mut self, position: usize, holder: Option<String>) {
+        self.entered_at.get_or_insert(position);
+        self.position = Some(position);
+        self.holder = holder;
+    }
+
+    pub(crate) fn stats(&self) -> WaitStats {
+        WaitStats {
+            position: self.entered_at.unwrap_or(0),
+            wakeups: self.wakeups,
+            waited: time::now() - self.started,
+        }
+    }
+
+    pub(crate) fn timeout(self) -> Error {
+        Error::Timeout { position: self.position, holder: self.holder }
+    }
+}
+
+/// Takes all of the locks, or none: `None` if one is not free and `wait` is false. Guards in the order of `wanted`.
+pub(crate) async fn acquire(
+    client: &Client,
+    wanted: &[Wanted],
+    terms: &Terms,
+    wait: bool,
+    progress: &mut Progress,
+) -> Result<Option<Vec<Guard>>, Error> {
+    check(wanted)?;
+    if client.extensions().await?.has_locks() {
+        match served::acquire(client, wanted, terms, wait, progress).await {
+            // The session has moved to a server that does not keep queues.
+            Err(Error::Unsupported(_)) => {}
+            result => return result,
+        }
+    }
+    terms.check_for_plain_servers()?;
+    acquire_one_by_one(client, wanted, terms, wait, progress).await
+}
+
+fn check(wanted: &[Wanted]) -> Result<(), Error> {
+    if wanted.is_empty() || wanted.len() > LOCKS_AT_ONCE {
+        let text = format!("{} locks at once, 1 to {LOCKS_AT_ONCE} allowed", wanted.len());
+        return Err(Error::InvalidName(text));
+    }
+    let mut locks: Vec<&str> = wanted.iter().map(|wanted| wanted.lock.as_str()).collect();
+    locks.sort_unstable();
+    match locks.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => Err(Error::InvalidName(format!("{} is named twice", pair[0]))),
+        None => Ok(()),
+    }
+}
+
+/// In the order of their paths, so that two who want the same ones never wait for each other.
+async fn acquire_one_by_one(
+    client: &Client,
+    wanted: &[Wanted],
+    terms: &Terms,
+    wait: bool,
+    progress: &mut Progress,
+) -> Result<Option<Vec<Guard>>, Error> {
+    let mut order: Vec<usize> = (0..wanted.len()).collect();
+    order.sort_by_key(|at| &wanted[*at].lock);
+    let mut guards: Vec<Option<Guard>> = wanted.iter().map(|_| None).collect();
+    for at in order {
+        match watched::acquire(client, &wanted[at], terms, wait, progress).await? {
+            Some(guard) => guards[at] = Some(guard),
+            None => {
+                // Nothing is left behind when this returns; a lock that was lost meanwhile is gone as well.
+                for guard in guards.into_iter().flatten() {
+                    let _ = guard.release().await;
+                }
+                return Ok(None);
+            }
+        }
+    }
+    Ok(Some(guards.into_iter().flatten().collect()))
+}

@@ -1,0 +1,103 @@
+//! [`Loss`]: the news that a lock is lost, for tasks that work under it.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use rowlock_env::time::{self, Instant};
+
+use crate::error::{LockLost, LostReason};
+use crate::session::Shared;
+use crate::session::claims::{Fate, FateCell};
+
+/// Tells when a lock is lost. Cheap to clone, `'static`, keeps neither the lock nor the session alive: give one to each
+/// task that works under a [`crate::Guard`].
+#[derive(Clone)]
+pub struct Loss {
+    shared: Arc<Shared>,
+    cell: Arc<FateCell>,
+    /// The end of the maximum hold.
+    gives_up_at: Option<Instant>,
+}
+
+impl fmt::Debug for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Loss").field(&self.reason()).finish()
+    }
+}
+
+impl Loss {
+    pub(crate) fn new(shared: Arc<Shared>, cell: Arc<FateCell>, gives_up_at: Option<Instant>) -> Self {
+        Loss { shared, cell, gives_up_at }
+    }
+
+    /// Why the lock is lost; `None`: it is held, as far as can be known here and now. Looks at the clock, so it is right
+    /// also after the process was paused.
+    pub fn reason(&self) -> Option<LostReason> {
+        if let Fate::Lost(reason) = self.cell.get() {
+            return Some(reason);
+        }
+        let held_enough = self.gives_up_at.is_some_and(|at| time::now() >= at);
+        self.shared.lost().or(held_enough.then_some(LostReason::MaxHold))
+    }
+
+    /// Until when the lock is certainly held, unless somebody takes it away. `None`: it is lost.
+    pub fn valid_until(&self) -> Option<Instant> {
+        if self.reason().is_some() {
+            return None;
+        }
+        let session = self.shared.vitals().valid_until?;
+        Some(self.gives_up_at.map_or(session, |at| at.min(session)))
+    }
+
+    /// Waits until the lock is lost (or given back). Never returns while it is held.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: for `select!` beside the work.
+    pub async fn wait(&self) -> LostReason {
+        let mut vitals = self.shared.watch_vitals();
+        let mut fate = self.cell.watch();
+        loop {
+            if let Some(reason) = self.reason() {
+                return reason;
+            }
+            // The session's task will say so too, but it may be held up.
+            let deadline = self.valid_until().unwrap_or_else(time::now);
+            tokio::select! {
+                biased;
+                _ = vitals.changed() => {}
+                _ = fate.changed() => {}
+                () = time::sleep_until(deadline) => {}
+            }
+        }
+    }
+
+    /// Runs `work` while the lock is held; drops it at the moment of the loss.
+    ///
+    /// # Errors
+    /// [`LockLost`], also when `work` would have been done just then.
+    /// # Cancel safety
+    /// That of `work`.
+    pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, LockLost> {
+        let mut lost = pin!(self.wait());
+        let mut work = pin!(work);
+        poll_fn(|cx| {
+            // The clock is asked before every step of the work.
+            if let Poll::Ready(reason) = lost.as_mut().poll(cx) {
+                return Poll::Ready(Err(LockLost { reason }));
+            }
+            if let Some(reason) = self.reason() {
+                return Poll::Ready(Err(LockLost { reason }));
+            }
+            work.as_mut().poll(cx).map(Ok)
+        })
+        .await
+    }
+
+    /// The place is lost for this reason, unless it was before.
+    pub(crate) fn declare(&self, reason: LostReason) {
+        self.cell.turn(Fate::Lost(reason));
+    }
+}

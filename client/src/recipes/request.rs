@@ -1,0 +1,155 @@
+//! [`LockRequest`]: a lock, or several, with options.
+
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use rowlock_env::time;
+use rowlock_proto::lock::Owner;
+
+use super::acquire::{Progress, Terms, Wanted, acquire};
+use super::guard::Guard;
+use super::names::Kind;
+use crate::client::Client;
+use crate::error::Error;
+
+mod sealed {
+    use super::Guard;
+
+    /// What a request gives.
+    pub trait Granted: Sized {
+        /// Of the guards of all its locks; there is at least one.
+        fn of(guards: Vec<Guard>) -> Self;
+    }
+}
+
+pub(crate) use sealed::Granted;
+
+impl Granted for Guard {
+    fn of(guards: Vec<Guard>) -> Self {
+        guards.into_iter().next().expect("one guard per lock, and a request has at least one lock")
+    }
+}
+
+/// Asks for a lock (or several) with options. Made by `request()` of the handles; does nothing until
+/// [`LockRequest::lock`] or [`LockRequest::try_lock`].
+///
+/// Options that need a server which keeps the queues itself say so; on plain ZooKeeper they are refused with
+/// [`Error::Unsupported`] before anything is done.
+#[derive(Debug)]
+#[must_use = "a request does nothing until it is locked"]
+pub struct LockRequest<G = Guard> {
+    client: Client,
+    wanted: Result<Vec<Wanted>, Error>,
+    terms: Terms,
+    patience: Option<Duration>,
+    grants: PhantomData<fn() -> G>,
+}
+
+impl<G> Clone for LockRequest<G> {
+    fn clone(&self) -> Self {
+        LockRequest {
+            client: self.client.clone(),
+            wanted: self.wanted.clone(),
+            terms: self.terms.clone(),
+            patience: self.patience,
+            grants: PhantomData,
+        }
+    }
+}
+
+impl LockRequest<Guard> {
+    /// Shares the lock with others who ask so: a reader's place, as [`crate::RwLock::read`] takes it.
+    pub fn shared(mut self) -> Self {
+        self.wanted.iter_mut().flatten().for_each(|wanted| wanted.kind = Kind::Read);
+        self
+    }
+}
+
+impl<G: Granted> LockRequest<G> {
+    pub(crate) fn new(client: &Client, wanted: Result<Vec<Wanted>, Error>) -> Self {
+        let terms = Terms::new(client);
+        LockRequest { client: client.clone(), wanted, terms, patience: None, grants: PhantomData }
+    }
+
+    /// Who this is, for people who look at the queue; otherwise the client's ([`crate::ClientConfig::label`]).
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.terms.label = label.into();
+        self
+    }
+
+    /// What else people should see: the number of a job, a link.
+    pub fn meta(mut self, meta: impl Into<String>) -> Self {
+        self.terms.meta = meta.into();
+        self
+    }
+
+    /// Should our session *expire* while we hold the lock, nobody is granted it for so long: for resources that cannot
+    /// check fencing tokens, and so must be left time for our last writes to arrive. A lock that is released is free at
+    /// once. Needs a Rowlock server. (Clients of plain ZooKeeper's recipes on the same lock do not see the delay.)
+    pub fn lock_delay(mut self, delay: Duration) -> Self {
+        self.terms.lock_delay = delay;
+        self
+    }
+
+    /// How long the lock is held at most. After that time since we learnt of the grant the guard is lost
+    /// ([`crate::LostReason::MaxHold`]) and gives the lock back; [`Guard::expiring`] tells in time. A Rowlock server
+    /// revokes the lock also when this process does not run: at this time plus the session timeout after the grant.
+    pub fn max_hold(mut self, most: Duration) -> Self {
+        self.terms.max_hold = Some(most);
+        self
+    }
+
+    /// For whom the lock is wanted, in the eyes of deadlock detection. By default for nobody, which takes no part in
+    /// it. Any other owner needs a Rowlock server.
+    pub fn owner(mut self, owner: Owner) -> Self {
+        self.terms.owner = owner;
+        self
+    }
+
+    /// How long [`LockRequest::lock`] waits altogether, lost connections and all predecessors included.
+    pub fn timeout(mut self, patience: Duration) -> Self {
+        self.patience = Some(patience);
+        self
+    }
+
+    /// Waits for the lock (for all of them, if there are several: then either all are granted or none is).
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] with the last known position and holder, if a timeout was set; the queue is left then.
+    /// [`Error::SessionExpired`], [`Error::Closed`]: the session ended; nothing is held and nothing waits any more.
+    /// [`Error::PlaceLost`]: somebody deleted our znode in the queue. [`Error::Deadlock`], with an owner.
+    /// [`Error::LimitConflict`], for permits. [`Error::TooManyLocks`], [`Error::InvalidName`], [`Error::Unsupported`],
+    /// [`Error::Rejected`] (NoAuth, quotas). A lost connection is no error here: the place in the queue is kept over
+    /// reconnects.
+    /// # Cancel safety
+    /// Dropping the future at any point leaves the queue, also when the request to enter it is still on its way.
+    /// # Ordering
+    /// The place in the queue is taken when the server handles the first request, in the order of the session.
+    pub async fn lock(&self) -> Result<G, Error> {
+        let wanted = self.wanted.as_ref().map_err(Clone::clone)?;
+        let mut progress = Progress::new();
+        let attempt = acquire(&self.client, wanted, &self.terms, true, &mut progress);
+        let granted = match self.patience {
+            None => attempt.await?,
+            Some(patience) => match time::timeout_at(time::now() + patience, attempt).await {
+                Ok(granted) => granted?,
+                Err(_) => return Err(progress.timeout()),
+            },
+        };
+        // Who waits is never told that the lock is busy.
+        granted.map(G::of).ok_or(Error::Protocol("busy, although we wait"))
+    }
+
+    /// Takes the lock if nobody is in the way; `None` otherwise, and then nothing is left behind. Whether it is free is
+    /// decided by the cluster, not by a read of one server. Pays no regard to the timeout.
+    ///
+    /// # Errors
+    /// As [`LockRequest::lock`], but for the timeout.
+    /// # Cancel safety
+    /// As [`LockRequest::lock`].
+    pub async fn try_lock(&self) -> Result<Option<G>, Error> {
+        let wanted = self.wanted.as_ref().map_err(Clone::clone)?;
+        let granted = acquire(&self.client, wanted, &self.terms, false, &mut Progress::new()).await?;
+        Ok(granted.map(G::of))
+    }
+}

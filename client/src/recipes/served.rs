@@ -1,0 +1,251 @@
+//! Locks whose queue the server keeps: one request takes a place, the grant is pushed.
+//!
+//! Invariant: only the server's word grants, in a reply or a notice; never a wake-up, never the passing of time.
+//!
+//! A place is known by the random prefix of its znode's name: asked again, the server finds it. That is how a waiter
+//! learns after a reconnect what it may have missed. Whoever drops a place, at whatever moment, leaves the queue.
+
+use std::sync::Arc;
+
+use rowlock_proto::lock::{Acquire, Claim, Standing};
+use rowlock_proto::{Acl, Request, Response, path};
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::acquire::{Progress, Terms, Wanted};
+use super::guard::{Grant, Guard, Seat};
+use super::names;
+use crate::client::Client;
+use crate::error::Error;
+use crate::session::chore::Chore;
+use crate::session::claims::{Fate, FateCell};
+
+const ODD: Error = Error::Protocol("an acquire was answered with something else");
+
+/// A place in one queue.
+#[derive(Debug)]
+pub(crate) struct Served {
+    client: Client,
+    /// Path of the lock's znode.
+    lock: String,
+    prefix: String,
+    /// An acquire has been sent and the place is not known to be gone.
+    ///
+    /// Invariant: set before the request is handed over, so that a drop at any await leaves the queue.
+    may_exist: bool,
+    slot: Option<OwnedSemaphorePermit>,
+}
+
+impl Served {
+    pub(crate) fn new(client: &Client, lock: String, prefix: String) -> Result<Self, Error> {
+        let slot = Some(client.lock_slot()?);
+        Ok(Served { client: client.clone(), lock, prefix, may_exist: false, slot })
+    }
+
+    pub(crate) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    pub(crate) fn lock(&self) -> &str {
+        &self.lock
+    }
+
+    /// A request that may make the place is about to be sent.
+    pub(crate) fn expect(&mut self) {
+        self.may_exist = true;
+    }
+
+    /// The place is gone, or was never taken.
+    pub(crate) fn forget(&mut self) {
+        self.may_exist = false;
+    }
+
+    /// The chore that leaves the queue.
+    pub(crate) fn removal(&self, slot: Option<OwnedSemaphorePermit>) -> Chore {
+        Chore::abandon(self.lock.clone(), self.prefix.clone(), slot)
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        if self.may_exist {
+            let slot = self.slot.take();
+            self.client.post(self.removal(slot));
+        }
+    }
+}
+
+/// An attempt to take one or more locks: its places, and the requests that make them.
+struct Attempt<'a> {
+    client: &'a Client,
+    places: Vec<Served>,
+    acquires: Vec<Acquire>,
+    /// Where the places of the latest answer stand.
+    fates: Vec<Arc<FateCell>>,
+    claims: Vec<Claim>,
+}
+
+/// What an answer says of the attempt as a whole.
+enum Verdict {
+    /// The places are taken; whether they are granted, their fates tell.
+    Placed,
+    Busy,
+}
+
+/// Gives back what is held, in one command: for each claim, whether it was.
+pub(crate) async fn release(client: &Client, claims: Vec<Claim>) -> Result<Vec<bool>, Error> {
+    match client.call(Request::Release(claims)).await?.response {
+        Response::Held(held) => Ok(held),
+        _ => Err(Error::Protocol("a release was answered with something else")),
+    }
+}
+
+/// As [`super::acquire::acquire`], in one command for all locks.
+pub(crate) async fn acquire(
+    client: &Client,
+    wanted: &[Wanted],
+    terms: &Terms,
+    wait: bool,
+    progress: &mut Progress,
+) -> Result<Option<Vec<Guard>>, Error> {
+    let mut attempt = Attempt::new(client, wanted, terms, wait)?;
+    loop {
+        let attachments = client.vitals().attachments;
+        if let Verdict::Busy = attempt.ask(progress).await? {
+            return Ok(None);
+        }
+        // What an answer to a request of before the reconnect says may be out of date, and the notice of it missed.
+        if client.vitals().attachments == attachments && attempt.granted(attachments, progress).await? {
+            return attempt.into_guards(wanted, terms, progress).map(Some);
+        }
+    }
+}
+
+impl<'a> Attempt<'a> {
+    fn new(client: &'a Client, wanted: &[Wanted], terms: &Terms, wait: bool) -> Result<Self, Error> {
+        let mut places = Vec::with_capacity(wanted.len());
+        let mut acquires = Vec::with_capacity(wanted.len());
+        let millis = |time: std::time::Duration| u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
+        for one in wanted {
+            let prefix = names::queue_prefix(client.config().queue_names, one.kind, &names::random_id());
+            places.push(Served::new(client, one.lock.clone(), prefix.clone())?);
+            acquires.push(Acquire {
+                lock: one.lock.clone(),
+                prefix,
+                data: Some(terms.data()),
+                acl: Some(Acl::open()),
+                mode: one.kind.mode(),
+                limit: one.limit,
+                wait,
+                owner: terms.owner,
+                // A part of a millisecond is a whole one: 0 would mean for ever.
+                max_hold_ms: terms.max_hold.map_or(0, |time| millis(time).max(1)),
+                lock_delay_ms: millis(terms.lock_delay),
+            });
+        }
+        Ok(Attempt { client, places, acquires, fates: Vec::new(), claims: Vec::new() })
+    }
+
+    /// Takes the places, or finds them again.
+    async fn ask(&mut self, progress: &mut Progress) -> Result<Verdict, Error> {
+        let is_first = self.fates.is_empty();
+        self.places.iter_mut().for_each(Served::expect);
+        self.fates = self.acquires.iter().map(|_| FateCell::new()).collect();
+        let request = Request::Acquire(self.acquires.clone());
+        let answer = match self.client.submit_followed(request, None, self.fates.clone()).await {
+            Ok(pending) => pending.await,
+            Err(error) => Err(error),
+        };
+        let standings = match answer {
+            Ok(reply) => match reply.response {
+                Response::Standings(standings) if standings.len() == self.places.len() => standings,
+                _ => return Err(ODD),
+            },
+            Err(error) => {
+                if is_first && matches!(error, Error::Rejected(_) | Error::Unsupported(_)) {
+                    self.forget();
+                }
+                return Err(error);
+            }
+        };
+        self.judge(standings, progress)
+    }
+
+    fn judge(&mut self, standings: Vec<Standing>, progress: &mut Progress) -> Result<Verdict, Error> {
+        self.claims.clear();
+        let mut refusal = None;
+        let mut front: Option<(usize, Option<String>)> = None;
+        for standing in standings {
+            match standing {
+                Standing::Held(claim) => self.claims.push(claim),
+                Standing::Waiting { claim, ahead, holder } => {
+                    self.claims.push(claim);
+                    let holder = holder.map(|party| path::name(&party.path).to_owned());
+                    let ahead = usize::try_from(ahead).unwrap_or(usize::MAX);
+                    // Of several, the longest wait is what matters.
+                    if front.as_ref().is_none_or(|(most, _)| ahead > *most) {
+                        front = Some((ahead, holder));
+                    }
+                }
+                Standing::Busy { .. } => refusal = refusal.or(Some(Ok(Verdict::Busy))),
+                Standing::Deadlock(cycle) => {
+                    let cycle = cycle.into_iter().map(|party| self.client.party(party)).collect();
+                    refusal = Some(Err(Error::Deadlock { cycle }));
+                }
+                Standing::LimitIs(actual) => refusal = Some(Err(Error::LimitConflict { actual })),
+                Standing::Absent => {}
+            }
+        }
+        if let Some(refusal) = refusal {
+            self.forget();
+            return refusal;
+        }
+        if self.claims.len() < self.places.len() {
+            self.forget();
+            return Err(Error::PlaceLost);
+        }
+        if let Some((position, holder)) = front {
+            progress.stand(position, holder);
+        }
+        Ok(Verdict::Placed)
+    }
+
+    /// Nothing of this attempt is in the queues.
+    fn forget(&mut self) {
+        self.places.iter_mut().for_each(Served::forget);
+    }
+
+    /// Waits until all places are granted. `false`: we have been cut off meanwhile, ask again.
+    async fn granted(&mut self, attachments: u64, progress: &mut Progress) -> Result<bool, Error> {
+        let mut vitals = self.client.watch_vitals();
+        for cell in &self.fates {
+            if cell.get() == Fate::Waiting {
+                let mut fate = cell.watch();
+                tokio::select! {
+                    biased;
+                    _ = fate.wait_for(|fate| *fate != Fate::Waiting) => progress.wakeups += 1,
+                    _ = vitals.wait_for(|now| now.attachments != attachments || now.ending.is_some()) => {
+                        return match self.client.vitals().ending {
+                            Some(_) => Err(self.client.shared().ended()),
+                            None => Ok(false),
+                        };
+                    }
+                }
+            }
+            if let Fate::Lost(_) = cell.get() {
+                return Err(Error::PlaceLost);
+            }
+        }
+        Ok(true)
+    }
+
+    fn into_guards(self, wanted: &[Wanted], terms: &Terms, progress: &Progress) -> Result<Vec<Guard>, Error> {
+        let stats = progress.stats();
+        let places = self.places.into_iter().zip(self.claims).zip(self.fates).zip(wanted);
+        places
+            .map(|(((place, claim), cell), one)| {
+                let grant = Grant { claim, kind: one.kind, cell, stats, max_hold: terms.max_hold };
+                Guard::new(self.client, Seat::Served(place), grant)
+            })
+            .collect()
+    }
+}

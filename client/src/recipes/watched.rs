@@ -1,0 +1,208 @@
+//! Locks on plain ZooKeeper: the recipe of ephemeral sequential znodes and watches.
+//!
+//! Take a place in the queue; list the queue; nobody before us is in the way: the lock is ours; else watch the nearest
+//! one that is, and when anything happens **list again**. Invariant: only a list grants. A wake-up alone means nothing:
+//! the one before may have been a waiter that gave up (or the connection may have).
+//!
+//! For the permits of a semaphore every departure before us may be the one that matters, so the whole queue is watched:
+//! a release wakes all who wait. Rowlock's servers need neither.
+
+use bytes::Bytes;
+use rowlock_env::time;
+use rowlock_proto::lock::Claim;
+use rowlock_proto::request::{PathWatch, SetData};
+use rowlock_proto::{ErrorCode, FencingToken, Request, Stat, path};
+
+use super::acquire::{Progress, Terms, Wanted};
+use super::guard::{Grant, Guard, Seat};
+use super::names::{self, Kind};
+use super::place::Place;
+use super::queue::{Queue, Standing, Wake};
+use crate::client::Client;
+use crate::error::Error;
+use crate::limits::REFUSED_PAUSE;
+use crate::session::claims::{Fate, FateCell};
+use crate::session::watches::{WatchRequest, WatchedBy};
+use crate::watch::OneshotWatch;
+use crate::znode;
+
+/// The text of a semaphore's limit.
+pub(crate) fn limit_data(limit: u32) -> Bytes {
+    format!("permits={limit}").into()
+}
+
+/// The limit that a semaphore's data say; `None`: none.
+pub(crate) fn limit_of(data: Option<&[u8]>) -> Option<u32> {
+    let text = std::str::from_utf8(data.unwrap_or_default()).ok()?;
+    text.lines().find_map(|line| line.strip_prefix("permits="))?.trim().parse().ok()
+}
+
+/// As [`super::acquire::acquire`], for one lock.
+pub(crate) async fn acquire(
+    client: &Client,
+    wanted: &Wanted,
+    terms: &Terms,
+    wait: bool,
+    progress: &mut Progress,
+) -> Result<Option<Guard>, Error> {
+    let prefix = names::queue_prefix(client.config().queue_names, wanted.kind, &names::random_id());
+    let mut place = Place::new(client.clone(), wanted.lock.clone(), prefix, terms.data())?;
+    if let Kind::Permits(count) = wanted.kind {
+        place = place.with_parent_data(limit_data(wanted.limit));
+        agree_on_limit(&place, wanted.limit, count).await?;
+    }
+    let (stat, mut listed) = place.enter().await?;
+    loop {
+        let attachments = client.vitals().attachments;
+        let limit = match wanted.kind {
+            Kind::Permits(_) => limit_of_parent(&place).await?.unwrap_or(wanted.limit),
+            Kind::Lock | Kind::Read | Kind::Write => 0,
+        };
+        let queue = match listed.take() {
+            Some(queue) => queue,
+            None => place.queue().await?,
+        };
+        match queue.standing(place.name(), limit) {
+            Standing::Holder => return guard(client, place, stat, wanted, terms, progress).map(Some),
+            Standing::Behind { .. } if !wait => {
+                place.leave().await?;
+                return Ok(None);
+            }
+            Standing::Behind { position, wake, holder } => {
+                progress.stand(position, Some(holder));
+                wait_for(&place, wake, attachments, progress).await?;
+            }
+            Standing::Absent => {
+                place.forget();
+                return Err(Error::PlaceLost);
+            }
+        }
+    }
+}
+
+fn guard(
+    client: &Client,
+    place: Place,
+    stat: Stat,
+    wanted: &Wanted,
+    terms: &Terms,
+    progress: &Progress,
+) -> Result<Guard, Error> {
+    // A znode of a session of before is not ours.
+    if stat.ephemeral_owner != client.session_id() {
+        return Err(Error::PlaceLost);
+    }
+    let claim = Claim { path: place.path(), token: FencingToken(stat.czxid.0) };
+    let cell = FateCell::new();
+    cell.turn(Fate::Held { since: time::now() });
+    let grant = Grant { claim, kind: wanted.kind, cell, stats: progress.stats(), max_hold: terms.max_hold };
+    Guard::new(client, Seat::Watched(place), grant)
+}
+
+/// The first to come decides how many permits there are.
+async fn agree_on_limit(place: &Place, limit: u32, count: u32) -> Result<(), Error> {
+    loop {
+        let read = Request::GetData(PathWatch { path: place.parent().to_owned(), watch: false });
+        let (data, stat) = match place.insist(read).await {
+            Ok(reply) => znode::data(reply)?,
+            Err(Error::Rejected(ErrorCode::NoNode)) => {
+                place.make_parent().await?;
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        let actual = match limit_of(data.as_deref()) {
+            None if limit > 0 && data.as_ref().is_none_or(Bytes::is_empty) => {
+                let (path, data) = (place.parent().to_owned(), Some(limit_data(limit)));
+                let set = Request::SetData(SetData { path, data, version: stat.version });
+                match place.insist(set).await {
+                    Ok(_) | Err(Error::Rejected(ErrorCode::BadVersion | ErrorCode::NoNode)) => continue,
+                    Err(error) => return Err(error),
+                }
+            }
+            actual => actual.unwrap_or(0),
+        };
+        let agreed = (limit == 0 || limit == actual) && count <= actual;
+        return if agreed { Ok(()) } else { Err(Error::LimitConflict { actual }) };
+    }
+}
+
+async fn limit_of_parent(place: &Place) -> Result<Option<u32>, Error> {
+    let read = Request::GetData(PathWatch { path: place.parent().to_owned(), watch: false });
+    let (data, _) = znode::data(place.insist(read).await?)?;
+    Ok(limit_of(data.as_deref()))
+}
+
+/// Returns when the queue deserves another look. Says nothing about who holds the lock.
+///
+/// `attachments`: how often we were attached when the queue was listed.
+async fn wait_for(place: &Place, wake: Wake, attachments: u64, progress: &mut Progress) -> Result<(), Error> {
+    let client = place.client();
+    // getData rather than exists: when the one before has just gone, it leaves no watch behind.
+    let watched = match &wake {
+        Wake::Gone(name) => watch(client, WatchedBy::GetData, path::join(place.parent(), name)).await?,
+        Wake::AnyChange => watch(client, WatchedBy::GetChildren, place.parent().to_owned()).await?,
+    };
+    let Some((mut changed, reply)) = watched else { return Ok(()) };
+    let mut resized = None;
+    if wake == Wake::AnyChange {
+        // Was the list from before the watch? And the limit may change as well.
+        let (names, _) = znode::children(reply)?;
+        let Some((limit_changed, reply)) =
+            watch(client, WatchedBy::GetData, place.parent().to_owned()).await?
+        else {
+            return Ok(());
+        };
+        let limit = limit_of(znode::data(reply)?.0.as_deref()).unwrap_or(0);
+        if Queue::new(names).standing(place.name(), limit) == Standing::Holder {
+            return Ok(());
+        }
+        resized = Some(limit_changed);
+    }
+    let mut vitals = client.watch_vitals();
+    let resize = async {
+        match &mut resized {
+            Some(watch) => watch.changed().await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        biased;
+        event = changed.changed() => {
+            event?;
+            progress.wakeups += 1;
+            Ok(())
+        }
+        event = resize => event.map(drop),
+        // Whatever happened while we were cut off, the list knows.
+        _ = vitals.wait_for(|vitals| vitals.attachments != attachments || vitals.ending.is_some()) => {
+            match client.vitals().ending {
+                Some(_) => Err(client.shared().ended()),
+                None => Ok(()),
+            }
+        }
+    }
+}
+
+/// A read that leaves a watch. `None`: look at the queue again.
+async fn watch(
+    client: &Client,
+    by: WatchedBy,
+    path: String,
+) -> Result<Option<(OneshotWatch, crate::session::Reply)>, Error> {
+    let (watch, registration): (_, WatchRequest) = OneshotWatch::new(client, by, path.clone());
+    let read = PathWatch { path, watch: true };
+    let request = match by {
+        WatchedBy::GetChildren => Request::GetChildren2(read),
+        WatchedBy::GetData | WatchedBy::Exists => Request::GetData(read),
+    };
+    match client.submit(request, Some(registration)).await?.await {
+        Ok(reply) => Ok(Some((watch, reply))),
+        Err(Error::Rejected(ErrorCode::NoNode) | Error::ConnectionLoss) => Ok(None),
+        Err(error) if error.is_retryable() => {
+            time::sleep(REFUSED_PAUSE).await;
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,211 @@
+//! The places in queues that a server watches over for us, and what becomes of them.
+//!
+//! A place is followed from the reply that names it until whoever asked for it lets go of its [`FateCell`]. Servers push
+//! grants and losses ([`Notice`]); what they pushed while we were cut off is made up for after the reconnect: held
+//! places are verified ([`Claims::to_verify`]), those who wait ask again by themselves.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+
+use rowlock_env::sync::watch;
+use rowlock_env::time::Instant;
+use rowlock_proto::FencingToken;
+use rowlock_proto::lock::{Claim, News, Notice};
+
+use crate::error::LostReason;
+use crate::limits::{CLAIMS_BEFORE_SWEEP, CLAIMS_PER_VERIFY};
+
+/// What has become of a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// Not known to be held.
+    Waiting,
+    /// We learnt then that it is held.
+    Held {
+        /// On our clock; not before the grant.
+        since: Instant,
+    },
+    /// It is not ours any more. Final.
+    Lost(LostReason),
+}
+
+/// The fate of one place, shared by the session machine and whoever holds the place.
+pub(crate) struct FateCell {
+    fate: watch::Sender<Fate>,
+}
+
+impl std::fmt::Debug for FateCell {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.get().fmt(f)
+    }
+}
+
+impl FateCell {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(FateCell { fate: watch::channel(Fate::Waiting).0 })
+    }
+
+    pub(crate) fn get(&self) -> Fate {
+        *self.fate.borrow()
+    }
+
+    pub(crate) fn watch(&self) -> watch::Receiver<Fate> {
+        self.fate.subscribe()
+    }
+
+    /// Moves on. What is held stays held from when it was, what is lost stays lost.
+    pub(crate) fn turn(&self, new: Fate) {
+        self.fate.send_if_modified(|fate| {
+            let moves = match (*fate, new) {
+                (Fate::Waiting, Fate::Held { .. } | Fate::Lost(_)) | (Fate::Held { .. }, Fate::Lost(_)) => {
+                    true
+                }
+                (_, Fate::Waiting) | (Fate::Held { .. }, Fate::Held { .. }) | (Fate::Lost(_), _) => false,
+            };
+            if moves {
+                *fate = new;
+            }
+            moves
+        });
+    }
+}
+
+/// A cell and what it becomes, for whoever executes what the machine says.
+pub(crate) type Turn = (Arc<FateCell>, Fate);
+
+struct Followed {
+    token: FencingToken,
+    held: bool,
+    cell: Weak<FateCell>,
+}
+
+/// All places of one session that are followed, by the paths of their znodes.
+#[derive(Default)]
+pub(crate) struct Claims {
+    followed: BTreeMap<String, Followed>,
+    /// How many may be followed before the next sweep.
+    sweep_at: usize,
+}
+
+impl Claims {
+    /// A reply named a place: held already, or waiting.
+    pub(crate) fn follow(
+        &mut self,
+        claim: &Claim,
+        held: Option<Instant>,
+        cell: &Arc<FateCell>,
+    ) -> Option<Turn> {
+        if self.followed.len() >= self.sweep_at.max(CLAIMS_BEFORE_SWEEP) {
+            self.followed.retain(|_, followed| followed.cell.strong_count() > 0);
+            self.sweep_at = 2 * self.followed.len();
+        }
+        let followed = Followed { token: claim.token, held: held.is_some(), cell: Arc::downgrade(cell) };
+        self.followed.insert(claim.path.clone(), followed);
+        held.map(|since| (cell.clone(), Fate::Held { since }))
+    }
+
+    /// A server says what became of a place. `None`: nobody wants to know any more.
+    pub(crate) fn notice(&mut self, notice: &Notice, now: Instant) -> Option<Turn> {
+        let reason = match notice.news {
+            News::Granted => {
+                let followed = self.followed.get_mut(&notice.claim.path)?;
+                if followed.token != notice.claim.token {
+                    return None;
+                }
+                followed.held = true;
+                return followed.cell.upgrade().map(|cell| (cell, Fate::Held { since: now }));
+            }
+            News::Deleted => LostReason::Deleted,
+            News::Forced => LostReason::ForceReleased,
+            News::Revoked => LostReason::Revoked,
+        };
+        self.lose(&notice.claim, reason)
+    }
+
+    fn lose(&mut self, claim: &Claim, reason: LostReason) -> Option<Turn> {
+        self.followed.get(&claim.path).filter(|followed| followed.token == claim.token)?;
+        let followed = self.followed.remove(&claim.path)?;
+        followed.cell.upgrade().map(|cell| (cell, Fate::Lost(reason)))
+    }
+
+    /// What is held as far as we know, in portions for one request each.
+    pub(crate) fn to_verify(&mut self) -> Vec<Vec<Claim>> {
+        self.followed.retain(|_, followed| {
+            // Whoever gave the place back has said so in the cell.
+            followed.cell.upgrade().is_some_and(|cell| !matches!(cell.get(), Fate::Lost(_)))
+        });
+        let held = self.followed.iter().filter(|(_, followed)| followed.held);
+        let claims: Vec<Claim> =
+            held.map(|(path, followed)| Claim { path: path.clone(), token: followed.token }).collect();
+        claims.chunks(CLAIMS_PER_VERIFY).map(<[Claim]>::to_vec).collect()
+    }
+
+    /// The answer to a verification: who has lost his place while we were cut off. By whom is not known.
+    pub(crate) fn verified(&mut self, claims: &[Claim], held: &[bool]) -> Vec<Turn> {
+        let gone = claims.iter().zip(held).filter(|(_, held)| !**held);
+        gone.filter_map(|(claim, _)| self.lose(claim, LostReason::Deleted)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claim(path: &str, token: i64) -> Claim {
+        Claim { path: path.to_owned(), token: FencingToken(token) }
+    }
+
+    fn told(turn: Option<Turn>) -> Option<Fate> {
+        turn.map(|(cell, fate)| {
+            cell.turn(fate);
+            cell.get()
+        })
+    }
+
+    #[test]
+    fn a_notice_reaches_the_place_with_its_very_token_and_no_other() {
+        let (mut it, cell, now) = (Claims::default(), FateCell::new(), Instant::now());
+        assert!(it.follow(&claim("/l/a", 5), None, &cell).is_none());
+        let notice = |path, token| Notice { claim: claim(path, token), news: News::Granted };
+        assert!(it.notice(&notice("/l/a", 4), now).is_none() && it.notice(&notice("/l/b", 5), now).is_none());
+        assert_eq!(told(it.notice(&notice("/l/a", 5), now)), Some(Fate::Held { since: now }));
+        drop(cell);
+        assert!(it.notice(&notice("/l/a", 5), now).is_none(), "nobody wants to know");
+    }
+
+    #[test]
+    fn what_is_lost_stays_lost_and_a_grant_keeps_its_first_time() {
+        let (cell, now) = (FateCell::new(), Instant::now());
+        cell.turn(Fate::Held { since: now });
+        cell.turn(Fate::Held { since: now + std::time::Duration::from_secs(1) });
+        assert_eq!(cell.get(), Fate::Held { since: now });
+        cell.turn(Fate::Lost(LostReason::Deleted));
+        cell.turn(Fate::Held { since: now });
+        assert_eq!(cell.get(), Fate::Lost(LostReason::Deleted));
+    }
+
+    #[test]
+    fn only_held_places_that_somebody_keeps_are_verified_and_the_missing_ones_are_lost() {
+        let (mut it, now) = (Claims::default(), Instant::now());
+        let cells: Vec<_> = (0..4).map(|_| FateCell::new()).collect();
+        for (number, cell) in cells.iter().enumerate() {
+            let turn = it.follow(&claim(&format!("/l/{number}"), 1), (number != 1).then_some(now), cell);
+            told(turn);
+        }
+        cells[2].turn(Fate::Lost(LostReason::Released));
+        let portions = it.to_verify();
+        assert_eq!(portions, [vec![claim("/l/0", 1), claim("/l/3", 1)]]);
+        let turns = it.verified(&portions[0], &[true, false]);
+        assert_eq!(turns.len(), 1);
+        assert!(Arc::ptr_eq(&turns[0].0, &cells[3]) && turns[0].1 == Fate::Lost(LostReason::Deleted));
+    }
+
+    #[test]
+    fn places_nobody_keeps_do_not_pile_up() {
+        let mut it = Claims::default();
+        for number in 0..10 * CLAIMS_BEFORE_SWEEP {
+            it.follow(&claim(&format!("/l/{number}"), 1), None, &FateCell::new());
+            assert!(it.followed.len() <= CLAIMS_BEFORE_SWEEP);
+        }
+    }
+}

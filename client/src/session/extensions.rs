@@ -1,0 +1,92 @@
+//! [`Extensions`]: what the server on the other end understands beyond ZooKeeper's protocol.
+//!
+//! Asked on every attachment, right behind the handshake, by reading [`rowlock_proto::lock::ANNOUNCEMENT`]. Apache's
+//! servers have no such znode, and close the connection of whoever sends them an unknown opcode: nothing but the
+//! protocol's own requests may be sent before the answer is there.
+
+use rowlock_proto::Request;
+
+/// The versions of Rowlock's extensions that a server announces; 0: it has none (Apache ZooKeeper).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Extensions {
+    /// Locks as one request, and grants that are pushed.
+    pub acquire: u32,
+    /// Writes that take effect once, however often they are sent.
+    pub tagged: u32,
+    /// A session may end soon after its client's socket has closed.
+    pub session_options: u32,
+    /// Reports on locks, queues, sessions and their history.
+    pub report: u32,
+}
+
+impl Extensions {
+    /// A plain ZooKeeper server.
+    pub(crate) const NONE: Extensions = Extensions { acquire: 0, tagged: 0, session_options: 0, report: 0 };
+
+    /// From the data of the announcement: lines `name version`. What is not known is for newer clients.
+    pub(crate) fn parse(data: &[u8]) -> Self {
+        let mut it = Extensions::NONE;
+        for line in String::from_utf8_lossy(data).lines() {
+            let Some((name, version)) = line.split_once(' ') else { continue };
+            let field = match name {
+                "acquire" => &mut it.acquire,
+                "tagged" => &mut it.tagged,
+                "session-options" => &mut it.session_options,
+                "report" => &mut it.report,
+                _ => continue,
+            };
+            *field = version.trim().parse().unwrap_or(0);
+        }
+        it
+    }
+
+    /// The server has Rowlock's locks; otherwise this client uses ZooKeeper's recipes.
+    pub fn has_locks(&self) -> bool {
+        self.acquire > 0
+    }
+
+    /// What the server lacks for this request, if anything.
+    pub(crate) fn lacks(&self, request: &Request) -> Option<&'static str> {
+        match request {
+            Request::Acquire(_)
+            | Request::Release(_)
+            | Request::Abandon(_)
+            | Request::Verify(_)
+            | Request::Convert { .. }
+            | Request::ForceRelease(_) => (self.acquire == 0).then_some("locks kept by the server"),
+            Request::Tagged { .. } => (self.tagged == 0).then_some("writes that take effect once"),
+            Request::SessionOptions(_) => (self.session_options == 0).then_some("session options"),
+            Request::Report(_) => (self.report == 0).then_some("reports"),
+            _ => None,
+        }
+    }
+
+    /// The request is to be sent so that it takes effect once. A change of the membership is no command of the log.
+    pub(crate) fn tags(&self, request: &Request) -> bool {
+        let excepted = matches!(
+            request,
+            Request::CloseSession | Request::Reconfig { .. } | Request::Tagged { .. } | Request::Abandon(_)
+        );
+        self.tagged > 0 && request.is_write() && !excepted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_announcement_is_read_line_by_line_and_what_is_unknown_is_skipped() {
+        let it = Extensions::parse(b"acquire 1\ntagged 2\nteleport 9\nnonsense\nreport x\n");
+        assert_eq!(it, Extensions { acquire: 1, tagged: 2, session_options: 0, report: 0 });
+        assert!(it.has_locks() && !Extensions::parse(b"").has_locks());
+    }
+
+    #[test]
+    fn extension_opcodes_are_lacking_on_plain_servers_and_nothing_else_is() {
+        assert!(Extensions::NONE.lacks(&Request::Verify(Vec::new())).is_some());
+        assert!(Extensions::NONE.lacks(&Request::Report(String::new())).is_some());
+        assert_eq!(Extensions::NONE.lacks(&Request::Sync("/".into())), None);
+    }
+}

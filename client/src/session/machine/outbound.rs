@@ -1,0 +1,122 @@
+//! What goes to the server, and in which form: the answer of the attachment's probe decides.
+//!
+//! Invariant: calls go out in the order of the session, also those that are sent again after a reconnect. Nothing
+//! overtakes a call that has to wait (for an id, or because a server asked for patience).
+
+use rowlock_env::time::Instant;
+use rowlock_proto::lock::SessionOptions;
+use rowlock_proto::{Request, Xid};
+
+use super::super::attachment::{Asked, InFlight, Job};
+use super::super::extensions::Extensions;
+use super::super::tags::Tags;
+use super::{Link, Machine, put};
+use crate::error::Error;
+
+/// The number of an attachment's first request; calls have positive ones.
+const PROBE: Xid = Xid(0);
+
+/// What to do with a job that is next.
+enum Step {
+    Send(Request, Job),
+    /// Nobody waits for it any more.
+    Skip(Option<u64>),
+    /// It cannot be done on this connection.
+    Fail(Asked, Error),
+    /// It and everything behind it has to wait.
+    Hold(Job),
+}
+
+impl Machine {
+    /// Sends what waits, if there is somebody to send it to.
+    pub(super) fn pump(&mut self, now: Instant) {
+        if self.paused_until.is_some_and(|until| now < until) {
+            return;
+        }
+        self.paused_until = None;
+        while let Link::Up(attachment) = &mut self.link
+            && let Some(extensions) = attachment.extensions
+            && let Some(job) = self.refused.pop_front().or_else(|| self.waiting.pop_front())
+        {
+            match self.next_step(job, extensions) {
+                Step::Send(request, job) => self.send(request, job),
+                Step::Skip(tag) => tag.into_iter().for_each(|tag| self.tags.answered(tag)),
+                Step::Fail(asked, error) => self.answer(asked, Err(error)),
+                Step::Hold(job) => {
+                    self.waiting.push_front(job);
+                    return;
+                }
+            }
+        }
+    }
+
+    pub(super) fn send(&mut self, request: Request, job: Job) {
+        let Link::Up(attachment) = &mut self.link else { return };
+        // A tagged write is answered as what it carries.
+        let opcode = match &request {
+            Request::Tagged { request, .. } => request.opcode(),
+            request => request.opcode(),
+        };
+        let xid = if let Job::Probe = job { PROBE } else { attachment.next_xid() };
+        put(&mut self.effects.out, xid, request);
+        attachment.in_flight.push_back(InFlight { xid, opcode, job });
+    }
+
+    fn next_step(&mut self, job: Job, extensions: Extensions) -> Step {
+        match job {
+            Job::Call(asked) => form_of(asked, extensions, &mut self.tags),
+            Job::Chore(mut chore) => {
+                let request = chore.request(extensions);
+                Step::Send(request, Job::Chore(chore))
+            }
+            Job::Close => {
+                self.close_sent = true;
+                Step::Send(Request::CloseSession, Job::Close)
+            }
+            Job::Verify(claims) => Step::Send(Request::Verify(claims.clone()), Job::Verify(claims)),
+            Job::Probe | Job::Options => Step::Skip(None),
+        }
+    }
+
+    /// The server has said what it understands. What must be known before anything else goes out first.
+    pub(super) fn probed(&mut self, extensions: Extensions) {
+        let Link::Up(attachment) = &mut self.link else { return };
+        attachment.extensions = Some(extensions);
+        self.extensions = Some(extensions);
+        if !self.grace.is_zero() && extensions.session_options > 0 {
+            attachment.told_grace = true;
+            let disconnect_grace_ms = u32::try_from(self.grace.as_millis()).unwrap_or(u32::MAX);
+            self.send(Request::SessionOptions(SessionOptions { disconnect_grace_ms }), Job::Options);
+        }
+        if extensions.has_locks() {
+            for claims in self.claims.to_verify() {
+                self.send(Request::Verify(claims.clone()), Job::Verify(claims));
+            }
+        }
+    }
+}
+
+/// How a call goes out on a connection of this kind.
+fn form_of(mut asked: Asked, extensions: Extensions, tags: &mut Tags) -> Step {
+    // Nobody waits for it: it need not happen, or what happens does not matter.
+    if asked.call.reply.is_closed() {
+        return Step::Skip(asked.tag);
+    }
+    let request = asked.call.request.clone();
+    if let Some(what) = extensions.lacks(&request) {
+        let error = if asked.sent { Error::ConnectionLoss } else { Error::Unsupported(what) };
+        return Step::Fail(asked, error);
+    }
+    if !extensions.tags(&request) {
+        if asked.tag.is_some() {
+            // It may have taken effect, and this server could not tell.
+            return Step::Fail(asked, Error::ConnectionLoss);
+        }
+        asked.sent = true;
+        return Step::Send(request, Job::Call(asked));
+    }
+    let Some(id) = asked.tag.or_else(|| tags.take()) else { return Step::Hold(Job::Call(asked)) };
+    (asked.tag, asked.sent) = (Some(id), true);
+    let request = Request::Tagged { id, acked: tags.acked(), request: Box::new(request) };
+    Step::Send(request, Job::Call(asked))
+}

@@ -1,0 +1,70 @@
+//! The numbers of writes that take effect once.
+//!
+//! Each tagged write has an id of its own for the life of the session, and keeps it however often it is sent. With every
+//! write goes the highest id up to which all are answered, so that the servers may forget those outcomes.
+
+use std::collections::BTreeSet;
+
+use crate::limits::TAGGED_IN_FLIGHT;
+
+/// The ids of one session.
+#[derive(Debug, Default)]
+pub(crate) struct Tags {
+    last: u64,
+    /// Invariant: at most [`TAGGED_IN_FLIGHT`], since the servers keep so many outcomes and refuse more.
+    unanswered: BTreeSet<u64>,
+}
+
+impl Tags {
+    /// The next id; `None`: too many are unanswered, wait for one of them.
+    pub(crate) fn take(&mut self) -> Option<u64> {
+        // Counted from the oldest unanswered one: answered ones behind it are kept by the servers as well.
+        let span = self.last - self.acked();
+        if span >= TAGGED_IN_FLIGHT {
+            return None;
+        }
+        self.last += 1;
+        self.unanswered.insert(self.last);
+        Some(self.last)
+    }
+
+    /// The outcome is known, or nobody asks for it any more.
+    pub(crate) fn answered(&mut self, id: u64) {
+        self.unanswered.remove(&id);
+    }
+
+    /// All ids up to this one are answered.
+    pub(crate) fn acked(&self) -> u64 {
+        self.unanswered.first().map_or(self.last, |oldest| oldest - 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn acknowledgement_stops_below_the_oldest_unanswered_id() {
+        let mut it = Tags::default();
+        assert_eq!([it.take(), it.take(), it.take()], [Some(1), Some(2), Some(3)]);
+        assert_eq!(it.acked(), 0);
+        it.answered(2);
+        assert_eq!(it.acked(), 0);
+        it.answered(1);
+        assert_eq!(it.acked(), 2);
+        it.answered(3);
+        assert_eq!((it.acked(), it.take()), (3, Some(4)));
+    }
+
+    #[test]
+    fn no_more_ids_are_open_than_the_servers_keep_outcomes() {
+        let mut it = Tags::default();
+        let first = it.take().unwrap();
+        while it.take().is_some() {}
+        assert_eq!(it.last - it.acked(), TAGGED_IN_FLIGHT);
+        it.answered(first + 1);
+        assert_eq!(it.take(), None, "the oldest is what counts");
+        it.answered(first);
+        assert!(it.take().is_some());
+    }
+}
