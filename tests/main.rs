@@ -12,6 +12,7 @@ mod cli;
 mod cli_under_lock;
 mod config_errors;
 mod containers_and_quotas;
+mod exactly_counts;
 mod import;
 mod leader_kill_rounds;
 mod log_bound;

@@ -204,6 +204,25 @@ impl Cluster {
         http::status(&self.nodes[&id].http).await
     }
 
+    /// A counter or gauge without labels.
+    pub async fn metric(&self, id: u64, name: &str) -> u64 {
+        let value = || async move {
+            let text = http::get(&self.nodes[&id].http, "/metrics").await?;
+            let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+            Some(line.unwrap_or_else(|| panic!("no metric {name}")).parse().unwrap())
+        };
+        eventually(name, SERVING, value).await
+    }
+
+    /// The sum of a counter over all running nodes.
+    pub async fn metric_of_all(&self, name: &str) -> u64 {
+        let mut sum = 0;
+        for id in self.ids().into_iter().filter(|id| self.nodes[id].process.is_some()) {
+            sum += self.metric(id, name).await;
+        }
+        sum
+    }
+
     pub async fn wait_until_serving(&self) {
         for id in self.ids() {
             if self.nodes[&id].process.is_some() {

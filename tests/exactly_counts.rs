@@ -1,0 +1,168 @@
+//! one-wake, and what a lock costs: frames, log entries and notices counted exactly, on three real nodes.
+
+use rowlock_proto::lock::{Claim, News, Notice};
+use rowlock_proto::{Request, Response};
+use tokio::task::JoinSet;
+
+use crate::support::cluster::Cluster;
+use crate::support::raw::{Raw, exclusive, held, waiting};
+
+const SESSION_MS: i32 = 40_000;
+const WAITERS: usize = 1_000;
+/// Waiters that connect at a time.
+const ABREAST: usize = 50;
+/// Releases whose notices are counted.
+const RELEASES: usize = 10;
+/// Of the counters, until they must be right.
+const LOOKS: usize = 20;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Cost {
+    log_entries: u64,
+    frames_received: u64,
+    frames_sent: u64,
+    notices: u64,
+    events: u64,
+}
+
+/// What has been spent so far, on all nodes together.
+async fn spent(cluster: &Cluster) -> Cost {
+    Cost {
+        log_entries: cluster.metric_of_all("rowlock_batches_total").await,
+        frames_received: cluster.metric_of_all("rowlock_packets_received_total").await,
+        frames_sent: cluster.metric_of_all("rowlock_packets_sent_total").await,
+        notices: cluster.metric_of_all("rowlock_lock_notices_total").await,
+        events: cluster.metric_of_all("rowlock_watch_fired_total").await,
+    }
+}
+
+impl Cost {
+    fn since(self, before: Cost) -> Cost {
+        Cost {
+            log_entries: self.log_entries - before.log_entries,
+            frames_received: self.frames_received - before.frames_received,
+            frames_sent: self.frames_sent - before.frames_sent,
+            notices: self.notices - before.notices,
+            events: self.events - before.events,
+        }
+    }
+}
+
+/// Whether exactly this has been spent since. A node counts what it sends right behind sending it, so for a moment less
+/// may be seen; more never becomes less.
+async fn has_cost(cluster: &Cluster, before: Cost, expected: Cost) {
+    let mut seen = None;
+    for _ in 0..LOOKS {
+        let cost = spent(cluster).await.since(before);
+        if cost == expected {
+            return;
+        }
+        seen = Some(cost);
+        tokio::task::yield_now().await;
+    }
+    panic!("{seen:?} instead of {expected:?}");
+}
+
+#[tokio::test]
+async fn an_uncontended_lock_costs_two_frames_each_way_and_two_log_entries() {
+    let cluster = Cluster::start(3, "").await;
+    for id in [cluster.leader().await, cluster.follower().await] {
+        let mut raw = Raw::attach(cluster.endpoint(id), SESSION_MS).await;
+        let before = spent(&cluster).await;
+        let claim = held(raw.acquire(exclusive("/locks/deep/down/a", "_c_1-lock-")).await);
+        assert!(raw.release(&claim).await);
+        assert_eq!((raw.frames_out, raw.frames_in), (2, 2));
+        let cost = Cost { log_entries: 2, frames_received: 2, frames_sent: 2, notices: 0, events: 0 };
+        has_cost(&cluster, before, cost).await;
+    }
+}
+
+#[tokio::test]
+async fn a_contended_hand_over_is_one_log_entry_and_one_frame_to_the_next() {
+    let cluster = Cluster::start(3, "").await;
+    let mut holder = Raw::attach(cluster.endpoint(cluster.leader().await), SESSION_MS).await;
+    let mut next = Raw::attach(cluster.endpoint(cluster.follower().await), SESSION_MS).await;
+    let first = held(holder.acquire(exclusive("/locks/a", "_c_1-lock-")).await);
+    let (claim, ahead) = waiting(next.acquire(exclusive("/locks/a", "_c_2-lock-")).await);
+    assert_eq!(ahead, 1);
+    let before = spent(&cluster).await;
+    assert!(holder.release(&first).await);
+    assert_eq!(next.notice().await, Notice { claim: claim.clone(), news: News::Granted });
+    let cost = Cost { log_entries: 1, frames_received: 1, frames_sent: 2, notices: 1, events: 0 };
+    has_cost(&cluster, before, cost).await;
+    assert!(next.verify(&claim).await);
+    assert_eq!((next.frames_out, next.frames_in), (2, 3), "acquire, verify; their replies and the notice");
+}
+
+/// A session that waits, or the holder with its claim.
+struct Queued {
+    raw: Raw,
+    claim: Claim,
+}
+
+async fn enqueue(addr: String, n: usize) -> Queued {
+    let mut raw = Raw::attach(&addr, SESSION_MS).await;
+    let (claim, _) = waiting(raw.acquire(exclusive("/locks/a", &format!("_c_{n}-lock-"))).await);
+    Queued { raw, claim }
+}
+
+/// A thousand sessions on all nodes, in the order of the queue.
+async fn thousand_waiters(cluster: &Cluster) -> Vec<Queued> {
+    let mut queue = Vec::with_capacity(WAITERS);
+    let ids = cluster.ids();
+    for first in (0..WAITERS).step_by(ABREAST) {
+        let mut joining = JoinSet::new();
+        for n in first..first + ABREAST {
+            joining.spawn(enqueue(cluster.endpoint(ids[n % ids.len()]).to_owned(), n));
+        }
+        queue.extend(joining.join_all().await);
+    }
+    queue.sort_by_key(|queued| queued.claim.token);
+    queue
+}
+
+#[tokio::test]
+async fn a_release_before_a_thousand_waiters_wakes_one_and_the_dead_in_between_cost_nothing() {
+    let cluster = Cluster::start(3, "").await;
+    let mut raw = Raw::attach(cluster.endpoint(1), SESSION_MS).await;
+    let claim = held(raw.acquire(exclusive("/locks/a", "_c_first-lock-")).await);
+    let mut holder = Queued { raw, claim };
+    let mut queue = thousand_waiters(&cluster).await.into_iter();
+
+    let before = spent(&cluster).await;
+    for _ in 0..RELEASES {
+        let mut next = queue.next().unwrap();
+        assert!(holder.raw.release(&holder.claim).await);
+        assert_eq!(next.raw.notice().await, Notice { claim: next.claim.clone(), news: News::Granted });
+        assert!(next.claim.token > holder.claim.token);
+        holder = next;
+    }
+    let releases = RELEASES as u64;
+    let cost = Cost {
+        log_entries: releases,
+        frames_received: releases,
+        frames_sent: 2 * releases,
+        notices: releases,
+        events: 0,
+    };
+    has_cost(&cluster, before, cost).await;
+
+    // Half of those that wait leave, beginning with the next: nobody hears of it.
+    let (dead, mut alive): (Vec<_>, Vec<_>) = queue.enumerate().partition(|(n, _)| n % 2 == 0 || *n < 200);
+    for (_, queued) in dead {
+        queued.raw.close().await;
+    }
+    let before = spent(&cluster).await;
+    assert!(holder.raw.release(&holder.claim).await);
+    let (_, next) = &mut alive[0];
+    assert_eq!(next.raw.notice().await, Notice { claim: next.claim.clone(), news: News::Granted });
+    let cost = Cost { log_entries: 1, frames_received: 1, frames_sent: 2, notices: 1, events: 0 };
+    has_cost(&cluster, before, cost).await;
+
+    // The others were told nothing at all: the next frame of each is the answer to its question.
+    for (_, queued) in alive.iter_mut().skip(1) {
+        let verify = Request::Verify(vec![queued.claim.clone()]);
+        assert_eq!(queued.raw.call(verify).await, Ok(Response::Held(vec![false])));
+        assert_eq!(queued.raw.frames_in, 2);
+    }
+}
