@@ -1,6 +1,7 @@
 //! [`Cluster`]: the nodes, their doors and the switches.
 
 use std::fmt;
+use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -101,6 +102,11 @@ impl Cluster {
     /// Where the node answers HTTP, while it runs. No switch touches that.
     pub fn http(&self, node: usize) -> Option<String> {
         self.place(node).targets.http.borrow().clone()
+    }
+
+    /// The node's data folder. It is removed with the cluster.
+    pub fn data_dir(&self, node: usize) -> &Path {
+        &self.place(node).config.data_dir
     }
 
     /// What the node last said of itself, while it runs.

@@ -1,3 +1,4 @@
 //! The client against real nodes of the test kit, with everything that goes wrong.
 
+mod support;
 mod switches;
