@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use rowlock_env::net::Stream;
 use rowlock_env::time;
+use rowlock_proto::lock::Notice;
 use rowlock_proto::request::{ConnectRequest, Create, PathWatch, SetData};
 use rowlock_proto::response::{ConnectResponse, ReplyHeader, Response};
 use rowlock_proto::{
@@ -34,6 +35,7 @@ pub struct Client {
 #[derive(Debug)]
 pub enum Frame {
     Event { zxid: Zxid, event_type: EventType, path: String },
+    Notice { zxid: Zxid, notice: Notice },
     Reply { header: ReplyHeader, body: Option<Response> },
     Closed,
 }
@@ -114,7 +116,9 @@ impl Client {
                 Xid(self.next_xid)
             }
         };
-        self.asked.push_back((xid, request.opcode()));
+        // An envelope is answered as what is in it.
+        let asked = if let Request::Tagged { request, .. } = &request { request } else { &request };
+        self.asked.push_back((xid, asked.opcode()));
         let mut out = BytesMut::new();
         encode::request(&RequestFrame { xid, request }, &mut out);
         self.stream.write_all(&out).await.expect("sent");
@@ -134,6 +138,10 @@ impl Client {
         if header.xid == Xid::EVENT {
             let event = decode::event(&mut bytes).expect("an event");
             return Frame::Event { zxid: header.zxid, event_type: event.event_type, path: event.path };
+        }
+        if header.xid == Xid::NOTICE {
+            let notice = decode::notice(&mut bytes).expect("a notice");
+            return Frame::Notice { zxid: header.zxid, notice };
         }
         let at = self.asked.iter().position(|(xid, _)| *xid == header.xid).expect("an answer to a question");
         let (_, opcode) = self.asked.remove(at).expect("found");
@@ -160,6 +168,14 @@ impl Client {
         match self.next().await {
             Frame::Event { event_type, path, .. } => (event_type, path),
             other => panic!("an event was expected: {other:?}"),
+        }
+    }
+
+    /// The next frame, which must be a notice.
+    pub async fn notice(&mut self) -> (Zxid, Notice) {
+        match self.next().await {
+            Frame::Notice { zxid, notice } => (zxid, notice),
+            other => panic!("a notice was expected: {other:?}"),
         }
     }
 

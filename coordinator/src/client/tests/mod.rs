@@ -7,6 +7,7 @@ mod client;
 mod conversation;
 mod departure;
 mod handshake;
+mod locks;
 mod node;
 mod read_only;
 mod requests;

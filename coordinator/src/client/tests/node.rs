@@ -16,7 +16,7 @@ use crate::client::outbox::{CloseReason, Message};
 use crate::client::read_only::Isolation;
 use crate::client::registry::Registry;
 use crate::client::{ClientContext, Listener};
-use crate::config::{ClientConfig, NodeConfig, RaftConfig, SessionConfig, ZnodesConfig};
+use crate::config::{ClientConfig, HistoryConfig, NodeConfig, RaftConfig, SessionConfig, ZnodesConfig};
 use crate::limits;
 use crate::metrics::Metrics;
 use crate::proposer::apply::Sink;
@@ -70,6 +70,7 @@ pub fn config() -> NodeConfig {
         session: SessionConfig::default(),
         raft: RaftConfig::default(),
         znodes: ZnodesConfig::default(),
+        history: HistoryConfig::default(),
         client: ClientConfig {
             max_connections: 1_000,
             words: vec!["*".to_owned()],

@@ -124,7 +124,7 @@ async fn a_client_that_comes_back_hears_what_it_missed_and_the_rest_is_armed() {
                 missed.push((event_type, path));
             }
             Frame::Reply { header, .. } => break header,
-            Frame::Closed => panic!("closed"),
+            other => panic!("{other:?}"),
         }
     };
     assert_eq!((header.xid, header.err), (Xid::SET_WATCHES, None));
