@@ -72,7 +72,15 @@ impl Handshake<'_> {
         if !self.shared.context.status.borrow().serving {
             return self.open_read_only(&request);
         }
-        self.catch_up(request.last_zxid_seen).await?;
+        match self.catch_up(request.last_zxid_seen).await {
+            // Of another cluster, or of this one before it was begun anew: no node will ever have seen so much, and
+            // only the word that its session is over ends the client's attempts.
+            Err(End::Ahead) if self.is_foreign(&request) => {
+                let reply = refusal(&request);
+                return Err(Refused { end: End::BadSession(request.session_id), reply });
+            }
+            caught_up => caught_up?,
+        }
         let asked = Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or(0));
         let timeout = self.shared.context.config.session.clamp(asked);
         let applied = self.submit(open_command(&request, timeout)).await?;
@@ -157,6 +165,14 @@ impl Handshake<'_> {
         }
         self.submit(Command::Noop).await?;
         if seen <= replica.state.read().last_zxid() { Ok(()) } else { Err(End::Ahead) }
+    }
+
+    /// The client's session is none of this cluster's. To be asked when this node has caught up: then a session that it
+    /// does not know is not open, and never will be again.
+    fn is_foreign(&self, request: &ConnectRequest) -> bool {
+        let state = self.shared.context.replica.state.read();
+        let is_ours = |id| state.session(id).is_some_and(|open| open.password[..] == request.password[..]);
+        request.session_id != SessionId::NONE && !is_ours(request.session_id)
     }
 
     /// Takes a command through the log.

@@ -78,6 +78,26 @@ async fn a_client_that_saw_the_future_is_closed_without_an_answer() {
 }
 
 #[tokio::test]
+async fn a_client_of_another_cluster_is_told_that_its_session_is_over_however_far_ahead_it_is() {
+    let node = Node::start().await;
+    let ours = Client::connect(&node).await;
+    let mut unknown = ConnectRequest { last_zxid_seen: Zxid(1 << 40), ..connect_request(None) };
+    unknown.session_id = SessionId(0x1234);
+    let mut namesake = ConnectRequest { session_id: ours.opened.session_id, ..unknown.clone() };
+    namesake.password = Bytes::from_static(&[7; 16]);
+    for request in [unknown.clone(), namesake] {
+        let mut refused = Client::open(&node, request).await.unwrap();
+        assert_eq!(refused.opened.session_id, SessionId::NONE);
+        refused.closed().await;
+    }
+    // One of ours may have seen what this node is late with: it is to ask elsewhere.
+    let last_zxid_seen = unknown.last_zxid_seen;
+    let late = ConnectRequest { last_zxid_seen, ..connect_request(Some(&ours.opened)) };
+    assert!(Client::open(&node, late).await.is_none());
+    node.stop().await;
+}
+
+#[tokio::test]
 async fn a_client_that_is_slightly_ahead_is_served_once_this_node_has_caught_up() {
     let node = Node::start().await;
     let mut writer = Client::connect(&node).await;
