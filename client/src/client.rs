@@ -18,6 +18,7 @@ use crate::connection::Connection;
 use crate::error::{ConnectError, Error};
 use crate::limits::{LOCK_SLOTS, OUTSTANDING_REQUESTS};
 use crate::path;
+use crate::recipes::reentrant::Holds;
 use crate::servers::Servers;
 use crate::session::chore::Chore;
 use crate::session::claims::FateCell;
@@ -45,6 +46,8 @@ struct Inner {
     admission: Arc<Semaphore>,
     lock_slots: Arc<Semaphore>,
     config: ClientConfig,
+    /// What the owners of reentrant locks hold.
+    holds: Arc<Holds>,
 }
 
 impl fmt::Debug for Client {
@@ -102,7 +105,9 @@ impl Client {
         drop(task::spawn("rowlock-session", connection.run()));
         let lock_slots = Arc::new(Semaphore::new(LOCK_SLOTS));
         let patience = config.connect_timeout;
-        let client = Client { inner: Arc::new(Inner { commands, shared, admission, lock_slots, config }) };
+        let holds = Arc::default();
+        let client =
+            Client { inner: Arc::new(Inner { commands, shared, admission, lock_slots, config, holds }) };
         let mut vitals = client.watch_vitals();
         let opened = vitals.wait_for(|vitals| vitals.attachments > 0 || vitals.ending.is_some());
         let opened = time::timeout(patience, opened).await.is_ok();
@@ -202,6 +207,10 @@ impl Client {
 
     pub(crate) fn config(&self) -> &ClientConfig {
         &self.inner.config
+    }
+
+    pub(crate) fn holds(&self) -> &Arc<Holds> {
+        &self.inner.holds
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {

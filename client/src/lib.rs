@@ -75,6 +75,7 @@ pub use recipes::guard::{Guard, WaitStats};
 pub use recipes::latch::CountDownLatch;
 pub use recipes::loss::Loss;
 pub use recipes::mutex::Mutex;
+pub use recipes::reentrant::{ReentrantGuard, ReentrantMutex};
 pub use recipes::request::LockRequest;
 pub use session::extensions::Extensions;
 pub use session::SessionState;

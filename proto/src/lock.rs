@@ -37,6 +37,21 @@ pub enum Owner {
     Named(u64),
 }
 
+impl Owner {
+    /// The owner of this name: the same one for everybody who uses the name, in whatever session. (The number is the
+    /// FNV-1a hash of the name.)
+    pub const fn named(name: &str) -> Owner {
+        let bytes = name.as_bytes();
+        let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+        let mut at = 0;
+        while at < bytes.len() {
+            hash = (hash ^ bytes[at] as u64).wrapping_mul(0x0100_0000_01b3);
+            at += 1;
+        }
+        Owner::Named(hash)
+    }
+}
+
 /// acquire: a place in a lock's queue, in one command. The lock's znode is made (a container, as the ones above it)
 /// if it is not there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

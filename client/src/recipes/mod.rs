@@ -12,6 +12,7 @@ pub(crate) mod names;
 pub(crate) mod place;
 pub(crate) mod plain;
 pub(crate) mod queue;
+pub(crate) mod reentrant;
 pub(crate) mod request;
 pub(crate) mod served;
 pub(crate) mod watched;

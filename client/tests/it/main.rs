@@ -11,5 +11,6 @@ mod fake;
 mod guard;
 mod latch;
 mod mutex;
+mod reentrant;
 mod session;
 mod znode;
