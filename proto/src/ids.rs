@@ -1,6 +1,8 @@
 //! The numbers of the protocol, one type each, so that no two can be swapped.
 
 use std::fmt;
+use std::num::ParseIntError;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
@@ -51,6 +53,20 @@ impl Version {
 impl SessionId {
     /// The answer to a session that is not valid, and the request for a new one.
     pub const NONE: SessionId = SessionId(0);
+}
+
+impl FencingToken {
+    /// The HTTP header in which a token travels to a resource that refuses stale ones, in decimal digits.
+    pub const HEADER: &'static str = "Fencing-Token";
+}
+
+impl FromStr for FencingToken {
+    type Err = ParseIntError;
+
+    /// Reads what `Display` writes.
+    fn from_str(digits: &str) -> Result<Self, Self::Err> {
+        digits.parse().map(FencingToken)
+    }
 }
 
 impl Xid {
