@@ -8,6 +8,11 @@ pub(crate) fn numbered(path: &str, creates: i32) -> String {
     format!("{path}{creates:010}")
 }
 
+/// Whether this is how [`numbered`] ends a name: of `a10000000000` the prefix is `a1`, not `a`.
+pub(crate) fn is_number(text: &str) -> bool {
+    text.parse::<i32>().is_ok_and(|creates| numbered("", creates) == text)
+}
+
 /// The count after one more create.
 pub(crate) fn next(creates: i32) -> i32 {
     creates.wrapping_add(1)
@@ -23,5 +28,17 @@ mod tests {
         assert_eq!(numbered("/q/", i32::MAX), "/q/2147483647");
         assert_eq!(numbered("/q/", next(i32::MAX)), "/q/-2147483648");
         assert_eq!(numbered("/q/", -5), "/q/-000000005");
+    }
+
+    #[test]
+    fn a_number_is_told_from_one_behind_another_digit() {
+        for creates in [0, 7, i32::MAX, i32::MIN, -5] {
+            let text = numbered("", creates);
+            assert!(is_number(&text));
+            assert!(!is_number(&format!("0{text}")) && !is_number(&format!("1{text}")), "{text}");
+        }
+        for text in ["", "5", "-", "--00000005", "+000000005", "000000000a", "99999999999"] {
+            assert!(!is_number(text), "{text}");
+        }
     }
 }

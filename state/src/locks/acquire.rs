@@ -14,6 +14,7 @@ use super::{PLACES_MAX, QUEUE_MAX, limit_data, limit_in, queue_path};
 use crate::machine::Machine;
 use crate::ops::{Author, Done};
 use crate::outcome::{EventSink, Outcome};
+use crate::sequence;
 use crate::tree::split;
 
 /// What became of one of the places asked for, before anything is told.
@@ -66,11 +67,15 @@ impl Machine {
         all.iter().map(again).collect()
     }
 
-    /// The session's place in the lock's queue whose name begins with `prefix`.
+    /// The session's place in the lock's queue whose name is `prefix` and a number.
     pub(super) fn find_attempt(&self, session: SessionId, lock: &str, prefix: &str) -> Option<Key> {
         let start = queue_path(lock, prefix);
-        let path = self.sessions.get(session)?.ephemerals_from(&start).next()?;
-        let (of, name) = split(path).filter(|_| path.starts_with(&start))?;
+        let mut alike = self.sessions.get(session)?.ephemerals_from(&start).map_while(|path| {
+            let number = path.strip_prefix(&start)?;
+            Some((path, number))
+        });
+        let (path, _) = alike.find(|(_, number)| sequence::is_number(number))?;
+        let (of, name) = split(path)?;
         let key = (self.tree.get(path)?.meta.czxid, name.into());
         (of == lock && self.locks.get(lock)?.contains(&key)).then_some(key)
     }
