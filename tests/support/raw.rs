@@ -226,6 +226,12 @@ impl Raw {
         }
     }
 
+    /// Ends the connection, as the death of the process would; the session stays.
+    pub async fn hang_up(&mut self) {
+        // It may have ended already.
+        let _ = self.stream.shutdown().await;
+    }
+
     /// Ends the session.
     pub async fn close(mut self) {
         self.call(Request::CloseSession).await.expect("sessions may be closed");
