@@ -56,3 +56,8 @@ mod sniff;
 
 pub use cluster::Cluster;
 pub use rowlock_coordinator::{NodeConfig, Role, Status};
+
+/// The code of docs/embedding.md runs.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/embedding.md")]
+pub struct Guide;
