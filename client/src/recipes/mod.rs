@@ -4,6 +4,7 @@ pub(crate) mod acquire;
 pub(crate) mod barrier;
 pub(crate) mod counter;
 pub(crate) mod double_barrier;
+pub(crate) mod election;
 pub(crate) mod guard;
 pub(crate) mod latch;
 pub(crate) mod loss;

@@ -117,6 +117,11 @@ impl Queue {
         }
     }
 
+    /// The names of the contenders, in their order.
+    pub(crate) fn into_names(self) -> Vec<String> {
+        self.contenders.into_iter().map(|contender| contender.name).collect()
+    }
+
     /// The contender whose name begins so.
     pub(crate) fn find(&self, prefix: &str) -> Option<&str> {
         self.contenders.iter().map(|contender| contender.name.as_str()).find(|name| name.starts_with(prefix))

@@ -7,6 +7,7 @@ mod barrier;
 mod cancel;
 mod counter;
 mod double_barrier;
+mod election;
 mod fake;
 mod guard;
 mod latch;

@@ -1,0 +1,241 @@
+//! [`Election`]: one of many leads, and all may know who.
+//!
+//! A campaign is a place in a lock's queue; the data of the queue znode are what the candidate says of itself; whoever
+//! holds the lock leads. So everything that holds for the lock holds for the lead: strict order, tokens that rise, a loss
+//! that is told in time.
+//!
+//! A transfer cannot move the lead to somebody in the middle of the queue: the queue is strictly first come, first
+//! served, and his token is lower than those of the candidates before him, whom a storage may have met already. Instead
+//! the leader leaves a note and goes ([`Leadership::transfer_to`]); the candidates in between are granted the lock one
+//! after the other, see the note, and queue again at the end, with new tokens, until it is the successor's turn. He takes
+//! the note down. So tokens never go back. A note about a candidate that is gone is taken down by whoever finds it.
+//!
+//! The layout is that of Curator's `LeaderSelector` and kazoo's `Election`, which see our candidates and queue with them;
+//! they know nothing of notes, and lead when it is their turn.
+
+mod leadership;
+mod observe;
+mod view;
+
+use std::time::Duration;
+
+use rowlock_env::time::{self, Instant};
+use rowlock_proto::request::PathWatch;
+use rowlock_proto::{ErrorCode, Request, path};
+
+pub use self::leadership::{Leadership, TransferError};
+pub use self::observe::{LeaderStream, Observer};
+pub use self::view::{Candidate, Leader};
+
+use super::guard::Guard;
+use super::mutex::Mutex;
+use super::plain::{Kind, Site, insist, pause_or_fail};
+use super::queue::Queue;
+use crate::client::Client;
+use crate::error::Error;
+use crate::znode;
+
+/// A handle of an election: a name on a session. Making one does nothing.
+///
+/// ```no_run
+/// # async fn demo(client: rowlock_client::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// let election = client.election("scheduler");
+/// let leadership = election.campaign("host-7:8080").await?;
+/// let token = leadership.token(); // goes along with every write of the leader
+/// leadership.run(async { /* dropped at the moment the lead is lost */ let _ = token; }).await?;
+/// leadership.resign().await?;
+///
+/// // Anybody, without being a candidate:
+/// let mut observer = election.observe();
+/// while let Ok(leader) = observer.next().await {
+///     println!("{:?} leads", leader.map(|leader| leader.value));
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Election {
+    site: Site,
+    mutex: Mutex,
+}
+
+impl Client {
+    /// The election of this name. Names as for [`Client::mutex`].
+    pub fn election(&self, name: &str) -> Election {
+        Election::new(self, Site::named(self, Kind::Election, name))
+    }
+
+    /// The election at this very path, for sharing it with Curator's `LeaderSelector` or kazoo's `Election`. The data of
+    /// the znode there belong to the election.
+    pub fn election_at(&self, path: &str) -> Election {
+        Election::new(self, Site::at(self, path))
+    }
+}
+
+impl Election {
+    fn new(client: &Client, site: Site) -> Self {
+        // A path that is none makes the mutex fail; the site says why, and is asked first.
+        let mutex = client.mutex_at(site.path().unwrap_or_default());
+        Election { site, mutex }
+    }
+
+    /// The path of its znode.
+    ///
+    /// # Errors
+    /// [`Error::InvalidName`].
+    pub fn path(&self) -> Result<&str, Error> {
+        self.site.path()
+    }
+
+    /// Waits for the lead. `value` is what others see of us, while we wait as well: a name, an address.
+    ///
+    /// # Errors
+    /// As [`Mutex::lock`].
+    /// # Cancel safety
+    /// Dropping the future at any point ends the candidacy.
+    /// # Ordering
+    /// Whoever campaigns first leads first, but for transfers.
+    pub async fn campaign(&self, value: impl Into<String>) -> Result<Leadership, Error> {
+        self.stand(&value.into(), None).await
+    }
+
+    /// [`Election::campaign`] for at most `patience` altogether.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] with the last known position and holder; the candidacy is over then. Otherwise as
+    /// [`Election::campaign`].
+    /// # Cancel safety
+    /// As [`Election::campaign`].
+    pub async fn campaign_timeout(
+        &self,
+        value: impl Into<String>,
+        patience: Duration,
+    ) -> Result<Leadership, Error> {
+        self.stand(&value.into(), Some(time::now() + patience)).await
+    }
+
+    /// Who leads, not from before this call. `None`: nobody, or the lead is being handed over.
+    ///
+    /// # Errors
+    /// [`Error::InvalidName`], [`Error::Rejected`] (NoAuth); the end of the session.
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn leader(&self) -> Result<Option<Leader>, Error> {
+        loop {
+            let (queue, successor) = self.look().await?;
+            let Some(first) = queue.first().filter(|_| view::leads(&queue, successor.as_deref())) else {
+                return Ok(None);
+            };
+            // Gone in between: look again.
+            if let Some(leader) = self.candidate(first).await? {
+                return Ok(Some(leader));
+            }
+        }
+    }
+
+    /// All who campaign in their order, the leader first; not from before this call.
+    ///
+    /// # Errors
+    /// As [`Election::leader`].
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn candidates(&self) -> Result<Vec<Candidate>, Error> {
+        let (queue, _) = self.look().await?;
+        let (client, parent) = (self.site.client(), self.path()?);
+        let mut reads = Vec::with_capacity(queue.len());
+        for name in queue {
+            let path = path::join(parent, &name);
+            let read = Request::GetData(PathWatch { path: client.absolute(&path), watch: false });
+            reads.push((name, client.submit(read, None).await?));
+        }
+        let mut candidates = Vec::with_capacity(reads.len());
+        for (name, read) in reads {
+            let candidate = match read.await.and_then(znode::data) {
+                Ok((data, stat)) => Some(Candidate::new(path::join(parent, &name), data.as_ref(), &stat)),
+                Err(Error::Rejected(ErrorCode::NoNode)) => None,
+                Err(error) => {
+                    pause_or_fail(error).await?;
+                    self.candidate(&name).await?
+                }
+            };
+            candidates.extend(candidate);
+        }
+        Ok(candidates)
+    }
+
+    /// Follows who leads. Observers are no candidates; a change of the leader wakes each of them once, other candidates'
+    /// coming and going does not.
+    pub fn observe(&self) -> Observer {
+        Observer::new(self.clone())
+    }
+
+    async fn stand(&self, value: &str, deadline: Option<Instant>) -> Result<Leadership, Error> {
+        self.path()?;
+        loop {
+            let request = self.mutex.request().label(value);
+            let guard = match deadline {
+                None => request.lock().await?,
+                Some(deadline) => request.timeout(deadline.saturating_since(time::now())).lock().await?,
+            };
+            if !self.is_for_another(&guard).await? {
+                return Ok(Leadership::new(guard, self.clone()));
+            }
+            // To the end of the queue. If the release fails, so does the next request, and says why.
+            if let Err(error) = guard.release().await {
+                tracing::debug!(%error, "making way for a successor");
+            }
+        }
+    }
+
+    /// The lead that we were just granted is meant for somebody else who waits for it. A note for us, or for somebody who
+    /// is gone, is taken down.
+    ///
+    /// The note is seen, if there is one: it was written before the lock was given back, and the read is fresh.
+    async fn is_for_another(&self, guard: &Guard) -> Result<bool, Error> {
+        let (client, path) = (self.site.client(), self.path()?);
+        loop {
+            let (data, stat) = match self.site.fresh(|| client.get(path)).await {
+                // Then our place is gone too, as the guard will say.
+                Err(Error::Rejected(ErrorCode::NoNode)) => return Ok(false),
+                read => read?,
+            };
+            let Some(successor) = view::successor(data.as_ref()) else { return Ok(false) };
+            let is_us = successor == path::name(guard.path());
+            if !is_us && self.candidate(&successor).await?.is_some() {
+                return Ok(true);
+            }
+            let note_down = guard.txn().set(path, Some(view::data(None)), Some(stat.version));
+            match client.commit(note_down).await {
+                // Not ours any more, as the guard will say.
+                Ok(_) | Err(Error::TransactionRejected { index: 0, .. }) => return Ok(false),
+                Err(Error::TransactionRejected {
+                    code: ErrorCode::BadVersion | ErrorCode::NoNode, ..
+                }) => {}
+                Err(error) => pause_or_fail(error).await?,
+            }
+        }
+    }
+
+    /// The queue, in order, and the successor that is named.
+    async fn look(&self) -> Result<(Vec<String>, Option<String>), Error> {
+        let (client, path) = (self.site.client(), self.path()?);
+        let read = || async {
+            let (data, names) = tokio::join!(biased; client.get(path), client.get_children(path));
+            Ok((data?.0, names?.0))
+        };
+        match self.site.fresh(read).await {
+            Ok((data, names)) => Ok((Queue::new(names).into_names(), view::successor(data.as_ref()))),
+            Err(Error::Rejected(ErrorCode::NoNode)) => Ok((Vec::new(), None)),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn candidate(&self, name: &str) -> Result<Option<Candidate>, Error> {
+        let path = path::join(self.path()?, name);
+        match insist(|| self.site.client().get(&path)).await {
+            Ok((data, stat)) => Ok(Some(Candidate::new(path.clone(), data.as_ref(), &stat))),
+            Err(Error::Rejected(ErrorCode::NoNode)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}

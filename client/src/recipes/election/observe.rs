@@ -1,0 +1,158 @@
+//! [`Observer`]: follows who leads.
+//!
+//! Watched are the first in the queue and the election's own data. Nobody but those who change the leader changes these,
+//! so that a hundred observers cost nothing while candidates come and go. Only when nobody campaigns, the list of the
+//! candidates is watched, for the first to come.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use futures_core::Stream;
+use rowlock_proto::{ErrorCode, path};
+
+use super::{Candidate, Election, Leader, view};
+use crate::error::Error;
+use crate::recipes::plain::insist;
+use crate::recipes::queue::Queue;
+use crate::watch::OneshotWatch;
+
+/// Tells who leads, whenever that changes. Made by [`Election::observe`].
+///
+/// It tells states, not events: who led only for a moment may be left out, and what is told is true of a moment before.
+/// To act only while one leads, campaign: [`super::Leadership`].
+#[derive(Debug)]
+pub struct Observer {
+    election: Election,
+    /// What was told last.
+    told: Option<Option<Leader>>,
+}
+
+/// An [`Observer`] as a stream; it ends behind the first error.
+pub struct LeaderStream {
+    next: Option<Next>,
+}
+
+type Next = Pin<Box<dyn Future<Output = (Observer, Result<Option<Leader>, Error>)> + Send>>;
+
+/// What may tell of a change.
+struct Watches {
+    /// Of the election's znode.
+    election: OneshotWatch,
+    /// Of the leader's znode, or of the list of the candidates if there are none.
+    queue: Option<OneshotWatch>,
+}
+
+impl Observer {
+    pub(super) fn new(election: Election) -> Self {
+        Observer { election, told: None }
+    }
+
+    /// Who leads (`None`: nobody, or the lead is being handed over): at the first call at once, then whenever it is
+    /// another one than told before, or says something else of itself.
+    ///
+    /// # Errors
+    /// [`Error::SessionExpired`], [`Error::Closed`]: the session ended, so that nobody would tell us.
+    /// [`Error::InvalidName`], [`Error::Rejected`] (NoAuth).
+    /// # Cancel safety
+    /// Cancel safe: nothing is lost.
+    pub async fn next(&mut self) -> Result<Option<Leader>, Error> {
+        if self.told.is_none() {
+            // What the first answer says is not from before the call.
+            let site = &self.election.site;
+            let path = site.path()?;
+            insist(|| site.client().sync(path)).await?;
+        }
+        loop {
+            let (leader, watches) = self.look().await?;
+            if self.told.as_ref() != Some(&leader) {
+                self.told = Some(leader.clone());
+                return Ok(leader);
+            }
+            watches.changed().await?;
+        }
+    }
+
+    /// For `while let Some(..) = stream.next().await` of the futures crates.
+    pub fn into_stream(self) -> LeaderStream {
+        LeaderStream { next: Some(step(self)) }
+    }
+
+    async fn look(&self) -> Result<(Option<Leader>, Watches), Error> {
+        let (client, parent) = (self.election.site.client(), self.election.path()?);
+        loop {
+            let ((data, _), election) = match insist(|| client.get_watched(parent)).await {
+                Err(Error::Rejected(ErrorCode::NoNode)) => {
+                    let (stat, election) = insist(|| client.exists_watched(parent)).await?;
+                    if stat.is_some() {
+                        continue;
+                    }
+                    return Ok((None, Watches { election, queue: None }));
+                }
+                read => read?,
+            };
+            let Some(queue) = existing(insist(|| client.get_children(parent)).await)? else { continue };
+            let queue = Queue::new(queue.0).into_names();
+            let Some(first) = queue.first() else {
+                let arrivals = existing(insist(|| client.get_children_watched(parent)).await)?;
+                let Some(((names, _), arrivals)) = arrivals else { continue };
+                if !Queue::new(names).into_names().is_empty() {
+                    continue;
+                }
+                return Ok((None, Watches { election, queue: Some(arrivals) }));
+            };
+            let path = path::join(parent, first);
+            let read = existing(insist(|| client.get_watched(&path)).await)?;
+            let Some(((value, stat), changed)) = read else { continue };
+            let leader = view::leads(&queue, view::successor(data.as_ref()).as_deref())
+                .then(|| Candidate::new(path.clone(), value.as_ref(), &stat));
+            return Ok((leader, Watches { election, queue: Some(changed) }));
+        }
+    }
+}
+
+/// `None`: gone in between, look again.
+fn existing<T>(read: Result<T, Error>) -> Result<Option<T>, Error> {
+    match read {
+        Ok(read) => Ok(Some(read)),
+        Err(Error::Rejected(ErrorCode::NoNode)) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+impl Watches {
+    async fn changed(self) -> Result<(), Error> {
+        let Watches { mut election, queue } = self;
+        let Some(mut queue) = queue else { return election.changed().await.map(drop) };
+        tokio::select! {
+            biased;
+            event = election.changed() => event.map(drop),
+            event = queue.changed() => event.map(drop),
+        }
+    }
+}
+
+fn step(mut observer: Observer) -> Next {
+    Box::pin(async move {
+        let told = observer.next().await;
+        (observer, told)
+    })
+}
+
+impl Stream for LeaderStream {
+    type Item = Result<Option<Leader>, Error>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let Some(next) = &mut self.next else { return Poll::Ready(None) };
+        let (observer, told) = ready!(next.as_mut().poll(cx));
+        self.next = told.is_ok().then(|| step(observer));
+        Poll::Ready(Some(told))
+    }
+}
+
+impl fmt::Debug for LeaderStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LeaderStream").field("ended", &self.next.is_none()).finish()
+    }
+}
