@@ -1,5 +1,7 @@
 //! The client against real nodes of the test kit, with everything that goes wrong.
 
+mod deadlock;
 mod examples;
+mod portable;
 mod support;
 mod switches;
