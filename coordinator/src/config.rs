@@ -34,6 +34,8 @@ pub struct ClusterConfig {
     pub client: ClientConfig,
     /// The tree.
     pub znodes: ZnodesConfig,
+    /// The lock history.
+    pub history: HistoryConfig,
     /// What is allowed and yet unwise (an even number of voters, HTTP beyond loopback): to be logged at WARN.
     pub warnings: Vec<String>,
 }
@@ -109,6 +111,17 @@ pub struct ZnodesConfig {
     pub enforce_quota: bool,
 }
 
+/// `[history]`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HistoryConfig {
+    /// Whether nodes keep one.
+    pub enabled: bool,
+    /// What is older is removed.
+    pub max_age_ms: u64,
+    /// What it may take of each node's disk. Beyond: the oldest is removed.
+    pub max_bytes: u64,
+}
+
 /// What one node needs to start: its own entry, the cluster's settings, and who else there is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeConfig {
@@ -136,6 +149,8 @@ pub struct NodeConfig {
     pub client: ClientConfig,
     /// The tree.
     pub znodes: ZnodesConfig,
+    /// The lock history.
+    pub history: HistoryConfig,
 }
 
 /// Why a `cluster.toml` is refused, in one line: where, what, and what to do.
@@ -203,6 +218,13 @@ impl Default for ZnodesConfig {
     }
 }
 
+impl Default for HistoryConfig {
+    /// A week, in a quarter of a gigabyte.
+    fn default() -> Self {
+        HistoryConfig { enabled: true, max_age_ms: 7 * 86_400_000, max_bytes: 256 << 20 }
+    }
+}
+
 impl ClusterConfig {
     /// Reads and checks a file. Relative data folders in it are relative to the folder of the file.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
@@ -253,6 +275,7 @@ impl ClusterConfig {
             raft: self.raft,
             client: self.client.clone(),
             znodes: self.znodes,
+            history: self.history,
         })
     }
 

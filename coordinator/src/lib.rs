@@ -59,6 +59,7 @@ pub mod bootstrap;
 pub mod client;
 pub mod codec;
 pub mod config;
+pub mod history;
 pub mod http;
 pub mod limits;
 pub mod lock_sweep;

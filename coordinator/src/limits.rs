@@ -106,3 +106,17 @@ pub const REPLICATION_READ_MAX_BYTES: usize = 4 << 20;
 pub const LOG_MEMORY_MAX_BYTES: usize = 256 << 20;
 /// Bytes of the log that stay behind such a snapshot, for followers that are a little late.
 pub const LOG_KEEP_BYTES: usize = 64 << 20;
+/// Events of locks that wait for the history's thread. Beyond: dropped and counted, and the history shows a gap.
+pub const HISTORY_QUEUE_MAX_RECORDS: usize = 65_536;
+/// Bytes of them. Beyond: likewise. One log entry may go beyond both.
+pub const HISTORY_QUEUE_MAX_BYTES: usize = 16 << 20;
+/// Log entries with such events, and questions, that wait for the history's thread. Beyond: likewise; questions fail.
+pub const HISTORY_QUEUE_MAX_JOBS: usize = 65_536;
+/// With less on the disk than this the history records nothing: what is left is the log's.
+pub const HISTORY_FREE_MIN_BYTES: u64 = 256 << 20;
+/// Pause before the history's files are tried again after they have failed.
+pub const HISTORY_RETRY_PAUSE: Duration = Duration::from_secs(60);
+/// A question to the history that takes longer fails.
+pub const HISTORY_READ_MAX: Duration = Duration::from_secs(5);
+/// What the history gets at the end of a node to write out what it has.
+pub const HISTORY_CLOSE_MAX: Duration = Duration::from_secs(2);

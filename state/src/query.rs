@@ -69,6 +69,11 @@ impl Machine {
         self.sessions.get(id)
     }
 
+    /// The leader's clock at the last batch, milliseconds since 1970.
+    pub fn time_ms(&self) -> i64 {
+        self.time_ms
+    }
+
     /// All open sessions, in order of their ids.
     pub fn sessions(&self) -> impl Iterator<Item = (SessionId, &Session)> {
         self.sessions.iter()

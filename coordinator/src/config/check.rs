@@ -6,7 +6,9 @@ use std::path::Path;
 
 use toml::Spanned;
 
-use super::parse::{RawClient, RawCluster, RawNode, RawRaft, RawSession, RawZnodes, default_http};
+use super::parse::{
+    RawClient, RawCluster, RawHistory, RawNode, RawRaft, RawSession, RawZnodes, default_http, duration_ms,
+};
 use super::{ClusterConfig, ConfigError, RaftConfig, SessionConfig};
 
 /// ZooKeeper's session ids carry the server's number in their top byte, where 0 and 0xff have other meanings.
@@ -16,6 +18,11 @@ const HEARTBEATS_PER_ELECTION: u64 = 3;
 
 /// A sweep looks at all containers and TTL znodes: a shorter pause would keep the leader busy with it.
 const SWEEP_INTERVAL_MS: RangeInclusive<u64> = 100..=86_400_000;
+
+/// Below, sled's own needs would be most of it.
+const HISTORY_MIN_BYTES: u64 = 64 << 20;
+/// A minute to ten years.
+const HISTORY_AGE_MS: RangeInclusive<u64> = 60_000..=3_650 * 86_400_000;
 
 /// The text that errors point into.
 pub(super) struct Source<'a> {
@@ -51,7 +58,8 @@ pub(super) fn check_raw(source: &Source<'_>, raw: &RawCluster) -> Result<(), Con
     check_session(source, &raw.session)?;
     check_raft(source, &raw.raft)?;
     check_client(source, &raw.client)?;
-    check_znodes(source, &raw.znodes)
+    check_znodes(source, &raw.znodes)?;
+    check_history(source, &raw.history)
 }
 
 fn check_nodes(source: &Source<'_>, nodes: &[Spanned<RawNode>]) -> Result<(), ConfigError> {
@@ -261,6 +269,35 @@ fn check_znodes(source: &Source<'_>, raw: &RawZnodes) -> Result<(), ConfigError>
         }
         _ => Ok(()),
     }
+}
+
+fn check_history(source: &Source<'_>, raw: &RawHistory) -> Result<(), ConfigError> {
+    if let Some(age) = &raw.max_age {
+        let remedy = "use a number and a unit, from \"1m\" to \"3650d\", e.g. \"7d\", \"12h\"";
+        match duration_ms(age.get_ref()) {
+            None => {
+                return Err(source.at(
+                    age,
+                    format!("max_age = \"{}\" is not a duration", age.get_ref()),
+                    remedy,
+                ));
+            }
+            Some(ms) if !HISTORY_AGE_MS.contains(&ms) => {
+                return Err(source.at(
+                    age,
+                    format!("max_age = \"{}\" is out of range", age.get_ref()),
+                    remedy,
+                ));
+            }
+            Some(_) => {}
+        }
+    }
+    if let Some(bytes) = raw.max_bytes.as_ref().filter(|bytes| *bytes.get_ref() < HISTORY_MIN_BYTES) {
+        let what = format!("max_bytes = {} is too little for a history", bytes.get_ref());
+        let remedy = "use at least 67108864 (64 MiB), or `enabled = false` in [history]";
+        return Err(source.at(bytes, what, remedy));
+    }
+    Ok(())
 }
 
 /// What is allowed and yet unwise.

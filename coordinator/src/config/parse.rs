@@ -9,7 +9,10 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::check::{self, Source};
-use super::{ClientConfig, ClusterConfig, ConfigError, NodeEntry, RaftConfig, SessionConfig, ZnodesConfig};
+use super::{
+    ClientConfig, ClusterConfig, ConfigError, HistoryConfig, NodeEntry, RaftConfig, SessionConfig,
+    ZnodesConfig,
+};
 
 /// The file as written, each judged value with its place.
 #[derive(Deserialize)]
@@ -28,6 +31,8 @@ pub(super) struct RawCluster {
     pub client: RawClient,
     #[serde(default)]
     pub znodes: RawZnodes,
+    #[serde(default)]
+    pub history: RawHistory,
 }
 
 #[derive(Deserialize)]
@@ -80,6 +85,32 @@ pub(super) struct RawZnodes {
     pub enforce_quota: Option<bool>,
 }
 
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawHistory {
+    pub enabled: Option<bool>,
+    pub max_age: Option<Spanned<String>>,
+    pub max_bytes: Option<Spanned<u64>>,
+}
+
+/// Units of a duration, the longest first.
+const UNITS: [(&str, u64); 4] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)];
+
+/// Milliseconds of a text like "7d", "12h", "30m" or "90s".
+pub(super) fn duration_ms(text: &str) -> Option<u64> {
+    let (unit, ms) = UNITS.iter().find(|(unit, _)| text.ends_with(unit))?;
+    let number = text.strip_suffix(unit)?;
+    let is_plain = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit());
+    is_plain.then(|| number.parse::<u64>().ok()?.checked_mul(*ms)).flatten()
+}
+
+/// The text that [`duration_ms`] reads so. Milliseconds below a second are lost: none can be written.
+fn duration_text(duration_ms: u64) -> String {
+    let fits = |(_, ms): &&(&str, u64)| duration_ms.is_multiple_of(*ms);
+    let (unit, ms) = UNITS.iter().find(fits).unwrap_or(&("s", 1_000));
+    format!("{}{unit}", duration_ms / ms)
+}
+
 pub(super) fn parse(text: &str, path: &Path) -> Result<ClusterConfig, ConfigError> {
     let source = Source { text, path };
     let raw: RawCluster = toml::from_str(text).map_err(|e| {
@@ -113,7 +144,8 @@ fn convert(raw: RawCluster, path: &Path) -> ClusterConfig {
     let root = folder.join(raw.data.unwrap_or_else(|| PathBuf::from("data")));
     let nodes = raw.node.into_iter().map(|node| convert_node(node.into_inner(), folder, &root)).collect();
     let (session, raft, client) = (SessionConfig::default(), RaftConfig::default(), ClientConfig::default());
-    let znodes = ZnodesConfig::default();
+    let (znodes, history) = (ZnodesConfig::default(), HistoryConfig::default());
+    let max_age_ms = raw.history.max_age.and_then(|age| duration_ms(age.get_ref()));
     ClusterConfig {
         name: or(raw.name, "rowlock".to_owned()),
         log: raw.log.unwrap_or_else(|| "info".to_owned()),
@@ -140,6 +172,11 @@ fn convert(raw: RawCluster, path: &Path) -> ClusterConfig {
         znodes: ZnodesConfig {
             sweep_interval_ms: or(raw.znodes.sweep_interval_ms, znodes.sweep_interval_ms),
             enforce_quota: raw.znodes.enforce_quota.unwrap_or(znodes.enforce_quota),
+        },
+        history: HistoryConfig {
+            enabled: raw.history.enabled.unwrap_or(history.enabled),
+            max_age_ms: max_age_ms.unwrap_or(history.max_age_ms),
+            max_bytes: or(raw.history.max_bytes, history.max_bytes),
         },
         warnings: Vec::new(),
     }
@@ -221,6 +258,9 @@ pub(super) fn print(config: &ClusterConfig) -> String {
     let ZnodesConfig { sweep_interval_ms, enforce_quota } = config.znodes;
     let _ =
         write!(out, "\n[znodes]\nsweep_interval_ms = {sweep_interval_ms}\nenforce_quota = {enforce_quota}\n");
+    let HistoryConfig { enabled, max_age_ms, max_bytes } = config.history;
+    let max_age = text(&duration_text(max_age_ms));
+    let _ = write!(out, "\n[history]\nenabled = {enabled}\nmax_age = {max_age}\nmax_bytes = {max_bytes}\n");
     for node in &config.nodes {
         let data = node.data_dir.to_string_lossy();
         let _ = write!(

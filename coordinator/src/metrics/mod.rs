@@ -79,6 +79,11 @@ metrics! {
     /// From decoding a client request to encoding its reply.
     request_seconds: Histogram,
 
+    /// Events of locks that this node has written into its history.
+    history_records_total: Counter,
+    /// Events of locks that are missing in this node's history.
+    history_dropped_total: Counter,
+
     /// Commands given to the proposer of this node.
     proposals_total: Counter,
     /// Commands whose outcome this node waits for.

@@ -10,7 +10,8 @@ use rowlock_state::command::{Attachment, Command};
 use super::{Addresses, Node, NodeError};
 use crate::client::outbox::{self, Inbox, Message};
 use crate::config::{
-    ClientConfig, ClusterConfig, ConfigError, NodeConfig, NodeEntry, RaftConfig, SessionConfig, ZnodesConfig,
+    ClientConfig, ClusterConfig, ConfigError, HistoryConfig, NodeConfig, NodeEntry, RaftConfig, SessionConfig,
+    ZnodesConfig,
 };
 use crate::proposer::Submission;
 
@@ -68,6 +69,7 @@ impl NodeConfig {
             raft: RaftConfig::default(),
             client: ClientConfig::default(),
             znodes: ZnodesConfig::default(),
+            history: HistoryConfig::default(),
         }
     }
 

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use rowlock_env::sync::watch;
 use rowlock_env::task::{Shutdown, TaskGroup};
-use rowlock_env::{rng, time};
+use rowlock_env::{rng, time, worker};
 
 use super::{NodeError, StartError};
 use crate::client::registry::Registry;
 use crate::config::NodeConfig;
 use crate::lock_sweep::LockAlarm;
+use crate::history::History;
 use crate::metrics::Metrics;
 use crate::peer::{self, PeerPool};
 use crate::proposer::apply::Applier;
@@ -29,6 +30,7 @@ pub(super) struct Parts {
     pub(super) pending: Arc<Pending>,
     pub(super) registry: Arc<Registry>,
     pub(super) charge: Arc<Charge>,
+    pub(super) history: History,
     pub(super) lock_rings: watch::Receiver<Option<i64>>,
     pub(super) peers: PeerPool,
     pub(super) tasks: TaskGroup,
@@ -49,12 +51,17 @@ impl Parts {
         let registry = Arc::new(Registry::new());
         let charge = Arc::new(Charge::new(grace(config)));
         let (lock_alarm, lock_rings) = LockAlarm::new();
+        let (history, history_sink) = {
+            let (node, settings, metrics) = (config.data_dir.clone(), config.history, metrics.clone());
+            worker::run_blocking("history-look", move || History::start(&node, settings, metrics)).await
+        };
         let applier = Arc::new(Applier {
             replica: replica.clone(),
             pending: pending.clone(),
             registry: registry.clone(),
             charge: charge.clone(),
             lock_alarm,
+            history: history_sink,
             metrics: metrics.clone(),
         });
         let tasks = TaskGroup::new(Shutdown::new());
@@ -74,6 +81,7 @@ impl Parts {
             pending,
             registry,
             charge,
+            history,
             lock_rings,
             peers,
             tasks,

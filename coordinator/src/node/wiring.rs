@@ -16,6 +16,7 @@ use crate::bootstrap::Bootstrap;
 use crate::client::read_only::Isolation;
 use crate::client::{self, ClientContext};
 use crate::config::NodeConfig;
+use crate::history::History;
 use crate::http::{self, HttpContext};
 use crate::limits::{FOLDER_QUEUE_MAX, PROPOSER_QUEUE_MAX, RECONFIG_QUEUE_MAX, TOUCH_QUEUE_MAX};
 use crate::lock_sweep::LockSweep;
@@ -52,12 +53,14 @@ struct Wires {
 const RAFT_STOP_DEADLINE: Duration = Duration::from_secs(5);
 
 /// Stops everything in order once the word is said.
-async fn stop_at(word: Shutdown, tasks: TaskGroup, raft: Raft, log: LogStore) {
+async fn stop_at(word: Shutdown, tasks: TaskGroup, raft: Raft, history: History, log: LogStore) {
     word.wait().await;
     tasks.stop().await;
     if time::timeout(RAFT_STOP_DEADLINE, raft.shutdown()).await.is_err() {
         tracing::warn!("Raft did not stop in time");
     }
+    // The log holds the lock on the folder, so it is the last one.
+    history.close().await;
     log.close().await;
     tracing::info!("stopped");
 }
@@ -83,6 +86,7 @@ impl Parts {
         let addresses = Addresses::of(&listeners);
         self.start_leadership(&wires, leadership_tx, folder);
         self.start_compaction();
+        self.tasks.spawn("history", self.history.clone().keep_trimmed(self.shutdown_word()));
         self.start_router(&wires, submissions);
         self.start_sessions(&wires, contact.clone(), signs);
         self.start_standing(&wires, contact.clone(), status_tx);
@@ -92,7 +96,7 @@ impl Parts {
         self.start_bootstrap(&wires);
         self.start_watchdog();
         let word = self.shutdown_word();
-        let end = stop_at(word.clone(), self.tasks, self.raft.clone(), self.storage);
+        let end = stop_at(word.clone(), self.tasks, self.raft.clone(), self.history, self.storage);
         Node {
             raft: self.raft,
             word,

@@ -13,6 +13,7 @@ use crate::client::events::Dispatcher;
 use crate::client::outbox::CloseReason;
 use crate::client::registry::Registry;
 use crate::lock_sweep::LockAlarm;
+use crate::history::{HistorySink, Off};
 use crate::metrics::Metrics;
 use crate::raft::state_machine::Apply;
 use crate::replica::Replica;
@@ -31,6 +32,8 @@ pub struct Applier {
     pub charge: Arc<Charge>,
     /// When locks are due.
     pub lock_alarm: LockAlarm,
+    /// Keeps what happens to locks.
+    pub history: Arc<dyn HistorySink>,
     /// Counters.
     pub metrics: Arc<Metrics>,
 }
@@ -39,6 +42,7 @@ pub struct Applier {
 pub(crate) struct Sink<'a> {
     connections: Dispatcher<'a>,
     charge: &'a Charge,
+    history: &'a dyn HistorySink,
 }
 
 impl<'a> Sink<'a> {
@@ -49,7 +53,12 @@ impl<'a> Sink<'a> {
         metrics: &'a Metrics,
         charge: &'a Charge,
     ) -> Self {
-        Sink { connections: Dispatcher::new(watches, registry, metrics), charge }
+        Sink { connections: Dispatcher::new(watches, registry, metrics), charge, history: &Off }
+    }
+
+    /// As it is, and `history` keeps what happens to locks.
+    fn recorded_by(self, history: &'a dyn HistorySink) -> Self {
+        Sink { history, ..self }
     }
 }
 
@@ -78,24 +87,32 @@ impl EventSink for Sink<'_> {
 
     fn lock(&mut self, event: &LockEvent<'_>) {
         self.connections.lock(event);
+        self.history.lock(event);
     }
 }
 
 impl Apply for Applier {
     fn apply(&self, machine: &mut Machine, _index: u64, batch: Batch) {
         let mut watches = self.replica.watches.lock();
-        let mut sink = Sink::new(&mut watches, &self.registry, &self.metrics, &self.charge);
+        let sink = Sink::new(&mut watches, &self.registry, &self.metrics, &self.charge);
+        let mut sink = sink.recorded_by(&*self.history);
         for proposal in &batch.proposals {
             let applied = machine.apply_stamped(batch.stamp(), proposal, &mut sink);
             // Behind the events of the same command, in front of those of the next: per connection in zxid order.
             self.pending.answer(applied);
         }
+        self.history.applied();
         self.lock_alarm.look(machine);
+    }
+
+    fn frozen(&self, machine: &Machine) {
+        self.history.frozen(machine.last_zxid());
     }
 
     /// A snapshot has replaced the state: events and answers of what it skipped are lost to this node's clients, so
     /// they connect anew and look (setWatches tells them what they missed).
     fn installed(&self, machine: &Machine) {
+        self.history.installed(machine.last_zxid(), machine.time_ms());
         self.lock_alarm.look(machine);
         self.pending.give_up_all();
         self.registry.close_all(CloseReason::NotServing);

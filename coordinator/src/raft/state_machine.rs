@@ -20,10 +20,15 @@ use crate::replica::Replica;
 use crate::storage::error::StorageError;
 use crate::storage::snapshot::{SnapshotFile, SnapshotStore};
 
-/// What a node does with a committed batch. Both functions run under the write lock of the state.
+/// What a node does with a committed batch. All functions run under the lock of the state, and none may wait.
 pub trait Apply: Send + Sync + 'static {
     /// Applies every proposal of `batch`, the log entry at `index`, to `machine`, in order.
     fn apply(&self, machine: &mut Machine, index: u64, batch: Batch);
+
+    /// A snapshot of this state is about to be written; when it is, the log before it may go.
+    fn frozen(&self, machine: &Machine) {
+        let _ = machine;
+    }
 
     /// A snapshot has replaced the state: what lies between the old and the new one was not applied here one by one.
     /// Also called at start, for the state that was loaded.
@@ -134,8 +139,13 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
     }
 
     async fn get_snapshot_builder(&mut self) -> SnapshotBuilder {
+        let frozen = {
+            let state = self.replica.state.read();
+            self.apply.frozen(&state);
+            state.freeze()
+        };
         SnapshotBuilder {
-            frozen: self.replica.state.read().freeze(),
+            frozen,
             meta: SnapshotMeta { last_log_id: self.last_applied, last_membership: self.membership.clone() },
             snapshots: self.snapshots.clone(),
             metrics: self.metrics.clone(),

@@ -200,6 +200,33 @@ fn wrong_client_settings_are_refused() {
 }
 
 #[test]
+fn wrong_history_settings_are_refused() {
+    for (line, what) in [
+        ("max_age = \"7\"", "max_age = \"7\" is not a duration"),
+        ("max_age = \"d\"", "max_age = \"d\" is not a duration"),
+        ("max_age = \"+7d\"", "max_age = \"+7d\" is not a duration"),
+        ("max_age = \"1s\"", "max_age = \"1s\" is out of range"),
+        ("max_age = \"99999999999d\"", "max_age = \"99999999999d\" is out of range"),
+        ("max_bytes = 1000", "max_bytes = 1000 is too little for a history"),
+    ] {
+        let said = complaint("data = \"d\"", &format!("[history]\n{line}"));
+        assert!(said.starts_with(&format!("conf/cluster.toml:3: {what}")), "{said}");
+    }
+}
+
+#[test]
+fn age_of_the_history_is_a_number_with_a_unit() {
+    for (text, ms) in [("7d", 604_800_000), ("36h", 129_600_000), ("90m", 5_400_000), ("61s", 61_000)] {
+        let config =
+            parse(&THREE.replace("data = \"d\"", &format!("[history]\nmax_age = \"{text}\""))).unwrap();
+        assert_eq!(config.history.max_age_ms, ms);
+        assert!(config.to_toml().contains("max_age = \""), "{}", config.to_toml());
+        let again = ClusterConfig::parse(&config.to_toml(), Path::new("/y/cluster.toml")).unwrap();
+        assert_eq!(again.history, config.history);
+    }
+}
+
+#[test]
 fn file_without_nodes_is_refused() {
     assert_eq!(
         parse("name = \"x\"\n").unwrap_err(),

@@ -1,0 +1,154 @@
+//! The seal of a slice: what is in it, and the checksums of its files, taken when sled had closed them.
+//!
+//! A slice without a seal that fits is never given to sled.
+
+use rowlock_env::disk::Dir;
+use rowlock_proto::Zxid;
+use serde::{Deserialize, Serialize};
+
+use super::error::HistoryError;
+use super::record::Key;
+use crate::codec;
+
+/// Name of the seal in a slice's folder.
+pub(super) const SEAL: &str = "SEAL";
+/// Where sled would keep values that are longer than ours can be. Always empty.
+const BLOBS: &str = "blobs";
+const VERSION: u8 = 1;
+/// Longest seal that is believed.
+const SEAL_MAX_BYTES: usize = 64 << 10;
+/// Files are read and copied in pieces of this size.
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// What a slice's folder holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Seal {
+    /// Number of the slice; a later one has a larger.
+    pub number: u64,
+    /// The slice that this one begins with a copy of; it is to be removed.
+    pub replaces: Option<u64>,
+    /// See there.
+    pub content: Content,
+    /// Key of its first entry.
+    pub first: Key,
+    /// Key of its last entry.
+    pub last: Key,
+    /// How many entries.
+    pub entries: u64,
+    /// Bytes of their keys and values.
+    pub payload_bytes: u64,
+    /// Up to here everything is in this slice or one before it.
+    pub covered: Zxid,
+    /// All files but the seal.
+    pub files: Vec<SealedFile>,
+}
+
+/// In which state a slice was sealed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Content {
+    /// Entries without an index: the newest slice, which is to be gone on with.
+    Unfinished,
+    /// Entries with their index.
+    Complete,
+    /// Nothing any more: its files were damaged.
+    Lost,
+}
+
+/// A file as it was when its slice was sealed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct SealedFile {
+    pub name: String,
+    pub len: u64,
+    pub crc: u32,
+}
+
+impl Seal {
+    /// Bytes of the slice on the disk.
+    pub fn bytes(&self) -> u64 {
+        self.files.iter().map(|file| file.len).sum()
+    }
+
+    /// Reads the seal of a slice.
+    pub fn read(folder: &Dir) -> Result<Seal, HistoryError> {
+        let bytes = folder.read(SEAL)?;
+        let damaged = |why: &str| HistoryError::Damaged(format!("its seal {why}"));
+        let (body, crc) = bytes.split_last_chunk::<4>().ok_or_else(|| damaged("is cut off"))?;
+        if crc32fast::hash(body).to_le_bytes() != *crc {
+            return Err(damaged("has a wrong checksum"));
+        }
+        match body.split_first() {
+            Some((&VERSION, body)) => {
+                codec::decode(body, SEAL_MAX_BYTES).map_err(|e| damaged(&e.to_string()))
+            }
+            _ => Err(damaged("is of another version")),
+        }
+    }
+
+    /// Makes everything in the folder durable, and then puts the seal on it.
+    pub fn write(&mut self, folder: &Dir) -> Result<(), HistoryError> {
+        self.files = Vec::new();
+        for name in folder.list()? {
+            if name == BLOBS {
+                if !folder.sub(BLOBS)?.list()?.is_empty() {
+                    return Err(HistoryError::Damaged(
+                        "sled keeps values apart that are too long".to_owned(),
+                    ));
+                }
+                continue;
+            }
+            if name == SEAL {
+                continue;
+            }
+            folder.open_file(&name)?.sync_all()?;
+            let mut crc = crc32fast::Hasher::new();
+            let len = read_through(folder, &name, |chunk, _| {
+                crc.update(chunk);
+                Ok(())
+            })?;
+            self.files.push(SealedFile { name, len, crc: crc.finalize() });
+        }
+        let mut bytes = vec![VERSION];
+        codec::encode_into(self, &mut bytes);
+        let crc = crc32fast::hash(&bytes).to_le_bytes();
+        bytes.extend_from_slice(&crc);
+        folder.write_atomic(SEAL, &bytes)?;
+        Ok(())
+    }
+
+    /// Copies the files that the seal names from `from` to the empty folder `to`, and says so if one of them is not as
+    /// it was when it was sealed. The copy has no seal: it is there to be opened, which changes it.
+    pub fn copy_verified(&self, from: &Dir, to: &Dir) -> Result<(), HistoryError> {
+        for file in &self.files {
+            let copy = to.create_new(&file.name)?;
+            let mut crc = crc32fast::Hasher::new();
+            let len = read_through(from, &file.name, |chunk, at| {
+                crc.update(chunk);
+                Ok(copy.write_all_at(chunk, at)?)
+            })?;
+            if len != file.len || crc.finalize() != file.crc {
+                let why =
+                    format!("its file {} is not as it was written ({len} of {} bytes)", file.name, file.len);
+                return Err(HistoryError::Damaged(why));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn read_through(
+    folder: &Dir,
+    name: &str,
+    mut each: impl FnMut(&[u8], u64) -> Result<(), HistoryError>,
+) -> Result<u64, HistoryError> {
+    let file = folder.open_to_read(name)?;
+    let mut chunk = vec![0; CHUNK_BYTES];
+    let mut at = 0;
+    loop {
+        let n = file.read_at(&mut chunk, at)?;
+        if n == 0 {
+            return Ok(at);
+        }
+        each(&chunk[..n], at)?;
+        at += n as u64;
+    }
+}

@@ -1,0 +1,204 @@
+//! The files: bounds, and damage.
+
+use std::fs;
+use std::path::PathBuf;
+
+use super::*;
+use crate::history::page::Filter;
+use crate::history::record::LOCK_MAX_BYTES;
+use crate::history::store::{Bounds, Store};
+
+const BOUNDS: Bounds = Bounds { max_age_ms: 86_400_000, max_bytes: 64 << 20 };
+
+fn open(node: &Path, bounds: Bounds) -> Store {
+    Store::open(Found::look(node).unwrap(), bounds).unwrap()
+}
+
+/// Puts one record of about `len` bytes.
+fn put(store: &mut Store, zxid: i64, len: usize) {
+    let record = Record {
+        lock: "/l".into(),
+        name: "n".into(),
+        token: FencingToken(zxid),
+        session: SessionId(1),
+        address: "".into(),
+        label: vec![zxid.to_le_bytes()[0]; len].into(),
+        mode: Mode::Exclusive,
+        is_acquired: true,
+        what: What::Converted,
+    };
+    let mut value = Vec::new();
+    Entry::Lock(record).encode_into(&mut value);
+    let key = Key { time_ms: time_of(zxid), zxid: Zxid(zxid), ordinal: 0 };
+    store.put(key, "/l", SessionId(1), &value).unwrap();
+}
+
+fn read(store: &mut Store, filter: &Filter) -> Page {
+    store.page(filter, time::wall_ms(), || false).unwrap()
+}
+
+fn size_of(folder: &Path) -> u64 {
+    let entries = fs::read_dir(folder).unwrap().map(Result::unwrap);
+    entries
+        .map(
+            |entry| {
+                if entry.path().is_dir() { size_of(&entry.path()) } else { entry.metadata().unwrap().len() }
+            },
+        )
+        .sum()
+}
+
+/// The sealed slices in a node's folder, oldest first.
+fn slices(node: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(node.join("history")).unwrap().map(|entry| entry.unwrap().path());
+    let mut found: Vec<PathBuf> =
+        entries.filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with("slice-")).collect();
+    found.sort();
+    found
+}
+
+/// A history of several slices; gives how many changes it has.
+fn several_slices(node: &Path) -> i64 {
+    let mut store = open(node, BOUNDS);
+    let mut zxid = 0;
+    while slices_of(&store, node) < 3 {
+        zxid += 1;
+        put(&mut store, zxid, LOCK_MAX_BYTES);
+    }
+    store.close().unwrap();
+    zxid
+}
+
+fn slices_of(_open: &Store, node: &Path) -> usize {
+    slices(node).len()
+}
+
+#[test]
+fn the_oldest_slices_go_when_the_history_is_larger_than_allowed() {
+    for (len, changes) in [(10, 30_000), (4_000, 8_000)] {
+        let node = tempfile::tempdir().unwrap();
+        let bounds = Bounds { max_bytes: 16 << 20, ..BOUNDS };
+        let mut store = open(node.path(), bounds);
+        let mut largest = 0;
+        for zxid in 1..=changes {
+            put(&mut store, zxid, len);
+            if zxid % 500 == 0 {
+                largest = largest.max(size_of(node.path()));
+            }
+        }
+        assert!(largest <= bounds.max_bytes, "{largest} bytes for records of {len}");
+        assert!(largest > bounds.max_bytes / 3, "{largest} bytes for records of {len}");
+        let (records, gaps) = told(&read(&mut store, &all()));
+        assert_eq!(gaps, []);
+        assert_eq!(records[0].0, changes);
+        let count = i64::try_from(records.len()).unwrap();
+        assert!((500..changes).contains(&count), "{count} of {len}");
+        assert_eq!(count, changes - records.last().unwrap().0 + 1, "none is missing in between");
+        let of_lock = Filter { lock: Some("/l".to_owned()), ..all() };
+        assert_eq!(told(&read(&mut store, &of_lock)), (records, gaps));
+        assert!(size_of(node.path()) <= bounds.max_bytes, "with copies that are read");
+    }
+}
+
+#[test]
+fn what_is_too_old_is_not_shown_and_goes() {
+    let node = tempfile::tempdir().unwrap();
+    let bounds = Bounds { max_age_ms: 80_000, ..BOUNDS };
+    let mut store = open(node.path(), bounds);
+    let now = |zxid: i64| time_of(zxid);
+    for zxid in (0..=200_000).step_by(1_000) {
+        put(&mut store, zxid + 1, 10);
+        store.trim(now(zxid)).unwrap();
+        assert!(slices(node.path()).len() <= 10, "{zxid}");
+    }
+    let shown = store.page(&all(), now(200_001), || false).unwrap();
+    let oldest = shown.entries.last().unwrap().0.zxid.0;
+    assert!((120_001..=121_001).contains(&oldest), "{oldest}");
+    // Nobody asks for locks any more, and still it goes.
+    store.trim(now(300_000)).unwrap();
+    assert_eq!(slices(node.path()).len(), 0);
+}
+
+#[test]
+fn a_damaged_slice_is_set_aside_and_shown_as_a_gap() {
+    let whole = tempfile::tempdir().unwrap();
+    let changes = several_slices(whole.path());
+    let count = slices(whole.path()).len();
+    for (victim, file, cut) in [(0, "db", false), (1, "db", true), (1, "SEAL", false), (0, "conf", true)] {
+        let node = tempfile::tempdir().unwrap();
+        copy(whole.path(), node.path());
+        let slice = slices(node.path())[victim].clone();
+        let mut bytes = fs::read(slice.join(file)).unwrap();
+        let middle = bytes.len() / 2;
+        match cut {
+            true => bytes.truncate(middle),
+            false => bytes[middle] ^= 0x10,
+        }
+        fs::write(slice.join(file), bytes).unwrap();
+        let mut store = open(node.path(), BOUNDS);
+        let (records, gaps) = told(&read(&mut store, &all()));
+        assert!(!records.is_empty() && records.len() < usize::try_from(changes).unwrap(), "{file}");
+        // Without its seal nobody knows what was in it.
+        assert_eq!(gaps.len(), usize::from(file != "SEAL"), "{file}");
+        let kept = || {
+            let names = fs::read_dir(node.path()).unwrap().map(|entry| entry.unwrap().file_name());
+            names.filter(|name| name.to_str().unwrap().starts_with("history.damaged-")).count()
+        };
+        assert_eq!(kept(), 1, "{file}");
+        // It says so at the next start, too, and goes on.
+        drop(store);
+        let mut store = open(node.path(), BOUNDS);
+        assert_eq!(told(&read(&mut store, &all())), (records, gaps), "{file}");
+        put(&mut store, changes + 1, 10);
+        assert_eq!(told(&read(&mut store, &Filter { limit: 1, ..all() })).0, [(changes + 1, 0)]);
+        assert_eq!((kept(), slices(node.path()).len() >= count - 2), (1, true));
+    }
+}
+
+#[test]
+fn a_slice_over_which_the_node_went_down_is_not_opened_again() {
+    let node = tempfile::tempdir().unwrap();
+    several_slices(node.path());
+    let before = told(&read(&mut open(node.path(), BOUNDS), &all())).0.len();
+    let newest = slices(node.path()).pop().unwrap();
+    let number: u64 = newest.file_name().unwrap().to_str().unwrap()["slice-".len()..].parse().unwrap();
+    fs::write(node.path().join("history/OPENING"), number.to_string()).unwrap();
+    let (records, gaps) = told(&read(&mut open(node.path(), BOUNDS), &all()));
+    assert!(records.len() < before && !records.is_empty());
+    assert_eq!(gaps.len(), 1);
+    assert!(node.path().join(format!("history.damaged-{number}")).is_dir());
+    let again = told(&read(&mut open(node.path(), BOUNDS), &all()));
+    assert_eq!(again, (records, gaps), "once is enough");
+}
+
+#[test]
+fn a_slice_that_replaces_another_is_the_only_one_of_the_two_after_a_crash() {
+    let node = tempfile::tempdir().unwrap();
+    let mut store = open(node.path(), BOUNDS);
+    (1..=10).for_each(|zxid| put(&mut store, zxid, 10));
+    store.checkpoint(Zxid(10)).unwrap();
+    let old = slices(node.path()).pop().unwrap();
+    let kept = tempfile::tempdir().unwrap();
+    copy(&old, kept.path());
+    (11..=20).for_each(|zxid| put(&mut store, zxid, 10));
+    store.checkpoint(Zxid(20)).unwrap();
+    drop(store);
+    assert!(!old.exists());
+    fs::create_dir(&old).unwrap();
+    copy(kept.path(), &old);
+    let mut store = open(node.path(), BOUNDS);
+    assert_eq!(told(&read(&mut store, &all())).0.len(), 20);
+    assert!(!old.exists());
+}
+
+fn copy(from: &Path, to: &Path) {
+    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let target = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            fs::create_dir(&target).unwrap();
+            copy(&entry.path(), &target);
+        } else {
+            fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}

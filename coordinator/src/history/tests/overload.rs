@@ -1,0 +1,42 @@
+//! More than the history can take.
+
+use std::sync::mpsc;
+
+use super::*;
+use crate::limits::HISTORY_QUEUE_MAX_RECORDS;
+
+#[tokio::test]
+async fn events_beyond_the_queue_are_dropped_at_once_and_leave_a_gap() {
+    let node = tempfile::tempdir().unwrap();
+    let metrics = Arc::new(Metrics::default());
+    let backlog = Arc::new(Backlog::default());
+    let bounds = Bounds { max_age_ms: 86_400_000, max_bytes: 512 << 20 };
+    let found = Found::look(node.path()).unwrap();
+    let mut keeper = Keeper::new(node.path().to_owned(), found, bounds, backlog.clone(), metrics.clone());
+    // The thread does nothing before the word is given.
+    let (go, word) = mpsc::channel::<()>();
+    let work = move |jobs: &mut Vec<Job>| {
+        let _ = word.recv();
+        keeper.handle(jobs);
+    };
+    let worker = threads::spawn_in_background("history", HISTORY_QUEUE_MAX_JOBS, work);
+    let history = History { worker: Some(worker.clone()) };
+    let sink = Recorder::new(worker, backlog, metrics.clone(), Zxid(0));
+
+    let (room, changes) = (i64::try_from(HISTORY_QUEUE_MAX_RECORDS).unwrap() / 3, 100_000);
+    (1..=changes).for_each(|zxid| change(&sink, zxid));
+    let dropped = metrics.history_dropped_total.get();
+    assert!(dropped >= u64::try_from(3 * (changes - room - 1)).unwrap(), "{dropped}");
+    drop(go);
+
+    // Behind the question the thread has found out what is missing.
+    page(&history, Filter { limit: 1, ..all() }).await;
+    change(&sink, changes + 1);
+    let (records, gaps) = told(&everything(&history, all()).await);
+    let records = records.len() as u64;
+    assert_eq!(records + dropped, u64::try_from(3 * (changes + 1)).unwrap());
+    assert_eq!(gaps.len(), 1, "{gaps:?}");
+    assert_eq!(gaps[0].1, changes);
+    assert!((room - 1..=room + 1).contains(&gaps[0].0), "{gaps:?}");
+    assert_eq!(metrics.history_records_total.get(), records);
+}
