@@ -17,6 +17,10 @@ use crate::outcome::{EventSink, Outcome};
 use crate::sequence;
 use crate::tree::split;
 
+/// Ephemerals of the session that begin as an attempt, looked through for it. A client whose attempts have names of their
+/// own has one; one that gives a thousand others the same beginning may get a second place.
+const ALIKE_MAX: usize = 1_000;
+
 /// What became of one of the places asked for, before anything is told.
 enum Placed {
     /// The session had it already.
@@ -74,7 +78,7 @@ impl Machine {
             let number = path.strip_prefix(&start)?;
             Some((path, number))
         });
-        let (path, _) = alike.find(|(_, number)| sequence::is_number(number))?;
+        let (path, _) = alike.by_ref().take(ALIKE_MAX).find(|(_, number)| sequence::is_number(number))?;
         let (of, name) = split(path)?;
         let key = (self.tree.get(path)?.meta.czxid, name.into());
         (of == lock && self.locks.get(lock)?.contains(&key)).then_some(key)
