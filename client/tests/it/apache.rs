@@ -14,7 +14,7 @@ use rowlock_env::{rng, task, time};
 /// Longer than the session timeout below.
 const LONG_HOLD: Duration = Duration::from_secs(7);
 
-async fn client() -> Option<Client> {
+pub async fn client() -> Option<Client> {
     let endpoints = std::env::var("ROWLOCK_TEST_ZK").ok()?;
     let base = format!("/rowlock-client-test-{:016x}", rng::u64());
     let config =

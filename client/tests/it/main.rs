@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // tests and what only tests use
 
 mod apache;
+mod apache_recipes;
 mod barrier;
 mod cancel;
 mod counter;
