@@ -13,6 +13,7 @@ mod cli_under_lock;
 mod config_errors;
 mod containers_and_quotas;
 mod exactly_counts;
+mod hazards_crashes;
 mod hazards_requests;
 mod import;
 mod leader_kill_rounds;

@@ -85,16 +85,20 @@ impl Raw {
     /// One frame out.
     pub async fn send(&mut self, request: Request) -> (Xid, OpCode) {
         self.xid += 1;
+        self.send_as(Xid(self.xid), request).await
+    }
+
+    async fn send_as(&mut self, xid: Xid, request: Request) -> (Xid, OpCode) {
         let opcode = match &request {
             Request::Tagged { request, .. } => request.opcode(),
             request => request.opcode(),
         };
         let mut out = BytesMut::new();
-        encode::request(&RequestFrame { xid: Xid(self.xid), request }, &mut out);
+        encode::request(&RequestFrame { xid, request }, &mut out);
         // A server that has just been killed is noticed where the answer is missing.
         let _ = self.stream.write_all(&out).await;
         self.frames_out += 1;
-        (Xid(self.xid), opcode)
+        (xid, opcode)
     }
 
     /// The answer to a request; nothing if the connection ends first.
@@ -165,6 +169,14 @@ impl Raw {
         let mut frame = self.frame().await.expect("the connection stays");
         let header = decode::reply_header(&mut frame).unwrap();
         assert!(self.is_unasked(header, &mut frame), "an answer that nobody waits for: {header:?}");
+    }
+
+    /// Takes the rights of the superuser whose password is `test`.
+    pub async fn become_superuser(&mut self) {
+        let auth = Bytes::from_static(b"super:test");
+        let request = Request::Auth { auth_type: 0, scheme: "digest".to_owned(), auth };
+        let sent = self.send_as(Xid::AUTH, request).await;
+        self.answer(sent).await.expect("the connection stays").unwrap();
     }
 
     /// acquire of one lock.
