@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rowlock_client::{Client, ConnectError, Error};
+use rowlock_client::{Client, ClientConfig, ConnectError, Error};
 use rowlock_coordinator::config::ClusterConfig;
 
-use crate::exit::{CONFIG, Failure, LOST, REFUSED, UNAVAILABLE, USAGE};
+use crate::exit::{CONFIG, DEADLOCK, Failure, LOST, REFUSED, UNAVAILABLE, USAGE};
 
 /// The client addresses of the cluster.toml that the repository ships.
 const DEFAULT_ENDPOINTS: &str = "127.0.0.1:2181,127.0.0.1:2182,127.0.0.1:2183";
@@ -45,6 +45,11 @@ impl Cluster {
 
     /// Opens a session. Credentials, chroot and label come from the environment (`ClientConfig::from_env`).
     pub async fn connect(&self) -> Result<Client, Failure> {
+        open(self.client()?).await
+    }
+
+    /// What a session is opened with.
+    pub fn client(&self) -> Result<ClientConfig, Failure> {
         let mut config =
             Client::from_env().map_err(|e| Failure::new(USAGE, e))?.endpoints(&self.endpoints()?);
         if let Some(timeout) = self.session_timeout {
@@ -53,11 +58,7 @@ impl Cluster {
         if let Some(timeout) = self.connect_timeout {
             config = config.connect_timeout(timeout);
         }
-        config.connect().await.map_err(|e| match e {
-            ConnectError::Config(_) => Failure::new(USAGE, e),
-            ConnectError::AuthFailed => Failure::new(REFUSED, format!("{e}; check ROWLOCK_AUTH")),
-            _ => Failure::new(UNAVAILABLE, format!("{e}; start the cluster or name it with --endpoints")),
-        })
+        Ok(config)
     }
 
     /// The cluster's file, if there is one: a file that was asked for must exist, `cluster.toml` here may.
@@ -73,16 +74,27 @@ impl Cluster {
     }
 }
 
+/// Opens a session.
+pub async fn open(config: ClientConfig) -> Result<Client, Failure> {
+    config.connect().await.map_err(|e| match e {
+        ConnectError::Config(_) => Failure::new(USAGE, e),
+        ConnectError::AuthFailed => Failure::new(REFUSED, format!("{e}; check ROWLOCK_AUTH")),
+        _ => Failure::new(UNAVAILABLE, format!("{e}; start the cluster or name it with --endpoints")),
+    })
+}
+
 /// The failure of a call about `what` (a path, the name of a lock).
 pub fn failed(what: &str, e: &Error) -> Failure {
     let code = match e {
-        Error::InvalidName(_) => USAGE,
+        Error::InvalidName(_) | Error::Unsupported(_) => USAGE,
+        Error::Deadlock { .. } => DEADLOCK,
         e if e.may_have_happened() || e.is_session_end() => LOST,
         _ => REFUSED,
     };
-    let text = match e.code() {
-        Some(code) => format!("{what}: {code}"),
-        None => format!("{what}: {e}"),
+    let text = match (e.code(), e) {
+        (Some(code), _) => format!("{what}: {code}"),
+        (None, Error::Deadlock { .. }) => format!("{what}: {e}; give back what is held and start over"),
+        (None, _) => format!("{what}: {e}"),
     };
     Failure::new(code, text)
 }

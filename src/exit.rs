@@ -20,6 +20,8 @@ pub const IO: u8 = 74;
 pub const LOST: u8 = 75;
 /// EX_CONFIG: cluster.toml is wrong.
 pub const CONFIG: u8 = 78;
+/// Waiting would have closed a circle: the queue was not entered. Behind the numbers of sysexits.h.
+pub const DEADLOCK: u8 = 79;
 /// As shells do: the command was found and could not be executed.
 pub const NOT_EXECUTABLE: u8 = 126;
 /// As shells do: there is no such command.

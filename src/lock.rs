@@ -13,27 +13,37 @@ mod held;
 mod job;
 mod options;
 mod passed;
+mod processes;
 mod terminal;
 mod under;
 pub mod warden;
 
 use std::process::ExitCode;
 
-use rowlock_client::{Client, Error, Guard, Mutex};
+use rowlock_client::{Client, Error, Guard, Owner};
 
 use crate::cluster::{Cluster, failed};
 use crate::exit::Failure;
-use options::{Patience, Work};
+use crate::name::Name;
+use options::{Patience, Terms, Work};
 use passed::Passed;
-use under::Over;
+use under::{Over, Setting};
 
 /// Run a command under a lock; without one, hold the lock until a signal
 #[derive(clap::Args)]
 pub struct Lock {
-    /// Name of the lock; a name with a leading slash is the path of its znode
-    name: String,
+    #[command(flatten)]
+    name: Name,
+    /// Hold it with others who share it
+    #[arg(short, long, overrides_with = "exclusive")]
+    shared: bool,
+    /// Hold it alone, which is the default
+    #[arg(short = 'x', long, short_alias = 'e', overrides_with = "shared")]
+    exclusive: bool,
     #[command(flatten)]
     patience: Patience,
+    #[command(flatten)]
+    terms: Terms,
     #[command(flatten)]
     cluster: Cluster,
     #[command(flatten)]
@@ -44,9 +54,10 @@ impl Lock {
     /// Exits with the command's code.
     pub async fn run(self) -> Result<ExitCode, Failure> {
         let mut passed = Passed::listen()?;
-        let client = self.cluster.connect().await?;
+        let client = self.terms.connect(&self.cluster).await?;
+        let owner = options::owner(&client).await?;
         let acquired = tokio::select! {
-            acquired = self.acquire(&client) => acquired,
+            acquired = self.acquire(&client, owner) => acquired.map_err(|e| failed(self.name.as_said(), &e)),
             signal = passed.next() => {
                 // The queue is left with the session.
                 leave(&client).await;
@@ -54,7 +65,17 @@ impl Lock {
             }
         };
         let ended = match acquired {
-            Ok(Some(guard)) => under::run(&client, guard, &self.name, &self.work, &mut passed).await,
+            Ok(Some(guard)) => {
+                let setting = Setting {
+                    client: &client,
+                    name: self.name.as_said(),
+                    work: &self.work,
+                    environment: vec![options::owner_in_environment(owner)],
+                    endpoints: self.cluster.endpoints()?,
+                    may_be_followed_at_once: self.terms.may_be_followed_at_once(),
+                };
+                under::run(guard, setting, &mut passed).await
+            }
             Ok(None) => Ok(Over::Code(self.patience.conflict_exit_code)),
             Err(e) => Err(e),
         };
@@ -62,39 +83,26 @@ impl Lock {
         ended.map(Over::exit)
     }
 
-    async fn acquire(&self, client: &Client) -> Result<Option<Guard>, Failure> {
-        let mutex = self.mutex(client);
-        let asked = match (self.patience.nonblock, self.patience.timeout) {
-            (true, _) => mutex.try_lock().await,
-            (false, Some(patience)) => mutex.lock_timeout(patience).await.map(Some),
-            (false, None) => mutex.lock().await.map(Some),
-        };
-        match asked {
-            Ok(Some(guard)) => {
-                let stats = guard.wait_stats();
-                self.work.say(&format!(
-                    "got {} with token {} after {:.3} s (place {} in the queue)",
-                    self.name,
-                    guard.token(),
-                    stats.waited.as_secs_f64(),
-                    stats.position + 1
-                ));
-                Ok(Some(guard))
-            }
-            Ok(None) => {
-                self.work.say(&format!("{} is busy", self.name));
-                Ok(None)
-            }
-            Err(e @ Error::Timeout { .. }) => {
-                self.work.say(&format!("{}: {e}", self.name));
-                Ok(None)
-            }
-            Err(e) => Err(failed(&self.name, &e)),
+    async fn acquire(&self, client: &Client, owner: Owner) -> Result<Option<Guard>, Error> {
+        let mut request = self.terms.apply(self.name.mutex(client).request(), owner);
+        if self.shared {
+            request = request.shared();
         }
-    }
-
-    fn mutex(&self, client: &Client) -> Mutex {
-        if self.name.starts_with('/') { client.mutex_at(&self.name) } else { client.mutex(&self.name) }
+        if let Some(patience) = self.patience.timeout {
+            request = request.timeout(patience);
+        }
+        let say = |text: &str| self.work.say(&format!("{}: {text}", self.name.as_said()));
+        let granted = self.patience.ask(request.try_lock(), request.lock(), say).await?;
+        if let Some(guard) = &granted {
+            let stats = guard.wait_stats();
+            say(&format!(
+                "got it with token {} after {:.3} s (place {} in the queue)",
+                guard.token(),
+                stats.waited.as_secs_f64(),
+                stats.position + 1
+            ));
+        }
+        Ok(granted)
     }
 }
 

@@ -9,6 +9,7 @@ mod http_get;
 mod import;
 mod lock;
 mod logging;
+mod name;
 mod paint;
 mod report;
 mod serve;

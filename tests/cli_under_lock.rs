@@ -1,9 +1,10 @@
 //! A command under `rowlock lock`: its process group, its signals, its terminal, and its end when the lock is lost.
 
 use std::fs;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -16,14 +17,15 @@ const LOST: i32 = 75;
 const SHORT: [&str; 2] = ["--ttl", "2"];
 
 /// A process that was started and not waited for.
-struct Running {
-    child: Child,
+pub struct Running {
+    pub child: Child,
     folder: PathBuf,
+    out: Option<BufReader<ChildStdout>>,
 }
 
-fn start(folder: &Path, arguments: &[&str]) -> Running {
+pub fn start(folder: &Path, arguments: &[&str]) -> Running {
     let child = rowlock(folder, arguments).stdin(Stdio::piped()).spawn().unwrap();
-    Running { child, folder: folder.to_owned() }
+    Running { child, folder: folder.to_owned(), out: None }
 }
 
 impl Running {
@@ -36,7 +38,7 @@ impl Running {
     }
 
     /// What a script wrote to this file in the folder, once it is complete (ends with a line end).
-    async fn wrote(&self, file: &str) -> String {
+    pub async fn wrote(&self, file: &str) -> String {
         wrote(&self.folder, file).await
     }
 
@@ -44,7 +46,28 @@ impl Running {
         self.wrote(file).await.trim().parse().unwrap()
     }
 
-    async fn end(self) -> Said {
+    /// The first line on stdout, without its end.
+    pub async fn first_line(&mut self) -> String {
+        let mut out = BufReader::new(self.child.stdout.take().unwrap());
+        let read = move || {
+            let mut line = String::new();
+            out.read_line(&mut line).unwrap();
+            (line, out)
+        };
+        let (line, out) = tokio::task::spawn_blocking(read).await.unwrap();
+        // Nothing more is expected; closing it would be noticed.
+        self.out = Some(out);
+        line.trim_end().to_owned()
+    }
+
+    /// SIGTERM, for one that just holds; it must end well.
+    pub async fn end_with_signal(mut self) {
+        self.signal(Signal::TERM);
+        let status = tokio::task::spawn_blocking(move || self.child.wait()).await.unwrap().unwrap();
+        assert_eq!(status.code(), Some(0));
+    }
+
+    pub async fn end(self) -> Said {
         tokio::task::spawn_blocking(move || finish(self.child)).await.unwrap()
     }
 }
@@ -80,7 +103,7 @@ async fn stdin_reaches_the_command_and_its_words_are_its_own() {
     // The same with the separator, and options of ours behind the name.
     let said = start(&cluster.folder, &["lock", "l", "-v", "--", "echo", "-v"]).end().await;
     assert_eq!((said.code, said.out.as_str()), (0, "-v\n"));
-    assert!(said.err.contains("rowlock: got l with token "), "{}", said.err);
+    assert!(said.err.contains("rowlock: l: got it with token "), "{}", said.err);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -115,15 +138,88 @@ async fn signals_reach_the_command_and_all_that_it_started() {
 const STUBBORN: &str = "trap '' TERM; sh -c 'echo $$ > grandchild; while :; do sleep 0.05; done' & \
                         echo $$ > command; while :; do sleep 0.05; done";
 
+/// Prints `free` if neither process runs any more. (A killed process that nobody waits for is in the list of processes
+/// as a zombie.)
+fn look_for(command: u32, grandchild: u32) -> String {
+    format!(
+        "runs() {{ grep -qs '^State:.[^Z]' /proc/$1/status; }}; runs {command} || runs {grandchild} || echo free"
+    )
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_lock_process_takes_everything_it_started_with_it() {
+async fn killed_lock_process_takes_all_it_started_with_it_before_the_next_holder_starts() {
     let cluster = Cluster::start(1, FAST).await;
     let mut running = start(&cluster.folder, &["lock", "l", "-c", STUBBORN]);
     let (command, grandchild) = (running.pid("command").await, running.pid("grandchild").await);
+    let next = start(&cluster.folder, &["lock", "l", "-c", &look_for(command, grandchild)]);
+    queue_of(&cluster, "/locks/l", 2).await;
+    let killed = Instant::now();
     running.child.kill().unwrap();
+    assert_eq!(next.end().await.out, "free\n", "the command ran on under the next holder's lock");
+    assert!(killed.elapsed() < Duration::from_secs(1), "the next one waited {:?}", killed.elapsed());
     running.child.wait().unwrap();
-    gone(command).await;
-    gone(grandchild).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn container_killed_as_a_whole_frees_its_lock_after_the_disconnect_grace() {
+    let cluster = Cluster::start(1, FAST).await;
+    let arguments = ["lock", "--disconnect-grace", "0.5", "l", "-c", "echo $$ > command; exec sleep 600"];
+    let mut running = start(&cluster.folder, &arguments);
+    let command = running.pid("command").await;
+    let next = start(&cluster.folder, &["lock", "l", "-c", &look_for(command, command)]);
+    queue_of(&cluster, "/locks/l", 2).await;
+    let children = format!("/proc/{0}/task/{0}/children", running.child.id());
+    let children = fs::read_to_string(children).unwrap();
+    let warden = children.split_whitespace().map(|pid| pid.parse().unwrap()).find(|pid| *pid != command);
+    let killed = Instant::now();
+    signal_to(warden.unwrap(), Signal::KILL);
+    running.child.kill().unwrap();
+    assert_eq!(next.end().await.out, "free\n", "the command ran on under the next holder's lock");
+    let waited = killed.elapsed();
+    assert!(waited > Duration::from_millis(400) && waited < Duration::from_secs(1), "{waited:?}");
+    running.child.wait().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commands_outlive_the_leader_of_the_cluster() {
+    let mut cluster = Cluster::start(3, FAST).await;
+    let leader = cluster.leader().await;
+    let mut all = Vec::new();
+    // One at each node, the leader's among them.
+    for id in cluster.ids() {
+        let others = cluster.ids().into_iter().filter(|other| *other != id);
+        let endpoints: Vec<&str> = [id].into_iter().chain(others).map(|id| cluster.endpoint(id)).collect();
+        let script = format!("echo > started-{id}; while [ ! -e finish ]; do sleep 0.02; done; exit {id}");
+        let name = format!("l{id}");
+        let running =
+            start(&cluster.folder, &["lock", "--endpoints", &endpoints.join(","), &name, "-c", &script]);
+        running.wrote(&format!("started-{id}")).await;
+        all.push((id, running));
+    }
+    cluster.kill(leader);
+    let next = cluster.leader().await;
+    let client = cluster.client_of(cluster.endpoint(next)).await;
+    for id in cluster.ids() {
+        let queue = client.get_children(&format!("/locks/l{id}")).await.unwrap().0;
+        assert_eq!(queue.len(), 1, "lock {id} went with the leader");
+    }
+    client.close().await.unwrap();
+    fs::write(cluster.folder.join("finish"), "").unwrap();
+    for (id, running) in all {
+        let said = running.end().await;
+        assert_eq!(said.code, id as i32, "{}", said.err);
+    }
+}
+
+/// Waits until so many are in the queue of a lock.
+pub async fn queue_of(cluster: &Cluster, lock: &str, count: usize) {
+    let client = cluster.client().await;
+    let full = || async {
+        let listed = client.get_children(lock).await;
+        listed.is_ok_and(|(queue, _)| queue.len() == count).then_some(())
+    };
+    eventually(&format!("{count} in the queue of {lock}"), secs(20), full).await;
+    client.close().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -134,11 +230,7 @@ async fn stopped_lock_process_does_not_keep_its_command_alive_past_the_deadline(
     let (command, grandchild) = (running.pid("command").await, running.pid("grandchild").await);
     // It stands still, beyond its session. The next holder writes down who runs when it starts.
     running.signal(Signal::STOP);
-    // (A killed process whose parent stands still is in the list of processes, as a zombie.)
-    let look = format!(
-        "runs() {{ grep -qs '^State:.[^Z]' /proc/$1/status; }}; runs {command} || runs {grandchild} || echo free"
-    );
-    let next = start(&cluster.folder, &["lock", "l", "-c", &look]).end().await;
+    let next = start(&cluster.folder, &["lock", "l", "-c", &look_for(command, grandchild)]).end().await;
     assert_eq!(next.out, "free\n", "the command ran on under the next holder's lock: {}", next.err);
     running.signal(Signal::CONT);
     let said = running.end().await;
@@ -181,7 +273,7 @@ fn at_a_terminal(folder: &Path, line: &str) -> Running {
     command.args(["-qefc", line, "/dev/null"]).current_dir(folder);
     command.env("PATH", path_with_rowlock()).env("SHELL", "/bin/sh").env_remove("ROWLOCK_ENDPOINTS");
     let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    Running { child, folder: folder.to_owned() }
+    Running { child, folder: folder.to_owned(), out: None }
 }
 
 fn path_with_rowlock() -> String {

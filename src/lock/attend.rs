@@ -18,7 +18,8 @@ use super::terminal::Terminal;
 use super::warden::Warden;
 use crate::exit::Failure;
 
-/// A command that is asked to end gets this long, or a quarter of the session timeout if that is less.
+/// A command that is asked to end gets this long; less if a quarter of the session timeout, or a third of what is left,
+/// is less.
 const GRACE_MAX: Duration = Duration::from_secs(5);
 /// A command whose lock was taken away by a person gets this long to put its things in order.
 const GRACE_FORCED: Duration = Duration::from_secs(1);
@@ -79,20 +80,27 @@ impl<H: Held> Attended<'_, H> {
     }
 
     async fn attend(&mut self, passed: &mut Passed) -> Result<End, Failure> {
-        let grace = GRACE_MAX.min(self.session_timeout / 4);
         let mut asked_to_end = false;
+        let mut known = None;
+        let mut ask_at = time::now();
         loop {
             let Some(until) = self.held.valid_until() else {
                 let reason = self.held.lost().await;
                 return self.end_lost(&reason).await;
             };
             self.warden.extend(until);
-            if !asked_to_end && time::now() + grace >= until {
+            if known != Some(until) {
+                known = Some(until);
+                // A deadline that comes suddenly closer (the connection broke) leaves most of the time to mend that.
+                let grace = GRACE_MAX.min(self.session_timeout / 4);
+                ask_at = until - grace.min(until.saturating_since(time::now()) / 3);
+            }
+            if !asked_to_end && time::now() >= ask_at {
                 asked_to_end = true;
                 eprintln!("rowlock: {}: the lock is about to be lost, the command must end", self.name);
                 self.signal(Signal::TERM);
             }
-            let next = if asked_to_end { until } else { until - grace };
+            let next = if asked_to_end { until } else { ask_at };
             tokio::select! {
                 biased;
                 change = self.job.changed() => match change? {
@@ -182,5 +190,5 @@ impl<H: Held> Attended<'_, H> {
 }
 
 fn by_a_person(reason: &LostReason) -> bool {
-    matches!(reason, LostReason::Deleted)
+    matches!(reason, LostReason::Deleted | LostReason::ForceReleased)
 }

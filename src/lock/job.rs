@@ -7,12 +7,11 @@ use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
-use rustix::process::{
-    Pid, Signal, WaitId, WaitIdOptions, kill_process_group, test_kill_process_group, waitid,
-};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{self, SignalKind};
 
+use super::processes::runs_any;
 use crate::exit::{Failure, SOFTWARE};
 use crate::signals::hear;
 
@@ -36,7 +35,7 @@ impl Job {
     /// Starts `words` (program and arguments) with `env` added to our environment.
     ///
     /// It is started through ourselves (`__exec`), which ties it to our life before it becomes the command.
-    pub fn start(words: &[OsString], env: &[(&str, String)]) -> Result<Job, Failure> {
+    pub fn start(words: &[OsString], env: &[(&'static str, String)]) -> Result<Job, Failure> {
         let failed = |e: std::io::Error| Failure::new(SOFTWARE, format!("cannot start a process: {e}"));
         let children = hear(SignalKind::child())?;
         let mut command = Command::new(std::env::current_exe().map_err(failed)?);
@@ -60,7 +59,7 @@ impl Job {
 
     /// Whether anything of it still runs, the command itself or what it started.
     pub fn is_alive(&self) -> bool {
-        test_kill_process_group(self.group).is_ok()
+        runs_any(self.group)
     }
 
     /// Returns once it has ended. Cancel safe.

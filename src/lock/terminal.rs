@@ -7,14 +7,13 @@
 //! With stdin and stdout at the terminal it is lent from the start. In a pipeline it is lent when the command asks for
 //! it (the kernel stops a background group that does), as a pager at the other end may want it too.
 
-use std::fs::File;
-use std::io::Read;
-
 use nix::sys::signal::{SigSet, Signal as Masked};
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, Signal, getpgid, getpgrp, getpid, getppid, getsid, kill_process_group};
 use rustix::termios::{isatty, tcgetpgrp, tcsetpgrp};
+
+use super::processes::parent_of;
 
 /// The terminal that controls us, and our own group.
 pub struct Terminal {
@@ -102,28 +101,4 @@ fn has_shell() -> bool {
         pid = parent_of(ancestor);
     }
     false
-}
-
-fn parent_of(pid: Pid) -> Option<Pid> {
-    let stat = rustix::fs::open(format!("/proc/{pid}/stat"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
-    let mut text = String::new();
-    File::from(stat.ok()?).read_to_string(&mut text).ok()?;
-    parent_in(&text)
-}
-
-fn parent_in(stat: &str) -> Option<Pid> {
-    // The name in brackets may hold anything.
-    let fields = stat.rsplit_once(") ")?.1;
-    Pid::from_raw(fields.split(' ').nth(1)?.parse().ok()?)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn parent_is_found_behind_any_name() {
-        assert_eq!(parent_in("7 (a) b (c) S 3 7 7 0").map(Pid::as_raw_nonzero).map(|p| p.get()), Some(3));
-        assert_eq!(parent_in("nonsense"), None);
-    }
 }

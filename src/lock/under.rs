@@ -15,9 +15,6 @@ use super::terminal::Terminal;
 use super::warden::Warden;
 use crate::exit::{Failure, LOST};
 
-/// What runs under a lock finds this in its environment.
-const ENVIRONMENT_HELD: (&str, &str) = ("ROWLOCK_LOCK_HELD", "true");
-
 /// How all of it ends, once the session is closed too.
 #[derive(Clone, Copy, Debug)]
 pub enum Over {
@@ -47,21 +44,36 @@ pub fn shell_code(signal: Signal) -> u8 {
     u8::try_from(128 + signal.as_raw()).unwrap_or(u8::MAX)
 }
 
-/// Runs `work` under `held`; the exit code is the command's. `name` is as the person said it.
-pub async fn run<H: Held>(
-    client: &Client,
-    held: H,
-    name: &str,
-    work: &Work,
-    passed: &mut Passed,
-) -> Result<Over, Failure> {
+/// In what a command runs.
+pub struct Setting<'a> {
+    /// The session.
+    pub client: &'a Client,
+    /// As the person said it.
+    pub name: &'a str,
+    /// What to run.
+    pub work: &'a Work,
+    /// More for its environment.
+    pub environment: Vec<(&'static str, String)>,
+    /// Where the cluster is.
+    pub endpoints: String,
+    /// Whoever dies under the lock may be followed at once, as soon as the command is gone.
+    pub may_be_followed_at_once: bool,
+}
+
+/// Runs the work under `held`; the exit code is the command's.
+pub async fn run<H: Held>(held: H, setting: Setting<'_>, passed: &mut Passed) -> Result<Over, Failure> {
+    let Setting { client, name, work, mut environment, endpoints, may_be_followed_at_once } = setting;
     let words = work.words();
     let end = if words.is_empty() {
         hold(&held, passed).await
     } else {
         // The warden first: from the command's first moment on it must be there.
-        let warden = Warden::start()?;
-        let job = Job::start(&words, &environment(client, &held, name))?;
+        let mut warden = Warden::start(&endpoints)?;
+        if may_be_followed_at_once {
+            warden.give_back(&held.key());
+        }
+        environment.extend(environment_of(client, &held, name));
+        let job = Job::start(&words, &environment)?;
         let terminal = Terminal::controlling();
         let session_timeout = client.session_timeout();
         Attended { held: &held, name, job, warden, terminal, session_timeout }.run(passed).await?
@@ -82,13 +94,14 @@ pub async fn run<H: Held>(
     Ok(over)
 }
 
-fn environment<H: Held>(client: &Client, held: &H, name: &str) -> Vec<(&'static str, String)> {
+/// What runs under a lock finds this in its environment.
+fn environment_of<H: Held>(client: &Client, held: &H, name: &str) -> Vec<(&'static str, String)> {
     vec![
         ("ROWLOCK_LOCK_NAME", name.to_owned()),
         ("ROWLOCK_LOCK_KEY", held.key()),
         ("ROWLOCK_LOCK_TOKEN", held.token().to_string()),
         ("ROWLOCK_SESSION_ID", client.session_id().to_string()),
-        (ENVIRONMENT_HELD.0, ENVIRONMENT_HELD.1.to_owned()),
+        ("ROWLOCK_LOCK_HELD", "true".to_owned()),
     ]
 }
 

@@ -4,10 +4,12 @@
 //! group and the lock's deadline, from lines on its stdin. When the deadline passes unextended, or stdin ends without
 //! `done`, it kills the whole group: before the cluster grants the lock to the next, as the deadline is earlier.
 //! The command itself is also tied to `rowlock lock` by the kernel (`exec.rs`); the warden adds all that it started,
-//! and the case of a `rowlock lock` that is stopped.
+//! and the case of a `rowlock lock` that is stopped. Once nothing of the command runs any more it also takes the place of
+//! a `rowlock lock` that is gone out of the queue, so that the next one need not wait for the session to end.
 //!
 //! Deadlines are points of CLOCK_MONOTONIC, which all processes of a machine share, so a line that was written before a
-//! pause and read after it says nothing wrong. Invariant: the warden talks to nobody and never extends anything itself.
+//! pause and read after it says nothing wrong. Invariant: the warden extends nothing itself, and gives nothing back before the command is
+//! gone.
 
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
@@ -20,10 +22,18 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::process::{Pid, Signal, kill_process_group};
 use rustix::time::{ClockId, clock_gettime};
 
+use super::processes::runs_any;
+use crate::cluster::Cluster;
 use crate::exit::{Failure, SOFTWARE};
 
-/// A line is two words; this is many lines.
+/// A line is a word and a number or a path; this is many lines.
 const READ_BYTES: usize = 4096;
+/// A killed process is gone in milliseconds. One that is not waits for its disk, and may yet write: then nothing is
+/// given back, and the session's end does it.
+const DYING_MAX: Duration = Duration::from_secs(2);
+const DYING_POLL: Duration = Duration::from_millis(5);
+/// Whoever waits is better off with the end of the session than with a warden that tries for ever.
+const GIVING_BACK_MAX: Duration = Duration::from_secs(5);
 
 /// The warden of one command, as `rowlock lock` sees it. Dropping it before [`Warden::dismiss`] has the command killed.
 pub struct Warden {
@@ -33,13 +43,17 @@ pub struct Warden {
 }
 
 impl Warden {
-    /// Starts the process. It does nothing until it is told a group.
-    pub fn start() -> Result<Warden, Failure> {
+    /// Starts the process. It does nothing until it is told a group. `endpoints`: where it could give something back.
+    pub fn start(endpoints: &str) -> Result<Warden, Failure> {
         let failed = |e: io::Error| Failure::new(SOFTWARE, format!("cannot start the command's warden: {e}"));
         let mut command = Command::new(std::env::current_exe().map_err(failed)?);
         // Of its own group, so that what kills our group leaves it; with none of our outputs, so that nobody who reads
         // them waits for it.
-        command.arg("__warden").stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+            .args(["__warden", "--endpoints", endpoints])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
         let mut process = command.process_group(0).spawn().map_err(failed)?;
         let orders = process.stdin.take().expect("asked for a pipe");
         // A warden that does not read (it was stopped) must not stop us.
@@ -52,6 +66,11 @@ impl Warden {
     pub fn watch(&mut self, group: Pid, until: Instant) {
         self.tell(&format!("group {group}\n"));
         self.extend(until);
+    }
+
+    /// Tells it which queue znode is to be removed should we be gone.
+    pub fn give_back(&mut self, key: &str) {
+        self.tell(&format!("key {key}\n"));
     }
 
     /// The lock is ours until then.
@@ -93,13 +112,17 @@ fn system_clock() -> u64 {
 
 /// Be the warden of a command that runs under a lock
 #[derive(clap::Args)]
-pub struct Watch {}
+pub struct Watch {
+    #[command(flatten)]
+    cluster: Cluster,
+}
 
 /// What the warden was told.
 #[derive(Default, Debug, PartialEq, Eq)]
 struct Orders {
     group: Option<i32>,
     until: Option<u64>,
+    key: Option<String>,
     done: bool,
 }
 
@@ -108,6 +131,7 @@ impl Orders {
         match line.split_once(' ').unwrap_or((line, "")) {
             ("group", id) => self.group = id.parse().ok(),
             ("until", at) => self.until = at.parse().ok(),
+            ("key", path) => self.key = Some(path.to_owned()),
             ("done", _) => self.done = true,
             _ => {}
         }
@@ -118,36 +142,72 @@ impl Watch {
     /// Returns when the command has ended or was killed.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let mut orders = Orders::default();
-        let mut partial = Vec::new();
-        while !orders.done {
-            // Orders that wait are read before the clock decides: there may be a later deadline among them.
-            let left = orders.until.map(|until| Duration::from_nanos(until.saturating_sub(system_clock())));
-            if !readable(left) {
-                if left.is_some() && orders.until.is_some_and(|until| system_clock() >= until) {
-                    kill(&orders);
-                    return Ok(ExitCode::SUCCESS);
-                }
-                continue;
-            }
-            let mut bytes = [0; READ_BYTES];
-            match rustix::io::read(rustix::stdio::stdin(), &mut bytes) {
-                Err(rustix::io::Errno::INTR) => {}
-                // Whoever gave the orders is gone.
-                Ok(0) | Err(_) => {
-                    kill(&orders);
-                    return Ok(ExitCode::SUCCESS);
-                }
-                Ok(n) => {
-                    partial.extend_from_slice(&bytes[..n]);
-                    while let Some(end) = partial.iter().position(|byte| *byte == b'\n') {
-                        let line: Vec<u8> = partial.drain(..=end).collect();
-                        orders.read(String::from_utf8_lossy(&line).trim_end());
-                    }
+        match watch(&mut orders) {
+            Verdict::Ended => {}
+            Verdict::DeadlinePassed => kill(&orders),
+            Verdict::Orphaned => {
+                kill(&orders);
+                if is_gone(&orders) {
+                    self.give_back(&orders);
                 }
             }
         }
         Ok(ExitCode::SUCCESS)
     }
+
+    /// Takes the place out of the queue, in a session of our own. If that fails, the old session's end does it.
+    fn give_back(&self, orders: &Orders) {
+        let Some(key) = &orders.key else { return };
+        let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
+        runtime.block_on(async {
+            let giving_back = async {
+                let client = self.cluster.connect().await?;
+                let removed = client.delete(key, None).await;
+                // The session ends by itself if it cannot be closed.
+                let _ = client.close().await;
+                removed.map_err(|e| crate::cluster::failed(key, &e))
+            };
+            // Nobody hears us any more, whatever comes of it.
+            let _ = time::timeout(GIVING_BACK_MAX, giving_back).await;
+        });
+    }
+}
+
+/// Why the watch is over.
+enum Verdict {
+    /// The command has ended, under the eyes of `rowlock lock`.
+    Ended,
+    /// The lock is about to be granted to another, and `rowlock lock` says nothing: it may be stopped.
+    DeadlinePassed,
+    /// `rowlock lock` is gone.
+    Orphaned,
+}
+
+fn watch(orders: &mut Orders) -> Verdict {
+    let mut partial = Vec::new();
+    while !orders.done {
+        // Orders that wait are read before the clock decides: there may be a later deadline among them.
+        let left = orders.until.map(|until| Duration::from_nanos(until.saturating_sub(system_clock())));
+        if !readable(left) {
+            if orders.until.is_some_and(|until| system_clock() >= until) {
+                return Verdict::DeadlinePassed;
+            }
+            continue;
+        }
+        let mut bytes = [0; READ_BYTES];
+        match rustix::io::read(rustix::stdio::stdin(), &mut bytes) {
+            Err(rustix::io::Errno::INTR) => {}
+            Ok(0) | Err(_) => return Verdict::Orphaned,
+            Ok(n) => {
+                partial.extend_from_slice(&bytes[..n]);
+                while let Some(end) = partial.iter().position(|byte| *byte == b'\n') {
+                    let line: Vec<u8> = partial.drain(..=end).collect();
+                    orders.read(String::from_utf8_lossy(&line).trim_end_matches('\n'));
+                }
+            }
+        }
+    }
+    Verdict::Ended
 }
 
 /// Waits for orders, at most so long.
@@ -165,6 +225,21 @@ fn kill(orders: &Orders) {
     }
 }
 
+/// Waits until nothing of the command runs any more.
+fn is_gone(orders: &Orders) -> bool {
+    let Some(group) = orders.group.and_then(Pid::from_raw) else { return true };
+    let start = time::now();
+    while runs_any(group) {
+        if start.elapsed() > DYING_MAX {
+            return false;
+        }
+        // This process waits for nothing else; there is no runtime to keep going.
+        let pause = Timespec::try_from(DYING_POLL).ok();
+        let _ = poll(&mut [], pause.as_ref());
+    }
+    true
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -172,10 +247,11 @@ mod tests {
     #[test]
     fn orders_are_lines_and_the_last_deadline_counts() {
         let mut orders = Orders::default();
-        for line in ["group 42", "until 7", "nonsense", "until 9"] {
+        for line in ["group 42", "until 7", "nonsense", "until 9", "key /locks/a b/l-0"] {
             orders.read(line);
         }
-        assert_eq!(orders, Orders { group: Some(42), until: Some(9), done: false });
+        let key = Some("/locks/a b/l-0".to_owned());
+        assert_eq!(orders, Orders { group: Some(42), until: Some(9), key, done: false });
         orders.read("done");
         assert!(orders.done);
     }

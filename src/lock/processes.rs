@@ -1,0 +1,67 @@
+//! What the system's list of processes says of groups and parents: /proc.
+
+use std::fs::File;
+use std::io::Read;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::process::{Pid, test_kill_process_group};
+
+/// The part of a process's entry that matters here.
+#[derive(Debug, PartialEq, Eq)]
+struct Entry {
+    /// It has ended; only its parent has not asked for its exit code yet.
+    ended: bool,
+    parent: Option<Pid>,
+    group: Option<Pid>,
+}
+
+/// Whether anything runs in a process group. Who has ended does not run, even if nobody has asked for its exit code
+/// (the first process of a container often never asks).
+pub fn runs_any(group: Pid) -> bool {
+    if test_kill_process_group(group).is_err() {
+        return false;
+    }
+    // What cannot be listed is taken to run.
+    let Ok(processes) = std::fs::read_dir("/proc") else { return true };
+    let ids = processes.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    ids.filter_map(|id| entry(Pid::from_raw(id)?)).any(|entry| entry.group == Some(group) && !entry.ended)
+}
+
+/// The parent of a process.
+pub fn parent_of(pid: Pid) -> Option<Pid> {
+    entry(pid)?.parent
+}
+
+fn entry(pid: Pid) -> Option<Entry> {
+    let stat = rustix::fs::open(format!("/proc/{pid}/stat"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+    let mut text = String::new();
+    File::from(stat.ok()?).read_to_string(&mut text).ok()?;
+    parse(&text)
+}
+
+fn parse(stat: &str) -> Option<Entry> {
+    // The name in brackets may hold anything, also brackets.
+    let mut fields = stat.rsplit_once(") ")?.1.split(' ');
+    let ended = matches!(fields.next()?, "Z" | "X");
+    let mut id = || Some(Pid::from_raw(fields.next()?.parse().ok()?));
+    Some(Entry { ended, parent: id()?, group: id()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entry_is_read_behind_any_name() {
+        let pid = Pid::from_raw;
+        let read = parse("7 (a) b (c) S 3 5 7 0");
+        assert_eq!(read, Some(Entry { ended: false, parent: pid(3), group: pid(5) }));
+        assert_eq!(parse("7 (sh) Z 0 5 7 0"), Some(Entry { ended: true, parent: None, group: pid(5) }));
+        assert_eq!(parse("nonsense"), None);
+    }
+
+    #[test]
+    fn own_group_runs() {
+        assert!(runs_any(rustix::process::getpgrp()));
+    }
+}

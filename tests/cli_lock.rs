@@ -1,0 +1,137 @@
+//! `rowlock lock` as users of flock(1), consul lock and etcdctl lock know it: flags and exit codes.
+
+use std::time::{Duration, Instant};
+
+use crate::cli_under_lock::{Running, queue_of, start};
+use crate::support::cluster::{Cluster, FAST};
+use crate::support::command::Said;
+
+const REFUSED: i32 = 1;
+const USAGE: i32 = 64;
+const LOST: i32 = 75;
+const DEADLOCK: i32 = 79;
+
+async fn ask(cluster: &Cluster, arguments: &[&str]) -> Said {
+    start(&cluster.folder, arguments).end().await
+}
+
+/// Holds the lock with these flags.
+async fn hold(cluster: &Cluster, flags: &[&str]) -> Running {
+    let mut arguments = vec!["lock"];
+    arguments.extend(flags);
+    let mut running = start(&cluster.folder, &arguments);
+    running.first_line().await;
+    running
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn busy_ends_at_once_or_in_time_with_the_code_that_was_asked_for() {
+    let cluster = Cluster::start(1, FAST).await;
+    let holder = hold(&cluster, &["l"]).await;
+    for (flags, code) in [
+        (&["-n"][..], REFUSED),
+        (&["--nb"], REFUSED),
+        (&["-n", "-E", "0"], 0),
+        (&["-n", "-E", "255"], 255),
+        (&["-E", "7", "-w", "0"], 7),
+    ] {
+        let mut arguments = vec!["lock", "l"];
+        arguments.extend(flags);
+        arguments.extend(["--", "echo", "ran"]);
+        let said = ask(&cluster, &arguments).await;
+        assert_eq!((said.code, said.out.as_str(), said.err.as_str()), (code, "", ""), "{flags:?}");
+    }
+    let begun = Instant::now();
+    assert_eq!(ask(&cluster, &["lock", "-w", "0.35", "l", "true"]).await.code, REFUSED);
+    assert!(begun.elapsed() >= Duration::from_millis(350), "{:?}", begun.elapsed());
+    assert_eq!(ask(&cluster, &["lock", "-n", "-E", "256", "l", "true"]).await.code, USAGE);
+    assert_eq!(ask(&cluster, &["lock", "-w", "soon", "l", "true"]).await.code, USAGE);
+    // Who gave up is not in the queue.
+    queue_of(&cluster, "/locks/l", 1).await;
+    holder.end_with_signal().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn shared_holders_hold_together_and_an_exclusive_one_alone() {
+    let cluster = Cluster::start(1, FAST).await;
+    let first = hold(&cluster, &["-s", "l"]).await;
+    let second = hold(&cluster, &["--shared", "l"]).await;
+    assert_eq!(ask(&cluster, &["lock", "-n", "l", "true"]).await.code, REFUSED);
+    assert_eq!(
+        ask(&cluster, &["lock", "-n", "-s", "-x", "l", "true"]).await.code,
+        REFUSED,
+        "the last one counts"
+    );
+    assert_eq!(ask(&cluster, &["lock", "-n", "-x", "-s", "l", "true"]).await.code, 0);
+    first.end_with_signal().await;
+    second.end_with_signal().await;
+    let alone = hold(&cluster, &["-x", "l"]).await;
+    assert_eq!(ask(&cluster, &["lock", "-n", "-s", "l", "true"]).await.code, REFUSED);
+    alone.end_with_signal().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn name_and_path_mean_the_same_lock() {
+    let cluster = Cluster::start(1, FAST).await;
+    let holder = hold(&cluster, &["orders/42"]).await;
+    assert_eq!(ask(&cluster, &["lock", "-n", "--path", "/locks/orders%2F42", "true"]).await.code, REFUSED);
+    assert_eq!(ask(&cluster, &["lock", "-n", "/locks/orders%2F42", "true"]).await.code, REFUSED);
+    assert_eq!(ask(&cluster, &["lock", "-n", "orders", "true"]).await.code, 0);
+    assert_eq!(ask(&cluster, &["lock", "--path", "no/path", "true"]).await.code, USAGE);
+    holder.end_with_signal().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn command_is_ended_when_it_has_had_the_lock_for_its_maximum() {
+    let cluster = Cluster::start(1, FAST).await;
+    let begun = Instant::now();
+    let said = ask(&cluster, &["lock", "--max-hold", "1", "l", "sleep", "600"]).await;
+    assert_eq!(said.code, LOST, "{}", said.err);
+    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+    assert_eq!(ask(&cluster, &["lock", "-n", "l", "true"]).await.code, 0, "it was given back");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lock_delay_keeps_others_out_after_a_holder_s_death_and_not_after_its_end() {
+    let cluster = Cluster::start(1, FAST).await;
+    let flags = ["--lock-delay", "1.5", "--disconnect-grace", "0.2", "l"];
+    let holder = hold(&cluster, &flags).await;
+    holder.end_with_signal().await;
+    assert_eq!(ask(&cluster, &["lock", "-n", "l", "true"]).await.code, 0, "a release leaves no delay");
+    let mut arguments = vec!["lock"];
+    arguments.extend(flags);
+    arguments.extend(["-c", "echo > started; sleep 600"]);
+    let mut holder = start(&cluster.folder, &arguments);
+    holder.wrote("started").await;
+    let died = Instant::now();
+    holder.child.kill().unwrap();
+    holder.child.wait().unwrap();
+    assert_eq!(ask(&cluster, &["lock", "l", "true"]).await.code, 0);
+    assert!(died.elapsed() >= Duration::from_millis(1_700), "{:?}", died.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nested_locks_in_opposite_orders_are_refused_rather_than_stuck() {
+    let cluster = Cluster::start(1, FAST).await;
+    // Its own lock again.
+    let nested = "echo outer; exec \"$0\" lock a -- true";
+    let binary = env!("CARGO_BIN_EXE_rowlock");
+    let said = ask(&cluster, &["lock", "a", "sh", "-c", nested, binary]).await;
+    assert_eq!((said.code, said.out.as_str()), (DEADLOCK, "outer\n"), "{}", said.err);
+
+    let wait = |mine: &str, other: &str| {
+        format!(
+            "echo > has-{mine}; while [ ! -e has-{other} ]; do sleep 0.02; done; \
+             exec \"$0\" lock --label second-{other} {other} -- true"
+        )
+    };
+    let (ab, ba) = (wait("a", "b"), wait("b", "a"));
+    let first = start(&cluster.folder, &["lock", "--label", "first-a", "a", "sh", "-c", &ab, binary]);
+    let second = start(&cluster.folder, &["lock", "--label", "first-b", "b", "sh", "-c", &ba, binary]);
+    let (first, second) = (first.end().await, second.end().await);
+    let mut codes = [first.code, second.code];
+    codes.sort_unstable();
+    assert_eq!(codes, [0, DEADLOCK], "{} {}", first.err, second.err);
+    let refused = if first.code == DEADLOCK { first } else { second };
+    assert!(refused.err.contains("first-a") && refused.err.contains("first-b"), "{}", refused.err);
+}
