@@ -39,6 +39,8 @@ pub struct Service {
     pub leadership: watch::Receiver<Leadership>,
     /// Where proposals go.
     pub folder: mpsc::Sender<Parcel>,
+    /// This node is about to stop: proposals are for the next leader.
+    pub leaving: watch::Receiver<bool>,
     /// The sessions, while this node leads.
     pub charge: Arc<Charge>,
     /// The leader's own contact to its quorum.
@@ -89,6 +91,10 @@ impl Service {
 
 impl PeerService for Service {
     async fn forward(&self, _from: NodeId, proposals: Vec<Proposal>) -> Result<(), Refusal> {
+        if *self.leaving.borrow() {
+            self.metrics.forwards_refused_total.inc();
+            return Err(Refusal::NotServing);
+        }
         let Some(view) = self.leads() else {
             self.metrics.forwards_refused_total.inc();
             return Err(self.not_leader());

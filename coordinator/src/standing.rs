@@ -49,6 +49,8 @@ pub struct Standing {
     pub registry: Arc<Registry>,
     /// The way to the leader.
     pub peers: PeerPool,
+    /// This node is about to stop: it serves nobody any more.
+    pub leaving: watch::Receiver<bool>,
     /// Where the standing goes.
     pub publish: watch::Sender<Status>,
     /// Gauges.
@@ -69,11 +71,13 @@ impl Standing {
             } else if !caught_up {
                 caught_up = self.catch_up(view).await;
             }
-            self.publish(view, contact && caught_up);
+            let leaves = *self.leaving.borrow_and_update();
+            self.publish(view, contact && caught_up && !leaves);
             tokio::select! {
                 biased;
                 () = shutdown.wait() => return,
                 changed = self.leadership.changed() => if changed.is_err() { return },
+                changed = self.leaving.changed() => if changed.is_err() { return },
                 () = time::sleep(EVERY) => {}
             }
         }
@@ -119,8 +123,12 @@ impl Standing {
         }
         self.publish.send(status.clone());
         if before.serving && !serving {
-            tracing::warn!("no contact to a quorum: closing all client connections");
-            self.registry.close_all(CloseReason::NotServing);
+            if *self.leaving.borrow() {
+                self.registry.close_all(CloseReason::Shutdown);
+            } else {
+                tracing::warn!("no contact to a quorum: closing all client connections");
+                self.registry.close_all(CloseReason::NotServing);
+            }
         }
         if !before.serving && serving {
             self.registry.close_read_only();

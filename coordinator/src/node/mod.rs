@@ -6,6 +6,7 @@
 
 mod addresses;
 mod embed;
+mod leave;
 mod parts;
 mod source;
 mod wiring;
@@ -154,7 +155,8 @@ impl Node {
         }
     }
 
-    /// Stops in order: clients first, then the tasks, Raft, and the log. Nothing of the node is left when it returns.
+    /// Stops in order: clients first, then leadership if this node has it, the tasks, Raft, and the log. Nothing of the
+    /// node is left when it returns.
     ///
     /// # Cancel safety
     /// Once polled, the node stops even when the future is dropped.

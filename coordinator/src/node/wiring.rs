@@ -9,6 +9,7 @@ use rowlock_env::task::{self, Shutdown, TaskGroup};
 use rowlock_env::time;
 use tokio::sync::mpsc;
 
+use super::leave::Leave;
 use super::parts::{Parts, fail, grace};
 use super::source::Source;
 use super::{Addresses, Listeners, Node, NodeError};
@@ -42,6 +43,7 @@ use crate::zk_config::ZkConfig;
 /// The channels between the parts.
 struct Wires {
     leadership: watch::Receiver<Leadership>,
+    leaving: watch::Receiver<bool>,
     status: watch::Receiver<Status>,
     folder: mpsc::Sender<Parcel>,
     proposer: Proposer,
@@ -53,8 +55,16 @@ struct Wires {
 const RAFT_STOP_DEADLINE: Duration = Duration::from_secs(5);
 
 /// Stops everything in order once the word is said.
-async fn stop_at(word: Shutdown, tasks: TaskGroup, raft: Raft, history: History, log: LogStore) {
+async fn stop_at(
+    word: Shutdown,
+    leave: Leave,
+    tasks: TaskGroup,
+    raft: Raft,
+    history: History,
+    log: LogStore,
+) {
     word.wait().await;
+    leave.run().await;
     tasks.stop().await;
     if time::timeout(RAFT_STOP_DEADLINE, raft.shutdown()).await.is_err() {
         tracing::warn!("Raft did not stop in time");
@@ -74,6 +84,7 @@ impl Parts {
     /// Starts everything.
     pub(super) fn run(self, config: Arc<NodeConfig>, listeners: Listeners) -> Node {
         let (leadership_tx, leadership) = watch::channel(Leadership::default());
+        let (leaving_tx, leaving) = watch::channel(false);
         let (status_tx, status) = watch::channel(Status { node: config.id, ..Status::default() });
         let (folder_tx, folder) = mpsc::channel(FOLDER_QUEUE_MAX);
         let (submit, submissions) = mpsc::channel(PROPOSER_QUEUE_MAX);
@@ -81,7 +92,8 @@ impl Parts {
         let (raft, peers) = (self.raft.clone(), self.peers.clone());
         let reconfigurer = Arc::new(Reconfigurer::new(config.id, raft, leadership.clone(), peers));
         let proposer = Proposer::new(submit);
-        let wires = Wires { leadership, status, folder: folder_tx, proposer, reconfigurer, config };
+        let wires =
+            Wires { leadership, leaving, status, folder: folder_tx, proposer, reconfigurer, config };
         let contact = Arc::new(Contact::default());
         let addresses = Addresses::of(&listeners);
         self.start_leadership(&wires, leadership_tx, folder);
@@ -95,8 +107,17 @@ impl Parts {
         self.start_http(&wires, listeners.http);
         self.start_bootstrap(&wires);
         self.start_watchdog();
-        let word = self.shutdown_word();
-        let end = stop_at(word.clone(), self.tasks, self.raft.clone(), self.history, self.storage);
+        // Not the tasks' word: they go on until the node has left.
+        let word = Shutdown::new();
+        let leave = Leave {
+            me: wires.config.id,
+            raft: self.raft.clone(),
+            leadership: wires.leadership.clone(),
+            proposer: wires.proposer.clone(),
+            leaving: leaving_tx,
+            peers: self.peers.clone(),
+        };
+        let end = stop_at(word.clone(), leave, self.tasks, self.raft.clone(), self.history, self.storage);
         Node {
             raft: self.raft,
             word,
@@ -205,6 +226,7 @@ impl Parts {
             pending: self.pending.clone(),
             registry: self.registry.clone(),
             peers: self.peers.clone(),
+            leaving: wires.leaving.clone(),
             publish,
             metrics: self.metrics.clone(),
         };
@@ -217,6 +239,7 @@ impl Parts {
             raft: self.raft.clone(),
             leadership: wires.leadership.clone(),
             folder: wires.folder.clone(),
+            leaving: wires.leaving.clone(),
             charge: self.charge.clone(),
             contact,
             grace: grace(&wires.config),

@@ -25,11 +25,14 @@ use super::pending::Pending;
 use crate::limits::{BATCH_MAX_BYTES, BATCH_MAX_COMMANDS, PEER_FORWARD_WINDOW_BATCHES};
 use crate::metrics::Metrics;
 use crate::peer::forward::{BatchSeq, SendError};
-use crate::peer::{ForwardEvent, ForwardLink, PeerPool};
+use crate::peer::{ForwardEvent, ForwardLink, PeerPool, Refusal};
 use crate::raft::leadership::Leadership;
 
 /// Pause before the next try after a refusal or a lost connection, until the nodes' views agree again.
 const RETRY: Duration = Duration::from_millis(20);
+/// As `RETRY`, when the leader has said that it is about to stop: another one is to be heard of before. Nothing is on the
+/// way to it meanwhile, so nothing is lost from sight when that happens.
+const RETRY_LEAVING: Duration = Duration::from_millis(500);
 
 /// What the task needs.
 pub struct Router {
@@ -84,6 +87,7 @@ impl Router {
         let mut view = Leadership::default();
         let mut route = Route::Nowhere;
         let mut way = OnTheWay::default();
+        let mut pause = RETRY;
         loop {
             let now = *self.leadership.borrow_and_update();
             if (now.term, now.leader) != (view.term, view.leader) {
@@ -101,11 +105,11 @@ impl Router {
                 () = shutdown.wait() => return,
                 changed = self.leadership.changed() => if changed.is_err() { return },
                 event = next_event(&mut route) => {
-                    if self.on_event(event, &mut way) {
-                        route = Route::Nowhere;
+                    if let Some(retry) = self.on_event(event, &mut way) {
+                        (route, pause) = (Route::Nowhere, retry);
                     }
                 }
-                () = time::sleep(RETRY), if wait => if blocked { route = self.open_route(view) },
+                () = time::sleep(if blocked { pause } else { RETRY }), if wait => if blocked { route = self.open_route(view) },
                 first = self.submissions.recv(), if !blocked && way.held.is_empty() => match first {
                     Some(first) => {
                         let batch = self.gather(first);
@@ -213,19 +217,19 @@ impl Router {
         true
     }
 
-    /// True when the link has ended.
-    fn on_event(&self, event: Option<ForwardEvent>, way: &mut OnTheWay) -> bool {
+    /// When the link has ended: after how long to try again.
+    fn on_event(&self, event: Option<ForwardEvent>, way: &mut OnTheWay) -> Option<Duration> {
         match event {
             Some(ForwardEvent::Acked { through }) => {
                 while way.unacked.front().is_some_and(|(seq, _)| *seq <= through) {
                     way.unacked.pop_front();
                 }
-                false
+                None
             }
             Some(ForwardEvent::Refused { refusal, .. }) => {
                 tracing::debug!(%refusal, "the leader did not take forwarded writes");
                 way.take_back();
-                true
+                Some(if refusal == Refusal::NotServing { RETRY_LEAVING } else { RETRY })
             }
             Some(ForwardEvent::Lost { unsent, error, .. }) => {
                 tracing::debug!(%error, "the way to the leader is lost");
@@ -234,12 +238,12 @@ impl Router {
                 } else {
                     way.take_back();
                 }
-                true
+                Some(RETRY)
             }
             // The link's task has gone without a last word: the node stops.
             None => {
                 self.give_up(way);
-                true
+                Some(RETRY)
             }
         }
     }
