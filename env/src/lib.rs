@@ -6,6 +6,7 @@
 //!
 //! Invariant: no type of tokio's or std's IO, time or task modules appears in a signature of another crate.
 
+pub mod background;
 pub mod disk;
 pub mod net;
 pub mod process;
