@@ -8,6 +8,7 @@
 //! command; `job` the process, `exec` and `warden` its ties to us, `terminal` job control, `passed` signals.
 
 mod attend;
+pub mod elect;
 pub mod exec;
 mod held;
 mod job;
@@ -18,14 +19,15 @@ mod terminal;
 mod under;
 pub mod warden;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use rowlock_client::{Client, Error, Guard, Owner};
 
-use crate::cluster::{Cluster, failed};
+use crate::cluster::failed;
 use crate::exit::Failure;
 use crate::name::Name;
-use options::{Patience, Terms, Work};
+use options::{Patience, Terms, Ties, Work};
 use passed::Passed;
 use under::{Over, Setting};
 
@@ -40,21 +42,27 @@ pub struct Lock {
     /// Hold it alone, which is the default
     #[arg(short = 'x', long, short_alias = 'e', overrides_with = "shared")]
     exclusive: bool,
+    /// For flock's users: what we hold is never passed on to the command, so there is nothing to close
+    #[arg(short = 'o', long, hide = true)]
+    close: bool,
     #[command(flatten)]
     patience: Patience,
     #[command(flatten)]
     terms: Terms,
     #[command(flatten)]
-    cluster: Cluster,
+    ties: Ties,
     #[command(flatten)]
     work: Work,
+    /// Program and arguments; everything from here on is the program's
+    #[arg(trailing_var_arg = true, value_name = "CMD")]
+    words: Vec<OsString>,
 }
 
 impl Lock {
     /// Exits with the command's code.
     pub async fn run(self) -> Result<ExitCode, Failure> {
         let mut passed = Passed::listen()?;
-        let client = self.terms.connect(&self.cluster).await?;
+        let client = self.ties.connect(self.terms.label.as_deref()).await?;
         let owner = options::owner(&client).await?;
         let acquired = tokio::select! {
             acquired = self.acquire(&client, owner) => acquired.map_err(|e| failed(self.name.as_said(), &e)),
@@ -70,8 +78,9 @@ impl Lock {
                     client: &client,
                     name: self.name.as_said(),
                     work: &self.work,
+                    words: self.work.command(&self.words),
                     environment: vec![options::owner_in_environment(owner)],
-                    endpoints: self.cluster.endpoints()?,
+                    endpoints: self.ties.cluster.endpoints()?,
                     may_be_followed_at_once: self.terms.may_be_followed_at_once(),
                 };
                 under::run(guard, setting, &mut passed).await

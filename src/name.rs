@@ -1,6 +1,6 @@
 //! The lock that a command is about: by its name, or by the path of its znode.
 
-use rowlock_client::{Client, Mutex};
+use rowlock_client::{Client, Election, Mutex};
 
 /// Options that name a lock.
 #[derive(clap::Args)]
@@ -26,5 +26,10 @@ impl Name {
     /// The handle of the lock.
     pub fn mutex(&self, client: &Client) -> Mutex {
         if self.is_path() { client.mutex_at(&self.name) } else { client.mutex(&self.name) }
+    }
+
+    /// The handle of the election.
+    pub fn election(&self, client: &Client) -> Election {
+        if self.is_path() { client.election_at(&self.name) } else { client.election(&self.name) }
     }
 }

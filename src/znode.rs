@@ -46,13 +46,14 @@ fn data(argument: Option<OsString>) -> Result<Vec<u8>, Failure> {
 }
 
 /// Writes an answer to stdout.
-fn print(bytes: &[u8]) -> Result<(), Failure> {
+pub fn print(bytes: &[u8]) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     let written = out.write_all(bytes).and_then(|()| out.flush());
     written.map_err(|e| Failure::new(IO, format!("cannot write the answer: {e}")))
 }
 
-fn print_json(value: &Value) -> Result<(), Failure> {
+/// Writes a JSON value to stdout, as one line.
+pub fn print_json(value: &Value) -> Result<(), Failure> {
     print(format!("{value}\n").as_bytes())
 }
 

@@ -9,6 +9,7 @@ mod support;
 mod all_nodes_killed;
 mod bad_input;
 mod cli;
+mod cli_elect;
 mod cli_lock;
 mod cli_under_lock;
 mod config_errors;

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use rowlock_client::{FencingToken, Guard, Instant, LostReason, ReleaseError};
+use rowlock_client::{FencingToken, Guard, Instant, Leadership, LostReason, ReleaseError};
 
 /// Something that is held, and can be lost.
 pub trait Held {
@@ -37,5 +37,27 @@ impl Held for Guard {
 
     fn release(self) -> impl Future<Output = Result<(), ReleaseError>> {
         Guard::release(self)
+    }
+}
+
+impl Held for Leadership {
+    fn key(&self) -> String {
+        self.path().to_owned()
+    }
+
+    fn token(&self) -> FencingToken {
+        Guard::token(self)
+    }
+
+    fn valid_until(&self) -> Option<Instant> {
+        Guard::valid_until(self)
+    }
+
+    fn lost(&self) -> impl Future<Output = LostReason> {
+        Guard::lost(self)
+    }
+
+    fn release(self) -> impl Future<Output = Result<(), ReleaseError>> {
+        self.resign()
     }
 }

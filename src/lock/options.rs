@@ -55,33 +55,40 @@ impl Patience {
     }
 }
 
-/// On which terms it is held.
+/// How the session is tied to us.
 #[derive(clap::Args)]
-pub struct Terms {
-    /// Who this is, for people who look at the queue [default: host and process id] [env: ROWLOCK_LABEL=]
-    #[arg(long, value_name = "TEXT")]
-    label: Option<String>,
-    /// Hold it at most so many seconds: the command is ended then, and the cluster takes it back if need be
-    #[arg(long, value_name = "SEC", value_parser = seconds)]
-    max_hold: Option<Duration>,
-    /// If this session expires, nobody is granted it for so many seconds
-    #[arg(long, value_name = "SEC", value_parser = seconds)]
-    lock_delay: Option<Duration>,
+pub struct Ties {
+    #[command(flatten)]
+    pub cluster: Cluster,
     /// When our connection has been closed for so many seconds the session ends, instead of after its whole timeout;
     /// 0: the whole timeout [default: 3] [env: ROWLOCK_DISCONNECT_GRACE_MS=]
     #[arg(long, value_name = "SEC", value_parser = seconds)]
     disconnect_grace: Option<Duration>,
 }
 
+/// On which terms it is held.
+#[derive(clap::Args)]
+pub struct Terms {
+    /// Who this is, for people who look at the queue [default: host and process id] [env: ROWLOCK_LABEL=]
+    #[arg(long, value_name = "TEXT")]
+    pub label: Option<String>,
+    /// Hold it at most so many seconds: the command is ended then, and the cluster takes it back if need be
+    #[arg(long, value_name = "SEC", value_parser = seconds)]
+    max_hold: Option<Duration>,
+    /// If this session expires, nobody is granted it for so many seconds
+    #[arg(long, value_name = "SEC", value_parser = seconds)]
+    lock_delay: Option<Duration>,
+}
+
 /// For a container that is killed as a whole, warden and all. Longer than a change of the leader takes with the default
 /// elections (up to 2 s): a command must not end because a node does.
 const DEFAULT_GRACE: Duration = Duration::from_secs(3);
 
-impl Terms {
-    /// Opens a session on these terms.
-    pub async fn connect(&self, cluster: &Cluster) -> Result<Client, Failure> {
-        let mut config = cluster.client()?;
-        match &self.label {
+impl Ties {
+    /// Opens a session.
+    pub async fn connect(&self, label: Option<&str>) -> Result<Client, Failure> {
+        let mut config = self.cluster.client()?;
+        match label {
             Some(label) => config = config.label(label),
             None if std::env::var_os("ROWLOCK_LABEL").is_none() => config = config.label(who_we_are()),
             None => {}
@@ -93,7 +100,9 @@ impl Terms {
         }
         open(config).await
     }
+}
 
+impl Terms {
     /// Whoever dies under the lock may be followed at once, as soon as the command is gone.
     pub fn may_be_followed_at_once(&self) -> bool {
         self.lock_delay.is_none_or(|delay| delay.is_zero())
@@ -151,20 +160,14 @@ pub struct Work {
     /// Say on stderr what happens
     #[arg(short, long)]
     pub verbose: bool,
-    /// For flock's users: what we hold is never passed on to the command, so there is nothing to close
-    #[arg(short = 'o', long, hide = true)]
-    close: bool,
-    /// Program and arguments; everything from here on is the program's
-    #[arg(trailing_var_arg = true, value_name = "CMD")]
-    words: Vec<OsString>,
 }
 
 impl Work {
-    /// Program and arguments. Empty: just hold.
-    pub fn words(&self) -> Vec<OsString> {
+    /// Program and arguments: these, unless there is a -c. Empty: just hold.
+    pub fn command(&self, words: &[OsString]) -> Vec<OsString> {
         match &self.shell {
             Some(command) => vec!["/bin/sh".into(), "-c".into(), command.clone()],
-            None => self.words.clone(),
+            None => words.to_vec(),
         }
     }
 

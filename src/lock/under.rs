@@ -1,5 +1,6 @@
 //! Once something is held: run the command under it, or hold it until a signal; then give it back.
 
+use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
@@ -50,8 +51,10 @@ pub struct Setting<'a> {
     pub client: &'a Client,
     /// As the person said it.
     pub name: &'a str,
-    /// What to run.
+    /// How to speak of it.
     pub work: &'a Work,
+    /// Program and arguments to run. Empty: just hold.
+    pub words: Vec<OsString>,
     /// More for its environment.
     pub environment: Vec<(&'static str, String)>,
     /// Where the cluster is.
@@ -62,8 +65,7 @@ pub struct Setting<'a> {
 
 /// Runs the work under `held`; the exit code is the command's.
 pub async fn run<H: Held>(held: H, setting: Setting<'_>, passed: &mut Passed) -> Result<Over, Failure> {
-    let Setting { client, name, work, mut environment, endpoints, may_be_followed_at_once } = setting;
-    let words = work.words();
+    let Setting { client, name, work, words, mut environment, endpoints, may_be_followed_at_once } = setting;
     let end = if words.is_empty() {
         hold(&held, passed).await
     } else {

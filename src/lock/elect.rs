@@ -1,0 +1,128 @@
+//! `rowlock elect`: a command as long as we lead, or the news of who leads.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use rowlock_client::{Client, Election, Error, Leader, Leadership};
+use serde_json::json;
+
+use super::leave;
+use super::options::{Ties, Work};
+use super::passed::Passed;
+use super::under::{self, Over, Setting};
+use crate::cluster::{failed, seconds};
+use crate::exit::{Failure, REFUSED};
+use crate::name::Name;
+use crate::znode::{Output, print, print_json};
+
+/// Lead an election while a command runs, or until a signal; or follow who leads
+#[derive(clap::Args)]
+pub struct Elect {
+    #[command(flatten)]
+    name: Name,
+    /// What others see of us: a name, an address
+    #[arg(required_unless_present = "listen")]
+    value: Option<String>,
+    /// Do not run for the lead: print who leads, now and at every change; an empty line if nobody does
+    #[arg(short, long, conflicts_with_all = ["value", "shell", "words", "timeout"])]
+    listen: bool,
+    /// Form of the news
+    #[arg(short = 'o', long = "output", value_enum, default_value_t, requires = "listen")]
+    output: Output,
+    /// Give up when we do not lead after so many seconds
+    #[arg(short = 'w', long, visible_alias = "wait", value_name = "SEC", value_parser = seconds)]
+    timeout: Option<Duration>,
+    /// Exit code of giving up
+    #[arg(short = 'E', long, value_name = "CODE", default_value_t = REFUSED)]
+    conflict_exit_code: u8,
+    #[command(flatten)]
+    ties: Ties,
+    #[command(flatten)]
+    work: Work,
+    /// Program and arguments
+    #[arg(last = true, value_name = "CMD")]
+    words: Vec<OsString>,
+}
+
+impl Elect {
+    /// Exits with the command's code; a listener ends with a signal, and 0.
+    pub async fn run(self) -> Result<ExitCode, Failure> {
+        let mut passed = Passed::listen()?;
+        let client = self.ties.connect(self.value.as_deref()).await?;
+        let election = self.name.election(&client);
+        let ended = if self.listen {
+            tokio::select! {
+                ended = self.follow(&election) => ended,
+                _ = passed.next() => Ok(Over::Code(0)),
+            }
+        } else {
+            self.lead(&client, &election, &mut passed).await
+        };
+        leave(&client).await;
+        ended.map(Over::exit)
+    }
+
+    async fn follow(&self, election: &Election) -> Result<Over, Failure> {
+        let mut observer = election.observe();
+        loop {
+            let leader = observer.next().await.map_err(|e| failed(self.name.as_said(), &e))?;
+            match self.output {
+                Output::Json => print_json(&leader.map_or(serde_json::Value::Null, |leader| json(&leader)))?,
+                Output::Simple => {
+                    print(format!("{}\n", leader.map(|leader| leader.value).unwrap_or_default()).as_bytes())?
+                }
+            }
+        }
+    }
+
+    async fn lead(&self, client: &Client, election: &Election, passed: &mut Passed) -> Result<Over, Failure> {
+        let leadership = tokio::select! {
+            campaign = self.campaign(election) => campaign,
+            // The candidacy ends with the session.
+            signal = passed.next() => return Ok(Over::Code(under::shell_code(signal))),
+        };
+        let Some(leadership) = leadership.map_err(|e| failed(self.name.as_said(), &e))? else {
+            return Ok(Over::Code(self.conflict_exit_code));
+        };
+        let setting = Setting {
+            client,
+            name: self.name.as_said(),
+            work: &self.work,
+            words: self.work.command(&self.words),
+            environment: Vec::new(),
+            endpoints: self.ties.cluster.endpoints()?,
+            may_be_followed_at_once: true,
+        };
+        under::run(leadership, setting, passed).await
+    }
+
+    async fn campaign(&self, election: &Election) -> Result<Option<Leadership>, Error> {
+        let value = self.value.clone().unwrap_or_default();
+        let say = |text: &str| self.work.say(&format!("{}: {text}", self.name.as_said()));
+        let campaign = match self.timeout {
+            Some(patience) => election.campaign_timeout(value, patience).await,
+            None => election.campaign(value).await,
+        };
+        match campaign {
+            Ok(leadership) => {
+                say(&format!("leads with token {}", leadership.token()));
+                Ok(Some(leadership))
+            }
+            Err(e @ Error::Timeout { .. }) => {
+                say(&e.to_string());
+                Ok(None)
+            }
+            Err(e) => Err(e),
+        }
+    }
+}
+
+fn json(leader: &Leader) -> serde_json::Value {
+    json!({
+        "value": leader.value,
+        "token": leader.token.0,
+        "session": leader.session.to_string(),
+        "key": leader.path,
+    })
+}

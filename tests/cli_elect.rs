@@ -1,0 +1,59 @@
+//! `rowlock elect`: leading while a command runs, following who leads.
+
+use std::io::{BufRead, BufReader};
+
+use serde_json::Value;
+
+use crate::cli_under_lock::start;
+use crate::support::cluster::{Cluster, FAST};
+
+const REFUSED: i32 = 1;
+const USAGE: i32 = 64;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn listener_is_told_every_leader_and_the_end_of_each() {
+    let cluster = Cluster::start(1, FAST).await;
+    let mut listener = start(&cluster.folder, &["elect", "--listen", "-o", "json", "e"]);
+    let mut told = BufReader::new(listener.child.stdout.take().unwrap()).lines();
+    let (send, mut news) = tokio::sync::mpsc::unbounded_channel();
+    let reader = std::thread::spawn(move || {
+        while let Some(Ok(line)) = told.next() {
+            send.send(serde_json::from_str::<Value>(&line).unwrap()).unwrap();
+        }
+    });
+    assert_eq!(news.recv().await.unwrap(), Value::Null);
+    let mut first = start(&cluster.folder, &["elect", "e", "host-1"]);
+    let said = first.first_line().await;
+    let leader = news.recv().await.unwrap();
+    assert_eq!(leader["value"], "host-1");
+    assert_eq!(said, format!("{} {}", leader["key"].as_str().unwrap(), leader["token"]));
+
+    let script = "echo $ROWLOCK_LOCK_TOKEN > leads; while [ ! -e finish ]; do sleep 0.02; done; exit 5";
+    let second = start(&cluster.folder, &["elect", "e", "host-2", "--", "sh", "-c", script]);
+    // Another one who does not want to wait for long.
+    let third =
+        start(&cluster.folder, &["elect", "-w", "0.2", "-E", "4", "e", "host-3", "--", "true"]).end().await;
+    assert_eq!((third.code, third.out.as_str()), (4, ""));
+    first.end_with_signal().await;
+    let token: u64 = second.wrote("leads").await.trim().parse().unwrap();
+    assert!(token > leader["token"].as_u64().unwrap());
+    while news.recv().await.unwrap()["value"] != "host-2" {}
+    std::fs::write(cluster.folder.join("finish"), "").unwrap();
+    assert_eq!(second.end().await.code, 5);
+    assert_eq!(news.recv().await.unwrap(), Value::Null);
+    listener.end_with_signal().await;
+    reader.join().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn candidate_without_a_value_is_a_mistake_and_a_taken_lead_a_refusal() {
+    let cluster = Cluster::start(1, FAST).await;
+    for arguments in [&["elect", "e"][..], &["elect", "e", "--", "true"], &["elect", "-l", "e", "v"]] {
+        assert_eq!(start(&cluster.folder, arguments).end().await.code, USAGE, "{arguments:?}");
+    }
+    let mut leader = start(&cluster.folder, &["elect", "e", "host-1"]);
+    leader.first_line().await;
+    let said = start(&cluster.folder, &["elect", "-w", "0.1", "e", "host-2"]).end().await;
+    assert_eq!(said.code, REFUSED, "{}", said.err);
+    leader.end_with_signal().await;
+}
