@@ -1,38 +1,17 @@
 //! A leader that is asked to stop: the others lead on at once, and no write that they were given is lost from sight.
 
+mod support;
+
 use std::collections::VecDeque;
-use std::path::Path;
 use std::time::Duration;
 
 use rowlock_coordinator::client::outbox::{self, Message};
 use rowlock_coordinator::proposer::{Proposer, Submission};
-use rowlock_coordinator::{Instant, Node, NodeConfig, NodeId, Role, SessionId};
+use rowlock_coordinator::{Instant, SessionId};
 use rowlock_env::task::{Shutdown, spawn};
-use rowlock_env::{net, time};
+use rowlock_env::time;
 use rowlock_state::command::{Attachment, Command};
-
-const SOON: Duration = Duration::from_secs(30);
-
-/// Three nodes, on ports that were free a moment ago.
-async fn cluster(folder: &Path) -> Vec<Node> {
-    let mut text = String::from("name = \"test\"\n");
-    for id in 1..=3 {
-        text += &format!("[[node]]\nid = {id}\n");
-        for name in ["client", "peer", "http"] {
-            let free = net::Listener::bind("127.0.0.1:0").await.expect("a free port");
-            text += &format!("{name} = \"{}\"\n", free.local_addr());
-        }
-    }
-    let mut nodes = Vec::new();
-    for id in 1..=3 {
-        let config = NodeConfig::from_toml(&text, folder, NodeId(id)).expect("the text is right");
-        nodes.push(Node::start(config).await.expect("the node starts"));
-    }
-    for node in &nodes {
-        node.serving(Instant::now() + SOON).await.expect("the cluster forms");
-    }
-    nodes
-}
+use support::{SOON, cluster};
 
 /// Writes one after another until the word; gives how many, and how long the slowest took. None is lost.
 async fn write(proposer: Proposer, stop: Shutdown) -> (u64, Duration) {
@@ -65,8 +44,7 @@ async fn write(proposer: Proposer, stop: Shutdown) -> (u64, Duration) {
 async fn a_leader_that_stops_hands_over_and_no_write_of_the_other_nodes_is_lost_from_sight() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut nodes = cluster(folder.path()).await;
-    let leader = nodes.iter().position(|node| node.status().borrow().role == Role::Leader);
-    let leader = nodes.remove(leader.expect("one of them leads"));
+    let leader = nodes.remove(0);
     let stop = Shutdown::new();
     let writers: Vec<_> =
         nodes.iter().map(|node| spawn("writer", write(node.proposer(), stop.clone()))).collect();

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::{Buf, Bytes, BytesMut};
 use rowlock_env::sync::watch;
 use rowlock_env::time;
+use rowlock_proto::lock::Standing;
 use rowlock_proto::{
     CreateMode, ErrorCode, OpCode, Request, RequestFrame, SessionId, Xid, Zxid, decode, encode, frame,
 };
@@ -15,6 +16,7 @@ use rowlock_state::outcome::Outcome;
 use tokio::sync::mpsc;
 
 use super::client::{create, set, unwatched, watched};
+use super::locks::acquire;
 use super::node::config;
 use crate::client::conversation::{Access, Attached, Conversation};
 use crate::client::end::End;
@@ -162,6 +164,28 @@ fn a_change_between_a_look_into_the_inbox_and_a_read_is_told_before_the_read_sho
     stage.change(set("/a", "1"));
     stage.answer();
     assert_eq!(stage.told(), [(1, None), (Xid::EVENT.0, None), (2, None)]);
+}
+
+#[test]
+fn a_grant_between_a_look_into_the_inbox_and_a_read_is_told_before_the_read_shows_it() {
+    let mut stage = Stage::new();
+    let open = Command::CreateSession { password: [8; 16], timeout_ms: 10_000 };
+    let Ok(Outcome::Session { session: holder, .. }) = apply(&stage.context, SessionId::NONE, open, None)
+    else {
+        panic!("a session opens");
+    };
+    let of_holder = Command::Acquire(vec![acquire("a-lock-")]);
+    let held = apply(&stage.context, holder, of_holder, None).unwrap();
+    let Outcome::Standings(standings) = held else { panic!("{held:?}") };
+    let [Standing::Held(claim)] = &standings[..] else { panic!("{standings:?}") };
+    stage.ask(Request::Acquire(vec![acquire("b-lock-")]));
+    let acquiring = stage.submission().unwrap();
+    stage.apply(acquiring);
+    stage.ask(Request::GetChildren(unwatched("/locks/a")));
+    stage.look();
+    apply(&stage.context, holder, Command::Release(vec![claim.clone()]), None).unwrap();
+    stage.answer();
+    assert_eq!(stage.told(), [(1, None), (Xid::NOTICE.0, None), (2, None)]);
 }
 
 #[test]

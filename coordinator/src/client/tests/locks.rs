@@ -11,7 +11,8 @@ use super::node::Node;
 
 const LOCK: &str = "/locks/a";
 
-fn acquire(prefix: &str) -> Acquire {
+/// Wants [`LOCK`] for itself.
+pub fn acquire(prefix: &str) -> Acquire {
     Acquire {
         lock: LOCK.to_owned(),
         prefix: prefix.to_owned(),
