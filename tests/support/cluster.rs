@@ -173,6 +173,12 @@ impl Cluster {
         }
     }
 
+    /// Deletes the data of all nodes, which must not run.
+    pub fn forget_everything(&mut self) {
+        assert!(self.nodes.values().all(|node| node.process.is_none()));
+        fs::remove_dir_all(self.folder.join("data")).unwrap();
+    }
+
     pub fn is_running(&mut self, id: u64) -> bool {
         let process = self.node_mut(id).process.as_mut();
         process.is_some_and(|p| p.try_wait().unwrap().is_none())

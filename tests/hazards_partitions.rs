@@ -1,0 +1,112 @@
+//! What went wrong in other lock services when parts of the network or the data were gone: stale leaders that grant, sessions
+//! that end unnoticed, waiters that wait for ever, clients that never come back. Numbers as in docs/testing.md.
+
+use std::time::Instant;
+
+use rowlock_client::{Acl, Client, CreateMode, Error, LostReason, SessionState};
+use rowlock_proto::Request;
+
+use crate::support::cluster::{Cluster, FAST, SERVING};
+use crate::support::raw::{Raw, exclusive, held};
+use crate::support::{eventually, secs};
+
+const SESSION: std::time::Duration = secs(4);
+
+async fn client_of(endpoints: &str) -> Client {
+    Client::builder().endpoints(endpoints).session_timeout(SESSION).connect().await.unwrap()
+}
+
+async fn queued(client: &Client, lock: &str, count: usize) {
+    let so_many = || async {
+        let (queue, _) = client.get_children(lock).await.ok()?;
+        (queue.len() == count).then_some(())
+    };
+    eventually(&format!("{count} in the queue of {lock}"), secs(30), so_many).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hazards_2_9_21_a_minority_grants_and_answers_nothing_says_so_and_heals_without_a_restart() {
+    let mut cluster = Cluster::start_on_network(3, FAST).await;
+    let ids = cluster.ids();
+    let old = cluster.leader().await;
+    let majority: Vec<&str> = ids.iter().filter(|id| **id != old).map(|id| cluster.endpoint(*id)).collect();
+    let (inside, outside) = (client_of(&majority.join(",")).await, client_of(cluster.endpoint(old)).await);
+    // The holder of one lock and a waiter for another are on the leader's side, which will be the smaller one.
+    let first = outside.mutex("a").lock().await.unwrap();
+    let other = inside.mutex("b").lock().await.unwrap();
+    let next = tokio::spawn({
+        let mutex = inside.mutex("a");
+        async move { (mutex.lock().await.unwrap(), Instant::now()) }
+    });
+    let alone = client_of(cluster.endpoint(old)).await;
+    let in_vain = tokio::spawn({
+        let mutex = alone.mutex("b");
+        async move { mutex.lock().await.map(|_| ()) }
+    });
+    queued(&inside, "/locks/a", 2).await;
+    queued(&inside, "/locks/b", 2).await;
+    let mut raw = Raw::attach(cluster.endpoint(old), 40_000).await;
+
+    cluster.network().isolate(old, &ids);
+    let cut = Instant::now();
+    let asked = raw.send(Request::Acquire(vec![exclusive("/locks/free", "_c_1-lock-")])).await;
+    let reason = first.lost().await;
+    let lost = Instant::now();
+    assert!(matches!(reason, LostReason::Unreachable | LostReason::Expired), "{reason:?}");
+    assert_eq!(in_vain.await.unwrap(), Err(Error::SessionExpired), "a waiter ends with its session");
+    assert!(cut.elapsed() < SESSION + secs(2), "{:?}", cut.elapsed());
+    let (second, granted) = next.await.unwrap();
+    assert!(lost < granted, "the holder knows before the next one is granted");
+    assert!(second.token() > first.token());
+
+    let stands_aside = || async { (cluster.status(old).await?["serving"] == false).then_some(()) };
+    eventually("the smaller side says that it does not serve", secs(10), stands_aside).await;
+    assert!(raw.answer(asked).await.is_none(), "a minority acknowledged an acquire");
+    assert_eq!(alone.state(), SessionState::Expired);
+
+    cluster.network().heal();
+    cluster.wait_until_serving().await;
+    assert!(cluster.is_running(old), "it heals without a restart");
+    cluster.wait_for_equal_digests().await;
+    queued(&inside, "/locks/a", 1).await;
+    queued(&inside, "/locks/b", 1).await;
+    let again = outside.renew().await.unwrap();
+    let third = tokio::spawn({
+        let mutex = again.mutex("a");
+        async move { mutex.lock().await.unwrap() }
+    });
+    queued(&inside, "/locks/a", 2).await;
+    let token = second.token();
+    second.release().await.unwrap();
+    assert!(third.await.unwrap().token() > token);
+    other.release().await.unwrap();
+    // The acquire that was never answered had no effect, or was left behind by nobody: its session may still take it.
+    let mut raw = eventually("the session goes on", SERVING, || raw.resume(cluster.endpoint(old))).await;
+    held(raw.acquire(exclusive("/locks/free", "_c_1-lock-")).await);
+    assert_eq!(raw.children("/locks/free").await.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hazard_20_a_client_outlives_the_loss_of_all_data_and_a_closed_one_says_so_at_once() {
+    let mut cluster = Cluster::start(3, FAST).await;
+    let client = client_of(&cluster.endpoints()).await;
+    // A position that the new cluster will not have reached when the client comes back.
+    for _ in 0..20 {
+        client.create("/x-", None, CreateMode::PersistentSequential, Acl::open()).await.unwrap();
+    }
+    let guard = client.mutex("a").lock().await.unwrap();
+    cluster.kill_all();
+    cluster.forget_everything();
+    cluster.ids().into_iter().for_each(|id| cluster.start_node(id));
+    cluster.wait_until_serving().await;
+
+    guard.lost().await;
+    assert!(matches!(client.mutex("a").lock().await.map(|_| ()), Err(Error::SessionExpired)));
+    let fresh = client.renew().await.unwrap();
+    fresh.mutex("a").lock().await.unwrap().release().await.unwrap();
+
+    fresh.close().await.unwrap();
+    let asked = Instant::now();
+    assert!(matches!(fresh.mutex("a").lock().await.map(|_| ()), Err(Error::Closed)));
+    assert!(asked.elapsed() < secs(1), "{:?}", asked.elapsed());
+}
