@@ -17,6 +17,8 @@ use std::time::Duration;
 use rowlock_env::disk::Dir;
 use rowlock_proto::NodeId;
 
+use crate::storage::SEGMENT_BYTES;
+
 /// Everything `cluster.toml` says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterConfig {
@@ -151,6 +153,9 @@ pub struct NodeConfig {
     pub znodes: ZnodesConfig,
     /// The lock history.
     pub history: HistoryConfig,
+    /// How much of the disk the log takes at a time. Not in `cluster.toml`: only tests with many small clusters have a
+    /// reason to take less.
+    pub log_segment_bytes: u64,
 }
 
 /// Why a `cluster.toml` is refused, in one line: where, what, and what to do.
@@ -276,6 +281,7 @@ impl ClusterConfig {
             client: self.client.clone(),
             znodes: self.znodes,
             history: self.history,
+            log_segment_bytes: SEGMENT_BYTES,
         })
     }
 

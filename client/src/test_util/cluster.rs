@@ -379,5 +379,7 @@ fn config(at: usize, members: &[NodeEntry]) -> NodeConfig {
     config.raft.election_timeout_min_ms = 250;
     config.raft.election_timeout_max_ms = 500;
     config.session.min_timeout_ms = 100;
+    // A node that comes back reads its log: a moment, also in debug builds.
+    config.log_segment_bytes = 1 << 20;
     config
 }

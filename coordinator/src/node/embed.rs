@@ -14,6 +14,7 @@ use crate::config::{
     ZnodesConfig,
 };
 use crate::proposer::Submission;
+use crate::storage::SEGMENT_BYTES;
 
 /// Loopback, on a port that the system chooses.
 const ANY_PORT: &str = "127.0.0.1:0";
@@ -70,6 +71,7 @@ impl NodeConfig {
             client: ClientConfig::default(),
             znodes: ZnodesConfig::default(),
             history: HistoryConfig::default(),
+            log_segment_bytes: SEGMENT_BYTES,
         }
     }
 

@@ -63,8 +63,9 @@ pub async fn open(
 ) -> Result<(Raft, LogStore, SnapshotStore), StartError> {
     let raft_config = raft_config(config).validate().map_err(|e| StartError::Raft(e.to_string()))?;
     let identity = Identity { cluster: config.cluster.clone(), node: config.id };
+    let (on_fatal, segment_bytes) = (Arc::new(on_disk_failure), config.log_segment_bytes);
     let opened =
-        Storage::open(&config.data_dir, identity, Arc::new(on_disk_failure), metrics.clone()).await?;
+        Storage::open_with(&config.data_dir, identity, on_fatal, metrics.clone(), segment_bytes).await?;
     let (log, snapshots) = (opened.log, opened.snapshots);
     let state_machine = StateMachine::open(replica, snapshots.clone(), apply, metrics).await?;
     let network = Network::new(peers);

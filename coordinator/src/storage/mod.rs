@@ -26,7 +26,7 @@ mod tests;
 pub use error::{DiskFailure, StorageError};
 pub use identity::Identity;
 pub use log_store::LogStore;
-pub use open::{Opened, RecoveryReport, Storage, verify};
+pub use open::{Opened, RecoveryReport, SEGMENT_BYTES, Storage, verify};
 pub use snapshot::{Incoming, SnapshotFile, SnapshotStore};
 pub use wal::worker::OnFatal;
 

@@ -22,7 +22,7 @@ use crate::raft::types::{LogId, Vote};
 
 /// File whose lock says that the folder is in use.
 const LOCK: &str = "LOCK";
-/// Bytes of a segment of the log.
+/// Bytes of a segment of the log, but where a node is told otherwise.
 pub const SEGMENT_BYTES: u64 = 64 << 20;
 
 /// The way to open a data folder.
@@ -76,7 +76,7 @@ impl Storage {
     }
 
     /// As [`Storage::open`], with segments of another size.
-    pub(super) async fn open_with(
+    pub async fn open_with(
         dir: &Path,
         identity: Identity,
         on_fatal: OnFatal,

@@ -71,6 +71,7 @@ pub fn config() -> NodeConfig {
         raft: RaftConfig::default(),
         znodes: ZnodesConfig::default(),
         history: HistoryConfig::default(),
+        log_segment_bytes: crate::storage::SEGMENT_BYTES,
         client: ClientConfig {
             max_connections: 1_000,
             words: vec!["*".to_owned()],
