@@ -2,6 +2,7 @@
 
 use std::process::Command;
 
+#[allow(dead_code)] // its `main`: here the pieces are called
 #[path = "../../examples/fenced_write.rs"]
 mod fenced_write;
 #[path = "../../examples/mutex.rs"]
