@@ -49,6 +49,7 @@
 //! runs this very code. Invariant: this crate knows `proto` and `env` and nothing of the servers, but for the test kit
 //! (`test_util`), which runs some.
 
+mod admin;
 mod client;
 mod config;
 mod connection;
@@ -78,11 +79,14 @@ pub use recipes::election::{
 pub use recipes::guard::{Guard, WaitStats};
 pub use recipes::latch::CountDownLatch;
 pub use recipes::loss::Loss;
+pub use recipes::multi::{MultiGuard, MultiLock};
 pub use recipes::mutex::Mutex;
 pub use recipes::reentrant::{ReentrantGuard, ReentrantMutex};
 pub use recipes::request::LockRequest;
-pub use session::extensions::Extensions;
+pub use recipes::rwlock::{ReadGuard, RwLock, WriteGuard};
+pub use recipes::semaphore::{Permits, Semaphore};
 pub use session::SessionState;
+pub use session::extensions::Extensions;
 pub use transaction::{Outcome, Transaction};
 pub use watch::OneshotWatch;
 

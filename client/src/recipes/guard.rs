@@ -279,6 +279,10 @@ impl Guard {
         self.held.kind
     }
 
+    pub(super) fn seat(&self) -> Option<&Seat> {
+        self.held.seat.as_ref()
+    }
+
     pub(super) fn seat_mut(&mut self) -> &mut Option<Seat> {
         &mut self.held.seat
     }
@@ -300,6 +304,44 @@ impl Guard {
     fn stop_watching(&self) {
         self.held.sentinels.iter().for_each(Task::abort);
     }
+}
+
+/// Gives back several locks of one session; what the server keeps, in one command.
+pub(super) async fn release_all(mut guards: Vec<Guard>) -> Result<(), ReleaseError> {
+    let mut outcome = Ok(());
+    let mut places = Vec::new();
+    let mut claims = Vec::new();
+    let client = guards.first().map(|guard| guard.held.client.clone());
+    let mut others = Vec::new();
+    for mut guard in guards.drain(..) {
+        if !guard.is_held() || !matches!(guard.held.seat, Some(Seat::Served(_))) {
+            others.push(guard);
+            continue;
+        }
+        guard.held.loss.declare(LostReason::Released);
+        claims.push(guard.held.claim.clone());
+        places.extend(guard.held.seat.take());
+    }
+    if let (Some(client), false) = (client, claims.is_empty()) {
+        match served::release(&client, claims).await {
+            Ok(held) => {
+                for seat in &mut places {
+                    if let Seat::Served(place) = seat {
+                        place.forget();
+                    }
+                }
+                if held.contains(&false) {
+                    outcome = Err(ReleaseError::NotHeld);
+                }
+            }
+            // The places are left in the background.
+            Err(_) => outcome = Err(ReleaseError::Unknown),
+        }
+    }
+    for guard in others {
+        outcome = outcome.and(guard.release().await);
+    }
+    outcome
 }
 
 impl Drop for Guard {

@@ -2,12 +2,14 @@
 
 pub(crate) mod acquire;
 pub(crate) mod barrier;
+pub(crate) mod convert;
 pub(crate) mod counter;
 pub(crate) mod double_barrier;
 pub(crate) mod election;
 pub(crate) mod guard;
 pub(crate) mod latch;
 pub(crate) mod loss;
+pub(crate) mod multi;
 pub(crate) mod mutex;
 pub(crate) mod names;
 pub(crate) mod place;
@@ -15,5 +17,7 @@ pub(crate) mod plain;
 pub(crate) mod queue;
 pub(crate) mod reentrant;
 pub(crate) mod request;
+pub(crate) mod rwlock;
+pub(crate) mod semaphore;
 pub(crate) mod served;
 pub(crate) mod watched;

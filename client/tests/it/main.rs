@@ -14,5 +14,6 @@ mod guard;
 mod latch;
 mod mutex;
 mod reentrant;
+mod served;
 mod session;
 mod znode;

@@ -1,6 +1,8 @@
-//! A ZooKeeper in memory, for the tests of the client: sessions, sequential ephemerals, watches, over real sockets, with
-//! switches for faults. One [`world::World`] behind a lock decides everything; connections only carry bytes.
+//! Servers in memory, for the tests of the client, over real sockets and with switches for faults. What is behind a lock
+//! decides everything; connections only carry bytes. A plain ZooKeeper is a [`world::World`]; a Rowlock, around the real
+//! replicated state, a [`keeper::Keeper`].
 
+pub mod keeper;
 pub mod world;
 
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -12,9 +14,11 @@ use rowlock_env::net::{Listener, Stream};
 use rowlock_env::sync::watch;
 use rowlock_env::task::{self, Task};
 use rowlock_env::time;
-use rowlock_proto::{Request, decode, frame};
+use rowlock_proto::request::RequestFrame;
+use rowlock_proto::{ConnectRequest, Request, SessionId, decode, frame};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
+use keeper::Keeper;
 use world::World;
 
 /// No test waits longer for anything.
@@ -32,29 +36,61 @@ pub enum Fault {
 /// What a server sends on a connection; `None` closes it.
 pub type Outbox = mpsc::UnboundedSender<Option<Bytes>>;
 
-pub struct Fake {
+pub struct Fake<W = World> {
     pub endpoint: String,
-    shared: Arc<Shared>,
+    shared: Arc<Shared<W>>,
     acceptor: Task<()>,
 }
 
-struct Shared {
-    world: Mutex<World>,
+struct Shared<W> {
+    world: Mutex<W>,
     changed: watch::Sender<u64>,
 }
 
+/// What decides behind the sockets.
+pub trait Server: Send + 'static {
+    /// Nothing is answered, nor done.
+    fn silent(&mut self) -> &mut bool;
+    fn attach(&mut self, number: u64, hello: ConnectRequest, outbox: Outbox);
+    fn request(&mut self, number: u64, frame: RequestFrame);
+    fn detach(&mut self, number: u64);
+    fn end_session(&mut self, session: SessionId);
+    fn drop_connections(&mut self);
+    /// For the message of a test that waits in vain.
+    fn story(&self) -> String;
+}
+
 impl Fake {
+    /// A plain ZooKeeper.
     pub async fn start() -> Fake {
+        Fake::of(World::default()).await
+    }
+
+    /// Applies `fault` to the first request from now on that fits.
+    pub fn fault(&self, fault: Fault, fits: impl Fn(&Request) -> bool + Send + 'static) {
+        self.world().faults.push((fault, Box::new(fits)));
+    }
+}
+
+impl Fake<Keeper> {
+    /// A Rowlock.
+    pub async fn rowlock() -> Fake<Keeper> {
+        Fake::of(Keeper::new()).await
+    }
+}
+
+impl<W: Server> Fake<W> {
+    async fn of(world: W) -> Fake<W> {
         let listener = Listener::bind("127.0.0.1:0").await.unwrap();
         let endpoint = listener.local_addr().to_string();
         let (changed, _) = watch::channel(0);
-        let shared = Arc::new(Shared { world: Mutex::new(World::default()), changed });
+        let shared = Arc::new(Shared { world: Mutex::new(world), changed });
         let acceptor = task::spawn("fake-acceptor", accept(listener, shared.clone()));
         Fake { endpoint, shared, acceptor }
     }
 
     /// A look at the world, or a change in it.
-    pub fn world(&self) -> MutexGuard<'_, World> {
+    pub fn world(&self) -> MutexGuard<'_, W> {
         self.shared.world.lock().unwrap()
     }
 
@@ -67,22 +103,17 @@ impl Fake {
     }
 
     /// Waits until something is true of the world.
-    pub async fn until(&self, what: &str, mut condition: impl FnMut(&World) -> bool) {
+    pub async fn until(&self, what: &str, mut condition: impl FnMut(&W) -> bool) {
         let mut changed = self.shared.changed.subscribe();
         let reached = changed.wait_for(|_| condition(&self.world()));
         if time::timeout(PATIENCE, reached).await.is_err() {
-            panic!("never: {what}; log {:?}", self.world().log);
+            panic!("never: {what}; {}", self.world().story());
         }
     }
 
     /// Tells those who wait for a change that the test made one.
     pub fn touch(&self) {
         self.shared.changed.modify(|n| *n += 1);
-    }
-
-    /// Applies `fault` to the first request from now on that fits.
-    pub fn fault(&self, fault: Fault, fits: impl Fn(&Request) -> bool + Send + 'static) {
-        self.world().faults.push((fault, Box::new(fits)));
     }
 
     pub fn drop_connections(&self) {
@@ -92,23 +123,23 @@ impl Fake {
 
     /// Expires a session as the servers do: its ephemerals go, its connection is closed.
     pub fn expire(&self, client: &Client) {
-        self.world().end_session(client.session_id().0);
+        self.world().end_session(client.session_id());
         self.touch();
     }
 
     /// From now on nothing is answered, nor done, nor any connection served.
     pub fn silence(&self) {
-        self.world().silent = true;
+        *self.world().silent() = true;
     }
 }
 
-impl Drop for Fake {
+impl<W> Drop for Fake<W> {
     fn drop(&mut self) {
         self.acceptor.abort();
     }
 }
 
-async fn accept(listener: Listener, shared: Arc<Shared>) {
+async fn accept<W: Server>(listener: Listener, shared: Arc<Shared<W>>) {
     let mut number = 0;
     while let Ok((stream, _)) = listener.accept().await {
         number += 1;
@@ -116,7 +147,7 @@ async fn accept(listener: Listener, shared: Arc<Shared>) {
     }
 }
 
-async fn serve(stream: Stream, number: u64, shared: Arc<Shared>) {
+async fn serve<W: Server>(stream: Stream, number: u64, shared: Arc<Shared<W>>) {
     let (mut read, mut write) = stream.into_split();
     let (outbox, mut outgoing) = mpsc::unbounded_channel::<Option<Bytes>>();
     let mut inbox = BytesMut::new();
@@ -134,7 +165,7 @@ async fn serve(stream: Stream, number: u64, shared: Arc<Shared>) {
                 }
                 while let Some(frame) = frame::split(&mut inbox, 1 << 20).unwrap() {
                     let mut world = shared.world.lock().unwrap();
-                    if world.silent {
+                    if *world.silent() {
                         continue;
                     }
                     if attached {

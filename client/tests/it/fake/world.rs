@@ -12,7 +12,7 @@ use rowlock_proto::{
     Stat, Version, WatchedEvent, Zxid, encode, path,
 };
 
-use super::{Fault, Outbox};
+use super::{Fault, Outbox, Server};
 
 type Fits = Box<dyn Fn(&Request) -> bool + Send>;
 
@@ -53,6 +53,36 @@ pub struct World {
     pub next_sequence: BTreeMap<String, i32>,
 }
 
+impl Server for World {
+    fn silent(&mut self) -> &mut bool {
+        &mut self.silent
+    }
+
+    fn attach(&mut self, number: u64, hello: ConnectRequest, outbox: Outbox) {
+        World::attach(self, number, hello, outbox);
+    }
+
+    fn request(&mut self, number: u64, frame: RequestFrame) {
+        World::request(self, number, frame);
+    }
+
+    fn detach(&mut self, number: u64) {
+        self.connections.remove(&number);
+    }
+
+    fn end_session(&mut self, session: SessionId) {
+        World::end_session(self, session.0);
+    }
+
+    fn drop_connections(&mut self) {
+        World::drop_connections(self);
+    }
+
+    fn story(&self) -> String {
+        format!("log {:?}", self.log)
+    }
+}
+
 impl World {
     pub fn children(&self, parent: &str) -> Vec<String> {
         let own = |path: &&String| path.as_str() != "/" && path::parent(path) == Some(parent);
@@ -83,11 +113,7 @@ impl World {
         }
     }
 
-    pub fn detach(&mut self, number: u64) {
-        self.connections.remove(&number);
-    }
-
-    pub fn attach(&mut self, number: u64, hello: ConnectRequest, outbox: Outbox) {
+    fn attach(&mut self, number: u64, hello: ConnectRequest, outbox: Outbox) {
         let timeout = Duration::from_millis(u64::from(hello.timeout_ms.unsigned_abs()));
         let session = match hello.session_id {
             SessionId::NONE => {
@@ -118,7 +144,7 @@ impl World {
         self.connections.insert(number, connection);
     }
 
-    pub fn request(&mut self, number: u64, frame: RequestFrame) {
+    fn request(&mut self, number: u64, frame: RequestFrame) {
         let Some(connection) = self.connections.get(&number) else { return };
         let session = connection.session;
         self.sessions.get_mut(&session).unwrap().touched = time::now();

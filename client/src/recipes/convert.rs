@@ -1,0 +1,169 @@
+//! Holding in another mode: downgrade and upgrade of a place in a queue.
+//!
+//! Where the server keeps the queue it is one request. On plain ZooKeeper it takes a second znode, and is possible only
+//! when nobody can come in between: what cannot be done safely is refused.
+
+use bytes::Bytes;
+use rowlock_env::time;
+use rowlock_proto::lock::{Claim, Standing};
+use rowlock_proto::{FencingToken, Request, Response};
+
+use super::guard::{Grant, Guard, Seat};
+use super::names::{self, Kind};
+use super::place::Place;
+use super::served::Served;
+use crate::error::{Error, LostReason};
+use crate::session::claims::{Fate, FateCell};
+
+const ODD: Error = Error::Protocol("a convert was answered with something else");
+
+/// From exclusive to shared, without letting anybody in between. The guard comes back if that cannot be done.
+pub(crate) async fn downgrade(mut guard: Guard) -> Result<Guard, (Guard, Error)> {
+    if !guard.is_held() {
+        return Err((guard, Error::NotHeld));
+    }
+    let result = match guard.seat() {
+        Some(Seat::Served(place)) => {
+            let prefix = place.prefix().to_owned();
+            convert(&guard, Kind::Read, prefix).await
+        }
+        _ => return downgrade_by_watches(guard).await,
+    };
+    match result {
+        Ok(Some(_)) => {
+            guard.set_kind(Kind::Read);
+            Ok(guard)
+        }
+        Ok(None) => {
+            guard.loss().declare(LostReason::Deleted);
+            Err((guard, Error::NotHeld))
+        }
+        Err(error) => Err((guard, error)),
+    }
+}
+
+/// From shared to exclusive, if nobody else holds the lock and nobody waits for it.
+pub(crate) async fn upgrade(mut guard: Guard) -> Result<Guard, Guard> {
+    if !guard.is_held() {
+        return Err(guard);
+    }
+    let Some(Seat::Served(place)) = guard.seat() else { return upgrade_by_watches(guard).await };
+    let names = guard.client().config().queue_names;
+    let prefix = names::queue_prefix(names, Kind::Write, &names::random_id());
+    let Ok(mut next) = Served::new(guard.client(), place.lock().to_owned(), prefix.clone()) else {
+        return Err(guard);
+    };
+    // From here on either place may be there; dropping them leaves both.
+    next.expect();
+    let cell = FateCell::new();
+    let held = match convert_followed(&guard, Kind::Write, prefix, vec![cell.clone()]).await {
+        Ok(Some(claim)) => claim,
+        Ok(None) => {
+            next.forget();
+            return Err(guard);
+        }
+        Err(error) => {
+            tracing::debug!(%error, path = guard.path(), "not upgraded");
+            return Err(guard);
+        }
+    };
+    let grant =
+        Grant { claim: held, kind: Kind::Write, cell, stats: guard.wait_stats(), max_hold: guard.max_hold() };
+    match Guard::new(guard.client(), Seat::Served(next), grant) {
+        Ok(upgraded) => {
+            // The server has taken the old znode away.
+            if let Some(Seat::Served(place)) = guard.seat_mut() {
+                place.forget();
+            }
+            Ok(upgraded)
+        }
+        Err(_) => Err(guard),
+    }
+}
+
+async fn convert(guard: &Guard, to: Kind, prefix: String) -> Result<Option<Claim>, Error> {
+    convert_followed(guard, to, prefix, Vec::new()).await
+}
+
+/// The new claim; `None`: it is not possible now, or not held.
+async fn convert_followed(
+    guard: &Guard,
+    to: Kind,
+    prefix: String,
+    fates: Vec<std::sync::Arc<FateCell>>,
+) -> Result<Option<Claim>, Error> {
+    let claim = guard.absolute_claim().clone();
+    let request = Request::Convert { claim, mode: to.mode(), prefix };
+    let reply = guard.client().submit_followed(request, None, fates).await?.await?;
+    match reply.response {
+        Response::Standings(standings) => match standings.into_iter().next() {
+            Some(Standing::Held(claim)) => Ok(Some(claim)),
+            Some(Standing::Busy { .. } | Standing::Absent) => Ok(None),
+            _ => Err(ODD),
+        },
+        _ => Err(ODD),
+    }
+}
+
+/// A second place beside the guard's, at the end of the queue, and the queue as it was then.
+async fn second_place(guard: &Guard, parent: &str, kind: Kind) -> Result<(Place, Guarded), Error> {
+    let client = guard.client();
+    let prefix = names::queue_prefix(client.config().queue_names, kind, &names::random_id());
+    let mut place = Place::new(client.clone(), parent.to_owned(), prefix, Bytes::new())?;
+    let (stat, _) = place.enter().await?;
+    let queue = place.queue().await?;
+    let claim = Claim { path: place.path(), token: FencingToken(stat.czxid.0) };
+    Ok((place, Guarded { claim, queue }))
+}
+
+struct Guarded {
+    claim: Claim,
+    queue: super::queue::Queue,
+}
+
+async fn upgrade_by_watches(mut guard: Guard) -> Result<Guard, Guard> {
+    let Some(Seat::Watched(old)) = guard.seat() else { return Err(guard) };
+    let (parent, name) = (old.parent().to_owned(), old.name().to_owned());
+    let (place, second) = match second_place(&guard, &parent, Kind::Write).await {
+        Ok(second) => second,
+        Err(_) => return Err(guard),
+    };
+    // Nobody but us: whoever comes now stands behind the new place, so the old one may go.
+    if !second.queue.is_just(&name, place.name()) {
+        let _ = place.leave().await;
+        return Err(guard);
+    }
+    match swap(&mut guard, place, second.claim, Kind::Write).await {
+        Some(upgraded) => Ok(upgraded),
+        None => Err(guard),
+    }
+}
+
+async fn downgrade_by_watches(mut guard: Guard) -> Result<Guard, (Guard, Error)> {
+    let Some(Seat::Watched(old)) = guard.seat() else { return Err((guard, Error::NotHeld)) };
+    let (parent, name) = (old.parent().to_owned(), old.name().to_owned());
+    let (place, second) = match second_place(&guard, &parent, Kind::Read).await {
+        Ok(second) => second,
+        Err(error) => return Err((guard, error)),
+    };
+    // A writer in between would be granted the lock before our new place.
+    if !second.queue.only_readers_between(&name, place.name()) {
+        let left = place.leave().await;
+        return Err((guard, left.err().unwrap_or(Error::Unsupported("a downgrade before waiting writers"))));
+    }
+    match swap(&mut guard, place, second.claim, Kind::Read).await {
+        Some(downgraded) => Ok(downgraded),
+        None => Err((guard, Error::NotHeld)),
+    }
+}
+
+/// Gives the guard's place up for the new one. `None`: the session has ended.
+async fn swap(guard: &mut Guard, place: Place, claim: Claim, kind: Kind) -> Option<Guard> {
+    let Some(Seat::Watched(old)) = guard.seat_mut().take() else { return None };
+    guard.loss().declare(LostReason::Released);
+    old.leave().await.ok()?;
+    let cell = FateCell::new();
+    cell.turn(Fate::Held { since: time::now() });
+    let grant = Grant { claim, kind, cell, stats: guard.wait_stats(), max_hold: guard.max_hold() };
+    Guard::new(guard.client(), Seat::Watched(place), grant).ok()
+}

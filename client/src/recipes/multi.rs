@@ -1,0 +1,145 @@
+//! [`MultiLock`]: several locks at once, all or none.
+//!
+//! Where the server keeps the queues, the places in all of them are taken in one command: two who want the same locks in
+//! opposite orders cannot wait for each other. On plain ZooKeeper the locks are taken one after another in the order of
+//! their paths, which has the same effect among those who do so.
+
+use std::future::{Future, poll_fn};
+use std::task::Poll;
+use std::time::Duration;
+
+use super::acquire::Wanted;
+use super::guard::{Guard, release_all};
+use super::loss::Loss;
+use super::names::Kind;
+use super::request::{Granted, LockRequest};
+use crate::client::Client;
+use crate::error::{Error, LostReason, ReleaseError};
+
+/// A handle of several locks. Making one does nothing.
+#[derive(Clone, Debug)]
+pub struct MultiLock {
+    client: Client,
+    locks: Result<Vec<String>, Error>,
+}
+
+/// Several locks that are held. Dropping it gives them back in the background.
+#[derive(Debug)]
+#[must_use = "dropping the guard releases the locks"]
+pub struct MultiGuard {
+    guards: Vec<Guard>,
+}
+
+impl Client {
+    /// The locks of these names ([`Client::mutex`]) as one.
+    pub fn multi<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> MultiLock {
+        let locks = names.into_iter().map(|name| self.lock_named(name.as_ref())).collect();
+        MultiLock { client: self.clone(), locks }
+    }
+
+    /// Waits for all of these locks: `client.multi(names).lock()`.
+    ///
+    /// # Errors
+    /// As [`LockRequest::lock`]; none of the locks is held then. [`Error::InvalidName`] when one is named twice.
+    /// # Cancel safety
+    /// Dropping the future leaves all queues.
+    pub async fn lock_all<N: AsRef<str>>(
+        &self,
+        names: impl IntoIterator<Item = N>,
+    ) -> Result<MultiGuard, Error> {
+        self.multi(names).lock().await
+    }
+}
+
+impl MultiLock {
+    /// Asks with options.
+    pub fn request(&self) -> LockRequest<MultiGuard> {
+        let wanted = |lock| Wanted { lock, kind: Kind::Lock, limit: 0 };
+        LockRequest::new(
+            &self.client,
+            self.locks.clone().map(|locks| locks.into_iter().map(wanted).collect()),
+        )
+    }
+
+    /// Waits for all of the locks. Each place is taken at once; those that are free are held while the others are waited
+    /// for.
+    ///
+    /// # Errors
+    /// As [`LockRequest::lock`]; none of the locks is held then.
+    /// # Cancel safety
+    /// Dropping the future leaves all queues.
+    pub async fn lock(&self) -> Result<MultiGuard, Error> {
+        self.request().lock().await
+    }
+
+    /// Waits for all of the locks for at most `patience` altogether.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`]; otherwise as [`MultiLock::lock`].
+    /// # Cancel safety
+    /// Dropping the future leaves all queues.
+    pub async fn lock_timeout(&self, patience: Duration) -> Result<MultiGuard, Error> {
+        self.request().timeout(patience).lock().await
+    }
+
+    /// All of the locks if all are free; nothing is left behind otherwise.
+    ///
+    /// # Errors
+    /// As [`LockRequest::try_lock`].
+    /// # Cancel safety
+    /// Dropping the future leaves all queues.
+    pub async fn try_lock(&self) -> Result<Option<MultiGuard>, Error> {
+        self.request().try_lock().await
+    }
+}
+
+impl MultiGuard {
+    /// The guards of the single locks, in the order of their names as given.
+    pub fn guards(&self) -> &[Guard] {
+        &self.guards
+    }
+
+    /// Lets the locks be given back one by one.
+    pub fn into_guards(self) -> Vec<Guard> {
+        self.guards
+    }
+
+    /// All of the locks are ours, as far as can be known here and now.
+    pub fn is_held(&self) -> bool {
+        self.guards.iter().all(Guard::is_held)
+    }
+
+    /// Waits until one of the locks is lost. Never returns while all are held.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn lost(&self) -> LostReason {
+        let losses: Vec<Loss> = self.guards.iter().map(Guard::loss).collect();
+        let mut waits: Vec<_> = losses.iter().map(|loss| Box::pin(loss.wait())).collect();
+        poll_fn(|cx| {
+            for wait in &mut waits {
+                if let Poll::Ready(reason) = wait.as_mut().poll(cx) {
+                    return Poll::Ready(reason);
+                }
+            }
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Gives all locks back and waits until that is acknowledged; in one command where the server keeps the queues.
+    ///
+    /// # Errors
+    /// As [`Guard::release`], if it is so for any of the locks; all are given back.
+    /// # Cancel safety
+    /// The release goes on in the background when the future is dropped.
+    pub async fn release(self) -> Result<(), ReleaseError> {
+        release_all(self.guards).await
+    }
+}
+
+impl Granted for MultiGuard {
+    fn of(guards: Vec<Guard>) -> Self {
+        MultiGuard { guards }
+    }
+}

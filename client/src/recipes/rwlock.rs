@@ -1,0 +1,213 @@
+//! [`RwLock`]: many readers or one writer, in the order in which they came.
+//!
+//! Fair to both: a reader waits behind a writer that came before, so writers do not starve; readers next to each other
+//! hold together. On plain ZooKeeper this is Curator's recipe, by the names of the queue znodes, except that each waits
+//! for the nearest one that is in its way.
+
+use std::ops::Deref;
+use std::time::Duration;
+
+use super::acquire::Wanted;
+use super::convert;
+use super::guard::Guard;
+use super::names::Kind;
+use super::request::{Granted, LockRequest};
+use crate::client::Client;
+use crate::error::{Error, ReleaseError};
+
+/// A handle of a read-write lock: a name on a session. Making one does nothing.
+#[derive(Clone, Debug)]
+pub struct RwLock {
+    client: Client,
+    /// The lock's znode, absolute; or why there is none.
+    lock: Result<String, Error>,
+}
+
+/// The lock, shared with other readers. All of a [`Guard`] is here as well.
+#[derive(Debug)]
+#[must_use = "dropping the guard releases the lock"]
+pub struct ReadGuard {
+    guard: Guard,
+}
+
+/// The lock, held alone. All of a [`Guard`] is here as well.
+#[derive(Debug)]
+#[must_use = "dropping the guard releases the lock"]
+pub struct WriteGuard {
+    guard: Guard,
+}
+
+impl Client {
+    /// The read-write lock of this name, below the lock base. A mutex of the same name is the same lock: its holders
+    /// are writers.
+    pub fn rwlock(&self, name: &str) -> RwLock {
+        RwLock { client: self.clone(), lock: self.lock_named(name) }
+    }
+
+    /// The read-write lock at this very path, for sharing it with programs that use other ZooKeeper clients (Curator's
+    /// `InterProcessReadWriteLock`, kazoo's `ReadLock` and `WriteLock`).
+    pub fn rwlock_at(&self, path: &str) -> RwLock {
+        RwLock { client: self.clone(), lock: self.lock_at(path) }
+    }
+}
+
+impl RwLock {
+    /// Asks for a reader's place with options.
+    pub fn read_request(&self) -> LockRequest<ReadGuard> {
+        self.request(Kind::Read)
+    }
+
+    /// Asks for the writer's place with options.
+    pub fn write_request(&self) -> LockRequest<WriteGuard> {
+        self.request(Kind::Write)
+    }
+
+    fn request<G: Granted>(&self, kind: Kind) -> LockRequest<G> {
+        let wanted = |lock| vec![Wanted { lock, kind, limit: 0 }];
+        LockRequest::new(&self.client, self.lock.clone().map(wanted))
+    }
+
+    /// Waits until no writer that came before is left.
+    ///
+    /// # Errors
+    /// As [`LockRequest::lock`].
+    /// # Cancel safety
+    /// Dropping the future leaves the queue.
+    /// # Ordering
+    /// Granted in the order of asking, readers next to each other together.
+    pub async fn read(&self) -> Result<ReadGuard, Error> {
+        self.read_request().lock().await
+    }
+
+    /// Waits until nobody that came before is left.
+    ///
+    /// # Errors
+    /// As [`LockRequest::lock`].
+    /// # Cancel safety
+    /// Dropping the future leaves the queue.
+    /// # Ordering
+    /// Granted in the order of asking.
+    pub async fn write(&self) -> Result<WriteGuard, Error> {
+        self.write_request().lock().await
+    }
+
+    /// [`RwLock::read`] for at most `patience` altogether.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`]; otherwise as [`LockRequest::lock`].
+    /// # Cancel safety
+    /// Dropping the future leaves the queue.
+    pub async fn read_timeout(&self, patience: Duration) -> Result<ReadGuard, Error> {
+        self.read_request().timeout(patience).lock().await
+    }
+
+    /// [`RwLock::write`] for at most `patience` altogether.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`]; otherwise as [`LockRequest::lock`].
+    /// # Cancel safety
+    /// Dropping the future leaves the queue.
+    pub async fn write_timeout(&self, patience: Duration) -> Result<WriteGuard, Error> {
+        self.write_request().timeout(patience).lock().await
+    }
+
+    /// A reader's place if it is free at once; nothing is left behind otherwise.
+    ///
+    /// # Errors
+    /// As [`LockRequest::try_lock`].
+    /// # Cancel safety
+    /// Dropping the future leaves the queue.
+    pub async fn try_read(&self) -> Result<Option<ReadGuard>, Error> {
+        self.read_request().try_lock().await
+    }
+
+    /// The writer's place if it is free at once; nothing is left behind otherwise.
+    ///
+    /// # Errors
+    /// As [`LockRequest::try_lock`].
+    /// # Cancel safety
+    /// Dropping the future leaves the queue.
+    pub async fn try_write(&self) -> Result<Option<WriteGuard>, Error> {
+        self.write_request().try_lock().await
+    }
+}
+
+impl ReadGuard {
+    /// Becomes the writer, if nobody else holds the lock and nobody waits for it; the guard comes back otherwise. (Two
+    /// readers that both waited to become the writer would wait for ever, so there is only a try.) The writer's token is
+    /// a new and higher one.
+    ///
+    /// # Errors
+    /// The guard, also when the outcome is not known because the session has ended: then it is lost.
+    /// # Cancel safety
+    /// Dropping the future gives the lock back.
+    pub async fn try_upgrade(self) -> Result<WriteGuard, ReadGuard> {
+        match convert::upgrade(self.guard).await {
+            Ok(guard) => Ok(WriteGuard { guard }),
+            Err(guard) => Err(ReadGuard { guard }),
+        }
+    }
+
+    /// As [`Guard::release`].
+    ///
+    /// # Errors
+    /// As [`Guard::release`].
+    /// # Cancel safety
+    /// The release goes on in the background when the future is dropped.
+    pub async fn release(self) -> Result<(), ReleaseError> {
+        self.guard.release().await
+    }
+}
+
+impl WriteGuard {
+    /// Goes on as a reader, without letting anybody in between: the readers that wait directly behind come in, a writer
+    /// that waits does not. On Rowlock the token stays the same; on plain ZooKeeper a new place is taken, which is
+    /// refused ([`Error::Unsupported`]) when a writer waits already.
+    ///
+    /// # Errors
+    /// The guard, which is as before, and why: [`Error::NotHeld`], [`Error::Unsupported`], the end of the session.
+    /// # Cancel safety
+    /// Dropping the future gives the lock back.
+    pub async fn downgrade(self) -> Result<ReadGuard, (WriteGuard, Error)> {
+        match convert::downgrade(self.guard).await {
+            Ok(guard) => Ok(ReadGuard { guard }),
+            Err((guard, error)) => Err((WriteGuard { guard }, error)),
+        }
+    }
+
+    /// As [`Guard::release`].
+    ///
+    /// # Errors
+    /// As [`Guard::release`].
+    /// # Cancel safety
+    /// The release goes on in the background when the future is dropped.
+    pub async fn release(self) -> Result<(), ReleaseError> {
+        self.guard.release().await
+    }
+}
+
+impl Deref for ReadGuard {
+    type Target = Guard;
+    fn deref(&self) -> &Guard {
+        &self.guard
+    }
+}
+
+impl Deref for WriteGuard {
+    type Target = Guard;
+    fn deref(&self) -> &Guard {
+        &self.guard
+    }
+}
+
+impl Granted for ReadGuard {
+    fn of(guards: Vec<Guard>) -> Self {
+        ReadGuard { guard: Guard::of(guards) }
+    }
+}
+
+impl Granted for WriteGuard {
+    fn of(guards: Vec<Guard>) -> Self {
+        WriteGuard { guard: Guard::of(guards) }
+    }
+}

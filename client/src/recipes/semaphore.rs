@@ -1,0 +1,190 @@
+//! [`Semaphore`]: so many permits, handed out in the order of asking.
+//!
+//! How many there are stands in the data of the semaphore's znode (`permits=3`): the first who asks writes it, whoever
+//! says another number is told. So all agree, on every server, and people can see it.
+
+use std::ops::Deref;
+use std::time::Duration;
+
+use rowlock_proto::ErrorCode;
+
+use super::acquire::Wanted;
+use super::guard::Guard;
+use super::names::Kind;
+use super::queue::Queue;
+use super::request::{Granted, LockRequest};
+use super::watched::{limit_data, limit_of};
+use crate::client::Client;
+use crate::error::{Error, ReleaseError};
+
+/// A handle of a semaphore: a name on a session, and how many permits it has. Making one does nothing.
+#[derive(Clone, Debug)]
+pub struct Semaphore {
+    client: Client,
+    /// The semaphore's znode, absolute; or why there is none.
+    lock: Result<String, Error>,
+    limit: u32,
+}
+
+/// Permits of a semaphore. All of a [`Guard`] is here as well; the fencing token tells requests apart, but permits that
+/// are held together have no order: it does not keep an earlier holder's writes out.
+#[derive(Debug)]
+#[must_use = "dropping the permits gives them back"]
+pub struct Permits {
+    guard: Guard,
+}
+
+impl Client {
+    /// The semaphore of this name, below the lock base, with so many permits. The first who asks for one decides how many
+    /// there are; 0: whatever was decided before.
+    pub fn semaphore(&self, name: &str, limit: u32) -> Semaphore {
+        Semaphore { client: self.clone(), lock: self.lock_named(name), limit }
+    }
+
+    /// The semaphore at this very path.
+    pub fn semaphore_at(&self, path: &str, limit: u32) -> Semaphore {
+        Semaphore { client: self.clone(), lock: self.lock_at(path), limit }
+    }
+}
+
+impl Semaphore {
+    /// Asks for permits with options.
+    pub fn request(&self, count: u32) -> LockRequest<Permits> {
+        let wanted = |lock: String| match count {
+            0 => Err(Error::InvalidName("no permits at all".to_owned())),
+            count => Ok(vec![Wanted { lock, kind: Kind::Permits(count), limit: self.limit }]),
+        };
+        LockRequest::new(&self.client, self.lock.clone().and_then(wanted))
+    }
+
+    /// Waits for a permit.
+    ///
+    /// # Errors
+    /// [`Error::LimitConflict`]: the semaphore has another number of permits. Otherwise as [`LockRequest::lock`].
+    /// # Cancel safety
+    /// Dropping the future leaves the queue.
+    /// # Ordering
+    /// Granted in the order of asking: who wants many is not overtaken by those who want few.
+    pub async fn acquire(&self) -> Result<Permits, Error> {
+        self.acquire_many(1).await
+    }
+
+    /// Waits for so many permits, which come together.
+    ///
+    /// # Errors
+    /// As [`Semaphore::acquire`]; [`Error::LimitConflict`] also when there are not so many at all.
+    /// # Cancel safety
+    /// Dropping the future leaves the queue.
+    pub async fn acquire_many(&self, count: u32) -> Result<Permits, Error> {
+        self.request(count).lock().await
+    }
+
+    /// [`Semaphore::acquire_many`] for at most `patience` altogether.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`]; otherwise as [`Semaphore::acquire_many`].
+    /// # Cancel safety
+    /// Dropping the future leaves the queue.
+    pub async fn acquire_timeout(&self, count: u32, patience: Duration) -> Result<Permits, Error> {
+        self.request(count).timeout(patience).lock().await
+    }
+
+    /// So many permits if they are free and nobody waits; nothing is left behind otherwise.
+    ///
+    /// # Errors
+    /// As [`Semaphore::acquire_many`].
+    /// # Cancel safety
+    /// Dropping the future leaves the queue.
+    pub async fn try_acquire_many(&self, count: u32) -> Result<Option<Permits>, Error> {
+        self.request(count).try_lock().await
+    }
+
+    /// One permit if one is free and nobody waits; nothing is left behind otherwise.
+    ///
+    /// # Errors
+    /// As [`Semaphore::acquire`].
+    /// # Cancel safety
+    /// Dropping the future leaves the queue.
+    pub async fn try_acquire(&self) -> Result<Option<Permits>, Error> {
+        self.try_acquire_many(1).await
+    }
+
+    /// Changes how many permits there are, for everybody. Permits that are held stay held; more of them than there are
+    /// now is possible until they are given back. This handle asks with the new number from now on; others, made with the
+    /// old one, are told [`Error::LimitConflict`].
+    ///
+    /// # Errors
+    /// [`Error::Rejected`] (NoNode: nobody has used the semaphore yet; NoAuth). [`Error::ConnectionLoss`] on plain
+    /// ZooKeeper.
+    /// # Cancel safety
+    /// A dropped future's change may take effect.
+    pub async fn resize(&mut self, limit: u32) -> Result<(), Error> {
+        if limit == 0 {
+            return Err(Error::InvalidName("a semaphore without permits".to_owned()));
+        }
+        let path = self.path()?;
+        self.client.set(&path, Some(limit_data(limit)), None).await?;
+        self.limit = limit;
+        Ok(())
+    }
+
+    /// How many permits are free at this moment: not taken, and not promised to somebody who waits for more of them. It
+    /// may be out of date when it arrives.
+    ///
+    /// # Errors
+    /// The common ones of reads.
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn available(&self) -> Result<u32, Error> {
+        let path = self.path()?;
+        self.client.sync(&path).await?;
+        let limit = match self.client.get(&path).await {
+            Ok((data, _)) => limit_of(data.as_deref()).unwrap_or(self.limit),
+            // Nobody has used it yet.
+            Err(Error::Rejected(ErrorCode::NoNode)) => return Ok(self.limit),
+            Err(error) => return Err(error),
+        };
+        match self.client.get_children(&path).await {
+            Ok((names, _)) => Ok(Queue::new(names).free_permits(limit)),
+            Err(Error::Rejected(ErrorCode::NoNode)) => Ok(limit),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn path(&self) -> Result<String, Error> {
+        Ok(self.client.relative(self.lock.clone()?))
+    }
+}
+
+impl Permits {
+    /// How many.
+    pub fn count(&self) -> u32 {
+        match self.guard.kind() {
+            Kind::Permits(count) => count,
+            Kind::Lock | Kind::Read | Kind::Write => 1,
+        }
+    }
+
+    /// Gives them back, as [`Guard::release`].
+    ///
+    /// # Errors
+    /// As [`Guard::release`].
+    /// # Cancel safety
+    /// The release goes on in the background when the future is dropped.
+    pub async fn release(self) -> Result<(), ReleaseError> {
+        self.guard.release().await
+    }
+}
+
+impl Deref for Permits {
+    type Target = Guard;
+    fn deref(&self) -> &Guard {
+        &self.guard
+    }
+}
+
+impl Granted for Permits {
+    fn of(guards: Vec<Guard>) -> Self {
+        Permits { guard: Guard::of(guards) }
+    }
+}

@@ -1,0 +1,148 @@
+//! Locks whose queue the server keeps: what goes over the wire, who is granted, what is left behind.
+
+use std::time::Duration;
+
+use rowlock_client::{Claim, Client, Error, Guard, LostReason, ReleaseError, Version};
+use rowlock_env::task::{self, Task};
+use rowlock_env::time;
+use rowlock_proto::Request;
+use rowlock_state::command::Command;
+
+use crate::fake::keeper::Keeper;
+use crate::fake::{Fake, Server};
+
+pub const LOCK: &str = "/locks/l";
+
+/// Starts to wait, and returns once the waiter stands in the queue.
+pub async fn waiter(fake: &Fake<Keeper>, client: &Client) -> Task<Result<Guard, Error>> {
+    let before = fake.world().queue(LOCK).len();
+    let mutex = client.mutex("l");
+    let task = task::spawn("waiter", async move { mutex.lock().await });
+    fake.until("the waiter is in the queue", |world| world.contenders(LOCK) == before + 1).await;
+    task
+}
+
+#[tokio::test]
+async fn an_uncontended_acquire_and_release_is_two_frames_each_way_and_two_commits() {
+    let fake = Fake::rowlock().await;
+    let client = fake.client().await;
+    client.sync("/").await.unwrap();
+    let session = client.session_id();
+    let before = |world: &Keeper| (world.log.len(), world.sent[&session], world.machine.last_zxid().0);
+    let (asked, sent, zxid) = before(&fake.world());
+    let guard = client.mutex("l").lock().await.unwrap();
+    assert!(guard.is_held() && guard.valid_until().is_some());
+    assert_eq!((guard.wait_stats().position, guard.wait_stats().wakeups), (0, 0));
+    guard.release().await.unwrap();
+    assert_eq!(before(&fake.world()), (asked + 2, sent + 2, zxid + 2));
+    assert!(fake.world().queue(LOCK).is_empty());
+}
+
+#[tokio::test]
+async fn one_release_sends_one_notice_with_a_thousand_waiters() {
+    let fake = Fake::rowlock().await;
+    let (holder, crowd) = (fake.client().await, fake.client().await);
+    let guard = holder.mutex("l").lock().await.unwrap();
+    let first = waiter(&fake, &fake.client().await).await;
+    let waiters: Vec<_> = (0..999)
+        .map(|_| {
+            let mutex = crowd.mutex("l");
+            task::spawn("waiter", async move { mutex.lock().await })
+        })
+        .collect();
+    fake.until("all wait", |world| world.machine.lock_queue(LOCK).unwrap().waiter_count() == 1000).await;
+    let counts = |world: &Keeper| (world.grants, world.sent.values().sum::<usize>());
+    let (grants, sent) = counts(&fake.world());
+    guard.release().await.unwrap();
+    let granted = first.await.unwrap().unwrap();
+    assert_eq!(counts(&fake.world()), (grants + 1, sent + 2), "the reply and the notice");
+    assert_eq!((granted.wait_stats().position, granted.wait_stats().wakeups), (1, 1));
+    waiters.iter().for_each(Task::abort);
+    fake.until("the rest has left", |world| world.contenders(LOCK) == 1).await;
+}
+
+#[tokio::test]
+async fn grants_follow_the_queue_and_tokens_rise() {
+    let fake = Fake::rowlock().await;
+    let mut guard = fake.client().await.mutex("l").lock().await.unwrap();
+    let mut waiters = Vec::new();
+    for _ in 0..12 {
+        let client = fake.client().await;
+        waiters.push((waiter(&fake, &client).await, client));
+    }
+    for (position, (task, _client)) in waiters.into_iter().enumerate() {
+        assert!(!task.is_finished(), "waiter {position} was granted too early");
+        let token = guard.token();
+        guard.release().await.unwrap();
+        guard = task.await.unwrap().unwrap();
+        assert!(guard.token() > token, "tokens must rise");
+        assert_eq!((guard.wait_stats().position, guard.wait_stats().wakeups), (position + 1, 1));
+    }
+}
+
+#[tokio::test]
+async fn trying_a_busy_lock_is_no_error_and_leaves_nothing_behind() {
+    let fake = Fake::rowlock().await;
+    let (holder, client) = (fake.client().await, fake.client().await);
+    let guard = holder.mutex("l").try_lock().await.unwrap().unwrap();
+    assert!(client.mutex("l").try_lock().await.unwrap().is_none());
+    assert_eq!(fake.world().children(LOCK).len(), 1);
+    let session = client.session_id();
+    assert_eq!(fake.world().asked(session, |request| matches!(request, Request::Abandon(_))), 0);
+    guard.release().await.unwrap();
+    assert!(client.mutex("l").try_lock().await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_timeout_is_total_names_position_and_holder_and_leaves_the_queue() {
+    let fake = Fake::rowlock().await;
+    let (holder, client) = (fake.client().await, fake.client().await);
+    let guard = holder.mutex("l").lock().await.unwrap();
+    let between = waiter(&fake, &fake.client().await).await;
+    let started = time::now();
+    let patience = Duration::from_millis(150);
+    let error = client.mutex("l").lock_timeout(patience).await.unwrap_err();
+    let name = guard.path().rsplit('/').next().unwrap().to_owned();
+    assert_eq!(error, Error::Timeout { position: Some(2), holder: Some(name) });
+    assert!(started.elapsed() >= patience);
+    fake.until("the queue was left", |world| world.contenders(LOCK) == 2).await;
+    between.abort();
+}
+
+#[tokio::test]
+async fn a_reconnect_keeps_the_place_and_a_missed_grant_is_learnt() {
+    let fake = Fake::rowlock().await;
+    let (holder, client) = (fake.client().await, fake.client().await);
+    let guard = holder.mutex("l").lock().await.unwrap();
+    let task = waiter(&fake, &client).await;
+    let ours = fake.world().queue(LOCK)[1].token;
+    {
+        // Nobody is connected when the grant is pushed.
+        let mut world = fake.world();
+        let claim = Claim { path: guard.path().to_owned(), token: guard.token() };
+        world.drop_connections();
+        let session = holder.session_id();
+        world.act(session, Command::Release(vec![claim])).unwrap();
+    }
+    let granted = task.await.unwrap().unwrap();
+    assert_eq!(granted.token(), ours, "another place");
+    assert_eq!(fake.world().queue(LOCK).len(), 1);
+}
+
+#[tokio::test]
+async fn a_hold_that_was_taken_away_while_cut_off_is_lost_after_the_reconnect() {
+    let fake = Fake::rowlock().await;
+    let client = fake.client().await;
+    let (guard, kept) = (client.mutex("l").lock().await.unwrap(), client.mutex("k").lock().await.unwrap());
+    {
+        let mut world = fake.world();
+        world.drop_connections();
+        let delete = Command::Delete { path: guard.path().to_owned(), version: Version::ANY };
+        let session = client.session_id();
+        world.act(session, delete).unwrap();
+    }
+    assert_eq!(guard.lost().await, LostReason::Deleted);
+    assert!(kept.is_held());
+    assert_eq!(guard.release().await, Err(ReleaseError::NotHeld));
+    kept.release().await.unwrap();
+}
