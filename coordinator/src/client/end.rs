@@ -51,9 +51,17 @@ pub(super) enum End {
 }
 
 impl End {
-    /// It is the client that ended the connection, or its host, or the way between: not this node.
+    /// The client's side closed the connection. Not this node, and not silence of the network: behind that the client
+    /// may still believe in its session.
     pub(super) fn is_hang_up(&self) -> bool {
-        matches!(self, End::HungUp | End::Socket(_))
+        use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset};
+        match self {
+            End::HungUp => true,
+            End::Socket(error) => {
+                matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset)
+            }
+            _ => false,
+        }
     }
 
     /// The client broke a rule or a bound: worth a line at info (rate limited), so that an operator can find it.
@@ -64,5 +72,27 @@ impl End {
     /// A bound was exceeded.
     pub(super) fn is_overflow(&self) -> bool {
         matches!(self, End::Slow(_) | End::Frame(FrameError::TooLong { .. }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_the_clients_side_does_is_a_hang_up() {
+        let socket = |kind: io::ErrorKind| End::Socket(kind.into());
+        assert!(End::HungUp.is_hang_up());
+        assert!(socket(io::ErrorKind::ConnectionReset).is_hang_up());
+        for end in [
+            socket(io::ErrorKind::TimedOut),
+            socket(io::ErrorKind::HostUnreachable),
+            End::Silent,
+            End::Finished,
+            End::Lost,
+            End::Told(CloseReason::SessionMoved),
+        ] {
+            assert!(!end.is_hang_up(), "{end}");
+        }
     }
 }
