@@ -51,6 +51,22 @@ impl Client {
 }
 
 impl Mutex {
+    /// The path of its znode.
+    ///
+    /// # Errors
+    /// [`Error::InvalidName`].
+    pub fn path(&self) -> Result<String, Error> {
+        Ok(self.client.relative(self.lock.clone()?))
+    }
+
+    /// The path of its znode as the server and its reports ([`Client::report`]) know it: with the client's chroot.
+    ///
+    /// # Errors
+    /// [`Error::InvalidName`].
+    pub fn server_path(&self) -> Result<&str, Error> {
+        self.lock.as_deref().map_err(Clone::clone)
+    }
+
     /// Asks with options: `mutex.request().max_hold(..).meta(..).lock()`.
     pub fn request(&self) -> LockRequest {
         let wanted = |lock| vec![Wanted { lock, kind: Kind::Lock, limit: 0 }];
