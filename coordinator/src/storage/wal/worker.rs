@@ -75,17 +75,11 @@ enum State {
 /// Starts the thread. It holds `lock` until it is closed, fails or ends.
 pub fn start(writer: Writer, lock: DirLock, on_fatal: OnFatal) -> Worker<Job> {
     let mut state = State::Open { writer: Box::new(writer), _lock: lock };
-    worker::spawn("rowlock-wal", WAL_QUEUE_MAX, move |jobs| {
-        if let Some(failure) = run(&mut state, jobs) {
-            on_fatal(&failure);
-            state = State::Failed(failure);
-        }
-    })
+    worker::spawn("rowlock-wal", WAL_QUEUE_MAX, move |jobs| run(&mut state, jobs, &on_fatal))
 }
 
-/// Does the jobs; gives the failure, if this batch is the one that failed.
-fn run(state: &mut State, jobs: &mut Vec<Job>) -> Option<DiskFailure> {
-    let mut failed = None;
+/// Does the jobs. The node hears of a failure before those who wait for the batch that failed.
+fn run(state: &mut State, jobs: &mut Vec<Job>, on_fatal: &OnFatal) {
     let mut rest = std::mem::take(jobs).into_iter().peekable();
     while rest.peek().is_some() {
         let mut batch = Batch::default();
@@ -108,11 +102,10 @@ fn run(state: &mut State, jobs: &mut Vec<Job>) -> Option<DiskFailure> {
         let result = batch.write(state);
         if let (Err(failure), State::Open { .. }) = (&result, &*state) {
             *state = State::Failed(failure.clone());
-            failed = Some(failure.clone());
+            on_fatal(failure);
         }
         batch.finish(state, &result);
     }
-    failed
 }
 
 #[derive(Default)]
