@@ -86,6 +86,9 @@ pub enum Error {
     /// The znode at this path holds something that the recipe has not written; nothing was changed.
     #[error("unexpected data in {0}")]
     UnexpectedData(String),
+    /// No answer came within the operation timeout of a blocking client: **the request may have taken effect**.
+    #[error("no answer in time: the request may have taken effect")]
+    NoAnswer,
     /// The reply does not fit the request: a bug on one side. The request may have taken effect.
     #[error("unexpected reply: {0}")]
     Protocol(&'static str),
@@ -96,7 +99,7 @@ impl Error {
     pub fn may_have_happened(&self) -> bool {
         use ErrorCode::{ConnectionLoss, OperationTimeout, RequestTimeout, SystemError};
         match self {
-            Error::ConnectionLoss | Error::Protocol(_) => true,
+            Error::ConnectionLoss | Error::NoAnswer | Error::Protocol(_) => true,
             Error::Rejected(code) => {
                 matches!(code, ConnectionLoss | OperationTimeout | RequestTimeout | SystemError)
             }
@@ -108,7 +111,7 @@ impl Error {
     pub fn is_retryable(&self) -> bool {
         use ErrorCode::{ConnectionLoss, OperationTimeout, RequestTimeout, SessionMoved, ThrottledOp};
         match self {
-            Error::ConnectionLoss | Error::TooManyLocks | Error::Contended => true,
+            Error::ConnectionLoss | Error::NoAnswer | Error::TooManyLocks | Error::Contended => true,
             Error::Rejected(code) => {
                 matches!(
                     code,
@@ -157,6 +160,9 @@ pub enum ConnectError {
     /// A credential was refused.
     #[error("authentication failed")]
     AuthFailed,
+    /// The system gave no thread to a blocking client.
+    #[error("no thread for the client: {0}")]
+    Thread(String),
 }
 
 /// Why [`crate::Guard::release`] did not report success. In either case the guard is gone and the application must not

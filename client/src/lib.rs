@@ -50,6 +50,8 @@
 //! (`test_util`), which runs some.
 
 mod admin;
+#[cfg(feature = "blocking")]
+pub mod blocking;
 mod client;
 mod config;
 mod connection;

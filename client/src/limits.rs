@@ -65,3 +65,8 @@ pub(crate) const COUNTER_ATTEMPTS: u32 = 64;
 
 /// Longest pause between two tries of a change of a counter.
 pub(crate) const COUNTER_PAUSE_MAX: Duration = Duration::from_millis(100);
+
+/// How long the thread of a blocking client stays for closing the session after its last handle is gone; then the
+/// servers expire it.
+#[cfg(feature = "blocking")]
+pub(crate) const BLOCKING_FAREWELL: Duration = Duration::from_secs(2);

@@ -5,6 +5,8 @@
 mod apache;
 mod apache_recipes;
 mod barrier;
+#[cfg(feature = "blocking")]
+mod blocking;
 mod cancel;
 mod counter;
 mod double_barrier;

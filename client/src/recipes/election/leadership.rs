@@ -23,15 +23,15 @@ pub struct Leadership {
 /// Why [`Leadership::transfer_to`] did not hand over.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum TransferError {
+pub enum TransferError<L = Leadership> {
     /// That candidate does not wait for this lead (any more). We still lead.
     #[error("the candidate does not wait for this lead")]
-    NotWaiting(Leadership),
+    NotWaiting(L),
     /// The note could not be left. Whether we still lead, the leadership says.
     #[error("the successor could not be named: {error}")]
     Failed {
         /// Ours, as far as it is not lost.
-        leadership: Leadership,
+        leadership: L,
         /// Why.
         error: Error,
     },
@@ -116,6 +116,20 @@ impl Leadership {
     /// As [`Guard::release`].
     pub async fn release(self) -> Result<(), ReleaseError> {
         self.resign().await
+    }
+}
+
+impl<L> TransferError<L> {
+    /// The same, with the leadership as `wrap` makes it.
+    #[cfg(feature = "blocking")]
+    pub(crate) fn map<M>(self, wrap: impl FnOnce(L) -> M) -> TransferError<M> {
+        match self {
+            TransferError::NotWaiting(leadership) => TransferError::NotWaiting(wrap(leadership)),
+            TransferError::Failed { leadership, error } => {
+                TransferError::Failed { leadership: wrap(leadership), error }
+            }
+            TransferError::Release(error) => TransferError::Release(error),
+        }
     }
 }
 

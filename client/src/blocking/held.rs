@@ -1,0 +1,207 @@
+//! [`Held`]: whatever is held, and all the ways to learn that it is not any more.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use rowlock_env::time::{self, Instant};
+use rowlock_env::worker;
+use rowlock_proto::FencingToken;
+use rowlock_proto::lock::{Claim, Owner};
+
+use super::caller::Caller;
+use crate::error::{Error, LostReason, ReleaseError};
+use crate::recipes::guard::WaitStats;
+use crate::recipes::loss::Loss;
+use crate::transaction::Transaction;
+
+/// A lock that is held. Dropping it gives the lock back in the background, without blocking.
+///
+/// It can be lost, as [`crate::Guard`] tells: its docs say when, and why to send the token along.
+#[must_use = "dropping it releases the lock"]
+pub struct Held<G: Hold> {
+    /// Before the caller, so that it is given back before the session's thread may end.
+    pub(super) held: G,
+    pub(super) caller: Caller,
+}
+
+/// A mutex that is held.
+pub type Guard = Held<crate::Guard>;
+/// A share in an owner's hold of a reentrant mutex; clones make more.
+pub type ReentrantGuard = Held<crate::ReentrantGuard>;
+
+pub(super) mod sealed {
+    use super::{Future, Loss, ReleaseError};
+
+    /// An async guard, of one lock or of several.
+    pub trait Hold {
+        /// The news of the loss of each of its locks.
+        fn losses(&self) -> Vec<Loss>;
+        /// Gives it back.
+        fn give_back(self) -> impl Future<Output = Result<(), ReleaseError>>;
+    }
+
+    /// An async guard of one lock.
+    pub trait HoldOne: Hold {
+        /// That one.
+        fn guard(&self) -> &crate::Guard;
+    }
+}
+
+pub(super) use sealed::{Hold, HoldOne};
+
+impl<G: Hold> Held<G> {
+    pub(super) fn new(caller: &Caller, held: G) -> Self {
+        Held { held, caller: caller.clone() }
+    }
+
+    /// It is ours, as far as can be known here and now. Looks at the clock, so it is right also after the process was
+    /// paused.
+    pub fn is_held(&self) -> bool {
+        self.held.losses().iter().all(|loss| loss.reason().is_none())
+    }
+
+    /// Waits until it is lost, for at most `patience`; `None`: it is still held.
+    pub fn wait_lost(&self, patience: Duration) -> Option<LostReason> {
+        let losses = self.held.losses();
+        self.caller.wait(async { time::timeout(patience, first_of(&losses)).await.ok() })
+    }
+
+    /// Has `callback` called once, on a thread of its own, when it is lost; not when it is given back.
+    pub fn on_lost(&self, callback: impl FnOnce(LostReason) + Send + 'static) {
+        let losses = self.held.losses();
+        // Not awaited: it ends with the hold, which the news of the loss do not keep.
+        drop(self.caller.background().spawn("rowlock-on-lost", async move {
+            let reason = first_of(&losses).await;
+            if reason != LostReason::Released {
+                worker::run_blocking("rowlock-on-lost", move || callback(reason)).await;
+            }
+        }));
+    }
+
+    /// Gives it back and waits until that is acknowledged, over reconnects if need be.
+    ///
+    /// # Errors
+    /// [`ReleaseError::NotHeld`]: it had been lost before. [`ReleaseError::Unknown`]: the session ended, or the
+    /// operation timeout was over, before the acknowledgement; in the latter case the release goes on in the background.
+    pub fn release(self) -> Result<(), ReleaseError> {
+        let Held { held, caller } = self;
+        let release = held.give_back();
+        match caller.patience() {
+            None => caller.wait(release),
+            Some(patience) => caller
+                .wait(async { time::timeout(patience, release).await.unwrap_or(Err(ReleaseError::Unknown)) }),
+        }
+    }
+}
+
+impl<G: HoldOne> Held<G> {
+    /// See [`crate::Guard::token`].
+    pub fn token(&self) -> FencingToken {
+        self.held.guard().token()
+    }
+
+    /// The path of our queue znode.
+    pub fn path(&self) -> &str {
+        self.held.guard().path()
+    }
+
+    /// Our queue znode and token, as others name them.
+    pub fn claim(&self) -> Claim {
+        self.held.guard().claim()
+    }
+
+    /// How the lock was waited for.
+    pub fn wait_stats(&self) -> WaitStats {
+        self.held.guard().wait_stats()
+    }
+
+    /// See [`crate::Guard::valid_until`].
+    pub fn valid_until(&self) -> Option<Instant> {
+        self.held.guard().valid_until()
+    }
+
+    /// The news of the loss, for threads that work under this lock: [`Loss::reason`] needs no async code.
+    pub fn loss(&self) -> Loss {
+        self.held.guard().loss()
+    }
+
+    /// Asks the cluster whether we hold the lock at this moment: see [`crate::Guard::check`].
+    ///
+    /// # Errors
+    /// As there; [`Error::NoAnswer`].
+    pub fn check(&self) -> Result<bool, Error> {
+        self.caller.ask(self.held.guard().check())
+    }
+
+    /// See [`crate::Guard::txn`].
+    pub fn txn(&self) -> Transaction {
+        self.held.guard().txn()
+    }
+}
+
+impl<G: Hold + fmt::Debug> fmt::Debug for Held<G> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.held.fmt(f)
+    }
+}
+
+impl ReentrantGuard {
+    /// How many guards share this hold, this one included.
+    pub fn shares(&self) -> usize {
+        self.held.shares()
+    }
+
+    /// For whom the lock is held.
+    pub fn owner(&self) -> Owner {
+        self.held.owner()
+    }
+}
+
+impl Clone for ReentrantGuard {
+    fn clone(&self) -> Self {
+        Held { held: self.held.clone(), caller: self.caller.clone() }
+    }
+}
+
+/// One lock that is held, by a type that gives it back with `release`.
+macro_rules! hold_one {
+    ($guard:ty, $($as_guard:tt)*) => {
+        impl Hold for $guard {
+            fn losses(&self) -> Vec<Loss> {
+                vec![self.loss()]
+            }
+
+            async fn give_back(self) -> Result<(), ReleaseError> {
+                self.release().await
+            }
+        }
+
+        impl HoldOne for $guard {
+            fn guard(&self) -> &crate::Guard {
+                $($as_guard)* self
+            }
+        }
+    };
+}
+
+hold_one!(crate::Guard,);
+hold_one!(crate::ReentrantGuard, &**);
+hold_one!(crate::Leadership, &**);
+
+/// The first of several losses.
+async fn first_of(losses: &[Loss]) -> LostReason {
+    type Wait<'a> = Pin<Box<dyn Future<Output = LostReason> + Send + 'a>>;
+    let mut waits: Vec<Wait<'_>> = losses.iter().map(|loss| Box::pin(loss.wait()) as Wait<'_>).collect();
+    poll_fn(|cx| {
+        for wait in &mut waits {
+            if let Poll::Ready(reason) = wait.as_mut().poll(cx) {
+                return Poll::Ready(reason);
+            }
+        }
+        Poll::Pending
+    })
+    .await
+}

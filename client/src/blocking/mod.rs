@@ -1,0 +1,54 @@
+//! The client for programs without async code: the same handles, with calls that block. (Feature `blocking`.)
+//!
+//! [`Client::connect`] starts one thread that serves the session: heartbeats, reconnects, watches. It does so whatever
+//! the program does meanwhile, and ends when the last handle is gone.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use rowlock_client::blocking::Client;
+//!
+//! # fn demo() -> Result<(), Box<dyn std::error::Error>> {
+//! let client = Client::connect(rowlock_client::Client::builder().endpoints("a:2181,b:2181,c:2181"))?;
+//! let guard = client.mutex("orders/42").lock_timeout(Duration::from_secs(5))?;
+//! guard.on_lost(|reason| eprintln!("stop: {reason}"));
+//! let token = guard.token(); // send it with every write: storage refuses lower ones
+//! // ... before each step that matters: if !guard.is_held() { stop }
+//! # let _ = token;
+//! guard.release()?;
+//! client.close()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What is different
+//!
+//! **Work cannot be stopped from outside.** There is no `run` that drops the work when the lock is lost: ask
+//! [`Held::is_held`] between its steps (it looks at the clock, so it is right also after a pause), be told by
+//! [`Held::on_lost`], and send the token along.
+//!
+//! **Waiting cannot be cancelled** but by its timeout: every call that waits for somebody else has a form that takes one.
+//! Calls that only wait for the servers end when they answer, at the latest when the session ends; with
+//! [`Client::operation_timeout`] earlier.
+//!
+//! **Dropping never blocks.** What a drop gives back, the thread gives back. A program that ends right after may be
+//! faster than its thread: [`Held::release`] and [`Client::close`] wait.
+//!
+//! # Panics
+//!
+//! Every call that blocks panics when it is made from async code ("Cannot start a runtime from within a runtime"): there
+//! it would hold up everything else. Use the async client there, or `spawn_blocking`.
+
+mod caller;
+mod client;
+mod election;
+mod held;
+mod locks;
+mod recipes;
+mod znodes;
+
+pub use client::Client;
+pub use election::{Election, Leadership, Observer};
+pub use held::{Guard, Held, ReentrantGuard};
+pub use locks::{LockRequest, Mutex, ReentrantMutex};
+pub use recipes::{Barrier, Counter, DoubleBarrier, Latch, Membership};
+pub use znodes::Watch;
