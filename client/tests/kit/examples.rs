@@ -2,15 +2,43 @@
 
 use std::process::Command;
 
+#[path = "../../examples/election.rs"]
+mod election;
 #[allow(dead_code)] // its `main`: here the pieces are called
 #[path = "../../examples/fenced_write.rs"]
 mod fenced_write;
+#[path = "../../examples/multi_lock.rs"]
+mod multi_lock;
 #[path = "../../examples/mutex.rs"]
 mod mutex;
+#[path = "../../examples/read_write.rs"]
+mod read_write;
+#[path = "../../examples/semaphore.rs"]
+mod semaphore;
 
 #[test]
 fn the_mutex_example_runs() {
     mutex::main().unwrap();
+}
+
+#[test]
+fn the_election_example_runs() {
+    election::main().unwrap();
+}
+
+#[test]
+fn the_multi_lock_example_runs() {
+    multi_lock::main().unwrap();
+}
+
+#[test]
+fn the_read_write_example_runs() {
+    read_write::main().unwrap();
+}
+
+#[test]
+fn the_semaphore_example_runs() {
+    semaphore::main().unwrap();
 }
 
 const HOLDER: &str = "KIT_FENCED_HOLDER";
