@@ -15,6 +15,7 @@ mod job;
 mod options;
 mod passed;
 mod processes;
+pub mod sem;
 mod terminal;
 mod under;
 pub mod warden;
@@ -27,7 +28,7 @@ use rowlock_client::{Client, Error, Guard, Owner};
 use crate::cluster::failed;
 use crate::exit::Failure;
 use crate::name::Name;
-use options::{Patience, Terms, Ties, Work};
+use options::{Patience, Terms, Ties, Work, ask_on_terms};
 use passed::Passed;
 use under::{Over, Setting};
 
@@ -45,6 +46,9 @@ pub struct Lock {
     /// For flock's users: what we hold is never passed on to the command, so there is nothing to close
     #[arg(short = 'o', long, hide = true)]
     close: bool,
+    /// Do not wait: fail if it is busy
+    #[arg(short, long, visible_alias = "nb", conflicts_with = "timeout")]
+    nonblock: bool,
     #[command(flatten)]
     patience: Patience,
     #[command(flatten)]
@@ -93,23 +97,15 @@ impl Lock {
     }
 
     async fn acquire(&self, client: &Client, owner: Owner) -> Result<Option<Guard>, Error> {
-        let mut request = self.terms.apply(self.name.mutex(client).request(), owner);
+        let mut request = self.name.mutex(client).request();
         if self.shared {
             request = request.shared();
         }
-        if let Some(patience) = self.patience.timeout {
-            request = request.timeout(patience);
-        }
         let say = |text: &str| self.work.say(&format!("{}: {text}", self.name.as_said()));
-        let granted = self.patience.ask(request.try_lock(), request.lock(), say).await?;
+        let asked = ask_on_terms!(request, self.terms, owner, self.nonblock, self.patience);
+        let granted = Patience::judge(asked, say)?;
         if let Some(guard) = &granted {
-            let stats = guard.wait_stats();
-            say(&format!(
-                "got it with token {} after {:.3} s (place {} in the queue)",
-                guard.token(),
-                stats.waited.as_secs_f64(),
-                stats.position + 1
-            ));
+            say(&options::granted(guard.token(), guard.wait_stats()));
         }
         Ok(granted)
     }

@@ -5,10 +5,12 @@
 
 mod cluster;
 mod exit;
+mod explain;
 mod http_get;
 mod import;
 mod lock;
 mod logging;
+mod moment;
 mod name;
 mod paint;
 mod report;
@@ -39,7 +41,13 @@ enum Command {
     Up(up::Up),
     Serve(serve::Serve),
     Lock(lock::Lock),
+    Sem(lock::sem::Sem),
     Elect(lock::elect::Elect),
+    Queue(explain::queue::Queue),
+    Locks(explain::locks::Locks),
+    Release(explain::release::Release),
+    History(explain::history::History),
+    Session(explain::session::Session),
     Status(status::Status),
     Ls(znode::ls::Ls),
     Get(znode::get::Get),
@@ -94,7 +102,13 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
             Command::Up(up) => up.run().await,
             Command::Serve(serve) => serve.run().await,
             Command::Lock(lock) => lock.run().await,
+            Command::Sem(sem) => sem.run().await,
             Command::Elect(elect) => elect.run().await,
+            Command::Queue(queue) => queue.run().await,
+            Command::Locks(locks) => locks.run().await,
+            Command::Release(release) => release.run().await,
+            Command::History(history) => history.run().await,
+            Command::Session(session) => session.run().await,
             Command::Status(status) => status.run().await,
             Command::Ls(ls) => ls.run().await,
             Command::Get(get) => get.run().await,

@@ -1,6 +1,6 @@
 //! The lock that a command is about: by its name, or by the path of its znode.
 
-use rowlock_client::{Client, Election, Mutex};
+use rowlock_client::{Client, Election, Mutex, Semaphore};
 
 /// Options that name a lock.
 #[derive(clap::Args)]
@@ -20,16 +20,34 @@ impl Name {
 
     /// NAME is meant as a path.
     fn is_path(&self) -> bool {
-        self.path || self.name.starts_with('/')
+        is_path(&self.name, self.path)
     }
 
     /// The handle of the lock.
     pub fn mutex(&self, client: &Client) -> Mutex {
-        if self.is_path() { client.mutex_at(&self.name) } else { client.mutex(&self.name) }
+        mutex_of(client, &self.name, self.path)
+    }
+
+    /// The handle of the semaphore.
+    pub fn semaphore(&self, client: &Client, limit: u32) -> Semaphore {
+        if self.is_path() {
+            client.semaphore_at(&self.name, limit)
+        } else {
+            client.semaphore(&self.name, limit)
+        }
     }
 
     /// The handle of the election.
     pub fn election(&self, client: &Client) -> Election {
         if self.is_path() { client.election_at(&self.name) } else { client.election(&self.name) }
     }
+}
+
+/// The handle of the lock with this name or, if it is meant so, at this path.
+pub fn mutex_of(client: &Client, name: &str, path: bool) -> Mutex {
+    if is_path(name, path) { client.mutex_at(name) } else { client.mutex(name) }
+}
+
+fn is_path(name: &str, said: bool) -> bool {
+    said || name.starts_with('/')
 }

@@ -11,6 +11,7 @@ mod bad_input;
 mod cli;
 mod cli_elect;
 mod cli_lock;
+mod cli_sem;
 mod cli_under_lock;
 mod config_errors;
 mod containers_and_quotas;

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use rowlock_client::{FencingToken, Guard, Instant, Leadership, LostReason, ReleaseError};
+use rowlock_client::{FencingToken, Guard, Instant, Leadership, LostReason, Permits, ReleaseError};
 
 /// Something that is held, and can be lost.
 pub trait Held {
@@ -18,46 +18,31 @@ pub trait Held {
     fn release(self) -> impl Future<Output = Result<(), ReleaseError>>;
 }
 
-impl Held for Guard {
-    fn key(&self) -> String {
-        self.path().to_owned()
-    }
+/// All of them are a guard with something more; only giving back is each one's own.
+macro_rules! held {
+    ($($kind:ty),*) => {$(
+        impl Held for $kind {
+            fn key(&self) -> String {
+                self.path().to_owned()
+            }
 
-    fn token(&self) -> FencingToken {
-        Guard::token(self)
-    }
+            fn token(&self) -> FencingToken {
+                Guard::token(self)
+            }
 
-    fn valid_until(&self) -> Option<Instant> {
-        Guard::valid_until(self)
-    }
+            fn valid_until(&self) -> Option<Instant> {
+                Guard::valid_until(self)
+            }
 
-    fn lost(&self) -> impl Future<Output = LostReason> {
-        Guard::lost(self)
-    }
+            fn lost(&self) -> impl Future<Output = LostReason> {
+                Guard::lost(self)
+            }
 
-    fn release(self) -> impl Future<Output = Result<(), ReleaseError>> {
-        Guard::release(self)
-    }
+            fn release(self) -> impl Future<Output = Result<(), ReleaseError>> {
+                <$kind>::release(self)
+            }
+        }
+    )*};
 }
 
-impl Held for Leadership {
-    fn key(&self) -> String {
-        self.path().to_owned()
-    }
-
-    fn token(&self) -> FencingToken {
-        Guard::token(self)
-    }
-
-    fn valid_until(&self) -> Option<Instant> {
-        Guard::valid_until(self)
-    }
-
-    fn lost(&self) -> impl Future<Output = LostReason> {
-        Guard::lost(self)
-    }
-
-    fn release(self) -> impl Future<Output = Result<(), ReleaseError>> {
-        self.resign()
-    }
-}
+held!(Guard, Permits, Leadership);

@@ -1,10 +1,9 @@
 //! Flags that `lock`, `sem` and `elect` share: how long to wait, on which terms to hold, what to run.
 
 use std::ffi::OsString;
-use std::future::Future;
 use std::time::Duration;
 
-use rowlock_client::{Client, Error, Guard, LockRequest, Owner};
+use rowlock_client::{Client, Error, Owner, WaitStats};
 use rowlock_env::rng;
 
 use crate::cluster::{Cluster, open, seconds};
@@ -15,42 +14,30 @@ use crate::exit::{Failure, REFUSED, USAGE};
 pub const OWNER: &str = "ROWLOCK_LOCK_OWNER";
 const GRACE: &str = "ROWLOCK_DISCONNECT_GRACE_MS";
 
-/// flock's flags about waiting.
+/// flock's flags about waiting; whether to wait at all is a flag of each command.
 #[derive(clap::Args)]
 pub struct Patience {
-    /// Do not wait: fail if it is busy
-    #[arg(short, long, visible_alias = "nb", conflicts_with = "timeout")]
-    pub nonblock: bool,
     /// Wait at most so many seconds
     #[arg(short = 'w', long, visible_alias = "wait", value_name = "SEC", value_parser = seconds)]
     pub timeout: Option<Duration>,
-    /// Exit code for busy, with -n or -w
+    /// Exit code for busy: when we did not want to wait, or not so long
     #[arg(short = 'E', long, value_name = "CODE", default_value_t = REFUSED)]
     pub conflict_exit_code: u8,
 }
 
 impl Patience {
-    /// Asks with or without waiting. `None`: busy, or not in time; the reason has been said if that was wished.
-    pub async fn ask<G>(
-        &self,
-        at_once: impl Future<Output = Result<Option<G>, Error>>,
-        waiting: impl Future<Output = Result<G, Error>>,
-        say: impl Fn(&str),
-    ) -> Result<Option<G>, Error> {
-        if self.nonblock {
-            let granted = at_once.await?;
-            if granted.is_none() {
+    /// What came of asking. `None`: busy, or not in time; the reason has been said if that was wished.
+    pub fn judge<G>(asked: Result<Option<G>, Error>, say: impl Fn(&str)) -> Result<Option<G>, Error> {
+        match asked {
+            Ok(None) => {
                 say("busy");
+                Ok(None)
             }
-            return Ok(granted);
-        }
-        match waiting.await {
-            Ok(granted) => Ok(Some(granted)),
             Err(e @ Error::Timeout { .. }) => {
                 say(&e.to_string());
                 Ok(None)
             }
-            Err(e) => Err(e),
+            asked => asked,
         }
     }
 }
@@ -74,10 +61,10 @@ pub struct Terms {
     pub label: Option<String>,
     /// Hold it at most so many seconds: the command is ended then, and the cluster takes it back if need be
     #[arg(long, value_name = "SEC", value_parser = seconds)]
-    max_hold: Option<Duration>,
+    pub max_hold: Option<Duration>,
     /// If this session expires, nobody is granted it for so many seconds
     #[arg(long, value_name = "SEC", value_parser = seconds)]
-    lock_delay: Option<Duration>,
+    pub lock_delay: Option<Duration>,
 }
 
 /// For a container that is killed as a whole, warden and all. Longer than a change of the leader takes with the default
@@ -107,18 +94,25 @@ impl Terms {
     pub fn may_be_followed_at_once(&self) -> bool {
         self.lock_delay.is_none_or(|delay| delay.is_zero())
     }
+}
 
-    /// Puts them into a request for a lock, in the name of `owner`.
-    pub fn apply(&self, mut request: LockRequest<Guard>, owner: Owner) -> LockRequest<Guard> {
-        if let Some(most) = self.max_hold {
+/// Asks on these terms: a [`rowlock_client::LockRequest`] of any kind. Whether to wait, and how long, included.
+macro_rules! ask_on_terms {
+    ($request:expr, $terms:expr, $owner:expr, $nonblock:expr, $patience:expr) => {{
+        let mut request = $request.owner($owner);
+        if let Some(most) = $terms.max_hold {
             request = request.max_hold(most);
         }
-        if let Some(delay) = self.lock_delay {
+        if let Some(delay) = $terms.lock_delay {
             request = request.lock_delay(delay);
         }
-        request.owner(owner)
-    }
+        if let Some(patience) = $patience.timeout {
+            request = request.timeout(patience);
+        }
+        if $nonblock { request.try_lock().await } else { request.lock().await.map(Some) }
+    }};
 }
+pub(super) use ask_on_terms;
 
 /// Host and process, as a queue shows them.
 fn who_we_are() -> String {
@@ -177,4 +171,10 @@ impl Work {
             eprintln!("rowlock: {text}");
         }
     }
+}
+
+/// What -v says of a grant.
+pub fn granted(token: impl std::fmt::Display, stats: WaitStats) -> String {
+    let (waited, place) = (stats.waited.as_secs_f64(), stats.position + 1);
+    format!("got it with token {token} after {waited:.3} s (place {place} in the queue)")
 }

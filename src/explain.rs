@@ -1,0 +1,158 @@
+//! The commands that say what locks are about: who holds, who waits and for what, what happened, whose session it is.
+//!
+//! Each asks one node for a report (`Client::report`: the same document as `GET` of the same path on its HTTP listener)
+//! and shows it. `-o json` is that document. What others wrote (labels, names) never reaches the terminal unchecked.
+
+pub mod history;
+pub mod locks;
+pub mod queue;
+pub mod release;
+pub mod session;
+
+use rowlock_client::Client;
+use serde_json::Value;
+
+use crate::cluster::failed;
+use crate::exit::{Failure, LOST};
+use crate::paint::Paint;
+use crate::znode::print;
+
+/// The form of an answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Form {
+    /// For people.
+    #[default]
+    Table,
+    /// For programs: the node's document.
+    Json,
+    /// For scripts: a line for each, fields apart by tabs, times in milliseconds, `-` for nothing.
+    Simple,
+}
+
+/// Asks the node for a report about `what`.
+async fn ask(client: &Client, what: &str, question: &str) -> Result<Value, Failure> {
+    let document = client.report(question).await.map_err(|e| failed(what, &e))?;
+    serde_json::from_str(&document)
+        .map_err(|e| Failure::new(LOST, format!("{what}: the node's report cannot be read: {e}")))
+}
+
+/// Ends the session at once rather than by its timeout. If no server can be told, it ends by itself.
+async fn leave(client: &Client) {
+    let _ = client.close().await;
+}
+
+/// A value in a query.
+fn percent(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
+                out.push(char::from(byte));
+            }
+            _ => out.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    out
+}
+
+/// One line of an answer: its cells, and how it is to look.
+struct Line<const N: usize> {
+    cells: [String; N],
+    look: Look,
+}
+
+/// How a line looks at a terminal.
+#[derive(Clone, Copy)]
+enum Look {
+    Plain,
+    Good,
+    Bad,
+    Dim,
+}
+
+/// Prints lines as a table, or with tabs.
+fn show<const N: usize>(form: Form, head: [&str; N], lines: &[Line<N>]) -> Result<(), Failure> {
+    let mut out = String::new();
+    if form == Form::Simple {
+        for line in lines {
+            out.push_str(&line.cells.join("\t"));
+            out.push('\n');
+        }
+        return print(out.as_bytes());
+    }
+    let paint = Paint::stdout();
+    let cells: Vec<[String; N]> = lines.iter().map(|line| line.cells.clone()).collect();
+    let laid_out = crate::table::table(head, &cells);
+    for (at, line) in laid_out.lines().enumerate() {
+        let painted = match at.checked_sub(1).map(|row| lines[row].look) {
+            None => paint.bold(line),
+            Some(Look::Plain) => line.to_owned(),
+            Some(Look::Good) => paint.good(line),
+            Some(Look::Bad) => paint.bad(line),
+            Some(Look::Dim) => paint.dim(line),
+        };
+        out.push_str(&painted);
+        out.push('\n');
+    }
+    print(out.as_bytes())
+}
+
+/// The text of a field, fit for a terminal: what others wrote may hold escape codes. `-` for nothing.
+fn text(value: &Value) -> String {
+    let text = match value {
+        Value::Null => return "-".to_owned(),
+        Value::String(text) => text.trim(),
+        other => return other.to_string(),
+    };
+    if text.is_empty() {
+        return "-".to_owned();
+    }
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// A number of milliseconds: as a span for people, as it is for scripts.
+fn span(form: Form, value: &Value) -> String {
+    match (form, value.as_i64()) {
+        (Form::Table, Some(ms)) => crate::moment::span(ms),
+        _ => text(value),
+    }
+}
+
+/// A point in time: as a date for people, in milliseconds since 1970 for scripts.
+fn moment(form: Form, value: &Value) -> String {
+    match (form, value.as_i64()) {
+        (Form::Table, Some(ms)) => crate::moment::rfc3339(ms),
+        _ => text(value),
+    }
+}
+
+/// The items of a list in a document.
+fn items<'a>(document: &'a Value, list: &str) -> impl Iterator<Item = &'a Value> {
+    document[list].as_array().into_iter().flatten()
+}
+
+/// A word on stderr that there is more than is shown.
+fn hint_at_more(document: &Value) {
+    if document["more"] == true {
+        eprintln!("rowlock: there is more; ask for it with --limit");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn labels_of_others_cannot_speak_to_the_terminal() {
+        assert_eq!(text(&json!("a\x1b[2Jb\tc\nd")), "a [2Jb c d");
+        assert_eq!((text(&json!("")).as_str(), text(&Value::Null).as_str()), ("-", "-"));
+        assert_eq!(text(&json!(7)), "7");
+    }
+
+    #[test]
+    fn query_values_are_encoded() {
+        assert_eq!(percent("/locks/a b%2F&ä"), "/locks/a%20b%252F%26%C3%A4");
+    }
+}

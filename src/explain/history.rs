@@ -1,0 +1,176 @@
+//! `rowlock history`: what happened to locks, as one node has noted it.
+
+use std::process::ExitCode;
+
+use rowlock_client::Client;
+use rowlock_env::time;
+use serde_json::{Value, json};
+
+use super::queue::mode;
+use super::{Form, Line, Look, ask, items, leave, moment, percent, show, text};
+use crate::cluster::{Cluster, failed};
+use crate::exit::Failure;
+use crate::moment::{past, span};
+use crate::name::mutex_of;
+use crate::znode::print_json;
+
+const HEAD: [&str; 9] = ["time", "lock", "event", "token", "mode", "label", "session", "address", "details"];
+/// Asked for at once; a node gives no more than a thousand.
+const PAGE: usize = 1_000;
+
+/// Show what happened to locks: who asked for them, got them, gave them back or lost them
+#[derive(clap::Args)]
+pub struct History {
+    /// Only of this lock: its name, or the path of its znode if it begins with a slash
+    name: Option<String>,
+    /// NAME is a path
+    #[arg(long, requires = "name")]
+    path: bool,
+    /// Only of this session, e.g. 0x100000000000001
+    #[arg(long, value_name = "ID")]
+    session: Option<String>,
+    /// Nothing older: 10m ago (s, m, h, d), 2026-11-20T13:42:05Z, or seconds since 1970
+    #[arg(long, value_name = "TIME", value_parser = since)]
+    since: Option<i64>,
+    /// Show the last so many entries
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    limit: usize,
+    /// Form of the answer
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Form,
+    #[command(flatten)]
+    cluster: Cluster,
+}
+
+fn since(text: &str) -> Result<i64, String> {
+    past(text, time::wall_ms())
+}
+
+impl History {
+    /// Prints the newest last.
+    pub async fn run(self) -> Result<ExitCode, Failure> {
+        let client = self.cluster.connect().await?;
+        let answer = self.collect(&client).await;
+        leave(&client).await;
+        let (entries, more) = answer?;
+        if self.output == Form::Json {
+            print_json(&json!({ "entries": entries, "more": more }))?;
+        } else {
+            let lines: Vec<Line<9>> = entries.iter().map(|entry| line(self.output, entry)).collect();
+            show(self.output, HEAD, &lines)?;
+        }
+        if more {
+            eprintln!("rowlock: there is more before that; ask for it with --limit");
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// The entries, oldest first, and whether there are more before.
+    async fn collect(&self, client: &Client) -> Result<(Vec<Value>, bool), Failure> {
+        let about = self.name.as_deref().unwrap_or("history");
+        let mut question = String::new();
+        if let Some(name) = &self.name {
+            let mutex = mutex_of(client, name, self.path);
+            let lock = mutex.server_path().map_err(|e| failed(name, &e))?;
+            question.push_str(&format!("&lock={}", percent(lock)));
+        }
+        if let Some(session) = &self.session {
+            question.push_str(&format!("&session={}", percent(session)));
+        }
+        if let Some(since) = self.since {
+            question.push_str(&format!("&since_ms={since}"));
+        }
+        // Pages come newest first, entries of a page oldest first.
+        let (mut pages, mut found, mut before) = (Vec::new(), 0, None);
+        loop {
+            let limit = PAGE.min(self.limit - found);
+            let cursor = before.map(|before: String| format!("&before={}", percent(&before)));
+            let page = format!("/v1/history?limit={limit}{question}{}", cursor.unwrap_or_default());
+            let document = ask(client, about, &page).await?;
+            let entries: Vec<Value> = items(&document, "entries").cloned().collect();
+            found += entries.len();
+            pages.push(entries);
+            before = document["before"].as_str().map(str::to_owned);
+            if before.is_none() || found >= self.limit {
+                pages.reverse();
+                return Ok((pages.concat(), before.is_some()));
+            }
+        }
+    }
+}
+
+fn line(form: Form, entry: &Value) -> Line<9> {
+    let is_gap = entry["event"] == "gap";
+    Line {
+        cells: [
+            moment(form, &entry["time_ms"]),
+            text(&entry["lock"]),
+            text(&entry["event"]),
+            text(&entry["token"]),
+            mode(entry),
+            text(&entry["label"]),
+            text(&entry["session"]),
+            text(&entry["address"]),
+            details(entry),
+        ],
+        look: match entry["event"].as_str() {
+            Some("granted") => Look::Good,
+            Some("lost") => Look::Bad,
+            _ if is_gap => Look::Bad,
+            Some("requested") => Look::Dim,
+            _ => Look::Plain,
+        },
+    }
+}
+
+/// `3 ahead`, `waited 1.20 s`, `held 4 s, session-expired`
+fn details(entry: &Value) -> String {
+    let mut parts = Vec::new();
+    match entry["ahead"].as_u64() {
+        Some(0) => parts.push("free".to_owned()),
+        Some(ahead) => parts.push(format!("{ahead} ahead")),
+        None => {}
+    }
+    match (entry["held_ms"].as_i64(), entry["waited_ms"].as_i64()) {
+        (Some(held), _) => parts.push(format!("held {}", span(held))),
+        (None, Some(waited)) => parts.push(format!("waited {}", span(waited))),
+        (None, None) => {}
+    }
+    // That a release was a release need not be said twice.
+    if let Some(reason) = entry["reason"].as_str().filter(|reason| *reason != "released") {
+        parts.push(reason.to_owned());
+    }
+    if entry["event"] == "gap" {
+        parts.push(match entry["missing"].as_u64() {
+            Some(missing) => format!("{missing} entries are missing"),
+            None => "entries may be missing".to_owned(),
+        });
+    }
+    if parts.is_empty() { "-".to_owned() } else { parts.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn details_say_what_the_event_leaves_open() {
+        for (entry, said) in [
+            (json!({"event": "requested", "ahead": 2}), "2 ahead"),
+            (json!({"event": "requested", "ahead": 0}), "free"),
+            (json!({"event": "granted", "waited_ms": 1_200}), "waited 1.20 s"),
+            (
+                json!({"event": "released", "held_ms": 4_000, "waited_ms": 3, "reason": "released"}),
+                "held 4.00 s",
+            ),
+            (
+                json!({"event": "lost", "held_ms": 64_000, "waited_ms": 3, "reason": "session-expired"}),
+                "held 1 min 4 s, session-expired",
+            ),
+            (json!({"event": "gap", "missing": 3, "reason": "too-fast"}), "too-fast, 3 entries are missing"),
+            (json!({"event": "converted"}), "-"),
+        ] {
+            assert_eq!(details(&entry), said);
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! `rowlock queue`: who holds a lock, who waits and for what.
+
+use std::process::ExitCode;
+
+use serde_json::Value;
+
+use super::{Form, Line, Look, ask, hint_at_more, items, leave, moment, percent, show, span, text};
+use crate::cluster::{Cluster, failed};
+use crate::exit::Failure;
+use crate::name::Name;
+use crate::paint::Paint;
+use crate::znode::{print, print_json};
+
+const HEAD: [&str; 10] =
+    ["#", "state", "since", "for", "token", "mode", "label", "session", "address", "waits for"];
+
+/// Show who holds a lock, who waits, and for what
+#[derive(clap::Args)]
+pub struct Queue {
+    #[command(flatten)]
+    name: Name,
+    /// Show at most so many places
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    limit: u32,
+    /// Form of the answer
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Form,
+    #[command(flatten)]
+    cluster: Cluster,
+}
+
+impl Queue {
+    /// Prints the queue in its order.
+    pub async fn run(self) -> Result<ExitCode, Failure> {
+        let client = self.cluster.connect().await?;
+        let answer = self.ask(&client).await;
+        leave(&client).await;
+        let document = answer?;
+        if self.output == Form::Json {
+            print_json(&document)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        if self.output == Form::Table {
+            print(format!("{}\n", Paint::stdout().dim(&summary(&document))).as_bytes())?;
+        }
+        let lines = lines(self.output, &document);
+        if self.output == Form::Simple || !lines.is_empty() {
+            show(self.output, HEAD, &lines)?;
+        }
+        hint_at_more(&document);
+        Ok(ExitCode::SUCCESS)
+    }
+
+    async fn ask(&self, client: &rowlock_client::Client) -> Result<Value, Failure> {
+        let mutex = self.name.mutex(client);
+        let lock = mutex.server_path().map_err(|e| failed(self.name.as_said(), &e))?;
+        let question = format!("/v1/queue?lock={}&limit={}", percent(lock), self.limit);
+        ask(client, self.name.as_said(), &question).await
+    }
+}
+
+fn summary(document: &Value) -> String {
+    let mut summary = format!(
+        "{}: {} hold{}, {} wait{}",
+        text(&document["lock"]),
+        document["holder_count"],
+        if document["holder_count"] == 1 { "s" } else { "" },
+        document["waiter_count"],
+        if document["waiter_count"] == 1 { "s" } else { "" },
+    );
+    if let Some(limit) = document["limit"].as_u64() {
+        summary.push_str(&format!(", {limit} permits"));
+    }
+    if let Some(until) = document["delayed_until_ms"].as_i64() {
+        let until = crate::moment::rfc3339(until);
+        summary.push_str(&format!(", granted to nobody before {until} (lock-delay)"));
+    }
+    summary
+}
+
+fn lines(form: Form, document: &Value) -> Vec<Line<10>> {
+    let places: Vec<(&Value, bool)> = items(document, "holders")
+        .map(|place| (place, true))
+        .chain(items(document, "waiters").map(|place| (place, false)))
+        .collect();
+    // A place that is waited for is shown by its number; the path is long.
+    let number = |path: &Value| match places.iter().find(|(place, _)| place["path"] == *path) {
+        Some((place, _)) if form == Form::Table => format!("#{}", place["position"]),
+        _ => text(path),
+    };
+    let line = |(place, holds): &(&Value, bool)| Line {
+        cells: [
+            text(&place["position"]),
+            if *holds { "holds" } else { "waits" }.to_owned(),
+            moment(form, &place["since_ms"]),
+            span(form, &place[if *holds { "held_ms" } else { "waited_ms" }]),
+            text(&place["token"]),
+            mode(place),
+            text(&place["label"]),
+            text(&place["session"]),
+            text(&place["address"]),
+            if *holds { "-".to_owned() } else { number(&place["waits_for"]) },
+        ],
+        look: if *holds { Look::Good } else { Look::Plain },
+    };
+    places.iter().map(line).collect()
+}
+
+/// `exclusive`, `shared`, `3 permits`
+pub(super) fn mode(place: &Value) -> String {
+    match place["permits"].as_u64() {
+        Some(1) => "1 permit".to_owned(),
+        Some(permits) => format!("{permits} permits"),
+        None => text(&place["mode"]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn waiters_point_at_the_places_they_wait_for() {
+        let document = json!({
+            "lock": "/locks/l", "holder_count": 1, "waiter_count": 2, "limit": null, "delayed_until_ms": null,
+            "holders": [{"position": 1, "path": "/locks/l/a", "since_ms": 0, "held_ms": 65_000, "token": 3,
+                         "mode": "exclusive", "permits": null, "label": "w-1", "session": "0x1", "address": null}],
+            "waiters": [{"position": 2, "path": "/locks/l/b", "since_ms": 1, "waited_ms": 1_000, "token": 4,
+                         "mode": "permits", "permits": 2, "label": "", "session": "0x2", "address": "h:1",
+                         "waits_for": "/locks/l/a"},
+                        {"position": 3, "path": "/locks/l/c", "since_ms": 1, "waited_ms": 1_000, "token": 5,
+                         "mode": "shared", "permits": null, "label": "", "session": "0x3", "address": "h:1",
+                         "waits_for": "/locks/l/z"}],
+        });
+        let shown: Vec<String> =
+            lines(Form::Table, &document).iter().map(|line| line.cells.join("|")).collect();
+        assert_eq!(
+            shown,
+            [
+                "1|holds|1970-01-01T00:00:00.000Z|1 min 5 s|3|exclusive|w-1|0x1|-|-",
+                "2|waits|1970-01-01T00:00:00.001Z|1.00 s|4|2 permits|-|0x2|h:1|#1",
+                "3|waits|1970-01-01T00:00:00.001Z|1.00 s|5|shared|-|0x3|h:1|/locks/l/z",
+            ]
+        );
+        assert!(
+            lines(Form::Simple, &document)[1]
+                .cells
+                .join("\t")
+                .ends_with("\t1000\t4\t2 permits\t-\t0x2\th:1\t/locks/l/a")
+        );
+        assert_eq!(summary(&document), "/locks/l: 1 holds, 2 wait");
+    }
+}
