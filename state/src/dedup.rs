@@ -115,7 +115,12 @@ impl Machine {
         self.sessions.with_outcomes(proposal.session, |outcomes| outcomes.acknowledge(acked));
         let outcomes = self.sessions.outcomes(proposal.session).expect("the session has been admitted");
         if let Some(stored) = outcomes.get(id) {
-            return Ok(self.again(proposal.session, command, stored.clone()?));
+            let stored = stored.clone()?;
+            return if fits(command, &stored) {
+                Ok(self.again(proposal.session, command, stored))
+            } else {
+                Err(ErrorCode::BadArguments)
+            };
         }
         if id <= outcomes.acked() {
             return Err(ErrorCode::BadArguments);
@@ -135,6 +140,21 @@ impl Machine {
         let had_places =
             standings.iter().all(|one| matches!(one, Standing::Held(_) | Standing::Waiting { .. }));
         if had_places { Outcome::Standings(self.standings_again(session, all)) } else { outcome }
+    }
+}
+
+/// Whether the outcome is one that the command can have: a client that uses a number twice for different writes must be
+/// told so, and not what another kind of write gave.
+fn fits(command: &Command, outcome: &Outcome) -> bool {
+    match command {
+        Command::Create { .. } => matches!(outcome, Outcome::Created { .. }),
+        Command::SetData(_) | Command::SetAcl(_) => matches!(outcome, Outcome::Stat(_)),
+        Command::Multi(_) => matches!(outcome, Outcome::Multi(_)),
+        Command::Acquire(_) | Command::Convert { .. } => matches!(outcome, Outcome::Standings(_)),
+        Command::Release(_) | Command::Verify(_) | Command::ForceRelease(_) => {
+            matches!(outcome, Outcome::Held(_))
+        }
+        _ => matches!(outcome, Outcome::Done),
     }
 }
 
