@@ -9,10 +9,14 @@ use rowlock_proto::{SessionId, lock};
 use super::caller::Caller;
 use super::election::Election;
 use super::locks::{Mutex, ReentrantMutex};
+use super::multi::MultiLock;
 use super::recipes::{Barrier, Counter, DoubleBarrier, Latch};
+use super::rwlock::RwLock;
+use super::semaphore::Semaphore;
 use crate::config::ClientConfig;
 use crate::error::{ConnectError, Error};
 use crate::session::SessionState;
+use crate::session::extensions::Extensions;
 
 /// One session with a cluster, as [`crate::Client`]; clones share it. It ends with [`Client::close`], when the last
 /// handle is dropped, when a server says that it has expired, or at its local deadline.
@@ -102,6 +106,30 @@ impl Client {
         self.caller.ask(self.caller.client().close())
     }
 
+    /// See [`crate::Client::extensions`].
+    ///
+    /// # Errors
+    /// As there; [`Error::NoAnswer`].
+    pub fn extensions(&self) -> Result<Extensions, Error> {
+        self.caller.ask(self.caller.client().extensions())
+    }
+
+    /// See [`crate::Client::force_release`].
+    ///
+    /// # Errors
+    /// As there; [`Error::NoAnswer`]: it may have been released.
+    pub fn force_release(&self, claim: &lock::Claim) -> Result<bool, Error> {
+        self.caller.ask(self.caller.client().force_release(claim))
+    }
+
+    /// See [`crate::Client::report`].
+    ///
+    /// # Errors
+    /// As there; [`Error::NoAnswer`].
+    pub fn report(&self, path: &str) -> Result<String, Error> {
+        self.caller.ask(self.caller.client().report(path))
+    }
+
     /// The async client of this session, for what is only there; run its calls with [`Client::run`].
     pub fn async_client(&self) -> &crate::Client {
         self.caller.client()
@@ -128,6 +156,31 @@ impl Client {
     /// See [`crate::Client::reentrant_mutex`].
     pub fn reentrant_mutex(&self, name: &str) -> ReentrantMutex {
         ReentrantMutex::new(&self.caller, self.caller.client().reentrant_mutex(name))
+    }
+
+    /// See [`crate::Client::rwlock`].
+    pub fn rwlock(&self, name: &str) -> RwLock {
+        RwLock::new(&self.caller, self.caller.client().rwlock(name))
+    }
+
+    /// See [`crate::Client::rwlock_at`].
+    pub fn rwlock_at(&self, path: &str) -> RwLock {
+        RwLock::new(&self.caller, self.caller.client().rwlock_at(path))
+    }
+
+    /// See [`crate::Client::semaphore`].
+    pub fn semaphore(&self, name: &str, limit: u32) -> Semaphore {
+        Semaphore::new(&self.caller, self.caller.client().semaphore(name, limit))
+    }
+
+    /// See [`crate::Client::semaphore_at`].
+    pub fn semaphore_at(&self, path: &str, limit: u32) -> Semaphore {
+        Semaphore::new(&self.caller, self.caller.client().semaphore_at(path, limit))
+    }
+
+    /// See [`crate::Client::multi`].
+    pub fn multi<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> MultiLock {
+        MultiLock::new(&self.caller, self.caller.client().multi(names))
     }
 
     /// See [`crate::Client::new_owner`].

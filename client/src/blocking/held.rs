@@ -31,6 +31,14 @@ pub struct Held<G: Hold> {
 pub type Guard = Held<crate::Guard>;
 /// A share in an owner's hold of a reentrant mutex; clones make more.
 pub type ReentrantGuard = Held<crate::ReentrantGuard>;
+/// A read-write lock that is held, shared with other readers.
+pub type ReadGuard = Held<crate::ReadGuard>;
+/// A read-write lock that is held alone.
+pub type WriteGuard = Held<crate::WriteGuard>;
+/// Permits of a semaphore that are held.
+pub type Permits = Held<crate::Permits>;
+/// Several locks that are held.
+pub type MultiGuard = Held<crate::MultiGuard>;
 
 pub(super) mod sealed {
     use super::{Future, Loss, ReleaseError};
@@ -189,7 +197,20 @@ macro_rules! hold_one {
 
 hold_one!(crate::Guard,);
 hold_one!(crate::ReentrantGuard, &**);
+hold_one!(crate::ReadGuard, &**);
+hold_one!(crate::WriteGuard, &**);
+hold_one!(crate::Permits, &**);
 hold_one!(crate::Leadership, &**);
+
+impl Hold for crate::MultiGuard {
+    fn losses(&self) -> Vec<Loss> {
+        self.guards().iter().map(crate::Guard::loss).collect()
+    }
+
+    async fn give_back(self) -> Result<(), ReleaseError> {
+        self.release().await
+    }
+}
 
 /// The first of several losses.
 async fn first_of(losses: &[Loss]) -> LostReason {

@@ -192,6 +192,43 @@ fn owners_count_on_threads_too() {
 }
 
 #[test]
+fn readers_writers_permits_and_several_locks_are_held_from_threads() {
+    let server = Server::start();
+    let (one, two) = (server.client(), server.client());
+    let reader = one.rwlock("rw").read().unwrap();
+    assert!(two.rwlock("rw").try_write().unwrap().is_none());
+    assert!(two.rwlock("rw").read_timeout(SOON).unwrap().is_held());
+    server.until("the other reader has gone", |world| world.children("/locks/rw").len() == 1);
+    let Ok(writer) = reader.try_upgrade() else { panic!("nobody is in the way") };
+    assert!(matches!(two.rwlock("rw").write_timeout(A_MOMENT), Err(Error::Timeout { .. })));
+    server.until("the waiter has gone", |world| world.children("/locks/rw").len() == 1);
+    let Ok(reader) = writer.downgrade() else { panic!("nobody waits") };
+    assert!(two.rwlock("rw").try_read().unwrap().is_some());
+    reader.release().unwrap();
+    let mut semaphore = one.semaphore("s", 2);
+    let permits = semaphore.acquire_many(2).unwrap();
+    assert_eq!((permits.count(), semaphore.available()), (2, Ok(0)));
+    assert!(two.semaphore("s", 2).try_acquire().unwrap().is_none());
+    assert!(matches!(two.semaphore("s", 3).try_acquire(), Err(Error::LimitConflict { actual: 2 })));
+    semaphore.resize(3).unwrap();
+    assert!(two.semaphore("s", 3).acquire_timeout(1, SOON).unwrap().is_held());
+    permits.release().unwrap();
+    let several = one.multi(["a", "b"]).lock_timeout(SOON).unwrap();
+    assert!(two.multi(["b", "c"]).try_lock().unwrap().is_none());
+    let (said, heard) = mpsc::channel();
+    several.on_lost(move |reason| said.send(reason).unwrap());
+    server.fake.world().delete(several.guards()[1].path()).unwrap();
+    assert_eq!(heard.recv_timeout(SOON), Ok(LostReason::Deleted));
+    assert!(!several.is_held());
+    assert_eq!(several.release(), Err(ReleaseError::NotHeld));
+    assert!(two.multi(["b", "c"]).lock().unwrap().is_held());
+    assert!(!one.extensions().unwrap().has_locks());
+    let guard = one.mutex("forced").lock().unwrap();
+    assert_eq!(two.force_release(&guard.claim()), Ok(true));
+    assert!(guard.wait_lost(SOON).is_some());
+}
+
+#[test]
 fn counters_latches_and_barriers_work_from_threads() {
     let server = Server::start();
     let client = server.client();

@@ -57,7 +57,7 @@ impl Leadership {
         }
         let value = Bytes::from(value.into());
         // Nobody else writes there, so repeating does no harm.
-        let set = || self.election.site.client().set(self.path(), Some(value.clone()), None);
+        let set = || self.election.site().client().set(self.path(), Some(value.clone()), None);
         match insist(set).await {
             Ok(_) => Ok(()),
             Err(Error::Rejected(ErrorCode::NoNode)) => Err(Error::NotHeld),
@@ -88,7 +88,7 @@ impl Leadership {
         let note = Some(view::data(Some(candidate.name())));
         let leave_note = self.txn().check(&candidate.path, None).set(election, note, None);
         // Only a leader leaves notes, so repeating does no harm.
-        match insist(|| self.election.site.client().commit(leave_note.clone())).await {
+        match insist(|| self.election.site().client().commit(leave_note.clone())).await {
             Ok(_) => Ok(self.guard.release().await?),
             Err(Error::TransactionRejected { index: 0, .. }) => {
                 Err(TransferError::Failed { leadership: self, error: Error::NotHeld })

@@ -17,6 +17,7 @@ mod leadership;
 mod observe;
 mod view;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use rowlock_env::time::{self, Instant};
@@ -55,6 +56,12 @@ use crate::znode;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Election {
+    /// One pointer: every lead that is held keeps one.
+    parts: Arc<Parts>,
+}
+
+#[derive(Debug)]
+struct Parts {
     site: Site,
     mutex: Mutex,
 }
@@ -76,7 +83,11 @@ impl Election {
     fn new(client: &Client, site: Site) -> Self {
         // A path that is none makes the mutex fail; the site says why, and is asked first.
         let mutex = client.mutex_at(site.path().unwrap_or_default());
-        Election { site, mutex }
+        Election { parts: Arc::new(Parts { site, mutex }) }
+    }
+
+    fn site(&self) -> &Site {
+        &self.parts.site
     }
 
     /// The path of its znode.
@@ -84,7 +95,7 @@ impl Election {
     /// # Errors
     /// [`Error::InvalidName`].
     pub fn path(&self) -> Result<&str, Error> {
-        self.site.path()
+        self.site().path()
     }
 
     /// Waits for the lead. `value` is what others see of us, while we wait as well: a name, an address.
@@ -141,7 +152,7 @@ impl Election {
     /// Cancel safe.
     pub async fn candidates(&self) -> Result<Vec<Candidate>, Error> {
         let (queue, _) = self.look().await?;
-        let (client, parent) = (self.site.client(), self.path()?);
+        let (client, parent) = (self.site().client(), self.path()?);
         let mut reads = Vec::with_capacity(queue.len());
         for name in queue {
             let path = path::join(parent, &name);
@@ -172,7 +183,7 @@ impl Election {
     async fn stand(&self, value: &str, deadline: Option<Instant>) -> Result<Leadership, Error> {
         self.path()?;
         loop {
-            let request = self.mutex.request().label(value);
+            let request = self.parts.mutex.request().label(value);
             let guard = match deadline {
                 None => request.lock().await?,
                 Some(deadline) => request.timeout(deadline.saturating_since(time::now())).lock().await?,
@@ -192,9 +203,9 @@ impl Election {
     ///
     /// The note is seen, if there is one: it was written before the lock was given back, and the read is fresh.
     async fn is_for_another(&self, guard: &Guard) -> Result<bool, Error> {
-        let (client, path) = (self.site.client(), self.path()?);
+        let (client, path) = (self.site().client(), self.path()?);
         loop {
-            let (data, stat) = match self.site.fresh(|| client.get(path)).await {
+            let (data, stat) = match self.site().fresh(|| client.get(path)).await {
                 // Then our place is gone too, as the guard will say.
                 Err(Error::Rejected(ErrorCode::NoNode)) => return Ok(false),
                 read => read?,
@@ -218,12 +229,12 @@ impl Election {
 
     /// The queue, in order, and the successor that is named.
     async fn look(&self) -> Result<(Vec<String>, Option<String>), Error> {
-        let (client, path) = (self.site.client(), self.path()?);
+        let (client, path) = (self.site().client(), self.path()?);
         let read = || async {
             let (data, names) = tokio::join!(biased; client.get(path), client.get_children(path));
             Ok((data?.0, names?.0))
         };
-        match self.site.fresh(read).await {
+        match self.site().fresh(read).await {
             Ok((data, names)) => Ok((Queue::new(names).into_names(), view::successor(data.as_ref()))),
             Err(Error::Rejected(ErrorCode::NoNode)) => Ok((Vec::new(), None)),
             Err(error) => Err(error),
@@ -232,7 +243,7 @@ impl Election {
 
     async fn candidate(&self, name: &str) -> Result<Option<Candidate>, Error> {
         let path = path::join(self.path()?, name);
-        match insist(|| self.site.client().get(&path)).await {
+        match insist(|| self.site().client().get(&path)).await {
             Ok((data, stat)) => Ok(Some(Candidate::new(path.clone(), data.as_ref(), &stat))),
             Err(Error::Rejected(ErrorCode::NoNode)) => Ok(None),
             Err(error) => Err(error),
