@@ -70,6 +70,7 @@ pub mod proposer;
 pub mod raft;
 pub mod reconfig;
 pub mod replica;
+pub mod report;
 pub mod service;
 pub mod session;
 pub mod standing;

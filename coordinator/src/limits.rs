@@ -120,3 +120,11 @@ pub const HISTORY_RETRY_PAUSE: Duration = Duration::from_secs(60);
 pub const HISTORY_READ_MAX: Duration = Duration::from_secs(5);
 /// What the history gets at the end of a node to write out what it has.
 pub const HISTORY_CLOSE_MAX: Duration = Duration::from_secs(2);
+/// Reports that are made at once. Beyond: ThrottledOp, or HTTP's 503.
+pub const REPORTS_MAX: usize = 8;
+/// Items of a report that does not say how many it wants.
+pub const REPORT_DEFAULT_ITEMS: usize = 100;
+/// Items of a report. Asking for more is a mistake.
+pub const REPORT_MAX_ITEMS: usize = 10_000;
+/// Bytes of a report's items, since it has to fit into a client's frame. Beyond: the report says that there are more.
+pub const REPORT_MAX_BYTES: usize = 768 << 10;

@@ -6,6 +6,7 @@
 
 mod options;
 mod replies;
+mod reports;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -228,7 +229,7 @@ impl Conversation {
                 if let Request::SessionOptions(options) = read {
                     self.disconnect_grace_ms = options::disconnect_grace_ms(options, self.attached.timeout);
                 }
-                What::Read(read)
+                What::local(read)
             }
             Route::Refused(code) => What::Refusal(code),
         }
@@ -257,7 +258,7 @@ impl Conversation {
             Request::SessionOptions(_) => What::Refusal(ErrorCode::NotReadOnly),
             other => match write::route(other) {
                 Route::Log(..) => What::Refusal(ErrorCode::NotReadOnly),
-                Route::Local(read) => What::Read(read),
+                Route::Local(read) => What::local(read),
                 Route::Refused(code) => What::Refusal(code),
             },
         };
@@ -371,6 +372,7 @@ impl Conversation {
                     self.answer_settled(now);
                 }
                 Message::Reconfigured { tag, result } => self.queue.reconfigured(tag, result),
+                Message::Reported { tag, result } => self.queue.reported(tag, result),
                 Message::Touched => self.touched(),
                 Message::NotTouched => self.unasked = self.pings.len() > 0,
                 Message::Lost => self.over(End::Lost),
@@ -408,6 +410,7 @@ impl Conversation {
     pub(super) fn answer(&mut self, inbox: &mut Inbox, now: Instant) -> usize {
         let mut answered = self.answer_settled(now);
         self.begin_reconfig();
+        answered += self.begin_report(inbox, now);
         if self.read_may_run() {
             let replica = self.shared.context.replica.clone();
             let state = replica.state.read();
@@ -469,6 +472,9 @@ impl Conversation {
             answered += 1;
             match (&pending.what, applied) {
                 (What::Refusal(code), _) => self.answer_error(&pending, *code, now),
+                (What::Reported(document), _) => {
+                    self.reply(&pending, Ok(Response::Report(document.clone())), now);
+                }
                 (What::Write { form, .. }, Some(applied)) => {
                     let form = form.clone();
                     self.answer_write(&pending, form, *applied, now);

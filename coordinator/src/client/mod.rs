@@ -42,6 +42,7 @@ use crate::metrics::Metrics;
 use crate::proposer::Proposer;
 use crate::reconfig::ReconfigDoor;
 use crate::replica::Replica;
+use crate::report::Reports;
 use crate::session::SessionTouch;
 use crate::status::Status;
 use read_only::Isolation;
@@ -56,6 +57,8 @@ pub struct ClientContext {
     pub proposer: Proposer,
     /// Takes superusers' changes of the membership.
     pub reconfig: ReconfigDoor,
+    /// Makes reports.
+    pub reports: Reports,
     /// Takes signs of life.
     pub touch: SessionTouch,
     /// Whether clients may be served, and what the words tell about the node.

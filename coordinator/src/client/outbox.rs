@@ -36,6 +36,13 @@ pub enum Message {
         /// Why it was refused.
         result: Result<(), ErrorCode>,
     },
+    /// A report is made, or refused.
+    Reported {
+        /// The question's.
+        tag: u64,
+        /// The document.
+        result: Result<String, ErrorCode>,
+    },
     /// The pings that wait may be answered.
     Touched,
     /// The leader runs no timer for the session, so the pings go on waiting: for its end, or, while the leader has not

@@ -43,8 +43,24 @@ pub(super) enum What {
     Reconfig(Wanted),
     /// For the answer to the question of that tag.
     Reconfiguring { tag: u64 },
+    /// For its turn to be made.
+    Report(String),
+    /// For the report of that tag.
+    Reporting { tag: u64 },
+    /// For its turn to be answered.
+    Reported(String),
     /// For its turn to be refused.
     Refusal(ErrorCode),
+}
+
+impl What {
+    /// A request that is answered from the local state.
+    pub(super) fn local(request: Request) -> What {
+        match request {
+            Request::Report(question) => What::Report(question),
+            other => What::Read(other),
+        }
+    }
 }
 
 /// Requests and the answers that came so far.
@@ -69,8 +85,12 @@ impl Queue {
     pub(super) fn release(&mut self) -> Option<(u64, Command, Arc<[Id]>)> {
         while let Some(pending) = self.requests.get_mut(self.released) {
             match &mut pending.what {
-                What::Read(_) | What::Reconfig(_) | What::Reconfiguring { .. } => return None,
-                What::Write { .. } | What::Refusal(_) => self.released += 1,
+                What::Read(_)
+                | What::Reconfig(_)
+                | What::Reconfiguring { .. }
+                | What::Report(_)
+                | What::Reporting { .. } => return None,
+                What::Write { .. } | What::Reported(_) | What::Refusal(_) => self.released += 1,
                 What::Held { form, .. } => {
                     self.released += 1;
                     self.last_tag += 1;
@@ -97,10 +117,13 @@ impl Queue {
     pub(super) fn pop_settled(&mut self) -> Option<(Pending, Option<Box<Applied>>)> {
         let answer = match self.requests.front()?.what {
             What::Write { tag, .. } => Some(self.answers.remove(&tag)?),
-            What::Read(_) | What::Held { .. } | What::Reconfig(_) | What::Reconfiguring { .. } => {
-                return None;
-            }
-            What::Refusal(_) => None,
+            What::Read(_)
+            | What::Held { .. }
+            | What::Reconfig(_)
+            | What::Reconfiguring { .. }
+            | What::Report(_)
+            | What::Reporting { .. } => return None,
+            What::Reported(_) | What::Refusal(_) => None,
         };
         Some((self.pop()?, answer))
     }
@@ -141,6 +164,34 @@ impl Queue {
         matches!(self.requests.front(), Some(Pending { what: What::Read(_), .. }))
     }
 
+    /// A report is first, and nobody makes it yet.
+    pub(super) fn report_is_next(&self) -> bool {
+        matches!(self.requests.front(), Some(Pending { what: What::Report(_), .. }))
+    }
+
+    /// The first request, if it is a report that nobody makes yet; with the tag for its answer.
+    pub(super) fn begin_report(&mut self) -> Option<(u64, String)> {
+        match self.requests.front_mut() {
+            Some(Pending { what: what @ What::Report(_), .. }) => {
+                self.last_tag += 1;
+                match std::mem::replace(what, What::Reporting { tag: self.last_tag }) {
+                    What::Report(question) => Some((self.last_tag, question)),
+                    _ => unreachable!("looked at above"),
+                }
+            }
+            _ => None,
+        }
+    }
+
+    /// A report is made, or refused.
+    pub(super) fn reported(&mut self, tag: u64, result: Result<String, ErrorCode>) {
+        if let Some(Pending { what, .. }) = self.requests.front_mut()
+            && matches!(what, What::Reporting { tag: waiting } if *waiting == tag)
+        {
+            *what = result.map_or_else(What::Refusal, What::Reported);
+        }
+    }
+
     /// The first request, if it is a read.
     pub(super) fn pop_read(&mut self) -> Option<(Pending, Request)> {
         if !self.read_is_next() {
@@ -157,7 +208,7 @@ impl Queue {
     /// Turns all reads that wait into refusals.
     pub(super) fn refuse_reads(&mut self, code: ErrorCode) {
         for pending in &mut self.requests {
-            if let What::Read(_) | What::Reconfig(_) = pending.what {
+            if let What::Read(_) | What::Reconfig(_) | What::Report(_) = pending.what {
                 pending.what = What::Refusal(code);
             }
         }
@@ -183,10 +234,10 @@ impl Queue {
         self.requests.is_empty()
     }
 
-    /// The connection waits for the log (rather than for its client to take replies).
+    /// The connection waits for the log or for a report (rather than for its client to take replies).
     pub(super) fn waits_for_log(&self) -> bool {
-        use What::{Held, Reconfiguring, Write};
+        use What::{Held, Reconfiguring, Reporting, Write};
         let first = self.requests.front().map(|pending| &pending.what);
-        matches!(first, Some(Write { .. } | Held { .. } | Reconfiguring { .. }))
+        matches!(first, Some(Write { .. } | Held { .. } | Reconfiguring { .. } | Reporting { .. }))
     }
 }

@@ -101,7 +101,6 @@ impl Reader<'_> {
                 let wanted = Wanted { joining, leaving, new_members, config_id };
                 Err(reconfig::refusal(machine, &wanted))
             }
-            Request::Report(_) => Err(ErrorCode::Unimplemented),
             // In force since it came.
             Request::SessionOptions(_) => Ok(Response::Empty),
             Request::WhoAmI => Ok(Response::WhoAmI(identity::shown(self.identities))),

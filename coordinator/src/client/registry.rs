@@ -166,6 +166,13 @@ impl Registry {
         self.inner.lock().sessions.keys().copied().collect()
     }
 
+    /// Where the client of a session is, if it is connected to this node.
+    pub fn address_of(&self, session: SessionId) -> Option<SocketAddr> {
+        let inner = self.inner.lock();
+        let newest = inner.sessions.get(&session)?.iter().max_by_key(|(_, attachment)| **attachment);
+        newest.map(|(connection, _)| inner.peer(*connection).addr)
+    }
+
     /// All connections in order of acceptance.
     pub(super) fn peers(&self) -> Vec<Arc<Peer>> {
         self.inner.lock().peers.values().cloned().collect()

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rowlock_env::task::Shutdown;
-use rowlock_env::time;
+use rowlock_env::time::{self, Instant};
 use rowlock_env::worker::{self as threads, Worker};
 use tokio::sync::oneshot;
 
@@ -35,7 +35,7 @@ pub use queue::{HistorySink, Off, Recorder};
 pub use record::{Entry, Gap, GapReason, Key, Record, What};
 
 use crate::config::HistoryConfig;
-use crate::limits::{HISTORY_CLOSE_MAX, HISTORY_QUEUE_MAX_JOBS, HISTORY_READ_MAX};
+use crate::limits::{HISTORY_CLOSE_MAX, HISTORY_QUEUE_MAX_JOBS};
 use crate::metrics::Metrics;
 use queue::Backlog;
 use store::{Bounds, Found};
@@ -96,7 +96,7 @@ impl History {
         (History { worker: Some(worker) }, Arc::new(sink))
     }
 
-    /// Reads a part of the history, behind everything that apply has handed over before.
+    /// Reads a part of the history until `deadline`, behind everything that apply has handed over before.
     ///
     /// # Errors
     /// [`Unavailable`]; asking again is safe.
@@ -106,10 +106,9 @@ impl History {
     ///
     /// # Ordering
     /// What was applied before the call is in the answer.
-    pub async fn page(&self, filter: Filter) -> Result<Page, Unavailable> {
+    pub async fn page(&self, filter: Filter, deadline: Instant) -> Result<Page, Unavailable> {
         let worker = self.worker.as_ref().ok_or(Unavailable::Off)?;
         let (reply, answer) = oneshot::channel();
-        let deadline = time::now() + HISTORY_READ_MAX;
         let asked = worker.submit(Job::Read { filter, deadline, reply });
         asked.map_err(|_| Unavailable::NotNow)?;
         match time::timeout_at(deadline, answer).await {

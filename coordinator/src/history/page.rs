@@ -71,7 +71,7 @@ impl<'a> Reading<'a> {
             let tired = self.examined.is_multiple_of(ASK_EVERY) && (self.is_over)();
             if self.page.entries.len() >= self.filter.limit || self.examined > EXAMINED_MAX || tired {
                 // From just behind this one, which has not been looked at.
-                self.page.more_before = Some(next_after(key));
+                self.page.more_before = Some(key.successor());
                 return Ok(Then::Stop);
             }
             let entry = slice.entry(key)?;
@@ -99,20 +99,12 @@ impl<'a> Reading<'a> {
             return Then::GoOn;
         }
         if self.page.entries.len() >= self.filter.limit {
-            self.page.more_before = Some(next_after(key));
+            self.page.more_before = Some(key.successor());
             return Then::Stop;
         }
         let from = Zxid(seal.first.zxid.0 - 1);
         let gap = Gap { from, missing: Some(seal.entries), why: GapReason::Lost };
         self.page.entries.push((key, Entry::Gap(gap)));
         Then::GoOn
-    }
-}
-
-/// The first key that is behind this one.
-fn next_after(key: Key) -> Key {
-    match key.ordinal.checked_add(1) {
-        Some(ordinal) => Key { ordinal, ..key },
-        None => Key { zxid: Zxid(key.zxid.0.saturating_add(1)), ordinal: 0, ..key },
     }
 }

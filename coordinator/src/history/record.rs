@@ -46,6 +46,14 @@ impl Key {
         Key { time_ms, ..Key::MIN }
     }
 
+    /// The first that can come behind this one.
+    pub fn successor(self) -> Key {
+        match self.ordinal.checked_add(1) {
+            Some(ordinal) => Key { ordinal, ..self },
+            None => Key { zxid: Zxid(self.zxid.0.saturating_add(1)), ordinal: 0, ..self },
+        }
+    }
+
     /// Bytes that sort as keys do.
     pub fn encode(&self) -> [u8; Key::LEN] {
         let mut out = [0; Key::LEN];

@@ -52,10 +52,14 @@ fn time_of(zxid: i64) -> i64 {
     BEGUN.get_or_init(|| time::wall_ms() - 1_000_000) + zxid
 }
 
+fn soon() -> Instant {
+    time::now() + Duration::from_secs(5)
+}
+
 /// One page, however busy the machine is.
 async fn page(history: &History, filter: Filter) -> Page {
     loop {
-        match history.page(filter.clone()).await {
+        match history.page(filter.clone(), soon()).await {
             Ok(page) => return page,
             Err(unavailable) => assert_eq!(unavailable, Unavailable::NotNow),
         }
@@ -152,7 +156,7 @@ async fn a_node_without_a_history_says_so() {
     let node = tempfile::tempdir().unwrap();
     let (history, sink) = History::start(node.path(), config, Arc::new(Metrics::default()));
     change(&*sink, 1);
-    assert_eq!(history.page(all()).await, Err(Unavailable::Off));
+    assert_eq!(history.page(all(), soon()).await, Err(Unavailable::Off));
     history.close().await;
     assert_eq!(std::fs::read_dir(node.path()).unwrap().count(), 0);
 }

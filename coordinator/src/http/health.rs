@@ -69,7 +69,7 @@ fn checks(status: &Status) -> [Check; 2] {
     let serving = match status.serving {
         true => "clients are served".to_owned(),
         false => format!(
-            "not in contact with a quorum, or not caught up yet (applied {} of {} committed)",
+            "not in contact with a quorum, not caught up yet (applied {} of {} committed), or stopping",
             status.applied_index, status.committed_index
         ),
     };

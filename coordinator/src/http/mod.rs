@@ -1,4 +1,4 @@
-//! The HTTP listener for operators: health, metrics, version, status. Read-only and without authentication, so it
+//! The HTTP listener for operators: health, metrics, version, status, reports. Read-only and without authentication, so it
 //! belongs on a loopback address unless the operator says otherwise.
 //!
 //! Invariant: handlers read what other parts publish (metrics, status, the replica through [`StatusSource`]); they
@@ -9,6 +9,7 @@
 mod health;
 mod listen;
 mod problem;
+mod report;
 mod status;
 
 use std::sync::Arc;
@@ -23,6 +24,7 @@ use rowlock_env::task::Shutdown;
 use rowlock_env::time::Instant;
 
 use crate::metrics::Metrics;
+use crate::report::Reports;
 use crate::status::Status;
 
 use listen::BoundedListener;
@@ -39,6 +41,8 @@ pub struct HttpContext {
     pub status: Receiver<Status>,
     /// The replicated state and this node's connections.
     pub source: Arc<dyn StatusSource>,
+    /// Makes reports on locks, queues, sessions and their history.
+    pub reports: Reports,
     /// When the process started.
     pub started: Instant,
 }
@@ -61,6 +65,10 @@ fn router(context: HttpContext) -> Router {
         .route("/metrics", get(metrics))
         .route("/version", get(health::version))
         .route("/v1/status", get(status::status))
+        .route("/v1/locks", get(report::report))
+        .route("/v1/queue", get(report::report))
+        .route("/v1/history", get(report::report))
+        .route("/v1/sessions", get(report::report))
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
         .layer(axum::middleware::map_response(finish))

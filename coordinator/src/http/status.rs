@@ -3,6 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use rowlock_proto::Zxid;
+use rowlock_state::Frozen;
 use serde_json::{Value, json};
 
 use crate::status::Role;
@@ -35,6 +36,9 @@ pub trait StatusSource: Send + Sync + 'static {
     /// Index, zxid, digest and counts, all read under one read lock of the replica, so that they belong together.
     /// Called on a runtime thread: it must not block for longer than that lock.
     fn state(&self) -> StateView;
+
+    /// The replicated state as it is now. Under the same rule.
+    fn freeze(&self) -> Frozen;
 }
 
 pub(super) async fn status(State(context): State<HttpContext>) -> Json<Value> {

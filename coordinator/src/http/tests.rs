@@ -5,14 +5,17 @@ use std::time::Duration;
 
 use rowlock_env::net::{Listener, Stream};
 use rowlock_env::sync::watch;
-use rowlock_env::task::{Shutdown, spawn};
+use rowlock_env::task::{Shutdown, TaskGroup, spawn};
 use rowlock_env::time::{Instant, timeout};
 use rowlock_proto::{NodeId, Zxid};
+use rowlock_state::{Frozen, Machine};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::listen::BoundedListener;
 use super::*;
+use crate::client::registry::Registry;
+use crate::history::History;
 use crate::status::Role;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -29,6 +32,14 @@ impl StatusSource for Fixed {
             ..StateView::default()
         }
     }
+
+    fn freeze(&self) -> Frozen {
+        Machine::new().freeze()
+    }
+}
+
+fn reports() -> Reports {
+    Reports::new(History::default(), Arc::new(Registry::new()), TaskGroup::new(Shutdown::new()))
 }
 
 fn leading() -> Status {
@@ -60,6 +71,7 @@ async fn start() -> Server {
         metrics: metrics.clone(),
         status: receiver,
         source: Arc::new(Fixed),
+        reports: reports(),
         started: Instant::now(),
     };
     let shutdown = Shutdown::new();
@@ -141,6 +153,27 @@ async fn unknown_paths_and_methods_are_problems() {
 }
 
 #[tokio::test]
+async fn reports_are_documents_and_their_refusals_problems() {
+    let server = start().await;
+    let (code, head, body) = ask(&server.addr, "GET /v1/locks?limit=5").await;
+    assert_eq!(code, 200, "{body}");
+    assert!(head.contains("content-type: application/json"), "{head}");
+    let document: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!((&document["locks"], &document["more"]), (&serde_json::json!([]), &false.into()));
+    for (asked, expected, detail) in [
+        ("/v1/queue", 400, "say which: /v1/queue?lock=/locks/NAME"),
+        ("/v1/queue?lock=/none", 404, "there is no /none"),
+        ("/v1/sessions?session=0x5", 404, "there is no session 0x5"),
+        ("/v1/history", 503, "this node keeps no history: history.enabled = false in its cluster.toml"),
+    ] {
+        let (code, head, body) = ask(&server.addr, &format!("GET {asked}")).await;
+        assert_eq!(code, expected, "{asked}: {body}");
+        assert!(head.contains("application/problem+json"), "{head}");
+        assert_eq!(serde_json::from_str::<Value>(&body).unwrap()["detail"], detail, "{asked}");
+    }
+}
+
+#[tokio::test]
 async fn shutdown_ends_the_listener() {
     let server = start().await;
     assert_eq!(ask(&server.addr, "GET /livez").await.0, 200);
@@ -159,6 +192,7 @@ async fn a_silent_connection_is_closed_at_its_deadline_and_makes_room() {
         metrics: metrics.clone(),
         status: receiver,
         source: Arc::new(Fixed),
+        reports: reports(),
         started: Instant::now(),
     };
     let listener = BoundedListener::with_bounds(inner, metrics, 1, Duration::from_millis(50));

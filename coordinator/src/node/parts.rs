@@ -18,6 +18,7 @@ use crate::proposer::apply::Applier;
 use crate::proposer::pending::Pending;
 use crate::raft::{self, Raft};
 use crate::replica::Replica;
+use crate::report::Reports;
 use crate::session::charge::Charge;
 use crate::storage::{DiskFailure, LogStore, SnapshotStore};
 
@@ -31,6 +32,7 @@ pub(super) struct Parts {
     pub(super) registry: Arc<Registry>,
     pub(super) charge: Arc<Charge>,
     pub(super) history: History,
+    pub(super) reports: Reports,
     pub(super) lock_rings: watch::Receiver<Option<i64>>,
     pub(super) peers: PeerPool,
     pub(super) tasks: TaskGroup,
@@ -70,6 +72,7 @@ impl Parts {
         for member in config.members.iter().filter(|m| m.id != config.id) {
             peers.set_address(member.id, &member.peer_addr);
         }
+        let reports = Reports::new(history.clone(), registry.clone(), tasks.clone());
         let (raft, storage, snapshots) =
             raft::open(config, replica.clone(), applier, peers.clone(), metrics.clone(), on_disk_failure)
                 .await?;
@@ -81,6 +84,7 @@ impl Parts {
             pending,
             registry,
             charge,
+            reports,
             history,
             lock_rings,
             peers,

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use rowlock_state::Frozen;
+
 use crate::client::registry::Registry;
 use crate::http::{StateView, StatusSource};
 use crate::replica::Replica;
@@ -13,6 +15,10 @@ pub(super) struct Source {
 }
 
 impl StatusSource for Source {
+    fn freeze(&self) -> Frozen {
+        self.replica.state.read().freeze()
+    }
+
     fn state(&self) -> StateView {
         let machine = self.replica.state.read();
         let counts = machine.counts();

@@ -261,6 +261,7 @@ impl Parts {
             replica: self.replica.clone(),
             proposer: wires.proposer.clone(),
             reconfig: ReconfigDoor::new(reconfig),
+            reports: self.reports.clone(),
             touch,
             status: wires.status.clone(),
             isolation: Arc::new(isolation),
@@ -290,6 +291,7 @@ impl Parts {
             metrics: self.metrics.clone(),
             status: wires.status.clone(),
             source: Arc::new(source),
+            reports: self.reports.clone(),
             started: time::now(),
         };
         let shutdown = self.shutdown_word();

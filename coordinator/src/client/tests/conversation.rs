@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use rowlock_env::sync::watch;
+use rowlock_env::task::{Shutdown, TaskGroup};
 use rowlock_env::time;
 use rowlock_proto::lock::Standing;
 use rowlock_proto::{
@@ -25,11 +26,13 @@ use crate::client::outbox::{self, Inbox, Message};
 use crate::client::read_only::Isolation;
 use crate::client::registry::Registry;
 use crate::client::{ClientContext, Listener, identity};
+use crate::history::History;
 use crate::limits;
 use crate::metrics::Metrics;
 use crate::proposer::{Proposer, Submission};
 use crate::reconfig::ReconfigDoor;
 use crate::replica::Replica;
+use crate::report::Reports;
 use crate::session::{SessionTouch, Sign};
 use crate::status::Status;
 use crate::watch::WatchTable;
@@ -52,6 +55,7 @@ impl Stage {
             replica: Arc::new(Replica::default()),
             proposer: Proposer::new(mpsc::channel(1).0),
             reconfig: ReconfigDoor::new(mpsc::channel(1).0),
+            reports: Reports::new(History::default(), Arc::default(), TaskGroup::new(Shutdown::new())),
             touch: SessionTouch::new(to_leader),
             status: watch::channel(Status::default()).1,
             isolation: Arc::new(Isolation::new(false, Arc::default(), Duration::ZERO)),

@@ -17,12 +17,14 @@ use crate::client::read_only::Isolation;
 use crate::client::registry::Registry;
 use crate::client::{ClientContext, Listener};
 use crate::config::{ClientConfig, HistoryConfig, NodeConfig, RaftConfig, SessionConfig, ZnodesConfig};
+use crate::history::History;
 use crate::limits;
 use crate::metrics::Metrics;
 use crate::proposer::apply::Sink;
 use crate::proposer::{Proposer, Submission};
 use crate::reconfig::{Ask, ReconfigDoor};
 use crate::replica::Replica;
+use crate::report::Reports;
 use crate::session::charge::Charge;
 use crate::session::{SessionTouch, Sign};
 use crate::status::{Role, Status};
@@ -103,20 +105,21 @@ impl Node {
         });
         // Whether the status says that it serves is all that counts here.
         let isolation = Isolation::new(config.client.read_only_mode, Arc::default(), Duration::ZERO);
+        let (registry, tasks) = (Arc::new(Registry::new()), TaskGroup::new(Shutdown::new()));
         let context = ClientContext {
             replica: Arc::new(Replica::default()),
             proposer: Proposer::new(proposals),
             reconfig: ReconfigDoor::new(questions),
+            reports: Reports::new(History::default(), registry.clone(), tasks.clone()),
             touch: SessionTouch::new(touches),
             status: status_seen,
             isolation: Arc::new(isolation),
-            registry: Arc::new(Registry::new()),
+            registry,
             config: Arc::new(config),
             metrics: Arc::new(Metrics::default()),
         };
         let (log, orders) = watch::channel(Log::Runs);
         let (leader_in_contact, contact) = watch::channel(true);
-        let tasks = TaskGroup::new(Shutdown::new());
         let stop = tasks.shutdown().clone();
         let charge = Arc::new(Charge::new(Duration::ZERO));
         charge.take(1, &context.replica.state.read());

@@ -1,0 +1,36 @@
+//! `/v1/locks`, `/v1/queue`, `/v1/history`, `/v1/sessions`: reports, for whoever may connect. So they show what everybody
+//! may read (`world:anyone`), and nothing else.
+
+use axum::extract::State;
+use axum::http::{HeaderValue, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+
+use super::HttpContext;
+use super::problem::Problem;
+use crate::report::Refusal;
+
+/// The same document as a client gets for the same path and query.
+pub(super) async fn report(State(context): State<HttpContext>, uri: Uri) -> Response {
+    let what = uri.path_and_query().map_or(uri.path(), |asked| asked.as_str());
+    let place = match context.reports.begin() {
+        Ok(place) => place,
+        Err(refusal) => return problem(&refusal).into_response(),
+    };
+    match place.answer(context.source.freeze(), what, Vec::new()).await {
+        Ok(document) => {
+            let content_type = HeaderValue::from_static("application/json");
+            ([(header::CONTENT_TYPE, content_type)], document + "\n").into_response()
+        }
+        Err(refusal) => problem(&refusal).into_response(),
+    }
+}
+
+fn problem(refusal: &Refusal) -> Problem {
+    let status = match refusal {
+        Refusal::NoSuchReport(_) | Refusal::NotThere(_) => StatusCode::NOT_FOUND,
+        Refusal::BadQuestion(_) => StatusCode::BAD_REQUEST,
+        Refusal::NotPermitted(_) => StatusCode::FORBIDDEN,
+        Refusal::Busy | Refusal::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    Problem::new(status, refusal.to_string())
+}

@@ -1,0 +1,183 @@
+//! Reports: what people and tools ask about locks, queues, sessions and their history, as one JSON document per
+//! question. The same path and query give the same document over HTTP (`GET`) and to a client (`Request::Report`).
+//!
+//! In the flow: whoever asks freezes the state, which costs nothing, and lets the lock go; the document is made of that
+//! on a thread of its own. So a report never keeps apply waiting, however long the queue.
+//!
+//! Must never do: show what its reader may not READ, make a document without a bound, or change anything.
+
+mod access;
+mod history;
+mod list;
+mod locks;
+mod question;
+mod sessions;
+
+use std::sync::Arc;
+
+use rowlock_env::task::TaskGroup;
+use rowlock_env::{time, worker};
+use rowlock_proto::ErrorCode;
+use rowlock_proto::acl::Id;
+use rowlock_state::{Frozen, Machine};
+use serde_json::Value;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::client::outbox::{Message, Outbox};
+use crate::client::registry::Registry;
+use crate::history::History;
+use crate::limits::REPORTS_MAX;
+use question::{HistoryQuestion, Question};
+
+/// Why there is no document.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// There is no such report.
+    #[error("{0}")]
+    NoSuchReport(String),
+    /// The question has a mistake.
+    #[error("{0}")]
+    BadQuestion(String),
+    /// What is asked about does not exist.
+    #[error("{0}")]
+    NotThere(String),
+    /// It may not be read.
+    #[error("{0}")]
+    NotPermitted(String),
+    /// Too many are asked for at once.
+    #[error("too many reports are being made; try again")]
+    Busy,
+    /// There is none on this node, or not now.
+    #[error("{0}")]
+    Unavailable(String),
+}
+
+impl Refusal {
+    /// What a client of ZooKeeper's protocol is told.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Refusal::NoSuchReport(_) | Refusal::BadQuestion(_) => ErrorCode::BadArguments,
+            Refusal::NotThere(_) => ErrorCode::NoNode,
+            Refusal::NotPermitted(_) => ErrorCode::NoAuth,
+            Refusal::Busy => ErrorCode::ThrottledOp,
+            Refusal::Unavailable(_) => ErrorCode::OperationTimeout,
+        }
+    }
+}
+
+/// Makes the reports of a node. Clone it freely.
+#[derive(Clone)]
+pub struct Reports {
+    history: History,
+    /// Who is connected here, and from where.
+    registry: Arc<Registry>,
+    permits: Arc<Semaphore>,
+    tasks: TaskGroup,
+}
+
+/// A report that may be made now: one of `limits::REPORTS_MAX`.
+pub struct Place {
+    reports: Reports,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Reports {
+    /// From the history and the connections of this node. What is made for clients is made by tasks of `tasks`.
+    pub fn new(history: History, registry: Arc<Registry>, tasks: TaskGroup) -> Reports {
+        Reports { history, registry, permits: Arc::new(Semaphore::new(REPORTS_MAX)), tasks }
+    }
+
+    /// Has a report made, of the state `frozen`; it goes to `reply_to` as `Message::Reported` with that tag.
+    ///
+    /// # Errors
+    /// [`Refusal::Busy`]: nothing will come.
+    pub fn make(
+        &self,
+        frozen: Frozen,
+        what: String,
+        who: Vec<Id>,
+        tag: u64,
+        reply_to: Outbox,
+    ) -> Result<(), Refusal> {
+        let (place, shutdown) = (self.begin()?, self.tasks.shutdown().clone());
+        self.tasks.spawn("report", async move {
+            let result = tokio::select! {
+                biased;
+                () = shutdown.wait() => return,
+                result = place.answer(frozen, &what, who) => result.map_err(|refusal| refusal.code()),
+            };
+            reply_to.push(Message::Reported { tag, result });
+        });
+        Ok(())
+    }
+
+    /// A place among those that are made.
+    ///
+    /// # Errors
+    /// [`Refusal::Busy`]: there is none.
+    pub fn begin(&self) -> Result<Place, Refusal> {
+        let permit = self.permits.clone().try_acquire_owned().map_err(|_| Refusal::Busy)?;
+        Ok(Place { reports: self.clone(), _permit: permit })
+    }
+}
+
+impl Place {
+    /// The document that `what` (path and query) asks for, as JSON text, of the state `frozen` and for `who`. Takes at
+    /// most a little longer than `limits::HISTORY_READ_MAX`.
+    ///
+    /// # Errors
+    /// [`Refusal`]; asking again is safe.
+    ///
+    /// # Cancel safety
+    /// Nothing is changed; what has begun on a thread is finished there.
+    ///
+    /// # Ordering
+    /// The document shows the state that was frozen; the history also what came after it.
+    pub async fn answer(self, frozen: Frozen, what: &str, who: Vec<Id>) -> Result<String, Refusal> {
+        match Question::parse(what)? {
+            Question::History(question) => self.history(frozen, question, who).await,
+            question => {
+                let registry = self.reports.registry.clone();
+                worker::run_blocking("report", move || {
+                    let document = document(frozen.machine(), &question, &who, &registry, time::wall_ms());
+                    document.map(|value| value.to_string())
+                })
+                .await
+            }
+        }
+    }
+
+    async fn history(
+        &self,
+        frozen: Frozen,
+        question: HistoryQuestion,
+        who: Vec<Id>,
+    ) -> Result<String, Refusal> {
+        if let Some(lock) = &question.lock {
+            access::check(frozen.machine(), lock, &who)?;
+        }
+        let history = self.reports.history.clone();
+        let (entries, more_before) = history::collect(&history, &frozen, &question, &who).await?;
+        Ok(history::document(&entries, more_before).to_string())
+    }
+}
+
+fn document(
+    machine: &Machine,
+    question: &Question,
+    who: &[Id],
+    registry: &Registry,
+    now_ms: i64,
+) -> Result<Value, Refusal> {
+    // The leader's clock may be ahead of this node's: nobody has waited for less than nothing.
+    let now_ms = now_ms.max(machine.time_ms());
+    match question {
+        Question::Locks { limit } => Ok(locks::overview(machine, *limit, who, now_ms)),
+        Question::Queue { lock, limit } => locks::queue(machine, lock, *limit, who, now_ms),
+        Question::Sessions { session, limit } => sessions::overview(machine, *session, *limit, registry),
+        Question::History(_) => unreachable!("answered before: it is not made of the state"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

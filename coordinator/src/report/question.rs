@@ -1,0 +1,221 @@
+//! What is asked: a path with its query, checked as a whole before anything is looked at.
+
+use rowlock_proto::{SessionId, path as paths};
+
+use super::Refusal;
+use crate::history::Key;
+use crate::limits::{REPORT_DEFAULT_ITEMS, REPORT_MAX_ITEMS};
+
+/// The reports there are.
+pub(super) const PATHS: [&str; 4] = ["/v1/locks", "/v1/queue", "/v1/history", "/v1/sessions"];
+/// Longest question that is looked at.
+const QUESTION_MAX_BYTES: usize = 16 << 10;
+
+/// A question that makes sense.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Question {
+    /// `/v1/locks`
+    Locks { limit: usize },
+    /// `/v1/queue`
+    Queue { lock: String, limit: usize },
+    /// `/v1/sessions`
+    Sessions { session: Option<SessionId>, limit: usize },
+    /// `/v1/history`
+    History(HistoryQuestion),
+}
+
+/// `/v1/history`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct HistoryQuestion {
+    pub lock: Option<String>,
+    pub session: Option<SessionId>,
+    pub since_ms: i64,
+    pub before: Key,
+    pub limit: usize,
+}
+
+/// The parameters of a query, each taken once.
+struct Parameters(Vec<(String, String)>);
+
+impl Question {
+    /// Reads `path?query`.
+    pub fn parse(what: &str) -> Result<Question, Refusal> {
+        if what.len() > QUESTION_MAX_BYTES {
+            return bad(format!("a question may have {QUESTION_MAX_BYTES} bytes"));
+        }
+        let (path, query) = what.split_once('?').unwrap_or((what, ""));
+        let mut given = Parameters::parse(query)?;
+        let question = match path {
+            "/v1/locks" => Question::Locks { limit: given.limit()? },
+            "/v1/queue" => {
+                let lock = given.lock()?;
+                let Some(lock) = lock else { return bad("say which: /v1/queue?lock=/locks/NAME".to_owned()) };
+                Question::Queue { lock, limit: given.limit()? }
+            }
+            "/v1/sessions" => Question::Sessions { session: given.session()?, limit: given.limit()? },
+            "/v1/history" => Question::History(HistoryQuestion {
+                lock: given.lock()?,
+                session: given.session()?,
+                since_ms: given
+                    .take_as("since_ms", "milliseconds since 1970", |text| text.parse().ok())?
+                    .unwrap_or(0),
+                before: given
+                    .take_as("before", "what `before` of an answer says", cursor)?
+                    .unwrap_or(Key::MAX),
+                limit: given.limit()?,
+            }),
+            _ => {
+                let what = format!("there is no report {path}; there are {}", PATHS.join(", "));
+                return Err(Refusal::NoSuchReport(what));
+            }
+        };
+        match given.0.first() {
+            Some((name, _)) => bad(format!("{path} knows no parameter `{name}`")),
+            None => Ok(question),
+        }
+    }
+}
+
+impl Parameters {
+    fn parse(query: &str) -> Result<Parameters, Refusal> {
+        let mut found: Vec<(String, String)> = Vec::new();
+        for part in query.split('&').filter(|part| !part.is_empty()) {
+            let (name, value) = part.split_once('=').unwrap_or((part, ""));
+            let (Some(name), Some(value)) = (decoded(name), decoded(value)) else {
+                return bad(format!("`{part}` is not percent-encoded UTF-8"));
+            };
+            if found.iter().any(|(earlier, _)| *earlier == name) {
+                return bad(format!("`{name}` is given twice"));
+            }
+            found.push((name, value));
+        }
+        Ok(Parameters(found))
+    }
+
+    fn take(&mut self, name: &str) -> Option<String> {
+        let at = self.0.iter().position(|(given, _)| given == name)?;
+        Some(self.0.remove(at).1)
+    }
+
+    fn take_as<T>(
+        &mut self,
+        name: &str,
+        form: &str,
+        read: impl FnOnce(&str) -> Option<T>,
+    ) -> Result<Option<T>, Refusal> {
+        let Some(text) = self.take(name) else { return Ok(None) };
+        match read(&text) {
+            Some(value) => Ok(Some(value)),
+            None => bad(format!("{name}={text} is not {form}")),
+        }
+    }
+
+    fn limit(&mut self) -> Result<usize, Refusal> {
+        let form = format!("a number from 1 to {REPORT_MAX_ITEMS}");
+        let read = |text: &str| text.parse().ok().filter(|limit| (1..=REPORT_MAX_ITEMS).contains(limit));
+        Ok(self.take_as("limit", &form, read)?.unwrap_or(REPORT_DEFAULT_ITEMS))
+    }
+
+    fn lock(&mut self) -> Result<Option<String>, Refusal> {
+        let read = |text: &str| paths::validate(text).is_ok().then(|| text.to_owned());
+        self.take_as("lock", "the path of a znode, like /locks/NAME", read)
+    }
+
+    fn session(&mut self) -> Result<Option<SessionId>, Refusal> {
+        self.take_as("session", "a session, like 0x100000000000001", session)
+    }
+}
+
+fn bad<T>(what: String) -> Result<T, Refusal> {
+    Err(Refusal::BadQuestion(what))
+}
+
+/// As ZooKeeper's tools write them: hexadecimal, with or without `0x`; all 64 bits.
+fn session(text: &str) -> Option<SessionId> {
+    let digits = text.strip_prefix("0x").unwrap_or(text);
+    let is_plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_plain.then(|| u64::from_str_radix(digits, 16).ok()).flatten().map(|id| SessionId(id.cast_signed()))
+}
+
+/// A place in the history, as text.
+pub(super) fn cursor_text(key: Key) -> String {
+    format!("{}.{}.{}", key.time_ms, key.zxid.0, key.ordinal)
+}
+
+fn cursor(text: &str) -> Option<Key> {
+    let mut parts = text.split('.');
+    let (time_ms, zxid) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+    let ordinal = parts.next()?.parse().ok()?;
+    parts.next().is_none().then_some(Key { time_ms, zxid: rowlock_proto::Zxid(zxid), ordinal })
+}
+
+/// A plus sign is one: this is no form.
+fn decoded(text: &str) -> Option<String> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'%' => {
+                let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
+                let (high, low) = (digit(bytes.next())?, digit(bytes.next())?);
+                out.push(u8::try_from(16 * high + low).ok()?);
+            }
+            other => out.push(other),
+        }
+    }
+    String::from_utf8(out).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use rowlock_proto::Zxid;
+
+    use super::*;
+
+    #[test]
+    fn questions_are_read_with_their_defaults() {
+        let locks = Question::Locks { limit: 100 };
+        assert_eq!(Question::parse("/v1/locks"), Ok(locks.clone()));
+        assert_eq!(Question::parse("/v1/locks?"), Ok(locks));
+        let queue = Question::Queue { lock: "/a b/ä+".to_owned(), limit: 7 };
+        assert_eq!(Question::parse("/v1/queue?limit=7&lock=/a%20b/%C3%A4+"), Ok(queue));
+        let session = Some(SessionId(-1));
+        let sessions = Question::Sessions { session, limit: 100 };
+        assert_eq!(Question::parse("/v1/sessions?session=ffffffffffffffff"), Ok(sessions));
+        let before = Key { time_ms: 5, zxid: Zxid(6), ordinal: 7 };
+        let history = HistoryQuestion { lock: None, session: None, since_ms: -3, before, limit: 100 };
+        let asked = format!("/v1/history?before={}&since_ms=-3", cursor_text(before));
+        assert_eq!(Question::parse(&asked), Ok(Question::History(history)));
+    }
+
+    #[test]
+    fn a_question_with_a_mistake_is_refused_with_the_mistake() {
+        for (asked, what) in [
+            ("/v1/queue", "say which"),
+            ("/v1/queue?lock=", "lock= is not the path of a znode"),
+            ("/v1/queue?lock=a/b", "lock=a/b is not the path of a znode"),
+            ("/v1/queue?lock=/a&lock=/b", "`lock` is given twice"),
+            ("/v1/queue?lock=%zz", "`lock=%zz` is not percent-encoded"),
+            ("/v1/queue?lock=%ff", "`lock=%ff` is not percent-encoded"),
+            ("/v1/queue?lock=%e", "`lock=%e` is not percent-encoded"),
+            ("/v1/locks?limit=0", "limit=0 is not a number from 1 to"),
+            ("/v1/locks?limit=-1", "limit=-1 is not"),
+            ("/v1/locks?limit=99999999999999999999", "limit=99999999999999999999 is not"),
+            ("/v1/locks?lock=/a", "/v1/locks knows no parameter `lock`"),
+            ("/v1/sessions?=%", "`=%` is not percent-encoded"),
+            ("/v1/history?session=0x", "session=0x is not a session"),
+            ("/v1/history?session=0x+1", "session=0x+1 is not a session"),
+            ("/v1/history?since_ms=yesterday", "since_ms=yesterday is not milliseconds"),
+            ("/v1/history?before=1.2", "before=1.2 is not what"),
+        ] {
+            match Question::parse(asked) {
+                Err(Refusal::BadQuestion(said)) => assert!(said.starts_with(what), "{asked}: {said}"),
+                other => panic!("{asked}: {other:?}"),
+            }
+        }
+        let unknown = Question::parse("/v1/lock").unwrap_err();
+        assert!(unknown.to_string().starts_with("there is no report /v1/lock; there are /v1/locks, "));
+        let endless = format!("/v1/queue?lock=/{}", "a".repeat(QUESTION_MAX_BYTES));
+        assert!(matches!(Question::parse(&endless), Err(Refusal::BadQuestion(_))));
+    }
+}

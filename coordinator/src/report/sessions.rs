@@ -1,0 +1,52 @@
+//! `/v1/sessions`: the open sessions and what they have.
+//!
+//! Not secret: an id without the session's password opens nothing.
+
+use rowlock_proto::SessionId;
+use rowlock_state::{Machine, Session};
+use serde_json::{Value, json};
+
+use super::list::List;
+use super::{Refusal, locks};
+use crate::client::registry::Registry;
+
+/// All sessions in order of their ids, or one.
+pub(super) fn overview(
+    machine: &Machine,
+    only: Option<SessionId>,
+    limit: usize,
+    registry: &Registry,
+) -> Result<Value, Refusal> {
+    let mut list = List::new(limit);
+    if let Some(id) = only {
+        let Some(session) = machine.session(id) else {
+            return Err(Refusal::NotThere(format!("there is no session {id}")));
+        };
+        list.push(item(machine, id, session, registry));
+    } else {
+        for (id, session) in machine.sessions() {
+            if !list.push(item(machine, id, session, registry)) {
+                break;
+            }
+        }
+    }
+    Ok(json!({
+        "zxid": machine.last_zxid().0,
+        "session_count": machine.counts().sessions,
+        "sessions": list.items,
+        "more": list.more,
+    }))
+}
+
+fn item(machine: &Machine, id: SessionId, session: &Session, registry: &Registry) -> Value {
+    let (held, waiting) = machine.session_locks(id);
+    json!({
+        "session": locks::session(id),
+        "timeout_ms": session.timeout_ms,
+        "attachment": session.attachment.0,
+        "address": registry.address_of(id).map(|address| address.to_string()),
+        "ephemerals": session.ephemeral_count(),
+        "locks_held": held,
+        "locks_waiting": waiting,
+    })
+}
