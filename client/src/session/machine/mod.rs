@@ -7,6 +7,8 @@
 mod inbound;
 mod outbound;
 #[cfg(test)]
+mod rowlock_tests;
+#[cfg(test)]
 mod tests;
 
 use std::collections::VecDeque;

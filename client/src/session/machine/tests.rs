@@ -17,41 +17,46 @@ use crate::session::chore::Chore;
 use crate::session::watches::{WatchRequest, WatchedBy};
 use crate::session::{Call, Reply};
 
-const TIMEOUT: Duration = Duration::from_secs(9);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(9);
 
-struct Rig {
-    machine: Machine,
+pub(super) struct Rig {
+    pub machine: Machine,
     start: Instant,
     /// What the server announces; `None`: it is a plain ZooKeeper.
-    announced: Option<&'static str>,
+    pub announced: Option<&'static str>,
+    /// It takes its time to say so: see [`Rig::announce`].
+    pub silent_about_extensions: bool,
 }
 
-type Outcome = oneshot::Receiver<Result<Reply, Error>>;
+pub(super) type Outcome = oneshot::Receiver<Result<Reply, Error>>;
 
 impl Rig {
-    fn new() -> Self {
-        let machine = Machine::new(TIMEOUT, Duration::ZERO, Vec::new());
-        Rig { machine, start: Instant::now(), announced: None }
+    pub(super) fn new() -> Self {
+        Rig::with(Machine::new(TIMEOUT, Duration::ZERO, Vec::new()))
+    }
+
+    pub(super) fn with(machine: Machine) -> Self {
+        Rig { machine, start: Instant::now(), announced: None, silent_about_extensions: false }
     }
 
     /// A machine that is attached since second 0.
-    fn up() -> Self {
+    pub(super) fn up() -> Self {
         let mut it = Rig::new();
         it.attach(0);
         it
     }
 
-    fn at(&self, seconds: u64) -> Instant {
+    pub(super) fn at(&self, seconds: u64) -> Instant {
         self.start + Duration::from_secs(seconds)
     }
 
-    fn hello(&mut self, seconds: u64) -> ConnectRequest {
+    pub(super) fn hello(&mut self, seconds: u64) -> ConnectRequest {
         self.machine.connected(self.at(seconds));
         let frame = frame::split(&mut self.machine.effects.out, 1 << 20).unwrap().unwrap();
         decode::connect_request(frame).unwrap()
     }
 
-    fn welcome(&mut self, session: i64, seconds: u64) -> Result<(), Fault> {
+    pub(super) fn welcome(&mut self, session: i64, seconds: u64) -> Result<(), Fault> {
         let timeout_ms = if session == 0 { 0 } else { 9_000 };
         let password = Bytes::from_static(&[5; 16]);
         let (session_id, read_only) = (SessionId(session), Some(false));
@@ -59,26 +64,31 @@ impl Rig {
         let mut out = BytesMut::new();
         encode::connect_response(&answer, &mut out);
         self.machine.frame(one(&mut out), self.at(seconds))?;
-        if session != 0 {
-            let data = |text: &'static str| {
-                Response::Data(Some(Bytes::from_static(text.as_bytes())), rowlock_proto::Stat::default())
-            };
-            self.reply_at(0, 0, self.announced.map(data).ok_or(ErrorCode::NoNode), seconds)?;
+        if session != 0 && !self.silent_about_extensions {
+            self.announce(seconds);
         }
         Ok(())
     }
 
+    /// The answer to the probe of the attachment.
+    pub(super) fn announce(&mut self, seconds: u64) {
+        let data = |text: &'static str| {
+            Response::Data(Some(Bytes::from_static(text.as_bytes())), rowlock_proto::Stat::default())
+        };
+        self.reply_at(0, 0, self.announced.map(data).ok_or(ErrorCode::NoNode), seconds).unwrap();
+    }
+
     /// The connection breaks.
-    fn cut(&mut self) {
+    pub(super) fn cut(&mut self) {
         self.machine.disconnected(self.start);
     }
 
-    fn attach(&mut self, seconds: u64) {
+    pub(super) fn attach(&mut self, seconds: u64) {
         self.hello(seconds);
         self.welcome(1, seconds).unwrap();
     }
 
-    fn call(&mut self, request: Request) -> Outcome {
+    pub(super) fn call(&mut self, request: Request) -> Outcome {
         let (reply, outcome) = oneshot::channel();
         self.machine.command(Command::Call(Call {
             request,
@@ -101,7 +111,7 @@ impl Rig {
         receiver
     }
 
-    fn sent(&mut self, seconds: u64) -> Vec<RequestFrame> {
+    pub(super) fn sent(&mut self, seconds: u64) -> Vec<RequestFrame> {
         self.machine.tick(self.at(seconds)).unwrap();
         let mut frames = Vec::new();
         while let Some(frame) = frame::split(&mut self.machine.effects.out, 1 << 20).unwrap() {
@@ -112,11 +122,16 @@ impl Rig {
         frames
     }
 
-    fn reply(&mut self, xid: i32, zxid: i64, result: Result<Response, ErrorCode>) -> Result<(), Fault> {
+    pub(super) fn reply(
+        &mut self,
+        xid: i32,
+        zxid: i64,
+        result: Result<Response, ErrorCode>,
+    ) -> Result<(), Fault> {
         self.reply_at(xid, zxid, result, 0)
     }
 
-    fn reply_at(
+    pub(super) fn reply_at(
         &mut self,
         xid: i32,
         zxid: i64,
@@ -130,7 +145,7 @@ impl Rig {
     }
 
     /// Tells the waiting calls, as the task does.
-    fn settle(&mut self) {
+    pub(super) fn settle(&mut self) {
         for done in std::mem::take(&mut self.machine.effects.done) {
             match done {
                 Done::Call(reply, result) => drop(reply.send(result)),
@@ -142,17 +157,17 @@ impl Rig {
         }
     }
 
-    fn error(&mut self, outcome: &mut Outcome) -> Error {
+    pub(super) fn error(&mut self, outcome: &mut Outcome) -> Error {
         self.settle();
         outcome.try_recv().unwrap().unwrap_err()
     }
 }
 
-fn one(out: &mut BytesMut) -> Bytes {
+pub(super) fn one(out: &mut BytesMut) -> Bytes {
     frame::split(out, 1 << 20).unwrap().unwrap()
 }
 
-fn sync() -> Request {
+pub(super) fn sync() -> Request {
     Request::Sync("/".to_owned())
 }
 
