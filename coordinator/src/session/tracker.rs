@@ -20,6 +20,8 @@ struct Entry {
     timeout: Duration,
     /// Its client has hung up, and nothing was heard since: its time ends here, if not before.
     departed_until: Option<Instant>,
+    /// Its client has hung up a connection of which this node has not heard yet: the log is on its way.
+    early_departure: Option<Departure>,
     attachment: Attachment,
     /// It was due. Only a new attachment, which goes through the log, takes that back.
     decided: bool,
@@ -67,12 +69,23 @@ impl Tracker {
 
     /// A session was opened or attached anew: it is alive now, with this timeout.
     pub fn opened(&mut self, now: Instant, session: SessionId, attachment: Attachment, timeout: Duration) {
+        let early = self.sessions.get(&session).and_then(|entry| entry.early_departure);
         self.ended(session);
         let look_at = now + timeout + self.grace;
-        let (departed_until, decided) = (None, false);
-        let entry = Entry { last_touch: now, timeout, departed_until, attachment, decided, look_at };
+        let entry = Entry {
+            last_touch: now,
+            timeout,
+            departed_until: None,
+            early_departure: None,
+            attachment,
+            decided: false,
+            look_at,
+        };
         self.sessions.insert(session, entry);
         self.agenda.insert((look_at, session));
+        if let Some(departure) = early {
+            self.departed(now, &departure);
+        }
     }
 
     /// A session is gone.
@@ -98,7 +111,11 @@ impl Tracker {
     /// heard of it before. Without effect if the session has another connection by now.
     pub fn departed(&mut self, now: Instant, departure: &Departure) {
         let Some(entry) = self.sessions.get_mut(&departure.session) else { return };
-        if entry.decided || entry.attachment != departure.attachment {
+        if departure.attachment > entry.attachment {
+            entry.early_departure = Some(*departure);
+            return;
+        }
+        if entry.decided || departure.attachment < entry.attachment {
             return;
         }
         let until = now + departure.grace();
@@ -267,6 +284,19 @@ mod tests {
         assert!(tracker.touch(t0 + ms(200), S));
         assert_eq!(tracker.due(t0 + ms(4699)), []);
         assert_eq!(tracker.due(t0 + ms(4700)), [(S, A)]);
+    }
+
+    #[test]
+    fn a_hang_up_that_comes_before_the_log_has_brought_its_connection_counts_when_it_has() {
+        let t0 = Instant::now();
+        let mut tracker = tracker(t0);
+        tracker.departed(t0, &departure(Attachment(3)));
+        tracker.opened(t0 + ms(10), S, Attachment(3), ms(4000));
+        assert_eq!(tracker.due(t0 + ms(309)), []);
+        assert_eq!(tracker.due(t0 + ms(310)), [(S, Attachment(3))]);
+        tracker.departed(t0 + ms(320), &departure(Attachment(4)));
+        tracker.opened(t0 + ms(330), S, Attachment(5), ms(4000));
+        assert_eq!(tracker.due(t0 + ms(4000)), []);
     }
 
     #[test]
