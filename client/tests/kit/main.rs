@@ -2,6 +2,7 @@
 
 mod deadlock;
 mod examples;
+mod opposite_orders;
 mod portable;
 mod support;
 mod switches;

@@ -3,6 +3,7 @@
 //! On Rowlock the client takes a lock in one round trip, on ZooKeeper by the recipe of several; the program is the same,
 //! and so is what it may rely on. `ROWLOCK_TEST_ZK=host:port,...` names the servers of the second run.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -29,6 +30,26 @@ async fn the_same_program_runs_on_apache_zookeeper() {
     }
 }
 
+/// Counts who is inside, from all clients.
+#[derive(Default)]
+struct Inside {
+    now: AtomicUsize,
+    most: AtomicUsize,
+}
+
+impl Inside {
+    /// Stays for a few turns of the runtime; gives how many there were.
+    async fn visit(&self) -> usize {
+        let now = self.now.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(now, Ordering::SeqCst);
+        for _ in 0..5 {
+            tokio::task::yield_now().await;
+        }
+        self.now.fetch_sub(1, Ordering::SeqCst);
+        now
+    }
+}
+
 /// What an application does, by sessions of their own.
 async fn program(endpoints: &str) {
     let base = format!("/rowlock-portable-{:016x}", rng::u64());
@@ -42,6 +63,11 @@ async fn program(endpoints: &str) {
     within("the timeout", timeout(&clients)).await;
     within("the counter", counter(&clients)).await;
     within("the latch", latch(&clients)).await;
+    within("the read-write lock", read_write(&clients)).await;
+    within("the semaphore", semaphore(&clients)).await;
+    within("several locks", several(&clients)).await;
+    within("the election", election(&clients)).await;
+    within("the fenced write", fenced(&clients)).await;
     for client in clients {
         client.close().await.unwrap();
     }
@@ -124,4 +150,108 @@ async fn latch(clients: &[Client]) {
     };
     all(clients, work).await;
     clients[0].latch("ready", count).remove().await.unwrap();
+}
+
+async fn read_write(clients: &[Client]) {
+    let (writers, readers) = (Arc::new(Inside::default()), Arc::new(Inside::default()));
+    let work = |client: Client| {
+        let (writers, readers) = (writers.clone(), readers.clone());
+        async move {
+            let lock = client.rwlock("price");
+            for _ in 0..ROUNDS / 2 {
+                let writer = lock.write().await.unwrap();
+                assert_eq!(
+                    (writers.visit().await, readers.now.load(Ordering::SeqCst)),
+                    (1, 0),
+                    "a writer is alone"
+                );
+                writer.release().await.unwrap();
+                let reader = lock.read().await.unwrap();
+                readers.visit().await;
+                assert_eq!(writers.now.load(Ordering::SeqCst), 0, "no writer beside readers");
+                reader.release().await.unwrap();
+            }
+        }
+    };
+    all(clients, work).await;
+    // Readers are inside together, and a writer goes on as one of them.
+    let [first, second, ..] = clients else { unreachable!("there are more") };
+    let writer = first.rwlock("price").write().await.unwrap();
+    let one = writer.downgrade().await.map_err(|(_, error)| error).unwrap();
+    let two = second.rwlock("price").read().await.unwrap();
+    let one = one.try_upgrade().await.expect_err("a writer beside a reader");
+    two.release().await.unwrap();
+    one.release().await.unwrap();
+}
+
+async fn semaphore(clients: &[Client]) {
+    let inside = Arc::new(Inside::default());
+    let work = |client: Client| {
+        let inside = inside.clone();
+        async move {
+            for _ in 0..ROUNDS / 2 {
+                let permit = client.semaphore("downloads", 2).acquire().await.unwrap();
+                inside.visit().await;
+                permit.release().await.unwrap();
+            }
+        }
+    };
+    all(clients, work).await;
+    assert!(inside.most.load(Ordering::SeqCst) <= 2);
+    let other = clients[0].semaphore("downloads", 3).try_acquire().await;
+    assert!(matches!(other, Err(Error::LimitConflict { actual: 2 })), "{other:?}");
+    let both = clients[0].semaphore("downloads", 2).acquire_many(2).await.unwrap();
+    assert!(clients[1].semaphore("downloads", 2).try_acquire().await.unwrap().is_none());
+    both.release().await.unwrap();
+}
+
+async fn several(clients: &[Client]) {
+    let inside = Arc::new(Inside::default());
+    let turn = AtomicUsize::new(0);
+    let work = |client: Client| {
+        let inside = inside.clone();
+        let names =
+            if turn.fetch_add(1, Ordering::SeqCst) % 2 == 0 { ["left", "right"] } else { ["right", "left"] };
+        async move {
+            for _ in 0..ROUNDS / 2 {
+                let both = client.lock_all(names).await.unwrap();
+                assert_eq!(inside.visit().await, 1);
+                both.release().await.unwrap();
+            }
+        }
+    };
+    all(clients, work).await;
+}
+
+async fn election(clients: &[Client]) {
+    let [first, second, .., watcher] = clients else { unreachable!("there are more") };
+    let mut observer = watcher.election("scheduler").observe();
+    assert_eq!(observer.next().await.unwrap(), None);
+    let leadership = first.election("scheduler").campaign("first").await.unwrap();
+    let leads = |leader: Option<rowlock_client::Leader>| leader.map(|leader| leader.value);
+    assert_eq!(leads(observer.next().await.unwrap()).as_deref(), Some("first"));
+    let election = second.election("scheduler");
+    let waiting = task::spawn("second", async move { election.campaign("second").await });
+    while watcher.election("scheduler").candidates().await.unwrap().len() < 2 {
+        tokio::task::yield_now().await;
+    }
+    let token = leadership.token();
+    leadership.resign().await.unwrap();
+    let leadership = waiting.await.unwrap().unwrap();
+    assert!(leadership.token() > token);
+    while leads(observer.next().await.unwrap()).as_deref() != Some("second") {}
+    leadership.resign().await.unwrap();
+}
+
+/// What is written under a lock is refused when the lock is gone, also by a session that lives.
+async fn fenced(clients: &[Client]) {
+    let path = format!("/rowlock-portable-{:016x}", rng::u64());
+    let guard = clients[0].mutex("fenced").lock().await.unwrap();
+    let create = || guard.txn().create(&path, None, CreateMode::Persistent, Acl::open());
+    clients[0].commit(create()).await.unwrap();
+    clients[0].delete(&path, None).await.unwrap();
+    let late = create();
+    guard.release().await.unwrap();
+    let refused = clients[0].commit(late).await;
+    assert!(matches!(refused, Err(Error::TransactionRejected { index: 0, .. })), "{refused:?}");
 }
