@@ -61,10 +61,14 @@ impl Running {
     }
 
     /// SIGTERM, for one that just holds; it must end well.
-    pub async fn end_with_signal(mut self) {
+    pub async fn end_with_signal(self) {
         self.signal(Signal::TERM);
-        let status = tokio::task::spawn_blocking(move || self.child.wait()).await.unwrap().unwrap();
-        assert_eq!(status.code(), Some(0));
+        assert_eq!(self.code().await, Some(0));
+    }
+
+    /// Its exit code.
+    pub async fn code(mut self) -> Option<i32> {
+        tokio::task::spawn_blocking(move || self.child.wait()).await.unwrap().unwrap().code()
     }
 
     pub async fn end(self) -> Said {

@@ -69,7 +69,7 @@ fn who_holds(queue: &Value) -> String {
     let holders: Vec<String> = items(queue, "holders")
         .map(|place| {
             format!(
-                "held by {} with token {} since {} ({}), session {} at {}",
+                "\"{}\" holds it with token {} since {} ({}), session {} from {}",
                 text(&place["label"]),
                 place["token"],
                 rfc3339(place["since_ms"].as_i64().unwrap_or(0)),
