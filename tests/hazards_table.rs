@@ -1,0 +1,43 @@
+//! The table of hazards in docs/testing.md names tests that exist.
+
+use std::fs;
+use std::path::Path;
+
+/// Where no test is.
+const SKIPPED: &[&str] = &["target", "fuzz", ".git"];
+
+#[test]
+fn every_test_in_the_table_of_hazards_exists() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let text = fs::read_to_string(root.join("docs/testing.md")).unwrap();
+    let (_, table) = text.split_once("## Hazards").expect("the table");
+    let (table, _) = table.split_once("\n## ").unwrap();
+    let mut code = String::new();
+    collect(root, &mut code);
+    let hazards = table.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| |"));
+    let mut count = 0;
+    for (line, number) in hazards.zip(1..) {
+        assert!(line.starts_with(&format!("| {number} |")), "{number} is missing: {line}");
+        count = number;
+        let names: Vec<&str> = line.split('`').skip(1).step_by(2).collect();
+        assert!(!names.is_empty(), "{line}");
+        for name in names {
+            assert!(code.contains(&format!("fn {name}(")), "hazard {number}: there is no test {name}");
+        }
+    }
+    assert_eq!(count, 27);
+}
+
+fn collect(folder: &Path, code: &mut String) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let entry = entry.unwrap();
+        let (path, name) = (entry.path(), entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            if !SKIPPED.contains(&&*name.to_string_lossy()) {
+                collect(&path, code);
+            }
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            code.push_str(&fs::read_to_string(&path).unwrap());
+        }
+    }
+}
