@@ -1,5 +1,9 @@
 //! The client against real nodes of the test kit, with everything that goes wrong.
 
+#![allow(clippy::unwrap_used)]
+// Each example is a program with a `support` of its own.
+#![allow(clippy::duplicate_mod)]
+
 mod deadlock;
 mod examples;
 mod opposite_orders;

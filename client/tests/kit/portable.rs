@@ -210,8 +210,11 @@ async fn several(clients: &[Client]) {
     let turn = AtomicUsize::new(0);
     let work = |client: Client| {
         let inside = inside.clone();
-        let names =
-            if turn.fetch_add(1, Ordering::SeqCst) % 2 == 0 { ["left", "right"] } else { ["right", "left"] };
+        let names = if turn.fetch_add(1, Ordering::SeqCst).is_multiple_of(2) {
+            ["left", "right"]
+        } else {
+            ["right", "left"]
+        };
         async move {
             for _ in 0..ROUNDS / 2 {
                 let both = client.lock_all(names).await.unwrap();
