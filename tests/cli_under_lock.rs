@@ -257,6 +257,21 @@ async fn what_outlives_its_command_is_ended_too_when_the_lock_is_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn command_is_asked_to_end_when_a_broken_connection_brings_the_deadline_near() {
+    let mut cluster = Cluster::start(1, FAST).await;
+    let script = "trap 'echo bye > goodbye; exit 0' TERM; echo > started; while :; do sleep 0.02; done";
+    let running =
+        start(&cluster.folder, &["lock", "--ttl", "30", "--disconnect-grace", "1", "l", "-c", script]);
+    running.wrote("started").await;
+    let folder = cluster.folder.clone();
+    let cut = Instant::now();
+    cluster.kill(1);
+    assert_eq!(running.end().await.code, LOST);
+    assert_eq!(wrote(&folder, "goodbye").await, "bye\n");
+    assert!(cut.elapsed() < Duration::from_millis(1_500), "{:?}", cut.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn command_gets_time_to_end_when_its_lock_is_taken_away() {
     let cluster = Cluster::start(1, FAST).await;
     let script = "trap 'echo bye > goodbye; exit 0' TERM; echo $ROWLOCK_LOCK_KEY > key; \

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use rowlock_client::LostReason;
+use rowlock_client::{Client, LostReason};
 use rowlock_env::time::{self, Instant};
 use rustix::process::Signal;
 
@@ -48,8 +48,8 @@ pub struct Attended<'a, H: Held> {
     pub warden: Warden,
     /// The terminal, if there is one.
     pub terminal: Option<Terminal>,
-    /// The session's timeout.
-    pub session_timeout: Duration,
+    /// The session.
+    pub client: &'a Client,
 }
 
 impl<H: Held> Attended<'_, H> {
@@ -80,6 +80,8 @@ impl<H: Held> Attended<'_, H> {
     }
 
     async fn attend(&mut self, passed: &mut Passed) -> Result<End, Failure> {
+        // What changes with the connection is the deadline.
+        let mut states = self.client.states();
         let mut asked_to_end = false;
         let mut known = None;
         let mut ask_at = time::now();
@@ -92,7 +94,7 @@ impl<H: Held> Attended<'_, H> {
             if known != Some(until) {
                 known = Some(until);
                 // A deadline that comes suddenly closer (the connection broke) leaves most of the time to mend that.
-                let grace = GRACE_MAX.min(self.session_timeout / 4);
+                let grace = GRACE_MAX.min(self.client.session_timeout() / 4);
                 ask_at = until - grace.min(until.saturating_since(time::now()) / 3);
             }
             if !asked_to_end && time::now() >= ask_at {
@@ -120,6 +122,7 @@ impl<H: Held> Attended<'_, H> {
                     },
                 },
                 _ = self.held.lost() => {}
+                _ = states.changed() => {}
                 // The deadline has moved on meanwhile, or it is there.
                 () = time::sleep_until(next) => {}
                 signal = passed.next() => self.signal(signal),

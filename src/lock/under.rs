@@ -77,8 +77,7 @@ pub async fn run<H: Held>(held: H, setting: Setting<'_>, passed: &mut Passed) ->
         environment.extend(environment_of(client, &held, name));
         let job = Job::start(&words, &environment)?;
         let terminal = Terminal::controlling();
-        let session_timeout = client.session_timeout();
-        Attended { held: &held, name, job, warden, terminal, session_timeout }.run(passed).await?
+        Attended { held: &held, name, job, warden, terminal, client }.run(passed).await?
     };
     let over = match end {
         End::Itself(ended) => Over::Code(ended.code),

@@ -134,6 +134,7 @@ impl Running {
         let mut hints = vec![
             ("rowlock status", "roles, positions, sessions"),
             ("rowlock lock nightly -c 'echo $ROWLOCK_LOCK_TOKEN; sleep 20'", "twice: the second waits"),
+            ("rowlock queue nightly", "who holds it, who waits and for whom; rowlock history nightly"),
             ("rowlock create /greeting hello && rowlock get /greeting", "any znode"),
             (&metrics, "or /readyz, /v1/status"),
         ];
