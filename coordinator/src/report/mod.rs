@@ -87,6 +87,12 @@ impl Reports {
         Reports { history, registry, permits: Arc::new(Semaphore::new(REPORTS_MAX)), tasks }
     }
 
+    /// How many more may be made now.
+    #[cfg(test)]
+    pub(crate) fn free(&self) -> usize {
+        self.permits.available_permits()
+    }
+
     /// Has a report made, of the state `frozen`; it goes to `reply_to` as `Message::Reported` with that tag.
     ///
     /// # Errors

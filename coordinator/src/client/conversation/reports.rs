@@ -10,21 +10,22 @@ use super::Conversation;
 impl Conversation {
     /// Has the report made whose turn has come, if it has. Gives how many replies were made on the way.
     pub(super) fn begin_report(&mut self, inbox: &mut Inbox, now: Instant) -> usize {
-        if !self.queue.report_is_next() || self.is_full() {
-            return 0;
+        let mut answered = 0;
+        while self.queue.report_is_next() && !self.is_full() {
+            let replica = self.shared.context.replica.clone();
+            let state = replica.state.read();
+            self.take_messages(inbox, now);
+            // What came may have ended the conversation.
+            let Some((tag, question)) = self.queue.begin_report() else { break };
+            self.seen(state.last_zxid());
+            let frozen = state.freeze();
+            drop(state);
+            let (who, reply_to) = (self.identities.to_vec(), self.peer.outbox.clone());
+            if let Err(refusal) = self.shared.context.reports.make(frozen, question, who, tag, reply_to) {
+                self.queue.reported(tag, Err(refusal.code()));
+            }
+            answered += self.answer_settled(now);
         }
-        let replica = self.shared.context.replica.clone();
-        let state = replica.state.read();
-        self.take_messages(inbox, now);
-        // The connection may be over by what it has been told.
-        let Some((tag, question)) = self.queue.begin_report() else { return 0 };
-        self.seen(state.last_zxid());
-        let frozen = state.freeze();
-        drop(state);
-        let (who, reply_to) = (self.identities.to_vec(), self.peer.outbox.clone());
-        if let Err(refusal) = self.shared.context.reports.make(frozen, question, who, tag, reply_to) {
-            self.queue.reported(tag, Err(refusal.code()));
-        }
-        self.answer_settled(now)
+        answered
     }
 }

@@ -192,6 +192,30 @@ fn a_grant_between_a_look_into_the_inbox_and_a_read_is_told_before_the_read_show
     assert_eq!(stage.told(), [(1, None), (Xid::NOTICE.0, None), (2, None)]);
 }
 
+#[tokio::test]
+async fn a_change_between_a_look_into_the_inbox_and_a_report_is_told_before_the_report_shows_it() {
+    let mut stage = Stage::new();
+    stage.change(create("/a", CreateMode::Persistent));
+    stage.ask(Request::GetData(watched("/a")));
+    stage.answer();
+    stage.ask(Request::Report("/v1/locks".to_owned()));
+    stage.ask(create("/b", CreateMode::Persistent));
+    stage.look();
+    stage.change(set("/a", "1"));
+    stage.answer();
+    assert_eq!(stage.told(), [(1, None), (Xid::EVENT.0, None)]);
+    assert!(stage.submission().is_none(), "a write waits for what was asked before it");
+    let mut told = Vec::new();
+    while told.is_empty() {
+        tokio::task::yield_now().await;
+        stage.look();
+        stage.answer();
+        told = stage.told();
+    }
+    assert_eq!(told, [(2, None)]);
+    assert!(stage.submission().is_some());
+}
+
 #[test]
 fn replies_and_events_go_out_in_the_order_of_their_changes() {
     let mut stage = Stage::new();

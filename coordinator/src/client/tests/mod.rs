@@ -10,6 +10,7 @@ mod handshake;
 mod locks;
 mod node;
 mod read_only;
+mod reports;
 mod requests;
 mod watches;
 mod words;
