@@ -4,6 +4,7 @@
 //! stdout, messages to stderr, the outcome into the exit code (`exit.rs`).
 
 mod cluster;
+mod completions;
 mod exit;
 mod explain;
 mod http_get;
@@ -56,6 +57,7 @@ enum Command {
     Delete(znode::delete::Delete),
     Stat(znode::stat::Stat),
     Import(import::Import),
+    Completions(completions::Completions),
     #[command(name = "__exec", hide = true)]
     Exec(lock::exec::Exec),
     #[command(name = "__warden", hide = true)]
@@ -117,6 +119,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
             Command::Delete(delete) => delete.run().await,
             Command::Stat(stat) => stat.run().await,
             Command::Import(import) => import.run().await,
+            Command::Completions(completions) => completions.run(),
             Command::Exec(exec) => exec.run(),
             Command::Warden(warden) => warden.run(),
         }

@@ -207,6 +207,16 @@ fn is_alive(pid: u32) -> bool {
 }
 
 #[test]
+fn completions_know_the_commands_and_not_our_own_secrets() {
+    let folder = tempfile::tempdir().unwrap();
+    for shell in ["bash", "zsh", "fish"] {
+        let said = run(folder.path(), &["completions", shell]);
+        assert_eq!(said.code, 0, "{shell}");
+        assert!(said.out.contains("history") && !said.out.contains("__warden"), "{shell}");
+    }
+}
+
+#[test]
 fn wrong_usage_and_unreachable_clusters_have_their_own_codes() {
     let folder = tempfile::tempdir().unwrap();
     let run = |arguments: &[&str]| run(folder.path(), arguments);

@@ -20,7 +20,7 @@ pub struct Patience {
     /// Wait at most so many seconds
     #[arg(short = 'w', long, visible_alias = "wait", value_name = "SEC", value_parser = seconds)]
     pub timeout: Option<Duration>,
-    /// Exit code for busy: when we did not want to wait, or not so long
+    /// Exit code when it is busy, or was for so long
     #[arg(short = 'E', long, value_name = "CODE", default_value_t = REFUSED)]
     pub conflict_exit_code: u8,
 }

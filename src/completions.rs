@@ -1,0 +1,31 @@
+//! `rowlock completions`: what a shell needs to complete our command line.
+
+use std::process::ExitCode;
+
+use clap::CommandFactory;
+use clap_complete::{Shell, generate};
+
+use crate::Cli;
+use crate::exit::Failure;
+use crate::znode::print;
+
+/// Print the completions for a shell, e.g. `source <(rowlock completions bash)`
+#[derive(clap::Args)]
+pub struct Completions {
+    /// Which shell
+    shell: Shell,
+}
+
+impl Completions {
+    /// Prints the script.
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        let all = Cli::command();
+        // Hidden ones are for ourselves; some shells' scripts would offer them.
+        let shown = all.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
+        let mut command = clap::Command::new("rowlock").subcommands(shown);
+        let mut script = Vec::new();
+        generate(self.shell, &mut command, "rowlock", &mut script);
+        print(&script)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
