@@ -30,7 +30,7 @@ fn tree(world: &Keeper, path: &str) -> Vec<String> {
 }
 
 /// Runs `story` without a cut, then cut at each of its requests.
-async fn same_at_every_cut<T, F>(story: impl Fn(Client) -> F)
+pub async fn same_at_every_cut<T, F>(story: impl Fn(Client) -> F)
 where
     T: Debug + PartialEq,
     F: Future<Output = T>,

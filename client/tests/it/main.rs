@@ -18,5 +18,6 @@ mod latch;
 mod mutex;
 mod reentrant;
 mod served;
+mod served_recipes;
 mod session;
 mod znode;
