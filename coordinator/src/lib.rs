@@ -19,7 +19,7 @@
 //! guard.release().await?;
 //!
 //! client.close().await?;
-//! node.shutdown().await; // nothing of the node is left: no task, no thread, no socket
+//! node.shutdown().await; // nothing of the node is left: no task, no socket, no lock on its folder
 //! # Ok(())
 //! # }
 //! ```
@@ -39,8 +39,9 @@
 //!
 //! # What it does not do
 //!
-//! It has no global state: as many nodes as you like run in one process, each with its own folder. It never ends the
-//! process, installs no signal handler and no logger (it speaks through `tracing`), reads no environment variable, and
+//! It has no global state: as many nodes as you like run in one process, each with its own folder. (One thing outlives
+//! the nodes of a process: the lock history's storage, sled, keeps a pool of seven idle threads, unless
+//! `config.history.enabled` is off for all of them.) It never ends the process, installs no signal handler and no logger (it speaks through `tracing`), reads no environment variable, and
 //! writes nowhere but into its data folder.
 //!
 //! # The caller's duties

@@ -1,5 +1,7 @@
 //! A node inside a program: used by a client, stopped, and gone without a trace.
 
+#![allow(clippy::unwrap_used)]
+
 use std::path::Path;
 use std::time::Duration;
 
@@ -13,7 +15,11 @@ static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 const SOON: Duration = Duration::from_secs(30);
 
 async fn start(folder: &Path) -> Node {
-    let node = Node::start(NodeConfig::single(folder)).await.unwrap();
+    start_with(NodeConfig::single(folder)).await
+}
+
+async fn start_with(config: NodeConfig) -> Node {
+    let node = Node::start(config).await.unwrap();
     node.serving(Instant::now() + SOON).await.unwrap();
     node
 }
@@ -53,13 +59,11 @@ async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-#[tokio::test]
-async fn a_node_that_was_used_and_stopped_leaves_no_task_and_no_thread() {
-    let _turn = TURN.lock().await;
-    let folder = tempfile::tempdir().unwrap();
+async fn leaves_nothing(mut config: NodeConfig, history: bool, may_stay: &str) {
     let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     let before = alive();
-    let node = start(folder.path()).await;
+    config.history.enabled = history;
+    let node = start_with(config).await;
     let status = node.status().borrow().clone();
     assert_eq!((status.node, status.role, status.leader), (NodeId(1), Role::Leader, Some(NodeId(1))));
 
@@ -71,9 +75,22 @@ async fn a_node_that_was_used_and_stopped_leaves_no_task_and_no_thread() {
     node.shutdown().await;
 
     eventually("the tasks have ended", || alive() == before).await;
-    eventually("the threads have ended", || threads().is_empty()).await;
+    let ended = || threads().iter().all(|name| name.starts_with(may_stay));
+    eventually("the threads have ended", ended).await;
+}
+
+#[tokio::test]
+async fn a_node_that_was_used_and_stopped_leaves_no_task_and_no_thread() {
+    let _turn = TURN.lock().await;
+    let (without, with) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    // What is named so is started by the nodes of this process only.
+    let (pool, nothing) = ("sled-io", "nothing is named so");
+    let pool_before = threads().iter().any(|name| name.starts_with(pool));
+    let may_stay = if pool_before { pool } else { nothing };
+    leaves_nothing(NodeConfig::single(without.path()), false, may_stay).await;
+    leaves_nothing(NodeConfig::single(with.path()), true, pool).await;
     // The folder is free, and what was written is there.
-    let node = start(folder.path()).await;
+    let node = start(with.path()).await;
     let client = self::client(&node).await;
     assert!(client.exists("/kept").await.unwrap().is_some());
     node.shutdown().await;

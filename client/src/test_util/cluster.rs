@@ -54,7 +54,8 @@ impl Cluster {
     }
 
     /// As [`Cluster::start`], with something changed in the configuration of each node: bounds of session timeouts,
-    /// election timeouts, quotas. Addresses, folder and members are the kit's.
+    /// election timeouts, quotas, the lock history (off unless it is switched on). Addresses, folder and members are the
+    /// kit's.
     ///
     /// # Panics
     /// As [`Cluster::start`].
@@ -379,6 +380,7 @@ fn config(at: usize, members: &[NodeEntry]) -> NodeConfig {
     config.raft.election_timeout_min_ms = 250;
     config.raft.election_timeout_max_ms = 500;
     config.session.min_timeout_ms = 100;
+    config.history.enabled = false;
     // A node that comes back reads its log: a moment, also in debug builds.
     config.log_segment_bytes = 1 << 20;
     config
