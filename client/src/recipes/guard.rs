@@ -195,7 +195,11 @@ impl Guard {
             return Ok(false);
         }
         let held = match self.held.seat {
-            Some(Seat::Served(_)) => self.verify().await?,
+            Some(Seat::Served(_)) => match self.verify().await {
+                // The session has moved to a server that does not keep queues.
+                Err(Error::Unsupported(_)) => self.look().await?,
+                held => held?,
+            },
             _ => self.look().await?,
         };
         if !held {

@@ -174,7 +174,7 @@ impl<'a> Attempt<'a> {
         self.claims.clear();
         let mut refusal = None;
         let mut front: Option<(usize, Option<String>)> = None;
-        for standing in standings {
+        for (standing, place) in standings.into_iter().zip(&mut self.places) {
             match standing {
                 Standing::Held(claim) => self.claims.push(claim),
                 Standing::Waiting { claim, ahead, holder } => {
@@ -192,7 +192,7 @@ impl<'a> Attempt<'a> {
                     refusal = Some(Err(Error::Deadlock { cycle }));
                 }
                 Standing::LimitIs(actual) => refusal = Some(Err(Error::LimitConflict { actual })),
-                Standing::Absent => {}
+                Standing::Absent => place.forget(),
             }
         }
         if let Some(refusal) = refusal {
@@ -200,7 +200,7 @@ impl<'a> Attempt<'a> {
             return refusal;
         }
         if self.claims.len() < self.places.len() {
-            self.forget();
+            // The others are left when this attempt is dropped.
             return Err(Error::PlaceLost);
         }
         if let Some((position, holder)) = front {

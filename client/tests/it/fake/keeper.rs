@@ -58,6 +58,10 @@ pub struct Keeper {
     /// What the nodes say they understand.
     pub announced: Option<&'static str>,
     pub options: Vec<SessionOptions>,
+    /// Whoever comes back is turned away without an answer.
+    pub silent_on_attach: bool,
+    /// How far the cluster's wall clock is ahead of ours.
+    pub clock_ahead_ms: i64,
 }
 
 /// What a command changed, in order.
@@ -116,6 +120,8 @@ impl Keeper {
             throttle: 0,
             announced: Some(ANNOUNCED),
             options: Vec::new(),
+            silent_on_attach: false,
+            clock_ahead_ms: 0,
         }
     }
 
@@ -171,7 +177,7 @@ impl Keeper {
         let mut news = Collected::default();
         let proposal =
             Proposal { origin: Origin::default(), session, attachment, identities: Vec::new(), command };
-        let applied = self.machine.apply(time::wall_ms(), &proposal, &mut news);
+        let applied = self.machine.apply(time::wall_ms() + self.clock_ahead_ms, &proposal, &mut news);
         for (event_type, path, zxid) in news.events {
             self.fire(event_type, &path, zxid);
         }
@@ -326,6 +332,10 @@ impl Server for Keeper {
     }
 
     fn attach(&mut self, number: u64, hello: ConnectRequest, outbox: Outbox) {
+        if self.silent_on_attach {
+            let _ = outbox.send(None);
+            return;
+        }
         let timeout_ms = hello.timeout_ms.unsigned_abs();
         let command = match hello.session_id {
             SessionId::NONE => Command::CreateSession { password: [7; 16], timeout_ms },

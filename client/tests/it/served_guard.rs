@@ -1,0 +1,269 @@
+//! Holding a lock whose queue the server keeps: how its loss is told, options, and how it is given back.
+
+use std::time::Duration;
+
+use rowlock_client::{
+    Acl, Claim, Client, CreateMode, Error, ErrorCode, LostReason, Owner, ReleaseError, Transaction, Version,
+};
+use rowlock_env::{task, time};
+use rowlock_proto::Request;
+use rowlock_state::command::Command;
+
+use crate::fake::keeper::Keeper;
+use crate::fake::{Fake, Server};
+use crate::served::{LOCK, waiter};
+
+/// The cluster does what is due by its clock at `now_ms`.
+fn sweep(fake: &Fake<Keeper>) {
+    let mut world = fake.world();
+    let due: Vec<String> = world.machine.locks_due(time::wall_ms()).map(str::to_owned).collect();
+    for lock in due {
+        world.propose(Command::LockDue { lock }).unwrap();
+    }
+    drop(world);
+    fake.touch();
+}
+
+#[tokio::test]
+async fn a_guard_costs_no_watch_and_no_read() {
+    let fake = Fake::rowlock().await;
+    let client = fake.client().await;
+    let guard = client.mutex("l").lock().await.unwrap();
+    client.sync("/").await.unwrap();
+    let session = client.session_id();
+    let reads = |request: &Request| matches!(request, Request::GetData(_) | Request::Exists(_));
+    assert_eq!(fake.world().asked(session, reads), 1, "the probe alone");
+    assert!(guard.check().await.unwrap());
+    assert_eq!(fake.world().asked(session, |request| matches!(request, Request::Verify(_))), 1);
+}
+
+#[tokio::test]
+async fn somebody_s_deletion_is_told_at_once_and_release_says_not_held() {
+    let fake = Fake::rowlock().await;
+    let (client, other) = (fake.client().await, fake.client().await);
+    let guard = client.mutex("l").lock().await.unwrap();
+    let loss = guard.loss();
+    let watching = task::spawn("watching", async move { loss.wait().await });
+    other.delete(guard.path(), None).await.unwrap();
+    assert_eq!(guard.lost().await, LostReason::Deleted);
+    assert_eq!(watching.await.unwrap(), LostReason::Deleted);
+    assert_eq!(guard.check().await, Ok(false));
+    assert_eq!(guard.release().await, Err(ReleaseError::NotHeld));
+}
+
+#[tokio::test]
+async fn a_forced_release_is_told_to_the_holder_and_grants_the_next() {
+    let fake = Fake::rowlock().await;
+    let (client, next, admin) = (fake.client().await, fake.client().await, fake.client().await);
+    let guard = client.mutex("l").lock().await.unwrap();
+    let task = waiter(&fake, &next).await;
+    let stale = Claim { path: guard.path().to_owned(), token: rowlock_client::FencingToken(1) };
+    assert_eq!(admin.force_release(&stale).await, Ok(false), "another token");
+    assert!(guard.is_held());
+    assert_eq!(admin.force_release(&guard.claim()).await, Ok(true));
+    assert_eq!(guard.lost().await, LostReason::ForceReleased);
+    assert!(task.await.unwrap().unwrap().token() > guard.token());
+    assert_eq!(admin.force_release(&guard.claim()).await, Ok(false), "twice");
+}
+
+#[tokio::test]
+async fn a_release_by_a_guard_that_lost_its_lock_unnoticed_is_not_held_and_changes_nothing() {
+    let fake = Fake::rowlock().await;
+    let (client, next) = (fake.client().await, fake.client().await);
+    let guard = client.mutex("l").lock().await.unwrap();
+    let task = waiter(&fake, &next).await;
+    {
+        // The notice is lost with the connection, and the release is sent before the place can be verified.
+        let mut world = fake.world();
+        world.drop_connections();
+        let session = next.session_id();
+        let path = guard.path().to_owned();
+        world.act(session, Command::Delete { path, version: Version::ANY }).unwrap();
+    }
+    assert_eq!(guard.release().await, Err(ReleaseError::NotHeld));
+    assert!(task.await.unwrap().unwrap().check().await.unwrap());
+}
+
+#[tokio::test]
+async fn an_expired_session_s_locks_are_lost_and_it_acquires_no_more() {
+    let fake = Fake::rowlock().await;
+    let client = fake.client().await;
+    let guard = client.mutex("l").lock().await.unwrap();
+    let waiting = waiter(&fake, &client).await;
+    fake.expire(&client);
+    assert_eq!(guard.lost().await, LostReason::Expired);
+    assert_eq!(waiting.await.unwrap().unwrap_err(), Error::SessionExpired);
+    assert_eq!(client.mutex("l").lock().await.unwrap_err(), Error::SessionExpired);
+    assert_eq!(guard.release().await, Err(ReleaseError::NotHeld));
+    assert!(fake.world().queue(LOCK).is_empty());
+}
+
+#[tokio::test]
+async fn acquiring_on_a_closed_client_errors_at_once() {
+    let fake = Fake::rowlock().await;
+    let client = fake.client().await;
+    let guard = client.mutex("l").lock().await.unwrap();
+    client.close().await.unwrap();
+    assert_eq!(guard.lost().await, LostReason::Closed);
+    assert_eq!(client.mutex("l").lock().await.unwrap_err(), Error::Closed);
+    assert_eq!(client.mutex("l").try_lock().await.unwrap_err(), Error::Closed);
+    assert_eq!(client.rwlock("l").read().await.unwrap_err(), Error::Closed);
+    assert!(fake.world().queue(LOCK).is_empty());
+}
+
+#[tokio::test]
+async fn a_fenced_transaction_takes_effect_only_while_the_lock_is_held() {
+    let fake = Fake::rowlock().await;
+    let (client, admin) = (fake.client().await, fake.client().await);
+    let guard = client.mutex("l").lock().await.unwrap();
+    let write =
+        |txn: Transaction| txn.create("/result-", None, CreateMode::PersistentSequential, Acl::open());
+    assert_eq!(client.commit(write(guard.txn())).await.unwrap().len(), 2);
+    let late = write(guard.txn());
+    assert!(admin.force_release(&guard.claim()).await.unwrap());
+    let refused = client.commit(late).await.unwrap_err();
+    assert_eq!(refused, Error::TransactionRejected { index: 0, code: ErrorCode::NoNode });
+}
+
+#[tokio::test]
+async fn a_maximum_hold_warns_then_gives_the_lock_back_by_itself() {
+    let fake = Fake::rowlock().await;
+    let (client, next) = (fake.client().await, fake.client().await);
+    let most = Duration::from_millis(200);
+    let started = time::now();
+    let guard = client.mutex("l").request().max_hold(most).lock().await.unwrap();
+    assert!(guard.valid_until().unwrap() <= time::now() + most);
+    let task = waiter(&fake, &next).await;
+    guard.expiring().await;
+    assert!(guard.is_held() && started.elapsed() >= most / 5 * 4);
+    assert_eq!(guard.lost().await, LostReason::MaxHold);
+    assert!(started.elapsed() >= most);
+    assert!(task.await.unwrap().unwrap().is_held());
+    assert_eq!(guard.release().await, Err(ReleaseError::NotHeld));
+}
+
+#[tokio::test]
+async fn a_revocation_by_the_server_is_told() {
+    let fake = Fake::rowlock().await;
+    let client = fake.client().await;
+    let most = Duration::from_secs(3600);
+    let guard = client.mutex("l").request().max_hold(most).lock().await.unwrap();
+    let due = fake.world().machine.next_lock_due().unwrap();
+    let lost = task::spawn("lost", {
+        let loss = guard.loss();
+        async move { loss.wait().await }
+    });
+    assert!(due >= time::wall_ms() + 3_600_000, "not before the client gives up");
+    {
+        let mut world = fake.world();
+        world.clock_ahead_ms = due - time::wall_ms() + 1_000;
+        world.propose(Command::LockDue { lock: LOCK.to_owned() }).unwrap();
+    }
+    assert_eq!(lost.await.unwrap(), LostReason::Revoked);
+    assert!(fake.world().queue(LOCK).is_empty());
+}
+
+#[tokio::test]
+async fn a_lock_delay_follows_an_expiry_and_not_a_release() {
+    let fake = Fake::rowlock().await;
+    let (client, next) = (fake.client().await, fake.client().await);
+    let delay = Duration::from_millis(100);
+    let request = |client: &Client| client.mutex("l").request().lock_delay(delay);
+    request(&client).lock().await.unwrap().release().await.unwrap();
+    let guard = request(&client).try_lock().await.unwrap().unwrap();
+    let task = waiter(&fake, &next).await;
+    let expired = time::now();
+    fake.expire(&client);
+    assert_eq!(guard.lost().await, LostReason::Expired);
+    assert_eq!(fake.world().holders(LOCK), 0);
+    while !task.is_finished() {
+        sweep(&fake);
+        tokio::task::yield_now().await;
+    }
+    assert!(expired.elapsed() + Duration::from_millis(2) >= delay);
+    assert!(task.await.unwrap().unwrap().is_held());
+}
+
+#[tokio::test]
+async fn waiting_that_would_never_end_is_refused_with_everybody_in_the_circle() {
+    let fake = Fake::rowlock().await;
+    let (a, b) = (
+        fake.config().label("a").connect().await.unwrap(),
+        fake.config().label("b").connect().await.unwrap(),
+    );
+    let owned =
+        |client: &Client, name: &str| client.mutex(name).request().owner(Owner::Session).meta("job=1");
+    let _first = owned(&a, "x").lock().await.unwrap();
+    let second = owned(&b, "y").lock().await.unwrap();
+    let waiting = owned(&a, "y");
+    let waiting = task::spawn("waiting", async move { waiting.lock().await });
+    fake.until("a waits for b", |world| world.contenders("/locks/y") == 2).await;
+    match owned(&b, "x").lock().await.unwrap_err() {
+        Error::Deadlock { cycle } => {
+            let who: Vec<_> = cycle.iter().map(|party| (party.label.as_str(), party.session)).collect();
+            assert!(who.contains(&("a", a.session_id())), "{cycle:?}");
+            assert!(cycle.iter().all(|party| party.path.starts_with("/locks/") && party.meta == "job=1"));
+        }
+        other => panic!("{other}"),
+    }
+    assert_eq!(fake.world().contenders("/locks/x"), 1, "nothing is left behind");
+    second.release().await.unwrap();
+    assert!(waiting.await.unwrap().unwrap().is_held());
+}
+
+#[tokio::test]
+async fn label_and_metadata_stand_in_the_queue() {
+    let fake = Fake::rowlock().await;
+    let client = fake.config().label("worker-7").connect().await.unwrap();
+    let _guard = client.mutex("l").request().meta("job=1").lock().await.unwrap();
+    assert_eq!(fake.world().queue(LOCK)[0].label, "worker-7\njob=1");
+    let _other = client.mutex("m").request().label("other").lock().await.unwrap();
+    assert_eq!(fake.world().queue("/locks/m")[0].label, "other");
+}
+
+#[tokio::test]
+async fn the_client_asks_for_its_disconnect_grace_on_every_connection() {
+    let fake = Fake::rowlock().await;
+    let grace = Duration::from_millis(500);
+    let client = fake.config().disconnect_grace(grace).connect().await.unwrap();
+    client.sync("/").await.unwrap();
+    fake.drop_connections();
+    client.sync("/").await.unwrap();
+    let world = fake.world();
+    assert_eq!(
+        world.options.iter().map(|options| options.disconnect_grace_ms).collect::<Vec<_>>(),
+        [500, 500]
+    );
+}
+
+#[tokio::test]
+async fn a_session_that_is_cut_off_for_its_grace_is_over_before_the_server_ends_it() {
+    let fake = Fake::rowlock().await;
+    let grace = Duration::from_millis(300);
+    let client = fake.config().disconnect_grace(grace).connect().await.unwrap();
+    let guard = client.mutex("l").lock().await.unwrap();
+    let cut = time::now();
+    fake.silence();
+    fake.drop_connections();
+    assert_eq!(guard.lost().await, LostReason::Unreachable);
+    assert!(cut.elapsed() < grace && guard.valid_until().is_none(), "{:?}", cut.elapsed());
+}
+
+#[test]
+fn dropping_a_guard_outside_a_runtime_frees_the_lock() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let fake = runtime.block_on(Fake::rowlock());
+    let client = runtime.block_on(fake.client());
+    drop(runtime.block_on(client.mutex("l").lock()).unwrap());
+    runtime.block_on(fake.until("released", |world| world.queue(LOCK).is_empty()));
+}
+
+#[tokio::test]
+async fn reports_are_passed_on_and_plain_servers_have_none() {
+    let fake = Fake::rowlock().await;
+    let report = fake.client().await.report("/v1/locks?limit=1").await.unwrap();
+    assert!(report.contains("/v1/locks?limit=1"));
+    let plain = Fake::start().await;
+    let error = plain.client().await.report("/v1/locks").await.unwrap_err();
+    assert!(matches!(error, Error::Unsupported(_)));
+}
