@@ -40,6 +40,10 @@
 //! that is already on the network arrives when it arrives (and a paused process learns nothing while it is paused):
 //! [`Guard::token`] rises from holder to holder, so that storage can refuse what comes from an earlier one.
 //!
+//! **More than a mutex**: [`ReentrantMutex`], [`RwLock`], [`Semaphore`], [`MultiLock`], [`Election`], [`AtomicCounter`],
+//! [`CountDownLatch`], [`Barrier`], [`DoubleBarrier`]; all of them on Apache ZooKeeper too. For programs without async
+//! code there is feature `blocking`, with the same handles.
+//!
 //! **Errors** say what is known: [`Error::may_have_happened`] and [`Error::is_retryable`].
 //!
 //! # Inside
