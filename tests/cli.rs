@@ -186,26 +186,6 @@ async fn command_is_ended_before_the_lock_can_be_granted_to_another() {
     assert!(!Path::new(&format!("/proc/{pid}")).exists(), "the command was killed");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_lock_process_takes_its_command_with_it() {
-    let cluster = Cluster::start(1, FAST).await;
-    let mark = cluster.folder.join("started");
-    let command = format!("echo $$ > {}.tmp && mv {0}.tmp {0}; while :; do sleep 0.05; done", mark.display());
-    let mut child = rowlock(&cluster.folder, &["lock", "l", "-c", &command]).spawn().unwrap();
-    let started = || async { fs::read_to_string(&mark).ok() };
-    let pid: u32 = eventually("the command runs", secs(30), started).await.trim().parse().unwrap();
-    child.kill().unwrap();
-    child.wait().unwrap();
-    let gone = || async { (!is_alive(pid)).then_some(()) };
-    eventually("the command ends with the lock's process", secs(10), gone).await;
-}
-
-/// Runs, and is not merely waiting to be counted as ended.
-fn is_alive(pid: u32) -> bool {
-    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
-    stat.rsplit(") ").next().is_some_and(|rest| !rest.starts_with('Z'))
-}
-
 #[test]
 fn completions_know_the_commands_and_not_our_own_secrets() {
     let folder = tempfile::tempdir().unwrap();

@@ -87,7 +87,7 @@ async fn command_is_ended_when_it_has_had_the_lock_for_its_maximum() {
     let begun = Instant::now();
     let said = ask(&cluster, &["lock", "--max-hold", "1", "l", "sleep", "600"]).await;
     assert_eq!(said.code, LOST, "{}", said.err);
-    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     assert_eq!(ask(&cluster, &["lock", "-n", "l", "true"]).await.code, 0, "it was given back");
 }
 

@@ -4,9 +4,10 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 
 use crate::support::cluster::{Cluster, FAST};
 use crate::support::command::{Said, finish, rowlock};
@@ -157,10 +158,11 @@ async fn killed_lock_process_takes_all_it_started_with_it_before_the_next_holder
     let (command, grandchild) = (running.pid("command").await, running.pid("grandchild").await);
     let next = start(&cluster.folder, &["lock", "l", "-c", &look_for(command, grandchild)]);
     queue_of(&cluster, "/locks/l", 2).await;
-    let killed = Instant::now();
+    let killed_ms = wall_ms();
     running.child.kill().unwrap();
     assert_eq!(next.end().await.out, "free\n", "the command ran on under the next holder's lock");
-    assert!(killed.elapsed() < Duration::from_secs(1), "the next one waited {:?}", killed.elapsed());
+    let waited_ms = last_grant_ms(&cluster).await - killed_ms;
+    assert!(waited_ms < 1_000, "the next one waited {waited_ms} ms");
     running.child.wait().unwrap();
 }
 
@@ -175,12 +177,12 @@ async fn container_killed_as_a_whole_frees_its_lock_after_the_disconnect_grace()
     let children = format!("/proc/{0}/task/{0}/children", running.child.id());
     let children = fs::read_to_string(children).unwrap();
     let warden = children.split_whitespace().map(|pid| pid.parse().unwrap()).find(|pid| *pid != command);
-    let killed = Instant::now();
+    let killed_ms = wall_ms();
     signal_to(warden.unwrap(), Signal::KILL);
     running.child.kill().unwrap();
     assert_eq!(next.end().await.out, "free\n", "the command ran on under the next holder's lock");
-    let waited = killed.elapsed();
-    assert!(waited > Duration::from_millis(400) && waited < Duration::from_secs(1), "{waited:?}");
+    let waited_ms = last_grant_ms(&cluster).await - killed_ms;
+    assert!((400..1_000).contains(&waited_ms), "the next one waited {waited_ms} ms");
     running.child.wait().unwrap();
 }
 
@@ -213,6 +215,26 @@ async fn commands_outlive_the_leader_of_the_cluster() {
         let said = running.end().await;
         assert_eq!(said.code, id as i32, "{}", said.err);
     }
+}
+
+fn wall_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    i64::try_from(since.as_millis()).unwrap()
+}
+
+/// When the cluster last granted a lock. (What the new holder says itself comes later on a busy machine.)
+async fn last_grant_ms(cluster: &Cluster) -> i64 {
+    let client = cluster.client().await;
+    let last = || async {
+        let history: Value = serde_json::from_str(&client.report("/v1/history").await.unwrap()).unwrap();
+        let entries = history["entries"].as_array().unwrap();
+        // It is noted behind the release of the lock, which is the end of it.
+        (entries.last()?["event"] == "released").then_some(())?;
+        entries.iter().rfind(|entry| entry["event"] == "granted")?["time_ms"].as_i64()
+    };
+    let last = eventually("the history of the lock is complete", secs(20), last).await;
+    client.close().await.unwrap();
+    last
 }
 
 /// Waits until so many are in the queue of a lock.
@@ -268,7 +290,7 @@ async fn command_is_asked_to_end_when_a_broken_connection_brings_the_deadline_ne
     cluster.kill(1);
     assert_eq!(running.end().await.code, LOST);
     assert_eq!(wrote(&folder, "goodbye").await, "bye\n");
-    assert!(cut.elapsed() < Duration::from_millis(1_500), "{:?}", cut.elapsed());
+    assert!(cut.elapsed() < secs(10), "not at the session's own deadline: {:?}", cut.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

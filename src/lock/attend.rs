@@ -180,7 +180,10 @@ impl<H: Held> Attended<'_, H> {
         }
         if !(wants_it && terminal.is_ours()) {
             terminal.take_back(group);
-            terminal.stop_with_it();
+            if !terminal.stop_with_it() && wants_it {
+                // Nobody will ever give it the terminal: what the kernel does to a stopped group without a shell.
+                self.job.signal(Signal::HUP);
+            }
         }
         // We go on, perhaps much later: look at the lock before the command does anything.
         if self.held.valid_until().is_some() {

@@ -71,12 +71,10 @@ impl Terminal {
         }
     }
 
-    /// Stops our own job, as the command has been stopped; returns when the shell continues it. Does nothing where no
-    /// shell could.
-    pub fn stop_with_it(&self) {
-        if has_shell() {
-            let _ = kill_process_group(self.ours, Signal::STOP);
-        }
+    /// Stops our own job, as the command has been stopped; returns when the shell continues it. False: there is no shell
+    /// that could, so nothing was done.
+    pub fn stop_with_it(&self) -> bool {
+        has_shell() && kill_process_group(self.ours, Signal::STOP).is_ok()
     }
 
     /// Ctrl-C at the command was meant for all that share the terminal: for a script that runs us, too.
