@@ -1,0 +1,90 @@
+//! The history of a whole node: told over HTTP, and there again after a restart.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rowlock_client::{Acl, Client, CreateMode};
+use rowlock_coordinator::{Instant, Node, NodeConfig};
+use rowlock_env::net::Stream;
+use rowlock_env::time;
+use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+const SOON: Duration = Duration::from_secs(30);
+
+/// A node that takes a snapshot, and purges its log, every few changes.
+async fn start(folder: &Path) -> Node {
+    let mut config = NodeConfig::single(folder);
+    (config.raft.snapshot_every, config.raft.keep_logs) = (40, 0);
+    let node = Node::start(config).await.expect("the node starts");
+    node.serving(Instant::now() + SOON).await.expect("it serves");
+    node
+}
+
+async fn get(node: &Node, path: &str) -> (u16, String) {
+    let mut stream = Stream::connect(&node.addresses().http.to_string(), SOON).await.expect("it listens");
+    let request = format!("GET {path} HTTP/1.0\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.expect("sent");
+    let mut answer = String::new();
+    time::timeout(SOON, stream.read_to_string(&mut answer)).await.expect("in time").expect("an answer");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+    (head[9..12].parse().expect("a status"), body.to_owned())
+}
+
+/// All entries, but for gaps.
+async fn history(node: &Node) -> Vec<Value> {
+    // Busy machines are asked again: the history steps back for everything else.
+    let deadline = Instant::now() + SOON;
+    loop {
+        let (code, body) = get(node, "/v1/history?limit=10000").await;
+        if code == 200 {
+            let document: Value = serde_json::from_str(&body).expect("JSON");
+            assert_eq!(document["more"], false);
+            return document["entries"].as_array().expect("a list").clone();
+        }
+        assert!(code == 503 && Instant::now() < deadline, "{code}: {body}");
+    }
+}
+
+async fn client(node: &Node) -> Client {
+    let endpoint = node.addresses().client.to_string();
+    let builder = Client::builder().endpoints(&endpoint).session_timeout(SOON).connect_timeout(SOON);
+    builder.connect().await.expect("it is served")
+}
+
+#[tokio::test]
+async fn the_history_of_a_node_outlives_it_without_a_gap_and_without_repeats() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut rounds = 0;
+    let mut before: Vec<Value> = Vec::new();
+    for _ in 0..3 {
+        let node = start(folder.path()).await;
+        assert_eq!(history(&node).await, before, "what was there is there");
+        let client = client(&node).await;
+        for _ in 0..25 {
+            let guard = client.mutex("orders/42").lock().await.expect("it is free");
+            client
+                .create(&format!("/{rounds}"), None, CreateMode::Persistent, Acl::open())
+                .await
+                .expect("new");
+            guard.release().await.expect("it is held");
+            rounds += 1;
+        }
+        client.close().await.expect("closed");
+        let told = history(&node).await;
+        assert_eq!(told[..before.len()], before);
+        let steps: Vec<&str> = told.iter().filter_map(|entry| entry["event"].as_str()).collect();
+        let expected = ["requested", "granted", "released"].repeat(rounds);
+        assert_eq!(steps, expected);
+        let tokens: Vec<i64> = told.iter().filter_map(|entry| entry["token"].as_i64()).collect();
+        assert!(tokens.is_sorted());
+        before = told;
+        node.shutdown().await;
+    }
+    let lock = before[0]["lock"].as_str().expect("a path").to_owned();
+    let node = start(folder.path()).await;
+    let (code, body) = get(&node, &format!("/v1/queue?lock={}", lock.replace('%', "%25"))).await;
+    let queue: Value = serde_json::from_str(&body).expect("JSON");
+    assert_eq!((code, &queue["holder_count"], &queue["lock"]), (200, &0.into(), &lock.into()), "{body}");
+    node.shutdown().await;
+}
