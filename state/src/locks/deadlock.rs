@@ -1,13 +1,15 @@
 //! Deadlock detection: would a new waiter close a circle of owners that wait for each other?
 //!
 //! The wait-for graph is read off the committed queues: a waiter waits for everyone before it who could not hold beside
-//! it, and an owner is blocked by each of its waiters. Only places with an owner take part; an unnamed place never
-//! blocks anybody for ever as far as this can know.
+//! it, and for everyone before whom one of those waits; an owner is blocked by each of its waiters. Only places with an
+//! owner are part of a circle. What the maker of an unnamed place waits for in other queues is not known; in this one it
+//! hands on what those behind it wait for.
 //!
 //! Invariant: an owner does one thing at a time, so one waiting place blocks all that it holds: a circle is a deadlock.
 //! Bounded: after [`STEPS_MAX`] places the search gives up and lets the newcomer wait, on every replica alike.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use rowlock_proto::lock::{Mode, Party};
 
@@ -64,19 +66,24 @@ impl Machine {
         steps: &mut usize,
     ) {
         let before = lock.holders.iter().chain(lock.waiters.iter());
+        // Readers come to hold together with the readers before them, unless somebody else is in between: he must go
+        // first, and waits for those readers himself.
+        let mut together = Vec::new();
         for (at, ahead) in before.take_while(|(at, _)| key.is_none_or(|key| *at < key)) {
             *steps += 1;
             if *steps > STEPS_MAX {
                 return;
             }
-            // Readers wait for writers only: those before them come to hold together with them.
-            let is_in_the_way = !(mode == Mode::Shared && ahead.mode == Mode::Shared);
-            let Some(owner) = OwnerKey::new(ahead.owner, ahead.session).filter(|_| is_in_the_way) else {
+            together.push((at, ahead));
+            if mode == Mode::Shared && ahead.mode == Mode::Shared {
                 continue;
-            };
-            if let std::collections::btree_map::Entry::Vacant(entry) = reached.entry(owner) {
-                entry.insert(Step { waiter, path, at });
-                todo.push(owner);
+            }
+            for (at, in_the_way) in together.drain(..) {
+                let Some(owner) = OwnerKey::new(in_the_way.owner, in_the_way.session) else { continue };
+                if let Entry::Vacant(entry) = reached.entry(owner) {
+                    entry.insert(Step { waiter, path, at });
+                    todo.push(owner);
+                }
             }
         }
     }
