@@ -180,6 +180,15 @@ mod tests {
         drop(block);
     }
 
+    #[test]
+    fn background_work_steps_back() {
+        let priority = || rustix::process::getpriority_process(None).expect("every thread has one");
+        let (tx, told) = std::sync::mpsc::channel();
+        let worker = spawn_in_background("test", 1, move |_: &mut Vec<()>| drop(tx.send(priority())));
+        worker.submit(()).expect("there is room");
+        assert!(told.recv().expect("it works") > priority());
+    }
+
     #[tokio::test]
     async fn blocking_work_gives_its_result() {
         assert_eq!(run_blocking("test", || 6 * 7).await, 42);
