@@ -24,7 +24,17 @@
 //! # }
 //! ```
 //!
-//! # What to know
+//! # Why a token
+//!
+//! A lock of a distributed system is not a mutex of one process. Its holder may be stopped (a paused machine, a long
+//! collection, a debugger) while time goes on for everybody else: the cluster has to grant the lock to the next one at
+//! some point, and the old holder may wake with a write half on its way. No lock service can call that write back. So
+//! each grant comes with a **fencing token** ([`Guard::token`]) that rises from holder to holder: send it with every
+//! write, and let the storage refuse tokens lower than the highest it has seen. Where the storage is the coordinator
+//! itself, [`Guard::txn`] does so: a transaction that takes effect only while our place in the queue is there.
+//! `examples/fenced_write.rs` shows a paused holder's late write being refused.
+//!
+//! # What "lost" means
 //!
 //! **A session** is kept alive by heartbeats, three per timeout. When its server fails, the client moves to another and
 //! the session goes on: [`SessionState::Suspended`] is not a loss. It ends when a server says so, or at the **local
@@ -32,19 +42,38 @@
 //! So the client knows of the loss *before* the servers expire the session and grant its locks to others, provided that
 //! the rates of the clocks differ by less than 5 %. A session that has ended never comes back: [`Client::renew`].
 //!
-//! **A lock** is a queue. Places are taken in the order in which the cluster commits them; each waiter watches only the
-//! one directly before it, so one release wakes one waiter. Holding is decided by the list of the queue, never by a
-//! wake-up or a timeout. Reconnects keep the place; dropping the future of [`Mutex::lock`] gives it up.
+//! **A guard** is a lock that is held. It is lost with its session, when somebody deletes its znode or forces its
+//! release, or at the end of its maximum hold ([`LockRequest::max_hold`]); [`LostReason`] says which. [`Guard::lost`]
+//! tells, [`Guard::run`] stops the work, [`Guard::loss`] gives other tasks the same news, [`Guard::valid_until`] says how
+//! long the lock is certain, [`Guard::check`] asks the cluster. Dropping a guard never blocks and needs no runtime.
 //!
-//! **A guard** is a lock that is held, and can be lost. [`Guard::lost`] tells, [`Guard::run`] stops the work, but a write
-//! that is already on the network arrives when it arrives (and a paused process learns nothing while it is paused):
-//! [`Guard::token`] rises from holder to holder, so that storage can refuse what comes from an earlier one.
+//! # What is promised
 //!
-//! **More than a mutex**: [`ReentrantMutex`], [`RwLock`], [`Semaphore`], [`MultiLock`], [`Election`], [`AtomicCounter`],
-//! [`CountDownLatch`], [`Barrier`], [`DoubleBarrier`]; all of them on Apache ZooKeeper too. For programs without async
-//! code there is feature `blocking`, with the same handles.
+//! **Mutual exclusion**, in the order of the cluster's log. **Fairness**: a lock is a queue; places are taken in the order
+//! in which the cluster commits them, also beside clients of other makes (Curator, kazoo), and nobody overtakes. A
+//! reconnect keeps the place, dropping the future of [`Mutex::lock`] gives it up, at whatever step. **One wake-up**: a
+//! release tells the next one and nobody else.
+//!
+//! **Exactly once** on Rowlock: every write carries an id; when a connection breaks, what is unanswered is sent again on
+//! the next one, in the same order, and a write that had taken effect is answered as the first time. So no call fails
+//! with [`Error::ConnectionLoss`] before the session ends. On plain ZooKeeper such a call may have taken effect or not;
+//! locks find their places again there too, other writes are for the caller to check.
+//!
+//! **On Rowlock and on ZooKeeper**: the client asks each server what it understands ([`Client::extensions`]). A Rowlock
+//! keeps the queues itself: a free lock takes one round trip, and so does its release; a grant is pushed. On plain
+//! ZooKeeper the same calls use the recipes of znodes and watches. What cannot be done there is refused
+//! ([`Error::Unsupported`]): lock-delay, deadlock detection by [`Owner`], reports.
 //!
 //! **Errors** say what is known: [`Error::may_have_happened`] and [`Error::is_retryable`].
+//!
+//! # Kinds of locks
+//!
+//! | | |
+//! |---|---|
+//! | [`Client::mutex`] | one holder; [`Mutex::request`] for options: label, maximum hold, lock-delay, owner, shared |
+//! | [`Client::rwlock`] | many readers or one writer; downgrade, try_upgrade |
+//! | [`Client::semaphore`] | so many permits, one or many at a time; the number is kept by the servers |
+//! | [`Client::lock_all`] | several mutexes in one step, without deadlocks |
 //!
 //! # Inside
 //!

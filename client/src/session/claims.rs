@@ -2,7 +2,7 @@
 //!
 //! A place is followed from the reply that names it until whoever asked for it lets go of its [`FateCell`]. Servers push
 //! grants and losses ([`Notice`]); what they pushed while we were cut off is made up for after the reconnect: held
-//! places are verified ([`Claims::to_verify`]), those who wait ask again by themselves.
+//! places are verified ([`Claims::unverified`]), those who wait ask again by themselves.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -129,7 +129,7 @@ impl Claims {
     }
 
     /// What is held as far as we know, in portions for one request each.
-    pub(crate) fn to_verify(&mut self) -> Vec<Vec<Claim>> {
+    pub(crate) fn unverified(&mut self) -> Vec<Vec<Claim>> {
         self.followed.retain(|_, followed| {
             // Whoever gave the place back has said so in the cell.
             followed.cell.upgrade().is_some_and(|cell| !matches!(cell.get(), Fate::Lost(_)))
@@ -193,7 +193,7 @@ mod tests {
             told(turn);
         }
         cells[2].turn(Fate::Lost(LostReason::Released));
-        let portions = it.to_verify();
+        let portions = it.unverified();
         assert_eq!(portions, [vec![claim("/l/0", 1), claim("/l/3", 1)]]);
         let turns = it.verified(&portions[0], &[true, false]);
         assert_eq!(turns.len(), 1);

@@ -89,7 +89,7 @@ impl Machine {
             self.send(Request::SessionOptions(SessionOptions { disconnect_grace_ms }), Job::Options);
         }
         if extensions.has_locks() {
-            for claims in self.claims.to_verify() {
+            for claims in self.claims.unverified() {
                 self.send(Request::Verify(claims.clone()), Job::Verify(claims));
             }
         }

@@ -140,14 +140,6 @@ impl Keeper {
         self.machine.lock_queue(lock).map_or(0, |view| view.holder_count())
     }
 
-    pub fn has_session(&self, session: SessionId) -> bool {
-        self.machine.session(session).is_some()
-    }
-
-    pub fn attachments(&self) -> usize {
-        self.connections.len()
-    }
-
     /// How many requests of a session were of this kind.
     pub fn asked(&self, session: SessionId, is: impl Fn(&Request) -> bool) -> usize {
         self.log.iter().filter(|(by, _, request)| *by == session && is(request)).count()
@@ -247,8 +239,8 @@ impl Keeper {
             return Err(ErrorCode::ThrottledOp);
         }
         match command(request) {
-            Ok((command, form)) => self.run(session, attachment, command).map(|outcome| form(outcome)),
-            Err(request) => self.local(number, request),
+            Ok((command, form)) => self.run(session, attachment, command).map(form),
+            Err(request) => self.local(number, *request),
         }
     }
 
@@ -430,7 +422,7 @@ impl Server for Keeper {
 type Form = Box<dyn FnOnce(Outcome) -> Response>;
 
 /// The command of a request that goes through the log, and how it is answered; or the request back.
-fn command(request: Request) -> Result<(Command, Form), Request> {
+fn command(request: Request) -> Result<(Command, Form), Box<Request>> {
     let path_stat: Form = Box::new(|outcome| match outcome {
         Outcome::Created { path, stat } => Response::PathStat(path, stat),
         other => panic!("{other:?}"),
@@ -462,6 +454,6 @@ fn command(request: Request) -> Result<(Command, Form), Request> {
             let (inner, form) = command(*request)?;
             (Command::Tagged { id, acked, command: Box::new(inner) }, form)
         }
-        request => return Err(request),
+        request => return Err(Box::new(request)),
     })
 }
