@@ -13,8 +13,18 @@ use crate::rng::Rng;
 const LOCKS: &[&str] =
     &["/fuzz/l/a", "/fuzz/l/b", "/fuzz/l/a/c", "/fuzz/l/10", "/fuzz/l/1", "/fuzz/l/\u{4e2d}", "/fuzz/r"];
 /// Paths that no lock can have, or that the server keeps for itself.
-const ODD_LOCKS: &[&str] =
-    &["", "/", "a", "/fuzz/", "/fuzz//a", "/fuzz/..", "/zookeeper", "/zookeeper/rowlock", "/a\0b"];
+const ODD_LOCKS: &[&str] = &[
+    "",
+    "/",
+    "a",
+    "/fuzz/",
+    "/fuzz//a",
+    "/fuzz/..",
+    "/zookeeper",
+    "/zookeeper/rowlock",
+    "/a\0b",
+    "/fuzz/l/a/_c_1-lock-0000000000",
+];
 const PREFIXES: &[&str] =
     &["_c_1-lock-", "_c_2-lock-", "_c_1-__READ__", "_c_1-__WRIT__", "_c_1-permit-", "-lease-"];
 const ODD_PREFIXES: &[&str] = &["", "/", "a/b", "..", "\u{1}"];
@@ -32,6 +42,11 @@ const REPORTS: &[&str] = &[
     "/v1/history?session=0x1&since_ms=-9223372036854775808",
     "/v1/sessions?limit=2",
     "/v1/sessions?&&==%",
+    "/v1/sessions?limit=4294967296",
+    "/v1/queue?lock=/fuzz/l/a&limit=0",
+    "/v1/history?lock=/fuzz/l/a&session=0x7fffffffffffffff&since_ms=9223372036854775807&limit=1",
+    "/v1/history?before=x&after=x",
+    "/metrics",
     "/nothing",
     "",
 ];
