@@ -122,6 +122,7 @@ async fn signals_reach_the_command_and_all_that_it_started() {
         (Signal::USR1, "USR1"),
         (Signal::USR2, "USR2"),
     ];
+    let mut all = Vec::new();
     for (signal, name) in cases {
         // Parent and child each write the signal down; the child is not known to us.
         let script = format!(
@@ -129,13 +130,17 @@ async fn signals_reach_the_command_and_all_that_it_started() {
              sh -c 'trap \"echo {name} > child-{name}; exit\" {name}; echo > ready-{name}; \
              while :; do sleep 0.02; done'; exit 1"
         );
-        let running = start(&cluster.folder, &["lock", "l", "-c", &script]);
+        all.push((signal, name, start(&cluster.folder, &["lock", name, "-c", &script])));
+    }
+    for (signal, name, running) in &all {
         running.wrote(&format!("ready-{name}")).await;
-        running.signal(signal);
-        let folder = cluster.folder.clone();
+        running.signal(*signal);
+    }
+    for (_, name, running) in all {
         assert_eq!(running.end().await.code, 3, "{name}");
-        assert_eq!(wrote(&folder, &format!("parent-{name}")).await, format!("{name}\n"));
-        assert_eq!(wrote(&folder, &format!("child-{name}")).await, format!("{name}\n"));
+        for who in ["parent", "child"] {
+            assert_eq!(wrote(&cluster.folder, &format!("{who}-{name}")).await, format!("{name}\n"));
+        }
     }
 }
 
@@ -308,13 +313,27 @@ async fn command_gets_time_to_end_when_its_lock_is_taken_away() {
     client.close().await.unwrap();
 }
 
-/// The command at a terminal of its own, as util-linux's `script` makes one; its stdin is the keyboard.
-fn at_a_terminal(folder: &Path, line: &str) -> Running {
+/// The command at a terminal of its own, as util-linux's `script` makes one; its stdin is the keyboard. None, and a word
+/// about it, where there is no `script` or no `bash`.
+fn at_a_terminal(folder: &Path, line: &str) -> Option<Running> {
     let mut command = Command::new("script");
     command.args(["-qefc", line, "/dev/null"]).current_dir(folder);
     command.env("PATH", path_with_rowlock()).env("SHELL", "/bin/sh").env_remove("ROWLOCK_ENDPOINTS");
-    let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    Running { child, folder: folder.to_owned(), out: None }
+    let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let has_bash = Command::new("bash").args(["-c", "true"]).status().is_ok();
+    match spawned {
+        Ok(child) if has_bash => Some(Running { child, folder: folder.to_owned(), out: None }),
+        Ok(mut child) => {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            eprintln!("not tried: bash is not installed");
+            None
+        }
+        Err(e) => {
+            eprintln!("not tried: script (util-linux): {e}");
+            None
+        }
+    }
 }
 
 fn path_with_rowlock() -> String {
@@ -327,7 +346,7 @@ async fn command_at_a_terminal_can_read_from_it_and_hears_the_keyboard() {
     let cluster = Cluster::start(1, FAST).await;
     let script = "rowlock lock l -c \"read line; echo got \\$line > read; trap 'echo int > heard; exit 9' INT; \
                   echo > ready; while :; do sleep 0.02; done\"";
-    let mut terminal = at_a_terminal(&cluster.folder, script);
+    let Some(mut terminal) = at_a_terminal(&cluster.folder, script) else { return };
     let mut keyboard = terminal.stdin();
     keyboard.write_all(b"hello\n").unwrap();
     assert_eq!(terminal.wrote("read").await, "got hello\n");
@@ -347,7 +366,7 @@ async fn keyboard_interrupt_ends_the_script_that_holds_the_lock_as_well() {
         "rowlock lock l -c 'echo > ready; while :; do sleep 0.02; done'\necho on > went-on\n",
     )
     .unwrap();
-    let mut terminal = at_a_terminal(&cluster.folder, "bash job.sh");
+    let Some(mut terminal) = at_a_terminal(&cluster.folder, "bash job.sh") else { return };
     let mut keyboard = terminal.stdin();
     terminal.wrote("ready").await;
     keyboard.write_all(b"\x03").unwrap();
@@ -360,7 +379,7 @@ async fn keyboard_interrupt_ends_the_script_that_holds_the_lock_as_well() {
 async fn command_in_a_pipeline_gets_the_terminal_when_it_asks() {
     let cluster = Cluster::start(1, FAST).await;
     let script = "echo piped | rowlock lock l -c 'cat > in; read line < /dev/tty; echo $line > read' | cat";
-    let mut terminal = at_a_terminal(&cluster.folder, script);
+    let Some(mut terminal) = at_a_terminal(&cluster.folder, script) else { return };
     let mut keyboard = terminal.stdin();
     keyboard.write_all(b"typed\n").unwrap();
     assert_eq!(terminal.wrote("read").await, "typed\n");
@@ -372,7 +391,7 @@ async fn command_in_a_pipeline_gets_the_terminal_when_it_asks() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn job_control_stops_and_continues_the_command_with_its_lock() {
     let cluster = Cluster::start(1, FAST).await;
-    let mut terminal = at_a_terminal(&cluster.folder, "bash --norc -i");
+    let Some(mut terminal) = at_a_terminal(&cluster.folder, "bash --norc -i") else { return };
     let mut keyboard = terminal.stdin();
     let script = "n=0; while [ ! -e finish ]; do n=$((n+1)); echo $n > count; sleep 0.02; done; exit 4";
     keyboard.write_all(format!("rowlock lock l -c '{script}'\n").as_bytes()).unwrap();
@@ -402,7 +421,7 @@ async fn job_control_stops_and_continues_the_command_with_its_lock() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn command_that_was_stopped_too_long_does_not_go_on_without_its_lock() {
     let cluster = Cluster::start(1, FAST).await;
-    let mut terminal = at_a_terminal(&cluster.folder, "bash --norc -i");
+    let Some(mut terminal) = at_a_terminal(&cluster.folder, "bash --norc -i") else { return };
     let mut keyboard = terminal.stdin();
     let script = "echo $$ > command; n=0; while :; do n=$((n+1)); echo $n > count; sleep 0.02; done";
     keyboard.write_all(format!("rowlock lock --ttl 2 l -c '{script}'\n").as_bytes()).unwrap();
