@@ -51,13 +51,13 @@ pub(crate) const CLAIMS_PER_VERIFY: usize = 512;
 /// Locks taken by one `lock_all`; more are [`crate::Error::InvalidName`].
 pub(crate) const LOCKS_AT_ONCE: usize = 256;
 
-/// The largest count of a [`crate::CountDownLatch`] (its count-downs are children of one znode, listed in one reply);
-/// a larger one is [`crate::Error::InvalidArgument`].
-pub(crate) const LATCH_COUNT: u32 = 10_000;
+/// The largest count of a [`crate::CountDownLatch`] (its count-downs are children of one znode, which each waiter lists
+/// after each of them); a larger one is [`crate::Error::InvalidArgument`].
+pub(crate) const LATCH_COUNT: u32 = 1_000;
 
-/// The largest size of a [`crate::DoubleBarrier`] (all its members are named in the data of one znode); a larger one is
+/// The largest size of a [`crate::DoubleBarrier`] (one transaction checks all its members); a larger one is
 /// [`crate::Error::InvalidArgument`].
-pub(crate) const DOUBLE_BARRIER_SIZE: u32 = 10_000;
+pub(crate) const DOUBLE_BARRIER_SIZE: u32 = 1_000;
 
 /// How often a change of a [`crate::AtomicCounter`] is tried against competitors; then it is
 /// [`crate::Error::Contended`].

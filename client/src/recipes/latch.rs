@@ -36,12 +36,12 @@ pub struct CountDownLatch {
 }
 
 impl Client {
-    /// The latch of this name, which opens after `count` (at most 10,000) count-downs. A handle only, no traffic; names
+    /// The latch of this name, which opens after `count` (at most 1,000) count-downs. A handle only, no traffic; names
     /// as for [`Client::mutex`]. All clients must say the same count: whoever comes first decides.
     pub fn latch(&self, name: &str, count: u32) -> CountDownLatch {
         let mut site = Site::named(self, Kind::Latch, name);
         if count > LATCH_COUNT {
-            site = site.refused(Error::InvalidArgument("the count of a latch is at most 10,000"));
+            site = site.refused(Error::InvalidArgument("the count of a latch is at most 1,000"));
         }
         CountDownLatch { site, count }
     }

@@ -1,7 +1,9 @@
 //! The recipes on servers that keep queues and request ids: exact, whatever happens to connections.
 
+use std::time::Duration;
+
 use rowlock_client::{Client, Error, LostReason, Owner, ReleaseError};
-use rowlock_env::task;
+use rowlock_env::{task, time};
 
 use crate::exactly_once::same_at_every_cut;
 use crate::fake::Fake;
@@ -90,6 +92,48 @@ async fn a_lead_cut_at_every_frame_is_won_handed_over_and_given_back_once() {
         (values, leader, second.unwrap().resign().await, election.leader().await)
     })
     .await;
+}
+
+#[tokio::test]
+async fn connections_that_break_all_the_time_break_no_promise() {
+    let fake = Fake::rowlock().await;
+    let mut members = Vec::new();
+    for number in 0..4 {
+        let client = fake.client().await;
+        members.push(task::spawn("member", async move {
+            let (barrier, counter) = (client.double_barrier("d", 4), client.counter("n"));
+            for round in 1..=10 {
+                let inside = barrier.enter().await.unwrap();
+                counter.add(1).await.unwrap();
+                let latch = client.latch(&format!("round {round}"), 4);
+                latch.count_down().await.unwrap();
+                latch.wait().await.unwrap();
+                assert_eq!(counter.get().await, Ok(4 * round), "somebody counted twice, or came too early");
+                let lead = client.election("e").campaign(number.to_string()).await.unwrap();
+                lead.resign().await.unwrap();
+                inside.leave().await.unwrap();
+            }
+        }));
+    }
+    let breaks = async {
+        loop {
+            time::sleep(Duration::from_millis(20)).await;
+            fake.drop_connections();
+        }
+    };
+    let all_done = async {
+        for member in members {
+            member.await.unwrap();
+        }
+    };
+    tokio::select! {
+        () = all_done => {}
+        () = breaks => {}
+    }
+    let world = fake.world();
+    assert_eq!(world.contenders("/locks/@elections/e"), 0);
+    assert!(world.children("/locks/@double-barriers/d").is_empty());
+    world.machine.check().unwrap();
 }
 
 #[tokio::test]

@@ -61,12 +61,12 @@ impl fmt::Debug for Membership {
 }
 
 impl Client {
-    /// The double barrier of this name for `size` (1 to 10,000) clients. A handle only, no traffic; names as for
+    /// The double barrier of this name for `size` (1 to 1,000) clients. A handle only, no traffic; names as for
     /// [`Client::mutex`]. All clients must say the same size: whoever comes first decides.
     pub fn double_barrier(&self, name: &str, size: u32) -> DoubleBarrier {
         let mut site = Site::named(self, Kind::DoubleBarrier, name);
         if !(1..=DOUBLE_BARRIER_SIZE).contains(&size) {
-            site = site.refused(Error::InvalidArgument("the size of a double barrier is 1 to 10,000"));
+            site = site.refused(Error::InvalidArgument("the size of a double barrier is 1 to 1,000"));
         }
         DoubleBarrier { site, size }
     }
