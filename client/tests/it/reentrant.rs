@@ -156,7 +156,11 @@ async fn guards_given_back_by_many_tasks_at_once_free_the_lock_once_all_have() {
             .enumerate()
             .map(|(number, guard)| {
                 task::spawn("release", async move {
-                    if (number + round) % 2 == 0 { guard.release().await } else { Ok(drop(guard)) }
+                    if (number + round) % 2 == 0 {
+                        return guard.release().await;
+                    }
+                    drop(guard);
+                    Ok(())
                 })
             })
             .collect();
