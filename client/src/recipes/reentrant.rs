@@ -114,7 +114,7 @@ impl ReentrantMutex {
         let turn = slot.turn().await?;
         match slot.share() {
             Some(guard) => Ok(guard),
-            None => slot.hold(self.request(owner).await?.lock().await?, turn),
+            None => Ok(slot.hold(self.request(owner).await?.lock().await?, turn)),
         }
     }
 
@@ -128,15 +128,16 @@ impl ReentrantMutex {
     pub async fn lock_timeout(&self, owner: Owner, patience: Duration) -> Result<ReentrantGuard, Error> {
         let deadline = time::now() + patience;
         let slot = self.slot(owner)?;
-        let Ok(turn) = time::timeout_at(deadline, slot.turn()).await else {
-            return Err(Error::Timeout { position: None, holder: None });
+        let turn = match time::timeout_at(deadline, slot.turn()).await {
+            Ok(turn) => turn?,
+            Err(time::Elapsed) => return Err(Error::Timeout { position: None, holder: None }),
         };
         match slot.share() {
             Some(guard) => Ok(guard),
             None => {
                 let left = deadline.saturating_since(time::now());
                 let request = self.request(owner).await?.timeout(left);
-                slot.hold(request.lock().await?, turn?)
+                Ok(slot.hold(request.lock().await?, turn))
             }
         }
     }
@@ -154,10 +155,8 @@ impl ReentrantMutex {
         if let Some(guard) = slot.share() {
             return Ok(Some(guard));
         }
-        match self.request(owner).await?.try_lock().await? {
-            Some(guard) => slot.hold(guard, turn).map(Some),
-            None => Ok(None),
-        }
+        let granted = self.request(owner).await?.try_lock().await?;
+        Ok(granted.map(|guard| slot.hold(guard, turn)))
     }
 
     async fn request(&self, owner: Owner) -> Result<LockRequest, Error> {
@@ -210,11 +209,11 @@ impl SlotRef {
     }
 
     /// What was granted is the owner's hold from now on.
-    fn hold(self, guard: Guard, turn: OwnedSemaphorePermit) -> Result<ReentrantGuard, Error> {
+    fn hold(self, guard: Guard, turn: OwnedSemaphorePermit) -> ReentrantGuard {
         let hold = Arc::new(guard);
         *self.slot.current() = Arc::downgrade(&hold);
         drop(turn);
-        Ok(ReentrantGuard { hold: Some(hold), slot: self })
+        ReentrantGuard { hold: Some(hold), slot: self }
     }
 }
 
