@@ -4,6 +4,8 @@
 // Each example is a program with a `support` of its own.
 #![allow(clippy::duplicate_mod)]
 
+#[cfg(feature = "blocking")]
+mod blocking;
 mod deadlock;
 mod examples;
 mod opposite_orders;
