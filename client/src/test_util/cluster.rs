@@ -14,12 +14,12 @@ use rowlock_env::task::{Shutdown, TaskGroup};
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::{NodeId, SessionId};
 use tempfile::TempDir;
-use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Mutex;
 
 use super::node::{Board, Place, Targets};
 use super::proxy::{Behind, Door};
 use super::rules::Rules;
+use super::threads::Threads;
 use crate::client::Client;
 use crate::config::ClientConfig;
 
@@ -34,7 +34,7 @@ pub struct Cluster {
     rules: watch::Sender<Rules>,
     board: Board,
     /// The doors live here.
-    network: Option<Runtime>,
+    network: Option<Threads>,
     folder: Option<TempDir>,
 }
 
@@ -62,9 +62,7 @@ impl Cluster {
     pub async fn start_with(nodes: usize, mut configure: impl FnMut(&mut NodeConfig)) -> Cluster {
         assert!((1..=9).contains(&nodes), "a cluster of {nodes} nodes: want 1 to 9, best 1, 3 or 5");
         let folder = tempfile::Builder::new().prefix("rowlock-test-").tempdir().expect("a temporary folder");
-        let builder =
-            Builder::new_multi_thread().worker_threads(1).thread_name("rowlock-doors").enable_all().build();
-        let network = builder.expect("the system can start a thread");
+        let network = Threads::start("rowlock-doors".to_owned());
         let rules = watch::channel(Rules::default()).0;
         let doors = network.spawn(open_doors(nodes, rules.subscribe()));
         let doors = doors.await.expect("opening doors does not panic");
@@ -312,16 +310,15 @@ impl Drop for Cluster {
     /// Stops the nodes, waits until they have, and removes the folder. Blocks for some milliseconds.
     fn drop(&mut self) {
         let (stopped, all_stopped) = mpsc::channel::<()>();
-        let mut runtimes = Vec::new();
+        let mut threads = Vec::new();
         for place in &mut self.places {
             let running = place.running.get_mut().take();
-            runtimes.extend(running.and_then(|running| running.begin_stop(stopped.clone())));
+            threads.extend(running.map(|running| running.begin_stop(stopped.clone())));
         }
         drop(stopped);
         // Ends when the last node has dropped its end.
         let _ = all_stopped.recv_timeout(PATIENCE);
-        runtimes.extend(self.network.take());
-        runtimes.into_iter().for_each(Runtime::shutdown_background);
+        drop((threads, self.network.take()));
         drop(self.folder.take());
     }
 }

@@ -53,6 +53,7 @@ mod node;
 mod proxy;
 mod rules;
 mod sniff;
+mod threads;
 
 pub use cluster::Cluster;
 pub use rowlock_coordinator::{NodeConfig, Role, Status};

@@ -7,9 +7,10 @@ use rowlock_coordinator::storage::StorageError;
 use rowlock_coordinator::{Addresses, Node, NodeConfig, StartError, Status};
 use rowlock_env::sync::watch;
 use rowlock_env::time::{self, Instant};
-use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
+
+use super::threads::Threads;
 
 /// How long a node may take to stop, or to let go of its folder.
 const STOP_DEADLINE: Duration = Duration::from_secs(10);
@@ -42,8 +43,9 @@ impl Targets {
 /// A node that runs. Its tasks live on a runtime of its own: a test that blocks its own thread does not stop the
 /// cluster, and a killed node is gone with all its tasks.
 pub(super) struct Running {
-    node: Option<Node>,
-    runtime: Option<Runtime>,
+    // Dropped first, and with it all that could stop the node in order.
+    threads: Threads,
+    node: Node,
     follow: JoinHandle<()>,
 }
 
@@ -51,26 +53,14 @@ impl Running {
     /// Starts a node whose configuration names its folder and doors. Waits while a former life of it still has the
     /// folder.
     async fn start(config: NodeConfig, place: usize, board: Board) -> Result<Running, StartError> {
-        let runtime = Builder::new_multi_thread()
-            .worker_threads(1)
-            .thread_name(format!("rowlock-node-{}", config.id))
-            .enable_all()
-            .build()
-            .expect("the system can start a thread");
-        let started = runtime.spawn(retry(config)).await.expect("the start of a node does not panic");
-        let node = match started {
-            Ok(node) => node,
-            Err(error) => {
-                runtime.shutdown_background();
-                return Err(error);
-            }
-        };
-        let follow = runtime.spawn(follow(node.status(), place, board));
-        Ok(Running { node: Some(node), runtime: Some(runtime), follow })
+        let threads = Threads::start(format!("rowlock-node-{}", config.id));
+        let node = threads.spawn(retry(config)).await.expect("the start of a node does not panic")?;
+        let follow = threads.spawn(follow(node.status(), place, board));
+        Ok(Running { threads, node, follow })
     }
 
     pub(super) fn node(&self) -> &Node {
-        self.node.as_ref().expect("there until it stops")
+        &self.node
     }
 
     /// Nothing more comes from it onto the board.
@@ -83,37 +73,24 @@ impl Running {
     /// Stops in order.
     async fn stop(mut self) {
         self.unfollow().await;
-        let node = self.node.take().expect("there until it stops");
-        let runtime = self.runtime.take().expect("there until it stops");
-        let stopped = runtime.spawn(node.shutdown());
+        let stopped = self.threads.spawn(self.node.shutdown());
         if time::timeout(STOP_DEADLINE, stopped).await.is_err() {
             tracing::warn!("a node of the test kit did not stop in time");
         }
-        runtime.shutdown_background();
     }
 
     /// Ends in the middle of whatever it does.
     async fn kill(mut self) {
         self.unfollow().await;
-        // `drop` ends the runtime first, and with it all that could stop in order.
     }
 
     /// Begins to stop in order, for where nothing can be awaited; `stopped` is dropped when it has.
-    pub(super) fn begin_stop<T: Send + 'static>(mut self, stopped: T) -> Option<Runtime> {
-        let (node, runtime) = (self.node.take()?, self.runtime.take()?);
-        drop(runtime.spawn(async move {
-            node.shutdown().await;
+    pub(super) fn begin_stop<T: Send + 'static>(self, stopped: T) -> Threads {
+        drop(self.threads.spawn(async move {
+            self.node.shutdown().await;
             drop(stopped);
         }));
-        Some(runtime)
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
-        }
+        self.threads
     }
 }
 

@@ -167,3 +167,12 @@ async fn clusters_of_one_process_know_nothing_of_each_other() {
     create(&left.client().await, "/only-here").await;
     assert!(right.client().await.exists("/only-here").await.unwrap().is_none());
 }
+
+#[tokio::test]
+async fn a_start_that_is_given_up_at_any_time_does_no_harm() {
+    for after in [0, 1, 5, 20, 60, 150] {
+        // Whether it is ready by then does not matter.
+        let _ = time::timeout(Duration::from_millis(after), Cluster::start(3)).await;
+    }
+    create(&Cluster::start(1).await.client().await, "/a").await;
+}

@@ -1,0 +1,48 @@
+//! A runtime of the kit's own, that may be dropped anywhere: tokio's own panics when it is dropped by async code.
+
+use std::future::Future;
+
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinHandle;
+
+/// One thread, and the tasks that live on it. They end when it is dropped, without being waited for.
+pub(super) struct Threads {
+    runtime: Option<Runtime>,
+}
+
+impl Threads {
+    /// # Panics
+    /// If the system has no thread for it.
+    pub(super) fn start(name: String) -> Self {
+        let runtime = Builder::new_multi_thread().worker_threads(1).thread_name(name).enable_all().build();
+        Threads { runtime: Some(runtime.expect("the system can start a thread")) }
+    }
+
+    pub(super) fn spawn<F>(&self, task: F) -> JoinHandle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        self.runtime.as_ref().expect("there until it is dropped").spawn(task)
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn async_code_may_drop_it() {
+        let threads = Threads::start("rowlock-test".to_owned());
+        assert_eq!(threads.spawn(async { 7 }).await.expect("no panic"), 7);
+        drop(threads);
+    }
+}
