@@ -124,7 +124,7 @@ impl Standing {
         self.publish.send(status.clone());
         if before.serving && !serving {
             if *self.leaving.borrow() {
-                self.registry.close_all(CloseReason::Shutdown);
+                self.registry.close_all(CloseReason::Leaving);
             } else {
                 tracing::warn!("no contact to a quorum: closing all client connections");
                 self.registry.close_all(CloseReason::NotServing);

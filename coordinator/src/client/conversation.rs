@@ -4,6 +4,7 @@
 //! Invariant: the events of every change that a reply shows are in `output` before that reply.
 //! Invariant: the zxid of replies never goes back, and is never beyond what the replies and events before it showed.
 
+mod ending;
 mod options;
 mod replies;
 mod reports;
@@ -25,7 +26,7 @@ use rowlock_state::command::Attachment;
 
 use super::end::End;
 use super::listener::Shared;
-use super::outbox::{CloseReason, Inbox, Message};
+use super::outbox::{Inbox, Message};
 use super::pending::{Pending, Queue, What};
 use super::pings::{AskConfirmation, Pings};
 use super::read::{Answer, Reader, Then};
@@ -136,27 +137,6 @@ impl Conversation {
     /// The client is silent because it waits for us.
     pub(super) fn owes_an_answer(&self) -> bool {
         self.queue.waits_for_log()
-    }
-
-    /// Why the conversation is over, if it is; what `output` holds is then the last of it. Asked for once.
-    pub(super) fn take_end(&mut self) -> Option<End> {
-        match &mut self.phase {
-            Phase::Over(end) => Some(std::mem::replace(end, End::Finished)),
-            Phase::Finishing if self.queue.is_empty() => Some(End::Finished),
-            Phase::Open | Phase::Moved | Phase::Finishing => None,
-        }
-    }
-
-    /// Why the conversation was broken off from outside, if it was.
-    pub(super) fn take_broken_off(&mut self) -> Option<End> {
-        matches!(self.phase, Phase::Over(_)).then(|| self.take_end()).flatten()
-    }
-
-    fn over(&mut self, end: End) {
-        if !matches!(self.phase, Phase::Over(_)) {
-            self.phase = Phase::Over(end);
-            self.queue.clear();
-        }
     }
 
     /// A frame of the client.
@@ -388,22 +368,6 @@ impl Conversation {
             self.put_reply(ReplyHeader { xid: Xid::PING, zxid: self.last_zxid, err: None }, None);
         }
         self.confirm(ask);
-    }
-
-    fn told_to_close(&mut self, reason: CloseReason) {
-        match (reason, &self.phase) {
-            (CloseReason::NotServing | CloseReason::Shutdown | CloseReason::Writable, _) => {
-                self.over(End::Told(reason));
-            }
-            // What was asked before the end is still answered: among it may be closeSession itself.
-            (CloseReason::SessionEnded, Phase::Open | Phase::Moved) => self.phase = Phase::Finishing,
-            (CloseReason::SessionMoved, Phase::Open) => {
-                self.phase = Phase::Moved;
-                self.queue.refuse_reads(ErrorCode::SessionMoved);
-                self.shared.context.replica.watches.lock().leave(self.peer.id);
-            }
-            (CloseReason::SessionEnded | CloseReason::SessionMoved, _) => {}
-        }
     }
 
     /// Answers everything whose turn has come. Returns how many replies it made.

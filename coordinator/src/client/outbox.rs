@@ -61,6 +61,8 @@ pub enum CloseReason {
     SessionMoved,
     /// This node has lost contact to the quorum.
     NotServing,
+    /// This node is about to stop: what was asked is still answered, and no more is taken.
+    Leaving,
     /// This node stops.
     Shutdown,
     /// The connection is read-only, and the node is in contact with a quorum again: the client is to come back.

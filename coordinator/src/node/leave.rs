@@ -1,10 +1,11 @@
-//! How a node leaves before it stops, so that the others need not find out by waiting for it: it serves no clients any
-//! more, finishes what it was given as the leader, and hands leadership over.
+//! How a node leaves before it stops, so that the others need not find out by waiting for it: it takes nothing from
+//! clients any more, answers what it has taken, finishes what it was given as the leader, and hands leadership over.
 //!
 //! Stands before everything else of a stop. Must never do: fail, or take long; whatever goes wrong here the others can
 //! deal with, as they can with a node that is killed.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -16,11 +17,14 @@ use rowlock_state::command::{Attachment, Command};
 
 use crate::client::outbox;
 use crate::peer::{Lane, PeerPool, Request, Response};
+use crate::proposer::pending::Pending;
 use crate::proposer::{Proposer, Submission};
 use crate::raft::Raft;
 use crate::raft::leadership::Leadership;
 use crate::raft::types::LogId;
 
+/// For the writes of this node's own clients to be answered.
+const ANSWERS_DEADLINE: Duration = Duration::from_millis(500);
 /// For what was given to the leader before to be committed.
 const BARRIER_DEADLINE: Duration = Duration::from_millis(500);
 /// For the other nodes to apply it, and so to answer their clients.
@@ -38,6 +42,7 @@ pub(super) struct Leave {
     pub(super) raft: Raft,
     pub(super) leadership: watch::Receiver<Leadership>,
     pub(super) proposer: Proposer,
+    pub(super) pending: Arc<Pending>,
     /// Heard by the standing, which ends serving, and by the service, which takes no more proposals: the other nodes
     /// hold theirs for the next leader.
     pub(super) leaving: watch::Sender<bool>,
@@ -45,9 +50,12 @@ pub(super) struct Leave {
 }
 
 impl Leave {
-    /// Does it, within a few seconds at the worst; at once on a node that does not lead.
+    /// Does it, within a few seconds at the worst.
     pub(super) async fn run(mut self) {
         self.leaving.send(true);
+        if time::timeout(ANSWERS_DEADLINE, self.clients_are_answered()).await.is_err() {
+            tracing::info!("some clients will not learn what has become of their last writes");
+        }
         let view = *self.leadership.borrow();
         if view.leader != Some(self.me) || !view.ready {
             return;
@@ -65,6 +73,13 @@ impl Leave {
         let another_leads = self.leadership.wait_for(|view| view.leader.is_some_and(|leader| leader != me));
         if time::timeout(HAND_OVER_DEADLINE, another_leads).await.is_err() {
             tracing::info!("nobody has taken over; the others will elect a leader");
+        }
+    }
+
+    /// Waits until nobody waits for the log on this node. No more is taken from clients.
+    async fn clients_are_answered(&self) {
+        while !self.pending.is_empty() {
+            time::sleep(ASK_EVERY).await;
         }
     }
 

@@ -170,7 +170,7 @@ impl Node {
     }
 
     fn say_stop(&self) {
-        self.registry.close_all(CloseReason::Shutdown);
+        self.registry.close_all(CloseReason::Leaving);
         self.word.trigger();
     }
 }

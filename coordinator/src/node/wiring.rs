@@ -114,6 +114,7 @@ impl Parts {
             raft: self.raft.clone(),
             leadership: wires.leadership.clone(),
             proposer: wires.proposer.clone(),
+            pending: self.pending.clone(),
             leaving: leaving_tx,
             peers: self.peers.clone(),
         };

@@ -22,7 +22,7 @@ use super::node::config;
 use crate::client::conversation::{Access, Attached, Conversation};
 use crate::client::end::End;
 use crate::client::events::Dispatcher;
-use crate::client::outbox::{self, Inbox, Message};
+use crate::client::outbox::{self, CloseReason, Inbox, Message};
 use crate::client::read_only::Isolation;
 use crate::client::registry::Registry;
 use crate::client::{ClientContext, Listener, identity};
@@ -354,6 +354,38 @@ fn a_read_that_waits_when_the_session_moves_is_refused_and_the_conversation_ends
     assert_eq!(stage.told(), [(1, None), (2, Some(ErrorCode::SessionMoved))]);
     assert!(stage.submission().is_none());
     assert!(stage.conversation.take_end().is_some());
+}
+
+#[test]
+fn a_node_that_leaves_answers_what_it_has_taken_and_takes_no_more() {
+    let mut stage = Stage::new();
+    stage.ask(create("/a", CreateMode::Persistent));
+    let write = stage.submission().unwrap();
+    stage.ask(Request::GetData(unwatched("/a")));
+    stage.context.registry.close_all(CloseReason::Leaving);
+    stage.look();
+    assert!(!stage.conversation.accepts() && stage.conversation.take_end().is_none());
+    stage.apply(write);
+    stage.look();
+    stage.answer();
+    assert_eq!(stage.told(), [(1, None), (2, None)]);
+    assert!(matches!(stage.conversation.take_end(), Some(End::Finished)));
+}
+
+#[test]
+fn a_node_that_leaves_closes_whoever_waits_for_nothing_and_in_the_end_everybody() {
+    let mut idle = Stage::new();
+    idle.context.registry.close_all(CloseReason::Leaving);
+    idle.look();
+    assert!(matches!(idle.conversation.take_end(), Some(End::Told(CloseReason::Leaving))));
+    let mut waiting = Stage::new();
+    waiting.ask(Request::Sync("/".to_owned()));
+    for reason in [CloseReason::Leaving, CloseReason::Leaving, CloseReason::Shutdown] {
+        assert!(waiting.conversation.take_end().is_none());
+        waiting.context.registry.close_all(reason);
+        waiting.look();
+    }
+    assert!(matches!(waiting.conversation.take_end(), Some(End::Told(CloseReason::Shutdown))));
 }
 
 #[test]
