@@ -92,8 +92,7 @@ impl Parts {
         let (raft, peers) = (self.raft.clone(), self.peers.clone());
         let reconfigurer = Arc::new(Reconfigurer::new(config.id, raft, leadership.clone(), peers));
         let proposer = Proposer::new(submit);
-        let wires =
-            Wires { leadership, leaving, status, folder: folder_tx, proposer, reconfigurer, config };
+        let wires = Wires { leadership, leaving, status, folder: folder_tx, proposer, reconfigurer, config };
         let contact = Arc::new(Contact::default());
         let addresses = Addresses::of(&listeners);
         self.start_leadership(&wires, leadership_tx, folder);
