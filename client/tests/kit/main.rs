@@ -10,5 +10,6 @@ mod deadlock;
 mod examples;
 mod opposite_orders;
 mod portable;
+mod recipes;
 mod support;
 mod switches;
