@@ -16,6 +16,7 @@ mod page;
 mod queue;
 mod record;
 mod seal;
+mod sieve;
 mod slice;
 mod store;
 mod table;
@@ -35,7 +36,7 @@ pub use queue::{HistorySink, Off, Recorder};
 pub use record::{Entry, Gap, GapReason, Key, Record, What};
 
 use crate::config::HistoryConfig;
-use crate::limits::{HISTORY_CLOSE_MAX, HISTORY_QUEUE_MAX_JOBS};
+use crate::limits::{HISTORY_CLOSE_MAX, HISTORY_FREE_MIN_BYTES, HISTORY_QUEUE_MAX_JOBS};
 use crate::metrics::Metrics;
 use queue::Backlog;
 use store::{Bounds, Found};
@@ -87,6 +88,7 @@ impl History {
         let bounds = Bounds {
             max_age_ms: i64::try_from(config.max_age_ms).unwrap_or(i64::MAX),
             max_bytes: config.max_bytes,
+            free_min_bytes: HISTORY_FREE_MIN_BYTES,
         };
         let (backlog, recorded) = (Arc::new(Backlog::default()), found.covered);
         let mut keeper = Keeper::new(node.to_owned(), found, bounds, backlog.clone(), metrics.clone());

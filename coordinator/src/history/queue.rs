@@ -107,8 +107,8 @@ pub(super) struct Missed {
     pub from: Zxid,
     /// The last of them.
     pub last: Key,
-    /// How many.
-    pub count: u64,
+    /// How many, if that is known.
+    pub count: Option<u64>,
     /// Why.
     pub why: GapReason,
 }
@@ -116,13 +116,14 @@ pub(super) struct Missed {
 impl Missed {
     /// One that was missed.
     pub fn one(key: Key, why: GapReason) -> Missed {
-        Missed { from: Zxid(key.zxid.0 - 1), last: key, count: 1, why }
+        Missed { from: Zxid(key.zxid.0 - 1), last: key, count: Some(1), why }
     }
 
     /// Both, as one gap.
     pub fn and(self, later: Missed) -> Missed {
+        let count = self.count.zip(later.count).map(|(earlier, later)| earlier + later);
         let last = self.last.max(later.last);
-        Missed { from: self.from.min(later.from), last, count: self.count + later.count, why: later.why }
+        Missed { from: self.from.min(later.from), last, count, why: later.why }
     }
 }
 

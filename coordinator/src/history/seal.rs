@@ -3,11 +3,12 @@
 //! A slice without a seal that fits is never given to sled.
 
 use rowlock_env::disk::Dir;
-use rowlock_proto::Zxid;
+use rowlock_proto::{SessionId, Zxid};
 use serde::{Deserialize, Serialize};
 
 use super::error::HistoryError;
 use super::record::Key;
+use super::sieve::Sieve;
 use crate::codec;
 
 /// Name of the seal in a slice's folder.
@@ -39,6 +40,10 @@ pub(super) struct Seal {
     pub payload_bytes: u64,
     /// Up to here everything is in this slice or one before it.
     pub covered: Zxid,
+    /// Some of the entries are gaps, which are shown to whoever asks.
+    pub has_gaps: bool,
+    /// What is surely not in it.
+    pub sieve: Sieve,
     /// All files but the seal.
     pub files: Vec<SealedFile>,
 }
@@ -66,6 +71,14 @@ impl Seal {
     /// Bytes of the slice on the disk.
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|file| file.len).sum()
+    }
+
+    /// Whether there may be something for a question about these.
+    pub fn may_hold(&self, lock: Option<&str>, session: Option<SessionId>) -> bool {
+        self.has_gaps
+            || self.content == Content::Lost
+            || (lock.is_none_or(|lock| self.sieve.may_hold_lock(lock))
+                && session.is_none_or(|session| self.sieve.may_hold_session(session)))
     }
 
     /// Reads the seal of a slice.

@@ -7,6 +7,7 @@ use super::error::HistoryError;
 use super::index::Index;
 use super::record::{Entry, Gap, Key};
 use super::seal::{Content, Seal};
+use super::sieve::Sieve;
 use super::table::{Keys, Range, Table};
 
 /// Says which slice sled is opening. Who finds it at a start knows that the node went down over it.
@@ -136,6 +137,8 @@ impl OpenSlice {
             entries: self.entries,
             payload_bytes: self.payload_bytes,
             covered,
+            has_gaps: !self.index.gaps().is_empty(),
+            sieve: Sieve::of(&self.index),
             files: Vec::new(),
         };
         seal.write(&self.folder)?;

@@ -48,6 +48,8 @@ pub(super) struct Bounds {
     pub max_age_ms: i64,
     /// Of the whole folder.
     pub max_bytes: u64,
+    /// With less left on the disk nothing is recorded.
+    pub free_min_bytes: u64,
 }
 
 impl Bounds {
@@ -166,9 +168,9 @@ impl Store {
         self.newest
     }
 
-    /// Bytes that are left on the disk.
-    pub fn free_bytes(&self) -> Result<u64, HistoryError> {
-        Ok(self.dir.free_bytes()?)
+    /// There is so little left on the disk that it is the log's.
+    pub fn is_cramped(&self) -> bool {
+        self.dir.free_bytes().is_ok_and(|free| free < self.bounds.free_min_bytes)
     }
 
     /// Stores a lock's record, whose encoded entry is `value`.
@@ -380,7 +382,8 @@ impl Store {
         let numbers: Vec<u64> = self.sealed.iter().rev().map(|seal| seal.number).collect();
         for number in numbers {
             let Some(seal) = self.sealed.iter().find(|seal| seal.number == number).cloned() else { continue };
-            if seal.entries == 0 || seal.last < range.from || seal.first >= range.before {
+            let is_near = seal.entries > 0 && seal.last >= range.from && seal.first < range.before;
+            if !is_near || !seal.may_hold(filter.lock.as_deref(), filter.session) {
                 continue;
             }
             let read = match seal.content {

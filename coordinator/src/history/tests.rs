@@ -77,8 +77,10 @@ async fn everything(history: &History, filter: Filter) -> Page {
     whole
 }
 
-/// The (zxid, ordinal) of all records, newest first; gaps as the zxids from and to.
-fn told(page: &Page) -> (Vec<(i64, u32)>, Vec<(i64, i64)>) {
+/// The (zxid, ordinal) of records, newest first; gaps as the zxids from and to.
+type Told = (Vec<(i64, u32)>, Vec<(i64, i64)>);
+
+fn told(page: &Page) -> Told {
     let (mut records, mut gaps) = (Vec::new(), Vec::new());
     for (key, entry) in &page.entries {
         match entry {

@@ -15,7 +15,7 @@ use super::page::{Filter, Page};
 use super::queue::{Backlog, Bundle, Missed};
 use super::record::{Gap, GapReason, Key};
 use super::store::{Bounds, Found, Store};
-use crate::limits::{HISTORY_FREE_MIN_BYTES, HISTORY_RETRY_PAUSE};
+use crate::limits::HISTORY_RETRY_PAUSE;
 use crate::metrics::Metrics;
 
 /// What the thread is to do.
@@ -75,12 +75,16 @@ impl Keeper {
                     self.record(&bundle);
                     self.backlog.done(&bundle);
                 }
-                Job::Frozen(zxid) => self.attempt(|store| store.checkpoint(zxid)),
+                Job::Frozen(zxid) => {
+                    // What is sealed as complete is not recorded again.
+                    self.collect_missed();
+                    self.attempt(|store| store.checkpoint(zxid));
+                }
                 Job::Installed { zxid, time_ms } => self.installed(zxid, time_ms),
                 Job::Trim => self.attempt(|store| store.trim(time::wall_ms())),
                 Job::Read { filter, deadline, reply } => self.read(&filter, deadline, reply),
                 Job::Close(done) => {
-                    self.declare_missed();
+                    self.collect_missed();
                     self.attempt(Store::close);
                     self.state = State::Closed;
                     // Whoever does not wait for it does not need to know.
@@ -88,10 +92,7 @@ impl Keeper {
                 }
             }
         }
-        if let Some(missed) = self.backlog.take_missed() {
-            self.miss(missed);
-        }
-        self.declare_missed();
+        self.collect_missed();
     }
 
     fn store(&mut self) -> Option<&mut Store> {
@@ -132,18 +133,16 @@ impl Keeper {
         let from = store.abandon(error);
         if covered > from {
             let last = Key { zxid: covered, ..newest };
-            self.miss(Missed { from, last, count: 0, why: GapReason::Lost });
+            self.miss(Missed { from, last, count: None, why: GapReason::Lost });
         }
         self.state = State::Failed(time::now() + HISTORY_RETRY_PAUSE, covered);
     }
 
     fn record(&mut self, bundle: &Bundle) {
-        let is_full = match self.store() {
-            Some(store) => store.free_bytes().is_ok_and(|free| free < HISTORY_FREE_MIN_BYTES),
+        match self.store().map(|store| store.is_cramped()) {
+            Some(false) => {}
+            Some(true) => return self.miss_bundle(bundle, GapReason::NoSpace),
             None => return self.miss_bundle(bundle, GapReason::Lost),
-        };
-        if is_full {
-            return self.miss_bundle(bundle, GapReason::NoSpace);
         }
         self.declare_missed();
         let mut written = 0;
@@ -175,15 +174,23 @@ impl Keeper {
         self.missed = Some(self.missed.map_or(missed, |earlier| earlier.and(missed)));
     }
 
+    /// Hears what apply had to drop, and writes it down.
+    fn collect_missed(&mut self) {
+        if let Some(missed) = self.backlog.take_missed() {
+            self.miss(missed);
+        }
+        self.declare_missed();
+    }
+
     /// Writes down what is missing, as soon as that is possible.
     fn declare_missed(&mut self) {
         let Some(missed) = self.missed else { return };
         let Some(store) = self.store() else { return };
-        if store.free_bytes().is_ok_and(|free| free < HISTORY_FREE_MIN_BYTES) {
+        if store.is_cramped() {
             return;
         }
         let Missed { from, last, count, why } = missed;
-        let gap = Gap { from, missing: (count > 0).then_some(count), why };
+        let gap = Gap { from, missing: count, why };
         match store.put_gap(last, gap) {
             Ok(()) => self.missed = None,
             Err(error) => self.give_up(&error),
@@ -199,7 +206,7 @@ impl Keeper {
         };
         if zxid > covered {
             let last = Key { time_ms, zxid, ordinal: 0 };
-            self.miss(Missed { from: covered, last, count: 0, why: GapReason::Snapshot });
+            self.miss(Missed { from: covered, last, count: None, why: GapReason::Snapshot });
             self.declare_missed();
         }
     }

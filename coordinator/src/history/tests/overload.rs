@@ -10,7 +10,7 @@ async fn events_beyond_the_queue_are_dropped_at_once_and_leave_a_gap() {
     let node = tempfile::tempdir().unwrap();
     let metrics = Arc::new(Metrics::default());
     let backlog = Arc::new(Backlog::default());
-    let bounds = Bounds { max_age_ms: 86_400_000, max_bytes: 512 << 20 };
+    let bounds = Bounds { max_age_ms: 86_400_000, max_bytes: 512 << 20, free_min_bytes: 0 };
     let found = Found::look(node.path()).unwrap();
     let mut keeper = Keeper::new(node.path().to_owned(), found, bounds, backlog.clone(), metrics.clone());
     // The thread does nothing before the word is given.
@@ -39,4 +39,35 @@ async fn events_beyond_the_queue_are_dropped_at_once_and_leave_a_gap() {
     assert_eq!(gaps[0].1, changes);
     assert!((room - 1..=room + 1).contains(&gaps[0].0), "{gaps:?}");
     assert_eq!(metrics.history_records_total.get(), records);
+}
+
+#[tokio::test]
+async fn on_a_disk_that_is_nearly_full_nothing_is_recorded_until_there_is_room() {
+    let node = tempfile::tempdir().unwrap();
+    let (history, sink) = start(node.path());
+    (1..=3).for_each(|zxid| change(&*sink, zxid));
+    history.close().await;
+    drop((history, sink));
+
+    let metrics = Arc::new(Metrics::default());
+    let backlog = Arc::new(Backlog::default());
+    let free_min_bytes = u64::MAX;
+    let bounds = Bounds { max_age_ms: 86_400_000, max_bytes: 64 << 20, free_min_bytes };
+    let found = Found::look(node.path()).unwrap();
+    let recorded = found.covered;
+    let mut keeper = Keeper::new(node.path().to_owned(), found, bounds, backlog.clone(), metrics.clone());
+    let work = move |jobs: &mut Vec<Job>| keeper.handle(jobs);
+    let worker = threads::spawn_in_background("history", HISTORY_QUEUE_MAX_JOBS, work);
+    let history = History { worker: Some(worker.clone()) };
+    let sink = Recorder::new(worker, backlog, metrics.clone(), recorded);
+    (1..=8).for_each(|zxid| change(&sink, zxid));
+    assert_eq!(told(&page(&history, all()).await), (expected(1..=3), Vec::new()), "it can be read");
+    assert_eq!(metrics.history_dropped_total.get(), 15);
+    history.close().await;
+    drop((history, sink));
+
+    // With room again, what is still in the log is recorded after all.
+    let (history, sink) = start(node.path());
+    (1..=9).for_each(|zxid| change(&*sink, zxid));
+    assert_eq!(told(&page(&history, all()).await), (expected(1..=9), Vec::new()));
 }
