@@ -46,8 +46,10 @@ pub async fn main() -> Story {
     assert!(tried.is_none());
 
     // One total timeout, whatever happens in between; the error says behind whom.
-    match bob.mutex(&name).lock_timeout(Duration::from_millis(100)).await {
-        Err(Error::Timeout { position: Some(ahead), .. }) => println!("bob waits 100 ms: {ahead} before him"),
+    match bob.mutex(&name).lock_timeout(Duration::from_secs(1)).await {
+        Err(Error::Timeout { position: Some(ahead), .. }) => {
+            println!("bob waits a second: {ahead} before him")
+        }
         other => return Err(format!("bob was to wait in vain: {other:?}").into()),
     }
 

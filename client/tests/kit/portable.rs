@@ -121,7 +121,7 @@ async fn timeout(clients: &[Client]) {
     let guard = clients[0].mutex("busy").lock().await.unwrap();
     let other = clients[1].mutex("busy");
     assert!(other.try_lock().await.unwrap().is_none());
-    let waited = other.lock_timeout(Duration::from_millis(200)).await;
+    let waited = other.lock_timeout(Duration::from_secs(1)).await;
     assert!(matches!(waited, Err(Error::Timeout { position: Some(1), .. })), "{waited:?}");
     guard.release().await.unwrap();
     // Who gave up waits nowhere: the lock is free.
