@@ -26,9 +26,9 @@ use crate::raft::types::LogId;
 /// For the writes of this node's own clients to be answered.
 const ANSWERS_DEADLINE: Duration = Duration::from_millis(500);
 /// For what was given to the leader before to be committed.
-const BARRIER_DEADLINE: Duration = Duration::from_millis(500);
+const BARRIER_DEADLINE: Duration = Duration::from_secs(1);
 /// For the other nodes to apply it, and so to answer their clients.
-const APPLIED_DEADLINE: Duration = Duration::from_millis(500);
+const APPLIED_DEADLINE: Duration = Duration::from_secs(1);
 /// How often that is asked.
 const ASK_EVERY: Duration = Duration::from_millis(10);
 /// For another node to lead.

@@ -32,7 +32,7 @@ use crate::raft::leadership::Leadership;
 const RETRY: Duration = Duration::from_millis(20);
 /// As `RETRY`, when the leader has said that it is about to stop: another one is to be heard of before. Nothing is on the
 /// way to it meanwhile, so nothing is lost from sight when that happens.
-const RETRY_LEAVING: Duration = Duration::from_millis(500);
+const RETRY_LEAVING: Duration = Duration::from_secs(2);
 
 /// What the task needs.
 pub struct Router {
