@@ -30,7 +30,8 @@ fn problem(refusal: &Refusal) -> Problem {
         Refusal::NoSuchReport(_) | Refusal::NotThere(_) => StatusCode::NOT_FOUND,
         Refusal::BadQuestion(_) => StatusCode::BAD_REQUEST,
         Refusal::NotPermitted(_) => StatusCode::FORBIDDEN,
-        Refusal::Busy | Refusal::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
+        Refusal::NotKept(_) => StatusCode::NOT_IMPLEMENTED,
+        Refusal::Busy | Refusal::NotNow(_) => StatusCode::SERVICE_UNAVAILABLE,
     };
     Problem::new(status, refusal.to_string())
 }

@@ -35,7 +35,8 @@ pub(super) async fn collect(
             Ok(page) => page,
             // What has been found is an answer.
             Err(Unavailable::NotNow) if !list.items.is_empty() => return Ok((list.items, Some(before))),
-            Err(unavailable) => return Err(Refusal::Unavailable(unavailable.to_string())),
+            Err(off @ Unavailable::Off) => return Err(Refusal::NotKept(off.to_string())),
+            Err(not_now @ Unavailable::NotNow) => return Err(Refusal::NotNow(not_now.to_string())),
         };
         for (key, entry) in page.entries {
             let is_shown = match &entry {

@@ -47,9 +47,12 @@ pub enum Refusal {
     /// Too many are asked for at once.
     #[error("too many reports are being made; try again")]
     Busy,
-    /// There is none on this node, or not now.
+    /// This node keeps none.
     #[error("{0}")]
-    Unavailable(String),
+    NotKept(String),
+    /// It could not be made in time.
+    #[error("{0}")]
+    NotNow(String),
 }
 
 impl Refusal {
@@ -60,7 +63,8 @@ impl Refusal {
             Refusal::NotThere(_) => ErrorCode::NoNode,
             Refusal::NotPermitted(_) => ErrorCode::NoAuth,
             Refusal::Busy => ErrorCode::ThrottledOp,
-            Refusal::Unavailable(_) => ErrorCode::OperationTimeout,
+            Refusal::NotKept(_) => ErrorCode::Unimplemented,
+            Refusal::NotNow(_) => ErrorCode::OperationTimeout,
         }
     }
 }

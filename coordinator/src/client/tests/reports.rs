@@ -66,7 +66,7 @@ async fn a_report_that_cannot_be_made_is_refused_and_the_connection_goes_on() {
         ("/v1/nothing", ErrorCode::BadArguments),
         ("", ErrorCode::BadArguments),
         // This node keeps none.
-        ("/v1/history", ErrorCode::OperationTimeout),
+        ("/v1/history", ErrorCode::Unimplemented),
     ] {
         assert_eq!(other.call(ask(what)).await, Err(code), "{what}");
     }
