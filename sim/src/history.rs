@@ -1,6 +1,7 @@
 //! The facts of a run, as the world sees them from outside. Checkers judge facts and nothing else, so a test can show
 //! a checker a history that no correct system would produce.
 
+use rowlock_proto::lock::Mode;
 use rowlock_proto::{ErrorCode, FencingToken, NodeId, SessionId, Zxid};
 use rowlock_state::command::Attachment;
 use rowlock_state::outcome::SessionEnd;
@@ -32,6 +33,32 @@ pub enum Origin {
     Install,
 }
 
+/// For whom a place was asked, if it takes part in deadlock detection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Owner {
+    /// For the session as a whole.
+    Session(SessionId),
+    /// For one of the clients' own owners.
+    Named(u64),
+}
+
+/// The leaders' clocks, all of them at all times, are no further than this from one clock that runs as the
+/// simulation's does. Clients know it, and give up what the cluster takes away by its clock so much earlier.
+pub const CLOCK_SPREAD_MS: i64 = 50;
+
+/// What the log answered to a tagged write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// Of an acquire: the locks, and the place in each of them.
+    pub places: Vec<(Lock, Option<FencingToken>)>,
+    /// All of it, for comparison.
+    pub text: String,
+    /// Keeping it takes at least so many bytes.
+    pub bytes: usize,
+    /// Why it was refused.
+    pub refused: Option<ErrorCode>,
+}
+
 /// Something that happened. Facts about the log are told once, in log order; all facts are told in time order.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fact {
@@ -54,15 +81,54 @@ pub enum Fact {
     Deleted { path: String },
 
     /// The log added a member to a lock's queue.
-    Queued { lock: Lock, token: FencingToken, session: SessionId },
+    Queued { lock: Lock, token: FencingToken, session: SessionId, mode: Mode, owner: Option<Owner> },
+    /// The log granted a lock that has so many permits.
+    Entitled {
+        lock: Lock,
+        token: FencingToken,
+        session: SessionId,
+        limit: Option<u32>,
+        zxid: Zxid,
+        at: Millis,
+    },
     /// The log removed a member from a lock's queue.
     Left { lock: Lock, token: FencingToken, at: Zxid },
+    /// The session of a holder has expired, and it had asked that nobody is granted the lock before.
+    Delayed { lock: Lock, until: Millis },
+    /// The log took the lock from a holder that had it for too long.
+    Revoked { lock: Lock, token: FencingToken, session: SessionId, at: Millis },
+    /// A node told a session that the log has granted it the lock.
+    Pushed { lock: Lock, token: FencingToken, zxid: Zxid },
+    /// The log refused a place, because waiting would close this circle.
+    Refused {
+        lock: Lock,
+        session: SessionId,
+        mode: Mode,
+        owner: Option<Owner>,
+        circle: Vec<(Lock, FencingToken)>,
+    },
+    /// The log answered a tagged write of a session that was attached. `changed`: it changed something, or took a zxid.
+    Once { session: SessionId, id: u64, acked: u64, changed: bool, reply: Reply },
+    /// Everything that a command did has been told.
+    Committed { zxid: Zxid },
     /// A client wants the lock.
     Wanted { lock: Lock, session: SessionId },
     /// A client does not want it any more (gave up, crashed, lost its session), or has let go of it.
     Unwanted { lock: Lock, session: SessionId },
-    /// A client believes from now that it holds the lock, until `until` unless renewed; it saw the state at `seen`.
-    Granted { lock: Lock, token: FencingToken, session: SessionId, seen: Zxid, now: Millis, until: Millis },
+    /// A client believes from now that it holds the lock, until `until` unless renewed, and never beyond `cap`.
+    Granted {
+        lock: Lock,
+        token: FencingToken,
+        session: SessionId,
+        mode: Mode,
+        /// It found itself first in the queue; otherwise the cluster told it of the grant.
+        by_queue: bool,
+        /// The state that it was told of.
+        seen: Zxid,
+        now: Millis,
+        until: Millis,
+        cap: Millis,
+    },
     /// A client may believe in its session, and so in its lock, for longer.
     Renewed { session: SessionId, now: Millis, until: Millis },
     /// A client stops to believe that it holds the lock.
@@ -80,4 +146,6 @@ pub enum Fact {
     ReplyReceived { connection: ConnectionId, session: SessionId, zxid: Zxid },
     /// All faults have ended and everybody had the time to finish.
     Settled,
+    /// The client of this session is at its end, and has nothing on its way.
+    Idle { session: SessionId },
 }

@@ -7,7 +7,9 @@
 //! - connections, watches and the two-way traffic of a node (`node`, `message`): ordered, delayed at will, lost
 //!   at the ends;
 //! - the leader's memory of signs of life and its decision to expire (`leader`);
-//! - clients that queue for locks by the sequential recipe, heartbeat, re-attach, pause and die (`client`);
+//! - the notices by which a node tells sessions of grants and losses, and the leader's look at what is due;
+//! - clients that heartbeat, re-attach, pause and die, and queue for the same locks by the sequential recipe or by
+//!   acquire and its like, with numbered writes that they send again after every lost connection (`client`);
 //! - a resource that looks at fencing tokens.
 //!
 //! What is not here: Raft (the log is agreed by decree), the network, the disk, clocks that run at different rates,
@@ -26,6 +28,7 @@ mod message;
 mod mutant;
 mod node;
 mod rng;
+mod spoil;
 mod stats;
 mod trace;
 mod world;

@@ -1,5 +1,6 @@
 //! What travels between a client and its node. Here it is values; on the wire it would be ZooKeeper's frames.
 
+use rowlock_proto::lock::Notice;
 use rowlock_proto::{ErrorCode, Stat, Zxid};
 use rowlock_state::command::Command;
 use rowlock_state::outcome::{ChangeKind, Outcome};
@@ -36,6 +37,8 @@ pub enum Down {
     Pong { sent: Millis },
     /// A watch event.
     Event { zxid: Zxid, path: String, kind: ChangeKind },
+    /// A place of the session was granted its lock, or lost.
+    Notice { zxid: Zxid, notice: Notice },
     /// The connection is closed.
     Closed,
 }

@@ -30,10 +30,46 @@ pub enum Mutant {
     BlindRetry,
     /// A client asks for another session timeout each time that it re-attaches.
     VaryTimeout,
+    /// A node that is given a snapshot does not know the outcomes in it.
+    ForgetOutcomes,
+    /// A write that comes again is run again.
+    RunAgain,
+    /// The cluster forgets all outcomes below the newest one, whether the client knows them or not.
+    ForgetEarly,
+    /// The cluster keeps outcomes without a bound.
+    KeepForEver,
+    /// A client says that it knows the outcomes of all that it has sent.
+    AckUnanswered,
+    /// A client asks under a new name for a place when it does not know whether it got it.
+    FreshNameOnRetry,
+    /// The cluster does not look for the place of an acquire that comes again.
+    PlaceNotFound,
+    /// A node tells whoever is behind a place that is left that it was granted the lock, whoever is before it.
+    GrantToNext,
+    /// A node tells all waiters of a grant.
+    PushToAll,
+    /// A node does not tell of some grants.
+    LoseNotices,
+    /// A waiter does not ask again after a lost connection, although the notice may have been lost with it.
+    TrustOldPush,
+    /// Nobody waits for a lock-delay.
+    ForgetLockDelay,
+    /// A release gives back whatever its session holds there, without a look at the token.
+    ReleaseByName,
+    /// Deadlock detection does not see those who share a lock.
+    DeadlockSkipsShared,
+    /// Deadlock detection has readers wait for readers.
+    ReadersBlockReaders,
+    /// The clock of a follower, which is ahead, decides what is due.
+    FollowerClock,
+    /// A client does not give up what it has held for too long.
+    IgnoreMaxHold,
+    /// A client counts its longest hold from when it learns of the grant, and nothing else.
+    MaxHoldFromLearning,
 }
 
 /// All of them.
-pub const MUTANTS: [Mutant; 13] = [
+pub const MUTANTS: [Mutant; 31] = [
     Mutant::GrantOnWake,
     Mutant::WatchTheHolder,
     Mutant::TrustOldWatch,
@@ -47,4 +83,22 @@ pub const MUTANTS: [Mutant; 13] = [
     Mutant::UnfencedResource,
     Mutant::BlindRetry,
     Mutant::VaryTimeout,
+    Mutant::ForgetOutcomes,
+    Mutant::RunAgain,
+    Mutant::ForgetEarly,
+    Mutant::KeepForEver,
+    Mutant::AckUnanswered,
+    Mutant::FreshNameOnRetry,
+    Mutant::PlaceNotFound,
+    Mutant::GrantToNext,
+    Mutant::PushToAll,
+    Mutant::LoseNotices,
+    Mutant::TrustOldPush,
+    Mutant::ForgetLockDelay,
+    Mutant::ReleaseByName,
+    Mutant::DeadlockSkipsShared,
+    Mutant::ReadersBlockReaders,
+    Mutant::FollowerClock,
+    Mutant::IgnoreMaxHold,
+    Mutant::MaxHoldFromLearning,
 ];

@@ -6,13 +6,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rowlock_proto::acl::Id;
-use rowlock_proto::{NodeId, SessionId, Zxid};
-use rowlock_state::command::{Attachment, Batch, Origin, Proposal};
-use rowlock_state::outcome::{Applied, Change, ChangeKind, EventSink, Outcome, SessionEnd};
-use rowlock_state::{Frozen, Machine};
+use rowlock_proto::lock::{Claim, News, Notice};
+use rowlock_proto::{FencingToken, NodeId, SessionId, Zxid};
+use rowlock_state::command::{Attachment, Batch, Command, Origin, Proposal};
+use rowlock_state::outcome::{
+    Applied, Change, ChangeKind, EventSink, LockEvent, LockEventKind, Outcome, SessionEnd, Why,
+};
+use rowlock_state::{ContenderView, Frozen, Machine};
 
 use crate::history::{ConnectionId, Index};
 use crate::message::{Down, Tag};
+use crate::mutant::Mutant;
+use crate::spoil;
 
 /// A durable snapshot.
 #[derive(Clone)]
@@ -47,13 +52,18 @@ pub struct Node {
     pending: BTreeMap<u64, (ConnectionId, Tag)>,
     watches: BTreeMap<String, BTreeSet<ConnectionId>>,
     attached: BTreeMap<SessionId, ConnectionId>,
+    mutant: Option<Mutant>,
+    /// Numbered writes that it has run since its last snapshot was installed; kept for a mistake only.
+    ran: BTreeSet<(SessionId, u64)>,
 }
 
 impl Node {
     /// A fresh one.
-    pub fn new(id: NodeId) -> Self {
+    pub fn new(id: NodeId, mutant: Option<Mutant>) -> Self {
         Node {
             id,
+            mutant,
+            ran: BTreeSet::new(),
             up: true,
             isolated: false,
             machine: Machine::default(),
@@ -79,19 +89,53 @@ impl Node {
     pub fn apply(&mut self, batch: &Batch) -> Vec<Push> {
         let mut pushes = Vec::new();
         for proposal in &batch.proposals {
+            let forgotten = self.has_forgotten(batch.time_ms, proposal).then(|| spoil::untagged(proposal));
+            let proposal = forgotten.as_ref().unwrap_or(proposal);
             let mut sink = Sink {
                 watches: &mut self.watches,
                 attached: &mut self.attached,
                 events: Vec::new(),
                 closes: Vec::new(),
+                moved: Vec::new(),
             };
-            let applied = self.machine.apply(batch.time_ms, proposal, &mut sink);
-            let Sink { mut events, closes, .. } = sink;
+            let applied = spoil::apply(&mut self.machine, self.mutant, batch.time_ms, proposal, &mut sink);
+            let Sink { mut events, closes, moved, .. } = sink;
             pushes.append(&mut events);
+            pushes.extend(self.wrong_notices(applied.zxid, moved));
             pushes.extend(self.answer(proposal, applied));
             pushes.extend(closes.into_iter().map(|connection| (connection, Down::Closed)));
         }
         self.applied.0 += 1;
+        pushes
+    }
+
+    /// The mistake of a node that has not taken the outcomes from its snapshot.
+    fn has_forgotten(&mut self, time_ms: i64, proposal: &Proposal) -> bool {
+        let Command::Tagged { id, .. } = proposal.command else { return false };
+        if self.mutant != Some(Mutant::ForgetOutcomes) || self.snapshot.is_none() {
+            return false;
+        }
+        let is_known = spoil::is_known(&self.machine, time_ms, proposal);
+        self.ran.insert((proposal.session, id)) && is_known
+    }
+
+    /// The mistakes of a node that makes up grants of its own when a queue moves.
+    fn wrong_notices(&self, zxid: Zxid, moved: Vec<Moved>) -> Vec<Push> {
+        let mut pushes = Vec::new();
+        for Moved { lock, token, is_granted } in moved {
+            let waiters = self.machine.lock_queue(&lock).map(|lock| lock.waiters().collect::<Vec<_>>());
+            let behind = waiters.unwrap_or_default().into_iter().filter(|waiter| waiter.token > token);
+            let told: Vec<ContenderView> = match self.mutant {
+                Some(Mutant::GrantToNext) if !is_granted => behind.take(1).collect(),
+                Some(Mutant::PushToAll) if is_granted => behind.collect(),
+                _ => Vec::new(),
+            };
+            for ContenderView { path, token, session, .. } in told.into_iter().filter(|one| one.is_acquired) {
+                let notice = Notice { claim: Claim { path, token }, news: News::Granted };
+                let connection = self.attached.get(&session);
+                pushes.extend(connection.map(|connection| (*connection, Down::Notice { zxid, notice })));
+            }
+        }
         pushes
     }
 
@@ -181,6 +225,7 @@ impl Node {
         assert!(self.watches.is_empty() && self.attached.is_empty(), "connections are closed before");
         assert!(snapshot.index > self.applied, "a snapshot never takes a replica back");
         self.load(&snapshot)?;
+        self.ran.clear();
         self.freezing = None;
         self.snapshot = Some(snapshot);
         Ok(())
@@ -207,6 +252,14 @@ struct Sink<'a> {
     attached: &'a mut BTreeMap<SessionId, ConnectionId>,
     events: Vec<Push>,
     closes: Vec<ConnectionId>,
+    moved: Vec<Moved>,
+}
+
+/// A place was granted its lock, or left its queue.
+struct Moved {
+    lock: String,
+    token: FencingToken,
+    is_granted: bool,
 }
 
 impl Sink<'_> {
@@ -233,5 +286,29 @@ impl EventSink for Sink<'_> {
 
     fn session_ended(&mut self, session: SessionId, _: SessionEnd) {
         self.leave(session);
+    }
+
+    fn lock(&mut self, event: &LockEvent<'_>) {
+        if let LockEventKind::Granted { .. } | LockEventKind::Gone { .. } = event.kind {
+            let is_granted = matches!(event.kind, LockEventKind::Granted { .. });
+            self.moved.push(Moved { lock: event.lock.to_owned(), token: event.token, is_granted });
+        }
+        let Some(news) = news(event) else { return };
+        let Some(connection) = self.attached.get(&event.session) else { return };
+        let claim = Claim { path: event.path.to_owned(), token: event.token };
+        let notice = Notice { claim, news };
+        self.events.push((*connection, Down::Notice { zxid: event.zxid, notice }));
+    }
+}
+
+/// What the place's session is told: nothing of what its own command did, because the answer says that.
+fn news(event: &LockEvent<'_>) -> Option<News> {
+    match event.kind {
+        _ if !event.is_acquired => None,
+        LockEventKind::Granted { .. } => (event.zxid.0 != event.token.0).then_some(News::Granted),
+        LockEventKind::Gone { why: Why::Deleted, .. } => Some(News::Deleted),
+        LockEventKind::Gone { why: Why::Forced, .. } => Some(News::Forced),
+        LockEventKind::Gone { why: Why::Revoked, .. } => Some(News::Revoked),
+        LockEventKind::Gone { .. } | LockEventKind::Requested { .. } | LockEventKind::Converted => None,
     }
 }

@@ -40,6 +40,24 @@ stats! {
     grants,
     /// Waiters told that their predecessor is gone.
     wakes,
+    /// Numbered writes that came again and had no second effect.
+    repeats,
+    /// Acquires that did not want to wait.
+    busy,
+    /// Acquires that were told another number of permits.
+    limits,
+    /// Acquires refused because they would have closed a circle.
+    deadlocks,
+    /// Looks of the leader at locks that were due.
+    sweeps,
+    /// Holders whose time was over.
+    revocations,
+    /// Grants pushed to their sessions.
+    notices,
+    /// Locks that were kept from the next after their holder's session expired.
+    delays,
+    /// Writes refused because their session's outcomes filled their bound.
+    throttled,
     /// Sessions opened.
     sessions,
     /// Sessions attached to another connection.

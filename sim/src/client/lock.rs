@@ -3,12 +3,13 @@
 
 use bytes::Bytes;
 use rowlock_proto::acl::Acl;
+use rowlock_proto::lock::Mode;
 use rowlock_proto::request::Create;
 use rowlock_proto::{CreateMode, ErrorCode, FencingToken, Version, Zxid};
 use rowlock_state::command::Command;
 use rowlock_state::outcome::{ChangeKind, Outcome};
 
-use crate::history::{Fact, Lock};
+use crate::history::{Fact, Lock, Millis};
 use crate::message::{Down, Tag, Up};
 use crate::mutant::Mutant;
 
@@ -232,7 +233,17 @@ impl Client {
         let session = self.session.as_ref().expect("who waits has a session");
         let (session, until) = (session.id, session.deadline());
         self.belief = Some(lock);
-        moment.facts.push(Fact::Granted { lock, token, session, seen, now: moment.now, until });
+        moment.facts.push(Fact::Granted {
+            lock,
+            token,
+            session,
+            mode: Mode::Exclusive,
+            by_queue: true,
+            seen,
+            now: moment.now,
+            until,
+            cap: Millis(i64::MAX),
+        });
         Vec::new()
     }
 
@@ -281,10 +292,10 @@ fn member_prefix(attempt: &Attempt) -> String {
     format!("{}-lock-", attempt.guid)
 }
 
-/// The sequence number at the end of a name.
+/// The sequence number at the end of a name, whoever's.
 fn number(name: &str) -> i64 {
-    let digits = name.rsplit('-').next().unwrap_or_default();
-    digits.parse().unwrap_or(i64::MAX)
+    let begin = name.trim_end_matches(|c: char| c.is_ascii_digit()).len();
+    name[begin..].parse().unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]
@@ -302,5 +313,6 @@ mod tests {
     #[test]
     fn members_are_ordered_by_number_whatever_their_prefix() {
         assert!(number("c9-1-lock-0000000002") < number("c1-1-lock-0000000010"));
+        assert!(number("c9-1-__READ__0000000011") > number("c1-1-lock-0000000010"));
     }
 }

@@ -1,9 +1,11 @@
-//! A client: a session, kept alive and re-attached, and one lock at a time by the sequential recipe.
+//! A client: a session, kept alive and re-attached, and locks: one at a time by the sequential recipe (`lock`), or
+//! several by the cluster's own requests (`acquirer`).
 //!
 //! It does what any well-made ZooKeeper client does: it ends its belief at its own deadline (send time of the last
 //! confirmed sign of life + session timeout), and looks for its own queue member by name when it does not know
 //! whether its create took effect.
 
+mod acquirer;
 mod lock;
 mod plain;
 
@@ -17,9 +19,11 @@ use crate::message::{Down, Tag, Up};
 use crate::mutant::Mutant;
 use crate::rng::Rng;
 
+pub use acquirer::{Style, owner_in};
 pub use lock::{LOCKS, lock_of, lock_path};
 pub use plain::path as plain_path;
 
+use acquirer::{Acquirer, Turn};
 use lock::Place;
 
 /// Without an answer to its handshake for so long, a client tries another node.
@@ -66,9 +70,19 @@ impl Session {
     }
 }
 
+/// How a client takes locks.
+#[derive(Clone, Copy, Debug)]
+pub enum Kind {
+    /// By creating, listing and watching znodes.
+    Recipe,
+    /// By acquire and its like.
+    Acquirer(Style),
+}
+
 /// A client process.
 pub struct Client {
     number: usize,
+    kind: Kind,
     mutant: Option<Mutant>,
     /// Does nothing until then.
     pub paused_until: Millis,
@@ -85,13 +99,20 @@ pub struct Client {
     place: Place,
     /// The lock that it believes to hold.
     belief: Option<Lock>,
+    /// The locks of one that acquires.
+    acquirer: Option<Acquirer>,
 }
 
 impl Client {
     /// A client without a session.
-    pub fn new(number: usize, mutant: Option<Mutant>) -> Self {
+    pub fn new(number: usize, kind: Kind, mutant: Option<Mutant>) -> Self {
+        let acquirer = match kind {
+            Kind::Recipe => None,
+            Kind::Acquirer(style) => Some(Acquirer::new(number, style)),
+        };
         Client {
             number,
+            kind,
             mutant,
             paused_until: Millis(0),
             connection: None,
@@ -104,7 +125,13 @@ impl Client {
             attempts: 0,
             place: Place::Idle,
             belief: None,
+            acquirer,
         }
+    }
+
+    /// Its session, if it knows one.
+    pub fn session(&self) -> Option<SessionId> {
+        self.session.as_ref().map(|session| session.id)
     }
 
     /// The last zxid that it has seen: a node that is behind it must not serve it.
@@ -114,14 +141,15 @@ impl Client {
 
     /// It neither waits for a lock nor holds one.
     pub fn is_idle(&self) -> bool {
-        matches!(self.place, Place::Idle)
+        matches!(self.place, Place::Idle) && self.acquirer.as_ref().is_none_or(Acquirer::is_idle)
     }
 
     /// The process dies, and another takes its place.
     pub fn crash(&mut self, facts: &mut Vec<Fact>) {
         self.lose_session(facts);
         let (tags, attempts) = (self.tags, self.attempts);
-        *self = Client { tags, attempts, ..Client::new(self.number, self.mutant) };
+        let acquirer = self.acquirer.take();
+        *self = Client { tags, attempts, acquirer, ..Client::new(self.number, self.kind, self.mutant) };
     }
 
     /// Its turn without a message.
@@ -152,9 +180,15 @@ impl Client {
             return vec![Act::Send(Up::Write { tag, command: Command::CloseSession })];
         }
         if !moment.settling && moment.rng.chance(20) {
-            let tag = self.tag();
             let command = plain::command(moment.rng);
+            if let Some((acquirer, mut turn)) = self.turn(moment) {
+                return vec![acquirer.write(command, &mut turn)];
+            }
+            let tag = self.tag();
             return vec![Act::Send(Up::Write { tag, command })];
+        }
+        if let Some((acquirer, mut turn)) = self.turn(moment) {
+            return acquirer.act(&mut turn);
         }
         self.act_on_lock(moment)
     }
@@ -184,8 +218,29 @@ impl Client {
             Down::Answer { result: Err(ErrorCode::SessionMoved | ErrorCode::SessionExpired), .. } => {
                 vec![Act::Disconnect]
             }
-            other => self.receive_on_lock(other, moment),
+            other => {
+                if let Some((acquirer, mut turn)) = self.turn(moment) {
+                    return acquirer.receive(other, &mut turn);
+                }
+                self.receive_on_lock(other, moment)
+            }
         }
+    }
+
+    /// For a client that acquires and has a session.
+    fn turn<'a, 'b>(&'a mut self, moment: &'a mut Moment<'b>) -> Option<(&'a mut Acquirer, Turn<'a, 'b>)> {
+        let past_deadline = self.past_deadline(moment.now);
+        let (session, acquirer) = (self.session.as_ref()?, self.acquirer.as_mut()?);
+        let turn = Turn {
+            moment,
+            session: session.id,
+            timeout_ms: session.timeout_ms,
+            deadline: session.deadline(),
+            past_deadline,
+            tags: &mut self.tags,
+            mutant: self.mutant,
+        };
+        Some((acquirer, turn))
     }
 
     /// The connection is gone; what was sent over it may or may not take effect.
@@ -193,6 +248,9 @@ impl Client {
         self.connection = None;
         self.opening = None;
         self.closing = false;
+        if let Some(acquirer) = &mut self.acquirer {
+            acquirer.disconnected();
+        }
     }
 
     fn note_receipt(&mut self, down: &Down, moment: &mut Moment<'_>) {
@@ -204,7 +262,9 @@ impl Client {
                     moment.facts.push(Fact::ReplyReceived { connection, session: session.id, zxid: *zxid });
                 }
             }
-            Down::Event { zxid, .. } => moment.facts.push(Fact::EventReceived { connection, zxid: *zxid }),
+            Down::Event { zxid, .. } | Down::Notice { zxid, .. } => {
+                moment.facts.push(Fact::EventReceived { connection, zxid: *zxid })
+            }
             Down::Pong { .. } | Down::Closed => {}
         }
     }
@@ -244,12 +304,19 @@ impl Client {
         } else {
             moment.facts.push(Fact::Renewed { session, now: moment.now, until });
         }
+        if let Some((acquirer, mut turn)) = self.turn(moment) {
+            return acquirer.resume(&mut turn);
+        }
         self.resume()
     }
 
     fn lose_session(&mut self, facts: &mut Vec<Fact>) {
         self.end_belief(facts);
         self.leave_lock(facts);
+        let session = self.session();
+        if let Some(acquirer) = &mut self.acquirer {
+            acquirer.lose_all(session, facts);
+        }
         self.session = None;
     }
 
@@ -261,6 +328,9 @@ impl Client {
     fn end_belief(&mut self, facts: &mut Vec<Fact>) {
         if let (Some(lock), Some(session)) = (self.belief.take(), &self.session) {
             facts.push(Fact::BeliefEnded { lock, session: session.id });
+        }
+        if let (Some(acquirer), Some(session)) = (&mut self.acquirer, &self.session) {
+            acquirer.end_beliefs(session.id, facts);
         }
     }
 

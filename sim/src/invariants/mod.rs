@@ -1,11 +1,14 @@
 //! The promises of docs/guarantees.md as checkers, one file each, named as there. Each has a test in which it catches
 //! a history that breaks the promise: a check that cannot fail is no check.
 
+mod bounded;
 mod ephemeral_lifetime;
 mod event_before_reply;
+mod exactly_once;
 mod fencing_monotonic;
 mod fifo;
 mod mutual_exclusion;
+mod no_deadlock;
 mod no_lost_wakeup;
 mod one_wake;
 mod replica_equality;
@@ -49,6 +52,9 @@ impl Default for Invariants {
             Box::new(fifo::Fifo::default()),
             Box::new(one_wake::OneWake::default()),
             Box::new(no_lost_wakeup::NoLostWakeup::default()),
+            Box::new(exactly_once::ExactlyOnce::default()),
+            Box::new(bounded::Bounded::default()),
+            Box::new(no_deadlock::NoDeadlock::default()),
             Box::new(ephemeral_lifetime::EphemeralLifetime::default()),
             Box::new(session_order::SessionOrder::default()),
             Box::new(event_before_reply::EventBeforeReply::default()),
@@ -76,4 +82,45 @@ pub fn names() -> Vec<&'static str> {
 #[cfg(test)]
 fn judge(mut checker: impl Invariant, facts: &[Fact]) -> Result<(), String> {
     facts.iter().try_for_each(|fact| checker.observe(fact))
+}
+
+#[cfg(test)]
+use crate::history::{Lock, Millis, Owner};
+#[cfg(test)]
+use rowlock_proto::{FencingToken, SessionId, Zxid, lock::Mode};
+
+/// A place in the first lock's queue.
+#[cfg(test)]
+fn queued(session: i64, token: i64, mode: Mode, owner: Option<Owner>) -> Fact {
+    let (token, session) = (FencingToken(token), SessionId(session));
+    Fact::Queued { lock: Lock(0), token, session, mode, owner }
+}
+
+/// The log grants the first lock to a place of a session with the same number.
+#[cfg(test)]
+fn entitled(token: i64, limit: Option<u32>, at: Millis) -> Fact {
+    let (session, zxid) = (SessionId(token), Zxid(token));
+    Fact::Entitled { lock: Lock(0), token: FencingToken(token), session, limit, zxid, at }
+}
+
+/// A place leaves the first lock's queue.
+#[cfg(test)]
+fn left(token: i64, at: i64) -> Fact {
+    Fact::Left { lock: Lock(0), token: FencingToken(token), at: Zxid(at) }
+}
+
+/// A client believes that it holds the first lock.
+#[cfg(test)]
+fn granted(session: i64, token: i64, mode: Mode, (now, until): (i64, i64)) -> Fact {
+    Fact::Granted {
+        lock: Lock(0),
+        token: FencingToken(token),
+        session: SessionId(session),
+        mode,
+        by_queue: true,
+        seen: Zxid(1),
+        now: Millis(now),
+        until: Millis(until),
+        cap: Millis(i64::MAX),
+    }
 }

@@ -1,4 +1,5 @@
-//! one-wake: whoever leaves a queue wakes its successor and nobody else.
+//! one-wake: whoever leaves a queue wakes its successor and nobody else; a node tells of the grants that the log has
+//! made, of each at most once, and of no others.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,6 +14,8 @@ pub struct OneWake {
     /// Place, and when it was left.
     places: BTreeMap<(Lock, FencingToken), Option<Zxid>>,
     woken: BTreeSet<(Lock, FencingToken, SessionId)>,
+    /// Grants of the log, and whether somebody was told.
+    granted: BTreeMap<(Lock, FencingToken), (Zxid, bool)>,
 }
 
 impl OneWake {
@@ -52,6 +55,16 @@ impl Invariant for OneWake {
                     return Err(format!("{lock:?}: {gone} left once and woke session {session} twice"));
                 }
             }
+            Fact::Entitled { lock, token, zxid, .. } => {
+                self.granted.insert((lock, token), (zxid, false));
+            }
+            Fact::Pushed { lock, token, zxid } => match self.granted.get_mut(&(lock, token)) {
+                Some((granted, told)) if *granted == zxid && !*told => *told = true,
+                Some((granted, told)) if *told => {
+                    return Err(format!("{lock:?}: {token} was told twice of its grant by {granted}"));
+                }
+                _ => return Err(format!("{lock:?}: {token} was told of a grant by {zxid} that was none")),
+            },
             _ => {}
         }
         Ok(())
@@ -60,15 +73,14 @@ impl Invariant for OneWake {
 
 #[cfg(test)]
 mod tests {
-    use super::super::judge;
+    use rowlock_proto::lock::Mode;
+
+    use super::super::{entitled, judge, left};
     use super::*;
+    use crate::history::Millis;
 
     fn queued(token: i64) -> Fact {
-        Fact::Queued { lock: Lock(0), token: FencingToken(token), session: SessionId(token) }
-    }
-
-    fn left(token: i64, at: i64) -> Fact {
-        Fact::Left { lock: Lock(0), token: FencingToken(token), at: Zxid(at) }
+        super::super::queued(token, token, Mode::Exclusive, None)
     }
 
     fn woken(gone: i64, own: i64, at: i64) -> Fact {
@@ -100,5 +112,14 @@ mod tests {
     fn the_successor_at_that_time_is_woken_even_if_told_late() {
         let facts = [queued(1), queued(2), queued(3), left(1, 4), left(2, 5), woken(2, 3, 5), woken(1, 2, 4)];
         assert_eq!(judge(OneWake::default(), &facts), Ok(()));
+    }
+
+    #[test]
+    fn telling_of_a_grant_that_was_not_made_or_twice_is_caught() {
+        let pushed = |token| Fact::Pushed { lock: Lock(0), token: FencingToken(token), zxid: Zxid(2) };
+        let granted = entitled(2, None, Millis(0));
+        assert!(judge(OneWake::default(), &[queued(2), queued(3), granted.clone(), pushed(3)]).is_err());
+        assert!(judge(OneWake::default(), &[queued(2), granted.clone(), pushed(2), pushed(2)]).is_err());
+        assert_eq!(judge(OneWake::default(), &[queued(2), granted, pushed(2)]), Ok(()));
     }
 }

@@ -1,13 +1,17 @@
 //! The cluster's work: commands come to the log, replicas apply it, each at its own pace.
 
 use rowlock_proto::acl::Acl;
+use rowlock_proto::lock::{Acquire, Party, Standing};
 use rowlock_proto::request::Create;
+use rowlock_proto::response::OpResult;
 use rowlock_proto::{CreateMode, ErrorCode, SessionId};
 use rowlock_state::command::{Attachment, Batch, Command, Origin, Proposal};
-use rowlock_state::outcome::{Applied, Outcome};
+use rowlock_state::outcome::{Applied, Outcome, Why};
 
-use crate::client::{LOCKS, lock_path, plain_path};
-use crate::history::{self, ConnectionId, Fact, Index, Lock};
+use crate::client::{LOCKS, lock_of, lock_path, owner_in, plain_path};
+use crate::history::{self, ConnectionId, Fact, Index, Lock, Reply};
+use crate::mutant::Mutant;
+use crate::spoil;
 
 use super::connection::Connection;
 use super::recorder::{Recorded, Recorder};
@@ -17,6 +21,16 @@ use super::{Step, World};
 const BATCH_MAX: usize = 6;
 /// Entries between two checks of the reference machine's structure, which cost time in proportion to its size.
 const CHECK_EVERY: u64 = 64;
+/// A node that often does not get to applying: its clients see old states, and their pings are confirmed all the same.
+const SLOW: usize = 0;
+/// How often it does not.
+const SLOW_PERCENT: usize = 80;
+/// What leaders' clocks show when the simulation begins.
+const EPOCH_MS: i64 = 1_000_000;
+/// An outcome takes at least so many bytes, and so does each result of a multi.
+const RESULT_BYTES_MIN: usize = size_of::<OpResult>();
+/// How far a follower's clock may be ahead.
+const AHEAD_MS: i64 = 2_000;
 
 /// The leader's wish to end a session.
 pub(super) fn expire(session: SessionId, attachment: Attachment) -> Proposal {
@@ -33,7 +47,7 @@ impl World {
     /// The znodes of the workload.
     pub(super) fn prepare(&mut self) {
         let opening = by_cluster(Command::CreateSession { password: [0; 16], timeout_ms: 1_000 });
-        let batch = Batch { time_ms: self.wall_ms, proposals: vec![opening], ..Batch::default() };
+        let batch = Batch { time_ms: self.wall_ms(), proposals: vec![opening], ..Batch::default() };
         let mut recorder = Recorder::default();
         let applied = self.reference.apply(batch.time_ms, &batch.proposals[0], &mut recorder);
         let Ok(Outcome::Session { session, attachment, .. }) = applied.result else {
@@ -49,7 +63,7 @@ impl World {
         commands.push(Command::CloseSession);
         let own = |command| Proposal { session, attachment, ..by_cluster(command) };
         let proposals = commands.into_iter().map(own).collect();
-        let batch = Batch { time_ms: self.wall_ms, proposals, ..Batch::default() };
+        let batch = Batch { time_ms: self.wall_ms(), proposals, ..Batch::default() };
         for proposal in &batch.proposals {
             let applied = self.reference.apply(batch.time_ms, proposal, &mut recorder);
             assert!(applied.result.is_ok(), "the workload's znodes can be made: {applied:?}");
@@ -66,9 +80,29 @@ impl World {
         if proposals.is_empty() {
             return Ok(());
         }
-        // The leader's wall clock jumps, and every leader has another one.
-        self.wall_ms += self.rng.below(400) as i64 - 100;
-        self.append_batch(Batch { time_ms: self.wall_ms, proposals, ..Batch::default() })
+        let wrong_clock = self.mutant == Some(Mutant::FollowerClock)
+            && proposals.iter().any(|proposal| matches!(proposal.command, Command::LockDue { .. }));
+        let time_ms = self.wall_ms() + if wrong_clock { AHEAD_MS } else { 0 };
+        self.append_batch(Batch { time_ms, proposals, ..Batch::default() })
+    }
+
+    /// The clock of the leader.
+    pub(super) fn wall_ms(&self) -> i64 {
+        EPOCH_MS + self.now.0 + self.leader_offset_ms
+    }
+
+    /// The leader looks at the locks, and proposes something for those that are due.
+    pub(super) fn sweep_locks(&mut self) {
+        let wrong_clock = self.mutant == Some(Mutant::FollowerClock);
+        let now_ms = self.wall_ms() + if wrong_clock { AHEAD_MS } else { 0 };
+        let due: Vec<String> = self.reference.locks_due(now_ms).map(str::to_owned).collect();
+        for lock in due {
+            let proposal = by_cluster(Command::LockDue { lock });
+            if !self.late.contains(&proposal) {
+                self.stats.sweeps += 1;
+                self.late.push(proposal);
+            }
+        }
     }
 
     /// Agrees on an entry and tells what it does.
@@ -77,11 +111,15 @@ impl World {
         for proposal in &batch.proposals {
             self.stats.commands += 1;
             let mut recorder = Recorder::default();
-            let applied = self.reference.apply(batch.time_ms, proposal, &mut recorder);
-            self.tell_applied(proposal, &applied)?;
+            let before = self.reference.last_zxid();
+            let applied =
+                spoil::apply(&mut self.reference, self.mutant, batch.time_ms, proposal, &mut recorder);
+            let changed = applied.zxid != before || !recorder.0.is_empty();
+            self.tell_applied(proposal, &applied, changed)?;
             for recorded in recorder.0 {
                 self.tell_recorded(recorded)?;
             }
+            self.tell(Fact::Committed { zxid: applied.zxid })?;
         }
         let index = self.log.append(batch);
         let (node, digest) = (rowlock_proto::NodeId(0), self.reference.digest());
@@ -99,8 +137,11 @@ impl World {
         if !self.late.is_empty() && self.rng.chance(20) {
             return Some(self.late.swap_remove(self.rng.below(self.late.len())));
         }
+        if !self.duplicates.is_empty() && self.rng.chance(4) {
+            return Some(self.duplicates.swap_remove(self.rng.below(self.duplicates.len())));
+        }
         if !self.settling && self.rng.chance(3) {
-            let path = plain_path(&mut self.rng);
+            let path = if self.rng.chance(50) { plain_path(&mut self.rng) } else { lock_path(Lock(LOCKS)) };
             return Some(by_cluster(if self.rng.chance(50) {
                 Command::Reap { path }
             } else {
@@ -117,22 +158,61 @@ impl World {
         let id = self.rng.pick(&ready);
         let connection = self.connections.get_mut(&id).expect("just found");
         let proposal = connection.forward.pop_front().expect("it is not empty");
-        if !self.settling && may_repeat(&proposal.command) && self.rng.chance(4) {
+        let percent = if matches!(proposal.command, Command::Release(_)) { 40 } else { 4 };
+        if !self.settling && may_repeat(&proposal.command) && self.rng.chance(percent) {
             self.stats.duplicates += 1;
-            self.late.push(proposal.clone());
+            self.duplicates.push(proposal.clone());
         }
         Some(proposal)
     }
 
-    fn tell_applied(&mut self, proposal: &Proposal, applied: &Applied) -> Step {
+    fn tell_applied(&mut self, proposal: &Proposal, applied: &Applied, changed: bool) -> Step {
         let refused = applied.result.as_ref().err().copied();
-        if matches!(refused, Some(ErrorCode::SessionMoved | ErrorCode::SessionExpired)) {
-            self.stats.stale_refused += 1;
-        }
+        let is_stale = matches!(refused, Some(ErrorCode::SessionMoved | ErrorCode::SessionExpired));
+        self.stats.stale_refused += u64::from(is_stale);
         if proposal.session == SessionId::NONE || matches!(proposal.command, Command::Attach { .. }) {
             return Ok(());
         }
-        self.tell(Fact::Answered { session: proposal.session, attachment: proposal.attachment, refused })
+        let session = proposal.session;
+        self.tell(Fact::Answered { session, attachment: proposal.attachment, refused })?;
+        let (once, command) = match &proposal.command {
+            Command::Tagged { id, acked, command } => (Some((*id, *acked)), &**command),
+            command => (None, command),
+        };
+        if let (Some((id, acked)), false) = (once, is_stale) {
+            self.stats.repeats += u64::from(!changed);
+            self.tell(Fact::Once { session, id, acked, changed, reply: reply(command, &applied.result) })?;
+        }
+        // A repeated answer was told the first time.
+        if let (true, Command::Acquire(all), Ok(Outcome::Standings(standings))) =
+            (changed, command, &applied.result)
+        {
+            self.scribe.note(all, session);
+            for (acquire, standing) in all.iter().zip(standings) {
+                self.tell_standing(session, acquire, standing)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn tell_standing(&mut self, session: SessionId, acquire: &Acquire, standing: &Standing) -> Step {
+        match standing {
+            Standing::Busy { .. } => self.stats.busy += 1,
+            Standing::LimitIs(_) => self.stats.limits += 1,
+            Standing::Deadlock(circle) => {
+                self.stats.deadlocks += 1;
+                let place = |party: &Party| Some((lock_of(&party.path)?, party.token));
+                self.tell(Fact::Refused {
+                    lock: Lock(lock_number(&acquire.lock)),
+                    session,
+                    mode: acquire.mode,
+                    owner: owner_in(acquire.owner, session),
+                    circle: circle.iter().filter_map(place).collect(),
+                })?;
+            }
+            Standing::Held(_) | Standing::Waiting { .. } | Standing::Absent => {}
+        }
+        Ok(())
     }
 
     fn tell_recorded(&mut self, recorded: Recorded) -> Step {
@@ -152,7 +232,8 @@ impl World {
                 }
                 self.leader.forget(*session);
             }
-            Recorded::Changed { .. } => {}
+            Recorded::Gone { why: Why::Revoked, .. } => self.stats.revocations += 1,
+            Recorded::Changed { .. } | Recorded::Granted { .. } | Recorded::Gone { .. } => {}
         }
         for fact in self.scribe.facts(recorded, &self.reference, self.now) {
             self.tell(fact)?;
@@ -163,6 +244,9 @@ impl World {
     /// Some replica applies some entries.
     pub(super) fn apply(&mut self) -> Step {
         let node = self.rng.below(self.nodes.len());
+        if node == SLOW && !self.settling && self.rng.chance(SLOW_PERCENT) {
+            return Ok(());
+        }
         for _ in 0..1 + self.rng.below(3) {
             if !self.nodes[node].up || self.nodes[node].isolated || !self.apply_next(node)? {
                 break;
@@ -177,10 +261,35 @@ impl World {
         let Some(batch) = self.log.get(Index(target.applied.0 + 1)) else { return Ok(false) };
         let pushes = target.apply(batch);
         let (node, index, digest) = (target.id, target.applied, target.machine.digest());
-        self.push(pushes);
+        self.push(pushes)?;
         self.tell(Fact::Replica { node, index, digest, origin: history::Origin::Apply })?;
         Ok(true)
     }
+}
+
+/// An answer, for the judges.
+fn reply(command: &Command, result: &Result<Outcome, ErrorCode>) -> Reply {
+    let places = match (command, result) {
+        (Command::Acquire(all), Ok(Outcome::Standings(standings))) => {
+            let place = |(acquire, standing): (&Acquire, &Standing)| {
+                let token = match standing {
+                    Standing::Held(claim) | Standing::Waiting { claim, .. } => Some(claim.token),
+                    _ => None,
+                };
+                (Lock(lock_number(&acquire.lock)), token)
+            };
+            all.iter().zip(standings).map(place).collect()
+        }
+        _ => Vec::new(),
+    };
+    let results = if let Ok(Outcome::Multi(results)) = result { results.len() } else { 1 };
+    let refused = result.as_ref().err().copied();
+    Reply { places, text: format!("{result:?}"), bytes: results * RESULT_BYTES_MIN, refused }
+}
+
+/// The lock at this path, which must be one of the workload.
+fn lock_number(path: &str) -> usize {
+    path.strip_prefix("/locks/").and_then(|name| name.parse().ok()).expect("locks have numbers")
 }
 
 /// Commands that may come to the log twice without being meant twice: they are conditional on what they change.
@@ -188,6 +297,7 @@ impl World {
 fn may_repeat(command: &Command) -> bool {
     match command {
         Command::Attach { .. } | Command::CloseSession | Command::Delete { .. } => true,
+        Command::Tagged { .. } | Command::Release(_) | Command::Verify(_) => true,
         Command::Create { create, .. } => {
             CreateMode::from_flags(create.flags).is_some_and(|mode| !mode.is_sequential())
         }

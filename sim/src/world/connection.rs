@@ -3,10 +3,11 @@
 use std::collections::VecDeque;
 
 use rowlock_proto::SessionId;
+use rowlock_proto::lock::{News, Notice};
 use rowlock_state::command::{Attachment, Proposal};
 use rowlock_state::outcome::Outcome;
 
-use crate::client::Moment;
+use crate::client::{Moment, lock_of};
 use crate::history::{ConnectionId, Fact};
 use crate::message::{Down, Up};
 use crate::mutant::Mutant;
@@ -36,10 +37,14 @@ pub(super) struct Connection {
 impl Connection {
     /// The answer to a read goes behind the events of the changes that it shows.
     fn reply(&mut self, down: Down, mutant: Option<Mutant>) {
-        let events = self.down.iter().rev().take_while(|down| matches!(down, Down::Event { .. })).count();
+        let events = self.down.iter().rev().take_while(is_event).count();
         let overtaken = if mutant == Some(Mutant::EventAfterReply) { events } else { 0 };
         self.down.insert(self.down.len() - overtaken, down);
     }
+}
+
+fn is_event(down: &&Down) -> bool {
+    matches!(down, Down::Event { .. } | Down::Notice { .. })
 }
 
 impl World {
@@ -176,7 +181,7 @@ impl World {
     }
 
     /// Messages that a node made while it applied.
-    pub(super) fn push(&mut self, pushes: Vec<Push>) {
+    pub(super) fn push(&mut self, pushes: Vec<Push>) -> Step {
         for (id, down) in pushes {
             let Some(connection) = self.connections.get_mut(&id).filter(|connection| connection.node_open)
             else {
@@ -196,10 +201,18 @@ impl World {
                 Down::Event { .. } if self.mutant == Some(Mutant::LoseEvents) && self.rng.chance(20) => {
                     continue;
                 }
+                Down::Notice { .. } if self.mutant == Some(Mutant::LoseNotices) && self.rng.chance(20) => {
+                    continue;
+                }
                 _ => {}
             }
+            let granted = pushed(&down);
             connection.down.push_back(down);
+            if let Some(fact) = granted {
+                self.tell(fact)?;
+            }
         }
+        Ok(())
     }
 
     /// Connections that the client has left and that carry nothing any more: the node learns it now.
@@ -210,4 +223,11 @@ impl World {
         }
         self.connections.retain(|_, connection| !over(connection));
     }
+}
+
+/// A grant that is on its way to its session.
+fn pushed(down: &Down) -> Option<Fact> {
+    let Down::Notice { zxid, notice: Notice { claim, news: News::Granted } } = down else { return None };
+    let lock = lock_of(&claim.path)?;
+    Some(Fact::Pushed { lock, token: claim.token, zxid: *zxid })
 }

@@ -2,7 +2,7 @@
 
 use rowlock_state::command::{Batch, Command};
 
-use crate::history::{Fact, Millis, Origin};
+use crate::history::{CLOCK_SPREAD_MS, Fact, Millis, Origin};
 use crate::mutant::Mutant;
 
 use super::{Step, World, violation};
@@ -150,8 +150,9 @@ impl World {
         let committed = self.rng.below(proposals.len() + 1);
         proposals.truncate(committed);
         if !proposals.is_empty() {
-            self.append_batch(Batch { time_ms: self.wall_ms, proposals, ..Batch::default() })?;
+            self.append_batch(Batch { time_ms: self.wall_ms(), proposals, ..Batch::default() })?;
         }
+        self.leader_offset_ms = self.rng.below(CLOCK_SPREAD_MS as usize + 1) as i64;
         self.leader.change(self.now);
         self.tell(Fact::AllTouched { at: self.now })
     }

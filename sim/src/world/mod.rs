@@ -8,11 +8,11 @@ mod recorder;
 
 use std::collections::BTreeMap;
 
-use rowlock_proto::{FencingToken, NodeId};
+use rowlock_proto::{ErrorCode, FencingToken, NodeId};
 use rowlock_state::Machine;
 use rowlock_state::command::Proposal;
 
-use crate::client::{Act, Client, Moment};
+use crate::client::{Act, Client, Kind, Moment, Style};
 use crate::history::{ConnectionId, Fact, Lock, Millis, Origin};
 use crate::invariants::{Invariants, Violation};
 use crate::leader::Leader;
@@ -82,10 +82,12 @@ struct World {
     reference: Machine,
     scribe: Scribe,
     leader: Leader,
-    /// The clock that the leader stamps batches with; it may jump either way.
-    wall_ms: i64,
-    /// The cluster's own proposals and duplicates, which may reach the log at any time.
+    /// What the leader's clock is ahead; another one's is ahead by something else, and time may go back.
+    leader_offset_ms: i64,
+    /// The cluster's own proposals, which may reach the log at any time.
     late: Vec<Proposal>,
+    /// Commands that come again, long after the first time.
+    duplicates: Vec<Proposal>,
     nodes: Vec<Node>,
     connections: BTreeMap<ConnectionId, Connection>,
     next_connection: u64,
@@ -99,8 +101,9 @@ struct World {
 impl World {
     fn new(plan: Plan) -> Self {
         let mut rng = Rng::new(plan.seed);
-        let nodes = (1..=3 + 2 * rng.below(2) as u64).map(|id| Node::new(NodeId(id))).collect();
-        let clients = (0..4 + rng.below(9)).map(|number| Client::new(number, plan.mutant)).collect();
+        let nodes = (1..=3 + 2 * rng.below(2) as u64).map(|id| Node::new(NodeId(id), plan.mutant)).collect();
+        let number = 4 + rng.below(9);
+        let clients = (0..number).map(|number| Client::new(number, kind(&mut rng), plan.mutant)).collect();
         let mut world = World {
             rng,
             now: Millis(0),
@@ -113,8 +116,9 @@ impl World {
             reference: Machine::default(),
             scribe: Scribe::default(),
             leader: Leader::new(plan.mutant),
-            wall_ms: 1_000_000,
+            leader_offset_ms: 0,
             late: Vec::new(),
+            duplicates: Vec::new(),
             nodes,
             connections: BTreeMap::new(),
             next_connection: 0,
@@ -156,6 +160,12 @@ impl World {
             self.step()?;
         }
         self.tell(Fact::Settled)?;
+        if let Some(client) = self.clients.iter().position(|client| !client.is_idle()) {
+            return Err(violation("no-lost-wakeup", format!("client {client} never comes to its end")));
+        }
+        for session in self.clients.iter().filter_map(Client::session).collect::<Vec<_>>() {
+            self.tell(Fact::Idle { session })?;
+        }
         for node in 0..self.nodes.len() {
             while self.apply_next(node)? {}
         }
@@ -214,6 +224,7 @@ impl World {
             self.stats.expiries_decided += 1;
             self.late.push(cluster::expire(session, attachment));
         }
+        self.sweep_locks();
         Ok(())
     }
 
@@ -221,6 +232,11 @@ impl World {
         match fact {
             Fact::Granted { .. } => self.stats.grants += 1,
             Fact::Woken { .. } => self.stats.wakes += 1,
+            Fact::Pushed { .. } => self.stats.notices += 1,
+            Fact::Delayed { .. } => self.stats.delays += 1,
+            Fact::Once { ref reply, .. } if reply.refused == Some(ErrorCode::ThrottledOp) => {
+                self.stats.throttled += 1;
+            }
             _ => {}
         }
         // A digest per replica and entry would drown everything else.
@@ -229,6 +245,15 @@ impl World {
         }
         self.invariants.observe(&fact)
     }
+}
+
+/// Half of the clients follow the recipe, half acquire.
+fn kind(rng: &mut Rng) -> Kind {
+    if rng.chance(50) {
+        return Kind::Recipe;
+    }
+    let tagged = rng.chance(70);
+    Kind::Acquirer(Style { tagged, hoards: tagged && rng.chance(10) })
 }
 
 #[cfg(test)]

@@ -1,0 +1,197 @@
+//! What an acquiring client learns: from answers to its writes, from verifications, from notices.
+
+use rowlock_proto::lock::{Acquire, Claim, News, Notice, Standing};
+use rowlock_proto::{ErrorCode, Zxid};
+use rowlock_state::command::Command;
+use rowlock_state::outcome::Outcome;
+
+use super::outbox::Sent;
+use super::place::Stage;
+use super::{Acquirer, Turn};
+use crate::client::{Act, lock_path};
+use crate::history::{Fact, Millis};
+use crate::message::Down;
+
+impl Acquirer {
+    /// A message that is not about the session.
+    pub(in super::super) fn receive(&mut self, down: Down, turn: &mut Turn<'_, '_>) -> Vec<Act> {
+        self.end_overdue(turn);
+        match down {
+            Down::Answer { tag, zxid, result } if self.verifying == Some(tag) => {
+                self.verifying = None;
+                self.verified(zxid, result, turn)
+            }
+            Down::Answer { tag, zxid, result } => match self.outbox.answered(tag) {
+                Some(sent) => self.answered(sent, zxid, result, turn),
+                None => Vec::new(),
+            },
+            Down::Notice { zxid, notice } => self.noticed(zxid, &notice, turn),
+            _ => Vec::new(),
+        }
+    }
+
+    fn answered(
+        &mut self,
+        sent: Sent,
+        zxid: Zxid,
+        result: Result<Outcome, ErrorCode>,
+        turn: &mut Turn<'_, '_>,
+    ) -> Vec<Act> {
+        if result == Err(ErrorCode::ThrottledOp) {
+            self.outbox.hoards = false;
+            // It was not run, so it is a new write.
+            return vec![self.outbox.send(sent.command, turn)];
+        }
+        match (sent.command, result) {
+            (Command::Acquire(all), Ok(Outcome::Standings(standings))) => {
+                let pairs = all.iter().zip(standings);
+                pairs.flat_map(|(acquire, one)| self.stands(acquire, one, sent.at, zxid, turn)).collect()
+            }
+            // Refused: nothing was done.
+            (Command::Acquire(all), _) => {
+                for acquire in all {
+                    if let Some(at) = self.find(|prefix| prefix == acquire.prefix, &acquire.lock) {
+                        self.end_belief(at, turn);
+                        self.remove(at, turn);
+                    }
+                }
+                Vec::new()
+            }
+            (Command::Release(claims), _) => {
+                claims.iter().for_each(|claim| self.gone(claim, turn));
+                Vec::new()
+            }
+            (Command::Abandon(attempts), _) => {
+                for attempt in attempts {
+                    if let Some(at) = self.find(|prefix| prefix == attempt.prefix, &attempt.lock) {
+                        self.remove(at, turn);
+                    }
+                }
+                Vec::new()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// The answer about one place.
+    fn stands(
+        &mut self,
+        acquire: &Acquire,
+        standing: Standing,
+        sent: Millis,
+        zxid: Zxid,
+        turn: &mut Turn<'_, '_>,
+    ) -> Vec<Act> {
+        let found = self.find(|prefix| prefix == acquire.prefix, &acquire.lock);
+        let Some(at) = found.filter(|at| self.places[*at].stage != Stage::Leaving) else {
+            return Vec::new();
+        };
+        match standing {
+            Standing::Held(claim) => return self.believe(at, claim, zxid, turn),
+            Standing::Waiting { claim, .. } => {
+                self.places[at].stage = Stage::Waiting(claim);
+                self.places[at].waited_at = sent;
+            }
+            Standing::Busy { .. } | Standing::Deadlock(_) | Standing::LimitIs(_) | Standing::Absent => {
+                self.remove(at, turn);
+            }
+        }
+        Vec::new()
+    }
+
+    fn verified(
+        &mut self,
+        zxid: Zxid,
+        result: Result<Outcome, ErrorCode>,
+        turn: &mut Turn<'_, '_>,
+    ) -> Vec<Act> {
+        let Ok(Outcome::Held(held)) = result else { return Vec::new() };
+        let claims: Vec<Claim> = std::mem::take(&mut self.verified_claims);
+        let mut acts = Vec::new();
+        for (claim, held) in claims.into_iter().zip(held) {
+            let Some(at) = self.places.iter().position(|place| place.held() == Some(&claim)) else {
+                continue;
+            };
+            if held {
+                acts.extend(self.believe(at, claim, zxid, turn));
+            } else {
+                self.end_belief(at, turn);
+                self.remove(at, turn);
+            }
+        }
+        acts
+    }
+
+    fn noticed(&mut self, zxid: Zxid, notice: &Notice, turn: &mut Turn<'_, '_>) -> Vec<Act> {
+        let Notice { claim, news } = notice;
+        let is_it = |stage: &Stage| match stage {
+            Stage::Waiting(known) | Stage::Held(known) => known == claim,
+            Stage::Asked | Stage::Leaving => false,
+        };
+        // Unknown: the answer that names the place is still to come, and will say more.
+        let Some(at) = self.places.iter().position(|place| is_it(&place.stage)) else { return Vec::new() };
+        match news {
+            News::Granted => self.believe(at, claim.clone(), zxid, turn),
+            News::Deleted | News::Forced | News::Revoked => {
+                self.end_belief(at, turn);
+                // The news and a repeated acquire have crossed: that one makes a new place.
+                if self.is_asked(at) {
+                    (self.places[at].stage, self.places[at].cap) = (Stage::Asked, None);
+                } else {
+                    self.remove(at, turn);
+                }
+                Vec::new()
+            }
+        }
+    }
+
+    /// The cluster says that the place holds its lock.
+    fn believe(&mut self, at: usize, claim: Claim, seen: Zxid, turn: &mut Turn<'_, '_>) -> Vec<Act> {
+        let now = turn.moment.now;
+        let place = &mut self.places[at];
+        if place.held() != Some(&claim) {
+            place.cap = None;
+        }
+        let cap = place.cap.unwrap_or_else(|| place.cap_at(now, turn.timeout_ms, turn.mutant));
+        place.cap = Some(cap);
+        let token = claim.token;
+        place.stage = Stage::Held(claim);
+        // A granted lock is worth nothing to a client that cannot vouch for its session.
+        if turn.past_deadline {
+            return vec![Act::Disconnect];
+        }
+        if place.believed || cap <= now {
+            return Vec::new();
+        }
+        place.believed = true;
+        turn.moment.facts.push(Fact::Granted {
+            lock: place.lock,
+            token,
+            session: turn.session,
+            mode: place.wish.mode,
+            by_queue: false,
+            seen,
+            now,
+            until: turn.deadline,
+            cap,
+        });
+        Vec::new()
+    }
+
+    fn gone(&mut self, claim: &Claim, turn: &mut Turn<'_, '_>) {
+        let Some((lock, name)) = claim.path.rsplit_once('/') else { return };
+        if let Some(at) = self.find(|prefix| name.starts_with(prefix), lock) {
+            self.remove(at, turn);
+        }
+    }
+
+    fn remove(&mut self, at: usize, turn: &mut Turn<'_, '_>) {
+        let place = self.places.remove(at);
+        self.last = place.lock;
+        turn.moment.facts.push(Fact::Unwanted { lock: place.lock, session: turn.session });
+    }
+
+    fn find(&self, is_it: impl Fn(&str) -> bool, lock: &str) -> Option<usize> {
+        self.places.iter().position(|place| lock_path(place.lock) == lock && is_it(&place.prefix))
+    }
+}
