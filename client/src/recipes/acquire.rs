@@ -79,7 +79,8 @@ impl Progress {
         Progress { started: time::now(), entered_at: None, wakeups: 0, position: None, holder: None }
     }
 
-    pub(crate) fn stand(&mut self, position: usize, holder: Option<String>) {
+    pub(crate) fn stand(&mut self, lock: &str, position: usize, holder: Option<String>) {
+        tracing::debug!(lock, position, holder, "waiting");
         self.entered_at.get_or_insert(position);
         self.position = Some(position);
         self.holder = holder;

@@ -5,24 +5,20 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rowlock_env::task::{self, Task};
+use rowlock_env::task::Task;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::lock::Claim;
-use rowlock_proto::request::PathWatch;
-use rowlock_proto::{ErrorCode, FencingToken, Request, Response};
+use rowlock_proto::{FencingToken, Request, Response};
 
 use super::loss::Loss;
 use super::names::Kind;
 use super::place::Place;
+use super::sentinel;
 use super::served::{self, Served};
 use crate::client::Client;
 use crate::error::{Error, LockLost, LostReason, ReleaseError};
-use crate::limits::REFUSED_PAUSE;
-use crate::session::chore::Chore;
 use crate::session::claims::{Fate, FateCell};
-use crate::session::watches::WatchedBy;
 use crate::transaction::Transaction;
-use crate::watch::OneshotWatch;
 
 /// How a lock was waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,16 +96,8 @@ impl Guard {
         let Fate::Held { since } = cell.get() else { return Err(Error::PlaceLost) };
         let loss = Loss::new(client.shared().clone(), cell, max_hold.map(|most| since + most));
         let path = client.relative(claim.path.clone());
-        let mut sentinels = Vec::new();
-        if let Seat::Watched(_) = seat {
-            let watch = stand_guard(client.clone(), claim.path.clone(), loss.clone());
-            sentinels.push(task::spawn("rowlock-guard", watch));
-        }
-        if let Some(most) = max_hold {
-            let removal = removal(&seat, &claim);
-            let clock = give_up(client.clone(), removal, loss.clone(), path.clone(), since, most);
-            sentinels.push(task::spawn("rowlock-max-hold", clock));
-        }
+        tracing::debug!(%path, token = %claim.token, position = stats.position, waited = ?stats.waited, "granted");
+        let sentinels = sentinel::post(client, &seat, &claim, &loss, max_hold.map(|most| (since, most)));
         let (client, seat) = (client.clone(), Some(seat));
         let held = Held { client, seat, claim, path, kind, stats, since, max_hold, loss, sentinels };
         Ok(Guard { held: Box::new(held) })
@@ -168,7 +156,7 @@ impl Guard {
     /// Cancel safe.
     pub async fn expiring(&self) {
         match self.held.max_hold {
-            Some(most) => time::sleep_until(warning_at(self.held.since, most)).await,
+            Some(most) => time::sleep_until(sentinel::warning_at(self.held.since, most)).await,
             None => std::future::pending().await,
         }
     }
@@ -305,104 +293,31 @@ impl Guard {
         self.held.kind = kind;
     }
 
+    /// What the server keeps of it, to be given back together with others; `None`: it is lost, or kept otherwise.
+    pub(super) fn give_back(&mut self) -> Option<(Claim, Served)> {
+        if !self.is_held() {
+            return None;
+        }
+        match self.held.seat.take() {
+            Some(Seat::Served(place)) => {
+                self.held.loss.declare(LostReason::Released);
+                Some((self.held.claim.clone(), place))
+            }
+            seat => {
+                self.held.seat = seat;
+                None
+            }
+        }
+    }
+
     fn stop_watching(&self) {
         self.held.sentinels.iter().for_each(Task::abort);
     }
-}
-
-/// Gives back several locks of one session; what the server keeps, in one command.
-pub(super) async fn release_all(mut guards: Vec<Guard>) -> Result<(), ReleaseError> {
-    let mut outcome = Ok(());
-    let mut places = Vec::new();
-    let mut claims = Vec::new();
-    let client = guards.first().map(|guard| guard.held.client.clone());
-    let mut others = Vec::new();
-    for mut guard in guards.drain(..) {
-        if !guard.is_held() || !matches!(guard.held.seat, Some(Seat::Served(_))) {
-            others.push(guard);
-            continue;
-        }
-        guard.held.loss.declare(LostReason::Released);
-        claims.push(guard.held.claim.clone());
-        places.extend(guard.held.seat.take());
-    }
-    if let (Some(client), false) = (client, claims.is_empty()) {
-        match served::release(&client, claims).await {
-            Ok(held) => {
-                for seat in &mut places {
-                    if let Seat::Served(place) = seat {
-                        place.forget();
-                    }
-                }
-                if held.contains(&false) {
-                    outcome = Err(ReleaseError::NotHeld);
-                }
-            }
-            // The places are left in the background.
-            Err(_) => outcome = Err(ReleaseError::Unknown),
-        }
-    }
-    for guard in others {
-        outcome = outcome.and(guard.release().await);
-    }
-    outcome
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
         self.stop_watching();
         self.held.loss.declare(LostReason::Released);
-    }
-}
-
-/// When to warn of the end of a maximum hold.
-fn warning_at(since: Instant, most: Duration) -> Instant {
-    since + most / 5 * 4
-}
-
-fn removal(seat: &Seat, claim: &Claim) -> Chore {
-    match seat {
-        Seat::Served(place) => place.removal(None),
-        Seat::Watched(place) => {
-            Chore::new(place.parent().to_owned(), place.prefix().to_owned(), Some(claim.path.clone()), None)
-        }
-    }
-}
-
-/// Gives the lock back at the end of its maximum hold. (That it is over, the guard sees by itself.)
-async fn give_up(client: Client, removal: Chore, loss: Loss, path: String, since: Instant, most: Duration) {
-    time::sleep_until(warning_at(since, most)).await;
-    tracing::warn!(path, max_hold = ?most, "four fifths of the maximum hold are over");
-    time::sleep_until(since + most).await;
-    tracing::warn!(path, max_hold = ?most, "held for the maximum: giving the lock back");
-    loss.declare(LostReason::MaxHold);
-    client.post(removal);
-}
-
-/// Plain ZooKeeper: watches our own znode, since another session may delete it, by force or by mistake.
-async fn stand_guard(client: Client, path: String, loss: Loss) {
-    loop {
-        let (mut watch, registration) = OneshotWatch::new(&client, WatchedBy::GetData, path.clone());
-        let read = Request::GetData(PathWatch { path: path.clone(), watch: true });
-        let reply = match client.submit(read, Some(registration)).await {
-            Ok(pending) => pending.await,
-            Err(error) => Err(error),
-        };
-        match reply {
-            // Changed or deleted: look again.
-            Ok(_) => {
-                if watch.changed().await.is_err() {
-                    return;
-                }
-            }
-            Err(Error::Rejected(ErrorCode::NoNode)) => {
-                loss.declare(LostReason::Deleted);
-                return;
-            }
-            Err(Error::ConnectionLoss) => {}
-            Err(error) if error.is_retryable() => time::sleep(REFUSED_PAUSE).await,
-            // The session has ended, which the guard sees by itself; or we may not read our own znode.
-            Err(_) => return,
-        }
     }
 }

@@ -19,5 +19,6 @@ pub(crate) mod reentrant;
 pub(crate) mod request;
 pub(crate) mod rwlock;
 pub(crate) mod semaphore;
+pub(crate) mod sentinel;
 pub(crate) mod served;
 pub(crate) mod watched;

@@ -9,10 +9,11 @@ use std::task::Poll;
 use std::time::Duration;
 
 use super::acquire::Wanted;
-use super::guard::{Guard, release_all};
+use super::guard::Guard;
 use super::loss::Loss;
 use super::names::Kind;
 use super::request::{Granted, LockRequest};
+use super::served;
 use crate::client::Client;
 use crate::error::{Error, LostReason, ReleaseError};
 
@@ -142,4 +143,36 @@ impl Granted for MultiGuard {
     fn of(guards: Vec<Guard>) -> Self {
         MultiGuard { guards }
     }
+}
+
+/// Gives back several locks of one session; what the server keeps, in one command.
+async fn release_all(guards: Vec<Guard>) -> Result<(), ReleaseError> {
+    let Some(client) = guards.first().map(|guard| guard.client().clone()) else { return Ok(()) };
+    let (mut claims, mut places, mut others) = (Vec::new(), Vec::new(), Vec::new());
+    for mut guard in guards {
+        match guard.give_back() {
+            Some((claim, place)) => {
+                claims.push(claim);
+                places.push(place);
+            }
+            None => others.push(guard),
+        }
+    }
+    let mut outcome = Ok(());
+    if !claims.is_empty() {
+        match served::release(&client, claims).await {
+            Ok(held) => {
+                places.iter_mut().for_each(served::Served::forget);
+                if held.contains(&false) {
+                    outcome = Err(ReleaseError::NotHeld);
+                }
+            }
+            // The places are left in the background.
+            Err(_) => outcome = Err(ReleaseError::Unknown),
+        }
+    }
+    for guard in others {
+        outcome = outcome.and(guard.release().await);
+    }
+    outcome
 }

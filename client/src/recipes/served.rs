@@ -113,8 +113,7 @@ pub(crate) async fn acquire(
         if let Verdict::Busy = attempt.ask(progress).await? {
             return Ok(None);
         }
-        // What an answer to a request of before the reconnect says may be out of date, and the notice of it missed.
-        if client.vitals().attachments == attachments && attempt.granted(attachments, progress).await? {
+        if attempt.granted(attachments, progress).await? {
             return attempt.into_guards(wanted, terms, progress).map(Some);
         }
     }
@@ -167,13 +166,18 @@ impl<'a> Attempt<'a> {
                 return Err(error);
             }
         };
-        self.judge(standings, progress)
+        self.judge(standings, is_first, progress)
     }
 
-    fn judge(&mut self, standings: Vec<Standing>, progress: &mut Progress) -> Result<Verdict, Error> {
+    fn judge(
+        &mut self,
+        standings: Vec<Standing>,
+        is_first: bool,
+        progress: &mut Progress,
+    ) -> Result<Verdict, Error> {
         self.claims.clear();
         let mut refusal = None;
-        let mut front: Option<(usize, Option<String>)> = None;
+        let mut front: Option<(usize, Option<String>, String)> = None;
         for (standing, place) in standings.into_iter().zip(&mut self.places) {
             match standing {
                 Standing::Held(claim) => self.claims.push(claim),
@@ -182,8 +186,8 @@ impl<'a> Attempt<'a> {
                     let holder = holder.map(|party| path::name(&party.path).to_owned());
                     let ahead = usize::try_from(ahead).unwrap_or(usize::MAX);
                     // Of several, the longest wait is what matters.
-                    if front.as_ref().is_none_or(|(most, _)| ahead > *most) {
-                        front = Some((ahead, holder));
+                    if front.as_ref().is_none_or(|(most, ..)| ahead > *most) {
+                        front = Some((ahead, holder, place.lock.clone()));
                     }
                 }
                 Standing::Busy { .. } => refusal = refusal.or(Some(Ok(Verdict::Busy))),
@@ -196,15 +200,18 @@ impl<'a> Attempt<'a> {
             }
         }
         if let Some(refusal) = refusal {
-            self.forget();
+            // Of a first attempt nothing was left behind; what an earlier one took is left when this is dropped.
+            if is_first {
+                self.forget();
+            }
             return refusal;
         }
         if self.claims.len() < self.places.len() {
             // The others are left when this attempt is dropped.
             return Err(Error::PlaceLost);
         }
-        if let Some((position, holder)) = front {
-            progress.stand(position, holder);
+        if let Some((position, holder, lock)) = front {
+            progress.stand(&lock, position, holder);
         }
         Ok(Verdict::Placed)
     }
@@ -214,7 +221,7 @@ impl<'a> Attempt<'a> {
         self.places.iter_mut().for_each(Served::forget);
     }
 
-    /// Waits until all places are granted. `false`: we have been cut off meanwhile, ask again.
+    /// Waits until all places are granted. `false`: we have been cut off since, and may have missed the notice: ask again.
     async fn granted(&mut self, attachments: u64, progress: &mut Progress) -> Result<bool, Error> {
         let mut vitals = self.client.watch_vitals();
         for cell in &self.fates {

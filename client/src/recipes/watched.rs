@@ -69,7 +69,7 @@ pub(crate) async fn acquire(
                 return Ok(None);
             }
             Standing::Behind { position, wake, holder } => {
-                progress.stand(position, Some(holder));
+                progress.stand(&wanted.lock, position, Some(holder));
                 wait_for(&place, wake, attachments, progress).await?;
             }
             Standing::Absent => {

@@ -5,6 +5,7 @@
 //! directly: states are published before completions, so that whoever sees an error also sees the state behind it.
 
 mod inbound;
+mod link;
 mod outbound;
 #[cfg(test)]
 mod rowlock_tests;
@@ -16,11 +17,10 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use rowlock_env::time::Instant;
-use rowlock_proto::request::ConnectRequest;
 use rowlock_proto::{DecodeError, Request, RequestFrame, SessionId, WatchedEvent, Xid, Zxid, encode};
 use tokio::sync::oneshot;
 
-use super::attachment::{Asked, Attachment, InFlight, Job};
+use super::attachment::{Asked, Attachment, Job};
 use super::claims::{Claims, Turn};
 use super::deadline::Deadline;
 use super::extensions::Extensions;
@@ -206,64 +206,6 @@ impl Machine {
         self.closing.get_or_insert_default().extend(signal);
         if self.session.is_none() {
             self.end(Ending::Closed);
-        }
-    }
-
-    /// A connection stands: starts the handshake.
-    pub(crate) fn connected(&mut self, now: Instant) {
-        assert!(matches!(self.link, Link::Down), "one connection at a time");
-        self.effects.out.clear();
-        let request = ConnectRequest {
-            protocol_version: 0,
-            last_zxid_seen: self.last_zxid,
-            timeout_ms: i32::try_from(self.asked.as_millis()).unwrap_or(i32::MAX),
-            session_id: self.session.as_ref().map_or(SessionId::NONE, |session| session.id),
-            password: self
-                .session
-                .as_ref()
-                .map_or(Bytes::from_static(&[0; 16]), |session| session.password.clone()),
-            read_only: Some(false),
-        };
-        encode::connect_request(&request, &mut self.effects.out);
-        self.link = Link::Handshake(now);
-    }
-
-    /// The connection is gone, as of `now`: not later than its socket is closed.
-    pub(crate) fn disconnected(&mut self, now: Instant) {
-        if let (Link::Up(attachment), Some(session)) = (&self.link, &mut self.session)
-            && attachment.told_grace
-        {
-            session.deadline.cut_off(now, self.grace);
-        }
-        self.cut();
-    }
-
-    /// Puts what was in flight back in front of what waits. What takes effect once, and what may be repeated, is sent
-    /// again on the next connection; other calls fail with an unknown outcome.
-    fn cut(&mut self) {
-        self.effects.out.clear();
-        self.paused_until = None;
-        let Link::Up(attachment) = std::mem::replace(&mut self.link, Link::Down) else { return };
-        let refused = std::mem::take(&mut self.refused);
-        let exactly_once = attachment.extensions.is_some_and(|extensions| extensions.tagged > 0);
-        let mut again: Vec<Job> = refused.into();
-        for InFlight { job, .. } in attachment.in_flight {
-            match job {
-                Job::Call(asked) if exactly_once && (asked.tag.is_some() || !asked.call.request.is_write()) => {
-                    again.push(Job::Call(asked));
-                }
-                Job::Call(asked) => self.answer(asked, Err(Error::ConnectionLoss)),
-                Job::Chore(mut chore) => {
-                    chore.disconnected();
-                    again.push(Job::Chore(chore));
-                }
-                Job::Close => again.push(Job::Close),
-                // Of this connection only.
-                Job::Probe | Job::Options | Job::Verify(_) => {}
-            }
-        }
-        for job in again.into_iter().rev() {
-            self.waiting.push_front(job);
         }
     }
 

@@ -1,0 +1,92 @@
+//! The tasks beside a guard, where it needs any: one that watches our znode on plain ZooKeeper, one that gives the lock
+//! back at the end of its maximum hold. They end with the guard, which aborts them.
+
+use std::time::Duration;
+
+use rowlock_env::task::{self, Task};
+use rowlock_env::time::{self, Instant};
+use rowlock_proto::lock::Claim;
+use rowlock_proto::request::PathWatch;
+use rowlock_proto::{ErrorCode, Request};
+
+use super::guard::Seat;
+use super::loss::Loss;
+use crate::client::Client;
+use crate::error::{Error, LostReason};
+use crate::limits::REFUSED_PAUSE;
+use crate::session::chore::Chore;
+use crate::session::watches::WatchedBy;
+use crate::watch::OneshotWatch;
+
+/// Starts what the guard of this place needs. `max_hold`: since when it is held, and for how long at most.
+pub(super) fn post(
+    client: &Client,
+    seat: &Seat,
+    claim: &Claim,
+    loss: &Loss,
+    max_hold: Option<(Instant, Duration)>,
+) -> Vec<Task<()>> {
+    let mut tasks = Vec::new();
+    if let Seat::Watched(_) = seat {
+        let watch = stand_guard(client.clone(), claim.path.clone(), loss.clone());
+        tasks.push(task::spawn("rowlock-guard", watch));
+    }
+    if let Some((since, most)) = max_hold {
+        let path = client.relative(claim.path.clone());
+        let clock = give_up(client.clone(), removal(seat, claim), loss.clone(), path, since, most);
+        tasks.push(task::spawn("rowlock-max-hold", clock));
+    }
+    tasks
+}
+
+/// When to warn of the end of a maximum hold.
+pub(super) fn warning_at(since: Instant, most: Duration) -> Instant {
+    since + most / 5 * 4
+}
+
+fn removal(seat: &Seat, claim: &Claim) -> Chore {
+    match seat {
+        Seat::Served(place) => place.removal(None),
+        Seat::Watched(place) => {
+            Chore::new(place.parent().to_owned(), place.prefix().to_owned(), Some(claim.path.clone()), None)
+        }
+    }
+}
+
+/// Gives the lock back at the end of its maximum hold. (That it is over, the guard sees by itself.)
+async fn give_up(client: Client, removal: Chore, loss: Loss, path: String, since: Instant, most: Duration) {
+    time::sleep_until(warning_at(since, most)).await;
+    tracing::warn!(path, max_hold = ?most, "four fifths of the maximum hold are over");
+    time::sleep_until(since + most).await;
+    tracing::warn!(path, max_hold = ?most, "held for the maximum: giving the lock back");
+    loss.declare(LostReason::MaxHold);
+    client.post(removal);
+}
+
+/// Plain ZooKeeper: watches our own znode, since another session may delete it, by force or by mistake.
+async fn stand_guard(client: Client, path: String, loss: Loss) {
+    loop {
+        let (mut watch, registration) = OneshotWatch::new(&client, WatchedBy::GetData, path.clone());
+        let read = Request::GetData(PathWatch { path: path.clone(), watch: true });
+        let reply = match client.submit(read, Some(registration)).await {
+            Ok(pending) => pending.await,
+            Err(error) => Err(error),
+        };
+        match reply {
+            // Changed or deleted: look again.
+            Ok(_) => {
+                if watch.changed().await.is_err() {
+                    return;
+                }
+            }
+            Err(Error::Rejected(ErrorCode::NoNode)) => {
+                loss.declare(LostReason::Deleted);
+                return;
+            }
+            Err(Error::ConnectionLoss) => {}
+            Err(error) if error.is_retryable() => time::sleep(REFUSED_PAUSE).await,
+            // The session has ended, which the guard sees by itself; or we may not read our own znode.
+            Err(_) => return,
+        }
+    }
+}
