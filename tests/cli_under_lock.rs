@@ -202,8 +202,11 @@ async fn commands_outlive_the_leader_of_the_cluster() {
         let endpoints: Vec<&str> = [id].into_iter().chain(others).map(|id| cluster.endpoint(id)).collect();
         let script = format!("echo > started-{id}; while [ ! -e finish ]; do sleep 0.02; done; exit {id}");
         let name = format!("l{id}");
-        let running =
-            start(&cluster.folder, &["lock", "--endpoints", &endpoints.join(","), &name, "-c", &script]);
+        // More than the default grace: a busy machine elects slowly.
+        let mut arguments = vec!["lock", "--ttl", "40", "--disconnect-grace", "20"];
+        let endpoints = endpoints.join(",");
+        arguments.extend(["--endpoints", &endpoints, &name, "-c", &script]);
+        let running = start(&cluster.folder, &arguments);
         running.wrote(&format!("started-{id}")).await;
         all.push((id, running));
     }

@@ -178,3 +178,16 @@ pub fn granted(token: impl std::fmt::Display, stats: WaitStats) -> String {
     let (waited, place) = (stats.waited.as_secs_f64(), stats.position + 1);
     format!("got it with token {token} after {waited:.3} s (place {place} in the queue)")
 }
+
+#[cfg(test)]
+mod tests {
+    use rowlock_coordinator::config::RaftConfig;
+
+    use super::*;
+
+    #[test]
+    fn default_grace_outlasts_a_failover_with_default_elections() {
+        let failover = Duration::from_millis(2 * RaftConfig::default().election_timeout_max_ms);
+        assert!(DEFAULT_GRACE > failover);
+    }
+}
