@@ -18,6 +18,15 @@ use crate::client::Client;
 use crate::error::{Error, LostReason, ReleaseError};
 
 /// A handle of several locks. Making one does nothing.
+///
+/// ```no_run
+/// # async fn demo(client: rowlock_client::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// let both = client.lock_all(["account/1", "account/2"]).await?; // in any order, by anybody
+/// let tokens: Vec<_> = both.guards().iter().map(|guard| guard.token()).collect();
+/// both.release().await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct MultiLock {
     client: Client,

@@ -35,6 +35,19 @@ impl Granted for Guard {
 ///
 /// Options that need a server which keeps the queues itself say so; on plain ZooKeeper they are refused with
 /// [`Error::Unsupported`] before anything is done.
+///
+/// ```no_run
+/// # use std::time::Duration;
+/// # async fn demo(client: rowlock_client::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// let request = client.mutex("orders/42").request().meta("job=1").max_hold(Duration::from_secs(60));
+/// let guard = request.timeout(Duration::from_secs(5)).lock().await?;
+/// tokio::select! {
+///     reason = guard.lost() => println!("stop: {reason}"),
+///     () = guard.expiring() => println!("come to an end"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 #[must_use = "a request does nothing until it is locked"]
 pub struct LockRequest<G = Guard> {

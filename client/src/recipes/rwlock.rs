@@ -16,6 +16,18 @@ use crate::client::Client;
 use crate::error::{Error, ReleaseError};
 
 /// A handle of a read-write lock: a name on a session. Making one does nothing.
+///
+/// ```no_run
+/// # async fn demo(client: rowlock_client::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// let lock = client.rwlock("prices");
+/// let reader = lock.read().await?;
+/// match reader.try_upgrade().await {
+///     Ok(writer) => writer.release().await?, // we were alone
+///     Err(reader) => reader.release().await?, // somebody else reads, or waits
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct RwLock {
     client: Client,

@@ -18,6 +18,16 @@ use crate::client::Client;
 use crate::error::{Error, ReleaseError};
 
 /// A handle of a semaphore: a name on a session, and how many permits it has. Making one does nothing.
+///
+/// ```no_run
+/// # async fn demo(client: rowlock_client::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// let connections = client.semaphore("database", 20);
+/// let three = connections.acquire_many(3).await?;
+/// println!("{} of 20 are left", connections.available().await?);
+/// three.release().await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Semaphore {
     client: Client,

@@ -89,7 +89,7 @@ on_both! {
         second.release().await.unwrap();
         let _writer = lock.try_write().await.unwrap().unwrap();
         assert!(lock.try_read().await.unwrap().is_none());
-        let patience = Duration::from_millis(20);
+        let patience = Duration::from_millis(700);
         assert!(matches!(lock.read_timeout(patience).await, Err(Error::Timeout { position: Some(1), .. })));
         while queue(&client, LOCK).await > 1 {
             tokio::task::yield_now().await;
@@ -190,7 +190,7 @@ on_both! {
         assert!(all.guards()[0].path().starts_with("/locks/b/") && all.is_held());
         assert!(client.multi(["c", "a"]).try_lock().await.unwrap().is_none());
         assert_eq!(queue(&client, "/locks/c").await, 0, "nothing is left behind");
-        let patience = Duration::from_millis(30);
+        let patience = Duration::from_millis(700);
         let error = client.multi(["c", "a"]).lock_timeout(patience).await.unwrap_err();
         assert!(matches!(error, Error::Timeout { position: Some(1), .. }), "{error}");
         while queue(&client, "/locks/c").await + queue(&client, "/locks/a").await > 1 {

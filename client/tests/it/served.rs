@@ -100,7 +100,7 @@ async fn a_timeout_is_total_names_position_and_holder_and_leaves_the_queue() {
     let guard = holder.mutex("l").lock().await.unwrap();
     let between = waiter(&fake, &fake.client().await).await;
     let started = time::now();
-    let patience = Duration::from_millis(150);
+    let patience = Duration::from_secs(1);
     let error = client.mutex("l").lock_timeout(patience).await.unwrap_err();
     let name = guard.path().rsplit('/').next().unwrap().to_owned();
     assert_eq!(error, Error::Timeout { position: Some(2), holder: Some(name) });
