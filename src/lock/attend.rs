@@ -56,12 +56,17 @@ impl<H: Held> Attended<'_, H> {
     /// Runs until the command has ended.
     pub async fn run(mut self, passed: &mut Passed) -> Result<End, Failure> {
         let group = self.job.group();
+        self.job.ready().await?;
         self.warden.watch(group, self.held.valid_until().unwrap_or_else(time::now));
         if let Some(terminal) = &self.terminal {
             passed.listen_to_terminal()?;
             if terminal.is_ours_alone() {
                 terminal.lend(group);
             }
+        }
+        // From here on we may be killed or stopped at any point; before, nothing of the command has run.
+        if self.held.valid_until().is_some() {
+            self.job.signal(Signal::CONT);
         }
         let end = self.attend(passed).await;
         if end.is_ok() {

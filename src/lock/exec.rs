@@ -1,12 +1,13 @@
-//! `rowlock __exec`: the first life of a command under a lock. It ties itself to the `rowlock lock` that started it,
-//! then becomes the command, so that a killed `rowlock lock` never leaves a command that works without a lock.
+//! `rowlock __exec`: the first life of a command under a lock. It ties itself to the `rowlock lock` that started it, and
+//! stops until that says go on, which is when the warden knows of it; then it becomes the command. So there is no moment
+//! at which a `rowlock lock` that is killed or stopped leaves a command that works without a lock.
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
-use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
+use rustix::process::{Pid, Signal, getpid, getppid, kill_process, set_parent_process_death_signal};
 
 use crate::exit::{Failure, LOST, NOT_EXECUTABLE, NOT_FOUND, SOFTWARE, USAGE};
 
@@ -32,6 +33,8 @@ impl Exec {
         let Some((program, arguments)) = self.words.split_first() else {
             return Err(Failure::new(USAGE, "no command is given"));
         };
+        kill_process(getpid(), Signal::STOP)
+            .map_err(|e| Failure::new(SOFTWARE, format!("cannot wait for process {}: {e}", self.parent)))?;
         let e = Command::new(program).args(arguments).exec();
         let program = program.to_string_lossy();
         Err(match e.kind() {

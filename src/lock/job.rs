@@ -34,7 +34,8 @@ pub struct Ended {
 impl Job {
     /// Starts `words` (program and arguments) with `env` added to our environment.
     ///
-    /// It is started through ourselves (`__exec`), which ties it to our life before it becomes the command.
+    /// It is started through ourselves (`__exec`), which ties it to our life before it becomes the command. It does not
+    /// become it before [`Job::ready`] has returned and it has been continued.
     pub fn start(words: &[OsString], env: &[(&'static str, String)]) -> Result<Job, Failure> {
         let failed = |e: std::io::Error| Failure::new(SOFTWARE, format!("cannot start a process: {e}"));
         let children = hear(SignalKind::child())?;
@@ -45,6 +46,11 @@ impl Job {
         let raw = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
         let group = raw.expect("a child that was not waited for has an id");
         Ok(Job { child, group, children })
+    }
+
+    /// Waits until it stands ready to become the command; or has ended, as `ended` will tell.
+    pub async fn ready(&mut self) -> Result<(), Failure> {
+        self.changed().await.map(|_| ())
     }
 
     /// Its process group.
