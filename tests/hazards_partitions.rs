@@ -1,16 +1,18 @@
 //! What went wrong in other lock services when parts of the network or the data were gone: stale leaders that grant, sessions
 //! that end unnoticed, waiters that wait for ever, clients that never come back. Numbers as in docs/testing.md.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rowlock_client::{Acl, Client, CreateMode, Error, LostReason, SessionState};
-use rowlock_proto::Request;
+use rowlock_proto::lock::Standing;
+use rowlock_proto::{Request, Response};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::cluster::{Cluster, FAST, SERVING};
 use crate::support::raw::{Raw, exclusive, held};
 use crate::support::{eventually, secs};
 
-const SESSION: std::time::Duration = secs(4);
+const SESSION: Duration = secs(4);
 
 async fn client_of(endpoints: &str) -> Client {
     Client::builder().endpoints(endpoints).session_timeout(SESSION).connect().await.unwrap()
@@ -109,4 +111,41 @@ async fn hazard_20_a_client_outlives_the_loss_of_all_data_and_a_closed_one_says_
     let asked = Instant::now();
     assert!(matches!(fresh.mutex("a").lock().await.map(|_| ()), Err(Error::Closed)));
     assert!(asked.elapsed() < secs(1), "{:?}", asked.elapsed());
+}
+
+/// Longer than a leader may go on without its quorum, shorter than an election takes to begin.
+const SILENCES_MS: [u64; 3] = [1_000, 1_300, 1_600];
+
+#[tokio::test]
+async fn hazard_21_writes_during_a_short_silence_of_the_quorum_are_answered_in_their_order() {
+    let cluster = Cluster::start(3, "").await;
+    for silence_ms in SILENCES_MS {
+        let leader = cluster.leader().await;
+        let mut raw = Raw::attach(cluster.endpoint(leader), 40_000).await;
+        let others: Vec<u64> = cluster.ids().into_iter().filter(|id| *id != leader).collect();
+        others.iter().for_each(|id| signal(&cluster, *id, Signal::STOP));
+        // The silence is the fault itself: nothing is waited for here.
+        tokio::time::sleep(Duration::from_millis(silence_ms)).await;
+        let write =
+            |n| Request::Acquire(vec![exclusive(&format!("/locks/{silence_ms}"), &format!("_c_{n}-lock-"))]);
+        let sent = [raw.send(write(1)).await, raw.send(write(2)).await, raw.send(write(3)).await];
+        others.iter().for_each(|id| signal(&cluster, *id, Signal::CONT));
+        let mut tokens = Vec::new();
+        for sent in sent {
+            // Or the connection ends, and the client asks again; but it never waits for nothing.
+            let Some(answer) = raw.answer(sent).await else { break };
+            let Ok(Response::Standings(standings)) = answer else { panic!("{answer:?}") };
+            let (Standing::Held(claim) | Standing::Waiting { claim, .. }) = &standings[0] else {
+                panic!("{standings:?}")
+            };
+            tokens.push(claim.token);
+        }
+        assert!(tokens.is_sorted(), "{tokens:?}");
+    }
+    cluster.wait_for_equal_digests().await;
+}
+
+fn signal(cluster: &Cluster, node: u64, signal: Signal) {
+    let pid = Pid::from_raw(cluster.pid(node) as i32).unwrap();
+    kill_process(pid, signal).unwrap();
 }

@@ -3,8 +3,13 @@
 //! This one decision is worth more than any other for throughput (docs/benchmarks.md): under load a flush and a round
 //! trip are shared by hundreds of commands, and an idle leader waits for nothing.
 
-use futures_util::StreamExt;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
+use openraft::errors::ClientWriteError;
 use openraft::impls::ProgressResponder;
 use openraft::raft::ClientWriteResult;
 use rowlock_env::sync::watch;
@@ -20,6 +25,9 @@ use crate::metrics::Metrics;
 use crate::raft::Raft;
 use crate::raft::leadership::Leadership;
 use crate::raft::types::{Payload, TypeConfig};
+
+/// Before an entry that Raft has refused is proposed again.
+const REFUSED_PAUSE: Duration = Duration::from_millis(20);
 
 /// Proposals for the leader of `term`; dropped if that term is over (their origins have given them up by then).
 #[derive(Debug)]
@@ -46,14 +54,39 @@ pub struct Folder {
     pub metrics: Arc<Metrics>,
 }
 
+/// A log entry, made and to be proposed.
+struct Entry {
+    /// Counts the entries of this task, from 1.
+    number: u64,
+    term: u64,
+    payload: Payload,
+}
+
+/// What became of a proposed entry.
+enum Ended {
+    /// It is applied.
+    Applied { number: u64 },
+    /// It is certainly not in the log.
+    Refused(Entry),
+    /// The term is over, or Raft stops: the origins see the change of leadership and give up.
+    GivenUp,
+}
+
+type InFlight = FuturesUnordered<BoxFuture<'static, Ended>>;
+
 impl Folder {
     /// Runs until `shutdown`.
     pub async fn run(mut self, shutdown: Shutdown) {
-        let mut in_flight = FuturesUnordered::new();
+        let mut in_flight = InFlight::new();
+        let mut refused = BTreeMap::new();
         // The parcel that did not fit into the last batch.
         let mut carry: Option<Parcel> = None;
+        let (mut made, mut applied) = (0, 0);
         loop {
-            let has_room = in_flight.len() < BATCHES_IN_FLIGHT_MAX;
+            if in_flight.is_empty() && !refused.is_empty() {
+                self.propose_again(std::mem::take(&mut refused), applied, &mut in_flight, &shutdown).await;
+            }
+            let has_room = in_flight.len() < BATCHES_IN_FLIGHT_MAX && refused.is_empty();
             let next = async {
                 match carry.take() {
                     Some(parcel) => Some(parcel),
@@ -63,7 +96,14 @@ impl Folder {
             let first = tokio::select! {
                 biased;
                 () = shutdown.wait() => return,
-                Some(()) = in_flight.next(), if !in_flight.is_empty() => continue,
+                Some(ended) = in_flight.next(), if !in_flight.is_empty() => {
+                    match ended {
+                        Ended::Applied { number } => applied = applied.max(number),
+                        Ended::Refused(entry) => drop(refused.insert(entry.number, entry)),
+                        Ended::GivenUp => {}
+                    }
+                    continue;
+                }
                 parcel = next, if has_room => match parcel {
                     Some(parcel) => parcel,
                     None => return,
@@ -74,10 +114,45 @@ impl Folder {
                 continue;
             }
             let proposals = fold(first, &mut self.queue, &mut carry);
-            match self.propose(term, proposals).await {
-                Some(done) => in_flight.push(done),
-                None => continue,
+            self.metrics.batches_total.inc();
+            self.metrics.batch_commands.record(proposals.len());
+            let batch = Batch { time_ms: time::wall_ms(), enforce_quota: self.enforce_quota, proposals };
+            made += 1;
+            let entry = Entry { number: made, term, payload: Payload(batch.encode()) };
+            in_flight.extend(self.propose(entry).await);
+        }
+    }
+
+    /// A leader whose quorum was silent for a moment refuses entries until it hears of it again, and one that hands
+    /// leadership over until that is done or has failed. The term may go on, so nobody else learns of it: they are
+    /// proposed again, to the end of the term.
+    ///
+    /// Invariant: in their order and before any other. `applied` is the last entry that is in the log.
+    async fn propose_again(
+        &mut self,
+        refused: BTreeMap<u64, Entry>,
+        applied: u64,
+        in_flight: &mut InFlight,
+        shutdown: &Shutdown,
+    ) {
+        if refused.first_key_value().is_some_and(|(number, _)| *number < applied) {
+            tracing::warn!(
+                "Raft refused an entry and took a later one: ending the term, so that clients look again"
+            );
+            if let Err(fatal) = self.raft.trigger().elect(false).await {
+                tracing::error!(error = %fatal, "Raft has stopped; this node must be restarted");
             }
+            return;
+        }
+        tokio::select! {
+            () = shutdown.wait() => return,
+            () = time::sleep(REFUSED_PAUSE) => {}
+        }
+        for entry in refused.into_values() {
+            if !self.may_propose(entry.term, shutdown).await {
+                return;
+            }
+            in_flight.extend(self.propose(entry).await);
         }
     }
 
@@ -98,33 +173,44 @@ impl Folder {
         }
     }
 
-    /// Hands one entry to Raft. The future that comes back ends when the entry is applied or given up.
-    async fn propose(&self, term: u64, proposals: Vec<Proposal>) -> Option<impl Future<Output = ()> + use<>> {
+    /// Hands one entry to Raft. The future that comes back ends when the entry is applied, refused or given up.
+    async fn propose(&self, entry: Entry) -> Option<BoxFuture<'static, Ended>> {
         let leader = self.raft.as_leader().ok()?;
-        if leader.leader_id().term != term {
+        if leader.leader_id().term != entry.term {
             return None;
         }
         let (metrics, started) = (self.metrics.clone(), Instant::now());
-        metrics.batches_total.inc();
-        metrics.batch_commands.record(proposals.len());
-        let batch = Batch { time_ms: time::wall_ms(), enforce_quota: self.enforce_quota, proposals };
-        let payload = Payload(batch.encode());
         let (responder, answer) =
             ProgressResponder::<TypeConfig, ClientWriteResult<TypeConfig>>::complete_only();
+        let payload = Payload(entry.payload.0.clone());
         let write =
             self.raft.write(payload).with_leader(leader.to_committed_leader_id()).responder(responder);
         if let Err(fatal) = write.await {
             tracing::error!(error = %fatal, "Raft has stopped; this node must be restarted");
             return None;
         }
-        Some(async move {
+        let ended = async move {
             match answer.await {
-                Ok(Ok(_)) => metrics.commit_seconds.record(started.elapsed()),
-                // The term is over, or Raft stops: the origins see the change of leadership and give up.
-                Ok(Err(e)) => tracing::debug!(error = %e, "an entry was given up"),
-                Err(_) => tracing::debug!("Raft dropped an entry while stopping"),
+                Ok(Ok(_)) => {
+                    metrics.commit_seconds.record(started.elapsed());
+                    Ended::Applied { number: entry.number }
+                }
+                // Its documentation: rejected before the entry was appended.
+                Ok(Err(ClientWriteError::ForwardToLeader(e))) => {
+                    tracing::debug!(error = %e, reason = ?e.reason, "an entry was refused");
+                    Ended::Refused(entry)
+                }
+                Ok(Err(e)) => {
+                    tracing::debug!(error = %e, "an entry was given up");
+                    Ended::GivenUp
+                }
+                Err(_) => {
+                    tracing::debug!("Raft dropped an entry while stopping");
+                    Ended::GivenUp
+                }
             }
-        })
+        };
+        Some(ended.boxed())
     }
 }
 
