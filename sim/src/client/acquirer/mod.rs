@@ -323,9 +323,11 @@ impl Acquirer {
 
     /// A request for this place is on its way.
     fn is_asked(&self, at: usize) -> bool {
-        let prefix = &self.places[at].prefix;
+        let (lock, prefix) = (lock_path(self.places[at].lock), &self.places[at].prefix);
         self.outbox.any(|command| match command {
-            Command::Acquire(all) => all.iter().any(|acquire| acquire.prefix == *prefix),
+            Command::Acquire(all) => {
+                all.iter().any(|acquire| acquire.prefix == *prefix && acquire.lock == lock)
+            }
             _ => false,
         })
     }
