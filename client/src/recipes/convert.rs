@@ -56,6 +56,7 @@ pub(crate) async fn upgrade(mut guard: Guard) -> Result<Guard, Guard> {
     // From here on either place may be there; dropping them leaves both.
     next.expect();
     let cell = FateCell::new();
+    let ungranted_at = Some(time::now());
     let held = match convert_followed(&guard, Kind::Write, prefix, vec![cell.clone()]).await {
         Ok(Some(claim)) => claim,
         Ok(None) => {
@@ -67,8 +68,8 @@ pub(crate) async fn upgrade(mut guard: Guard) -> Result<Guard, Guard> {
             return Err(guard);
         }
     };
-    let grant =
-        Grant { claim: held, kind: Kind::Write, cell, stats: guard.wait_stats(), max_hold: guard.max_hold() };
+    let (stats, max_hold) = (guard.wait_stats(), guard.max_hold());
+    let grant = Grant { claim: held, kind: Kind::Write, cell, stats, max_hold, ungranted_at };
     match Guard::new(guard.client(), Seat::Served(next), grant) {
         Ok(upgraded) => {
             // The server has taken the old znode away.
@@ -164,6 +165,7 @@ async fn swap(guard: &mut Guard, place: Place, claim: Claim, kind: Kind) -> Opti
     old.leave().await.ok()?;
     let cell = FateCell::new();
     cell.turn(Fate::Held { since: time::now() });
-    let grant = Grant { claim, kind, cell, stats: guard.wait_stats(), max_hold: guard.max_hold() };
+    let (stats, max_hold) = (guard.wait_stats(), guard.max_hold());
+    let grant = Grant { claim, kind, cell, stats, max_hold, ungranted_at: None };
     Guard::new(guard.client(), Seat::Watched(place), grant).ok()
 }

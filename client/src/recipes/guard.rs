@@ -76,6 +76,8 @@ pub(crate) struct Grant {
     pub cell: Arc<FateCell>,
     pub stats: WaitStats,
     pub max_hold: Option<Duration>,
+    /// A moment at which the server had not granted it yet; `None`: nobody but ourselves ends the maximum hold.
+    pub ungranted_at: Option<Instant>,
 }
 
 impl fmt::Debug for Guard {
@@ -89,11 +91,12 @@ impl Guard {
     /// Invariant: the server (or, on plain ZooKeeper, a list of the queue) has just said that the place holds the lock.
     /// That is not enough when the session has ended meanwhile.
     pub(super) fn new(client: &Client, seat: Seat, grant: Grant) -> Result<Self, Error> {
-        let Grant { claim, kind, cell, stats, max_hold } = grant;
+        let Grant { claim, kind, cell, stats, max_hold, ungranted_at } = grant;
         if client.shared().lost().is_some() {
             return Err(client.vitals().ending.map_or(Error::SessionExpired, |ending| ending.error()));
         }
         let Fate::Held { since } = cell.get() else { return Err(Error::PlaceLost) };
+        let since = latest_start(since, ungranted_at, client.vitals().timeout);
         let loss = Loss::new(client.shared().clone(), cell, max_hold.map(|most| since + most));
         let path = client.relative(claim.path.clone());
         tracing::debug!(%path, token = %claim.token, position = stats.position, waited = ?stats.waited, "granted");
@@ -319,5 +322,33 @@ impl Drop for Guard {
     fn drop(&mut self) {
         self.stop_watching();
         self.held.loss.declare(LostReason::Released);
+    }
+}
+
+/// From when a maximum hold counts. The server takes the lock away the maximum (and an eighth of it, for clocks that run
+/// differently) and a session timeout after the grant. We learn of the grant late if its notice was missed: so it counts
+/// from the moment of learning, but at the latest from a session timeout (less a tenth) after the last moment at which
+/// there was no grant yet.
+fn latest_start(learnt: Instant, ungranted_at: Option<Instant>, timeout: Duration) -> Instant {
+    ungranted_at.map_or(learnt, |before| learnt.min(before + (timeout - timeout / 10)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_maximum_hold_ends_before_the_server_takes_the_lock_away_however_late_we_learnt_of_it() {
+        let (asked, timeout) = (Instant::now(), Duration::from_secs(10));
+        let at = |s| asked + Duration::from_secs(s);
+        assert_eq!(latest_start(at(3), Some(asked), timeout), at(3));
+        assert_eq!(latest_start(at(30), Some(asked), timeout), at(9));
+        assert_eq!(latest_start(at(30), None, timeout), at(30));
+        for most in [1, 10, 60, 3_600, 86_400].map(Duration::from_secs) {
+            // Granted the moment after it was asked for, learnt of when the session nearly ended; rates 5 % apart.
+            let ours = latest_start(at(30), Some(asked), timeout) + most - asked;
+            let theirs = most + most / 8 + timeout;
+            assert!(ours.mul_f64(1.05) < theirs.div_f64(1.05), "{most:?}");
+        }
     }
 }

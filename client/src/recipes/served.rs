@@ -6,7 +6,9 @@
 //! learns after a reconnect what it may have missed. Whoever drops a place, at whatever moment, leaves the queue.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use rowlock_env::time::{self, Instant};
 use rowlock_proto::lock::{Acquire, Claim, Standing};
 use rowlock_proto::{Acl, Request, Response, path};
 use tokio::sync::OwnedSemaphorePermit;
@@ -81,6 +83,12 @@ struct Attempt<'a> {
     acquires: Vec<Acquire>,
     /// Where the places of the latest answer stand.
     fates: Vec<Arc<FateCell>>,
+    /// For each place a moment at which it was not granted yet: when the latest request that was answered "waiting" was
+    /// sent, or else the first one.
+    ungranted_at: Vec<Instant>,
+    /// With a maximum hold, ask again after so long a wait: the later the moments above, the more of the hold is left to
+    /// us when its notice comes late.
+    patience: Option<Duration>,
     claims: Vec<Claim>,
 }
 
@@ -123,7 +131,7 @@ impl<'a> Attempt<'a> {
     fn new(client: &'a Client, wanted: &[Wanted], terms: &Terms, wait: bool) -> Result<Self, Error> {
         let mut places = Vec::with_capacity(wanted.len());
         let mut acquires = Vec::with_capacity(wanted.len());
-        let millis = |time: std::time::Duration| u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
+        let millis = |time: Duration| u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
         for one in wanted {
             let prefix = names::queue_prefix(client.config().queue_names, one.kind, &names::random_id());
             places.push(Served::new(client, one.lock.clone(), prefix.clone())?);
@@ -141,12 +149,16 @@ impl<'a> Attempt<'a> {
                 lock_delay_ms: millis(terms.lock_delay),
             });
         }
-        Ok(Attempt { client, places, acquires, fates: Vec::new(), claims: Vec::new() })
+        let ungranted_at = vec![time::now(); wanted.len()];
+        let patience = terms.max_hold.map(|_| client.vitals().timeout / 2);
+        let (fates, claims) = (Vec::new(), Vec::new());
+        Ok(Attempt { client, places, acquires, fates, ungranted_at, patience, claims })
     }
 
     /// Takes the places, or finds them again.
     async fn ask(&mut self, progress: &mut Progress) -> Result<Verdict, Error> {
         let is_first = self.fates.is_empty();
+        let asked_at = time::now();
         self.places.iter_mut().for_each(Served::expect);
         self.fates = self.acquires.iter().map(|_| FateCell::new()).collect();
         let request = Request::Acquire(self.acquires.clone());
@@ -166,6 +178,11 @@ impl<'a> Attempt<'a> {
                 return Err(error);
             }
         };
+        for (standing, ungranted_at) in standings.iter().zip(&mut self.ungranted_at) {
+            if let Standing::Waiting { .. } = standing {
+                *ungranted_at = asked_at;
+            }
+        }
         self.judge(standings, is_first, progress)
     }
 
@@ -221,9 +238,11 @@ impl<'a> Attempt<'a> {
         self.places.iter_mut().for_each(Served::forget);
     }
 
-    /// Waits until all places are granted. `false`: we have been cut off since, and may have missed the notice: ask again.
+    /// Waits until all places are granted. `false`: ask again, because we have been cut off since and may have missed the
+    /// notice, or because a maximum hold is at stake.
     async fn granted(&mut self, attachments: u64, progress: &mut Progress) -> Result<bool, Error> {
         let mut vitals = self.client.watch_vitals();
+        let ask_again_at = self.patience.map(|patience| time::now() + patience);
         for cell in &self.fates {
             if cell.get() == Fate::Waiting {
                 let mut fate = cell.watch();
@@ -236,6 +255,7 @@ impl<'a> Attempt<'a> {
                             None => Ok(false),
                         };
                     }
+                    () = at(ask_again_at) => return Ok(false),
                 }
             }
             if let Fate::Lost(_) = cell.get() {
@@ -247,12 +267,22 @@ impl<'a> Attempt<'a> {
 
     fn into_guards(self, wanted: &[Wanted], terms: &Terms, progress: &Progress) -> Result<Vec<Guard>, Error> {
         let stats = progress.stats();
-        let places = self.places.into_iter().zip(self.claims).zip(self.fates).zip(wanted);
+        let fates = self.fates.into_iter().zip(self.ungranted_at);
+        let places = self.places.into_iter().zip(self.claims).zip(fates).zip(wanted);
         places
-            .map(|(((place, claim), cell), one)| {
-                let grant = Grant { claim, kind: one.kind, cell, stats, max_hold: terms.max_hold };
+            .map(|(((place, claim), (cell, ungranted_at)), one)| {
+                let (max_hold, ungranted_at) = (terms.max_hold, Some(ungranted_at));
+                let grant = Grant { claim, kind: one.kind, cell, stats, max_hold, ungranted_at };
                 Guard::new(self.client, Seat::Served(place), grant)
             })
             .collect()
+    }
+}
+
+/// Comes at `moment`; never, without one.
+async fn at(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => time::sleep_until(moment).await,
+        None => std::future::pending().await,
     }
 }

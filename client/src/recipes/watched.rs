@@ -95,7 +95,14 @@ fn guard(
     let claim = Claim { path: place.path(), token: FencingToken(stat.czxid.0) };
     let cell = FateCell::new();
     cell.turn(Fate::Held { since: time::now() });
-    let grant = Grant { claim, kind: wanted.kind, cell, stats: progress.stats(), max_hold: terms.max_hold };
+    let grant = Grant {
+        claim,
+        kind: wanted.kind,
+        cell,
+        stats: progress.stats(),
+        max_hold: terms.max_hold,
+        ungranted_at: None,
+    };
     Guard::new(client, Seat::Watched(place), grant)
 }
 

@@ -36,7 +36,11 @@ impl NoDeadlock {
         let mut blocked = vec![at];
         while let Some(waiter) = blocked.pop() {
             for ahead in 0..waiter {
-                let go_together = queue[ahead].mode == Mode::Shared && queue[waiter].mode == Mode::Shared;
+                // Of permits, one of many that come free may be enough.
+                let go_together = matches!(
+                    (queue[ahead].mode, queue[waiter].mode),
+                    (Mode::Shared, Mode::Shared) | (Mode::Permits(_), Mode::Permits(_))
+                );
                 if !go_together && blockers.insert(ahead) && !queue[ahead].holds {
                     blocked.push(ahead);
                 }

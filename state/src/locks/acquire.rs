@@ -41,8 +41,9 @@ impl Machine {
         check_request(all)?;
         let mut done = Vec::new();
         let mut places = Vec::with_capacity(all.len());
+        let mut steps = 0;
         for (index, acquire) in all.iter().enumerate() {
-            let key = match self.place(by, acquire, &mut done) {
+            let key = match self.place(by, acquire, &mut steps, &mut done) {
                 Ok(Placed::Found(key) | Placed::New(key)) => key,
                 Ok(Placed::Refused(standing)) => {
                     self.take_all_back(done);
@@ -114,12 +115,19 @@ impl Machine {
         }
     }
 
-    fn place(&mut self, by: &Author, acquire: &Acquire, done: &mut Vec<Done>) -> Result<Placed, ErrorCode> {
+    /// `steps`: of the search for deadlocks, so far.
+    fn place(
+        &mut self,
+        by: &Author,
+        acquire: &Acquire,
+        steps: &mut usize,
+        done: &mut Vec<Done>,
+    ) -> Result<Placed, ErrorCode> {
         let path = acquire.lock.as_str();
         if let Some(key) = self.find_attempt(by.session, path, &acquire.prefix) {
             return Ok(Placed::Found(key));
         }
-        if let Some(refusal) = self.refusal(by, acquire) {
+        if let Some(refusal) = self.refusal(by, acquire, steps) {
             return Ok(Placed::Refused(refusal));
         }
         self.make_lock(by, acquire, done)?;
@@ -140,7 +148,7 @@ impl Machine {
     }
 
     /// Why the place cannot be had, as far as the queue tells.
-    fn refusal(&self, by: &Author, acquire: &Acquire) -> Option<Standing> {
+    fn refusal(&self, by: &Author, acquire: &Acquire, steps: &mut usize) -> Option<Standing> {
         let lock = self.locks.get(&acquire.lock)?;
         if lock.is_free_for(acquire.mode) {
             return None;
@@ -150,7 +158,7 @@ impl Machine {
             return Some(Standing::Busy { ahead, holder });
         }
         let owner = OwnerKey::new(acquire.owner, by.session)?;
-        self.circle(owner, &acquire.lock, acquire.mode).map(Standing::Deadlock)
+        self.circle(owner, &acquire.lock, acquire.mode, steps).map(Standing::Deadlock)
     }
 
     /// Makes the lock's znode (a container) and what is missing above it (persistent).

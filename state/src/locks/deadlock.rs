@@ -16,7 +16,7 @@ use rowlock_proto::lock::{Mode, Party};
 use super::index::{Key, Lock, OwnerKey};
 use crate::machine::Machine;
 
-/// Places looked at for one request.
+/// Places looked at for one command, however many locks it asks for.
 const STEPS_MAX: usize = 10_000;
 
 /// How an owner was reached: through its place `at` in the lock `path`, for which the owner `waiter` waits.
@@ -29,14 +29,19 @@ struct Step<'a> {
 impl Machine {
     /// The circle that `owner` would close by waiting for the lock in this mode: the places that are waited for, the
     /// first by `owner` and the last of them its own.
-    pub(super) fn circle(&self, owner: OwnerKey, lock: &str, mode: Mode) -> Option<Vec<Party>> {
+    pub(super) fn circle(
+        &self,
+        owner: OwnerKey,
+        lock: &str,
+        mode: Mode,
+        steps: &mut usize,
+    ) -> Option<Vec<Party>> {
         // Whoever holds nothing and waits nowhere is waited for by nobody.
         self.locks.places_of(owner).next()?;
         let mut reached: BTreeMap<OwnerKey, Step<'_>> = BTreeMap::new();
         let mut todo: Vec<OwnerKey> = Vec::new();
-        let mut steps = 0;
         let queue = self.locks.get_entry(lock)?;
-        self.look_ahead(owner, queue, None, mode, &mut reached, &mut todo, &mut steps);
+        self.look_ahead(owner, queue, None, mode, &mut reached, &mut todo, steps);
         while let Some(next) = todo.pop() {
             if next == owner {
                 return Some(self.parties(owner, &reached));
@@ -44,8 +49,8 @@ impl Machine {
             for (path, key) in self.locks.places_of(next) {
                 let Some(entry) = self.locks.get_entry(path) else { continue };
                 let Some(waiter) = entry.1.waiters.get(key) else { continue };
-                self.look_ahead(next, entry, Some(key), waiter.mode, &mut reached, &mut todo, &mut steps);
-                if steps > STEPS_MAX {
+                self.look_ahead(next, entry, Some(key), waiter.mode, &mut reached, &mut todo, steps);
+                if *steps > STEPS_MAX {
                     return None;
                 }
             }
@@ -67,7 +72,8 @@ impl Machine {
     ) {
         let before = lock.holders.iter().chain(lock.waiters.iter());
         // Readers come to hold together with the readers before them, unless somebody else is in between: he must go
-        // first, and waits for those readers himself.
+        // first, and waits for those readers himself. Likewise those who want permits: one of many that come free may
+        // be enough, so nobody is taken to wait for any of them.
         let mut together = Vec::new();
         for (at, ahead) in before.take_while(|(at, _)| key.is_none_or(|key| *at < key)) {
             *steps += 1;
@@ -75,7 +81,7 @@ impl Machine {
                 return;
             }
             together.push((at, ahead));
-            if mode == Mode::Shared && ahead.mode == Mode::Shared {
+            if may_hold_together(mode, ahead.mode) {
                 continue;
             }
             for (at, in_the_way) in together.drain(..) {
@@ -104,4 +110,8 @@ impl Machine {
         parties.reverse();
         parties
     }
+}
+
+fn may_hold_together(one: Mode, other: Mode) -> bool {
+    matches!((one, other), (Mode::Shared, Mode::Shared) | (Mode::Permits(_), Mode::Permits(_)))
 }

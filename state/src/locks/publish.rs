@@ -62,11 +62,12 @@ impl Machine {
             let sessions = &self.sessions;
             self.locks.change(path, &key, |waiter| {
                 waiter.granted_ms = Some(now_ms);
-                // The client counts from when it learns of the grant, and is sure to have learnt of it within its
-                // session's timeout: so it gives up before this.
+                // The client counts from when it learns of the grant, but from a session timeout after it last knew that
+                // there was none at the latest: so it gives up before this, also if its clock runs slower.
                 waiter.revoke_at_ms = (waiter.max_hold_ms > 0).then(|| {
                     let session = sessions.get(waiter.session).expect("an ephemeral znode has its session");
-                    now_ms.saturating_add(i64::from(waiter.max_hold_ms) + i64::from(session.timeout_ms))
+                    let most_ms = i64::from(waiter.max_hold_ms);
+                    now_ms.saturating_add(most_ms + most_ms / 8 + i64::from(session.timeout_ms))
                 });
             });
             let lock = self.locks.get(path).expect("it has a holder");

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use keeper::Keeper;
 use rowlock_client::{Client, ClientConfig};
 use rowlock_env::net::{Listener, Stream};
 use rowlock_env::sync::watch;
@@ -18,7 +19,6 @@ use rowlock_proto::request::RequestFrame;
 use rowlock_proto::{ConnectRequest, Request, SessionId, decode, frame};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
-use keeper::Keeper;
 use world::World;
 
 /// No test waits longer for anything.
