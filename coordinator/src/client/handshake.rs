@@ -190,7 +190,11 @@ impl Handshake<'_> {
             Message::Applied { applied, .. } => Ok(*applied),
             Message::Close(reason) => Err(End::Told(reason)),
             Message::Lost => Err(End::Lost),
-            Message::Event(_) | Message::Touched | Message::NotTouched | Message::Reconfigured { .. } | Message::Reported { .. } => {
+            Message::Event(_)
+            | Message::Touched
+            | Message::NotTouched
+            | Message::Reconfigured { .. }
+            | Message::Reported { .. } => {
                 unreachable!("asked for by nobody before the handshake is done")
             }
         }

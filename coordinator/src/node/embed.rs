@@ -10,8 +10,8 @@ use rowlock_state::command::{Attachment, Command};
 use super::{Addresses, Node, NodeError};
 use crate::client::outbox::{self, Inbox, Message};
 use crate::config::{
-    ClientConfig, ClusterConfig, ConfigError, HistoryConfig, NodeConfig, NodeEntry, RaftConfig, SessionConfig,
-    ZnodesConfig,
+    ClientConfig, ClusterConfig, ConfigError, HistoryConfig, NodeConfig, NodeEntry, RaftConfig,
+    SessionConfig, ZnodesConfig,
 };
 use crate::proposer::Submission;
 use crate::storage::SEGMENT_BYTES;
