@@ -184,7 +184,9 @@ mod tests {
     fn background_work_steps_back() {
         let priority = || rustix::process::getpriority_process(None).expect("every thread has one");
         let (tx, told) = std::sync::mpsc::channel();
-        let worker = spawn_in_background("test", 1, move |_: &mut Vec<()>| drop(tx.send(priority())));
+        let worker = spawn_in_background("test", 1, move |_: &mut Vec<()>| {
+            let _ = tx.send(priority());
+        });
         worker.submit(()).expect("there is room");
         assert!(told.recv().expect("it works") > priority());
     }
