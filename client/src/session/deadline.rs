@@ -4,7 +4,7 @@
 //! that was acknowledged, and stop a margin earlier. So whatever the network did, we know of the loss before the server
 //! can grant our locks to others.
 //!
-//! The margin is a tenth of the timeout. It covers clocks whose *rates* differ by up to [`CLOCK_RATE_BOUND`] (ours slow
+//! The margin is a tenth of the timeout. It covers clocks whose *rates* differ by up to `CLOCK_RATE_BOUND` (ours slow
 //! or the server's fast; jumps of the wall clock do not matter) and the rest, half of it, the time until our code runs.
 //! Only heartbeats and the handshake count, not other requests: a Rowlock server confirms a heartbeat with the leader
 //! before it answers, while it answers reads by itself. (Apache's followers report heartbeats to their leader every half
