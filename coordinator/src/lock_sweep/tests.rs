@@ -152,11 +152,11 @@ fn nothing_due_means_no_look_at_all_and_a_distant_moment_a_bounded_sleep() {
     assert_eq!(look(&state.replica.state.read(), 1_000), Found::Later(SLEEP_MAX));
     state.hold(1_000, "/locks/farther", 7_200_000);
     assert!(!rings.has_changed(), "it sleeps long enough as it is");
-    state.hold(1_000, "/locks/near", 500);
+    state.hold(1_000, "/locks/near", 800);
     assert!(rings.has_changed());
     let machine = state.replica.state.read();
-    assert_eq!(look(&machine, 1_110), Found::Later(Duration::from_millis(400)));
-    assert_eq!(look(&machine, 1_510), Found::Due(vec!["/locks/near".to_owned()]));
+    assert_eq!(look(&machine, 1_510), Found::Later(Duration::from_millis(400)));
+    assert_eq!(look(&machine, 1_910), Found::Due(vec!["/locks/near".to_owned()]));
 }
 
 #[test]
