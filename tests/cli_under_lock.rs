@@ -317,26 +317,22 @@ async fn command_gets_time_to_end_when_its_lock_is_taken_away() {
 }
 
 /// The command at a terminal of its own, as util-linux's `script` makes one; its stdin is the keyboard. None, and a word
-/// about it, where there is no `script` or no `bash`.
+/// about it, where one of the tools is missing.
 fn at_a_terminal(folder: &Path, line: &str) -> Option<Running> {
-    let mut command = Command::new("script");
-    command.args(["-qefc", line, "/dev/null"]).current_dir(folder);
-    command.env("PATH", path_with_rowlock()).env("SHELL", "/bin/sh").env_remove("ROWLOCK_ENDPOINTS");
-    let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-    let has_bash = Command::new("bash").args(["-c", "true"]).status().is_ok();
-    match spawned {
-        Ok(child) if has_bash => Some(Running { child, folder: folder.to_owned(), out: None }),
-        Ok(mut child) => {
-            child.kill().unwrap();
-            child.wait().unwrap();
-            eprintln!("not tried: bash is not installed");
-            None
-        }
-        Err(e) => {
-            eprintln!("not tried: script (util-linux): {e}");
-            None
+    // A runner that was started in the background hands on that it ignores Ctrl-C, which no shell can take back.
+    let plain = ["--default-signal=INT,QUIT"];
+    for tool in ["bash", "script"] {
+        let tried = Command::new("env").args(plain).args([tool, "--version"]).stdout(Stdio::null()).status();
+        if !tried.is_ok_and(|status| status.success()) {
+            eprintln!("not tried: {tool}, or an env that knows --default-signal, is not installed");
+            return None;
         }
     }
+    let mut command = Command::new("env");
+    command.args(plain).args(["script", "-qefc", line, "/dev/null"]).current_dir(folder);
+    command.env("PATH", path_with_rowlock()).env("SHELL", "/bin/sh").env_remove("ROWLOCK_ENDPOINTS");
+    let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    Some(Running { child: spawned.unwrap(), folder: folder.to_owned(), out: None })
 }
 
 fn path_with_rowlock() -> String {
