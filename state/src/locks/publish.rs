@@ -123,7 +123,9 @@ impl Machine {
         Some(lock)
     }
 
+    /// Most znodes are no locks: their data are not looked at.
     fn limit_changed<'a>(&mut self, path: &'a str) -> Option<&'a str> {
+        self.locks.get(path)?;
         let limit = self.tree.get(path).and_then(|znode| limit_in(znode.data()));
         self.locks.set_limit(path, limit).then_some(path)
     }
