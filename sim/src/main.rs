@@ -4,7 +4,8 @@
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use rowlock_sim::{MUTANTS, Mutant, Plan, Stats, names, run};
+use rowlock_sim::names;
+use rowlock_sim::state::{MUTANTS, Mutant, Plan, Stats, run};
 
 const USAGE: &str = "usage: rowlock-sim [--seeds N | --seed N] [--steps M] [--mutant NAME] [--trace]
   --seeds N      run seeds 0 to N-1 (default 200)

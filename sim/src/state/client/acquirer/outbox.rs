@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use rowlock_state::command::Command;
 
 use super::{Style, Turn};
-use crate::client::Act;
+use crate::state::client::Act;
 use crate::history::Millis;
-use crate::message::{Tag, Up};
-use crate::mutant::Mutant;
+use crate::state::message::{Tag, Up};
+use crate::state::mutant::Mutant;
 
 /// A write on its way.
 #[derive(Clone, Debug)]

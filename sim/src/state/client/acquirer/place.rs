@@ -4,9 +4,9 @@ use rowlock_proto::SessionId;
 use rowlock_proto::acl::Acl;
 use rowlock_proto::lock::{Acquire, Attempt, Claim, Mode, Owner};
 
-use crate::client::lock_path;
+use crate::state::client::lock_path;
 use crate::history::{CLOCK_SPREAD_MS, Lock, Millis};
-use crate::mutant::Mutant;
+use crate::state::mutant::Mutant;
 use crate::rng::Rng;
 
 /// What was asked for.

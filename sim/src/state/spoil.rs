@@ -7,7 +7,7 @@ use rowlock_state::Machine;
 use rowlock_state::command::{Attachment, Command, Proposal};
 use rowlock_state::outcome::{Applied, Change, EventSink, Outcome, SessionEnd};
 
-use crate::mutant::Mutant;
+use crate::state::mutant::Mutant;
 
 /// Applies a proposal. Every replica makes the same mistake.
 pub fn apply<S: EventSink>(

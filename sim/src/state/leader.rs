@@ -9,7 +9,7 @@ use rowlock_proto::SessionId;
 use rowlock_state::command::Attachment;
 
 use crate::history::Millis;
-use crate::mutant::Mutant;
+use crate::state::mutant::Mutant;
 
 struct Tracked {
     touched: Millis,

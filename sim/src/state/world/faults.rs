@@ -3,7 +3,7 @@
 use rowlock_state::command::{Batch, Command};
 
 use crate::history::{CLOCK_SPREAD_MS, Fact, Millis, Origin};
-use crate::mutant::Mutant;
+use crate::state::mutant::Mutant;
 
 use super::{Step, World, violation};
 

@@ -15,8 +15,8 @@ use rowlock_state::command::Command;
 
 use super::{Act, Moment, lock_path};
 use crate::history::{Fact, Lock, Millis};
-use crate::message::{Tag, Up};
-use crate::mutant::Mutant;
+use crate::state::message::{Tag, Up};
+use crate::state::mutant::Mutant;
 
 use outbox::Outbox;
 pub use place::owner_in;

@@ -1,7 +1,7 @@
 //! Whole runs: that they repeat, that they pass, and that they catch what they are there to catch.
 
 use super::*;
-use crate::mutant::MUTANTS;
+use crate::state::mutant::MUTANTS;
 
 fn plan(seed: u64) -> Plan {
     Plan { seed, steps: 8_000, mutant: None, print: false }

@@ -10,8 +10,8 @@ use rowlock_state::command::Command;
 use rowlock_state::outcome::{ChangeKind, Outcome};
 
 use crate::history::{Fact, Lock, Millis};
-use crate::message::{Down, Tag, Up};
-use crate::mutant::Mutant;
+use crate::state::message::{Down, Tag, Up};
+use crate::state::mutant::Mutant;
 
 use super::{Act, Client, Moment};
 

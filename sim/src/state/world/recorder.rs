@@ -9,7 +9,7 @@ use rowlock_state::Machine;
 use rowlock_state::command::Attachment;
 use rowlock_state::outcome::{Change, ChangeKind, EventSink, LockEvent, LockEventKind, SessionEnd, Why};
 
-use crate::client::{lock_of, lock_path, owner_in};
+use crate::state::client::{lock_of, lock_path, owner_in};
 use crate::history::{Fact, Lock, Millis, Owner};
 
 /// One thing that a command did.

@@ -7,11 +7,11 @@ use rowlock_proto::lock::{News, Notice};
 use rowlock_state::command::{Attachment, Proposal};
 use rowlock_state::outcome::Outcome;
 
-use crate::client::{Moment, lock_of};
+use crate::state::client::{Moment, lock_of};
 use crate::history::{ConnectionId, Fact};
-use crate::message::{Down, Up};
-use crate::mutant::Mutant;
-use crate::node::Push;
+use crate::state::message::{Down, Up};
+use crate::state::mutant::Mutant;
+use crate::state::node::Push;
 
 use super::{Step, World};
 

@@ -8,9 +8,9 @@ use rowlock_state::outcome::Outcome;
 use super::outbox::Sent;
 use super::place::Stage;
 use super::{Acquirer, Turn};
-use crate::client::{Act, lock_path};
+use crate::state::client::{Act, lock_path};
 use crate::history::{Fact, Millis};
-use crate::message::Down;
+use crate::state::message::Down;
 
 impl Acquirer {
     /// A message that is not about the session.

@@ -15,8 +15,8 @@ use rowlock_state::command::{Attachment, Command};
 use rowlock_state::outcome::Outcome;
 
 use crate::history::{ConnectionId, Fact, Lock, Millis};
-use crate::message::{Down, Tag, Up};
-use crate::mutant::Mutant;
+use crate::state::message::{Down, Tag, Up};
+use crate::state::mutant::Mutant;
 use crate::rng::Rng;
 
 pub use acquirer::{Style, owner_in};

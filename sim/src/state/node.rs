@@ -15,9 +15,9 @@ use rowlock_state::outcome::{
 use rowlock_state::{ContenderView, Frozen, Machine};
 
 use crate::history::{ConnectionId, Index};
-use crate::message::{Down, Tag};
-use crate::mutant::Mutant;
-use crate::spoil;
+use crate::state::message::{Down, Tag};
+use crate::state::mutant::Mutant;
+use crate::state::spoil;
 
 /// A durable snapshot.
 #[derive(Clone)]
