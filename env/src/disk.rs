@@ -5,53 +5,88 @@
 
 #![allow(clippy::disallowed_methods)] // this module is the seam that the ban points to
 
+use std::any::Any;
 use std::fs;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::world::{self, Disk, DiskFile, Open};
 
 /// A directory; names inside it are plain file names.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Dir {
     path: PathBuf,
+    /// The disks of the simulated host that opened it.
+    disk: Option<Arc<dyn Disk>>,
 }
 
 /// An open file, read and written at offsets.
 #[derive(Debug)]
 pub struct File {
-    inner: fs::File,
+    inner: FileIn,
+}
+
+#[derive(Debug)]
+enum FileIn {
+    Reality(fs::File),
+    World(Arc<dyn DiskFile>),
 }
 
 /// An exclusive hold on a directory, as long as it lives and the process does.
 #[derive(Debug)]
 pub struct DirLock {
-    _file: fs::File,
+    _held: Held,
+}
+
+#[derive(Debug)]
+enum Held {
+    Reality { _file: fs::File },
+    World { _lock: Arc<dyn Any + Send + Sync> },
+}
+
+impl std::fmt::Debug for Dir {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Dir").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+fn not_a_directory(path: &Path) -> io::Error {
+    io::Error::new(io::ErrorKind::NotADirectory, format!("{} is not a directory", path.display()))
+}
+
+fn parent(path: &Path) -> Option<&Path> {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty())
 }
 
 impl Dir {
     /// An existing directory.
     pub fn open(path: &Path) -> io::Result<Dir> {
-        if !fs::metadata(path)?.is_dir() {
-            return Err(io::Error::new(
-                io::ErrorKind::NotADirectory,
-                format!("{} is not a directory", path.display()),
-            ));
-        }
-        Ok(Dir { path: path.to_owned() })
+        let disk = world::current().map(|world| world.disk());
+        let is_dir = match &disk {
+            Some(disk) if disk.exists(path) => disk.is_dir(path),
+            Some(_) => return Err(io::ErrorKind::NotFound.into()),
+            None => fs::metadata(path)?.is_dir(),
+        };
+        if is_dir { Ok(Dir { path: path.to_owned(), disk }) } else { Err(not_a_directory(path)) }
     }
 
     /// A directory, created durably with its parents if it is absent.
     pub fn create(path: &Path) -> io::Result<Dir> {
+        if let Some(world) = world::current() {
+            create_in(&*world.disk(), path)?;
+            return Dir::open(path);
+        }
         if !path.is_dir() {
-            if let Some(parent) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
+            if let Some(parent) = parent(path) {
                 Dir::create(parent)?;
             }
             match fs::create_dir(path) {
                 Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
                 _ => {}
             }
-            let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-            fs::File::open(parent)?.sync_all()?;
+            fs::File::open(parent(path).unwrap_or(Path::new(".")))?.sync_all()?;
         }
         Dir::open(path)
     }
@@ -68,32 +103,45 @@ impl Dir {
 
     /// A new, empty file; an error if the name is taken.
     pub fn create_new(&self, name: &str) -> io::Result<File> {
-        let inner =
-            fs::OpenOptions::new().read(true).write(true).create_new(true).open(self.path.join(name))?;
-        Ok(File { inner })
+        let mut options = fs::OpenOptions::new();
+        self.open_as(name, Open::New, options.read(true).write(true).create_new(true))
     }
 
     /// An existing file, to read and write.
     pub fn open_file(&self, name: &str) -> io::Result<File> {
-        let inner = fs::OpenOptions::new().read(true).write(true).open(self.path.join(name))?;
-        Ok(File { inner })
+        self.open_as(name, Open::Existing, fs::OpenOptions::new().read(true).write(true))
     }
 
     /// An existing file that is only read: it may belong to somebody else.
     pub fn open_to_read(&self, name: &str) -> io::Result<File> {
-        Ok(File { inner: fs::File::open(self.path.join(name))? })
+        self.open_as(name, Open::Existing, fs::OpenOptions::new().read(true))
+    }
+
+    fn open_as(&self, name: &str, how: Open, options: &fs::OpenOptions) -> io::Result<File> {
+        let path = self.path.join(name);
+        let inner = match &self.disk {
+            Some(disk) => FileIn::World(disk.open(&path, how)?),
+            None => FileIn::Reality(options.open(path)?),
+        };
+        Ok(File { inner })
     }
 
     /// The whole content of a file.
     pub fn read(&self, name: &str) -> io::Result<Vec<u8>> {
-        fs::read(self.path.join(name))
+        if self.disk.is_none() {
+            return fs::read(self.path.join(name));
+        }
+        let file = self.open_to_read(name)?;
+        let mut content = vec![0; usize::try_from(file.len()?).unwrap_or(usize::MAX)];
+        file.read_exact_at(&mut content, 0)?;
+        Ok(content)
     }
 
     /// Puts `content` under `name`, durably, all or nothing: a reader and a crash see the old or the new file.
     pub fn write_atomic(&self, name: &str, content: &[u8]) -> io::Result<()> {
         let temporary = format!("{name}.tmp");
-        let path = self.path.join(&temporary);
-        let file = File { inner: fs::File::create(path)? };
+        let mut options = fs::OpenOptions::new();
+        let file = self.open_as(&temporary, Open::Empty, options.write(true).create(true).truncate(true))?;
         file.write_all_at(content, 0)?;
         file.sync_data()?;
         self.rename(&temporary, name)?;
@@ -102,26 +150,44 @@ impl Dir {
 
     /// Renames; an existing target is replaced. Durable after [`Dir::sync`].
     pub fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        fs::rename(self.path.join(from), self.path.join(to))
+        let (from, to) = (self.path.join(from), self.path.join(to));
+        match &self.disk {
+            Some(disk) => disk.rename(&from, &to),
+            None => fs::rename(from, to),
+        }
     }
 
     /// Removes a file. Durable after [`Dir::sync`].
     pub fn remove(&self, name: &str) -> io::Result<()> {
-        fs::remove_file(self.path.join(name))
+        let path = self.path.join(name);
+        match &self.disk {
+            Some(disk) => disk.remove(&path),
+            None => fs::remove_file(path),
+        }
     }
 
     /// Removes the directory and everything in it.
     pub fn remove_all(self) -> io::Result<()> {
-        fs::remove_dir_all(&self.path)
+        match &self.disk {
+            Some(disk) => disk.remove_all(&self.path),
+            None => fs::remove_dir_all(&self.path),
+        }
     }
 
     /// There is a file of this name.
     pub fn exists(&self, name: &str) -> bool {
-        self.path.join(name).exists()
+        let path = self.path.join(name);
+        match &self.disk {
+            Some(disk) => disk.exists(&path),
+            None => path.exists(),
+        }
     }
 
     /// The names in the directory, sorted. Names that are not UTF-8 are left out: none of ours are.
     pub fn list(&self) -> io::Result<Vec<String>> {
+        if let Some(disk) = &self.disk {
+            return disk.list(&self.path);
+        }
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.path)? {
             if let Ok(name) = entry?.file_name().into_string() {
@@ -134,11 +200,17 @@ impl Dir {
 
     /// Makes creations, renames and removals of names durable.
     pub fn sync(&self) -> io::Result<()> {
-        fs::File::open(&self.path)?.sync_all()
+        match &self.disk {
+            Some(disk) => disk.sync_dir(&self.path),
+            None => fs::File::open(&self.path)?.sync_all(),
+        }
     }
 
     /// Bytes that are free for us on the file system of the directory.
     pub fn free_bytes(&self) -> io::Result<u64> {
+        if let Some(disk) = &self.disk {
+            return disk.free_bytes(&self.path);
+        }
         let system = rustix::fs::statvfs(&self.path)?;
         Ok(system.f_bavail.saturating_mul(system.f_frsize))
     }
@@ -146,19 +218,39 @@ impl Dir {
     /// Takes the directory for this process alone; `WouldBlock` if another has it.
     pub fn lock(&self, name: &str) -> io::Result<DirLock> {
         let path = self.path.join(name);
+        if let Some(disk) = &self.disk {
+            return Ok(DirLock { _held: Held::World { _lock: disk.lock(&path)? } });
+        }
         let file = fs::OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
         match file.try_lock() {
-            Ok(()) => Ok(DirLock { _file: file }),
+            Ok(()) => Ok(DirLock { _held: Held::Reality { _file: file } }),
             Err(fs::TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
             Err(fs::TryLockError::Error(e)) => Err(e),
         }
     }
 }
 
+/// As [`Dir::create`], on a simulated disk.
+fn create_in(disk: &dyn Disk, path: &Path) -> io::Result<()> {
+    if disk.is_dir(path) {
+        return Ok(());
+    }
+    let Some(parent) = parent(path) else { return Err(not_a_directory(path)) };
+    create_in(disk, parent)?;
+    match disk.create_dir(path) {
+        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
+        _ => {}
+    }
+    disk.sync_dir(parent)
+}
+
 impl File {
     /// Bytes in the file.
     pub fn len(&self) -> io::Result<u64> {
-        Ok(self.inner.metadata()?.len())
+        match &self.inner {
+            FileIn::Reality(file) => Ok(file.metadata()?.len()),
+            FileIn::World(file) => file.size(),
+        }
     }
 
     /// There are none.
@@ -168,13 +260,20 @@ impl File {
 
     /// Cuts or extends (with zeroes) the file.
     pub fn set_len(&self, len: u64) -> io::Result<()> {
-        self.inner.set_len(len)
+        match &self.inner {
+            FileIn::Reality(file) => file.set_len(len),
+            FileIn::World(file) => file.set_len(len),
+        }
     }
 
     /// Reserves blocks up to `len` and extends the file to it, so that later writes neither fail for space nor change
     /// metadata. Where the file system cannot, zeroes are written.
     pub fn allocate(&self, len: u64) -> io::Result<()> {
-        match rustix::fs::fallocate(&self.inner, rustix::fs::FallocateFlags::empty(), 0, len) {
+        let file = match &self.inner {
+            FileIn::Reality(file) => file,
+            FileIn::World(file) => return file.allocate(len),
+        };
+        match rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), 0, len) {
             Ok(()) => Ok(()),
             Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => self.fill_with_zeroes(len),
             Err(e) => Err(e.into()),
@@ -194,27 +293,48 @@ impl File {
 
     /// Reads at `offset`; fewer bytes than asked for at the end of the file.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.inner.read_at(buf, offset)
+        match &self.inner {
+            FileIn::Reality(file) => file.read_at(buf, offset),
+            FileIn::World(file) => file.read_at(buf, offset),
+        }
     }
 
     /// Fills `buf` from `offset`; `UnexpectedEof` if the file ends before.
     pub fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        self.inner.read_exact_at(buf, offset)
+        let mut filled = 0;
+        while filled < buf.len() {
+            match self.read_at(&mut buf[filled..], offset + filled as u64) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(bytes) => filled += bytes,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     /// Writes all of `buf` at `offset`. Not durable before a flush.
     pub fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
-        self.inner.write_all_at(buf, offset)
+        match &self.inner {
+            FileIn::Reality(file) => file.write_all_at(buf, offset),
+            FileIn::World(file) => file.write_all_at(buf, offset),
+        }
     }
 
     /// Flushes content (fdatasync). After an error nothing is known about what was written since the last success.
     pub fn sync_data(&self) -> io::Result<()> {
-        self.inner.sync_data()
+        match &self.inner {
+            FileIn::Reality(file) => file.sync_data(),
+            FileIn::World(file) => file.sync(),
+        }
     }
 
     /// Flushes content and metadata (fsync).
     pub fn sync_all(&self) -> io::Result<()> {
-        self.inner.sync_all()
+        match &self.inner {
+            FileIn::Reality(file) => file.sync_all(),
+            FileIn::World(file) => file.sync(),
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -12,28 +13,71 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 
+use crate::world::{self, Conduit, Port};
+
 /// A connection in both directions.
 #[derive(Debug)]
 pub struct Stream {
-    inner: TcpStream,
+    inner: StreamIn,
     peer: SocketAddr,
+}
+
+#[derive(Debug)]
+enum StreamIn {
+    Reality(TcpStream),
+    World(Reading, Writing),
 }
 
 /// The reading side of a [`Stream`].
 #[derive(Debug)]
 pub struct ReadHalf {
-    inner: OwnedReadHalf,
+    inner: ReadHalfIn,
+}
+
+#[derive(Debug)]
+enum ReadHalfIn {
+    Reality(OwnedReadHalf),
+    World(Reading),
 }
 
 /// The writing side of a [`Stream`]; dropping it closes that direction.
 #[derive(Debug)]
 pub struct WriteHalf {
-    inner: OwnedWriteHalf,
+    inner: WriteHalfIn,
+}
+
+#[derive(Debug)]
+enum WriteHalfIn {
+    Reality(OwnedWriteHalf),
+    World(Writing),
+}
+
+/// The right to read from a simulated connection.
+#[derive(Debug)]
+struct Reading(Arc<dyn Conduit>);
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.0.close_read();
+    }
+}
+
+/// The right to write to a simulated connection.
+#[derive(Debug)]
+struct Writing(Arc<dyn Conduit>);
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        self.0.close_write();
+    }
 }
 
 impl Stream {
     /// Connects to `host:port`, trying each address that the name has, within `timeout` altogether.
     pub async fn connect(addr: &str, timeout: Duration) -> io::Result<Stream> {
+        if let Some(world) = world::current() {
+            return Ok(Stream::over(world.connect(addr, timeout).await?));
+        }
         let inner = crate::time::timeout(timeout, TcpStream::connect(addr)).await.map_err(|_| {
             io::Error::new(io::ErrorKind::TimedOut, format!("no connection to {addr} within {timeout:?}"))
         })??;
@@ -43,7 +87,12 @@ impl Stream {
     fn wrap(inner: TcpStream) -> io::Result<Stream> {
         inner.set_nodelay(true)?;
         let peer = inner.peer_addr()?;
-        Ok(Stream { inner, peer })
+        Ok(Stream { inner: StreamIn::Reality(inner), peer })
+    }
+
+    fn over(conduit: Arc<dyn Conduit>) -> Stream {
+        let peer = conduit.peer_addr();
+        Stream { inner: StreamIn::World(Reading(conduit.clone()), Writing(conduit)), peer }
     }
 
     /// The other side.
@@ -53,104 +102,178 @@ impl Stream {
 
     /// Two halves, for a task that reads and one that writes.
     pub fn into_split(self) -> (ReadHalf, WriteHalf) {
-        let (r, w) = self.inner.into_split();
+        let (r, w) = match self.inner {
+            StreamIn::Reality(stream) => {
+                let (r, w) = stream.into_split();
+                (ReadHalfIn::Reality(r), WriteHalfIn::Reality(w))
+            }
+            StreamIn::World(r, w) => (ReadHalfIn::World(r), WriteHalfIn::World(w)),
+        };
         (ReadHalf { inner: r }, WriteHalf { inner: w })
     }
 
     /// Reads what is there; `WouldBlock` if nothing is.
     pub fn try_read(&self, buf: &mut [u8]) -> io::Result<usize> {
-        self.inner.try_read(buf)
+        match &self.inner {
+            StreamIn::Reality(stream) => stream.try_read(buf),
+            StreamIn::World(reading, _) => reading.0.try_read(buf),
+        }
     }
 
     /// Writes what fits; `WouldBlock` if nothing does.
     pub fn try_write(&self, buf: &[u8]) -> io::Result<usize> {
-        self.inner.try_write(buf)
+        match &self.inner {
+            StreamIn::Reality(stream) => stream.try_write(buf),
+            StreamIn::World(_, writing) => writing.0.try_write(buf),
+        }
     }
 }
 
 impl ReadHalf {
     /// Reads what is there; `WouldBlock` if nothing is.
     pub fn try_read(&self, buf: &mut [u8]) -> io::Result<usize> {
-        self.inner.try_read(buf)
+        match &self.inner {
+            ReadHalfIn::Reality(half) => half.try_read(buf),
+            ReadHalfIn::World(reading) => reading.0.try_read(buf),
+        }
     }
 }
 
 impl WriteHalf {
     /// Writes what fits; `WouldBlock` if nothing does.
     pub fn try_write(&self, buf: &[u8]) -> io::Result<usize> {
-        self.inner.try_write(buf)
+        match &self.inner {
+            WriteHalfIn::Reality(half) => half.try_write(buf),
+            WriteHalfIn::World(writing) => writing.0.try_write(buf),
+        }
+    }
+}
+
+impl Reading {
+    fn poll_read(&self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let read = self.0.poll_read(cx, buf.initialize_unfilled());
+        read.map_ok(|bytes| buf.advance(bytes))
+    }
+}
+
+impl Writing {
+    /// Writes from the first buffers: a simulated network has no use for more at once.
+    fn poll_write_vectored(&self, cx: &mut Context<'_>, bufs: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        let first = bufs.iter().find(|buf| !buf.is_empty()).map_or(&[][..], |buf| &**buf);
+        self.0.poll_write(cx, first)
     }
 }
 
 macro_rules! delegate_read {
-    ($t:ty) => {
+    ($t:ty, $reality:path, $world:pat => $reading:expr) => {
         impl AsyncRead for $t {
             fn poll_read(
                 mut self: Pin<&mut Self>,
                 cx: &mut Context<'_>,
                 buf: &mut ReadBuf<'_>,
             ) -> Poll<io::Result<()>> {
-                Pin::new(&mut self.inner).poll_read(cx, buf)
+                match &mut self.inner {
+                    $reality(inner) => Pin::new(inner).poll_read(cx, buf),
+                    $world => $reading.poll_read(cx, buf),
+                }
             }
         }
     };
 }
 
 macro_rules! delegate_write {
-    ($t:ty) => {
+    ($t:ty, $reality:path, $world:pat => $writing:expr) => {
         impl AsyncWrite for $t {
             fn poll_write(
                 mut self: Pin<&mut Self>,
                 cx: &mut Context<'_>,
                 buf: &[u8],
             ) -> Poll<io::Result<usize>> {
-                Pin::new(&mut self.inner).poll_write(cx, buf)
+                match &mut self.inner {
+                    $reality(inner) => Pin::new(inner).poll_write(cx, buf),
+                    $world => $writing.0.poll_write(cx, buf),
+                }
             }
             fn poll_write_vectored(
                 mut self: Pin<&mut Self>,
                 cx: &mut Context<'_>,
                 bufs: &[io::IoSlice<'_>],
             ) -> Poll<io::Result<usize>> {
-                Pin::new(&mut self.inner).poll_write_vectored(cx, bufs)
+                match &mut self.inner {
+                    $reality(inner) => Pin::new(inner).poll_write_vectored(cx, bufs),
+                    $world => $writing.poll_write_vectored(cx, bufs),
+                }
             }
             fn is_write_vectored(&self) -> bool {
-                self.inner.is_write_vectored()
+                match &self.inner {
+                    $reality(inner) => inner.is_write_vectored(),
+                    _ => false,
+                }
             }
             fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-                Pin::new(&mut self.inner).poll_flush(cx)
+                match &mut self.inner {
+                    $reality(inner) => Pin::new(inner).poll_flush(cx),
+                    _ => Poll::Ready(Ok(())),
+                }
             }
             fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-                Pin::new(&mut self.inner).poll_shutdown(cx)
+                match &mut self.inner {
+                    $reality(inner) => Pin::new(inner).poll_shutdown(cx),
+                    $world => {
+                        $writing.0.close_write();
+                        Poll::Ready(Ok(()))
+                    }
+                }
             }
         }
     };
 }
 
-delegate_read!(Stream);
-delegate_write!(Stream);
-delegate_read!(ReadHalf);
-delegate_write!(WriteHalf);
+delegate_read!(Stream, StreamIn::Reality, StreamIn::World(reading, _) => reading);
+delegate_write!(Stream, StreamIn::Reality, StreamIn::World(_, writing) => writing);
+delegate_read!(ReadHalf, ReadHalfIn::Reality, ReadHalfIn::World(reading) => reading);
+delegate_write!(WriteHalf, WriteHalfIn::Reality, WriteHalfIn::World(writing) => writing);
 
 /// Waits for connections.
 #[derive(Debug)]
 pub struct Listener {
-    inner: TcpListener,
+    inner: ListenerIn,
     local: SocketAddr,
+}
+
+#[derive(Debug)]
+enum ListenerIn {
+    Reality(TcpListener),
+    World(Arc<dyn Port>),
 }
 
 impl Listener {
     /// Listens on `host:port`; port 0 takes a free one. A port that lingers from a former process is taken over.
     pub async fn bind(addr: &str) -> io::Result<Listener> {
+        if let Some(world) = world::current() {
+            let port = world.listen(addr)?;
+            let local = port.local_addr();
+            return Ok(Listener { inner: ListenerIn::World(port), local });
+        }
         let inner = TcpListener::bind(addr).await?;
         let local = inner.local_addr()?;
-        Ok(Listener { inner, local })
+        Ok(Listener { inner: ListenerIn::Reality(inner), local })
     }
 
     /// The next connection. Cancel safe. Errors of single connections (out of descriptors, reset) are returned: wait
     /// a little and go on.
     pub async fn accept(&self) -> io::Result<(Stream, SocketAddr)> {
-        let (inner, addr) = self.inner.accept().await?;
-        Ok((Stream::wrap(inner)?, addr))
+        match &self.inner {
+            ListenerIn::Reality(listener) => {
+                let (inner, addr) = listener.accept().await?;
+                Ok((Stream::wrap(inner)?, addr))
+            }
+            ListenerIn::World(port) => {
+                let stream = Stream::over(std::future::poll_fn(|cx| port.poll_accept(cx)).await?);
+                let peer = stream.peer;
+                Ok((stream, peer))
+            }
+        }
     }
 
     /// Where it listens.

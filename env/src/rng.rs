@@ -4,19 +4,27 @@
 
 use rand::RngExt;
 
+use crate::world;
+
 /// 64 random bits.
 pub fn u64() -> u64 {
-    rand::rng().random()
+    let mut bytes = [0; 8];
+    fill(&mut bytes);
+    u64::from_le_bytes(bytes)
 }
 
-/// A number below `n`, evenly distributed; 0 when `n` is 0.
+/// A number below `n`; 0 when `n` is 0. Evenly distributed but for one part in 2^64 / n.
 pub fn below(n: u64) -> u64 {
-    if n == 0 { 0 } else { rand::rng().random_range(0..n) }
+    let wide = u128::from(u64()) * u128::from(n);
+    u64::try_from(wide >> 64).unwrap_or_default()
 }
 
 /// Fills `bytes` from a cryptographic generator.
 pub fn fill(bytes: &mut [u8]) {
-    rand::rng().fill(bytes);
+    match world::current() {
+        Some(world) => world.random(bytes),
+        None => rand::rng().fill(bytes),
+    }
 }
 
 /// Puts `items` into random order.

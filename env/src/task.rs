@@ -5,13 +5,14 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
 use crate::sync::watch;
 use crate::time;
+use crate::world::{self, TaskId, World};
 
 /// Why a task gave no result.
 #[derive(Debug)]
@@ -35,28 +36,84 @@ impl std::error::Error for JoinError {}
 
 /// A running task. Dropping it detaches the task.
 pub struct Task<T> {
-    inner: tokio::task::JoinHandle<T>,
+    inner: TaskIn<T>,
+}
+
+enum TaskIn<T> {
+    Reality(tokio::task::JoinHandle<T>),
+    World { world: Arc<dyn World>, id: TaskId, end: Arc<Mutex<End<T>>> },
+}
+
+/// How a task of a simulated world has ended.
+struct End<T> {
+    result: Option<Result<T, JoinError>>,
+    is_finished: bool,
+    waiter: Option<Waker>,
+}
+
+/// Tells that a task has ended, also when it is dropped before its end.
+struct Ending<T>(Arc<Mutex<End<T>>>);
+
+impl<T> Ending<T> {
+    fn tell(&self, result: Result<T, JoinError>) {
+        let waiter = {
+            let mut end = self.0.lock();
+            if end.is_finished {
+                return;
+            }
+            (end.result, end.is_finished) = (Some(result), true);
+            end.waiter.take()
+        };
+        if let Some(waiter) = waiter {
+            waiter.wake();
+        }
+    }
+}
+
+impl<T> Drop for Ending<T> {
+    fn drop(&mut self) {
+        self.tell(Err(JoinError::Aborted));
+    }
 }
 
 impl<T> Task<T> {
     /// Stops the task at its next await.
     pub fn abort(&self) {
-        self.inner.abort();
+        match &self.inner {
+            TaskIn::Reality(handle) => handle.abort(),
+            TaskIn::World { world, id, .. } => world.abort(*id),
+        }
     }
 
     /// It has ended.
     pub fn is_finished(&self) -> bool {
-        self.inner.is_finished()
+        match &self.inner {
+            TaskIn::Reality(handle) => handle.is_finished(),
+            TaskIn::World { end, .. } => end.lock().is_finished,
+        }
     }
 }
 
 impl<T> Future for Task<T> {
     type Output = Result<T, JoinError>;
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.inner).poll(cx).map_err(|e| match e.try_into_panic() {
-            Ok(payload) => JoinError::Panicked(panic_text(payload.as_ref())),
-            Err(_) => JoinError::Aborted,
-        })
+        match &mut self.inner {
+            TaskIn::Reality(handle) => Pin::new(handle).poll(cx).map_err(|e| match e.try_into_panic() {
+                Ok(payload) => JoinError::Panicked(panic_text(payload.as_ref())),
+                Err(_) => JoinError::Aborted,
+            }),
+            TaskIn::World { end, .. } => {
+                let mut end = end.lock();
+                match end.result.take() {
+                    Some(result) => Poll::Ready(result),
+                    None => {
+                        assert!(!end.is_finished, "a task is joined once");
+                        end.waiter = Some(cx.waker().clone());
+                        Poll::Pending
+                    }
+                }
+            }
+        }
     }
 }
 
@@ -74,8 +131,14 @@ where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    let _ = name;
-    Task { inner: tokio::spawn(future) }
+    let Some(world) = world::current() else {
+        return Task { inner: TaskIn::Reality(tokio::spawn(future)) };
+    };
+    let end = Arc::new(Mutex::new(End { result: None, is_finished: false, waiter: None }));
+    let ending = Ending(end.clone());
+    // A panic is the end of the whole world, so nobody has to be told of it here.
+    let id = world.spawn(name, Box::pin(async move { ending.tell(Ok(future.await)) }));
+    Task { inner: TaskIn::World { world, id, end } }
 }
 
 /// The word to stop, heard by everybody who holds a clone.

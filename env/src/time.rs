@@ -5,11 +5,13 @@
 use std::future::Future;
 use std::ops::{Add, AddAssign, Sub, SubAssign};
 use std::pin::Pin;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use pin_project_lite::pin_project;
+
+use crate::world::{self, TimerId, World};
 
 /// A point on this process's monotonic clock, in nanoseconds since the first use of the clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -39,12 +41,18 @@ fn nanos(d: Duration) -> u64 {
 
 /// The monotonic clock.
 pub fn now() -> Instant {
+    if let Some(world) = world::current() {
+        return Instant(world.now_ns());
+    }
     // One hour of head room, so that `now() - Duration` does not saturate right after the start.
     Instant(nanos(origin().elapsed()) + 3_600_000_000_000)
 }
 
 /// The wall clock, milliseconds since 1970. It may jump: never compute a deadline from it.
 pub fn wall_ms() -> i64 {
+    if let Some(world) = world::current() {
+        return world.wall_ms();
+    }
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
@@ -112,46 +120,102 @@ impl Sub<Instant> for Instant {
 
 pin_project! {
     /// Done when its deadline has come. See [`sleep`].
-    pub struct Sleep { #[pin] inner: tokio::time::Sleep }
+    pub struct Sleep { #[pin] inner: SleepIn }
+}
+
+pin_project! {
+    #[project = SleepProjection]
+    enum SleepIn {
+        Reality { #[pin] sleep: tokio::time::Sleep },
+        World { alarm: Alarm },
+    }
+}
+
+/// A sleep in a simulated world.
+struct Alarm {
+    world: Arc<dyn World>,
+    deadline: u64,
+    set: Option<TimerId>,
+}
+
+impl Alarm {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.cancel();
+        if self.world.now_ns() >= self.deadline {
+            return Poll::Ready(());
+        }
+        self.set = Some(self.world.set_timer(self.deadline, cx.waker()));
+        Poll::Pending
+    }
+
+    fn cancel(&mut self) {
+        if let Some(timer) = self.set.take() {
+            self.world.cancel_timer(timer);
+        }
+    }
+}
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        self.cancel();
+    }
 }
 
 impl Future for Sleep {
     type Output = ();
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        self.project().inner.poll(cx)
+        match self.project().inner.project() {
+            SleepProjection::Reality { sleep } => sleep.poll(cx),
+            SleepProjection::World { alarm } => alarm.poll(cx),
+        }
     }
 }
 
 /// Waits. Cancel safe.
 pub fn sleep(d: Duration) -> Sleep {
-    Sleep { inner: tokio::time::sleep(d) }
+    match world::current() {
+        Some(world) => {
+            let deadline = world.now_ns().saturating_add(nanos(d));
+            Sleep { inner: SleepIn::World { alarm: Alarm { world, deadline, set: None } } }
+        }
+        None => Sleep { inner: SleepIn::Reality { sleep: tokio::time::sleep(d) } },
+    }
 }
 
 /// Waits until `deadline`. Cancel safe.
 pub fn sleep_until(deadline: Instant) -> Sleep {
-    Sleep { inner: tokio::time::sleep_until(deadline.to_tokio()) }
+    match world::current() {
+        Some(world) => {
+            Sleep { inner: SleepIn::World { alarm: Alarm { world, deadline: deadline.0, set: None } } }
+        }
+        None => Sleep { inner: SleepIn::Reality { sleep: tokio::time::sleep_until(deadline.to_tokio()) } },
+    }
 }
 
 pin_project! {
     /// A future with a deadline. See [`timeout`].
-    pub struct Timeout<F> { #[pin] inner: tokio::time::Timeout<F> }
+    pub struct Timeout<F> { #[pin] future: F, #[pin] sleep: Sleep }
 }
 
 impl<F: Future> Future for Timeout<F> {
     type Output = Result<F::Output, Elapsed>;
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.project().inner.poll(cx).map_err(|_| Elapsed)
+        let this = self.project();
+        if let Poll::Ready(output) = this.future.poll(cx) {
+            return Poll::Ready(Ok(output));
+        }
+        this.sleep.poll(cx).map(|()| Err(Elapsed))
     }
 }
 
 /// Runs `future` for at most `d`; then it is dropped.
 pub fn timeout<F: Future>(d: Duration, future: F) -> Timeout<F> {
-    Timeout { inner: tokio::time::timeout(d, future) }
+    Timeout { future, sleep: sleep(d) }
 }
 
 /// Runs `future` until `deadline` at most; then it is dropped.
 pub fn timeout_at<F: Future>(deadline: Instant, future: F) -> Timeout<F> {
-    Timeout { inner: tokio::time::timeout_at(deadline.to_tokio(), future) }
+    Timeout { future, sleep: sleep_until(deadline) }
 }
 
 #[cfg(test)]

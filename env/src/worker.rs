@@ -7,6 +7,9 @@ use std::sync::Arc;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 
+use crate::sync::watch;
+use crate::world::{self, Boxed, World};
+
 struct Queue<J> {
     jobs: Vec<J>,
     capacity: usize,
@@ -17,6 +20,19 @@ struct Queue<J> {
 struct Shared<J> {
     queue: Mutex<Queue<J>>,
     filled: Condvar,
+    /// Rings for a worker that is a task of a simulated world.
+    bell: Option<watch::Sender<()>>,
+}
+
+impl<J> Shared<J> {
+    fn ring(&self) {
+        match &self.bell {
+            Some(bell) => bell.send(()),
+            None => {
+                self.filled.notify_one();
+            }
+        }
+    }
 }
 
 /// The way to a worker thread. The thread ends when it has done everything and all handles are gone.
@@ -36,7 +52,7 @@ impl<J> Drop for Worker<J> {
         let mut queue = self.shared.queue.lock();
         queue.handles -= 1;
         if queue.handles == 0 {
-            self.shared.filled.notify_one();
+            self.shared.ring();
         }
     }
 }
@@ -50,7 +66,7 @@ impl<J> Worker<J> {
         }
         queue.jobs.push(job);
         if queue.jobs.len() == 1 {
-            self.shared.filled.notify_one();
+            self.shared.ring();
         }
         Ok(())
     }
@@ -98,7 +114,10 @@ fn start<J: Send + 'static>(
     mut handler: impl FnMut(&mut Vec<J>) + Send + 'static,
 ) -> Worker<J> {
     let queue = Queue { jobs: Vec::new(), capacity, handles: 1, stopped: false };
-    let shared = Arc::new(Shared { queue: Mutex::new(queue), filled: Condvar::new() });
+    if let Some(world) = world::current() {
+        return start_in(&world, name, queue, handler);
+    }
+    let shared = Arc::new(Shared { queue: Mutex::new(queue), filled: Condvar::new(), bell: None });
     let theirs = StopOnExit(shared.clone());
     let run = move || {
         first();
@@ -125,11 +144,51 @@ fn start<J: Send + 'static>(
     Worker { shared }
 }
 
+/// A worker that is a task: it takes what is queued after the time that such work takes, and does it in no time.
+fn start_in<J: Send + 'static>(
+    world: &Arc<dyn World>,
+    name: &str,
+    queue: Queue<J>,
+    mut handler: impl FnMut(&mut Vec<J>) + Send + 'static,
+) -> Worker<J> {
+    let (bell, mut rung) = watch::channel(());
+    let shared = Arc::new(Shared { queue: Mutex::new(queue), filled: Condvar::new(), bell: Some(bell) });
+    let theirs = StopOnExit(shared.clone());
+    let (clock, name) = (world.clone(), name.to_owned());
+    let run: Boxed<()> = Box::pin(async move {
+        let mut batch = Vec::new();
+        loop {
+            loop {
+                let (is_empty, is_orphan) = {
+                    let queue = theirs.0.queue.lock();
+                    (queue.jobs.is_empty(), queue.handles == 0)
+                };
+                if !is_empty {
+                    break;
+                }
+                if is_orphan || rung.changed().await.is_err() {
+                    return;
+                }
+            }
+            clock.blocking_work(&name).await;
+            std::mem::swap(&mut batch, &mut theirs.0.queue.lock().jobs);
+            handler(&mut batch);
+            batch.clear();
+        }
+    });
+    world.spawn("worker", run);
+    Worker { shared }
+}
+
 /// Runs `work` on a thread of its own and gives its result. Dropping the future does not stop the work.
 ///
 /// # Panics
 /// If `work` panics: a bug there is a bug here.
 pub async fn run_blocking<T: Send + 'static>(name: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
+    if let Some(world) = world::current() {
+        world.blocking_work(name).await;
+        return work();
+    }
     let (tx, rx) = oneshot::channel();
     std::thread::Builder::new()
         .name(name.to_owned())

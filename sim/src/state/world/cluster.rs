@@ -8,8 +8,8 @@ use rowlock_proto::{CreateMode, ErrorCode, SessionId};
 use rowlock_state::command::{Attachment, Batch, Command, Origin, Proposal};
 use rowlock_state::outcome::{Applied, Outcome, Why};
 
-use crate::state::client::{LOCKS, lock_of, lock_path, owner_in, plain_path};
 use crate::history::{self, ConnectionId, Fact, Index, Lock, Reply};
+use crate::state::client::{LOCKS, lock_of, lock_path, owner_in, plain_path};
 use crate::state::mutant::Mutant;
 use crate::state::spoil;
 

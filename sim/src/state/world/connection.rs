@@ -7,8 +7,8 @@ use rowlock_proto::lock::{News, Notice};
 use rowlock_state::command::{Attachment, Proposal};
 use rowlock_state::outcome::Outcome;
 
-use crate::state::client::{Moment, lock_of};
 use crate::history::{ConnectionId, Fact};
+use crate::state::client::{Moment, lock_of};
 use crate::state::message::{Down, Up};
 use crate::state::mutant::Mutant;
 use crate::state::node::Push;

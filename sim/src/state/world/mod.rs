@@ -12,14 +12,14 @@ use rowlock_proto::{ErrorCode, FencingToken, NodeId};
 use rowlock_state::Machine;
 use rowlock_state::command::Proposal;
 
-use crate::state::client::{Act, Client, Kind, Moment, Style};
 use crate::history::{ConnectionId, Fact, Lock, Millis, Origin};
 use crate::invariants::{Invariants, Violation};
+use crate::rng::Rng;
+use crate::state::client::{Act, Client, Kind, Moment, Style};
 use crate::state::leader::Leader;
 use crate::state::log::Log;
 use crate::state::mutant::Mutant;
 use crate::state::node::Node;
-use crate::rng::Rng;
 use crate::state::stats::Stats;
 use crate::state::trace::Trace;
 

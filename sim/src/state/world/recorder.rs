@@ -9,8 +9,8 @@ use rowlock_state::Machine;
 use rowlock_state::command::Attachment;
 use rowlock_state::outcome::{Change, ChangeKind, EventSink, LockEvent, LockEventKind, SessionEnd, Why};
 
-use crate::state::client::{lock_of, lock_path, owner_in};
 use crate::history::{Fact, Lock, Millis, Owner};
+use crate::state::client::{lock_of, lock_path, owner_in};
 
 /// One thing that a command did.
 pub(super) enum Recorded {

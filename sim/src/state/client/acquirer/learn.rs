@@ -8,8 +8,8 @@ use rowlock_state::outcome::Outcome;
 use super::outbox::Sent;
 use super::place::Stage;
 use super::{Acquirer, Turn};
-use crate::state::client::{Act, lock_path};
 use crate::history::{Fact, Millis};
+use crate::state::client::{Act, lock_path};
 use crate::state::message::Down;
 
 impl Acquirer {

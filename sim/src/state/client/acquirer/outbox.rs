@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use rowlock_state::command::Command;
 
 use super::{Style, Turn};
-use crate::state::client::Act;
 use crate::history::Millis;
+use crate::state::client::Act;
 use crate::state::message::{Tag, Up};
 use crate::state::mutant::Mutant;
 

@@ -4,10 +4,10 @@ use rowlock_proto::SessionId;
 use rowlock_proto::acl::Acl;
 use rowlock_proto::lock::{Acquire, Attempt, Claim, Mode, Owner};
 
-use crate::state::client::lock_path;
 use crate::history::{CLOCK_SPREAD_MS, Lock, Millis};
-use crate::state::mutant::Mutant;
 use crate::rng::Rng;
+use crate::state::client::lock_path;
+use crate::state::mutant::Mutant;
 
 /// What was asked for.
 #[derive(Clone, Debug)]
