@@ -5,7 +5,6 @@
 
 mod history;
 mod invariants;
-mod rng;
 pub mod state;
 
 pub use invariants::{Violation, names};

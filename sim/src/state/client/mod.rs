@@ -15,9 +15,9 @@ use rowlock_state::command::{Attachment, Command};
 use rowlock_state::outcome::Outcome;
 
 use crate::history::{ConnectionId, Fact, Lock, Millis};
-use crate::rng::Rng;
 use crate::state::message::{Down, Tag, Up};
 use crate::state::mutant::Mutant;
+use rowlock_world::rng::Rng;
 
 pub use acquirer::{Style, owner_in};
 pub use lock::{LOCKS, lock_of, lock_path};

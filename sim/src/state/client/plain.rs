@@ -6,7 +6,7 @@ use rowlock_proto::request::{Create, Op, SetAcl, SetData};
 use rowlock_proto::{CreateMode, Version};
 use rowlock_state::command::Command;
 
-use crate::rng::Rng;
+use rowlock_world::rng::Rng;
 
 /// A random command. Never one on the locks.
 pub(super) fn command(rng: &mut Rng) -> Command {

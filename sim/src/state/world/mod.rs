@@ -14,7 +14,6 @@ use rowlock_state::command::Proposal;
 
 use crate::history::{ConnectionId, Fact, Lock, Millis, Origin};
 use crate::invariants::{Invariants, Violation};
-use crate::rng::Rng;
 use crate::state::client::{Act, Client, Kind, Moment, Style};
 use crate::state::leader::Leader;
 use crate::state::log::Log;
@@ -22,6 +21,7 @@ use crate::state::mutant::Mutant;
 use crate::state::node::Node;
 use crate::state::stats::Stats;
 use crate::state::trace::Trace;
+use rowlock_world::rng::Rng;
 
 use connection::Connection;
 use recorder::Scribe;

@@ -5,9 +5,9 @@ use rowlock_proto::acl::Acl;
 use rowlock_proto::lock::{Acquire, Attempt, Claim, Mode, Owner};
 
 use crate::history::{CLOCK_SPREAD_MS, Lock, Millis};
-use crate::rng::Rng;
 use crate::state::client::lock_path;
 use crate::state::mutant::Mutant;
+use rowlock_world::rng::Rng;
 
 /// What was asked for.
 #[derive(Clone, Debug)]

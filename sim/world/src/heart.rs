@@ -1,0 +1,24 @@
+//! What the parts of a world share: true time, events to come, and the trace.
+
+use std::sync::Arc;
+
+use crate::time::Nanos;
+use crate::trace::Trace;
+
+/// Something that will happen.
+pub type Event = Box<dyn FnOnce() + Send>;
+
+/// The heart of a world. Its only real implementation is the executor; parts have small ones in their tests.
+pub trait Heart: Send + Sync {
+    /// True time.
+    fn now(&self) -> Nanos;
+    /// Lets `event` happen at `when` (at once, but not within this call, if that has passed). Events of one time happen
+    /// in the order in which they were asked for. They belong to no host: whatever a host does in the meantime, they
+    /// happen.
+    fn at(&self, when: Nanos, event: Event);
+    /// Where to write down what happens.
+    fn trace(&self) -> &Trace;
+}
+
+/// A shared heart.
+pub type SharedHeart = Arc<dyn Heart>;
