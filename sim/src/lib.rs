@@ -3,6 +3,7 @@
 //! Two levels: [`state`], the replicated state alone; and whole nodes and clients on a simulated network, clock, disk
 //! and scheduler. Facts (`history`) are told to the checkers (`invariants`); the first broken promise ends a run.
 
+pub mod fault;
 mod history;
 mod invariants;
 pub mod state;

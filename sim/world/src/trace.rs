@@ -12,6 +12,7 @@ pub struct MessageId(pub u64);
 
 /// One thing that happened.
 #[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs, reason = "the sentence of each names its fields")]
 pub enum What {
     /// A host came into being. `kind` is its lane's heading in the diagram: `node`, `client`, ...
     Host { host: HostId, name: String, kind: &'static str },

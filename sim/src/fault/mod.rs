@@ -1,0 +1,18 @@
+//! What goes wrong in a run: a [`Script`] of faults, written by hand, read from a file, or made from a seed.
+//!
+//! A script is data. It says what happens to whom and when; `crate::cluster` does it to the world. It has a text form
+//! (one fault per line) that people edit and that `crate::shrink` makes shorter.
+
+mod kind;
+mod read;
+mod script;
+mod span;
+#[cfg(test)]
+mod tests;
+mod words;
+mod write;
+
+pub use kind::Kind;
+pub use read::ScriptError;
+pub use script::{CrashPoint, Down, Fault, Script, Step, Target};
+pub use span::{read as read_span, show as show_span};

@@ -1,0 +1,148 @@
+//! A script from text: one fault per line, `#` begins a comment, empty lines mean nothing.
+
+use std::str::FromStr;
+
+use rowlock_world::time::Nanos;
+
+use super::kind::Kind;
+use super::script::{CrashPoint, Fault, Script, Step};
+use super::span;
+use super::words::Words;
+use super::write::OVER_BUDGET;
+
+/// A fast or slow clock beyond this (a tenth) is not a clock any more: it would be a mistake in the script.
+const PPM_MAX: i64 = 100_000;
+
+/// Text that is no script.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScriptError {
+    /// Counted from 1.
+    pub line: usize,
+    /// What is wrong with it and what to write instead.
+    pub message: String,
+}
+
+impl std::fmt::Display for ScriptError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "line {}: {}", self.line, self.message)
+    }
+}
+
+impl std::error::Error for ScriptError {}
+
+impl FromStr for Script {
+    type Err = ScriptError;
+
+    fn from_str(text: &str) -> Result<Self, ScriptError> {
+        let mut steps = Vec::new();
+        let mut over_budget = false;
+        for (index, line) in text.lines().enumerate() {
+            let line = line.split('#').next().unwrap_or_default().trim();
+            match line {
+                "" => {}
+                OVER_BUDGET => over_budget = true,
+                line => steps.push(line.parse().map_err(|message| ScriptError { line: index + 1, message })?),
+            }
+        }
+        Ok(Script::new(steps).with_over_budget(over_budget))
+    }
+}
+
+impl FromStr for Step {
+    type Err = String;
+
+    fn from_str(line: &str) -> Result<Self, String> {
+        let mut words = Words::of(line);
+        let at = span::read(words.next("when it begins, like 4s,")?)?;
+        let at = Nanos(u64::try_from(at.as_nanos()).map_err(|_| "that is too late".to_owned())?);
+        let name = words.next("a fault")?;
+        let kind = Kind::named(name).ok_or_else(|| {
+            let names: Vec<&str> = Kind::ALL.iter().map(|kind| kind.name()).collect();
+            format!("`{name}` is no fault; there are {}", names.join(", "))
+        })?;
+        let fault = fault(kind, words).map_err(|e| format!("{e}; for example: {}", kind.example()))?;
+        Ok(Step { at, fault })
+    }
+}
+
+fn fault(kind: Kind, mut words: Words<'_>) -> Result<Fault, String> {
+    let w = &mut words;
+    let fault = match kind {
+        Kind::Partition | Kind::OneWay | Kind::Bridge | Kind::Clog | Kind::Lose | Kind::Reset => {
+            of_links(kind, w)?
+        }
+        Kind::Isolate => Fault::Isolate { target: w.target()?, lasts: w.lasts()? },
+        Kind::Kill => Fault::Kill { target: w.target()?, down: w.down()? },
+        Kind::PowerLoss => {
+            let target = w.target()?;
+            let point = if w.take("at-operation") {
+                CrashPoint::AtDiskOperation(w.number("", "", "17")?)
+            } else {
+                CrashPoint::AtOnce
+            };
+            Fault::PowerLoss { target, point, down: w.down()? }
+        }
+        Kind::Pause => Fault::Pause { target: w.target()?, lasts: w.lasts()? },
+        Kind::ClockRate => {
+            let (target, ppm) = (w.target()?, w.number("", "ppm", "+50000ppm")?);
+            if !(-PPM_MAX..=PPM_MAX).contains(&ppm) {
+                return Err(format!("{ppm} millionths are too many; at most {PPM_MAX} are allowed"));
+            }
+            Fault::ClockRate { target, ppm, lasts: w.lasts()? }
+        }
+        Kind::ClockJump => Fault::ClockJump { target: w.target()?, by_ms: w.number("", "ms", "-30000ms")? },
+        Kind::SlowDisk => {
+            Fault::SlowDisk { target: w.target()?, times: w.number("x", "", "x20")?, lasts: w.lasts()? }
+        }
+        Kind::SyncFailure => Fault::SyncFailure { target: w.target()?, down: w.down()? },
+        Kind::DiskFull => Fault::DiskFull { target: w.target()?, lasts: w.lasts()? },
+        Kind::BitRot => Fault::BitRot { target: w.target()?, bits: w.number("", "bits", "3bits")? },
+        Kind::LoseDisk => Fault::LoseDisk { target: w.target()? },
+        Kind::AddLearner => Fault::AddLearner { node: w.node()? },
+        Kind::AddVoter => Fault::AddVoter { node: w.node()? },
+        Kind::Remove => Fault::Remove { target: w.target()? },
+        Kind::Transfer => Fault::Transfer { to: w.target()? },
+        Kind::FallBehind => Fault::FallBehind { target: w.target()?, lasts: w.lasts()? },
+        Kind::DieWaiting => Fault::DieWaiting { client: w.client()?, down: w.down()? },
+        Kind::Disconnect => Fault::Disconnect { client: w.client()? },
+    };
+    words.end()?;
+    Ok(fault)
+}
+
+fn of_links(kind: Kind, w: &mut Words<'_>) -> Result<Fault, String> {
+    if kind == Kind::Partition {
+        let mut groups = vec![w.targets()?];
+        while w.take("|") {
+            groups.push(w.targets()?);
+        }
+        if groups.len() < 2 {
+            return Err("there is one group only; put `|` between groups".to_owned());
+        }
+        return Ok(Fault::Partition { groups, lasts: w.lasts()? });
+    }
+    if kind == Kind::Bridge {
+        let left = w.targets()?;
+        w.expect("|")?;
+        let middle = w.target()?;
+        w.expect("|")?;
+        return Ok(Fault::Bridge { left, middle, right: w.targets()?, lasts: w.lasts()? });
+    }
+    let (from, to) = w.way()?;
+    Ok(match kind {
+        Kind::OneWay => Fault::OneWay { from, to, lasts: w.lasts()? },
+        Kind::Clog => {
+            w.expect("by")?;
+            let (least, most) = w.range()?;
+            Fault::Clog { from, to, least, most, lasts: w.lasts()? }
+        }
+        Kind::Lose => {
+            let percent = w.number("", "%", "30%")?;
+            if percent > 100 {
+                return Err(format!("{percent} of a hundred are too many"));
+            }
+            Fault::Lose { from, to, percent, lasts: w.lasts()? }
+        }
+        _ => Fault::Reset { from, to },
+    })
+}

@@ -1,0 +1,234 @@
+//! The types: who, what, how long, when.
+//!
+//! Invariant: a [`Script`] says everything about the faults of a run. Who is the leader is looked up when a fault
+//! begins, so one script may hit different nodes in different runs, but the same ones in two runs of one seed.
+
+use std::time::Duration;
+
+use rowlock_world::time::Nanos;
+
+use super::kind::Kind;
+
+/// Whom a fault hits. Numbers begin with 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Target {
+    /// The node with this number.
+    Node(usize),
+    /// Who leads when the fault begins; the node with the lowest number if nobody does.
+    Leader,
+    /// The k-th of the nodes that do not lead when the fault begins, by number.
+    Follower(usize),
+    /// The client with this number.
+    Client(usize),
+    /// Every node.
+    AllNodes,
+    /// Every client.
+    AllClients,
+}
+
+/// For how long a process is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Down {
+    /// It is started again after so long.
+    For(Duration),
+    /// Nobody starts it again.
+    ForGood,
+}
+
+/// When exactly the power goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CrashPoint {
+    /// As the fault begins.
+    AtOnce,
+    /// Within the n-th operation on the disk from then on, counted from 1. If so many never come, when the fault ends.
+    AtDiskOperation(u32),
+}
+
+/// One thing that goes wrong, or that an operator does.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "the sentence of each fault names its fields")]
+pub enum Fault {
+    /// Nothing gets from one group to another. Who is in no group talks with everybody.
+    Partition { groups: Vec<Vec<Target>>, lasts: Duration },
+    /// Nothing gets from `from` to `to`; the other way round all is well.
+    OneWay { from: Vec<Target>, to: Vec<Target>, lasts: Duration },
+    /// Two sides that do not see each other, and one in the middle that sees both.
+    Bridge { left: Vec<Target>, middle: Target, right: Vec<Target>, lasts: Duration },
+    /// Nothing gets from the target to any other node, nor back. Clients still reach it.
+    Isolate { target: Target, lasts: Duration },
+    /// What is sent from `from` to `to` arrives later, each segment by something between `least` and `most`.
+    Clog { from: Vec<Target>, to: Vec<Target>, least: Duration, most: Duration, lasts: Duration },
+    /// So many of a hundred segments from `from` to `to` are lost: they come late, as the sender's kernel repeats them.
+    Lose { from: Vec<Target>, to: Vec<Target>, percent: u8, lasts: Duration },
+    /// All connections between the two are reset.
+    Reset { from: Vec<Target>, to: Vec<Target> },
+    /// The process is killed (SIGKILL). What it wrote to its disk is there when it comes back, flushed or not.
+    Kill { target: Target, down: Down },
+    /// The power goes: what was not flushed may be there, gone, torn or out of order.
+    PowerLoss { target: Target, point: CrashPoint, down: Down },
+    /// The process stands still: SIGSTOP, a paused virtual machine, a long collection of garbage.
+    Pause { target: Target, lasts: Duration },
+    /// The monotonic clock runs faster or slower by so many millionths.
+    ClockRate { target: Target, ppm: i64, lasts: Duration },
+    /// The wall clock jumps by so many milliseconds, and stays there.
+    ClockJump { target: Target, by_ms: i64 },
+    /// Every operation on the disk takes so many times as long.
+    SlowDisk { target: Target, times: u32, lasts: Duration },
+    /// The next flush fails, and what it should have flushed is lost. If the node stops over it, it comes back after
+    /// `down`.
+    SyncFailure { target: Target, down: Down },
+    /// There is no room on the disk.
+    DiskFull { target: Target, lasts: Duration },
+    /// So many bits of what lies on the disk flip.
+    BitRot { target: Target, bits: u32 },
+    /// The machine is lost with its disk. It never comes back under its number.
+    LoseDisk { target: Target },
+    /// An operator starts a node with an empty disk and this number (a number that nobody has had) as a learner.
+    AddLearner { node: usize },
+    /// An operator makes the node a voter; if there is none with this number, it is started as a learner first.
+    AddVoter { node: usize },
+    /// An operator takes the target out of the membership and stops it.
+    Remove { target: Target },
+    /// An operator asks for the leadership to be given to the target.
+    Transfer { to: Target },
+    /// The target is cut off from the other nodes, which snapshot and purge their logs before it comes back: it needs
+    /// a snapshot.
+    FallBehind { target: Target, lasts: Duration },
+    /// The client is killed at the first moment from now at which it waits for a lock.
+    DieWaiting { client: usize, down: Down },
+    /// All of the client's connections are reset at once.
+    Disconnect { client: usize },
+}
+
+impl Fault {
+    /// What kind of fault this is.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Fault::Partition { .. } => Kind::Partition,
+            Fault::OneWay { .. } => Kind::OneWay,
+            Fault::Bridge { .. } => Kind::Bridge,
+            Fault::Isolate { .. } => Kind::Isolate,
+            Fault::Clog { .. } => Kind::Clog,
+            Fault::Lose { .. } => Kind::Lose,
+            Fault::Reset { .. } => Kind::Reset,
+            Fault::Kill { .. } => Kind::Kill,
+            Fault::PowerLoss { .. } => Kind::PowerLoss,
+            Fault::Pause { .. } => Kind::Pause,
+            Fault::ClockRate { .. } => Kind::ClockRate,
+            Fault::ClockJump { .. } => Kind::ClockJump,
+            Fault::SlowDisk { .. } => Kind::SlowDisk,
+            Fault::SyncFailure { .. } => Kind::SyncFailure,
+            Fault::DiskFull { .. } => Kind::DiskFull,
+            Fault::BitRot { .. } => Kind::BitRot,
+            Fault::LoseDisk { .. } => Kind::LoseDisk,
+            Fault::AddLearner { .. } => Kind::AddLearner,
+            Fault::AddVoter { .. } => Kind::AddVoter,
+            Fault::Remove { .. } => Kind::Remove,
+            Fault::Transfer { .. } => Kind::Transfer,
+            Fault::FallBehind { .. } => Kind::FallBehind,
+            Fault::DieWaiting { .. } => Kind::DieWaiting,
+            Fault::Disconnect { .. } => Kind::Disconnect,
+        }
+    }
+
+    /// How long it lasts; `None` if it is over at once or never.
+    pub fn lasts(&self) -> Option<Duration> {
+        self.clone().lasts_mut().copied()
+    }
+
+    /// The same fault, for another time, if it has one.
+    #[must_use]
+    pub fn lasting(mut self, lasts: Duration) -> Self {
+        if let Some(old) = self.lasts_mut() {
+            *old = lasts;
+        }
+        self
+    }
+
+    fn lasts_mut(&mut self) -> Option<&mut Duration> {
+        match self {
+            Fault::Partition { lasts, .. }
+            | Fault::OneWay { lasts, .. }
+            | Fault::Bridge { lasts, .. }
+            | Fault::Isolate { lasts, .. }
+            | Fault::Clog { lasts, .. }
+            | Fault::Lose { lasts, .. }
+            | Fault::Pause { lasts, .. }
+            | Fault::ClockRate { lasts, .. }
+            | Fault::SlowDisk { lasts, .. }
+            | Fault::DiskFull { lasts, .. }
+            | Fault::FallBehind { lasts, .. } => Some(lasts),
+            Fault::Kill { down: Down::For(lasts), .. }
+            | Fault::PowerLoss { down: Down::For(lasts), .. }
+            | Fault::SyncFailure { down: Down::For(lasts), .. }
+            | Fault::DieWaiting { down: Down::For(lasts), .. } => Some(lasts),
+            _ => None,
+        }
+    }
+}
+
+/// A fault and when it begins.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Step {
+    /// True time.
+    pub at: Nanos,
+    /// What then begins.
+    pub fault: Fault,
+}
+
+impl Step {
+    /// When the fault is over; `None` if never. Faults without a duration are over as they begin.
+    pub fn ends(&self) -> Option<Nanos> {
+        match (&self.fault, self.fault.lasts()) {
+            (_, Some(lasts)) => Some(self.at + lasts),
+            (
+                Fault::Kill { .. }
+                | Fault::PowerLoss { .. }
+                | Fault::SyncFailure { .. }
+                | Fault::DieWaiting { .. }
+                | Fault::LoseDisk { .. }
+                | Fault::BitRot { .. },
+                None,
+            ) => None,
+            (_, None) => Some(self.at),
+        }
+    }
+}
+
+/// All faults of a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Script {
+    steps: Vec<Step>,
+    over_budget: bool,
+}
+
+impl Script {
+    /// The steps, put in the order of their times (those of one time stay in the order given).
+    pub fn new(mut steps: Vec<Step>) -> Self {
+        steps.sort_by_key(|step| step.at);
+        Script { steps, over_budget: false }
+    }
+
+    /// The same faults, where `over_budget` says that more is broken than the promises allow for: the run may stop for
+    /// ever and lose what only the broken disks had, but no answer may be wrong.
+    #[must_use]
+    pub fn with_over_budget(mut self, over_budget: bool) -> Self {
+        self.over_budget = over_budget;
+        self
+    }
+
+    /// In the order of their times.
+    pub fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+
+    /// Whether more is broken than the promises allow for.
+    pub fn is_over_budget(&self) -> bool {
+        self.over_budget
+    }
+
+    /// When the last fault that ends has ended: from then on there must be progress.
+    pub fn healed_at(&self) -> Nanos {
+        self.steps.iter().map(|step| step.ends().unwrap_or(step.at)).max().unwrap_or_default()
+    }
+}
