@@ -66,6 +66,7 @@ pub mod limits;
 pub mod lock_sweep;
 pub mod metrics;
 pub mod node;
+pub mod observer;
 pub mod peer;
 pub mod proposer;
 pub mod raft;
@@ -83,6 +84,7 @@ pub mod zk_config;
 
 pub use config::{ClusterConfig, ConfigError, NodeConfig};
 pub use node::{Addresses, Node, NodeError, NotExpired, NotServing, StartError};
+pub use observer::{Ballot, Observer, Position};
 pub use rowlock_env::time::Instant;
 pub use rowlock_proto::{NodeId, SessionId};
 pub use status::{Role, Status};

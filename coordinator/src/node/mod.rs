@@ -23,6 +23,7 @@ use crate::client::outbox::CloseReason;
 use crate::client::registry::Registry;
 use crate::config::NodeConfig;
 use crate::metrics::Metrics;
+use crate::observer::{Observed, Observer};
 use crate::proposer::Proposer;
 use crate::raft::Raft;
 use crate::replica::Replica;
@@ -110,7 +111,16 @@ impl Node {
     /// Opens the data folder, listens, and starts everything. Returns before the node serves: see [`Node::status`].
     ///
     /// Cancelling it may leave tasks running until the process ends.
-    pub async fn start(mut config: NodeConfig) -> Result<Node, StartError> {
+    pub async fn start(config: NodeConfig) -> Result<Node, StartError> {
+        Self::start_as(config, Observed::default()).await
+    }
+
+    /// As [`Node::start`], and `observer` hears of all that the node's log and state go through.
+    pub async fn start_observed(config: NodeConfig, observer: Arc<dyn Observer>) -> Result<Node, StartError> {
+        Self::start_as(config, Observed::by(observer)).await
+    }
+
+    async fn start_as(mut config: NodeConfig, observed: Observed) -> Result<Node, StartError> {
         let listeners = Listeners {
             client: bind(&config.client_addr, "clients").await?,
             peer: bind(&config.peer_addr, "the other nodes").await?,
@@ -118,7 +128,7 @@ impl Node {
         };
         Addresses::of(&listeners).write_into(&mut config);
         let config = Arc::new(config);
-        let parts = Parts::open(&config).await?;
+        let parts = Parts::open(&config, observed).await?;
         Ok(parts.run(config, listeners))
     }
 

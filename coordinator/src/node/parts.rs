@@ -13,6 +13,7 @@ use crate::config::NodeConfig;
 use crate::history::History;
 use crate::lock_sweep::LockAlarm;
 use crate::metrics::Metrics;
+use crate::observer::Observed;
 use crate::peer::{self, PeerPool};
 use crate::proposer::apply::Applier;
 use crate::proposer::pending::Pending;
@@ -37,11 +38,12 @@ pub(super) struct Parts {
     pub(super) peers: PeerPool,
     pub(super) tasks: TaskGroup,
     pub(super) metrics: Arc<Metrics>,
+    pub(super) observed: Observed,
     pub(super) failure: (watch::Sender<Option<NodeError>>, watch::Receiver<Option<NodeError>>),
 }
 
 impl Parts {
-    pub(super) async fn open(config: &NodeConfig) -> Result<Parts, StartError> {
+    pub(super) async fn open(config: &NodeConfig, observed: Observed) -> Result<Parts, StartError> {
         let metrics = Arc::new(Metrics::started_at(time::wall_ms()));
         let failure = watch::channel(None);
         let on_disk_failure = {
@@ -73,9 +75,16 @@ impl Parts {
             peers.set_address(member.id, &member.peer_addr);
         }
         let reports = Reports::new(history.clone(), registry.clone(), tasks.clone());
-        let (raft, storage, snapshots) =
-            raft::open(config, replica.clone(), applier, peers.clone(), metrics.clone(), on_disk_failure)
-                .await?;
+        let (raft, storage, snapshots) = raft::open(
+            config,
+            replica.clone(),
+            applier,
+            peers.clone(),
+            metrics.clone(),
+            observed.clone(),
+            on_disk_failure,
+        )
+        .await?;
         Ok(Parts {
             raft,
             storage,
@@ -90,6 +99,7 @@ impl Parts {
             peers,
             tasks,
             metrics,
+            observed,
             failure,
         })
     }

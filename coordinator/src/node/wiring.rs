@@ -143,8 +143,10 @@ impl Parts {
         queue: mpsc::Receiver<Parcel>,
     ) {
         let me = wires.config.id;
-        self.tasks
-            .spawn("leadership", leadership::follow(me, self.raft.clone(), publish, self.shutdown_word()));
+        self.tasks.spawn(
+            "leadership",
+            leadership::follow(me, self.raft.clone(), publish, self.observed.clone(), self.shutdown_word()),
+        );
         let folder = Folder {
             me,
             raft: self.raft.clone(),
@@ -211,6 +213,7 @@ impl Parts {
             raft: self.raft.clone(),
             folder: wires.folder.clone(),
             peers: self.peers.clone(),
+            observed: self.observed.clone(),
         };
         self.tasks.spawn("liveness", liveness.run(self.shutdown_word()));
     }

@@ -15,6 +15,7 @@ use rowlock_state::command::Batch;
 
 use super::Raft;
 use super::types::Payload;
+use crate::observer::Observed;
 
 /// A node's view of who leads. Terms and leaders only move forward.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,20 +32,32 @@ const RETRY: Duration = Duration::from_millis(20);
 const WRITE_DEADLINE: Duration = Duration::from_secs(2);
 
 /// Follows Raft's metrics, and opens the gate when this node has become leader. Ends with the shutdown or with Raft.
-pub async fn follow(me: NodeId, raft: Raft, leadership: watch::Sender<Leadership>, shutdown: Shutdown) {
+pub async fn follow(
+    me: NodeId,
+    raft: Raft,
+    leadership: watch::Sender<Leadership>,
+    observed: Observed,
+    shutdown: Shutdown,
+) {
     let mut metrics = raft.server_metrics();
     loop {
         let (term, leader) = {
             let now = metrics.borrow_and_update();
             (now.vote.leader_id.term, now.current_leader.map(NodeId))
         };
-        leadership.send_if_modified(|view| {
+        let changed = leadership.send_if_modified(|view| {
             let changed = (view.term, view.leader) != (term, leader);
             if changed {
                 *view = Leadership { term, leader, ready: false };
             }
             changed
         });
+        if changed {
+            observed.tell(|observer| match leader {
+                Some(leader) if leader == me => observer.leads(term),
+                _ => observer.follows(term, leader),
+            });
+        }
         let view = *leadership.borrow();
         let must_open = view.leader == Some(me) && !view.ready;
         tokio::select! {

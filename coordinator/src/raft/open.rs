@@ -15,6 +15,7 @@ use super::types::TypeConfig;
 use crate::config::NodeConfig;
 use crate::metrics::Metrics;
 use crate::node::StartError;
+use crate::observer::Observed;
 use crate::peer::{PeerPool, RaftService};
 use crate::replica::Replica;
 use crate::storage::{DiskFailure, Identity, LogStore, SnapshotStore, Storage};
@@ -59,6 +60,7 @@ pub async fn open(
     apply: Arc<dyn Apply>,
     peers: PeerPool,
     metrics: Arc<Metrics>,
+    observed: Observed,
     on_disk_failure: impl Fn(&DiskFailure) + Send + Sync + 'static,
 ) -> Result<(Raft, LogStore, SnapshotStore), StartError> {
     let raft_config = raft_config(config).validate().map_err(|e| StartError::Raft(e.to_string()))?;
@@ -66,8 +68,8 @@ pub async fn open(
     let (on_fatal, segment_bytes) = (Arc::new(on_disk_failure), config.log_segment_bytes);
     let opened =
         Storage::open_with(&config.data_dir, identity, on_fatal, metrics.clone(), segment_bytes).await?;
-    let (log, snapshots) = (opened.log, opened.snapshots);
-    let state_machine = StateMachine::open(replica, snapshots.clone(), apply, metrics).await?;
+    let (log, snapshots) = (opened.log.observed(observed.clone()), opened.snapshots);
+    let state_machine = StateMachine::open(replica, snapshots.clone(), apply, metrics, observed).await?;
     let network = Network::new(peers);
     let raft = Raft::new(config.id.0, Arc::new(raft_config), network, log.clone(), state_machine).await;
     let raft = raft.map_err(|e| StartError::Raft(e.to_string()))?;

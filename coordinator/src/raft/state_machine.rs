@@ -16,6 +16,7 @@ use rowlock_state::{Frozen, Machine};
 
 use super::types::{EntryPayload, LogId, Payload, SnapshotMeta, StoredMembership, TypeConfig};
 use crate::metrics::Metrics;
+use crate::observer::{Observed, Position};
 use crate::replica::Replica;
 use crate::storage::error::StorageError;
 use crate::storage::snapshot::{SnapshotFile, SnapshotStore};
@@ -44,6 +45,7 @@ pub struct StateMachine {
     snapshots: SnapshotStore,
     apply: Arc<dyn Apply>,
     metrics: Arc<Metrics>,
+    observed: Observed,
     last_applied: Option<LogId>,
     membership: StoredMembership,
 }
@@ -63,10 +65,12 @@ impl StateMachine {
         snapshots: SnapshotStore,
         apply: Arc<dyn Apply>,
         metrics: Arc<Metrics>,
+        observed: Observed,
     ) -> Result<StateMachine, StorageError> {
         let (last_applied, membership) = (None, StoredMembership::default());
         let newest = snapshots.current();
-        let mut opened = StateMachine { replica, snapshots, apply, metrics, last_applied, membership };
+        let mut opened =
+            StateMachine { replica, snapshots, apply, metrics, observed, last_applied, membership };
         if let Some(snapshot) = newest {
             let (machine, snapshot) = worker::run_blocking("snapshot-load", || load(snapshot)).await?;
             opened.replace(machine, &snapshot);
@@ -76,7 +80,7 @@ impl StateMachine {
 
     fn apply_entry(&mut self, log_id: LogId, payload: EntryPayload) -> io::Result<()> {
         match payload {
-            EntryPayload::Blank => {}
+            EntryPayload::Blank => self.tell_of_raft_entry(log_id),
             EntryPayload::Normal(Payload(bytes)) => {
                 // Damaged or of a newer version: whatever it is, applying the rest without it would fork this replica.
                 let batch = Batch::decode(&bytes).map_err(|error| {
@@ -84,14 +88,20 @@ impl StateMachine {
                 })?;
                 let mut machine = self.replica.state.write();
                 self.apply.apply(&mut machine, log_id.index, batch);
+                self.observed.tell(|observer| observer.applied(log_id.into(), Some(&bytes), &machine));
                 self.replica.set_applied_index(log_id.index);
             }
             EntryPayload::Membership(membership) => {
                 self.membership = StoredMembership::new(Some(log_id), membership);
+                self.tell_of_raft_entry(log_id);
             }
         }
         self.last_applied = Some(log_id);
         Ok(())
+    }
+
+    fn tell_of_raft_entry(&self, log_id: LogId) {
+        self.observed.tell(|observer| observer.applied(log_id.into(), None, &self.replica.state.read()));
     }
 
     /// The replica becomes what the snapshot holds.
@@ -101,6 +111,7 @@ impl StateMachine {
         let old = std::mem::replace(&mut *state, machine);
         self.replica.set_applied_index(meta.last_log_id.map_or(0, |log_id| log_id.index));
         self.apply.installed(&state);
+        self.observed.tell(|observer| observer.installed(meta.last_log_id.map(Position::from), &state));
         drop(state);
         drop(old); // a large tree: not under the lock
         self.last_applied = meta.last_log_id;

@@ -22,6 +22,7 @@ use super::contact::Contact;
 use super::{Departure, Sign};
 use crate::client::outbox::{Message, Outbox};
 use crate::limits::{BATCH_MAX_COMMANDS, DEPARTURES_WAITING_MAX, HEARTBEATS_WAITING_MAX};
+use crate::observer::Observed;
 use crate::peer::{Lane, PeerPool, Request, Response};
 use crate::proposer::fold::Parcel;
 use crate::raft::leadership::Leadership;
@@ -59,6 +60,8 @@ pub struct Liveness {
     pub folder: mpsc::Sender<Parcel>,
     /// The way to the leader.
     pub peers: PeerPool,
+    /// Hears of expiries.
+    pub observed: Observed,
 }
 
 /// A report on its way: when it was sent, if the leader has noted it, and what was in it.
@@ -216,6 +219,7 @@ impl Liveness {
 
     fn expire(&self, now: Instant) {
         let Some((term, due)) = self.charge.due(now) else { return };
+        self.observed.tell(|observer| due.iter().for_each(|(session, _)| observer.expires(*session, term)));
         for some in due.chunks(BATCH_MAX_COMMANDS) {
             let proposals = some.iter().map(|&(session, attachment)| expiry(session, attachment)).collect();
             // With a full queue they are due again in a second.

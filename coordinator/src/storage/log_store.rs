@@ -24,6 +24,7 @@ use super::memlog::{Gap, MemLog};
 use super::wal::record::Record;
 use super::wal::worker::{Done, Job};
 use crate::limits::REPLICATION_READ_MAX_BYTES;
+use crate::observer::{self, Ballot, Observed, Position};
 use crate::raft::types::{Entry, LeaderId, LogId, TypeConfig, Vote};
 
 /// How long a write waits before it looks again whether the worker's queue has room.
@@ -34,6 +35,7 @@ const QUEUE_FULL_PAUSE: Duration = Duration::from_millis(1);
 pub struct LogStore {
     log: Arc<Mutex<MemLog>>,
     worker: Worker<Job>,
+    observed: Observed,
 }
 
 /// Reads the log, from any task.
@@ -44,7 +46,19 @@ pub struct LogReader {
 
 impl LogStore {
     pub(super) fn new(log: MemLog, worker: Worker<Job>) -> Self {
-        LogStore { log: Arc::new(Mutex::new(log)), worker }
+        LogStore { log: Arc::new(Mutex::new(log)), worker, observed: Observed::default() }
+    }
+
+    /// As it is, and `observed` hears of it, from what was found on the disk on.
+    pub fn observed(self, observed: Observed) -> Self {
+        let log = self.log.lock();
+        observed.tell(|observer| {
+            let found = log.checkpoint();
+            observer.opened(found.vote.map(Ballot::from), found.purged.map(Position::from));
+            log.entries().for_each(|entry| observer.appended(entry.log_id.into(), observer::payload(entry)));
+        });
+        drop(log);
+        LogStore { observed, ..self }
     }
 
     /// Bytes of the log that are held in memory.
@@ -115,7 +129,9 @@ impl RaftLogStorage<TypeConfig> for LogStore {
     async fn save_vote(&mut self, vote: &Vote) -> Result<(), io::Error> {
         // Readers compare the vote to notice a change of leader: they may see it early, never late.
         self.log.lock().set_vote(*vote);
-        self.write_durably(Record::Vote(*vote)).await
+        self.write_durably(Record::Vote(*vote)).await?;
+        self.observed.tell(|observer| observer.voted((*vote).into()));
+        Ok(())
     }
 
     async fn save_committed(&mut self, committed: Option<LogId>) -> Result<(), io::Error> {
@@ -141,16 +157,25 @@ impl RaftLogStorage<TypeConfig> for LogStore {
                 log.append(entry).map_err(|gap: Gap| io::Error::new(io::ErrorKind::InvalidInput, gap))?;
             }
         }
+        self.observed.tell(|observer| {
+            for record in &records {
+                if let Record::Entry(entry) = record {
+                    observer.appended(entry.log_id.into(), observer::payload(entry));
+                }
+            }
+        });
         self.write(records, Done::Flushed(callback)).await
     }
 
     async fn truncate_after(&mut self, last_log_id: Option<LogId>) -> Result<(), io::Error> {
         self.log.lock().truncate_after(last_log_id);
+        self.observed.tell(|observer| observer.truncated(last_log_id.map(Position::from)));
         self.write(vec![Record::Truncate(last_log_id)], Done::Nobody).await
     }
 
     async fn purge(&mut self, log_id: LogId) -> Result<(), io::Error> {
         self.log.lock().purge(log_id);
+        self.observed.tell(|observer| observer.purged(log_id.into()));
         self.write(vec![Record::Purge(log_id)], Done::Nobody).await
     }
 }

@@ -6,6 +6,7 @@ use openraft::testing::log::{StoreBuilder, Suite};
 use tempfile::TempDir;
 
 use super::{open, temp};
+use crate::observer::Observed;
 use crate::raft::state_machine::{Apply, StateMachine};
 use crate::raft::types::TypeConfig;
 use crate::storage::log_store::LogStore;
@@ -25,8 +26,14 @@ impl StoreBuilder<TypeConfig, LogStore, StateMachine, TempDir> for Builder {
     async fn build(&self) -> Result<(TempDir, LogStore, StateMachine), openraft::StorageError<TypeConfig>> {
         let dir = temp();
         let opened = open(dir.path()).await;
-        let state_machine =
-            StateMachine::open(Arc::default(), opened.snapshots, Arc::new(Nothing), Arc::default()).await;
+        let state_machine = StateMachine::open(
+            Arc::default(),
+            opened.snapshots,
+            Arc::new(Nothing),
+            Arc::default(),
+            Observed::default(),
+        )
+        .await;
         Ok((dir, opened.log, state_machine.expect("opens")))
     }
 }

@@ -9,6 +9,7 @@ use rowlock_state::command::{Batch, Command, Proposal};
 use rowlock_state::outcome::{Change, EventSink, SessionEnd};
 
 use super::*;
+use crate::observer::Observed;
 use crate::raft::state_machine::{Apply, StateMachine};
 use crate::raft::types::{EntryPayload, Payload};
 use crate::replica::Replica;
@@ -54,8 +55,14 @@ struct Node {
 async fn node(dir: &Path) -> Node {
     let opened = open(dir).await;
     let (replica, applier) = (Arc::new(Replica::default()), Arc::new(Applier::default()));
-    let machine =
-        StateMachine::open(replica.clone(), opened.snapshots.clone(), applier.clone(), Arc::default()).await;
+    let machine = StateMachine::open(
+        replica.clone(),
+        opened.snapshots.clone(),
+        applier.clone(),
+        Arc::default(),
+        Observed::default(),
+    )
+    .await;
     Node { replica, applier, machine: machine.expect("opens"), opened }
 }
 

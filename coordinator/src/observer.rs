@@ -1,0 +1,145 @@
+//! Sees what a node's log and state go through: the seam for simulators, audits and tests.
+//!
+//! Stands beside the flow: log storage, state machine, leadership and session expiry tell it what has just happened; it
+//! answers nothing and changes nothing. A node without an observer pays one check of an `Option` per entry.
+
+use std::sync::Arc;
+
+use rowlock_proto::{NodeId, SessionId};
+use rowlock_state::Machine;
+
+use crate::raft::types::{Entry, EntryPayload, LogId, Vote};
+
+/// A place in the replicated log. Positions of two nodes' logs that are equal hold the same entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Position {
+    /// Raft term of the leader that made the entry.
+    pub term: u64,
+    /// That leader.
+    pub leader: NodeId,
+    /// Counts the entries of the log.
+    pub index: u64,
+}
+
+/// For whom a node has voted. Votes are ordered, by term first, and a node's never goes back, also over a restart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ballot {
+    /// Raft term.
+    pub term: u64,
+    /// Who is to lead in it.
+    pub candidate: NodeId,
+    /// A quorum has voted so: the candidate leads.
+    pub elected: bool,
+}
+
+/// Hears of one node's life, from [`Node::start_observed`](crate::Node::start_observed) to its end.
+///
+/// What is told in one group below comes in the order in which it happens; between groups there is no order but where it
+/// is named. Groups may be told from different threads.
+///
+/// # The observer's duties
+///
+/// 1. Return soon, and never wait: the node's log, or its state, stands still meanwhile, in places under a lock.
+/// 2. Never call back into the node, nor into a client of it.
+/// 3. Keep copies of what it needs: nothing that it is lent outlives the call.
+pub trait Observer: Send + Sync + 'static {
+    // The log.
+
+    /// The log was read from the disk, once, before anything else is told. It begins behind `purged`; its entries follow
+    /// as [`Observer::appended`].
+    fn opened(&self, vote: Option<Ballot>, purged: Option<Position>) {
+        let _ = (vote, purged);
+    }
+
+    /// The node's vote is on disk: nobody is told of it before.
+    fn voted(&self, vote: Ballot) {
+        let _ = vote;
+    }
+
+    /// An entry was taken into the local log, behind the last one. It is neither flushed nor committed by that.
+    /// `payload`: an encoded [`Batch`](rowlock_state::command::Batch); none in an entry of Raft's own. Always before the
+    /// entry is [`applied`](Observer::applied) here.
+    fn appended(&self, entry: Position, payload: Option<&[u8]>) {
+        let _ = (entry, payload);
+    }
+
+    /// The entries behind `after` (all, if none) were taken out of the local log: another leader's take their place.
+    fn truncated(&self, after: Option<Position>) {
+        let _ = after;
+    }
+
+    /// The entries up to `upto` were taken out of the local log: a snapshot covers them.
+    fn purged(&self, upto: Position) {
+        let _ = upto;
+    }
+
+    // The state. Told under its lock: nobody reads it between the change and the call.
+
+    /// A committed entry was applied; `machine` is the state right after it. Every entry once, without gaps from the last
+    /// one or from the last [`installed`](Observer::installed).
+    fn applied(&self, entry: Position, payload: Option<&[u8]>, machine: &Machine) {
+        let _ = (entry, payload, machine);
+    }
+
+    /// A snapshot up to `entry` has replaced the state: at start, if there is one, and whenever the leader sends one.
+    fn installed(&self, entry: Option<Position>, machine: &Machine) {
+        let _ = (entry, machine);
+    }
+
+    // Leadership, as the node's own tasks see it: a term that ends at once may never be told.
+
+    /// This node leads `term` from now on. It proposes nothing before it has committed an entry of its own.
+    fn leads(&self, term: u64) {
+        let _ = term;
+    }
+
+    /// This node does not lead `term`, whoever does.
+    fn follows(&self, term: u64, leader: Option<NodeId>) {
+        let _ = (term, leader);
+    }
+
+    /// This leader of `term` has decided that the session's time has passed, and proposes its end.
+    fn expires(&self, session: SessionId, term: u64) {
+        let _ = (session, term);
+    }
+}
+
+/// An observer, or none.
+#[derive(Clone, Default)]
+pub struct Observed(Option<Arc<dyn Observer>>);
+
+impl Observed {
+    /// By this one.
+    pub fn by(observer: Arc<dyn Observer>) -> Self {
+        Observed(Some(observer))
+    }
+
+    /// Tells the observer, if there is one.
+    #[inline]
+    pub(crate) fn tell(&self, what: impl FnOnce(&dyn Observer)) {
+        if let Some(observer) = &self.0 {
+            what(&**observer);
+        }
+    }
+}
+
+impl From<LogId> for Position {
+    fn from(id: LogId) -> Self {
+        Position { term: id.leader_id.term, leader: NodeId(id.leader_id.node_id), index: id.index }
+    }
+}
+
+impl From<Vote> for Ballot {
+    fn from(vote: Vote) -> Self {
+        let candidate = NodeId(vote.leader_id.node_id);
+        Ballot { term: vote.leader_id.term, candidate, elected: vote.committed }
+    }
+}
+
+/// The bytes of an entry that holds commands.
+pub(crate) fn payload(entry: &Entry) -> Option<&[u8]> {
+    match &entry.payload {
+        EntryPayload::Normal(payload) => Some(&payload.0),
+        EntryPayload::Blank | EntryPayload::Membership(_) => None,
+    }
+}
