@@ -4,8 +4,9 @@
 //! and scheduler. Facts (`history`) are told to the checkers (`invariants`); the first broken promise ends a run.
 
 pub mod fault;
-mod history;
-mod invariants;
+pub mod history;
+pub mod invariants;
+pub mod scribe;
 pub mod state;
 
 pub use invariants::{Violation, names};

@@ -19,7 +19,7 @@ use crate::state::message::{Down, Tag, Up};
 use crate::state::mutant::Mutant;
 use rowlock_world::rng::Rng;
 
-pub use acquirer::{Style, owner_in};
+pub use acquirer::Style;
 pub use lock::{LOCKS, lock_of, lock_path};
 pub use plain::path as plain_path;
 

@@ -1,20 +1,19 @@
 //! The cluster's work: commands come to the log, replicas apply it, each at its own pace.
 
 use rowlock_proto::acl::Acl;
-use rowlock_proto::lock::{Acquire, Party, Standing};
+use rowlock_proto::lock::Standing;
 use rowlock_proto::request::Create;
-use rowlock_proto::response::OpResult;
-use rowlock_proto::{CreateMode, ErrorCode, SessionId};
+use rowlock_proto::{CreateMode, SessionId};
 use rowlock_state::command::{Attachment, Batch, Command, Origin, Proposal};
 use rowlock_state::outcome::{Applied, Outcome, Why};
 
-use crate::history::{self, ConnectionId, Fact, Index, Lock, Reply};
-use crate::state::client::{LOCKS, lock_of, lock_path, owner_in, plain_path};
+use crate::history::{self, ConnectionId, Fact, Index, Lock};
+use crate::scribe::{Recorded, Recorder, is_stale, written};
+use crate::state::client::{LOCKS, lock_path, plain_path};
 use crate::state::mutant::Mutant;
 use crate::state::spoil;
 
 use super::connection::Connection;
-use super::recorder::{Recorded, Recorder};
 use super::{Step, World};
 
 /// Commands folded into one entry at most.
@@ -27,8 +26,6 @@ const SLOW: usize = 0;
 const SLOW_PERCENT: usize = 80;
 /// What leaders' clocks show when the simulation begins.
 const EPOCH_MS: i64 = 1_000_000;
-/// An outcome takes at least so many bytes, and so does each result of a multi.
-const RESULT_BYTES_MIN: usize = size_of::<OpResult>();
 /// How far a follower's clock may be ahead.
 const AHEAD_MS: i64 = 2_000;
 
@@ -167,52 +164,32 @@ impl World {
     }
 
     fn tell_applied(&mut self, proposal: &Proposal, applied: &Applied, changed: bool) -> Step {
-        let refused = applied.result.as_ref().err().copied();
-        let is_stale = matches!(refused, Some(ErrorCode::SessionMoved | ErrorCode::SessionExpired));
+        let is_stale = is_stale(applied);
         self.stats.stale_refused += u64::from(is_stale);
-        if proposal.session == SessionId::NONE || matches!(proposal.command, Command::Attach { .. }) {
-            return Ok(());
-        }
-        let session = proposal.session;
-        self.tell(Fact::Answered { session, attachment: proposal.attachment, refused })?;
-        let (once, command) = match &proposal.command {
-            Command::Tagged { id, acked, command } => (Some((*id, *acked)), &**command),
-            command => (None, command),
-        };
-        if let (Some((id, acked)), false) = (once, is_stale) {
-            self.stats.repeats += u64::from(!changed);
-            self.tell(Fact::Once { session, id, acked, changed, reply: reply(command, &applied.result) })?;
-        }
-        // A repeated answer was told the first time.
-        if let (true, Command::Acquire(all), Ok(Outcome::Standings(standings))) =
-            (changed, command, &applied.result)
-        {
-            self.scribe.note(all, session);
-            for (acquire, standing) in all.iter().zip(standings) {
-                self.tell_standing(session, acquire, standing)?;
+        let is_attach = matches!(proposal.command, Command::Attach { .. });
+        if proposal.session != SessionId::NONE && !is_attach {
+            let (once, command) = written(&proposal.command);
+            self.stats.repeats += u64::from(once.is_some() && !is_stale && !changed);
+            // A repeated answer was counted the first time.
+            if let (true, Command::Acquire(_), Ok(Outcome::Standings(standings))) =
+                (changed, command, &applied.result)
+            {
+                standings.iter().for_each(|standing| self.count_standing(standing));
             }
+        }
+        for fact in self.scribe.answered(proposal, applied, changed) {
+            self.tell(fact)?;
         }
         Ok(())
     }
 
-    fn tell_standing(&mut self, session: SessionId, acquire: &Acquire, standing: &Standing) -> Step {
+    fn count_standing(&mut self, standing: &Standing) {
         match standing {
             Standing::Busy { .. } => self.stats.busy += 1,
             Standing::LimitIs(_) => self.stats.limits += 1,
-            Standing::Deadlock(circle) => {
-                self.stats.deadlocks += 1;
-                let place = |party: &Party| Some((lock_of(&party.path)?, party.token));
-                self.tell(Fact::Refused {
-                    lock: Lock(lock_number(&acquire.lock)),
-                    session,
-                    mode: acquire.mode,
-                    owner: owner_in(acquire.owner, session),
-                    circle: circle.iter().filter_map(place).collect(),
-                })?;
-            }
+            Standing::Deadlock(_) => self.stats.deadlocks += 1,
             Standing::Held(_) | Standing::Waiting { .. } | Standing::Absent => {}
         }
-        Ok(())
     }
 
     fn tell_recorded(&mut self, recorded: Recorded) -> Step {
@@ -265,31 +242,6 @@ impl World {
         self.tell(Fact::Replica { node, index, digest, origin: history::Origin::Apply })?;
         Ok(true)
     }
-}
-
-/// An answer, for the judges.
-fn reply(command: &Command, result: &Result<Outcome, ErrorCode>) -> Reply {
-    let places = match (command, result) {
-        (Command::Acquire(all), Ok(Outcome::Standings(standings))) => {
-            let place = |(acquire, standing): (&Acquire, &Standing)| {
-                let token = match standing {
-                    Standing::Held(claim) | Standing::Waiting { claim, .. } => Some(claim.token),
-                    _ => None,
-                };
-                (Lock(lock_number(&acquire.lock)), token)
-            };
-            all.iter().zip(standings).map(place).collect()
-        }
-        _ => Vec::new(),
-    };
-    let results = if let Ok(Outcome::Multi(results)) = result { results.len() } else { 1 };
-    let refused = result.as_ref().err().copied();
-    Reply { places, text: format!("{result:?}"), bytes: results * RESULT_BYTES_MIN, refused }
-}
-
-/// The lock at this path, which must be one of the workload.
-fn lock_number(path: &str) -> usize {
-    path.strip_prefix("/locks/").and_then(|name| name.parse().ok()).expect("locks have numbers")
 }
 
 /// Commands that may come to the log twice without being meant twice: they are conditional on what they change.

@@ -4,7 +4,6 @@
 mod cluster;
 mod connection;
 mod faults;
-mod recorder;
 
 use std::collections::BTreeMap;
 
@@ -12,9 +11,10 @@ use rowlock_proto::{ErrorCode, FencingToken, NodeId};
 use rowlock_state::Machine;
 use rowlock_state::command::Proposal;
 
-use crate::history::{ConnectionId, Fact, Lock, Millis, Origin};
+use crate::history::{ConnectionId, Fact, Lock, Locks, Millis, Origin};
 use crate::invariants::{Invariants, Violation};
-use crate::state::client::{Act, Client, Kind, Moment, Style};
+use crate::scribe::Scribe;
+use crate::state::client::{Act, Client, Kind, LOCKS, Moment, Style, lock_path};
 use crate::state::leader::Leader;
 use crate::state::log::Log;
 use crate::state::mutant::Mutant;
@@ -24,7 +24,6 @@ use crate::state::trace::Trace;
 use rowlock_world::rng::Rng;
 
 use connection::Connection;
-use recorder::Scribe;
 
 /// Steps in which everybody must finish once faults have ended. A hundred times what it usually takes.
 const SETTLE_STEPS_MAX: u64 = 200_000;
@@ -114,7 +113,7 @@ impl World {
             stats: Stats::default(),
             log: Log::default(),
             reference: Machine::default(),
-            scribe: Scribe::default(),
+            scribe: Scribe::new(Locks::at((0..LOCKS).map(|lock| lock_path(Lock(lock))))),
             leader: Leader::new(plan.mutant),
             leader_offset_ms: 0,
             late: Vec::new(),

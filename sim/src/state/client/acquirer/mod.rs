@@ -19,7 +19,6 @@ use crate::state::message::{Tag, Up};
 use crate::state::mutant::Mutant;
 
 use outbox::Outbox;
-pub use place::owner_in;
 use place::{Place, Stage, Wish, owner_of};
 
 /// The locks of the workload that acquire takes, the plain ones and one that nobody has made before.

@@ -1,6 +1,5 @@
 //! One place in one queue, as its client knows it.
 
-use rowlock_proto::SessionId;
 use rowlock_proto::acl::Acl;
 use rowlock_proto::lock::{Acquire, Attempt, Claim, Mode, Owner};
 
@@ -124,14 +123,5 @@ pub(super) fn owner_of(number: usize) -> Owner {
         0 => Owner::Unnamed,
         1 | 2 => Owner::Session,
         _ => Owner::Named((number / 4 % 2) as u64),
-    }
-}
-
-/// The owner as deadlock detection sees it.
-pub fn owner_in(owner: Owner, session: SessionId) -> Option<crate::history::Owner> {
-    match owner {
-        Owner::Unnamed => None,
-        Owner::Session => Some(crate::history::Owner::Session(session)),
-        Owner::Named(number) => Some(crate::history::Owner::Named(number)),
     }
 }

@@ -1,16 +1,30 @@
 //! The facts of a run, as the world sees them from outside. Checkers judge facts and nothing else, so a test can show
 //! a checker a history that no correct system would produce.
+//!
+//! Two levels tell facts. Those about the log are told by both ([`crate::scribe`] makes them), those about simulated
+//! clients and connections by the simulation of the state alone, and those in [`client`] and [`node`] by the simulation
+//! of whole clusters, with true times.
+
+pub mod client;
+pub mod node;
+
+use std::sync::Arc;
 
 use rowlock_proto::lock::Mode;
 use rowlock_proto::{ErrorCode, FencingToken, NodeId, SessionId, Zxid};
 use rowlock_state::command::Attachment;
-use rowlock_state::outcome::SessionEnd;
+use rowlock_state::outcome::{SessionEnd, Why};
+use rowlock_world::time::Nanos;
+
+use client::{ClientFact, ClientId, Logged, Znode};
+use node::NodeFact;
 
 /// Position in the log, from 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Index(pub u64);
 
-/// The simulation's own clock, milliseconds. Nobody inside the simulation can read it wrongly.
+/// In the simulation of the state alone its own clock, which nobody inside can read wrongly; of whole clusters the
+/// log's clock (the leaders' wall clocks, made to never go back).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Millis(pub i64);
 
@@ -60,6 +74,10 @@ pub struct Reply {
 }
 
 /// Something that happened. Facts about the log are told once, in log order; all facts are told in time order.
+///
+/// In a cluster an entry's facts are told when the first node has applied it, behind that node's
+/// [`NodeFact::Applied`] and before anything that the node answers because of it.
+#[allow(missing_docs, reason = "the line above a variant is about its fields too")]
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fact {
     /// The log opened a session.
@@ -109,6 +127,12 @@ pub enum Fact {
     },
     /// The log answered a tagged write of a session that was attached. `changed`: it changed something, or took a zxid.
     Once { session: SessionId, id: u64, acked: u64, changed: bool, reply: Reply },
+    /// A place is gone from a queue, for this reason. Comes behind [`Fact::Left`].
+    Gone { lock: Lock, token: FencingToken, why: Why },
+    /// The log ran a write of [`client::DATA`]; not told again when a numbered one comes again.
+    Logged(Arc<Logged>),
+    /// A znode below [`client::DATA`], or its list of children, is different from now.
+    Znode(Arc<Znode>),
     /// Everything that a command did has been told.
     Committed { zxid: Zxid },
     /// A client wants the lock.
@@ -148,4 +172,51 @@ pub enum Fact {
     Settled,
     /// The client of this session is at its end, and has nothing on its way.
     Idle { session: SessionId },
+
+    /// A client of a cluster tells what it did or heard.
+    Client { client: ClientId, at: Nanos, what: ClientFact },
+    /// A node of a cluster was seen doing something.
+    Node { node: NodeId, at: Nanos, what: NodeFact },
+    /// All faults have ended, and everybody alive can reach everybody.
+    Healed { at: Nanos },
+    /// Time has passed. Told every simulated second or so, for promises that are broken by nothing happening.
+    Passed { at: Nanos },
+}
+
+impl Fact {
+    /// When it happened, if it is one with a true time.
+    pub fn true_time(&self) -> Option<Nanos> {
+        match self {
+            Fact::Client { at, .. } | Fact::Node { at, .. } | Fact::Healed { at } | Fact::Passed { at } => {
+                Some(*at)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The locks of a workload: their numbers by their paths.
+#[derive(Clone, Debug)]
+pub struct Locks(Vec<String>);
+
+impl Locks {
+    /// Locks at these paths, numbered from 0.
+    pub fn at(paths: impl IntoIterator<Item = String>) -> Self {
+        Locks(paths.into_iter().collect())
+    }
+
+    /// Where it is.
+    pub fn path(&self, lock: Lock) -> &str {
+        &self.0[lock.0]
+    }
+
+    /// The one at this path.
+    pub fn find(&self, path: &str) -> Option<Lock> {
+        self.0.iter().position(|known| known == path).map(Lock)
+    }
+
+    /// The one in whose queue the znode at this path is.
+    pub fn of_member(&self, path: &str) -> Option<Lock> {
+        path.rsplit_once('/').and_then(|(lock, _)| self.find(lock))
+    }
 }

@@ -1,0 +1,229 @@
+//! What the clients of a simulated cluster did and heard, by their own account and at true times; and what the log says
+//! to the same things, in the same words.
+//!
+//! A client's duties, without which the checkers complain about innocents:
+//! 1. [`ClientFact::Invoked`] is told right before the call's future is polled for the first time, so that calls of one
+//!    session are told in the order in which they are sent.
+//! 2. When a reply has come, the client asks each of its watches once whether it has fired and tells those events
+//!    before it tells [`ClientFact::Returned`].
+//! 3. Znodes below [`DATA`] are written by told calls only, and every call writes data that no other call writes.
+//! 4. [`ClientFact::Holds`] and [`ClientFact::Alive`] are told in the same poll as the question (`guard.is_held()`), so
+//!    that no pause comes between.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rowlock_proto::lock::Mode;
+use rowlock_proto::{CreateMode, ErrorCode, EventType, FencingToken, SessionId, Stat, Version, Zxid};
+
+use super::Lock;
+
+/// The parent of all plain znodes that workloads write.
+pub const DATA: &str = "/data";
+
+/// A client of the workload, also over several lives and sessions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ClientId(pub usize);
+
+/// One call of one client; no two calls of a run have the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CallId(pub u64);
+
+/// A watch that a read has left (or was to leave); no two of a run have the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct WatchId(pub u64);
+
+/// What a read is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ReadKind {
+    /// getData.
+    Data,
+    /// exists.
+    Exists,
+    /// getChildren.
+    Children,
+}
+
+/// What was asked.
+#[allow(missing_docs, reason = "the line above a variant is about its fields too")]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// `path`: as asked, without the number of a sequential znode.
+    Create { path: String, data: Option<Bytes>, mode: CreateMode },
+    /// setData; [`Version::ANY`]: whatever the version is.
+    Set { path: String, data: Option<Bytes>, version: Version },
+    /// delete.
+    Delete { path: String, version: Version },
+    /// Only in a multi.
+    Check { path: String, version: Version },
+    /// All of them or none.
+    Multi(Vec<Op>),
+    /// A read. `synced`: behind a sync of the same call, so that it sees everything that was answered before the call.
+    Read { kind: ReadKind, path: String, watch: Option<WatchId>, synced: bool },
+    /// sync alone.
+    Sync,
+    /// Wait for a lock, for as long as it takes.
+    Acquire { lock: Lock, mode: Mode },
+    /// Give a lock back.
+    Release { lock: Lock, token: FencingToken },
+    /// Ask the log whether a lock is held (Rowlock's verify).
+    Verify { lock: Lock, token: FencingToken },
+}
+
+/// What was answered, when it was not refused.
+#[allow(missing_docs, reason = "the line above a variant is about its fields too")]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// `path`: with the number of a sequential znode.
+    Created { path: String, stat: Stat },
+    /// setData.
+    Set(Stat),
+    /// delete.
+    Deleted,
+    /// check.
+    Checked,
+    /// One per operation.
+    Multi(Vec<Answer>),
+    /// getData.
+    Data(Option<Bytes>, Stat),
+    /// exists; `None`: there is none.
+    Exists(Option<Stat>),
+    /// getChildren: names.
+    Children(Vec<String>, Stat),
+    /// sync.
+    Synced,
+    /// The lock is held.
+    Acquired(FencingToken),
+    /// Whether it was held until then.
+    Released(bool),
+    /// Whether it is held.
+    Verified(bool),
+}
+
+/// Why there was no answer of the wanted kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// By the server: without any effect.
+    Refused(ErrorCode),
+    /// The operation of a multi that was refused, from 0, and why: without any effect.
+    RefusedAt(usize, ErrorCode),
+    /// The client says that it was not sent, or gave up without any effect (timeout of a lock, session over).
+    NotDone,
+    /// It may have had its effect, or not, or may have it later.
+    Unknown,
+}
+
+/// A store that a lock protects.
+#[allow(missing_docs, reason = "the line above a variant is about its fields too")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Store {
+    /// It takes every write.
+    Plain,
+    /// It refuses tokens below the highest that it has taken; whether it took this one.
+    Fenced { accepted: bool },
+}
+
+/// What a client tells.
+#[allow(missing_docs, reason = "the line above a variant is about its fields too")]
+#[derive(Clone, Debug, PartialEq)]
+pub enum ClientFact {
+    /// It has opened a session. `grace_ms`: its disconnect grace, if it asked for one.
+    Session { session: SessionId, timeout_ms: u32, grace_ms: Option<u32> },
+    /// It believes at this moment that its session is alive.
+    Alive { session: SessionId },
+    /// It calls.
+    Invoked { call: CallId, session: SessionId, op: Arc<Op> },
+    /// A call has come to its end. A call whose future was dropped ends with [`Failure::Unknown`].
+    Returned { call: CallId, result: Result<Answer, Failure> },
+    /// A watch has fired.
+    Event { watch: WatchId, kind: EventType, path: String, zxid: Zxid },
+    /// It believes at this moment that it may act under the lock.
+    Holds { lock: Lock, token: FencingToken, mode: Mode },
+    /// It acts under the lock no more (gave it back, or knows that it has lost it).
+    LetGo { lock: Lock, token: FencingToken },
+    /// A store answered a write that carried the token.
+    Wrote { lock: Lock, token: FencingToken, store: Store },
+    /// Its process is gone, or it does nothing more. What it still had on its way may happen. It may come back.
+    Ended,
+}
+
+/// A write below [`DATA`] that the log has run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Logged {
+    /// Of the command.
+    pub zxid: Zxid,
+    /// Whose write.
+    pub session: SessionId,
+    /// What was asked.
+    pub op: Op,
+    /// What the log says to it: never [`Failure::NotDone`] nor [`Failure::Unknown`].
+    pub result: Result<Answer, Failure>,
+}
+
+/// A znode below [`DATA`] (or that one itself) behind a change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Znode {
+    /// Of the command.
+    pub zxid: Zxid,
+    /// Where.
+    pub path: String,
+    /// What happened to it.
+    pub change: ZnodeChange,
+    /// What is there now: data and Stat.
+    pub now: Option<(Option<Bytes>, Stat)>,
+}
+
+/// See [`Znode`].
+#[allow(missing_docs, reason = "the line above a variant is about its fields too")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ZnodeChange {
+    /// It is new.
+    Created,
+    /// It is gone.
+    Deleted,
+    /// It has new data.
+    Data,
+    /// A child has come (or gone); `name_hash` is [`name_hash`] of the child's name.
+    Child { name_hash: u64 },
+}
+
+/// A number of a child's name: the numbers of a list of children, taken together by XOR, say which children they are.
+pub fn name_hash(name: &str) -> u64 {
+    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    // Without it names that differ in their last digits only would cancel each other.
+    (hash ^ (hash >> 31)).wrapping_mul(0x94d0_49bb_1331_11eb) ^ (hash >> 29)
+}
+
+impl Op {
+    /// The paths that it reads or writes, as asked.
+    pub fn paths(&self) -> Vec<&str> {
+        match self {
+            Op::Create { path, .. }
+            | Op::Set { path, .. }
+            | Op::Delete { path, .. }
+            | Op::Check { path, .. }
+            | Op::Read { path, .. } => vec![path],
+            Op::Multi(ops) => ops.iter().flat_map(Op::paths).collect(),
+            Op::Sync | Op::Acquire { .. } | Op::Release { .. } | Op::Verify { .. } => Vec::new(),
+        }
+    }
+
+    /// It may change znodes.
+    pub fn is_write(&self) -> bool {
+        matches!(self, Op::Create { .. } | Op::Set { .. } | Op::Delete { .. } | Op::Multi(_))
+    }
+}
+
+impl Answer {
+    /// The zxid of the write that was answered, as far as the answer tells it.
+    pub fn zxid(&self) -> Option<Zxid> {
+        match self {
+            Answer::Created { stat, .. } => Some(stat.czxid),
+            Answer::Set(stat) => Some(stat.mzxid),
+            Answer::Multi(answers) => answers.iter().find_map(Answer::zxid),
+            _ => None,
+        }
+    }
+}

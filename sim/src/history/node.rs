@@ -1,0 +1,64 @@
+//! What the nodes of a simulated cluster were seen doing, as `rowlock_coordinator`'s observer tells it.
+
+use rowlock_proto::{NodeId, SessionId};
+
+use super::Index;
+
+/// A position in the log: equal ones hold the same entry, on all nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Position {
+    /// Raft term of the leader that made the entry.
+    pub term: u64,
+    /// That leader.
+    pub leader: NodeId,
+    /// Where.
+    pub index: Index,
+}
+
+/// How a node's process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Down {
+    /// It stopped in good order.
+    Stopped,
+    /// Like kill -9: what was written is kept by the operating system.
+    Killed,
+    /// What was not flushed may be lost.
+    PowerLost,
+}
+
+/// What was seen of a node.
+#[allow(missing_docs, reason = "the line above a variant is about its fields too")]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NodeFact {
+    /// Its process begins.
+    Started,
+    /// Its process is gone.
+    Ended { how: Down },
+    /// Its log was read from disk: it begins behind this position. Its entries follow as [`NodeFact::Appended`].
+    Opened { purged: Option<Position> },
+    /// An entry was taken into its log; `hash`: of the payload (0 without one).
+    Appended { entry: Position, hash: u64 },
+    /// Its log's entries behind this index were taken out.
+    Truncated { after: Index },
+    /// Its state is now the one behind this entry.
+    Applied { entry: Position, hash: u64, digest: u64 },
+    /// A snapshot replaced its state: at start, or sent by the leader. `None`: one of an empty log.
+    Installed { entry: Option<Position>, digest: u64 },
+    /// It has voted for this candidate, on disk.
+    Voted { term: u64, candidate: NodeId },
+    /// It leads from now.
+    Leads { term: u64 },
+    /// As leader of the term it has decided that the session's time has passed.
+    Expires { session: SessionId, term: u64 },
+}
+
+/// A number of an entry's payload.
+pub fn payload_hash(payload: Option<&[u8]>) -> u64 {
+    let Some(payload) = payload else { return 0 };
+    payload.chunks(8).fold(0xcbf2_9ce4_8422_2325_u64 ^ payload.len() as u64, |hash, chunk| {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        let mixed = (hash ^ u64::from_le_bytes(word)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        mixed ^ (mixed >> 29)
+    })
+}

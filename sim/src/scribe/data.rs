@@ -1,0 +1,133 @@
+//! Facts about the plain znodes that workloads write: what the log says to a write, in the words of the clients, and
+//! what a znode is like behind a change.
+
+use std::sync::Arc;
+
+use rowlock_proto::path;
+use rowlock_proto::request::{Create, Op as LogOp, SetData};
+use rowlock_proto::response::OpResult;
+use rowlock_proto::{CreateMode, ErrorCode, Stat, Zxid};
+use rowlock_state::Machine;
+use rowlock_state::command::{Command, Proposal};
+use rowlock_state::outcome::{Applied, ChangeKind, Outcome};
+
+use super::written;
+use crate::history::Fact;
+use crate::history::client::{Answer, DATA, Failure, Logged, Op, Znode, ZnodeChange, name_hash};
+
+/// Whether a znode is one of those that are told of.
+fn is_told(path: &str) -> bool {
+    path.strip_prefix(DATA).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// A write that the log has just run. Nothing if it is no write of plain znodes.
+pub(super) fn logged(proposal: &Proposal, applied: &Applied) -> Option<Fact> {
+    let (_, command) = written(&proposal.command);
+    let op = op(command)?;
+    let paths = op.paths();
+    if paths.is_empty() || !paths.into_iter().all(is_told) {
+        return None;
+    }
+    let result = match &applied.result {
+        Ok(outcome) => answer(&op, outcome)?,
+        Err(code) => Err(Failure::Refused(*code)),
+    };
+    Some(Fact::Logged(Arc::new(Logged { zxid: applied.zxid, session: proposal.session, op, result })))
+}
+
+fn op(command: &Command) -> Option<Op> {
+    match command {
+        Command::Create { create, .. } => created(create),
+        Command::SetData(set) => Some(set_data(set)),
+        Command::Delete { path, version } => Some(Op::Delete { path: path.clone(), version: *version }),
+        Command::Multi(ops) => ops.iter().map(op_of_multi).collect::<Option<_>>().map(Op::Multi),
+        _ => None,
+    }
+}
+
+fn created(Create { path, data, flags, .. }: &Create) -> Option<Op> {
+    let mode = CreateMode::from_flags(*flags)?;
+    Some(Op::Create { path: path.clone(), data: data.clone(), mode })
+}
+
+fn set_data(SetData { path, data, version }: &SetData) -> Op {
+    Op::Set { path: path.clone(), data: data.clone(), version: *version }
+}
+
+fn op_of_multi(op: &LogOp) -> Option<Op> {
+    match op {
+        LogOp::Create(create)
+        | LogOp::Create2(create)
+        | LogOp::CreateContainer(create)
+        | LogOp::CreateTtl(create, _) => created(create),
+        LogOp::Delete { path, version } => Some(Op::Delete { path: path.clone(), version: *version }),
+        LogOp::SetData(set) => Some(set_data(set)),
+        LogOp::Check { path, version } => Some(Op::Check { path: path.clone(), version: *version }),
+    }
+}
+
+/// What a client makes of the outcome; nothing if the two do not fit, which no client is told.
+fn answer(op: &Op, outcome: &Outcome) -> Option<Result<Answer, Failure>> {
+    match (op, outcome) {
+        (Op::Create { .. }, Outcome::Created { path, stat }) => {
+            Some(Ok(Answer::Created { path: path.clone(), stat: *stat }))
+        }
+        (Op::Set { .. }, Outcome::Stat(stat)) => Some(Ok(Answer::Set(*stat))),
+        (Op::Delete { .. }, Outcome::Done) => Some(Ok(Answer::Deleted)),
+        (Op::Multi(_), Outcome::Multi(results)) => Some(answers(results)),
+        _ => None,
+    }
+}
+
+fn answers(results: &[OpResult]) -> Result<Answer, Failure> {
+    // The operations before the failing one carry no code, those behind it a code of their own.
+    if let Some((at, code)) = results.iter().enumerate().find_map(|(at, result)| match result {
+        OpResult::Error(Some(code)) => Some((at, *code)),
+        _ => None,
+    }) {
+        return Err(Failure::RefusedAt(at, code));
+    }
+    let each = results.iter().map(|result| match result {
+        OpResult::Create(path) => Ok(Answer::Created { path: path.clone(), stat: Stat::default() }),
+        OpResult::Create2(path, stat)
+        | OpResult::CreateContainer(path, stat)
+        | OpResult::CreateTtl(path, stat) => Ok(Answer::Created { path: path.clone(), stat: *stat }),
+        OpResult::Delete => Ok(Answer::Deleted),
+        OpResult::SetData(stat) => Ok(Answer::Set(*stat)),
+        OpResult::Check => Ok(Answer::Checked),
+        OpResult::Error(_) | OpResult::GetData(..) | OpResult::GetChildren(_) => {
+            Err(Failure::Refused(ErrorCode::RuntimeInconsistency))
+        }
+    });
+    each.collect::<Result<Vec<_>, _>>().map(Answer::Multi)
+}
+
+/// The facts about a change of a znode: its own, and its parent's if a child has come or gone.
+pub(super) fn changed(machine: &Machine, zxid: Zxid, path: &str, kind: ChangeKind) -> Vec<Fact> {
+    if !is_told(path) {
+        return Vec::new();
+    }
+    let change = match kind {
+        ChangeKind::Created => ZnodeChange::Created,
+        ChangeKind::Deleted => ZnodeChange::Deleted,
+        ChangeKind::DataChanged => ZnodeChange::Data,
+    };
+    let mut facts = vec![znode(machine, zxid, path, change)];
+    if let (ChangeKind::Created | ChangeKind::Deleted, Some(parent)) = (kind, path::parent(path))
+        && is_told(parent)
+    {
+        facts.push(znode(
+            machine,
+            zxid,
+            parent,
+            ZnodeChange::Child { name_hash: name_hash(path::name(path)) },
+        ));
+    }
+    facts
+}
+
+fn znode(machine: &Machine, zxid: Zxid, path: &str, change: ZnodeChange) -> Fact {
+    let data = || machine.get_data(path, &[]).ok().and_then(|(data, _)| data);
+    let now = machine.stat(path).map(|stat| (data(), stat));
+    Fact::Znode(Arc::new(Znode { zxid, path: path.to_owned(), change, now }))
+}

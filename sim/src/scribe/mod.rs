@@ -1,0 +1,269 @@
+//! Writes down what the log does to a reference machine, and makes facts of it. Serves both levels of the simulation.
+//!
+//! Flow: a proposal is applied to the reference machine with a [`Recorder`] as its sink; then [`Scribe::answered`] makes
+//! the facts about its answer, and [`Scribe::facts`] those about each thing in the recorder. In a cluster [`Reference`]
+//! does all of it.
+
+mod data;
+mod reference;
+
+use std::collections::BTreeMap;
+
+use rowlock_proto::lock::{Acquire, Mode, Party, Standing};
+use rowlock_proto::path::join;
+use rowlock_proto::response::OpResult;
+use rowlock_proto::{ErrorCode, FencingToken, SessionId, Zxid};
+use rowlock_state::Machine;
+use rowlock_state::command::{Attachment, Command, Proposal};
+use rowlock_state::outcome::{
+    Applied, Change, ChangeKind, EventSink, LockEvent, LockEventKind, Outcome, SessionEnd, Why,
+};
+
+use crate::history::{Fact, Lock, Locks, Millis, Owner, Reply};
+
+pub use reference::Reference;
+
+/// An outcome takes at least so many bytes, and so does each result of a multi.
+const RESULT_BYTES_MIN: usize = size_of::<OpResult>();
+
+/// One thing that a command did.
+#[allow(missing_docs, reason = "the line above a variant is about its fields too")]
+#[derive(Clone, Debug)]
+pub enum Recorded {
+    /// A znode changed.
+    Changed { zxid: Zxid, path: String, kind: ChangeKind },
+    /// A session was opened.
+    Opened(SessionId, Attachment, u32),
+    /// A session moved to another connection.
+    Attached(SessionId, Attachment, u32),
+    /// A session ended.
+    Ended(SessionId, SessionEnd),
+    /// The lock at this path was granted.
+    Granted { zxid: Zxid, lock: String, token: FencingToken, session: SessionId },
+    /// A place in the queue of the lock at this path is gone. `held`: it held the lock.
+    Gone { lock: String, token: FencingToken, session: SessionId, held: bool, why: Why },
+}
+
+/// What one command did, in order.
+#[derive(Clone, Debug, Default)]
+pub struct Recorder(pub Vec<Recorded>);
+
+impl EventSink for Recorder {
+    fn changed(&mut self, change: &Change<'_>) {
+        let (zxid, path, kind) = (change.zxid, change.path.to_owned(), change.kind);
+        self.0.push(Recorded::Changed { zxid, path, kind });
+    }
+
+    fn session_opened(&mut self, session: SessionId, attachment: Attachment, timeout_ms: u32) {
+        self.0.push(Recorded::Opened(session, attachment, timeout_ms));
+    }
+
+    fn session_attached(&mut self, session: SessionId, attachment: Attachment, timeout_ms: u32) {
+        self.0.push(Recorded::Attached(session, attachment, timeout_ms));
+    }
+
+    fn session_ended(&mut self, session: SessionId, end: SessionEnd) {
+        self.0.push(Recorded::Ended(session, end));
+    }
+
+    fn lock(&mut self, event: &LockEvent<'_>) {
+        let (zxid, token, session) = (event.zxid, event.token, event.session);
+        let lock = || event.lock.to_owned();
+        match event.kind {
+            LockEventKind::Granted { .. } => {
+                self.0.push(Recorded::Granted { zxid, lock: lock(), token, session })
+            }
+            LockEventKind::Gone { held_ms, why, .. } => {
+                self.0.push(Recorded::Gone { lock: lock(), token, session, held: held_ms.is_some(), why });
+            }
+            LockEventKind::Requested { .. } | LockEventKind::Converted => {}
+        }
+    }
+}
+
+/// What the maker of a place asked for, by its own words and not by those of the state.
+#[derive(Clone, Copy)]
+struct Wish {
+    mode: Mode,
+    owner: Option<Owner>,
+    lock_delay_ms: u32,
+}
+
+/// Makes facts of what was recorded. Remembers the queue members, because a deleted znode cannot be asked any more.
+pub struct Scribe {
+    locks: Locks,
+    members: BTreeMap<String, (Lock, FencingToken)>,
+    /// By the path of the queue znode without its number.
+    wishes: BTreeMap<String, Wish>,
+    delays: BTreeMap<(Lock, FencingToken), u32>,
+}
+
+impl Scribe {
+    /// Tells of these locks; others are nobody's business.
+    pub fn new(locks: Locks) -> Self {
+        Scribe { locks, members: BTreeMap::new(), wishes: BTreeMap::new(), delays: BTreeMap::new() }
+    }
+
+    /// The facts about the answer of a command, before those about its effects. `changed`: it took a zxid, or
+    /// something was recorded; otherwise its answer may be that of an earlier time.
+    pub fn answered(&mut self, proposal: &Proposal, applied: &Applied, changed: bool) -> Vec<Fact> {
+        if proposal.session == SessionId::NONE || matches!(proposal.command, Command::Attach { .. }) {
+            return Vec::new();
+        }
+        let (session, attachment) = (proposal.session, proposal.attachment);
+        let refused = applied.result.as_ref().err().copied();
+        let mut facts = vec![Fact::Answered { session, attachment, refused }];
+        let (once, command) = written(&proposal.command);
+        if let (Some((id, acked)), false) = (once, is_stale(applied)) {
+            let reply = self.reply(command, &applied.result);
+            facts.push(Fact::Once { session, id, acked, changed, reply });
+        }
+        // A repeated answer was told the first time.
+        if let (true, Command::Acquire(all), Ok(Outcome::Standings(standings))) =
+            (changed, command, &applied.result)
+        {
+            self.note(all, session);
+            let each = all.iter().zip(standings);
+            facts.extend(each.filter_map(|(acquire, standing)| self.refusal(session, acquire, standing)));
+        }
+        facts
+    }
+
+    /// The facts in it. `machine` is the state after the command.
+    pub fn facts(&mut self, recorded: Recorded, machine: &Machine, at: Millis) -> Vec<Fact> {
+        match recorded {
+            Recorded::Opened(session, attachment, timeout_ms) => {
+                vec![Fact::SessionOpened { session, attachment, timeout_ms, at }]
+            }
+            Recorded::Attached(session, attachment, timeout_ms) => {
+                vec![Fact::SessionAttached { session, attachment, timeout_ms, at }]
+            }
+            Recorded::Ended(session, end) => vec![Fact::SessionEnded { session, end, at }],
+            Recorded::Granted { zxid, lock: path, token, session } => {
+                let Some(lock) = self.locks.find(&path) else { return Vec::new() };
+                let limit = machine.lock_queue(&path).and_then(|lock| lock.limit());
+                vec![Fact::Entitled { lock, token, session, limit, zxid, at }]
+            }
+            Recorded::Gone { lock, token, session, held, why } => match self.locks.find(&lock) {
+                Some(lock) => self.gone((lock, token), session, held.then_some(why), why, at),
+                None => Vec::new(),
+            },
+            Recorded::Changed { zxid, path, kind: ChangeKind::Deleted } => {
+                let left =
+                    self.members.remove(&path).map(|(lock, token)| Fact::Left { lock, token, at: zxid });
+                [Fact::Deleted { path }].into_iter().chain(left).collect()
+            }
+            Recorded::Changed { path, kind: ChangeKind::Created, .. } => self.created(machine, path),
+            Recorded::Changed { kind: ChangeKind::DataChanged, .. } => Vec::new(),
+        }
+    }
+
+    /// A place is gone. `loss`: why its lock was lost, if it held it.
+    fn gone(
+        &mut self,
+        (lock, token): (Lock, FencingToken),
+        session: SessionId,
+        loss: Option<Why>,
+        why: Why,
+        at: Millis,
+    ) -> Vec<Fact> {
+        let delay_ms = self.delays.remove(&(lock, token)).unwrap_or(0);
+        let mut facts = Vec::new();
+        if loss == Some(Why::SessionExpired) && delay_ms > 0 {
+            facts.push(Fact::Delayed { lock, until: Millis(at.0 + i64::from(delay_ms)) });
+        }
+        if why == Why::Revoked {
+            facts.push(Fact::Revoked { lock, token, session, at });
+        }
+        facts.push(Fact::Gone { lock, token, why });
+        facts
+    }
+
+    /// Remembers what a command asks for, before its effects are told.
+    fn note(&mut self, all: &[Acquire], session: SessionId) {
+        for Acquire { lock, prefix, mode, owner, lock_delay_ms, .. } in all {
+            let owner = owner_in(*owner, session);
+            let wish = Wish { mode: *mode, owner, lock_delay_ms: *lock_delay_ms };
+            self.wishes.insert(join(lock, prefix), wish);
+        }
+    }
+
+    /// What was asked for with this place; whoever only creates a znode wants the lock for itself.
+    fn wish(&self, path: &str) -> Wish {
+        let asked = self.wishes.range(..=path.to_owned()).next_back();
+        let asked = asked.filter(|(prefix, _)| path.starts_with(prefix.as_str()));
+        asked.map_or(Wish { mode: Mode::Exclusive, owner: None, lock_delay_ms: 0 }, |(_, wish)| *wish)
+    }
+
+    /// A znode that the same command deleted again tells nothing.
+    fn created(&mut self, machine: &Machine, path: String) -> Vec<Fact> {
+        let Some(stat) = machine.stat(&path).filter(|stat| stat.ephemeral_owner != SessionId::NONE) else {
+            return Vec::new();
+        };
+        let (session, token) = (stat.ephemeral_owner, FencingToken(stat.czxid.0));
+        let mut facts = Vec::new();
+        if let Some(lock) = self.locks.of_member(&path) {
+            self.members.insert(path.clone(), (lock, token));
+            let Wish { mode, owner, lock_delay_ms } = self.wish(&path);
+            self.delays.insert((lock, token), lock_delay_ms);
+            facts.push(Fact::Queued { lock, token, session, mode, owner });
+        }
+        facts.push(Fact::EphemeralCreated { path, session });
+        facts
+    }
+
+    fn refusal(&self, session: SessionId, acquire: &Acquire, standing: &Standing) -> Option<Fact> {
+        let Standing::Deadlock(circle) = standing else { return None };
+        let place = |party: &Party| Some((self.locks.of_member(&party.path)?, party.token));
+        Some(Fact::Refused {
+            lock: self.locks.find(&acquire.lock)?,
+            session,
+            mode: acquire.mode,
+            owner: owner_in(acquire.owner, session),
+            circle: circle.iter().filter_map(place).collect(),
+        })
+    }
+
+    /// An answer, for the judges.
+    fn reply(&self, command: &Command, result: &Result<Outcome, ErrorCode>) -> Reply {
+        let places = match (command, result) {
+            (Command::Acquire(all), Ok(Outcome::Standings(standings))) => {
+                let place = |(acquire, standing): (&Acquire, &Standing)| {
+                    let token = match standing {
+                        Standing::Held(claim) | Standing::Waiting { claim, .. } => Some(claim.token),
+                        _ => None,
+                    };
+                    Some((self.locks.find(&acquire.lock)?, token))
+                };
+                all.iter().zip(standings).filter_map(place).collect()
+            }
+            _ => Vec::new(),
+        };
+        let results = if let Ok(Outcome::Multi(results)) = result { results.len() } else { 1 };
+        let refused = result.as_ref().err().copied();
+        Reply { places, text: format!("{result:?}"), bytes: results * RESULT_BYTES_MIN, refused }
+    }
+}
+
+/// Number and acknowledgement of a numbered write, and the write itself.
+pub fn written(command: &Command) -> (Option<(u64, u64)>, &Command) {
+    match command {
+        Command::Tagged { id, acked, command } => (Some((*id, *acked)), command),
+        command => (None, command),
+    }
+}
+
+/// It was not run because its session, or its connection, is not what it was.
+pub fn is_stale(applied: &Applied) -> bool {
+    matches!(applied.result, Err(ErrorCode::SessionMoved | ErrorCode::SessionExpired))
+}
+
+/// The owner as deadlock detection sees it.
+pub fn owner_in(owner: rowlock_proto::lock::Owner, session: SessionId) -> Option<Owner> {
+    use rowlock_proto::lock::Owner as Asked;
+    match owner {
+        Asked::Unnamed => None,
+        Asked::Session => Some(Owner::Session(session)),
+        Asked::Named(number) => Some(Owner::Named(number)),
+    }
+}

@@ -1,0 +1,82 @@
+//! The reference of a simulated cluster: one machine that is given every entry when the first node applies it.
+
+use rowlock_proto::NodeId;
+use rowlock_state::Machine;
+use rowlock_state::command::Batch;
+
+use super::{Recorded, Recorder, Scribe, data};
+use crate::history::{Fact, Index, Locks, Millis, Origin};
+
+/// The node's number under which the reference tells its digests: no real node's.
+pub const REFERENCE_NODE: NodeId = NodeId(0);
+
+/// What the log says, apart from all nodes.
+pub struct Reference {
+    machine: Machine,
+    scribe: Scribe,
+    applied: Index,
+}
+
+impl Reference {
+    /// Before the first entry. Tells of these locks.
+    pub fn new(locks: Locks) -> Self {
+        Reference { machine: Machine::new(), scribe: Scribe::new(locks), applied: Index(0) }
+    }
+
+    /// The last entry that it knows.
+    pub fn applied(&self) -> Index {
+        self.applied
+    }
+
+    /// The state behind that entry.
+    pub fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    /// The facts of the entry at `index`, to be told right behind the report of the node that applied it; none if it is
+    /// known already. `payload`: of an entry with commands.
+    ///
+    /// # Errors
+    /// The entry cannot be read, or does not follow the last one: no node may have applied it.
+    pub fn apply(&mut self, index: Index, payload: Option<&[u8]>) -> Result<Vec<Fact>, String> {
+        // openraft numbers entries from 0, and that one never has commands.
+        if index <= self.applied {
+            return Ok(Vec::new());
+        }
+        let follows = index.0 == self.applied.0 + 1;
+        if !follows {
+            return Err(format!("{index:?} was applied, and {:?} was the last before it", self.applied));
+        }
+        self.applied = index;
+        let mut facts = Vec::new();
+        if let Some(payload) = payload {
+            let batch = Batch::decode(payload).map_err(|error| format!("{index:?}: {error}"))?;
+            self.run(&batch, &mut facts);
+        }
+        let digest = self.machine.digest();
+        facts.push(Fact::Replica { node: REFERENCE_NODE, index, digest, origin: Origin::Apply });
+        Ok(facts)
+    }
+
+    fn run(&mut self, batch: &Batch, facts: &mut Vec<Fact>) {
+        let Reference { machine, scribe, .. } = self;
+        for proposal in &batch.proposals {
+            let before = machine.last_zxid();
+            let mut recorder = Recorder::default();
+            let applied = machine.apply_stamped(batch.stamp(), proposal, &mut recorder);
+            let at = Millis(machine.time_ms());
+            let changed = applied.zxid != before || !recorder.0.is_empty();
+            facts.extend(scribe.answered(proposal, &applied, changed));
+            if applied.zxid != before {
+                facts.extend(data::logged(proposal, &applied));
+            }
+            for recorded in recorder.0 {
+                if let Recorded::Changed { zxid, path, kind } = &recorded {
+                    facts.extend(data::changed(machine, *zxid, path, *kind));
+                }
+                facts.extend(scribe.facts(recorded, machine, at));
+            }
+            facts.push(Fact::Committed { zxid: applied.zxid });
+        }
+    }
+}
