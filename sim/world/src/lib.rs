@@ -11,6 +11,7 @@
 //! Nothing here knows Rowlock's nodes or clients. Architecture invariant: no thread, no clock, no randomness but
 //! [`rng`], no unordered iteration.
 
+pub mod disk;
 pub mod heart;
 pub mod rng;
 pub mod time;

@@ -1,0 +1,111 @@
+//! A directory: the names that processes see, those on the medium, and what happened between the two.
+
+use std::collections::BTreeMap;
+
+use super::stats::Losses;
+use super::tree::Ino;
+use crate::rng::Rng;
+
+/// A directory.
+#[derive(Debug, Default)]
+pub(super) struct Directory {
+    names: BTreeMap<String, Ino>,
+    durable: BTreeMap<String, Ino>,
+    /// What happened since the names were flushed, oldest first.
+    pending: Vec<Change>,
+}
+
+#[derive(Debug)]
+enum Change {
+    Link(String, Ino),
+    Unlink(String),
+    /// One change, not two: a file system renames all or nothing.
+    Rename(String, String),
+}
+
+impl Directory {
+    /// What a name stands for.
+    pub fn get(&self, name: &str) -> Option<Ino> {
+        self.names.get(name).copied()
+    }
+
+    /// The names, sorted.
+    pub fn names(&self) -> &BTreeMap<String, Ino> {
+        &self.names
+    }
+
+    /// The names on the medium.
+    pub fn durable(&self) -> &BTreeMap<String, Ino> {
+        &self.durable
+    }
+
+    /// Gives a name to what has none yet.
+    pub fn link(&mut self, name: &str, ino: Ino) {
+        self.change(Change::Link(name.to_owned(), ino));
+    }
+
+    /// Takes a name away.
+    pub fn unlink(&mut self, name: &str) {
+        self.change(Change::Unlink(name.to_owned()));
+    }
+
+    /// Replaces a name by another; what had that one has none any more.
+    pub fn rename(&mut self, from: &str, to: &str) {
+        self.change(Change::Rename(from.to_owned(), to.to_owned()));
+    }
+
+    fn change(&mut self, change: Change) {
+        change.apply(&mut self.names);
+        self.pending.push(change);
+    }
+
+    /// Brings all changes to the medium. Tells whether something may have lost its last name by that.
+    pub fn sync(&mut self) -> bool {
+        let mut orphans = false;
+        for change in self.pending.drain(..) {
+            orphans |= !matches!(change, Change::Link(..));
+            change.apply(&mut self.durable);
+        }
+        orphans
+    }
+
+    /// Of the unflushed changes, the first ones are on the medium: a journal keeps their order.
+    pub fn power_loss(&mut self, rng: &mut Rng, losses: &mut Losses) {
+        if self.pending.is_empty() {
+            return;
+        }
+        let kept = rng.below(self.pending.len() + 1);
+        losses.names_kept += kept as u64;
+        losses.names_lost += (self.pending.len() - kept) as u64;
+        for change in self.pending.drain(..).take(kept) {
+            change.apply(&mut self.durable);
+        }
+        self.names = self.durable.clone();
+    }
+
+    /// Everything that has a name here, or had one which the power's loss may bring back.
+    pub fn referred(&self) -> impl Iterator<Item = Ino> {
+        let pending = self.pending.iter().filter_map(|change| match change {
+            Change::Link(_, ino) => Some(*ino),
+            Change::Unlink(_) | Change::Rename(..) => None,
+        });
+        self.names.values().chain(self.durable.values()).copied().chain(pending)
+    }
+}
+
+impl Change {
+    fn apply(&self, names: &mut BTreeMap<String, Ino>) {
+        match self {
+            Change::Link(name, ino) => {
+                names.insert(name.clone(), *ino);
+            }
+            Change::Unlink(name) => {
+                names.remove(name);
+            }
+            Change::Rename(from, to) => {
+                let ino = names.remove(from).expect("Invariant: the changes before gave it this name");
+                names.insert(to.clone(), ino);
+            }
+        }
+    }
+}

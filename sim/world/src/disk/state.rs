@@ -1,0 +1,198 @@
+//! A disk in all its parts, behind the lock: whether it runs, what it holds, what is wrong with it.
+//!
+//! Every change begins with [`State::begin`]: there it is counted, fails if a fault says so, or is the one at which the
+//! power goes.
+
+use std::collections::BTreeSet;
+use std::io;
+
+use super::file::BLOCK_BYTES;
+use super::stats::{DiskStats, Op};
+use super::tree::{Ino, Tree};
+use crate::rng::Rng;
+
+/// What is to be done when the power has gone at a certain operation.
+pub(super) type OnCut = Box<dyn FnOnce() + Send>;
+
+/// Space on a disk, but where it is told otherwise.
+pub(super) const CAPACITY_BYTES: u64 = 1 << 40;
+
+/// Counts the lives of a host's process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Life(pub u64);
+
+/// Whether the host runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Power {
+    /// It does.
+    On,
+    /// The power went at an operation. What is lost is not yet decided.
+    Cut,
+    /// It does not.
+    Off,
+}
+
+/// What is wrong with the disk.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Faults {
+    /// So many flushes fail.
+    pub syncs_to_fail: u32,
+    /// Every change fails.
+    pub changes_fail: bool,
+    /// Bytes that there is space for.
+    pub capacity: u64,
+    /// How many times slower than usual it is.
+    pub pace: u32,
+}
+
+impl Default for Faults {
+    fn default() -> Self {
+        Faults { syncs_to_fail: 0, changes_fail: false, capacity: CAPACITY_BYTES, pace: 1 }
+    }
+}
+
+/// The operation at which the power will go.
+pub(super) struct Cut {
+    pub left: u64,
+    pub on_cut: OnCut,
+}
+
+pub(super) struct State {
+    pub rng: Rng,
+    pub tree: Tree,
+    pub life: Life,
+    pub power: Power,
+    /// Files that are held as locks by the process that lives.
+    pub locks: BTreeSet<Ino>,
+    pub faults: Faults,
+    pub stats: DiskStats,
+    pub cut: Option<Cut>,
+    /// To be called as soon as the lock is free.
+    pub due: Option<OnCut>,
+}
+
+impl State {
+    pub fn new(rng: Rng) -> Self {
+        State {
+            rng,
+            tree: Tree::new(),
+            life: Life(0),
+            power: Power::On,
+            locks: BTreeSet::new(),
+            faults: Faults::default(),
+            stats: DiskStats::default(),
+            cut: None,
+            due: None,
+        }
+    }
+
+    /// Refuses whoever is not the process that lives.
+    pub fn admit(&self, life: Life) -> io::Result<()> {
+        if life != self.life {
+            return Err(io::Error::other("the process that opened this is dead"));
+        }
+        match self.power {
+            Power::On => Ok(()),
+            Power::Cut | Power::Off => Err(the_power_is_gone()),
+        }
+    }
+
+    /// A change is about to be made, and must not be if this fails.
+    pub fn begin(&mut self, op: Op) -> io::Result<()> {
+        self.stats.count(op);
+        if let Some(cut) = &mut self.cut {
+            cut.left -= 1;
+            if cut.left == 0 {
+                self.due = self.cut.take().map(|cut| cut.on_cut);
+                self.power = Power::Cut;
+                self.stats.cuts += 1;
+                return Err(the_power_is_gone());
+            }
+        }
+        let is_sync = matches!(op, Op::Sync | Op::SyncDir);
+        if is_sync && self.faults.syncs_to_fail > 0 {
+            self.faults.syncs_to_fail -= 1;
+            self.stats.failed_syncs += 1;
+            return Err(input_output_error());
+        }
+        if self.faults.changes_fail {
+            let counter = if is_sync { &mut self.stats.failed_syncs } else { &mut self.stats.failed_changes };
+            *counter += 1;
+            return Err(input_output_error());
+        }
+        Ok(())
+    }
+
+    /// Writes; what fits, if not all does.
+    pub fn write(&mut self, ino: Ino, bytes: &[u8], at: u64) -> io::Result<()> {
+        let begun = self.begin(Op::Write);
+        if begun.is_err() && self.power == Power::On {
+            return begun;
+        }
+        // Whether a write at which the power goes gets anywhere is decided with all others that are not flushed.
+        let fits = self.fits(ino, at, bytes.len() as u64)?;
+        let file = self.tree.file(ino)?;
+        file.write(&bytes[..fits], at);
+        self.stats.bytes_written += fits as u64;
+        begun?;
+        if fits < bytes.len() { Err(self.out_of_space()) } else { Ok(()) }
+    }
+
+    /// How many of `len` bytes at `at` there is space for.
+    fn fits(&mut self, ino: Ino, at: u64, len: u64) -> io::Result<usize> {
+        let missing = self.tree.file(ino)?.missing_for(at + len);
+        let free = if missing > 0 { self.free_bytes() } else { 0 };
+        let fits = if missing <= free {
+            len
+        } else {
+            let space = self.tree.file(ino)?.reserved() + free / BLOCK_BYTES * BLOCK_BYTES;
+            space.saturating_sub(at).min(len)
+        };
+        Ok(usize::try_from(fits).expect("not longer than a slice"))
+    }
+
+    pub fn allocate(&mut self, ino: Ino, len: u64) -> io::Result<()> {
+        self.begin(Op::Allocate)?;
+        if self.tree.file(ino)?.missing_for(len) > self.free_bytes() {
+            return Err(self.out_of_space());
+        }
+        self.tree.file(ino)?.allocate(len);
+        Ok(())
+    }
+
+    pub fn sync(&mut self, ino: Ino) -> io::Result<()> {
+        let begun = self.begin(Op::Sync);
+        if begun.is_err() && self.power == Power::On {
+            let State { tree, rng, .. } = self;
+            tree.file(ino)?.fail_sync(rng);
+        }
+        begun?;
+        self.tree.file(ino)?.sync();
+        Ok(())
+    }
+
+    pub fn free_bytes(&self) -> u64 {
+        self.faults.capacity.saturating_sub(self.tree.used_bytes())
+    }
+
+    fn out_of_space(&mut self) -> io::Error {
+        self.stats.out_of_space += 1;
+        io::Error::from_raw_os_error(28) // ENOSPC
+    }
+
+    /// The process that lived is gone: what it had open and held is free.
+    pub fn end_life(&mut self) -> (Option<Cut>, Option<OnCut>) {
+        self.life.0 += 1;
+        self.power = Power::Off;
+        self.locks.clear();
+        (self.cut.take(), self.due.take())
+    }
+}
+
+fn the_power_is_gone() -> io::Error {
+    io::Error::other("the power is gone")
+}
+
+fn input_output_error() -> io::Error {
+    io::Error::from_raw_os_error(5) // EIO
+}

@@ -1,0 +1,150 @@
+//! What was done to a disk, by programs and by faults.
+
+use std::fmt;
+use std::ops::AddAssign;
+
+/// An operation that changes something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Op {
+    /// Bytes of a file.
+    Write,
+    /// Length of a file.
+    SetLen,
+    /// Space for a file.
+    Allocate,
+    /// Flush of a file.
+    Sync,
+    /// A new file.
+    Create,
+    /// A new directory.
+    CreateDir,
+    /// A name for another.
+    Rename,
+    /// A name less.
+    Remove,
+    /// Flush of a directory's names.
+    SyncDir,
+}
+
+impl Op {
+    /// All of them.
+    pub const ALL: [Op; 9] = [
+        Op::Write,
+        Op::SetLen,
+        Op::Allocate,
+        Op::Sync,
+        Op::Create,
+        Op::CreateDir,
+        Op::Rename,
+        Op::Remove,
+        Op::SyncDir,
+    ];
+}
+
+/// What losses of power did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Losses {
+    /// Unflushed writes that were on the medium all the same.
+    pub kept: u64,
+    /// Unflushed writes that were not.
+    pub dropped: u64,
+    /// Unflushed writes of which some sectors were.
+    pub torn: u64,
+    /// Unflushed changes of a file's length that were on the medium.
+    pub lengths_kept: u64,
+    /// Unflushed changes of a file's length that were not.
+    pub lengths_lost: u64,
+    /// Unflushed changes of names that were on the medium.
+    pub names_kept: u64,
+    /// Unflushed changes of names that were not.
+    pub names_lost: u64,
+}
+
+impl Losses {
+    pub(super) fn count_length(&mut self, kept: bool) {
+        let counter = if kept { &mut self.lengths_kept } else { &mut self.lengths_lost };
+        *counter += 1;
+    }
+}
+
+impl fmt::Display for Losses {
+    /// `unflushed writes: 1 kept, 2 dropped, 0 torn; lengths: 0 kept, 0 lost; names: 1 kept, 0 lost`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Losses { kept, dropped, torn, lengths_kept, lengths_lost, names_kept, names_lost } = self;
+        write!(f, "unflushed writes: {kept} kept, {dropped} dropped, {torn} torn; ")?;
+        write!(f, "lengths: {lengths_kept} kept, {lengths_lost} lost; ")?;
+        write!(f, "names: {names_kept} kept, {names_lost} lost")
+    }
+}
+
+impl AddAssign for Losses {
+    fn add_assign(&mut self, other: Losses) {
+        self.kept += other.kept;
+        self.dropped += other.dropped;
+        self.torn += other.torn;
+        self.lengths_kept += other.lengths_kept;
+        self.lengths_lost += other.lengths_lost;
+        self.names_kept += other.names_kept;
+        self.names_lost += other.names_lost;
+    }
+}
+
+/// What happened on a disk since it was made. Those of several disks can be added.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiskStats {
+    operations: [u64; Op::ALL.len()],
+    /// Bytes that programs wrote.
+    pub bytes_written: u64,
+    /// Bytes that programs read.
+    pub bytes_read: u64,
+    /// Flushes, of files or names, that failed because a fault said so.
+    pub failed_syncs: u64,
+    /// Other changes that failed because a fault said so.
+    pub failed_changes: u64,
+    /// Changes for which there was no space.
+    pub out_of_space: u64,
+    /// Bits that were inverted.
+    pub rotten_bits: u64,
+    /// Processes that died.
+    pub deaths: u64,
+    /// Times that the power went.
+    pub power_losses: u64,
+    /// Those that were due at a certain operation.
+    pub cuts: u64,
+    /// What the power took with it.
+    pub losses: Losses,
+}
+
+impl DiskStats {
+    /// How often programs asked for an operation.
+    pub fn of(&self, op: Op) -> u64 {
+        self.operations[op as usize]
+    }
+
+    /// How often programs asked for any.
+    pub fn operations(&self) -> u64 {
+        self.operations.iter().sum()
+    }
+
+    pub(super) fn count(&mut self, op: Op) {
+        self.operations[op as usize] += 1;
+    }
+}
+
+impl AddAssign for DiskStats {
+    fn add_assign(&mut self, other: DiskStats) {
+        for (sum, more) in self.operations.iter_mut().zip(other.operations) {
+            *sum += more;
+        }
+        self.bytes_written += other.bytes_written;
+        self.bytes_read += other.bytes_read;
+        self.failed_syncs += other.failed_syncs;
+        self.failed_changes += other.failed_changes;
+        self.out_of_space += other.out_of_space;
+        self.rotten_bits += other.rotten_bits;
+        self.deaths += other.deaths;
+        self.power_losses += other.power_losses;
+        self.cuts += other.cuts;
+        self.losses += other.losses;
+    }
+}
