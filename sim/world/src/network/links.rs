@@ -1,0 +1,145 @@
+//! What lies between hosts: latency, loss, cuts, and whether the other machine has power.
+//!
+//! Everything here is one-way: `from -> to` and `to -> from` are two links.
+
+use std::time::Duration;
+
+use crate::rng::Rng;
+use crate::time::HostId;
+
+/// How long something takes: a range, and now and then a value from a long tail above it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Delay {
+    /// At least.
+    pub least: Duration,
+    /// At most, but for the tail.
+    pub most: Duration,
+    /// How many of a thousand come from the tail, between `most` and `tail`.
+    pub tail_per_mille: u32,
+    /// The tail's end.
+    pub tail: Duration,
+}
+
+impl Delay {
+    /// Nothing is added.
+    pub const NONE: Delay = Delay::between(Duration::ZERO, Duration::ZERO);
+    /// Between machines of one place.
+    pub const LOCAL: Delay = Delay {
+        least: Duration::from_micros(100),
+        most: Duration::from_millis(1),
+        tail_per_mille: 1,
+        tail: Duration::from_millis(50),
+    };
+    /// Within one machine.
+    const LOOPBACK: Delay = Delay::between(Duration::from_micros(15), Duration::from_micros(25));
+
+    /// A range without a tail.
+    pub const fn between(least: Duration, most: Duration) -> Delay {
+        Delay { least, most, tail_per_mille: 0, tail: most }
+    }
+
+    fn draw(&self, rng: &mut Rng) -> Duration {
+        if self.tail_per_mille > 0 && rng.below(1_000) < self.tail_per_mille as usize {
+            return within(self.most, self.tail, rng);
+        }
+        within(self.least, self.most, rng)
+    }
+}
+
+/// A duration of a range.
+pub(super) fn within(least: Duration, most: Duration, rng: &mut Rng) -> Duration {
+    let Some(span) = most.checked_sub(least).filter(|span| !span.is_zero()) else { return least };
+    let nanos = usize::try_from(span.as_nanos()).unwrap_or(usize::MAX - 1);
+    least + Duration::from_nanos(rng.below(nanos + 1) as u64)
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    cut: bool,
+    added: Delay,
+    lost_per_mille: u32,
+}
+
+const SOUND: Link = Link { cut: false, added: Delay::NONE, lost_per_mille: 0 };
+
+/// All links, and which machines have power.
+#[derive(Debug)]
+pub(super) struct Links {
+    usual: Delay,
+    // By sender, then by receiver.
+    table: Vec<Vec<Link>>,
+    powered: Vec<bool>,
+}
+
+impl Links {
+    pub fn new() -> Self {
+        Links { usual: Delay::LOCAL, table: Vec::new(), powered: Vec::new() }
+    }
+
+    /// Makes room for hosts up to this one; it has power.
+    pub fn add(&mut self, host: HostId) {
+        let hosts = self.powered.len().max(host.0 + 1);
+        self.powered.resize(hosts, false);
+        self.powered[host.0] = true;
+        self.table.resize(hosts, Vec::new());
+        for row in &mut self.table {
+            row.resize(hosts, SOUND);
+        }
+    }
+
+    /// Whether what gets to `to` now is lost.
+    pub fn blocked(&self, from: HostId, to: HostId) -> bool {
+        !self.powered[to.0] || self.is_cut(from, to)
+    }
+
+    pub fn is_cut(&self, from: HostId, to: HostId) -> bool {
+        self.table[from.0][to.0].cut
+    }
+
+    /// Returns whether this changed anything. A machine cannot be cut from itself.
+    pub fn set_cut(&mut self, from: HostId, to: HostId, cut: bool) -> bool {
+        let link = &mut self.table[from.0][to.0];
+        let changes = from != to && link.cut != cut;
+        if changes {
+            link.cut = cut;
+        }
+        changes
+    }
+
+    /// The links that are cut.
+    pub fn cuts(&self) -> Vec<(HostId, HostId)> {
+        let hosts = 0..self.table.len();
+        let pairs = hosts.clone().flat_map(|from| hosts.clone().map(move |to| (HostId(from), HostId(to))));
+        pairs.filter(|(from, to)| self.is_cut(*from, *to)).collect()
+    }
+
+    pub fn set_power(&mut self, host: HostId, on: bool) {
+        self.powered[host.0] = on;
+    }
+
+    pub fn set_usual(&mut self, delay: Delay) {
+        self.usual = delay;
+    }
+
+    pub fn set_added(&mut self, from: HostId, to: HostId, delay: Delay) {
+        self.table[from.0][to.0].added = delay;
+    }
+
+    pub fn set_loss(&mut self, from: HostId, to: HostId, per_mille: u32) {
+        assert!(per_mille <= 1_000, "of a thousand segments, not more than a thousand are lost");
+        self.table[from.0][to.0].lost_per_mille = per_mille;
+    }
+
+    pub fn latency(&self, from: HostId, to: HostId, rng: &mut Rng) -> Duration {
+        if from == to {
+            return Delay::LOOPBACK.draw(rng);
+        }
+        self.usual.draw(rng) + self.table[from.0][to.0].added.draw(rng)
+    }
+
+    /// Whether a segment that is sent now gets lost on the way.
+    pub fn loses(&self, from: HostId, to: HostId, rng: &mut Rng) -> bool {
+        let per_mille = self.table[from.0][to.0].lost_per_mille as usize;
+        from != to && per_mille > 0 && rng.below(1_000) < per_mille
+    }
+}

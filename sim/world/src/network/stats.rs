@@ -1,0 +1,26 @@
+//! Figures of the network.
+
+/// How much happened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NetworkStats {
+    /// Pieces of data that were sent.
+    pub segments: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Pieces that were lost once and sent again.
+    pub resent: u64,
+    /// Pieces that never arrived, because their connection broke before.
+    pub lost: u64,
+    /// Connections that were established.
+    pub connects: u64,
+    /// Attempts to connect that were refused.
+    pub refused: u64,
+    /// Attempts to connect that nobody answered in time.
+    pub unanswered: u64,
+    /// Ends of connections that broke with a reset.
+    pub resets: u64,
+    /// Ends of connections that broke because nothing was acknowledged for a minute.
+    pub timeouts: u64,
+    /// Times that something waited for a cut link or a dead machine.
+    pub held: u64,
+}

@@ -1,0 +1,90 @@
+//! What all connections share: the links, the network's randomness, its figures and its part of the record.
+
+use std::time::Duration;
+
+use super::Labeler;
+use super::conn::Side;
+use super::effects::Effects;
+use super::links::{Links, within};
+use super::stats::NetworkStats;
+use crate::rng::Rng;
+use crate::time::{HostId, Nanos};
+use crate::trace::{MessageId, What};
+
+/// The shortest and the longest time after which TCP sends again what was lost (Linux's 200 ms; RFC 6298 doubles it
+/// each time, two seconds keep a test short).
+const RESEND_AFTER: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(2));
+
+// What a number in the fingerprint stands for.
+pub(super) const SENT: u64 = 1;
+pub(super) const ARRIVED: u64 = 2;
+pub(super) const BROKE: u64 = 3;
+pub(super) const CONNECTED: u64 = 4;
+
+/// See the module.
+pub(super) struct Wire {
+    pub links: Links,
+    pub rng: Rng,
+    pub stats: NetworkStats,
+    pub labeler: Option<Labeler>,
+    /// Bytes of one direction that may be under way or unread.
+    pub window: usize,
+    messages: u64,
+}
+
+impl Wire {
+    pub fn new(rng: Rng) -> Self {
+        let (links, stats) = (Links::new(), NetworkStats::default());
+        Wire { links, rng, stats, labeler: None, window: 256 * 1024, messages: 0 }
+    }
+
+    /// When a segment that leaves now arrives, and whether it was lost once on the way.
+    pub fn due(&mut self, from: HostId, to: HostId, now: Nanos) -> (Nanos, bool) {
+        let due = now + self.links.latency(from, to, &mut self.rng);
+        if !self.links.loses(from, to, &mut self.rng) {
+            return (due, false);
+        }
+        self.stats.resent += 1;
+        (due + within(RESEND_AFTER.0, RESEND_AFTER.1, &mut self.rng), true)
+    }
+
+    /// How long after a link is whole again TCP notices, if it failed for `stuck`: the pauses between its attempts
+    /// are about as long as it has been trying.
+    pub fn resend_delay(&mut self, stuck: Duration) -> Duration {
+        within(Duration::ZERO, stuck.clamp(RESEND_AFTER.0, RESEND_AFTER.1), &mut self.rng)
+    }
+
+    /// Counts and records a piece of data that leaves; returns its number.
+    pub fn sent(&mut self, hop: &Hop, bytes: &[u8], label: String, fx: &Effects<'_>) -> u64 {
+        self.stats.segments += 1;
+        self.stats.bytes += bytes.len() as u64;
+        self.messages += 1;
+        let id = self.messages;
+        fx.trace.print(&[SENT, fx.now.0, hop.serial, hop.way as u64, bytes.len() as u64]);
+        fx.trace.note(fx.now, || What::Sent {
+            message: MessageId(id),
+            from: hop.from,
+            to: hop.to,
+            bytes: bytes.len(),
+            label,
+        });
+        id
+    }
+
+    /// The name of what is written.
+    pub fn label(&self, hop: &Hop, bytes: &[u8], fx: &Effects<'_>) -> String {
+        let labeler = self.labeler.filter(|_| fx.trace.is_kept());
+        labeler.and_then(|labeler| labeler(hop.port, hop.way == Side::Client, bytes)).unwrap_or_default()
+    }
+}
+
+/// One direction of one connection, for the record.
+pub(super) struct Hop {
+    /// The connection's.
+    pub serial: u64,
+    pub way: Side,
+    pub from: HostId,
+    pub to: HostId,
+    /// The server's.
+    pub port: u16,
+}
