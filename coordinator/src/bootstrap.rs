@@ -63,6 +63,7 @@ impl Bootstrap {
     /// Comes in, however long it takes. Ends with the shutdown.
     pub async fn run(self, shutdown: Shutdown) -> Result<(), BootstrapError> {
         tokio::select! {
+            biased;
             () = shutdown.wait() => Ok(()),
             result = async { if self.config.learner { self.join().await } else { self.form().await } } => result,
         }

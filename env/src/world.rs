@@ -172,6 +172,11 @@ impl Drop for Stay {
     }
 }
 
+/// This thread is in a simulated world. Only for what cannot live there and says so where it asks.
+pub fn is_simulated() -> bool {
+    INHABITED.load(Ordering::Relaxed) != 0 && WORLD.with(|slot| slot.borrow().is_some())
+}
+
 /// The world that this thread is in, if it is not the real one.
 #[inline]
 pub(crate) fn current() -> Option<Arc<dyn World>> {

@@ -3,10 +3,12 @@
 //! Two levels: [`state`], the replicated state alone; and whole nodes and clients on a simulated network, clock, disk
 //! and scheduler. Facts (`history`) are told to the checkers (`invariants`); the first broken promise ends a run.
 
+pub mod cluster;
 pub mod fault;
 pub mod history;
 pub mod invariants;
 pub mod scribe;
+pub mod shrink;
 pub mod state;
 
 pub use invariants::{Violation, names};

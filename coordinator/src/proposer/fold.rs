@@ -145,6 +145,7 @@ impl Folder {
             return;
         }
         tokio::select! {
+            biased;
             () = shutdown.wait() => return,
             () = time::sleep(REFUSED_PAUSE) => {}
         }
@@ -167,6 +168,7 @@ impl Folder {
                 return true;
             }
             tokio::select! {
+                biased;
                 () = shutdown.wait() => return false,
                 changed = self.leadership.changed() => if changed.is_err() { return false },
             }

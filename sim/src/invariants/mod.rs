@@ -19,7 +19,7 @@ use std::fmt;
 use crate::history::Fact;
 
 /// Judges facts as they come.
-pub trait Invariant {
+pub trait Invariant: Send {
     /// As in docs/guarantees.md.
     fn name(&self) -> &'static str;
     /// Takes note of a fact; an error says how the promise was broken.
@@ -64,6 +64,11 @@ impl Default for Invariants {
 }
 
 impl Invariants {
+    /// For runs of whole clusters.
+    pub fn of_a_cluster() -> Self {
+        Invariants(Vec::new())
+    }
+
     /// Shows a fact to all; the first objection counts.
     pub fn observe(&mut self, fact: &Fact) -> Result<(), Violation> {
         for checker in &mut self.0 {

@@ -2,7 +2,7 @@
 //!
 //! The map:
 //! - [`heart`]: what the parts of the world share: true time, events to come, randomness;
-//! - `executor`: tasks, of which a seeded choice runs next; timers; hosts that are killed, paused, switched off;
+//! - [`executor`]: tasks, of which a seeded choice runs next; timers; hosts that are killed, paused, switched off;
 //! - [`clock`]: each host's own clocks, which drift and jump;
 //! - [`network`]: streams with latency, one-way partitions, lost connections;
 //! - [`disk`]: files whose unflushed writes are kept, dropped, torn or reordered when the power goes;
@@ -11,8 +11,11 @@
 //! Nothing here knows Rowlock's nodes or clients. Architecture invariant: no thread, no clock, no randomness but
 //! [`rng`], no unordered iteration.
 
+pub mod clock;
 pub mod disk;
+pub mod executor;
 pub mod heart;
+pub mod network;
 pub mod rng;
 pub mod time;
 pub mod trace;

@@ -1,0 +1,36 @@
+//! What is to be done to the world, and when: the steps of the script, and the ends of what they began.
+
+use std::collections::BTreeMap;
+
+use rowlock_world::time::Nanos;
+
+/// Things to do in the order of their times; those of one time in the order in which they were put down.
+#[derive(Debug)]
+pub struct Agenda<T> {
+    entries: BTreeMap<(Nanos, u64), T>,
+    serial: u64,
+}
+
+impl<T> Agenda<T> {
+    /// Nothing to do.
+    pub fn new() -> Self {
+        Agenda { entries: BTreeMap::new(), serial: 0 }
+    }
+
+    /// To be done at `at`.
+    pub fn add(&mut self, at: Nanos, what: T) {
+        self.serial += 1;
+        self.entries.insert((at, self.serial), what);
+    }
+
+    /// When the next is due.
+    pub fn next(&self) -> Option<Nanos> {
+        self.entries.first_key_value().map(|((at, _), _)| *at)
+    }
+
+    /// What is due by `now`.
+    pub fn take_due(&mut self, now: Nanos) -> Option<T> {
+        let entry = self.entries.first_entry()?;
+        (entry.key().0 <= now).then(|| entry.remove())
+    }
+}

@@ -1,0 +1,107 @@
+//! What the outside knows of the nodes: what they said of themselves last, and whether their processes run.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rowlock_coordinator::{Role, Status};
+use rowlock_proto::NodeId;
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+
+/// How a node's process stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Process {
+    /// There is none, by our doing.
+    Down,
+    /// It runs.
+    Up,
+    /// It ended by itself: it did not start, its disk failed, it may not take part.
+    Failed(String),
+    /// It stopped in order, as it was asked to.
+    Stopped,
+}
+
+/// What an operator asks of a running node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Stop in order.
+    Stop,
+    /// Give the leadership to that node.
+    HandOver(NodeId),
+}
+
+struct Seat {
+    process: Process,
+    status: Status,
+    orders: Option<UnboundedSender<Order>>,
+}
+
+/// One entry per node, by its place.
+#[derive(Clone)]
+pub struct Board(Arc<Mutex<Vec<Seat>>>);
+
+impl Board {
+    /// For so many nodes, none of which runs.
+    pub fn new(nodes: usize) -> Self {
+        let seat = |_| Seat { process: Process::Down, status: Status::default(), orders: None };
+        Board(Arc::new(Mutex::new((0..nodes).map(seat).collect())))
+    }
+
+    /// A new life of a node begins; it obeys these orders.
+    pub(super) fn begin(&self, place: usize) -> UnboundedReceiver<Order> {
+        let (orders, obeyed) = mpsc::unbounded_channel();
+        let seat = Seat { process: Process::Up, status: Status::default(), orders: Some(orders) };
+        let former = std::mem::replace(&mut self.0.lock()[place], seat);
+        drop(former);
+        obeyed
+    }
+
+    pub(super) fn say(&self, place: usize, status: Status) {
+        self.0.lock()[place].status = status;
+    }
+
+    pub(super) fn end(&self, place: usize, process: Process) {
+        let mut seats = self.0.lock();
+        seats[place].process = process;
+        seats[place].status = Status::default();
+    }
+
+    /// Tells a node; nothing happens if it does not run.
+    pub(super) fn order(&self, place: usize, order: Order) {
+        let orders = self.0.lock()[place].orders.clone();
+        if let Some(orders) = orders {
+            let _ = orders.send(order); // its process may have ended
+        }
+    }
+
+    /// A process has ended by itself, and nobody has cleared it away.
+    pub fn has_news(&self) -> bool {
+        self.0.lock().iter().any(|seat| matches!(seat.process, Process::Failed(_)))
+    }
+
+    /// How the processes stand.
+    pub fn processes(&self) -> Vec<Process> {
+        self.0.lock().iter().map(|seat| seat.process.clone()).collect()
+    }
+
+    /// What a node said last; empty if it does not run.
+    pub fn status(&self, place: usize) -> Status {
+        self.0.lock()[place].status.clone()
+    }
+
+    /// The node that leads, as far as nodes say: of several the one of the highest term.
+    pub fn leader(&self) -> Option<usize> {
+        let seats = self.0.lock();
+        let leading = seats.iter().enumerate().filter(|(_, seat)| seat.status.role == Role::Leader);
+        leading.max_by_key(|(_, seat)| seat.status.term).map(|(place, _)| place)
+    }
+
+    /// All nodes whose process should run serve clients.
+    pub fn all_serve(&self) -> bool {
+        self.0.lock().iter().all(|seat| seat.status.serving)
+    }
+}
+
+/// The number of the node at a place.
+pub fn node_id(place: usize) -> NodeId {
+    NodeId(place as u64 + 1)
+}

@@ -1,0 +1,406 @@
+//! Does to the world what the script says, and ends what it began.
+
+use std::time::Duration;
+
+use rowlock_world::clock::TRUE_RATE;
+use rowlock_world::executor::{Halt, Simulation};
+use rowlock_world::network::Delay;
+use rowlock_world::time::{HostId, Nanos};
+use rowlock_world::trace::What;
+
+use super::agenda::Agenda;
+use super::board::{Board, Order, node_id};
+use super::cuts::{Cuts, Link, between, one_way};
+use crate::fault::{CrashPoint, Down, Fault, Script, Target};
+
+/// What there is to do things to.
+pub struct Patients {
+    /// The nodes' hosts, by place.
+    pub nodes: Vec<HostId>,
+    /// How many of them are there from the beginning.
+    pub founders: usize,
+    /// The clients' hosts, by place.
+    pub clients: Vec<HostId>,
+    /// What the nodes say.
+    pub board: Board,
+}
+
+/// What the injector cannot do itself: processes are started by who knows what runs in them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Birth {
+    /// The node at this place.
+    Node(usize),
+    /// The client at this place.
+    Client(usize),
+}
+
+enum Deed {
+    Begin(Fault),
+    End(End),
+}
+
+enum End {
+    Join(Vec<Link>),
+    Unclog(Vec<Link>),
+    Unlose(Vec<Link>),
+    Start(Birth),
+    Resume(HostId),
+    TrueRate(HostId),
+    FastDisk(HostId),
+    Room(HostId),
+    /// The power goes at last, if no disk operation has taken it.
+    CutPower(usize, Down),
+}
+
+/// What is being done.
+pub struct Injector {
+    sim: Simulation,
+    patients: Patients,
+    agenda: Agenda<Deed>,
+    cuts: Cuts,
+    /// Clients that die as soon as they wait for a lock, and what then.
+    dying: Vec<(usize, Down)>,
+    /// Nodes that nobody starts again.
+    lost: Vec<usize>,
+    /// How long a node that failed by itself stays down.
+    patience: Vec<Duration>,
+}
+
+/// More than any run fills.
+const ROOM_BYTES: u64 = 1 << 40;
+/// A process that failed by itself is started again after so long, as supervisors do.
+const SUPERVISOR: Duration = Duration::from_secs(2);
+
+impl Injector {
+    /// Will do what `script` says.
+    pub fn new(sim: Simulation, patients: Patients, script: &Script) -> Self {
+        let mut agenda = Agenda::new();
+        for step in script.steps() {
+            agenda.add(step.at, Deed::Begin(step.fault.clone()));
+        }
+        let patience = vec![SUPERVISOR; patients.nodes.len()];
+        let (cuts, dying, lost) = (Cuts::default(), Vec::new(), Vec::new());
+        Injector { sim, patients, agenda, cuts, dying, lost, patience }
+    }
+
+    /// When there is something to do next.
+    pub fn next(&self) -> Option<Nanos> {
+        self.agenda.next()
+    }
+
+    /// Clients that are to die when they wait for a lock.
+    pub fn dying(&self) -> &[(usize, Down)] {
+        &self.dying
+    }
+
+    /// Nodes that nobody starts again.
+    pub fn lost(&self) -> &[usize] {
+        &self.lost
+    }
+
+    /// Does what is due; tells whom to start.
+    pub fn act(&mut self) -> Result<Vec<Birth>, Halt> {
+        let mut births = Vec::new();
+        while let Some(deed) = self.agenda.take_due(self.sim.now()) {
+            match deed {
+                Deed::Begin(fault) => {
+                    let (text, hosts) = (fault.to_string(), self.concerned(&fault));
+                    self.sim.trace().note(self.sim.now(), || What::Fault { text, hosts });
+                    self.begin(fault)?;
+                }
+                Deed::End(end) => births.extend(self.end(end)?),
+            }
+        }
+        Ok(births)
+    }
+
+    /// A node's process has ended by itself: it is cleared away, and started again later.
+    pub fn clear_away(&mut self, place: usize) -> Result<(), Halt> {
+        self.sim.stop(self.patients.nodes[place])?;
+        let patience = std::mem::replace(&mut self.patience[place], SUPERVISOR);
+        self.start_later(Birth::Node(place), Down::For(patience));
+        Ok(())
+    }
+
+    /// The client at this place waits for a lock: if it is to die now, it does.
+    pub fn die_waiting(&mut self, client: usize) -> Result<(), Halt> {
+        let due: Vec<Down> = self.dying.iter().filter(|(who, _)| *who == client).map(|(_, down)| *down).collect();
+        self.dying.retain(|(who, _)| *who != client);
+        match due.first() {
+            Some(down) => self.kill_client(client, *down),
+            None => Ok(()),
+        }
+    }
+
+    fn kill_client(&mut self, client: usize, down: Down) -> Result<(), Halt> {
+        self.sim.kill(self.patients.clients[client])?;
+        self.start_later(Birth::Client(client), down);
+        Ok(())
+    }
+
+    /// Ends everything that can be ended, at once; tells whom to start.
+    pub fn heal(&mut self) -> Result<Vec<Birth>, Halt> {
+        self.dying.clear();
+        let mut births = Vec::new();
+        while let Some(next) = self.agenda.next() {
+            match self.agenda.take_due(next) {
+                Some(Deed::End(End::CutPower(..)) | Deed::Begin(_)) | None => {}
+                Some(Deed::End(end)) => births.extend(self.end(end)?),
+            }
+        }
+        Ok(births)
+    }
+
+    fn later(&mut self, lasts: Duration, end: End) {
+        self.agenda.add(self.sim.now() + lasts, Deed::End(end));
+    }
+
+    fn start_later(&mut self, who: Birth, down: Down) {
+        match (down, who) {
+            (Down::For(lasts), _) => self.later(lasts, End::Start(who)),
+            (Down::ForGood, Birth::Node(place)) => self.lost.push(place),
+            (Down::ForGood, Birth::Client(_)) => {}
+        }
+    }
+
+    fn end(&mut self, end: End) -> Result<Option<Birth>, Halt> {
+        let network = self.sim.network().clone();
+        match end {
+            End::Join(links) => self.cuts.join(&network, &links),
+            End::Unclog(links) => links.iter().for_each(|(from, to)| network.set_delay(*from, *to, Delay::NONE)),
+            End::Unlose(links) => links.iter().for_each(|(from, to)| network.lose_segments(*from, *to, 0)),
+            End::Start(who) => return Ok(self.may_start(who).then_some(who)),
+            End::Resume(host) => self.sim.resume(host),
+            End::TrueRate(host) => self.sim.set_clock_rate(host, TRUE_RATE),
+            End::FastDisk(host) => self.sim.disk(host).set_pace(1),
+            End::Room(host) => self.sim.disk(host).set_capacity(ROOM_BYTES),
+            End::CutPower(place, down) => self.power_off(place, down)?,
+        }
+        Ok(None)
+    }
+
+    fn may_start(&self, who: Birth) -> bool {
+        let host = match who {
+            Birth::Node(place) if self.lost.contains(&place) => return false,
+            Birth::Node(place) => self.patients.nodes[place],
+            Birth::Client(place) => self.patients.clients[place],
+        };
+        !self.sim.is_up(host)
+    }
+
+    fn begin(&mut self, fault: Fault) -> Result<(), Halt> {
+        let network = self.sim.network().clone();
+        match fault {
+            Fault::Partition { groups, lasts } => {
+                let groups: Vec<Vec<HostId>> = groups.iter().map(|group| self.hosts(group)).collect();
+                let mut links = Vec::new();
+                for (at, left) in groups.iter().enumerate() {
+                    groups[at + 1..].iter().for_each(|right| links.extend(between(left, right)));
+                }
+                self.cut(links, lasts);
+            }
+            Fault::OneWay { from, to, lasts } => self.cut(one_way(&self.hosts(&from), &self.hosts(&to)), lasts),
+            Fault::Bridge { left, right, lasts, .. } => {
+                self.cut(between(&self.hosts(&left), &self.hosts(&right)), lasts);
+            }
+            Fault::Isolate { target, lasts } | Fault::FallBehind { target, lasts } => {
+                let cut_off = self.hosts(&[target]);
+                let rest: Vec<HostId> =
+                    self.patients.nodes.iter().filter(|node| !cut_off.contains(node)).copied().collect();
+                self.cut(between(&cut_off, &rest), lasts);
+            }
+            Fault::Clog { from, to, least, most, lasts } => {
+                let links = one_way(&self.hosts(&from), &self.hosts(&to));
+                for (from, to) in &links {
+                    network.set_delay(*from, *to, Delay::between(least, most));
+                }
+                self.later(lasts, End::Unclog(links));
+            }
+            Fault::Lose { from, to, percent, lasts } => {
+                let links = one_way(&self.hosts(&from), &self.hosts(&to));
+                for (from, to) in &links {
+                    network.lose_segments(*from, *to, u32::from(percent) * 10);
+                }
+                self.later(lasts, End::Unlose(links));
+            }
+            Fault::Reset { from, to } => {
+                for (from, to) in one_way(&self.hosts(&from), &self.hosts(&to)) {
+                    network.reset_between(from, to);
+                }
+            }
+            Fault::Disconnect { client } => {
+                network.reset_all(self.patients.clients[client - 1]);
+            }
+            other => self.begin_on_machine(other)?,
+        }
+        Ok(())
+    }
+
+    fn begin_on_machine(&mut self, fault: Fault) -> Result<(), Halt> {
+        match fault {
+            Fault::Kill { target, down } => {
+                for who in self.processes(target) {
+                    self.sim.kill(self.host(who))?;
+                    self.start_later(who, down);
+                }
+            }
+            Fault::PowerLoss { target, point, down } => {
+                for place in self.places(target) {
+                    match point {
+                        CrashPoint::AtOnce => self.power_off(place, down)?,
+                        CrashPoint::AtDiskOperation(nth) => {
+                            self.sim.cut_power_at_operation(self.patients.nodes[place], u64::from(nth));
+                            self.later(Duration::from_secs(2), End::CutPower(place, down));
+                        }
+                    }
+                }
+            }
+            Fault::Pause { target, lasts } => {
+                for host in self.hosts(&[target]) {
+                    self.sim.pause(host);
+                    self.later(lasts, End::Resume(host));
+                }
+            }
+            Fault::ClockRate { target, ppm, lasts } => {
+                let rate = TRUE_RATE.saturating_add_signed(ppm).max(1);
+                for host in self.hosts(&[target]) {
+                    self.sim.set_clock_rate(host, rate);
+                    self.later(lasts, End::TrueRate(host));
+                }
+            }
+            Fault::ClockJump { target, by_ms } => {
+                self.hosts(&[target]).into_iter().for_each(|host| self.sim.jump_wall_clock(host, by_ms));
+            }
+            Fault::DieWaiting { client, down } => self.dying.push((client - 1, down)),
+            Fault::Transfer { to } => {
+                if let (Some(leader), Some(to)) = (self.patients.board.leader(), self.places(to).first()) {
+                    self.patients.board.order(leader, Order::HandOver(node_id(*to)));
+                }
+            }
+            other => self.begin_on_disk(other)?,
+        }
+        Ok(())
+    }
+
+    fn begin_on_disk(&mut self, fault: Fault) -> Result<(), Halt> {
+        match fault {
+            Fault::SlowDisk { target, times, lasts } => {
+                for host in self.hosts(&[target]) {
+                    self.sim.disk(host).set_pace(times);
+                    self.later(lasts, End::FastDisk(host));
+                }
+            }
+            Fault::SyncFailure { target, down } => {
+                for place in self.places(target) {
+                    self.sim.disk(self.patients.nodes[place]).fail_syncs(1);
+                    match down {
+                        Down::For(lasts) => self.patience[place] = lasts,
+                        Down::ForGood => self.lost.push(place),
+                    }
+                }
+            }
+            Fault::DiskFull { target, lasts } => {
+                for host in self.hosts(&[target]) {
+                    self.sim.disk(host).fill_up(0);
+                    self.later(lasts, End::Room(host));
+                }
+            }
+            Fault::BitRot { target, bits } => {
+                for host in self.hosts(&[target]) {
+                    for _ in 0..bits {
+                        self.sim.disk(host).rot(|_| true);
+                    }
+                }
+            }
+            Fault::LoseDisk { target } => {
+                for place in self.places(target) {
+                    self.power_off(place, Down::ForGood)?;
+                }
+            }
+            other => unreachable!("{other} is begun elsewhere"),
+        }
+        Ok(())
+    }
+
+    fn power_off(&mut self, place: usize, down: Down) -> Result<(), Halt> {
+        let host = self.patients.nodes[place];
+        self.sim.power_off(host)?;
+        self.start_later(Birth::Node(place), down);
+        Ok(())
+    }
+
+    fn cut(&mut self, links: Vec<Link>, lasts: Duration) {
+        self.cuts.cut(self.sim.network(), &links);
+        self.later(lasts, End::Join(links));
+    }
+
+    fn host(&self, who: Birth) -> HostId {
+        match who {
+            Birth::Node(place) => self.patients.nodes[place],
+            Birth::Client(place) => self.patients.clients[place],
+        }
+    }
+
+    /// The processes that a target means now.
+    fn processes(&self, target: Target) -> Vec<Birth> {
+        let nodes = 0..self.patients.nodes.len();
+        let leader = self.patients.board.leader();
+        match target {
+            Target::Node(number) => vec![Birth::Node(number - 1)],
+            Target::Leader => vec![Birth::Node(leader.unwrap_or(0))],
+            Target::Follower(number) => {
+                let mut others = nodes.filter(|place| Some(*place) != leader);
+                others.nth(number - 1).map(Birth::Node).into_iter().collect()
+            }
+            Target::Client(number) => vec![Birth::Client(number - 1)],
+            Target::AllNodes => nodes.map(Birth::Node).collect(),
+            Target::AllClients => (0..self.patients.clients.len()).map(Birth::Client).collect(),
+        }
+    }
+
+    /// The nodes that a target means now, by place.
+    fn places(&self, target: Target) -> Vec<usize> {
+        let processes = self.processes(target).into_iter();
+        processes.filter_map(|who| if let Birth::Node(place) = who { Some(place) } else { None }).collect()
+    }
+
+    fn hosts(&self, targets: &[Target]) -> Vec<HostId> {
+        let processes = targets.iter().flat_map(|target| self.processes(*target));
+        processes.map(|who| self.host(who)).collect()
+    }
+
+    /// Whom a fault concerns, for the record.
+    fn concerned(&self, fault: &Fault) -> Vec<HostId> {
+        let mut hosts = match fault {
+            Fault::Partition { groups, .. } => self.hosts(&groups.concat()),
+            Fault::OneWay { from, to, .. }
+            | Fault::Clog { from, to, .. }
+            | Fault::Lose { from, to, .. }
+            | Fault::Reset { from, to } => self.hosts(&[from.clone(), to.clone()].concat()),
+            Fault::Bridge { left, middle, right, .. } => {
+                self.hosts(&[left.clone(), vec![*middle], right.clone()].concat())
+            }
+            Fault::Isolate { target, .. }
+            | Fault::Kill { target, .. }
+            | Fault::PowerLoss { target, .. }
+            | Fault::Pause { target, .. }
+            | Fault::ClockRate { target, .. }
+            | Fault::ClockJump { target, .. }
+            | Fault::SlowDisk { target, .. }
+            | Fault::SyncFailure { target, .. }
+            | Fault::DiskFull { target, .. }
+            | Fault::BitRot { target, .. }
+            | Fault::LoseDisk { target }
+            | Fault::Remove { target }
+            | Fault::Transfer { to: target }
+            | Fault::FallBehind { target, .. } => self.hosts(&[*target]),
+            Fault::AddLearner { node } | Fault::AddVoter { node } => self.hosts(&[Target::Node(*node)]),
+            Fault::DieWaiting { client, .. } | Fault::Disconnect { client } => {
+                self.hosts(&[Target::Client(*client)])
+            }
+        };
+        hosts.sort_unstable();
+        hosts.dedup();
+        hosts
+    }
+}

@@ -1,0 +1,123 @@
+//! A node's process: the production node, started, watched and stopped as `rowlock serve` does it.
+
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rowlock_coordinator::config::{HistoryConfig, NodeEntry, RaftConfig, SessionConfig};
+use rowlock_coordinator::{Node, NodeConfig, Observer};
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use super::board::{Board, Order, Process, node_id};
+
+/// Small, so that the log goes through many segments, and disks stay small.
+const SEGMENT_BYTES: u64 = 64 << 10;
+
+/// Where the node at a place lives.
+pub fn address(place: usize) -> Ipv4Addr {
+    Ipv4Addr::new(10, 0, 0, u8::try_from(place + 1).expect("a cluster has few nodes"))
+}
+
+/// The connect string of so many nodes.
+pub fn endpoints(nodes: usize) -> String {
+    let all: Vec<String> = (0..nodes).map(|place| format!("{}:2181", address(place))).collect();
+    all.join(",")
+}
+
+/// What all nodes of a run have in common.
+#[derive(Clone, Debug)]
+pub struct Shape {
+    /// Nodes that vote.
+    pub voters: usize,
+    /// Nodes beyond the voters, which only replicate.
+    pub learners: usize,
+    /// A snapshot is taken after so many log entries.
+    pub snapshot_every: u64,
+    /// Entries that stay behind a snapshot.
+    pub keep_logs: u64,
+}
+
+impl Shape {
+    /// All nodes.
+    pub fn nodes(&self) -> usize {
+        self.voters + self.learners
+    }
+}
+
+/// The configuration of the node at a place.
+pub fn config(shape: &Shape, place: usize) -> NodeConfig {
+    let members = (0..shape.nodes()).map(|place| entry(shape, place)).collect();
+    let own = entry(shape, place);
+    let mut config = NodeConfig::single(own.data_dir.clone());
+    config.id = node_id(place);
+    config.cluster = "simulation".to_owned();
+    (config.client_addr, config.peer_addr, config.http_addr) = (own.client_addr, own.peer_addr, own.http_addr);
+    config.learner = own.learner;
+    config.members = members;
+    config.session = SessionConfig { min_timeout_ms: 1_000, max_timeout_ms: 40_000 };
+    let RaftConfig { heartbeat_ms, election_timeout_min_ms, election_timeout_max_ms, .. } = RaftConfig::default();
+    config.raft = RaftConfig {
+        heartbeat_ms,
+        election_timeout_min_ms,
+        election_timeout_max_ms,
+        snapshot_every: shape.snapshot_every,
+        keep_logs: shape.keep_logs,
+    };
+    // Its storage is a library with files and threads of its own, past the seam; what it keeps is derived.
+    config.history = HistoryConfig { enabled: false, ..HistoryConfig::default() };
+    config.log_segment_bytes = SEGMENT_BYTES;
+    config
+}
+
+fn entry(shape: &Shape, place: usize) -> NodeEntry {
+    let ip = address(place);
+    NodeEntry {
+        id: node_id(place),
+        client_addr: format!("{ip}:2181"),
+        peer_addr: format!("{ip}:2281"),
+        http_addr: format!("{ip}:2381"),
+        client_listen: None,
+        peer_listen: None,
+        data_dir: PathBuf::from("/data"),
+        learner: place >= shape.voters,
+    }
+}
+
+/// The process, from its start to its end.
+pub async fn process(
+    config: NodeConfig,
+    observer: Arc<dyn Observer>,
+    (board, place): (Board, usize),
+    mut orders: UnboundedReceiver<Order>,
+) {
+    let node = match Node::start_observed(config, observer).await {
+        Ok(node) => node,
+        Err(error) => return board.end(place, Process::Failed(error.to_string())),
+    };
+    let mut status = node.status();
+    loop {
+        board.say(place, status.borrow_and_update().clone());
+        tokio::select! {
+            biased;
+            error = node.stopped() => {
+                node.shutdown().await;
+                return board.end(place, Process::Failed(error.to_string()));
+            }
+            order = orders.recv() => match order {
+                Some(Order::HandOver(to)) => {
+                    // Refused if it does not lead (any more).
+                    let _ = node.raft().trigger().transfer_leader(to.0).await;
+                }
+                Some(Order::Stop) | None => {
+                    node.shutdown().await;
+                    return board.end(place, Process::Stopped);
+                }
+            },
+            changed = status.changed() => {
+                if changed.is_err() {
+                    return board.end(place, Process::Failed("its status ended".to_owned()));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! What happens in a run, told to the checkers at once, and counted. Everybody who sees something has a handle.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rowlock_proto::NodeId;
+use rowlock_world::executor::Simulation;
+use rowlock_world::time::Nanos;
+use rowlock_world::trace::What;
+
+use crate::history::{Fact, Index, Locks};
+use crate::history::client::{CallId, ClientFact, ClientId, WatchId};
+use crate::history::node::NodeFact;
+use crate::invariants::{Invariants, Violation};
+use crate::scribe::Reference;
+
+/// The facts of a run.
+#[derive(Clone)]
+pub struct Record {
+    sim: Simulation,
+    inner: Arc<Mutex<Inner>>,
+}
+
+struct Inner {
+    invariants: Invariants,
+    reference: Reference,
+    violation: Option<Violation>,
+    facts: u64,
+    calls: u64,
+    watches: u64,
+    acknowledged: u64,
+    grants: u64,
+}
+
+impl Inner {
+    /// The text of the promise that the fact breaks, if it is the first one.
+    fn tell(&mut self, fact: &Fact) -> Option<String> {
+        self.facts += 1;
+        match fact {
+            Fact::Client { what: ClientFact::Returned { result: Ok(_), .. }, .. } => self.acknowledged += 1,
+            Fact::Entitled { .. } => self.grants += 1,
+            _ => {}
+        }
+        if self.violation.is_some() {
+            return None;
+        }
+        let violation = self.invariants.observe(fact).err()?;
+        self.break_promise(violation)
+    }
+
+    fn log(&mut self, index: Index, payload: Option<&[u8]>) -> Option<String> {
+        match self.reference.apply(index, payload) {
+            Ok(facts) => facts.iter().find_map(|fact| self.tell(fact)),
+            Err(what) => self.break_promise(Violation { invariant: "replica-equality", what }),
+        }
+    }
+
+    fn break_promise(&mut self, violation: Violation) -> Option<String> {
+        if self.violation.is_some() {
+            return None;
+        }
+        let text = violation.to_string();
+        self.violation = Some(violation);
+        Some(text)
+    }
+}
+
+impl Record {
+    /// An empty one, of a cluster whose clients use these locks.
+    pub fn new(sim: Simulation, locks: Locks) -> Self {
+        let (invariants, violation) = (Invariants::of_a_cluster(), None);
+        let reference = Reference::new(locks);
+        let (facts, calls, watches, acknowledged, grants) = (0, 0, 0, 0, 0);
+        let inner = Inner { invariants, reference, violation, facts, calls, watches, acknowledged, grants };
+        Record { sim, inner: Arc::new(Mutex::new(inner)) }
+    }
+
+    /// True time.
+    pub fn now(&self) -> Nanos {
+        self.sim.now()
+    }
+
+    /// Something happened. After the first broken promise nothing is judged any more.
+    pub fn tell(&self, fact: &Fact) {
+        let broken = self.inner.lock().tell(fact);
+        self.note_broken(broken);
+    }
+
+    /// A node has applied this entry: what the log does by it is told once.
+    pub fn log(&self, index: Index, payload: Option<&[u8]>) {
+        let broken = self.inner.lock().log(index, payload);
+        self.note_broken(broken);
+    }
+
+    fn note_broken(&self, broken: Option<String>) {
+        if let Some(text) = broken {
+            self.sim.trace().note(self.sim.now(), || What::Violation { text });
+        }
+    }
+
+    /// A node was seen doing something.
+    pub fn node(&self, node: NodeId, what: NodeFact) {
+        self.tell(&Fact::Node { node, at: self.now(), what });
+    }
+
+    /// A promise is broken that the run itself looks after.
+    pub fn break_promise(&self, invariant: &'static str, what: String) {
+        let broken = self.inner.lock().break_promise(Violation { invariant, what });
+        self.note_broken(broken);
+    }
+
+    /// The first broken promise.
+    pub fn violation(&self) -> Option<Violation> {
+        self.inner.lock().violation.clone()
+    }
+
+    /// A promise has been broken.
+    pub fn is_broken(&self) -> bool {
+        self.inner.lock().violation.is_some()
+    }
+
+    /// Facts told, calls answered, locks granted by the log.
+    pub fn counts(&self) -> (u64, u64, u64) {
+        let inner = self.inner.lock();
+        (inner.facts, inner.acknowledged, inner.grants)
+    }
+
+    /// For the client of this number.
+    pub fn journal(&self, client: ClientId) -> Journal {
+        Journal { record: self.clone(), client }
+    }
+}
+
+/// What a client tells.
+#[derive(Clone)]
+pub struct Journal {
+    record: Record,
+    client: ClientId,
+}
+
+impl Journal {
+    /// Whose it is.
+    pub fn client(&self) -> ClientId {
+        self.client
+    }
+
+    /// Tells what the client did or heard, at this moment.
+    pub fn tell(&self, what: ClientFact) {
+        self.record.tell(&Fact::Client { client: self.client, at: self.record.now(), what });
+    }
+
+    /// The number of a call that nobody else has.
+    pub fn next_call(&self) -> CallId {
+        let mut inner = self.record.inner.lock();
+        inner.calls += 1;
+        CallId(inner.calls)
+    }
+
+    /// The number of a watch that nobody else has.
+    pub fn next_watch(&self) -> WatchId {
+        let mut inner = self.record.inner.lock();
+        inner.watches += 1;
+        WatchId(inner.watches)
+    }
+
+    /// Writes something down for the story and the diagram only.
+    pub fn note(&self, what: impl FnOnce() -> What) {
+        self.record.sim.trace().note(self.record.now(), what);
+    }
+}

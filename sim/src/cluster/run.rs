@@ -1,0 +1,287 @@
+//! One run, from its seed to its verdict: faults under load, then healing and a demand for progress, then the audit.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use rowlock_env::sync::watch;
+use rowlock_world::executor::{Halt, Simulation};
+use rowlock_world::rng::Rng;
+use rowlock_world::time::{HostId, Nanos};
+use rowlock_world::trace::Happening;
+
+use super::board::{Board, Order, Process, node_id};
+use super::injector::{Birth, Injector, Patients};
+use super::node::{self, Shape};
+use super::record::Record;
+use super::stats::Stats;
+use super::witness::Witness;
+use super::workload::{self, Profile};
+use crate::fault::Script;
+use crate::history::client::{ClientFact, ClientId};
+use crate::history::node::{Down, NodeFact};
+use crate::history::{Fact, Locks};
+use crate::invariants::Violation;
+
+/// What is to be run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Everything follows from it.
+    pub seed: u64,
+    /// Simulated seconds under load and faults; the end of the run comes on top.
+    pub seconds: u64,
+    /// The faults; none: made from the seed.
+    pub script: Option<Script>,
+    /// Whether the story is wanted.
+    pub record: bool,
+}
+
+/// What came of it.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The first broken promise.
+    pub violation: Option<Violation>,
+    /// Figures.
+    pub stats: Stats,
+    /// Of everything that happened.
+    pub fingerprint: u64,
+    /// The faults that were to happen.
+    pub script: Script,
+    /// What happened, if it was wanted.
+    pub record: Vec<Happening>,
+    /// When it ended.
+    pub end: Nanos,
+}
+
+/// After the last fault everybody has so long to come back.
+const RECOVERY: Duration = Duration::from_secs(20);
+/// And so long to end what it does.
+const CLOSING: Duration = Duration::from_secs(30);
+/// How long nodes have to apply what the others have.
+const AUDIT: Duration = Duration::from_secs(5);
+/// [`Fact::Passed`] is told so often.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Runs a plan.
+pub fn run(plan: &Plan) -> Outcome {
+    let mut run = Run::new(plan);
+    let halt = run.all().err();
+    // A world that has halted may not stand being taken down either; the first finding counts.
+    let halt = halt.or(run.sim.end_of_world().err());
+    let violation = run.record.violation().or(halt.map(|halt| halt_violation(&halt)));
+    let (facts, acknowledged, grants) = run.record.counts();
+    let end = run.sim.now();
+    let mut stats = Stats { runs: 1, simulated: end, polls: run.sim.polls(), facts, acknowledged, grants, ..Stats::default() };
+    for step in run.script.steps() {
+        *stats.faults.entry(step.fault.kind()).or_default() += 1;
+    }
+    let (record, _) = run.sim.trace().take();
+    Outcome { violation, stats, fingerprint: run.sim.trace().fingerprint(), script: run.script, record, end }
+}
+
+fn halt_violation(halt: &Halt) -> Violation {
+    let invariant = match halt {
+        Halt::Panic { .. } => "no-panic",
+        Halt::Livelock { .. } => "no-livelock",
+    };
+    Violation { invariant, what: halt.to_string() }
+}
+
+/// The run ends here: a promise is broken, or the world stands still.
+enum Stop {
+    Broken,
+    Halt(Halt),
+}
+
+impl From<Halt> for Stop {
+    fn from(halt: Halt) -> Self {
+        Stop::Halt(halt)
+    }
+}
+
+struct Run {
+    sim: Simulation,
+    script: Script,
+    shape: Shape,
+    nodes: Vec<HostId>,
+    clients: Vec<HostId>,
+    profiles: Vec<Profile>,
+    board: Board,
+    record: Record,
+    injector: Injector,
+    closing: watch::Sender<bool>,
+    load_ends: Nanos,
+}
+
+impl Run {
+    fn new(plan: &Plan) -> Run {
+        let sim = Simulation::new(plan.seed, plan.record);
+        // A stream of its own: what the script says does not change who takes part.
+        let mut rng = Rng::new(plan.seed ^ 0x006c_6f63_6b73);
+        let shape = Shape { voters: 3, learners: 0, snapshot_every: 200, keep_logs: 50 };
+        let nodes: Vec<HostId> = (0..shape.nodes())
+            .map(|place| sim.add_host(&format!("node{}", place + 1), "node", node::address(place)))
+            .collect();
+        let locks = Locks::at((0..1 + rng.below(3)).map(|n| format!("/locks/lock{n}")));
+        let clients: Vec<HostId> = (0..4u8)
+            .map(|n| sim.add_host(&format!("client{}", n + 1), "client", Ipv4Addr::new(10, 0, 1, n + 1)))
+            .collect();
+        let profiles = clients.iter().map(|_| Profile {
+            endpoints: node::endpoints(shape.nodes()),
+            session_timeout: Duration::from_millis(1_500 + rng.below(6_500) as u64),
+            locks: locks.clone(),
+        });
+        let profiles = profiles.collect();
+        let load_ends = Nanos::from_millis(plan.seconds * 1_000);
+        let script = plan.script.clone().unwrap_or_default();
+        let board = Board::new(nodes.len());
+        let record = Record::new(sim.clone(), locks);
+        let patients =
+            Patients { nodes: nodes.clone(), founders: shape.nodes(), clients: clients.clone(), board: board.clone() };
+        let injector = Injector::new(sim.clone(), patients, &script);
+        let closing = watch::channel(false).0;
+        Run { sim, script, shape, nodes, clients, profiles, board, record, injector, closing, load_ends }
+    }
+
+    /// The whole run.
+    fn all(&mut self) -> Result<(), Halt> {
+        match self.phases() {
+            Ok(()) | Err(Stop::Broken) => Ok(()),
+            Err(Stop::Halt(halt)) => Err(halt),
+        }
+    }
+
+    fn phases(&mut self) -> Result<(), Stop> {
+        (0..self.nodes.len()).for_each(|place| self.start_node(place));
+        (0..self.clients.len()).for_each(|place| self.start_client(place));
+        let faults_end = self.script.healed_at().max(self.load_ends);
+        self.pass_until(faults_end)?;
+        for birth in self.injector.heal()? {
+            self.start(birth);
+        }
+        self.record.tell(&Fact::Healed { at: self.sim.now() });
+        self.pass_until(self.sim.now() + RECOVERY)?;
+        self.closing.send(true);
+        let clients = self.clients.clone();
+        let sim = self.sim.clone();
+        self.pass_until_or(self.sim.now() + CLOSING, move || {
+            clients.iter().all(|client| sim.tasks_of(*client).is_empty())
+        })?;
+        self.pass_until(self.sim.now() + AUDIT)?;
+        self.audit();
+        self.stop_in_order()
+    }
+
+    /// Lets time pass, with faults as they are due.
+    fn pass_until(&mut self, until: Nanos) -> Result<(), Stop> {
+        self.pass_until_or(until, || false)
+    }
+
+    fn pass_until_or(&mut self, until: Nanos, mut done: impl FnMut() -> bool) -> Result<(), Stop> {
+        let mut tick = self.sim.now() + TICK;
+        loop {
+            for birth in self.injector.act()? {
+                self.start(birth);
+            }
+            let next = self.injector.next().unwrap_or(until).min(until).min(tick);
+            let (record, board) = (self.record.clone(), self.board.clone());
+            self.sim.run_until_or(next, || record.is_broken() || board.has_news())?;
+            if self.record.is_broken() {
+                return Err(Stop::Broken);
+            }
+            self.look_after()?;
+            if self.sim.now() >= tick {
+                self.record.tell(&Fact::Passed { at: self.sim.now() });
+                tick = self.sim.now() + TICK;
+            }
+            if self.sim.now() >= until || done() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Clears processes away that have ended by themselves, or with the power.
+    fn look_after(&mut self) -> Result<(), Halt> {
+        for (place, process) in self.board.processes().into_iter().enumerate() {
+            let is_up = self.sim.is_up(self.nodes[place]);
+            match process {
+                Process::Failed(why) => {
+                    let text = format!("the node has stopped by itself: {why}");
+                    let host = Some(self.nodes[place]);
+                    self.sim.trace().note(self.sim.now(), || rowlock_world::trace::What::Note { host, text });
+                    self.board.end(place, Process::Down);
+                    self.record.node(node_id(place), NodeFact::Ended { how: Down::Stopped });
+                    self.injector.clear_away(place)?;
+                }
+                Process::Up if !is_up => {
+                    self.board.end(place, Process::Down);
+                    let lost_power = self.sim.last_end(self.nodes[place]) == "power lost";
+                    let how = if lost_power { Down::PowerLost } else { Down::Killed };
+                    self.record.node(node_id(place), NodeFact::Ended { how });
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, birth: Birth) {
+        match birth {
+            Birth::Node(place) => self.start_node(place),
+            Birth::Client(place) => self.start_client(place),
+        }
+    }
+
+    fn start_node(&mut self, place: usize) {
+        let (sim, host, node) = (self.sim.clone(), self.nodes[place], node_id(place));
+        sim.boot(host);
+        self.record.node(node, NodeFact::Started);
+        let orders = self.board.begin(place);
+        let record = self.record.clone();
+        let witness = std::sync::Arc::new(Witness { sim, host, node, record });
+        let config = node::config(&self.shape, place);
+        self.sim.spawn(host, "process", node::process(config, witness, (self.board.clone(), place), orders));
+    }
+
+    fn start_client(&mut self, place: usize) {
+        let host = self.clients[place];
+        self.sim.boot(host);
+        let journal = self.record.journal(ClientId(place));
+        let life = workload::live(self.profiles[place].clone(), journal, self.closing.subscribe());
+        self.sim.spawn(host, "process", life);
+    }
+
+    /// What must be true when everybody has come to rest.
+    fn audit(&mut self) {
+        for (place, host) in self.clients.iter().enumerate() {
+            let left = self.sim.tasks_of(*host);
+            let client = ClientId(place);
+            if self.sim.is_up(*host) && !left.is_empty() {
+                self.record.break_promise("liveness", format!("client {} did not end: {left:?}", place + 1));
+            }
+            self.record.tell(&Fact::Client { client, at: self.sim.now(), what: ClientFact::Ended });
+        }
+        let alive = (0..self.nodes.len()).filter(|place| !self.injector.lost().contains(place));
+        for place in alive {
+            if !self.board.status(place).serving {
+                let what = format!("node {} does not serve {RECOVERY:?} after all faults: {:?}", place + 1, self.board.processes()[place]);
+                self.record.break_promise("liveness", what);
+            }
+        }
+        self.record.tell(&Fact::Settled);
+    }
+
+    /// Nothing of a node is left when it has stopped.
+    fn stop_in_order(&mut self) -> Result<(), Stop> {
+        for place in 0..self.nodes.len() {
+            self.board.order(place, Order::Stop);
+            let (board, host) = (self.board.clone(), self.nodes[place]);
+            let until = self.sim.now() + Duration::from_secs(30);
+            self.sim.run_until_or(until, || board.processes()[place] != Process::Up)?;
+            let left = self.sim.tasks_of(host);
+            if self.board.processes()[place] == Process::Stopped && !left.is_empty() {
+                self.record.break_promise("no-leak", format!("node {} left tasks behind: {left:?}", place + 1));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,41 @@
+//! Figures of runs, to be added up.
+
+use std::collections::BTreeMap;
+use std::ops::AddAssign;
+
+use rowlock_world::time::Nanos;
+
+use crate::fault::Kind;
+
+/// Figures of one run or of many.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Runs.
+    pub runs: u64,
+    /// Simulated time.
+    pub simulated: Nanos,
+    /// Polls of tasks.
+    pub polls: u64,
+    /// Facts that the checkers have seen.
+    pub facts: u64,
+    /// Calls of clients that were answered.
+    pub acknowledged: u64,
+    /// Locks granted by the log.
+    pub grants: u64,
+    /// Faults by kind.
+    pub faults: BTreeMap<Kind, u64>,
+}
+
+impl AddAssign<&Stats> for Stats {
+    fn add_assign(&mut self, other: &Stats) {
+        self.runs += other.runs;
+        self.simulated = Nanos(self.simulated.0 + other.simulated.0);
+        self.polls += other.polls;
+        self.facts += other.facts;
+        self.acknowledged += other.acknowledged;
+        self.grants += other.grants;
+        for (kind, count) in &other.faults {
+            *self.faults.entry(*kind).or_default() += count;
+        }
+    }
+}

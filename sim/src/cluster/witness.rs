@@ -1,0 +1,71 @@
+//! Sees what a node's log and state go through, and tells it as facts.
+
+use rowlock_coordinator::{Ballot, Observer};
+use rowlock_proto::{NodeId, SessionId};
+use rowlock_state::Machine;
+use rowlock_world::executor::Simulation;
+use rowlock_world::time::HostId;
+use rowlock_world::trace::What;
+
+use super::record::Record;
+use crate::history::Index;
+use crate::history::node::{NodeFact, Position, payload_hash};
+
+/// The observer of one life of one node.
+pub struct Witness {
+    /// The world.
+    pub sim: Simulation,
+    /// The node's host.
+    pub host: HostId,
+    /// The node.
+    pub node: NodeId,
+    /// Where facts go.
+    pub record: Record,
+}
+
+fn position(of: rowlock_coordinator::Position) -> Position {
+    Position { term: of.term, leader: of.leader, index: Index(of.index) }
+}
+
+impl Witness {
+    fn tell(&self, what: NodeFact) {
+        self.record.node(self.node, what);
+    }
+}
+
+impl Observer for Witness {
+    fn opened(&self, _: Option<Ballot>, purged: Option<rowlock_coordinator::Position>) {
+        self.tell(NodeFact::Opened { purged: purged.map(position) });
+    }
+
+    fn voted(&self, vote: Ballot) {
+        self.tell(NodeFact::Voted { term: vote.term, candidate: vote.candidate });
+    }
+
+    fn appended(&self, entry: rowlock_coordinator::Position, payload: Option<&[u8]>) {
+        self.tell(NodeFact::Appended { entry: position(entry), hash: payload_hash(payload) });
+    }
+
+    fn truncated(&self, after: Option<rowlock_coordinator::Position>) {
+        self.tell(NodeFact::Truncated { after: Index(after.map_or(0, |after| after.index)) });
+    }
+
+    fn applied(&self, entry: rowlock_coordinator::Position, payload: Option<&[u8]>, machine: &Machine) {
+        let (entry, hash, digest) = (position(entry), payload_hash(payload), machine.digest());
+        self.tell(NodeFact::Applied { entry, hash, digest });
+        self.record.log(entry.index, payload);
+    }
+
+    fn installed(&self, entry: Option<rowlock_coordinator::Position>, machine: &Machine) {
+        self.tell(NodeFact::Installed { entry: entry.map(position), digest: machine.digest() });
+    }
+
+    fn leads(&self, term: u64) {
+        self.tell(NodeFact::Leads { term });
+        self.sim.trace().note(self.sim.now(), || What::Leads { host: self.host, term });
+    }
+
+    fn expires(&self, session: SessionId, term: u64) {
+        self.tell(NodeFact::Expires { session, term });
+    }
+}

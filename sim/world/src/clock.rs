@@ -1,0 +1,89 @@
+//! A host's own clocks: the monotonic one runs at its own rate, the wall clock also jumps. Neither is true time.
+
+use crate::time::Nanos;
+
+/// A clock that keeps true time runs at this rate.
+pub const TRUE_RATE: u64 = 1_000_000;
+
+/// The clocks of one host.
+#[derive(Clone, Debug)]
+pub struct Clock {
+    /// Parts per million of true time.
+    rate: u64,
+    /// The clock showed `local` at the true time `since`, and has run at its rate from then on.
+    since: Nanos,
+    local: u64,
+    /// What the wall clock is ahead of the monotonic one, milliseconds.
+    wall_ahead_ms: i64,
+}
+
+impl Clock {
+    /// Shows `local` nanoseconds and the wall time `wall_ms` at true time `now`.
+    pub fn new(now: Nanos, local: u64, wall_ms: i64) -> Self {
+        Clock { rate: TRUE_RATE, since: now, local, wall_ahead_ms: wall_ms - millis(local) }
+    }
+
+    /// The monotonic clock, nanoseconds.
+    pub fn local(&self, now: Nanos) -> u64 {
+        let elapsed = u128::from(now.0 - self.since.0) * u128::from(self.rate) / u128::from(TRUE_RATE);
+        self.local + u64::try_from(elapsed).expect("Invariant: a run is shorter than centuries")
+    }
+
+    /// The wall clock, milliseconds since 1970.
+    pub fn wall_ms(&self, now: Nanos) -> i64 {
+        millis(self.local(now)) + self.wall_ahead_ms
+    }
+
+    /// The first true time at which the monotonic clock shows `local` or more.
+    ///
+    /// Invariant: rounded up; rounded down, a timer would ring a moment early, be set again, and ring for ever.
+    pub fn when(&self, local: u64) -> Nanos {
+        let ahead = u128::from(local.saturating_sub(self.local)) * u128::from(TRUE_RATE);
+        let true_ahead = ahead.div_ceil(u128::from(self.rate));
+        Nanos(self.since.0.saturating_add(u64::try_from(true_ahead).unwrap_or(u64::MAX)))
+    }
+
+    /// Runs at `rate` parts per million from now on.
+    pub fn set_rate(&mut self, now: Nanos, rate: u64) {
+        assert!(rate > 0, "a monotonic clock does not stand still");
+        (self.local, self.since, self.rate) = (self.local(now), now, rate);
+    }
+
+    /// The wall clock jumps.
+    pub fn jump(&mut self, by_ms: i64) {
+        self.wall_ahead_ms += by_ms;
+    }
+}
+
+fn millis(nanos: u64) -> i64 {
+    i64::try_from(nanos / 1_000_000).expect("Invariant: a u64 of nanoseconds is few milliseconds")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deadline_has_come_at_the_true_time_that_is_told_for_it_and_not_a_nanosecond_before() {
+        for rate in [900_000, 950_001, 999_999, TRUE_RATE, 1_000_001, 1_049_999, 1_500_000] {
+            let mut clock = Clock::new(Nanos(5), 1_000, 0);
+            clock.set_rate(Nanos(17), rate);
+            for deadline in [1_013, 1_014, 2_000, 123_456_789, 99_999_999_999] {
+                let when = clock.when(deadline);
+                assert!(clock.local(when) >= deadline);
+                assert!(when.0 <= 17 || clock.local(Nanos(when.0 - 1)) < deadline, "{rate} {deadline}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_change_of_rate_never_moves_the_monotonic_clock() {
+        let mut clock = Clock::new(Nanos(0), 7, 1_000);
+        let before = clock.local(Nanos(1_000_003));
+        clock.set_rate(Nanos(1_000_003), 1_050_000);
+        assert_eq!(clock.local(Nanos(1_000_003)), before);
+        clock.jump(-600);
+        assert_eq!(clock.local(Nanos(1_000_003)), before);
+        assert_eq!(clock.wall_ms(Nanos(1_000_003)), 401);
+    }
+}

@@ -1,0 +1,273 @@
+//! The shared heart of a world, and the `World` that env asks on behalf of the host that runs.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::task::Waker;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rowlock_env::world::{Boxed, Conduit, Disk, Port, TaskId, TimerId, World};
+
+use super::host::{Host, Life};
+use super::tasks::{Tasks, Woken};
+use crate::clock::Clock;
+use crate::disk::HostDisk;
+use crate::heart::{Event, Heart};
+use crate::network::Network;
+use crate::rng::Rng;
+use crate::time::{HostId, Nanos};
+use crate::trace::{Trace, What};
+
+/// True time begins here on every wall clock, give or take the host's own error: 14 November 2023.
+const WALL_BEGIN_MS: i64 = 1_700_000_000_000;
+/// Hosts' wall clocks differ by at most so much at the beginning.
+const WALL_SPREAD_MS: usize = 50;
+/// No host.
+const NOWHERE: usize = usize::MAX;
+
+pub(super) struct Core {
+    now: AtomicU64,
+    /// The host whose code runs.
+    here: AtomicUsize,
+    pub(super) woken: Woken,
+    pub(super) state: Mutex<State>,
+    network: Network,
+    trace: Trace,
+}
+
+pub(super) struct State {
+    pub(super) hosts: Vec<Host>,
+    pub(super) tasks: Tasks,
+    pub(super) runnable: Vec<TaskId>,
+    pub(super) events: BTreeMap<(Nanos, u64), Event>,
+    /// Futures to be dropped as soon as the running code has come to its end.
+    pub(super) graves: Vec<(HostId, Boxed<()>)>,
+    /// Hosts whose power has gone in the middle of a disk operation.
+    pub(super) doomed: Vec<HostId>,
+    pub(super) polls: u64,
+    serial: u64,
+    /// Who runs next.
+    pub(super) choice: Rng,
+    /// How long things take.
+    pace: Rng,
+    /// Seeds of everything that has a stream of its own.
+    seeds: Rng,
+}
+
+impl State {
+    fn serial(&mut self) -> u64 {
+        self.serial += 1;
+        self.serial
+    }
+}
+
+/// Whose code runs; put back when dropped.
+pub(super) struct Place<'a> {
+    core: &'a Core,
+    before: usize,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.core.here.store(self.before, Ordering::Relaxed);
+    }
+}
+
+impl Core {
+    pub(super) fn new(seed: u64, keep_record: bool) -> Arc<Core> {
+        let mut seeds = Rng::new(seed);
+        let [network, choice, pace] = std::array::from_fn(|_| Rng::new(seeds.u64()));
+        let state = State {
+            hosts: Vec::new(),
+            tasks: Tasks::default(),
+            runnable: Vec::new(),
+            events: BTreeMap::new(),
+            graves: Vec::new(),
+            doomed: Vec::new(),
+            polls: 0,
+            serial: 0,
+            choice,
+            pace,
+            seeds,
+        };
+        Arc::new_cyclic(|core: &Weak<Core>| {
+            let heart: Weak<dyn Heart> = core.clone();
+            Core {
+                now: AtomicU64::new(0),
+                here: AtomicUsize::new(NOWHERE),
+                woken: Woken::default(),
+                state: Mutex::new(state),
+                network: Network::new(heart, network),
+                trace: Trace::new(keep_record),
+            }
+        })
+    }
+
+    pub(super) fn add_host(&self, name: &str, kind: &'static str, ip: Ipv4Addr) -> HostId {
+        let mut state = self.state.lock();
+        let host = HostId(state.hosts.len());
+        // Local clocks have nothing in common, so that a time of one host that is used on another shows.
+        let local = 3_600_000_000_000 + state.seeds.u64() % 1_000_000_000_000_000;
+        let wall = WALL_BEGIN_MS + i64::try_from(state.seeds.below(WALL_SPREAD_MS + 1)).unwrap_or_default();
+        let (disk, rng) = (Rng::new(state.seeds.u64()), Rng::new(state.seeds.u64()));
+        state.hosts.push(Host {
+            name: name.to_owned(),
+            life: Life::Down,
+            end: "never begun",
+            clock: Clock::new(self.now(), local, wall),
+            timers: BTreeMap::new(),
+            held_back: Vec::new(),
+            disk: HostDisk::new(disk),
+            rng,
+        });
+        drop(state);
+        self.network.add_host(host, name, ip);
+        self.trace.note(self.now(), || What::Host { host, name: name.to_owned(), kind });
+        host
+    }
+
+    /// From here on code runs as `host`, until the returned value is dropped.
+    pub(super) fn enter_host(&self, host: Option<HostId>) -> Place<'_> {
+        let number = host.map_or(NOWHERE, |host| host.0);
+        Place { core: self, before: self.here.swap(number, Ordering::Relaxed) }
+    }
+
+    /// The host whose code runs, if any.
+    pub(super) fn here(&self) -> Option<HostId> {
+        let number = self.here.load(Ordering::Relaxed);
+        (number != NOWHERE).then_some(HostId(number))
+    }
+
+    fn host(&self) -> HostId {
+        self.here().expect("Invariant: only code of a host asks env for anything")
+    }
+
+    pub(super) fn set_now(&self, now: Nanos) {
+        debug_assert!(now >= self.now(), "time does not run backwards");
+        self.now.store(now.0, Ordering::Relaxed);
+    }
+
+    pub(super) fn network(&self) -> &Network {
+        &self.network
+    }
+
+    pub(super) fn disk_of(&self, host: HostId) -> Arc<HostDisk> {
+        self.state.lock().hosts[host.0].disk.clone()
+    }
+
+    pub(super) fn polls(&self) -> u64 {
+        self.state.lock().polls
+    }
+
+    pub(super) fn tasks_of(&self, host: HostId) -> Vec<&'static str> {
+        self.state.lock().tasks.names_of(host)
+    }
+
+    pub(super) fn local(&self, host: HostId) -> u64 {
+        self.state.lock().hosts[host.0].clock.local(self.now())
+    }
+}
+
+impl Heart for Core {
+    fn now(&self) -> Nanos {
+        Nanos(self.now.load(Ordering::Relaxed))
+    }
+
+    fn at(&self, when: Nanos, event: Event) {
+        let mut state = self.state.lock();
+        let key = (when.max(self.now()), state.serial());
+        state.events.insert(key, event);
+    }
+
+    fn trace(&self) -> &Trace {
+        &self.trace
+    }
+}
+
+impl World for Core {
+    fn now_ns(&self) -> u64 {
+        self.local(self.host())
+    }
+
+    fn wall_ms(&self) -> i64 {
+        let host = self.host();
+        self.state.lock().hosts[host.0].clock.wall_ms(self.now())
+    }
+
+    fn set_timer(&self, deadline: u64, waker: &Waker) -> TimerId {
+        let (host, waker) = (self.host(), waker.clone());
+        let mut state = self.state.lock();
+        let serial = state.serial();
+        let host = &mut state.hosts[host.0];
+        if host.life != Life::Down {
+            host.timers.insert((deadline, serial), waker);
+        }
+        TimerId { deadline, serial }
+    }
+
+    fn cancel_timer(&self, timer: TimerId) {
+        let Some(host) = self.here() else { return };
+        let waker = self.state.lock().hosts[host.0].timers.remove(&(timer.deadline, timer.serial));
+        drop(waker); // outside the lock
+    }
+
+    fn spawn(&self, name: &'static str, future: Boxed<()>) -> TaskId {
+        let host = self.host();
+        let mut state = self.state.lock();
+        if state.hosts[host.0].life == Life::Down {
+            // A destructor of a dying process would start something: it is dead.
+            state.graves.push((host, future));
+            return TaskId(0);
+        }
+        state.tasks.add(host, name, future, &self.woken)
+    }
+
+    fn abort(&self, task: TaskId) {
+        let mut state = self.state.lock();
+        let Some(host) = state.tasks.host(task) else { return };
+        if let Some(future) = state.tasks.abort(task) {
+            state.graves.push((host, future));
+        }
+    }
+
+    fn random(&self, bytes: &mut [u8]) {
+        let host = self.host();
+        let mut state = self.state.lock();
+        for chunk in bytes.chunks_mut(8) {
+            let random = state.hosts[host.0].rng.u64().to_le_bytes();
+            chunk.copy_from_slice(&random[..chunk.len()]);
+        }
+    }
+
+    fn blocking_work(&self, name: &str) -> Boxed<()> {
+        let host = self.host();
+        let micros = {
+            let mut state = self.state.lock();
+            let pace = u64::from(state.hosts[host.0].disk.pace());
+            let is_log = name == "rowlock-wal";
+            // A flush takes 0.1 to 0.3 ms, now and then far longer; other work reads and writes more.
+            let (least, spread) = match (is_log, state.pace.below(500)) {
+                (true, 0) => (5_000, 20_000),
+                (true, _) => (100, 200),
+                (false, _) => (500, 3_000),
+            };
+            (least + state.pace.below(spread) as u64) * pace
+        };
+        Box::pin(rowlock_env::time::sleep(Duration::from_micros(micros)))
+    }
+
+    fn connect(&self, addr: &str, timeout: Duration) -> Boxed<io::Result<Arc<dyn Conduit>>> {
+        Box::pin(self.network.connect(self.host(), addr, timeout))
+    }
+
+    fn listen(&self, addr: &str) -> io::Result<Arc<dyn Port>> {
+        self.network.listen(self.host(), addr)
+    }
+
+    fn disk(&self) -> Arc<dyn Disk> {
+        self.disk_of(self.host()).mount()
+    }
+}

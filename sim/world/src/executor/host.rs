@@ -1,0 +1,62 @@
+//! What the executor knows of a host.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::task::Waker;
+
+use rowlock_env::world::TaskId;
+
+use crate::clock::Clock;
+use crate::disk::HostDisk;
+use crate::rng::Rng;
+use crate::time::Nanos;
+
+/// Whether a host's process runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Life {
+    /// There is no process; the machine may have power or not.
+    Down,
+    /// It runs.
+    Up,
+    /// It stands still. Its clocks go on.
+    Paused,
+}
+
+/// A machine.
+pub(super) struct Host {
+    pub(super) name: String,
+    pub(super) life: Life,
+    /// How its last life ended.
+    pub(super) end: &'static str,
+    pub(super) clock: Clock,
+    /// By deadline on the host's clock, and serial number.
+    pub(super) timers: BTreeMap<(u64, u64), Waker>,
+    /// Tasks that became runnable while the process stood still.
+    pub(super) held_back: Vec<TaskId>,
+    pub(super) disk: Arc<HostDisk>,
+    pub(super) rng: Rng,
+}
+
+impl Host {
+    /// When its next timer rings.
+    pub(super) fn next_timer(&self) -> Option<Nanos> {
+        if self.life != Life::Up {
+            return None;
+        }
+        self.timers.first_key_value().map(|((deadline, _), _)| self.clock.when(*deadline))
+    }
+
+    /// Takes out what rings by `now`.
+    pub(super) fn due(&mut self, now: Nanos, rung: &mut Vec<Waker>) {
+        if self.life != Life::Up || self.timers.is_empty() {
+            return;
+        }
+        let local = self.clock.local(now);
+        while let Some(entry) = self.timers.first_entry() {
+            if entry.key().0 > local {
+                return;
+            }
+            rung.push(entry.remove());
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! Hosts begin, die and stand still. A death drops exactly the tasks of its host.
+
+use super::core::Core;
+use super::host::Life;
+use super::{Halt, Simulation};
+use crate::heart::Heart;
+use crate::time::HostId;
+use crate::trace::What;
+
+impl Simulation {
+    /// Whether a host's process is there (it may stand still).
+    pub fn is_up(&self, host: HostId) -> bool {
+        self.core.state.lock().hosts[host.0].life != Life::Down
+    }
+
+    /// Whether a host's process stands still.
+    pub fn is_paused(&self, host: HostId) -> bool {
+        self.core.state.lock().hosts[host.0].life == Life::Paused
+    }
+
+    /// How the last life of a host ended, in the words of [`What::Down`].
+    pub fn last_end(&self, host: HostId) -> &'static str {
+        self.core.state.lock().hosts[host.0].end
+    }
+
+    /// A host's name.
+    pub fn name_of(&self, host: HostId) -> String {
+        self.core.state.lock().hosts[host.0].name.clone()
+    }
+
+    /// Begins a new life of the host: the machine gets power if it had none, and a process may run.
+    pub fn boot(&self, host: HostId) {
+        let core = &self.core;
+        {
+            let mut state = core.state.lock();
+            let it = &mut state.hosts[host.0];
+            if it.life != Life::Down {
+                return;
+            }
+            it.life = Life::Up;
+        }
+        core.disk_of(host).boot();
+        core.network().boot(host);
+        core.mark(4, host);
+        core.trace().note(core.now(), || What::Up { host });
+    }
+
+    /// The process dies (kill -9): the machine, its page cache and its network go on.
+    ///
+    /// # Errors
+    /// A destructor of what ran there panicked.
+    pub fn kill(&self, host: HostId) -> Result<(), Halt> {
+        self.end(host, "killed")
+    }
+
+    /// The process is over: whatever is left of it ends.
+    ///
+    /// # Errors
+    /// As [`Simulation::kill`].
+    pub fn stop(&self, host: HostId) -> Result<(), Halt> {
+        self.end(host, "stopped")
+    }
+
+    fn end(&self, host: HostId, how: &'static str) -> Result<(), Halt> {
+        if !self.core.bring_down(host, how) {
+            return Ok(());
+        }
+        self.core.disk_of(host).process_died();
+        self.core.network().process_died(host);
+        self.drop_all_of(host)
+    }
+
+    /// The machine loses power: what was not flushed may be gone, and nobody hears of it.
+    ///
+    /// # Errors
+    /// As [`Simulation::kill`].
+    pub fn power_off(&self, host: HostId) -> Result<(), Halt> {
+        let was_up = self.core.bring_down(host, "power lost");
+        self.core.disk_of(host).power_loss();
+        self.core.network().power_lost(host);
+        if was_up { self.drop_all_of(host) } else { Ok(()) }
+    }
+
+    /// The power of the machine goes in the middle of its `nth` disk operation from now.
+    pub fn cut_power_at_operation(&self, host: HostId, nth: u64) {
+        let core = std::sync::Arc::downgrade(&self.core);
+        let cut = move || {
+            if let Some(core) = core.upgrade() {
+                core.state.lock().doomed.push(host);
+            }
+        };
+        self.core.disk_of(host).cut_power_at_op(nth, Box::new(cut));
+    }
+
+    fn drop_all_of(&self, host: HostId) -> Result<(), Halt> {
+        let core = &self.core;
+        let (futures, timers) = {
+            let mut state = core.state.lock();
+            let futures = state.tasks.take_all_of(host);
+            let it = &mut state.hosts[host.0];
+            it.held_back.clear();
+            (futures, std::mem::take(&mut it.timers))
+        };
+        drop(timers);
+        let _stay = rowlock_env::world::enter(core.clone());
+        futures.into_iter().try_for_each(|future| core.drop_on(host, future))?;
+        self.bury()
+    }
+
+    /// The process stands still (SIGSTOP, a paused VM, a long collection) until [`Simulation::resume`].
+    pub fn pause(&self, host: HostId) {
+        let core = &self.core;
+        {
+            let mut state = core.state.lock();
+            let it = &mut state.hosts[host.0];
+            if it.life != Life::Up {
+                return;
+            }
+            it.life = Life::Paused;
+        }
+        core.network().pause(host);
+        core.mark(5, host);
+        core.trace().note(core.now(), || What::Paused { host });
+    }
+
+    /// It goes on: all its timers that have passed in the meantime ring.
+    pub fn resume(&self, host: HostId) {
+        let core = &self.core;
+        {
+            let mut state = core.state.lock();
+            let it = &mut state.hosts[host.0];
+            if it.life != Life::Paused {
+                return;
+            }
+            it.life = Life::Up;
+            let mut held_back = std::mem::take(&mut it.held_back);
+            state.runnable.append(&mut held_back);
+        }
+        core.network().resume(host);
+        core.mark(6, host);
+        core.trace().note(core.now(), || What::Resumed { host });
+    }
+
+    /// The host's monotonic clock runs at so many parts per million of true time from now on.
+    pub fn set_clock_rate(&self, host: HostId, parts_per_million: u64) {
+        let now = self.core.now();
+        self.core.state.lock().hosts[host.0].clock.set_rate(now, parts_per_million);
+        self.core.mark(7, host);
+    }
+
+    /// The host's wall clock jumps.
+    pub fn jump_wall_clock(&self, host: HostId, by_ms: i64) {
+        self.core.state.lock().hosts[host.0].clock.jump(by_ms);
+        self.core.mark(8, host);
+    }
+
+    /// Ends the world: drops everything that runs in it. A world that is not ended is never freed, since its tasks know it.
+    ///
+    /// # Errors
+    /// As [`Simulation::kill`].
+    pub fn end_of_world(&self) -> Result<(), Halt> {
+        let hosts = self.core.state.lock().hosts.len();
+        let ends: Vec<Result<(), Halt>> = (0..hosts).map(|host| self.stop(HostId(host))).collect();
+        let _stay = rowlock_env::world::enter(self.core.clone());
+        let events = std::mem::take(&mut self.core.state.lock().events);
+        drop(events);
+        ends.into_iter().collect()
+    }
+}
+
+impl Core {
+    fn mark(&self, what: u64, host: HostId) {
+        self.trace().print(&[what, self.now().0, host.0 as u64]);
+    }
+
+    /// Whether it was up.
+    fn bring_down(&self, host: HostId, how: &'static str) -> bool {
+        {
+            let mut state = self.state.lock();
+            let it = &mut state.hosts[host.0];
+            if it.life == Life::Down {
+                return false;
+            }
+            (it.life, it.end) = (Life::Down, how);
+        }
+        self.mark(3, host);
+        self.trace().note(self.now(), || What::Down { host, how });
+        true
+    }
+}

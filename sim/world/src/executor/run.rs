@@ -1,0 +1,157 @@
+//! The loop: run whoever is runnable; when nobody is, let time pass to the next timer or event.
+
+use std::task::{Context, Poll};
+
+use rowlock_env::world::{self, Boxed};
+
+use super::core::{Core, State};
+use super::host::Life;
+use super::tasks::Turn;
+use super::{Halt, POLLS_MAX, Simulation, panics};
+use crate::heart::Heart;
+use crate::time::{HostId, Nanos};
+
+impl Simulation {
+    /// Lets time pass until `until`.
+    ///
+    /// # Errors
+    /// What runs in the world has a bug. Nothing more can be run then.
+    pub fn run_until(&self, until: Nanos) -> Result<(), Halt> {
+        self.run_until_or(until, || false)
+    }
+
+    /// Lets time pass until `until`, or until `stop` says so; it is asked once in every instant, when nobody is runnable.
+    ///
+    /// # Errors
+    /// As [`Simulation::run_until`].
+    pub fn run_until_or(&self, until: Nanos, mut stop: impl FnMut() -> bool) -> Result<(), Halt> {
+        let core = &*self.core;
+        let _stay = world::enter(self.core.clone());
+        loop {
+            self.run_this_instant()?;
+            if stop() {
+                return Ok(());
+            }
+            let Some(next) = core.next_moment().filter(|next| *next <= until) else {
+                core.set_now(until.max(core.now()));
+                return Ok(());
+            };
+            core.set_now(next);
+            panics::guard(|| core.ring()).map_err(|what| Halt::Panic { host: None, what })?;
+            self.bury()?;
+        }
+    }
+
+    /// Runs everybody who is runnable, without letting time pass.
+    fn run_this_instant(&self) -> Result<(), Halt> {
+        let core = &*self.core;
+        let mut polls = 0;
+        while let Some(turn) = core.next_turn() {
+            polls += 1;
+            if polls > POLLS_MAX {
+                let name = core.state.lock().tasks.name(turn.task);
+                return Err(Halt::Livelock { task: format!("{name} on {}", turn.host) });
+            }
+            let host = turn.host;
+            panics::guard(|| core.poll(turn))
+                .map_err(|what| Halt::Panic { host: Some(host), what })?;
+            self.bury()?;
+        }
+        Ok(())
+    }
+
+    /// Drops what has been aborted, and ends hosts whose power is gone.
+    pub(super) fn bury(&self) -> Result<(), Halt> {
+        loop {
+            let (graves, doomed) = {
+                let mut state = self.core.state.lock();
+                if state.graves.is_empty() && state.doomed.is_empty() {
+                    return Ok(());
+                }
+                (std::mem::take(&mut state.graves), std::mem::take(&mut state.doomed))
+            };
+            for (host, future) in graves {
+                self.core.drop_on(host, future)?;
+            }
+            for host in doomed {
+                self.power_off(host)?;
+            }
+        }
+    }
+}
+
+impl Core {
+    /// A seeded choice among all who are runnable.
+    fn next_turn(&self) -> Option<Turn> {
+        let mut state = self.state.lock();
+        self.collect(&mut state);
+        while !state.runnable.is_empty() {
+            let many = state.runnable.len();
+            let at = if many == 1 { 0 } else { state.choice.below(many) };
+            let task = state.runnable.swap_remove(at);
+            let Some(host) = state.tasks.host(task) else { continue };
+            if state.hosts[host.0].life == Life::Paused {
+                state.hosts[host.0].held_back.push(task);
+                continue;
+            }
+            if let Some(turn) = state.tasks.begin(task) {
+                state.polls += 1;
+                self.trace().print(&[self.now().0, task.0]);
+                return Some(turn);
+            }
+        }
+        None
+    }
+
+    fn collect(&self, state: &mut State) {
+        state.runnable.append(&mut self.woken.lock());
+    }
+
+    fn poll(&self, mut turn: Turn) {
+        let _place = self.enter_host(Some(turn.host));
+        let polled = turn.future.as_mut().poll(&mut Context::from_waker(&turn.waker));
+        let rest = match polled {
+            Poll::Ready(()) => {
+                self.state.lock().tasks.end(turn.task);
+                Some(turn.future)
+            }
+            Poll::Pending => self.state.lock().tasks.wait(turn.task, turn.future),
+        };
+        drop(rest); // as the host, and outside the lock
+    }
+
+    /// Drops a future of a host, as that host.
+    pub(super) fn drop_on(&self, host: HostId, future: Boxed<()>) -> Result<(), Halt> {
+        let _place = self.enter_host(Some(host));
+        panics::guard(|| drop(future)).map_err(|what| Halt::Panic { host: Some(host), what })
+    }
+
+    /// When something happens next.
+    fn next_moment(&self) -> Option<Nanos> {
+        let state = self.state.lock();
+        let event = state.events.first_key_value().map(|((when, _), _)| *when);
+        state.hosts.iter().filter_map(super::host::Host::next_timer).chain(event).min()
+    }
+
+    /// Lets happen what is due now.
+    fn ring(&self) {
+        let now = self.now();
+        let mut rung = Vec::new();
+        for host in &mut self.state.lock().hosts {
+            host.due(now, &mut rung);
+        }
+        for waker in rung {
+            waker.wake();
+        }
+        loop {
+            let event = {
+                let mut state = self.state.lock();
+                match state.events.first_entry() {
+                    Some(entry) if entry.key().0 <= now => entry.remove(),
+                    _ => return,
+                }
+            };
+            event();
+        }
+    }
+}
