@@ -297,7 +297,7 @@ impl Conn {
             }
         }
         flow.settle();
-        if flow.writer.is_some() && self.end(way.other()).broken.is_some() {
+        if flow.outstanding >= wire.window && self.end(way.other()).broken.is_some() {
             self.send_reset(way.other(), wire, fx); // the answer to a probe of the window
         }
         self.set_alarm(way, fx);
@@ -357,8 +357,10 @@ impl Conn {
     pub fn send_reset(&mut self, way: Side, wire: &mut Wire, fx: &mut Effects<'_>) {
         let (from, to) = self.hosts(way);
         let (due, lost) = wire.due(from, to, fx.now);
+        // A sender without room probes until it gets an answer.
+        let probed = self.flow(way.other()).outstanding >= wire.window;
         let flow = self.flow(way);
-        if lost || flow.reset_due.is_some() {
+        if (lost && !probed) || flow.reset_due.is_some() {
             return;
         }
         let behind = if flow.held { None } else { flow.flight.back().map(|segment| segment.due) };
@@ -476,7 +478,7 @@ impl Conn {
         self.lose(side, false, wire, fx);
         let incoming = self.flow(side.other());
         incoming.clear_arrived();
-        if incoming.writer.is_some() {
+        if incoming.outstanding >= wire.window {
             incoming.unacknowledged = true; // probes of the window stay without an answer
             self.start_giving_up(side.other(), fx);
         }

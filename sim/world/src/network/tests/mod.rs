@@ -17,6 +17,10 @@ use crate::rng::Rng;
 use crate::time::{HostId, Nanos};
 use crate::trace::Trace;
 
+mod faults;
+mod ports;
+mod record;
+mod soak;
 mod streams;
 
 const A: HostId = HostId(0);
