@@ -3,7 +3,8 @@
 //! The map, from what a process holds to what carries it:
 //! - `handles`: ends of connections, listening sockets, attempts to connect (what `rowlock_env::net` uses);
 //! - `state`: all of them, and what happens to machines and links; `dial`: how a connection begins; `ports`: addresses;
-//! - `conn`: one connection, as the two kernels see it; `flow`: one direction of it;
+//! - `conn`: one connection, as the two kernels see it, with `socket` (what its processes do) and `endings` (how it
+//!   breaks); `flow`: one direction of it;
 //! - [`links`](Delay), `wire`: latency, loss, cuts, power; `effects`: what a call brings about outside.
 //!
 //! It behaves like TCP as a process sees it: bytes of one direction keep their order, nothing is duplicated, and what
@@ -28,10 +29,12 @@ use crate::time::HostId;
 mod conn;
 mod dial;
 mod effects;
+mod endings;
 mod flow;
 mod handles;
 mod links;
 mod ports;
+mod socket;
 mod state;
 mod stats;
 #[cfg(test)]

@@ -7,9 +7,9 @@ pub struct NetworkStats {
     pub segments: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Pieces that were lost once and sent again.
-    pub resent: u64,
-    /// Pieces that never arrived, because their connection broke before.
+    /// Segments of any kind that were lost on the way. Data among them was sent again.
+    pub lost_on_the_way: u64,
+    /// Pieces of data that never arrived, because their connection broke before.
     pub lost: u64,
     /// Connections that were established.
     pub connects: u64,

@@ -44,7 +44,7 @@ impl Wire {
         if !self.links.loses(from, to, &mut self.rng) {
             return (due, false);
         }
-        self.stats.resent += 1;
+        self.stats.lost_on_the_way += 1;
         (due + within(RESEND_AFTER.0, RESEND_AFTER.1, &mut self.rng), true)
     }
 
