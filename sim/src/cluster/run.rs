@@ -15,11 +15,11 @@ use super::node::{self, Shape};
 use super::record::Record;
 use super::stats::Stats;
 use super::witness::Witness;
-use super::workload::{self, Profile};
+use super::workload::{self, Profile, Theme};
 use crate::fault::Script;
 use crate::history::client::{ClientFact, ClientId};
 use crate::history::node::{Down, NodeFact};
-use crate::history::{Fact, Locks};
+use crate::history::Fact;
 use crate::invariants::Violation;
 
 /// What is to be run.
@@ -121,20 +121,15 @@ impl Run {
         let nodes: Vec<HostId> = (0..shape.nodes())
             .map(|place| sim.add_host(&format!("node{}", place + 1), "node", node::address(place)))
             .collect();
-        let locks = Locks::at((0..1 + rng.below(3)).map(|n| format!("/locks/lock{n}")));
+        let theme = Theme::of(&mut rng, node::endpoints(shape.nodes()));
         let clients: Vec<HostId> = (0..4u8)
             .map(|n| sim.add_host(&format!("client{}", n + 1), "client", Ipv4Addr::new(10, 0, 1, n + 1)))
             .collect();
-        let profiles = clients.iter().map(|_| Profile {
-            endpoints: node::endpoints(shape.nodes()),
-            session_timeout: Duration::from_millis(1_500 + rng.below(6_500) as u64),
-            locks: locks.clone(),
-        });
-        let profiles = profiles.collect();
+        let profiles = clients.iter().map(|host| Profile::of(&mut rng, &theme, *host)).collect();
         let load_ends = Nanos::from_millis(plan.seconds * 1_000);
         let script = plan.script.clone().unwrap_or_default();
         let board = Board::new(nodes.len());
-        let record = Record::new(sim.clone(), locks);
+        let record = Record::new(sim.clone(), theme.locks().clone());
         let patients =
             Patients { nodes: nodes.clone(), founders: shape.nodes(), clients: clients.clone(), board: board.clone() };
         let injector = Injector::new(sim.clone(), patients, &script);

@@ -1,26 +1,28 @@
 //! What clients do in a run: the production client, on hosts of their own, telling what they ask and what they hear.
+//!
+//! `theme` draws from the seed what the clients of a run do, `life` opens sessions and sends errands (`errands`) over
+//! them, `caller` and `section` stand between these and the client and tell the checkers of every call, every watch and
+//! every lock that is held.
+//!
+//! Invariant: nothing here waits for ever, but for locks and for what ends with the session.
 
-use std::time::Duration;
+mod caller;
+mod chance;
+mod errands;
+mod life;
+mod section;
+mod store;
+mod theme;
+mod watches;
 
 use rowlock_env::sync::watch;
 
 use super::record::Journal;
-use crate::history::Locks;
 
-/// What one client of a run is like. Made from the seed, so a life after a crash may begin with it anew.
-#[derive(Clone, Debug)]
-pub struct Profile {
-    /// The nodes.
-    pub endpoints: String,
-    /// What it asks for.
-    pub session_timeout: Duration,
-    /// The locks of the run.
-    pub locks: Locks,
-}
+pub use theme::{Profile, Theme};
 
 /// One life of a client's process. Ends some time after `closing` says true, with everything given back and the
 /// session closed.
-pub async fn live(profile: Profile, journal: Journal, mut closing: watch::Receiver<bool>) {
-    let _ = (profile, journal);
-    let _ = closing.wait_for(|is_closing| *is_closing).await;
+pub async fn live(profile: Profile, journal: Journal, closing: watch::Receiver<bool>) {
+    life::live(profile, journal, closing).await;
 }

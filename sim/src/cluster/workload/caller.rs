@@ -1,0 +1,364 @@
+//! A session of the production client, and everything that it asks and hears told to the checkers.
+//!
+//! Invariant: the duties of [`crate::history::client`] are kept here and in [`super::section`], nowhere else. No
+//! activity calls the client below [`DATA`](crate::history::client::DATA) or waits for a lock past this.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rowlock_client::{
+    Acl, Client, Error, FencingToken, OneshotWatch, Outcome, SessionId, Transaction, Version,
+};
+use rowlock_proto::lock::Mode;
+use rowlock_world::trace::What;
+
+use super::section::{Grip, Section};
+use super::watches::Watches;
+use super::{Journal, Profile};
+use crate::history::Lock;
+use crate::history::client::{Answer, CallId, ClientFact, Failure, Op, ReadKind, WatchId};
+
+/// One session, and who tells of it. Clones are the same.
+#[derive(Clone)]
+pub(super) struct Caller {
+    parts: Arc<Parts>,
+}
+
+struct Parts {
+    client: Client,
+    session: SessionId,
+    journal: Journal,
+    profile: Arc<Profile>,
+    watches: Watches,
+}
+
+impl Caller {
+    /// Tells of the session that `client` has just opened.
+    pub(super) fn new(client: Client, journal: Journal, profile: Arc<Profile>) -> Self {
+        let session = client.session_id();
+        let millis = |time: std::time::Duration| u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
+        journal.tell(ClientFact::Session {
+            session,
+            timeout_ms: millis(client.session_timeout()),
+            grace_ms: profile.grace.map(millis),
+        });
+        let watches = Watches::default();
+        Caller { parts: Arc::new(Parts { client, session, journal, profile, watches }) }
+    }
+
+    /// For recipes that are no told calls, and handles of locks.
+    pub(super) fn client(&self) -> &Client {
+        &self.parts.client
+    }
+
+    pub(super) fn session(&self) -> SessionId {
+        self.parts.session
+    }
+
+    pub(super) fn journal(&self) -> &Journal {
+        &self.parts.journal
+    }
+
+    pub(super) fn profile(&self) -> &Profile {
+        &self.parts.profile
+    }
+
+    /// The path of a lock, which is its name for people as well.
+    pub(super) fn lock_path(&self, lock: Lock) -> &str {
+        self.parts.profile.locks.path(lock)
+    }
+
+    /// The session is alive as far as can be known here and now; tells so if it is.
+    pub(super) fn is_alive(&self) -> bool {
+        let is_alive = self.parts.client.valid_until().is_some_and(|until| rowlock_env::time::now() < until);
+        if is_alive {
+            self.parts.journal.tell(ClientFact::Alive { session: self.parts.session });
+        }
+        is_alive
+    }
+
+    /// Nothing succeeds on this session any more.
+    pub(super) fn is_over(&self) -> bool {
+        self.parts.client.valid_until().is_none()
+    }
+
+    /// Tells of the watches that have fired.
+    pub(super) fn hear(&self) {
+        self.parts.watches.fired().into_iter().for_each(|event| self.parts.journal.tell(event));
+    }
+
+    /// The number of a new watch, if there is room for one.
+    pub(super) fn next_watch(&self) -> Option<WatchId> {
+        self.parts.watches.has_room().then(|| self.parts.journal.next_watch())
+    }
+
+    /// Asks what `make` makes of the number of the call, and tells of it.
+    ///
+    /// # Cancel safety
+    /// A dropped call is told as one of unknown outcome.
+    pub(super) async fn ask(&self, make: impl FnOnce(CallId) -> Op) -> Result<Answer, Failure> {
+        let call = self.parts.journal.next_call();
+        let op = Arc::new(make(call));
+        let begun = self.begin(call, op.clone());
+        let result = self.run(&op).await;
+        self.hear();
+        let (result, watch) = match result {
+            Ok((answer, watch)) => (Ok(answer), watch),
+            Err(error) => (Err(failure(&error)), None),
+        };
+        begun.end(result.clone());
+        if let (Op::Read { watch: Some(id), .. }, Some(watch)) = (&*op, watch) {
+            self.parts.watches.add(*id, watch);
+            // It may have fired behind the reply already.
+            self.hear();
+        }
+        result
+    }
+
+    /// Tells that a call begins, whose future is polled next.
+    pub(super) fn begin_next(&self, op: Op) -> Begun {
+        self.begin(self.parts.journal.next_call(), Arc::new(op))
+    }
+
+    fn begin(&self, call: CallId, op: Arc<Op>) -> Begun {
+        let session = self.parts.session;
+        self.parts.journal.tell(ClientFact::Invoked { call, session, op });
+        Begun { caller: self.clone(), call, is_told: false }
+    }
+
+    /// Waits for locks by `asking` (`None`: they are not free) and tells of it.
+    ///
+    /// # Cancel safety
+    /// As [`Caller::ask`].
+    pub(super) async fn acquire(
+        &self,
+        wanted: Vec<(Lock, Mode)>,
+        asking: impl Future<Output = Result<Option<Grip>, Error>>,
+    ) -> Result<Option<Section>, Error> {
+        let begin = |(lock, mode): &(Lock, Mode)| {
+            let waiting = Waiting::new(self, *lock);
+            (self.begin_next(Op::Acquire { lock: *lock, mode: *mode }), waiting)
+        };
+        let begun: Vec<(Begun, Waiting)> = wanted.iter().map(begin).collect();
+        let result = asking.await;
+        self.hear();
+        let tokens: Vec<FencingToken> = match &result {
+            Ok(Some(grip)) => grip.guards().iter().map(|guard| guard.token()).collect(),
+            _ => Vec::new(),
+        };
+        for (at, (call, waiting)) in begun.into_iter().enumerate() {
+            let outcome = match (&result, tokens.get(at)) {
+                (Err(error), _) => Err(failure(error)),
+                (Ok(_), None) => Err(Failure::NotDone),
+                (Ok(_), Some(token)) => Ok(Answer::Acquired(*token)),
+            };
+            if outcome.is_ok() {
+                waiting.is_granted();
+            }
+            call.end(outcome);
+        }
+        Ok(result?.map(|grip| Section::new(self.clone(), grip, wanted)))
+    }
+
+    async fn run(&self, op: &Op) -> Result<(Answer, Option<OneshotWatch>), Error> {
+        let client = &self.parts.client;
+        let answer = match op {
+            Op::Create { path, data, mode } => {
+                let (path, stat) = client.create(path, data.clone(), *mode, Acl::open()).await?;
+                Answer::Created { path, stat }
+            }
+            Op::Set { path, data, version } => {
+                Answer::Set(client.set(path, data.clone(), Some(*version)).await?)
+            }
+            Op::Delete { path, version } => {
+                client.delete(path, Some(*version)).await?;
+                Answer::Deleted
+            }
+            Op::Multi(ops) => {
+                let transaction = ops.iter().fold(Transaction::new(), also);
+                Answer::Multi(client.commit(transaction).await?.into_iter().map(outcome).collect())
+            }
+            Op::Read { kind, path, watch, synced } => {
+                if *synced {
+                    client.sync(path).await?;
+                }
+                return self.read(*kind, path, watch.is_some()).await;
+            }
+            Op::Sync => {
+                client.sync("/").await?;
+                Answer::Synced
+            }
+            Op::Check { .. } => return Err(Error::InvalidArgument("a check outside of a multi")),
+            Op::Acquire { .. } | Op::Release { .. } | Op::Verify { .. } => {
+                return Err(Error::InvalidArgument("locks have handles of their own"));
+            }
+        };
+        Ok((answer, None))
+    }
+
+    async fn read(
+        &self,
+        kind: ReadKind,
+        path: &str,
+        is_watched: bool,
+    ) -> Result<(Answer, Option<OneshotWatch>), Error> {
+        let client = &self.parts.client;
+        Ok(match (kind, is_watched) {
+            (ReadKind::Data, false) => {
+                let (data, stat) = client.get(path).await?;
+                (Answer::Data(data, stat), None)
+            }
+            (ReadKind::Data, true) => {
+                let ((data, stat), watch) = client.get_watched(path).await?;
+                (Answer::Data(data, stat), Some(watch))
+            }
+            (ReadKind::Exists, false) => (Answer::Exists(client.exists(path).await?), None),
+            (ReadKind::Exists, true) => {
+                let (stat, watch) = client.exists_watched(path).await?;
+                (Answer::Exists(stat), Some(watch))
+            }
+            (ReadKind::Children, false) => {
+                let (names, stat) = client.get_children(path).await?;
+                (Answer::Children(names, stat), None)
+            }
+            (ReadKind::Children, true) => {
+                let ((names, stat), watch) = client.get_children_watched(path).await?;
+                (Answer::Children(names, stat), Some(watch))
+            }
+        })
+    }
+}
+
+/// A call that has been told to have begun. Dropped without an end it is told as one of unknown outcome.
+#[must_use = "its drop tells that nothing is known"]
+pub(super) struct Begun {
+    caller: Caller,
+    call: CallId,
+    is_told: bool,
+}
+
+impl Begun {
+    pub(super) fn end(mut self, result: Result<Answer, Failure>) {
+        self.tell(result);
+    }
+
+    fn tell(&mut self, result: Result<Answer, Failure>) {
+        self.is_told = true;
+        self.caller.journal().tell(ClientFact::Returned { call: self.call, result });
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        if !self.is_told {
+            self.tell(Err(Failure::Unknown));
+        }
+    }
+}
+
+/// A wait for a lock, for the diagram.
+struct Waiting {
+    caller: Caller,
+    lock: Lock,
+    is_granted: bool,
+}
+
+impl Waiting {
+    fn new(caller: &Caller, lock: Lock) -> Self {
+        let host = caller.profile().host;
+        caller.journal().note(|| What::Waits { host, lock: caller.lock_path(lock).to_owned() });
+        Waiting { caller: caller.clone(), lock, is_granted: false }
+    }
+
+    fn is_granted(mut self) {
+        self.is_granted = true;
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if !self.is_granted {
+            let host = self.caller.profile().host;
+            let lock = || self.caller.lock_path(self.lock).to_owned();
+            self.caller.journal().note(|| What::GaveUp { host, lock: lock() });
+        }
+    }
+}
+
+/// What an error says of the call.
+pub(super) fn failure(error: &Error) -> Failure {
+    match error {
+        error if error.may_have_happened() => Failure::Unknown,
+        Error::Rejected(code) => Failure::Refused(*code),
+        Error::TransactionRejected { index, code } => Failure::RefusedAt(*index, *code),
+        _ => Failure::NotDone,
+    }
+}
+
+/// Data that no other call of the run writes: the call's number, and a place within it.
+pub(super) fn data(call: CallId, place: usize) -> Option<Bytes> {
+    Some(Bytes::from(format!("{}.{place}", call.0)))
+}
+
+fn also(transaction: Transaction, op: &Op) -> Transaction {
+    match op {
+        Op::Create { path, data, mode } => transaction.create(path, data.clone(), *mode, Acl::open()),
+        Op::Set { path, data, version } => transaction.set(path, data.clone(), some(*version)),
+        Op::Delete { path, version } => transaction.delete(path, some(*version)),
+        Op::Check { path, version } => transaction.check(path, some(*version)),
+        Op::Multi(_)
+        | Op::Read { .. }
+        | Op::Sync
+        | Op::Acquire { .. }
+        | Op::Release { .. }
+        | Op::Verify { .. } => unreachable!("a multi is made of writes and checks"),
+    }
+}
+
+fn some(version: Version) -> Option<Version> {
+    (version != Version::ANY).then_some(version)
+}
+
+fn outcome(outcome: Outcome) -> Answer {
+    match outcome {
+        Outcome::Created(path, stat) => Answer::Created { path, stat: stat.unwrap_or_default() },
+        Outcome::Deleted => Answer::Deleted,
+        Outcome::Set(stat) => Answer::Set(stat),
+        Outcome::Checked => Answer::Checked,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rowlock_client::ErrorCode;
+
+    use super::*;
+
+    #[test]
+    fn an_error_is_told_as_what_the_client_says_of_it() {
+        let refused = |code| Failure::Refused(code);
+        for (error, told) in [
+            (Error::ConnectionLoss, Failure::Unknown),
+            (Error::Protocol("odd"), Failure::Unknown),
+            (Error::Rejected(ErrorCode::OperationTimeout), Failure::Unknown),
+            (Error::Rejected(ErrorCode::NoNode), refused(ErrorCode::NoNode)),
+            (Error::Rejected(ErrorCode::SessionMoved), refused(ErrorCode::SessionMoved)),
+            (
+                Error::TransactionRejected { index: 2, code: ErrorCode::BadVersion },
+                Failure::RefusedAt(2, ErrorCode::BadVersion),
+            ),
+            (Error::SessionExpired, Failure::NotDone),
+            (Error::Timeout { position: None, holder: None }, Failure::NotDone),
+            (Error::Deadlock { cycle: Vec::new() }, Failure::NotDone),
+        ] {
+            assert_eq!(failure(&error), told, "{error}");
+        }
+    }
+
+    #[test]
+    fn no_two_calls_write_the_same_data() {
+        assert_ne!(data(CallId(1), 11), data(CallId(11), 1));
+        assert_ne!(data(CallId(1), 0), data(CallId(1), 1));
+    }
+}

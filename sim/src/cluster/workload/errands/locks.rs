@@ -1,0 +1,234 @@
+//! Locks of every kind: taken, worked under, and let go of in every way.
+
+use std::future::Future;
+
+use rowlock_client::{Error, Guard, Owner};
+use rowlock_env::time;
+use rowlock_proto::lock::Mode;
+
+use crate::cluster::workload::caller::Caller;
+use crate::cluster::workload::chance::{between, chance, millis, pick};
+use crate::cluster::workload::life::Place;
+use crate::cluster::workload::section::{Grip, Section};
+use crate::history::Lock;
+
+/// One of the plain locks, and its path.
+fn any_lock(place: &Place) -> (Lock, String) {
+    let lock = pick(&place.caller.profile().plain);
+    (lock, place.caller.lock_path(lock).to_owned())
+}
+
+/// Asks for one lock exclusively.
+async fn acquire(
+    caller: &Caller,
+    lock: Lock,
+    asking: impl Future<Output = Result<Option<Guard>, Error>>,
+) -> Option<Section> {
+    let asking = async { Ok(asking.await?.map(Grip::Lock)) };
+    caller.acquire(vec![(lock, Mode::Exclusive)], asking).await.ok().flatten()
+}
+
+/// Works for a while and lets go.
+pub(super) async fn use_and_end(mut section: Section) {
+    if section.work(millis(0, 600)).await {
+        match between(0, 99) {
+            0..60 => section.release().await,
+            60..75 => {
+                section.verify().await;
+                section.release().await;
+            }
+            75..90 => drop(section),
+            // Somebody who forgets about it for a while.
+            90..96 => {
+                section.work(millis(1_000, 3_000)).await;
+                section.release().await;
+            }
+            _ => {
+                // Gone from our hands in the middle of the release.
+                let _ = time::timeout(millis(0, 20), section.release()).await;
+            }
+        }
+    } else {
+        section.release().await;
+    }
+}
+
+pub(super) async fn mutex(place: &Place) {
+    let (lock, path) = any_lock(place);
+    let mutex = place.caller.client().mutex_at(&path);
+    if let Some(section) = acquire(&place.caller, lock, async { mutex.lock().await.map(Some) }).await {
+        use_and_end(section).await;
+    }
+}
+
+pub(super) async fn try_lock(place: &Place) {
+    let (lock, path) = any_lock(place);
+    let mutex = place.caller.client().mutex_at(&path);
+    if let Some(section) = acquire(&place.caller, lock, mutex.try_lock()).await {
+        use_and_end(section).await;
+    }
+}
+
+pub(super) async fn patient(place: &Place) {
+    let (lock, path) = any_lock(place);
+    let mutex = place.caller.client().mutex_at(&path);
+    let patience = millis(1, 2_000);
+    let asking = async { mutex.lock_timeout(patience).await.map(Some) };
+    if let Some(section) = acquire(&place.caller, lock, asking).await {
+        use_and_end(section).await;
+    }
+}
+
+/// Asks, and drops the future at some moment, at the latest while it waits.
+pub(super) async fn dropped(place: &Place) {
+    let (lock, path) = any_lock(place);
+    let mutex = place.caller.client().mutex_at(&path);
+    let asking = acquire(&place.caller, lock, async { mutex.lock().await.map(Some) });
+    if let Ok(Some(section)) = time::timeout(millis(0, 40), asking).await {
+        use_and_end(section).await;
+    }
+}
+
+/// With a maximum hold, a lock-delay or an owner.
+pub(super) async fn options(place: &Place) {
+    let (lock, path) = any_lock(place);
+    let mut request = place.caller.client().mutex_at(&path).request().meta("with options");
+    let mut long = millis(0, 600);
+    if chance(50) {
+        request = request.max_hold(millis(100, 1_500));
+        // Sometimes beyond it.
+        long = millis(0, 2_500);
+    }
+    if chance(50) {
+        request = request.lock_delay(millis(1, 2_000));
+    }
+    if chance(30) {
+        request = request.owner(Owner::Named(between(1, 3)));
+    }
+    let asking = async { request.timeout(millis(500, 8_000)).lock().await.map(Some) };
+    if let Some(mut section) = acquire(&place.caller, lock, asking).await {
+        section.work(long).await;
+        section.release().await;
+    }
+}
+
+pub(super) async fn read(place: &Place) {
+    if let Some(section) = reader(place).await {
+        use_and_end(section).await;
+    }
+}
+
+async fn reader(place: &Place) -> Option<Section> {
+    let (lock, path) = any_lock(place);
+    let rwlock = place.caller.client().rwlock_at(&path);
+    let asking = async { rwlock.read().await.map(|guard| Some(Grip::Read(guard))) };
+    place.caller.acquire(vec![(lock, Mode::Shared)], asking).await.ok().flatten()
+}
+
+pub(super) async fn write(place: &Place) {
+    if let Some(section) = writer(place).await {
+        use_and_end(section).await;
+    }
+}
+
+async fn writer(place: &Place) -> Option<Section> {
+    let (lock, path) = any_lock(place);
+    let rwlock = place.caller.client().rwlock_at(&path);
+    let asking = async { rwlock.write().await.map(|guard| Some(Grip::Write(guard))) };
+    place.caller.acquire(vec![(lock, Mode::Exclusive)], asking).await.ok().flatten()
+}
+
+/// A writer becomes a reader, or a reader tries to become the writer, or one after the other.
+pub(super) async fn convert(place: &Place) {
+    let section = if chance(50) { reader(place).await } else { writer(place).await };
+    let Some(mut section) = section else { return };
+    for _ in 0..between(1, 3) {
+        if !section.work(millis(0, 200)).await {
+            break;
+        }
+        section.convert().await;
+    }
+    use_and_end(section).await;
+}
+
+pub(super) async fn permits(place: &Place) {
+    let (lock, limit) = place.caller.profile().permits;
+    let semaphore = place.caller.client().semaphore_at(place.caller.lock_path(lock), limit);
+    // Now and then more than there are.
+    let most = u64::from(limit) + u64::from(chance(5));
+    let count = u32::try_from(between(1, most)).unwrap_or(1);
+    let asking = async {
+        let permits = match between(0, 9) {
+            0..2 => semaphore.try_acquire_many(count).await?,
+            2..4 => Some(semaphore.acquire_timeout(count, millis(1, 2_000)).await?),
+            _ => Some(semaphore.acquire_many(count).await?),
+        };
+        Ok(permits.map(Grip::Permits))
+    };
+    if let Ok(Some(section)) = place.caller.acquire(vec![(lock, Mode::Permits(count))], asking).await {
+        use_and_end(section).await;
+    }
+}
+
+/// Several locks at once, in any order.
+pub(super) async fn many(place: &Place) {
+    let mut locks = place.caller.profile().plain.clone();
+    rowlock_env::rng::shuffle(&mut locks);
+    locks.truncate(usize::try_from(between(1, locks.len() as u64)).unwrap_or(1));
+    // Locks have names below the lock base, and these are there.
+    let name = |lock: &Lock| place.caller.lock_path(*lock).trim_start_matches("/locks/").to_owned();
+    let all = place.caller.client().multi(locks.iter().map(name));
+    let asking = async {
+        let guards = match between(0, 9) {
+            0..2 => all.try_lock().await?,
+            2..4 => Some(all.lock_timeout(millis(1, 2_000)).await?),
+            _ => Some(all.lock().await?),
+        };
+        Ok(guards.map(Grip::Many))
+    };
+    let wanted = locks.iter().map(|lock| (*lock, Mode::Exclusive)).collect();
+    if let Ok(Some(section)) = place.caller.acquire(wanted, asking).await {
+        use_and_end(section).await;
+    }
+}
+
+/// One lock inside another, which may close a circle: the owner finds out, or patience ends.
+pub(super) async fn nested(place: &Place) {
+    let owner = place.caller.client().new_owner();
+    let mut held: Vec<Section> = Vec::new();
+    let mut locks = place.caller.profile().plain.clone();
+    rowlock_env::rng::shuffle(&mut locks);
+    for lock in locks.into_iter().take(2) {
+        let mutex = place.caller.client().mutex_at(place.caller.lock_path(lock));
+        let request = mutex.request().owner(owner).timeout(millis(200, 2_000));
+        match acquire(&place.caller, lock, async { request.lock().await.map(Some) }).await {
+            Some(mut section) => {
+                section.work(millis(0, 150)).await;
+                held.push(section);
+            }
+            None => break,
+        }
+    }
+    while let Some(section) = held.pop() {
+        section.release().await;
+    }
+}
+
+/// Shares of one hold; the last one gives the lock back.
+pub(super) async fn reentrant(place: &Place) {
+    let (lock, path) = any_lock(place);
+    let owner = place.caller.client().new_owner();
+    let mutex = place.caller.client().reentrant_mutex_at(&path);
+    let asking = async { mutex.lock(owner).await.map(|guard| Some(Grip::Reentrant(guard))) };
+    let wanted = vec![(lock, Mode::Exclusive)];
+    let Ok(Some(mut section)) = place.caller.acquire(wanted, asking).await else { return };
+    if section.work(millis(0, 100)).await {
+        // At once, while the hold is ours; bounded in case that it is lost in between.
+        let share = mutex.lock_timeout(owner, millis(1, 50)).await;
+        section.work(millis(0, 100)).await;
+        if let Ok(share) = share {
+            let _ = share.release().await;
+        }
+    }
+    section.release().await;
+}

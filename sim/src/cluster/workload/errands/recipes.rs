@@ -1,0 +1,78 @@
+//! What is built of locks and znodes: elections, counters, latches.
+//!
+//! A campaign is no told acquisition: whoever makes way for a named successor queues again, so the order of asking is
+//! not that of leading. What a leader believes is told as of every holder.
+
+use rowlock_client::{Candidate, TransferError};
+use rowlock_env::time;
+use rowlock_proto::lock::Mode;
+
+use crate::cluster::workload::chance::{between, chance, millis, pick};
+use crate::cluster::workload::life::Place;
+use crate::cluster::workload::section::{Grip, Section};
+
+/// Stands for the lead, leads for a while, and ends in one of the ways.
+pub(super) async fn campaign(place: &Place) {
+    let (caller, lock) = (&place.caller, place.caller.profile().lead);
+    let election = caller.client().election_at(caller.lock_path(lock));
+    let standing = election.campaign_timeout(caller.profile().host.to_string(), millis(500, 5_000));
+    let Ok(leadership) = standing.await else { return };
+    let mut section = Section::new(caller.clone(), Grip::Lead(leadership), vec![(lock, Mode::Exclusive)]);
+    if !section.work(millis(0, 800)).await || chance(50) {
+        section.release().await;
+        return;
+    }
+    let candidates = time::timeout(millis(100, 1_000), election.candidates()).await;
+    let own = caller.session();
+    let others: Vec<Candidate> =
+        candidates.into_iter().flatten().flatten().filter(|one| one.session != own).collect();
+    if others.is_empty() || !section.is_held() {
+        section.release().await;
+        return;
+    }
+    let successor = pick(&others);
+    let Some(Grip::Lead(leadership)) = section.into_grip() else { return };
+    if let Err(TransferError::NotWaiting(leadership)) = leadership.transfer_to(&successor).await {
+        let section = Section::new(caller.clone(), Grip::Lead(leadership), vec![(lock, Mode::Exclusive)]);
+        section.release().await;
+    }
+}
+
+/// Follows who leads for a while.
+pub(super) async fn observe(place: &Place) {
+    let path = place.caller.lock_path(place.caller.profile().lead);
+    let mut observer = place.caller.client().election_at(path).observe();
+    for _ in 0..between(1, 4) {
+        match time::timeout(millis(200, 1_500), observer.next()).await {
+            Ok(Ok(_)) => {}
+            // Nothing new, or nobody can tell.
+            Ok(Err(_)) | Err(_) => return,
+        }
+    }
+}
+
+/// Adds to the counter of the run.
+pub(super) async fn count(place: &Place) {
+    let counter = place.caller.client().counter_at("/counters/one");
+    for _ in 0..between(1, 3) {
+        // Whatever comes of it: the session's end, or too many others.
+        if counter.add(1).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Counts a latch down, or waits a little for others to do so.
+pub(super) async fn latch(place: &Place) {
+    let name = format!("latch{}", between(1, 3));
+    let latch = place.caller.client().latch(&name, 4);
+    // Whatever comes of it: nobody depends on it.
+    if chance(60) {
+        let _ = latch.count_down().await;
+    } else {
+        let _ = latch.wait_timeout(millis(100, 1_000)).await;
+    }
+    if chance(10) {
+        let _ = latch.remove().await;
+    }
+}

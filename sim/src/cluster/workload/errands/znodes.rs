@@ -1,0 +1,184 @@
+//! Plain znodes below [`DATA`]: few paths, so that clients meet on them.
+
+use rowlock_client::{CreateMode, Version};
+use rowlock_env::task;
+
+use crate::cluster::workload::caller::{Caller, data};
+use crate::cluster::workload::chance::{between, chance, millis, pick};
+use crate::cluster::workload::life::Place;
+use crate::history::client::{Answer, CallId, DATA, Failure, Op, ReadKind};
+
+/// One of the znodes of the run.
+pub(super) fn any_path(caller: &Caller) -> String {
+    format!("{DATA}/znode{}", between(1, caller.profile().znodes))
+}
+
+fn create(path: &str, mode: CreateMode) -> impl FnOnce(CallId) -> Op {
+    let path = path.to_owned();
+    move |call| Op::Create { path, data: data(call, 0), mode }
+}
+
+fn set(path: &str, version: Version) -> impl FnOnce(CallId) -> Op {
+    let path = path.to_owned();
+    move |call| Op::Set { path, data: data(call, 0), version }
+}
+
+/// What a read asks.
+pub(super) fn read(kind: ReadKind, path: &str, synced: bool) -> impl FnOnce(CallId) -> Op {
+    let path = path.to_owned();
+    move |_| Op::Read { kind, path, watch: None, synced }
+}
+
+/// The znode's version as a read tells it.
+fn version(answer: &Result<Answer, Failure>) -> Option<Version> {
+    match answer {
+        Ok(Answer::Data(_, stat) | Answer::Exists(Some(stat)) | Answer::Set(stat)) => Some(stat.version),
+        _ => None,
+    }
+}
+
+/// The parent of all may not be there yet.
+async fn with_parent(caller: &Caller, mode: CreateMode, path: &str) -> Result<Answer, Failure> {
+    let answer = caller.ask(create(path, mode)).await;
+    if let Err(Failure::Refused(rowlock_client::ErrorCode::NoNode)) = answer {
+        // Refused if somebody else was faster, which is as good.
+        let _ = caller.ask(create(DATA, CreateMode::Persistent)).await;
+        return caller.ask(create(path, mode)).await;
+    }
+    answer
+}
+
+/// One write, mostly of a znode that is there.
+pub(super) async fn change(place: &Place) {
+    let (caller, path) = (&place.caller, any_path(&place.caller));
+    let answer = match between(0, 9) {
+        0..4 => caller.ask(set(&path, Version::ANY)).await,
+        4..8 => {
+            let seen = caller.ask(read(ReadKind::Data, &path, chance(30))).await;
+            let version = version(&seen).unwrap_or(Version(0));
+            caller.ask(set(&path, version)).await
+        }
+        8 => {
+            let version = Version(i32::try_from(between(0, 3)).unwrap_or(0));
+            let version = if chance(50) { version } else { Version::ANY };
+            caller.ask(|_| Op::Delete { path: path.clone(), version }).await
+        }
+        _ => with_parent(caller, CreateMode::Persistent, &path).await,
+    };
+    if let Err(Failure::Refused(rowlock_client::ErrorCode::NoNode)) = answer {
+        let _ = with_parent(caller, CreateMode::Persistent, &path).await;
+    }
+}
+
+/// Reads, one behind another or several at once, with and without a sync.
+pub(super) async fn look(place: &Place) {
+    for _ in 0..between(1, 4) {
+        let path = if chance(20) { DATA.to_owned() } else { any_path(&place.caller) };
+        let kind = pick(&[ReadKind::Data, ReadKind::Data, ReadKind::Exists, ReadKind::Children]);
+        let answer = place.caller.ask(read(kind, &path, chance(40))).await;
+        if answer.is_err() {
+            return;
+        }
+        if chance(10) {
+            let _ = place.caller.ask(|_| Op::Sync).await;
+        }
+    }
+}
+
+/// Several calls on their way at once, some of which nobody waits for.
+pub(super) async fn pipeline(place: &Place) {
+    let path = any_path(&place.caller);
+    let mut calls = Vec::new();
+    for _ in 0..between(2, 8) {
+        let (caller, path) =
+            (place.caller.clone(), if chance(70) { path.clone() } else { any_path(&place.caller) });
+        calls.push(task::spawn("call", async move {
+            let answer = match between(0, 9) {
+                0..6 => caller.ask(set(&path, Version::ANY)).await,
+                6..9 => caller.ask(read(ReadKind::Data, &path, false)).await,
+                _ => caller.ask(create(&path, CreateMode::Persistent)).await,
+            };
+            drop(answer);
+        }));
+    }
+    if chance(20) {
+        place.rest(millis(0, 20)).await;
+        // Their futures are dropped, wherever they are.
+        calls.iter().for_each(task::Task::abort);
+    }
+    for call in calls {
+        // An error means that it was dropped.
+        let _ = call.await;
+    }
+}
+
+/// Children with numbers, made and mostly taken away again.
+pub(super) async fn sequential(place: &Place) {
+    let (caller, parent) = (&place.caller, any_path(&place.caller));
+    let mode = pick(&[CreateMode::PersistentSequential, CreateMode::EphemeralSequential]);
+    let mut made = Vec::new();
+    for _ in 0..between(1, 3) {
+        match caller.ask(create(&format!("{parent}/n-"), mode)).await {
+            Ok(Answer::Created { path, .. }) => made.push(path),
+            Err(Failure::Refused(rowlock_client::ErrorCode::NoNode)) => {
+                let _ = with_parent(caller, CreateMode::Persistent, &parent).await;
+            }
+            _ => return,
+        }
+    }
+    let _ = caller.ask(read(ReadKind::Children, &parent, chance(30))).await;
+    place.rest(millis(0, 300)).await;
+    for path in made {
+        let _ = caller.ask(|_| Op::Delete { path, version: Version::ANY }).await;
+    }
+}
+
+/// A znode that goes with the session, if it is not taken away before.
+pub(super) async fn ephemeral(place: &Place) {
+    let caller = &place.caller;
+    let path = format!("{DATA}/ephemeral{}", between(1, 3));
+    if let Ok(Answer::Created { path, .. }) = with_parent(caller, CreateMode::Ephemeral, &path).await {
+        place.rest(millis(0, 800)).await;
+        let _ = caller.ask(set(&path, Version::ANY)).await;
+        if chance(70) {
+            let _ = caller.ask(|_| Op::Delete { path, version: Version::ANY }).await;
+        }
+    } else {
+        let _ = caller.ask(read(ReadKind::Exists, &path, chance(50))).await;
+    }
+}
+
+/// Several writes as one; some of them are refused, and then none happens.
+pub(super) async fn multi(place: &Place) {
+    let caller = &place.caller;
+    let (first, second) = (any_path(caller), any_path(caller));
+    let seen = caller.ask(read(ReadKind::Data, &first, chance(50))).await;
+    let version = version(&seen).unwrap_or(Version(0));
+    let child = format!("{second}/both-");
+    let make = |call: CallId| {
+        let written = |place| data(call, place);
+        let mut ops = vec![Op::Set { path: first.clone(), data: written(0), version }];
+        if chance(50) {
+            ops.insert(0, Op::Check { path: second.clone(), version: Version::ANY });
+        }
+        ops.push(match between(0, 3) {
+            0 => Op::Set { path: second.clone(), data: written(1), version: Version::ANY },
+            1 => Op::Check { path: second.clone(), version: Version(i32::MAX) },
+            2 => Op::Delete { path: format!("{DATA}/nothing"), version: Version::ANY },
+            _ => {
+                let mode = CreateMode::EphemeralSequential;
+                Op::Create { path: child.clone(), data: written(1), mode }
+            }
+        });
+        Op::Multi(ops)
+    };
+    let made = caller.ask(make).await;
+    let Ok(Answer::Multi(answers)) = made else { return };
+    for answer in answers {
+        if let Answer::Created { path, .. } = answer
+            && chance(80)
+        {
+            let _ = caller.ask(|_| Op::Delete { path, version: Version::ANY }).await;
+        }
+    }
+}

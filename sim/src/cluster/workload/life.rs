@@ -1,0 +1,145 @@
+//! One life of a client's process: sessions one after another, and errands on each of them until it is over.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rowlock_client::{Client, SessionState};
+use rowlock_env::sync::watch;
+use rowlock_env::task::{self, Task};
+use rowlock_env::time;
+
+use super::caller::Caller;
+use super::chance::{about, millis, weighted};
+use super::{Journal, Profile, errands};
+use crate::history::client::ClientFact;
+
+/// Opening a session is given up after so long, and tried again.
+const CONNECT: Duration = Duration::from_secs(5);
+/// What is going on may take so long to end when the session is to be closed; then it is dropped.
+const LAST_ERRANDS: Duration = Duration::from_secs(3);
+/// Closing a session may take so long; then it is left to expire.
+const CLOSE: Duration = Duration::from_secs(10);
+
+/// See [`super::live`].
+pub(super) async fn live(profile: Profile, journal: Journal, closing: watch::Receiver<bool>) {
+    let profile = Arc::new(profile);
+    while !*closing.borrow() {
+        let Some(client) = open(&profile, closing.clone()).await else {
+            time::sleep(millis(10, 200)).await;
+            continue;
+        };
+        serve(Caller::new(client, journal.clone(), profile.clone()), closing.clone()).await;
+    }
+    journal.tell(ClientFact::Ended);
+}
+
+/// A new session; none if no node could be reached or the run is to end.
+async fn open(profile: &Profile, mut closing: watch::Receiver<bool>) -> Option<Client> {
+    let mut config = Client::builder()
+        .endpoints(&profile.endpoints)
+        .session_timeout(profile.session_timeout)
+        .connect_timeout(CONNECT)
+        .label(profile.host.to_string());
+    if let Some(grace) = profile.grace {
+        config = config.disconnect_grace(grace);
+    }
+    let opening = async {
+        let client = config.connect().await.ok()?;
+        // Locks ask for it first: from here on calls are sent in the order in which they are made.
+        client.extensions().await.ok()?;
+        Some(client)
+    };
+    tokio::select! {
+        biased;
+        client = opening => client,
+        _ = closing.wait_for(|is_closing| *is_closing) => None,
+    }
+}
+
+/// What an errand has at hand.
+#[derive(Clone)]
+pub(super) struct Place {
+    pub(super) caller: Caller,
+    /// Nothing new is begun once it says true.
+    pub(super) is_ending: watch::Receiver<bool>,
+}
+
+impl Place {
+    /// Nothing new is to be begun.
+    pub(super) fn is_over(&self) -> bool {
+        *self.is_ending.borrow() || self.caller.is_over()
+    }
+
+    /// Lets time pass, but not beyond the end.
+    pub(super) async fn rest(&self, long: Duration) {
+        let mut is_ending = self.is_ending.clone();
+        tokio::select! {
+            biased;
+            _ = is_ending.wait_for(|is_ending| *is_ending) => {}
+            () = time::sleep(long) => {}
+        }
+    }
+}
+
+/// The whole time of a session.
+async fn serve(caller: Caller, closing: watch::Receiver<bool>) {
+    let (ending, is_ending) = watch::channel(false);
+    let place = Place { caller: caller.clone(), is_ending };
+    let mut tasks = vec![task::spawn("ticker", tick(place.clone()))];
+    tasks.extend((0..caller.profile().lanes).map(|_| task::spawn("lane", lane(place.clone()))));
+    until_over(&caller, closing).await;
+    ending.send(true);
+    let deadline = time::now() + LAST_ERRANDS;
+    for one in tasks {
+        end(one, deadline).await;
+    }
+    drop(place);
+    // An error means that it ends by itself; so does an answer that takes too long.
+    let _ = time::timeout_at(time::now() + CLOSE, caller.client().close()).await;
+    caller.hear();
+}
+
+/// Until the session has ended or is to end.
+async fn until_over(caller: &Caller, mut closing: watch::Receiver<bool>) {
+    let life = caller.profile().session_life;
+    let mut states = caller.client().states();
+    let has_ended = |state: &SessionState| matches!(state, SessionState::Expired | SessionState::Closed);
+    tokio::select! {
+        biased;
+        _ = closing.wait_for(|is_closing| *is_closing) => {}
+        _ = states.wait_for(has_ended) => {}
+        () = async {
+            match life {
+                Some(life) => time::sleep(about(life)).await,
+                None => std::future::pending().await,
+            }
+        } => {}
+    }
+}
+
+async fn end(mut one: Task<()>, deadline: time::Instant) {
+    if time::timeout_at(deadline, &mut one).await.is_err() {
+        one.abort();
+        // What it held is dropped when this returns.
+        let _ = one.await;
+    }
+}
+
+/// Now and then says that the session is alive, and hears of watches also when no reply comes.
+async fn tick(place: Place) {
+    while !place.is_over() {
+        place.caller.is_alive();
+        place.caller.hear();
+        place.rest(millis(200, 500)).await;
+    }
+}
+
+/// One errand after another.
+async fn lane(place: Place) {
+    place.rest(millis(0, 300)).await;
+    while !place.is_over() {
+        let errand = weighted(&place.caller.profile().errands);
+        errands::run(errand, &place).await;
+        place.rest(about(place.caller.profile().pause)).await;
+    }
+}

@@ -1,0 +1,238 @@
+//! A critical section: what a client does under the locks that it holds, and how it lets go of them.
+//!
+//! Invariant: [`ClientFact::Holds`] is told in the poll in which the guard was asked, and [`ClientFact::LetGo`] before
+//! anything that gives the lock back, also when a section is dropped in the middle.
+
+use std::time::Duration;
+
+use rowlock_client::{
+    FencingToken, Guard, Leadership, LostReason, MultiGuard, Permits, ReadGuard, ReentrantGuard,
+    ReleaseError, WriteGuard,
+};
+use rowlock_env::time;
+use rowlock_proto::lock::Mode;
+use rowlock_world::trace::What;
+
+use super::caller::{Caller, failure};
+use super::chance::{chance, millis};
+use crate::history::Lock;
+use crate::history::client::{Answer, ClientFact, Failure, Op};
+
+/// A hold, by what was asked for.
+pub(super) enum Grip {
+    Lock(Guard),
+    Read(ReadGuard),
+    Write(WriteGuard),
+    Permits(Permits),
+    Many(MultiGuard),
+    Reentrant(ReentrantGuard),
+    Lead(Leadership),
+}
+
+impl Grip {
+    /// In the order in which they were asked for.
+    pub(super) fn guards(&self) -> Vec<&Guard> {
+        match self {
+            Grip::Lock(guard) => vec![guard],
+            Grip::Read(guard) => vec![guard],
+            Grip::Write(guard) => vec![guard],
+            Grip::Permits(guard) => vec![guard],
+            Grip::Many(guards) => guards.guards().iter().collect(),
+            Grip::Reentrant(guard) => vec![guard],
+            Grip::Lead(guard) => vec![guard],
+        }
+    }
+
+    async fn release(self) -> Result<(), ReleaseError> {
+        match self {
+            Grip::Lock(guard) => guard.release().await,
+            Grip::Read(guard) => guard.release().await,
+            Grip::Write(guard) => guard.release().await,
+            Grip::Permits(guard) => guard.release().await,
+            Grip::Many(guards) => guards.release().await,
+            Grip::Reentrant(guard) => guard.release().await,
+            Grip::Lead(guard) => guard.resign().await,
+        }
+    }
+}
+
+/// What is held of one lock.
+#[derive(Clone, Copy)]
+struct Stake {
+    lock: Lock,
+    token: FencingToken,
+    mode: Mode,
+    /// It was told that it is held, and not yet that it is let go of.
+    is_told: bool,
+}
+
+/// Locks that are held, until they are released or dropped.
+#[must_use = "dropping it lets go of the locks"]
+pub(super) struct Section {
+    caller: Caller,
+    /// Before its drop, the telling: see [`Drop`].
+    grip: Option<Grip>,
+    stakes: Vec<Stake>,
+}
+
+impl Section {
+    /// `wanted`: the locks of the grip, in its order.
+    pub(super) fn new(caller: Caller, grip: Grip, wanted: Vec<(Lock, Mode)>) -> Self {
+        let stake = |((lock, mode), guard): ((Lock, Mode), &Guard)| {
+            let token = guard.token();
+            Stake { lock, token, mode, is_told: false }
+        };
+        let stakes = wanted.into_iter().zip(grip.guards()).map(stake).collect();
+        Section { caller, grip: Some(grip), stakes }
+    }
+
+    /// Looks at each guard once and tells what it says; all are held.
+    pub(super) fn is_held(&mut self) -> bool {
+        let Some(grip) = &self.grip else { return false };
+        let held: Vec<bool> = grip.guards().iter().map(|guard| guard.is_held()).collect();
+        for (at, is_held) in held.iter().enumerate() {
+            if *is_held { self.tell_held(at) } else { self.tell_gone(at) }
+        }
+        held.into_iter().all(|is_held| is_held)
+    }
+
+    /// Works for so long, in small steps, and stops when it knows that a lock is lost; all are still held.
+    pub(super) async fn work(&mut self, long: Duration) -> bool {
+        let end = time::now() + long;
+        loop {
+            if !self.is_held() {
+                return false;
+            }
+            let left = end.saturating_since(time::now());
+            if left.is_zero() {
+                return true;
+            }
+            if chance(40) {
+                // On its way to the store; what happens to the lock meanwhile does not call it back.
+                let stakes = self.stakes.clone();
+                time::sleep(millis(0, 30)).await;
+                stakes.into_iter().for_each(|stake| self.write(stake));
+            } else {
+                time::sleep(millis(10, 150).min(left)).await;
+            }
+        }
+    }
+
+    /// Shared holders and permits have no order among themselves, so that no store could tell them apart.
+    fn write(&self, Stake { lock, token, mode, .. }: Stake) {
+        if mode == Mode::Exclusive {
+            let store = self.caller.profile().stores.write(lock, token);
+            self.caller.journal().tell(ClientFact::Wrote { lock, token, store });
+        }
+    }
+
+    /// Asks the log whether the lock is held, if it is one lock and held as far as can be known here.
+    pub(super) async fn verify(&mut self) {
+        if !self.is_held() || self.stakes.len() != 1 {
+            return;
+        }
+        let Some(grip) = &self.grip else { return };
+        let (Some(guard), Stake { lock, token, .. }) = (grip.guards().pop(), self.stakes[0]) else { return };
+        let call = self.caller.begin_next(Op::Verify { lock, token });
+        let result = guard.check().await;
+        self.caller.hear();
+        call.end(match result {
+            Ok(true) => Ok(Answer::Verified(true)),
+            // The server has said so, or told us of the loss.
+            Ok(false) if guard.loss().reason() == Some(LostReason::Deleted) => Ok(Answer::Verified(false)),
+            // Lost by our own clock: what the server said is not known.
+            Ok(false) => Err(Failure::NotDone),
+            Err(error) => Err(failure(&error)),
+        });
+    }
+
+    /// The writer goes on as a reader, or a lone reader as the writer; otherwise nothing changes.
+    pub(super) async fn convert(&mut self) {
+        if !self.is_held() {
+            return;
+        }
+        match self.grip.take() {
+            Some(Grip::Write(guard)) => match guard.downgrade().await {
+                Ok(guard) => self.become_mode(Grip::Read(guard), Mode::Shared),
+                Err((guard, _)) => self.grip = Some(Grip::Write(guard)),
+            },
+            Some(Grip::Read(guard)) => match guard.try_upgrade().await {
+                Ok(guard) => self.become_mode(Grip::Write(guard), Mode::Exclusive),
+                Err(guard) => self.grip = Some(Grip::Read(guard)),
+            },
+            grip => self.grip = grip,
+        }
+    }
+
+    fn become_mode(&mut self, grip: Grip, mode: Mode) {
+        let token = grip.guards()[0].token();
+        if token != self.stakes[0].token {
+            // A new place, granted in the same command that gave the old one up.
+            self.tell_gone(0);
+            self.stakes[0].token = token;
+        }
+        self.stakes[0].mode = mode;
+        self.grip = Some(grip);
+    }
+
+    /// Gives everything back and waits for the answer.
+    pub(super) async fn release(mut self) {
+        let is_held = self.is_held();
+        self.tell_all_gone();
+        let Some(grip) = self.grip.take() else { return };
+        if !is_held {
+            // Some are lost; the drop gives the others back.
+            return;
+        }
+        let ask = |stake: &Stake| Op::Release { lock: stake.lock, token: stake.token };
+        let calls: Vec<_> = self.stakes.iter().map(|stake| self.caller.begin_next(ask(stake))).collect();
+        let result = grip.release().await;
+        self.caller.hear();
+        let is_one = calls.len() == 1;
+        for call in calls {
+            call.end(match result {
+                Ok(()) => Ok(Answer::Released(true)),
+                Err(ReleaseError::NotHeld) if is_one => Ok(Answer::Released(false)),
+                // Of several locks it does not say which.
+                Err(_) => Err(Failure::Unknown),
+            });
+        }
+    }
+
+    /// Hands the hold over to somebody who gives it back without any telling.
+    pub(super) fn into_grip(mut self) -> Option<Grip> {
+        self.tell_all_gone();
+        self.grip.take()
+    }
+
+    fn tell_all_gone(&mut self) {
+        (0..self.stakes.len()).for_each(|at| self.tell_gone(at));
+    }
+
+    fn tell_held(&mut self, at: usize) {
+        let Stake { lock, token, mode, is_told } = self.stakes[at];
+        self.caller.journal().tell(ClientFact::Holds { lock, token, mode });
+        if !is_told {
+            self.stakes[at].is_told = true;
+            let host = self.caller.profile().host;
+            let path = || self.caller.lock_path(lock).to_owned();
+            self.caller.journal().note(|| What::Holds { host, lock: path(), token: token.0 });
+        }
+    }
+
+    fn tell_gone(&mut self, at: usize) {
+        let Stake { lock, token, .. } = self.stakes[at];
+        if std::mem::replace(&mut self.stakes[at].is_told, false) {
+            self.caller.journal().tell(ClientFact::LetGo { lock, token });
+            let host = self.caller.profile().host;
+            let path = || self.caller.lock_path(lock).to_owned();
+            self.caller.journal().note(|| What::LetGo { host, lock: path(), token: token.0 });
+        }
+    }
+}
+
+impl Drop for Section {
+    fn drop(&mut self) {
+        self.tell_all_gone();
+    }
+}

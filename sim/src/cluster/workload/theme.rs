@@ -1,0 +1,217 @@
+//! What the workload of a run is like, drawn from its seed. Swarm testing (Groce and others, ISSTA 2012): each run leaves
+//! much out, so that what is left meets more often.
+
+use std::time::Duration;
+
+use rowlock_world::rng::Rng;
+use rowlock_world::time::HostId;
+
+use super::store::Stores;
+use crate::history::{Lock, Locks};
+
+/// One round of something that a client does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Errand {
+    Mutex,
+    TryLock,
+    Patient,
+    Dropped,
+    Options,
+    Read,
+    Write,
+    Convert,
+    Permits,
+    Many,
+    Nested,
+    Reentrant,
+    Change,
+    Look,
+    Pipeline,
+    Sequential,
+    Ephemeral,
+    Multi,
+    Watch,
+    Campaign,
+    Observe,
+    Count,
+    Latch,
+}
+
+const LOCKING: [Errand; 12] = [
+    Errand::Mutex,
+    Errand::TryLock,
+    Errand::Patient,
+    Errand::Dropped,
+    Errand::Options,
+    Errand::Read,
+    Errand::Write,
+    Errand::Convert,
+    Errand::Permits,
+    Errand::Many,
+    Errand::Nested,
+    Errand::Reentrant,
+];
+
+const PLAIN: [Errand; 7] = [
+    Errand::Change,
+    Errand::Look,
+    Errand::Pipeline,
+    Errand::Sequential,
+    Errand::Ephemeral,
+    Errand::Multi,
+    Errand::Watch,
+];
+
+const RECIPES: [Errand; 4] = [Errand::Campaign, Errand::Observe, Errand::Count, Errand::Latch];
+
+/// What the clients of a run have in common.
+#[derive(Clone, Debug)]
+pub struct Theme {
+    endpoints: String,
+    locks: Locks,
+    /// Where mutexes and read-write locks are.
+    plain: Vec<Lock>,
+    /// The semaphore and its permits.
+    permits: (Lock, u32),
+    /// The election's lock.
+    lead: Lock,
+    /// How many plain znodes there are to write.
+    znodes: u64,
+    stores: Stores,
+    errands: Vec<(Errand, u64)>,
+    pause: Duration,
+    has_grace: bool,
+    changes_sessions: bool,
+}
+
+/// What one client of a run is like. A life after a crash begins with it anew.
+#[derive(Clone, Debug)]
+pub struct Profile {
+    /// The nodes.
+    pub endpoints: String,
+    /// On which it runs.
+    pub host: HostId,
+    /// What it asks for.
+    pub session_timeout: Duration,
+    /// Its disconnect grace, if it asks for one.
+    pub grace: Option<Duration>,
+    /// The locks of the run.
+    pub locks: Locks,
+    /// What these protect.
+    pub stores: Stores,
+    pub(super) plain: Vec<Lock>,
+    pub(super) permits: (Lock, u32),
+    pub(super) lead: Lock,
+    pub(super) znodes: u64,
+    pub(super) errands: Vec<(Errand, u64)>,
+    /// How many errands it does at a time.
+    pub(super) lanes: usize,
+    /// Mean time between two errands of a lane.
+    pub(super) pause: Duration,
+    /// The mean of how long it stays with a session; none: until it is lost.
+    pub(super) session_life: Option<Duration>,
+}
+
+impl Theme {
+    /// Of a run on these nodes.
+    pub fn of(rng: &mut Rng, endpoints: String) -> Self {
+        let mut errands = Vec::new();
+        for (kinds, likely) in [(&LOCKING[..], 50), (&PLAIN[..], 50), (&RECIPES[..], 30)] {
+            let weight = |kind: Errand, rng: &mut Rng| (kind, 1 + rng.below(9) as u64);
+            let chosen: Vec<Errand> = kinds.iter().copied().filter(|_| rng.chance(likely)).collect();
+            errands.extend(chosen.into_iter().map(|kind| weight(kind, rng)));
+        }
+        if errands.is_empty() {
+            errands.push((Errand::Mutex, 1));
+        }
+        let plain: Vec<Lock> = (0..1 + rng.below(3)).map(Lock).collect();
+        let (permits, lead) = (Lock(plain.len()), Lock(plain.len() + 1));
+        let paths = plain.iter().map(|lock| format!("/locks/lock{}", lock.0));
+        let others = ["/locks/permits".to_owned(), "/elections/lead".to_owned()];
+        Theme {
+            endpoints,
+            locks: Locks::at(paths.chain(others)),
+            plain,
+            permits: (permits, 1 + rng.below(4) as u32),
+            lead,
+            znodes: 1 + rng.below(6) as u64,
+            stores: Stores::new(rng.chance(80)),
+            errands,
+            pause: Duration::from_millis(rng.pick(&[150, 300, 600, 1_200])),
+            has_grace: rng.chance(25),
+            changes_sessions: rng.chance(30),
+        }
+    }
+
+    /// The locks of the run.
+    pub fn locks(&self) -> &Locks {
+        &self.locks
+    }
+}
+
+impl Profile {
+    /// Of the client on this host.
+    pub fn of(rng: &mut Rng, theme: &Theme, host: HostId) -> Self {
+        let Theme { endpoints, locks, stores, errands, .. } = theme.clone();
+        let session_timeout = Duration::from_millis(1_500 + rng.below(6_501) as u64);
+        let grace = Duration::from_millis(700 + rng.below(3_000) as u64);
+        let life = Duration::from_secs(3 + rng.below(20) as u64);
+        Profile {
+            endpoints,
+            host,
+            session_timeout,
+            grace: (theme.has_grace && rng.chance(60)).then_some(grace.min(session_timeout)),
+            locks,
+            stores,
+            plain: theme.plain.clone(),
+            permits: theme.permits,
+            lead: theme.lead,
+            znodes: theme.znodes,
+            errands,
+            lanes: 1 + rng.below(4),
+            pause: theme.pause,
+            session_life: (theme.changes_sessions && rng.chance(60)).then_some(life),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn themes() -> impl Iterator<Item = Theme> {
+        (0..300).map(|seed| Theme::of(&mut Rng::new(seed), "10.0.0.1:2181".to_owned()))
+    }
+
+    #[test]
+    fn every_errand_is_in_some_runs_and_left_out_of_others() {
+        let all: BTreeSet<Errand> = [&LOCKING[..], &PLAIN[..], &RECIPES[..]].concat().into_iter().collect();
+        let runs: Vec<BTreeSet<Errand>> =
+            themes().map(|theme| theme.errands.iter().map(|(errand, _)| *errand).collect()).collect();
+        for errand in all {
+            let with = runs.iter().filter(|run| run.contains(&errand)).count();
+            assert!((30..270).contains(&with), "{errand:?} in {with} of 300");
+        }
+        assert!(runs.iter().all(|run| !run.is_empty()));
+    }
+
+    #[test]
+    fn locks_of_different_kinds_are_at_different_paths() {
+        for theme in themes() {
+            let numbers = theme.plain.iter().copied().chain([theme.permits.0, theme.lead]);
+            let paths: BTreeSet<&str> = numbers.map(|lock| theme.locks.path(lock)).collect();
+            assert_eq!(paths.len(), theme.plain.len() + 2);
+        }
+    }
+
+    #[test]
+    fn a_grace_is_no_longer_than_the_session() {
+        for theme in themes() {
+            let profile = Profile::of(&mut Rng::new(1), &theme, HostId(0));
+            assert!(profile.grace.is_none_or(|grace| grace <= profile.session_timeout));
+            assert!((1_500..=8_000).contains(&profile.session_timeout.as_millis()));
+        }
+    }
+}
