@@ -8,6 +8,7 @@
 
 pub mod background;
 pub mod disk;
+pub mod mutant;
 pub mod net;
 pub mod process;
 pub mod rng;

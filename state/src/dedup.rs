@@ -133,6 +133,16 @@ impl Machine {
         result
     }
 
+    /// Forgets the outcomes of all writes. For simulations of a replica that has lost them: a write that comes again would
+    /// take effect again.
+    #[doc(hidden)]
+    pub fn forget_outcomes(&mut self) {
+        let sessions: Vec<SessionId> = self.sessions.iter().map(|(id, _)| id).collect();
+        for id in sessions {
+            self.sessions.with_outcomes(id, |outcomes| *outcomes = Outcomes::default());
+        }
+    }
+
     /// Where an attempt stood the first time is out of date: its client is told where it stands now.
     fn again(&self, session: SessionId, command: &Command, outcome: Outcome) -> Outcome {
         let Outcome::Standings(standings) = &outcome else { return outcome };

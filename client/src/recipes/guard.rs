@@ -5,6 +5,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::task::Task;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::lock::Claim;
@@ -108,6 +109,11 @@ impl Guard {
 
     /// Larger than that of every earlier holder of this lock: the position of the creation of our queue znode.
     pub fn token(&self) -> FencingToken {
+        if mutant::is(Mutant::TokenFromName)
+            && let Some(Ok(number)) = self.held.path.rsplit('-').next().map(str::parse)
+        {
+            return FencingToken(number);
+        }
         self.held.claim.token
     }
 

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::lock::{Acquire, Claim, Standing};
 use rowlock_proto::{Acl, Request, Response, path};
@@ -69,7 +70,7 @@ impl Served {
 
 impl Drop for Served {
     fn drop(&mut self) {
-        if self.may_exist {
+        if self.may_exist && !mutant::is(Mutant::GhostWaiter) {
             let slot = self.slot.take();
             self.client.post(self.removal(slot));
         }
@@ -158,6 +159,10 @@ impl<'a> Attempt<'a> {
     /// Takes the places, or finds them again.
     async fn ask(&mut self, progress: &mut Progress) -> Result<Verdict, Error> {
         let is_first = self.fates.is_empty();
+        if !is_first && mutant::is(Mutant::FreshNameOnRetry) {
+            self.acquires.iter_mut().for_each(|acquire| acquire.prefix.insert(0, '_'));
+            self.places.iter_mut().for_each(|place| place.prefix.insert(0, '_'));
+        }
         let asked_at = time::now();
         self.places.iter_mut().for_each(Served::expect);
         self.fates = self.acquires.iter().map(|_| FateCell::new()).collect();
@@ -242,6 +247,7 @@ impl<'a> Attempt<'a> {
     /// notice, or because a maximum hold is at stake.
     async fn granted(&mut self, attachments: u64, progress: &mut Progress) -> Result<bool, Error> {
         let mut vitals = self.client.watch_vitals();
+        let is_anew = |now: u64| now != attachments && !mutant::is(Mutant::TrustOldPush);
         let ask_again_at = self.patience.map(|patience| time::now() + patience);
         for cell in &self.fates {
             if cell.get() == Fate::Waiting {
@@ -249,9 +255,14 @@ impl<'a> Attempt<'a> {
                 tokio::select! {
                     biased;
                     _ = fate.wait_for(|fate| *fate != Fate::Waiting) => progress.wakeups += 1,
-                    _ = vitals.wait_for(|now| now.attachments != attachments || now.ending.is_some()) => {
+                    _ = vitals.wait_for(|now| is_anew(now.attachments) || now.ending.is_some()) => {
                         return match self.client.vitals().ending {
                             Some(_) => Err(self.client.shared().ended()),
+                            None if mutant::is(Mutant::GrantOnWake) => {
+                                let held = Fate::Held { since: time::now() };
+                                self.fates.iter().for_each(|cell| cell.turn(held));
+                                Ok(true)
+                            }
                             None => Ok(false),
                         };
                     }

@@ -16,6 +16,7 @@ pub(crate) mod watches;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::sync::watch;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::{Request, Response, SessionId};
@@ -163,7 +164,7 @@ impl Shared {
         let vitals = self.vitals.borrow();
         match (vitals.ending, vitals.valid_until) {
             (Some(ending), _) => Some(ending.lost()),
-            (None, Some(until)) if time::now() < until => None,
+            (None, Some(until)) if time::now() < until || mutant::is(Mutant::LostOnlyWhenTold) => None,
             (None, _) => Some(LostReason::Unreachable),
         }
     }

@@ -15,6 +15,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rng;
 use rowlock_env::time::Instant;
 use rowlock_proto::acl::Id;
@@ -173,6 +174,10 @@ impl Conversation {
             return self.read_only_request(xid, request, now);
         }
         let what = match request {
+            Request::Ping if mutant::is(Mutant::PongByItself) => {
+                self.shared.context.touch.touch(self.attached.session);
+                return self.put_reply(ReplyHeader { xid: Xid::PING, zxid: self.last_zxid, err: None }, None);
+            }
             Request::Ping => {
                 let ask = self.pings.received();
                 return self.confirm(ask);
@@ -344,6 +349,9 @@ impl Conversation {
         if inbox.take(&mut messages).is_err() {
             self.over(End::Slow("too many messages waited"));
         }
+        if mutant::is(Mutant::EventAfterReply) {
+            messages.make_contiguous().sort_by_key(|message| matches!(message, Message::Event(_)));
+        }
         for message in messages.drain(..) {
             match message {
                 Message::Event(frame) => self.put_event(&frame),
@@ -378,7 +386,9 @@ impl Conversation {
         if self.read_may_run() {
             let replica = self.shared.context.replica.clone();
             let state = replica.state.read();
-            self.take_messages(inbox, now);
+            if !mutant::is(Mutant::EventAfterReply) {
+                self.take_messages(inbox, now);
+            }
             while answered < READS_PER_LOCK && self.read_may_run() {
                 self.answer_read(&state, now);
                 answered += 1 + self.answer_settled(now);

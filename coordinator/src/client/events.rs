@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use bytes::BytesMut;
+use rowlock_env::mutant::{self, Mutant};
 use rowlock_proto::lock::{Claim, News, Notice};
 use rowlock_proto::{SessionId, encode};
 use rowlock_state::command::Attachment;
@@ -83,6 +84,7 @@ fn news(event: &LockEvent<'_>) -> Option<News> {
     let is_new = event.zxid.0 == event.token.0;
     match event.kind {
         _ if !event.is_acquired => None,
+        LockEventKind::Granted { .. } if mutant::is(Mutant::LoseNotices) => None,
         LockEventKind::Granted { .. } => (!is_new).then_some(News::Granted),
         LockEventKind::Gone { why, .. } => match why {
             Why::Deleted => Some(News::Deleted),

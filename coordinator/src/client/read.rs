@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use rowlock_env::mutant::{self, Mutant};
 use rowlock_proto::acl::{Acl, Id};
 use rowlock_proto::request::{PathWatch, ReadOp};
 use rowlock_proto::response::{OpResult, Response};
@@ -103,6 +104,7 @@ impl Reader<'_> {
             }
             // In force since it came.
             Request::SessionOptions(_) => Ok(Response::Empty),
+            Request::Sync(path) if mutant::is(Mutant::SyncIsLocal) => Ok(Response::Path(path)),
             Request::WhoAmI => Ok(Response::WhoAmI(identity::shown(self.identities))),
             // Of a read-only connection: its session is known to nobody else.
             Request::CloseSession => Ok(Response::Empty),

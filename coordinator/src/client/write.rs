@@ -1,5 +1,6 @@
 //! Requests that go through the log: the command that each stands for, and the reply that its outcome makes.
 
+use rowlock_env::mutant::{self, Mutant};
 use rowlock_proto::response::Response;
 use rowlock_proto::{ErrorCode, Request};
 use rowlock_state::command::Command;
@@ -55,7 +56,7 @@ pub(super) fn route(request: Request) -> Route {
         Request::SetData(set) => (Command::SetData(set), Form::Stat),
         Request::SetAcl(set) => (Command::SetAcl(set), Form::Stat),
         Request::Multi(ops) => (Command::Multi(ops), Form::Multi),
-        Request::Sync(path) => (Command::Noop, Form::Sync(path)),
+        Request::Sync(path) if !mutant::is(Mutant::SyncIsLocal) => (Command::Noop, Form::Sync(path)),
         Request::CloseSession => (Command::CloseSession, Form::Close),
         Request::Acquire(all) => (Command::Acquire(all), Form::Standings),
         Request::Convert { claim, mode, prefix } => {
@@ -69,6 +70,7 @@ pub(super) fn route(request: Request) -> Route {
             Route::Log(Command::Tagged { .. }, _) | Route::Log(_, Form::Close) | Route::Local(_) => {
                 return Route::Refused(ErrorCode::MarshallingError);
             }
+            Route::Log(command, form) if mutant::is(Mutant::RunAgain) => (command, form),
             Route::Log(command, form) => (Command::Tagged { id, acked, command: Box::new(command) }, form),
             refused @ Route::Refused(_) => return refused,
         },

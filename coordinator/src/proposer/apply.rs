@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use rowlock_env::mutant::{self, Mutant};
+use rowlock_env::time;
 use rowlock_proto::SessionId;
 use rowlock_state::Machine;
 use rowlock_state::command::{Attachment, Batch};
@@ -96,8 +98,12 @@ impl Apply for Applier {
         let mut watches = self.replica.watches.lock();
         let sink = Sink::new(&mut watches, &self.registry, &self.metrics, &self.charge);
         let mut sink = sink.recorded_by(&*self.history);
+        let mut stamp = batch.stamp();
+        if mutant::is(Mutant::ApplyByLocalClock) {
+            stamp.time_ms = time::wall_ms();
+        }
         for proposal in &batch.proposals {
-            let applied = machine.apply_stamped(batch.stamp(), proposal, &mut sink);
+            let applied = machine.apply_stamped(stamp, proposal, &mut sink);
             // Behind the events of the same command, in front of those of the next: per connection in zxid order.
             self.pending.answer(applied);
         }

@@ -12,6 +12,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::sync::watch;
 use rowlock_env::task::Shutdown;
 use rowlock_env::time;
@@ -123,7 +124,10 @@ impl Router {
 
     /// Whatever an old leader may have is lost from sight. If all that waits is still held here, nothing is.
     fn leader_changed(&self, way: &mut OnTheWay) {
-        if self.pending.len() > way.held_proposals() {
+        if mutant::is(Mutant::ForgetWhoWaits) {
+            *way = OnTheWay::default();
+        }
+        if self.pending.len() > way.held_proposals() && !mutant::is(Mutant::ForgetWhoWaits) {
             self.give_up(way);
         }
     }
@@ -174,6 +178,9 @@ impl Router {
             }
             let full = batch.len() >= BATCH_MAX_COMMANDS || bytes >= BATCH_MAX_BYTES;
             next = if full { None } else { self.submissions.try_recv().ok() };
+        }
+        if mutant::is(Mutant::ReorderBatch) {
+            batch.reverse();
         }
         self.metrics.proposals_total.add(batch.len() as u64);
         batch

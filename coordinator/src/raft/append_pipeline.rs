@@ -13,6 +13,7 @@ use std::time::Duration;
 use futures_util::{FutureExt, Stream, StreamExt};
 use openraft::errors::RPCError;
 use openraft::raft::StreamAppendResult;
+use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::time::{self, Instant, Sleep};
 
 use super::network::{Faults, unexpected};
@@ -161,6 +162,9 @@ impl<S: Stream<Item = AppendRequest> + Unpin> Stream for AppendPipeline<'_, S> {
 /// What an answer says about the entries from `prev` to `last`.
 fn judge(response: RaftResponse, prev: Option<LogId>, last: Option<LogId>) -> Item {
     let RaftResponse::Append(response) = response else { return Err(unexpected(&response)) };
+    if response == AppendResponse::Conflict && mutant::is(Mutant::ConflictTakenForSuccess) {
+        return Ok(Ok(last));
+    }
     if response == AppendResponse::Conflict && prev.is_none() {
         // Nothing stands before the first entry that could conflict; openraft would panic.
         return Err(unexpected(&RaftResponse::Append(response)));

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use openraft::{Config, SnapshotPolicy};
 use openraft_rt::watch::WatchReceiver as _;
+use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::NodeId;
 
@@ -48,7 +49,7 @@ fn raft_config(config: &NodeConfig) -> Config {
         max_in_snapshot_log_to_keep: raft.keep_logs,
         backoff: REPLICATION_BACKOFF.to_owned(),
         enable_pre_vote: Some(true),
-        enable_leader_restore: Some(false),
+        enable_leader_restore: Some(mutant::is(Mutant::LeaderRestore)),
         ..Config::default()
     }
 }

@@ -13,11 +13,12 @@ use futures_util::future::BoxFuture;
 use openraft::Raft;
 use openraft::storage::RaftStateMachine;
 use parking_lot::Mutex;
+use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::worker;
 use rowlock_proto::NodeId;
 use serde::{Deserialize, Serialize};
 
-use super::types::{SnapshotMeta, TypeConfig, Vote};
+use super::types::{LogId, SnapshotMeta, TypeConfig, Vote};
 use crate::peer::service::{RaftConnection, RaftService};
 
 /// openraft's append request.
@@ -195,10 +196,10 @@ where
                 async move { answer(raft.append_entries(request).await, RaftResponse::Append) }.boxed()
             }
             RaftRequest::Vote(request) => {
-                async move { answer(raft.vote(request).await, RaftResponse::Vote) }.boxed()
+                async move { answer(raft.vote(believed(request)).await, RaftResponse::Vote) }.boxed()
             }
             RaftRequest::PreVote(request) => {
-                async move { answer(raft.pre_vote(request).await, RaftResponse::Vote) }.boxed()
+                async move { answer(raft.pre_vote(believed(request)).await, RaftResponse::Vote) }.boxed()
             }
             RaftRequest::TransferLeader(request) => async move {
                 answer(raft.handle_transfer_leader(request).await, RaftResponse::TransferLeader)
@@ -224,6 +225,14 @@ where
             }
         }
     }
+}
+
+/// What a candidate says of its log.
+fn believed(mut request: VoteRequest) -> VoteRequest {
+    if mutant::is(Mutant::VoteForStaleLog) {
+        request.last_log_id = Some(LogId::new(request.vote.leader_id, u64::MAX));
+    }
+    request
 }
 
 fn answer<T, E: fmt::Display>(

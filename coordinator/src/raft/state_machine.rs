@@ -10,6 +10,7 @@ use std::sync::Arc;
 use futures_util::{Stream, TryStreamExt};
 use openraft::OptionalSend;
 use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine, Snapshot};
+use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::{time, worker};
 use rowlock_state::command::Batch;
 use rowlock_state::{Frozen, Machine};
@@ -83,9 +84,12 @@ impl StateMachine {
             EntryPayload::Blank => self.tell_of_raft_entry(log_id),
             EntryPayload::Normal(Payload(bytes)) => {
                 // Damaged or of a newer version: whatever it is, applying the rest without it would fork this replica.
-                let batch = Batch::decode(&bytes).map_err(|error| {
+                let mut batch = Batch::decode(&bytes).map_err(|error| {
                     io::Error::new(io::ErrorKind::InvalidData, format!("{log_id}: {error}"))
                 })?;
+                if mutant::is(Mutant::SkipEntryAfterSnapshot) && self.is_at_snapshot() {
+                    batch.proposals.clear();
+                }
                 let mut machine = self.replica.state.write();
                 self.apply.apply(&mut machine, log_id.index, batch);
                 self.observed.tell(|observer| observer.applied(log_id.into(), Some(&bytes), &machine));
@@ -98,6 +102,10 @@ impl StateMachine {
         }
         self.last_applied = Some(log_id);
         Ok(())
+    }
+
+    fn is_at_snapshot(&self) -> bool {
+        self.snapshots.current().is_some_and(|snapshot| snapshot.meta().last_log_id == self.last_applied)
     }
 
     fn tell_of_raft_entry(&self, log_id: LogId) {
@@ -124,7 +132,10 @@ impl StateMachine {
 fn load(snapshot: SnapshotFile) -> Result<(Machine, SnapshotFile), StorageError> {
     let machine = Machine::decode(&mut snapshot.body());
     let bad = |why: String| StorageError::BadSnapshot { path: snapshot.path(), why };
-    let machine = machine.map_err(|error| bad(error.to_string()))?;
+    let mut machine = machine.map_err(|error| bad(error.to_string()))?;
+    if mutant::is(Mutant::SnapshotForgetsOutcomes) {
+        machine.forget_outcomes();
+    }
     Ok((machine, snapshot))
 }
 

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::SessionId;
 use rowlock_state::Machine;
@@ -29,12 +30,21 @@ impl Charge {
     /// This node leads `term` now: every session has its full timeout from here on. Called under the state's read lock,
     /// so that no session opens in between.
     pub fn take(&self, term: u64, machine: &Machine) {
+        if mutant::is(Mutant::KeepOldDeadlines)
+            && let Some((old, _)) = self.tracker.lock().as_mut()
+        {
+            *old = term;
+            return;
+        }
         let sessions = machine.sessions().map(|(id, s)| (id, s.attachment, ms(s.timeout_ms)));
         *self.tracker.lock() = Some((term, Tracker::start(time::now(), self.grace, sessions)));
     }
 
     /// This node does not lead (any more).
     pub fn give_up(&self) {
+        if mutant::is(Mutant::KeepOldDeadlines) {
+            return;
+        }
         *self.tracker.lock() = None;
     }
 

@@ -9,6 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::time::Instant;
 use rowlock_proto::SessionId;
 use rowlock_state::command::Attachment;
@@ -36,6 +37,9 @@ impl Entry {
     }
 
     fn deadline(&self, grace: Duration) -> Instant {
+        if mutant::is(Mutant::ExpireEarly) {
+            return self.last_touch + self.timeout / 2;
+        }
         let silence = self.last_touch + self.timeout + grace;
         self.departed_until.map_or(silence, |until| until.min(silence))
     }
@@ -71,7 +75,8 @@ impl Tracker {
     pub fn opened(&mut self, now: Instant, session: SessionId, attachment: Attachment, timeout: Duration) {
         let early = self.sessions.get(&session).and_then(|entry| entry.early_departure);
         self.ended(session);
-        let look_at = now + timeout + self.grace;
+        let silence = if mutant::is(Mutant::ExpireEarly) { timeout / 2 } else { timeout + self.grace };
+        let look_at = now + silence;
         let entry = Entry {
             last_touch: now,
             timeout,
@@ -99,7 +104,7 @@ impl Tracker {
     /// decided): a heartbeat must not be answered then.
     pub fn touch(&mut self, now: Instant, session: SessionId) -> bool {
         match self.sessions.get_mut(&session) {
-            Some(entry) if !entry.decided => {
+            Some(entry) if !entry.decided || mutant::is(Mutant::ConfirmTheDead) => {
                 entry.touch(now);
                 true
             }

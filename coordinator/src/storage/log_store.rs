@@ -16,6 +16,7 @@ use openraft::storage::{
 };
 use openraft::{OptionalSend, RaftTypeConfig};
 use parking_lot::Mutex;
+use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::time;
 use rowlock_env::worker::Worker;
 use tokio::sync::oneshot;
@@ -129,7 +130,9 @@ impl RaftLogStorage<TypeConfig> for LogStore {
     async fn save_vote(&mut self, vote: &Vote) -> Result<(), io::Error> {
         // Readers compare the vote to notice a change of leader: they may see it early, never late.
         self.log.lock().set_vote(*vote);
-        self.write_durably(Record::Vote(*vote)).await?;
+        if !mutant::is(Mutant::VoteInMemory) {
+            self.write_durably(Record::Vote(*vote)).await?;
+        }
         self.observed.tell(|observer| observer.voted((*vote).into()));
         Ok(())
     }
@@ -140,7 +143,8 @@ impl RaftLogStorage<TypeConfig> for LogStore {
     }
 
     async fn read_committed(&mut self) -> Result<Option<LogId>, io::Error> {
-        Ok(self.log.lock().checkpoint().committed)
+        let checkpoint = *self.log.lock().checkpoint();
+        Ok(if mutant::is(Mutant::CommittedTooHigh) { checkpoint.last } else { checkpoint.committed })
     }
 
     async fn append<I>(&mut self, entries: I, callback: IOFlushed<TypeConfig>) -> Result<(), io::Error>
@@ -170,6 +174,9 @@ impl RaftLogStorage<TypeConfig> for LogStore {
     async fn truncate_after(&mut self, last_log_id: Option<LogId>) -> Result<(), io::Error> {
         self.log.lock().truncate_after(last_log_id);
         self.observed.tell(|observer| observer.truncated(last_log_id.map(Position::from)));
+        if mutant::is(Mutant::TruncateInMemory) {
+            return Ok(());
+        }
         self.write(vec![Record::Truncate(last_log_id)], Done::Nobody).await
     }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::time::Instant;
 use rowlock_proto::lock::{ANNOUNCEMENT, Claim, Standing};
 use rowlock_proto::request::PathWatch;
@@ -88,7 +89,9 @@ impl Machine {
             self.send_auth(index);
         }
         let Link::Up(attachment) = &mut self.link else { return };
-        for watches in self.watches.registrations(self.last_zxid) {
+        let forgets = mutant::is(Mutant::WatchesNotRegistered);
+        let registrations = if forgets { Vec::new() } else { self.watches.registrations(self.last_zxid) };
+        for watches in registrations {
             put(&mut self.effects.out, Xid::SET_WATCHES, Request::SetWatches(watches));
             attachment.set_watches += 1;
         }
@@ -113,7 +116,7 @@ impl Machine {
                 Ok(())
             }
             Xid::PING => {
-                self.ping_answered();
+                self.ping_answered(now);
                 Ok(())
             }
             Xid::NOTICE => {
@@ -123,15 +126,23 @@ impl Machine {
             }
             Xid::AUTH => self.auth_answered(header.err),
             Xid::SET_WATCHES => self.watches_answered(header.err),
-            _ => self.request_answered(header, frame, now),
+            _ => {
+                if mutant::is(Mutant::AnyReplyCounts)
+                    && let Some(session) = &mut self.session
+                {
+                    session.deadline.acknowledge(now);
+                }
+                self.request_answered(header, frame, now)
+            }
         }
     }
 
-    fn ping_answered(&mut self) {
+    fn ping_answered(&mut self, now: Instant) {
         if let (Link::Up(attachment), Some(session)) = (&mut self.link, &mut self.session)
             && let Some(sent) = attachment.ping_answered()
         {
-            session.deadline.acknowledge(sent);
+            let from_receipt = mutant::is(Mutant::DeadlineFromReceipt);
+            session.deadline.acknowledge(if from_receipt { now } else { sent });
         }
     }
 

@@ -3,6 +3,7 @@
 //! Invariant: calls go out in the order of the session, also those that are sent again after a reconnect. Nothing
 //! overtakes a call that has to wait (for an id, or because a server asked for patience).
 
+use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::time::Instant;
 use rowlock_proto::lock::SessionOptions;
 use rowlock_proto::{Request, Xid};
@@ -88,7 +89,7 @@ impl Machine {
             let disconnect_grace_ms = u32::try_from(self.grace.as_millis()).unwrap_or(u32::MAX);
             self.send(Request::SessionOptions(SessionOptions { disconnect_grace_ms }), Job::Options);
         }
-        if extensions.has_locks() {
+        if extensions.has_locks() && !mutant::is(Mutant::HeldNotVerified) {
             for claims in self.claims.unverified() {
                 self.send(Request::Verify(claims.clone()), Job::Verify(claims));
             }
@@ -114,6 +115,11 @@ fn form_of(mut asked: Asked, extensions: Extensions, tags: &mut Tags) -> Step {
         }
         asked.sent = true;
         return Step::Send(request, Job::Call(asked));
+    }
+    if mutant::is(Mutant::FreshNumberOnResend)
+        && let Some(old) = asked.tag.take_if(|_| asked.sent)
+    {
+        tags.answered(old);
     }
     let Some(id) = asked.tag.or_else(|| tags.take()) else { return Step::Hold(Job::Call(asked)) };
     (asked.tag, asked.sent) = (Some(id), true);

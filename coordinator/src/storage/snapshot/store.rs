@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use rowlock_env::disk::Dir;
+use rowlock_env::mutant::{self, Mutant};
 
 use super::file::SnapshotFile;
 use super::incoming::{Incoming, Outgoing};
@@ -99,7 +100,10 @@ impl SnapshotStore {
         let name = file_name(snapshot.meta().last_log_id);
         let path = dir.path().join(&name);
         if snapshot.name() != name {
-            let renamed = dir.rename(&snapshot.name(), &name).and_then(|()| dir.sync());
+            let mut renamed = dir.rename(&snapshot.name(), &name);
+            if !mutant::is(Mutant::RenameWithoutDirSync) {
+                renamed = renamed.and_then(|()| dir.sync());
+            }
             renamed.map_err(StorageError::io("renaming", &path))?;
             snapshot.keep_as(name.clone());
         }

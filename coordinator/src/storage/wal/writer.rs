@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rowlock_env::disk::{Dir, File};
+use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::{rng, time};
 
 use super::frame::{self, Chain, Place, SegmentKey};
@@ -184,17 +185,27 @@ impl Writer {
     }
 
     fn flush(&mut self) -> Result<(), DiskFailure> {
+        if mutant::is(Mutant::AckBeforeFlush) {
+            self.sync()?;
+            return self.hand_over();
+        }
         if !self.staged.is_empty() {
             self.hand_over()?;
             self.fill_ahead()?;
         }
-        if self.active.flushed == self.active.written {
+        self.sync()
+    }
+
+    fn sync(&mut self) -> Result<(), DiskFailure> {
+        if self.active.flushed == self.active.written || mutant::is(Mutant::NeverFlush) {
             return Ok(());
         }
         let begun = time::now();
         if let Err(error) = self.active.file.sync_data() {
             self.metrics.fsync_errors_total.inc();
-            return Err(self.failure("flushing", &error));
+            if !mutant::is(Mutant::IgnoreFailedFlush) {
+                return Err(self.failure("flushing", &error));
+            }
         }
         self.metrics.wal_fsync_seconds.record(begun.elapsed());
         self.active.flushed = self.active.written;
@@ -298,7 +309,9 @@ fn create(
         file.write_all_at(&bytes, 0)?;
         file.sync_all()?;
         dir.rename(spare.unwrap_or(UNFINISHED), &name)?;
-        dir.sync()?;
+        if !mutant::is(Mutant::RenameWithoutDirSync) {
+            dir.sync()?;
+        }
         Ok(file)
     };
     let filled = if spare.is_some() { new.len } else { FIRST_RECORD_AT };
