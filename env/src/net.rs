@@ -151,7 +151,9 @@ impl WriteHalf {
 
 impl Reading {
     fn poll_read(&self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let read = self.0.poll_read(cx, buf.initialize_unfilled());
+        // A buffer is filled with zeroes before it is lent: not all of a large one for a few bytes.
+        let room = buf.remaining().min(4_096);
+        let read = self.0.poll_read(cx, buf.initialize_unfilled_to(room));
         read.map_ok(|bytes| buf.advance(bytes))
     }
 }
