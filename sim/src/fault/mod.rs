@@ -3,16 +3,24 @@
 //! A script is data. It says what happens to whom and when; `crate::cluster` does it to the world. It has a text form
 //! (one fault per line) that people edit and that `crate::shrink` makes shorter.
 
+mod budget;
+mod draw;
+mod generate;
 mod kind;
+mod mix;
 mod read;
 mod script;
 mod span;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_of_generate;
 mod words;
 mod write;
 
+pub use generate::{Ground, generate};
 pub use kind::Kind;
+pub use mix::{Mix, Pace};
 pub use read::ScriptError;
 pub use script::{CrashPoint, Down, Fault, Script, Step, Target};
 pub use span::{read as read_span, show as show_span};

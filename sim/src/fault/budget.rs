@@ -1,0 +1,162 @@
+//! What may still be broken: the generator asks here before it takes something away for good.
+//!
+//! Invariant: unless the script is over budget, a majority of every membership that the run may have had keeps its
+//! disks, and half of the clients live. The loss of what only a minority has is what the promises speak of; the loss of
+//! more would be legitimate, and a checker that objected to it would be wrong.
+
+use std::collections::BTreeSet;
+
+use rowlock_world::time::Nanos;
+
+/// A run has at most so many nodes beyond those that it began with.
+const NEW_NODES_MAX: usize = 3;
+
+/// The account of one script.
+pub(super) struct Budget {
+    unlimited: bool,
+    clients: usize,
+    clients_gone: usize,
+    /// Every membership that may be in force at some point: a change may come late, or never.
+    memberships: Vec<BTreeSet<usize>>,
+    /// Nodes whose disks are damaged or that never come back.
+    gone: BTreeSet<usize>,
+    /// Nodes lost that a fault names by their role: they can be any.
+    gone_by_role: usize,
+    next_node: usize,
+    last_node: usize,
+    /// Until then a replacement is under way, and nobody else changes the membership.
+    settled_at: Nanos,
+    /// When the nodes that are down for a while are back.
+    down_until: Vec<Nanos>,
+    /// When the flush failure that is under way has been repaired.
+    repaired_at: Nanos,
+}
+
+impl Budget {
+    pub(super) fn new(nodes: usize, clients: usize, unlimited: bool) -> Self {
+        Budget {
+            unlimited,
+            clients,
+            clients_gone: 0,
+            memberships: vec![(1..=nodes).collect()],
+            gone: BTreeSet::new(),
+            gone_by_role: 0,
+            next_node: nodes + 1,
+            last_node: nodes + NEW_NODES_MAX,
+            settled_at: Nanos(0),
+            down_until: Vec::new(),
+            repaired_at: Nanos(0),
+        }
+    }
+
+    /// Who votes if all changes so far have gone through.
+    pub(super) fn voters(&self) -> Vec<usize> {
+        self.memberships.last().into_iter().flatten().copied().collect()
+    }
+
+    /// Voters that are there, as far as this is known.
+    pub(super) fn alive(&self) -> Vec<usize> {
+        self.voters().into_iter().filter(|node| !self.gone.contains(node)).collect()
+    }
+
+    /// Takes this node away for good, if that is allowed.
+    pub(super) fn lose_node(&mut self, node: usize) -> bool {
+        let mut gone = self.gone.clone();
+        let allowed = gone.insert(node)
+            && (self.unlimited
+                || self.memberships.iter().all(|all| keeps_a_majority(all, &gone, self.gone_by_role)));
+        if allowed {
+            self.gone = gone;
+        }
+        allowed
+    }
+
+    /// Takes a node away for good that is not known yet. As nobody can say which, the membership stays as it is then.
+    pub(super) fn lose_some_node(&mut self) -> bool {
+        let known = self.memberships.len() == 1;
+        let allowed = self.unlimited
+            || known
+                && self
+                    .memberships
+                    .iter()
+                    .all(|all| keeps_a_majority(all, &self.gone, self.gone_by_role + 1));
+        self.gone_by_role += usize::from(allowed);
+        allowed
+    }
+
+    /// Takes a client away for good; half of them stay.
+    pub(super) fn lose_client(&mut self) -> bool {
+        let allowed = (self.clients_gone + 1) * 2 <= self.clients;
+        self.clients_gone += usize::from(allowed);
+        allowed
+    }
+
+    /// Whether the membership may change at `at`.
+    pub(super) fn is_settled(&self, at: Nanos) -> bool {
+        at >= self.settled_at
+    }
+
+    /// A replacement goes on until then.
+    pub(super) fn unsettle(&mut self, until: Nanos) {
+        self.settled_at = until;
+    }
+
+    /// The number of another voter, if there may be one.
+    pub(super) fn add_voter(&mut self) -> Option<usize> {
+        let node = self.next_node();
+        let mut voters = self.voters();
+        voters.push(node?);
+        if self.change(voters) { self.add_learner() } else { None }
+    }
+
+    /// The number of a new learner, if there may be one.
+    pub(super) fn add_learner(&mut self) -> Option<usize> {
+        let node = self.next_node();
+        self.next_node += usize::from(node.is_some());
+        node
+    }
+
+    fn next_node(&self) -> Option<usize> {
+        (self.next_node <= self.last_node).then_some(self.next_node)
+    }
+
+    /// Takes the node out of the membership, if enough voters stay.
+    pub(super) fn remove(&mut self, node: usize) -> bool {
+        let left: Vec<usize> = self.voters().into_iter().filter(|n| *n != node).collect();
+        let enough = left.len() >= 3 || (self.gone.contains(&node) && left.len() >= 2);
+        enough && self.change(left)
+    }
+
+    fn change(&mut self, voters: Vec<usize>) -> bool {
+        let voters: BTreeSet<usize> = voters.into_iter().collect();
+        let allowed = self.gone_by_role == 0 && (self.unlimited || keeps_a_majority(&voters, &self.gone, 0));
+        if allowed {
+            self.memberships.push(voters);
+        }
+        allowed
+    }
+
+    /// Whether a majority is up at `at`, after one more would have gone down.
+    pub(super) fn majority_is_up(&self, at: Nanos) -> bool {
+        let down = self.down_until.iter().filter(|until| **until > at).count();
+        (down + 1 + self.gone.len() + self.gone_by_role) * 2 < self.voters().len()
+    }
+
+    /// A node is down for a while.
+    pub(super) fn down(&mut self, until: Nanos) {
+        self.down_until.push(until);
+    }
+
+    /// Lets a flush fail from `at` to `until`, if none does at that time: one after the other.
+    pub(super) fn spoil_flush(&mut self, at: Nanos, until: Nanos) -> bool {
+        let allowed = self.unlimited || at >= self.repaired_at;
+        if allowed {
+            self.repaired_at = self.repaired_at.max(until);
+        }
+        allowed
+    }
+}
+
+fn keeps_a_majority(members: &BTreeSet<usize>, gone: &BTreeSet<usize>, gone_by_role: usize) -> bool {
+    (members.intersection(gone).count() + gone_by_role) * 2 < members.len()
+}

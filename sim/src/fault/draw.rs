@@ -1,0 +1,236 @@
+//! One fault of a wanted kind, with targets, times and sizes that the budget allows.
+
+use std::time::Duration;
+
+use rowlock_world::rng::Rng;
+use rowlock_world::time::Nanos;
+
+use super::budget::Budget;
+use super::kind::Kind;
+use super::script::{CrashPoint, Down, Fault, Target};
+
+/// Two clocks of which one is this much faster and the other this much slower differ by less than the documented 5 %.
+const PPM: usize = 24_000;
+/// A wall clock jumps by at most so much, either way.
+const JUMP_MS: usize = 3_600_000;
+
+/// The dice and the account.
+pub(super) struct Draw {
+    pub(super) rng: Rng,
+    pub(super) budget: Budget,
+    pub(super) clients: usize,
+    pub(super) quiet: Nanos,
+}
+
+impl Draw {
+    /// `None`: not now, or not any more.
+    pub(super) fn fault(&mut self, kind: Kind, at: Nanos) -> Option<Fault> {
+        match kind {
+            Kind::Partition | Kind::OneWay | Kind::Bridge | Kind::Isolate | Kind::Clog | Kind::Lose => {
+                self.link_fault(kind, at)
+            }
+            Kind::Reset => {
+                let (from, to) = (vec![self.someone()], vec![self.someone()]);
+                Some(Fault::Reset { from, to })
+            }
+            Kind::Kill | Kind::PowerLoss | Kind::SyncFailure => self.crash(kind, at),
+            Kind::Pause => Some(self.pause(at)),
+            Kind::ClockRate => {
+                let ppm = self.rng.below(2 * PPM + 1) as i64 - PPM as i64;
+                Some(Fault::ClockRate { target: self.one(), ppm, lasts: self.lasts(at) })
+            }
+            Kind::ClockJump => {
+                let most = self.rng.pick(&[200, 5_000, JUMP_MS]);
+                let by_ms = self.rng.below(2 * most + 1) as i64 - most as i64;
+                Some(Fault::ClockJump { target: self.one(), by_ms })
+            }
+            Kind::SlowDisk => {
+                let times = self.rng.pick(&[3, 20, 200]);
+                Some(Fault::SlowDisk { target: self.node(), times, lasts: self.lasts(at) })
+            }
+            Kind::DiskFull => Some(Fault::DiskFull { target: self.node(), lasts: self.lasts(at) }),
+            Kind::BitRot | Kind::LoseDisk => {
+                let node = self.some_alive()?;
+                let target = Target::Node(node);
+                let bits = 1 + self.rng.below(8) as u32;
+                self.budget.lose_node(node).then(|| match kind {
+                    Kind::BitRot => Fault::BitRot { target, bits },
+                    _ => Fault::LoseDisk { target },
+                })
+            }
+            Kind::AddVoter | Kind::Remove if !self.budget.is_settled(at) => None,
+            Kind::AddLearner => Some(Fault::AddLearner { node: self.budget.add_learner()? }),
+            Kind::AddVoter => Some(Fault::AddVoter { node: self.budget.add_voter()? }),
+            Kind::Remove => {
+                let voters = self.budget.voters();
+                let node = self.rng.pick(&voters);
+                self.budget.remove(node).then_some(Fault::Remove { target: Target::Node(node) })
+            }
+            Kind::Transfer => Some(Fault::Transfer { to: self.follower() }),
+            Kind::FallBehind => Some(Fault::FallBehind { target: self.node(), lasts: self.lasts(at) }),
+            Kind::DieWaiting => {
+                let down = self.client_down(at);
+                Some(Fault::DieWaiting { client: 1 + self.rng.below(self.clients), down })
+            }
+            Kind::Disconnect => Some(Fault::Disconnect { client: 1 + self.rng.below(self.clients) }),
+        }
+    }
+
+    fn link_fault(&mut self, kind: Kind, at: Nanos) -> Option<Fault> {
+        let lasts = self.lasts(at);
+        let nodes = self.budget.voters();
+        match kind {
+            Kind::Partition if nodes.len() < 2 => None,
+            Kind::Partition => Some(Fault::Partition { groups: self.groups(&nodes), lasts }),
+            Kind::Bridge if nodes.len() < 3 => None,
+            Kind::Bridge => {
+                let mut sides = self.shuffled(&nodes);
+                let middle = Target::Node(sides.pop()?);
+                let right = sides.split_off(1 + self.rng.below(sides.len() - 1));
+                let targets = |side: Vec<usize>| side.into_iter().map(Target::Node).collect::<Vec<_>>();
+                Some(Fault::Bridge { left: targets(sides), middle, right: targets(right), lasts })
+            }
+            Kind::Isolate => Some(Fault::Isolate { target: self.node(), lasts }),
+            _ => {
+                let (from, to) = (vec![self.someone()], vec![self.someone()]);
+                Some(match kind {
+                    Kind::OneWay => Fault::OneWay { from, to, lasts },
+                    Kind::Clog => {
+                        let least = self.between_ms(0, 300);
+                        let most = least + self.between_ms(1, 2_000);
+                        Fault::Clog { from, to, least, most, lasts }
+                    }
+                    _ => Fault::Lose { from, to, percent: 1 + self.rng.below(80) as u8, lasts },
+                })
+            }
+        }
+    }
+
+    /// Two groups of nodes; each client is on one side, or sees both.
+    fn groups(&mut self, nodes: &[usize]) -> Vec<Vec<Target>> {
+        let nodes = self.shuffled(nodes);
+        let cut = 1 + self.rng.below(nodes.len() - 1);
+        let (left, right) = nodes.split_at(cut);
+        let mut groups: Vec<Vec<Target>> =
+            [left, right].map(|side| side.iter().copied().map(Target::Node).collect()).to_vec();
+        for client in 1..=self.clients {
+            if let Some(group) = groups.get_mut(self.rng.below(3)) {
+                group.push(Target::Client(client));
+            }
+        }
+        groups.iter_mut().for_each(|group| group.sort_unstable());
+        groups
+    }
+
+    fn crash(&mut self, kind: Kind, at: Nanos) -> Option<Fault> {
+        if kind == Kind::Kill && self.rng.chance(30) {
+            let target = Target::Client(1 + self.rng.below(self.clients));
+            return Some(Fault::Kill { target, down: self.client_down(at) });
+        }
+        let everyone = kind != Kind::SyncFailure && self.rng.chance(8);
+        if !everyone && !self.budget.majority_is_up(at) && self.rng.chance(80) {
+            return None;
+        }
+        let target = if everyone { Target::AllNodes } else { self.node() };
+        let down = match target {
+            Target::AllNodes => Down::For(self.lasts(at)),
+            // A failed flush is repaired, so that the next one does not find a second copy damaged.
+            _ if kind == Kind::SyncFailure => Down::For(self.lasts(at)),
+            target => self.node_down(target, at),
+        };
+        if let Down::For(lasts) = down {
+            if kind == Kind::SyncFailure && !self.budget.spoil_flush(at, at + lasts + Duration::from_secs(2))
+            {
+                return None;
+            }
+            self.budget.down(at + lasts);
+        }
+        Some(match kind {
+            Kind::Kill => Fault::Kill { target, down },
+            Kind::SyncFailure => Fault::SyncFailure { target, down },
+            _ => {
+                let point = CrashPoint::AtDiskOperation(1 + self.rng.below(40) as u32);
+                let point = if self.rng.chance(60) { point } else { CrashPoint::AtOnce };
+                Fault::PowerLoss { target, point, down }
+            }
+        })
+    }
+
+    /// For good now and then, if the budget has room for it.
+    fn node_down(&mut self, target: Target, at: Nanos) -> Down {
+        let for_good = self.rng.chance(6)
+            && match target {
+                Target::Node(node) => self.budget.lose_node(node),
+                _ => self.budget.lose_some_node(),
+            };
+        if for_good { Down::ForGood } else { Down::For(self.lasts(at)) }
+    }
+
+    fn client_down(&mut self, at: Nanos) -> Down {
+        let for_good = self.rng.chance(15) && self.budget.lose_client();
+        if for_good { Down::ForGood } else { Down::For(self.lasts(at)) }
+    }
+
+    fn pause(&mut self, at: Nanos) -> Fault {
+        if self.rng.chance(50) {
+            return Fault::Pause { target: self.node(), lasts: self.lasts(at) };
+        }
+        // Often past the session timeout: the case that fencing tokens are for.
+        let lasts = self.rng.pick(&[1_000, 5_000, 15_000, 30_000]);
+        let lasts = self.between_ms(lasts / 2, lasts).min(self.quiet - at);
+        Fault::Pause { target: Target::Client(1 + self.rng.below(self.clients)), lasts }
+    }
+
+    fn shuffled(&mut self, items: &[usize]) -> Vec<usize> {
+        let mut items = items.to_vec();
+        for last in (1..items.len()).rev() {
+            items.swap(last, self.rng.below(last + 1));
+        }
+        items
+    }
+
+    /// A voter that is not known to be gone.
+    fn some_alive(&mut self) -> Option<usize> {
+        let alive = self.budget.alive();
+        (!alive.is_empty()).then(|| self.rng.pick(&alive))
+    }
+
+    /// One node. Half of the time the leader: most of what can go wrong goes wrong there.
+    fn node(&mut self) -> Target {
+        match self.rng.below(4) {
+            0 | 1 => Target::Leader,
+            2 => self.follower(),
+            _ => self.some_alive().map_or(Target::Leader, Target::Node),
+        }
+    }
+
+    fn follower(&mut self) -> Target {
+        let others = self.budget.voters().len().saturating_sub(1).max(1);
+        Target::Follower(1 + self.rng.below(others))
+    }
+
+    /// A node or a client.
+    fn one(&mut self) -> Target {
+        if self.rng.chance(60) { self.node() } else { Target::Client(1 + self.rng.below(self.clients)) }
+    }
+
+    /// As `one`, or many.
+    fn someone(&mut self) -> Target {
+        match self.rng.below(5) {
+            0 => Target::AllNodes,
+            1 => Target::AllClients,
+            _ => self.one(),
+        }
+    }
+
+    /// Shorter than a heartbeat, longer than an election, longer than a session: all matter. It ends before the quiet.
+    fn lasts(&mut self, at: Nanos) -> Duration {
+        let (least, most) =
+            self.rng.pick(&[(20, 500), (500, 3_000), (500, 3_000), (2_000, 8_000), (8_000, 20_000)]);
+        self.between_ms(least, most).min(self.quiet - at)
+    }
+
+    pub(super) fn between_ms(&mut self, least: u64, most: u64) -> Duration {
+        Duration::from_millis(least + self.rng.below((most - least + 1) as usize) as u64)
+    }
+}

@@ -1,0 +1,97 @@
+//! A script from a seed.
+//!
+//! It has its own stream of random numbers, so a run whose script is made shorter still has the same workload and the
+//! same network (as far as the faults left them alone): that is what makes `crate::shrink` work.
+//!
+//! Invariant: all that ends has ended when [`Ground::quiet`] begins, and nothing is broken beyond `budget` unless the
+//! mix is over budget.
+
+use std::time::Duration;
+
+use rowlock_world::rng::Rng;
+use rowlock_world::time::Nanos;
+
+use super::budget::Budget;
+use super::draw::Draw;
+use super::kind::Kind;
+use super::mix::{Mix, PACES, Pace};
+use super::script::{Fault, Script, Step, Target};
+
+/// Mixed into the seed, so that the stream of faults is another than the world's.
+const STREAM: u64 = 0xfa17_5eed_0000_0001;
+
+/// A disk that was lost is replaced so long after, if members are changed at all.
+const REPLACED_AFTER: (u64, u64) = (1_000, 6_000);
+
+/// On what the faults fall.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ground {
+    /// Voters at the beginning.
+    pub nodes: usize,
+    /// Clients.
+    pub clients: usize,
+    /// No fault begins before.
+    pub begin: Nanos,
+    /// From here on nothing is broken but what is gone for good.
+    pub quiet: Nanos,
+}
+
+/// The script of `seed`.
+pub fn generate(seed: u64, ground: &Ground, mix: &Mix) -> Script {
+    assert!(ground.nodes > 0 && ground.clients > 0, "faults need somebody to fall on");
+    let mut rng = Rng::new(seed ^ STREAM);
+    let kinds = choose_kinds(&mut rng, mix);
+    let pace = match mix.pace {
+        Pace::BySeed => rng.pick(&PACES),
+        Pace::PerMinute(pace) => pace,
+    };
+    let span_ms = (ground.quiet - ground.begin).as_millis() as usize;
+    let count = if kinds.is_empty() { 0 } else { span_ms * pace / 60_000 };
+    let mut times: Vec<Nanos> =
+        (0..count).map(|_| ground.begin + Duration::from_millis(rng.below(span_ms.max(1)) as u64)).collect();
+    times.sort_unstable();
+
+    let budget = Budget::new(ground.nodes, ground.clients, mix.over_budget);
+    let mut draw = Draw { rng, budget, clients: ground.clients, quiet: ground.quiet };
+    let mut steps = Vec::new();
+    for at in times {
+        let kind = draw.rng.pick(&kinds);
+        let Some(fault) = draw.fault(kind, at) else { continue };
+        let replacement = replacement(&mut draw, &kinds, at, &fault);
+        steps.push(Step { at, fault });
+        steps.extend(replacement);
+    }
+    Script::new(steps).with_over_budget(mix.over_budget)
+}
+
+/// Half of the mix, or all of it.
+fn choose_kinds(rng: &mut Rng, mix: &Mix) -> Vec<Kind> {
+    if !mix.subset || mix.kinds.is_empty() {
+        return mix.kinds.clone();
+    }
+    let chosen: Vec<Kind> = mix.kinds.iter().copied().filter(|_| rng.chance(50)).collect();
+    if chosen.is_empty() { vec![rng.pick(&mix.kinds)] } else { chosen }
+}
+
+/// What an operator does after a disk was lost: another node in its place.
+fn replacement(draw: &mut Draw, kinds: &[Kind], at: Nanos, fault: &Fault) -> Vec<Step> {
+    let lost = match fault {
+        Fault::LoseDisk { target: Target::Node(node) } => *node,
+        _ => return Vec::new(),
+    };
+    let changes = kinds.contains(&Kind::Remove) || kinds.contains(&Kind::AddVoter);
+    let removed_at = at + draw.between_ms(REPLACED_AFTER.0, REPLACED_AFTER.1);
+    let added_at = removed_at + draw.between_ms(REPLACED_AFTER.0, REPLACED_AFTER.1);
+    if !changes || added_at >= draw.quiet || !draw.budget.is_settled(at) {
+        return Vec::new();
+    }
+    let mut steps = Vec::new();
+    if draw.budget.remove(lost) {
+        steps.push(Step { at: removed_at, fault: Fault::Remove { target: Target::Node(lost) } });
+    }
+    if let Some(node) = draw.budget.add_voter() {
+        steps.push(Step { at: added_at, fault: Fault::AddVoter { node } });
+    }
+    draw.budget.unsettle(added_at);
+    steps
+}

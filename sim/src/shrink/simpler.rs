@@ -1,0 +1,171 @@
+//! What is simpler than a step.
+//!
+//! Invariant: each candidate is smaller in some order that has no endless descent, so simplifying ends: durations
+//! become shorter, times get fewer digits, targets fewer, numbers smaller, a kind turns into one that is listed before.
+
+use std::time::Duration;
+
+use rowlock_world::time::Nanos;
+
+use crate::fault::{CrashPoint, Fault, Step, Target};
+
+/// Nothing lasts less: it would be over before anybody noticed.
+const SHORTEST: Duration = Duration::from_millis(1);
+
+/// Candidates, those that simplify most first.
+pub(super) fn simpler(step: &Step) -> Vec<Step> {
+    let mut steps: Vec<Step> =
+        simpler_faults(&step.fault).into_iter().map(|fault| Step { at: step.at, fault }).collect();
+    steps.extend(shorter(step));
+    steps.extend(rounder(step));
+    steps
+}
+
+/// It ends earlier, or begins later and ends when it did.
+fn shorter(step: &Step) -> Vec<Step> {
+    let Some(lasts) = step.fault.lasts().filter(|lasts| *lasts > SHORTEST) else { return Vec::new() };
+    let mut steps = Vec::new();
+    for divisor in [16, 4, 2] {
+        let less = (lasts / divisor).max(SHORTEST);
+        steps.push(Step { at: step.at, fault: step.fault.clone().lasting(less) });
+        steps.push(Step { at: step.at + (lasts - less), fault: step.fault.clone().lasting(less) });
+    }
+    // What a half would spoil an eighth may leave.
+    let less = lasts - lasts / 8;
+    steps.push(Step { at: step.at, fault: step.fault.clone().lasting(less) });
+    steps.push(Step { at: step.at + (lasts - less), fault: step.fault.clone().lasting(less) });
+    steps
+}
+
+/// The same at a time, and for a time, with fewer digits.
+fn rounder(step: &Step) -> Vec<Step> {
+    let mut steps = Vec::new();
+    for unit_ms in [1_000, 100, 10, 1] {
+        let unit = unit_ms * 1_000_000;
+        if step.at.0 % unit != 0 {
+            steps.push(Step { at: Nanos(step.at.0 / unit * unit), fault: step.fault.clone() });
+        }
+        let Some(lasts) = step.fault.lasts() else { continue };
+        let round = Duration::from_millis(lasts.as_millis() as u64 / unit_ms * unit_ms);
+        if round < lasts && round >= SHORTEST {
+            steps.push(Step { at: step.at, fault: step.fault.clone().lasting(round) });
+        }
+    }
+    steps
+}
+
+fn simpler_faults(fault: &Fault) -> Vec<Fault> {
+    match fault {
+        Fault::Partition { groups, lasts } => {
+            let mut faults = Vec::new();
+            for index in 0..groups.len() {
+                let mut fewer = groups.clone();
+                fewer.remove(index);
+                if fewer.len() >= 2 {
+                    faults.push(Fault::Partition { groups: fewer, lasts: *lasts });
+                }
+                for group in fewer_targets(&groups[index]) {
+                    let mut groups = groups.clone();
+                    groups[index] = group;
+                    faults.push(Fault::Partition { groups, lasts: *lasts });
+                }
+            }
+            faults
+        }
+        Fault::Bridge { left, middle, right, lasts } => {
+            let groups = vec![[left.clone(), vec![*middle]].concat(), right.clone()];
+            vec![Fault::Partition { groups, lasts: *lasts }]
+        }
+        Fault::OneWay { from, to, lasts } => {
+            ways(from, to, |from, to| Fault::OneWay { from, to, lasts: *lasts })
+        }
+        Fault::Reset { from, to } => ways(from, to, |from, to| Fault::Reset { from, to }),
+        Fault::Clog { from, to, least, most, lasts } => {
+            let (least, most, lasts) = (*least, *most, *lasts);
+            let mut faults = ways(from, to, |from, to| Fault::Clog { from, to, least, most, lasts });
+            if least < most {
+                let (from, to) = (from.clone(), to.clone());
+                faults.push(Fault::Clog { from, to, least, most: least, lasts });
+            }
+            faults
+        }
+        Fault::Lose { from, to, percent, lasts } => {
+            let (percent, lasts) = (*percent, *lasts);
+            let mut faults = ways(from, to, |from, to| Fault::Lose { from, to, percent, lasts });
+            if percent > 1 {
+                let (from, to) = (from.clone(), to.clone());
+                faults.push(Fault::Lose { from, to, percent: percent / 2, lasts });
+            }
+            faults
+        }
+        fault => simpler_machines(fault),
+    }
+}
+
+fn simpler_machines(fault: &Fault) -> Vec<Fault> {
+    match fault {
+        Fault::PowerLoss { target, point, down } => {
+            let mut faults = vec![Fault::Kill { target: *target, down: *down }];
+            if matches!(point, CrashPoint::AtDiskOperation(_)) {
+                faults.push(Fault::PowerLoss { target: *target, point: CrashPoint::AtOnce, down: *down });
+            }
+            faults.extend(one(*target).map(|target| Fault::PowerLoss { target, point: *point, down: *down }));
+            faults
+        }
+        Fault::Kill { target, down } => {
+            one(*target).map(|target| Fault::Kill { target, down: *down }).into_iter().collect()
+        }
+        Fault::Pause { target, lasts } => {
+            one(*target).map(|target| Fault::Pause { target, lasts: *lasts }).into_iter().collect()
+        }
+        Fault::ClockRate { target, ppm, lasts } if ppm.unsigned_abs() > 1_000 => {
+            vec![Fault::ClockRate { target: *target, ppm: ppm / 2, lasts: *lasts }]
+        }
+        Fault::ClockJump { target, by_ms } if by_ms.unsigned_abs() > 1 => [by_ms / 10, by_ms / 2]
+            .into_iter()
+            .filter(|by_ms| *by_ms != 0)
+            .map(|by_ms| Fault::ClockJump { target: *target, by_ms })
+            .collect(),
+        Fault::SlowDisk { target, times, lasts } if *times > 2 => {
+            vec![Fault::SlowDisk { target: *target, times: times / 2, lasts: *lasts }]
+        }
+        Fault::BitRot { target, bits } if *bits > 1 => {
+            vec![Fault::BitRot { target: *target, bits: bits / 2 }]
+        }
+        Fault::FallBehind { target, lasts } => vec![Fault::Isolate { target: *target, lasts: *lasts }],
+        Fault::DieWaiting { client, down } => {
+            vec![Fault::Kill { target: Target::Client(*client), down: *down }]
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// One end of the way has fewer.
+fn ways(from: &[Target], to: &[Target], fault: impl Fn(Vec<Target>, Vec<Target>) -> Fault) -> Vec<Fault> {
+    let fewer_from = fewer_targets(from).into_iter().map(|from| fault(from, to.to_vec()));
+    fewer_from.chain(fewer_targets(to).into_iter().map(|to| fault(from.to_vec(), to))).collect()
+}
+
+/// Without one of them, or with one instead of all.
+fn fewer_targets(targets: &[Target]) -> Vec<Vec<Target>> {
+    let mut lists = Vec::new();
+    for (index, target) in targets.iter().enumerate() {
+        let mut fewer = targets.to_vec();
+        match one(*target) {
+            Some(one) => fewer[index] = one,
+            None if targets.len() > 1 => drop(fewer.remove(index)),
+            None => continue,
+        }
+        lists.push(fewer);
+    }
+    lists
+}
+
+/// One of many.
+fn one(target: Target) -> Option<Target> {
+    match target {
+        Target::AllNodes => Some(Target::Leader),
+        Target::AllClients => Some(Target::Client(1)),
+        _ => None,
+    }
+}
