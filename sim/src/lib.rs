@@ -7,6 +7,7 @@ pub mod cluster;
 pub mod fault;
 pub mod history;
 pub mod invariants;
+pub mod report;
 pub mod scribe;
 pub mod shrink;
 pub mod state;

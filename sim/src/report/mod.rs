@@ -1,0 +1,34 @@
+//! What happened in a run, for people: a story in lines, and a space-time diagram in one HTML file.
+//!
+//! Both are made from the record of the world (`rowlock_world::trace`) and from nothing else, so they show whatever
+//! ran: nodes of Rowlock and their clients, or models of other lock designs.
+//!
+//! The flow: [`scene`] turns happenings into spells of time per host; [`story`] and [`html`] tell them.
+
+pub mod html;
+#[cfg(test)]
+mod sample;
+pub mod scene;
+pub mod story;
+
+/// What stands above a report.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Heading {
+    /// Names the run: `Seed 4711`.
+    pub title: String,
+    /// How it ended.
+    pub verdict: Verdict,
+    /// Figures and settings, each with its name.
+    pub facts: Vec<(String, String)>,
+    /// The command that runs the same again.
+    pub reproduce: String,
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// No promise was broken.
+    Held,
+    /// This one was.
+    Broken(String),
+}

@@ -1,0 +1,74 @@
+//! Messages: sent, and then arrived or lost, or still on their way when the record ends.
+
+use std::collections::BTreeMap;
+
+use rowlock_world::time::Nanos;
+use rowlock_world::trace::MessageId;
+
+/// Bytes that went from one host to another.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Message {
+    /// The lane it left.
+    pub from: usize,
+    /// The lane it went to.
+    pub to: usize,
+    /// When it left.
+    pub sent: Nanos,
+    /// When it arrived, or was lost.
+    pub ended: Option<Nanos>,
+    /// It never arrived.
+    pub lost: bool,
+    /// How long it was.
+    pub bytes: usize,
+    /// What it said.
+    pub label: String,
+}
+
+impl Message {
+    /// The first word of its label: what people choose by.
+    pub fn kind(&self) -> &str {
+        let end = self.label.find([' ', ':', '(', ',']).unwrap_or(self.label.len());
+        if end == 0 { "other" } else { &self.label[..end] }
+    }
+}
+
+/// Those on their way, by number.
+#[derive(Debug, Default)]
+pub(super) struct Messages {
+    all: Vec<Message>,
+    flying: BTreeMap<MessageId, usize>,
+}
+
+impl Messages {
+    pub(super) fn sent(
+        &mut self,
+        at: Nanos,
+        id: MessageId,
+        (from, to): (usize, usize),
+        bytes: usize,
+        label: &str,
+    ) {
+        self.flying.insert(id, self.all.len());
+        let label = label.to_owned();
+        self.all.push(Message { from, to, sent: at, ended: None, lost: false, bytes, label });
+    }
+
+    pub(super) fn arrived(&mut self, at: Nanos, id: MessageId) {
+        self.end(at, id, false);
+    }
+
+    pub(super) fn lost(&mut self, at: Nanos, id: MessageId) {
+        self.end(at, id, true);
+    }
+
+    fn end(&mut self, at: Nanos, id: MessageId, lost: bool) {
+        if let Some(message) = self.flying.remove(&id).and_then(|index| self.all.get_mut(index)) {
+            message.ended = Some(at);
+            message.lost = lost;
+        }
+    }
+
+    pub(super) fn finish(self) -> Vec<Message> {
+        self.all
+    }
+}

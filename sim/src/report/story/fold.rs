@@ -1,0 +1,137 @@
+//! Makes a story short: many quiet steps of locks become one line per lock, and silence one line.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use rowlock_world::time::Nanos;
+use rowlock_world::trace::{Happening, What};
+
+use super::tell::{LockMove, Move, Told, listed};
+use super::{Line, Tone, thousands};
+
+/// So many lines about locks in a row are read as they are.
+const ROW_MAX: usize = 8;
+/// What led to a broken promise is told in full.
+const BEFORE_VIOLATION: Duration = Duration::from_secs(2);
+/// A silence that is worth a line.
+const SILENCE: Duration = Duration::from_secs(2);
+
+pub(super) fn folded(told: Vec<Told>) -> Vec<Line> {
+    let violations: Vec<Nanos> =
+        told.iter().filter(|told| told.line.tone == Tone::Violation).map(|told| told.line.at).collect();
+    let told_in_full = |at: Nanos| {
+        violations.iter().any(|violation| at <= *violation && at + BEFORE_VIOLATION >= *violation)
+    };
+    let mut lines = Vec::new();
+    let mut row: Vec<(Line, LockMove)> = Vec::new();
+    for Told { line, lock } in told {
+        match lock {
+            Some(step) if !told_in_full(line.at) => row.push((line, step)),
+            _ => {
+                flush(&mut row, &mut lines);
+                lines.push(line);
+            }
+        }
+    }
+    flush(&mut row, &mut lines);
+    lines
+}
+
+fn flush(row: &mut Vec<(Line, LockMove)>, lines: &mut Vec<Line>) {
+    let row = std::mem::take(row);
+    if row.len() <= ROW_MAX {
+        lines.extend(row.into_iter().map(|(line, _)| line));
+        return;
+    }
+    let mut by_lock: BTreeMap<&str, Vec<&(Line, LockMove)>> = BTreeMap::new();
+    for step in &row {
+        by_lock.entry(&step.1.lock).or_default().push(step);
+    }
+    let mut sums: Vec<Line> = by_lock.into_iter().map(|(lock, steps)| sum(lock, &steps)).collect();
+    sums.sort_by_key(|line| line.at);
+    lines.extend(sums);
+}
+
+/// `orders: granted 14 times, tokens 17 to 31, to client1 and client2; then client1 holds it with token 31, ...`
+fn sum(lock: &str, steps: &[&(Line, LockMove)]) -> Line {
+    let mut tokens: Vec<i64> = Vec::new();
+    let mut holders: BTreeSet<&String> = BTreeSet::new();
+    let mut waiting: BTreeSet<&String> = BTreeSet::new();
+    let mut holding: BTreeMap<&String, i64> = BTreeMap::new();
+    let mut gave_up = 0usize;
+    for (_, LockMove { who, what, .. }) in steps {
+        waiting.remove(who);
+        match what {
+            Move::Waits => drop(waiting.insert(who)),
+            Move::Holds(token) => {
+                tokens.push(*token);
+                holders.insert(who);
+                holding.insert(who, *token);
+            }
+            Move::LetGo => drop(holding.remove(who)),
+            Move::GaveUp => gave_up += 1,
+        }
+    }
+    let names = |all: &BTreeSet<&String>| listed(&all.iter().map(|name| (*name).clone()).collect::<Vec<_>>());
+    let mut text = match (tokens.iter().min(), tokens.iter().max()) {
+        (Some(least), Some(most)) if tokens.len() > 1 => {
+            format!(
+                "{lock}: granted {} times, tokens {least} to {most}, to {}",
+                tokens.len(),
+                names(&holders)
+            )
+        }
+        (Some(token), _) => format!("{lock}: granted to {} with token {token}", names(&holders)),
+        _ => format!("{lock}: granted to nobody"),
+    };
+    if gave_up > 0 {
+        text.push_str(&format!(", {gave_up} times given up"));
+    }
+    let mut after: Vec<String> =
+        holding.iter().map(|(who, token)| format!("{who} holds it with token {token}")).collect();
+    if !waiting.is_empty() {
+        after.push(format!("{} {}", names(&waiting), if waiting.len() == 1 { "waits" } else { "wait" }));
+    }
+    if !after.is_empty() {
+        text.push_str(&format!("; then {}", listed(&after)));
+    }
+    text.push('.');
+    Line { at: steps[0].0.at, tone: Tone::Lock, text }
+}
+
+/// Says how many messages went where nothing else is told.
+pub(super) fn with_silence(lines: Vec<Line>, record: &[Happening], end: Nanos) -> Vec<Line> {
+    // What was summed up did happen: silence is where the record has nothing to tell.
+    let mut told: Vec<Nanos> =
+        record.iter().filter(|happening| is_told(&happening.what)).map(|h| h.at).collect();
+    told.extend([Nanos(0), end]);
+    told.sort_unstable();
+    let mut silences = Vec::new();
+    for pair in told.windows(2).filter(|pair| pair[1] - pair[0] >= SILENCE) {
+        let within = |happening: &&Happening| happening.at >= pair[0] && happening.at < pair[1];
+        let spell = record.iter().filter(within);
+        let (mut sent, mut lost) = (0usize, 0usize);
+        for happening in spell {
+            sent += usize::from(matches!(happening.what, What::Sent { .. }));
+            lost += usize::from(matches!(happening.what, What::Lost { .. }));
+        }
+        let seconds = (pair[1] - pair[0]).as_millis() as f64 / 1_000.0;
+        let mut text = format!("… {seconds:.1} s in which nothing changes; {} messages", thousands(sent));
+        if lost > 0 {
+            text.push_str(&format!(", {} lost", thousands(lost)));
+        }
+        silences.push(Line { at: pair[0], tone: Tone::Quiet, text });
+    }
+    let mut all = lines;
+    all.extend(silences);
+    // Stable: a silence follows what was told at its beginning.
+    all.sort_by_key(|line| line.at);
+    all
+}
+
+fn is_told(what: &What) -> bool {
+    !matches!(
+        what,
+        What::Sent { .. } | What::Arrived { .. } | What::Lost { .. } | What::Cut { .. } | What::Joined { .. }
+    )
+}
