@@ -159,6 +159,12 @@ impl Network {
         });
     }
 
+    /// Ends everything that was done to links: cuts, added latency, loss.
+    pub fn heal_links(&self) {
+        self.shared.state.lock().wire.links.unclog();
+        self.join_all();
+    }
+
     /// Adds to the latency of one link; [`Delay::NONE`] ends that.
     pub fn set_delay(&self, from: HostId, to: HostId, added: Delay) {
         self.shared.state.lock().wire.links.set_added(from, to, added);

@@ -19,6 +19,7 @@ use crate::trace::Trace;
 
 mod faults;
 mod ports;
+mod processes;
 mod record;
 mod soak;
 mod streams;
