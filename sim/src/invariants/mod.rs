@@ -2,6 +2,7 @@
 //! a history that breaks the promise: a check that cannot fail is no check.
 
 mod bounded;
+mod cluster;
 mod ephemeral_lifetime;
 mod event_before_reply;
 mod exactly_once;
@@ -15,6 +16,7 @@ mod replica_equality;
 mod session_order;
 
 use std::fmt;
+use std::time::Duration;
 
 use crate::history::Fact;
 
@@ -63,10 +65,71 @@ impl Default for Invariants {
     }
 }
 
+/// What a cluster's run may demand of time.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms {
+    /// The rates of all clocks stay within the documented bound of each other. Without it clients may believe in what
+    /// they have lost.
+    pub has_bounded_clocks: bool,
+    /// Once everything is healed, a granted client knows it within this.
+    pub grant_within: Duration,
+    /// Once everything is healed, every client's next call has its answer within this.
+    pub answer_within: Duration,
+}
+
+impl Default for Terms {
+    fn default() -> Self {
+        Terms {
+            has_bounded_clocks: true,
+            grant_within: Duration::from_secs(15),
+            answer_within: Duration::from_secs(15),
+        }
+    }
+}
+
 impl Invariants {
-    /// For runs of whole clusters.
+    /// For runs of whole clusters, on the usual terms.
     pub fn of_a_cluster() -> Self {
-        Invariants(Vec::new())
+        Self::of_a_cluster_on(Terms::default())
+    }
+
+    /// For runs of whole clusters: those of the log that need no word of the simulated state's clients, and those of
+    /// [`cluster`].
+    pub fn of_a_cluster_on(terms: Terms) -> Self {
+        let _ = terms;
+        Invariants(vec![
+            Box::new(mutual_exclusion::MutualExclusion::default()),
+            Box::new(fencing_monotonic::FencingMonotonic::default()),
+            Box::new(fifo::Fifo::default()),
+            Box::new(no_lost_wakeup::NoLostWakeup::default()),
+            Box::new(exactly_once::ExactlyOnce::default()),
+            Box::new(bounded::Bounded::default()),
+            Box::new(no_deadlock::NoDeadlock::default()),
+            Box::new(ephemeral_lifetime::EphemeralLifetime::timeless()),
+            Box::new(session_order::SessionOrder::default()),
+            Box::new(replica_equality::ReplicaEquality::default()),
+            Box::new(cluster::log_matching::LogMatching::default()),
+            Box::new(cluster::committed_never_changes::CommittedNeverChanges::default()),
+            Box::new(cluster::leader_completeness::LeaderCompleteness::default()),
+            Box::new(cluster::one_leader_per_term::OneLeaderPerTerm::default()),
+            Box::new(cluster::votes_never_go_back::VotesNeverGoBack::default()),
+            Box::new(cluster::durable::Durable::default()),
+            Box::new(cluster::effects::Effects::default()),
+            Box::new(cluster::session_order::SentOrder::default()),
+            Box::new(cluster::linearizable_writes::LinearizableWrites::default()),
+            Box::new(cluster::synced_reads::SyncedReads::default()),
+            Box::new(cluster::monotonic_reads::MonotonicReads::default()),
+            Box::new(cluster::read_your_writes::ReadYourWrites::default()),
+            Box::new(cluster::watches::Watches::default()),
+        ])
+    }
+
+    /// Names of the promises that these check, each once.
+    pub fn names(&self) -> Vec<&'static str> {
+        let mut names: Vec<_> = self.0.iter().map(|checker| checker.name()).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
     }
 
     /// Shows a fact to all; the first objection counts.
@@ -78,7 +141,7 @@ impl Invariants {
     }
 }
 
-/// Names of all promises that are checked.
+/// Names of all promises that are checked of the state alone.
 pub fn names() -> Vec<&'static str> {
     Invariants::default().0.iter().map(|checker| checker.name()).collect()
 }

@@ -1,12 +1,13 @@
 //! replica-equality: at one log index every replica has the same digest, whether it applied the log, came back from
-//! its own snapshot or was given another replica's.
+//! its own snapshot or was given another replica's: a snapshot and the log behind it are as good as the whole log.
 
 use std::collections::BTreeMap;
 
 use rowlock_proto::NodeId;
 
 use super::Invariant;
-use crate::history::{Fact, Index};
+use crate::history::node::NodeFact;
+use crate::history::{Fact, Index, Origin};
 
 /// The first digest told at each index.
 #[derive(Default)]
@@ -14,14 +15,9 @@ pub struct ReplicaEquality {
     digests: BTreeMap<Index, (NodeId, u64)>,
 }
 
-impl Invariant for ReplicaEquality {
-    fn name(&self) -> &'static str {
-        "replica-equality"
-    }
-
-    fn observe(&mut self, fact: &Fact) -> Result<(), String> {
-        let Fact::Replica { node, index, digest, origin } = fact else { return Ok(()) };
-        let (first, expected) = self.digests.entry(*index).or_insert((*node, *digest));
+impl ReplicaEquality {
+    fn told(&mut self, node: NodeId, index: Index, digest: u64, origin: Origin) -> Result<(), String> {
+        let (first, expected) = *self.digests.entry(index).or_insert((node, digest));
         if expected != digest {
             return Err(format!(
                 "at {index:?} node {node} ({origin:?}) has digest {digest:016x}, node {first} had {expected:016x}"
@@ -31,11 +27,30 @@ impl Invariant for ReplicaEquality {
     }
 }
 
+impl Invariant for ReplicaEquality {
+    fn name(&self) -> &'static str {
+        "replica-equality"
+    }
+
+    fn observe(&mut self, fact: &Fact) -> Result<(), String> {
+        match fact {
+            Fact::Replica { node, index, digest, origin } => self.told(*node, *index, *digest, *origin),
+            Fact::Node { node, what: NodeFact::Applied { entry, digest, .. }, .. } => {
+                self.told(*node, entry.index, *digest, Origin::Apply)
+            }
+            Fact::Node { node, what: NodeFact::Installed { entry: Some(entry), digest }, .. } => {
+                self.told(*node, entry.index, *digest, Origin::Install)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use super::super::cluster::testing::{applied, installed};
     use super::super::judge;
     use super::*;
-    use crate::history::Origin;
 
     fn replica(node: u64, index: u64, digest: u64, origin: Origin) -> Fact {
         Fact::Replica { node: NodeId(node), index: Index(index), digest, origin }
@@ -45,6 +60,14 @@ mod tests {
     fn two_digests_at_one_index_are_caught() {
         let facts = [replica(1, 7, 0xaa, Origin::Apply), replica(2, 7, 0xab, Origin::Install)];
         assert!(judge(ReplicaEquality::default(), &facts).unwrap_err().contains("Install"));
+    }
+
+    #[test]
+    fn a_snapshot_that_is_not_what_the_log_gives_is_caught() {
+        let facts = [replica(0, 7, 0xaa, Origin::Apply), installed(2, (1, 1, 7), 0xab)];
+        assert!(judge(ReplicaEquality::default(), &facts).is_err());
+        let facts = [replica(0, 7, 0, Origin::Apply), applied(1, (1, 1, 7), 1), installed(2, (1, 1, 7), 0)];
+        assert_eq!(judge(ReplicaEquality::default(), &facts), Ok(()));
     }
 
     #[test]

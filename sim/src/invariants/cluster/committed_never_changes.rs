@@ -1,0 +1,137 @@
+//! committed-never-changes: "If a server has applied a log entry at a given index, no other server will ever apply a
+//! different log entry for the same index" (Raft, figure 3: state machine safety), nor will it itself, whatever crash
+//! comes between. A node applies one entry after the other, and never takes out of its log what has been applied
+//! somewhere.
+
+use std::collections::BTreeMap;
+
+use rowlock_proto::NodeId;
+
+use super::super::Invariant;
+use super::node_log::NodeLog;
+use crate::history::node::{NodeFact, Position};
+use crate::history::{Fact, Index};
+
+/// What was applied where.
+#[derive(Default)]
+pub struct CommittedNeverChanges {
+    /// The first entry that was applied at each index, its hash, and who applied it.
+    committed: BTreeMap<Index, (Position, u64, NodeId)>,
+    /// The last entry in each node's state; none right after a start.
+    applied: BTreeMap<NodeId, Index>,
+    logs: BTreeMap<NodeId, NodeLog>,
+}
+
+impl CommittedNeverChanges {
+    fn applied(&mut self, node: NodeId, entry: Position, hash: u64) -> Result<(), String> {
+        let (first, first_hash, by) = *self.committed.entry(entry.index).or_insert((entry, hash, node));
+        if (first, first_hash) != (entry, hash) {
+            return Err(format!(
+                "node {node} applied {entry:?} with content {hash:016x}, node {by} {first:?} with {first_hash:016x}"
+            ));
+        }
+        let last = self.applied.insert(node, entry.index);
+        // After a start nobody is told where the state begins unless there is a snapshot.
+        if last.is_some_and(|last| entry.index.0 != last.0 + 1) {
+            return Err(format!("node {node} applied {entry:?} behind {last:?}"));
+        }
+        Ok(())
+    }
+
+    fn installed(&mut self, node: NodeId, entry: Option<Position>) -> Result<(), String> {
+        let Some(entry) = entry else { return Ok(()) };
+        match self.committed.get(&entry.index) {
+            Some((first, ..)) if *first == entry => {}
+            Some((first, ..)) => {
+                return Err(format!("node {node} has a snapshot up to {entry:?}, and {first:?} was applied"));
+            }
+            None => {
+                return Err(format!("node {node} has a snapshot up to {entry:?}, which nobody has applied"));
+            }
+        }
+        let last = self.applied.insert(node, entry.index);
+        if last.is_some_and(|last| entry.index < last) {
+            return Err(format!("node {node} went back from {last:?} to a snapshot up to {entry:?}"));
+        }
+        Ok(())
+    }
+
+    fn truncated(&self, node: NodeId, after: Index) -> Result<(), String> {
+        let Some(log) = self.logs.get(&node) else { return Ok(()) };
+        let is_committed =
+            |entry: &Position| self.committed.get(&entry.index).is_some_and(|one| one.0 == *entry);
+        match log.behind(after).find(is_committed) {
+            Some(entry) => Err(format!("node {node} took {entry:?} out of its log, which has been applied")),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Invariant for CommittedNeverChanges {
+    fn name(&self) -> &'static str {
+        "committed-never-changes"
+    }
+
+    fn observe(&mut self, fact: &Fact) -> Result<(), String> {
+        let Fact::Node { node, what, .. } = fact else { return Ok(()) };
+        match what {
+            NodeFact::Started => {
+                self.applied.remove(node);
+            }
+            NodeFact::Applied { entry, hash, .. } => self.applied(*node, *entry, *hash)?,
+            NodeFact::Installed { entry, .. } => self.installed(*node, *entry)?,
+            NodeFact::Truncated { after } => self.truncated(*node, *after)?,
+            _ => {}
+        }
+        self.logs.entry(*node).or_default().observe(what);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::judge;
+    use super::super::testing::{appended, applied, installed, node, truncated};
+    use super::*;
+
+    #[test]
+    fn another_entry_at_an_index_that_was_applied_is_caught() {
+        let facts = [applied(1, (1, 1, 5), 7), applied(2, (2, 2, 5), 7)];
+        assert!(judge(CommittedNeverChanges::default(), &facts).is_err());
+        let facts = [applied(1, (1, 1, 5), 7), applied(2, (1, 1, 5), 8)];
+        assert!(judge(CommittedNeverChanges::default(), &facts).is_err());
+        let facts = [applied(1, (1, 1, 5), 7), applied(2, (1, 1, 5), 7), applied(2, (2, 2, 6), 7)];
+        assert_eq!(judge(CommittedNeverChanges::default(), &facts), Ok(()));
+    }
+
+    #[test]
+    fn another_entry_after_a_restart_is_caught() {
+        let facts = [applied(1, (1, 1, 5), 7), node(1, NodeFact::Started), applied(1, (2, 1, 5), 7)];
+        assert!(judge(CommittedNeverChanges::default(), &facts).is_err());
+    }
+
+    #[test]
+    fn an_entry_that_is_left_out_is_caught() {
+        let skip = [applied(1, (1, 1, 5), 7), applied(1, (1, 1, 7), 7)];
+        assert!(judge(CommittedNeverChanges::default(), &skip).is_err());
+        let again = [applied(1, (1, 1, 5), 7), applied(1, (1, 1, 5), 7)];
+        assert!(judge(CommittedNeverChanges::default(), &again).is_err());
+    }
+
+    #[test]
+    fn a_snapshot_of_what_never_was_is_caught() {
+        let facts = [applied(1, (1, 1, 5), 7), installed(2, (2, 2, 5), 0)];
+        assert!(judge(CommittedNeverChanges::default(), &facts).is_err());
+        assert!(judge(CommittedNeverChanges::default(), &[installed(2, (1, 1, 5), 0)]).is_err());
+        let facts = [applied(1, (1, 1, 5), 7), installed(2, (1, 1, 5), 0), applied(2, (1, 1, 6), 7)];
+        assert_eq!(judge(CommittedNeverChanges::default(), &facts), Ok(()));
+    }
+
+    #[test]
+    fn truncating_what_was_applied_somewhere_is_caught() {
+        let facts = [appended(2, (1, 1, 5), 7), appended(2, (1, 1, 6), 7), applied(1, (1, 1, 5), 7)];
+        let cut = |after| [&facts[..], &[truncated(2, after)]].concat();
+        assert!(judge(CommittedNeverChanges::default(), &cut(4)).is_err());
+        assert_eq!(judge(CommittedNeverChanges::default(), &cut(5)), Ok(()));
+    }
+}

@@ -1,0 +1,105 @@
+//! durable: an acknowledged write is in the log when it is acknowledged, and stays there: at the end of a run, with
+//! everybody back, every node that is up has applied all that any node ever applied, whatever was killed or lost its
+//! power in between. (That it is the same is committed-never-changes and replica-equality.)
+
+use std::collections::BTreeMap;
+
+use rowlock_proto::NodeId;
+
+use super::super::Invariant;
+use super::matching::{Matched, Matching};
+use crate::history::node::NodeFact;
+use crate::history::{Fact, Index};
+
+/// How far everybody is.
+#[derive(Default)]
+pub struct Durable {
+    matching: Matching,
+    last: Index,
+    /// The nodes that are up.
+    applied: BTreeMap<NodeId, Index>,
+}
+
+impl Durable {
+    fn node(&mut self, node: NodeId, what: &NodeFact) {
+        match what {
+            NodeFact::Started => {
+                self.applied.insert(node, Index(0));
+            }
+            NodeFact::Ended { .. } => {
+                self.applied.remove(&node);
+            }
+            NodeFact::Applied { entry, .. } | NodeFact::Installed { entry: Some(entry), .. } => {
+                self.applied.insert(node, entry.index);
+                self.last = self.last.max(entry.index);
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Invariant for Durable {
+    fn name(&self) -> &'static str {
+        "durable"
+    }
+
+    fn observe(&mut self, fact: &Fact) -> Result<(), String> {
+        match fact {
+            Fact::Node { node, what, .. } => self.node(*node, what),
+            Fact::Settled => {
+                if let Some((node, index)) = self.applied.iter().find(|(_, index)| **index < self.last) {
+                    return Err(format!(
+                        "node {node} is at {index:?} in the end, and {:?} has been applied",
+                        self.last
+                    ));
+                }
+            }
+            _ => {}
+        }
+        match self.matching.observe(fact) {
+            Matched::Answered(sent, Ok(answer)) if sent.logged.is_none() => Err(format!(
+                "client {} was answered {answer:?} to {:?} of session {}, and no node has applied it",
+                sent.client.0, sent.op, sent.session
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::judge;
+    use super::super::testing::{applied, delete, invoked, logged, node, returned};
+    use super::*;
+    use crate::history::client::Answer;
+    use crate::history::node::Down;
+
+    #[test]
+    fn an_answer_before_anybody_has_applied_the_write_is_caught() {
+        let op = || delete("/data/a");
+        let ran = logged(1, 5, op(), Ok(Answer::Deleted));
+        let answered = returned(1, 1, Ok(Answer::Deleted));
+        assert!(judge(Durable::default(), &[invoked(1, 1, op()), answered.clone(), ran.clone()]).is_err());
+        assert_eq!(judge(Durable::default(), &[invoked(1, 1, op()), ran, answered]), Ok(()));
+    }
+
+    #[test]
+    fn a_node_that_has_lost_the_end_of_the_log_is_caught() {
+        let up = |who| node(who, NodeFact::Started);
+        let lost = |who| node(who, NodeFact::Ended { how: Down::PowerLost });
+        let facts = [
+            up(1),
+            applied(1, (1, 1, 1), 7),
+            applied(1, (1, 1, 2), 7),
+            lost(1),
+            up(1),
+            applied(1, (1, 1, 1), 7),
+            Fact::Settled,
+        ];
+        assert!(judge(Durable::default(), &facts).is_err());
+        let back = [&facts[..6], &[applied(1, (1, 1, 2), 7), Fact::Settled]].concat();
+        assert_eq!(judge(Durable::default(), &back), Ok(()));
+        let broken_for_good = [&facts[..6], &[lost(1), Fact::Settled]].concat();
+        assert_eq!(judge(Durable::default(), &broken_for_good), Ok(()));
+    }
+}

@@ -1,0 +1,119 @@
+//! exactly-once: a write of our client takes effect once, however often it is sent again, and never if the client was
+//! told that it did not. In a cluster: whatever the log runs for a session is a call of its client, which writes what no
+//! other call writes, and each call is run once.
+
+use std::collections::BTreeSet;
+
+use super::super::Invariant;
+use super::matching::{Matched, Matching};
+use crate::history::Fact;
+use crate::history::client::{CallId, Failure};
+
+/// What is on its way.
+#[derive(Default)]
+pub struct Effects {
+    matching: Matching,
+    returned: BTreeSet<CallId>,
+}
+
+impl Invariant for Effects {
+    fn name(&self) -> &'static str {
+        "exactly-once"
+    }
+
+    fn observe(&mut self, fact: &Fact) -> Result<(), String> {
+        match self.matching.observe(fact) {
+            Matched::RanUnasked(logged) if logged.result.is_ok() => Err(format!(
+                "{:?} took effect at {} in session {}, which has no such call on its way: nobody sent it, or it was run twice",
+                logged.op, logged.zxid, logged.session
+            )),
+            Matched::Answered(sent, result) => {
+                if !self.returned.insert(sent.call) {
+                    return Err(format!("{:?} has come to an end twice", sent.call));
+                }
+                let is_denied =
+                    matches!(result, Err(Failure::Refused(_) | Failure::RefusedAt(..) | Failure::NotDone));
+                match sent.logged {
+                    Some(logged) if is_denied && logged.result.is_ok() => Err(format!(
+                        "client {} was told {result:?} about {:?}, which took effect at {}",
+                        sent.client.0, sent.op, logged.zxid
+                    )),
+                    _ => Ok(()),
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rowlock_proto::ErrorCode;
+
+    use super::super::super::judge;
+    use super::super::durable::Durable;
+    use super::super::testing::{delete, invoked, logged, returned, set};
+    use super::*;
+    use crate::history::client::Answer;
+
+    const DONE: Result<Answer, Failure> = Ok(Answer::Deleted);
+
+    fn opinion(facts: &[Fact]) -> Result<(), String> {
+        judge(Effects::default(), facts)
+    }
+
+    #[test]
+    fn a_write_that_takes_effect_twice_is_caught() {
+        let op = || set("/data/a", "1");
+        let once = [invoked(1, 1, op()), logged(1, 5, op(), DONE)];
+        assert_eq!(opinion(&once), Ok(()));
+        assert!(opinion(&[&once[..], &[logged(1, 6, op(), DONE)]].concat()).is_err());
+        let over = [&once[..], &[returned(1, 1, DONE), logged(1, 6, op(), DONE)]].concat();
+        assert!(opinion(&over).is_err());
+    }
+
+    #[test]
+    fn a_write_that_takes_effect_although_it_was_refused_is_caught() {
+        let op = || set("/data/a", "1");
+        let facts = |result| [invoked(1, 1, op()), logged(1, 5, op(), DONE), returned(1, 1, Err(result))];
+        assert!(opinion(&facts(Failure::Refused(ErrorCode::BadVersion))).is_err());
+        assert!(opinion(&facts(Failure::NotDone)).is_err());
+        assert_eq!(opinion(&facts(Failure::Unknown)), Ok(()));
+    }
+
+    #[test]
+    fn a_write_of_unknown_fate_may_take_effect_later_but_once() {
+        let op = || set("/data/a", "1");
+        let facts = [invoked(1, 1, op()), returned(1, 1, Err(Failure::Unknown)), logged(1, 5, op(), DONE)];
+        assert_eq!(opinion(&facts), Ok(()));
+        assert!(opinion(&[&facts[..], &[logged(1, 6, op(), DONE)]].concat()).is_err());
+    }
+
+    #[test]
+    fn two_equal_deletes_may_both_take_effect() {
+        let op = || delete("/data/a");
+        let facts = [
+            invoked(1, 1, op()),
+            returned(1, 1, Err(Failure::Unknown)),
+            invoked(1, 2, op()),
+            logged(1, 5, op(), DONE),
+            returned(1, 2, DONE),
+        ];
+        assert_eq!(opinion(&facts), Ok(()));
+        assert_eq!(judge(Durable::default(), &facts), Ok(()), "it was the second");
+        let denied = [
+            invoked(1, 1, op()),
+            invoked(1, 2, op()),
+            logged(1, 5, op(), DONE),
+            returned(1, 1, Err(Failure::NotDone)),
+            returned(1, 2, DONE),
+        ];
+        assert_eq!(opinion(&denied), Ok(()));
+        assert_eq!(judge(Durable::default(), &denied), Ok(()), "it was the second");
+    }
+
+    #[test]
+    fn what_others_prepare_is_nobodys_call() {
+        assert_eq!(opinion(&[logged(9, 5, set("/data/a", "1"), DONE)]), Ok(()));
+    }
+}

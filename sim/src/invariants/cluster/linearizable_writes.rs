@@ -1,0 +1,184 @@
+//! linearizable-writes: writes take effect in one order, each between its request and its reply. A write that is sent
+//! after another was answered has the larger zxid and, among znodes that are numbered under one name, the larger number;
+//! and its answer is what the log says to it.
+
+use std::collections::BTreeMap;
+
+use rowlock_proto::Zxid;
+
+use super::super::Invariant;
+use super::matching::{Matched, Matching, Sent};
+use crate::history::Fact;
+use crate::history::client::{Answer, CallId, ClientFact, Failure, Op};
+
+/// The largest that was answered.
+#[derive(Clone, Debug, Default)]
+struct Floor {
+    zxid: Zxid,
+    /// Of numbered znodes, by the path that was asked for.
+    numbers: BTreeMap<String, i64>,
+}
+
+/// What was answered before each call that is on its way.
+#[derive(Default)]
+pub struct LinearizableWrites {
+    matching: Matching,
+    answered: Floor,
+    /// The floor when each call was sent. Of the numbers only the one that matters to it.
+    floors: BTreeMap<CallId, (Zxid, Option<i64>)>,
+}
+
+/// The name that was asked for, if the znode is to be numbered.
+fn numbered(op: &Op) -> Option<&str> {
+    match op {
+        Op::Create { path, mode, .. } if mode.is_sequential() => Some(path),
+        _ => None,
+    }
+}
+
+/// The number that a znode was given.
+fn number(asked: &str, path: &str) -> Option<i64> {
+    path.strip_prefix(asked)?.parse().ok()
+}
+
+impl LinearizableWrites {
+    fn invoked(&mut self, call: CallId, op: &Op) {
+        if op.is_write() {
+            let number = numbered(op).and_then(|asked| self.answered.numbers.get(asked).copied());
+            self.floors.insert(call, (self.answered.zxid, number));
+        }
+    }
+
+    fn answered(&mut self, sent: &Sent, answer: &Answer) -> Result<(), String> {
+        let what = format!("{:?} of client {} ({:?})", sent.op, sent.client.0, sent.call);
+        let (floor, number_floor) = self.floors.get(&sent.call).copied().unwrap_or_default();
+        if let Some(zxid) = answer.zxid().filter(|zxid| *zxid != Zxid(0)) {
+            if zxid <= floor {
+                return Err(format!("{what} got zxid {zxid}, and {floor} was answered before it was sent"));
+            }
+            self.answered.zxid = self.answered.zxid.max(zxid);
+        }
+        if let (Some(asked), Answer::Created { path, .. }) = (numbered(&sent.op), answer) {
+            let Some(number) = number(asked, path) else {
+                return Err(format!("{what} was named {path}, which does not end with its number"));
+            };
+            if number_floor.is_some_and(|floor| number <= floor) {
+                return Err(format!("{what} was named {path}, and {number_floor:?} was answered before"));
+            }
+            let last = self.answered.numbers.entry(asked.to_owned()).or_insert(number);
+            *last = (*last).max(number);
+        }
+        Ok(())
+    }
+
+    fn as_in_the_log(&mut self, sent: &Sent, result: &Result<Answer, Failure>) -> Result<(), String> {
+        let Some(logged) = &sent.logged else { return Ok(()) };
+        let both_tell = matches!(result, Ok(_) | Err(Failure::Refused(_) | Failure::RefusedAt(..)));
+        if both_tell && logged.result != *result {
+            return Err(format!(
+                "client {} was answered {result:?} to {:?}; the log says {:?} at {}",
+                sent.client.0, sent.op, logged.result, logged.zxid
+            ));
+        }
+        if result.is_ok() {
+            self.answered.zxid = self.answered.zxid.max(logged.zxid);
+        }
+        Ok(())
+    }
+}
+
+impl Invariant for LinearizableWrites {
+    fn name(&self) -> &'static str {
+        "linearizable-writes"
+    }
+
+    fn observe(&mut self, fact: &Fact) -> Result<(), String> {
+        if let Fact::Client { what: ClientFact::Invoked { call, op, .. }, .. } = fact {
+            self.invoked(*call, op);
+        }
+        if let Matched::Answered(sent, result) = self.matching.observe(fact) {
+            if let Ok(answer) = &result {
+                self.answered(&sent, answer)?;
+            }
+            self.as_in_the_log(&sent, &result)?;
+            self.floors.remove(&sent.call);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rowlock_proto::{CreateMode, ErrorCode};
+
+    use super::super::super::judge;
+    use super::super::testing::{data, delete, invoked, logged, returned, set, stat};
+    use super::*;
+
+    fn opinion(facts: &[Fact]) -> Result<(), String> {
+        judge(LinearizableWrites::default(), facts)
+    }
+
+    fn answer(zxid: i64) -> Result<Answer, Failure> {
+        Ok(Answer::Set(stat(1, zxid, 1)))
+    }
+
+    #[test]
+    fn a_write_before_one_that_was_answered_before_it_was_sent_is_caught() {
+        let (one, other) = (set("/data/a", "1"), set("/data/b", "2"));
+        let facts = [
+            invoked(1, 1, one.clone()),
+            returned(1, 1, answer(5)),
+            invoked(2, 2, other.clone()),
+            returned(2, 2, answer(4)),
+        ];
+        assert!(opinion(&facts).is_err());
+        let beside = [facts[0].clone(), facts[2].clone(), facts[1].clone(), facts[3].clone()];
+        assert_eq!(opinion(&beside), Ok(()));
+    }
+
+    #[test]
+    fn a_delete_counts_by_its_place_in_the_log() {
+        let facts = [
+            invoked(1, 1, delete("/data/a")),
+            logged(1, 5, delete("/data/a"), Ok(Answer::Deleted)),
+            returned(1, 1, Ok(Answer::Deleted)),
+            invoked(2, 2, set("/data/b", "2")),
+            returned(2, 2, answer(4)),
+        ];
+        assert!(opinion(&facts).is_err());
+    }
+
+    #[test]
+    fn an_answer_that_the_log_has_not_given_is_caught() {
+        let refused = Err(Failure::Refused(ErrorCode::BadVersion));
+        let op = || set("/data/a", "1");
+        let facts = |told| [invoked(1, 1, op()), logged(1, 5, op(), answer(5)), returned(1, 1, told)];
+        assert_eq!(opinion(&facts(answer(5))), Ok(()));
+        assert!(opinion(&facts(Ok(Answer::Set(stat(1, 5, 2))))).is_err());
+        assert!(opinion(&facts(refused)).is_err());
+        assert_eq!(opinion(&facts(Err(Failure::Unknown))), Ok(()));
+    }
+
+    #[test]
+    fn numbers_that_go_back_in_real_time_are_caught() {
+        let op = || {
+            let mode = CreateMode::PersistentSequential;
+            Op::Create { path: "/data/q/n-".to_owned(), data: data("1"), mode }
+        };
+        let named = |zxid, number: &str| {
+            Ok(Answer::Created { path: format!("/data/q/n-{number}"), stat: stat(zxid, zxid, 0) })
+        };
+        let facts = |second| {
+            [
+                invoked(1, 1, op()),
+                returned(1, 1, named(5, "0000000007")),
+                invoked(2, 2, op()),
+                returned(2, 2, named(6, second)),
+            ]
+        };
+        assert!(opinion(&facts("0000000006")).is_err());
+        assert!(opinion(&facts("x")).is_err());
+        assert_eq!(opinion(&facts("0000000008")), Ok(()));
+    }
+}

@@ -1,0 +1,106 @@
+//! log-matching: "If two logs contain an entry with the same index and term, then the logs are identical in all entries
+//! up through the given index" (Raft, figure 3). With openraft a term's number alone does not name a leader: it is term
+//! and node together.
+
+use std::collections::BTreeMap;
+
+use rowlock_proto::NodeId;
+
+use super::super::Invariant;
+use super::node_log::NodeLog;
+use crate::history::node::{NodeFact, Position};
+use crate::history::{Fact, Index};
+
+/// What was first told of an entry.
+struct Entry {
+    by: NodeId,
+    hash: u64,
+    /// The entry before it.
+    before: Option<Position>,
+}
+
+/// All entries of all logs.
+#[derive(Default)]
+pub struct LogMatching {
+    entries: BTreeMap<Position, Entry>,
+    logs: BTreeMap<NodeId, NodeLog>,
+}
+
+impl LogMatching {
+    fn appended(&mut self, node: NodeId, entry: Position, hash: u64) -> Result<(), String> {
+        let log = self.logs.entry(node).or_default();
+        let before = entry.index.0.checked_sub(1).and_then(|index| log.get(Index(index)));
+        if let Some(before) =
+            before.filter(|before| (before.term, before.leader) > (entry.term, entry.leader))
+        {
+            return Err(format!("node {node} has {entry:?} behind {before:?}, of a later leader"));
+        }
+        let known = self.entries.entry(entry).or_insert(Entry { by: node, hash, before });
+        if known.hash != hash {
+            return Err(format!(
+                "{entry:?} is one thing in the log of node {} and another in that of {node}",
+                known.by
+            ));
+        }
+        match (known.before, before) {
+            (Some(known_before), Some(before)) if known_before != before => Err(format!(
+                "{entry:?} follows {known_before:?} in the log of node {} and {before:?} in that of {node}",
+                known.by
+            )),
+            (None, Some(_)) => {
+                known.before = before;
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Invariant for LogMatching {
+    fn name(&self) -> &'static str {
+        "log-matching"
+    }
+
+    fn observe(&mut self, fact: &Fact) -> Result<(), String> {
+        let Fact::Node { node, what, .. } = fact else { return Ok(()) };
+        if let NodeFact::Appended { entry, hash } = what {
+            self.appended(*node, *entry, *hash)?;
+        }
+        self.logs.entry(*node).or_default().observe(what);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::judge;
+    use super::super::testing::{appended, truncated};
+    use super::*;
+
+    #[test]
+    fn two_contents_of_one_position_are_caught() {
+        let facts = [appended(1, (1, 1, 1), 7), appended(2, (1, 1, 1), 8)];
+        assert!(judge(LogMatching::default(), &facts).is_err());
+        assert_eq!(judge(LogMatching::default(), &[facts[0].clone(), appended(2, (1, 1, 1), 7)]), Ok(()));
+    }
+
+    #[test]
+    fn one_entry_behind_two_pasts_is_caught() {
+        let facts = [
+            appended(1, (1, 1, 1), 7),
+            appended(2, (2, 2, 1), 7),
+            appended(1, (3, 1, 2), 9),
+            appended(2, (3, 1, 2), 9),
+        ];
+        assert!(judge(LogMatching::default(), &facts).unwrap_err().contains("follows"));
+        let mended = [&facts[..3], &[truncated(2, 0), appended(2, (1, 1, 1), 7), facts[3].clone()]].concat();
+        assert_eq!(judge(LogMatching::default(), &mended), Ok(()));
+    }
+
+    #[test]
+    fn a_leader_that_goes_back_within_a_log_is_caught() {
+        assert!(
+            judge(LogMatching::default(), &[appended(1, (2, 1, 1), 7), appended(1, (1, 3, 2), 7)]).is_err()
+        );
+    }
+}

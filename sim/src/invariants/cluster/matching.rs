@@ -1,0 +1,152 @@
+//! Which command of the log is which call of a client: the ground of several checkers.
+//!
+//! By what was asked, which is unique except for deletes, and by order within a session. Only sessions whose clients tell
+//! of them are looked at: others prepare the workload.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use rowlock_proto::SessionId;
+
+use crate::history::Fact;
+use crate::history::client::{Answer, CallId, ClientFact, ClientId, DATA, Failure, Logged, Op};
+
+/// A call whose effect is not known for certain keeps its place among so many later ones of its session.
+const KEPT_MAX: usize = 256;
+
+/// A write of a client.
+#[derive(Clone, Debug)]
+pub(super) struct Sent {
+    pub(super) call: CallId,
+    pub(super) client: ClientId,
+    pub(super) session: SessionId,
+    pub(super) op: Arc<Op>,
+    /// What the log made of it, so far.
+    pub(super) logged: Option<Arc<Logged>>,
+    /// Counts the writes of the run in the order of sending.
+    order: u64,
+    is_over: bool,
+}
+
+/// What a fact means to the writes of the clients.
+pub(super) enum Matched {
+    /// Nothing.
+    Nothing,
+    /// The log ran a call. `overtaken_by`: which has been run already although it was sent later.
+    Ran { overtaken_by: Option<CallId> },
+    /// The log ran something for a session that this session has not on its way.
+    RanUnasked(Arc<Logged>),
+    /// A call has come to its end.
+    Answered(Sent, Result<Answer, Failure>),
+}
+
+/// The writes on their way.
+#[derive(Default)]
+pub(super) struct Matching {
+    told: BTreeSet<SessionId>,
+    /// In the order in which they were sent.
+    sent: BTreeMap<SessionId, VecDeque<Sent>>,
+    sessions: BTreeMap<CallId, SessionId>,
+    sent_so_far: u64,
+    /// The last call of each session that was run, in order of sending.
+    last_run: BTreeMap<SessionId, (u64, CallId)>,
+}
+
+impl Matching {
+    /// Takes note of a fact.
+    pub(super) fn observe(&mut self, fact: &Fact) -> Matched {
+        match fact {
+            Fact::Client { client, what, .. } => self.told(*client, what),
+            Fact::Logged(logged) => self.ran(logged),
+            Fact::SessionEnded { session, .. } => {
+                if let Some(sent) = self.sent.get_mut(session) {
+                    sent.retain(|sent| !sent.is_over);
+                }
+                Matched::Nothing
+            }
+            _ => Matched::Nothing,
+        }
+    }
+
+    fn told(&mut self, client: ClientId, what: &ClientFact) -> Matched {
+        match what {
+            ClientFact::Session { session, .. } => {
+                self.told.insert(*session);
+            }
+            ClientFact::Invoked { call, session, op } if is_plain_write(op) => {
+                self.told.insert(*session);
+                self.sessions.insert(*call, *session);
+                self.sent_so_far += 1;
+                let (call, session, op, order) = (*call, *session, op.clone(), self.sent_so_far);
+                let sent = self.sent.entry(session).or_default();
+                sent.push_back(Sent { call, client, session, op, logged: None, order, is_over: false });
+                if sent.len() > KEPT_MAX && sent[0].is_over {
+                    sent.pop_front();
+                }
+            }
+            ClientFact::Returned { call, result } => {
+                if let Some(session) = self.sessions.remove(call) {
+                    return self.returned(session, *call, result);
+                }
+            }
+            _ => {}
+        }
+        Matched::Nothing
+    }
+
+    fn returned(&mut self, session: SessionId, call: CallId, result: &Result<Answer, Failure>) -> Matched {
+        let Some(sent) = self.sent.get_mut(&session) else { return Matched::Nothing };
+        let Some(at) = sent.iter().position(|sent| sent.call == call) else { return Matched::Nothing };
+        let op = sent[at].op.clone();
+        let is_denied =
+            matches!(result, Err(Failure::Refused(_) | Failure::RefusedAt(..) | Failure::NotDone));
+        if sent[at].logged.is_none() && result.is_ok() {
+            // What the log ran was taken for an equal call before it, whose client does not know of any effect.
+            let other = (0..at).rev().find(|other| sent[*other].op == op && sent[*other].logged.is_some());
+            sent[at].logged = other.and_then(|other| sent[other].logged.take());
+        } else if is_denied && sent[at].logged.as_ref().is_some_and(|logged| logged.result.is_ok()) {
+            // Or for this one, and it was an equal call behind it.
+            let mut behind = at + 1..sent.len();
+            if let Some(other) = behind.find(|other| sent[*other].op == op && sent[*other].logged.is_none()) {
+                sent[other].logged = sent[at].logged.take();
+            }
+        }
+        sent[at].is_over = true;
+        let answered = sent[at].clone();
+        if *result != Err(Failure::Unknown) {
+            sent.remove(at);
+        }
+        Matched::Answered(answered, result.clone())
+    }
+
+    fn ran(&mut self, logged: &Arc<Logged>) -> Matched {
+        let session = logged.session;
+        if !self.told.contains(&session) {
+            return Matched::Nothing;
+        }
+        let last = self.last_run.get(&session).copied();
+        let sent = self.sent.entry(session).or_default();
+        let fits = |sent: &Sent| sent.logged.is_none() && *sent.op == logged.op;
+        let is_behind_last = |sent: &Sent| last.is_none_or(|(last, _)| sent.order > last);
+        let in_order = sent.iter().position(|sent| fits(sent) && is_behind_last(sent));
+        let Some(at) = in_order.or_else(|| sent.iter().position(fits)) else {
+            return Matched::RanUnasked(logged.clone());
+        };
+        sent[at].logged = Some(logged.clone());
+        let this = (sent[at].order, sent[at].call);
+        match last.filter(|last| this.0 < last.0) {
+            Some((_, last)) => Matched::Ran { overtaken_by: Some(last) },
+            None => {
+                self.last_run.insert(session, this);
+                Matched::Ran { overtaken_by: None }
+            }
+        }
+    }
+}
+
+/// Whether the call changes znodes that are told of.
+pub(super) fn is_plain_write(op: &Op) -> bool {
+    let paths = op.paths();
+    let is_told = |path: &&str| path.strip_prefix(DATA).is_some_and(|rest| rest.starts_with('/'));
+    op.is_write() && !paths.is_empty() && paths.iter().all(is_told)
+}

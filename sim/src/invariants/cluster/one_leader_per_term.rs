@@ -1,0 +1,65 @@
+//! one-leader-per-term: entries of a leadership are made by its leader alone. openraft lets two nodes lead in a term of
+//! one number, one after the other, the one with the higher id later; a leadership is term and node together. What must
+//! never be is an entry in the name of a leader that did not make it, or two entries of one leader at one index.
+
+use std::collections::BTreeMap;
+
+use rowlock_proto::NodeId;
+
+use super::super::Invariant;
+use crate::history::node::{NodeFact, Position};
+use crate::history::{Fact, Index};
+
+/// Which entries each leadership has made.
+#[derive(Default)]
+pub struct OneLeaderPerTerm {
+    /// The last index that each leader was seen to give to an entry of its own.
+    made: BTreeMap<(u64, NodeId), Index>,
+}
+
+impl OneLeaderPerTerm {
+    fn appended(&mut self, node: NodeId, entry: Position) -> Result<(), String> {
+        // The first membership is written down by every node that begins a cluster, in nobody's name.
+        if entry.term == 0 {
+            return Ok(());
+        }
+        let leadership = (entry.term, entry.leader);
+        if node == entry.leader {
+            let last = self.made.entry(leadership).or_insert(entry.index);
+            *last = (*last).max(entry.index);
+            return Ok(());
+        }
+        match self.made.get(&leadership) {
+            Some(last) if entry.index <= *last => Ok(()),
+            made => Err(format!("node {node} has {entry:?}, and its leader has made {made:?} at most")),
+        }
+    }
+}
+
+impl Invariant for OneLeaderPerTerm {
+    fn name(&self) -> &'static str {
+        "one-leader-per-term"
+    }
+
+    fn observe(&mut self, fact: &Fact) -> Result<(), String> {
+        match fact {
+            Fact::Node { node, what: NodeFact::Appended { entry, .. }, .. } => self.appended(*node, *entry),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::judge;
+    use super::super::testing::appended;
+    use super::*;
+
+    #[test]
+    fn an_entry_that_its_leader_has_not_made_is_caught() {
+        assert!(judge(OneLeaderPerTerm::default(), &[appended(2, (1, 1, 1), 7)]).is_err());
+        let facts = [appended(1, (1, 1, 1), 7), appended(2, (1, 1, 1), 7), appended(2, (1, 1, 2), 7)];
+        assert_eq!(judge(OneLeaderPerTerm::default(), &facts[..2]), Ok(()));
+        assert!(judge(OneLeaderPerTerm::default(), &facts).is_err());
+    }
+}

@@ -1,0 +1,79 @@
+//! How reads are judged against the history of the znodes. Which floor a read must not fall below is the business of the
+//! three checkers that use this.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rowlock_proto::{SessionId, Zxid};
+
+use super::znodes::{Read, Znodes};
+use crate::history::Fact;
+use crate::history::client::{Answer, CallId, ClientFact, ClientId, Failure, Op};
+
+/// A call on its way.
+#[derive(Clone, Debug)]
+pub(super) struct Asked {
+    pub(super) client: ClientId,
+    pub(super) session: SessionId,
+    pub(super) op: Arc<Op>,
+    /// What its answer may not be older than.
+    pub(super) floor: Zxid,
+    /// Counts the calls of the run.
+    order: u64,
+}
+
+/// Calls on their way, and all znodes.
+#[derive(Default)]
+pub(super) struct Reads {
+    znodes: Znodes,
+    asked: BTreeMap<CallId, Asked>,
+    asked_so_far: u64,
+}
+
+impl Reads {
+    /// Takes note of a fact about znodes.
+    pub(super) fn observe(&mut self, fact: &Fact) {
+        self.znodes.observe(fact);
+        let Fact::Client { client, what: ClientFact::Invoked { call, session, op }, .. } = fact else {
+            return;
+        };
+        self.asked_so_far += 1;
+        let (floor, order) = (Zxid(0), self.asked_so_far);
+        let asked = Asked { client: *client, session: *session, op: op.clone(), floor, order };
+        self.asked.insert(*call, asked);
+    }
+
+    /// The call that has come to its end, and since when what it has read is so.
+    ///
+    /// # Errors
+    /// The read is older than its floor, or of what never was.
+    pub(super) fn answered(
+        &mut self,
+        call: CallId,
+        result: &Result<Answer, Failure>,
+    ) -> Result<Option<(Asked, Zxid)>, String> {
+        let Some(asked) = self.asked.remove(&call) else { return Ok(None) };
+        let Op::Read { path, .. } = &*asked.op else { return Ok(Some((asked, Zxid(0)))) };
+        let Some(read) = Read::of(result) else { return Ok(Some((asked, Zxid(0)))) };
+        let since = self.znodes.read_at(path, &read, asked.floor);
+        let since =
+            since.map_err(|why| format!("client {} in session {}: {why}", asked.client.0, asked.session))?;
+        Ok(Some((asked, since)))
+    }
+
+    /// No answer to this call may be older.
+    pub(super) fn raise(&mut self, call: CallId, floor: Zxid) {
+        if let Some(asked) = self.asked.get_mut(&call) {
+            asked.floor = asked.floor.max(floor);
+        }
+    }
+
+    /// Nor one to what its session sent behind `than`.
+    pub(super) fn raise_behind(&mut self, than: &Asked, floor: Zxid) {
+        for asked in self.asked.values_mut() {
+            if asked.session == than.session && asked.order > than.order {
+                asked.floor = asked.floor.max(floor);
+            }
+        }
+    }
+}
