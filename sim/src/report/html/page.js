@@ -5,7 +5,7 @@
   const data = JSON.parse(document.getElementById('data').textContent);
   const $ = (id) => document.getElementById(id);
   const plane = $('plane'), things = $('things'), canvas = $('canvas'), tip = $('tip'), root = document.documentElement;
-  const AXIS = 56, FAULTS = 196, NAV = 76, LIFE = 14;
+  const AXIS = 48, FAULTS = 168, NAV = 76, LIFE = 10, KINDS = 7;
   const HUES = [212, 142, 276, 24, 330, 176, 52, 0];
   const end = data.end / 1e6;
   const lanes = data.lanes.map(([name, kind, born]) => ({ name, kind, born: born / 1e6 }));
@@ -27,9 +27,14 @@
     if (text) {
       const label = document.createElement('span');
       label.className = 'label';
-      label.textContent = text;
+      for (const row of text.split('\n')) {
+        const b = document.createElement('b');
+        b.textContent = row;
+        label.append(b);
+      }
       thing.append(label);
     }
+    thing.lasts = until - from;
     if (about) thing.tip = about;
     things.append(thing);
     return thing;
@@ -76,13 +81,13 @@
       for (const s of beside) {
         const lock = data.locks[s.a];
         const [text, about] = {
-          leads: () => [`leads · term ${s.a}`, `${lane.name} leads the cluster in term ${s.a}`],
-          holds: () => [`${lock} · ${s.b}`, `${lane.name} believes that it holds ${lock}\ntoken ${s.b}`],
+          leads: () => [`leads\nterm ${s.a}`, `${lane.name} leads the cluster in term ${s.a}`],
+          holds: () => [s.slots > 1 ? `${s.b}\n${lock}` : `${lock}\ntoken ${s.b}`, `${lane.name} believes that it holds ${lock}\ntoken ${s.b}`],
           waits: () => [lock, `${lane.name} waits for ${lock}`],
         }[s.what]();
         const thing = put(s.what, s.from, s.until, text, `${about}\n${seconds(s.from)} to ${seconds(s.until)} (${length(s.until - s.from)})`);
         if (s.what !== 'leads') thing.style.setProperty('--h', hue(s.a));
-        const width = () => (laneWidth - LIFE - 14) / s.slots;
+        const width = () => (laneWidth - LIFE - 12) / s.slots;
         place(thing, () => lifeX(i) + 5 + s.slot * width(), () => width() - 2);
       }
     });
@@ -95,8 +100,9 @@
         if (side < 0) return;
         const name = String.fromCharCode(65 + side % 26);
         const friends = lanes.filter((_, j) => sides[j] === side).map((l) => l.name).join(', ');
-        place(put(`side s${side % 4}`, a, b, 'side ' + name, `Partition: ${friends} reach each other and none of the other side`),
+        place(put(`side s${side % 4}`, a, b, null, `Partition: ${friends} reach each other and none of the other side`),
           () => laneLeft(i), () => laneWidth);
+        place(put('tag', a, a, 'side ' + name), () => laneLeft(i) + laneWidth - 48, () => 44);
         if (i > 0 && sides[i - 1] >= 0 && sides[i - 1] !== side) {
           place(put('fence', a, b), () => laneLeft(i) - 2, () => 4);
         }
@@ -131,8 +137,8 @@
       Object.assign(head.style, { left: left + 'px', width: width + 'px' });
       heads.append(head);
     };
-    add('seconds', 0, AXIS, 'dim');
-    add('what was broken on purpose', AXIS, FAULTS, 'dim');
+    add('sec', 0, AXIS, 'dim');
+    add('broken on purpose', AXIS, FAULTS, 'dim');
     lanes.forEach((lane, i) => add(lane.name, laneLeft(i), laneWidth, lane.kind));
   }
 
@@ -195,15 +201,17 @@
       if ((m.ended ?? m.sent) < t0 || hidden.has(m.label.kind) || (onlyLost && !m.lost)) continue;
       seen.push(m);
     }
+    // Few messages are what the reader looks for; many are only a ground for the rest.
+    canvas.style.zIndex = seen.length < 250 ? 7 : 2;
     const whole = seen.filter((m) => !m.lost), lost = seen.filter((m) => m.lost);
     g.lineWidth = 1;
     g.strokeStyle = color('--message');
-    g.globalAlpha = Math.min(0.85, Math.max(0.13, 160 / (whole.length + 1)));
+    g.globalAlpha = Math.min(0.85, Math.max(0.05, 110 / (whole.length + 1)));
     g.beginPath();
     for (const m of whole) { const [x1, y1, x2, y2] = line(m, top); g.moveTo(x1, y1); g.lineTo(x2, y2); }
     g.stroke();
     if (whole.length < 250) for (const m of whole) if (m.ended !== null) arrow(g, line(m, top), color('--message'));
-    g.globalAlpha = Math.min(0.95, Math.max(0.35, 120 / (lost.length + 1)));
+    g.globalAlpha = Math.min(0.95, Math.max(0.16, 60 / (lost.length + 1)));
     g.strokeStyle = color('--bad');
     g.beginPath();
     for (const m of lost) {
@@ -235,10 +243,14 @@
   function names(g, top, ink, ground) {
     g.textAlign = 'center';
     g.lineWidth = 3;
+    const taken = [];
     for (const m of seen) {
       const [x1, y1, x2, y2] = line(m, top);
       // Beside the sender, so that names of messages to many do not meet in the middle.
       const [x, y] = [x1 + (x2 - x1) * 0.3, y1 + (y2 - y1) * 0.3 - 3];
+      const half = g.measureText(m.label.text).width / 2;
+      if (taken.some(([a, b, c]) => Math.abs(c - y) < 12 && a < x + half && b > x - half)) continue;
+      taken.push([x - half, x + half, y]);
       g.strokeStyle = ground; g.strokeText(m.label.text, x, y);
       g.fillStyle = ink; g.fillText(m.label.text, x, y);
     }
@@ -274,6 +286,11 @@
     z = Math.min(ZOOM_MOST, Math.max(ZOOM_LEAST, wanted));
     plane.style.setProperty('--z', z);
     plane.style.height = end * z + 30 + 'px';
+    for (const [thing] of placed) {
+      const height = thing.lasts * z;
+      thing.classList.toggle('small', height < 29);
+      thing.classList.toggle('tiny', height < 13 && !thing.matches('.fault, .tag'));
+    }
     $('zoom').value = 100 * Math.log(z / ZOOM_LEAST) / Math.log(ZOOM_MOST / ZOOM_LEAST);
     $('scale').textContent = z >= 1000 ? (z / 1000).toFixed(1) + ' px/ms' : Math.round(z) + ' px/s';
     if (at > 0) window.scrollBy(0, at * z - (y - plane.getBoundingClientRect().top));
@@ -343,8 +360,8 @@
     $('kinds').append(said);
     box('only lost', data.lost, false, (on) => { onlyLost = on; });
     const ordered = [...counts].sort((a, b) => b[1] - a[1]);
-    for (const [kind, count] of ordered.slice(0, 9)) box(kind, count, true, (on) => on ? hidden.delete(kind) : hidden.add(kind));
-    const rest = ordered.slice(9);
+    for (const [kind, count] of ordered.slice(0, KINDS)) box(kind, count, true, (on) => on ? hidden.delete(kind) : hidden.add(kind));
+    const rest = ordered.slice(KINDS);
     if (rest.length > 0) {
       box('others', rest.reduce((sum, [, n]) => sum + n, 0), true, (on) => rest.forEach(([kind]) => on ? hidden.delete(kind) : hidden.add(kind)));
     }
@@ -357,7 +374,7 @@
   }
 
   function resize() {
-    const room = window.innerWidth - AXIS - FAULTS - 400;
+    const room = root.clientWidth - AXIS - FAULTS - 372;
     laneWidth = Math.max(92, Math.min(170, Math.floor(room / Math.max(1, lanes.length))));
     $('chart').style.width = laneLeft(lanes.length) + 'px';
     drawHeads();
@@ -383,6 +400,7 @@
   $('prev').onclick = () => jump(false);
   $('next').onclick = () => jump(true);
   $('about').ontoggle = redraw;
+  $('locks').onchange = (e) => story.classList.toggle('brief', !e.target.checked);
   window.addEventListener('scroll', redraw, { passive: true });
   window.addEventListener('resize', resize);
   window.addEventListener('wheel', (e) => {
