@@ -1,0 +1,133 @@
+//! What a lock design is here: servers that faults can hit, and a client library that a workload uses.
+//!
+//! To add one: implement [`Design`]; [`Design::build`] sets up hosts in the world, and returns what faults aim at
+//! ([`Servers`]) and what a client's process holds ([`Locker`]). The observer is told by the workload; a design itself
+//! only counts what nobody else can see ([`Remark`](crate::observer::Remark)), and says when it is between two commands.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use rowlock_world::executor::Simulation;
+use rowlock_world::time::HostId;
+
+use crate::observer::{ClientId, Observer, Released};
+use crate::scenario::Scenario;
+use crate::wire::Trouble;
+
+/// A future of a trait's method.
+pub type Doing<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Whose wall clocks decide when a lock expires.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhoseClock {
+    /// The servers'.
+    Servers,
+    /// The clients'.
+    Clients,
+}
+
+/// A lock design.
+pub trait Design {
+    /// Its name on the command line.
+    fn id(&self) -> &'static str;
+    /// Its name for people.
+    fn name(&self) -> &'static str;
+    /// Who publishes it.
+    fn source(&self) -> &'static str;
+    /// The claims about it, by their ids in [`crate::claims`].
+    fn claims(&self) -> &'static [&'static str];
+    /// Its grants have tokens that rise.
+    fn has_tokens(&self) -> bool;
+    /// A lock is kept as long as its holder lives, however long the job.
+    fn keeps_alive(&self) -> bool;
+    /// Whose clock to move.
+    fn clock(&self) -> WhoseClock {
+        WhoseClock::Servers
+    }
+    /// Why a scenario means nothing here, if it does not.
+    fn not_applicable(&self, scenario: Scenario) -> Option<&'static str>;
+    /// Sets up the servers, running.
+    fn build(&self, world: &Simulation, observer: &Observer) -> Deployment;
+}
+
+/// A design in a world.
+pub struct Deployment {
+    /// What faults aim at.
+    pub servers: Box<dyn Servers>,
+    /// Makes what a client's process holds; called on the client's host.
+    pub locker: Box<dyn Fn(&Contender) -> Box<dyn Locker>>,
+}
+
+/// Servers, as faults see them.
+pub trait Servers {
+    /// All that store something.
+    fn all(&self) -> Vec<HostId>;
+    /// All that neither store nor contend: monitors. They are on the larger side of a partition.
+    fn bystanders(&self) -> Vec<HostId> {
+        Vec::new()
+    }
+    /// The one that decides at the moment.
+    fn primary(&self) -> HostId;
+    /// How long it is gone when it is lost.
+    fn outage(&self) -> Duration {
+        Duration::from_secs(30)
+    }
+    /// A minority of the servers, with the one that decides: the holder's side of a partition.
+    fn minority(&self) -> Vec<HostId>;
+    /// Starts a server's process on a host that has booted.
+    fn start(&self, host: HostId);
+}
+
+/// A client's process.
+#[derive(Clone)]
+pub struct Contender {
+    /// Which one.
+    pub id: ClientId,
+    /// Where it runs.
+    pub host: HostId,
+    /// Who watches.
+    pub observer: Observer,
+}
+
+/// The right to the lock, as the design gives it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// A number that rises from grant to grant, if the design has one.
+    pub token: Option<u64>,
+    /// What the release needs: a random value, a path.
+    pub value: String,
+}
+
+/// What a client's process holds.
+pub trait Locker: Send + Sync {
+    /// Waits for the lock. An error: try again.
+    fn lock(&mut self) -> Doing<'_, Result<Grant, Trouble>>;
+    /// Resolves when the design tells the holder that it has lost the lock; most never do.
+    fn lost<'a>(&'a self, grant: &'a Grant) -> Doing<'a, ()> {
+        let _ = grant;
+        Box::pin(std::future::pending())
+    }
+    /// Gives it back.
+    fn unlock(&mut self, grant: Grant) -> Doing<'_, Released>;
+}
+
+impl Contender {
+    /// A random value that no other grant has.
+    pub fn unique(&self) -> String {
+        format!("{}-{:016x}", self.id.0, rowlock_env::rng::u64())
+    }
+
+    /// The process is between two commands for a moment, in which it can die.
+    pub async fn between(&self, kind: crate::observer::Between) {
+        self.observer.between(self.id, Some(kind));
+        rowlock_env::time::sleep(Duration::from_millis(1)).await;
+        self.observer.between(self.id, None);
+    }
+}
+
+/// Before a client asks again: 100 ms, more or less, as polling clients do.
+pub async fn poll_interval() {
+    let jitter = rowlock_env::rng::below(40);
+    rowlock_env::time::sleep(Duration::from_millis(80 + jitter)).await;
+}

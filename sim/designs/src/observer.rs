@@ -1,0 +1,435 @@
+//! The omniscient observer: hears from every client what it wants, believes and does, in true time, and computes what
+//! the table shows. Designs cannot see it; only the [workload](crate::workload) and designs' own counters speak to it.
+//!
+//! A belief counts while its process can act: time in which a holder stands still (paused) or is dead is nobody's.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rowlock_world::time::Nanos;
+
+use crate::wire::Meter;
+
+/// A request that began so much later may not be served first; less is the network's jitter.
+const OVERTAKE_GRACE: Duration = Duration::from_millis(100);
+/// A lock that nobody holds though somebody waits is unavailable after so long.
+const UNAVAILABLE_AFTER: Duration = Duration::from_secs(1);
+
+/// True time.
+pub type Clock = Arc<dyn Fn() -> Nanos + Send + Sync>;
+
+/// A contender for the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ClientId(pub usize);
+
+/// A moment between two commands of which only the first has been done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Between {
+    /// Of acquiring.
+    Acquire,
+    /// Of releasing.
+    Release,
+}
+
+/// What a release came to, as the client was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Released {
+    /// "It is free now."
+    Freed,
+    /// "You did not hold it."
+    WasNotHeld,
+    /// No answer.
+    Unknown,
+}
+
+/// Something that a design's client counts about itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Remark {
+    /// It asked for the lock, or was woken for it, and did not get it.
+    Denied,
+    /// Its renewal was refused: from here on it could know that the lock is lost.
+    RenewalRefused,
+    /// It renewed a lock.
+    Renewed,
+    /// It was told of the loss of its lock while it held it.
+    ToldOfLoss,
+}
+
+/// Where a client is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Between two jobs.
+    Idle,
+    /// Waits since then.
+    Waiting(Nanos),
+    /// Works since then.
+    Working(Nanos),
+    /// Has checked for the last time, and its write is on the way.
+    Writing,
+}
+
+#[derive(Debug)]
+struct Client {
+    is_alive: bool,
+    is_paused: bool,
+    phase: Phase,
+    believes: bool,
+    between: Option<Between>,
+    /// Somebody else was granted the lock since this client was.
+    is_succeeded: bool,
+}
+
+impl Client {
+    fn can_act(&self) -> bool {
+        self.is_alive && !self.is_paused
+    }
+}
+
+/// What was measured in one run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Measured {
+    /// Grants.
+    pub grants: u64,
+    /// Times in which two processes that could act both believed.
+    pub windows: u64,
+    /// How long those lasted together.
+    pub overlap: Duration,
+    /// Grants that passed over an earlier request.
+    pub overtakes: u64,
+    /// How long each grant had been waited for.
+    pub waits: Vec<Duration>,
+    /// Releases that said "freed" though another had been granted the lock in the meantime.
+    pub false_releases: u64,
+    /// From the fault to the next grant.
+    pub recovery: Option<Duration>,
+    /// Nobody who could act held it though somebody waited, in stretches of more than a second.
+    pub unavailable: Duration,
+    /// Nobody was granted the lock in the last part of the run though somebody waited and nobody worked.
+    pub is_stuck: bool,
+    /// What clients counted.
+    pub remarks: BTreeMap<Remark, u64>,
+    /// Messages of the lock.
+    pub messages: u64,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    clients: BTreeMap<ClientId, Client>,
+    measured: Measured,
+    overlap_since: Option<Nanos>,
+    idle_since: Option<Nanos>,
+    fault_at: Option<Nanos>,
+    last_grant: Nanos,
+    next_job: Option<Duration>,
+    victim: Option<ClientId>,
+}
+
+/// The observer; clones are one.
+#[derive(Clone)]
+pub struct Observer {
+    clock: Clock,
+    meter: Meter,
+    inner: Arc<Mutex<Inner>>,
+}
+
+impl Observer {
+    /// One that has seen nothing.
+    pub fn new(clock: Clock) -> Self {
+        Observer { clock, meter: Meter::counting(), inner: Arc::default() }
+    }
+
+    /// Counts the messages that the lock costs.
+    pub fn meter(&self) -> &Meter {
+        &self.meter
+    }
+
+    /// A client's process starts, or starts again.
+    pub fn starts(&self, client: ClientId) {
+        let fresh = Client {
+            is_alive: true,
+            is_paused: false,
+            phase: Phase::Idle,
+            believes: false,
+            between: None,
+            is_succeeded: false,
+        };
+        self.change(|inner, _| drop(inner.clients.insert(client, fresh)));
+    }
+
+    /// A client's process ends, and its belief with it.
+    pub fn dies(&self, client: ClientId) {
+        self.client(client, |c| (c.is_alive, c.believes, c.phase) = (false, false, Phase::Idle));
+    }
+
+    /// A client's process stands still, or goes on.
+    pub fn pauses(&self, client: ClientId, is_paused: bool) {
+        self.client(client, |c| c.is_paused = is_paused);
+    }
+
+    /// A client begins to ask for the lock.
+    pub fn wants(&self, client: ClientId) {
+        let now = (self.clock)();
+        self.client(client, |c| c.phase = Phase::Waiting(now));
+    }
+
+    /// A client has the lock, as it believes. Returns how long its job shall be, if somebody decided that.
+    pub fn holds(&self, client: ClientId) -> Option<Duration> {
+        self.change(|inner, now| {
+            let waited = match inner.clients[&client].phase {
+                Phase::Waiting(since) => since,
+                _ => now,
+            };
+            let is_earlier = |c: &Client| match c.phase {
+                Phase::Waiting(since) => c.can_act() && since + OVERTAKE_GRACE < waited,
+                _ => false,
+            };
+            let overtakes = inner.clients.iter().any(|(id, c)| *id != client && is_earlier(c));
+            for (id, c) in &mut inner.clients {
+                c.is_succeeded = *id != client;
+                if *id == client {
+                    (c.phase, c.believes) = (Phase::Working(now), true);
+                }
+            }
+            inner.measured.grants += 1;
+            inner.measured.overtakes += u64::from(overtakes);
+            inner.measured.waits.push(now - waited);
+            inner.last_grant = now;
+            if let Some(fault) = inner.fault_at
+                && inner.measured.recovery.is_none()
+            {
+                inner.measured.recovery = Some(now - fault);
+            }
+            let job = inner.next_job.take();
+            if job.is_some() {
+                inner.victim = Some(client);
+            }
+            job
+        })
+    }
+
+    /// A client has looked for the last time whether it holds the lock; its write is on the way.
+    pub fn writes(&self, client: ClientId) {
+        self.client(client, |c| c.phase = Phase::Writing);
+    }
+
+    /// A client believes no longer: it releases the lock, or was told of its loss.
+    pub fn lets_go(&self, client: ClientId) {
+        self.client(client, |c| c.believes = false);
+    }
+
+    /// A client was told what its release came to.
+    pub fn released(&self, client: ClientId, how: Released) {
+        self.change(|inner, _| {
+            let Some(c) = inner.clients.get_mut(&client) else { return };
+            inner.measured.false_releases += u64::from(how == Released::Freed && c.is_succeeded);
+            c.phase = Phase::Idle;
+        });
+    }
+
+    /// A client has done the first of two commands; or is past that.
+    pub fn between(&self, client: ClientId, between: Option<Between>) {
+        self.client(client, |c| c.between = between);
+    }
+
+    /// A client counts something.
+    pub fn remark(&self, remark: Remark) {
+        *self.inner.lock().measured.remarks.entry(remark).or_default() += 1;
+    }
+
+    /// The next client that gets the lock works that long, and is the victim of what is to come.
+    pub fn set_next_job(&self, job: Duration) {
+        self.inner.lock().next_job = Some(job);
+    }
+
+    /// The fault begins now.
+    pub fn fault_begins(&self) {
+        self.change(|inner, now| inner.fault_at = Some(now));
+    }
+
+    /// The client whose job was chosen by [`Observer::set_next_job`].
+    pub fn victim(&self) -> Option<ClientId> {
+        self.inner.lock().victim
+    }
+
+    /// Where a client is.
+    pub fn phase(&self, client: ClientId) -> Phase {
+        self.inner.lock().clients.get(&client).map_or(Phase::Idle, |c| c.phase)
+    }
+
+    /// A client that is between two commands of this kind.
+    pub fn find_between(&self, between: Between) -> Option<ClientId> {
+        let inner = self.inner.lock();
+        inner.clients.iter().find(|(_, c)| c.between == Some(between) && c.can_act()).map(|(id, _)| *id)
+    }
+
+    /// Those who wait, who has waited longest first.
+    pub fn waiters(&self) -> Vec<ClientId> {
+        let inner = self.inner.lock();
+        let mut waiters: Vec<(Nanos, ClientId)> = inner
+            .clients
+            .iter()
+            .filter(|(_, c)| c.can_act())
+            .filter_map(|(id, c)| match c.phase {
+                Phase::Waiting(since) => Some((since, *id)),
+                _ => None,
+            })
+            .collect();
+        waiters.sort_unstable();
+        waiters.into_iter().map(|(_, id)| id).collect()
+    }
+
+    /// Ends the observation. `stuck_after`: nobody was granted the lock for so long, though somebody waited.
+    pub fn finish(&self, stuck_after: Duration) -> Measured {
+        self.change(|inner, now| {
+            let mut alive = inner.clients.values().filter(|c| c.can_act());
+            let is_wanted = alive.clone().any(|c| matches!(c.phase, Phase::Waiting(_)));
+            let is_held = alive.any(|c| c.believes);
+            inner.measured.is_stuck = is_wanted && !is_held && now - inner.last_grant >= stuck_after;
+            for c in inner.clients.values_mut() {
+                (c.is_alive, c.believes) = (false, false);
+            }
+        });
+        let mut measured = self.inner.lock().measured.clone();
+        measured.messages = self.meter.total();
+        measured.waits.sort_unstable();
+        measured
+    }
+
+    fn client(&self, client: ClientId, change: impl FnOnce(&mut Client)) {
+        self.change(|inner, _| {
+            if let Some(c) = inner.clients.get_mut(&client) {
+                change(c);
+            }
+        });
+    }
+
+    /// Every change goes through here: what follows from the new state is brought up to date.
+    fn change<T>(&self, change: impl FnOnce(&mut Inner, Nanos) -> T) -> T {
+        let now = (self.clock)();
+        let mut inner = self.inner.lock();
+        let result = change(&mut inner, now);
+        inner.settle(now);
+        result
+    }
+}
+
+impl Inner {
+    fn settle(&mut self, now: Nanos) {
+        let holders = self.clients.values().filter(|c| c.believes && c.can_act()).count();
+        let is_wanted = self.clients.values().any(|c| c.can_act() && matches!(c.phase, Phase::Waiting(_)));
+        match (self.overlap_since, holders > 1) {
+            (None, true) => self.overlap_since = Some(now),
+            (Some(since), false) => {
+                self.overlap_since = None;
+                if now > since {
+                    self.measured.windows += 1;
+                    self.measured.overlap += now - since;
+                }
+            }
+            _ => {}
+        }
+        match (self.idle_since, holders == 0 && is_wanted) {
+            (None, true) => self.idle_since = Some(now),
+            (Some(since), false) => {
+                self.idle_since = None;
+                if now - since > UNAVAILABLE_AFTER {
+                    self.measured.unavailable += now - since;
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+
+    fn observer() -> (Observer, impl Fn(u64)) {
+        let now = Arc::new(AtomicU64::new(0));
+        let seen = now.clone();
+        let observer =
+            Observer::new(Arc::new(move || Nanos::from_millis(seen.load(Ordering::Relaxed))));
+        (0..4).for_each(|c| observer.starts(ClientId(c)));
+        (observer, move |ms| now.store(ms, Ordering::Relaxed))
+    }
+
+    const A: ClientId = ClientId(0);
+    const B: ClientId = ClientId(1);
+    const C: ClientId = ClientId(2);
+
+    #[test]
+    fn two_beliefs_at_once_are_a_window_as_long_as_both_last() {
+        let (o, at) = observer();
+        o.wants(A);
+        o.holds(A);
+        at(100);
+        o.wants(B);
+        o.holds(B);
+        at(130);
+        o.lets_go(A);
+        at(200);
+        o.lets_go(B);
+        let m = o.finish(Duration::MAX);
+        assert_eq!((m.windows, m.overlap), (1, Duration::from_millis(30)));
+    }
+
+    #[test]
+    fn a_hand_over_at_one_instant_is_no_window() {
+        let (o, at) = observer();
+        o.holds(A);
+        at(10);
+        o.holds(B);
+        o.lets_go(A);
+        assert_eq!(o.finish(Duration::MAX).windows, 0);
+    }
+
+    #[test]
+    fn a_holder_that_stands_still_counts_from_when_it_goes_on() {
+        let (o, at) = observer();
+        o.holds(A);
+        o.pauses(A, true);
+        at(1_000);
+        o.holds(B);
+        at(2_000);
+        o.pauses(A, false);
+        at(2_005);
+        o.lets_go(A);
+        o.released(A, Released::Freed);
+        let m = o.finish(Duration::MAX);
+        assert_eq!((m.windows, m.overlap, m.false_releases), (1, Duration::from_millis(5), 1));
+    }
+
+    #[test]
+    fn a_grant_that_passes_an_earlier_request_is_an_overtake_unless_the_earlier_is_dead() {
+        let (o, at) = observer();
+        o.wants(A);
+        at(500);
+        o.wants(B);
+        at(600);
+        o.holds(B);
+        o.lets_go(B);
+        o.wants(C);
+        o.dies(A);
+        o.holds(C);
+        assert_eq!(o.finish(Duration::MAX).overtakes, 1);
+    }
+
+    #[test]
+    fn a_wanted_lock_that_nobody_gets_is_unavailable_and_stuck_in_the_end() {
+        let (o, at) = observer();
+        o.wants(A);
+        o.holds(A);
+        o.fault_begins();
+        o.dies(A);
+        o.wants(B);
+        at(60_000);
+        let m = o.finish(Duration::from_secs(30));
+        assert!(m.is_stuck);
+        assert_eq!((m.unavailable, m.recovery), (Duration::from_secs(60), None));
+    }
+}

@@ -1,0 +1,123 @@
+//! `SETNX` with the time of expiry as value, by the client's clock; whoever finds it passed takes over with `GETSET`;
+//! `DEL` to release. Published in the documentation of `SETNX` and in many tutorials (S1-5).
+//!
+//! Claims: needs synchronised clocks; losers of a race overwrite the winner's time; no owner, so anybody unlocks.
+
+use rowlock_env::time;
+use rowlock_world::executor::Simulation;
+
+use super::redis_setting::{Plan, RedisSetting};
+use crate::design::{Contender, Deployment, Design, Doing, Grant, Locker, WhoseClock, poll_interval};
+use crate::observer::{Between, Observer, Released, Remark};
+use crate::redis::client::{COMMAND_TIMEOUT, Client};
+use crate::redis::core::{Answer, Command};
+use crate::redis::log::Persistence;
+use crate::scenario::Scenario;
+use crate::wire::Trouble;
+use crate::{LOCK, TTL};
+
+/// The design.
+pub struct ClientTimestamps;
+
+impl Design for ClientTimestamps {
+    fn id(&self) -> &'static str {
+        "client-timestamps"
+    }
+    fn name(&self) -> &'static str {
+        "SETNX with client timestamps, GETSET, DEL"
+    }
+    fn source(&self) -> &'static str {
+        "Redis's page on SETNX (\"design pattern\", since withdrawn)"
+    }
+    fn claims(&self) -> &'static [&'static str] {
+        &["S1-5"]
+    }
+    fn has_tokens(&self) -> bool {
+        false
+    }
+    fn keeps_alive(&self) -> bool {
+        false
+    }
+    fn clock(&self) -> WhoseClock {
+        WhoseClock::Clients
+    }
+    fn not_applicable(&self, scenario: Scenario) -> Option<&'static str> {
+        match scenario {
+            Scenario::PauseBetween => Some("the release is one command"),
+            Scenario::HolderCutOff => Some(super::NO_LONG_JOBS),
+            _ => None,
+        }
+    }
+
+    fn build(&self, world: &Simulation, observer: &Observer) -> Deployment {
+        let plan =
+            Plan { servers: 1, is_replicated: false, persistence: Persistence::EverySecond, min_replicas: 0 };
+        let servers = RedisSetting::build(world, observer, plan);
+        let place = servers.place();
+        let locker = move |me: &Contender| -> Box<dyn Locker> {
+            let redis = Client::new(place.clone(), COMMAND_TIMEOUT, me.observer.meter().clone());
+            Box::new(TimestampLocker { me: me.clone(), redis })
+        };
+        Deployment { servers: Box::new(servers), locker: Box::new(locker) }
+    }
+}
+
+struct TimestampLocker {
+    me: Contender,
+    redis: Client,
+}
+
+fn expiry() -> String {
+    (time::wall_ms() + TTL.as_millis() as i64 + 1).to_string()
+}
+
+fn has_passed(expiry: &str) -> bool {
+    expiry.parse::<i64>().is_ok_and(|at| at < time::wall_ms())
+}
+
+impl TimestampLocker {
+    async fn try_once(&mut self) -> Result<Option<Grant>, Trouble> {
+        let key = || LOCK.to_owned();
+        let value = expiry();
+        let set = self.redis.run(Command::SetNx { key: key(), value: value.clone() }).await?;
+        if set == Answer::Number(1) {
+            return Ok(Some(Grant { token: None, value }));
+        }
+        let Answer::Text(current) = self.redis.run(Command::Get { key: key() }).await? else {
+            return Ok(None);
+        };
+        if !has_passed(&current) {
+            return Ok(None);
+        }
+        self.me.between(Between::Acquire).await;
+        let value = expiry();
+        match self.redis.run(Command::GetSet { key: key(), value: value.clone() }).await? {
+            Answer::Text(before) if before != current => Ok(None), // and the winner's time is overwritten
+            _ => Ok(Some(Grant { token: None, value })),
+        }
+    }
+}
+
+impl Locker for TimestampLocker {
+    fn lock(&mut self) -> Doing<'_, Result<Grant, Trouble>> {
+        Box::pin(async {
+            loop {
+                if let Some(grant) = self.try_once().await? {
+                    return Ok(grant);
+                }
+                self.me.observer.remark(Remark::Denied);
+                poll_interval().await;
+            }
+        })
+    }
+
+    fn unlock(&mut self, _: Grant) -> Doing<'_, Released> {
+        Box::pin(async {
+            match self.redis.run(Command::Del { key: LOCK.to_owned() }).await {
+                Ok(Answer::Number(1)) => Released::Freed,
+                Ok(_) => Released::WasNotHeld,
+                Err(_) => Released::Unknown,
+            }
+        })
+    }
+}

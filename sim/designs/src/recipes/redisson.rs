@@ -1,0 +1,245 @@
+//! Redisson's `RLock`: a hash with owner and reentrancy count, a watchdog that renews the lease at a third of it, losers
+//! subscribe and wait for the release or the rest of the lease (S0-6 to S0-9, S3-5 to S3-14). On one server; on a
+//! primary with two replicas and a monitor; with `min-replicas-to-write 2`, `min-replicas-max-lag 10` (S2-8); with
+//! `WAIT 1` after each grant, as Redisson itself does since 3.20 where it can.
+//!
+//! Claims: asynchronous failover gives the lock away twice (S0-12, S2-7, S4-3) and min-replicas is offered against that;
+//! no polling (S3-7); the old watchdog still believes that it holds (S0-12, contradicted by E9); a release of a lock
+//! that has vanished reports success (S3-13).
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rowlock_env::task::{self, Task};
+use rowlock_env::time;
+use rowlock_world::executor::Simulation;
+
+use super::redis_setting::{Plan, RedisSetting};
+use crate::design::{Contender, Deployment, Design, Doing, Grant, Locker};
+use crate::observer::{Between, Observer, Released, Remark};
+use crate::redis::client::{COMMAND_TIMEOUT, Client, Where};
+use crate::redis::core::{Answer, Command, channel_of};
+use crate::redis::log::Persistence;
+use crate::scenario::Scenario;
+use crate::wire::Trouble;
+use crate::{LOCK, TTL};
+
+/// What stands behind the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replication {
+    /// Nothing.
+    None,
+    /// Two replicas and a monitor.
+    Asynchronous,
+    /// The same, and the primary refuses writes unless both replicas have reported within 10 s.
+    MinReplicas,
+    /// The same as `Asynchronous`, and a grant counts only when one replica has acknowledged it.
+    Wait,
+}
+
+/// The design.
+pub struct Redisson {
+    /// What stands behind the server.
+    pub replication: Replication,
+}
+
+impl Design for Redisson {
+    fn id(&self) -> &'static str {
+        match self.replication {
+            Replication::None => "redisson",
+            Replication::Asynchronous => "redisson-replicas",
+            Replication::MinReplicas => "redisson-min-replicas",
+            Replication::Wait => "redisson-wait",
+        }
+    }
+    fn name(&self) -> &'static str {
+        match self.replication {
+            Replication::None => "Redisson, one server",
+            Replication::Asynchronous => "Redisson, replicas and failover",
+            Replication::MinReplicas => "Redisson, min-replicas-to-write 2",
+            Replication::Wait => "Redisson, WAIT 1",
+        }
+    }
+    fn source(&self) -> &'static str {
+        "Redisson's RLock"
+    }
+    fn claims(&self) -> &'static [&'static str] {
+        match self.replication {
+            Replication::None => &["S0-8", "S0-10", "S3-7", "S3-13", "E9", "E10"],
+            Replication::Asynchronous => &["S0-12", "S2-7", "S4-3", "E9"],
+            Replication::MinReplicas => &["S2-8", "E8"],
+            Replication::Wait => &["E8"],
+        }
+    }
+    fn has_tokens(&self) -> bool {
+        false
+    }
+    fn keeps_alive(&self) -> bool {
+        true
+    }
+    fn not_applicable(&self, scenario: Scenario) -> Option<&'static str> {
+        match scenario {
+            Scenario::CrashBetween if self.replication != Replication::Wait => Some(super::ONE_COMMAND),
+            Scenario::PauseBetween => Some("the release is one command"),
+            _ => None,
+        }
+    }
+
+    fn build(&self, world: &Simulation, observer: &Observer) -> Deployment {
+        let is_replicated = self.replication != Replication::None;
+        let plan = Plan {
+            servers: if is_replicated { 3 } else { 1 },
+            is_replicated,
+            persistence: Persistence::EverySecond,
+            min_replicas: if self.replication == Replication::MinReplicas { 2 } else { 0 },
+        };
+        let servers = RedisSetting::build(world, observer, plan);
+        let (place, waits) = (servers.place(), self.replication == Replication::Wait);
+        let locker = move |me: &Contender| -> Box<dyn Locker> {
+            let client = || Client::new(place.clone(), COMMAND_TIMEOUT, me.observer.meter().clone());
+            Box::new(RedissonLocker {
+                owner: me.unique(),
+                commands: client(),
+                messages: client(),
+                is_subscribed: false,
+                watchdog: Mutex::new(None),
+                place: place.clone(),
+                me: me.clone(),
+                waits,
+            })
+        };
+        Deployment { servers: Box::new(servers), locker: Box::new(locker) }
+    }
+}
+
+struct RedissonLocker {
+    me: Contender,
+    place: Where,
+    /// UUID of the process and thread id.
+    owner: String,
+    commands: Client,
+    messages: Client,
+    is_subscribed: bool,
+    watchdog: Mutex<Option<Task<()>>>,
+    waits: bool,
+}
+
+fn ttl_ms() -> i64 {
+    TTL.as_millis() as i64
+}
+
+impl Drop for RedissonLocker {
+    fn drop(&mut self) {
+        self.stop_watchdog();
+    }
+}
+
+impl RedissonLocker {
+    /// `None`: it is ours. Else how long the holder's lease lasts.
+    async fn try_once(&mut self) -> Result<Option<Duration>, Trouble> {
+        let lock = Command::RedissonLock { key: LOCK.to_owned(), owner: self.owner.clone(), ttl_ms: ttl_ms() };
+        match self.commands.run(lock).await? {
+            Answer::Nil => {}
+            Answer::Number(left) => return Ok(Some(Duration::from_millis(left.max(0).unsigned_abs()))),
+            _ => return Err(Trouble::NoConnection),
+        }
+        if self.waits {
+            self.me.between(Between::Acquire).await;
+            if !matches!(self.commands.wait(1, COMMAND_TIMEOUT / 2).await, Ok(1..)) {
+                self.unlock_once().await?;
+                return Err(Trouble::Unanswered);
+            }
+        }
+        Ok(None)
+    }
+
+    async fn unlock_once(&mut self) -> Result<Answer, Trouble> {
+        let unlock =
+            Command::RedissonUnlock { key: LOCK.to_owned(), owner: self.owner.clone(), ttl_ms: ttl_ms() };
+        self.commands.run(unlock).await
+    }
+
+    /// Sleeps until a message comes or the rest of the holder's lease is over.
+    async fn wait_for_message(&mut self, left: Duration) -> Result<(), Trouble> {
+        match time::timeout(left, self.messages.next_message()).await {
+            Ok(Ok(())) | Err(time::Elapsed) => Ok(()),
+            Ok(Err(trouble)) => {
+                self.is_subscribed = false;
+                Err(trouble)
+            }
+        }
+    }
+
+    fn start_watchdog(&self) {
+        let mut redis = Client::new(self.place.clone(), COMMAND_TIMEOUT, self.me.observer.meter().clone());
+        let (owner, observer) = (self.owner.clone(), self.me.observer.clone());
+        let watchdog = task::spawn("redisson.watchdog", async move {
+            loop {
+                time::sleep(TTL / 3).await;
+                let renew =
+                    Command::RedissonRenew { key: LOCK.to_owned(), owner: owner.clone(), ttl_ms: ttl_ms() };
+                match redis.run(renew).await {
+                    Ok(Answer::Number(1)) => observer.remark(Remark::Renewed),
+                    // Not ours any more, or an error: renewal stops, and nobody is told (S3-10, E9).
+                    Ok(_) => return observer.remark(Remark::RenewalRefused),
+                    Err(_) => return,
+                }
+            }
+        });
+        if let Some(old) = self.watchdog.lock().replace(watchdog) {
+            old.abort();
+        }
+    }
+
+    fn stop_watchdog(&self) {
+        if let Some(watchdog) = self.watchdog.lock().take() {
+            watchdog.abort();
+        }
+    }
+}
+
+impl Locker for RedissonLocker {
+    fn lock(&mut self) -> Doing<'_, Result<Grant, Trouble>> {
+        Box::pin(async {
+            loop {
+                let Some(mut left) = self.try_once().await? else { break };
+                self.me.observer.remark(Remark::Denied);
+                if !self.is_subscribed {
+                    self.messages.subscribe(&channel_of(LOCK)).await?;
+                    self.is_subscribed = true;
+                    // A release before the subscription would be missed: it asks once more.
+                    match self.try_once().await? {
+                        None => break,
+                        Some(rest) => left = rest,
+                    }
+                }
+                self.wait_for_message(left).await?;
+            }
+            self.start_watchdog();
+            Ok(Grant { token: None, value: self.owner.clone() })
+        })
+    }
+
+    fn unlock(&mut self, _: Grant) -> Doing<'_, Released> {
+        Box::pin(async {
+            let answer = self.unlock_once().await;
+            self.stop_watchdog();
+            match answer {
+                Ok(Answer::Number(1)) => Released::Freed,
+                Ok(_) => Released::WasNotHeld,
+                Err(_) => Released::Unknown,
+            }
+        })
+    }
+}
+
+/// The count of the scripts in a test of its own: the workload never locks twice.
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn watchdog_renews_well_before_the_lease_ends() {
+        assert!(TTL / 3 + COMMAND_TIMEOUT < TTL);
+    }
+}

@@ -1,0 +1,149 @@
+//! RedLock on five masters that know nothing of each other (S0-5, S4-1, S4-4): `SET NX PX` on all, one after the other,
+//! each with a timeout of 50 ms; held if a majority answered within the time to live less the allowance for drift;
+//! else given back everywhere. Published by Redis's author; its time of validity is used here to stop a holder's work.
+//!
+//! Claims: safe while a majority is up (S1-2, S4-1); disputed (S0-11): Kleppmann shows clock jumps, pauses and restarts
+//! without fsync to break it.
+
+use std::time::Duration;
+
+use rowlock_env::time::{self, Instant};
+use rowlock_env::rng;
+use rowlock_world::executor::Simulation;
+
+use super::redis_setting::{Plan, RedisSetting};
+use crate::design::{Contender, Deployment, Design, Doing, Grant, Locker};
+use crate::observer::{Between, Observer, Released, Remark};
+use crate::redis::client::Client;
+use crate::redis::core::{Answer, Command};
+use crate::redis::log::Persistence;
+use crate::scenario::Scenario;
+use crate::wire::Trouble;
+use crate::{LOCK, TTL};
+
+const MASTERS: usize = 5;
+const QUORUM: usize = MASTERS / 2 + 1;
+/// For one master.
+const COMMAND_TIMEOUT: Duration = Duration::from_millis(50);
+
+/// The design.
+pub struct Redlock {
+    /// The masters flush every write before they answer.
+    pub flushes: bool,
+}
+
+impl Design for Redlock {
+    fn id(&self) -> &'static str {
+        if self.flushes { "redlock-fsync" } else { "redlock" }
+    }
+    fn name(&self) -> &'static str {
+        if self.flushes { "RedLock, five masters, fsync always" } else { "RedLock, five masters" }
+    }
+    fn source(&self) -> &'static str {
+        "Redis: \"Distributed locks with Redis\""
+    }
+    fn claims(&self) -> &'static [&'static str] {
+        &["S0-11", "S4-1"]
+    }
+    fn has_tokens(&self) -> bool {
+        false
+    }
+    fn keeps_alive(&self) -> bool {
+        false
+    }
+    fn not_applicable(&self, scenario: Scenario) -> Option<&'static str> {
+        match scenario {
+            Scenario::PauseBetween => Some("a release on each master is one command"),
+            Scenario::HolderCutOff => Some(super::NO_LONG_JOBS),
+            _ => None,
+        }
+    }
+
+    fn build(&self, world: &Simulation, observer: &Observer) -> Deployment {
+        let persistence = if self.flushes { Persistence::Always } else { Persistence::EverySecond };
+        let plan = Plan { servers: MASTERS, is_replicated: false, persistence, min_replicas: 0 };
+        let servers = RedisSetting::build(world, observer, plan);
+        let places = servers.places();
+        let locker = move |me: &Contender| -> Box<dyn Locker> {
+            let client = |place| Client::new(place, COMMAND_TIMEOUT, me.observer.meter().clone());
+            let masters = places.iter().cloned().map(client).collect();
+            Box::new(RedlockLocker { me: me.clone(), masters, valid_until: time::now() })
+        };
+        Deployment { servers: Box::new(servers), locker: Box::new(locker) }
+    }
+}
+
+struct RedlockLocker {
+    me: Contender,
+    masters: Vec<Client>,
+    valid_until: Instant,
+}
+
+/// What clocks may drift apart in the time to live: one percent and 2 ms, as in the published code.
+fn drift() -> Duration {
+    TTL / 100 + Duration::from_millis(2)
+}
+
+impl RedlockLocker {
+    /// How many masters gave it.
+    async fn set_everywhere(&mut self, value: &str) -> usize {
+        let mut given = 0;
+        for index in 0..self.masters.len() {
+            if index == 2 {
+                self.me.between(Between::Acquire).await;
+            }
+            let set = Command::SetNxPx {
+                key: LOCK.to_owned(),
+                value: value.to_owned(),
+                ttl_ms: TTL.as_millis() as i64,
+            };
+            given += usize::from(self.masters[index].run(set).await == Ok(Answer::Ok));
+        }
+        given
+    }
+
+    /// On how many masters it was ours; how many answered.
+    async fn delete_everywhere(&mut self, value: &str) -> (usize, usize) {
+        let (mut ours, mut answered) = (0, 0);
+        for master in &mut self.masters {
+            let delete = Command::CompareAndDelete { key: LOCK.to_owned(), value: value.to_owned() };
+            let answer = master.run(delete).await;
+            ours += usize::from(answer == Ok(Answer::Number(1)));
+            answered += usize::from(answer.is_ok());
+        }
+        (ours, answered)
+    }
+}
+
+impl Locker for RedlockLocker {
+    fn lock(&mut self) -> Doing<'_, Result<Grant, Trouble>> {
+        Box::pin(async {
+            loop {
+                let (value, began) = (self.me.unique(), time::now());
+                let given = self.set_everywhere(&value).await;
+                self.valid_until = began + TTL - drift();
+                if given >= QUORUM && time::now() < self.valid_until {
+                    return Ok(Grant { token: None, value });
+                }
+                self.delete_everywhere(&value).await;
+                self.me.observer.remark(Remark::Denied);
+                // A random delay, so that those who split the masters between them do not do it again.
+                time::sleep(Duration::from_millis(50 + rng::below(150))).await;
+            }
+        })
+    }
+
+    fn lost<'a>(&'a self, _: &'a Grant) -> Doing<'a, ()> {
+        Box::pin(time::sleep_until(self.valid_until))
+    }
+
+    fn unlock(&mut self, grant: Grant) -> Doing<'_, Released> {
+        Box::pin(async move {
+            match self.delete_everywhere(&grant.value).await {
+                (QUORUM.., _) => Released::Freed,
+                (_, QUORUM..) => Released::WasNotHeld,
+                _ => Released::Unknown,
+            }
+        })
+    }
+}

@@ -1,0 +1,92 @@
+//! `SETNX`, then `EXPIRE`, and `DEL` to release: what the notes warn of (S1-4, S2-3, S3-1), from before Redis 2.6.12.
+//!
+//! Claim: a client that dies between the two commands leaves the lock taken for ever.
+
+use rowlock_world::executor::Simulation;
+
+use super::redis_setting::{Plan, RedisSetting};
+use crate::design::{Contender, Deployment, Design, Doing, Grant, Locker, poll_interval};
+use crate::observer::{Between, Observer, Released, Remark};
+use crate::redis::client::{COMMAND_TIMEOUT, Client};
+use crate::redis::core::{Answer, Command};
+use crate::redis::log::Persistence;
+use crate::scenario::Scenario;
+use crate::wire::Trouble;
+use crate::{LOCK, TTL};
+
+/// The design.
+pub struct SetnxExpire;
+
+impl Design for SetnxExpire {
+    fn id(&self) -> &'static str {
+        "setnx-expire"
+    }
+    fn name(&self) -> &'static str {
+        "SETNX + EXPIRE, DEL"
+    }
+    fn source(&self) -> &'static str {
+        "tutorials from before Redis 2.6.12"
+    }
+    fn claims(&self) -> &'static [&'static str] {
+        &["S1-4", "S2-3", "S3-1"]
+    }
+    fn has_tokens(&self) -> bool {
+        false
+    }
+    fn keeps_alive(&self) -> bool {
+        false
+    }
+    fn not_applicable(&self, scenario: Scenario) -> Option<&'static str> {
+        match scenario {
+            Scenario::PauseBetween => Some("the release is one command"),
+            Scenario::HolderCutOff => Some(super::NO_LONG_JOBS),
+            _ => None,
+        }
+    }
+
+    fn build(&self, world: &Simulation, observer: &Observer) -> Deployment {
+        let plan =
+            Plan { servers: 1, is_replicated: false, persistence: Persistence::EverySecond, min_replicas: 0 };
+        let servers = RedisSetting::build(world, observer, plan);
+        let place = servers.place();
+        let locker = move |me: &Contender| -> Box<dyn Locker> {
+            let redis = Client::new(place.clone(), COMMAND_TIMEOUT, me.observer.meter().clone());
+            Box::new(SetnxLocker { me: me.clone(), redis })
+        };
+        Deployment { servers: Box::new(servers), locker: Box::new(locker) }
+    }
+}
+
+struct SetnxLocker {
+    me: Contender,
+    redis: Client,
+}
+
+impl Locker for SetnxLocker {
+    fn lock(&mut self) -> Doing<'_, Result<Grant, Trouble>> {
+        Box::pin(async {
+            loop {
+                let value = self.me.unique();
+                let set = Command::SetNx { key: LOCK.to_owned(), value: value.clone() };
+                if self.redis.run(set).await? == Answer::Number(1) {
+                    self.me.between(Between::Acquire).await;
+                    let expire = Command::Expire { key: LOCK.to_owned(), ttl_ms: TTL.as_millis() as i64 };
+                    self.redis.run(expire).await?;
+                    return Ok(Grant { token: None, value });
+                }
+                self.me.observer.remark(Remark::Denied);
+                poll_interval().await;
+            }
+        })
+    }
+
+    fn unlock(&mut self, _: Grant) -> Doing<'_, Released> {
+        Box::pin(async {
+            match self.redis.run(Command::Del { key: LOCK.to_owned() }).await {
+                Ok(Answer::Number(1)) => Released::Freed,
+                Ok(_) => Released::WasNotHeld,
+                Err(_) => Released::Unknown,
+            }
+        })
+    }
+}

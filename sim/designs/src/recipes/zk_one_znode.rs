@@ -1,0 +1,89 @@
+//! One ephemeral znode that all watch (S2-10, S4-5): whoever creates it holds the lock, its removal wakes everybody.
+//!
+//! Claim: a herd: one release wakes all waiters (S2-11), and one of them wins.
+
+use rowlock_world::executor::Simulation;
+
+use super::zk_setting::{self, ZkClient};
+use crate::design::{Deployment, Design, Doing, Grant, Locker};
+use crate::observer::{Observer, Released, Remark};
+use crate::scenario::Scenario;
+use crate::wire::Trouble;
+use crate::zk::core::{Reply, Request};
+
+/// The design.
+pub struct OneZnode;
+
+const PATH: &str = "/locks/stock";
+
+impl Design for OneZnode {
+    fn id(&self) -> &'static str {
+        "zk-one-znode"
+    }
+    fn name(&self) -> &'static str {
+        "ZooKeeper, one ephemeral znode"
+    }
+    fn source(&self) -> &'static str {
+        "tutorials; ZooKeeper's recipes name its herd effect"
+    }
+    fn claims(&self) -> &'static [&'static str] {
+        &["S2-10", "S2-11", "S4-5"]
+    }
+    fn has_tokens(&self) -> bool {
+        true
+    }
+    fn keeps_alive(&self) -> bool {
+        true
+    }
+    fn not_applicable(&self, scenario: Scenario) -> Option<&'static str> {
+        match scenario {
+            Scenario::CrashBetween | Scenario::PauseBetween => Some(super::ONE_COMMAND),
+            _ => None,
+        }
+    }
+
+    fn build(&self, world: &Simulation, observer: &Observer) -> Deployment {
+        zk_setting::build(world, observer, |zk| Box::new(HerdLocker { zk }))
+    }
+}
+
+struct HerdLocker {
+    zk: ZkClient,
+}
+
+impl Locker for HerdLocker {
+    fn lock(&mut self) -> Doing<'_, Result<Grant, Trouble>> {
+        Box::pin(async {
+            let observer = self.zk.me.observer.clone();
+            let session = self.zk.session().await?;
+            loop {
+                let create = Request::Create { path: PATH.to_owned(), is_sequential: false };
+                match session.run(create).await? {
+                    // The position of the znode's creation among all changes rises: a token.
+                    Reply::Created(value, czxid) => return Ok(Grant { token: Some(czxid), value }),
+                    Reply::NodeExists => observer.remark(Remark::Denied),
+                    _ => return Err(Trouble::NoConnection),
+                }
+                let gone = session.interest(PATH);
+                let exists = Request::Exists { path: PATH.to_owned(), watch: true };
+                if session.run(exists).await? == Reply::Exists {
+                    gone.await.map_err(|_| Trouble::NoConnection)?;
+                }
+            }
+        })
+    }
+
+    fn unlock(&mut self, grant: Grant) -> Doing<'_, Released> {
+        Box::pin(async move {
+            match self.zk.run(Request::Delete { path: grant.value }).await {
+                Ok(Reply::Done) => Released::Freed,
+                Ok(_) => Released::WasNotHeld,
+                Err(_) => {
+                    // The session is given up, and its znode goes with it.
+                    self.zk.session = None;
+                    Released::Unknown
+                }
+            }
+        })
+    }
+}

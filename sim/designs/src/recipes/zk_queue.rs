@@ -1,0 +1,183 @@
+//! ZooKeeper's lock recipe as it should be (S2-12 to S2-15, S4-6), as Curator has it: an ephemeral, sequential znode
+//! under one parent per lock, with a random part by which a lost reply is found again; the lowest holds; everybody else
+//! watches the one before, and looks again after every wake-up; a holder that has not heard from the service for two
+//! thirds of the session timeout takes the lock for lost.
+//!
+//! Claims: order of creation is order of grants (S2-15); one release wakes one (S2-12); a predecessor that dies while
+//! it waits does no harm (S2-14); no double grant (S2-9); ZooKeeper's is sturdier than Redis's (S4-9); a dead client's
+//! znode goes at once (S4-8, contradicted by E7).
+
+use std::time::Duration;
+
+use rowlock_env::time;
+use rowlock_world::executor::Simulation;
+
+use super::zk_setting::{self, ZkClient};
+use crate::design::{Deployment, Design, Doing, Grant, Locker};
+use crate::observer::{Between, Observer, Released, Remark};
+use crate::scenario::Scenario;
+use crate::wire::Trouble;
+use crate::zk::core::{Reply, Request};
+use crate::zk::session::Session;
+
+/// The design.
+pub struct Queue;
+
+/// One parent per lock: numbers of different locks never meet (E4).
+pub(super) const PARENT: &str = "/locks/stock";
+const RETRY_AFTER: Duration = Duration::from_millis(200);
+
+impl Design for Queue {
+    fn id(&self) -> &'static str {
+        "zk-queue"
+    }
+    fn name(&self) -> &'static str {
+        "ZooKeeper, sequential recipe"
+    }
+    fn source(&self) -> &'static str {
+        "ZooKeeper's recipes; Apache Curator"
+    }
+    fn claims(&self) -> &'static [&'static str] {
+        &["S2-9", "S2-12", "S2-14", "S2-15", "S4-6", "S4-7", "S4-8", "S4-9", "E7"]
+    }
+    fn has_tokens(&self) -> bool {
+        true
+    }
+    fn keeps_alive(&self) -> bool {
+        true
+    }
+    fn not_applicable(&self, scenario: Scenario) -> Option<&'static str> {
+        match scenario {
+            Scenario::PauseBetween => Some("the release is one command"),
+            _ => None,
+        }
+    }
+
+    fn build(&self, world: &Simulation, observer: &Observer) -> Deployment {
+        zk_setting::build(world, observer, |zk| Box::new(QueueLocker { zk, place: None }))
+    }
+}
+
+/// A place in the queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Place {
+    guid: String,
+    name: String,
+}
+
+struct QueueLocker {
+    zk: ZkClient,
+    place: Option<Place>,
+}
+
+/// The number at the end of a name.
+pub(super) fn number_of(name: &str) -> u64 {
+    name.rsplit('-').next().and_then(|digits| digits.parse().ok()).unwrap_or(u64::MAX)
+}
+
+/// All names, lowest number first.
+pub(super) async fn list(session: &Session) -> Result<Vec<String>, Trouble> {
+    match session.run(Request::Children { parent: PARENT.to_owned() }).await? {
+        Reply::Children(mut names) => {
+            names.sort_by_key(|name| number_of(name));
+            Ok(names)
+        }
+        _ => Err(Trouble::NoConnection),
+    }
+}
+
+impl QueueLocker {
+    /// Takes a place, or finds the one that it has taken without knowing.
+    async fn take_place(&mut self) -> Result<Place, Trouble> {
+        let guid = match self.place.take() {
+            Some(place) if !place.name.is_empty() => {
+                self.place = Some(place.clone());
+                return Ok(place);
+            }
+            Some(place) => place.guid,
+            None => self.zk.me.unique().replace('-', "."),
+        };
+        let is_retry = self.place.replace(Place { guid: guid.clone(), name: String::new() }).is_some();
+        let session = self.zk.session().await?;
+        let mine = if is_retry { list(session).await?.into_iter().find(|n| n.starts_with(&guid)) } else { None };
+        let name = match mine {
+            Some(name) => name,
+            None => {
+                let path = format!("{PARENT}/{guid}-lock-");
+                match session.run(Request::Create { path, is_sequential: true }).await? {
+                    Reply::Created(path, _) => path.rsplit('/').next().unwrap_or_default().to_owned(),
+                    _ => return Err(Trouble::NoConnection),
+                }
+            }
+        };
+        let place = Place { guid, name };
+        self.place = Some(place.clone());
+        Ok(place)
+    }
+
+    async fn wait_for_turn(&self, place: &Place) -> Result<Grant, Trouble> {
+        let session = self.zk.session.as_ref().ok_or(Trouble::NoConnection)?;
+        let mut woken = 0;
+        loop {
+            let names = list(session).await?;
+            let Some(position) = names.iter().position(|name| *name == place.name) else {
+                return Err(Trouble::NoConnection);
+            };
+            if position == 0 && session.is_safe() {
+                let value = format!("{PARENT}/{}", place.name);
+                return Ok(Grant { token: Some(number_of(&place.name)), value });
+            }
+            let Some(before) = position.checked_sub(1).map(|i| format!("{PARENT}/{}", names[i])) else {
+                return Err(Trouble::NoConnection);
+            };
+            if woken > 0 {
+                // Its predecessor only waited, and is gone: a wake-up without a grant.
+                self.zk.me.observer.remark(Remark::Denied);
+            }
+            let gone = session.interest(&before);
+            if session.run(Request::Exists { path: before, watch: true }).await? == Reply::Exists {
+                gone.await.map_err(|_| Trouble::NoConnection)?;
+                woken += 1;
+            }
+        }
+    }
+}
+
+impl Locker for QueueLocker {
+    fn lock(&mut self) -> Doing<'_, Result<Grant, Trouble>> {
+        Box::pin(async {
+            if self.zk.session.as_ref().is_none_or(Session::is_expired) {
+                self.place = None; // it went with the session
+            }
+            self.zk.session().await?;
+            let place = self.take_place().await?;
+            self.zk.me.between(Between::Acquire).await;
+            self.wait_for_turn(&place).await
+        })
+    }
+
+    fn lost<'a>(&'a self, _: &'a Grant) -> Doing<'a, ()> {
+        Box::pin(async {
+            if let Some(session) = &self.zk.session {
+                session.unsafe_now().await;
+            }
+        })
+    }
+
+    fn unlock(&mut self, grant: Grant) -> Doing<'_, Released> {
+        Box::pin(async move {
+            self.place = None;
+            loop {
+                match self.zk.run(Request::Delete { path: grant.value.clone() }).await {
+                    Ok(Reply::Done) => return Released::Freed,
+                    Ok(_) => return Released::WasNotHeld,
+                    // Until it is known: a znode that stays behind would be waited for by all others.
+                    Err(_) if self.zk.session.as_ref().is_some_and(Session::is_expired) => {
+                        return Released::WasNotHeld;
+                    }
+                    Err(_) => time::sleep(RETRY_AFTER).await,
+                }
+            }
+        })
+    }
+}

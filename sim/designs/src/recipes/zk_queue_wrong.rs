@@ -1,0 +1,160 @@
+//! ZooKeeper's lock recipe as it is often written, with the mistakes of the classes in the notes (S4, E1 to E6).
+//!
+//! As printed: the event of a removal is ignored, because the code returns early for every event of a connected client
+//! (E1); so each waiter sleeps its whole timeout; then it takes the lock without looking (E2); an error counts as "busy"
+//! and a second znode is created (E6); release deletes unconditionally (E5). The other two repair E1 only: a wake-up is
+//! taken for a grant (E2); the watch is set before there is anything to wake (E3), but the queue is looked at again.
+
+use std::time::Duration;
+
+use rowlock_env::time;
+use rowlock_world::executor::Simulation;
+
+use super::zk_queue::{PARENT, list};
+use super::zk_setting::{self, ZkClient};
+use crate::TTL;
+use crate::design::{Deployment, Design, Doing, Grant, Locker};
+use crate::observer::{Between, Observer, Released, Remark};
+use crate::scenario::Scenario;
+use crate::wire::Trouble;
+use crate::zk::core::{Reply, Request};
+use crate::zk::session::Session;
+
+/// Which mistakes are in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flaw {
+    /// E1, E2, E5, E6.
+    AsPrinted,
+    /// E2: a wake-up, or a timeout, is a grant.
+    WakeIsGrant,
+    /// E3: a watch fires before anybody waits for it, and is lost.
+    WatchBeforeLatch,
+}
+
+/// Between the reply to `exists` and the next line of the program, in which the event thread may run.
+const NEXT_LINE: Duration = Duration::from_millis(1);
+
+/// The design.
+pub struct WrongQueue {
+    /// Which mistakes are in it.
+    pub flaw: Flaw,
+}
+
+impl Design for WrongQueue {
+    fn id(&self) -> &'static str {
+        match self.flaw {
+            Flaw::AsPrinted => "zk-queue-as-printed",
+            Flaw::WakeIsGrant => "zk-queue-wake-is-grant",
+            Flaw::WatchBeforeLatch => "zk-queue-watch-before-latch",
+        }
+    }
+    fn name(&self) -> &'static str {
+        match self.flaw {
+            Flaw::AsPrinted => "ZooKeeper, sequential, as printed in the notes",
+            Flaw::WakeIsGrant => "ZooKeeper, sequential, wake-up taken as grant",
+            Flaw::WatchBeforeLatch => "ZooKeeper, sequential, watch before latch",
+        }
+    }
+    fn source(&self) -> &'static str {
+        "the notes' second class; many blogs"
+    }
+    fn claims(&self) -> &'static [&'static str] {
+        match self.flaw {
+            Flaw::AsPrinted => &["E1", "E2", "E5", "E6"],
+            Flaw::WakeIsGrant => &["E2", "S2-14"],
+            Flaw::WatchBeforeLatch => &["E3"],
+        }
+    }
+    fn has_tokens(&self) -> bool {
+        true
+    }
+    fn keeps_alive(&self) -> bool {
+        true
+    }
+    fn not_applicable(&self, scenario: Scenario) -> Option<&'static str> {
+        match scenario {
+            Scenario::PauseBetween => Some("the release is one command"),
+            _ => None,
+        }
+    }
+
+    fn build(&self, world: &Simulation, observer: &Observer) -> Deployment {
+        let flaw = self.flaw;
+        zk_setting::build(world, observer, move |zk| Box::new(WrongLocker { zk, flaw }))
+    }
+}
+
+struct WrongLocker {
+    zk: ZkClient,
+    flaw: Flaw,
+}
+
+impl WrongLocker {
+    /// Creates a place and waits once. E6: whatever went wrong on the way, the caller begins anew, and the place stays.
+    async fn try_once(&mut self) -> Result<Grant, Trouble> {
+        let (me, flaw) = (self.zk.me.clone(), self.flaw);
+        let session = self.zk.session().await?;
+        let path = format!("{PARENT}/lock-");
+        let Reply::Created(path, _) = session.run(Request::Create { path, is_sequential: true }).await? else {
+            return Err(Trouble::NoConnection);
+        };
+        me.between(Between::Acquire).await;
+        let grant = Grant { token: Some(super::zk_queue::number_of(&path)), value: path };
+        loop {
+            let names = list(session).await?;
+            let position = names.iter().position(|name| grant.value.ends_with(name.as_str()));
+            let Some(before) = position.ok_or(Trouble::NoConnection)?.checked_sub(1) else {
+                return Ok(grant);
+            };
+            let is_over = wait(session, &format!("{PARENT}/{}", names[before]), flaw).await?;
+            if is_over && flaw != Flaw::WatchBeforeLatch {
+                return Ok(grant); // E2
+            }
+            me.observer.remark(Remark::Denied);
+        }
+    }
+}
+
+/// The notes' `waitForLock`. `false`: the predecessor was gone already.
+async fn wait(session: &Session, before: &str, flaw: Flaw) -> Result<bool, Trouble> {
+    let exists = Request::Exists { path: before.to_owned(), watch: true };
+    match flaw {
+        Flaw::AsPrinted => {
+            if session.run(exists).await? != Reply::Exists {
+                return Ok(true);
+            }
+            time::sleep(TTL).await; // E1: nothing ever ends this but the timeout
+        }
+        Flaw::WakeIsGrant => {
+            let gone = session.interest(before);
+            if session.run(exists).await? == Reply::Exists {
+                // The timeout, too, is taken for a grant.
+                let _ = time::timeout(TTL, gone).await;
+            }
+        }
+        Flaw::WatchBeforeLatch => {
+            if session.run(exists).await? != Reply::Exists {
+                return Ok(false);
+            }
+            time::sleep(NEXT_LINE).await;
+            session.interest(before).await.map_err(|_| Trouble::NoConnection)?;
+        }
+    }
+    Ok(true)
+}
+
+impl Locker for WrongLocker {
+    fn lock(&mut self) -> Doing<'_, Result<Grant, Trouble>> {
+        Box::pin(self.try_once())
+    }
+
+    fn unlock(&mut self, grant: Grant) -> Doing<'_, Released> {
+        Box::pin(async move {
+            match self.zk.run(Request::Delete { path: grant.value }).await {
+                Ok(Reply::Done) => Released::Freed,
+                Ok(_) => Released::WasNotHeld,
+                Err(_) => Released::Unknown, // and the znode stays
+            }
+        })
+    }
+}

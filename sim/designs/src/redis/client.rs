@@ -1,0 +1,101 @@
+//! A Redis client library: a connection that is made anew after trouble, to a fixed server or to the one that the
+//! monitor names. It never sends a command twice.
+
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use super::core::{Answer, Command};
+use super::{Ask, Push, Redis, Reply};
+use crate::wire::{Connection, Meter, Trouble};
+
+/// Where the server is.
+#[derive(Clone, Debug)]
+pub enum Where {
+    /// Always there.
+    Fixed(String),
+    /// Where the monitor at this address says.
+    ByMonitor(String),
+}
+
+/// A client of one server.
+pub struct Client {
+    place: Where,
+    meter: Meter,
+    timeout: Duration,
+    connection: Option<(Connection<Redis>, mpsc::Receiver<Push>)>,
+}
+
+/// How long a command may take, unless the design says otherwise.
+pub const COMMAND_TIMEOUT: Duration = Duration::from_secs(1);
+
+impl Client {
+    /// One that has not connected yet.
+    pub fn new(place: Where, timeout: Duration, meter: Meter) -> Self {
+        Client { place, meter, timeout, connection: None }
+    }
+
+    /// Runs a command. A refusal (`READONLY`, `NOREPLICAS`) is trouble too: it did not happen.
+    pub async fn run(&mut self, command: Command) -> Result<Answer, Trouble> {
+        match self.ask(Ask::Run(command)).await? {
+            Reply::Answer(Answer::Refused(_)) => {
+                self.connection = None;
+                Err(Trouble::NoConnection)
+            }
+            Reply::Answer(answer) => Ok(answer),
+            _ => unreachable!("commands are answered with answers"),
+        }
+    }
+
+    /// `WAIT` for the last write on the connection.
+    pub async fn wait(&mut self, replicas: usize, timeout: Duration) -> Result<usize, Trouble> {
+        let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+        match self.ask(Ask::Wait { replicas, timeout_ms }).await? {
+            Reply::Answer(Answer::Number(n)) => Ok(usize::try_from(n).unwrap_or(0)),
+            _ => Err(Trouble::NoConnection),
+        }
+    }
+
+    /// Subscribes to a channel; messages come from [`Client::next_message`] of this client.
+    pub async fn subscribe(&mut self, channel: &str) -> Result<(), Trouble> {
+        self.ask(Ask::Subscribe(channel.to_owned())).await.map(drop)
+    }
+
+    /// The next message, or the end of the connection. Cancel safe.
+    pub async fn next_message(&mut self) -> Result<(), Trouble> {
+        let Some((_, pushes)) = &mut self.connection else { return Err(Trouble::NoConnection) };
+        match pushes.recv().await {
+            Some(_) => Ok(()),
+            None => {
+                self.connection = None;
+                Err(Trouble::NoConnection)
+            }
+        }
+    }
+
+    async fn ask(&mut self, ask: Ask) -> Result<Reply, Trouble> {
+        if self.connection.as_ref().is_none_or(|(connection, _)| connection.is_closed()) {
+            self.connection = None;
+            let addr = self.find().await?;
+            self.connection = Some(Connection::open(&addr, self.timeout, &self.meter).await?);
+        }
+        let Some((connection, _)) = &self.connection else { return Err(Trouble::NoConnection) };
+        let replied = connection.call(ask, self.timeout).await;
+        if replied.is_err() {
+            self.connection = None;
+        }
+        replied
+    }
+
+    async fn find(&self) -> Result<String, Trouble> {
+        let monitor = match &self.place {
+            Where::Fixed(addr) => return Ok(addr.clone()),
+            Where::ByMonitor(monitor) => monitor,
+        };
+        let (connection, _) = Connection::<Redis>::open(monitor, self.timeout, &Meter::off()).await?;
+        match connection.call(Ask::Primary, self.timeout).await? {
+            Reply::Address(addr) => Ok(addr),
+            _ => Err(Trouble::NoConnection),
+        }
+    }
+}

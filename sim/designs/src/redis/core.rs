@@ -1,0 +1,382 @@
+//! Redis's data and the commands that locks use, pure: one command after the other, on one thread, as Redis does it.
+//!
+//! Scripts that lock libraries send are commands of their own here: Redis runs a script atomically. Keys expire by the
+//! server's wall clock, which the caller hands in (Redis stores expiry as Unix time, so a jump of that clock moves it).
+//! It must never look at a clock itself.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// A key's value.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Data {
+    /// A string.
+    Text(String),
+    /// A hash of counters: Redisson's owner and reentrancy count.
+    Hash(BTreeMap<String, i64>),
+}
+
+/// What a key holds and until when.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// The value.
+    pub data: Data,
+    /// Unix time in milliseconds; `None`: for ever.
+    pub expires_at_ms: Option<i64>,
+}
+
+/// A command on keys.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Command {
+    /// `SET key value NX PX ttl`.
+    SetNxPx {
+        /// The key.
+        key: String,
+        /// Its value if it was absent.
+        value: String,
+        /// Its time to live.
+        ttl_ms: i64,
+    },
+    /// `SETNX key value`.
+    SetNx {
+        /// The key.
+        key: String,
+        /// Its value if it was absent.
+        value: String,
+    },
+    /// `PEXPIRE key ttl`.
+    Expire {
+        /// The key.
+        key: String,
+        /// Its time to live from now.
+        ttl_ms: i64,
+    },
+    /// `GET key`.
+    Get {
+        /// The key.
+        key: String,
+    },
+    /// `GETSET key value`. Takes the expiry away.
+    GetSet {
+        /// The key.
+        key: String,
+        /// Its new value.
+        value: String,
+    },
+    /// `DEL key`.
+    Del {
+        /// The key.
+        key: String,
+    },
+    /// The script `if get(key) == value then del(key)`.
+    CompareAndDelete {
+        /// The key.
+        key: String,
+        /// The value that it must have.
+        value: String,
+    },
+    /// Redisson's lock script: absent or ours: count up and set the expiry, [`Answer::Nil`]; else the time that is left.
+    RedissonLock {
+        /// The key.
+        key: String,
+        /// Whose it shall be.
+        owner: String,
+        /// The lease.
+        ttl_ms: i64,
+    },
+    /// Redisson's renewal script: 1 and a new expiry if it is ours, else 0.
+    RedissonRenew {
+        /// The key.
+        key: String,
+        /// Whose it should be.
+        owner: String,
+        /// The lease.
+        ttl_ms: i64,
+    },
+    /// Redisson's unlock script, in the version of the notes (S3-12, S3-13): gone: publish, 1; another's: nil; count
+    /// down: 0 if it stays ours, else delete, publish, 1.
+    RedissonUnlock {
+        /// The key.
+        key: String,
+        /// Whose it should be.
+        owner: String,
+        /// The lease.
+        ttl_ms: i64,
+    },
+}
+
+/// What a command answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Answer {
+    /// Done.
+    Ok,
+    /// Nothing there, or not done.
+    Nil,
+    /// A number.
+    Number(i64),
+    /// A string.
+    Text(String),
+    /// An error of the server: `READONLY`, `NOREPLICAS`.
+    Refused(String),
+}
+
+/// A change of the data, as it is replicated and written to the append-only file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Effect {
+    /// The key has this now. Expiry is absolute, as Redis replicates it since version 7.
+    Put(String, Entry),
+    /// The key is gone.
+    Remove(String),
+}
+
+/// What running a command came to.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Done {
+    /// For the client.
+    pub answer: Answer,
+    /// For replicas and the file.
+    pub effects: Vec<Effect>,
+    /// The channel to publish to.
+    pub publish: Option<String>,
+}
+
+/// The channel that tells of the release of a lock.
+pub fn channel_of(key: &str) -> String {
+    format!("redisson_lock__channel:{{{key}}}")
+}
+
+/// All keys.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Keyspace {
+    entries: BTreeMap<String, Entry>,
+}
+
+impl Keyspace {
+    /// Makes a change that has been decided elsewhere.
+    pub fn apply(&mut self, effect: Effect) {
+        match effect {
+            Effect::Put(key, entry) => drop(self.entries.insert(key, entry)),
+            Effect::Remove(key) => drop(self.entries.remove(&key)),
+        }
+    }
+
+    /// What a key holds, if it has not expired.
+    pub fn get(&self, key: &str, now_ms: i64) -> Option<&Entry> {
+        self.entries.get(key).filter(|entry| entry.expires_at_ms.is_none_or(|at| at > now_ms))
+    }
+
+    /// Runs a command: the changes are already made, and returned for others.
+    pub fn run(&mut self, command: Command, now_ms: i64) -> Done {
+        let mut run = Run { keys: self, now_ms, effects: Vec::new(), publish: None };
+        let answer = run.command(command);
+        Done { answer, effects: run.effects, publish: run.publish }
+    }
+}
+
+/// One command at work.
+struct Run<'a> {
+    keys: &'a mut Keyspace,
+    now_ms: i64,
+    effects: Vec<Effect>,
+    publish: Option<String>,
+}
+
+impl Run<'_> {
+    fn command(&mut self, command: Command) -> Answer {
+        match command {
+            Command::SetNxPx { key, value, ttl_ms } => self.set_if_absent(key, value, Some(ttl_ms)),
+            Command::SetNx { key, value } => self.set_if_absent(key, value, None),
+            Command::Expire { key, ttl_ms } => Answer::Number(i64::from(self.expire(&key, ttl_ms))),
+            Command::Get { key } => self.text(&key).map_or(Answer::Nil, Answer::Text),
+            Command::GetSet { key, value } => {
+                let before = self.text(&key);
+                self.put(key, Data::Text(value), None);
+                before.map_or(Answer::Nil, Answer::Text)
+            }
+            Command::Del { key } => self.del(key),
+            Command::CompareAndDelete { key, value } => {
+                if self.text(&key) == Some(value) { self.del(key) } else { Answer::Number(0) }
+            }
+            Command::RedissonLock { key, owner, ttl_ms } => self.redisson_lock(key, owner, ttl_ms),
+            Command::RedissonRenew { key, owner, ttl_ms } => {
+                let ours = self.hash(&key).is_some_and(|hash| hash.contains_key(&owner));
+                Answer::Number(i64::from(ours && self.expire(&key, ttl_ms)))
+            }
+            Command::RedissonUnlock { key, owner, ttl_ms } => self.redisson_unlock(key, owner, ttl_ms),
+        }
+    }
+
+    fn entry(&self, key: &str) -> Option<&Entry> {
+        self.keys.get(key, self.now_ms)
+    }
+
+    fn text(&self, key: &str) -> Option<String> {
+        match &self.entry(key)?.data {
+            Data::Text(text) => Some(text.clone()),
+            Data::Hash(_) => None,
+        }
+    }
+
+    fn hash(&self, key: &str) -> Option<&BTreeMap<String, i64>> {
+        match &self.entry(key)?.data {
+            Data::Hash(hash) => Some(hash),
+            Data::Text(_) => None,
+        }
+    }
+
+    fn change(&mut self, effect: Effect) {
+        self.keys.apply(effect.clone());
+        self.effects.push(effect);
+    }
+
+    fn put(&mut self, key: String, data: Data, ttl_ms: Option<i64>) {
+        let expires_at_ms = ttl_ms.map(|ttl| self.now_ms + ttl);
+        self.change(Effect::Put(key, Entry { data, expires_at_ms }));
+    }
+
+    fn set_if_absent(&mut self, key: String, value: String, ttl_ms: Option<i64>) -> Answer {
+        if self.entry(&key).is_some() {
+            return if ttl_ms.is_some() { Answer::Nil } else { Answer::Number(0) };
+        }
+        self.put(key, Data::Text(value), ttl_ms);
+        if ttl_ms.is_some() { Answer::Ok } else { Answer::Number(1) }
+    }
+
+    fn expire(&mut self, key: &str, ttl_ms: i64) -> bool {
+        let Some(entry) = self.entry(key) else { return false };
+        let data = entry.data.clone();
+        self.put(key.to_owned(), data, Some(ttl_ms));
+        true
+    }
+
+    fn del(&mut self, key: String) -> Answer {
+        let was = self.entry(&key).is_some();
+        if was {
+            self.change(Effect::Remove(key));
+        }
+        Answer::Number(i64::from(was))
+    }
+
+    fn redisson_lock(&mut self, key: String, owner: String, ttl_ms: i64) -> Answer {
+        let mut hash = match self.entry(&key) {
+            None => BTreeMap::new(),
+            Some(entry) => match self.hash(&key) {
+                Some(hash) if hash.contains_key(&owner) => hash.clone(),
+                _ => return Answer::Number(entry.expires_at_ms.map_or(-1, |at| at - self.now_ms)),
+            },
+        };
+        *hash.entry(owner).or_insert(0) += 1;
+        self.put(key, Data::Hash(hash), Some(ttl_ms));
+        Answer::Nil
+    }
+
+    fn redisson_unlock(&mut self, key: String, owner: String, ttl_ms: i64) -> Answer {
+        if self.entry(&key).is_none() {
+            self.publish = Some(channel_of(&key));
+            return Answer::Number(1);
+        }
+        let Some(mut hash) = self.hash(&key).filter(|hash| hash.contains_key(&owner)).cloned() else {
+            return Answer::Nil;
+        };
+        let count = hash.entry(owner).or_insert(0);
+        *count -= 1;
+        if *count > 0 {
+            self.put(key, Data::Hash(hash), Some(ttl_ms));
+            return Answer::Number(0);
+        }
+        self.publish = Some(channel_of(&key));
+        self.change(Effect::Remove(key));
+        Answer::Number(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key() -> String {
+        "stock".to_owned()
+    }
+
+    fn set(keys: &mut Keyspace, value: &str, now_ms: i64) -> Answer {
+        keys.run(Command::SetNxPx { key: key(), value: value.to_owned(), ttl_ms: 30_000 }, now_ms).answer
+    }
+
+    #[test]
+    fn set_nx_px_takes_a_free_key_and_frees_it_by_the_wall_clock() {
+        let mut keys = Keyspace::default();
+        assert_eq!(set(&mut keys, "a", 0), Answer::Ok);
+        assert_eq!(set(&mut keys, "b", 29_999), Answer::Nil);
+        assert_eq!(set(&mut keys, "b", 30_000), Answer::Ok);
+    }
+
+    #[test]
+    fn setnx_without_expire_stays_for_ever() {
+        let mut keys = Keyspace::default();
+        let setnx = |value: &str| Command::SetNx { key: key(), value: value.to_owned() };
+        assert_eq!(keys.run(setnx("a"), 0).answer, Answer::Number(1));
+        assert_eq!(keys.run(setnx("b"), i64::MAX).answer, Answer::Number(0));
+        assert_eq!(keys.run(Command::Expire { key: key(), ttl_ms: 10 }, 0).answer, Answer::Number(1));
+        assert_eq!(keys.run(setnx("b"), 10).answer, Answer::Number(1));
+    }
+
+    #[test]
+    fn compare_and_delete_frees_ones_own_key_only_and_del_frees_anybodys() {
+        let mut keys = Keyspace::default();
+        set(&mut keys, "a", 0);
+        let cad = |value: &str| Command::CompareAndDelete { key: key(), value: value.to_owned() };
+        assert_eq!(keys.run(cad("b"), 1).answer, Answer::Number(0));
+        assert_eq!(keys.run(cad("a"), 1).answer, Answer::Number(1));
+        set(&mut keys, "a", 2);
+        assert_eq!(keys.run(Command::Del { key: key() }, 3).answer, Answer::Number(1));
+    }
+
+    #[test]
+    fn getset_overwrites_the_winners_timestamp_and_takes_the_expiry_away() {
+        let mut keys = Keyspace::default();
+        set(&mut keys, "100", 0);
+        let done = keys.run(Command::GetSet { key: key(), value: "200".to_owned() }, 1);
+        assert_eq!(done.answer, Answer::Text("100".to_owned()));
+        assert_eq!(keys.get("stock", i64::MAX).map(|entry| entry.expires_at_ms), Some(None));
+    }
+
+    #[test]
+    fn redissons_scripts_count_reentrant_locks_and_tell_losers_the_time_that_is_left() {
+        let mut keys = Keyspace::default();
+        let lock = |owner: &str| Command::RedissonLock { key: key(), owner: owner.to_owned(), ttl_ms: 30_000 };
+        let unlock =
+            |owner: &str| Command::RedissonUnlock { key: key(), owner: owner.to_owned(), ttl_ms: 30_000 };
+        assert_eq!(keys.run(lock("a"), 0).answer, Answer::Nil);
+        assert_eq!(keys.run(lock("a"), 10).answer, Answer::Nil);
+        assert_eq!(keys.run(lock("b"), 20).answer, Answer::Number(29_990));
+        assert_eq!(keys.run(unlock("b"), 20).answer, Answer::Nil);
+        assert_eq!(keys.run(unlock("a"), 20).answer, Answer::Number(0));
+        let last = keys.run(unlock("a"), 20);
+        assert_eq!((last.answer, last.publish), (Answer::Number(1), Some(channel_of("stock"))));
+        let renew = Command::RedissonRenew { key: key(), owner: "a".to_owned(), ttl_ms: 30_000 };
+        assert_eq!(keys.run(renew, 21).answer, Answer::Number(0));
+    }
+
+    /// S3-13, E10: a release of what is no longer there says that all is well.
+    #[test]
+    fn redissons_unlock_of_a_vanished_lock_reports_success() {
+        let mut keys = Keyspace::default();
+        let unlock = Command::RedissonUnlock { key: key(), owner: "a".to_owned(), ttl_ms: 30_000 };
+        assert_eq!(keys.run(unlock, 0).answer, Answer::Number(1));
+    }
+
+    #[test]
+    fn a_replica_that_applies_the_effects_has_the_same_keys() {
+        let (mut keys, mut replica) = (Keyspace::default(), Keyspace::default());
+        for command in [
+            Command::SetNxPx { key: key(), value: "a".to_owned(), ttl_ms: 5 },
+            Command::Expire { key: key(), ttl_ms: 9 },
+            Command::Del { key: key() },
+            Command::RedissonLock { key: key(), owner: "b".to_owned(), ttl_ms: 5 },
+        ] {
+            keys.run(command, 0).effects.into_iter().for_each(|effect| replica.apply(effect));
+            assert_eq!(keys, replica);
+        }
+    }
+}

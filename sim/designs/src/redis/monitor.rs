@@ -1,0 +1,83 @@
+//! A monitor that fails over, as Sentinel does: pings the primary, promotes the reachable replica that has got furthest
+//! when the primary has been silent for a while, and tells everybody who asks where the primary is.
+//!
+//! One process stands for a quorum of Sentinels; it is on the larger side of every partition.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rowlock_env::{task, time};
+
+use super::core::Answer;
+use super::{Ask, PORT, Redis, Reply};
+use crate::wire::{Connection, Meter, Peer, PeerId, Service, serve};
+
+/// `down-after-milliseconds`; Sentinel's default is 30 s, most set less.
+const DOWN_AFTER: Duration = Duration::from_secs(5);
+const PING_EVERY: Duration = Duration::from_millis(500);
+const PING_TIMEOUT: Duration = Duration::from_secs(1);
+
+struct Monitor {
+    primary: Mutex<String>,
+}
+
+/// Starts the monitor on this host. The first of `servers` is the primary.
+pub fn start(servers: Vec<String>, meter: &Meter) {
+    let first = servers.first().expect("there is a server").clone();
+    let monitor = Arc::new(Monitor { primary: Mutex::new(first) });
+    drop(task::spawn("monitor.watch", watch(monitor.clone(), servers)));
+    drop(task::spawn("monitor.serve", serve(format!("0.0.0.0:{PORT}"), monitor, meter.clone())));
+}
+
+async fn watch(monitor: Arc<Monitor>, servers: Vec<String>) {
+    let mut last_heard = time::now();
+    loop {
+        time::sleep(PING_EVERY).await;
+        let primary = monitor.primary.lock().clone();
+        if ask(&primary, Ask::Info).await.is_some() {
+            last_heard = time::now();
+            // Whoever believes otherwise is put right: an old primary that has come back, above all.
+            for other in servers.iter().filter(|s| **s != primary) {
+                let _ = ask(other, Ask::Follow(Some(primary.clone()))).await;
+            }
+        } else if last_heard.elapsed() >= DOWN_AFTER
+            && let Some(best) = most_advanced(&servers, &primary).await
+            && ask(&best, Ask::Follow(None)).await.is_some()
+        {
+            *monitor.primary.lock() = best;
+            last_heard = time::now();
+        }
+    }
+}
+
+async fn most_advanced(servers: &[String], primary: &str) -> Option<String> {
+    let mut best: Option<(u64, String)> = None;
+    for server in servers.iter().filter(|s| *s != primary) {
+        if let Some(Reply::Info { offset, .. }) = ask(server, Ask::Info).await
+            && best.as_ref().is_none_or(|(most, _)| offset > *most)
+        {
+            best = Some((offset, server.clone()));
+        }
+    }
+    best.map(|(_, server)| server)
+}
+
+/// Each question on its own connection: rare, and never stuck behind a broken one.
+async fn ask(server: &str, question: Ask) -> Option<Reply> {
+    let (connection, _) = Connection::<Redis>::open(server, PING_TIMEOUT, &Meter::off()).await.ok()?;
+    connection.call(question, PING_TIMEOUT).await.ok()
+}
+
+impl Service for Monitor {
+    type Protocol = Redis;
+
+    async fn handle(&self, _: &Peer<Redis>, ask: Ask) -> Reply {
+        match ask {
+            Ask::Primary => Reply::Address(self.primary.lock().clone()),
+            _ => Reply::Answer(Answer::Refused("a monitor".to_owned())),
+        }
+    }
+
+    fn gone(&self, _: PeerId) {}
+}

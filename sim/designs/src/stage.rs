@@ -1,0 +1,302 @@
+//! One design in one scenario with one seed: hosts, clients, the script of faults, and what came of it.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rowlock_world::executor::Simulation;
+use rowlock_world::executor::Halt;
+use rowlock_world::time::{HostId, Nanos};
+use rowlock_world::trace::{Happening, What};
+
+use crate::TTL;
+use crate::design::{Contender, Deployment, Design, WhoseClock};
+use crate::observer::{Between, ClientId, Measured, Observer, Phase};
+use crate::scenario::{FITTING_JOB, LONG_JOB, Scenario};
+use crate::store::{Losses, Stores};
+use crate::workload;
+
+/// Clients start when the servers have settled.
+const CLIENTS_START: Nanos = Nanos::from_millis(3_000);
+/// The fault is prepared from here on.
+const FAULT_FROM: Nanos = Nanos::from_millis(8_000);
+/// A fault that has found no occasion until then does not happen.
+const FAULT_UNTIL: Nanos = Nanos::from_millis(30_000);
+/// Into the victim's job.
+const INTO_THE_JOB: Duration = Duration::from_secs(1);
+const PARTITION: Duration = Duration::from_secs(25);
+/// Nobody was granted the lock in so long a last part of the run: it is stuck.
+const STUCK_AFTER: Duration = Duration::from_secs(30);
+
+/// What came of a run.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// By the observer.
+    pub measured: Measured,
+    /// By the stores.
+    pub losses: Losses,
+    /// The fault of the scenario has happened.
+    pub had_fault: bool,
+    /// A fingerprint of everything.
+    pub fingerprint: u64,
+    /// What happened, if it was to be recorded.
+    pub record: Vec<Happening>,
+}
+
+/// Runs it. `record`: keep what happened for people.
+///
+/// # Errors
+/// A model has a bug: the world came to a halt.
+pub fn run(design: &dyn Design, scenario: Scenario, seed: u64, record: bool) -> Result<Outcome, Halt> {
+    let world = Simulation::new(seed, record);
+    let clock = world.clone();
+    let observer = Observer::new(Arc::new(move || clock.now()));
+    let deployment = design.build(&world, &observer);
+    let mut stage = Stage {
+        whose_clock: design.clock(),
+        long_jobs: design.keeps_alive(),
+        hosts: Vec::new(),
+        stores: Stores::default(),
+        world,
+        observer,
+        deployment,
+        scenario,
+        had_fault: false,
+    };
+    let played = stage.play();
+    let measured = stage.observer.finish(STUCK_AFTER);
+    let outcome = Outcome {
+        measured,
+        losses: stage.stores.losses(),
+        had_fault: stage.had_fault,
+        fingerprint: stage.world.trace().fingerprint(),
+        record: stage.world.trace().take().0,
+    };
+    stage.world.end_of_world()?;
+    played.map(|()| outcome)
+}
+
+struct Stage {
+    world: Simulation,
+    observer: Observer,
+    deployment: Deployment,
+    stores: Stores,
+    scenario: Scenario,
+    hosts: Vec<HostId>,
+    whose_clock: WhoseClock,
+    long_jobs: bool,
+    had_fault: bool,
+}
+
+impl Stage {
+    fn play(&mut self) -> Result<(), Halt> {
+        self.world.run_until(CLIENTS_START)?;
+        for index in 0..self.scenario.clients() {
+            let last = u8::try_from(index + 1).expect("there are few clients");
+            let name = format!("client{}", index + 1);
+            let host = self.world.add_host(&name, "client", Ipv4Addr::new(10, 0, 1, last));
+            self.hosts.push(host);
+            self.start_client(ClientId(index));
+        }
+        self.world.run_until(FAULT_FROM)?;
+        self.faults()?;
+        self.world.run_until(Nanos::default() + self.scenario.duration())
+    }
+
+    fn start_client(&self, id: ClientId) {
+        let host = self.hosts[id.0];
+        self.world.boot(host);
+        self.observer.starts(id);
+        let me = Contender { id, host, observer: self.observer.clone() };
+        let locker = self.world.on(host, || (self.deployment.locker)(&me));
+        let job = workload::contend(me, locker, self.stores.clone(), self.scenario);
+        self.world.spawn(host, "workload", job);
+    }
+
+    fn faults(&mut self) -> Result<(), Halt> {
+        match self.scenario {
+            Scenario::Calm | Scenario::HundredWaiters => Ok(()),
+            Scenario::HolderCrash => self.holder_crash(),
+            Scenario::HolderPause => self.holder_pause(),
+            Scenario::LongJob => self.long_job(),
+            Scenario::CrashBetween => self.crash_between(),
+            Scenario::PauseBetween => self.pause_between(),
+            Scenario::PrimaryLost => self.primary_lost(),
+            Scenario::Partition => self.partition(),
+            Scenario::HolderCutOff => self.holder_cut_off(),
+            Scenario::ClockJump => self.clock_jump(),
+            Scenario::PowerLoss => self.power_loss(),
+            Scenario::WaiterDies => self.waiter_dies(),
+        }
+    }
+
+    /// The next holder, with a job that long, and some time into it.
+    fn holder_with_job(&self, job: Duration, into: Duration) -> Result<Option<ClientId>, Halt> {
+        self.observer.set_next_job(job);
+        self.world.run_until_or(FAULT_UNTIL, || self.observer.victim().is_some())?;
+        self.pass(into)?;
+        Ok(self.observer.victim())
+    }
+
+    fn pass(&self, time: Duration) -> Result<(), Halt> {
+        self.world.run_until(self.world.now() + time)
+    }
+
+    fn fault(&mut self, text: &str, hosts: &[HostId]) {
+        self.had_fault = true;
+        self.observer.fault_begins();
+        let hosts = hosts.to_vec();
+        self.world.trace().note(self.world.now(), || What::Fault { text: text.to_owned(), hosts });
+    }
+
+    fn kill_client(&self, client: ClientId) -> Result<(), Halt> {
+        self.observer.dies(client);
+        self.world.kill(self.hosts[client.0])
+    }
+
+    fn pause_client(&self, client: ClientId, time: Duration) -> Result<(), Halt> {
+        self.observer.pauses(client, true);
+        self.world.pause(self.hosts[client.0]);
+        self.pass(time)?;
+        self.observer.pauses(client, false);
+        self.world.resume(self.hosts[client.0]);
+        Ok(())
+    }
+
+    fn holder_crash(&mut self) -> Result<(), Halt> {
+        let Some(victim) = self.holder_with_job(FITTING_JOB, INTO_THE_JOB)? else { return Ok(()) };
+        self.fault("the holder dies", &[self.hosts[victim.0]]);
+        self.kill_client(victim)
+    }
+
+    fn holder_pause(&mut self) -> Result<(), Halt> {
+        let Some(victim) = self.holder_with_job(INTO_THE_JOB, Duration::ZERO)? else { return Ok(()) };
+        self.world.run_until_or(FAULT_UNTIL, || self.observer.phase(victim) == Phase::Writing)?;
+        self.fault("the holder stands still before its write", &[self.hosts[victim.0]]);
+        self.pause_client(victim, TTL * 2)
+    }
+
+    fn long_job(&mut self) -> Result<(), Halt> {
+        let Some(victim) = self.holder_with_job(LONG_JOB, TTL)? else { return Ok(()) };
+        self.fault("the time to live is over, the job is not", &[self.hosts[victim.0]]);
+        Ok(())
+    }
+
+    fn find_between(&self, between: Between) -> Result<Option<ClientId>, Halt> {
+        let find = || self.observer.find_between(between);
+        self.world.run_until_or(FAULT_UNTIL, || find().is_some())?;
+        Ok(find())
+    }
+
+    fn crash_between(&mut self) -> Result<(), Halt> {
+        let Some(victim) = self.find_between(Between::Acquire)? else { return Ok(()) };
+        self.fault("a client dies between two commands", &[self.hosts[victim.0]]);
+        self.kill_client(victim)
+    }
+
+    fn pause_between(&mut self) -> Result<(), Halt> {
+        let Some(victim) = self.find_between(Between::Release)? else { return Ok(()) };
+        self.fault("a client stands still between two commands", &[self.hosts[victim.0]]);
+        self.pause_client(victim, TTL * 2)
+    }
+
+    fn set_cut(&self, one: &[HostId], other: &[HostId], is_cut: bool) {
+        for a in one {
+            for b in other.iter().filter(|b| *b != a) {
+                for (from, to) in [(*a, *b), (*b, *a)] {
+                    if is_cut {
+                        self.world.network().cut(from, to);
+                    } else {
+                        self.world.network().join(from, to);
+                    }
+                }
+            }
+        }
+    }
+
+    fn primary_lost(&mut self) -> Result<(), Halt> {
+        let servers = &self.deployment.servers;
+        let (primary, all, outage) = (servers.primary(), servers.all(), servers.outage());
+        self.set_cut(&[primary], &all, true);
+        // A design that waits for replicas grants nothing now: then the server dies all the same.
+        self.observer.set_next_job(FITTING_JOB);
+        let until = self.world.now() + Duration::from_secs(3);
+        self.world.run_until_or(until, || self.observer.victim().is_some())?;
+        self.pass(Duration::from_millis(5))?;
+        self.fault("the primary dies", &[primary]);
+        self.world.kill(primary)?;
+        self.set_cut(&[primary], &all, false);
+        self.pass(outage)?;
+        self.start_server(primary);
+        Ok(())
+    }
+
+    fn start_server(&self, host: HostId) {
+        self.world.boot(host);
+        self.deployment.servers.start(host);
+    }
+
+    fn partition(&mut self) -> Result<(), Halt> {
+        let Some(victim) = self.holder_with_job(FITTING_JOB, INTO_THE_JOB)? else { return Ok(()) };
+        let servers = &self.deployment.servers;
+        let another = ClientId(if victim == ClientId(0) { 1 } else { 0 });
+        let mut near = servers.minority();
+        near.extend([self.hosts[victim.0], self.hosts[another.0]]);
+        let mut far = servers.all();
+        far.extend(servers.bystanders());
+        far.extend(&self.hosts);
+        far.retain(|host| !near.contains(host));
+        self.fault("a partition", &near);
+        self.set_cut(&near, &far, true);
+        self.pass(PARTITION)?;
+        self.set_cut(&near, &far, false);
+        Ok(())
+    }
+
+    fn holder_cut_off(&mut self) -> Result<(), Halt> {
+        let Some(victim) = self.holder_with_job(LONG_JOB, INTO_THE_JOB)? else { return Ok(()) };
+        let mut servers = self.deployment.servers.all();
+        servers.extend(self.deployment.servers.bystanders());
+        let holder = [self.hosts[victim.0]];
+        self.fault("the holder is cut off", &holder);
+        self.set_cut(&holder, &servers, true);
+        self.pass(TTL * 3)?;
+        self.set_cut(&holder, &servers, false);
+        Ok(())
+    }
+
+    fn clock_jump(&mut self) -> Result<(), Halt> {
+        let Some(victim) = self.holder_with_job(FITTING_JOB, INTO_THE_JOB)? else { return Ok(()) };
+        let mut hosts = match self.whose_clock {
+            WhoseClock::Servers => self.deployment.servers.all(),
+            WhoseClock::Clients => self.hosts.clone(),
+        };
+        hosts.retain(|host| *host != self.hosts[victim.0]);
+        self.fault("wall clocks jump ahead by a minute", &hosts);
+        hosts.iter().for_each(|host| self.world.jump_wall_clock(*host, 60_000));
+        Ok(())
+    }
+
+    fn power_loss(&mut self) -> Result<(), Halt> {
+        let soon = Duration::from_millis(5);
+        if self.holder_with_job(FITTING_JOB, soon)?.is_none() {
+            return Ok(());
+        }
+        let servers = self.deployment.servers.all();
+        self.fault("all servers lose power", &servers);
+        servers.iter().try_for_each(|host| self.world.power_off(*host))?;
+        self.pass(Duration::from_secs(1))?;
+        servers.iter().for_each(|host| self.start_server(*host));
+        Ok(())
+    }
+
+    fn waiter_dies(&mut self) -> Result<(), Halt> {
+        let job = if self.long_jobs { LONG_JOB } else { FITTING_JOB };
+        if self.holder_with_job(job, INTO_THE_JOB)?.is_none() {
+            return Ok(());
+        }
+        let Some(victim) = self.observer.waiters().get(1).copied() else { return Ok(()) };
+        self.fault("a client in the middle of the queue dies", &[self.hosts[victim.0]]);
+        self.kill_client(victim)
+    }
+}

@@ -1,0 +1,249 @@
+//! All designs in all scenarios with several seeds, and what came of each.
+
+use std::time::Duration;
+
+use rowlock_world::executor::Halt;
+
+use crate::design::Design;
+use crate::observer::Remark;
+use crate::scenario::Scenario;
+use crate::stage::{self, Outcome};
+
+/// What several runs of one design in one scenario came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Runs.
+    pub runs: u64,
+    /// Runs in which the fault found its occasion.
+    pub faults: u64,
+    /// Grants.
+    pub grants: u64,
+    /// Times with two holders.
+    pub windows: u64,
+    /// How long they lasted together.
+    pub overlap: Duration,
+    /// Updates lost on the store that trusts everybody.
+    pub lost_plain: u64,
+    /// Updates lost on the store that looks at tokens.
+    pub lost_fenced: u64,
+    /// What that one refused.
+    pub refused: u64,
+    /// Runs that ended stuck.
+    pub stuck: u64,
+    /// Grants that passed over an earlier request.
+    pub overtakes: u64,
+    /// Half of the grants were waited for no longer.
+    pub wait_p50: Duration,
+    /// All but one in a hundred.
+    pub wait_p99: Duration,
+    /// Messages.
+    pub messages: u64,
+    /// Requests and wake-ups that brought no lock.
+    pub denied: u64,
+    /// Renewals that were refused: the lock was lost.
+    pub renewals_refused: u64,
+    /// Holders that were told of the loss.
+    pub told: u64,
+    /// Releases that reported success though another had had the lock in between.
+    pub false_releases: u64,
+    /// From the fault to the next grant, the longest.
+    pub recovery: Option<Duration>,
+    /// Nobody had it though somebody waited, the longest of a run.
+    pub unavailable: Duration,
+    /// The first seed with two holders.
+    pub overlap_seed: Option<u64>,
+    /// The first seed with an update lost on the trusting store.
+    pub loss_seed: Option<u64>,
+    /// The first seed that ended stuck.
+    pub stuck_seed: Option<u64>,
+}
+
+impl Summary {
+    /// Messages per grant, and so per release.
+    pub fn messages_per_release(&self) -> f64 {
+        self.messages as f64 / self.grants.max(1) as f64
+    }
+
+    /// Requests and wake-ups in vain per grant.
+    pub fn wasted_per_release(&self) -> f64 {
+        self.denied as f64 / self.grants.max(1) as f64
+    }
+
+    /// Two holders, a lost update, or stuck.
+    pub fn is_clean(&self) -> bool {
+        self.windows == 0 && self.lost_plain == 0 && self.stuck == 0
+    }
+
+    fn add(&mut self, seed: u64, outcome: &Outcome) {
+        let (measured, losses) = (&outcome.measured, &outcome.losses);
+        let remark = |remark| measured.remarks.get(&remark).copied().unwrap_or(0);
+        self.runs += 1;
+        self.faults += u64::from(outcome.had_fault);
+        self.grants += measured.grants;
+        self.windows += measured.windows;
+        self.overlap += measured.overlap;
+        self.lost_plain += losses.plain;
+        self.lost_fenced += losses.fenced;
+        self.refused += losses.refused;
+        self.stuck += u64::from(measured.is_stuck);
+        self.overtakes += measured.overtakes;
+        self.messages += measured.messages;
+        self.denied += remark(Remark::Denied);
+        self.renewals_refused += remark(Remark::RenewalRefused);
+        self.told += remark(Remark::ToldOfLoss);
+        self.false_releases += measured.false_releases;
+        self.recovery = self.recovery.max(measured.recovery);
+        self.unavailable = self.unavailable.max(measured.unavailable);
+        let first = |seen: &mut Option<u64>, is_so: bool| {
+            if is_so && seen.is_none() {
+                *seen = Some(seed);
+            }
+        };
+        first(&mut self.overlap_seed, measured.windows > 0);
+        first(&mut self.loss_seed, losses.plain > 0);
+        first(&mut self.stuck_seed, measured.is_stuck);
+    }
+}
+
+/// One design in one scenario.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cell {
+    /// It means nothing, and why.
+    NotApplicable(&'static str),
+    /// What was measured.
+    Measured(Box<Summary>),
+    /// The world came to a halt: a bug of the model, or of what stands behind the design.
+    Halted {
+        /// With this seed.
+        seed: u64,
+        /// Why.
+        why: Halt,
+    },
+}
+
+/// One design.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// Its name on the command line.
+    pub id: &'static str,
+    /// Its name for people.
+    pub name: &'static str,
+    /// Who publishes it.
+    pub source: &'static str,
+    /// The claims about it.
+    pub claims: &'static [&'static str],
+    /// Its grants have tokens.
+    pub has_tokens: bool,
+    /// In the order of the scenarios.
+    pub cells: Vec<(Scenario, Cell)>,
+}
+
+impl Row {
+    /// What was measured in a scenario.
+    pub fn summary(&self, scenario: Scenario) -> Option<&Summary> {
+        self.cells.iter().find_map(|(s, cell)| match cell {
+            Cell::Measured(summary) if *s == scenario => Some(&**summary),
+            _ => None,
+        })
+    }
+}
+
+/// All designs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Table {
+    /// In the order given.
+    pub rows: Vec<Row>,
+    /// The scenarios.
+    pub scenarios: Vec<Scenario>,
+    /// Each run with so many seeds, from 1.
+    pub seeds: u64,
+}
+
+impl Table {
+    /// What was measured of a design in a scenario.
+    pub fn summary(&self, design: &str, scenario: Scenario) -> Option<&Summary> {
+        self.rows.iter().find(|row| row.id == design)?.summary(scenario)
+    }
+}
+
+/// How far a comparison is.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    /// Runs done.
+    pub done: u64,
+    /// Runs in all.
+    pub all: u64,
+    /// The design that runs.
+    pub design: &'static str,
+    /// In this scenario.
+    pub scenario: Scenario,
+}
+
+/// Runs `designs` in `scenarios` with seeds 1 to `seeds`; `progress` is told before each cell.
+pub fn compare(
+    designs: &[&dyn Design],
+    scenarios: &[Scenario],
+    seeds: u64,
+    mut progress: impl FnMut(Progress),
+) -> Table {
+    let all = (designs.len() * scenarios.len()) as u64 * seeds;
+    let mut done = 0;
+    let mut rows = Vec::new();
+    for design in designs {
+        let mut cells = Vec::new();
+        for scenario in scenarios {
+            progress(Progress { done, all, design: design.id(), scenario: *scenario });
+            cells.push((*scenario, fill(*design, *scenario, seeds)));
+            done += seeds;
+        }
+        rows.push(Row {
+            id: design.id(),
+            name: design.name(),
+            source: design.source(),
+            claims: design.claims(),
+            has_tokens: design.has_tokens(),
+            cells,
+        });
+    }
+    Table { rows, scenarios: scenarios.to_vec(), seeds }
+}
+
+fn fill(design: &dyn Design, scenario: Scenario, seeds: u64) -> Cell {
+    if let Some(why) = design.not_applicable(scenario) {
+        return Cell::NotApplicable(why);
+    }
+    let (mut summary, mut waits) = (Summary::default(), Vec::new());
+    for seed in 1..=seeds {
+        match stage::run(design, scenario, seed, false) {
+            Ok(outcome) => {
+                summary.add(seed, &outcome);
+                waits.extend(outcome.measured.waits);
+            }
+            Err(why) => return Cell::Halted { seed, why },
+        }
+    }
+    waits.sort_unstable();
+    summary.wait_p50 = percentile(&waits, 50);
+    summary.wait_p99 = percentile(&waits, 99);
+    Cell::Measured(Box::new(summary))
+}
+
+/// The value that so many percent do not exceed.
+fn percentile(sorted: &[Duration], percent: usize) -> Duration {
+    let rank = (sorted.len() * percent).div_ceil(100).max(1);
+    sorted.get(rank - 1).copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_values_that_occurred() {
+        let waits: Vec<Duration> = (1..=200).map(Duration::from_millis).collect();
+        assert_eq!(percentile(&waits, 50), Duration::from_millis(100));
+        assert_eq!(percentile(&waits, 99), Duration::from_millis(198));
+        assert_eq!(percentile(&waits[..1], 99), Duration::from_millis(1));
+        assert_eq!(percentile(&[], 50), Duration::ZERO);
+    }
+}

@@ -1,0 +1,313 @@
+//! Requests, replies and pushes over a connection of the simulated network: what all models talk with.
+//!
+//! A frame is four bytes of length and JSON. A client's [`Connection`] has any number of requests under way; a server
+//! answers those of one connection in their order ([`serve`]). Every frame that is sent is counted by a [`Meter`].
+//! It must never retry anything: what an unanswered request means is the design's own problem.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rowlock_env::net::{Listener, ReadHalf, Stream, WriteHalf};
+use rowlock_env::task::{self, Task};
+use rowlock_env::time;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::{mpsc, oneshot};
+
+/// No frame is longer.
+const FRAME_MAX: usize = 1 << 20;
+/// Frames that wait to be written; a connection with more is closed.
+const OUTGOING_MAX: usize = 4_096;
+/// Pushes that a client has not taken yet; a connection with more is closed.
+const PUSHES_MAX: usize = 4_096;
+
+/// What two sides say to each other.
+pub trait Protocol: Send + Sync + 'static {
+    /// From the client.
+    type Request: Serialize + DeserializeOwned + Send + 'static;
+    /// From the server, one per request.
+    type Reply: Serialize + DeserializeOwned + Send + 'static;
+    /// From the server, unasked.
+    type Push: Serialize + DeserializeOwned + Send + 'static;
+}
+
+/// Counts messages, or does not.
+#[derive(Clone, Debug, Default)]
+pub struct Meter(Option<Arc<AtomicU64>>);
+
+impl Meter {
+    /// One that counts.
+    pub fn counting() -> Self {
+        Meter(Some(Arc::default()))
+    }
+
+    /// One that does not: for pings between servers, which would be there without any lock.
+    pub fn off() -> Self {
+        Meter(None)
+    }
+
+    /// One more message.
+    pub fn count(&self) {
+        if let Some(n) = &self.0 {
+            n.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Messages so far.
+    pub fn total(&self) -> u64 {
+        self.0.as_ref().map_or(0, |n| n.load(Ordering::Relaxed))
+    }
+}
+
+/// Why there is no reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// Nothing was sent.
+    NoConnection,
+    /// It may have happened.
+    Unanswered,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Asked<Q> {
+    id: u64,
+    body: Q,
+}
+
+#[derive(Serialize, Deserialize)]
+enum Said<R, P> {
+    Reply(u64, R),
+    Push(P),
+}
+
+/// A client's side of a connection. Dropping it closes it.
+pub struct Connection<P: Protocol> {
+    outgoing: mpsc::Sender<Vec<u8>>,
+    waiting: Arc<Mutex<Waiting<P>>>,
+    reader: Task<()>,
+}
+
+struct Waiting<P: Protocol> {
+    next_id: u64,
+    /// `None`: the connection has ended.
+    replies: Option<BTreeMap<u64, oneshot::Sender<P::Reply>>>,
+}
+
+impl<P: Protocol> Drop for Connection<P> {
+    fn drop(&mut self) {
+        self.reader.abort();
+    }
+}
+
+impl<P: Protocol> Connection<P> {
+    /// Connects within `timeout`. Pushes arrive on the receiver until the connection ends.
+    pub async fn open(
+        addr: &str,
+        timeout: Duration,
+        meter: &Meter,
+    ) -> Result<(Self, mpsc::Receiver<P::Push>), Trouble> {
+        let stream = Stream::connect(addr, timeout).await.map_err(|_| Trouble::NoConnection)?;
+        let (read, write) = stream.into_split();
+        let outgoing = start_writer(write, meter);
+        let waiting = Arc::new(Mutex::new(Waiting { next_id: 0, replies: Some(BTreeMap::new()) }));
+        let (push, pushes) = mpsc::channel(PUSHES_MAX);
+        let reader = task::spawn("model.client.read", read_replies(read, waiting.clone(), push));
+        Ok((Connection { outgoing, waiting, reader }, pushes))
+    }
+
+    /// Sends a request and waits for its reply, at most `timeout`. Cancel safe: the reply is then thrown away.
+    pub async fn call(&self, body: P::Request, timeout: Duration) -> Result<P::Reply, Trouble> {
+        let (tell, told) = oneshot::channel();
+        let id = {
+            let mut waiting = self.waiting.lock();
+            let id = waiting.next_id;
+            waiting.next_id += 1;
+            waiting.replies.as_mut().ok_or(Trouble::NoConnection)?.insert(id, tell);
+            id
+        };
+        self.outgoing.try_send(encode(&Asked { id, body })).map_err(|_| Trouble::NoConnection)?;
+        match time::timeout(timeout, told).await {
+            Ok(Ok(reply)) => Ok(reply),
+            Ok(Err(_)) | Err(time::Elapsed) => Err(Trouble::Unanswered),
+        }
+    }
+
+    /// It has ended.
+    pub fn is_closed(&self) -> bool {
+        self.waiting.lock().replies.is_none()
+    }
+}
+
+async fn read_replies<P: Protocol>(
+    mut read: ReadHalf,
+    waiting: Arc<Mutex<Waiting<P>>>,
+    push: mpsc::Sender<P::Push>,
+) {
+    while let Ok(said) = read_frame::<Said<P::Reply, P::Push>>(&mut read).await {
+        match said {
+            Said::Reply(id, reply) => {
+                let waiter = waiting.lock().replies.as_mut().and_then(|replies| replies.remove(&id));
+                if let Some(waiter) = waiter {
+                    let _ = waiter.send(reply); // whoever asked may have given up
+                }
+            }
+            Said::Push(pushed) => {
+                // Nobody needs to listen; who listens too slowly loses the connection.
+                if let Err(mpsc::error::TrySendError::Full(_)) = push.try_send(pushed) {
+                    break;
+                }
+            }
+        }
+    }
+    waiting.lock().replies = None;
+}
+
+/// A connection, as its server names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PeerId(pub u64);
+
+/// The server's side of a connection.
+pub struct Peer<P: Protocol> {
+    /// Its name.
+    pub id: PeerId,
+    outgoing: mpsc::Sender<Vec<u8>>,
+    of: std::marker::PhantomData<fn() -> P>,
+}
+
+impl<P: Protocol> Clone for Peer<P> {
+    fn clone(&self) -> Self {
+        Peer { id: self.id, outgoing: self.outgoing.clone(), of: std::marker::PhantomData }
+    }
+}
+
+impl<P: Protocol> Peer<P> {
+    /// Tells the client something unasked. What does not fit is lost, as with a slow Redis subscriber.
+    pub fn push(&self, body: P::Push) {
+        let _ = self.outgoing.try_send(encode(&Said::<P::Reply, P::Push>::Push(body)));
+    }
+}
+
+/// A server: answers requests.
+pub trait Service: Send + Sync + 'static {
+    /// What it speaks.
+    type Protocol: Protocol;
+    /// Answers one request. The next one of the same connection waits until this is done.
+    fn handle(
+        &self,
+        peer: &Peer<Self::Protocol>,
+        request: <Self::Protocol as Protocol>::Request,
+    ) -> impl Future<Output = <Self::Protocol as Protocol>::Reply> + Send;
+    /// A connection has ended.
+    fn gone(&self, peer: PeerId);
+}
+
+/// Serves on `addr` until the task is dropped. An address that is taken ends it: a bug of the model's setting.
+pub async fn serve<S: Service>(addr: String, service: Arc<S>, meter: Meter) {
+    let listener = Listener::bind(&addr).await.expect("a model's address is its own");
+    let mut next = 0;
+    loop {
+        // Errors are those of single connections.
+        if let Ok((stream, _)) = listener.accept().await {
+            let id = PeerId(next);
+            next += 1;
+            let (service, meter) = (service.clone(), meter.clone());
+            // Detached: it ends with its connection or its host.
+            drop(task::spawn("model.server.conversation", converse(stream, id, service, meter)));
+        }
+    }
+}
+
+async fn converse<S: Service>(stream: Stream, id: PeerId, service: Arc<S>, meter: Meter) {
+    let (mut read, write) = stream.into_split();
+    let peer = Peer { id, outgoing: start_writer(write, &meter), of: std::marker::PhantomData };
+    while let Ok(asked) = read_frame::<Asked<<S::Protocol as Protocol>::Request>>(&mut read).await {
+        let reply = service.handle(&peer, asked.body).await;
+        let said = Said::<_, <S::Protocol as Protocol>::Push>::Reply(asked.id, reply);
+        if peer.outgoing.try_send(encode(&said)).is_err() {
+            break;
+        }
+    }
+    service.gone(id);
+}
+
+fn start_writer(mut write: WriteHalf, meter: &Meter) -> mpsc::Sender<Vec<u8>> {
+    let (outgoing, mut frames) = mpsc::channel::<Vec<u8>>(OUTGOING_MAX);
+    let meter = meter.clone();
+    // Detached: it ends when the last sender is gone or the connection breaks.
+    drop(task::spawn("model.write", async move {
+        while let Some(frame) = frames.recv().await {
+            meter.count();
+            if write.write_all(&frame).await.is_err() {
+                break;
+            }
+        }
+    }));
+    outgoing
+}
+
+fn encode<T: Serialize>(value: &T) -> Vec<u8> {
+    let mut frame = vec![0; 4];
+    serde_json::to_writer(&mut frame, value).expect("messages of models have no maps with odd keys");
+    let len = u32::try_from(frame.len() - 4).expect("messages of models are short");
+    frame[..4].copy_from_slice(&len.to_be_bytes());
+    frame
+}
+
+async fn read_frame<T: DeserializeOwned>(read: &mut ReadHalf) -> io::Result<T> {
+    let mut len = [0; 4];
+    read.read_exact(&mut len).await?;
+    let len = u32::from_be_bytes(len) as usize;
+    if len > FRAME_MAX {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let mut body = vec![0; len];
+    read.read_exact(&mut body).await?;
+    serde_json::from_slice(&body).map_err(io::Error::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Echo;
+    impl Protocol for Echo {
+        type Request = String;
+        type Reply = String;
+        type Push = u32;
+    }
+    impl Service for Echo {
+        type Protocol = Echo;
+        async fn handle(&self, peer: &Peer<Echo>, request: String) -> String {
+            peer.push(7);
+            request.to_uppercase()
+        }
+        fn gone(&self, _: PeerId) {}
+    }
+
+    #[tokio::test]
+    async fn a_request_is_answered_pushes_arrive_and_every_frame_is_counted() {
+        let meter = Meter::counting();
+        let addr = {
+            let free = Listener::bind("127.0.0.1:0").await.expect("binds");
+            free.local_addr().to_string()
+        };
+        let server = task::spawn("test", serve(addr.clone(), Arc::new(Echo), meter.clone()));
+        let second = Duration::from_secs(1);
+        let (connection, mut pushes) = loop {
+            match Connection::<Echo>::open(&addr, second, &meter).await {
+                Ok(open) => break open,
+                Err(_) => time::sleep(Duration::from_millis(1)).await,
+            }
+        };
+        assert_eq!(connection.call("a".to_owned(), second).await, Ok("A".to_owned()));
+        assert_eq!(pushes.recv().await, Some(7));
+        assert_eq!(meter.total(), 3);
+        server.abort();
+    }
+}

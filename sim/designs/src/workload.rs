@@ -1,0 +1,70 @@
+//! What every client does, whatever the design: wait for the lock, read a number, work, check once more, write the
+//! number back one higher, let go. It tells the observer what it believes.
+//!
+//! It is as careful as a program can be: a holder that is told of its loss stops. But a write that is on its way cannot
+//! be called back, and between the last check and the write there is always a moment.
+
+use std::time::Duration;
+
+use rowlock_env::{rng, time};
+
+use crate::design::{Contender, Locker};
+use crate::observer::{Released, Remark};
+use crate::scenario::Scenario;
+use crate::store::Stores;
+
+/// Before a failed acquire is tried again.
+const RETRY_AFTER: Duration = Duration::from_millis(100);
+/// From the last check to the store.
+const WRITE_TAKES: Duration = Duration::from_millis(2);
+
+/// One client, for ever.
+pub async fn contend(me: Contender, mut locker: Box<dyn Locker>, stores: Stores, scenario: Scenario) {
+    loop {
+        time::sleep(up_to(Duration::from_millis(20), Duration::from_millis(180))).await;
+        work_once(&me, locker.as_mut(), &stores, scenario).await;
+    }
+}
+
+fn up_to(least: Duration, more: Duration) -> Duration {
+    let nanos = u64::try_from(more.as_nanos()).unwrap_or(u64::MAX);
+    least + Duration::from_nanos(rng::below(nanos))
+}
+
+async fn work_once(me: &Contender, locker: &mut dyn Locker, stores: &Stores, scenario: Scenario) {
+    me.observer.wants(me.id);
+    let grant = loop {
+        match locker.lock().await {
+            Ok(grant) => break grant,
+            Err(_) => time::sleep(RETRY_AFTER).await,
+        }
+    };
+    let (least, more) = scenario.job();
+    let job = me.observer.holds(me.id).unwrap_or_else(|| up_to(least, more));
+    let seen = stores.read(grant.token);
+    let is_told = tokio::select! {
+        biased;
+        () = locker.lost(&grant) => true,
+        () = time::sleep(job) => false,
+    };
+    if is_told {
+        me.observer.remark(Remark::ToldOfLoss);
+    } else {
+        me.observer.writes(me.id);
+        let mut arrival = Box::pin(time::sleep(WRITE_TAKES));
+        let is_told_too_late = tokio::select! {
+            biased;
+            () = locker.lost(&grant) => true,
+            () = &mut arrival => false,
+        };
+        if is_told_too_late {
+            me.observer.remark(Remark::ToldOfLoss);
+            me.observer.lets_go(me.id);
+            arrival.await;
+        }
+        stores.write(grant.token, seen);
+    }
+    me.observer.lets_go(me.id);
+    let how: Released = locker.unlock(grant).await;
+    me.observer.released(me.id, how);
+}

@@ -1,0 +1,21 @@
+//! A model of ZooKeeper as lock recipes see it: [`core`] is the service, [`server`] puts it behind a port, [`session`]
+//! is the client library.
+
+pub mod core;
+pub mod server;
+pub mod session;
+
+use self::core::{Event, Reply, Request};
+use crate::wire::Protocol;
+
+/// The server's port.
+pub const PORT: u16 = 2181;
+
+/// The protocol.
+pub struct Zk;
+
+impl Protocol for Zk {
+    type Request = Request;
+    type Reply = Reply;
+    type Push = Event;
+}
