@@ -94,11 +94,6 @@ impl Board {
         let leading = seats.iter().enumerate().filter(|(_, seat)| seat.status.role == Role::Leader);
         leading.max_by_key(|(_, seat)| seat.status.term).map(|(place, _)| place)
     }
-
-    /// All nodes whose process should run serve clients.
-    pub fn all_serve(&self) -> bool {
-        self.0.lock().iter().all(|seat| seat.status.serving)
-    }
 }
 
 /// The number of the node at a place.

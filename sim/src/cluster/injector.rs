@@ -60,8 +60,8 @@ pub struct Injector {
     cuts: Cuts,
     /// Clients that die as soon as they wait for a lock, and what then.
     dying: Vec<(usize, Down)>,
-    /// Nodes that nobody starts again.
-    lost: Vec<usize>,
+    /// Nodes that are there, by place; the others are not (yet, or any more).
+    present: Vec<bool>,
     /// How long a node that failed by itself stays down.
     patience: Vec<Duration>,
 }
@@ -79,8 +79,9 @@ impl Injector {
             agenda.add(step.at, Deed::Begin(step.fault.clone()));
         }
         let patience = vec![SUPERVISOR; patients.nodes.len()];
-        let (cuts, dying, lost) = (Cuts::default(), Vec::new(), Vec::new());
-        Injector { sim, patients, agenda, cuts, dying, lost, patience }
+        let present = (0..patients.nodes.len()).map(|place| place < patients.founders).collect();
+        let (cuts, dying) = (Cuts::default(), Vec::new());
+        Injector { sim, patients, agenda, cuts, dying, present, patience }
     }
 
     /// When there is something to do next.
@@ -88,14 +89,14 @@ impl Injector {
         self.agenda.next()
     }
 
-    /// Clients that are to die when they wait for a lock.
-    pub fn dying(&self) -> &[(usize, Down)] {
-        &self.dying
+    /// Clients that are to die when they wait for a lock, by place.
+    pub fn dying(&self) -> Vec<usize> {
+        self.dying.iter().map(|(client, _)| *client).collect()
     }
 
-    /// Nodes that nobody starts again.
-    pub fn lost(&self) -> &[usize] {
-        &self.lost
+    /// The nodes that should serve when nothing is wrong.
+    pub fn members(&self) -> Vec<usize> {
+        (0..self.present.len()).filter(|place| self.present[*place]).collect()
     }
 
     /// Does what is due; tells whom to start.
@@ -158,7 +159,7 @@ impl Injector {
     fn start_later(&mut self, who: Birth, down: Down) {
         match (down, who) {
             (Down::For(lasts), _) => self.later(lasts, End::Start(who)),
-            (Down::ForGood, Birth::Node(place)) => self.lost.push(place),
+            (Down::ForGood, Birth::Node(place)) => self.present[place] = false,
             (Down::ForGood, Birth::Client(_)) => {}
         }
     }
@@ -181,7 +182,7 @@ impl Injector {
 
     fn may_start(&self, who: Birth) -> bool {
         let host = match who {
-            Birth::Node(place) if self.lost.contains(&place) => return false,
+            Birth::Node(place) if !self.present[place] => return false,
             Birth::Node(place) => self.patients.nodes[place],
             Birth::Client(place) => self.patients.clients[place],
         };
@@ -295,7 +296,7 @@ impl Injector {
                     self.sim.disk(self.patients.nodes[place]).fail_syncs(1);
                     match down {
                         Down::For(lasts) => self.patience[place] = lasts,
-                        Down::ForGood => self.lost.push(place),
+                        Down::ForGood => self.present[place] = false,
                     }
                 }
             }
@@ -317,6 +318,7 @@ impl Injector {
                     self.power_off(place, Down::ForGood)?;
                 }
             }
+            Fault::AddLearner { .. } | Fault::AddVoter { .. } | Fault::Remove { .. } => {}
             other => unreachable!("{other} is begun elsewhere"),
         }
         Ok(())
@@ -343,7 +345,7 @@ impl Injector {
 
     /// The processes that a target means now.
     fn processes(&self, target: Target) -> Vec<Birth> {
-        let nodes = 0..self.patients.nodes.len();
+        let nodes = self.members().into_iter();
         let leader = self.patients.board.leader();
         match target {
             Target::Node(number) => vec![Birth::Node(number - 1)],

@@ -15,9 +15,11 @@ mod injector;
 mod node;
 mod record;
 mod run;
+mod scenario;
 mod stats;
 mod witness;
 mod workload;
 
 pub use run::{Outcome, Plan, run};
+pub use scenario::Scenario;
 pub use stats::Stats;

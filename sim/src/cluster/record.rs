@@ -1,5 +1,6 @@
 //! What happens in a run, told to the checkers at once, and counted. Everybody who sees something has a handle.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -9,7 +10,7 @@ use rowlock_world::time::Nanos;
 use rowlock_world::trace::What;
 
 use crate::history::{Fact, Index, Locks};
-use crate::history::client::{CallId, ClientFact, ClientId, WatchId};
+use crate::history::client::{CallId, ClientFact, ClientId, Op, WatchId};
 use crate::history::node::NodeFact;
 use crate::invariants::{Invariants, Violation};
 use crate::scribe::Reference;
@@ -25,6 +26,8 @@ struct Inner {
     invariants: Invariants,
     reference: Reference,
     violation: Option<Violation>,
+    /// Who waits for a lock.
+    waiting: BTreeMap<CallId, ClientId>,
     facts: u64,
     calls: u64,
     watches: u64,
@@ -37,7 +40,18 @@ impl Inner {
     fn tell(&mut self, fact: &Fact) -> Option<String> {
         self.facts += 1;
         match fact {
-            Fact::Client { what: ClientFact::Returned { result: Ok(_), .. }, .. } => self.acknowledged += 1,
+            Fact::Client { client, what: ClientFact::Invoked { call, op, .. }, .. } => {
+                if matches!(**op, Op::Acquire { .. }) {
+                    self.waiting.insert(*call, *client);
+                }
+            }
+            Fact::Client { what: ClientFact::Returned { call, result }, .. } => {
+                self.acknowledged += u64::from(result.is_ok());
+                self.waiting.remove(call);
+            }
+            Fact::Client { client, what: ClientFact::Ended, .. } => {
+                self.waiting.retain(|_, who| who != client);
+            }
             Fact::Entitled { .. } => self.grants += 1,
             _ => {}
         }
@@ -71,7 +85,8 @@ impl Record {
         let (invariants, violation) = (Invariants::of_a_cluster(), None);
         let reference = Reference::new(locks);
         let (facts, calls, watches, acknowledged, grants) = (0, 0, 0, 0, 0);
-        let inner = Inner { invariants, reference, violation, facts, calls, watches, acknowledged, grants };
+        let waiting = BTreeMap::new();
+        let inner = Inner { invariants, reference, violation, waiting, facts, calls, watches, acknowledged, grants };
         Record { sim, inner: Arc::new(Mutex::new(inner)) }
     }
 
@@ -119,6 +134,11 @@ impl Record {
         self.inner.lock().violation.is_some()
     }
 
+    /// The client waits for a lock.
+    pub fn waits(&self, client: ClientId) -> bool {
+        self.inner.lock().waiting.values().any(|who| *who == client)
+    }
+
     /// Facts told, calls answered, locks granted by the log.
     pub fn counts(&self) -> (u64, u64, u64) {
         let inner = self.inner.lock();
@@ -139,11 +159,6 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Whose it is.
-    pub fn client(&self) -> ClientId {
-        self.client
-    }
-
     /// Tells what the client did or heard, at this moment.
     pub fn tell(&self, what: ClientFact) {
         self.record.tell(&Fact::Client { client: self.client, at: self.record.now(), what });

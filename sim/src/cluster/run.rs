@@ -3,6 +3,7 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
+use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::sync::watch;
 use rowlock_world::executor::{Halt, Simulation};
 use rowlock_world::rng::Rng;
@@ -13,6 +14,7 @@ use super::board::{Board, Order, Process, node_id};
 use super::injector::{Birth, Injector, Patients};
 use super::node::{self, Shape};
 use super::record::Record;
+use super::scenario::Scenario;
 use super::stats::Stats;
 use super::witness::Witness;
 use super::workload::{self, Profile, Theme};
@@ -29,8 +31,12 @@ pub struct Plan {
     pub seed: u64,
     /// Simulated seconds under load and faults; the end of the run comes on top.
     pub seconds: u64,
-    /// The faults; none: made from the seed.
+    /// What goes wrong.
+    pub scenario: Scenario,
+    /// The faults; none: made from the seed and the scenario.
     pub script: Option<Script>,
+    /// A deliberate mistake in the nodes or clients (needs the feature `mutants`).
+    pub mutant: Option<Mutant>,
     /// Whether the story is wanted.
     pub record: bool,
 }
@@ -58,11 +64,14 @@ const RECOVERY: Duration = Duration::from_secs(20);
 const CLOSING: Duration = Duration::from_secs(30);
 /// How long nodes have to apply what the others have.
 const AUDIT: Duration = Duration::from_secs(5);
+/// Machines for new members.
+const SPARES: usize = 3;
 /// [`Fact::Passed`] is told so often.
 const TICK: Duration = Duration::from_secs(1);
 
 /// Runs a plan.
 pub fn run(plan: &Plan) -> Outcome {
+    let _mistake = mutant::with(plan.mutant);
     let mut run = Run::new(plan);
     let halt = run.all().err();
     // A world that has halted may not stand being taken down either; the first finding counts.
@@ -105,6 +114,7 @@ struct Run {
     nodes: Vec<HostId>,
     clients: Vec<HostId>,
     profiles: Vec<Profile>,
+    clients_live: Vec<bool>,
     board: Board,
     record: Record,
     injector: Injector,
@@ -118,7 +128,8 @@ impl Run {
         // A stream of its own: what the script says does not change who takes part.
         let mut rng = Rng::new(plan.seed ^ 0x006c_6f63_6b73);
         let shape = Shape { voters: 3, learners: 0, snapshot_every: 200, keep_logs: 50 };
-        let nodes: Vec<HostId> = (0..shape.nodes())
+        // Behind the first members there are machines for those that operators add.
+        let nodes: Vec<HostId> = (0..shape.nodes() + SPARES)
             .map(|place| sim.add_host(&format!("node{}", place + 1), "node", node::address(place)))
             .collect();
         let theme = Theme::of(&mut rng, node::endpoints(shape.nodes()));
@@ -127,14 +138,16 @@ impl Run {
             .collect();
         let profiles = clients.iter().map(|host| Profile::of(&mut rng, &theme, *host)).collect();
         let load_ends = Nanos::from_millis(plan.seconds * 1_000);
-        let script = plan.script.clone().unwrap_or_default();
+        let made = || plan.scenario.script(plan.seed, plan.seconds, (shape.nodes(), clients.len()));
+        let script = plan.script.clone().unwrap_or_else(made);
         let board = Board::new(nodes.len());
         let record = Record::new(sim.clone(), theme.locks().clone());
         let patients =
             Patients { nodes: nodes.clone(), founders: shape.nodes(), clients: clients.clone(), board: board.clone() };
         let injector = Injector::new(sim.clone(), patients, &script);
         let closing = watch::channel(false).0;
-        Run { sim, script, shape, nodes, clients, profiles, board, record, injector, closing, load_ends }
+        let clients_live = vec![false; clients.len()];
+        Run { clients_live, sim, script, shape, nodes, clients, profiles, board, record, injector, closing, load_ends }
     }
 
     /// The whole run.
@@ -146,13 +159,14 @@ impl Run {
     }
 
     fn phases(&mut self) -> Result<(), Stop> {
-        (0..self.nodes.len()).for_each(|place| self.start_node(place));
+        (0..self.shape.nodes()).for_each(|place| self.start_node(place));
         (0..self.clients.len()).for_each(|place| self.start_client(place));
         let faults_end = self.script.healed_at().max(self.load_ends);
         self.pass_until(faults_end)?;
         for birth in self.injector.heal()? {
             self.start(birth);
         }
+        self.sim.network().heal_links();
         self.record.tell(&Fact::Healed { at: self.sim.now() });
         self.pass_until(self.sim.now() + RECOVERY)?;
         self.closing.send(true);
@@ -178,10 +192,14 @@ impl Run {
                 self.start(birth);
             }
             let next = self.injector.next().unwrap_or(until).min(until).min(tick);
-            let (record, board) = (self.record.clone(), self.board.clone());
-            self.sim.run_until_or(next, || record.is_broken() || board.has_news())?;
+            let (record, board, dying) = (self.record.clone(), self.board.clone(), self.injector.dying());
+            let is_time_to_die = || dying.iter().any(|client| record.waits(ClientId(*client)));
+            self.sim.run_until_or(next, || record.is_broken() || board.has_news() || is_time_to_die())?;
             if self.record.is_broken() {
                 return Err(Stop::Broken);
+            }
+            for client in dying.into_iter().filter(|client| self.record.waits(ClientId(*client))) {
+                self.injector.die_waiting(client)?;
             }
             self.look_after()?;
             if self.sim.now() >= tick {
@@ -196,6 +214,7 @@ impl Run {
 
     /// Clears processes away that have ended by themselves, or with the power.
     fn look_after(&mut self) -> Result<(), Halt> {
+        self.miss_clients();
         for (place, process) in self.board.processes().into_iter().enumerate() {
             let is_up = self.sim.is_up(self.nodes[place]);
             match process {
@@ -219,7 +238,19 @@ impl Run {
         Ok(())
     }
 
+    /// Tells of clients whose processes are gone.
+    fn miss_clients(&mut self) {
+        for (place, lives) in self.clients_live.iter_mut().enumerate() {
+            if *lives && !self.sim.is_up(self.clients[place]) {
+                *lives = false;
+                let (client, at) = (ClientId(place), self.sim.now());
+                self.record.tell(&Fact::Client { client, at, what: ClientFact::Ended });
+            }
+        }
+    }
+
     fn start(&mut self, birth: Birth) {
+        self.miss_clients();
         match birth {
             Birth::Node(place) => self.start_node(place),
             Birth::Client(place) => self.start_client(place),
@@ -240,6 +271,7 @@ impl Run {
     fn start_client(&mut self, place: usize) {
         let host = self.clients[place];
         self.sim.boot(host);
+        self.clients_live[place] = true;
         let journal = self.record.journal(ClientId(place));
         let life = workload::live(self.profiles[place].clone(), journal, self.closing.subscribe());
         self.sim.spawn(host, "process", life);
@@ -255,8 +287,7 @@ impl Run {
             }
             self.record.tell(&Fact::Client { client, at: self.sim.now(), what: ClientFact::Ended });
         }
-        let alive = (0..self.nodes.len()).filter(|place| !self.injector.lost().contains(place));
-        for place in alive {
+        for place in self.injector.members() {
             if !self.board.status(place).serving {
                 let what = format!("node {} does not serve {RECOVERY:?} after all faults: {:?}", place + 1, self.board.processes()[place]);
                 self.record.break_promise("liveness", what);

@@ -9,7 +9,7 @@ use rowlock_env::task::{self, Task};
 use rowlock_env::time;
 
 use super::caller::Caller;
-use super::chance::{about, millis, weighted};
+use super::chance::{about, between, chance, millis, weighted};
 use super::{Journal, Profile, errands};
 use crate::history::client::ClientFact;
 
@@ -19,6 +19,8 @@ const CONNECT: Duration = Duration::from_secs(5);
 const LAST_ERRANDS: Duration = Duration::from_secs(3);
 /// Closing a session may take so long; then it is left to expire.
 const CLOSE: Duration = Duration::from_secs(10);
+/// So many errands in a hundred come in a burst.
+const BURSTS_PERCENT: u64 = 4;
 
 /// See [`super::live`].
 pub(super) async fn live(profile: Profile, journal: Journal, closing: watch::Receiver<bool>) {
@@ -96,7 +98,6 @@ async fn serve(caller: Caller, closing: watch::Receiver<bool>) {
     drop(place);
     // An error means that it ends by itself; so does an answer that takes too long.
     let _ = time::timeout_at(time::now() + CLOSE, caller.client().close()).await;
-    caller.hear();
 }
 
 /// Until the session has ended or is to end.
@@ -139,7 +140,13 @@ async fn lane(place: Place) {
     place.rest(millis(0, 300)).await;
     while !place.is_over() {
         let errand = weighted(&place.caller.profile().errands);
-        errands::run(errand, &place).await;
+        // Now and then much of one thing without a pause.
+        let times = if chance(BURSTS_PERCENT) { between(2, 10) } else { 1 };
+        for _ in 0..times {
+            if !place.is_over() {
+                errands::run(errand, &place).await;
+            }
+        }
         place.rest(about(place.caller.profile().pause)).await;
     }
 }

@@ -86,6 +86,11 @@ impl Section {
         Section { caller, grip: Some(grip), stakes }
     }
 
+    /// How long a critical section takes in the mean.
+    pub(super) fn mean_work(&self) -> Duration {
+        self.caller.profile().work
+    }
+
     /// Looks at each guard once and tells what it says; all are held.
     pub(super) fn is_held(&mut self) -> bool {
         let Some(grip) = &self.grip else { return false };

@@ -80,6 +80,7 @@ pub struct Theme {
     stores: Stores,
     errands: Vec<(Errand, u64)>,
     pause: Duration,
+    work: Duration,
     has_grace: bool,
     changes_sessions: bool,
 }
@@ -108,6 +109,8 @@ pub struct Profile {
     pub(super) lanes: usize,
     /// Mean time between two errands of a lane.
     pub(super) pause: Duration,
+    /// The mean time of a critical section.
+    pub(super) work: Duration,
     /// The mean of how long it stays with a session; none: until it is lost.
     pub(super) session_life: Option<Duration>,
 }
@@ -137,7 +140,8 @@ impl Theme {
             znodes: 1 + rng.below(6) as u64,
             stores: Stores::new(rng.chance(80)),
             errands,
-            pause: Duration::from_millis(rng.pick(&[150, 300, 600, 1_200])),
+            pause: Duration::from_millis(rng.pick(&[50, 100, 200, 400])),
+            work: Duration::from_millis(rng.pick(&[30, 100, 300, 600])),
             has_grace: rng.chance(25),
             changes_sessions: rng.chance(30),
         }
@@ -168,8 +172,9 @@ impl Profile {
             lead: theme.lead,
             znodes: theme.znodes,
             errands,
-            lanes: 1 + rng.below(4),
+            lanes: 2 + rng.below(5),
             pause: theme.pause,
+            work: theme.work,
             session_life: (theme.changes_sessions && rng.chance(60)).then_some(life),
         }
     }

@@ -7,7 +7,7 @@ use rowlock_env::time;
 use rowlock_proto::lock::Mode;
 
 use crate::cluster::workload::caller::Caller;
-use crate::cluster::workload::chance::{between, chance, millis, pick};
+use crate::cluster::workload::chance::{about, between, chance, millis, pick};
 use crate::cluster::workload::life::Place;
 use crate::cluster::workload::section::{Grip, Section};
 use crate::history::Lock;
@@ -30,7 +30,8 @@ async fn acquire(
 
 /// Works for a while and lets go.
 pub(super) async fn use_and_end(mut section: Section) {
-    if section.work(millis(0, 600)).await {
+    let long = about(section.mean_work());
+    if section.work(long).await {
         match between(0, 99) {
             0..60 => section.release().await,
             60..75 => {

@@ -1,7 +1,11 @@
 //! Plain znodes below [`DATA`]: few paths, so that clients meet on them.
 
-use rowlock_client::{CreateMode, Version};
-use rowlock_env::task;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::Poll;
+
+use rowlock_client::{CreateMode, ErrorCode, Version};
+use rowlock_env::time;
 
 use crate::cluster::workload::caller::{Caller, data};
 use crate::cluster::workload::chance::{between, chance, millis, pick};
@@ -40,7 +44,7 @@ fn version(answer: &Result<Answer, Failure>) -> Option<Version> {
 /// The parent of all may not be there yet.
 async fn with_parent(caller: &Caller, mode: CreateMode, path: &str) -> Result<Answer, Failure> {
     let answer = caller.ask(create(path, mode)).await;
-    if let Err(Failure::Refused(rowlock_client::ErrorCode::NoNode)) = answer {
+    if let Err(Failure::Refused(ErrorCode::NoNode)) = answer {
         // Refused if somebody else was faster, which is as good.
         let _ = caller.ask(create(DATA, CreateMode::Persistent)).await;
         return caller.ask(create(path, mode)).await;
@@ -65,7 +69,7 @@ pub(super) async fn change(place: &Place) {
         }
         _ => with_parent(caller, CreateMode::Persistent, &path).await,
     };
-    if let Err(Failure::Refused(rowlock_client::ErrorCode::NoNode)) = answer {
+    if let Err(Failure::Refused(ErrorCode::NoNode)) = answer {
         let _ = with_parent(caller, CreateMode::Persistent, &path).await;
     }
 }
@@ -88,28 +92,35 @@ pub(super) async fn look(place: &Place) {
 /// Several calls on their way at once, some of which nobody waits for.
 pub(super) async fn pipeline(place: &Place) {
     let path = any_path(&place.caller);
-    let mut calls = Vec::new();
+    let mut calls: Vec<Pin<Box<dyn Future<Output = ()> + Send + '_>>> = Vec::new();
     for _ in 0..between(2, 8) {
-        let (caller, path) =
-            (place.caller.clone(), if chance(70) { path.clone() } else { any_path(&place.caller) });
-        calls.push(task::spawn("call", async move {
-            let answer = match between(0, 9) {
-                0..6 => caller.ask(set(&path, Version::ANY)).await,
-                6..9 => caller.ask(read(ReadKind::Data, &path, false)).await,
-                _ => caller.ask(create(&path, CreateMode::Persistent)).await,
-            };
-            drop(answer);
-        }));
+        let path = if chance(70) { path.clone() } else { any_path(&place.caller) };
+        calls.push(Box::pin(one_of_many(&place.caller, path)));
     }
     if chance(20) {
-        place.rest(millis(0, 20)).await;
         // Their futures are dropped, wherever they are.
-        calls.iter().for_each(task::Task::abort);
+        let _ = time::timeout(millis(0, 20), all(calls)).await;
+    } else {
+        all(calls).await;
     }
-    for call in calls {
-        // An error means that it was dropped.
-        let _ = call.await;
-    }
+}
+
+async fn one_of_many(caller: &Caller, path: String) {
+    let answer = match between(0, 9) {
+        0..6 => caller.ask(set(&path, Version::ANY)).await,
+        6..9 => caller.ask(read(ReadKind::Data, &path, false)).await,
+        _ => caller.ask(create(&path, CreateMode::Persistent)).await,
+    };
+    drop(answer);
+}
+
+/// Until all are done; each is polled first in its turn.
+async fn all(mut calls: Vec<Pin<Box<dyn Future<Output = ()> + Send + '_>>>) {
+    poll_fn(|cx| {
+        calls.retain_mut(|call| call.as_mut().poll(cx).is_pending());
+        if calls.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
 }
 
 /// Children with numbers, made and mostly taken away again.
@@ -120,7 +131,7 @@ pub(super) async fn sequential(place: &Place) {
     for _ in 0..between(1, 3) {
         match caller.ask(create(&format!("{parent}/n-"), mode)).await {
             Ok(Answer::Created { path, .. }) => made.push(path),
-            Err(Failure::Refused(rowlock_client::ErrorCode::NoNode)) => {
+            Err(Failure::Refused(ErrorCode::NoNode)) => {
                 let _ = with_parent(caller, CreateMode::Persistent, &parent).await;
             }
             _ => return,

@@ -1,0 +1,89 @@
+//! What kinds of things go wrong in a run, by name.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use rowlock_world::time::Nanos;
+
+use crate::fault::{Ground, Mix, Script, generate};
+
+/// What goes wrong.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Scenario {
+    /// Everything that the promises allow for; each seed chooses some of it.
+    #[default]
+    All,
+    /// The network only.
+    Network,
+    /// Processes, machines, disks and clocks only.
+    Machines,
+    /// Changes of members and leaders.
+    Members,
+    /// Nothing.
+    Calm,
+    /// More than the promises allow for: the cluster may stop, and must not lie.
+    OverBudget,
+}
+
+/// No fault begins while the cluster comes up for the first time.
+const BEGIN: Duration = Duration::from_secs(2);
+/// The end of the load is free of faults, as far as they end.
+const QUIET: Duration = Duration::from_secs(5);
+
+impl Scenario {
+    /// All of them.
+    pub const ALL: [Scenario; 6] = [
+        Scenario::All,
+        Scenario::Network,
+        Scenario::Machines,
+        Scenario::Members,
+        Scenario::Calm,
+        Scenario::OverBudget,
+    ];
+
+    /// As people write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Scenario::All => "all",
+            Scenario::Network => "network",
+            Scenario::Machines => "machines",
+            Scenario::Members => "members",
+            Scenario::Calm => "calm",
+            Scenario::OverBudget => "over-budget",
+        }
+    }
+
+    /// The faults of `seed` in a run of so many seconds.
+    pub fn script(self, seed: u64, seconds: u64, (nodes, clients): (usize, usize)) -> Script {
+        let mix = match self {
+            Scenario::All => Mix::all(),
+            Scenario::Network => Mix::network(),
+            Scenario::Machines => Mix::machines(),
+            Scenario::Members => Mix::members(),
+            Scenario::Calm => Mix::calm(),
+            Scenario::OverBudget => Mix::all().over_budget(),
+        };
+        let begin = Nanos::default() + BEGIN;
+        let end = Nanos::from_millis(seconds * 1_000);
+        let quiet = Nanos(end.0.saturating_sub(Nanos::default().0 + QUIET.as_nanos() as u64)).max(begin);
+        generate(seed, &Ground { nodes, clients, begin, quiet }, &mix)
+    }
+}
+
+impl fmt::Display for Scenario {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Scenario {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = Scenario::ALL.into_iter().find(|scenario| scenario.name() == text);
+        known.ok_or_else(|| {
+            let names: Vec<&str> = Scenario::ALL.iter().map(|scenario| scenario.name()).collect();
+            format!("no scenario {text}; there are {}", names.join(", "))
+        })
+    }
+}
