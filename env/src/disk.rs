@@ -78,16 +78,24 @@ impl Dir {
             create_in(&*world.disk(), path)?;
             return Dir::open(path);
         }
-        if !path.is_dir() {
-            if let Some(parent) = parent(path) {
-                Dir::create(parent)?;
+        let above = parent(path).unwrap_or(Path::new("."));
+        if path.is_dir() {
+            // Whoever made it may have been killed before the name was on disk. If we may not read the directory above,
+            // it was somebody else, and not just now.
+            match fs::File::open(above) {
+                Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {}
+                opened => opened?.sync_all()?,
             }
-            match fs::create_dir(path) {
-                Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
-                _ => {}
-            }
-            fs::File::open(parent(path).unwrap_or(Path::new(".")))?.sync_all()?;
+            return Dir::open(path);
         }
+        if let Some(parent) = parent(path) {
+            Dir::create(parent)?;
+        }
+        match fs::create_dir(path) {
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
+            _ => {}
+        }
+        fs::File::open(above)?.sync_all()?;
         Dir::open(path)
     }
 
@@ -233,7 +241,7 @@ impl Dir {
 /// As [`Dir::create`], on a simulated disk.
 fn create_in(disk: &dyn Disk, path: &Path) -> io::Result<()> {
     if disk.is_dir(path) {
-        return Ok(());
+        return parent(path).map_or(Ok(()), |parent| disk.sync_dir(parent));
     }
     let Some(parent) = parent(path) else { return Err(not_a_directory(path)) };
     create_in(disk, parent)?;

@@ -162,6 +162,11 @@ fn read(
     let wal = dir.sub(WAL_DIR).map_err(StorageError::io("creating the log's folder in", &path))?;
     let snapshots =
         dir.sub(SNAPSHOT_DIR).map_err(StorageError::io("creating the snapshots' folder in", &path))?;
+    // A killed process leaves names that are there and not flushed. They must be on disk before anything is built on
+    // them, or a loss of power takes them away with what was acknowledged since.
+    for dir in [&dir, &wal, &snapshots] {
+        dir.sync().map_err(StorageError::io("flushing", dir.path()))?;
+    }
 
     let found = find_log(&wal, &identity, log_state)?;
     let purged = found.log.checkpoint().purged;

@@ -159,6 +159,22 @@ fn folders_made_durably_are_there_once_their_making_has_returned() {
 }
 
 #[test]
+fn a_folder_found_after_a_kill_is_as_durable_as_one_just_made() {
+    for seed in 0..60 {
+        for n in 1..=6 {
+            let disk = HostDisk::new(Rng::new(seed * 100 + n));
+            disk.cut_power_at_op(n, Box::new(|| {}));
+            let made = inside(&disk, || Dir::create(path("/a/b/c")).is_ok());
+            assert!(!made, "there are six operations");
+            disk.process_died();
+            disk.boot();
+            inside(&disk, || Dir::create(path("/a/b/c")).map(drop)).expect("can be repeated");
+            assert!(after_power_loss(&disk).is_dir(path("/a/b/c")), "seed {seed}, operation {n}");
+        }
+    }
+}
+
+#[test]
 fn a_log_loses_no_record_that_was_flushed_wherever_the_power_goes() {
     const RECORD: usize = 700;
     let flushed = AtomicU64::new(0);
