@@ -127,6 +127,8 @@ pub enum Fact {
     },
     /// The log answered a tagged write of a session that was attached. `changed`: it changed something, or took a zxid.
     Once { session: SessionId, id: u64, acked: u64, changed: bool, reply: Reply },
+    /// A holder goes on holding in another mode, in its place.
+    Converted { lock: Lock, token: FencingToken, mode: Mode },
     /// A place is gone from a queue, for this reason. Comes behind [`Fact::Left`].
     Gone { lock: Lock, token: FencingToken, why: Why },
     /// The log ran a write of [`client::DATA`]; not told again when a numbered one comes again.

@@ -17,15 +17,23 @@ struct Member {
 #[derive(Default)]
 pub struct Fifo {
     queues: BTreeMap<Lock, BTreeMap<FencingToken, Member>>,
+    /// Sessions may ask for a lock while they wait for it.
+    may_ask_twice: bool,
 }
 
 impl Fifo {
+    /// For clients that may ask for a lock several times at once: a second place is none of a retry.
+    pub fn of_busy_sessions() -> Self {
+        Fifo { may_ask_twice: true, ..Fifo::default() }
+    }
+
     fn queued(&mut self, lock: Lock, token: FencingToken, session: SessionId) -> Result<(), String> {
         let queue = self.queues.entry(lock).or_default();
         if queue.last_key_value().is_some_and(|(last, _)| token <= *last) {
             return Err(format!("{lock:?}: place {token} was not taken at the end of the queue"));
         }
-        if queue.values().any(|member| member.session == session && member.left.is_none()) {
+        let has_place = |member: &Member| member.session == session && member.left.is_none();
+        if !self.may_ask_twice && queue.values().any(has_place) {
             return Err(format!("{lock:?}: session {session} took a second place with {token}"));
         }
         queue.insert(token, Member { session, entitled: None, left: None });
@@ -95,6 +103,10 @@ impl Invariant for Fifo {
                 let member =
                     queue.get_mut(&token).ok_or(format!("{lock:?}: {token} left without a place"))?;
                 member.left = Some(at);
+                if self.may_ask_twice {
+                    // No client will say in which state it believes what.
+                    queue.remove(&token);
+                }
                 Ok(())
             }
             Fact::Granted { lock, token, session, seen, by_queue, .. } => {

@@ -96,11 +96,10 @@ impl Invariants {
     /// For runs of whole clusters: those of the log that need no word of the simulated state's clients, and those of
     /// [`cluster`].
     pub fn of_a_cluster_on(terms: Terms) -> Self {
-        let _ = terms;
-        Invariants(vec![
+        let mut all: Vec<Box<dyn Invariant>> = vec![
             Box::new(mutual_exclusion::MutualExclusion::default()),
             Box::new(fencing_monotonic::FencingMonotonic::default()),
-            Box::new(fifo::Fifo::default()),
+            Box::new(fifo::Fifo::of_busy_sessions()),
             Box::new(no_lost_wakeup::NoLostWakeup::default()),
             Box::new(exactly_once::ExactlyOnce::default()),
             Box::new(bounded::Bounded::default()),
@@ -121,7 +120,17 @@ impl Invariants {
             Box::new(cluster::monotonic_reads::MonotonicReads::default()),
             Box::new(cluster::read_your_writes::ReadYourWrites::default()),
             Box::new(cluster::watches::Watches::default()),
-        ])
+            Box::new(cluster::verify::LinearizableVerify::default()),
+            Box::new(cluster::fifo_in_real_time::FifoInRealTime::default()),
+            Box::new(cluster::fenced_store::FencedStore::default()),
+            Box::new(cluster::session_expiry::SessionExpiry::new(terms.has_bounded_clocks)),
+            Box::new(cluster::grant_in_time::GrantInTime::within(terms.grant_within)),
+            Box::new(cluster::progress::Progress::within(terms.answer_within)),
+        ];
+        if terms.has_bounded_clocks {
+            all.push(Box::new(cluster::beliefs::Beliefs::default()));
+        }
+        Invariants(all)
     }
 
     /// Names of the promises that these check, each once.

@@ -111,6 +111,13 @@ impl Invariant for MutualExclusion {
                     mode.ok_or_else(|| format!("{lock:?} was granted to {token}, which is nowhere"))?;
                 self.entitle(lock, Holder { token, session, mode }, limit, at)?;
             }
+            Fact::Converted { lock, token, mode } => {
+                self.modes.insert((lock, token), mode);
+                if let Some(holder) = self.entitled.get_mut(&(lock, token)) {
+                    holder.mode = mode;
+                }
+                self.check_log(lock)?;
+            }
             Fact::Left { lock, token, .. } => {
                 self.entitled.remove(&(lock, token));
                 self.modes.remove(&(lock, token));
@@ -192,6 +199,23 @@ mod tests {
         let reader = |n: i64| granted(n, n, Mode::Shared, (n, 200));
         assert_eq!(judge(MutualExclusion::default(), &[reader(1), reader(2), reader(3)]), Ok(()));
         assert!(judge(MutualExclusion::default(), &[reader(1), reader(2), belief(3, 3, 200)]).is_err());
+    }
+
+    #[test]
+    fn a_writer_that_has_become_a_reader_lets_readers_in() {
+        let place = |token, mode| queued(token, token, mode, None);
+        let to = |mode| Fact::Converted { lock: Lock(0), token: FencingToken(1), mode };
+        let facts = |mode| {
+            [
+                place(1, Mode::Exclusive),
+                entitled(1, None, 0),
+                to(mode),
+                place(2, Mode::Shared),
+                entitled(2, None, 0),
+            ]
+        };
+        assert_eq!(judge(MutualExclusion::default(), &facts(Mode::Shared)), Ok(()));
+        assert!(judge(MutualExclusion::default(), &facts(Mode::Exclusive)).is_err());
     }
 
     #[test]

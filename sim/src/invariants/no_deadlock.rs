@@ -127,6 +127,11 @@ impl Invariant for NoDeadlock {
                     place.holds = true;
                 }
             }
+            Fact::Converted { lock, token, mode } => {
+                if let Some(place) = self.queues.get_mut(lock).and_then(|queue| queue.get_mut(token)) {
+                    place.mode = *mode;
+                }
+            }
             Fact::Left { lock, token, .. } => {
                 self.queues.entry(*lock).or_default().remove(token);
             }

@@ -9,7 +9,7 @@ mod reference;
 
 use std::collections::BTreeMap;
 
-use rowlock_proto::lock::{Acquire, Mode, Party, Standing};
+use rowlock_proto::lock::{Acquire, Claim, Mode, Party, Standing};
 use rowlock_proto::path::join;
 use rowlock_proto::response::OpResult;
 use rowlock_proto::{ErrorCode, FencingToken, SessionId, Zxid};
@@ -40,6 +40,8 @@ pub enum Recorded {
     Ended(SessionId, SessionEnd),
     /// The lock at this path was granted.
     Granted { zxid: Zxid, lock: String, token: FencingToken, session: SessionId },
+    /// A holder of the lock at this path goes on holding in another mode.
+    Converted { lock: String, token: FencingToken, mode: Mode },
     /// A place in the queue of the lock at this path is gone. `held`: it held the lock.
     Gone { lock: String, token: FencingToken, session: SessionId, held: bool, why: Why },
 }
@@ -76,7 +78,10 @@ impl EventSink for Recorder {
             LockEventKind::Gone { held_ms, why, .. } => {
                 self.0.push(Recorded::Gone { lock: lock(), token, session, held: held_ms.is_some(), why });
             }
-            LockEventKind::Requested { .. } | LockEventKind::Converted => {}
+            LockEventKind::Converted => {
+                self.0.push(Recorded::Converted { lock: lock(), token, mode: event.mode });
+            }
+            LockEventKind::Requested { .. } => {}
         }
     }
 }
@@ -95,13 +100,14 @@ pub struct Scribe {
     members: BTreeMap<String, (Lock, FencingToken)>,
     /// By the path of the queue znode without its number.
     wishes: BTreeMap<String, Wish>,
-    delays: BTreeMap<(Lock, FencingToken), u32>,
+    /// What each member asked for.
+    places: BTreeMap<(Lock, FencingToken), Wish>,
 }
 
 impl Scribe {
     /// Tells of these locks; others are nobody's business.
     pub fn new(locks: Locks) -> Self {
-        Scribe { locks, members: BTreeMap::new(), wishes: BTreeMap::new(), delays: BTreeMap::new() }
+        Scribe { locks, members: BTreeMap::new(), wishes: BTreeMap::new(), places: BTreeMap::new() }
     }
 
     /// The facts about the answer of a command, before those about its effects. `changed`: it took a zxid, or
@@ -117,6 +123,9 @@ impl Scribe {
         if let (Some((id, acked)), false) = (once, is_stale(applied)) {
             let reply = self.reply(command, &applied.result);
             facts.push(Fact::Once { session, id, acked, changed, reply });
+        }
+        if let Command::Convert { claim, mode, prefix } = command {
+            self.note_convert(claim, *mode, prefix);
         }
         // A repeated answer was told the first time.
         if let (true, Command::Acquire(all), Ok(Outcome::Standings(standings))) =
@@ -144,6 +153,10 @@ impl Scribe {
                 let limit = machine.lock_queue(&path).and_then(|lock| lock.limit());
                 vec![Fact::Entitled { lock, token, session, limit, zxid, at }]
             }
+            Recorded::Converted { lock, token, mode } => {
+                let lock = self.locks.find(&lock);
+                lock.map(|lock| Fact::Converted { lock, token, mode }).into_iter().collect()
+            }
             Recorded::Gone { lock, token, session, held, why } => match self.locks.find(&lock) {
                 Some(lock) => self.gone((lock, token), session, held.then_some(why), why, at),
                 None => Vec::new(),
@@ -167,7 +180,7 @@ impl Scribe {
         why: Why,
         at: Millis,
     ) -> Vec<Fact> {
-        let delay_ms = self.delays.remove(&(lock, token)).unwrap_or(0);
+        let delay_ms = self.places.remove(&(lock, token)).map_or(0, |wish| wish.lock_delay_ms);
         let mut facts = Vec::new();
         if loss == Some(Why::SessionExpired) && delay_ms > 0 {
             facts.push(Fact::Delayed { lock, until: Millis(at.0 + i64::from(delay_ms)) });
@@ -188,6 +201,15 @@ impl Scribe {
         }
     }
 
+    /// A convert may make a new place, for whom the old one was.
+    fn note_convert(&mut self, claim: &Claim, mode: Mode, prefix: &str) {
+        if let Some((lock, _)) = self.members.get(&claim.path)
+            && let Some(old) = self.places.get(&(*lock, claim.token))
+        {
+            self.wishes.insert(join(self.locks.path(*lock), prefix), Wish { mode, ..*old });
+        }
+    }
+
     /// What was asked for with this place; whoever only creates a znode wants the lock for itself.
     fn wish(&self, path: &str) -> Wish {
         let asked = self.wishes.range(..=path.to_owned()).next_back();
@@ -204,8 +226,8 @@ impl Scribe {
         let mut facts = Vec::new();
         if let Some(lock) = self.locks.of_member(&path) {
             self.members.insert(path.clone(), (lock, token));
-            let Wish { mode, owner, lock_delay_ms } = self.wish(&path);
-            self.delays.insert((lock, token), lock_delay_ms);
+            let wish @ Wish { mode, owner, .. } = self.wish(&path);
+            self.places.insert((lock, token), wish);
             facts.push(Fact::Queued { lock, token, session, mode, owner });
         }
         facts.push(Fact::EphemeralCreated { path, session });

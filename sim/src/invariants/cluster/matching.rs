@@ -147,6 +147,7 @@ impl Matching {
 /// Whether the call changes znodes that are told of.
 pub(super) fn is_plain_write(op: &Op) -> bool {
     let paths = op.paths();
-    let is_told = |path: &&str| path.strip_prefix(DATA).is_some_and(|rest| rest.starts_with('/'));
+    let is_told =
+        |path: &&str| path.strip_prefix(DATA).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
     op.is_write() && !paths.is_empty() && paths.iter().all(is_told)
 }

@@ -4,9 +4,13 @@
 //! [`ClientFact`]: crate::history::client::ClientFact
 //! [`NodeFact`]: crate::history::node::NodeFact
 
+pub(super) mod beliefs;
 pub(super) mod committed_never_changes;
 pub(super) mod durable;
 pub(super) mod effects;
+pub(super) mod fenced_store;
+pub(super) mod fifo_in_real_time;
+pub(super) mod grant_in_time;
 pub(super) mod leader_completeness;
 pub(super) mod linearizable_writes;
 pub(super) mod log_matching;
@@ -14,12 +18,15 @@ mod matching;
 pub(super) mod monotonic_reads;
 mod node_log;
 pub(super) mod one_leader_per_term;
+pub(super) mod progress;
 pub(super) mod read_your_writes;
 mod reads;
+pub(super) mod session_expiry;
 pub(super) mod session_order;
 pub(super) mod synced_reads;
 #[cfg(test)]
 pub(super) mod testing;
+pub(super) mod verify;
 pub(super) mod votes_never_go_back;
 pub(super) mod watches;
 mod znodes;

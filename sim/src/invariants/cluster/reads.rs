@@ -68,8 +68,12 @@ impl Reads {
         }
     }
 
-    /// Nor one to what its session sent behind `than`.
+    /// Nor one to what its session sent behind `than`. What was sent behind a synced read's call may have been sent
+    /// before the read itself.
     pub(super) fn raise_behind(&mut self, than: &Asked, floor: Zxid) {
+        if matches!(*than.op, Op::Read { synced: true, .. }) {
+            return;
+        }
         for asked in self.asked.values_mut() {
             if asked.session == than.session && asked.order > than.order {
                 asked.floor = asked.floor.max(floor);

@@ -12,8 +12,12 @@ use crate::history::client::{
 use crate::history::node::{NodeFact, Position};
 use crate::history::{Fact, Index};
 
+pub(super) fn node_at(ms: u64, who: u64, what: NodeFact) -> Fact {
+    Fact::Node { node: NodeId(who), at: Nanos::from_millis(ms), what }
+}
+
 pub(super) fn node(who: u64, what: NodeFact) -> Fact {
-    Fact::Node { node: NodeId(who), at: Nanos(0), what }
+    node_at(0, who, what)
 }
 
 fn position((term, leader, index): (u64, u64, u64)) -> Position {

@@ -210,7 +210,10 @@ impl World {
                 self.leader.forget(*session);
             }
             Recorded::Gone { why: Why::Revoked, .. } => self.stats.revocations += 1,
-            Recorded::Changed { .. } | Recorded::Granted { .. } | Recorded::Gone { .. } => {}
+            Recorded::Changed { .. }
+            | Recorded::Granted { .. }
+            | Recorded::Converted { .. }
+            | Recorded::Gone { .. } => {}
         }
         for fact in self.scribe.facts(recorded, &self.reference, self.now) {
             self.tell(fact)?;

@@ -113,7 +113,7 @@ impl World {
             stats: Stats::default(),
             log: Log::default(),
             reference: Machine::default(),
-            scribe: Scribe::new(Locks::at((0..LOCKS).map(|lock| lock_path(Lock(lock))))),
+            scribe: Scribe::new(Locks::at((0..=LOCKS).map(|lock| lock_path(Lock(lock))))),
             leader: Leader::new(plan.mutant),
             leader_offset_ms: 0,
             late: Vec::new(),

@@ -1,0 +1,194 @@
+//! mutual-exclusion-of-beliefs: of two clients that may not hold a lock together, one has stopped to believe in it
+//! before the other begins; and nobody believes in a lock that the log has granted to another since. As long as the
+//! clocks' rates are within their bound, the lock was not taken away by force, and its session has no disconnect grace
+//! (docs/guarantees.md, the clock assumption).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rowlock_proto::lock::Mode;
+use rowlock_proto::{FencingToken, SessionId};
+use rowlock_state::outcome::Why;
+
+use super::super::Invariant;
+use crate::history::client::{ClientFact, ClientId};
+use crate::history::{Fact, Lock};
+
+/// The first moment of a belief, and in what mode. Counts moments, not time.
+#[derive(Clone, Copy, Debug)]
+struct Belief {
+    client: ClientId,
+    mode: Mode,
+    began: u64,
+}
+
+/// Whoever has last begun to believe in a lock.
+#[derive(Clone, Copy, Default)]
+struct Newest {
+    alone: Option<(FencingToken, Belief)>,
+    beside_others: Option<(FencingToken, Belief)>,
+}
+
+/// Who believes what, and what the log says.
+#[derive(Default)]
+pub struct Beliefs {
+    moments: u64,
+    beliefs: BTreeMap<(Lock, FencingToken), Belief>,
+    newest: BTreeMap<Lock, Newest>,
+    /// What each place that holds a lock in the log asked for.
+    modes: BTreeMap<(Lock, FencingToken), Mode>,
+    held: BTreeMap<(Lock, FencingToken), Mode>,
+    sessions: BTreeMap<(Lock, FencingToken), SessionId>,
+    with_grace: BTreeSet<SessionId>,
+    /// Nobody can know of these in time.
+    excused: BTreeSet<(Lock, FencingToken)>,
+}
+
+fn go_together(one: Mode, other: Mode) -> bool {
+    one != Mode::Exclusive && other != Mode::Exclusive
+}
+
+impl Beliefs {
+    fn holds(&mut self, client: ClientId, lock: Lock, token: FencingToken, mode: Mode) -> Result<(), String> {
+        self.moments += 1;
+        let key = (lock, token);
+        let new = Belief { client, mode, began: self.moments };
+        let known = self.beliefs.get(&key).filter(|known| known.mode == mode);
+        let Belief { began, .. } = *known.unwrap_or(&new);
+        let is_excused = self.excused.contains(&key);
+        let newest = self.newest.entry(lock).or_default();
+        let is_later = |(other, belief): &&(FencingToken, Belief)| {
+            *other != token && belief.began > began && !go_together(mode, belief.mode)
+        };
+        let later = newest.alone.iter().chain(&newest.beside_others).find(is_later);
+        if let (Some((other, belief)), false) = (later, is_excused) {
+            return Err(format!(
+                "client {} believes in {token} of {lock:?} ({mode:?}) after client {} has begun to believe in {other}",
+                client.0, belief.client.0
+            ));
+        }
+        if began == self.moments {
+            self.beliefs.insert(key, new);
+            let place = if mode == Mode::Exclusive { &mut newest.alone } else { &mut newest.beside_others };
+            *place = Some((token, new));
+        }
+        if is_excused || self.held.contains_key(&key) {
+            return Ok(());
+        }
+        let of_lock = (lock, FencingToken(i64::MIN))..=(lock, FencingToken(i64::MAX));
+        match self.held.range(of_lock).find(|(_, held)| !go_together(mode, **held)) {
+            Some(((_, other), _)) => Err(format!(
+                "client {} believes in {token} of {lock:?} ({mode:?}), which the log has granted to {other}",
+                client.0
+            )),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Invariant for Beliefs {
+    fn name(&self) -> &'static str {
+        "mutual-exclusion-of-beliefs"
+    }
+
+    fn observe(&mut self, fact: &Fact) -> Result<(), String> {
+        match fact {
+            Fact::Queued { lock, token, session, mode, .. } => {
+                self.modes.insert((*lock, *token), *mode);
+                self.sessions.insert((*lock, *token), *session);
+            }
+            Fact::Converted { lock, token, mode } => {
+                self.held.insert((*lock, *token), *mode);
+            }
+            Fact::Entitled { lock, token, .. } => {
+                let mode = self.modes.get(&(*lock, *token)).copied().unwrap_or(Mode::Exclusive);
+                self.held.insert((*lock, *token), mode);
+            }
+            Fact::Left { lock, token, .. } => {
+                self.modes.remove(&(*lock, *token));
+                self.held.remove(&(*lock, *token));
+            }
+            Fact::Gone { lock, token, why } => {
+                let session = self.sessions.remove(&(*lock, *token));
+                let has_grace = session.is_some_and(|session| self.with_grace.contains(&session));
+                let by_force = matches!(why, Why::Deleted | Why::Forced);
+                if by_force || has_grace && *why == Why::SessionExpired {
+                    self.excused.insert((*lock, *token));
+                }
+            }
+            Fact::Client { what: ClientFact::Session { session, grace_ms: Some(_), .. }, .. } => {
+                self.with_grace.insert(*session);
+            }
+            Fact::Client { client, what: ClientFact::Holds { lock, token, mode }, .. } => {
+                return self.holds(*client, *lock, *token, *mode);
+            }
+            Fact::Client { what: ClientFact::LetGo { lock, token }, .. } => {
+                self.beliefs.remove(&(*lock, *token));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::{entitled, judge, left, queued};
+    use super::super::testing::client;
+    use super::*;
+    use crate::history::Millis;
+
+    fn holds(who: usize, mode: Mode) -> Fact {
+        client(who, ClientFact::Holds { lock: Lock(0), token: FencingToken(who as i64), mode })
+    }
+
+    fn alone(who: usize) -> Fact {
+        holds(who, Mode::Exclusive)
+    }
+
+    fn gone(token: i64, why: Why) -> Fact {
+        Fact::Gone { lock: Lock(0), token: FencingToken(token), why }
+    }
+
+    fn opinion(facts: &[Fact]) -> Result<(), String> {
+        judge(Beliefs::default(), facts)
+    }
+
+    #[test]
+    fn beliefs_that_interleave_are_caught() {
+        assert!(opinion(&[alone(1), alone(2), alone(1)]).is_err());
+        assert_eq!(opinion(&[alone(1), alone(1), alone(2), alone(2)]), Ok(()));
+        let reader = |who| holds(who, Mode::Shared);
+        assert_eq!(opinion(&[reader(1), reader(2), reader(1)]), Ok(()));
+        assert!(opinion(&[reader(1), alone(2), reader(1)]).is_err());
+        assert!(opinion(&[alone(1), reader(2), alone(1)]).is_err());
+        assert_eq!(opinion(&[alone(1), holds(1, Mode::Shared), reader(2), reader(1)]), Ok(()));
+    }
+
+    #[test]
+    fn a_belief_after_another_was_let_go_of_still_interleaves() {
+        let let_go = client(2, ClientFact::LetGo { lock: Lock(0), token: FencingToken(2) });
+        assert!(opinion(&[alone(1), alone(2), let_go, alone(1)]).is_err());
+    }
+
+    #[test]
+    fn a_belief_in_what_the_log_has_given_to_another_is_caught_unless_it_was_taken_by_force() {
+        let facts = |why| {
+            [
+                queued(1, 1, Mode::Exclusive, None),
+                entitled(1, None, Millis(0)),
+                alone(1),
+                queued(2, 2, Mode::Exclusive, None),
+                left(1, 3),
+                gone(1, why),
+                entitled(2, None, Millis(0)),
+                alone(1),
+            ]
+        };
+        assert!(opinion(&facts(Why::SessionExpired)).is_err());
+        assert_eq!(opinion(&facts(Why::Forced)), Ok(()));
+        assert_eq!(opinion(&facts(Why::SessionExpired)[..6]), Ok(()), "nobody else holds it yet");
+        let (session, timeout_ms, grace_ms) = (SessionId(1), 1_000, Some(500));
+        let grace = client(1, ClientFact::Session { session, timeout_ms, grace_ms });
+        assert_eq!(opinion(&[&[grace], &facts(Why::SessionExpired)[..]].concat()), Ok(()));
+    }
+}

@@ -1,0 +1,61 @@
+//! fenced-store: a store that refuses tokens below the highest that it has taken never takes a write of a former holder
+//! after one of its successor, and refuses nobody else.
+
+use std::collections::BTreeMap;
+
+use rowlock_proto::FencingToken;
+
+use super::super::Invariant;
+use crate::history::client::{ClientFact, Store};
+use crate::history::{Fact, Lock};
+
+/// The highest token that each store has taken.
+#[derive(Default)]
+pub struct FencedStore {
+    taken: BTreeMap<Lock, FencingToken>,
+}
+
+impl Invariant for FencedStore {
+    fn name(&self) -> &'static str {
+        "fenced-store"
+    }
+
+    fn observe(&mut self, fact: &Fact) -> Result<(), String> {
+        let Fact::Client { client, what: ClientFact::Wrote { lock, token, store }, .. } = fact else {
+            return Ok(());
+        };
+        let Store::Fenced { accepted } = store else { return Ok(()) };
+        let highest = self.taken.entry(*lock).or_insert(*token);
+        let is_old = token < highest;
+        if is_old == *accepted {
+            let did = if *accepted { "took" } else { "refused" };
+            return Err(format!(
+                "the store of {lock:?} {did} a write of client {} with {token}, and has taken {highest}",
+                client.0
+            ));
+        }
+        *highest = (*highest).max(*token);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::judge;
+    use super::super::testing::client;
+    use super::*;
+
+    fn wrote(token: i64, store: Store) -> Fact {
+        client(1, ClientFact::Wrote { lock: Lock(0), token: FencingToken(token), store })
+    }
+
+    #[test]
+    fn a_store_that_takes_an_old_token_or_refuses_a_new_one_is_caught() {
+        let fenced = |token, accepted| wrote(token, Store::Fenced { accepted });
+        assert!(judge(FencedStore::default(), &[fenced(5, true), fenced(4, true)]).is_err());
+        assert!(judge(FencedStore::default(), &[fenced(5, true), fenced(5, false)]).is_err());
+        let fine = [fenced(5, true), fenced(5, true), fenced(4, false), fenced(6, true)];
+        assert_eq!(judge(FencedStore::default(), &fine), Ok(()));
+        assert_eq!(judge(FencedStore::default(), &[wrote(5, Store::Plain), wrote(4, Store::Plain)]), Ok(()));
+    }
+}

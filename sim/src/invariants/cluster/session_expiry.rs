@@ -1,0 +1,187 @@
+//! session-expiry: a session is expired by a leader only, not before its timeout has passed since it was opened, moved to
+//! another connection, or that leader took charge; and no client believes in a session that has expired.
+//!
+//! Times are true ones. Clocks whose rates are off by the documented bound make a timeout end a twentieth earlier.
+//! Sessions with a disconnect grace may end earlier when their connection is gone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use rowlock_proto::{NodeId, SessionId};
+use rowlock_state::outcome::SessionEnd;
+use rowlock_world::time::Nanos;
+
+use super::super::Invariant;
+use crate::history::Fact;
+use crate::history::client::{ClientFact, ClientId};
+use crate::history::node::NodeFact;
+
+/// What is left of a timeout, in percent, on a clock that is as fast as the bound allows.
+const LEFT_PERCENT: u32 = 95;
+
+struct Session {
+    timeout_ms: u32,
+    /// Its timer cannot have been started before.
+    since: Nanos,
+}
+
+/// Sessions and leaders.
+#[derive(Default)]
+pub struct SessionExpiry {
+    /// No clock is faster than the bound.
+    has_bounded_clocks: bool,
+    now: Nanos,
+    sessions: BTreeMap<SessionId, Session>,
+    with_grace: BTreeSet<SessionId>,
+    /// Since when each node leads which term. Only of its process' life.
+    leads: BTreeMap<NodeId, (u64, Nanos)>,
+    decided: BTreeSet<SessionId>,
+    expired: BTreeSet<SessionId>,
+}
+
+impl SessionExpiry {
+    /// For a run with such clocks.
+    pub fn new(has_bounded_clocks: bool) -> Self {
+        SessionExpiry { has_bounded_clocks, ..Self::default() }
+    }
+
+    fn node(&mut self, node: NodeId, what: &NodeFact) -> Result<(), String> {
+        match what {
+            NodeFact::Started | NodeFact::Ended { .. } => {
+                self.leads.remove(&node);
+            }
+            NodeFact::Leads { term } => {
+                self.leads.insert(node, (*term, self.now));
+            }
+            NodeFact::Expires { session, term } => self.expires(node, *session, *term)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn expires(&mut self, node: NodeId, session: SessionId, term: u64) -> Result<(), String> {
+        let Some((_, leads_since)) = self.leads.get(&node).filter(|(leads, _)| *leads == term) else {
+            return Err(format!("node {node} expires session {session} and does not lead term {term}"));
+        };
+        self.decided.insert(session);
+        let Some(known) = self.sessions.get(&session) else { return Ok(()) };
+        let since = known.since.max(*leads_since);
+        let timeout = Duration::from_millis(known.timeout_ms.into()) * LEFT_PERCENT / 100;
+        if self.has_bounded_clocks && !self.with_grace.contains(&session) && self.now < since + timeout {
+            return Err(format!(
+                "node {node} expires session {session} at {}, and its {} ms cannot have begun before {since}",
+                self.now, known.timeout_ms
+            ));
+        }
+        Ok(())
+    }
+
+    fn client(&mut self, client: ClientId, what: &ClientFact) -> Result<(), String> {
+        match what {
+            ClientFact::Session { session, grace_ms: Some(_), .. } => {
+                self.with_grace.insert(*session);
+            }
+            ClientFact::Alive { session }
+                if self.has_bounded_clocks
+                    && self.expired.contains(session)
+                    && !self.with_grace.contains(session) =>
+            {
+                return Err(format!(
+                    "client {} believes at {} in session {session}, which has expired",
+                    client.0, self.now
+                ));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+impl Invariant for SessionExpiry {
+    fn name(&self) -> &'static str {
+        "session-expiry"
+    }
+
+    fn observe(&mut self, fact: &Fact) -> Result<(), String> {
+        self.now = fact.true_time().unwrap_or(self.now);
+        match fact {
+            Fact::SessionOpened { session, timeout_ms, .. }
+            | Fact::SessionAttached { session, timeout_ms, .. } => {
+                self.sessions.insert(*session, Session { timeout_ms: *timeout_ms, since: self.now });
+            }
+            Fact::SessionEnded { session, end, .. } => {
+                self.sessions.remove(session);
+                let is_decided = self.decided.remove(session);
+                if *end == SessionEnd::Expired {
+                    self.expired.insert(*session);
+                    if !is_decided {
+                        return Err(format!("session {session} expired, and no leader has decided so"));
+                    }
+                }
+            }
+            Fact::Node { node, what, .. } => self.node(*node, what)?,
+            Fact::Client { client, what, .. } => self.client(*client, what)?,
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rowlock_state::command::Attachment;
+
+    use super::super::super::judge;
+    use super::super::testing::{client_at, node_at};
+    use super::*;
+    use crate::history::Millis;
+
+    const SESSION: SessionId = SessionId(1);
+
+    fn opened() -> Fact {
+        Fact::SessionOpened { session: SESSION, attachment: Attachment(1), timeout_ms: 1_000, at: Millis(0) }
+    }
+
+    fn leads(at_ms: u64) -> Fact {
+        node_at(at_ms, 1, NodeFact::Leads { term: 3 })
+    }
+
+    fn expires(at_ms: u64) -> Fact {
+        node_at(at_ms, 1, NodeFact::Expires { session: SESSION, term: 3 })
+    }
+
+    fn expired() -> Fact {
+        Fact::SessionEnded { session: SESSION, end: SessionEnd::Expired, at: Millis(0) }
+    }
+
+    fn opinion(facts: &[Fact]) -> Result<(), String> {
+        judge(SessionExpiry::new(true), facts)
+    }
+
+    #[test]
+    fn an_expiry_before_the_timeout_is_caught() {
+        assert!(opinion(&[leads(100), opened(), expires(1_049)]).is_err());
+        assert_eq!(opinion(&[leads(100), opened(), expires(1_050), expired()]), Ok(()));
+        assert!(opinion(&[leads(0), opened(), leads(500), expires(1_400)]).is_err(), "a leader anew");
+        assert_eq!(judge(SessionExpiry::new(false), &[leads(100), opened(), expires(200)]), Ok(()));
+        let (session, timeout_ms, grace_ms) = (SESSION, 1_000, Some(50));
+        let grace = client_at(100, 1, ClientFact::Session { session, timeout_ms, grace_ms });
+        assert_eq!(opinion(&[leads(100), opened(), grace, expires(200)]), Ok(()));
+    }
+
+    #[test]
+    fn an_expiry_by_who_does_not_lead_is_caught() {
+        assert!(opinion(&[opened(), expires(5_000)]).is_err());
+        let restarted = node_at(200, 1, NodeFact::Started);
+        assert!(opinion(&[leads(100), opened(), restarted, expires(5_000)]).is_err());
+        assert!(opinion(&[opened(), expired()]).unwrap_err().contains("no leader"));
+    }
+
+    #[test]
+    fn a_client_that_believes_in_an_expired_session_is_caught() {
+        let alive = |at_ms| client_at(at_ms, 1, ClientFact::Alive { session: SESSION });
+        let facts = [leads(0), opened(), alive(900), expires(5_000), alive(5_000), expired()];
+        assert_eq!(opinion(&facts), Ok(()));
+        assert!(opinion(&[&facts[..], &[alive(5_001)]].concat()).is_err());
+    }
+}
