@@ -130,7 +130,8 @@ impl Core {
     fn next_moment(&self) -> Option<Nanos> {
         let state = self.state.lock();
         let event = state.events.first_key_value().map(|((when, _), _)| *when);
-        state.hosts.iter().filter_map(super::host::Host::next_timer).chain(event).min()
+        let next = state.hosts.iter().filter_map(super::host::Host::next_timer).chain(event).min()?;
+        Some(next.max(self.now())) // timers of a host that stood still may lie behind
     }
 
     /// Lets happen what is due now.
