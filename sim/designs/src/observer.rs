@@ -77,7 +77,7 @@ struct Client {
     phase: Phase,
     believes: bool,
     between: Option<Between>,
-    /// Somebody else was granted the lock since this client was.
+    /// Somebody else was granted the lock since this client was, and before it let go.
     is_succeeded: bool,
 }
 
@@ -187,9 +187,10 @@ impl Observer {
             };
             let overtakes = inner.clients.iter().any(|(id, c)| *id != client && is_earlier(c));
             for (id, c) in &mut inner.clients {
-                c.is_succeeded = *id != client;
                 if *id == client {
-                    (c.phase, c.believes) = (Phase::Working(now), true);
+                    (c.phase, c.believes, c.is_succeeded) = (Phase::Working(now), true, false);
+                } else {
+                    c.is_succeeded |= c.believes;
                 }
             }
             inner.measured.grants += 1;

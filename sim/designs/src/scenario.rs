@@ -31,13 +31,15 @@ pub enum Scenario {
     PowerLoss,
     /// A client dies in the middle of those that wait.
     WaiterDies,
+    /// Two clients with very short jobs: much of what can go wrong does so at the moment of a hand-over.
+    TwoClients,
     /// A hundred clients.
     HundredWaiters,
 }
 
 impl Scenario {
     /// All, in the order of the table.
-    pub const ALL: [Scenario; 13] = [
+    pub const ALL: [Scenario; 14] = [
         Scenario::Calm,
         Scenario::HolderCrash,
         Scenario::HolderPause,
@@ -50,6 +52,7 @@ impl Scenario {
         Scenario::ClockJump,
         Scenario::PowerLoss,
         Scenario::WaiterDies,
+        Scenario::TwoClients,
         Scenario::HundredWaiters,
     ];
 
@@ -68,6 +71,7 @@ impl Scenario {
             Scenario::ClockJump => "clock-jump",
             Scenario::PowerLoss => "power-loss",
             Scenario::WaiterDies => "waiter-dies",
+            Scenario::TwoClients => "two-clients",
             Scenario::HundredWaiters => "hundred-waiters",
         }
     }
@@ -95,6 +99,7 @@ impl Scenario {
             Scenario::ClockJump => "the wall clocks that decide about expiry jump ahead by a minute, during a job",
             Scenario::PowerLoss => "all servers lose power right after a grant and are back a second later",
             Scenario::WaiterDies => "of those who wait, one in the middle dies",
+            Scenario::TwoClients => "two clients with jobs of a few milliseconds, no faults",
             Scenario::HundredWaiters => "a hundred clients with short jobs, no faults",
         }
     }
@@ -106,14 +111,27 @@ impl Scenario {
 
     /// How many clients there are.
     pub fn clients(self) -> usize {
-        if self == Scenario::HundredWaiters { 100 } else { 5 }
+        match self {
+            Scenario::TwoClients => 2,
+            Scenario::HundredWaiters => 100,
+            _ => 5,
+        }
     }
 
     /// How long ordinary jobs take: at least, and how much more at most.
     pub fn job(self) -> (Duration, Duration) {
         match self {
+            Scenario::TwoClients => (Duration::from_millis(1), Duration::from_millis(4)),
             Scenario::HundredWaiters => (Duration::from_millis(20), Duration::from_millis(10)),
             _ => (Duration::from_millis(300), Duration::from_millis(300)),
+        }
+    }
+
+    /// How long clients do something else between two jobs: at least, and how much more at most.
+    pub fn pause(self) -> (Duration, Duration) {
+        match self {
+            Scenario::TwoClients => (Duration::ZERO, Duration::from_millis(10)),
+            _ => (Duration::from_millis(20), Duration::from_millis(180)),
         }
     }
 
@@ -121,6 +139,7 @@ impl Scenario {
     pub fn duration(self) -> Duration {
         match self {
             Scenario::Calm => Duration::from_secs(40),
+            Scenario::TwoClients => Duration::from_secs(40),
             Scenario::HundredWaiters => Duration::from_secs(15),
             _ => Duration::from_secs(80),
         }

@@ -115,7 +115,7 @@ impl Stage {
 
     fn faults(&mut self) -> Result<(), Halt> {
         match self.scenario {
-            Scenario::Calm | Scenario::HundredWaiters => Ok(()),
+            Scenario::Calm | Scenario::TwoClients | Scenario::HundredWaiters => Ok(()),
             Scenario::HolderCrash => self.holder_crash(),
             Scenario::HolderPause => self.holder_pause(),
             Scenario::LongJob => self.long_job(),
@@ -265,8 +265,13 @@ impl Stage {
         Ok(())
     }
 
+    /// The longest job that the design allows.
+    fn longest_job(&self) -> Duration {
+        if self.long_jobs { LONG_JOB } else { FITTING_JOB }
+    }
+
     fn clock_jump(&mut self) -> Result<(), Halt> {
-        let Some(victim) = self.holder_with_job(FITTING_JOB, INTO_THE_JOB)? else { return Ok(()) };
+        let Some(victim) = self.holder_with_job(self.longest_job(), INTO_THE_JOB)? else { return Ok(()) };
         let mut hosts = match self.whose_clock {
             WhoseClock::Servers => self.deployment.servers.all(),
             WhoseClock::Clients => self.hosts.clone(),
@@ -291,8 +296,7 @@ impl Stage {
     }
 
     fn waiter_dies(&mut self) -> Result<(), Halt> {
-        let job = if self.long_jobs { LONG_JOB } else { FITTING_JOB };
-        if self.holder_with_job(job, INTO_THE_JOB)?.is_none() {
+        if self.holder_with_job(self.longest_job(), INTO_THE_JOB)?.is_none() {
             return Ok(());
         }
         let Some(victim) = self.observer.waiters().get(1).copied() else { return Ok(()) };

@@ -21,7 +21,8 @@ const WRITE_TAKES: Duration = Duration::from_millis(2);
 /// One client, for ever.
 pub async fn contend(me: Contender, mut locker: Box<dyn Locker>, stores: Stores, scenario: Scenario) {
     loop {
-        time::sleep(up_to(Duration::from_millis(20), Duration::from_millis(180))).await;
+        let (least, more) = scenario.pause();
+        time::sleep(up_to(least, more)).await;
         work_once(&me, locker.as_mut(), &stores, scenario).await;
     }
 }

@@ -8,7 +8,7 @@ use rowlock_world::executor::Simulation;
 
 use super::redis_setting::{Plan, RedisSetting};
 use crate::design::{Contender, Deployment, Design, Doing, Grant, Locker, WhoseClock, poll_interval};
-use crate::observer::{Between, Observer, Released, Remark};
+use crate::observer::{Observer, Released, Remark};
 use crate::redis::client::{COMMAND_TIMEOUT, Client};
 use crate::redis::core::{Answer, Command};
 use crate::redis::log::Persistence;
@@ -43,6 +43,7 @@ impl Design for ClientTimestamps {
     }
     fn not_applicable(&self, scenario: Scenario) -> Option<&'static str> {
         match scenario {
+            Scenario::CrashBetween => Some("a free lock is taken by one command"),
             Scenario::PauseBetween => Some("the release is one command"),
             Scenario::HolderCutOff => Some(super::NO_LONG_JOBS),
             _ => None,
@@ -89,7 +90,6 @@ impl TimestampLocker {
         if !has_passed(&current) {
             return Ok(None);
         }
-        self.me.between(Between::Acquire).await;
         let value = expiry();
         match self.redis.run(Command::GetSet { key: key(), value: value.clone() }).await? {
             Answer::Text(before) if before != current => Ok(None), // and the winner's time is overwritten

@@ -97,7 +97,9 @@ impl Servers for RedisSetting {
     fn minority(&self) -> Vec<HostId> {
         match self.plan.servers {
             1 => Vec::new(),
-            n => self.hosts[..n / 2 + usize::from(self.plan.is_replicated)].to_vec(),
+            // With replicas it is the monitor's side that matters: half of the servers are cut off from it.
+            n if self.plan.is_replicated => self.hosts[..n.div_ceil(2)].to_vec(),
+            n => self.hosts[..n / 2].to_vec(),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Redisson's `RLock`: a hash with owner and reentrancy count, a watchdog that renews the lease at a third of it, losers
 //! subscribe and wait for the release or the rest of the lease (S0-6 to S0-9, S3-5 to S3-14). On one server; on a
-//! primary with two replicas and a monitor; with `min-replicas-to-write 2`, `min-replicas-max-lag 10` (S2-8); with
+//! primary with two replicas and a monitor; with `min-replicas-to-write 2`, `min-replicas-max-lag 10` (S2-8) and a third
+//! replica, so that there is still something to write to after a failover; with
 //! `WAIT 1` after each grant, as Redisson itself does since 3.20 where it can.
 //!
 //! Claims: asynchronous failover gives the lock away twice (S0-12, S2-7, S4-3) and min-replicas is offered against that;
@@ -31,7 +32,7 @@ pub enum Replication {
     None,
     /// Two replicas and a monitor.
     Asynchronous,
-    /// The same, and the primary refuses writes unless both replicas have reported within 10 s.
+    /// Three replicas, and the primary refuses writes unless two have reported within 10 s.
     MinReplicas,
     /// The same as `Asynchronous`, and a grant counts only when one replica has acknowledged it.
     Wait,
@@ -88,7 +89,11 @@ impl Design for Redisson {
     fn build(&self, world: &Simulation, observer: &Observer) -> Deployment {
         let is_replicated = self.replication != Replication::None;
         let plan = Plan {
-            servers: if is_replicated { 3 } else { 1 },
+            servers: match self.replication {
+                Replication::None => 1,
+                Replication::Asynchronous | Replication::Wait => 3,
+                Replication::MinReplicas => 4,
+            },
             is_replicated,
             persistence: Persistence::EverySecond,
             min_replicas: if self.replication == Replication::MinReplicas { 2 } else { 0 },
@@ -161,13 +166,13 @@ impl RedissonLocker {
 
     /// Sleeps until a message comes or the rest of the holder's lease is over.
     async fn wait_for_message(&mut self, left: Duration) -> Result<(), Trouble> {
-        match time::timeout(left, self.messages.next_message()).await {
-            Ok(Ok(())) | Err(time::Elapsed) => Ok(()),
-            Ok(Err(trouble)) => {
-                self.is_subscribed = false;
-                Err(trouble)
-            }
-        }
+        let heard = match time::timeout(left, self.messages.next_message()).await {
+            Ok(heard) => heard,
+            // Silence: is the subscription still there? (Redisson pings its connections every 30 s.)
+            Err(time::Elapsed) => self.messages.ping().await,
+        };
+        self.is_subscribed = heard.is_ok();
+        heard
     }
 
     fn start_watchdog(&self) {

@@ -61,6 +61,14 @@ impl Client {
         self.ask(Ask::Subscribe(channel.to_owned())).await.map(drop)
     }
 
+    /// Asks for a sign of life on the connection that there is.
+    pub async fn ping(&mut self) -> Result<(), Trouble> {
+        if self.connection.is_none() {
+            return Err(Trouble::NoConnection);
+        }
+        self.ask(Ask::Info).await.map(drop)
+    }
+
     /// The next message, or the end of the connection. Cancel safe.
     pub async fn next_message(&mut self) -> Result<(), Trouble> {
         let Some((_, pushes)) = &mut self.connection else { return Err(Trouble::NoConnection) };
