@@ -17,6 +17,7 @@ mod paint;
 mod report;
 mod serve;
 mod signals;
+mod sim;
 mod status;
 mod table;
 mod up;
@@ -57,6 +58,7 @@ enum Command {
     Delete(znode::delete::Delete),
     Stat(znode::stat::Stat),
     Import(import::Import),
+    Sim(sim::Sim),
     Completions(completions::Completions),
     #[command(name = "__exec", hide = true)]
     Exec(lock::exec::Exec),
@@ -76,10 +78,24 @@ fn main() -> ExitCode {
             };
         }
     };
+    // A simulated world turns the panics in it into findings; everything else must not go on after one.
+    if !matches!(cli.command, Command::Sim(_)) {
+        end_by_bugs();
+    }
     run(cli.command).unwrap_or_else(|failure| {
         eprintln!("rowlock: {failure}");
         ExitCode::from(failure.code)
     })
+}
+
+/// A panic is a bug, and a node with a bug must stop at once, whichever task or thread it is in: half a node would go on
+/// acknowledging.
+fn end_by_bugs() {
+    let tell = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        tell(panic);
+        std::process::abort();
+    }));
 }
 
 fn run(command: Command) -> Result<ExitCode, Failure> {
@@ -119,6 +135,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
             Command::Delete(delete) => delete.run().await,
             Command::Stat(stat) => stat.run().await,
             Command::Import(import) => import.run().await,
+            Command::Sim(sim) => sim.run().await,
             Command::Completions(completions) => completions.run(),
             Command::Exec(exec) => exec.run(),
             Command::Warden(warden) => warden.run(),

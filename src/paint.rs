@@ -15,6 +15,11 @@ impl Paint {
         Paint { terminal: std::io::stdout().is_terminal() && !refused }
     }
 
+    /// A person watches, and lines can be overwritten.
+    pub fn is_terminal(self) -> bool {
+        self.terminal
+    }
+
     /// Headings.
     pub fn bold(self, text: &str) -> String {
         self.wrap("1", text)

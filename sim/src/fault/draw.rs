@@ -53,7 +53,7 @@ impl Draw {
                 let node = self.some_alive()?;
                 let target = Target::Node(node);
                 let bits = 1 + self.rng.below(8) as u32;
-                self.budget.lose_node(node).then(|| match kind {
+                self.budget.lose_node(node).then_some(match kind {
                     Kind::BitRot => Fault::BitRot { target, bits },
                     _ => Fault::LoseDisk { target },
                 })

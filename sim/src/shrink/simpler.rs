@@ -42,7 +42,7 @@ fn rounder(step: &Step) -> Vec<Step> {
     let mut steps = Vec::new();
     for unit_ms in [1_000, 100, 10, 1] {
         let unit = unit_ms * 1_000_000;
-        if step.at.0 % unit != 0 {
+        if !step.at.0.is_multiple_of(unit) {
             steps.push(Step { at: Nanos(step.at.0 / unit * unit), fault: step.fault.clone() });
         }
         let Some(lasts) = step.fault.lasts() else { continue };

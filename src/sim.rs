@@ -1,0 +1,51 @@
+//! `rowlock sim`: whole clusters with their clients in a simulated world, from a seed; what breaks there is told, drawn
+//! and made small.
+//!
+//! options and files -> [`case::Case`] (what to run) -> a thread that runs it -> story, figures, verdict, pages.
+//! Exit codes: 0 when every promise held, 1 when one was broken.
+
+mod case;
+mod figures;
+mod keep;
+mod mutants;
+mod options;
+mod paper;
+mod pool;
+mod replay;
+mod run;
+mod shrink;
+mod swarm;
+mod tell;
+
+use std::process::ExitCode;
+
+use crate::exit::Failure;
+
+/// Run simulated clusters: partitions, crashes, failing disks, all from one seed
+#[derive(clap::Args)]
+pub struct Sim {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    Run(run::Run),
+    Swarm(swarm::Swarm),
+    Replay(replay::Replay),
+    Shrink(shrink::Shrink),
+    Mutants(mutants::Mutants),
+}
+
+impl Sim {
+    /// Runs the subcommand.
+    pub async fn run(self) -> Result<ExitCode, Failure> {
+        match self.command {
+            Command::Run(run) => run.run().await,
+            Command::Swarm(swarm) => swarm.run().await,
+            Command::Replay(replay) => replay.run().await,
+            Command::Shrink(shrink) => shrink.run().await,
+            Command::Mutants(mutants) => mutants.run().await,
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Figures of many runs, and how they are written.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use rowlock_sim::cluster::{Outcome, Stats};
+use rowlock_sim::fault::Kind;
+
+/// What many runs came to.
+#[derive(Clone, Debug, Default)]
+pub struct Figures {
+    /// The sum.
+    pub stats: Stats,
+    /// Seeds whose runs broke a promise, with which and how.
+    pub broken: Vec<(u64, String)>,
+    /// Of all fingerprints, whatever their order.
+    pub fingerprint: u64,
+}
+
+impl Figures {
+    /// Takes the outcome of a seed.
+    pub fn add(&mut self, seed: u64, outcome: &Outcome) {
+        self.stats += &outcome.stats;
+        // Odd factors differ from seed to seed, so that two seeds that change places are noticed.
+        let factor = seed.wrapping_mul(2).wrapping_add(1);
+        self.fingerprint = self.fingerprint.wrapping_add(outcome.fingerprint.wrapping_mul(factor));
+        if let Some(violation) = &outcome.violation {
+            self.broken.push((seed, violation.to_string()));
+        }
+    }
+
+    /// Runs done.
+    pub fn runs(&self) -> u64 {
+        self.stats.runs
+    }
+
+    /// Simulated hours.
+    pub fn hours(&self) -> f64 {
+        self.stats.simulated.0 as f64 / 3.6e12
+    }
+
+    /// One line while it goes on.
+    pub fn progress(&self, took: Duration, wanted: Option<u64>) -> String {
+        let of = wanted.map(|n| format!(" of {}", counted(n))).unwrap_or_default();
+        let rate = self.runs() as f64 / took.as_secs_f64().max(0.001);
+        let mut line =
+            format!("{}{of} seeds  {rate:.1}/s  {:.1} h simulated", counted(self.runs()), self.hours());
+        if !self.broken.is_empty() {
+            line.push_str(&format!("  {} broken", self.broken.len()));
+        }
+        line
+    }
+
+    /// All of it, at the end.
+    pub fn summary(&self, took: Duration, threads: usize) -> String {
+        let seconds = took.as_secs_f64().max(0.001);
+        let simulated = self.stats.simulated.0 as f64 / 1e9;
+        let mut rows = vec![
+            (
+                "runs",
+                format!(
+                    "{} in {seconds:.1} s, {:.1} a second on {threads} threads",
+                    counted(self.runs()),
+                    self.runs() as f64 / seconds
+                ),
+            ),
+            ("locks granted", counted(self.stats.grants)),
+        ];
+        if simulated > 0.0 {
+            let speed = simulated / seconds;
+            rows.push(("simulated", format!("{:.2} h, {speed:.0} simulated seconds a second", self.hours())));
+            rows.push(("calls answered", counted(self.stats.acknowledged)));
+            rows.push(("faults", faults(&self.stats.faults)));
+        }
+        rows.push(("fingerprint", format!("{:016x}", self.fingerprint)));
+        rows.push(("broken", counted(self.broken.len() as u64)));
+        rows.iter().map(|(name, value)| format!("{name:>16}  {value}\n")).collect()
+    }
+}
+
+/// `1234567` as `1,234,567`.
+pub fn counted(n: u64) -> String {
+    let digits = n.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// `27: kill 12, partition 15`
+pub fn faults(by_kind: &BTreeMap<Kind, u64>) -> String {
+    let total: u64 = by_kind.values().sum();
+    if total == 0 {
+        return "none".to_owned();
+    }
+    let kinds: Vec<String> =
+        by_kind.iter().map(|(kind, n)| format!("{} {}", kind.name(), counted(*n))).collect();
+    format!("{}: {}", counted(total), kinds.join(", "))
+}
+
+/// How far it is, as a bar of this width.
+pub fn bar(done: f64, width: usize) -> String {
+    let full = ((done.clamp(0.0, 1.0) * width as f64) as usize).min(width);
+    format!("[{}{}]", "█".repeat(full), "·".repeat(width - full))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(fingerprint: u64) -> Outcome {
+        let mut stats = Stats { runs: 1, grants: 1_000, ..Stats::default() };
+        stats.faults.insert(Kind::Kill, 2);
+        Outcome {
+            violation: None,
+            stats,
+            fingerprint,
+            script: Default::default(),
+            record: Vec::new(),
+            end: Default::default(),
+        }
+    }
+
+    #[test]
+    fn figures_do_not_depend_on_the_order_of_the_runs_but_on_whose_fingerprint_is_whose() {
+        let sum = |runs: [(u64, u64); 2]| {
+            let mut figures = Figures::default();
+            runs.iter().for_each(|(seed, fingerprint)| figures.add(*seed, &outcome(*fingerprint)));
+            figures
+        };
+        assert_eq!(sum([(1, 8), (2, 9)]).fingerprint, sum([(2, 9), (1, 8)]).fingerprint);
+        assert_ne!(sum([(1, 8), (2, 9)]).fingerprint, sum([(1, 9), (2, 8)]).fingerprint);
+        assert_eq!(sum([(1, 8), (2, 9)]).stats.grants, 2_000);
+    }
+
+    #[test]
+    fn faults_are_listed_with_their_total() {
+        let by_kind = BTreeMap::from([(Kind::Partition, 1_500), (Kind::Kill, 2)]);
+        assert_eq!(faults(&by_kind), "1,502: partition 1,500, kill 2");
+        assert_eq!(faults(&BTreeMap::new()), "none");
+    }
+
+    #[test]
+    fn bar_is_full_at_the_end_and_never_overflows() {
+        assert_eq!(
+            (bar(0.0, 4), bar(0.5, 4), bar(7.0, 4)),
+            ("[····]".into(), "[██··]".into(), "[████]".into())
+        );
+    }
+}

@@ -1,0 +1,47 @@
+//! What a failing run leaves behind: a file that replays it, and its space-time diagram.
+
+use std::path::{Path, PathBuf};
+
+use rowlock_sim::cluster::Outcome;
+
+use super::case::{Case, Level};
+use super::{paper, tell};
+use crate::exit::Failure;
+
+/// Where the two are.
+pub struct Kept {
+    /// The case.
+    pub case: PathBuf,
+    /// The page.
+    pub page: PathBuf,
+}
+
+/// Keeps a failing run in `folder`. `outcome` must have its record. Runs of the state alone need no files: their seed says
+/// everything.
+pub fn keep(case: &Case, outcome: &Outcome, folder: &Path) -> Result<Option<Kept>, Failure> {
+    if case.level == Level::State {
+        return Ok(None);
+    }
+    let mutant = case.mistake.as_ref().map(|mistake| format!("-{mistake}")).unwrap_or_default();
+    let stem = format!("seed-{}{mutant}", case.seed);
+    let kept = Kept { case: folder.join(format!("{stem}.txt")), page: folder.join(format!("{stem}.html")) };
+    let found = outcome.violation.as_ref().map(ToString::to_string);
+    paper::save(&kept.case, paper::write(case, &outcome.script, found.as_deref()).as_bytes())?;
+    tell::page(case, outcome, format!("rowlock sim replay {}", kept.case.display()), &kept.page)?;
+    Ok(Some(kept))
+}
+
+/// Says what to do with a run that failed.
+pub fn advice(case: &Case, kept: Option<&Kept>) -> String {
+    let mut text = String::new();
+    match &case.script {
+        None => text.push_str(&format!("reproduce: {}\n", case.command())),
+        Some(_) => {}
+    }
+    if let Some(kept) = kept {
+        text.push_str(&format!("replay:    rowlock sim replay {}\n", kept.case.display()));
+        text.push_str(&format!("shrink:    rowlock sim shrink {}\n", kept.case.display()));
+        text.push_str(&format!("look:      {}\n", kept.page.display()));
+    }
+    text
+}

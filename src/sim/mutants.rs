@@ -1,0 +1,145 @@
+//! `rowlock sim mutants`: how many seeds it takes to notice each deliberate mistake. A checker that notices none has
+//! shown nothing.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use rowlock_env::mutant::{self, Mutant};
+use rowlock_env::time;
+use rowlock_sim::state;
+
+use super::case::{Case, Level, Mistake, NO_MUTANTS};
+use super::options::Common;
+use super::pool::{Pool, threads};
+use crate::exit::{Failure, REFUSED, UNAVAILABLE};
+use crate::paint::{Paint, Progress};
+use crate::signals::Stop;
+use crate::table::table;
+use crate::znode::print;
+
+/// Run each deliberate mistake until a checker notices it
+#[derive(clap::Args)]
+pub struct Mutants {
+    /// At most so many seeds for each
+    #[arg(long, value_name = "N", default_value_t = 500)]
+    seeds: u64,
+    /// Print a table for docs/testing.md
+    #[arg(long)]
+    markdown: bool,
+    /// Only say which there are
+    #[arg(long)]
+    list: bool,
+    /// Threads [default: one per processor]
+    #[arg(long, value_name = "N")]
+    jobs: Option<usize>,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// How it went for one mistake.
+struct Row {
+    mistake: Mistake,
+    /// The first seed that noticed, counted from 1, and the promise.
+    caught: Option<(u64, &'static str)>,
+    took: Duration,
+}
+
+impl Mutants {
+    /// Runs them. Exit code 1: one was not noticed.
+    pub async fn run(self) -> Result<ExitCode, Failure> {
+        let example = self.common.case(0)?;
+        let chosen: Vec<Mistake> = match (example.mistake, example.level) {
+            (Some(one), _) => vec![one],
+            (None, Level::Cluster) => Mutant::ALL.iter().copied().map(Mistake::Cluster).collect(),
+            (None, Level::State) => state::MUTANTS.into_iter().map(Mistake::State).collect(),
+        };
+        if self.list {
+            let lines: String =
+                chosen.iter().map(|mistake| format!("{mistake:<28} {}\n", what(*mistake))).collect();
+            print(lines.as_bytes())?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        if example.level == Level::Cluster && !mutant::AVAILABLE {
+            return Err(Failure::new(UNAVAILABLE, NO_MUTANTS));
+        }
+        let mut stop = Stop::listen()?;
+        let mut progress = Progress::new(Paint::stdout());
+        let mut rows = Vec::new();
+        for (index, mistake) in chosen.iter().enumerate() {
+            if !self.markdown {
+                progress.show(&format!("{} of {}: {mistake}", index + 1, chosen.len()));
+            }
+            tokio::select! {
+                biased;
+                signal = stop.signal() => {
+                    progress.show(&format!("{signal}: this is the table so far"));
+                    break;
+                }
+                row = self.hunt(&example, *mistake) => rows.push(row),
+            }
+        }
+        progress.done();
+        self.report(&rows)
+    }
+
+    /// Runs seeds with this mistake until one is noticed. The lowest seed counts, whichever thread was first.
+    async fn hunt(&self, example: &Case, mistake: Mistake) -> Row {
+        let started = time::now();
+        let case = Case { mistake: Some(mistake), ..example.clone() };
+        let threads = threads(self.jobs);
+        let mut pool = Pool::start(0..=self.seeds.saturating_sub(1), threads, move |seed| {
+            Case { seed, ..case.clone() }.run(false)
+        });
+        let mut caught: Option<(u64, &'static str)> = None;
+        // Seeds below the one that noticed are still on their way on other threads.
+        let mut after = 0;
+        while let Some((seed, outcome)) = pool.next().await {
+            if let Some(violation) = outcome.violation {
+                if caught.is_none_or(|(first, _)| seed + 1 < first) {
+                    caught = Some((seed + 1, violation.invariant));
+                }
+            }
+            after += usize::from(caught.is_some());
+            if after >= threads {
+                break;
+            }
+        }
+        Row { mistake, caught, took: started.elapsed() }
+    }
+
+    fn report(&self, rows: &[Row]) -> Result<ExitCode, Failure> {
+        let cells: Vec<[String; 4]> = rows
+            .iter()
+            .map(|row| {
+                let (seeds, by) = match row.caught {
+                    Some((seed, by)) => (seed.to_string(), by.to_owned()),
+                    None => (format!("> {}", self.seeds), "nobody".to_owned()),
+                };
+                let took = format!("{:.1} s", row.took.as_secs_f64());
+                [row.mistake.to_string(), seeds, by, took]
+            })
+            .collect();
+        let text = if self.markdown {
+            let mut text = String::from("| mutant | what it does | seeds | caught by |\n|---|---|---|---|\n");
+            for (row, [name, seeds, by, _]) in rows.iter().zip(&cells) {
+                text.push_str(&format!("| `{name}` | {} | {seeds} | {by} |\n", what(row.mistake)));
+            }
+            text
+        } else {
+            table(["mutant", "seeds", "caught by", "took"], &cells)
+        };
+        print(text.as_bytes())?;
+        let missed = rows.iter().filter(|row| row.caught.is_none()).count();
+        if !self.markdown {
+            print(format!("\n{} of {} caught\n", rows.len() - missed, rows.len()).as_bytes())?;
+        }
+        Ok(if missed == 0 { ExitCode::SUCCESS } else { ExitCode::from(REFUSED) })
+    }
+}
+
+fn what(mistake: Mistake) -> &'static str {
+    match mistake {
+        Mistake::Cluster(mutant) => mutant.what(),
+        Mistake::State(_) => "",
+    }
+}

@@ -1,0 +1,79 @@
+//! Options that several of the commands have.
+
+use std::path::PathBuf;
+
+use rowlock_sim::cluster::Scenario;
+
+use super::case::{Case, Level, Mistake};
+use super::paper;
+use crate::exit::{Failure, UNAVAILABLE, USAGE};
+
+/// Simulated seconds of a run unless said otherwise.
+pub const SECONDS: u64 = 60;
+
+/// What runs have in common.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Common {
+    /// Simulated seconds under load and faults; healing and the audit come on top
+    #[arg(long, value_name = "S", default_value_t = SECONDS, value_parser = clap::value_parser!(u64).range(8..=86_400))]
+    seconds: u64,
+    /// What goes wrong: all, network, machines, members, calm, over-budget
+    #[arg(long, value_name = "NAME", default_value_t)]
+    scenario: Scenario,
+    /// How much is real
+    #[arg(long, value_enum, default_value_t)]
+    level: Level,
+    /// Run with a deliberate mistake, which the run should find; `rowlock sim mutants --list` names them
+    #[arg(long, value_name = "NAME")]
+    mutant: Option<String>,
+}
+
+impl Common {
+    /// The case of a seed.
+    pub fn case(&self, seed: u64) -> Result<Case, Failure> {
+        let Common { seconds, scenario, level, .. } = *self;
+        Ok(Case { seed, seconds, level, scenario, script: None, mistake: self.mistake()? })
+    }
+
+    fn mistake(&self) -> Result<Option<Mistake>, Failure> {
+        let named = |name: &String| {
+            Mistake::named(name, self.level).map_err(|e| {
+                let code = if e == super::case::NO_MUTANTS { UNAVAILABLE } else { USAGE };
+                Failure::new(code, e)
+            })
+        };
+        self.mutant.as_ref().map(named).transpose()
+    }
+}
+
+/// Where failing runs are kept.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Data {
+    /// Folder for the files of failing runs
+    #[arg(long, value_name = "DIR", default_value = "data/sim")]
+    pub data: PathBuf,
+}
+
+/// A run by its seed, or a file.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Which {
+    /// A file that a failing run has left behind
+    #[arg(value_name = "FILE", required_unless_present = "seed", conflicts_with = "seed")]
+    file: Option<PathBuf>,
+    /// Or the seed
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    #[command(flatten)]
+    common: Common,
+}
+
+impl Which {
+    /// The case.
+    pub fn case(&self) -> Result<Case, Failure> {
+        match (&self.file, self.seed) {
+            (Some(file), _) => paper::load(file),
+            (None, Some(seed)) => self.common.case(seed),
+            (None, None) => Err(Failure::new(USAGE, "give a file or --seed")),
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! `rowlock sim replay`: the run of a file.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use super::paper;
+use super::run::{Output, show};
+use crate::exit::Failure;
+
+/// Run what a failing run has left behind, or a file of your own, again
+#[derive(clap::Args)]
+pub struct Replay {
+    /// Settings (seed, seconds, scenario, mutant), then `faults` and the faults, each on a line of its own
+    file: PathBuf,
+    #[command(flatten)]
+    output: Output,
+}
+
+impl Replay {
+    /// Runs it. Exit code 1: a promise was broken.
+    pub async fn run(self) -> Result<ExitCode, Failure> {
+        show(paper::load(&self.file)?, self.output).await
+    }
+}

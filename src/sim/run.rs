@@ -1,0 +1,83 @@
+//! `rowlock sim run`: one seed, its story and a verdict.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use rowlock_env::{time, worker};
+
+use super::case::{Case, Level};
+use super::options::{Common, Data};
+use super::{keep, paper, tell};
+use crate::exit::{Failure, REFUSED, USAGE};
+use crate::znode::print;
+
+/// Run one seed: print what happened and whether every promise held
+#[derive(clap::Args)]
+pub struct Run {
+    /// Everything follows from it
+    #[arg(long, value_name = "N")]
+    seed: u64,
+    #[command(flatten)]
+    common: Common,
+    /// These faults instead of those that follow from the seed; one per line, like `3s kill leader for 2s`
+    #[arg(long, value_name = "FILE")]
+    script: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// What is to be shown of a run.
+#[derive(clap::Args)]
+pub struct Output {
+    /// Draw the run as a space-time diagram into this file
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Print only the fingerprint of everything that happened
+    #[arg(long, conflicts_with = "html")]
+    fingerprint: bool,
+    #[command(flatten)]
+    data: Data,
+}
+
+impl Run {
+    /// Runs it. Exit code 1: a promise was broken.
+    pub async fn run(self) -> Result<ExitCode, Failure> {
+        let mut case = self.common.case(self.seed)?;
+        case.script = self.script.as_deref().map(paper::load_script).transpose()?;
+        show(case, self.output).await
+    }
+}
+
+/// Runs a case and shows it.
+pub async fn show(case: Case, output: Output) -> Result<ExitCode, Failure> {
+    if case.level == Level::State && (output.html.is_some() || case.script.is_some()) {
+        let what =
+            "the state alone has no messages to draw and no faults to choose; leave out --html and --script";
+        return Err(Failure::new(USAGE, what));
+    }
+    let started = time::now();
+    let (record, job) = (!output.fingerprint, case.clone());
+    let outcome = worker::run_blocking("simulation", move || job.run(record)).await;
+    let code = if outcome.violation.is_some() { ExitCode::from(REFUSED) } else { ExitCode::SUCCESS };
+    if output.fingerprint {
+        print(format!("{:016x}\n", outcome.fingerprint).as_bytes())?;
+        return Ok(code);
+    }
+    tell::story(&case, &outcome, started.elapsed())?;
+    let kept = match outcome.violation {
+        Some(_) => keep::keep(&case, &outcome, &output.data.data)?,
+        None => None,
+    };
+    if outcome.violation.is_some() {
+        print(keep::advice(&case, kept.as_ref()).as_bytes())?;
+    }
+    if let Some(file) = &output.html {
+        let again = match (&case.script, &kept) {
+            (Some(_), Some(kept)) => format!("rowlock sim replay {}", kept.case.display()),
+            _ => case.command(),
+        };
+        tell::page(&case, &outcome, again, file)?;
+        print(format!("drawn:     {}\n", file.display()).as_bytes())?;
+    }
+    Ok(code)
+}

@@ -1,0 +1,119 @@
+//! `rowlock sim shrink`: the smallest script of faults with which a run still breaks the same promise.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use rowlock_env::{time, worker};
+use rowlock_sim::cluster::Outcome;
+use rowlock_sim::fault::Script;
+use rowlock_sim::shrink::shrink;
+use tokio::sync::mpsc;
+
+use super::case::{Case, Level};
+use super::options::{Data, Which};
+use super::{keep, paper, tell};
+use crate::exit::{Failure, REFUSED, USAGE};
+use crate::paint::{Paint, Progress};
+use crate::znode::print;
+
+/// Find the smallest script of faults that still fails
+#[derive(clap::Args)]
+pub struct Shrink {
+    #[command(flatten)]
+    which: Which,
+    /// Where the small case goes [default: beside the files of failing runs]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// At most so many runs
+    #[arg(long, value_name = "N", default_value_t = 1_000)]
+    budget: usize,
+    #[command(flatten)]
+    data: Data,
+}
+
+/// How far it is: runs so far, faults left.
+type Word = (usize, usize);
+
+impl Shrink {
+    /// Runs it.
+    pub async fn run(self) -> Result<ExitCode, Failure> {
+        let case = self.which.case()?;
+        if case.level == Level::State {
+            return Err(Failure::new(
+                USAGE,
+                "the state alone has no script of faults; shrink a run of a cluster",
+            ));
+        }
+        let job = case.clone();
+        let first = worker::run_blocking("simulation", move || job.run(false)).await;
+        let Some(violation) = first.violation.clone() else {
+            let what = format!("{} keeps every promise; there is nothing to shrink", tell::title(&case));
+            return Err(Failure::new(REFUSED, what));
+        };
+        let before = first.script.steps().len();
+        print(format!("{violation}\n{before} faults\n").as_bytes())?;
+        let started = time::now();
+        let (tell, mut told) = mpsc::unbounded_channel::<Word>();
+        let (job, budget) = (case.clone(), self.budget);
+        let search = worker::run_blocking("shrink", move || search(&job, first, budget, &tell));
+        tokio::pin!(search);
+        let mut progress = Progress::new(Paint::stdout());
+        let (small, runs) = loop {
+            tokio::select! {
+                biased;
+                found = &mut search => break found,
+                Some((runs, left)) = told.recv() => progress.show(&format!("{left} faults left after {runs} runs")),
+            }
+        };
+        progress.done();
+        self.finish(case, small, format!("{runs} runs, {:.1} s", started.elapsed().as_secs_f64())).await
+    }
+
+    /// Runs the smallest once more, for its story.
+    async fn finish(&self, mut case: Case, small: Script, took: String) -> Result<ExitCode, Failure> {
+        case.script = Some(small.clone());
+        let job = case.clone();
+        let outcome = worker::run_blocking("simulation", move || job.run(true)).await;
+        let found = outcome.violation.as_ref().map(ToString::to_string);
+        let text = paper::write(&case, &small, found.as_deref());
+        let folder = self.data.data.join("small");
+        let kept = keep::keep(&case, &outcome, &folder)?;
+        let file = match (&self.output, &kept) {
+            (Some(file), _) => {
+                paper::save(file, text.as_bytes())?;
+                file.clone()
+            }
+            (None, Some(kept)) => kept.case.clone(),
+            (None, None) => return Err(Failure::new(USAGE, "there is no file to write; give one with -o")),
+        };
+        let faults = small.steps().len();
+        let mut said = format!("{faults} faults are enough ({took}):\n\n{small}\n");
+        said.push_str(&format!("replay:    rowlock sim replay {}\n", file.display()));
+        if let Some(kept) = kept {
+            said.push_str(&format!("look:      {}\n", kept.page.display()));
+        }
+        print(said.as_bytes())?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Another promise broken would be another finding: only the same one counts.
+fn search(case: &Case, first: Outcome, budget: usize, tell: &mpsc::UnboundedSender<Word>) -> (Script, usize) {
+    let wanted = first.violation.map(|violation| violation.invariant);
+    let mut runs = 0;
+    let small = shrink(
+        first.script,
+        |script| {
+            runs += 1;
+            let outcome = Case { script: Some(script.clone()), ..case.clone() }.run(false);
+            let fails = outcome.violation.map(|violation| violation.invariant) == wanted;
+            if fails {
+                // Nobody listens any more only when the command has ended.
+                let _ = tell.send((runs, script.steps().len()));
+            }
+            fails
+        },
+        budget,
+    );
+    (small, runs)
+}

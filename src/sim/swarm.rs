@@ -1,0 +1,198 @@
+//! `rowlock sim swarm`: many seeds, until one breaks a promise.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use rowlock_env::{time, worker};
+use rowlock_sim::cluster::Outcome;
+use rowlock_sim::fault::read_span;
+
+use super::case::Case;
+use super::figures::{Figures, bar};
+use super::keep;
+use super::options::{Common, Data};
+use super::pool::{Pool, threads};
+use crate::exit::{Failure, REFUSED};
+use crate::paint::{Paint, Progress};
+use crate::signals::Stop;
+use crate::znode::print;
+
+/// Seeds unless said otherwise.
+const SEEDS: u64 = 200;
+/// A terminal shows the figures so often.
+const REFRESH: Duration = Duration::from_millis(200);
+/// A file or a pipe gets a line so often.
+const LINE: Duration = Duration::from_secs(10);
+/// Columns of the bar.
+const BAR: usize = 24;
+
+/// Run many seeds, each with faults of its own, until one breaks a promise
+#[derive(clap::Args)]
+pub struct Swarm {
+    /// How many [default: 200, or as many as fit into --time]
+    #[arg(long, value_name = "N")]
+    seeds: Option<u64>,
+    /// The first one
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    from: u64,
+    /// Stop after this time, like 10m
+    #[arg(long, value_name = "TIME", value_parser = read_span)]
+    time: Option<Duration>,
+    /// Threads [default: one per processor]
+    #[arg(long, value_name = "N")]
+    jobs: Option<usize>,
+    /// Go on after a broken promise
+    #[arg(long)]
+    keep_going: bool,
+    /// Print the fingerprint of each seed, and nothing else
+    #[arg(long)]
+    fingerprints: bool,
+    #[command(flatten)]
+    common: Common,
+    #[command(flatten)]
+    data: Data,
+}
+
+/// Why a swarm ends.
+enum End {
+    Done,
+    Broken,
+    TimeIsUp,
+    Signal(&'static str),
+}
+
+impl Swarm {
+    /// Runs them. Exit code 1: a promise was broken.
+    pub async fn run(self) -> Result<ExitCode, Failure> {
+        let mut stop = Stop::listen()?;
+        let paint = Paint::stdout();
+        let started = time::now();
+        let example = self.common.case(self.from)?;
+        let threads = threads(self.jobs);
+        let wanted = self.seeds.or(self.time.is_none().then_some(SEEDS));
+        let last = wanted.map_or(u64::MAX, |n| self.from.saturating_add(n).saturating_sub(1));
+        let seeds = if wanted == Some(0) { 1..=0 } else { self.from..=last };
+        let case = example.clone();
+        let mut pool = Pool::start(seeds, threads, move |seed| Case { seed, ..case.clone() }.run(false));
+        let mut figures = Figures::default();
+        let mut show = Show {
+            swarm: &self,
+            paint,
+            progress: Progress::new(paint),
+            line_at: Duration::ZERO,
+            due: BTreeMap::new(),
+            next: self.from,
+        };
+        let end = loop {
+            let rest = self.time.map(|limit| limit.saturating_sub(started.elapsed()));
+            if rest == Some(Duration::ZERO) {
+                break End::TimeIsUp;
+            }
+            tokio::select! {
+                biased;
+                signal = stop.signal() => break End::Signal(signal),
+                next = pool.next() => {
+                    let Some((seed, outcome)) = next else { break End::Done };
+                    figures.add(seed, &outcome);
+                    show.outcome(seed, &outcome)?;
+                    if outcome.violation.is_some() && !self.keep_going {
+                        break End::Broken;
+                    }
+                }
+                () = time::sleep(rest.unwrap_or(REFRESH).min(REFRESH)) => {}
+            }
+            show.progress(&figures, started.elapsed(), wanted);
+        };
+        show.progress.done();
+        // Threads that are still at it no longer matter.
+        drop(pool);
+        self.finish(&example, &figures, started.elapsed(), threads, end).await
+    }
+
+    async fn finish(
+        &self,
+        example: &Case,
+        figures: &Figures,
+        took: Duration,
+        threads: usize,
+        end: End,
+    ) -> Result<ExitCode, Failure> {
+        let code = if figures.broken.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(REFUSED) };
+        if self.fingerprints {
+            return Ok(code);
+        }
+        let paint = Paint::stdout();
+        match end {
+            End::Signal(signal) => print(format!("{signal}: these are the figures so far\n").as_bytes())?,
+            End::TimeIsUp => print(b"the time is up\n")?,
+            End::Broken | End::Done => {}
+        }
+        print(figures.summary(took, threads).as_bytes())?;
+        if figures.broken.is_empty() {
+            print(paint.good("\nEvery promise held.\n").as_bytes())?;
+        }
+        for (seed, violation) in &figures.broken {
+            let case = Case { seed: *seed, ..example.clone() };
+            print(paint.bad(&format!("\nBROKEN  seed {seed}: {violation}\n")).as_bytes())?;
+            if let End::Broken = end {
+                // Once more, with its record: the same seed is the same run.
+                let again = case.clone();
+                let outcome = worker::run_blocking("simulation", move || again.run(true)).await;
+                let kept = keep::keep(&case, &outcome, &self.data.data)?;
+                print(keep::advice(&case, kept.as_ref()).as_bytes())?;
+            } else {
+                print(keep::advice(&case, None).as_bytes())?;
+            }
+        }
+        Ok(code)
+    }
+}
+
+/// What is shown while it goes on.
+struct Show<'a> {
+    swarm: &'a Swarm,
+    paint: Paint,
+    progress: Progress,
+    line_at: Duration,
+    /// Fingerprints of seeds that came before their turn.
+    due: BTreeMap<u64, u64>,
+    next: u64,
+}
+
+impl Show<'_> {
+    /// Fingerprints are printed in the order of the seeds, so that two outputs can be compared.
+    fn outcome(&mut self, seed: u64, outcome: &Outcome) -> Result<(), Failure> {
+        if !self.swarm.fingerprints {
+            return Ok(());
+        }
+        self.due.insert(seed, outcome.fingerprint);
+        while let Some(fingerprint) = self.due.remove(&self.next) {
+            print(format!("{} {fingerprint:016x}\n", self.next).as_bytes())?;
+            self.next += 1;
+        }
+        Ok(())
+    }
+
+    fn progress(&mut self, figures: &Figures, took: Duration, wanted: Option<u64>) {
+        if self.swarm.fingerprints {
+            return;
+        }
+        let pause = if self.paint.is_terminal() { REFRESH } else { LINE };
+        if took < self.line_at + pause {
+            return;
+        }
+        self.line_at = took;
+        let line = figures.progress(took, wanted);
+        let part = match (wanted, self.swarm.time) {
+            (Some(wanted), _) => figures.runs() as f64 / wanted.max(1) as f64,
+            (None, Some(limit)) => took.as_secs_f64() / limit.as_secs_f64().max(0.001),
+            (None, None) => 0.0,
+        };
+        if self.paint.is_terminal() {
+            self.progress.show(&format!("{} {line}", bar(part, BAR)));
+        } else {
+            self.progress.show(&line);
+        }
+    }
+}
