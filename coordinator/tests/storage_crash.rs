@@ -274,3 +274,45 @@ fn what_the_storage_acknowledged_survives_any_crash_and_nothing_else_appears() {
     }
     assert!(cuts > 1_000 && ends > 300, "{cuts} {ends}");
 }
+
+#[test]
+fn what_a_start_after_a_failed_flush_found_survives_the_next_loss_of_power() {
+    let mut failures = 0;
+    for seed in 0..SEEDS {
+        let disk = HostDisk::new(Rng::new(seed));
+        let mut rng = Rng::new(seed ^ 0xe10);
+        let mut asked = Asked { steps: vec![Held::default()], acknowledged: 0, term: 1 };
+        let never = AtomicBool::new(false);
+        for number in 0..6 {
+            let place = format!("seed {seed}, life {number}");
+            let fails = number % 2 == 0;
+            let main = async {
+                let mut opened = open().await.map_err(|error| format!("{place}: {error}"))?;
+                let held = held(&mut opened).await;
+                asked.found(&held, &place);
+                for step in 0..rng.below(12) + 3 {
+                    if fails && step == 2 {
+                        disk.fail_syncs(1);
+                    }
+                    if act(&mut opened, &mut asked, &mut rng).await.is_err() {
+                        failures += 1;
+                        break;
+                    }
+                }
+                Ok::<(), String>(())
+            };
+            let end = || {
+                if fails {
+                    disk.process_died();
+                } else {
+                    disk.power_loss();
+                }
+            };
+            let result = live(&disk, seed * 100 + number, &never, main, end).expect("nobody cuts the power");
+            result.expect("it starts");
+            disk.heal();
+            disk.boot();
+        }
+    }
+    assert!(failures > 1_000, "{failures}");
+}

@@ -26,6 +26,8 @@ pub struct SegmentInfo {
     pub key: SegmentKey,
     /// Where the records end.
     pub end: u64,
+    /// The records before it are known to be flushed: the last one says so.
+    pub flushed: u64,
     /// What the next record must follow.
     pub chain: Chain,
 }
@@ -110,6 +112,7 @@ fn read_segment(
     }
 
     let mut max_index = None;
+    let mut flushed = FIRST_RECORD_AT;
     let found = scan(bytes, header.key(), first, |offset, frame| {
         let damaged = |why: String| StorageError::Damaged { path: path.clone(), offset, why };
         let record = Record::decode(frame.kind, frame.body).map_err(|error| damaged(error.to_string()))?;
@@ -122,13 +125,14 @@ fn read_segment(
             _ => {}
         }
         recovered.records += 1;
+        flushed = u64::from(frame.flushed);
         recovered.log.replay(record).map_err(|gap| damaged(gap.to_string()))
     })?;
     if is_last {
         recovered.torn = check_tail(&path, &found)?;
     }
     let Scan { end, chain, .. } = found;
-    Ok(SegmentInfo { seq, len: bytes.len() as u64, max_index, key: header.key(), end, chain })
+    Ok(SegmentInfo { seq, len: bytes.len() as u64, max_index, key: header.key(), end, flushed, chain })
 }
 
 /// The last segment may end torn; tells whether it does.
