@@ -1,10 +1,62 @@
-//! What people and tools do about locks of others: look, and force a release.
+//! What people and tools do: look at locks of others, force a release, change the members of the cluster.
 
 use rowlock_proto::lock::Claim;
-use rowlock_proto::{Request, Response};
+use rowlock_proto::{NodeId, Request, Response, Stat};
 
 use crate::client::Client;
 use crate::error::Error;
+
+/// A change of the members of a cluster, for [`Client::reconfig`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[must_use = "a change does nothing until it is asked for"]
+pub struct Reconfig {
+    joining: Vec<String>,
+    leaving: Vec<NodeId>,
+    all: Option<String>,
+    version: Option<i64>,
+}
+
+impl Reconfig {
+    /// Nothing yet: say who joins and who leaves.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Makes exactly these servers the members: lines or a comma-separated list, as `/zookeeper/config` shows them. Who
+    /// joins or leaves beside that is not looked at.
+    pub fn to(all: impl Into<String>) -> Self {
+        Reconfig { all: Some(all.into()), ..Self::default() }
+    }
+
+    /// Takes a server in, or gives a member another role: `server.4=HOST:PEER:PEER:participant;CLIENTHOST:CLIENT`, with
+    /// `observer` for one that does not vote.
+    pub fn join(mut self, server: impl Into<String>) -> Self {
+        self.joining.push(server.into());
+        self
+    }
+
+    /// Takes a member out.
+    pub fn leave(mut self, node: NodeId) -> Self {
+        self.leaving.push(node);
+        self
+    }
+
+    /// Only if `/zookeeper/config` still has this version, the number behind its last `version=` (hexadecimal there).
+    pub fn if_version(mut self, version: i64) -> Self {
+        self.version = Some(version);
+        self
+    }
+
+    fn request(&self) -> Request {
+        let list = |entries: Vec<String>| (!entries.is_empty()).then(|| entries.join(","));
+        Request::Reconfig {
+            joining: list(self.joining.clone()),
+            leaving: list(self.leaving.iter().map(|node| node.0.to_string()).collect()),
+            new_members: self.all.clone(),
+            config_id: self.version.unwrap_or(-1),
+        }
+    }
+}
 
 impl Client {
     /// Ends somebody else's hold (or takes somebody out of the queue): exactly this place with exactly this token, which
@@ -56,5 +108,55 @@ impl Client {
             Response::Report(json) => Ok(json),
             _ => Err(Error::Protocol("a report was answered with something else")),
         }
+    }
+
+    /// Changes the members of the cluster, and returns the configuration that is in force then: what `/zookeeper/config`
+    /// holds. For a superuser ([`crate::ClientConfig::auth`]). New members must run already; who has left is stopped
+    /// afterwards. It may take some seconds, and calls issued behind it wait for that.
+    ///
+    /// # Errors
+    /// [`Error::Rejected`], with nothing changed: NoAuth; ReconfigDisabled; BadVersion; BadArguments; NewConfigNoQuorum
+    /// (too few of the new voters answer); ReconfigInProgress (another change is under way: ask again).
+    /// [`Error::ConnectionLoss`]: look at `/zookeeper/config`, which a later [`Client::sync`] makes fresh; asking for the
+    /// same once more is harmless.
+    /// # Cancel safety
+    /// A dropped future's change may take effect.
+    pub async fn reconfig(&self, change: &Reconfig) -> Result<(String, Stat), Error> {
+        const ODD: Error = Error::Protocol("a reconfiguration was answered with something else");
+        match self.call(change.request()).await?.response {
+            Response::Data(Some(config), stat) => {
+                Ok((String::from_utf8(config.to_vec()).map_err(|_| ODD)?, stat))
+            }
+            _ => Err(ODD),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_is_written_as_zookeeper_reads_it() {
+        let change = Reconfig::new()
+            .join("server.4=h:1:1:observer;h:2")
+            .join("server.5=i:1:1;i:2")
+            .leave(NodeId(2))
+            .leave(NodeId(3))
+            .if_version(0x1f);
+        let want = Request::Reconfig {
+            joining: Some("server.4=h:1:1:observer;h:2,server.5=i:1:1;i:2".to_owned()),
+            leaving: Some("2,3".to_owned()),
+            new_members: None,
+            config_id: 0x1f,
+        };
+        assert_eq!(change.request(), want);
+        let want = Request::Reconfig {
+            joining: None,
+            leaving: None,
+            new_members: Some("server.1=h:1:1;h:2".to_owned()),
+            config_id: -1,
+        };
+        assert_eq!(Reconfig::to("server.1=h:1:1;h:2").request(), want);
     }
 }

@@ -101,6 +101,7 @@ mod transaction;
 mod watch;
 mod znode;
 
+pub use admin::Reconfig;
 pub use client::Client;
 pub use config::{ClientConfig, Credential, QueueNames};
 pub use error::{ConnectError, Error, LockLost, LostReason, ReleaseError};
@@ -126,6 +127,6 @@ pub use watch::OneshotWatch;
 pub use rowlock_env::time::Instant;
 pub use rowlock_proto::lock::{Claim, Owner};
 pub use rowlock_proto::{
-    Acl, CreateMode, ErrorCode, EventType, FencingToken, Id, SessionId, Stat, Version, WatchedEvent, Zxid,
+    Acl, CreateMode, ErrorCode, EventType, FencingToken, Id, NodeId, SessionId, Stat, Version, WatchedEvent, Zxid,
     perms,
 };

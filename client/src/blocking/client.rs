@@ -4,7 +4,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use rowlock_env::time::{self, Instant};
-use rowlock_proto::{SessionId, lock};
+use rowlock_proto::{SessionId, Stat, lock};
 
 use super::caller::Caller;
 use super::election::Election;
@@ -13,6 +13,7 @@ use super::multi::MultiLock;
 use super::recipes::{Barrier, Counter, DoubleBarrier, Latch};
 use super::rwlock::RwLock;
 use super::semaphore::Semaphore;
+use crate::admin::Reconfig;
 use crate::config::ClientConfig;
 use crate::error::{ConnectError, Error};
 use crate::session::SessionState;
@@ -128,6 +129,14 @@ impl Client {
     /// As there; [`Error::NoAnswer`].
     pub fn report(&self, path: &str) -> Result<String, Error> {
         self.caller.ask(self.caller.client().report(path))
+    }
+
+    /// See [`crate::Client::reconfig`]. An operation timeout should be half a minute or more.
+    ///
+    /// # Errors
+    /// As there; [`Error::NoAnswer`]: look at `/zookeeper/config`.
+    pub fn reconfig(&self, change: &Reconfig) -> Result<(String, Stat), Error> {
+        self.caller.ask(self.caller.client().reconfig(change))
     }
 
     /// The async client of this session, for what is only there; run its calls with [`Client::run`].

@@ -8,6 +8,7 @@
 mod blocking;
 mod deadlock;
 mod examples;
+mod members;
 mod opposite_orders;
 mod portable;
 mod recipes;
