@@ -116,6 +116,7 @@ impl Invariants {
             Box::new(cluster::effects::Effects::default()),
             Box::new(cluster::session_order::SentOrder::default()),
             Box::new(cluster::linearizable_writes::LinearizableWrites::default()),
+            Box::new(cluster::linearizability::Linearizability::default()),
             Box::new(cluster::synced_reads::SyncedReads::default()),
             Box::new(cluster::monotonic_reads::MonotonicReads::default()),
             Box::new(cluster::read_your_writes::ReadYourWrites::default()),

@@ -12,6 +12,7 @@ pub(super) mod fenced_store;
 pub(super) mod fifo_in_real_time;
 pub(super) mod grant_in_time;
 pub(super) mod leader_completeness;
+pub(super) mod linearizability;
 pub(super) mod linearizable_writes;
 pub(super) mod log_matching;
 mod matching;

@@ -1,0 +1,186 @@
+//! linearizability: all writes, and reads behind a sync, can be explained by one order in which each takes effect at one
+//! moment between call and answer, and the calls of a session in the order of sending. Knows nothing of the log but what
+//! a znode was like before the first call to it, and when a session ended.
+//!
+//! Znodes are judged each for itself (linearizability is local), and together once a multi has tied them together.
+//! Containers and znodes with a time to live are left out: the cluster deletes them when it likes.
+
+mod model;
+mod search;
+
+use std::collections::BTreeMap;
+
+use rowlock_proto::{CreateMode, SessionId};
+
+use super::super::Invariant;
+use super::matching::is_plain_write;
+use crate::history::Fact;
+use crate::history::client::{Answer, CallId, ClientFact, Failure, Op};
+
+use model::{Node, Path};
+use search::{Component, Pending};
+
+/// Which component.
+type Number = usize;
+
+/// A call on its way.
+struct Sent {
+    session: SessionId,
+    order: u64,
+    component: Option<Number>,
+    is_write: bool,
+}
+
+/// All znodes that calls are about.
+#[derive(Default)]
+pub struct Linearizability {
+    /// What the log has at each path.
+    nodes: BTreeMap<String, Node>,
+    of_path: BTreeMap<Path, Number>,
+    components: BTreeMap<Number, Component>,
+    sent: BTreeMap<CallId, Sent>,
+    /// Calls whose end nobody knows, by session and order of sending.
+    unknown: BTreeMap<(SessionId, u64), (CallId, Number)>,
+    counted: u64,
+}
+
+/// The plain znodes that a call is about, if it is one to be judged.
+fn judged_paths(op: &Op) -> Vec<&str> {
+    match op {
+        Op::Read { path, synced: true, .. } => vec![path],
+        Op::Create { mode, .. } if mode.is_sequential() => Vec::new(),
+        Op::Multi(all) => all.iter().flat_map(judged_paths).collect(),
+        op if op.is_write() || matches!(op, Op::Check { .. }) => op.paths(),
+        _ => Vec::new(),
+    }
+}
+
+/// It makes a znode that the cluster may delete by itself.
+fn is_wild(op: &Op) -> bool {
+    match op {
+        Op::Create { mode, .. } => *mode == CreateMode::Container || mode.has_ttl(),
+        Op::Multi(all) => all.iter().any(is_wild),
+        _ => false,
+    }
+}
+
+impl Linearizability {
+    /// The component of all these paths, which belong together from now.
+    fn component(&mut self, paths: &[&str]) -> Option<Number> {
+        let mut joined: Option<Number> = None;
+        for path in paths {
+            let number = match self.of_path.get(*path) {
+                Some(number) => *number,
+                None => self.add(path),
+            };
+            match joined {
+                Some(into) if into != number => self.join(into, number),
+                _ => joined = Some(number),
+            }
+        }
+        joined
+    }
+
+    fn add(&mut self, path: &str) -> Number {
+        self.counted += 1;
+        let (number, shared) = (self.counted as Number, Path::from(path));
+        self.components.insert(number, Component::of(&shared, self.nodes.get(path).cloned()));
+        self.of_path.insert(shared, number);
+        number
+    }
+
+    fn join(&mut self, into: Number, number: Number) {
+        let Some(other) = self.components.remove(&number) else { return };
+        if let Some(component) = self.components.get_mut(&into) {
+            component.join(other);
+        }
+        let of_paths = self.of_path.values_mut().filter(|one| **one == number);
+        of_paths.for_each(|one| *one = into);
+        let of_sent = self.sent.values_mut().filter(|sent| sent.component == Some(number));
+        of_sent.for_each(|sent| sent.component = Some(into));
+        let of_unknown = self.unknown.values_mut().filter(|(_, one)| *one == number);
+        of_unknown.for_each(|(_, one)| *one = into);
+    }
+
+    fn invoked(&mut self, call: CallId, session: SessionId, op: &std::sync::Arc<Op>) {
+        let paths = judged_paths(op);
+        if paths.is_empty() || op.is_write() && !is_plain_write(op) {
+            return;
+        }
+        self.counted += 1;
+        let (order, is_write) = (self.counted, op.is_write());
+        let component = self.component(&paths);
+        self.sent.insert(call, Sent { session, order, component, is_write });
+        let Some(component) = component.and_then(|number| self.components.get_mut(&number)) else { return };
+        component.has_given_up |= is_wild(op);
+        if !component.has_given_up {
+            component.begin(call, Pending { op: op.clone(), session, order, is_unknown: false });
+        }
+    }
+
+    fn returned(&mut self, call: CallId, result: &Result<Answer, Failure>) -> Result<(), String> {
+        let Some(Sent { session, order, component, is_write }) = self.sent.remove(&call) else {
+            return Ok(());
+        };
+        if is_write && result.is_ok() {
+            self.settle(session, order);
+        }
+        let Some(number) = component else { return Ok(()) };
+        let Some(component) = self.components.get_mut(&number) else { return Ok(()) };
+        let Some(op) = component.pending.get(&call).map(|pending| pending.op.clone()) else { return Ok(()) };
+        if is_write && *result == Err(Failure::Unknown) {
+            self.unknown.insert((session, order), (call, number));
+        }
+        component.end(call, result).map_err(|could| {
+            format!("{call:?} of session {session}, {op:?}, was answered {result:?}; no order of all calls explains that, only {could}")
+        })
+    }
+
+    /// What this session sent before and nobody knows the end of has been done, or never will be.
+    fn settle(&mut self, session: SessionId, before: u64) {
+        while let Some((&key, &(call, number))) = self.unknown.range((session, 0)..(session, before)).next() {
+            self.unknown.remove(&key);
+            if let Some(component) = self.components.get_mut(&number) {
+                component.settle(call);
+            }
+        }
+    }
+}
+
+impl Invariant for Linearizability {
+    fn name(&self) -> &'static str {
+        "linearizability"
+    }
+
+    fn observe(&mut self, fact: &Fact) -> Result<(), String> {
+        match fact {
+            Fact::Znode(znode) => match &znode.now {
+                Some((data, stat)) => {
+                    let (version, owner) = (stat.version.0, stat.ephemeral_owner);
+                    let node = Node { version, data: data.clone(), owner };
+                    self.nodes.insert(znode.path.clone(), node);
+                }
+                None => {
+                    self.nodes.remove(&znode.path);
+                }
+            },
+            Fact::SessionEnded { session, .. } => {
+                for component in self.components.values_mut().filter(|component| !component.has_given_up) {
+                    component.vanish(*session);
+                }
+                self.settle(*session, u64::MAX);
+            }
+            Fact::Client { what: ClientFact::Invoked { call, session, op }, .. } => {
+                self.invoked(*call, *session, op);
+            }
+            Fact::Client { what: ClientFact::Returned { call, result }, .. } => {
+                return self.returned(*call, result);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

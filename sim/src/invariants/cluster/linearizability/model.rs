@@ -1,0 +1,158 @@
+//! What znodes do, as simple as can be: the specification against which calls are judged.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rowlock_proto::{ErrorCode, SessionId, Version};
+
+use crate::history::client::{Answer, Failure, Op};
+
+/// A path; clones are cheap.
+pub(super) type Path = Arc<str>;
+
+/// A znode that exists.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Node {
+    pub(super) version: i32,
+    pub(super) data: Option<Bytes>,
+    /// Whose it is, if it is ephemeral.
+    pub(super) owner: SessionId,
+}
+
+/// Some znodes.
+pub(super) type Nodes = BTreeMap<Path, Node>;
+
+/// What comes of a call.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Outcome {
+    /// It was done: the version behind each operation.
+    Done(Vec<i32>),
+    /// The operation at this place was refused with this code (a number, because codes have no order).
+    Refused(usize, i32),
+    /// It read this.
+    Seen(Option<(i32, Option<Bytes>)>),
+    /// It never was done, and never will be: its session has gone on without it.
+    Never,
+}
+
+/// In the place of the version: there is none.
+const DELETED: i32 = -2;
+const CHECKED: i32 = -3;
+
+/// Carries out a write.
+pub(super) fn run(nodes: &mut Nodes, op: &Op, session: SessionId) -> Outcome {
+    let all = match op {
+        Op::Multi(all) => &all[..],
+        one => std::slice::from_ref(one),
+    };
+    // All or nothing; a single operation changes nothing if it is refused.
+    let mut changed = if all.len() > 1 { Some(nodes.clone()) } else { None };
+    let target = changed.as_mut().unwrap_or(nodes);
+    let mut versions = Vec::with_capacity(all.len());
+    for (at, op) in all.iter().enumerate() {
+        match one(target, op, session) {
+            Ok(version) => versions.push(version),
+            Err(code) => return Outcome::Refused(at, code.code()),
+        }
+    }
+    if let Some(changed) = changed {
+        *nodes = changed;
+    }
+    Outcome::Done(versions)
+}
+
+fn one(nodes: &mut Nodes, op: &Op, session: SessionId) -> Result<i32, ErrorCode> {
+    let expect = |node: Option<&Node>, version: Version| {
+        let node = node.ok_or(ErrorCode::NoNode)?;
+        let is_expected = version == Version::ANY || version.0 == node.version;
+        if is_expected { Ok(node.version) } else { Err(ErrorCode::BadVersion) }
+    };
+    match op {
+        // Its number makes it a znode that nobody else knows of.
+        Op::Create { mode, .. } if mode.is_sequential() => Ok(0),
+        Op::Create { path, .. } if nodes.contains_key(path.as_str()) => Err(ErrorCode::NodeExists),
+        Op::Create { path, data, mode } => {
+            let owner = if mode.is_ephemeral() { session } else { SessionId::NONE };
+            nodes.insert(path.as_str().into(), Node { version: 0, data: data.clone(), owner });
+            Ok(0)
+        }
+        Op::Set { path, data, version } => {
+            let new = expect(nodes.get(path.as_str()), *version)?.wrapping_add(1);
+            if let Some(node) = nodes.get_mut(path.as_str()) {
+                (node.version, node.data) = (new, data.clone());
+            }
+            Ok(new)
+        }
+        Op::Delete { path, version } => {
+            expect(nodes.get(path.as_str()), *version)?;
+            nodes.remove(path.as_str());
+            Ok(DELETED)
+        }
+        Op::Check { path, version } => expect(nodes.get(path.as_str()), *version).map(|_| CHECKED),
+        _ => Ok(0),
+    }
+}
+
+/// What a read of this path shows.
+pub(super) fn read(nodes: &Nodes, path: &str) -> Outcome {
+    Outcome::Seen(nodes.get(path).map(|node| (node.version, node.data.clone())))
+}
+
+/// Whether a client may be told this of such an outcome; `None`: it had none yet.
+pub(super) fn fits(op: &Op, outcome: Option<&Outcome>, result: &Result<Answer, Failure>) -> bool {
+    let has_no_effect = !matches!(outcome, Some(Outcome::Done(_)));
+    match result {
+        Err(Failure::Unknown) => true,
+        Err(Failure::NotDone) => has_no_effect,
+        Err(Failure::Refused(code)) => refusal_fits(op, outcome, 0, *code),
+        Err(Failure::RefusedAt(at, code)) => refusal_fits(op, outcome, *at, *code),
+        Ok(answer) => match outcome {
+            Some(Outcome::Done(versions)) => versions_in(answer).as_ref() == Some(versions),
+            Some(Outcome::Seen(seen)) => read_fits(seen.as_ref(), answer),
+            _ => false,
+        },
+    }
+}
+
+/// Refusals for reasons that are not in the model are taken as they are, if there was no effect.
+fn refusal_fits(op: &Op, outcome: Option<&Outcome>, at: usize, code: ErrorCode) -> bool {
+    let refused = match op {
+        Op::Multi(all) => all.get(at),
+        one => Some(one),
+    };
+    if let Op::Read { .. } = op {
+        return code != ErrorCode::NoNode || matches!(outcome, Some(Outcome::Seen(None)));
+    }
+    let is_modelled = match refused {
+        Some(Op::Create { .. }) => code == ErrorCode::NodeExists,
+        Some(_) => matches!(code, ErrorCode::NoNode | ErrorCode::BadVersion),
+        None => false,
+    };
+    match outcome {
+        Some(Outcome::Refused(known_at, known)) => !is_modelled || (*known_at, *known) == (at, code.code()),
+        Some(Outcome::Done(_)) => false,
+        _ => !is_modelled,
+    }
+}
+
+fn versions_in(answer: &Answer) -> Option<Vec<i32>> {
+    match answer {
+        Answer::Created { stat, .. } | Answer::Set(stat) => Some(vec![stat.version.0]),
+        Answer::Deleted => Some(vec![DELETED]),
+        Answer::Checked => Some(vec![CHECKED]),
+        Answer::Multi(all) => all.iter().map(|one| versions_in(one)?.pop()).collect(),
+        _ => None,
+    }
+}
+
+fn read_fits(seen: Option<&(i32, Option<Bytes>)>, answer: &Answer) -> bool {
+    match (seen, answer) {
+        (Some((version, data)), Answer::Data(read, stat)) => data == read && *version == stat.version.0,
+        (Some((version, _)), Answer::Exists(Some(stat)) | Answer::Children(_, stat)) => {
+            *version == stat.version.0
+        }
+        (None, Answer::Exists(None)) => true,
+        _ => false,
+    }
+}

@@ -1,0 +1,244 @@
+//! The search for an order of the calls that explains all answers (Wing and Gong 1993, with Lowe's memory of what was
+//! tried): call by call, keeping all explanations that are left.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use rowlock_proto::SessionId;
+
+use super::model::{self, Node, Nodes, Outcome, Path};
+use crate::history::client::{Answer, CallId, Failure, Op};
+
+/// With more explanations than that, the search gives up on these znodes.
+pub(super) const EXPLANATIONS_MAX: usize = 4_000;
+
+/// A call that may have its effect now.
+#[derive(Clone, Debug)]
+pub(super) struct Pending {
+    pub(super) op: Arc<Op>,
+    pub(super) session: SessionId,
+    /// Counts the calls in the order of sending.
+    pub(super) order: u64,
+    /// It has come to an end, and nobody knows whether it was done.
+    pub(super) is_unknown: bool,
+}
+
+/// One way in which all answers so far can be.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Explanation {
+    nodes: Nodes,
+    /// The writes that have had their effect, without their answer being known.
+    done: BTreeMap<CallId, Outcome>,
+    /// What each read on its way could have shown since it was sent. Reads change nothing: they need no place in the
+    /// order, only a moment.
+    reads: BTreeMap<CallId, BTreeSet<Outcome>>,
+}
+
+/// Znodes that calls have tied together, the calls on their way, and all explanations.
+#[derive(Debug, Default)]
+pub(super) struct Component {
+    explanations: BTreeSet<Explanation>,
+    pub(super) pending: BTreeMap<CallId, Pending>,
+    pub(super) has_given_up: bool,
+}
+
+impl Component {
+    /// Of one znode that is so.
+    pub(super) fn of(path: &Path, now: Option<Node>) -> Self {
+        let nodes = now.map(|node| (path.clone(), node)).into_iter().collect();
+        let only = Explanation { nodes, ..Explanation::default() };
+        Component { explanations: [only].into(), ..Component::default() }
+    }
+
+    /// Both together: every explanation of one with every one of the other.
+    pub(super) fn join(&mut self, other: Component) {
+        self.has_given_up |= other.has_given_up;
+        self.pending.extend(other.pending);
+        let mut all = BTreeSet::new();
+        if self.explanations.len() * other.explanations.len() > EXPLANATIONS_MAX {
+            self.has_given_up = true;
+        }
+        if !self.has_given_up {
+            for one in &self.explanations {
+                for two in &other.explanations {
+                    let mut both = one.clone();
+                    both.nodes.extend(two.nodes.clone());
+                    both.done.extend(two.done.clone());
+                    both.reads.extend(two.reads.clone());
+                    all.insert(both);
+                }
+            }
+        }
+        self.explanations = all;
+    }
+
+    /// A call is sent.
+    pub(super) fn begin(&mut self, call: CallId, pending: Pending) {
+        if let Op::Read { path, .. } = &*pending.op {
+            let begun = |mut one: Explanation| {
+                let shown = [model::read(&one.nodes, path)].into();
+                one.reads.insert(call, shown);
+                one
+            };
+            self.explanations = std::mem::take(&mut self.explanations).into_iter().map(begun).collect();
+        }
+        self.pending.insert(call, pending);
+    }
+
+    /// A call has come to its end.
+    ///
+    /// # Errors
+    /// No order of the calls explains it: what it could have been told.
+    pub(super) fn end(&mut self, call: CallId, result: &Result<Answer, Failure>) -> Result<(), String> {
+        let Some(pending) = self.pending.get(&call).cloned() else { return Ok(()) };
+        if *result == Err(Failure::Unknown) && !matches!(*pending.op, Op::Read { .. }) {
+            self.pending.entry(call).and_modify(|pending| pending.is_unknown = true);
+            return Ok(());
+        }
+        let fits = |one: &Explanation| match one.reads.get(&call) {
+            Some(shown) => shown.iter().any(|shown| model::fits(&pending.op, Some(shown), result)),
+            None => match one.done.get(&call) {
+                Some(outcome) => model::fits(&pending.op, Some(outcome), result),
+                // A call that was not done may stay so if that is what was told.
+                None => result.is_err() && model::fits(&pending.op, None, result),
+            },
+        };
+        let is_over = |one: &Explanation| one.done.contains_key(&call) || fits(one);
+        let reached = self.reach(is_over);
+        let could: Vec<String> = reached.iter().take(4).map(|one| could(one, call)).collect();
+        let mut left: BTreeSet<Explanation> = reached.into_iter().filter(|one| fits(one)).collect();
+        self.pending.remove(&call);
+        if self.has_given_up {
+            return Ok(());
+        }
+        if left.is_empty() {
+            self.has_given_up = true;
+            return Err(could.join(" or "));
+        }
+        if left.iter().any(|one| one.done.contains_key(&call) || one.reads.contains_key(&call)) {
+            left = left.into_iter().map(|one| forget(one, call)).collect();
+        }
+        self.explanations = left;
+        Ok(())
+    }
+
+    /// A call whose end nobody knew will not be done any more, if it has not been.
+    pub(super) fn settle(&mut self, call: CallId) {
+        if self.pending.remove(&call).is_some() {
+            let all = std::mem::take(&mut self.explanations);
+            self.explanations = all.into_iter().map(|one| forget(one, call)).collect();
+        }
+    }
+
+    /// A session ends, and its ephemeral znodes with it. Everything on its way may have been done before.
+    pub(super) fn vanish(&mut self, session: SessionId) {
+        let is_its_create = |pending: &Pending| {
+            let creates = |op: &Op| matches!(op, Op::Create { mode, .. } if mode.is_ephemeral());
+            pending.session == session
+                && match &*pending.op {
+                    Op::Multi(all) => all.iter().any(creates),
+                    one => creates(one),
+                }
+        };
+        let owns = |one: &Explanation| one.nodes.values().any(|node| node.owner == session);
+        if !self.explanations.iter().any(owns) && !self.pending.values().any(is_its_create) {
+            return;
+        }
+        let all = self.reach_all();
+        let without = |mut one: Explanation| {
+            one.nodes.retain(|_, node| node.owner != session);
+            self.look(&mut one);
+            one
+        };
+        self.explanations = all.into_iter().map(without).collect();
+    }
+
+    /// What the reads on their way would show now is something that they may have shown.
+    fn look(&self, one: &mut Explanation) {
+        let Explanation { nodes, reads, .. } = one;
+        for (call, shown) in reads {
+            if let Some(Op::Read { path, .. }) = self.pending.get(call).map(|pending| &*pending.op) {
+                shown.insert(model::read(nodes, path));
+            }
+        }
+    }
+
+    /// All explanations that come out of the known ones by doing calls that are on their way, up to the first in which
+    /// `is_over`.
+    fn reach(&mut self, is_over: impl Fn(&Explanation) -> bool) -> BTreeSet<Explanation> {
+        let mut tried = BTreeSet::new();
+        let mut over = BTreeSet::new();
+        let mut todo: Vec<Explanation> = std::mem::take(&mut self.explanations).into_iter().collect();
+        while let Some(one) = todo.pop() {
+            if tried.len() > EXPLANATIONS_MAX {
+                self.has_given_up = true;
+                return BTreeSet::new();
+            }
+            if is_over(&one) {
+                over.insert(one);
+                continue;
+            }
+            let next: Vec<Explanation> = self.next(&one).collect();
+            if tried.insert(one) {
+                todo.extend(next);
+            }
+        }
+        over
+    }
+
+    /// As [`Component::reach`], with all that come between.
+    fn reach_all(&mut self) -> BTreeSet<Explanation> {
+        let mut all = BTreeSet::new();
+        let mut todo: Vec<Explanation> = std::mem::take(&mut self.explanations).into_iter().collect();
+        while let Some(one) = todo.pop() {
+            if all.len() > EXPLANATIONS_MAX {
+                self.has_given_up = true;
+                return BTreeSet::new();
+            }
+            let next: Vec<Explanation> = self.next(&one).collect();
+            if all.insert(one) {
+                todo.extend(next);
+            }
+        }
+        all
+    }
+
+    /// One more call has its effect. Calls of one session are done in order; one whose end nobody knows may be left out.
+    fn next<'a>(&'a self, one: &'a Explanation) -> impl Iterator<Item = Explanation> + 'a {
+        let is_open = |call: &CallId, pending: &Pending| {
+            !one.done.contains_key(call) && !matches!(*pending.op, Op::Read { .. })
+        };
+        self.pending.iter().filter(move |(call, pending)| is_open(call, pending)).filter_map(
+            move |(call, pending)| {
+                let mut next = one.clone();
+                for (other, before) in &self.pending {
+                    let is_before = before.session == pending.session && before.order < pending.order;
+                    if is_before && is_open(other, before) {
+                        if !before.is_unknown {
+                            return None;
+                        }
+                        next.done.insert(*other, Outcome::Never);
+                    }
+                }
+                let outcome = model::run(&mut next.nodes, &pending.op, pending.session);
+                next.done.insert(*call, outcome);
+                self.look(&mut next);
+                Some(next)
+            },
+        )
+    }
+}
+
+fn forget(mut one: Explanation, call: CallId) -> Explanation {
+    one.done.remove(&call);
+    one.reads.remove(&call);
+    one
+}
+
+fn could(one: &Explanation, call: CallId) -> String {
+    match (one.done.get(&call), one.reads.get(&call)) {
+        (Some(outcome), _) => format!("{outcome:?}"),
+        (_, Some(shown)) => format!("{shown:?}"),
+        _ => "nothing".to_owned(),
+    }
+}

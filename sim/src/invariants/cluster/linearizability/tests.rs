@@ -1,0 +1,224 @@
+//! Histories that one order explains, and histories that none does.
+
+use rowlock_proto::{ErrorCode, Version};
+use rowlock_state::outcome::SessionEnd;
+
+use super::super::super::judge;
+use super::super::testing::{create, data, delete, get, invoked, returned, set, stat};
+use super::*;
+use crate::history::Millis;
+
+const A: &str = "/data/a";
+const B: &str = "/data/b";
+
+fn opinion(facts: &[Fact]) -> Result<(), String> {
+    judge(Linearizability::default(), facts)
+}
+
+fn created() -> Result<Answer, Failure> {
+    Ok(Answer::Created { path: A.to_owned(), stat: stat(1, 1, 0) })
+}
+
+fn was_set(version: i32) -> Result<Answer, Failure> {
+    Ok(Answer::Set(stat(1, 1, version)))
+}
+
+fn read(text: &str, version: i32) -> Result<Answer, Failure> {
+    Ok(Answer::Data(data(text), stat(1, 1, version)))
+}
+
+fn refused(code: ErrorCode) -> Result<Answer, Failure> {
+    Err(Failure::Refused(code))
+}
+
+/// A call by itself.
+fn call(who: usize, call: u64, op: Op, result: Result<Answer, Failure>) -> [Fact; 2] {
+    [invoked(who, call, op), returned(who, call, result)]
+}
+
+fn one_after_another(calls: &[[Fact; 2]]) -> Vec<Fact> {
+    calls.concat()
+}
+
+#[test]
+fn calls_one_after_another_do_what_they_say() {
+    let facts = one_after_another(&[
+        call(1, 1, create(A), created()),
+        call(2, 2, create(A), refused(ErrorCode::NodeExists)),
+        call(1, 3, set(A, "1"), was_set(1)),
+        call(2, 4, get(A, true), read("1", 1)),
+        call(2, 5, delete(A), Ok(Answer::Deleted)),
+        call(1, 6, set(A, "2"), refused(ErrorCode::NoNode)),
+        call(1, 7, get(A, true), refused(ErrorCode::NoNode)),
+    ]);
+    assert_eq!(opinion(&facts), Ok(()));
+}
+
+#[test]
+fn answers_that_no_order_explains_are_caught() {
+    let start = one_after_another(&[call(1, 1, create(A), created())]);
+    for wrong in [
+        call(1, 2, set(A, "1"), was_set(2)),
+        call(2, 2, create(A), created()),
+        call(2, 2, set(A, "1"), refused(ErrorCode::NoNode)),
+        call(2, 2, get(A, true), read("other", 0)),
+        call(2, 2, get(A, true), refused(ErrorCode::NoNode)),
+    ] {
+        assert!(opinion(&[&start[..], &wrong].concat()).is_err(), "{wrong:?}");
+    }
+}
+
+#[test]
+fn a_lost_update_is_caught() {
+    let if_version = |text: &str| Op::Set { path: A.to_owned(), data: data(text), version: Version(0) };
+    let facts = |second| {
+        let start = one_after_another(&[call(1, 1, create(A), created())]);
+        let both = [
+            invoked(1, 2, if_version("1")),
+            invoked(2, 3, if_version("2")),
+            returned(2, 3, was_set(1)),
+            returned(1, 2, second),
+        ];
+        [&start[..], &both].concat()
+    };
+    assert!(opinion(&facts(was_set(1))).is_err());
+    assert_eq!(opinion(&facts(refused(ErrorCode::BadVersion))), Ok(()));
+}
+
+#[test]
+fn calls_beside_each_other_may_be_in_any_order_but_in_one() {
+    let facts = |first: i32, second: i32, text: &str| {
+        let start = one_after_another(&[call(1, 1, create(A), created())]);
+        let beside = [
+            invoked(1, 2, set(A, "1")),
+            invoked(2, 3, set(A, "2")),
+            returned(1, 2, was_set(first)),
+            returned(2, 3, was_set(second)),
+        ];
+        let end = one_after_another(&[call(3, 4, get(A, true), read(text, 2))]);
+        [&start[..], &beside, &end].concat()
+    };
+    assert_eq!(opinion(&facts(1, 2, "2")), Ok(()));
+    assert_eq!(opinion(&facts(2, 1, "1")), Ok(()));
+    assert!(opinion(&facts(2, 1, "2")).is_err());
+    assert!(opinion(&facts(1, 1, "2")).is_err());
+}
+
+#[test]
+fn a_read_sees_a_write_beside_it_and_nothing_that_was_over_before() {
+    let start = one_after_another(&[call(1, 1, create(A), created())]);
+    let beside = |text: &str, version| {
+        let facts = [
+            invoked(2, 2, get(A, true)),
+            invoked(1, 3, set(A, "1")),
+            returned(2, 2, read(text, version)),
+            returned(1, 3, was_set(1)),
+        ];
+        [&start[..], &facts].concat()
+    };
+    assert_eq!(opinion(&beside("new", 0)), Ok(()));
+    assert_eq!(opinion(&beside("1", 1)), Ok(()));
+    // And once it was seen, it has been done.
+    let then = |text: &str, version| {
+        let facts = [
+            invoked(1, 2, set(A, "1")),
+            invoked(2, 3, get(A, true)),
+            returned(2, 3, read("1", 1)),
+            invoked(3, 4, get(A, true)),
+            returned(3, 4, read(text, version)),
+        ];
+        [&start[..], &facts].concat()
+    };
+    assert_eq!(opinion(&then("1", 1)), Ok(()));
+    assert!(opinion(&then("new", 0)).is_err());
+}
+
+#[test]
+fn a_call_of_unknown_end_may_be_done_late_or_never_until_its_session_goes_on() {
+    let unknown = Err(Failure::Unknown);
+    let facts = |tail: &[[Fact; 2]]| {
+        let start = [call(1, 1, create(A), created()), call(1, 2, set(A, "1"), unknown.clone())];
+        one_after_another(&[&start[..], tail].concat())
+    };
+    let old = |call_id| call(2, call_id, get(A, true), read("new", 0));
+    let new = |call_id| call(2, call_id, get(A, true), read("1", 1));
+    assert_eq!(opinion(&facts(&[old(3), old(4)])), Ok(()));
+    assert_eq!(opinion(&facts(&[old(3), new(4)])), Ok(()), "it was late");
+    assert!(opinion(&facts(&[new(3), old(4)])).is_err());
+    let goes_on = call(1, 5, set(B, "1"), refused(ErrorCode::NoNode));
+    assert_eq!(opinion(&facts(&[old(3), goes_on, new(4)])), Ok(()), "a refusal proves nothing here");
+    let goes_on = call(1, 5, create(B), created());
+    assert!(opinion(&facts(&[old(3), goes_on, new(4)])).is_err());
+}
+
+#[test]
+fn a_call_that_was_not_done_has_no_effect() {
+    let facts = |text: &str, version| {
+        one_after_another(&[
+            call(1, 1, create(A), created()),
+            call(1, 2, set(A, "1"), Err(Failure::NotDone)),
+            call(2, 3, get(A, true), read(text, version)),
+        ])
+    };
+    assert_eq!(opinion(&facts("new", 0)), Ok(()));
+    assert!(opinion(&facts("1", 1)).is_err());
+}
+
+#[test]
+fn a_multi_ties_znodes_together_and_is_seen_whole() {
+    let both = || Op::Multi(vec![set(A, "1"), set(B, "1")]);
+    let done = Ok(Answer::Multi(vec![Answer::Set(stat(1, 1, 1)), Answer::Set(stat(1, 1, 1))]));
+    let facts = |in_b: &str, version| {
+        let start = one_after_another(&[call(1, 1, create(A), created()), call(1, 2, create(B), created())]);
+        let tail = [
+            invoked(1, 3, both()),
+            invoked(2, 4, get(A, true)),
+            returned(2, 4, read("1", 1)),
+            invoked(2, 5, get(B, true)),
+            returned(2, 5, read(in_b, version)),
+            returned(1, 3, done.clone()),
+        ];
+        [&start[..], &tail].concat()
+    };
+    assert_eq!(opinion(&facts("1", 1)), Ok(()));
+    assert!(opinion(&facts("new", 0)).is_err());
+}
+
+#[test]
+fn a_multi_that_was_refused_has_changed_nothing() {
+    let both = Op::Multi(vec![set(A, "1"), create(A)]);
+    let facts = |result, text: &str, version| {
+        one_after_another(&[
+            call(1, 1, create(A), created()),
+            call(1, 2, both.clone(), result),
+            call(2, 3, get(A, true), read(text, version)),
+        ])
+    };
+    let refused = |at| Err(Failure::RefusedAt(at, ErrorCode::NodeExists));
+    assert_eq!(opinion(&facts(refused(1), "new", 0)), Ok(()));
+    assert!(opinion(&facts(refused(1), "1", 1)).is_err());
+    let wrong = Err(Failure::RefusedAt(0, ErrorCode::NoNode));
+    assert!(opinion(&facts(wrong, "new", 0)).is_err());
+}
+
+#[test]
+fn an_ephemeral_goes_with_its_session() {
+    let mode = CreateMode::Ephemeral;
+    let ephemeral = Op::Create { path: A.to_owned(), data: data("new"), mode };
+    let ended = Fact::SessionEnded { session: SessionId(1), end: SessionEnd::Expired, at: Millis(0) };
+    let start = one_after_another(&[call(1, 1, ephemeral, created())]);
+    let gone = call(2, 2, get(A, true), refused(ErrorCode::NoNode));
+    let there = call(2, 2, get(A, true), read("new", 0));
+    assert!(opinion(&[&start[..], &gone].concat()).is_err());
+    assert_eq!(opinion(&[&start[..], &there].concat()), Ok(()));
+    assert_eq!(opinion(&[&start[..], &[ended.clone()], &gone].concat()), Ok(()));
+    assert!(opinion(&[&start[..], &[ended], &there].concat()).is_err());
+}
+
+#[test]
+fn many_calls_beside_each_other_end_the_search_and_not_the_run() {
+    let mut facts = one_after_another(&[call(1, 1, create(A), created())]);
+    facts.extend((0..12).map(|n| invoked(n + 2, n as u64 + 2, set(A, &n.to_string()))));
+    facts.push(returned(2, 2, was_set(12)));
+    assert_eq!(opinion(&facts), Ok(()));
+}
