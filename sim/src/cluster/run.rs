@@ -12,9 +12,12 @@ use rowlock_world::trace::Happening;
 
 use super::board::{Board, Order, Process, node_id};
 use super::injector::{Birth, Injector, Patients};
-use super::node::{self, Shape};
+use super::node;
+use super::operator::{Desk, Job, Operator};
 use super::record::Record;
+use super::roster::{Part, Roster};
 use super::scenario::Scenario;
+use super::shape::Shape;
 use super::stats::Stats;
 use super::witness::Witness;
 use super::workload::{self, Profile, Theme};
@@ -125,25 +128,34 @@ struct Run {
 impl Run {
     fn new(plan: &Plan) -> Run {
         let sim = Simulation::new(plan.seed, plan.record);
+        sim.network().set_labeler(crate::report::label::label);
         // A stream of its own: what the script says does not change who takes part.
         let mut rng = Rng::new(plan.seed ^ 0x006c_6f63_6b73);
-        let shape = Shape { voters: 3, learners: 0, snapshot_every: 200, keep_logs: 50 };
+        let shape = Shape::of(&mut Rng::new(plan.seed ^ 0x7368_6170_6573));
         // Behind the first members there are machines for those that operators add.
         let nodes: Vec<HostId> = (0..shape.nodes() + SPARES)
             .map(|place| sim.add_host(&format!("node{}", place + 1), "node", node::address(place)))
             .collect();
-        let theme = Theme::of(&mut rng, node::endpoints(shape.nodes()));
+        let roster = Roster::new(&shape, SPARES);
+        let theme = Theme::of(&mut rng, roster.clone());
         let clients: Vec<HostId> = (0..4u8)
             .map(|n| sim.add_host(&format!("client{}", n + 1), "client", Ipv4Addr::new(10, 0, 1, n + 1)))
             .collect();
         let profiles = clients.iter().map(|host| Profile::of(&mut rng, &theme, *host)).collect();
         let load_ends = Nanos::from_millis(plan.seconds * 1_000);
-        let made = || plan.scenario.script(plan.seed, plan.seconds, (shape.nodes(), clients.len()));
+        let made = || plan.scenario.script(plan.seed, plan.seconds, &shape, clients.len());
         let script = plan.script.clone().unwrap_or_else(made);
         let board = Board::new(nodes.len());
         let record = Record::new(sim.clone(), theme.locks().clone());
-        let patients =
-            Patients { nodes: nodes.clone(), founders: shape.nodes(), clients: clients.clone(), board: board.clone() };
+        let operator = sim.add_host("operator", "operator", Ipv4Addr::new(10, 0, 2, 1));
+        let (desk, jobs) = Desk::new();
+        let patients = Patients {
+            nodes: nodes.clone(),
+            clients: clients.clone(),
+            board: board.clone(),
+            roster: roster.clone(),
+            desk: desk.clone(),
+        };
         let injector = Injector::new(sim.clone(), patients, &script);
         let closing = watch::channel(false).0;
         let clients_live = vec![false; clients.len()];

@@ -6,6 +6,7 @@
 //! The flow: [`scene`] turns happenings into spells of time per host; [`story`] and [`html`] tell them.
 
 pub mod html;
+pub mod label;
 #[cfg(test)]
 mod sample;
 pub mod scene;

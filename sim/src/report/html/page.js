@@ -9,6 +9,9 @@
   const HUES = [212, 142, 276, 24, 330, 176, 52, 0];
   const end = data.end / 1e6;
   const lanes = data.lanes.map(([name, kind, born]) => ({ name, kind, born: born / 1e6 }));
+  // Locks mostly stand in one folder; a narrow column has no room for its name.
+  const folder = data.locks.length > 0 && data.locks.every((name) => name.includes('/')) ? data.locks[0].slice(0, data.locks[0].lastIndexOf('/') + 1) : '';
+  const short = folder && data.locks.every((name) => name.startsWith(folder)) ? data.locks.map((name) => name.slice(folder.length)) : data.locks;
   const hue = (lock) => HUES[lock % HUES.length];
   let laneWidth = 120, z = 48;
 
@@ -82,8 +85,8 @@
         const lock = data.locks[s.a];
         const [text, about] = {
           leads: () => [`leads\nterm ${s.a}`, `${lane.name} leads the cluster in term ${s.a}`],
-          holds: () => [s.slots > 1 ? `${s.b}\n${lock}` : `${lock}\ntoken ${s.b}`, `${lane.name} believes that it holds ${lock}\ntoken ${s.b}`],
-          waits: () => [lock, `${lane.name} waits for ${lock}`],
+          holds: () => [s.slots > 1 ? `${s.b}\n${short[s.a]}` : `${short[s.a]}\ntoken ${s.b}`, `${lane.name} believes that it holds ${lock}\ntoken ${s.b}`],
+          waits: () => [short[s.a], `${lane.name} waits for ${lock}`],
         }[s.what]();
         const thing = put(s.what, s.from, s.until, text, `${about}\n${seconds(s.from)} to ${seconds(s.until)} (${length(s.until - s.from)})`);
         if (s.what !== 'leads') thing.style.setProperty('--h', hue(s.a));

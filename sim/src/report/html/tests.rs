@@ -44,6 +44,7 @@ fn the_page_is_bounded_and_says_how_much_was_left_out() {
     let mut record: Vec<Happening> = hosts
         .iter()
         .map(|host| What::Host { host: *host, name: format!("node{}", host.0 + 1), kind: "node" })
+        .chain(hosts.iter().map(|host| What::Up { host: *host }))
         .map(|what| Happening { at: Nanos(0), what })
         .collect();
     let count = 150_000u64;

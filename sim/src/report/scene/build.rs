@@ -18,6 +18,17 @@ pub(super) fn scene(record: &[Happening], end: Nanos) -> Scene {
     building.finish(end)
 }
 
+/// When each host first ran.
+fn first_ups(record: &[Happening]) -> BTreeMap<HostId, Nanos> {
+    let mut ups = BTreeMap::new();
+    for happening in record {
+        if let What::Up { host } = happening.what {
+            ups.entry(host).or_insert(happening.at);
+        }
+    }
+    ups
+}
+
 struct Building {
     places: BTreeMap<HostId, usize>,
     scene: Scene,
@@ -29,12 +40,14 @@ struct Building {
 
 impl Building {
     /// Lanes come first: a message names its receiver, wherever that stands in the record.
+    /// A machine on which nothing ever ran has none.
     fn with_lanes(record: &[Happening]) -> Self {
+        let first_up = first_ups(record);
         let mut hosts: Vec<(HostId, Lane)> = record
             .iter()
             .filter_map(|happening| match &happening.what {
                 What::Host { host, name, kind } => {
-                    let (name, born) = (name.clone(), happening.at);
+                    let (name, born) = (name.clone(), *first_up.get(host)?);
                     Some((*host, Lane { name, kind, born, spells: Vec::new() }))
                 }
                 _ => None,

@@ -34,15 +34,15 @@ pub(super) fn lines(record: &[Happening]) -> Vec<Told> {
     let mut seen_up: BTreeMap<HostId, bool> = BTreeMap::new();
     let mut told = Vec::new();
     let mut cast: Vec<String> = Vec::new();
+    let mut cast_at = Nanos::default();
     for Happening { at, what } in record {
         if let What::Host { host, name, .. } = what {
             names.insert(*host, name.clone());
-            cast.push(name.clone());
             continue;
         }
-        // Whoever comes into being together is named together.
-        if !cast.is_empty() && !matches!(what, What::Up { .. }) {
-            told.push(plain(*at, Tone::Plain, format!("There are {}.", listed(&std::mem::take(&mut cast)))));
+        // Whoever begins together is named together.
+        if !cast.is_empty() && *at > cast_at {
+            told.push(begins(cast_at, &std::mem::take(&mut cast)));
         }
         let name = |host: &HostId| names.get(host).cloned().unwrap_or_else(|| host.to_string());
         let again = |host: &HostId| seen_up.get(host).copied().unwrap_or(false);
@@ -50,10 +50,22 @@ pub(super) fn lines(record: &[Happening]) -> Vec<Told> {
             told.push(line);
         }
         if let What::Up { host } = what {
-            seen_up.insert(*host, true);
+            if seen_up.insert(*host, true).is_none() {
+                cast_at = *at;
+                cast.push(names.get(host).cloned().unwrap_or_else(|| host.to_string()));
+            }
         }
     }
+    if !cast.is_empty() {
+        told.push(begins(cast_at, &cast));
+    }
+    told.sort_by_key(|told| told.line.at);
     told
+}
+
+fn begins(at: Nanos, who: &[String]) -> Told {
+    let verb = if who.len() == 1 { "begins" } else { "begin" };
+    plain(at, Tone::Plain, format!("{} {verb}.", listed(who)))
 }
 
 fn plain(at: Nanos, tone: Tone, text: String) -> Told {

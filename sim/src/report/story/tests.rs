@@ -34,7 +34,7 @@ fn a_short_run_is_told_line_by_line() {
     let told = told(&record, Nanos::from_millis(10_000), &Verdict::Held);
     assert_eq!(
         text(&told),
-        "    0.250 s  There are node1 and client1.
+        "    0.000 s  node1 and client1 begin.
     0.250 s  node1 leads (term 1).
     0.300 s  client1 waits for orders.
     0.310 s  client1 holds orders with token 5.
