@@ -10,6 +10,7 @@ use rowlock_env::time;
 
 use super::caller::Caller;
 use super::chance::{about, between, chance, millis, weighted};
+use super::theme::Errand;
 use super::{Journal, Profile, errands};
 use crate::history::client::ClientFact;
 
@@ -38,7 +39,7 @@ pub(super) async fn live(profile: Profile, journal: Journal, closing: watch::Rec
 /// A new session; none if no node could be reached or the run is to end.
 async fn open(profile: &Profile, mut closing: watch::Receiver<bool>) -> Option<Client> {
     let mut config = Client::builder()
-        .endpoints(&profile.endpoints)
+        .endpoints(&profile.roster.endpoints())
         .session_timeout(profile.session_timeout)
         .connect_timeout(CONNECT)
         .label(profile.host.to_string());
@@ -88,7 +89,7 @@ async fn serve(caller: Caller, closing: watch::Receiver<bool>) {
     let (ending, is_ending) = watch::channel(false);
     let place = Place { caller: caller.clone(), is_ending };
     let mut tasks = vec![task::spawn("ticker", tick(place.clone()))];
-    tasks.extend((0..caller.profile().lanes).map(|_| task::spawn("lane", lane(place.clone()))));
+    tasks.extend((0..caller.profile().lanes).map(|number| task::spawn("lane", lane(place.clone(), number))));
     until_over(&caller, closing).await;
     ending.send(true);
     let deadline = time::now() + LAST_ERRANDS;
@@ -135,11 +136,14 @@ async fn tick(place: Place) {
     }
 }
 
-/// One errand after another.
-async fn lane(place: Place) {
+/// One errand after another. Every other lane never waits for a lock, so that the others do not bring a client to rest.
+async fn lane(place: Place, number: usize) {
+    let all = &place.caller.profile().errands;
+    let free: Vec<(Errand, u64)> = all.iter().copied().filter(|(errand, _)| !errand.waits()).collect();
+    let errands = if number % 2 == 1 && !free.is_empty() { &free } else { all };
     place.rest(millis(0, 300)).await;
     while !place.is_over() {
-        let errand = weighted(&place.caller.profile().errands);
+        let errand = weighted(errands);
         // Now and then much of one thing without a pause.
         let times = if chance(BURSTS_PERCENT) { between(2, 10) } else { 1 };
         for _ in 0..times {

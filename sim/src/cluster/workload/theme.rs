@@ -6,6 +6,7 @@ use std::time::Duration;
 use rowlock_world::rng::Rng;
 use rowlock_world::time::HostId;
 
+use super::super::roster::Roster;
 use super::store::Stores;
 use crate::history::{Lock, Locks};
 
@@ -67,7 +68,7 @@ const RECIPES: [Errand; 4] = [Errand::Campaign, Errand::Observe, Errand::Count, 
 /// What the clients of a run have in common.
 #[derive(Clone, Debug)]
 pub struct Theme {
-    endpoints: String,
+    roster: Roster,
     locks: Locks,
     /// Where mutexes and read-write locks are.
     plain: Vec<Lock>,
@@ -88,8 +89,8 @@ pub struct Theme {
 /// What one client of a run is like. A life after a crash begins with it anew.
 #[derive(Clone, Debug)]
 pub struct Profile {
-    /// The nodes.
-    pub endpoints: String,
+    /// The nodes: a new session is opened with those of its time.
+    pub roster: Roster,
     /// On which it runs.
     pub host: HostId,
     /// What it asks for.
@@ -115,9 +116,16 @@ pub struct Profile {
     pub(super) session_life: Option<Duration>,
 }
 
+impl Errand {
+    /// It may wait in the queue of a lock.
+    pub(super) fn waits(self) -> bool {
+        LOCKING.contains(&self) || self == Errand::Campaign
+    }
+}
+
 impl Theme {
     /// Of a run on these nodes.
-    pub fn of(rng: &mut Rng, endpoints: String) -> Self {
+    pub fn of(rng: &mut Rng, roster: Roster) -> Self {
         let mut errands = Vec::new();
         for (kinds, likely) in [(&LOCKING[..], 50), (&PLAIN[..], 50), (&RECIPES[..], 30)] {
             let weight = |kind: Errand, rng: &mut Rng| (kind, 1 + rng.below(9) as u64);
@@ -132,7 +140,7 @@ impl Theme {
         let paths = plain.iter().map(|lock| format!("/locks/lock{}", lock.0));
         let others = ["/locks/permits".to_owned(), "/elections/lead".to_owned()];
         Theme {
-            endpoints,
+            roster,
             locks: Locks::at(paths.chain(others)),
             plain,
             permits: (permits, 1 + rng.below(4) as u32),
@@ -141,7 +149,7 @@ impl Theme {
             stores: Stores::new(rng.chance(80)),
             errands,
             pause: Duration::from_millis(rng.pick(&[50, 100, 200, 400])),
-            work: Duration::from_millis(rng.pick(&[30, 100, 300, 600])),
+            work: Duration::from_millis(rng.pick(&[20, 60, 150, 400])),
             has_grace: rng.chance(25),
             changes_sessions: rng.chance(30),
         }
@@ -156,12 +164,12 @@ impl Theme {
 impl Profile {
     /// Of the client on this host.
     pub fn of(rng: &mut Rng, theme: &Theme, host: HostId) -> Self {
-        let Theme { endpoints, locks, stores, errands, .. } = theme.clone();
+        let Theme { roster, locks, stores, errands, .. } = theme.clone();
         let session_timeout = Duration::from_millis(1_500 + rng.below(6_501) as u64);
         let grace = Duration::from_millis(700 + rng.below(3_000) as u64);
         let life = Duration::from_secs(3 + rng.below(20) as u64);
         Profile {
-            endpoints,
+            roster,
             host,
             session_timeout,
             grace: (theme.has_grace && rng.chance(60)).then_some(grace.min(session_timeout)),
@@ -184,10 +192,12 @@ impl Profile {
 mod tests {
     use std::collections::BTreeSet;
 
+    use super::super::super::shape::Shape;
     use super::*;
 
     fn themes() -> impl Iterator<Item = Theme> {
-        (0..300).map(|seed| Theme::of(&mut Rng::new(seed), "10.0.0.1:2181".to_owned()))
+        let roster = Roster::new(&Shape::of(&mut Rng::new(1)), 0);
+        (0..300).map(move |seed| Theme::of(&mut Rng::new(seed), roster.clone()))
     }
 
     #[test]
