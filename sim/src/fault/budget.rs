@@ -33,7 +33,7 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    pub(super) fn new(nodes: usize, clients: usize, unlimited: bool) -> Self {
+    pub(super) fn new((nodes, learners): (usize, usize), clients: usize, unlimited: bool) -> Self {
         Budget {
             unlimited,
             clients,
@@ -41,8 +41,8 @@ impl Budget {
             memberships: vec![(1..=nodes).collect()],
             gone: BTreeSet::new(),
             gone_by_role: 0,
-            next_node: nodes + 1,
-            last_node: nodes + NEW_NODES_MAX,
+            next_node: nodes + learners + 1,
+            last_node: nodes + learners + NEW_NODES_MAX,
             settled_at: Nanos(0),
             down_until: Vec::new(),
             repaired_at: Nanos(0),

@@ -30,7 +30,7 @@ impl Draw {
                 self.link_fault(kind, at)
             }
             Kind::Reset => {
-                let (from, to) = (vec![self.someone()], vec![self.someone()]);
+                let (from, to) = self.ends();
                 Some(Fault::Reset { from, to })
             }
             Kind::Kill | Kind::PowerLoss | Kind::SyncFailure => self.crash(kind, at),
@@ -92,7 +92,7 @@ impl Draw {
             }
             Kind::Isolate => Some(Fault::Isolate { target: self.node(), lasts }),
             _ => {
-                let (from, to) = (vec![self.someone()], vec![self.someone()]);
+                let (from, to) = self.ends();
                 Some(match kind {
                     Kind::OneWay => Fault::OneWay { from, to, lasts },
                     Kind::Clog => {
@@ -214,13 +214,18 @@ impl Draw {
         if self.rng.chance(60) { self.node() } else { Target::Client(1 + self.rng.below(self.clients)) }
     }
 
-    /// As `one`, or many.
-    fn someone(&mut self) -> Target {
-        match self.rng.below(5) {
+    /// Two ends of a way that is used: clients talk to nodes only, and nobody to itself.
+    fn ends(&mut self) -> (Vec<Target>, Vec<Target>) {
+        let node = self.node();
+        let other = match self.rng.below(6) {
             0 => Target::AllNodes,
             1 => Target::AllClients,
-            _ => self.one(),
-        }
+            2 | 3 => Target::Client(1 + self.rng.below(self.clients)),
+            // Roles tell two nodes apart, numbers may name one twice.
+            _ if node == Target::Leader => self.follower(),
+            _ => Target::Leader,
+        };
+        if self.rng.chance(50) { (vec![node], vec![other]) } else { (vec![other], vec![node]) }
     }
 
     /// Shorter than a heartbeat, longer than an election, longer than a session: all matter. It ends before the quiet.

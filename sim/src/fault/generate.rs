@@ -28,6 +28,8 @@ const REPLACED_AFTER: (u64, u64) = (1_000, 6_000);
 pub struct Ground {
     /// Voters at the beginning.
     pub nodes: usize,
+    /// Learners at the beginning, numbered behind the voters.
+    pub learners: usize,
     /// Clients.
     pub clients: usize,
     /// No fault begins before.
@@ -51,7 +53,7 @@ pub fn generate(seed: u64, ground: &Ground, mix: &Mix) -> Script {
         (0..count).map(|_| ground.begin + Duration::from_millis(rng.below(span_ms.max(1)) as u64)).collect();
     times.sort_unstable();
 
-    let budget = Budget::new(ground.nodes, ground.clients, mix.over_budget);
+    let budget = Budget::new((ground.nodes, ground.learners), ground.clients, mix.over_budget);
     let mut draw = Draw { rng, budget, clients: ground.clients, quiet: ground.quiet };
     let mut steps = Vec::new();
     for at in times {

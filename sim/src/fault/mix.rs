@@ -21,7 +21,7 @@ pub enum Pace {
 }
 
 /// What each seed chooses between for [`Pace::BySeed`], in faults per minute.
-pub(super) const PACES: [usize; 4] = [4, 10, 20, 40];
+pub(super) const PACES: [usize; 4] = [6, 15, 30, 60];
 
 impl Mix {
     /// Everything that the promises allow for. Each seed enables some of the kinds only: a run with all of them at once

@@ -7,7 +7,13 @@ use rowlock_world::time::Nanos;
 use super::*;
 
 fn ground(nodes: usize) -> Ground {
-    Ground { nodes, clients: 4, begin: Nanos::from_millis(2_000), quiet: Nanos::from_millis(60_000) }
+    Ground {
+        nodes,
+        learners: 0,
+        clients: 4,
+        begin: Nanos::from_millis(2_000),
+        quiet: Nanos::from_millis(60_000),
+    }
 }
 
 #[test]

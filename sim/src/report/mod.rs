@@ -5,6 +5,7 @@
 //!
 //! The flow: [`scene`] turns happenings into spells of time per host; [`story`] and [`html`] tell them.
 
+mod ends;
 pub mod html;
 pub mod label;
 #[cfg(test)]

@@ -7,6 +7,8 @@ use rowlock_world::trace::{Happening, What};
 
 use super::cuts::Cuts;
 use super::message::Messages;
+use crate::report::ends;
+
 use super::{Being, FaultSpell, Lane, Scene, Spell};
 
 pub(super) fn scene(record: &[Happening], end: Nanos) -> Scene {
@@ -153,6 +155,10 @@ impl Building {
         let mut scene = self.scene;
         for lane in &mut scene.lanes {
             lane.spells.sort_by_key(|spell| spell.from);
+        }
+        for fault in &mut scene.faults {
+            fault.until =
+                fault.until.or_else(|| ends::said(&fault.text, fault.from)).map(|until| until.min(end));
         }
         scene.messages = self.messages.finish();
         scene.regions = self.cuts.finish(end);

@@ -74,7 +74,7 @@ pub struct FaultSpell {
     pub text: String,
     /// When it began.
     pub from: Nanos,
-    /// When it was over; `None` if it was over at once.
+    /// When it was over; `None` if it was over at once, or never.
     pub until: Option<Nanos>,
     /// Whom it concerns.
     pub lanes: Vec<usize>,

@@ -84,8 +84,10 @@ fn sum(lock: &str, steps: &[&(Line, LockMove)]) -> Line {
         (Some(token), _) => format!("{lock}: granted to {} with token {token}", names(&holders)),
         _ => format!("{lock}: granted to nobody"),
     };
-    if gave_up > 0 {
-        text.push_str(&format!(", {gave_up} times given up"));
+    match gave_up {
+        0 => {}
+        1 => text.push_str(", given up once"),
+        times => text.push_str(&format!(", given up {times} times")),
     }
     let mut after: Vec<String> =
         holding.iter().map(|(who, token)| format!("{who} holds it with token {token}")).collect();

@@ -6,6 +6,7 @@ use rowlock_world::time::{HostId, Nanos};
 use rowlock_world::trace::{Happening, What};
 
 use super::{Line, Tone};
+use crate::report::ends;
 
 /// A line, and what `fold` must know of it.
 pub(super) struct Told {
@@ -58,6 +59,9 @@ pub(super) fn lines(record: &[Happening]) -> Vec<Told> {
     }
     if !cast.is_empty() {
         told.push(begins(cast_at, &cast));
+    }
+    for (at, text) in ends::untold(record) {
+        told.push(plain(at, Tone::Healed, format!("Over: {text}")));
     }
     told.sort_by_key(|told| told.line.at);
     told

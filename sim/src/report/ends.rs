@@ -1,0 +1,37 @@
+//! When faults are over: the record says it, or the fault does (`... for 4s`).
+
+use std::collections::BTreeSet;
+
+use rowlock_world::time::Nanos;
+use rowlock_world::trace::{Happening, What};
+
+use crate::fault::Step;
+
+/// Ends that the record does not tell, but the text of the fault does: `(when, text)`, each within the record.
+pub(super) fn untold(record: &[Happening]) -> Vec<(Nanos, String)> {
+    let told: BTreeSet<&String> = record
+        .iter()
+        .filter_map(|happening| match &happening.what {
+            What::Healed { text, .. } => Some(text),
+            _ => None,
+        })
+        .collect();
+    let last = record.iter().map(|happening| happening.at).max().unwrap_or_default();
+    let mut ends: Vec<(Nanos, String)> = record
+        .iter()
+        .filter_map(|happening| match &happening.what {
+            What::Fault { text, .. } if !told.contains(text) => {
+                Some((said(text, happening.at).filter(|end| *end <= last)?, text.clone()))
+            }
+            _ => None,
+        })
+        .collect();
+    ends.sort_by_key(|(at, _)| *at);
+    ends
+}
+
+/// When a fault that began at `at` is over by its own words.
+pub(super) fn said(text: &str, at: Nanos) -> Option<Nanos> {
+    let step: Step = format!("0s {text}").parse().ok()?;
+    Some(at + step.fault.lasts()?)
+}
