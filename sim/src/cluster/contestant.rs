@@ -1,0 +1,173 @@
+//! Rowlock among the lock designs that people use: the same scenarios and the same observer, but here with the real
+//! nodes and the real client, not models.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rowlock_client::{Client, Guard, ReleaseError, SessionState};
+use rowlock_coordinator::Observer as NodeObserver;
+use rowlock_designs::design::{Contender, Deployment, Design, Doing, Grant, Locker, Servers};
+use rowlock_designs::observer::{Observer, Released};
+use rowlock_designs::scenario::Scenario;
+use rowlock_designs::wire::{Meter, Trouble};
+use rowlock_designs::{LOCK, TTL};
+use rowlock_world::executor::Simulation;
+use rowlock_world::time::HostId;
+
+use super::board::Board;
+use super::node;
+use super::shape::Shape;
+
+/// Three nodes, and clients that queue with one round trip.
+pub struct Rowlock {
+    /// How long a session outlives the end of its client's connection; `None`: as long as any silence.
+    pub disconnect_grace: Option<Duration>,
+}
+
+impl Design for Rowlock {
+    fn id(&self) -> &'static str {
+        if self.disconnect_grace.is_some() { "rowlock-grace" } else { "rowlock" }
+    }
+    fn name(&self) -> &'static str {
+        if self.disconnect_grace.is_some() { "Rowlock, disconnect grace" } else { "Rowlock" }
+    }
+    fn source(&self) -> &'static str {
+        "this project: real nodes and clients"
+    }
+    fn claims(&self) -> &'static [&'static str] {
+        &["S1-2", "S2-12", "S2-13", "S2-14", "S2-15", "E9", "E10"]
+    }
+    fn has_tokens(&self) -> bool {
+        true
+    }
+    fn keeps_alive(&self) -> bool {
+        true
+    }
+    fn not_applicable(&self, scenario: Scenario) -> Option<&'static str> {
+        match scenario {
+            Scenario::CrashBetween | Scenario::PauseBetween => {
+                Some("acquire and release are one command each")
+            }
+            _ => None,
+        }
+    }
+
+    fn build(&self, world: &Simulation, observer: &Observer) -> Deployment {
+        let shape = Shape { voters: 3, learners: 0, snapshot_every: 1_000, keep_logs: 100 };
+        let add = |place| world.add_host(&format!("node{}", place + 1), "node", node::address(place));
+        let hosts: Vec<HostId> = (0..shape.nodes()).map(add).collect();
+        let (world, board) = (world.clone(), Board::new(hosts.len()));
+        let endpoints: Vec<String> =
+            (0..hosts.len()).map(|place| format!("{}:2181", node::address(place))).collect();
+        let endpoints = endpoints.join(",");
+        let cluster = Cluster { world, shape, hosts, board };
+        for host in &cluster.hosts {
+            cluster.world.boot(*host);
+            cluster.start(*host);
+        }
+        let (meter, grace) = (observer.meter().clone(), self.disconnect_grace);
+        let locker = move |_: &Contender| -> Box<dyn Locker> {
+            let (endpoints, meter) = (endpoints.clone(), meter.clone());
+            Box::new(Holder { endpoints, grace, meter, client: None, guard: None })
+        };
+        Deployment { servers: Box::new(cluster), locker: Box::new(locker) }
+    }
+}
+
+struct Cluster {
+    world: Simulation,
+    shape: Shape,
+    hosts: Vec<HostId>,
+    board: Board,
+}
+
+/// The checkers of whole clusters judge other runs; here the observer of all designs does.
+struct Unseen;
+
+impl NodeObserver for Unseen {}
+
+impl Servers for Cluster {
+    fn all(&self) -> Vec<HostId> {
+        self.hosts.clone()
+    }
+    fn primary(&self) -> HostId {
+        self.hosts[self.board.leader().unwrap_or(0)]
+    }
+    fn minority(&self) -> Vec<HostId> {
+        vec![self.primary()]
+    }
+    fn start(&self, host: HostId) {
+        let place = self.hosts.iter().position(|known| *known == host).expect("Invariant: it is one of ours");
+        let known: Vec<usize> = (0..self.hosts.len()).collect();
+        let orders = self.board.begin(place);
+        let config = node::config(&self.shape, place, &known);
+        let process = node::process(config, Arc::new(Unseen), (self.board.clone(), place), orders);
+        self.world.spawn(host, "process", process);
+    }
+}
+
+/// A client's process.
+struct Holder {
+    endpoints: String,
+    grace: Option<Duration>,
+    meter: Meter,
+    client: Option<Client>,
+    guard: Option<Guard>,
+}
+
+fn is_over(state: SessionState) -> bool {
+    matches!(state, SessionState::Expired | SessionState::Closed)
+}
+
+impl Holder {
+    async fn client(&mut self) -> Result<Client, Trouble> {
+        if let Some(client) = self.client.as_ref().filter(|client| !is_over(client.state())) {
+            return Ok(client.clone());
+        }
+        self.client = None;
+        let mut config = Client::builder().endpoints(&self.endpoints).session_timeout(TTL);
+        if let Some(grace) = self.grace {
+            config = config.disconnect_grace(grace);
+        }
+        let client = config.connect().await.map_err(|_| Trouble::NoConnection)?;
+        self.client = Some(client.clone());
+        Ok(client)
+    }
+}
+
+impl Locker for Holder {
+    fn lock(&mut self) -> Doing<'_, Result<Grant, Trouble>> {
+        Box::pin(async {
+            let client = self.client().await?;
+            let guard = client.mutex(LOCK).lock().await.map_err(|_| Trouble::Unanswered)?;
+            // The request, its answer, and the notice of the grant if it had to wait.
+            (0..2 + guard.wait_stats().wakeups).for_each(|_| self.meter.count());
+            let grant = Grant { token: u64::try_from(guard.token().0).ok(), value: guard.path().to_owned() };
+            self.guard = Some(guard);
+            Ok(grant)
+        })
+    }
+
+    fn lost<'a>(&'a self, _: &'a Grant) -> Doing<'a, ()> {
+        Box::pin(async {
+            match &self.guard {
+                Some(guard) => {
+                    guard.lost().await;
+                }
+                None => std::future::pending().await,
+            }
+        })
+    }
+
+    fn unlock(&mut self, _: Grant) -> Doing<'_, Released> {
+        Box::pin(async {
+            let Some(guard) = self.guard.take() else { return Released::WasNotHeld };
+            (0..2).for_each(|_| self.meter.count());
+            match guard.release().await {
+                Ok(()) => Released::Freed,
+                Err(ReleaseError::NotHeld) => Released::WasNotHeld,
+                Err(_) => Released::Unknown,
+            }
+        })
+    }
+}
