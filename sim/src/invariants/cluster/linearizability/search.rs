@@ -104,8 +104,9 @@ impl Component {
             },
         };
         let is_over = |one: &Explanation| one.done.contains_key(&call) || fits(one);
+        let before: Vec<String> = self.explanations.iter().take(2).map(|one| could(one, call)).collect();
         let reached = self.reach(is_over);
-        let could: Vec<String> = reached.iter().take(4).map(|one| could(one, call)).collect();
+        let could: Vec<String> = reached.iter().take(4).map(|one| could(one, call)).chain(before).collect();
         let mut left: BTreeSet<Explanation> = reached.into_iter().filter(|one| fits(one)).collect();
         self.pending.remove(&call);
         if self.has_given_up {
@@ -124,10 +125,17 @@ impl Component {
 
     /// A call whose end nobody knew will not be done any more, if it has not been.
     pub(super) fn settle(&mut self, call: CallId) {
-        if self.pending.remove(&call).is_some() {
-            let all = std::mem::take(&mut self.explanations);
-            self.explanations = all.into_iter().map(|one| forget(one, call)).collect();
+        if !self.pending.contains_key(&call) {
+            return;
         }
+        let without = self.explanations.clone();
+        let mut all = self.reach(|one| one.done.contains_key(&call));
+        if self.has_given_up {
+            return;
+        }
+        all.extend(without);
+        self.pending.remove(&call);
+        self.explanations = all.into_iter().map(|one| forget(one, call)).collect();
     }
 
     /// A session ends, and its ephemeral znodes with it. Everything on its way may have been done before.
