@@ -75,7 +75,7 @@ impl Board {
 
     /// A process has ended by itself, and nobody has cleared it away.
     pub fn has_news(&self) -> bool {
-        self.0.lock().iter().any(|seat| matches!(seat.process, Process::Failed(_)))
+        self.0.lock().iter().any(|seat| matches!(seat.process, Process::Failed(_) | Process::Stopped))
     }
 
     /// How the processes stand.

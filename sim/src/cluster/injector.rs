@@ -11,18 +11,22 @@ use rowlock_world::trace::What;
 use super::agenda::Agenda;
 use super::board::{Board, Order, node_id};
 use super::cuts::{Cuts, Link, between, one_way};
+use super::operator::{Desk, Job};
+use super::roster::Roster;
 use crate::fault::{CrashPoint, Down, Fault, Script, Target};
 
 /// What there is to do things to.
 pub struct Patients {
     /// The nodes' hosts, by place.
     pub nodes: Vec<HostId>,
-    /// How many of them are there from the beginning.
-    pub founders: usize,
     /// The clients' hosts, by place.
     pub clients: Vec<HostId>,
     /// What the nodes say.
     pub board: Board,
+    /// Which nodes there are.
+    pub roster: Roster,
+    /// Who changes that.
+    pub desk: Desk,
 }
 
 /// What the injector cannot do itself: processes are started by who knows what runs in them.
@@ -60,8 +64,6 @@ pub struct Injector {
     cuts: Cuts,
     /// Clients that die as soon as they wait for a lock, and what then.
     dying: Vec<(usize, Down)>,
-    /// Nodes that are there, by place; the others are not (yet, or any more).
-    present: Vec<bool>,
     /// How long a node that failed by itself stays down.
     patience: Vec<Duration>,
 }
@@ -79,9 +81,8 @@ impl Injector {
             agenda.add(step.at, Deed::Begin(step.fault.clone()));
         }
         let patience = vec![SUPERVISOR; patients.nodes.len()];
-        let present = (0..patients.nodes.len()).map(|place| place < patients.founders).collect();
         let (cuts, dying) = (Cuts::default(), Vec::new());
-        Injector { sim, patients, agenda, cuts, dying, present, patience }
+        Injector { sim, patients, agenda, cuts, dying, patience }
     }
 
     /// When there is something to do next.
@@ -92,11 +93,6 @@ impl Injector {
     /// Clients that are to die when they wait for a lock, by place.
     pub fn dying(&self) -> Vec<usize> {
         self.dying.iter().map(|(client, _)| *client).collect()
-    }
-
-    /// The nodes that should serve when nothing is wrong.
-    pub fn members(&self) -> Vec<usize> {
-        (0..self.present.len()).filter(|place| self.present[*place]).collect()
     }
 
     /// Does what is due; tells whom to start.
@@ -159,7 +155,7 @@ impl Injector {
     fn start_later(&mut self, who: Birth, down: Down) {
         match (down, who) {
             (Down::For(lasts), _) => self.later(lasts, End::Start(who)),
-            (Down::ForGood, Birth::Node(place)) => self.present[place] = false,
+            (Down::ForGood, Birth::Node(place)) => self.patients.roster.lose(place),
             (Down::ForGood, Birth::Client(_)) => {}
         }
     }
@@ -182,7 +178,7 @@ impl Injector {
 
     fn may_start(&self, who: Birth) -> bool {
         let host = match who {
-            Birth::Node(place) if !self.present[place] => return false,
+            Birth::Node(place) if !self.patients.roster.is_in_use(place) => return false,
             Birth::Node(place) => self.patients.nodes[place],
             Birth::Client(place) => self.patients.clients[place],
         };
@@ -296,7 +292,7 @@ impl Injector {
                     self.sim.disk(self.patients.nodes[place]).fail_syncs(1);
                     match down {
                         Down::For(lasts) => self.patience[place] = lasts,
-                        Down::ForGood => self.present[place] = false,
+                        Down::ForGood => self.patients.roster.lose(place),
                     }
                 }
             }
@@ -318,10 +314,24 @@ impl Injector {
                     self.power_off(place, Down::ForGood)?;
                 }
             }
-            Fault::AddLearner { .. } | Fault::AddVoter { .. } | Fault::Remove { .. } => {}
+            Fault::AddLearner { node } => self.begin_node(node - 1, Job::Learner(node - 1)),
+            Fault::AddVoter { node } => self.begin_node(node - 1, Job::Voter(node - 1)),
+            Fault::Remove { target } => {
+                self.places(target).into_iter().for_each(|place| self.patients.desk.ask(Job::Remove(place)));
+            }
             other => unreachable!("{other} is begun elsewhere"),
         }
         Ok(())
+    }
+
+    /// A new machine gets a node, which joins as a learner by itself; the rest is for the operator.
+    fn begin_node(&mut self, place: usize, job: Job) {
+        if self.patients.roster.take_into_use(place) {
+            self.later(Duration::ZERO, End::Start(Birth::Node(place)));
+        }
+        if self.patients.roster.is_in_use(place) {
+            self.patients.desk.ask(job);
+        }
     }
 
     fn power_off(&mut self, place: usize, down: Down) -> Result<(), Halt> {
@@ -345,7 +355,7 @@ impl Injector {
 
     /// The processes that a target means now.
     fn processes(&self, target: Target) -> Vec<Birth> {
-        let nodes = self.members().into_iter();
+        let nodes = self.patients.roster.in_use().into_iter();
         let leader = self.patients.board.leader();
         match target {
             Target::Node(number) => vec![Birth::Node(number - 1)],

@@ -9,6 +9,8 @@ use rowlock_coordinator::{Node, NodeConfig, Observer};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::board::{Board, Order, Process, node_id};
+use super::operator::SUPER_DIGEST;
+use super::shape::Shape;
 
 /// Small, so that the log goes through many segments, and disks stay small.
 const SEGMENT_BYTES: u64 = 64 << 10;
@@ -18,35 +20,9 @@ pub fn address(place: usize) -> Ipv4Addr {
     Ipv4Addr::new(10, 0, 0, u8::try_from(place + 1).expect("a cluster has few nodes"))
 }
 
-/// The connect string of so many nodes.
-pub fn endpoints(nodes: usize) -> String {
-    let all: Vec<String> = (0..nodes).map(|place| format!("{}:2181", address(place))).collect();
-    all.join(",")
-}
-
-/// What all nodes of a run have in common.
-#[derive(Clone, Debug)]
-pub struct Shape {
-    /// Nodes that vote.
-    pub voters: usize,
-    /// Nodes beyond the voters, which only replicate.
-    pub learners: usize,
-    /// A snapshot is taken after so many log entries.
-    pub snapshot_every: u64,
-    /// Entries that stay behind a snapshot.
-    pub keep_logs: u64,
-}
-
-impl Shape {
-    /// All nodes.
-    pub fn nodes(&self) -> usize {
-        self.voters + self.learners
-    }
-}
-
-/// The configuration of the node at a place.
-pub fn config(shape: &Shape, place: usize) -> NodeConfig {
-    let members = (0..shape.nodes()).map(|place| entry(shape, place)).collect();
+/// The configuration of the node at a place, whose `cluster.toml` names the nodes at these places.
+pub fn config(shape: &Shape, place: usize, known: &[usize]) -> NodeConfig {
+    let members = known.iter().map(|place| entry(shape, *place)).collect();
     let own = entry(shape, place);
     let mut config = NodeConfig::single(own.data_dir.clone());
     config.id = node_id(place);
@@ -54,6 +30,7 @@ pub fn config(shape: &Shape, place: usize) -> NodeConfig {
     (config.client_addr, config.peer_addr, config.http_addr) = (own.client_addr, own.peer_addr, own.http_addr);
     config.learner = own.learner;
     config.members = members;
+    config.client.super_digest = Some(SUPER_DIGEST.to_owned());
     config.session = SessionConfig { min_timeout_ms: 1_000, max_timeout_ms: 40_000 };
     let RaftConfig { heartbeat_ms, election_timeout_min_ms, election_timeout_max_ms, .. } = RaftConfig::default();
     config.raft = RaftConfig {

@@ -9,13 +9,14 @@ use rowlock_world::executor::{Halt, Simulation};
 use rowlock_world::rng::Rng;
 use rowlock_world::time::{HostId, Nanos};
 use rowlock_world::trace::Happening;
+use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::board::{Board, Order, Process, node_id};
+use super::board::{Board, Process, node_id};
 use super::injector::{Birth, Injector, Patients};
 use super::node;
 use super::operator::{Desk, Job, Operator};
 use super::record::Record;
-use super::roster::{Part, Roster};
+use super::roster::Roster;
 use super::scenario::Scenario;
 use super::shape::Shape;
 use super::stats::Stats;
@@ -62,7 +63,7 @@ pub struct Outcome {
 }
 
 /// After the last fault everybody has so long to come back.
-const RECOVERY: Duration = Duration::from_secs(20);
+pub(super) const RECOVERY: Duration = Duration::from_secs(20);
 /// And so long to end what it does.
 const CLOSING: Duration = Duration::from_secs(30);
 /// How long nodes have to apply what the others have.
@@ -99,7 +100,7 @@ fn halt_violation(halt: &Halt) -> Violation {
 }
 
 /// The run ends here: a promise is broken, or the world stands still.
-enum Stop {
+pub(super) enum Stop {
     Broken,
     Halt(Halt),
 }
@@ -110,16 +111,20 @@ impl From<Halt> for Stop {
     }
 }
 
-struct Run {
-    sim: Simulation,
-    script: Script,
+pub(super) struct Run {
+    pub(super) sim: Simulation,
+    pub(super) script: Script,
     shape: Shape,
-    nodes: Vec<HostId>,
-    clients: Vec<HostId>,
+    pub(super) nodes: Vec<HostId>,
+    pub(super) clients: Vec<HostId>,
+    pub(super) operator: HostId,
     profiles: Vec<Profile>,
     clients_live: Vec<bool>,
-    board: Board,
-    record: Record,
+    pub(super) board: Board,
+    pub(super) roster: Roster,
+    pub(super) desk: Desk,
+    jobs: Option<UnboundedReceiver<Job>>,
+    pub(super) record: Record,
     injector: Injector,
     closing: watch::Sender<bool>,
     load_ends: Nanos,
@@ -158,8 +163,25 @@ impl Run {
         };
         let injector = Injector::new(sim.clone(), patients, &script);
         let closing = watch::channel(false).0;
-        let clients_live = vec![false; clients.len()];
-        Run { clients_live, sim, script, shape, nodes, clients, profiles, board, record, injector, closing, load_ends }
+        let (clients_live, jobs) = (vec![false; clients.len()], Some(jobs));
+        Run {
+            sim,
+            script,
+            shape,
+            nodes,
+            clients,
+            operator,
+            profiles,
+            clients_live,
+            board,
+            roster,
+            desk,
+            jobs,
+            record,
+            injector,
+            closing,
+            load_ends,
+        }
     }
 
     /// The whole run.
@@ -173,6 +195,7 @@ impl Run {
     fn phases(&mut self) -> Result<(), Stop> {
         (0..self.shape.nodes()).for_each(|place| self.start_node(place));
         (0..self.clients.len()).for_each(|place| self.start_client(place));
+        self.start_operator();
         let faults_end = self.script.healed_at().max(self.load_ends);
         self.pass_until(faults_end)?;
         for birth in self.injector.heal()? {
@@ -182,10 +205,11 @@ impl Run {
         self.record.tell(&Fact::Healed { at: self.sim.now() });
         self.pass_until(self.sim.now() + RECOVERY)?;
         self.closing.send(true);
-        let clients = self.clients.clone();
+        let mut people = self.clients.clone();
+        people.push(self.operator);
         let sim = self.sim.clone();
         self.pass_until_or(self.sim.now() + CLOSING, move || {
-            clients.iter().all(|client| sim.tasks_of(*client).is_empty())
+            people.iter().all(|host| sim.tasks_of(*host).is_empty())
         })?;
         self.pass_until(self.sim.now() + AUDIT)?;
         self.audit();
@@ -238,6 +262,11 @@ impl Run {
                     self.record.node(node_id(place), NodeFact::Ended { how: Down::Stopped });
                     self.injector.clear_away(place)?;
                 }
+                Process::Stopped => {
+                    self.board.end(place, Process::Down);
+                    self.record.node(node_id(place), NodeFact::Ended { how: Down::Stopped });
+                    self.sim.stop(self.nodes[place])?;
+                }
                 Process::Up if !is_up => {
                     self.board.end(place, Process::Down);
                     let lost_power = self.sim.last_end(self.nodes[place]) == "power lost";
@@ -276,8 +305,21 @@ impl Run {
         let orders = self.board.begin(place);
         let record = self.record.clone();
         let witness = std::sync::Arc::new(Witness { sim, host, node, record });
-        let config = node::config(&self.shape, place);
+        let mut known = self.roster.known();
+        known.retain(|other| *other != place);
+        known.push(place);
+        known.sort_unstable();
+        let config = node::config(&self.shape, place, &known);
         self.sim.spawn(host, "process", node::process(config, witness, (self.board.clone(), place), orders));
+    }
+
+    fn start_operator(&mut self) {
+        let Some(jobs) = self.jobs.take() else { return };
+        let (sim, host) = (self.sim.clone(), self.operator);
+        let (roster, board, desk) = (self.roster.clone(), self.board.clone(), self.desk.clone());
+        let operator = Operator { sim: sim.clone(), host, roster, board, desk };
+        sim.boot(host);
+        sim.spawn(host, "operator", operator.work(jobs, self.closing.subscribe()));
     }
 
     fn start_client(&mut self, place: usize) {
@@ -287,39 +329,5 @@ impl Run {
         let journal = self.record.journal(ClientId(place));
         let life = workload::live(self.profiles[place].clone(), journal, self.closing.subscribe());
         self.sim.spawn(host, "process", life);
-    }
-
-    /// What must be true when everybody has come to rest.
-    fn audit(&mut self) {
-        for (place, host) in self.clients.iter().enumerate() {
-            let left = self.sim.tasks_of(*host);
-            let client = ClientId(place);
-            if self.sim.is_up(*host) && !left.is_empty() {
-                self.record.break_promise("liveness", format!("client {} did not end: {left:?}", place + 1));
-            }
-            self.record.tell(&Fact::Client { client, at: self.sim.now(), what: ClientFact::Ended });
-        }
-        for place in self.injector.members() {
-            if !self.board.status(place).serving {
-                let what = format!("node {} does not serve {RECOVERY:?} after all faults: {:?}", place + 1, self.board.processes()[place]);
-                self.record.break_promise("liveness", what);
-            }
-        }
-        self.record.tell(&Fact::Settled);
-    }
-
-    /// Nothing of a node is left when it has stopped.
-    fn stop_in_order(&mut self) -> Result<(), Stop> {
-        for place in 0..self.nodes.len() {
-            self.board.order(place, Order::Stop);
-            let (board, host) = (self.board.clone(), self.nodes[place]);
-            let until = self.sim.now() + Duration::from_secs(30);
-            self.sim.run_until_or(until, || board.processes()[place] != Process::Up)?;
-            let left = self.sim.tasks_of(host);
-            if self.board.processes()[place] == Process::Stopped && !left.is_empty() {
-                self.record.break_promise("no-leak", format!("node {} left tasks behind: {left:?}", place + 1));
-            }
-        }
-        Ok(())
     }
 }

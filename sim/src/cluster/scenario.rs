@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use rowlock_world::time::Nanos;
 
+use super::shape::Shape;
 use crate::fault::{Ground, Mix, Script, generate};
 
 /// What goes wrong.
@@ -55,7 +56,7 @@ impl Scenario {
     }
 
     /// The faults of `seed` in a run of so many seconds.
-    pub fn script(self, seed: u64, seconds: u64, (nodes, clients): (usize, usize)) -> Script {
+    pub fn script(self, seed: u64, seconds: u64, shape: &Shape, clients: usize) -> Script {
         let mix = match self {
             Scenario::All => Mix::all(),
             Scenario::Network => Mix::network(),
@@ -67,7 +68,7 @@ impl Scenario {
         let begin = Nanos::default() + BEGIN;
         let end = Nanos::from_millis(seconds * 1_000);
         let quiet = Nanos(end.0.saturating_sub(Nanos::default().0 + QUIET.as_nanos() as u64)).max(begin);
-        generate(seed, &Ground { nodes, clients, begin, quiet }, &mix)
+        generate(seed, &Ground { nodes: shape.voters, learners: shape.learners, clients, begin, quiet }, &mix)
     }
 }
 

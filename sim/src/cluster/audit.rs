@@ -1,0 +1,89 @@
+//! The end of a run: what must be true when everybody has come to rest, and what must be left when all have stopped.
+
+use std::time::Duration;
+
+use super::board::{Order, Process, node_id};
+use super::roster::Part;
+use super::run::{RECOVERY, Run, Stop};
+use crate::history::Fact;
+use crate::history::client::{ClientFact, ClientId};
+
+/// A node has so long to stop.
+const STOP: Duration = Duration::from_secs(30);
+/// Longer than a kernel tries to reach a machine that is silent.
+const LAST_SEGMENTS: Duration = Duration::from_secs(70);
+
+impl Run {
+    /// What must be true when everybody has come to rest.
+    pub(super) fn audit(&self) {
+        for (place, host) in self.clients.iter().enumerate() {
+            let left = self.sim.tasks_of(*host);
+            let client = ClientId(place);
+            if self.sim.is_up(*host) && !left.is_empty() {
+                self.demand(false, || format!("client {} did not end: {left:?}", place + 1));
+            }
+            self.record.tell(&Fact::Client { client, at: self.sim.now(), what: ClientFact::Ended });
+        }
+        let (trouble, left) = (self.desk.trouble(), self.sim.tasks_of(self.operator));
+        self.demand(left.is_empty(), || format!("the operator is not done: {trouble:?}; {left:?}"));
+        for place in self.roster.in_use() {
+            self.demand(self.board.status(place).serving, || {
+                let how = &self.board.processes()[place];
+                format!("node {} does not serve {RECOVERY:?} after all faults: {how:?}", place + 1)
+            });
+            self.audit_members(place);
+        }
+        self.record.tell(&Fact::Settled);
+    }
+
+    /// More must be true than when a majority may be gone for good.
+    fn demand(&self, is_met: bool, what: impl FnOnce() -> String) {
+        if !is_met && !self.script.is_over_budget() {
+            self.record.break_promise("liveness", what());
+        }
+    }
+
+    /// A node must know those members that the operator has asked for.
+    fn audit_members(&self, place: usize) {
+        let status = self.board.status(place);
+        let is_certain = |node: &_| self.roster.part(*node) != Part::Unknown;
+        for (part, mut seen) in [(Part::Voter, status.voters), (Part::Learner, status.learners)] {
+            seen.retain(is_certain);
+            seen.sort_unstable();
+            let asked = self.roster.of_part(part);
+            self.demand(seen == asked, || {
+                format!("node {} takes {seen:?} for the {part:?}s, the operator {asked:?}", node_id(place))
+            });
+        }
+    }
+
+    /// Nothing of a node is left when it has stopped.
+    pub(super) fn stop_in_order(&self) -> Result<(), Stop> {
+        for place in 0..self.nodes.len() {
+            self.board.order(place, Order::Stop);
+            let (board, host) = (self.board.clone(), self.nodes[place]);
+            self.sim.run_until_or(self.sim.now() + STOP, || board.processes()[place] != Process::Up)?;
+            let left = self.sim.tasks_of(host);
+            if self.board.processes()[place] == Process::Stopped && !left.is_empty() {
+                self.leak(format!("node {} left tasks behind: {left:?}", place + 1));
+            }
+        }
+        self.leave_no_connection()
+    }
+
+    /// When all processes are gone, and the kernels have given up what they could not deliver, no connection is left.
+    fn leave_no_connection(&self) -> Result<(), Stop> {
+        let everybody = self.nodes.iter().chain(&self.clients).chain([&self.operator]);
+        everybody.copied().try_for_each(|host| self.sim.stop(host))?;
+        self.sim.run_until(self.sim.now() + LAST_SEGMENTS)?;
+        let open = self.sim.network().open_connections();
+        if open > 0 {
+            self.leak(format!("{open} connections {LAST_SEGMENTS:?} after the last process"));
+        }
+        Ok(())
+    }
+
+    fn leak(&self, what: String) {
+        self.record.break_promise("no-leak", what);
+    }
+}

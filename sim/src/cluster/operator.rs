@@ -1,0 +1,279 @@
+//! The operator: a person (or a script) who adds and removes nodes as docs/operations.md says, over the client port, with
+//! the production client.
+//!
+//! In the flow: the injector starts the process of a new node and hands the rest over as a [`Job`]; the operator does
+//! one after the other, since the second step of a replacement without the first may cost the majority, and writes into
+//! the roster what is known to be done.
+//!
+//! Must never do: ask for a change of a membership that it has not seen. A request whose answer was lost may still be
+//! under way, and would otherwise undo what was asked for later.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rowlock_client::{Client, Error, ErrorCode, Reconfig};
+use rowlock_env::sync::watch;
+use rowlock_env::time;
+use rowlock_proto::NodeId;
+use rowlock_world::executor::Simulation;
+use rowlock_world::time::HostId;
+use rowlock_world::trace::What;
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+
+use super::board::{Board, Order, node_id};
+use super::node::address;
+use super::roster::{Part, Roster};
+
+/// What nodes are told about the superuser: the digest of `super:test`.
+pub const SUPER_DIGEST: &str = "super:D/InIHSb7yEEbrWz8b9l71RjZJU=";
+const SECRET: &[u8] = b"super:test";
+const CONFIG: &str = "/zookeeper/config";
+
+/// Longer than a node tries to carry a request out.
+const SESSION_TIMEOUT: Duration = Duration::from_secs(10);
+const CONNECT: Duration = Duration::from_secs(5);
+/// One request may take so long: the nodes give up after 40 s.
+const REQUEST: Duration = Duration::from_secs(50);
+/// Between two attempts.
+const AGAIN: Duration = Duration::from_millis(500);
+
+/// What the operator is asked to bring about. Machines are named by their places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Job {
+    /// The new node there becomes a learner.
+    Learner(usize),
+    /// The new node there, or the learner, becomes a voter.
+    Voter(usize),
+    /// The node there is taken out, and its process stopped.
+    Remove(usize),
+}
+
+impl Job {
+    fn place(self) -> usize {
+        match self {
+            Job::Learner(place) | Job::Voter(place) | Job::Remove(place) => place,
+        }
+    }
+}
+
+impl fmt::Display for Job {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let node = node_id(self.place());
+        match self {
+            Job::Learner(_) => write!(f, "take node {node} in as a learner"),
+            Job::Voter(_) => write!(f, "make node {node} a voter"),
+            Job::Remove(_) => write!(f, "take node {node} out"),
+        }
+    }
+}
+
+/// The desk of the operator: jobs go in, and what keeps it from doing them can be read. Clones are the same desk.
+#[derive(Clone)]
+pub struct Desk {
+    jobs: UnboundedSender<Job>,
+    trouble: Arc<Mutex<Option<String>>>,
+}
+
+impl Desk {
+    /// A desk, and where the operator takes its jobs from.
+    pub fn new() -> (Desk, UnboundedReceiver<Job>) {
+        let (jobs, asked) = mpsc::unbounded_channel();
+        (Desk { jobs, trouble: Arc::default() }, asked)
+    }
+
+    /// To be done after what was asked before.
+    pub fn ask(&self, job: Job) {
+        let _ = self.jobs.send(job); // the operator has gone home at the end of a run
+    }
+
+    /// What it is at, and why that is not done yet.
+    pub fn trouble(&self) -> Option<String> {
+        self.trouble.lock().clone()
+    }
+}
+
+/// The operator at work.
+pub struct Operator {
+    /// The world, for the record.
+    pub sim: Simulation,
+    /// Where it sits.
+    pub host: HostId,
+    /// What is known about the nodes.
+    pub roster: Roster,
+    /// Processes are stopped here.
+    pub board: Board,
+    /// Where jobs come from.
+    pub desk: Desk,
+}
+
+/// Why a job is not done yet.
+enum NotYet {
+    /// Try again.
+    Because(String),
+    /// It can never be done.
+    Never(&'static str),
+}
+
+impl From<Error> for NotYet {
+    fn from(error: Error) -> Self {
+        NotYet::Because(error.to_string())
+    }
+}
+
+impl Operator {
+    /// Does one job after the other. Ends when `closing` says true and all is done.
+    pub async fn work(self, mut asked: UnboundedReceiver<Job>, mut closing: watch::Receiver<bool>) {
+        loop {
+            let job = tokio::select! {
+                biased;
+                Some(job) = asked.recv() => job,
+                _ = closing.wait_for(|is_closing| *is_closing) => return,
+            };
+            self.note(format!("to do: {job}"));
+            let mut session = None;
+            let outcome = self.carry_out(job, &mut session).await;
+            *self.desk.trouble.lock() = None;
+            self.note(
+                outcome
+                    .map_or_else(|why| format!("not to be done: {job}: {why}"), |()| format!("done: {job}")),
+            );
+            if let Some(client) = session {
+                // If nobody answers it expires by itself.
+                let _ = time::timeout(CONNECT, client.close()).await;
+            }
+        }
+    }
+
+    async fn carry_out(&self, job: Job, session: &mut Option<Client>) -> Result<(), &'static str> {
+        loop {
+            let why = match self.attempt(job, session).await {
+                Ok(part) => {
+                    self.settle(job, part);
+                    return Ok(());
+                }
+                Err(NotYet::Never(why)) => return Err(why),
+                Err(NotYet::Because(why)) => why,
+            };
+            *self.desk.trouble.lock() = Some(format!("could not {job}: {why}"));
+            if !matches!(job, Job::Remove(_)) && !self.roster.is_in_use(job.place()) {
+                self.roster.set_part(job.place(), Part::Unknown);
+                return Err("its machine is lost");
+            }
+            time::sleep(AGAIN).await;
+        }
+    }
+
+    fn settle(&self, job: Job, part: Part) {
+        self.roster.set_part(job.place(), part);
+        if part == Part::Stranger {
+            self.roster.lose(job.place());
+            self.board.order(job.place(), Order::Stop);
+        }
+    }
+
+    /// Looks at the membership and asks for the change, if it is not there yet.
+    async fn attempt(&self, job: Job, session: &mut Option<Client>) -> Result<Part, NotYet> {
+        let client = self.session(session).await?;
+        client.sync(CONFIG).await?;
+        let (data, _) = client.get(CONFIG).await?;
+        let members = Members::read(&String::from_utf8_lossy(&data.unwrap_or_default()))?;
+        let part = members.part(node_id(job.place()));
+        let change = match (job, part) {
+            (Job::Learner(_), Part::Voter | Part::Learner)
+            | (Job::Voter(_), Part::Voter)
+            | (Job::Remove(_), Part::Stranger) => return Ok(part),
+            (Job::Voter(place), Part::Learner) => Reconfig::new().join(line(place)),
+            (Job::Remove(_), Part::Voter) if members.voters() == 1 => {
+                return Err(NotYet::Never("nobody would vote"));
+            }
+            (Job::Remove(place), _) => Reconfig::new().leave(node_id(place)),
+            (Job::Learner(_) | Job::Voter(_), _) => {
+                return Err(NotYet::Because("it has not joined yet".to_owned()));
+            }
+        };
+        let change = change.if_version(members.version);
+        match time::timeout(REQUEST, client.reconfig(&change)).await {
+            // The next look shows it.
+            Ok(Ok(_)) => Err(NotYet::Because("it does not show".to_owned())),
+            Ok(Err(Error::Rejected(ErrorCode::NoAuth))) => Err(NotYet::Never("the superuser is not known")),
+            Ok(Err(error)) => Err(error.into()),
+            Err(_) => Err(NotYet::Because("no answer".to_owned())),
+        }
+    }
+
+    async fn session(&self, session: &mut Option<Client>) -> Result<Client, NotYet> {
+        if let Some(client) = session.as_ref().filter(|client| client.valid_until().is_some()) {
+            return Ok(client.clone());
+        }
+        let config = Client::builder()
+            .endpoints(&self.roster.endpoints())
+            .session_timeout(SESSION_TIMEOUT)
+            .connect_timeout(CONNECT)
+            .label("operator")
+            .auth("digest", SECRET);
+        let client = config.connect().await.map_err(|error| NotYet::Because(error.to_string()))?;
+        Ok(session.insert(client).clone())
+    }
+
+    fn note(&self, text: String) {
+        let host = Some(self.host);
+        self.sim.trace().note(self.sim.now(), || What::Note { host, text });
+    }
+}
+
+/// The node at a place as a voter, as reconfig takes it.
+fn line(place: usize) -> String {
+    let (node, ip) = (node_id(place), address(place));
+    format!("server.{node}={ip}:2281:2281:participant;{ip}:2181")
+}
+
+/// What `/zookeeper/config` says.
+struct Members {
+    parts: BTreeMap<NodeId, Part>,
+    version: i64,
+}
+
+impl Members {
+    fn read(text: &str) -> Result<Members, NotYet> {
+        let odd = || NotYet::Because(format!("{CONFIG} holds {text:?}"));
+        let (mut parts, mut version) = (BTreeMap::new(), None);
+        for line in text.lines() {
+            if let Some(number) = line.strip_prefix("version=") {
+                version = Some(i64::from_str_radix(number, 16).map_err(|_| odd())?);
+                continue;
+            }
+            let server = line.strip_prefix("server.").and_then(|rest| rest.split_once('='));
+            let (number, spec) = server.ok_or_else(odd)?;
+            let part = if spec.contains(":participant;") { Part::Voter } else { Part::Learner };
+            parts.insert(NodeId(number.parse().map_err(|_| odd())?), part);
+        }
+        Ok(Members { parts, version: version.ok_or_else(odd)? })
+    }
+
+    fn part(&self, node: NodeId) -> Part {
+        self.parts.get(&node).copied().unwrap_or(Part::Stranger)
+    }
+
+    fn voters(&self) -> usize {
+        self.parts.values().filter(|part| **part == Part::Voter).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_configuration_that_nodes_write_is_understood() {
+        let text = "server.1=10.0.0.1:2281:2281:participant;10.0.0.1:2181\n\
+                    server.4=10.0.0.4:2281:2281:observer;10.0.0.4:2181\nversion=1f";
+        let Ok(members) = Members::read(text) else { panic!("not understood") };
+        assert_eq!((members.version, members.voters()), (0x1f, 1));
+        let parts = [1, 4, 2].map(|node| members.part(NodeId(node)));
+        assert_eq!(parts, [Part::Voter, Part::Learner, Part::Stranger]);
+        assert!(Members::read("").is_err() && Members::read("server.1=x").is_err());
+    }
+}

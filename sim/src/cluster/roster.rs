@@ -1,0 +1,159 @@
+//! Which machines run nodes, and what part each has in the cluster as far as the operator knows.
+//!
+//! Invariant: a machine whose node was lost or removed is never used again, so no node comes back under a number whose
+//! votes it has forgotten.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rowlock_proto::NodeId;
+
+use super::board::node_id;
+use super::node::address;
+use super::shape::Shape;
+
+/// What there is at a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Machine {
+    /// Nothing has run there yet.
+    Spare,
+    /// A node, also while its process is down for a while.
+    InUse,
+    /// A node was lost there, or taken away.
+    Gone,
+}
+
+/// What a node is to the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// A member that votes.
+    Voter,
+    /// A member that does not.
+    Learner,
+    /// No member.
+    Stranger,
+    /// The operator gave up a request about it, which may have been carried out or not.
+    Unknown,
+}
+
+#[derive(Clone, Copy)]
+struct Entry {
+    machine: Machine,
+    part: Part,
+}
+
+/// One entry per place. Clones are the same roster.
+#[derive(Clone)]
+pub struct Roster(Arc<Mutex<Vec<Entry>>>);
+
+impl Roster {
+    /// The founders are in use, and behind them are so many spare machines.
+    pub fn new(shape: &Shape, spares: usize) -> Self {
+        let founder = |place| {
+            let part = if place < shape.voters { Part::Voter } else { Part::Learner };
+            Entry { machine: Machine::InUse, part }
+        };
+        let mut entries: Vec<Entry> = (0..shape.nodes()).map(founder).collect();
+        entries.extend((0..spares).map(|_| Entry { machine: Machine::Spare, part: Part::Stranger }));
+        Roster(Arc::new(Mutex::new(entries)))
+    }
+
+    /// The places where nodes should serve when nothing is wrong.
+    pub fn in_use(&self) -> Vec<usize> {
+        self.places(|entry| entry.machine == Machine::InUse)
+    }
+
+    /// Whether a process may run there.
+    pub fn is_in_use(&self, place: usize) -> bool {
+        self.0.lock().get(place).is_some_and(|entry| entry.machine == Machine::InUse)
+    }
+
+    /// Takes a machine into use; false if it is none that is spare.
+    pub fn take_into_use(&self, place: usize) -> bool {
+        let mut entries = self.0.lock();
+        let spare = entries.get_mut(place).filter(|entry| entry.machine == Machine::Spare);
+        spare.is_some_and(|entry| {
+            entry.machine = Machine::InUse;
+            true
+        })
+    }
+
+    /// The machine at this place is gone for good.
+    pub fn lose(&self, place: usize) {
+        self.0.lock()[place].machine = Machine::Gone;
+    }
+
+    /// The operator knows what part the node has now.
+    pub fn set_part(&self, place: usize, part: Part) {
+        self.0.lock()[place].part = part;
+    }
+
+    /// What part the node has, as far as the operator knows.
+    pub fn part(&self, node: NodeId) -> Part {
+        let entries = self.0.lock();
+        let place = usize::try_from(node.0).ok().and_then(|number| number.checked_sub(1));
+        place.and_then(|place| entries.get(place)).map_or(Part::Stranger, |entry| entry.part)
+    }
+
+    /// The nodes of a part.
+    pub fn of_part(&self, part: Part) -> Vec<NodeId> {
+        self.places(|entry| entry.part == part).into_iter().map(node_id).collect()
+    }
+
+    /// Whom a new node should know: all members, and all that are to be.
+    pub fn known(&self) -> Vec<usize> {
+        self.places(|entry| entry.machine == Machine::InUse || entry.part != Part::Stranger)
+    }
+
+    /// The connect string that applications are given at this time: all members.
+    pub fn endpoints(&self) -> String {
+        let members = self.places(|entry| matches!(entry.part, Part::Voter | Part::Learner));
+        let all: Vec<String> = members.into_iter().map(|place| format!("{}:2181", address(place))).collect();
+        all.join(",")
+    }
+
+    fn places(&self, is_wanted: impl Fn(&Entry) -> bool) -> Vec<usize> {
+        let entries = self.0.lock();
+        entries.iter().enumerate().filter(|(_, entry)| is_wanted(entry)).map(|(place, _)| place).collect()
+    }
+}
+
+impl std::fmt::Debug for Roster {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Roster").field(&self.in_use()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn roster() -> Roster {
+        Roster::new(&Shape { voters: 3, learners: 1, snapshot_every: 100, keep_logs: 10 }, 1)
+    }
+
+    #[test]
+    fn a_machine_is_taken_into_use_once_and_never_again_when_it_is_gone() {
+        let roster = roster();
+        assert_eq!(roster.in_use(), [0, 1, 2, 3]);
+        assert!(!roster.take_into_use(0) && !roster.take_into_use(5));
+        assert!(roster.take_into_use(4) && !roster.take_into_use(4));
+        roster.lose(4);
+        assert!(!roster.take_into_use(4) && !roster.is_in_use(4));
+    }
+
+    #[test]
+    fn applications_are_told_of_members_and_new_nodes_of_everybody_to_come() {
+        let roster = roster();
+        roster.take_into_use(4);
+        roster.lose(1);
+        assert_eq!(roster.endpoints(), "10.0.0.1:2181,10.0.0.2:2181,10.0.0.3:2181,10.0.0.4:2181");
+        assert_eq!(roster.known(), [0, 1, 2, 3, 4]);
+        roster.set_part(1, Part::Stranger);
+        roster.set_part(4, Part::Voter);
+        assert_eq!(roster.endpoints(), "10.0.0.1:2181,10.0.0.3:2181,10.0.0.4:2181,10.0.0.5:2181");
+        assert_eq!(roster.known(), [0, 2, 3, 4]);
+        assert_eq!(roster.of_part(Part::Learner), [NodeId(4)]);
+        assert_eq!(roster.part(NodeId(2)), Part::Stranger);
+    }
+}

@@ -1,0 +1,55 @@
+//! How many nodes a run has, and how they keep their logs.
+
+use rowlock_world::rng::Rng;
+
+/// What all nodes of a run have in common.
+#[derive(Clone, Debug)]
+pub struct Shape {
+    /// Nodes that vote.
+    pub voters: usize,
+    /// Nodes beyond the voters, which only replicate.
+    pub learners: usize,
+    /// A snapshot is taken after so many log entries.
+    pub snapshot_every: u64,
+    /// Entries that stay behind a snapshot.
+    pub keep_logs: u64,
+}
+
+impl Shape {
+    /// Mostly three nodes, which is what people run. Logs are short, so that nodes that fall behind need snapshots.
+    pub fn of(rng: &mut Rng) -> Self {
+        let (voters, learners) = match rng.below(100) {
+            0..70 => (3, 0),
+            70..80 => (5, 0),
+            80..92 => (3, 1),
+            _ => (1, 0),
+        };
+        let snapshot_every = 20 + rng.below(381) as u64;
+        let keep_logs = 5 + rng.below(96) as u64;
+        Shape { voters, learners, snapshot_every, keep_logs }
+    }
+
+    /// All nodes.
+    pub fn nodes(&self) -> usize {
+        self.voters + self.learners
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[test]
+    fn most_seeds_have_three_nodes_and_some_have_one_or_five_or_a_learner() {
+        let mut seen: BTreeMap<(usize, usize), u32> = BTreeMap::new();
+        for seed in 0..1_000 {
+            let shape = Shape::of(&mut Rng::new(seed));
+            *seen.entry((shape.voters, shape.learners)).or_default() += 1;
+            assert!((20..=400).contains(&shape.snapshot_every) && (5..=100).contains(&shape.keep_logs));
+        }
+        assert!(seen[&(3, 0)] > 600, "{seen:?}");
+        assert!([(5, 0), (3, 1), (1, 0)].into_iter().all(|shape| seen[&shape] > 40), "{seen:?}");
+    }
+}
