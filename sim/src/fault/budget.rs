@@ -28,6 +28,8 @@ pub(super) struct Budget {
     settled_at: Nanos,
     /// When the nodes that are down for a while are back.
     down_until: Vec<Nanos>,
+    /// When the ways that are cut are open again.
+    cut_until: Vec<Nanos>,
     /// When the flush failure that is under way has been repaired.
     repaired_at: Nanos,
 }
@@ -45,6 +47,7 @@ impl Budget {
             last_node: nodes + learners + NEW_NODES_MAX,
             settled_at: Nanos(0),
             down_until: Vec::new(),
+            cut_until: Vec::new(),
             repaired_at: Nanos(0),
         }
     }
@@ -145,6 +148,16 @@ impl Budget {
     /// A node is down for a while.
     pub(super) fn down(&mut self, until: Nanos) {
         self.down_until.push(until);
+    }
+
+    /// How many faults cut ways at `at`.
+    pub(super) fn cuts(&self, at: Nanos) -> usize {
+        self.cut_until.iter().filter(|until| **until > at).count()
+    }
+
+    /// Ways are cut for a while.
+    pub(super) fn cut(&mut self, until: Nanos) {
+        self.cut_until.push(until);
     }
 
     /// Lets a flush fail from `at` to `until`, if none does at that time: one after the other.

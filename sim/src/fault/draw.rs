@@ -79,6 +79,14 @@ impl Draw {
     fn link_fault(&mut self, kind: Kind, at: Nanos) -> Option<Fault> {
         let lasts = self.lasts(at);
         let nodes = self.budget.voters();
+        // Two cuts at a time show much; with more of them nobody reaches anybody, and nothing happens at all.
+        let cuts = matches!(kind, Kind::Partition | Kind::OneWay | Kind::Bridge | Kind::Isolate);
+        if cuts && self.budget.cuts(at) >= 2 && self.rng.chance(90) {
+            return None;
+        }
+        if cuts {
+            self.budget.cut(at + lasts);
+        }
         match kind {
             Kind::Partition if nodes.len() < 2 => None,
             Kind::Partition => Some(Fault::Partition { groups: self.groups(&nodes), lasts }),

@@ -5,7 +5,9 @@
   const data = JSON.parse(document.getElementById('data').textContent);
   const $ = (id) => document.getElementById(id);
   const plane = $('plane'), things = $('things'), canvas = $('canvas'), tip = $('tip'), root = document.documentElement;
-  const AXIS = 48, FAULTS = 168, NAV = 76, LIFE = 10, KINDS = 7;
+  const AXIS = 48, FAULTS = 168, NAV = 76, LIFE = 10, KINDS = 6;
+  // A message on its way for longer (seconds) was held up.
+  const LATE = 0.2;
   const HUES = [212, 142, 276, 24, 330, 176, 52, 0];
   const end = data.end / 1e6;
   const lanes = data.lanes.map(([name, kind, born]) => ({ name, kind, born: born / 1e6 }));
@@ -13,9 +15,13 @@
   const folder = data.locks.length > 0 && data.locks.every((name) => name.includes('/')) ? data.locks[0].slice(0, data.locks[0].lastIndexOf('/') + 1) : '';
   const short = folder && data.locks.every((name) => name.startsWith(folder)) ? data.locks.map((name) => name.slice(folder.length)) : data.locks;
   const hue = (lock) => HUES[lock % HUES.length];
-  let laneWidth = 120, z = 48;
+  // More happens beside the line of a client than beside that of a node.
+  const weight = (lane) => lane.kind === 'client' ? 1.3 : 0.85;
+  const lefts = [];
+  let z = 48;
 
-  const laneLeft = (lane) => AXIS + FAULTS + lane * laneWidth;
+  const laneLeft = (lane) => lefts[lane];
+  const laneWidth = (lane) => lefts[lane + 1] - lefts[lane];
   const lifeX = (lane) => laneLeft(lane) + LIFE;
   const seconds = (s) => s.toFixed(3) + ' s';
   const length = (s) => s >= 1 ? s.toFixed(2) + ' s' : s >= 0.001 ? (s * 1000).toFixed(1) + ' ms' : Math.round(s * 1e6) + ' µs';
@@ -50,6 +56,8 @@
     for (const [thing, left, width] of placed) {
       thing.style.left = left() + 'px';
       thing.style.width = width() + 'px';
+      thing.classList.toggle('narrow', width() < 27 && thing.matches('.holds, .waits'));
+      thing.classList.toggle('upright', width() < 44 && thing.matches('.fault'));
     }
   }
 
@@ -77,7 +85,7 @@
       for (const s of inLane.filter((s) => s.what === 'down' || s.what === 'paused')) {
         const word = s.what === 'down' ? s.a : 'paused';
         const about = `${lane.name}: ${word}\n${seconds(s.from)} to ${seconds(s.until)} (${length(s.until - s.from)})`;
-        place(put(s.what, s.from, s.until, word, about), () => laneLeft(i) + 2, () => laneWidth - 6);
+        place(put(s.what, s.from, s.until, word, about), () => laneLeft(i) + 2, () => laneWidth(i) - 6);
       }
       const beside = inLane.filter((s) => s.what !== 'down' && s.what !== 'paused');
       arrange(beside, 0);
@@ -90,7 +98,7 @@
         }[s.what]();
         const thing = put(s.what, s.from, s.until, text, `${about}\n${seconds(s.from)} to ${seconds(s.until)} (${length(s.until - s.from)})`);
         if (s.what !== 'leads') thing.style.setProperty('--h', hue(s.a));
-        const width = () => (laneWidth - LIFE - 12) / s.slots;
+        const width = () => (laneWidth(i) - LIFE - 12) / s.slots;
         place(thing, () => lifeX(i) + 5 + s.slot * width(), () => width() - 2);
       }
     });
@@ -104,18 +112,25 @@
         const name = String.fromCharCode(65 + side % 26);
         const friends = lanes.filter((_, j) => sides[j] === side).map((l) => l.name).join(', ');
         place(put(`side s${side % 4}`, a, b, null, `Partition: ${friends} reach each other and none of the other side`),
-          () => laneLeft(i), () => laneWidth);
-        place(put('tag', a, a, 'side ' + name), () => laneLeft(i) + laneWidth - 48, () => 44);
+          () => laneLeft(i), () => laneWidth(i));
+        place(put('tag', a, a, 'side ' + name), () => laneLeft(i) + laneWidth(i) - 48, () => 44);
         if (i > 0 && sides[i - 1] >= 0 && sides[i - 1] !== side) {
           place(put('fence', a, b), () => laneLeft(i) - 2, () => 4);
         }
       });
+      if (walls.length === 0) continue;
+      const names = (ids) => ids.map((id) => lanes[id].name).join(', ');
+      // One line for each host and whom it cannot reach.
+      const between = new Map(), oneWay = new Map();
       for (const [x, y, both] of walls) {
-        const [left, right] = [Math.min(x, y), Math.max(x, y)];
-        const text = both ? `${lanes[left].name} ✕ ${lanes[right].name}` : x < y ? `${lanes[x].name} ✕→ ${lanes[y].name}` : `${lanes[y].name} ←✕ ${lanes[x].name}`;
-        const about = both ? `Nothing passes between ${lanes[x].name} and ${lanes[y].name}` : `Nothing gets from ${lanes[x].name} to ${lanes[y].name}; the other way is open`;
-        place(put('wall', a, b, text, about), () => lifeX(left), () => lifeX(right) - lifeX(left));
+        const map = both ? between : oneWay;
+        map.set(x, [...(map.get(x) || []), y]);
       }
+      const text = [...[...between].map(([x, ys]) => `${lanes[x].name} ✕ ${names(ys)}`), ...[...oneWay].map(([x, ys]) => `${lanes[x].name} ✕→ ${names(ys)}`)];
+      const about = [...[...between].map(([x, ys]) => `Nothing passes between ${lanes[x].name} and ${names(ys)}`), ...[...oneWay].map(([x, ys]) => `Nothing gets from ${lanes[x].name} to ${names(ys)}; the other way is open`)];
+      const ends = walls.flatMap(([x, y]) => [x, y]);
+      const [left, right] = [Math.min(...ends), Math.max(...ends)];
+      place(put('wall', a, b, text.join('\n'), about.join('\n')), () => lifeX(left), () => lifeX(right) - lifeX(left));
     }
   }
 
@@ -142,12 +157,12 @@
     };
     add('sec', 0, AXIS, 'dim');
     add('broken on purpose', AXIS, FAULTS, 'dim');
-    lanes.forEach((lane, i) => add(lane.name, laneLeft(i), laneWidth, lane.kind));
+    lanes.forEach((lane, i) => add(lane.name, laneLeft(i), laneWidth(i), lane.kind));
   }
 
   // ---- messages and the scale -------------------------------------------------------------------------------------
 
-  const labels = data.labels.map(([text, kind]) => ({ text, kind }));
+  const labels = data.labels.map(([text, kind]) => text ? { text, kind } : { text: 'the rest of a long message', kind: 'rest' });
   const messages = data.messages.map(([from, to, sent, ended, lost, label, bytes]) =>
     ({ from, to, sent: sent / 1e6, ended: ended < 0 ? null : ended / 1e6, lost: lost === 1, label: labels[label], bytes }));
   const longest = messages.reduce((most, m) => Math.max(most, (m.ended ?? m.sent) - m.sent), 0);
@@ -206,14 +221,21 @@
     }
     // Few messages are what the reader looks for; many are only a ground for the rest.
     canvas.style.zIndex = seen.length < 250 ? 7 : 2;
-    const whole = seen.filter((m) => !m.lost), lost = seen.filter((m) => m.lost);
+    const isLate = (m) => (m.ended ?? m.sent) - m.sent > LATE;
+    const lost = seen.filter((m) => m.lost), late = seen.filter((m) => !m.lost && isLate(m));
+    const whole = seen.filter((m) => !m.lost && !isLate(m));
     g.lineWidth = 1;
     g.strokeStyle = color('--message');
-    g.globalAlpha = Math.min(0.85, Math.max(0.05, 110 / (whole.length + 1)));
+    g.globalAlpha = Math.min(0.85, Math.max(0.012, 130 / (whole.length + 1)));
     g.beginPath();
     for (const m of whole) { const [x1, y1, x2, y2] = line(m, top); g.moveTo(x1, y1); g.lineTo(x2, y2); }
     g.stroke();
     if (whole.length < 250) for (const m of whole) if (m.ended !== null) arrow(g, line(m, top), color('--message'));
+    g.globalAlpha = Math.min(0.95, Math.max(0.04, 14 / (late.length + 1)));
+    g.strokeStyle = color('--late');
+    g.beginPath();
+    for (const m of late) { const [x1, y1, x2, y2] = line(m, top); g.moveTo(x1, y1); g.lineTo(x2, y2); }
+    g.stroke();
     g.globalAlpha = Math.min(0.95, Math.max(0.16, 60 / (lost.length + 1)));
     g.strokeStyle = color('--bad');
     g.beginPath();
@@ -291,7 +313,7 @@
     plane.style.height = end * z + 30 + 'px';
     for (const [thing] of placed) {
       const height = thing.lasts * z;
-      thing.classList.toggle('small', height < 29);
+      thing.classList.toggle('small', height < 29 && !thing.matches('.wall'));
       thing.classList.toggle('tiny', height < 13 && !thing.matches('.fault, .tag'));
     }
     $('zoom').value = 100 * Math.log(z / ZOOM_LEAST) / Math.log(ZOOM_MOST / ZOOM_LEAST);
@@ -378,7 +400,10 @@
 
   function resize() {
     const room = root.clientWidth - AXIS - FAULTS - 372;
-    laneWidth = Math.max(92, Math.min(170, Math.floor(room / Math.max(1, lanes.length))));
+    const parts = lanes.reduce((sum, lane) => sum + weight(lane), 0);
+    const part = Math.max(92, Math.min(170, room / Math.max(1, parts)));
+    lefts[0] = AXIS + FAULTS;
+    lanes.forEach((lane, i) => { lefts[i + 1] = lefts[i] + Math.floor(part * weight(lane)); });
     $('chart').style.width = laneLeft(lanes.length) + 'px';
     drawHeads();
     placeAll();

@@ -55,7 +55,11 @@ impl Building {
                 _ => None,
             })
             .collect();
-        hosts.sort_by_key(|(_, lane)| lane.kind == "client");
+        hosts.sort_by_key(|(_, lane)| match lane.kind {
+            "client" => 1,
+            "operator" => 2,
+            _ => 0,
+        });
         let places: BTreeMap<HostId, usize> =
             hosts.iter().enumerate().map(|(place, (host, _))| (*host, place)).collect();
         let lanes: Vec<Lane> = hosts.into_iter().map(|(_, lane)| lane).collect();

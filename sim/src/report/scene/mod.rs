@@ -13,7 +13,7 @@ pub use message::Message;
 /// A run, ready to be drawn. Hosts are named by their place in [`Scene::lanes`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scene {
-    /// One per host: those that serve first, clients last.
+    /// One per host that ever ran: those that serve, then clients, then operators.
     pub lanes: Vec<Lane>,
     /// What the hosts sent to each other, in the order of sending.
     pub messages: Vec<Message>,

@@ -31,35 +31,12 @@ pub(super) enum Move {
 }
 
 pub(super) fn lines(record: &[Happening]) -> Vec<Told> {
-    let mut names: BTreeMap<HostId, String> = BTreeMap::new();
-    let mut seen_up: BTreeMap<HostId, bool> = BTreeMap::new();
-    let mut told = Vec::new();
-    let mut cast: Vec<String> = Vec::new();
-    let mut cast_at = Nanos::default();
+    let mut teller = Teller::default();
     for Happening { at, what } in record {
-        if let What::Host { host, name, .. } = what {
-            names.insert(*host, name.clone());
-            continue;
-        }
-        // Whoever begins together is named together.
-        if !cast.is_empty() && *at > cast_at {
-            told.push(begins(cast_at, &std::mem::take(&mut cast)));
-        }
-        let name = |host: &HostId| names.get(host).cloned().unwrap_or_else(|| host.to_string());
-        let again = |host: &HostId| seen_up.get(host).copied().unwrap_or(false);
-        if let Some(line) = of_locks(*at, what, name).or_else(|| of_hosts(*at, what, name, again)) {
-            told.push(line);
-        }
-        if let What::Up { host } = what {
-            if seen_up.insert(*host, true).is_none() {
-                cast_at = *at;
-                cast.push(names.get(host).cloned().unwrap_or_else(|| host.to_string()));
-            }
-        }
+        teller.take(*at, what);
     }
-    if !cast.is_empty() {
-        told.push(begins(cast_at, &cast));
-    }
+    teller.say_together();
+    let mut told = teller.told;
     for (at, text) in ends::untold(record) {
         told.push(plain(at, Tone::Healed, format!("Over: {text}")));
     }
@@ -67,25 +44,84 @@ pub(super) fn lines(record: &[Happening]) -> Vec<Told> {
     told
 }
 
-fn begins(at: Nanos, who: &[String]) -> Told {
-    let verb = if who.len() == 1 { "begins" } else { "begin" };
-    plain(at, Tone::Plain, format!("{} {verb}.", listed(who)))
+#[derive(Default)]
+struct Teller {
+    names: BTreeMap<HostId, String>,
+    /// Whether its process is there; hosts that never ran are not in it.
+    runs: BTreeMap<HostId, bool>,
+    /// Those of whom the same is true at the same time are named together.
+    together: Option<Together>,
+    told: Vec<Told>,
+}
+
+struct Together {
+    at: Nanos,
+    tone: Tone,
+    who: Vec<String>,
+    /// `is back` and `are back`.
+    phrase: (&'static str, String),
+}
+
+impl Teller {
+    fn take(&mut self, at: Nanos, what: &What) {
+        match what {
+            What::Host { host, name, .. } => drop(self.names.insert(*host, name.clone())),
+            What::Up { host } => match self.runs.insert(*host, true) {
+                None => self.together(at, *host, Tone::Plain, ("begin", "begins".to_owned())),
+                Some(_) => self.together(at, *host, Tone::Up, ("are back", "is back".to_owned())),
+            },
+            What::Down { host, how } => {
+                self.runs.insert(*host, false);
+                self.together(at, *host, Tone::Down, (how, format!("is gone: {how}")));
+            }
+            // Guards of a process that is gone are dropped with it; nobody believes anything any more.
+            What::LetGo { host, .. } | What::GaveUp { host, .. } if self.runs.get(host) == Some(&false) => {}
+            What::Sent { .. }
+            | What::Arrived { .. }
+            | What::Lost { .. }
+            | What::Cut { .. }
+            | What::Joined { .. } => {}
+            what => {
+                self.say_together();
+                let name = |host: &HostId| self.name(*host);
+                let line = of_locks(at, what, name).or_else(|| of_hosts(at, what, name));
+                self.told.extend(line);
+            }
+        }
+    }
+
+    fn name(&self, host: HostId) -> String {
+        self.names.get(&host).cloned().unwrap_or_else(|| host.to_string())
+    }
+
+    fn together(&mut self, at: Nanos, host: HostId, tone: Tone, phrase: (&'static str, String)) {
+        let who = self.name(host);
+        match &mut self.together {
+            Some(group) if group.at == at && group.phrase == phrase => group.who.push(who),
+            _ => {
+                self.say_together();
+                self.together = Some(Together { at, tone, who: vec![who], phrase });
+            }
+        }
+    }
+
+    fn say_together(&mut self) {
+        let Some(Together { at, tone, who, phrase: (many, one) }) = self.together.take() else { return };
+        let phrase = match (who.len(), tone) {
+            (1, _) => one,
+            (_, Tone::Down) => format!("are gone: {many}"),
+            _ => many.to_owned(),
+        };
+        self.told.push(plain(at, tone, format!("{} {phrase}.", listed(&who))));
+    }
 }
 
 fn plain(at: Nanos, tone: Tone, text: String) -> Told {
     Told { line: Line { at, tone, text }, lock: None }
 }
 
-fn of_hosts(
-    at: Nanos,
-    what: &What,
-    name: impl Fn(&HostId) -> String,
-    again: impl Fn(&HostId) -> bool,
-) -> Option<Told> {
+fn of_hosts(at: Nanos, what: &What, name: impl Fn(&HostId) -> String) -> Option<Told> {
     let (tone, text) = match what {
-        // That everybody starts is said by the list of who there is.
-        What::Up { host } if again(host) => (Tone::Up, format!("{} is back.", name(host))),
-        What::Down { host, how } => (Tone::Down, format!("{} is gone: {how}.", name(host))),
         What::Paused { host } => (Tone::Down, format!("{} stands still.", name(host))),
         What::Resumed { host } => (Tone::Up, format!("{} goes on.", name(host))),
         What::Fault { text, .. } => (Tone::Fault, format!("Fault: {text}")),
