@@ -148,7 +148,7 @@ impl Theme {
             znodes: 1 + rng.below(6) as u64,
             stores: Stores::new(rng.chance(80)),
             errands,
-            pause: Duration::from_millis(rng.pick(&[50, 100, 200, 400])),
+            pause: Duration::from_millis(rng.pick(&[100, 200, 400, 800])),
             work: Duration::from_millis(rng.pick(&[20, 60, 150, 400])),
             has_grace: rng.chance(25),
             changes_sessions: rng.chance(30),

@@ -5,11 +5,12 @@
 use std::collections::BTreeMap;
 
 use rowlock_proto::Zxid;
+use rowlock_proto::path::parent;
 
 use super::super::Invariant;
 use super::matching::{Matched, Matching, Sent};
 use crate::history::Fact;
-use crate::history::client::{Answer, CallId, ClientFact, Failure, Op};
+use crate::history::client::{Answer, CallId, ClientFact, Failure, Op, ZnodeChange};
 
 /// The largest that was answered.
 #[derive(Clone, Debug, Default)]
@@ -17,6 +18,8 @@ struct Floor {
     zxid: Zxid,
     /// Of numbered znodes, by the path that was asked for.
     numbers: BTreeMap<String, i64>,
+    /// When znodes were deleted last: below one that is made again, numbers begin anew.
+    deleted: BTreeMap<String, Zxid>,
 }
 
 /// What was answered before each call that is on its way.
@@ -50,25 +53,40 @@ impl LinearizableWrites {
     }
 
     fn answered(&mut self, sent: &Sent, answer: &Answer) -> Result<(), String> {
-        let what = format!("{:?} of client {} ({:?})", sent.op, sent.client.0, sent.call);
+        let what = || format!("{:?} of client {} ({:?})", sent.op, sent.client.0, sent.call);
         let (floor, number_floor) = self.floors.get(&sent.call).copied().unwrap_or_default();
         if let Some(zxid) = answer.zxid().filter(|zxid| *zxid != Zxid(0)) {
             if zxid <= floor {
-                return Err(format!("{what} got zxid {zxid}, and {floor} was answered before it was sent"));
+                return Err(format!(
+                    "{} got zxid {zxid}, and {floor} was answered before it was sent",
+                    what()
+                ));
             }
             self.answered.zxid = self.answered.zxid.max(zxid);
         }
-        if let (Some(asked), Answer::Created { path, .. }) = (numbered(&sent.op), answer) {
+        if let (Some(asked), Answer::Created { path, stat }) = (numbered(&sent.op), answer) {
+            let deleted = parent(asked).and_then(|parent| self.answered.deleted.get(parent));
+            if deleted.is_some_and(|deleted| stat.czxid < *deleted) {
+                return Ok(());
+            }
             let Some(number) = number(asked, path) else {
-                return Err(format!("{what} was named {path}, which does not end with its number"));
+                return Err(format!("{} was named {path}, which does not end with its number", what()));
             };
             if number_floor.is_some_and(|floor| number <= floor) {
-                return Err(format!("{what} was named {path}, and {number_floor:?} was answered before"));
+                return Err(format!("{} was named {path}, and {number_floor:?} was answered before", what()));
             }
             let last = self.answered.numbers.entry(asked.to_owned()).or_insert(number);
             *last = (*last).max(number);
         }
         Ok(())
+    }
+
+    /// The numbers below it are those of a znode that is gone.
+    fn deleted(&mut self, path: &str, zxid: Zxid) {
+        self.answered.numbers.retain(|asked, _| parent(asked) != Some(path));
+        // Which of them are about other znodes is not known here; these lose no more than what is on its way now.
+        self.floors.values_mut().for_each(|(_, number)| *number = None);
+        self.answered.deleted.insert(path.to_owned(), zxid);
     }
 
     fn as_in_the_log(&mut self, sent: &Sent, result: &Result<Answer, Failure>) -> Result<(), String> {
@@ -93,8 +111,12 @@ impl Invariant for LinearizableWrites {
     }
 
     fn observe(&mut self, fact: &Fact) -> Result<(), String> {
-        if let Fact::Client { what: ClientFact::Invoked { call, op, .. }, .. } = fact {
-            self.invoked(*call, op);
+        match fact {
+            Fact::Client { what: ClientFact::Invoked { call, op, .. }, .. } => self.invoked(*call, op),
+            Fact::Znode(znode) if znode.change == ZnodeChange::Deleted => {
+                self.deleted(&znode.path, znode.zxid);
+            }
+            _ => {}
         }
         if let Matched::Answered(sent, result) = self.matching.observe(fact) {
             if let Ok(answer) = &result {
@@ -112,7 +134,7 @@ mod tests {
     use rowlock_proto::{CreateMode, ErrorCode};
 
     use super::super::super::judge;
-    use super::super::testing::{data, delete, invoked, logged, returned, set, stat};
+    use super::super::testing::{data, delete, invoked, logged, returned, set, stat, znode};
     use super::*;
 
     fn opinion(facts: &[Fact]) -> Result<(), String> {
@@ -180,5 +202,31 @@ mod tests {
         assert!(opinion(&facts("0000000006")).is_err());
         assert!(opinion(&facts("x")).is_err());
         assert_eq!(opinion(&facts("0000000008")), Ok(()));
+    }
+
+    #[test]
+    fn numbers_begin_anew_below_a_znode_that_is_made_again() {
+        let op = || {
+            let mode = CreateMode::PersistentSequential;
+            Op::Create { path: "/data/q/n-".to_owned(), data: data("1"), mode }
+        };
+        let named = |zxid, number: i64| {
+            Ok(Answer::Created { path: format!("/data/q/n-{number:010}"), stat: stat(zxid, zxid, 0) })
+        };
+        let facts = [
+            invoked(1, 1, op()),
+            invoked(2, 2, op()),
+            returned(1, 1, named(5, 7)),
+            invoked(1, 3, op()),
+            znode(7, "/data/q", ZnodeChange::Deleted, None),
+            // Answered late.
+            returned(2, 2, named(6, 8)),
+            returned(1, 3, named(9, 0)),
+            invoked(1, 4, op()),
+            returned(1, 4, named(10, 1)),
+        ];
+        assert_eq!(opinion(&facts), Ok(()));
+        let again = [invoked(1, 5, op()), returned(1, 5, named(11, 1))];
+        assert!(opinion(&[&facts[..], &again[..]].concat()).is_err());
     }
 }
