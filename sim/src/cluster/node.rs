@@ -81,10 +81,12 @@ pub async fn process(
                 return board.end(place, Process::Failed(error.to_string()));
             }
             order = orders.recv() => match order {
-                Some(Order::HandOver(to)) => {
+                // As wherever nodes do it themselves: a learner would never take over, and this node lead no more.
+                Some(Order::HandOver(to)) if status.borrow().voters.contains(&to) => {
                     // Refused if it does not lead (any more).
                     let _ = node.raft().trigger().transfer_leader(to.0).await;
                 }
+                Some(Order::HandOver(_)) => {}
                 Some(Order::Stop) | None => {
                     node.shutdown().await;
                     return board.end(place, Process::Stopped);

@@ -58,6 +58,8 @@ impl Observer for Witness {
 
     fn installed(&self, entry: Option<rowlock_coordinator::Position>, machine: &Machine) {
         self.tell(NodeFact::Installed { entry: entry.map(position), digest: machine.digest() });
+        let text = || format!("installs a snapshot up to {}", entry.map_or(0, |entry| entry.index));
+        self.sim.trace().note(self.sim.now(), || What::Note { host: Some(self.host), text: text() });
     }
 
     fn leads(&self, term: u64) {

@@ -113,7 +113,9 @@ impl Scribe {
     /// The facts about the answer of a command, before those about its effects. `changed`: it took a zxid, or
     /// something was recorded; otherwise its answer may be that of an earlier time.
     pub fn answered(&mut self, proposal: &Proposal, applied: &Applied, changed: bool) -> Vec<Fact> {
-        if proposal.session == SessionId::NONE || matches!(proposal.command, Command::Attach { .. }) {
+        // A sync that comes late orders nothing any more, and nobody hears of it.
+        let no_effect = matches!(proposal.command, Command::Attach { .. } | Command::Noop);
+        if proposal.session == SessionId::NONE || no_effect {
             return Vec::new();
         }
         let (session, attachment) = (proposal.session, proposal.attachment);
