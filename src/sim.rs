@@ -5,6 +5,7 @@
 //! Exit codes: 0 when every promise held, 1 when one was broken.
 
 mod case;
+mod compare;
 mod figures;
 mod keep;
 mod mutants;
@@ -34,6 +35,7 @@ enum Command {
     Swarm(swarm::Swarm),
     Replay(replay::Replay),
     Shrink(shrink::Shrink),
+    Compare(compare::Compare),
     Mutants(mutants::Mutants),
 }
 
@@ -45,6 +47,7 @@ impl Sim {
             Command::Swarm(swarm) => swarm.run().await,
             Command::Replay(replay) => replay.run().await,
             Command::Shrink(shrink) => shrink.run().await,
+            Command::Compare(compare) => compare.run().await,
             Command::Mutants(mutants) => mutants.run().await,
         }
     }

@@ -11,9 +11,9 @@
   const HUES = [212, 142, 276, 24, 330, 176, 52, 0];
   const end = data.end / 1e6;
   const lanes = data.lanes.map(([name, kind, born]) => ({ name, kind, born: born / 1e6 }));
-  // Locks mostly stand in one folder; a narrow column has no room for its name.
-  const folder = data.locks.length > 0 && data.locks.every((name) => name.includes('/')) ? data.locks[0].slice(0, data.locks[0].lastIndexOf('/') + 1) : '';
-  const short = folder && data.locks.every((name) => name.startsWith(folder)) ? data.locks.map((name) => name.slice(folder.length)) : data.locks;
+  // A narrow column has no room for folders.
+  const last = data.locks.map((name) => name.slice(name.lastIndexOf('/') + 1));
+  const short = new Set(last).size === last.length ? last : data.locks;
   const hue = (lock) => HUES[lock % HUES.length];
   // More happens beside the line of a client than beside that of a node.
   const weight = (lane) => lane.kind === 'client' ? 1.3 : 0.85;

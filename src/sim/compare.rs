@@ -1,0 +1,188 @@
+//! `rowlock sim compare`: lock designs that people use, and Rowlock, under the same faults.
+//!
+//! Without more it prints a table of all designs in all scenarios. With a design, a scenario and a seed it tells one run.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use rowlock_designs::design::Design;
+use rowlock_designs::scenario::Scenario;
+use rowlock_designs::table::{Row, Table, compare};
+use rowlock_designs::{recipes, stage};
+use rowlock_env::{task, worker};
+use rowlock_sim::cluster::Rowlock;
+use rowlock_sim::report::{Heading, Verdict, html, story};
+use tokio::sync::mpsc;
+
+use super::{paper, pool};
+use crate::exit::{Failure, REFUSED, SOFTWARE, USAGE};
+use crate::paint::{Paint, Progress};
+use crate::znode::print;
+
+/// How soon a client of Rowlock with a disconnect grace may be given up after its connection has ended.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// Compare the lock designs that people use: the same faults for Redis, databases, ZooKeeper recipes and Rowlock
+#[derive(clap::Args)]
+pub struct Compare {
+    /// Seeds of each design in each scenario
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
+    seeds: u64,
+    /// Only this design
+    #[arg(long, value_name = "ID")]
+    design: Option<String>,
+    /// Only this scenario
+    #[arg(long, value_name = "ID")]
+    scenario: Option<String>,
+    /// Tell one run: needs --design and --scenario
+    #[arg(long, value_name = "N", requires = "design", requires = "scenario")]
+    seed: Option<u64>,
+    /// Print the table as Markdown
+    #[arg(long, conflicts_with_all = ["html", "seed"])]
+    markdown: bool,
+    /// Write the table, or the space-time diagram of the one run, into this file
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Threads [default: one per processor]
+    #[arg(long, value_name = "N")]
+    jobs: Option<usize>,
+}
+
+/// All designs; each thread makes its own.
+fn all() -> Vec<Box<dyn Design>> {
+    let mut designs = recipes::all();
+    designs.push(Box::new(Rowlock { disconnect_grace: None }));
+    designs.push(Box::new(Rowlock { disconnect_grace: Some(GRACE) }));
+    designs
+}
+
+impl Compare {
+    /// Compares, or tells the one run.
+    pub async fn run(self) -> Result<ExitCode, Failure> {
+        let designs = self.designs()?;
+        let scenarios = self.scenarios()?;
+        if let (Some(seed), [design], [scenario]) = (self.seed, &designs[..], &scenarios[..]) {
+            return self.one(*design, *scenario, seed).await;
+        }
+        let table = self.table(designs, scenarios).await;
+        match &self.html {
+            Some(file) => {
+                paper::save(file, table.to_html().as_bytes())?;
+                print(format!("written: {}\n", file.display()).as_bytes())?;
+            }
+            None if self.markdown => print(table.to_markdown().as_bytes())?,
+            None => print(table.to_text().as_bytes())?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Their places among [`all`].
+    fn designs(&self) -> Result<Vec<usize>, Failure> {
+        let all = all();
+        let chosen: Vec<usize> = (0..all.len())
+            .filter(|place| self.design.as_deref().is_none_or(|id| all[*place].id() == id))
+            .collect();
+        if chosen.is_empty() {
+            let ids: Vec<&str> = all.iter().map(|design| design.id()).collect();
+            return Err(Failure::new(USAGE, format!("no such design; there are {}", ids.join(", "))));
+        }
+        Ok(chosen)
+    }
+
+    fn scenarios(&self) -> Result<Vec<Scenario>, Failure> {
+        let Some(id) = &self.scenario else { return Ok(Scenario::ALL.to_vec()) };
+        let known = Scenario::from_id(id).ok_or_else(|| {
+            let ids: Vec<&str> = Scenario::ALL.iter().map(|scenario| scenario.id()).collect();
+            Failure::new(USAGE, format!("no such scenario; there are {}", ids.join(", ")))
+        })?;
+        Ok(vec![known])
+    }
+
+    /// Each thread takes the next design; rows stand in the order of the designs, whoever was first.
+    async fn table(&self, designs: Vec<usize>, scenarios: Vec<Scenario>) -> Table {
+        let count = designs.len();
+        let (tell, mut rows_come) = mpsc::channel::<(usize, Vec<Row>)>(count);
+        let (designs, next) = (Arc::new(designs), Arc::new(AtomicUsize::new(0)));
+        let mut threads = Vec::new();
+        for _ in 0..pool::threads(self.jobs).min(count) {
+            let (tell, designs, next) = (tell.clone(), designs.clone(), next.clone());
+            let (scenarios, seeds) = (scenarios.clone(), self.seeds);
+            let work = move || {
+                let all = all();
+                while let Some(place) = designs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let table = compare(&[&*all[*place]], &scenarios, seeds, |_| {});
+                    if tell.blocking_send((*place, table.rows)).is_err() {
+                        return;
+                    }
+                }
+            };
+            threads.push(task::spawn("comparison", worker::run_blocking("comparison", work)));
+        }
+        drop(tell);
+        let mut progress = Progress::new(Paint::stdout());
+        let quiet = self.markdown || !Paint::stdout().is_terminal();
+        let mut rows = Vec::new();
+        while let Some((place, row)) = rows_come.recv().await {
+            rows.push((place, row));
+            if !quiet {
+                progress.show(&format!("{} of {count} designs", rows.len()));
+            }
+        }
+        progress.done();
+        rows.sort_by_key(|(place, _)| *place);
+        Table { rows: rows.into_iter().flat_map(|(_, rows)| rows).collect(), scenarios, seeds: self.seeds }
+    }
+
+    /// One run. Exit code 1: two held the lock, or an update was lost, or nobody got it any more.
+    async fn one(&self, place: usize, scenario: Scenario, seed: u64) -> Result<ExitCode, Failure> {
+        let work = move || {
+            let all = all();
+            let design = &all[place];
+            let title = format!("{}: {}, seed {seed}", design.name(), scenario.story());
+            (title, stage::run(&**design, scenario, seed, true))
+        };
+        let (title, outcome) = worker::run_blocking("comparison", work).await;
+        let outcome = outcome.map_err(|halt| Failure::new(SOFTWARE, format!("a model has a bug: {halt}")))?;
+        let end = outcome.record.last().map(|happening| happening.at).unwrap_or_default();
+        let measured = &outcome.measured;
+        let facts = vec![
+            ("two holders".to_owned(), format!("{} times, {:?}", measured.windows, measured.overlap)),
+            ("updates lost, plain store".to_owned(), outcome.losses.plain.to_string()),
+            ("updates lost, fenced store".to_owned(), outcome.losses.fenced.to_string()),
+            ("stuck".to_owned(), if measured.is_stuck { "yes" } else { "no" }.to_owned()),
+        ];
+        let bad = measured.windows > 0 || outcome.losses.plain > 0 || measured.is_stuck;
+        let verdict = if bad {
+            let told: Vec<String> = facts.iter().map(|(name, value)| format!("{name}: {value}")).collect();
+            Verdict::Broken(told.join("; "))
+        } else {
+            Verdict::Held
+        };
+        let paint = Paint::stdout();
+        let mut text = paint.bold(&format!("{title}\n"));
+        story::told(&outcome.record, end, &verdict)
+            .iter()
+            .for_each(|line| text.push_str(&format!("{line}\n")));
+        print(text.as_bytes())?;
+        if let Some(file) = &self.html {
+            let reproduce = self.command(seed, file);
+            let heading = Heading { title, verdict, facts, reproduce };
+            paper::save(file, html::page(&heading, &outcome.record, end).as_bytes())?;
+            print(format!("drawn: {}\n", file.display()).as_bytes())?;
+        }
+        Ok(if bad { ExitCode::from(REFUSED) } else { ExitCode::SUCCESS })
+    }
+
+    fn command(&self, seed: u64, file: &Path) -> String {
+        let (design, scenario) = (self.design.as_deref(), self.scenario.as_deref());
+        format!(
+            "rowlock sim compare --design {} --scenario {} --seed {seed} --html {}",
+            design.unwrap_or_default(),
+            scenario.unwrap_or_default(),
+            file.display()
+        )
+    }
+}
