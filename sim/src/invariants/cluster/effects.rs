@@ -2,19 +2,14 @@
 //! told that it did not. In a cluster: whatever the log runs for a session is a call of its client, which writes what no
 //! other call writes, and each call is run once.
 
-use std::collections::BTreeSet;
-
 use super::super::Invariant;
 use super::matching::{Matched, Matching};
 use crate::history::Fact;
-use crate::history::client::{CallId, Failure};
+use crate::history::client::Failure;
 
 /// What is on its way.
 #[derive(Default)]
-pub struct Effects {
-    matching: Matching,
-    returned: BTreeSet<CallId>,
-}
+pub struct Effects(Matching);
 
 impl Invariant for Effects {
     fn name(&self) -> &'static str {
@@ -22,15 +17,12 @@ impl Invariant for Effects {
     }
 
     fn observe(&mut self, fact: &Fact) -> Result<(), String> {
-        match self.matching.observe(fact) {
+        match self.0.observe(fact) {
             Matched::RanUnasked(logged) if logged.result.is_ok() => Err(format!(
                 "{:?} took effect at {} in session {}, which has no such call on its way: nobody sent it, or it was run twice",
                 logged.op, logged.zxid, logged.session
             )),
             Matched::Answered(sent, result) => {
-                if !self.returned.insert(sent.call) {
-                    return Err(format!("{:?} has come to an end twice", sent.call));
-                }
                 let is_denied =
                     matches!(result, Err(Failure::Refused(_) | Failure::RefusedAt(..) | Failure::NotDone));
                 match sent.logged {

@@ -133,7 +133,11 @@ mod tests {
         let granted = entitled(5, None, Millis(0));
         let passed = Fact::Passed { at: Nanos::from_millis(101) };
         assert!(opinion(&[&facts[..], &[granted.clone(), passed.clone()]].concat()).is_err());
-        assert_eq!(opinion(&[&facts[..], &[passed.clone()]].concat()), Ok(()), "it is not granted");
+        assert_eq!(
+            opinion(&[&facts[..], std::slice::from_ref(&passed)].concat()),
+            Ok(()),
+            "it is not granted"
+        );
         let known = returned(5, 1, Ok(Answer::Acquired(FencingToken(5))));
         assert_eq!(opinion(&[&facts[..], &[granted.clone(), known, passed.clone()]].concat()), Ok(()));
         assert_eq!(opinion(&[&facts[1..], &[granted, passed]].concat()), Ok(()), "faults go on");

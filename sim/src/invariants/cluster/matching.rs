@@ -144,10 +144,19 @@ impl Matching {
     }
 }
 
-/// Whether the call changes znodes that are told of.
+/// Whether the call changes znodes that are told of, and no others.
 pub(super) fn is_plain_write(op: &Op) -> bool {
-    let paths = op.paths();
     let is_told =
-        |path: &&str| path.strip_prefix(DATA).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-    op.is_write() && !paths.is_empty() && paths.iter().all(is_told)
+        |path: &String| path.strip_prefix(DATA).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    match op {
+        Op::Create { path, .. } | Op::Set { path, .. } | Op::Delete { path, .. } => is_told(path),
+        Op::Multi(all) => {
+            let is_plain = |op: &Op| match op {
+                Op::Check { path, .. } => is_told(path),
+                op => is_plain_write(op),
+            };
+            !all.is_empty() && all.iter().all(is_plain)
+        }
+        _ => false,
+    }
 }

@@ -1,14 +1,14 @@
 //! The logs of the nodes, as far as their observers tell.
 
-use std::collections::BTreeMap;
+use std::collections::VecDeque;
 
 use crate::history::Index;
 use crate::history::node::{NodeFact, Position};
 
-/// One node's log.
+/// One node's log: entries without a gap.
 #[derive(Debug, Default)]
 pub(super) struct NodeLog {
-    entries: BTreeMap<Index, Position>,
+    entries: VecDeque<Position>,
     /// A snapshot covers everything up to here.
     base: Option<Position>,
 }
@@ -22,15 +22,18 @@ impl NodeLog {
                 self.base = *purged;
             }
             NodeFact::Appended { entry, .. } => {
-                self.entries.split_off(&entry.index);
-                self.entries.insert(entry.index, *entry);
+                self.keep_before(entry.index);
+                let follows = self.entries.back().is_none_or(|last| last.index.0 + 1 == entry.index.0);
+                if !follows {
+                    // The log goes on behind a snapshot that covers the gap.
+                    self.entries.clear();
+                }
+                self.entries.push_back(*entry);
             }
-            NodeFact::Truncated { after } => {
-                self.entries.split_off(&Index(after.0 + 1));
-            }
+            NodeFact::Truncated { after } => self.keep_before(Index(after.0 + 1)),
             NodeFact::Installed { entry: Some(entry), .. } => {
                 // A log that is not the snapshot's own past is thrown away.
-                if self.entries.get(&entry.index).is_some_and(|known| known != entry) {
+                if self.at(entry.index).is_some_and(|known| known != *entry) {
                     self.entries.clear();
                 }
                 self.base = self.base.max(Some(*entry));
@@ -39,10 +42,20 @@ impl NodeLog {
         }
     }
 
+    fn keep_before(&mut self, index: Index) {
+        while self.entries.back().is_some_and(|last| last.index >= index) {
+            self.entries.pop_back();
+        }
+    }
+
+    fn at(&self, index: Index) -> Option<Position> {
+        let first = self.entries.front()?.index.0;
+        self.entries.get(usize::try_from(index.0.checked_sub(first)?).ok()?).copied()
+    }
+
     /// The entry at an index, if it is in the log.
     pub(super) fn get(&self, index: Index) -> Option<Position> {
-        let at_base = self.base.filter(|base| base.index == index);
-        self.entries.get(&index).copied().or(at_base)
+        self.at(index).or(self.base.filter(|base| base.index == index))
     }
 
     /// Whether the log, or the snapshot that it begins behind, has this entry.
@@ -52,6 +65,6 @@ impl NodeLog {
 
     /// The entries behind an index.
     pub(super) fn behind(&self, index: Index) -> impl Iterator<Item = Position> {
-        self.entries.range(Index(index.0 + 1)..).map(|(_, entry)| *entry)
+        self.entries.iter().rev().take_while(move |entry| entry.index > index).copied()
     }
 }

@@ -2,6 +2,7 @@
 //! everybody has come to rest, no call of a living client is still on its way.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rowlock_world::time::Nanos;
@@ -13,8 +14,13 @@ use crate::history::client::{CallId, ClientFact, ClientId, Op};
 struct Open {
     client: ClientId,
     since: Nanos,
-    op: String,
-    waits_for_a_lock: bool,
+    op: Arc<Op>,
+}
+
+impl Open {
+    fn waits_for_a_lock(&self) -> bool {
+        matches!(*self.op, Op::Acquire { .. })
+    }
 }
 
 /// What is on its way.
@@ -32,10 +38,10 @@ impl Progress {
 
     fn overdue(&self, now: Nanos) -> Result<(), String> {
         let Some(healed) = self.healed else { return Ok(()) };
-        let is_overdue = |open: &&Open| !open.waits_for_a_lock && now > open.since.max(healed) + self.bound;
+        let is_overdue = |open: &&Open| !open.waits_for_a_lock() && now > open.since.max(healed) + self.bound;
         match self.open.values().find(is_overdue) {
             Some(open) => Err(format!(
-                "{} of client {} since {} has no end at {now}, and everything is healed since {healed}",
+                "{:?} of client {} since {} has no end at {now}, and everything is healed since {healed}",
                 open.op, open.client.0, open.since
             )),
             None => Ok(()),
@@ -53,9 +59,7 @@ impl Invariant for Progress {
             Fact::Healed { at } => self.healed = Some(*at),
             Fact::Passed { at } => return self.overdue(*at),
             Fact::Client { client, at, what: ClientFact::Invoked { call, op, .. } } => {
-                let waits_for_a_lock = matches!(**op, Op::Acquire { .. });
-                let op = format!("{op:?}");
-                self.open.insert(*call, Open { client: *client, since: *at, op, waits_for_a_lock });
+                self.open.insert(*call, Open { client: *client, since: *at, op: op.clone() });
             }
             Fact::Client { what: ClientFact::Returned { call, .. }, .. } => {
                 self.open.remove(call);
@@ -66,7 +70,7 @@ impl Invariant for Progress {
             Fact::Settled => {
                 if let Some(open) = self.open.values().next() {
                     return Err(format!(
-                        "{} of client {} since {} never ends",
+                        "{:?} of client {} since {} never ends",
                         open.op, open.client.0, open.since
                     ));
                 }

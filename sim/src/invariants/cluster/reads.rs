@@ -31,12 +31,20 @@ pub(super) struct Reads {
 }
 
 impl Reads {
-    /// Takes note of a fact about znodes.
+    /// Takes note of a fact about znodes and calls.
     pub(super) fn observe(&mut self, fact: &Fact) {
+        self.observe_calls(fact, |_| true);
+    }
+
+    /// Takes note of a fact about znodes and these calls.
+    pub(super) fn observe_calls(&mut self, fact: &Fact, matters: impl Fn(&Op) -> bool) {
         self.znodes.observe(fact);
         let Fact::Client { client, what: ClientFact::Invoked { call, session, op }, .. } = fact else {
             return;
         };
+        if !matters(op) {
+            return;
+        }
         self.asked_so_far += 1;
         let (floor, order) = (Zxid(0), self.asked_so_far);
         let asked = Asked { client: *client, session: *session, op: op.clone(), floor, order };

@@ -5,6 +5,7 @@ use rowlock_proto::Zxid;
 use super::super::Invariant;
 use super::matching::{Matched, Matching};
 use super::reads::Reads;
+use super::znodes::Read;
 use crate::history::Fact;
 use crate::history::client::{ClientFact, Op};
 
@@ -22,7 +23,7 @@ impl Invariant for SyncedReads {
     }
 
     fn observe(&mut self, fact: &Fact) -> Result<(), String> {
-        self.reads.observe(fact);
+        self.reads.observe_calls(fact, |op| matches!(op, Op::Read { synced: true, .. }));
         let matched = self.matching.observe(fact);
         let Fact::Client { what, .. } = fact else { return Ok(()) };
         match what {
@@ -30,14 +31,15 @@ impl Invariant for SyncedReads {
                 self.reads.raise(*call, self.answered);
             }
             ClientFact::Returned { call, result } => {
-                let Some((_, since)) = self.reads.answered(*call, result)? else { return Ok(()) };
+                self.reads.answered(*call, result)?;
+                let shown = Read::of(result).and_then(|read| read.since()).unwrap_or_default();
                 let written = match matched {
                     Matched::Answered(sent, Ok(answer)) => {
                         sent.logged.map(|logged| logged.zxid).or(answer.zxid()).unwrap_or_default()
                     }
                     _ => Zxid(0),
                 };
-                self.answered = self.answered.max(since).max(written);
+                self.answered = self.answered.max(shown).max(written);
             }
             _ => {}
         }

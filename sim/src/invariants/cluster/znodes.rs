@@ -82,6 +82,13 @@ impl Znodes {
             return Ok(Zxid(0));
         }
         let fits = |stretch: &&Stretch| read.is_of(stretch.znode.now.as_ref(), stretch.children);
+        // What is there tells itself since when.
+        if let Some(Ok(at)) = read.since().map(|since| stretches.binary_search_by_key(&since, |one| one.from))
+            && at + 1 >= first
+            && fits(&&stretches[at])
+        {
+            return Ok(stretches[at].from);
+        }
         if let Some(stretch) = stretches[first.saturating_sub(1)..].iter().find(fits) {
             return Ok(stretch.from);
         }
@@ -141,6 +148,16 @@ impl Read {
                 Some(Read::Children { count: names.len(), names: hash, stat: *stat })
             }
             _ => None,
+        }
+    }
+
+    /// The last change that it tells of.
+    pub(super) fn since(&self) -> Option<Zxid> {
+        match self {
+            Read::Absent => None,
+            Read::There(stat) | Read::Data(_, stat) | Read::Children { stat, .. } => {
+                Some(stat.czxid.max(stat.mzxid).max(stat.pzxid))
+            }
         }
     }
 

@@ -136,6 +136,23 @@ impl Linearizability {
         })
     }
 
+    /// A numbered znode is new: whatever was at its path before, below a parent that is gone, is another one.
+    fn numbered(&mut self, op: &Op, answer: &Answer) {
+        match (op, answer) {
+            (Op::Multi(ops), Answer::Multi(answers)) => {
+                ops.iter().zip(answers).for_each(|(op, answer)| self.numbered(op, answer));
+            }
+            (Op::Create { mode, .. }, Answer::Created { path, .. }) if mode.is_sequential() => {
+                let Some(number) = self.of_path.remove(path.as_str()) else { return };
+                if let Some(component) = self.components.get_mut(&number) {
+                    let is_about = |op: &Op| judged_paths(op).contains(&path.as_str());
+                    component.has_given_up |= component.pending.values().any(|one| is_about(&one.op));
+                }
+            }
+            _ => {}
+        }
+    }
+
     /// What this session sent before and nobody knows the end of has been done, or never will be.
     fn settle(&mut self, session: SessionId, before: u64) {
         while let Some((&key, &(call, number))) = self.unknown.range((session, 0)..(session, before)).next() {
@@ -164,6 +181,11 @@ impl Invariant for Linearizability {
                     self.nodes.remove(&znode.path);
                 }
             },
+            Fact::Logged(logged) => {
+                if let Ok(answer) = &logged.result {
+                    self.numbered(&logged.op, answer);
+                }
+            }
             Fact::SessionEnded { session, .. } => {
                 for component in self.components.values_mut().filter(|component| !component.has_given_up) {
                     component.vanish(*session);

@@ -104,9 +104,12 @@ impl Component {
             },
         };
         let is_over = |one: &Explanation| one.done.contains_key(&call) || fits(one);
-        let before: Vec<String> = self.explanations.iter().take(2).map(|one| could(one, call)).collect();
-        let reached = self.reach(is_over);
-        let could: Vec<String> = reached.iter().take(4).map(|one| could(one, call)).chain(before).collect();
+        let (reached, tried) = self.reach(is_over);
+        let told = |reached: &BTreeSet<Explanation>| {
+            let all = reached.iter().chain(&tried).take(4).map(|one| could(one, call));
+            all.collect::<Vec<_>>().join(" or ")
+        };
+        let could = if reached.iter().any(fits) { String::new() } else { told(&reached) };
         let mut left: BTreeSet<Explanation> = reached.into_iter().filter(|one| fits(one)).collect();
         self.pending.remove(&call);
         if self.has_given_up {
@@ -114,7 +117,7 @@ impl Component {
         }
         if left.is_empty() {
             self.has_given_up = true;
-            return Err(could.join(" or "));
+            return Err(could);
         }
         if left.iter().any(|one| one.done.contains_key(&call) || one.reads.contains_key(&call)) {
             left = left.into_iter().map(|one| forget(one, call)).collect();
@@ -129,7 +132,7 @@ impl Component {
             return;
         }
         let without = self.explanations.clone();
-        let mut all = self.reach(|one| one.done.contains_key(&call));
+        let (mut all, _) = self.reach(|one| one.done.contains_key(&call));
         if self.has_given_up {
             return;
         }
@@ -172,15 +175,18 @@ impl Component {
     }
 
     /// All explanations that come out of the known ones by doing calls that are on their way, up to the first in which
-    /// `is_over`.
-    fn reach(&mut self, is_over: impl Fn(&Explanation) -> bool) -> BTreeSet<Explanation> {
+    /// `is_over`; and those before it.
+    fn reach(
+        &mut self,
+        is_over: impl Fn(&Explanation) -> bool,
+    ) -> (BTreeSet<Explanation>, BTreeSet<Explanation>) {
         let mut tried = BTreeSet::new();
         let mut over = BTreeSet::new();
         let mut todo: Vec<Explanation> = std::mem::take(&mut self.explanations).into_iter().collect();
         while let Some(one) = todo.pop() {
             if tried.len() > EXPLANATIONS_MAX {
                 self.has_given_up = true;
-                return BTreeSet::new();
+                return Default::default();
             }
             if is_over(&one) {
                 over.insert(one);
@@ -191,7 +197,7 @@ impl Component {
                 todo.extend(next);
             }
         }
-        over
+        (over, tried)
     }
 
     /// As [`Component::reach`], with all that come between.

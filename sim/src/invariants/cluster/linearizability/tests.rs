@@ -4,9 +4,10 @@ use rowlock_proto::{ErrorCode, Version};
 use rowlock_state::outcome::SessionEnd;
 
 use super::super::super::judge;
-use super::super::testing::{create, data, delete, get, invoked, returned, set, stat};
+use super::super::testing::{create, data, delete, get, invoked, logged, returned, set, stat, znode};
 use super::*;
 use crate::history::Millis;
+use crate::history::client::ZnodeChange;
 
 const A: &str = "/data/a";
 const B: &str = "/data/b";
@@ -213,7 +214,7 @@ fn an_ephemeral_goes_with_its_session() {
     let there = call(2, 2, get(A, true), read("new", 0));
     assert!(opinion(&[&start[..], &gone].concat()).is_err());
     assert_eq!(opinion(&[&start[..], &there].concat()), Ok(()));
-    assert_eq!(opinion(&[&start[..], &[ended.clone()], &gone].concat()), Ok(()));
+    assert_eq!(opinion(&[&start[..], std::slice::from_ref(&ended), &gone].concat()), Ok(()));
     assert!(opinion(&[&start[..], &[ended], &there].concat()).is_err());
 }
 
@@ -223,4 +224,16 @@ fn many_calls_beside_each_other_end_the_search_and_not_the_run() {
     facts.extend((0..12).map(|n| invoked(n + 2, n as u64 + 2, set(A, &n.to_string()))));
     facts.push(returned(2, 2, was_set(12)));
     assert_eq!(opinion(&facts), Ok(()));
+}
+
+#[test]
+fn a_number_that_is_given_again_makes_another_znode() {
+    let mode = CreateMode::PersistentSequential;
+    let numbered = Op::Create { path: "/data/".to_owned(), data: data("new"), mode };
+    let facts = one_after_another(&[call(1, 1, create(A), created()), call(1, 2, set(A, "1"), was_set(1))]);
+    let again =
+        [znode(9, A, ZnodeChange::Created, Some(("new", stat(9, 9, 0)))), logged(1, 9, numbered, created())];
+    let reads = call(2, 3, get(A, true), read("new", 0));
+    assert_eq!(opinion(&[&facts[..], &again, &reads].concat()), Ok(()));
+    assert!(opinion(&[&facts[..], &reads].concat()).is_err());
 }
