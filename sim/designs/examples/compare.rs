@@ -1,24 +1,38 @@
-//! Runs the comparison of this crate's designs and prints it: `cargo run --release -p rowlock-designs --example compare`.
+//! Runs the comparison of this crate's designs and prints it:
+//! `cargo run --release -p rowlock-designs --example compare -- [--seeds N] [--text | --markdown | --html]`, or tells one
+//! run: `-- --design ID --scenario ID --seed N`.
 
+use rowlock_designs::design::Design;
 use rowlock_designs::scenario::Scenario;
-use rowlock_designs::table::{Cell, compare};
-use rowlock_designs::{design::Design, recipes};
+use rowlock_designs::table::compare;
+use rowlock_designs::{recipes, stage};
 
 fn main() {
     let args: Vec<String> = std::env::args().collect();
-    let seeds = args.get(1).and_then(|s| s.parse().ok()).unwrap_or(3);
-    let only = args.get(2).cloned().unwrap_or_default();
+    let has = |name: &str| args.iter().any(|arg| arg == name);
+    let value = |name: &str| args.iter().position(|arg| arg == name).and_then(|at| args.get(at + 1));
+    let number = |name: &str| value(name).and_then(|number| number.parse().ok());
     let designs = recipes::all();
-    let designs: Vec<&dyn Design> = designs.iter().map(|d| &**d).filter(|d| d.id().contains(&only)).collect();
-    let table = compare(&designs, &Scenario::ALL, seeds, |_| {});
-    for row in &table.rows {
-        println!("== {}", row.id);
-        for (s, cell) in &row.cells {
-            match cell {
-                Cell::NotApplicable(why) => println!("  {:16} n/a {why}", s.id()),
-                Cell::Halted { seed, why } => println!("  {:16} HALT {seed} {why}", s.id()),
-                Cell::Measured(m) => println!("  {:16} f{} g{:5} w{:4} {:7}ms lost {:3}/{:3} ref {} stuck {} over {:4} p50 {:5} p99 {:6} m/r {:7.1} den {:6.1} rec {:?} unav {} told {} false {} renref {}", s.id(), m.faults, m.grants, m.windows, m.overlap.as_millis(), m.lost_plain, m.lost_fenced, m.refused, m.stuck, m.overtakes, m.wait_p50.as_millis(), m.wait_p99.as_millis(), m.messages_per_release(), m.wasted_per_release(), m.recovery.map(|r| r.as_millis()), m.unavailable.as_millis(), m.told, m.false_releases, m.renewals_refused),
+    let chosen = value("--design");
+    let designs: Vec<&dyn Design> =
+        designs.iter().map(|d| &**d).filter(|d| chosen.is_none_or(|id| id == d.id())).collect();
+    let scenario = value("--scenario").and_then(|id| Scenario::from_id(id));
+    if let (Some(scenario), Some(seed), [design]) = (scenario, number("--seed"), &designs[..]) {
+        match stage::run(*design, scenario, seed, true) {
+            Ok(outcome) => {
+                outcome.record.iter().for_each(|happening| println!("{} {:?}", happening.at, happening.what));
+                println!("{:#?}\n{:#?}", outcome.measured, outcome.losses);
             }
+            Err(halt) => println!("{halt}"),
         }
+        return;
     }
+    let scenarios = scenario.map_or(Scenario::ALL.to_vec(), |scenario| vec![scenario]);
+    let table = compare(&designs, &scenarios, number("--seeds").unwrap_or(5), |_| {});
+    let report = match (has("--markdown"), has("--html")) {
+        (true, _) => table.to_markdown(),
+        (_, true) => table.to_html(),
+        _ => table.to_text(),
+    };
+    println!("{report}");
 }

@@ -13,11 +13,13 @@
 
 use std::time::Duration;
 
+pub mod claims;
 pub mod database;
 pub mod design;
 pub mod observer;
 pub mod recipes;
 pub mod redis;
+pub mod report;
 pub mod scenario;
 pub mod stage;
 pub mod store;

@@ -20,6 +20,20 @@ const UNAVAILABLE_AFTER: Duration = Duration::from_secs(1);
 /// True time.
 pub type Clock = Arc<dyn Fn() -> Nanos + Send + Sync>;
 
+/// Writes down for people what a client does.
+pub type Scribe = Arc<dyn Fn(ClientId, Deed) + Send + Sync>;
+
+/// What a client does, for people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deed {
+    /// It waits.
+    Waits,
+    /// It holds, with this token.
+    Holds(Option<u64>),
+    /// It lets go, with the token that it had.
+    LetsGo(Option<u64>),
+}
+
 /// A contender for the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ClientId(pub usize);
@@ -76,6 +90,7 @@ struct Client {
     is_paused: bool,
     phase: Phase,
     believes: bool,
+    token: Option<u64>,
     between: Option<Between>,
     /// Somebody else was granted the lock since this client was, and before it let go.
     is_succeeded: bool,
@@ -108,6 +123,8 @@ pub struct Measured {
     pub unavailable: Duration,
     /// Nobody was granted the lock in the last part of the run though somebody waited and nobody worked.
     pub is_stuck: bool,
+    /// Clients that have waited all through the last part of the run, though others were granted the lock.
+    pub starved: u64,
     /// What clients counted.
     pub remarks: BTreeMap<Remark, u64>,
     /// Messages of the lock.
@@ -130,6 +147,7 @@ struct Inner {
 #[derive(Clone)]
 pub struct Observer {
     clock: Clock,
+    scribe: Option<Scribe>,
     meter: Meter,
     inner: Arc<Mutex<Inner>>,
 }
@@ -137,7 +155,19 @@ pub struct Observer {
 impl Observer {
     /// One that has seen nothing.
     pub fn new(clock: Clock) -> Self {
-        Observer { clock, meter: Meter::counting(), inner: Arc::default() }
+        Observer { clock, scribe: None, meter: Meter::counting(), inner: Arc::default() }
+    }
+
+    /// What clients do is told to `scribe` as well.
+    pub fn with_scribe(mut self, scribe: Scribe) -> Self {
+        self.scribe = Some(scribe);
+        self
+    }
+
+    fn note(&self, client: ClientId, deed: Deed) {
+        if let Some(scribe) = &self.scribe {
+            scribe(client, deed);
+        }
     }
 
     /// Counts the messages that the lock costs.
@@ -152,6 +182,7 @@ impl Observer {
             is_paused: false,
             phase: Phase::Idle,
             believes: false,
+            token: None,
             between: None,
             is_succeeded: false,
         };
@@ -172,10 +203,12 @@ impl Observer {
     pub fn wants(&self, client: ClientId) {
         let now = (self.clock)();
         self.client(client, |c| c.phase = Phase::Waiting(now));
+        self.note(client, Deed::Waits);
     }
 
     /// A client has the lock, as it believes. Returns how long its job shall be, if somebody decided that.
-    pub fn holds(&self, client: ClientId) -> Option<Duration> {
+    pub fn holds(&self, client: ClientId, token: Option<u64>) -> Option<Duration> {
+        self.note(client, Deed::Holds(token));
         self.change(|inner, now| {
             let waited = match inner.clients[&client].phase {
                 Phase::Waiting(since) => since,
@@ -189,6 +222,7 @@ impl Observer {
             for (id, c) in &mut inner.clients {
                 if *id == client {
                     (c.phase, c.believes, c.is_succeeded) = (Phase::Working(now), true, false);
+                    c.token = token;
                 } else {
                     c.is_succeeded |= c.believes;
                 }
@@ -217,7 +251,11 @@ impl Observer {
 
     /// A client believes no longer: it releases the lock, or was told of its loss.
     pub fn lets_go(&self, client: ClientId) {
-        self.client(client, |c| c.believes = false);
+        let mut held = None;
+        self.client(client, |c| held = std::mem::take(&mut c.believes).then_some(c.token));
+        if let Some(token) = held {
+            self.note(client, Deed::LetsGo(token));
+        }
     }
 
     /// A client was told what its release came to.
@@ -288,6 +326,13 @@ impl Observer {
             let is_wanted = alive.clone().any(|c| matches!(c.phase, Phase::Waiting(_)));
             let is_held = alive.any(|c| c.believes);
             inner.measured.is_stuck = is_wanted && !is_held && now - inner.last_grant >= stuck_after;
+            let is_starved = |c: &&Client| match c.phase {
+                Phase::Waiting(since) => c.can_act() && now - since >= stuck_after,
+                _ => false,
+            };
+            if now - inner.last_grant < stuck_after {
+                inner.measured.starved = inner.clients.values().filter(is_starved).count() as u64;
+            }
             for c in inner.clients.values_mut() {
                 (c.is_alive, c.believes) = (false, false);
             }
@@ -353,8 +398,7 @@ mod tests {
     fn observer() -> (Observer, impl Fn(u64)) {
         let now = Arc::new(AtomicU64::new(0));
         let seen = now.clone();
-        let observer =
-            Observer::new(Arc::new(move || Nanos::from_millis(seen.load(Ordering::Relaxed))));
+        let observer = Observer::new(Arc::new(move || Nanos::from_millis(seen.load(Ordering::Relaxed))));
         (0..4).for_each(|c| observer.starts(ClientId(c)));
         (observer, move |ms| now.store(ms, Ordering::Relaxed))
     }
@@ -367,10 +411,10 @@ mod tests {
     fn two_beliefs_at_once_are_a_window_as_long_as_both_last() {
         let (o, at) = observer();
         o.wants(A);
-        o.holds(A);
+        o.holds(A, None);
         at(100);
         o.wants(B);
-        o.holds(B);
+        o.holds(B, None);
         at(130);
         o.lets_go(A);
         at(200);
@@ -382,9 +426,9 @@ mod tests {
     #[test]
     fn a_hand_over_at_one_instant_is_no_window() {
         let (o, at) = observer();
-        o.holds(A);
+        o.holds(A, None);
         at(10);
-        o.holds(B);
+        o.holds(B, None);
         o.lets_go(A);
         assert_eq!(o.finish(Duration::MAX).windows, 0);
     }
@@ -392,10 +436,10 @@ mod tests {
     #[test]
     fn a_holder_that_stands_still_counts_from_when_it_goes_on() {
         let (o, at) = observer();
-        o.holds(A);
+        o.holds(A, None);
         o.pauses(A, true);
         at(1_000);
-        o.holds(B);
+        o.holds(B, None);
         at(2_000);
         o.pauses(A, false);
         at(2_005);
@@ -412,11 +456,11 @@ mod tests {
         at(500);
         o.wants(B);
         at(600);
-        o.holds(B);
+        o.holds(B, None);
         o.lets_go(B);
         o.wants(C);
         o.dies(A);
-        o.holds(C);
+        o.holds(C, None);
         assert_eq!(o.finish(Duration::MAX).overtakes, 1);
     }
 
@@ -424,7 +468,7 @@ mod tests {
     fn a_wanted_lock_that_nobody_gets_is_unavailable_and_stuck_in_the_end() {
         let (o, at) = observer();
         o.wants(A);
-        o.holds(A);
+        o.holds(A, None);
         o.fault_begins();
         o.dies(A);
         o.wants(B);

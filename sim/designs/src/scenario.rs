@@ -95,8 +95,12 @@ impl Scenario {
             Scenario::Partition => {
                 "holder, one more client and a minority of servers with the deciding one are cut off for 25 s"
             }
-            Scenario::HolderCutOff => "the holder alone is cut off from the servers for 30 s, in a job of 25 s",
-            Scenario::ClockJump => "the wall clocks that decide about expiry jump ahead by a minute, during a job",
+            Scenario::HolderCutOff => {
+                "the holder alone is cut off from the servers for 30 s, in a job of 25 s"
+            }
+            Scenario::ClockJump => {
+                "the wall clocks that decide about expiry jump ahead by a minute, during a job"
+            }
             Scenario::PowerLoss => "all servers lose power right after a grant and are back a second later",
             Scenario::WaiterDies => "of those who wait, one in the middle dies",
             Scenario::TwoClients => "two clients with jobs of a few milliseconds, no faults",

@@ -4,17 +4,17 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rowlock_world::executor::Simulation;
-use rowlock_world::executor::Halt;
+use parking_lot::Mutex;
+use rowlock_world::executor::{Halt, Simulation};
 use rowlock_world::time::{HostId, Nanos};
 use rowlock_world::trace::{Happening, What};
 
-use crate::TTL;
 use crate::design::{Contender, Deployment, Design, WhoseClock};
-use crate::observer::{Between, ClientId, Measured, Observer, Phase};
+use crate::observer::{Between, ClientId, Deed, Measured, Observer, Phase, Scribe};
 use crate::scenario::{FITTING_JOB, LONG_JOB, Scenario};
 use crate::store::{Losses, Stores};
-use crate::workload;
+use crate::{LOCK, TTL};
+use crate::{wire, workload};
 
 /// Clients start when the servers have settled.
 const CLIENTS_START: Nanos = Nanos::from_millis(3_000);
@@ -49,13 +49,15 @@ pub struct Outcome {
 /// A model has a bug: the world came to a halt.
 pub fn run(design: &dyn Design, scenario: Scenario, seed: u64, record: bool) -> Result<Outcome, Halt> {
     let world = Simulation::new(seed, record);
+    world.network().set_labeler(wire::label);
     let clock = world.clone();
-    let observer = Observer::new(Arc::new(move || clock.now()));
+    let hosts: Arc<Mutex<Vec<HostId>>> = Arc::default();
+    let observer = Observer::new(Arc::new(move || clock.now())).with_scribe(scribe(&world, hosts.clone()));
     let deployment = design.build(&world, &observer);
     let mut stage = Stage {
         whose_clock: design.clock(),
         long_jobs: design.keeps_alive(),
-        hosts: Vec::new(),
+        hosts,
         stores: Stores::default(),
         world,
         observer,
@@ -76,13 +78,30 @@ pub fn run(design: &dyn Design, scenario: Scenario, seed: u64, record: bool) -> 
     played.map(|()| outcome)
 }
 
+/// Writes what clients do into the world's record.
+fn scribe(world: &Simulation, hosts: Arc<Mutex<Vec<HostId>>>) -> Scribe {
+    let world = world.clone();
+    Arc::new(move |client: ClientId, deed| {
+        let note = || {
+            let (host, lock) = (hosts.lock()[client.0], LOCK.to_owned());
+            let number = |token: Option<u64>| token.and_then(|t| i64::try_from(t).ok()).unwrap_or(-1);
+            match deed {
+                Deed::Waits => What::Waits { host, lock },
+                Deed::Holds(token) => What::Holds { host, lock, token: number(token) },
+                Deed::LetsGo(token) => What::LetGo { host, lock, token: number(token) },
+            }
+        };
+        world.trace().note(world.now(), note);
+    })
+}
+
 struct Stage {
     world: Simulation,
     observer: Observer,
     deployment: Deployment,
     stores: Stores,
     scenario: Scenario,
-    hosts: Vec<HostId>,
+    hosts: Arc<Mutex<Vec<HostId>>>,
     whose_clock: WhoseClock,
     long_jobs: bool,
     had_fault: bool,
@@ -95,7 +114,7 @@ impl Stage {
             let last = u8::try_from(index + 1).expect("there are few clients");
             let name = format!("client{}", index + 1);
             let host = self.world.add_host(&name, "client", Ipv4Addr::new(10, 0, 1, last));
-            self.hosts.push(host);
+            self.hosts.lock().push(host);
             self.start_client(ClientId(index));
         }
         self.world.run_until(FAULT_FROM)?;
@@ -103,8 +122,12 @@ impl Stage {
         self.world.run_until(Nanos::default() + self.scenario.duration())
     }
 
+    fn host_of(&self, client: ClientId) -> HostId {
+        self.hosts.lock()[client.0]
+    }
+
     fn start_client(&self, id: ClientId) {
-        let host = self.hosts[id.0];
+        let host = self.host_of(id);
         self.world.boot(host);
         self.observer.starts(id);
         let me = Contender { id, host, observer: self.observer.clone() };
@@ -151,34 +174,34 @@ impl Stage {
 
     fn kill_client(&self, client: ClientId) -> Result<(), Halt> {
         self.observer.dies(client);
-        self.world.kill(self.hosts[client.0])
+        self.world.kill(self.host_of(client))
     }
 
     fn pause_client(&self, client: ClientId, time: Duration) -> Result<(), Halt> {
         self.observer.pauses(client, true);
-        self.world.pause(self.hosts[client.0]);
+        self.world.pause(self.host_of(client));
         self.pass(time)?;
         self.observer.pauses(client, false);
-        self.world.resume(self.hosts[client.0]);
+        self.world.resume(self.host_of(client));
         Ok(())
     }
 
     fn holder_crash(&mut self) -> Result<(), Halt> {
         let Some(victim) = self.holder_with_job(FITTING_JOB, INTO_THE_JOB)? else { return Ok(()) };
-        self.fault("the holder dies", &[self.hosts[victim.0]]);
+        self.fault("the holder dies", &[self.host_of(victim)]);
         self.kill_client(victim)
     }
 
     fn holder_pause(&mut self) -> Result<(), Halt> {
         let Some(victim) = self.holder_with_job(INTO_THE_JOB, Duration::ZERO)? else { return Ok(()) };
         self.world.run_until_or(FAULT_UNTIL, || self.observer.phase(victim) == Phase::Writing)?;
-        self.fault("the holder stands still before its write", &[self.hosts[victim.0]]);
+        self.fault("the holder stands still before its write", &[self.host_of(victim)]);
         self.pause_client(victim, TTL * 2)
     }
 
     fn long_job(&mut self) -> Result<(), Halt> {
         let Some(victim) = self.holder_with_job(LONG_JOB, TTL)? else { return Ok(()) };
-        self.fault("the time to live is over, the job is not", &[self.hosts[victim.0]]);
+        self.fault("the time to live is over, the job is not", &[self.host_of(victim)]);
         Ok(())
     }
 
@@ -190,13 +213,13 @@ impl Stage {
 
     fn crash_between(&mut self) -> Result<(), Halt> {
         let Some(victim) = self.find_between(Between::Acquire)? else { return Ok(()) };
-        self.fault("a client dies between two commands", &[self.hosts[victim.0]]);
+        self.fault("a client dies between two commands", &[self.host_of(victim)]);
         self.kill_client(victim)
     }
 
     fn pause_between(&mut self) -> Result<(), Halt> {
         let Some(victim) = self.find_between(Between::Release)? else { return Ok(()) };
-        self.fault("a client stands still between two commands", &[self.hosts[victim.0]]);
+        self.fault("a client stands still between two commands", &[self.host_of(victim)]);
         self.pause_client(victim, TTL * 2)
     }
 
@@ -241,10 +264,10 @@ impl Stage {
         let servers = &self.deployment.servers;
         let another = ClientId(if victim == ClientId(0) { 1 } else { 0 });
         let mut near = servers.minority();
-        near.extend([self.hosts[victim.0], self.hosts[another.0]]);
+        near.extend([self.host_of(victim), self.host_of(another)]);
         let mut far = servers.all();
         far.extend(servers.bystanders());
-        far.extend(&self.hosts);
+        far.extend(self.hosts.lock().iter());
         far.retain(|host| !near.contains(host));
         self.fault("a partition", &near);
         self.set_cut(&near, &far, true);
@@ -257,7 +280,7 @@ impl Stage {
         let Some(victim) = self.holder_with_job(LONG_JOB, INTO_THE_JOB)? else { return Ok(()) };
         let mut servers = self.deployment.servers.all();
         servers.extend(self.deployment.servers.bystanders());
-        let holder = [self.hosts[victim.0]];
+        let holder = [self.host_of(victim)];
         self.fault("the holder is cut off", &holder);
         self.set_cut(&holder, &servers, true);
         self.pass(TTL * 3)?;
@@ -274,9 +297,9 @@ impl Stage {
         let Some(victim) = self.holder_with_job(self.longest_job(), INTO_THE_JOB)? else { return Ok(()) };
         let mut hosts = match self.whose_clock {
             WhoseClock::Servers => self.deployment.servers.all(),
-            WhoseClock::Clients => self.hosts.clone(),
+            WhoseClock::Clients => self.hosts.lock().clone(),
         };
-        hosts.retain(|host| *host != self.hosts[victim.0]);
+        hosts.retain(|host| *host != self.host_of(victim));
         self.fault("wall clocks jump ahead by a minute", &hosts);
         hosts.iter().for_each(|host| self.world.jump_wall_clock(*host, 60_000));
         Ok(())
@@ -300,7 +323,7 @@ impl Stage {
             return Ok(());
         }
         let Some(victim) = self.observer.waiters().get(1).copied() else { return Ok(()) };
-        self.fault("a client in the middle of the queue dies", &[self.hosts[victim.0]]);
+        self.fault("a client in the middle of the queue dies", &[self.host_of(victim)]);
         self.kill_client(victim)
     }
 }

@@ -30,6 +30,8 @@ pub struct Summary {
     pub refused: u64,
     /// Runs that ended stuck.
     pub stuck: u64,
+    /// Clients that waited all through the end of a run though others were granted the lock.
+    pub starved: u64,
     /// Grants that passed over an earlier request.
     pub overtakes: u64,
     /// Half of the grants were waited for no longer.
@@ -69,9 +71,9 @@ impl Summary {
         self.denied as f64 / self.grants.max(1) as f64
     }
 
-    /// Two holders, a lost update, or stuck.
-    pub fn is_clean(&self) -> bool {
-        self.windows == 0 && self.lost_plain == 0 && self.stuck == 0
+    /// The first seed that shows anything that should not be.
+    pub fn first_bad_seed(&self) -> Option<u64> {
+        [self.overlap_seed, self.stuck_seed, self.loss_seed].into_iter().flatten().min()
     }
 
     fn add(&mut self, seed: u64, outcome: &Outcome) {
@@ -86,6 +88,7 @@ impl Summary {
         self.lost_fenced += losses.fenced;
         self.refused += losses.refused;
         self.stuck += u64::from(measured.is_stuck);
+        self.starved += measured.starved;
         self.overtakes += measured.overtakes;
         self.messages += measured.messages;
         self.denied += remark(Remark::Denied);

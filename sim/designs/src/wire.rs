@@ -259,6 +259,12 @@ fn encode<T: Serialize>(value: &T) -> Vec<u8> {
     frame
 }
 
+/// What a message says, for the record: its JSON, shortened. A [`Labeler`](rowlock_world::network::Labeler).
+pub fn label(_port: u16, _to_server: bool, bytes: &[u8]) -> Option<String> {
+    let body = std::str::from_utf8(bytes.get(4..)?).ok()?;
+    Some(body.chars().filter(|c| !matches!(c, '"' | '{' | '}')).take(60).collect())
+}
+
 async fn read_frame<T: DeserializeOwned>(read: &mut ReadHalf) -> io::Result<T> {
     let mut len = [0; 4];
     read.read_exact(&mut len).await?;

@@ -41,7 +41,7 @@ async fn work_once(me: &Contender, locker: &mut dyn Locker, stores: &Stores, sce
         }
     };
     let (least, more) = scenario.job();
-    let job = me.observer.holds(me.id).unwrap_or_else(|| up_to(least, more));
+    let job = me.observer.holds(me.id, grant.token).unwrap_or_else(|| up_to(least, more));
     let seen = stores.read(grant.token);
     let is_told = tokio::select! {
         biased;

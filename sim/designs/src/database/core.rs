@@ -52,8 +52,7 @@ impl Table {
     pub fn run(&mut self, transaction: Transaction, now_ms: i64) -> Outcome {
         match transaction {
             Transaction::Insert { name, owner, ttl_ms } => {
-                let is_taken =
-                    |row: &Row| ttl_ms.is_none() || row.expires_at_ms.is_none_or(|at| at > now_ms);
+                let is_taken = |row: &Row| ttl_ms.is_none() || row.expires_at_ms.is_none_or(|at| at > now_ms);
                 if self.rows.get(&name).is_some_and(is_taken) {
                     return Outcome::Duplicate;
                 }

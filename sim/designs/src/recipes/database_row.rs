@@ -106,11 +106,8 @@ impl Locker for RowLocker {
         Box::pin(async {
             loop {
                 let value = self.me.unique();
-                let insert = Transaction::Insert {
-                    name: LOCK.to_owned(),
-                    owner: value.clone(),
-                    ttl_ms: self.ttl_ms,
-                };
+                let insert =
+                    Transaction::Insert { name: LOCK.to_owned(), owner: value.clone(), ttl_ms: self.ttl_ms };
                 if self.database.run(insert).await? == Outcome::Rows(1) {
                     return Ok(Grant { token: None, value });
                 }

@@ -50,9 +50,8 @@ impl RedisSetting {
         let hosts = (0..plan.servers)
             .map(|i| world.add_host(&name(i), "redis", Ipv4Addr::new(10, 0, 0, last(i))))
             .collect();
-        let monitor = plan
-            .is_replicated
-            .then(|| world.add_host("monitor", "monitor", Ipv4Addr::new(10, 0, 2, 1)));
+        let monitor =
+            plan.is_replicated.then(|| world.add_host("monitor", "monitor", Ipv4Addr::new(10, 0, 2, 1)));
         let (world, meter) = (world.clone(), observer.meter().clone());
         let setting = RedisSetting { world, meter, plan, hosts, monitor };
         for host in setting.hosts.clone() {

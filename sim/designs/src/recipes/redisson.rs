@@ -142,7 +142,8 @@ impl Drop for RedissonLocker {
 impl RedissonLocker {
     /// `None`: it is ours. Else how long the holder's lease lasts.
     async fn try_once(&mut self) -> Result<Option<Duration>, Trouble> {
-        let lock = Command::RedissonLock { key: LOCK.to_owned(), owner: self.owner.clone(), ttl_ms: ttl_ms() };
+        let lock =
+            Command::RedissonLock { key: LOCK.to_owned(), owner: self.owner.clone(), ttl_ms: ttl_ms() };
         match self.commands.run(lock).await? {
             Answer::Nil => {}
             Answer::Number(left) => return Ok(Some(Duration::from_millis(left.max(0).unsigned_abs()))),

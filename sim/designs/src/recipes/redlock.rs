@@ -7,8 +7,8 @@
 
 use std::time::Duration;
 
-use rowlock_env::time::{self, Instant};
 use rowlock_env::rng;
+use rowlock_env::time::{self, Instant};
 use rowlock_world::executor::Simulation;
 
 use super::redis_setting::{Plan, RedisSetting};
@@ -60,7 +60,7 @@ impl Design for Redlock {
     }
 
     fn build(&self, world: &Simulation, observer: &Observer) -> Deployment {
-        let persistence = if self.flushes { Persistence::Always } else { Persistence::EverySecond };
+        let persistence = if self.flushes { Persistence::Always } else { Persistence::None };
         let plan = Plan { servers: MASTERS, is_replicated: false, persistence, min_replicas: 0 };
         let servers = RedisSetting::build(world, observer, plan);
         let places = servers.places();

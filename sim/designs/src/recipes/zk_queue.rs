@@ -99,7 +99,8 @@ impl QueueLocker {
         };
         let is_retry = self.place.replace(Place { guid: guid.clone(), name: String::new() }).is_some();
         let session = self.zk.session().await?;
-        let mine = if is_retry { list(session).await?.into_iter().find(|n| n.starts_with(&guid)) } else { None };
+        let mine =
+            if is_retry { list(session).await?.into_iter().find(|n| n.starts_with(&guid)) } else { None };
         let name = match mine {
             Some(name) => name,
             None => {

@@ -95,7 +95,8 @@ impl WrongLocker {
         let (me, flaw) = (self.zk.me.clone(), self.flaw);
         let session = self.zk.session().await?;
         let path = format!("{PARENT}/lock-");
-        let Reply::Created(path, _) = session.run(Request::Create { path, is_sequential: true }).await? else {
+        let Reply::Created(path, _) = session.run(Request::Create { path, is_sequential: true }).await?
+        else {
             return Err(Trouble::NoConnection);
         };
         me.between(Between::Acquire).await;

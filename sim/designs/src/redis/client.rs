@@ -63,7 +63,7 @@ impl Client {
 
     /// Asks for a sign of life on the connection that there is.
     pub async fn ping(&mut self) -> Result<(), Trouble> {
-        if self.connection.is_none() {
+        if self.connection.as_ref().is_none_or(|(connection, _)| connection.is_closed()) {
             return Err(Trouble::NoConnection);
         }
         self.ask(Ask::Info).await.map(drop)

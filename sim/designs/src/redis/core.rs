@@ -196,7 +196,11 @@ impl Run<'_> {
             }
             Command::Del { key } => self.del(key),
             Command::CompareAndDelete { key, value } => {
-                if self.text(&key) == Some(value) { self.del(key) } else { Answer::Number(0) }
+                if self.text(&key) == Some(value) {
+                    self.del(key)
+                } else {
+                    Answer::Number(0)
+                }
             }
             Command::RedissonLock { key, owner, ttl_ms } => self.redisson_lock(key, owner, ttl_ms),
             Command::RedissonRenew { key, owner, ttl_ms } => {
@@ -344,7 +348,8 @@ mod tests {
     #[test]
     fn redissons_scripts_count_reentrant_locks_and_tell_losers_the_time_that_is_left() {
         let mut keys = Keyspace::default();
-        let lock = |owner: &str| Command::RedissonLock { key: key(), owner: owner.to_owned(), ttl_ms: 30_000 };
+        let lock =
+            |owner: &str| Command::RedissonLock { key: key(), owner: owner.to_owned(), ttl_ms: 30_000 };
         let unlock =
             |owner: &str| Command::RedissonUnlock { key: key(), owner: owner.to_owned(), ttl_ms: 30_000 };
         assert_eq!(keys.run(lock("a"), 0).answer, Answer::Nil);

@@ -158,7 +158,11 @@ impl Core {
             Request::Open | Request::Attach(_) | Request::Ping => Reply::Done,
             Request::Create { path, is_sequential } => self.create(session, path, is_sequential),
             Request::Delete { path } => {
-                if self.remove(&path) { Reply::Done } else { Reply::NoNode }
+                if self.remove(&path) {
+                    Reply::Done
+                } else {
+                    Reply::NoNode
+                }
             }
             Request::Exists { path, watch } => {
                 let there = self.znodes.contains_key(&path);
@@ -169,7 +173,8 @@ impl Core {
             }
             Request::Children { parent } => {
                 let under = format!("{parent}/");
-                let names = self.znodes.range(under.clone()..).map_while(|(path, _)| path.strip_prefix(&under));
+                let names =
+                    self.znodes.range(under.clone()..).map_while(|(path, _)| path.strip_prefix(&under));
                 Reply::Children(names.map(str::to_owned).collect())
             }
         }

@@ -1,0 +1,145 @@
+//! The table for people: as text, Markdown, and one self-contained HTML file. All three say the same, from here.
+
+mod html;
+mod markdown;
+mod text;
+
+use std::time::Duration;
+
+use crate::claims::{self, Judgement, Verdict};
+use crate::scenario::Scenario;
+use crate::table::{Cell, Row, Summary, Table};
+
+/// What letters in the overview mean.
+pub const LEGEND: &str = "T two holders at once; L updates lost on a store that trusts everybody; F updates lost on a \
+    store that looks at tokens (for designs without tokens the same as L); S stuck for ever; V somebody starves; \
+    ok none of these; - the scenario means nothing to the design; ! a model came to a halt";
+
+/// What the figures are.
+pub const EXPLANATION: &str = "Seen from outside, in true time. Two holders: stretches in which two processes that could \
+    act both believed that they held the lock. Lost: accepted writes that are not in the number. Stuck: runs that ended \
+    with half a minute without a grant though somebody waited. Overtakes: grants that passed over a request which was \
+    100 ms older or more. In vain: requests and wake-ups that brought no lock. Recovery: from the fault to the next \
+    grant, the longest. Unavailable: nobody who could act held the lock though somebody waited, in stretches of more \
+    than a second, the longest sum of a run.";
+
+impl Table {
+    /// For a terminal.
+    pub fn to_text(&self) -> String {
+        text::write(self)
+    }
+
+    /// For a document.
+    pub fn to_markdown(&self) -> String {
+        markdown::write(self)
+    }
+
+    /// For a browser: one file without anything from elsewhere.
+    pub fn to_html(&self) -> String {
+        html::write(self)
+    }
+}
+
+/// A cell of the overview.
+fn mark(row: &Row, cell: &Cell) -> String {
+    let m = match cell {
+        Cell::NotApplicable(_) => return "-".to_owned(),
+        Cell::Halted { .. } => return "!".to_owned(),
+        Cell::Measured(m) => m,
+    };
+    let letters = [
+        (m.windows > 0, 'T'),
+        (m.lost_plain > 0, 'L'),
+        (m.lost_fenced > 0 && row.has_tokens, 'F'),
+        (m.stuck > 0, 'S'),
+        (m.starved > 0, 'V'),
+    ];
+    let found: String = letters.iter().filter(|(is_so, _)| *is_so).map(|(_, letter)| *letter).collect();
+    if found.is_empty() { "ok".to_owned() } else { found }
+}
+
+/// The columns of a scenario's table.
+const COLUMNS: [&str; 13] = [
+    "two holders",
+    "for ms",
+    "lost",
+    "lost, fenced",
+    "stuck",
+    "starved",
+    "overtakes",
+    "wait p50",
+    "wait p99",
+    "messages",
+    "in vain",
+    "recovery",
+    "unavailable",
+];
+
+fn figures(m: &Summary) -> [String; 13] {
+    [
+        m.windows.to_string(),
+        m.overlap.as_millis().to_string(),
+        m.lost_plain.to_string(),
+        m.lost_fenced.to_string(),
+        format!("{}/{}", m.stuck, m.runs),
+        m.starved.to_string(),
+        format!("{}/{}", m.overtakes, m.grants),
+        duration(m.wait_p50),
+        duration(m.wait_p99),
+        format!("{:.1}", m.messages_per_release()),
+        format!("{:.1}", m.wasted_per_release()),
+        m.recovery.map_or("-".to_owned(), duration),
+        if m.unavailable.is_zero() { "0".to_owned() } else { duration(m.unavailable) },
+    ]
+}
+
+/// Three digits or so.
+fn duration(time: Duration) -> String {
+    match time.as_millis() {
+        ms @ 0..1_000 => format!("{ms} ms"),
+        _ => format!("{:.1} s", time.as_secs_f64()),
+    }
+}
+
+/// The command that shows the first thing that should not be.
+fn command(row: &Row, scenario: Scenario, m: &Summary) -> String {
+    let Some(seed) = m.first_bad_seed() else { return String::new() };
+    claims::Shown { design: row.id, scenario, seed }.command()
+}
+
+/// What a cell has instead of figures.
+fn reason(cell: &Cell) -> Option<String> {
+    match cell {
+        Cell::NotApplicable(why) => Some(format!("n/a: {why}")),
+        Cell::Halted { seed, why } => Some(format!("halted with seed {seed}: {why}")),
+        Cell::Measured(_) => None,
+    }
+}
+
+/// The verdicts on the claims that a row cites: `S1-4 confirmed`.
+fn verdicts(row: &Row, judgements: &[Judgement]) -> String {
+    let on = |id: &&str| {
+        let cites = |j: &&Judgement| j.id.split([',', ' ', '(', ')']).any(|part| part == *id);
+        judgements.iter().filter(cites).map(|j| format!("{id} {}", j.verdict.word())).next()
+    };
+    let said: Vec<String> = row.claims.iter().filter_map(|id| on(&id)).collect();
+    said.join(", ")
+}
+
+/// Claims of the notes that the runs contradict, wholly or in part, and the corrections that they confirm.
+fn corrections(judgements: &[Judgement]) -> Vec<&Judgement> {
+    let is_correction = |j: &&Judgement| j.id.starts_with('E') || j.verdict != Verdict::Confirmed;
+    judgements.iter().filter(is_correction).collect()
+}
+
+/// How it was run.
+fn preface(table: &Table) -> String {
+    format!(
+        "{} designs, {} scenarios, seeds 1 to {} each. The time to live of every lock and the timeout of every session \
+         is {} s.",
+        table.rows.len(),
+        table.scenarios.len(),
+        table.seeds,
+        crate::TTL.as_secs()
+    )
+}
