@@ -154,7 +154,7 @@ impl Caller {
                 (Ok(_), Some(token)) => Ok(Answer::Acquired(*token)),
             };
             if outcome.is_ok() {
-                waiting.is_granted();
+                waiting.granted();
             }
             call.end(outcome);
         }
@@ -271,7 +271,7 @@ impl Waiting {
         Waiting { caller: caller.clone(), lock, is_granted: false }
     }
 
-    fn is_granted(mut self) {
+    fn granted(mut self) {
         self.is_granted = true;
     }
 }
