@@ -80,3 +80,79 @@ impl Reference {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rowlock_proto::acl::Acl;
+    use rowlock_proto::request::Create;
+    use rowlock_proto::{CreateMode, SessionId};
+    use rowlock_state::command::{Attachment, Command, Origin as From, Proposal};
+
+    use super::*;
+    use crate::history::client::{Answer, ZnodeChange};
+
+    fn entry(session: SessionId, commands: Vec<Command>) -> Vec<u8> {
+        let proposal = |command| Proposal {
+            origin: From::default(),
+            session,
+            attachment: Attachment(1),
+            identities: Vec::new(),
+            command,
+        };
+        let proposals = commands.into_iter().map(proposal).collect();
+        Batch { time_ms: 7, proposals, ..Batch::default() }.encode().to_vec()
+    }
+
+    fn create(path: &str) -> Command {
+        let flags = CreateMode::Persistent.flags();
+        let create = Create { path: path.to_owned(), data: None, acl: Some(Acl::open()), flags };
+        Command::Create { create, ttl_ms: None }
+    }
+
+    #[test]
+    fn a_write_of_plain_znodes_is_told_with_its_answer_and_what_it_changed() {
+        let mut reference = Reference::new(Locks::at(Vec::new()));
+        let opening = Command::CreateSession { password: [0; 16], timeout_ms: 1_000 };
+        let facts = reference.apply(Index(1), Some(&entry(SessionId::NONE, vec![opening]))).unwrap();
+        let opened = facts.iter().find_map(|fact| match fact {
+            Fact::SessionOpened { session, .. } => Some(*session),
+            _ => None,
+        });
+        let session = opened.expect("a session was opened");
+        let writes = vec![create("/data"), create("/data/a"), create("/elsewhere")];
+        let facts = reference.apply(Index(2), Some(&entry(session, writes))).unwrap();
+        let logged: Vec<_> = facts
+            .iter()
+            .filter_map(|fact| match fact {
+                Fact::Logged(logged) => Some(logged.result.clone()),
+                _ => None,
+            })
+            .collect();
+        assert!(matches!(&logged[..], [Ok(_), Ok(Answer::Created { path, .. })] if path == "/data/a"));
+        let changes: Vec<_> = facts
+            .iter()
+            .filter_map(|fact| match fact {
+                Fact::Znode(znode) => Some((znode.path.as_str(), znode.change)),
+                _ => None,
+            })
+            .collect();
+        let [
+            (_, ZnodeChange::Created),
+            ("/data/a", ZnodeChange::Created),
+            ("/data", ZnodeChange::Child { .. }),
+        ] = changes[..]
+        else {
+            panic!("{changes:?}");
+        };
+        assert!(matches!(facts.last(), Some(Fact::Replica { index: Index(2), .. })));
+    }
+
+    #[test]
+    fn an_entry_is_told_once_and_none_is_left_out() {
+        let mut reference = Reference::new(Locks::at(Vec::new()));
+        assert_eq!(reference.apply(Index(1), None).unwrap().len(), 1);
+        assert_eq!(reference.apply(Index(1), None), Ok(Vec::new()), "another node has applied it");
+        assert!(reference.apply(Index(3), None).is_err());
+        assert!(reference.apply(Index(2), Some(b"nonsense")).is_err());
+    }
+}
