@@ -23,6 +23,12 @@ test:
 simulate seeds="50":
     cargo run -q -p rowlock-sim -- --seeds {{seeds}}
 
+# A seed means the same run in every process: whole clusters, each seed in two of them, byte for byte.
+deterministic seeds="100" seconds="20":
+    cargo run -q --profile sim -- sim swarm --seeds {{seeds}} --seconds {{seconds}} --fingerprints > target/fingerprints.one
+    cargo run -q --profile sim -- sim swarm --seeds {{seeds}} --seconds {{seconds}} --fingerprints > target/fingerprints.other
+    cmp target/fingerprints.one target/fingerprints.other
+
 # The demonstration: three processes, ten clients, one dead leader.
 up *flags:
     cargo run --release -- up {{flags}}

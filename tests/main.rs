@@ -28,5 +28,6 @@ mod mixed_queue;
 mod partition;
 mod protocol_rules;
 mod reconfig;
+mod sim;
 mod snapshot_rejoin;
 mod up;

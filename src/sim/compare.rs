@@ -2,6 +2,7 @@
 //!
 //! Without more it prints a table of all designs in all scenarios. With a design, a scenario and a seed it tells one run.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -15,6 +16,8 @@ use rowlock_designs::{recipes, stage};
 use rowlock_env::{task, worker};
 use rowlock_sim::cluster::Rowlock;
 use rowlock_sim::report::{Heading, Verdict, html, story};
+use rowlock_world::time::HostId;
+use rowlock_world::trace::{Happening, What};
 use tokio::sync::mpsc;
 
 use super::{paper, pool};
@@ -145,8 +148,10 @@ impl Compare {
             (title, stage::run(&**design, scenario, seed, true))
         };
         let (title, outcome) = worker::run_blocking("comparison", work).await;
-        let outcome = outcome.map_err(|halt| Failure::new(SOFTWARE, format!("a model has a bug: {halt}")))?;
+        let mut outcome =
+            outcome.map_err(|halt| Failure::new(SOFTWARE, format!("a model has a bug: {halt}")))?;
         let end = outcome.record.last().map(|happening| happening.at).unwrap_or_default();
+        mark_two_holders(&mut outcome.record);
         let measured = &outcome.measured;
         let facts = vec![
             ("two holders".to_owned(), format!("{} times, {:?}", measured.windows, measured.overlap)),
@@ -184,5 +189,63 @@ impl Compare {
             scenario.unwrap_or_default(),
             file.display()
         )
+    }
+}
+
+/// Writes into the record where a second one begins to believe that it holds a lock.
+fn mark_two_holders(record: &mut Vec<Happening>) {
+    let mut names: BTreeMap<HostId, String> = BTreeMap::new();
+    let mut holders: BTreeSet<(String, HostId)> = BTreeSet::new();
+    let mut marked = Vec::with_capacity(record.len());
+    for happening in record.drain(..) {
+        let mut mark = None;
+        match &happening.what {
+            What::Host { host, name, .. } => drop(names.insert(*host, name.clone())),
+            What::Holds { host, lock, .. } => {
+                let others: Vec<&str> = holders
+                    .iter()
+                    .filter(|(held, other)| held == lock && other != host)
+                    .map(|(_, other)| names.get(other).map_or("", String::as_str))
+                    .collect();
+                if !others.is_empty() {
+                    let who = names.get(host).map_or("", String::as_str);
+                    mark = Some(format!("{who} and {} both hold {lock}", others.join(", ")));
+                }
+                holders.insert((lock.clone(), *host));
+            }
+            What::LetGo { host, lock, .. } => drop(holders.remove(&(lock.clone(), *host))),
+            What::Down { host, .. } => holders.retain(|(_, holder)| holder != host),
+            _ => {}
+        }
+        let at = happening.at;
+        marked.push(happening);
+        marked.extend(mark.map(|text| Happening { at, what: What::Violation { text } }));
+    }
+    *record = marked;
+}
+
+#[cfg(test)]
+mod tests {
+    use rowlock_world::time::Nanos;
+
+    use super::*;
+
+    #[test]
+    fn a_second_holder_is_marked_and_one_after_the_other_is_not() {
+        let at = |millis, what| Happening { at: Nanos::from_millis(millis), what };
+        let holds = |host| What::Holds { host: HostId(host), lock: "a".into(), token: 1 };
+        let lets_go = |host| What::LetGo { host: HostId(host), lock: "a".into(), token: 1 };
+        let mut record = vec![
+            at(0, What::Host { host: HostId(1), name: "one".into(), kind: "client" }),
+            at(0, What::Host { host: HostId(2), name: "two".into(), kind: "client" }),
+            at(1, holds(1)),
+            at(2, lets_go(1)),
+            at(3, holds(2)),
+            at(4, holds(1)),
+        ];
+        mark_two_holders(&mut record);
+        let marks: Vec<&Happening> =
+            record.iter().filter(|h| matches!(h.what, What::Violation { .. })).collect();
+        assert_eq!(marks, [&at(4, What::Violation { text: "one and two both hold a".into() })]);
     }
 }

@@ -32,7 +32,12 @@ pub fn rowlock(folder: &Path, arguments: &[&str]) -> Command {
 }
 
 /// Runs it to its end. Call from async code through `tokio::task::spawn_blocking`, or where nothing else runs.
-pub fn finish(mut child: Child) -> Said {
+pub fn finish(child: Child) -> Said {
+    finish_within(child, LIMIT)
+}
+
+/// As [`finish`], for commands that have much to do.
+pub fn finish_within(mut child: Child, limit: Duration) -> Said {
     // Read beside the waiting, or a full pipe would stop the command.
     let mut pipes: (_, _) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
     let out = thread::spawn(move || text(&mut pipes.0));
@@ -42,10 +47,10 @@ pub fn finish(mut child: Child) -> Said {
         if let Some(status) = child.try_wait().unwrap() {
             break status;
         }
-        if start.elapsed() > LIMIT {
+        if start.elapsed() > limit {
             child.kill().unwrap();
             child.wait().unwrap();
-            panic!("no end within {LIMIT:?}: {} | {}", out.join().unwrap(), err.join().unwrap());
+            panic!("no end within {limit:?}: {} | {}", out.join().unwrap(), err.join().unwrap());
         }
         thread::sleep(Duration::from_millis(5));
     };

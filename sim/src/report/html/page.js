@@ -93,7 +93,8 @@
         const lock = data.locks[s.a];
         const [text, about] = {
           leads: () => [`leads\nterm ${s.a}`, `${lane.name} leads the cluster in term ${s.a}`],
-          holds: () => [s.slots > 1 ? `${s.b}\n${short[s.a]}` : `${short[s.a]}\ntoken ${s.b}`, `${lane.name} believes that it holds ${lock}\ntoken ${s.b}`],
+          holds: () => s.b < 0 ? [short[s.a], `${lane.name} believes that it holds ${lock}; this design has no tokens`]
+            : [s.slots > 1 ? `${s.b}\n${short[s.a]}` : `${short[s.a]}\ntoken ${s.b}`, `${lane.name} believes that it holds ${lock}\ntoken ${s.b}`],
           waits: () => [short[s.a], `${lane.name} waits for ${lock}`],
         }[s.what]();
         const thing = put(s.what, s.from, s.until, text, `${about}\n${seconds(s.from)} to ${seconds(s.until)} (${length(s.until - s.from)})`);
@@ -401,7 +402,7 @@
   function resize() {
     const room = root.clientWidth - AXIS - FAULTS - 372;
     const parts = lanes.reduce((sum, lane) => sum + weight(lane), 0);
-    const part = Math.max(92, Math.min(170, room / Math.max(1, parts)));
+    const part = Math.max(74, Math.min(170, room / Math.max(1, parts)));
     lefts[0] = AXIS + FAULTS;
     lanes.forEach((lane, i) => { lefts[i + 1] = lefts[i] + Math.floor(part * weight(lane)); });
     $('chart').style.width = laneLeft(lanes.length) + 'px';

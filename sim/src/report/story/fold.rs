@@ -6,7 +6,7 @@ use std::time::Duration;
 use rowlock_world::time::Nanos;
 use rowlock_world::trace::{Happening, What};
 
-use super::tell::{LockMove, Move, Told, listed};
+use super::tell::{LockMove, Move, Told, listed, with_token};
 use super::{Line, Tone, thousands};
 
 /// So many lines about locks in a row are read as they are.
@@ -74,6 +74,10 @@ fn sum(lock: &str, steps: &[&(Line, LockMove)]) -> Line {
     }
     let names = |all: &BTreeSet<&String>| listed(&all.iter().map(|name| (*name).clone()).collect::<Vec<_>>());
     let mut text = match (tokens.iter().min(), tokens.iter().max()) {
+        // Without tokens.
+        (Some(least), _) if *least < 0 => {
+            format!("{lock}: granted {}, to {}", times(tokens.len()), names(&holders))
+        }
         (Some(least), Some(most)) if tokens.len() > 1 => {
             format!(
                 "{lock}: granted {} times, tokens {least} to {most}, to {}",
@@ -84,13 +88,11 @@ fn sum(lock: &str, steps: &[&(Line, LockMove)]) -> Line {
         (Some(token), _) => format!("{lock}: granted to {} with token {token}", names(&holders)),
         _ => format!("{lock}: granted to nobody"),
     };
-    match gave_up {
-        0 => {}
-        1 => text.push_str(", given up once"),
-        times => text.push_str(&format!(", given up {times} times")),
+    if gave_up > 0 {
+        text.push_str(&format!(", given up {}", times(gave_up)));
     }
     let mut after: Vec<String> =
-        holding.iter().map(|(who, token)| format!("{who} holds it with token {token}")).collect();
+        holding.iter().map(|(who, token)| format!("{who} holds it{}", with_token(*token))).collect();
     if !waiting.is_empty() {
         after.push(format!("{} {}", names(&waiting), if waiting.len() == 1 { "waits" } else { "wait" }));
     }
@@ -99,6 +101,10 @@ fn sum(lock: &str, steps: &[&(Line, LockMove)]) -> Line {
     }
     text.push('.');
     Line { at: steps[0].0.at, tone: Tone::Lock, text }
+}
+
+fn times(n: usize) -> String {
+    if n == 1 { "once".to_owned() } else { format!("{n} times") }
 }
 
 /// Says how many messages went where nothing else is told.

@@ -146,12 +146,17 @@ fn of_locks(at: Nanos, what: &What, name: impl Fn(&HostId) -> String) -> Option<
     let who = name(host);
     let text = match what {
         Move::Waits => format!("{who} waits for {lock}."),
-        Move::Holds(token) => format!("{who} holds {lock} with token {token}."),
+        Move::Holds(token) => format!("{who} holds {lock}{}.", with_token(token)),
         Move::LetGo => format!("{who} no longer holds {lock}."),
         Move::GaveUp => format!("{who} no longer waits for {lock}."),
     };
     let lock = LockMove { lock: lock.clone(), who, what };
     Some(Told { line: Line { at, tone: Tone::Lock, text }, lock: Some(lock) })
+}
+
+/// Designs without tokens write down a negative one.
+pub(super) fn with_token(token: i64) -> String {
+    if token < 0 { String::new() } else { format!(" with token {token}") }
 }
 
 /// `a, b and c`

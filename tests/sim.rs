@@ -1,0 +1,144 @@
+//! `rowlock sim` as a shell sees it, and that a seed means the same run in every process.
+//!
+//! Whole clusters are slow in a build without optimisation, so most of this asks the level of the state alone; `just
+//! deterministic` compares a hundred seeds of whole clusters in an optimised build.
+
+use std::fs;
+use std::io::Read;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::support::command::{Said, finish_within, rowlock, run};
+
+const BROKEN: i32 = 1;
+const USAGE: i32 = 64;
+
+/// For whole clusters in a build without optimisation, on a busy machine.
+const LONG: Duration = Duration::from_secs(300);
+const LIMIT: Duration = Duration::from_secs(20);
+
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+/// Both at the same time, in two processes.
+fn twice(folder: &Path, arguments: &[&str]) -> (Said, Said) {
+    let [one, other] = [0, 1].map(|_| rowlock(folder, arguments).spawn().unwrap());
+    (finish_within(one, LONG), finish_within(other, LONG))
+}
+
+#[test]
+fn a_hundred_seeds_of_the_state_have_the_same_fingerprints_in_two_processes() {
+    let folder = folder();
+    let (one, other) =
+        twice(folder.path(), &["sim", "swarm", "--level", "state", "--seeds", "100", "--fingerprints"]);
+    assert_eq!((one.code, one.out.lines().count()), (0, 100), "{}{}", one.out, one.err);
+    assert!(one.out.starts_with("0 ") && one.out.contains("\n99 "));
+    assert_eq!(one.out, other.out);
+    let kinds: std::collections::BTreeSet<&str> =
+        one.out.lines().filter_map(|line| line.split(' ').nth(1)).collect();
+    assert_eq!(kinds.len(), 100, "two seeds have the same fingerprint");
+}
+
+#[test]
+fn a_seed_of_a_whole_cluster_is_the_same_run_in_two_processes() {
+    let folder = folder();
+    let seed = ["sim", "run", "--seed", "5", "--seconds", "8", "--fingerprint"];
+    let (one, other) = twice(folder.path(), &seed);
+    assert_eq!(one.code, 0, "{}{}", one.out, one.err);
+    assert_eq!(one.out.trim().len(), 16, "{}", one.out);
+    assert_eq!(one.out, other.out);
+}
+
+#[test]
+fn a_run_with_a_script_of_its_own_is_told_and_drawn() {
+    let folder = folder();
+    let script = "# the leader cannot talk to the others\n2s isolate leader for 2s\n3s kill client1 for 1s\n";
+    fs::write(folder.path().join("faults"), script).unwrap();
+    let arguments =
+        ["sim", "run", "--seed", "1", "--seconds", "8", "--script", "faults", "--html", "page.html"];
+    let said = finish_within(rowlock(folder.path(), &arguments).spawn().unwrap(), LONG);
+    assert_eq!(said.code, 0, "{}{}", said.out, said.err);
+    for part in ["leads (term 1)", "Fault: isolate leader for 2s", "client1 is gone", "Every promise held."] {
+        assert!(said.out.contains(part), "no {part} in {}", said.out);
+    }
+    let page = fs::read_to_string(folder.path().join("page.html")).unwrap();
+    assert!(page.contains("isolate leader for 2s") && page.ends_with("</html>\n"));
+}
+
+#[test]
+fn a_broken_promise_ends_the_swarm_with_a_line_that_reproduces_it() {
+    let folder = folder();
+    let mutant = ["--level", "state", "--mutant", "GrantOnWake"];
+    let said = run(folder.path(), &[&["sim", "swarm", "--seeds", "50", "--jobs", "1"], &mutant[..]].concat());
+    assert_eq!(said.code, BROKEN, "{}{}", said.out, said.err);
+    let line = said.out.lines().find_map(|line| line.strip_prefix("reproduce: rowlock ")).expect(&said.out);
+    let arguments: Vec<&str> = line.split(' ').collect();
+    assert_eq!(arguments[arguments.len() - 4..], mutant);
+    let again = run(folder.path(), &arguments);
+    assert_eq!(again.code, BROKEN);
+    assert!(again.out.contains("BROKEN"), "{}", again.out);
+    let all = run(folder.path(), &[&["sim", "swarm", "--seeds", "5", "--keep-going"], &mutant[..]].concat());
+    assert_eq!((all.code, all.out.matches("BROKEN").count()), (BROKEN, 5), "{}", all.out);
+}
+
+/// The process has a handler for SIGINT, whose number is 2.
+fn hears_interrupts(pid: Pid) -> bool {
+    let status = fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).unwrap();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+    u64::from_str_radix(caught.trim(), 16).unwrap() & 0b10 != 0
+}
+
+#[test]
+fn ctrl_c_ends_a_swarm_with_its_figures() {
+    let folder = folder();
+    let arguments = ["sim", "swarm", "--level", "state", "--time", "10m"];
+    let mut swarm = rowlock(folder.path(), &arguments).spawn().unwrap();
+    let pid = Pid::from_child(&swarm);
+    let start = Instant::now();
+    while !hears_interrupts(pid) {
+        assert!(start.elapsed() < LIMIT, "the swarm does not listen for signals");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    kill_process(pid, Signal::INT).unwrap();
+    let mut out = String::new();
+    swarm.stdout.as_mut().unwrap().read_to_string(&mut out).unwrap();
+    assert_eq!(swarm.wait().unwrap().code(), Some(0), "{out}");
+    assert!(out.contains("SIGINT: these are the figures so far") && out.contains("runs  "), "{out}");
+}
+
+#[test]
+fn files_that_are_no_runs_are_refused_with_the_line_and_the_remedy() {
+    let folder = folder();
+    fs::write(folder.path().join("case"), "seed 5\nseconds 9\nfaults\n1s kill nobody for 2s\n").unwrap();
+    let said = run(folder.path(), &["sim", "replay", "case"]);
+    assert_eq!(said.code, USAGE);
+    assert_eq!(
+        said.err,
+        "rowlock: case: line 4: `nobody` is no target; write node1, leader, follower1, client1, nodes or clients; \
+         for example: 3s kill leader for 2s\n"
+    );
+    let said = run(folder.path(), &["sim", "run", "--seed", "1", "--scenario", "doom"]);
+    assert_eq!(said.code, USAGE);
+    assert!(said.err.contains("there are all, network"), "{}", said.err);
+    let said = run(folder.path(), &["sim", "shrink", "--seed", "1", "--level", "state"]);
+    assert_eq!(said.code, USAGE, "{}", said.err);
+}
+
+#[test]
+fn a_build_without_mutants_says_how_to_make_one_with_them() {
+    if cfg!(feature = "mutants") {
+        return;
+    }
+    let folder = folder();
+    for arguments in [&["sim", "mutants"][..], &["sim", "run", "--seed", "1", "--mutant", "never-flush"]] {
+        let said = run(folder.path(), arguments);
+        assert_eq!(said.code, 69, "{}", said.out);
+        assert!(said.err.contains("--features mutants"), "{}", said.err);
+    }
+    let list = run(folder.path(), &["sim", "mutants", "--list"]);
+    assert_eq!(list.code, 0);
+    assert!(list.out.lines().count() >= 25, "{}", list.out);
+}
