@@ -357,6 +357,9 @@ static CLAIMS: &[Claim] = &[
         Some(names_under_one_parent())
     }),
     Claim("E5", "an unconditional delete lets anybody unlock", |_| Some(delete_by_another())),
+    Claim("E6", "an error taken for \"busy\" leaves a place in the queue that nobody ever gives back", |t| {
+        stuck(t, "zk-queue-watch-before-latch", S::CutBetween)
+    }),
     Claim("E8", "min-replicas is a gate, not a wait: the grant is lost with the primary", |t| {
         two_holders(t, "redisson-min-replicas", S::PrimaryLost)
     }),
@@ -383,7 +386,7 @@ static CLAIMS: &[Claim] = &[
         let with = all.filter_map(|(id, s)| Some((t.summary(id, s)?.false_releases, id, s)));
         let (most, id, s) = with.max_by_key(|(n, ..)| *n)?;
         let text = format!("{most} such releases in scenario {}", s.id());
-        Some(Finding(holds_if(most > 0), text, shown(id, s, Some(1))))
+        Some(Finding(holds_if(most > 0), text, shown(id, s, t.summary(id, s)?.false_release_seed)))
     }),
     Claim(
         "N1",
@@ -394,7 +397,11 @@ static CLAIMS: &[Claim] = &[
                 "{} clients starved in {} runs, while one was granted the lock again and again",
                 m.starved, m.runs
             );
-            Some(Finding(holds_if(m.starved > 0), text, shown("redisson-replicas", S::PrimaryLost, Some(1))))
+            Some(Finding(
+                holds_if(m.starved > 0),
+                text,
+                shown("redisson-replicas", S::PrimaryLost, m.starved_seed),
+            ))
         },
     ),
 ];

@@ -77,6 +77,10 @@ pub trait Servers {
     fn minority(&self) -> Vec<HostId>;
     /// Starts a server's process on a host that has booted.
     fn start(&self, host: HostId);
+    /// Messages so far, if they are not counted by the observer's meter.
+    fn messages(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// A client's process.

@@ -17,6 +17,8 @@ pub enum Scenario {
     LongJob,
     /// A client dies between two commands of acquiring.
     CrashBetween,
+    /// A client loses its connection between two commands of acquiring.
+    CutBetween,
     /// A client stands still between two commands of releasing.
     PauseBetween,
     /// Replication stops, a grant is given, and the server that gave it dies.
@@ -39,12 +41,13 @@ pub enum Scenario {
 
 impl Scenario {
     /// All, in the order of the table.
-    pub const ALL: [Scenario; 14] = [
+    pub const ALL: [Scenario; 15] = [
         Scenario::Calm,
         Scenario::HolderCrash,
         Scenario::HolderPause,
         Scenario::LongJob,
         Scenario::CrashBetween,
+        Scenario::CutBetween,
         Scenario::PauseBetween,
         Scenario::PrimaryLost,
         Scenario::Partition,
@@ -64,6 +67,7 @@ impl Scenario {
             Scenario::HolderPause => "holder-pause",
             Scenario::LongJob => "long-job",
             Scenario::CrashBetween => "crash-between",
+            Scenario::CutBetween => "cut-between",
             Scenario::PauseBetween => "pause-between",
             Scenario::PrimaryLost => "primary-lost",
             Scenario::Partition => "partition",
@@ -86,6 +90,9 @@ impl Scenario {
             }
             Scenario::LongJob => "one job takes two and a half times the time to live",
             Scenario::CrashBetween => "a client dies between two commands of acquiring",
+            Scenario::CutBetween => {
+                "a client is cut off for half the time to live between two commands of acquiring"
+            }
             Scenario::PauseBetween => {
                 "a client stands still for twice the time to live between two commands of releasing"
             }

@@ -66,7 +66,10 @@ pub fn run(design: &dyn Design, scenario: Scenario, seed: u64, record: bool) -> 
         had_fault: false,
     };
     let played = stage.play();
-    let measured = stage.observer.finish(STUCK_AFTER);
+    let mut measured = stage.observer.finish(STUCK_AFTER);
+    if let Some(messages) = stage.deployment.servers.messages() {
+        measured.messages = messages;
+    }
     let outcome = Outcome {
         measured,
         losses: stage.stores.losses(),
@@ -143,6 +146,7 @@ impl Stage {
             Scenario::HolderPause => self.holder_pause(),
             Scenario::LongJob => self.long_job(),
             Scenario::CrashBetween => self.crash_between(),
+            Scenario::CutBetween => self.cut_between(),
             Scenario::PauseBetween => self.pause_between(),
             Scenario::PrimaryLost => self.primary_lost(),
             Scenario::Partition => self.partition(),
@@ -217,6 +221,23 @@ impl Stage {
         self.kill_client(victim)
     }
 
+    fn cut_between(&mut self) -> Result<(), Halt> {
+        let Some(victim) = self.find_between(Between::Acquire)? else { return Ok(()) };
+        self.cut_off(victim, "a client is cut off between two commands", TTL / 2)
+    }
+
+    /// Cuts a client off from everything for a while.
+    fn cut_off(&mut self, client: ClientId, text: &str, time: Duration) -> Result<(), Halt> {
+        let mut servers = self.deployment.servers.all();
+        servers.extend(self.deployment.servers.bystanders());
+        let host = [self.host_of(client)];
+        self.fault(text, &host);
+        self.set_cut(&host, &servers, true);
+        self.pass(time)?;
+        self.set_cut(&host, &servers, false);
+        Ok(())
+    }
+
     fn pause_between(&mut self) -> Result<(), Halt> {
         let Some(victim) = self.find_between(Between::Release)? else { return Ok(()) };
         self.fault("a client stands still between two commands", &[self.host_of(victim)]);
@@ -278,14 +299,7 @@ impl Stage {
 
     fn holder_cut_off(&mut self) -> Result<(), Halt> {
         let Some(victim) = self.holder_with_job(LONG_JOB, INTO_THE_JOB)? else { return Ok(()) };
-        let mut servers = self.deployment.servers.all();
-        servers.extend(self.deployment.servers.bystanders());
-        let holder = [self.host_of(victim)];
-        self.fault("the holder is cut off", &holder);
-        self.set_cut(&holder, &servers, true);
-        self.pass(TTL * 3)?;
-        self.set_cut(&holder, &servers, false);
-        Ok(())
+        self.cut_off(victim, "the holder is cut off", TTL * 3)
     }
 
     /// The longest job that the design allows.

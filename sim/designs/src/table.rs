@@ -58,6 +58,10 @@ pub struct Summary {
     pub loss_seed: Option<u64>,
     /// The first seed that ended stuck.
     pub stuck_seed: Option<u64>,
+    /// The first seed in which somebody starved.
+    pub starved_seed: Option<u64>,
+    /// The first seed with a release that reported success wrongly.
+    pub false_release_seed: Option<u64>,
 }
 
 impl Summary {
@@ -73,7 +77,7 @@ impl Summary {
 
     /// The first seed that shows anything that should not be.
     pub fn first_bad_seed(&self) -> Option<u64> {
-        [self.overlap_seed, self.stuck_seed, self.loss_seed].into_iter().flatten().min()
+        [self.overlap_seed, self.stuck_seed, self.loss_seed, self.starved_seed].into_iter().flatten().min()
     }
 
     fn add(&mut self, seed: u64, outcome: &Outcome) {
@@ -105,6 +109,8 @@ impl Summary {
         first(&mut self.overlap_seed, measured.windows > 0);
         first(&mut self.loss_seed, losses.plain > 0);
         first(&mut self.stuck_seed, measured.is_stuck);
+        first(&mut self.starved_seed, measured.starved > 0);
+        first(&mut self.false_release_seed, measured.false_releases > 0);
     }
 }
 

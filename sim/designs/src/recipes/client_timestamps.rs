@@ -43,7 +43,7 @@ impl Design for ClientTimestamps {
     }
     fn not_applicable(&self, scenario: Scenario) -> Option<&'static str> {
         match scenario {
-            Scenario::CrashBetween => Some("a free lock is taken by one command"),
+            Scenario::CrashBetween | Scenario::CutBetween => Some("a free lock is taken by one command"),
             Scenario::PauseBetween => Some("the release is one command"),
             Scenario::HolderCutOff => Some(super::NO_LONG_JOBS),
             _ => None,

@@ -44,7 +44,9 @@ impl Design for DatabaseRow {
     }
     fn not_applicable(&self, scenario: Scenario) -> Option<&'static str> {
         match scenario {
-            Scenario::CrashBetween | Scenario::PauseBetween => Some(super::ONE_COMMAND),
+            Scenario::CrashBetween | Scenario::CutBetween | Scenario::PauseBetween => {
+                Some(super::ONE_COMMAND)
+            }
             Scenario::HolderCutOff if self.expires => Some(super::NO_LONG_JOBS),
             Scenario::ClockJump if !self.expires => Some("no clock decides anything"),
             _ => None,

@@ -80,7 +80,9 @@ impl Design for Redisson {
     }
     fn not_applicable(&self, scenario: Scenario) -> Option<&'static str> {
         match scenario {
-            Scenario::CrashBetween if self.replication != Replication::Wait => Some(super::ONE_COMMAND),
+            Scenario::CrashBetween | Scenario::CutBetween if self.replication != Replication::Wait => {
+                Some(super::ONE_COMMAND)
+            }
             Scenario::PauseBetween => Some("the release is one command"),
             _ => None,
         }

@@ -74,7 +74,7 @@ impl Design for SetNxPx {
     }
     fn not_applicable(&self, scenario: Scenario) -> Option<&'static str> {
         match scenario {
-            Scenario::CrashBetween => Some("acquire is one command"),
+            Scenario::CrashBetween | Scenario::CutBetween => Some("acquire is one command"),
             Scenario::PauseBetween if self.release != Release::GetThenDel => Some(super::ONE_COMMAND),
             Scenario::HolderCutOff => Some(super::NO_LONG_JOBS),
             _ => None,

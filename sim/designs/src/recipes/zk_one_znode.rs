@@ -37,7 +37,9 @@ impl Design for OneZnode {
     }
     fn not_applicable(&self, scenario: Scenario) -> Option<&'static str> {
         match scenario {
-            Scenario::CrashBetween | Scenario::PauseBetween => Some(super::ONE_COMMAND),
+            Scenario::CrashBetween | Scenario::CutBetween | Scenario::PauseBetween => {
+                Some(super::ONE_COMMAND)
+            }
             _ => None,
         }
     }

@@ -60,9 +60,9 @@ impl Design for WrongQueue {
     }
     fn claims(&self) -> &'static [&'static str] {
         match self.flaw {
-            Flaw::AsPrinted => &["E1", "E2", "E5", "E6"],
+            Flaw::AsPrinted => &["E1", "E2", "E5"],
             Flaw::WakeIsGrant => &["E2", "S2-14"],
-            Flaw::WatchBeforeLatch => &["E3"],
+            Flaw::WatchBeforeLatch => &["E3", "E6"],
         }
     }
     fn has_tokens(&self) -> bool {

@@ -23,7 +23,7 @@ th:first-child, td:first-child { text-align: left; white-space: nowrap; }
 .overview td:first-child, .overview td:last-child { text-align: left; }
 .overview td:last-child { font-size: 12px; min-width: 16rem; }
 .bad { background: var(--bad); } .warn { background: var(--warn); } .good { background: var(--good); } .none { color: #8889; }
-.text td { text-align: left; }
+.text td, .text th, .overview th:last-child { text-align: left; }
 td.run { white-space: normal; } code { font: 12px ui-monospace, monospace; }
 td.reason { text-align: left; color: #888; }
 tr:hover td { background-color: var(--soft); }
