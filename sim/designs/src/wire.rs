@@ -259,10 +259,20 @@ fn encode<T: Serialize>(value: &T) -> Vec<u8> {
     frame
 }
 
-/// What a message says, for the record: its JSON, shortened. A [`Labeler`](rowlock_world::network::Labeler).
+/// What a message says, for the record: its JSON without signs and numbers of frames, shortened: `SetNxPx key stock`. A
+/// [`Labeler`](rowlock_world::network::Labeler).
 pub fn label(_port: u16, _to_server: bool, bytes: &[u8]) -> Option<String> {
     let body = std::str::from_utf8(bytes.get(4..)?).ok()?;
-    Some(body.chars().filter(|c| !matches!(c, '"' | '{' | '}')).take(60).collect())
+    let text: String = body.chars().filter(|c| !matches!(c, '"' | '{' | '}')).collect();
+    let text = match (text.strip_prefix("Reply:["), text.split_once("body:")) {
+        (Some(reply), _) => {
+            let reply = reply.trim_start_matches(|c: char| c.is_ascii_digit() || c == ',');
+            format!("reply {}", reply.trim_end_matches(']'))
+        }
+        (None, Some((_, request))) => request.strip_prefix("Run:").unwrap_or(request).to_owned(),
+        (None, None) => text,
+    };
+    Some(text.replace(':', " ").chars().take(60).collect())
 }
 
 async fn read_frame<T: DeserializeOwned>(read: &mut ReadHalf) -> io::Result<T> {
