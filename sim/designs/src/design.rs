@@ -51,12 +51,15 @@ pub trait Design {
     fn build(&self, world: &Simulation, observer: &Observer) -> Deployment;
 }
 
+/// Makes what a client's process holds.
+pub type LockerMaker = Box<dyn Fn(&Contender) -> Box<dyn Locker>>;
+
 /// A design in a world.
 pub struct Deployment {
     /// What faults aim at.
     pub servers: Box<dyn Servers>,
-    /// Makes what a client's process holds; called on the client's host.
-    pub locker: Box<dyn Fn(&Contender) -> Box<dyn Locker>>,
+    /// Called on the client's host.
+    pub locker: LockerMaker,
 }
 
 /// Servers, as faults see them.

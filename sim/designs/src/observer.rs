@@ -186,7 +186,9 @@ impl Observer {
             between: None,
             is_succeeded: false,
         };
-        self.change(|inner, _| drop(inner.clients.insert(client, fresh)));
+        self.change(|inner, _| {
+            inner.clients.insert(client, fresh);
+        });
     }
 
     /// A client's process ends, and its belief with it.

@@ -7,6 +7,8 @@ pub mod log;
 pub mod monitor;
 pub mod replication;
 pub mod server;
+#[cfg(test)]
+mod tests;
 
 use serde::{Deserialize, Serialize};
 

@@ -122,7 +122,7 @@ fn verdicts(row: &Row, judgements: &[Judgement]) -> String {
         let cites = |j: &&Judgement| j.id.split([',', ' ', '(', ')']).any(|part| part == *id);
         judgements.iter().filter(cites).map(|j| format!("{id} {}", j.verdict.word())).next()
     };
-    let said: Vec<String> = row.claims.iter().filter_map(|id| on(&id)).collect();
+    let said: Vec<String> = row.claims.iter().filter_map(on).collect();
     said.join(", ")
 }
 

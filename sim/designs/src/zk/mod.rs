@@ -4,6 +4,8 @@
 pub mod core;
 pub mod server;
 pub mod session;
+#[cfg(test)]
+mod tests;
 
 use self::core::{Event, Reply, Request};
 use crate::wire::Protocol;
