@@ -79,9 +79,10 @@ impl Watches {
         if watch.path != path {
             return Err(format!("{id:?} on {} fired for {path}", watch.path));
         }
-        // A node that the client comes back to may tell of the state that it finds, later than the first change.
+        // A node that the client comes back to may tell of the state that it finds, later than the first change, and, as
+        // ZooKeeper does, without saying of which.
         match self.znodes.fires(path, watch.kind, watch.since) {
-            Some(first) if zxid >= first => Ok(()),
+            Some(first) if zxid >= first || zxid == UNKNOWN_CHANGE => Ok(()),
             first => Err(format!(
                 "{id:?} on {path}, registered at {}, fired with {kind:?} at {zxid}; the first change is at {first:?}",
                 watch.since
@@ -89,6 +90,9 @@ impl Watches {
         }
     }
 }
+
+/// The zxid of an event that a client has missed and is told of when it comes back.
+const UNKNOWN_CHANGE: Zxid = Zxid(-1);
 
 impl Invariant for Watches {
     fn name(&self) -> &'static str {
@@ -166,6 +170,13 @@ mod tests {
         assert!(opinion(&[&facts, &watched(1, 1), &[event(1, 2)]]).is_err());
         assert!(opinion(&[&facts, &watched(1, 1), &[event(1, 4)]]).is_err(), "nothing has changed");
         assert_eq!(opinion(&[&facts, &watched(1, 1), &[changed(), event(1, 4)]]), Ok(()));
+    }
+
+    #[test]
+    fn an_event_that_does_not_say_of_which_change_needs_one_all_the_same() {
+        let facts = [created()];
+        assert!(opinion(&[&facts, &watched(1, 1), &[event(1, -1)]]).is_err());
+        assert_eq!(opinion(&[&facts, &watched(1, 1), &[changed(), event(1, -1)]]), Ok(()));
     }
 
     #[test]
