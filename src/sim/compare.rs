@@ -57,8 +57,9 @@ pub struct Compare {
 /// All designs; each thread makes its own.
 fn all() -> Vec<Box<dyn Design>> {
     let mut designs = recipes::all();
-    designs.push(Box::new(Rowlock { disconnect_grace: None }));
-    designs.push(Box::new(Rowlock { disconnect_grace: Some(GRACE) }));
+    designs.push(Box::new(Rowlock { disconnect_grace: None, is_fenced: false }));
+    designs.push(Box::new(Rowlock { disconnect_grace: Some(GRACE), is_fenced: false }));
+    designs.push(Box::new(Rowlock { disconnect_grace: None, is_fenced: true }));
     designs
 }
 

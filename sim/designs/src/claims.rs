@@ -1,5 +1,6 @@
 //! What is said about lock designs, and what the runs say to it. Ids are those of the notes behind this project (S:
-//! what they claim; E: where we believe them wrong; K: Kleppmann's argument).
+//! what they claim; E: where we believe them wrong), K for Kleppmann's argument, N for what was found here, and the names
+//! of docs/guarantees.md for what Rowlock promises, if the table has its rows.
 //!
 //! A judgement looks at the table and at nothing else, and names the run that shows it.
 
@@ -108,6 +109,13 @@ fn stuck(t: &Table, design: &'static str, s: Scenario) -> Option<Finding> {
 
 fn seconds(time: Option<Duration>) -> String {
     time.map_or("never".to_owned(), |time| format!("{:.1} s", time.as_secs_f64()))
+}
+
+/// The sum over all scenarios of a design, and how many those are.
+fn over_all(t: &Table, design: &str, figure: impl Fn(&Summary) -> u64) -> Option<(u64, usize)> {
+    let row = t.rows.iter().find(|row| row.id == design)?;
+    let all: Vec<&Summary> = t.scenarios.iter().filter_map(|s| row.summary(*s)).collect();
+    Some((all.iter().map(|m| figure(m)).sum(), all.len()))
 }
 
 /// What follows a holder's crash, in words, and on ZooKeeper as a time.
@@ -231,10 +239,8 @@ static CLAIMS: &[Claim] = &[
         },
     ),
     Claim("S2-9", "on ZooKeeper there is no double grant", |t| {
-        let row = t.rows.iter().find(|row| row.id == "zk-queue")?;
-        let all: Vec<_> = t.scenarios.iter().filter_map(|s| row.summary(*s)).collect();
-        let windows: u64 = all.iter().map(|m| m.windows).sum();
-        let text = format!("{windows} times two holders in {} scenarios with the right recipe", all.len());
+        let (windows, scenarios) = over_all(t, "zk-queue", |m| m.windows)?;
+        let text = format!("{windows} times two holders in {scenarios} scenarios with the right recipe");
         Some(Finding(holds_if(windows == 0), text, None))
     }),
     Claim("S2-11", "one znode that all watch: a release wakes the whole herd", |t| {
@@ -329,7 +335,7 @@ static CLAIMS: &[Claim] = &[
         Some(Finding(holds_if(lost + 1 >= tried), text, shown(run.id, S::HolderPause, seed)))
     }),
     Claim("K1", "a store that looks at tokens loses nothing", |t| {
-        let rows = || t.rows.iter().filter(|row| row.has_tokens);
+        let rows = || t.rows.iter().filter(|row| row.has_tokens && !row.is_fenced);
         let all = || rows().flat_map(|row| t.scenarios.iter().filter_map(|s| row.summary(*s)));
         let (plain, fenced) = all().fold((0, 0), |(p, f), m| (p + m.lost_plain, f + m.lost_fenced));
         let text = format!(
@@ -404,4 +410,32 @@ static CLAIMS: &[Claim] = &[
             ))
         },
     ),
+    Claim("mutual-exclusion", "Rowlock: no two holders at once", |t| {
+        let (windows, scenarios) = over_all(t, "rowlock", |m| m.windows)?;
+        let text = format!("{windows} times two holders in {scenarios} scenarios");
+        Some(Finding(holds_if(windows == 0), text, None))
+    }),
+    Claim("fencing-monotonic", "Rowlock: nothing is lost on a store that looks at its tokens", |t| {
+        let (lost, scenarios) = over_all(t, "rowlock-fenced", |m| m.lost_fenced)?;
+        let (refused, _) = over_all(t, "rowlock-fenced", |m| m.refused)?;
+        let text =
+            format!("{lost} updates lost in {scenarios} scenarios, {refused} late reads and writes refused");
+        Some(Finding(holds_if(lost == 0), text, shown("rowlock-fenced", S::HolderPause, Some(1))))
+    }),
+    Claim("fifo", "Rowlock: grants come in the order of the queue", |t| {
+        let m = t.summary("rowlock", S::HundredWaiters)?;
+        let text = format!("100 clients: {} of {} grants overtake", m.overtakes, m.grants);
+        Some(Finding(holds_if(m.overtakes == 0), text, shown("rowlock", S::HundredWaiters, Some(1))))
+    }),
+    Claim("one-wake", "Rowlock: a release costs the same however many wait", |t| {
+        let (few, many) = (t.summary("rowlock", S::Calm)?, t.summary("rowlock", S::HundredWaiters)?);
+        let (few, many) = (few.messages_per_release(), many.messages_per_release());
+        let text = format!("{few:.1} messages per release with 5 clients, {many:.1} with 100");
+        Some(Finding(holds_if(many < few + 1.0), text, shown("rowlock", S::HundredWaiters, Some(1))))
+    }),
+    Claim("no-lost-wakeup", "Rowlock: no lock is stuck, nobody starves", |t| {
+        let (bad, scenarios) = over_all(t, "rowlock", |m| m.stuck + m.starved)?;
+        let text = format!("{bad} times in {scenarios} scenarios");
+        Some(Finding(holds_if(bad == 0), text, None))
+    }),
 ];

@@ -39,6 +39,10 @@ pub trait Design {
     fn claims(&self) -> &'static [&'static str];
     /// Its grants have tokens that rise.
     fn has_tokens(&self) -> bool;
+    /// It is used with a store that looks at its tokens: only what is lost there counts as lost.
+    fn is_fenced(&self) -> bool {
+        false
+    }
     /// A lock is kept as long as its holder lives, however long the job.
     fn keeps_alive(&self) -> bool;
     /// Whose clock to move.

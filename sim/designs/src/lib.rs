@@ -9,7 +9,7 @@
 //! - [`observer`]: sees everything, measures; [`stage`]: one design in one scenario with one seed;
 //! - [`table`]: all of them; [`claims`]: what is said of them, confirmed or refuted; [`report`]: as text, Markdown, HTML.
 //!
-//! Architecture invariant: nothing here knows Rowlock. Whoever does implements [`design::Design`].
+//! Architecture invariant: nothing here depends on Rowlock. Whoever does implements [`design::Design`].
 
 use std::time::Duration;
 

@@ -76,8 +76,9 @@ impl Summary {
     }
 
     /// The first seed that shows anything that should not be.
-    pub fn first_bad_seed(&self) -> Option<u64> {
-        [self.overlap_seed, self.stuck_seed, self.loss_seed, self.starved_seed].into_iter().flatten().min()
+    fn first_bad_seed(&self, is_fenced: bool) -> Option<u64> {
+        let loss_seed = self.loss_seed.filter(|_| !is_fenced || self.lost_fenced > 0);
+        [self.overlap_seed, self.stuck_seed, loss_seed, self.starved_seed].into_iter().flatten().min()
     }
 
     fn add(&mut self, seed: u64, outcome: &Outcome) {
@@ -143,11 +144,23 @@ pub struct Row {
     pub claims: &'static [&'static str],
     /// Its grants have tokens.
     pub has_tokens: bool,
+    /// It is used with a store that looks at them.
+    pub is_fenced: bool,
     /// In the order of the scenarios.
     pub cells: Vec<(Scenario, Cell)>,
 }
 
 impl Row {
+    /// Updates lost on the store that the design is used with.
+    pub fn lost(&self, m: &Summary) -> u64 {
+        if self.is_fenced { m.lost_fenced } else { m.lost_plain }
+    }
+
+    /// The first seed of a scenario that shows anything that should not be.
+    pub fn first_bad_seed(&self, m: &Summary) -> Option<u64> {
+        m.first_bad_seed(self.is_fenced)
+    }
+
     /// What was measured in a scenario.
     pub fn summary(&self, scenario: Scenario) -> Option<&Summary> {
         self.cells.iter().find_map(|(s, cell)| match cell {
@@ -211,6 +224,7 @@ pub fn compare(
             source: design.source(),
             claims: design.claims(),
             has_tokens: design.has_tokens(),
+            is_fenced: design.is_fenced(),
             cells,
         });
     }

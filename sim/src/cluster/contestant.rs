@@ -22,30 +22,45 @@ use super::shape::Shape;
 pub struct Rowlock {
     /// How long a session outlives the end of its client's connection; `None`: as long as any silence.
     pub disconnect_grace: Option<Duration>,
+    /// The store looks at the tokens.
+    pub is_fenced: bool,
 }
 
 impl Design for Rowlock {
     fn id(&self) -> &'static str {
-        if self.disconnect_grace.is_some() { "rowlock-grace" } else { "rowlock" }
+        match (self.disconnect_grace, self.is_fenced) {
+            (None, false) => "rowlock",
+            (None, true) => "rowlock-fenced",
+            (Some(_), false) => "rowlock-grace",
+            (Some(_), true) => "rowlock-grace-fenced",
+        }
     }
     fn name(&self) -> &'static str {
-        if self.disconnect_grace.is_some() { "Rowlock, disconnect grace" } else { "Rowlock" }
+        match (self.disconnect_grace, self.is_fenced) {
+            (None, false) => "Rowlock",
+            (None, true) => "Rowlock, with fencing",
+            (Some(_), false) => "Rowlock, disconnect grace",
+            (Some(_), true) => "Rowlock, disconnect grace, with fencing",
+        }
     }
     fn source(&self) -> &'static str {
         "this project: real nodes and clients"
     }
     fn claims(&self) -> &'static [&'static str] {
-        &["S1-2", "S2-12", "S2-13", "S2-14", "S2-15", "E9", "E10"]
+        &["mutual-exclusion", "fencing-monotonic", "fifo", "one-wake", "no-lost-wakeup"]
     }
     fn has_tokens(&self) -> bool {
         true
+    }
+    fn is_fenced(&self) -> bool {
+        self.is_fenced
     }
     fn keeps_alive(&self) -> bool {
         true
     }
     fn not_applicable(&self, scenario: Scenario) -> Option<&'static str> {
         match scenario {
-            Scenario::CrashBetween | Scenario::PauseBetween => {
+            Scenario::CrashBetween | Scenario::CutBetween | Scenario::PauseBetween => {
                 Some("acquire and release are one command each")
             }
             _ => None,

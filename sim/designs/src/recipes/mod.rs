@@ -46,7 +46,8 @@ pub fn all() -> Vec<Box<dyn Design>> {
         Box::new(WrongQueue { flaw: Flaw::AsPrinted }),
         Box::new(WrongQueue { flaw: Flaw::WakeIsGrant }),
         Box::new(WrongQueue { flaw: Flaw::WatchBeforeLatch }),
-        Box::new(Queue),
+        Box::new(Queue { is_fenced: false }),
+        Box::new(Queue { is_fenced: true }),
     ]
 }
 

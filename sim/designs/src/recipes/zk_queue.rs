@@ -21,7 +21,10 @@ use crate::zk::core::{Reply, Request};
 use crate::zk::session::Session;
 
 /// The design.
-pub struct Queue;
+pub struct Queue {
+    /// The store looks at the numbers of the znodes.
+    pub is_fenced: bool,
+}
 
 /// One parent per lock: numbers of different locks never meet (E4).
 pub(super) const PARENT: &str = "/locks/stock";
@@ -29,19 +32,34 @@ const RETRY_AFTER: Duration = Duration::from_millis(200);
 
 impl Design for Queue {
     fn id(&self) -> &'static str {
-        "zk-queue"
+        if self.is_fenced { "zk-queue-fenced" } else { "zk-queue" }
     }
     fn name(&self) -> &'static str {
-        "ZooKeeper, sequential recipe"
+        if self.is_fenced {
+            "ZooKeeper, sequential recipe, with fencing"
+        } else {
+            "ZooKeeper, sequential recipe"
+        }
     }
     fn source(&self) -> &'static str {
-        "ZooKeeper's recipes; Apache Curator"
+        if self.is_fenced {
+            "Kleppmann's advice on the same recipe"
+        } else {
+            "ZooKeeper's recipes; Apache Curator"
+        }
     }
     fn claims(&self) -> &'static [&'static str] {
-        &["S2-9", "S2-12", "S2-14", "S2-15", "S4-6", "S4-7", "S4-8", "S4-9", "E7"]
+        if self.is_fenced {
+            &["K1"]
+        } else {
+            &["S2-9", "S2-12", "S2-14", "S2-15", "S4-6", "S4-7", "S4-8", "S4-9", "E7"]
+        }
     }
     fn has_tokens(&self) -> bool {
         true
+    }
+    fn is_fenced(&self) -> bool {
+        self.is_fenced
     }
     fn keeps_alive(&self) -> bool {
         true

@@ -62,7 +62,7 @@ fn class(row: &Row, cell: &Cell) -> &'static str {
         Cell::Halted { .. } => "bad",
         Cell::Measured(m) if m.windows > 0 || m.stuck > 0 => "bad",
         Cell::Measured(m) if m.lost_fenced > 0 && row.has_tokens => "bad",
-        Cell::Measured(m) if m.lost_plain > 0 || m.starved > 0 => "warn",
+        Cell::Measured(m) if row.lost(m) > 0 || m.starved > 0 => "warn",
         Cell::Measured(_) => "good",
     }
 }

@@ -11,9 +11,9 @@ use crate::scenario::Scenario;
 use crate::table::{Cell, Row, Summary, Table};
 
 /// What letters in the overview mean.
-pub const LEGEND: &str = "T two holders at once; L updates lost on a store that trusts everybody; F updates lost on a \
-    store that looks at tokens (for designs without tokens the same as L); S stuck for ever; V somebody starves; \
-    ok none of these; - the scenario means nothing to the design; ! a model came to a halt";
+pub const LEGEND: &str = "T two holders at once; L updates lost on a store that trusts everybody (for designs with \
+    fencing: on a store that looks at tokens); F updates lost even on a store that looks at tokens; S stuck for ever; \
+    V somebody starves; ok none of these; - the scenario means nothing to the design; ! a model came to a halt";
 
 /// What the figures are.
 pub const EXPLANATION: &str = "Seen from outside, in true time. Two holders: stretches in which two processes that could \
@@ -49,8 +49,8 @@ fn mark(row: &Row, cell: &Cell) -> String {
     };
     let letters = [
         (m.windows > 0, 'T'),
-        (m.lost_plain > 0, 'L'),
-        (m.lost_fenced > 0 && row.has_tokens, 'F'),
+        (row.lost(m) > 0, 'L'),
+        (m.lost_fenced > 0 && row.has_tokens && !row.is_fenced, 'F'),
         (m.stuck > 0, 'S'),
         (m.starved > 0, 'V'),
     ];
@@ -103,7 +103,7 @@ fn duration(time: Duration) -> String {
 
 /// The command that shows the first thing that should not be.
 fn command(row: &Row, scenario: Scenario, m: &Summary) -> String {
-    let Some(seed) = m.first_bad_seed() else { return String::new() };
+    let Some(seed) = row.first_bad_seed(m) else { return String::new() };
     claims::Shown { design: row.id, scenario, seed }.command()
 }
 
