@@ -377,6 +377,21 @@ static CLAIMS: &[Claim] = &[
         two_holders(t, "redisson-wait", S::Partition)
     }),
     Claim(
+        "E8",
+        "WAIT for all replicas gives nothing away twice at failover, and nothing at all while one is gone",
+        |t| {
+            let of = |s| t.summary("redisson-wait-all", s);
+            let (lost, parted) = (of(S::PrimaryLost)?, of(S::Partition)?);
+            let text = format!(
+                "{} times two holders in two scenarios; lock unavailable for up to {}",
+                lost.windows + parted.windows,
+                seconds(Some(lost.unavailable.max(parted.unavailable)))
+            );
+            let is_so = lost.windows + parted.windows == 0 && lost.unavailable.as_secs() > 10;
+            Some(Finding(holds_if(is_so), text, shown("redisson-wait-all", S::PrimaryLost, Some(1))))
+        },
+    ),
+    Claim(
         "E9 (against S0-12)",
         "the old watchdog is refused and stops, and nobody tells the application",
         |t| {
@@ -387,7 +402,8 @@ static CLAIMS: &[Claim] = &[
         },
     ),
     Claim("E10, S3-13", "Redisson's release reports success though the lock was lost", |t| {
-        let ids = ["redisson", "redisson-replicas", "redisson-min-replicas", "redisson-wait"];
+        let ids =
+            ["redisson", "redisson-replicas", "redisson-min-replicas", "redisson-wait", "redisson-wait-all"];
         let all = ids.iter().flat_map(|id| t.scenarios.iter().map(move |s| (*id, *s)));
         let with = all.filter_map(|(id, s)| Some((t.summary(id, s)?.false_releases, id, s)));
         let (most, id, s) = with.max_by_key(|(n, ..)| *n)?;

@@ -27,7 +27,7 @@ impl Design for ClientTimestamps {
         "SETNX with client timestamps, GETSET, DEL"
     }
     fn source(&self) -> &'static str {
-        "Redis's page on SETNX (\"design pattern\", since withdrawn)"
+        "Redis's page on SETNX (\"design pattern\", since discouraged)"
     }
     fn claims(&self) -> &'static [&'static str] {
         &["S1-5"]

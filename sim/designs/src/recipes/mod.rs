@@ -38,6 +38,7 @@ pub fn all() -> Vec<Box<dyn Design>> {
         Box::new(Redisson { replication: Replication::Asynchronous }),
         Box::new(Redisson { replication: Replication::MinReplicas }),
         Box::new(Redisson { replication: Replication::Wait }),
+        Box::new(Redisson { replication: Replication::WaitForAll }),
         Box::new(Redlock { flushes: false }),
         Box::new(Redlock { flushes: true }),
         Box::new(DatabaseRow { expires: false }),

@@ -2,7 +2,8 @@
 //! subscribe and wait for the release or the rest of the lease (S0-6 to S0-9, S3-5 to S3-14). On one server; on a
 //! primary with two replicas and a monitor; with `min-replicas-to-write 2`, `min-replicas-max-lag 10` (S2-8) and a third
 //! replica, so that there is still something to write to after a failover; with
-//! `WAIT 1` after each grant, as Redisson itself does since 3.20 where it can.
+//! `WAIT 1` after each grant; with `WAIT` for all replicas, as Redisson 3.17 and later do by themselves
+//! (`checkLockSyncedSlaves`; "only 1 of 2 slaves were synced").
 //!
 //! Claims: asynchronous failover gives the lock away twice (S0-12, S2-7, S4-3) and min-replicas is offered against that;
 //! no polling (S3-7); the old watchdog still believes that it holds (S0-12, contradicted by E9); a release of a lock
@@ -36,12 +37,25 @@ pub enum Replication {
     MinReplicas,
     /// The same as `Asynchronous`, and a grant counts only when one replica has acknowledged it.
     Wait,
+    /// The same, when both have.
+    WaitForAll,
 }
 
 /// The design.
 pub struct Redisson {
     /// What stands behind the server.
     pub replication: Replication,
+}
+
+impl Redisson {
+    /// How many replicas must acknowledge a grant.
+    fn waits_for(&self) -> usize {
+        match self.replication {
+            Replication::Wait => 1,
+            Replication::WaitForAll => 2,
+            _ => 0,
+        }
+    }
 }
 
 impl Design for Redisson {
@@ -51,6 +65,7 @@ impl Design for Redisson {
             Replication::Asynchronous => "redisson-replicas",
             Replication::MinReplicas => "redisson-min-replicas",
             Replication::Wait => "redisson-wait",
+            Replication::WaitForAll => "redisson-wait-all",
         }
     }
     fn name(&self) -> &'static str {
@@ -59,6 +74,7 @@ impl Design for Redisson {
             Replication::Asynchronous => "Redisson, replicas and failover",
             Replication::MinReplicas => "Redisson, min-replicas-to-write 2",
             Replication::Wait => "Redisson, WAIT 1",
+            Replication::WaitForAll => "Redisson, WAIT for all replicas",
         }
     }
     fn source(&self) -> &'static str {
@@ -69,7 +85,7 @@ impl Design for Redisson {
             Replication::None => &["S0-8", "S0-10", "S3-7", "S3-13", "E9", "E10"],
             Replication::Asynchronous => &["S0-12", "S2-7", "S4-3", "E9"],
             Replication::MinReplicas => &["S2-8", "E8"],
-            Replication::Wait => &["E8"],
+            Replication::Wait | Replication::WaitForAll => &["E8"],
         }
     }
     fn has_tokens(&self) -> bool {
@@ -80,7 +96,7 @@ impl Design for Redisson {
     }
     fn not_applicable(&self, scenario: Scenario) -> Option<&'static str> {
         match scenario {
-            Scenario::CrashBetween | Scenario::CutBetween if self.replication != Replication::Wait => {
+            Scenario::CrashBetween | Scenario::CutBetween if self.waits_for() == 0 => {
                 Some(super::ONE_COMMAND)
             }
             Scenario::PauseBetween => Some("the release is one command"),
@@ -93,7 +109,7 @@ impl Design for Redisson {
         let plan = Plan {
             servers: match self.replication {
                 Replication::None => 1,
-                Replication::Asynchronous | Replication::Wait => 3,
+                Replication::Asynchronous | Replication::Wait | Replication::WaitForAll => 3,
                 Replication::MinReplicas => 4,
             },
             is_replicated,
@@ -101,7 +117,7 @@ impl Design for Redisson {
             min_replicas: if self.replication == Replication::MinReplicas { 2 } else { 0 },
         };
         let servers = RedisSetting::build(world, observer, plan);
-        let (place, waits) = (servers.place(), self.replication == Replication::Wait);
+        let (place, waits) = (servers.place(), self.waits_for());
         let locker = move |me: &Contender| -> Box<dyn Locker> {
             let client = || Client::new(place.clone(), COMMAND_TIMEOUT, me.observer.meter().clone());
             Box::new(RedissonLocker {
@@ -128,7 +144,8 @@ struct RedissonLocker {
     messages: Client,
     is_subscribed: bool,
     watchdog: Mutex<Option<Task<()>>>,
-    waits: bool,
+    /// For so many replicas.
+    waits: usize,
 }
 
 fn ttl_ms() -> i64 {
@@ -151,9 +168,10 @@ impl RedissonLocker {
             Answer::Number(left) => return Ok(Some(Duration::from_millis(left.max(0).unsigned_abs()))),
             _ => return Err(Trouble::NoConnection),
         }
-        if self.waits {
+        if self.waits > 0 {
             self.me.between(Between::Acquire).await;
-            if !matches!(self.commands.wait(1, COMMAND_TIMEOUT / 2).await, Ok(1..)) {
+            let reached = self.commands.wait(self.waits, COMMAND_TIMEOUT / 2).await;
+            if !reached.is_ok_and(|replicas| replicas >= self.waits) {
                 self.unlock_once().await?;
                 return Err(Trouble::Unanswered);
             }
