@@ -27,6 +27,10 @@ impl Run {
         let (trouble, left) = (self.desk.trouble(), self.sim.tasks_of(self.operator));
         self.demand(left.is_empty(), || format!("the operator is not done: {trouble:?}; {left:?}"));
         for place in self.roster.in_use() {
+            // Whoever finds damage on its own disk says so and stays away: an operator replaces it.
+            if self.roster.is_damaged(place) && self.board.processes()[place] != Process::Up {
+                continue;
+            }
             self.demand(self.board.status(place).serving, || {
                 let how = &self.board.processes()[place];
                 format!("node {} does not serve {RECOVERY:?} after all faults: {how:?}", place + 1)

@@ -303,9 +303,11 @@ impl Injector {
                 }
             }
             Fault::BitRot { target, bits } => {
-                for host in self.hosts(&[target]) {
+                for place in self.places(target) {
+                    self.patients.roster.damage(place);
+                    let disk = self.sim.disk(self.patients.nodes[place]);
                     for _ in 0..bits {
-                        self.sim.disk(host).rot(|_| true);
+                        disk.rot(|_| true);
                     }
                 }
             }

@@ -40,6 +40,8 @@ pub enum Part {
 struct Entry {
     machine: Machine,
     part: Part,
+    /// Bits on its disk have flipped: its node may refuse to start, and say so.
+    is_damaged: bool,
 }
 
 /// One entry per place. Clones are the same roster.
@@ -51,10 +53,11 @@ impl Roster {
     pub fn new(shape: &Shape, spares: usize) -> Self {
         let founder = |place| {
             let part = if place < shape.voters { Part::Voter } else { Part::Learner };
-            Entry { machine: Machine::InUse, part }
+            Entry { machine: Machine::InUse, part, is_damaged: false }
         };
         let mut entries: Vec<Entry> = (0..shape.nodes()).map(founder).collect();
-        entries.extend((0..spares).map(|_| Entry { machine: Machine::Spare, part: Part::Stranger }));
+        let spare = Entry { machine: Machine::Spare, part: Part::Stranger, is_damaged: false };
+        entries.extend((0..spares).map(|_| spare));
         Roster(Arc::new(Mutex::new(entries)))
     }
 
@@ -81,6 +84,16 @@ impl Roster {
     /// The machine at this place is gone for good.
     pub fn lose(&self, place: usize) {
         self.0.lock()[place].machine = Machine::Gone;
+    }
+
+    /// Bits on its disk have flipped.
+    pub fn damage(&self, place: usize) {
+        self.0.lock()[place].is_damaged = true;
+    }
+
+    /// Whether a node there may refuse to start.
+    pub fn is_damaged(&self, place: usize) -> bool {
+        self.0.lock()[place].is_damaged
     }
 
     /// The operator knows what part the node has now.
