@@ -77,10 +77,12 @@ impl Design for Queue {
 }
 
 /// A place in the queue.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 struct Place {
+    /// By which it is found again if the reply to its creation is lost.
     guid: String,
-    name: String,
+    /// Its znode, once it is known.
+    name: Option<String>,
 }
 
 struct QueueLocker {
@@ -105,21 +107,19 @@ pub(super) async fn list(session: &Session) -> Result<Vec<String>, Trouble> {
 }
 
 impl QueueLocker {
-    /// Takes a place, or finds the one that it has taken without knowing.
-    async fn take_place(&mut self) -> Result<Place, Trouble> {
-        let guid = match self.place.take() {
-            Some(place) if !place.name.is_empty() => {
-                self.place = Some(place.clone());
-                return Ok(place);
-            }
-            Some(place) => place.guid,
-            None => self.zk.me.unique().replace('-', "."),
-        };
-        let is_retry = self.place.replace(Place { guid: guid.clone(), name: String::new() }).is_some();
+    /// Takes a place, or finds the one that it has taken without knowing. Returns its name.
+    async fn take_place(&mut self) -> Result<String, Trouble> {
+        let is_retry = self.place.is_some();
+        let me = self.zk.me.clone();
+        let fresh = || Place { guid: me.unique().replace('-', "."), name: None };
+        let place = self.place.get_or_insert_with(fresh);
+        if let Some(name) = &place.name {
+            return Ok(name.clone());
+        }
+        let guid = place.guid.clone();
         let session = self.zk.session().await?;
-        let mine =
-            if is_retry { list(session).await?.into_iter().find(|n| n.starts_with(&guid)) } else { None };
-        let name = match mine {
+        let before = if is_retry { list(session).await? } else { Vec::new() };
+        let name = match before.into_iter().find(|name| name.starts_with(&guid)) {
             Some(name) => name,
             None => {
                 let path = format!("{PARENT}/{guid}-lock-");
@@ -129,22 +129,20 @@ impl QueueLocker {
                 }
             }
         };
-        let place = Place { guid, name };
-        self.place = Some(place.clone());
-        Ok(place)
+        self.place = Some(Place { guid, name: Some(name.clone()) });
+        Ok(name)
     }
 
-    async fn wait_for_turn(&self, place: &Place) -> Result<Grant, Trouble> {
+    /// `None`: the place is gone.
+    async fn wait_for_turn(&self, mine: &str) -> Result<Option<Grant>, Trouble> {
         let session = self.zk.session.as_ref().ok_or(Trouble::NoConnection)?;
         let mut woken = 0;
         loop {
             let names = list(session).await?;
-            let Some(position) = names.iter().position(|name| *name == place.name) else {
-                return Err(Trouble::NoConnection);
-            };
+            let Some(position) = names.iter().position(|name| name == mine) else { return Ok(None) };
             if position == 0 && session.is_safe() {
-                let value = format!("{PARENT}/{}", place.name);
-                return Ok(Grant { token: Some(number_of(&place.name)), value });
+                let value = format!("{PARENT}/{mine}");
+                return Ok(Some(Grant { token: Some(number_of(mine)), value }));
             }
             let Some(before) = position.checked_sub(1).map(|i| format!("{PARENT}/{}", names[i])) else {
                 return Err(Trouble::NoConnection);
@@ -169,9 +167,13 @@ impl Locker for QueueLocker {
                 self.place = None; // it went with the session
             }
             self.zk.session().await?;
-            let place = self.take_place().await?;
+            let mine = self.take_place().await?;
             self.zk.me.between(Between::Acquire).await;
-            self.wait_for_turn(&place).await
+            let grant = self.wait_for_turn(&mine).await?;
+            if grant.is_none() {
+                self.place = None;
+            }
+            grant.ok_or(Trouble::NoConnection)
         })
     }
 
