@@ -32,7 +32,7 @@ const GRACE: Duration = Duration::from_millis(500);
 #[derive(clap::Args)]
 pub struct Compare {
     /// Seeds of each design in each scenario
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: u64,
     /// Only this design
     #[arg(long, value_name = "ID")]

@@ -327,9 +327,10 @@ static CLAIMS: &[Claim] = &[
     }),
     Claim("K1", "a lock is not enough: a holder that stands still writes late, whatever the lock", |t| {
         let losing = |row: &&Row| row.summary(S::HolderPause).is_some_and(|m| m.lost_plain > 0);
-        let tried = t.rows.iter().filter(|row| row.summary(S::HolderPause).is_some()).count();
-        let lost = t.rows.iter().filter(losing).count();
-        let run = t.rows.iter().rfind(losing)?;
+        let rows = || t.rows.iter().filter(|row| !row.is_fenced);
+        let tried = rows().filter(|row| row.summary(S::HolderPause).is_some()).count();
+        let lost = rows().filter(losing).count();
+        let run = rows().rfind(losing)?;
         let seed = run.summary(S::HolderPause)?.loss_seed;
         let text = format!("{lost} of {tried} designs lose updates on a store that trusts everybody");
         Some(Finding(holds_if(lost + 1 >= tried), text, shown(run.id, S::HolderPause, seed)))

@@ -233,8 +233,10 @@ impl Stage {
         let host = [self.host_of(client)];
         self.fault(text, &host);
         self.set_cut(&host, &servers, true);
+        self.observer.cuts_off(client, true);
         self.pass(time)?;
         self.set_cut(&host, &servers, false);
+        self.observer.cuts_off(client, false);
         Ok(())
     }
 
@@ -292,8 +294,10 @@ impl Stage {
         far.retain(|host| !near.contains(host));
         self.fault("a partition", &near);
         self.set_cut(&near, &far, true);
+        [victim, another].iter().for_each(|client| self.observer.cuts_off(*client, true));
         self.pass(PARTITION)?;
         self.set_cut(&near, &far, false);
+        [victim, another].iter().for_each(|client| self.observer.cuts_off(*client, false));
         Ok(())
     }
 

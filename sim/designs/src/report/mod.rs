@@ -19,7 +19,9 @@ pub const LEGEND: &str = "T two holders at once; L updates lost on a store that 
 pub const EXPLANATION: &str = "Seen from outside, in true time. Two holders: stretches in which two processes that could \
     act both believed that they held the lock. Lost: accepted writes that are not in the number. Stuck: runs that ended \
     with half a minute without a grant though somebody waited. Overtakes: grants that passed over a request which was \
-    100 ms older or more. In vain: requests and wake-ups that brought no lock. Recovery: from the fault to the next \
+    100 ms older or more (of clients that were not cut off or standing still). Messages: per release, those that the \
+    lock costs, also pings of sessions and what goes to replicas, but not pings between servers; of Rowlock those between \
+    clients and nodes that belong to locks (neither pings nor Raft's). In vain: requests and wake-ups that brought no lock. Recovery: from the fault to the next \
     grant, the longest. Unavailable: nobody who could act held the lock though somebody waited, in stretches of more \
     than a second, the longest sum of a run.";
 

@@ -3,6 +3,9 @@
 //!
 //! A belief counts while its process can act: time in which a holder stands still (paused) or is dead is nobody's.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +17,8 @@ use crate::wire::Meter;
 
 /// A request that began so much later may not be served first; less is the network's jitter.
 const OVERTAKE_GRACE: Duration = Duration::from_millis(100);
+/// A client that was away may need so long to ask again.
+const RECONNECT: Duration = Duration::from_secs(5);
 /// A lock that nobody holds though somebody waits is unavailable after so long.
 const UNAVAILABLE_AFTER: Duration = Duration::from_secs(1);
 
@@ -88,6 +93,9 @@ pub enum Phase {
 struct Client {
     is_alive: bool,
     is_paused: bool,
+    is_cut_off: bool,
+    /// It could not be expected to be in any queue before.
+    back_since: Nanos,
     phase: Phase,
     believes: bool,
     token: Option<u64>,
@@ -180,6 +188,8 @@ impl Observer {
         let fresh = Client {
             is_alive: true,
             is_paused: false,
+            is_cut_off: false,
+            back_since: Nanos::default(),
             phase: Phase::Idle,
             believes: false,
             token: None,
@@ -198,7 +208,14 @@ impl Observer {
 
     /// A client's process stands still, or goes on.
     pub fn pauses(&self, client: ClientId, is_paused: bool) {
-        self.client(client, |c| c.is_paused = is_paused);
+        let back = (self.clock)() + RECONNECT;
+        self.client(client, |c| (c.is_paused, c.back_since) = (is_paused, back));
+    }
+
+    /// A client cannot reach what the others reach, or can again. Order is not asked for across such a cut.
+    pub fn cuts_off(&self, client: ClientId, is_cut_off: bool) {
+        let back = (self.clock)() + RECONNECT;
+        self.client(client, |c| (c.is_cut_off, c.back_since) = (is_cut_off, back));
     }
 
     /// A client begins to ask for the lock.
@@ -217,7 +234,9 @@ impl Observer {
                 _ => now,
             };
             let is_earlier = |c: &Client| match c.phase {
-                Phase::Waiting(since) => c.can_act() && since + OVERTAKE_GRACE < waited,
+                Phase::Waiting(since) => {
+                    c.can_act() && !c.is_cut_off && since.max(c.back_since) + OVERTAKE_GRACE < waited
+                }
                 _ => false,
             };
             let overtakes = inner.clients.iter().any(|(id, c)| *id != client && is_earlier(c));
@@ -388,95 +407,5 @@ impl Inner {
             }
             _ => {}
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicU64, Ordering};
-
-    use super::*;
-
-    fn observer() -> (Observer, impl Fn(u64)) {
-        let now = Arc::new(AtomicU64::new(0));
-        let seen = now.clone();
-        let observer = Observer::new(Arc::new(move || Nanos::from_millis(seen.load(Ordering::Relaxed))));
-        (0..4).for_each(|c| observer.starts(ClientId(c)));
-        (observer, move |ms| now.store(ms, Ordering::Relaxed))
-    }
-
-    const A: ClientId = ClientId(0);
-    const B: ClientId = ClientId(1);
-    const C: ClientId = ClientId(2);
-
-    #[test]
-    fn two_beliefs_at_once_are_a_window_as_long_as_both_last() {
-        let (o, at) = observer();
-        o.wants(A);
-        o.holds(A, None);
-        at(100);
-        o.wants(B);
-        o.holds(B, None);
-        at(130);
-        o.lets_go(A);
-        at(200);
-        o.lets_go(B);
-        let m = o.finish(Duration::MAX);
-        assert_eq!((m.windows, m.overlap), (1, Duration::from_millis(30)));
-    }
-
-    #[test]
-    fn a_hand_over_at_one_instant_is_no_window() {
-        let (o, at) = observer();
-        o.holds(A, None);
-        at(10);
-        o.holds(B, None);
-        o.lets_go(A);
-        assert_eq!(o.finish(Duration::MAX).windows, 0);
-    }
-
-    #[test]
-    fn a_holder_that_stands_still_counts_from_when_it_goes_on() {
-        let (o, at) = observer();
-        o.holds(A, None);
-        o.pauses(A, true);
-        at(1_000);
-        o.holds(B, None);
-        at(2_000);
-        o.pauses(A, false);
-        at(2_005);
-        o.lets_go(A);
-        o.released(A, Released::Freed);
-        let m = o.finish(Duration::MAX);
-        assert_eq!((m.windows, m.overlap, m.false_releases), (1, Duration::from_millis(5), 1));
-    }
-
-    #[test]
-    fn a_grant_that_passes_an_earlier_request_is_an_overtake_unless_the_earlier_is_dead() {
-        let (o, at) = observer();
-        o.wants(A);
-        at(500);
-        o.wants(B);
-        at(600);
-        o.holds(B, None);
-        o.lets_go(B);
-        o.wants(C);
-        o.dies(A);
-        o.holds(C, None);
-        assert_eq!(o.finish(Duration::MAX).overtakes, 1);
-    }
-
-    #[test]
-    fn a_wanted_lock_that_nobody_gets_is_unavailable_and_stuck_in_the_end() {
-        let (o, at) = observer();
-        o.wants(A);
-        o.holds(A, None);
-        o.fault_begins();
-        o.dies(A);
-        o.wants(B);
-        at(60_000);
-        let m = o.finish(Duration::from_secs(30));
-        assert!(m.is_stuck);
-        assert_eq!((m.unavailable, m.recovery), (Duration::from_secs(60), None));
     }
 }
