@@ -88,6 +88,12 @@ fn redlock_survives_a_lost_master_and_no_restart_without_fsync() {
 }
 
 #[test]
+fn a_server_that_flushes_nothing_gives_the_lock_away_again_after_a_power_loss() {
+    assert!(measure("set-nx-px-script", Scenario::PowerLoss).windows > 0);
+    assert_eq!(measure("set-nx-px-script-fsync", Scenario::PowerLoss).windows, 0);
+}
+
+#[test]
 fn a_row_without_expiry_stays_when_its_holder_dies() {
     assert_eq!(measure("row", Scenario::HolderCrash).stuck, SEEDS);
     assert_eq!(measure("row-expiry", Scenario::HolderCrash).stuck, 0);
@@ -110,7 +116,20 @@ fn the_right_queue_never_overlaps_and_only_a_store_without_tokens_loses() {
         let m = measure("zk-queue", scenario);
         assert_eq!((m.windows, m.stuck, m.lost_fenced), (0, 0, 0), "{}", scenario.id());
         assert_eq!(m.lost_plain > 0, scenario == Scenario::HolderPause, "{}", scenario.id());
+        assert_eq!(m.overtakes, 0, "{}", scenario.id());
     }
+}
+
+#[test]
+fn a_release_that_a_failover_loses_makes_everybody_else_starve() {
+    assert!(measure("redisson-replicas", Scenario::PrimaryLost).starved > 0);
+}
+
+#[test]
+fn waiting_for_all_replicas_gives_nothing_away_twice_and_nothing_at_all_while_one_is_gone() {
+    let m = measure("redisson-wait-all", Scenario::PrimaryLost);
+    assert_eq!(m.windows, 0);
+    assert!(m.unavailable > TTL);
 }
 
 #[test]

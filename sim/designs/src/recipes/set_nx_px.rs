@@ -84,7 +84,7 @@ impl Design for SetNxPx {
     fn build(&self, world: &Simulation, observer: &Observer) -> Deployment {
         let persistence = match self.release {
             Release::CompareAndDeleteAlways => Persistence::Always,
-            _ => Persistence::EverySecond,
+            _ => Persistence::None, // Redis's own default: `appendonly no`
         };
         let plan = Plan { servers: 1, is_replicated: false, persistence, min_replicas: 0 };
         let servers = RedisSetting::build(world, observer, plan);

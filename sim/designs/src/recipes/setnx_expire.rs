@@ -45,8 +45,7 @@ impl Design for SetnxExpire {
     }
 
     fn build(&self, world: &Simulation, observer: &Observer) -> Deployment {
-        let plan =
-            Plan { servers: 1, is_replicated: false, persistence: Persistence::EverySecond, min_replicas: 0 };
+        let plan = Plan { servers: 1, is_replicated: false, persistence: Persistence::None, min_replicas: 0 };
         let servers = RedisSetting::build(world, observer, plan);
         let place = servers.place();
         let locker = move |me: &Contender| -> Box<dyn Locker> {

@@ -24,7 +24,8 @@ th:first-child, td:first-child { text-align: left; white-space: nowrap; }
 .overview td:last-child { font-size: 12px; min-width: 16rem; }
 .bad { background: var(--bad); } .warn { background: var(--warn); } .good { background: var(--good); } .none { color: #8889; }
 .text td, .text th, .overview th:last-child { text-align: left; }
-td.run { white-space: normal; } code { font: 12px ui-monospace, monospace; }
+.figures td, .figures th { white-space: nowrap; }
+.figures td.run { white-space: normal; min-width: 18rem; } code { font: 12px ui-monospace, monospace; }
 td.reason { text-align: left; color: #888; }
 tr:hover td { background-color: var(--soft); }
 ";
@@ -112,7 +113,10 @@ fn claims_table<'a>(judgements: impl Iterator<Item = &'a Judgement>, out: &mut S
 
 fn one_scenario(table: &Table, scenario: Scenario, out: &mut String) {
     let (id, story) = (scenario.id(), escape(scenario.story()));
-    let _ = writeln!(out, "<h3 id=\"{id}\">{id}: {story}</h3><div class=\"wide\"><table><tr><th>design</th>");
+    let _ = writeln!(
+        out,
+        "<h3 id=\"{id}\">{id}: {story}</h3><div class=\"wide\"><table class=\"figures\"><tr><th>design</th>"
+    );
     for column in COLUMNS {
         let _ = write!(out, "<th>{column}</th>");
     }
