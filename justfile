@@ -4,7 +4,7 @@ default:
     @just --list
 
 # All that must hold before a change lands.
-verify: fmt lint docs test simulate
+verify: fmt lint docs test simulate deterministic
 
 # Formatting, checked and not changed.
 fmt:
@@ -19,9 +19,15 @@ docs:
 test:
     cargo test --workspace
 
-# A short simulation; a failing seed prints the line that repeats it.
-simulate seeds="50":
-    cargo run -q -p rowlock-sim -- --seeds {{seeds}}
+# Simulations: of the replicated state, and of whole clusters, 60 simulated seconds each with all faults. A failing seed
+# prints the line that repeats it.
+simulate seeds="200":
+    cargo run -q --profile sim -p rowlock-sim -- --seeds {{seeds}}
+    cargo run -q --profile sim -- sim swarm --seeds {{seeds}} --seconds 60
+
+# Every deliberate mistake in nodes and clients must be noticed.
+mutants seeds="200":
+    cargo run -q --profile sim --features mutants -- sim mutants --seeds {{seeds}}
 
 # A seed means the same run in every process: whole clusters, each seed in two of them, byte for byte.
 deterministic seeds="100" seconds="20":
