@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::time;
+use rowlock_sim::cluster::{Outcome, Scenario};
 use rowlock_sim::state;
 
 use super::case::{Case, Level, Mistake, NO_MUTANTS};
@@ -23,7 +24,7 @@ pub struct Mutants {
     /// At most so many seeds for each
     #[arg(long, value_name = "N", default_value_t = 500)]
     seeds: u64,
-    /// Print a table for docs/testing.md
+    /// Print a table for docs/simulation.md
     #[arg(long)]
     markdown: bool,
     /// Only say which there are
@@ -39,6 +40,7 @@ pub struct Mutants {
 /// How it went for one mistake.
 struct Row {
     mistake: Mistake,
+    scenario: Scenario,
     /// The first seed that noticed, counted from 1, and the promise.
     caught: Option<(u64, &'static str)>,
     took: Duration,
@@ -85,10 +87,15 @@ impl Mutants {
     /// Runs seeds with this mistake until one is noticed. The lowest seed counts, whichever thread was first.
     async fn hunt(&self, example: &Case, mistake: Mistake) -> Row {
         let started = time::now();
-        let case = Case { mistake: Some(mistake), ..example.clone() };
+        let soonest = match mistake {
+            Mistake::Cluster(mutant) => Scenario::that_shows(mutant),
+            Mistake::State(_) => example.scenario,
+        };
+        let scenario = self.common.scenario().unwrap_or(soonest);
+        let case = Case { mistake: Some(mistake), scenario, ..example.clone() };
         let threads = threads(self.jobs);
         let mut pool = Pool::start(0..=self.seeds.saturating_sub(1), threads, move |seed| {
-            Case { seed, ..case.clone() }.run(false)
+            notices(&Case { seed, ..case.clone() })
         });
         let mut caught: Option<(u64, &'static str)> = None;
         // Seeds below the one that noticed are still on their way on other threads.
@@ -104,11 +111,11 @@ impl Mutants {
                 break;
             }
         }
-        Row { mistake, caught, took: started.elapsed() }
+        Row { mistake, scenario, caught, took: started.elapsed() }
     }
 
     fn report(&self, rows: &[Row]) -> Result<ExitCode, Failure> {
-        let cells: Vec<[String; 4]> = rows
+        let cells: Vec<[String; 5]> = rows
             .iter()
             .map(|row| {
                 let (seeds, by) = match row.caught {
@@ -116,17 +123,22 @@ impl Mutants {
                     None => (format!("> {}", self.seeds), "nobody".to_owned()),
                 };
                 let took = format!("{:.1} s", row.took.as_secs_f64());
-                [row.mistake.to_string(), seeds, by, took]
+                [row.mistake.to_string(), seeds, row.scenario.to_string(), by, took]
             })
             .collect();
         let text = if self.markdown {
-            let mut text = String::from("| mutant | what it does | seeds | caught by |\n|---|---|---|---|\n");
-            for (row, [name, seeds, by, _]) in rows.iter().zip(&cells) {
-                text.push_str(&format!("| `{name}` | {} | {seeds} | {by} |\n", what(row.mistake)));
+            let mut text = String::from(
+                "| mutant | what it does | seeds | scenario | noticed by |\n|---|---|---|---|---|\n",
+            );
+            for (row, [name, seeds, scenario, by, _]) in rows.iter().zip(&cells) {
+                text.push_str(&format!(
+                    "| `{name}` | {} | {seeds} | {scenario} | {by} |\n",
+                    what(row.mistake)
+                ));
             }
             text
         } else {
-            table(["mutant", "seeds", "caught by", "took"], &cells)
+            table(["mutant", "seeds", "scenario", "noticed by", "took"], &cells)
         };
         print(text.as_bytes())?;
         let missed = rows.iter().filter(|row| row.caught.is_none()).count();
@@ -135,6 +147,16 @@ impl Mutants {
         }
         Ok(if missed == 0 { ExitCode::SUCCESS } else { ExitCode::from(REFUSED) })
     }
+}
+
+/// Runs the seed with its mistake. What also goes wrong without the mistake is none of its doing.
+fn notices(case: &Case) -> Outcome {
+    let mut outcome = case.run(false);
+    if outcome.violation.is_some() && (Case { mistake: None, ..case.clone() }).run(false).violation.is_some()
+    {
+        outcome.violation = None;
+    }
+    outcome
 }
 
 fn what(mistake: Mistake) -> &'static str {

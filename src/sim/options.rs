@@ -17,9 +17,10 @@ pub struct Common {
     /// Simulated seconds under load and faults; healing and the audit come on top
     #[arg(long, value_name = "S", default_value_t = SECONDS, value_parser = clap::value_parser!(u64).range(8..=86_400))]
     seconds: u64,
-    /// What goes wrong: all, network, machines, members, calm, over-budget
-    #[arg(long, value_name = "NAME", default_value_t)]
-    scenario: Scenario,
+    /// What goes wrong: all, network, machines, power, clients, members, calm, over-budget [default: all; for mutants,
+    /// the one that reaches each soonest]
+    #[arg(long, value_name = "NAME")]
+    scenario: Option<Scenario>,
     /// How much is real
     #[arg(long, value_enum, default_value_t)]
     level: Level,
@@ -31,8 +32,14 @@ pub struct Common {
 impl Common {
     /// The case of a seed.
     pub fn case(&self, seed: u64) -> Result<Case, Failure> {
-        let Common { seconds, scenario, level, .. } = *self;
+        let Common { seconds, level, .. } = *self;
+        let scenario = self.scenario.unwrap_or_default();
         Ok(Case { seed, seconds, level, scenario, script: None, mistake: self.mistake()? })
+    }
+
+    /// The scenario, if one was asked for.
+    pub fn scenario(&self) -> Option<Scenario> {
+        self.scenario
     }
 
     fn mistake(&self) -> Result<Option<Mistake>, Failure> {

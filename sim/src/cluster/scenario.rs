@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use rowlock_env::mutant::Mutant;
 use rowlock_world::time::Nanos;
 
 use super::shape::Shape;
@@ -19,6 +20,10 @@ pub enum Scenario {
     Network,
     /// Processes, machines, disks and clocks only.
     Machines,
+    /// Nodes lose power, all of them at once too.
+    Power,
+    /// Clients lose their connections, stand still and die, at a high pace.
+    Clients,
     /// Changes of members and leaders.
     Members,
     /// Nothing.
@@ -34,10 +39,12 @@ const QUIET: Duration = Duration::from_secs(5);
 
 impl Scenario {
     /// All of them.
-    pub const ALL: [Scenario; 6] = [
+    pub const ALL: [Scenario; 8] = [
         Scenario::All,
         Scenario::Network,
         Scenario::Machines,
+        Scenario::Power,
+        Scenario::Clients,
         Scenario::Members,
         Scenario::Calm,
         Scenario::OverBudget,
@@ -49,9 +56,33 @@ impl Scenario {
             Scenario::All => "all",
             Scenario::Network => "network",
             Scenario::Machines => "machines",
+            Scenario::Power => "power",
+            Scenario::Clients => "clients",
             Scenario::Members => "members",
             Scenario::Calm => "calm",
             Scenario::OverBudget => "over-budget",
+        }
+    }
+
+    /// Where a mistake comes into the open soonest.
+    pub fn that_shows(mutant: Mutant) -> Scenario {
+        use Mutant as M;
+        match mutant {
+            M::AckBeforeFlush | M::NeverFlush | M::IgnoreFailedFlush | M::VoteInMemory => Scenario::Power,
+            M::RenameWithoutDirSync | M::ChecksumIgnored | M::LeaderRestore => Scenario::Power,
+            M::TruncateInMemory | M::CommittedTooHigh | M::VoteForStaleLog => Scenario::Power,
+            M::SnapshotNotFlushed | M::SkipEntryAfterSnapshot | M::SnapshotForgetsOutcomes => {
+                Scenario::Members
+            }
+            M::KeepOldDeadlines => Scenario::Members,
+            M::ConflictTakenForSuccess | M::SyncIsLocal | M::ServeWithoutQuorum => Scenario::Network,
+            M::PongByItself | M::ForgetWhoWaits | M::AnyReplyCounts => Scenario::Network,
+            M::ApplyByLocalClock | M::ReorderBatch | M::EventAfterReply | M::LoseNotices => Scenario::Calm,
+            M::GhostWaiter | M::TokenFromName => Scenario::Calm,
+            M::RunAgain | M::ExpireEarly | M::ConfirmTheDead | M::MissedEventsForgotten => Scenario::Clients,
+            M::IgnoreDeadline | M::DeadlineFromReceipt | M::LostOnlyWhenTold => Scenario::Clients,
+            M::WatchesNotRegistered | M::HeldNotVerified | M::FreshNumberOnResend => Scenario::Clients,
+            M::AckUnanswered | M::FreshNameOnRetry | M::TrustOldPush | M::GrantOnWake => Scenario::Clients,
         }
     }
 
@@ -61,6 +92,8 @@ impl Scenario {
             Scenario::All => Mix::all(),
             Scenario::Network => Mix::network(),
             Scenario::Machines => Mix::machines(),
+            Scenario::Power => Mix::power(),
+            Scenario::Clients => Mix::clients(),
             Scenario::Members => Mix::members(),
             Scenario::Calm => Mix::calm(),
             Scenario::OverBudget => Mix::all().over_budget(),

@@ -7,6 +7,7 @@ use rowlock_world::time::Nanos;
 
 use super::budget::Budget;
 use super::kind::Kind;
+use super::mix::Odds;
 use super::script::{CrashPoint, Down, Fault, Target};
 
 /// Two clocks of which one is this much faster and the other this much slower differ by less than the documented 5 %.
@@ -20,6 +21,7 @@ pub(super) struct Draw {
     pub(super) budget: Budget,
     pub(super) clients: usize,
     pub(super) quiet: Nanos,
+    pub(super) odds: Odds,
 }
 
 impl Draw {
@@ -131,17 +133,17 @@ impl Draw {
     }
 
     fn crash(&mut self, kind: Kind, at: Nanos) -> Option<Fault> {
-        if kind == Kind::Kill && self.rng.chance(30) {
+        if kind == Kind::Kill && self.rng.chance(self.odds.killed_client) {
             let target = Target::Client(1 + self.rng.below(self.clients));
             return Some(Fault::Kill { target, down: self.client_down(at) });
         }
-        let everyone = kind != Kind::SyncFailure && self.rng.chance(8);
+        let everyone = kind != Kind::SyncFailure && self.rng.chance(self.odds.all_nodes);
         if !everyone && !self.budget.majority_is_up(at) && self.rng.chance(80) {
             return None;
         }
         let target = if everyone { Target::AllNodes } else { self.node() };
         let down = match target {
-            Target::AllNodes => Down::For(self.lasts(at)),
+            Target::AllNodes => Down::For(self.crash_lasts(at)),
             // A failed flush is repaired, so that the next one does not find a second copy damaged.
             _ if kind == Kind::SyncFailure => Down::For(self.lasts(at)),
             target => self.node_down(target, at),
@@ -171,7 +173,7 @@ impl Draw {
                 Target::Node(node) => self.budget.lose_node(node),
                 _ => self.budget.lose_some_node(),
             };
-        if for_good { Down::ForGood } else { Down::For(self.lasts(at)) }
+        if for_good { Down::ForGood } else { Down::For(self.crash_lasts(at)) }
     }
 
     fn client_down(&mut self, at: Nanos) -> Down {
@@ -180,7 +182,7 @@ impl Draw {
     }
 
     fn pause(&mut self, at: Nanos) -> Fault {
-        if self.rng.chance(50) {
+        if self.rng.chance(100 - self.odds.paused_client) {
             return Fault::Pause { target: self.node(), lasts: self.lasts(at) };
         }
         // Often past the session timeout: the case that fencing tokens are for.
@@ -241,6 +243,11 @@ impl Draw {
         let (least, most) =
             self.rng.pick(&[(20, 500), (500, 3_000), (500, 3_000), (2_000, 8_000), (8_000, 20_000)]);
         self.between_ms(least, most).min(self.quiet - at)
+    }
+
+    fn crash_lasts(&mut self, at: Nanos) -> Duration {
+        let is_back_at_once = self.odds.back_at_once > 0 && self.rng.chance(self.odds.back_at_once);
+        if is_back_at_once { self.between_ms(1, 300).min(self.quiet - at) } else { self.lasts(at) }
     }
 
     pub(super) fn between_ms(&mut self, least: u64, most: u64) -> Duration {

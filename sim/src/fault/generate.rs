@@ -54,7 +54,7 @@ pub fn generate(seed: u64, ground: &Ground, mix: &Mix) -> Script {
     times.sort_unstable();
 
     let budget = Budget::new((ground.nodes, ground.learners), ground.clients, mix.over_budget);
-    let mut draw = Draw { rng, budget, clients: ground.clients, quiet: ground.quiet };
+    let mut draw = Draw { rng, budget, clients: ground.clients, quiet: ground.quiet, odds: mix.odds };
     let mut steps = Vec::new();
     for at in times {
         let kind = draw.rng.pick(&kinds);

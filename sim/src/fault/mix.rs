@@ -9,6 +9,24 @@ pub struct Mix {
     pub(super) pace: Pace,
     pub(super) subset: bool,
     pub(super) over_budget: bool,
+    pub(super) odds: Odds,
+}
+
+/// Whom faults hit, in percent, where there is a choice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Odds {
+    /// A crash hits all nodes at once.
+    pub(super) all_nodes: usize,
+    /// A process that is killed is a client.
+    pub(super) killed_client: usize,
+    /// A process that stands still is a client.
+    pub(super) paused_client: usize,
+    /// A node that crashed is back before the others have elected another leader.
+    pub(super) back_at_once: usize,
+}
+
+impl Odds {
+    const USUAL: Odds = Odds { all_nodes: 8, killed_client: 30, paused_client: 50, back_at_once: 0 };
 }
 
 /// How many faults begin.
@@ -27,7 +45,7 @@ impl Mix {
     /// Everything that the promises allow for. Each seed enables some of the kinds only: a run with all of them at once
     /// hides what a run with two of them shows (Groce et al., *Swarm testing*, 2012).
     pub fn all() -> Self {
-        Mix { kinds: Kind::ALL.to_vec(), pace: Pace::BySeed, subset: true, over_budget: false }
+        Mix { kinds: Kind::ALL.to_vec(), subset: true, ..Mix::only(&[]) }
     }
 
     /// Only what happens to the network.
@@ -74,6 +92,31 @@ impl Mix {
         ])
     }
 
+    /// Nodes lose power, often all of them at once and in the middle of a write, and their flushes fail: what was not
+    /// on disk is gone.
+    pub fn power() -> Self {
+        let odds = Odds { all_nodes: 40, killed_client: 0, paused_client: 0, back_at_once: 30 };
+        let mix =
+            Mix::only(&[Kind::PowerLoss, Kind::PowerLoss, Kind::SyncFailure, Kind::Isolate, Kind::SlowDisk]);
+        Mix { odds, ..mix }.at_pace(Pace::PerMinute(25))
+    }
+
+    /// Clients lose their connections, stand still, and die, again and again; nodes only lag.
+    pub fn clients() -> Self {
+        let odds = Odds { all_nodes: 0, killed_client: 100, paused_client: 100, back_at_once: 0 };
+        let mix = Mix::only(&[
+            Kind::Disconnect,
+            Kind::Disconnect,
+            Kind::Reset,
+            Kind::Pause,
+            Kind::OneWay,
+            Kind::Clog,
+            Kind::SlowDisk,
+            Kind::ClockRate,
+        ]);
+        Mix { odds, ..mix }.at_pace(Pace::PerMinute(60))
+    }
+
     /// Nothing goes wrong.
     pub fn calm() -> Self {
         Mix::only(&[])
@@ -81,7 +124,8 @@ impl Mix {
 
     /// Only these kinds, all of them in every seed.
     pub fn only(kinds: &[Kind]) -> Self {
-        Mix { kinds: kinds.to_vec(), pace: Pace::BySeed, subset: false, over_budget: false }
+        let (pace, odds) = (Pace::BySeed, Odds::USUAL);
+        Mix { kinds: kinds.to_vec(), pace, subset: false, over_budget: false, odds }
     }
 
     /// Disks of a majority may be damaged, and a majority may be gone for good: the run may stop, and must not lie.
