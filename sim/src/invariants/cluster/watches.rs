@@ -31,6 +31,10 @@ pub struct Watches {
     waiting: BTreeMap<WatchId, Watch>,
     /// Reads that are to leave a watch: what fires before their reply is told is of an older watch, or of nobody.
     fired: BTreeSet<WatchId>,
+    /// Sessions that the log has ended. Their clients may still hear what was sent to them before.
+    over: BTreeSet<SessionId>,
+    /// The watches of these sessions.
+    orphans: BTreeSet<WatchId>,
 }
 
 impl Watches {
@@ -63,6 +67,10 @@ impl Watches {
         let Op::Read { kind, path, watch: Some(id), .. } = &*asked.op else { return Ok(()) };
         if result.is_ok() && !self.fired.contains(id) {
             let was_absent = matches!(result, Ok(Answer::Exists(None)));
+            if self.over.contains(&asked.session) {
+                self.orphans.insert(*id);
+                return Ok(());
+            }
             let (client, session, path) = (asked.client, asked.session, path.clone());
             self.waiting.insert(*id, Watch { client, session, kind: *kind, path, since, was_absent });
         }
@@ -72,6 +80,9 @@ impl Watches {
     fn event(&mut self, id: WatchId, kind: EventType, path: &str, zxid: Zxid) -> Result<(), String> {
         if !self.fired.insert(id) {
             return Err(format!("{id:?} on {path} fired twice, the second time with {kind:?} at {zxid}"));
+        }
+        if self.orphans.remove(&id) {
+            return Ok(());
         }
         let Some(watch) = self.waiting.remove(&id) else {
             return Err(format!("{id:?} on {path} fired with {kind:?} at {zxid} before it was registered"));
@@ -104,7 +115,9 @@ impl Invariant for Watches {
         self.znodes.observe(fact);
         match fact {
             Fact::SessionEnded { session, .. } => {
-                self.waiting.retain(|_, watch| watch.session != *session);
+                self.over.insert(*session);
+                let own = self.waiting.extract_if(.., |_, watch| watch.session == *session);
+                self.orphans.extend(own.map(|(id, _)| id));
                 Ok(())
             }
             Fact::Client { what: ClientFact::Returned { call, result }, .. } => self.returned(*call, result),
@@ -132,8 +145,11 @@ impl Invariant for Watches {
 #[cfg(test)]
 mod tests {
     use super::super::super::judge;
+    use rowlock_state::outcome::SessionEnd;
+
     use super::super::testing::{client, data, get, invoked, returned, stat, znode};
     use super::*;
+    use crate::history::Millis;
     use crate::history::client::ZnodeChange;
 
     fn opinion(facts: &[&[Fact]]) -> Result<(), String> {
@@ -196,6 +212,16 @@ mod tests {
         assert!(opinion(&[&[created()], &watched(1, 1), &[changed()], &read_new()]).is_err());
         let told = [changed(), event(1, 4)];
         assert_eq!(opinion(&[&[created()], &watched(1, 1), &told, &read_new()]), Ok(()));
+    }
+
+    #[test]
+    fn a_client_may_hear_of_a_change_behind_the_end_of_its_session() {
+        let ended = Fact::SessionEnded { session: SessionId(1), end: SessionEnd::Expired, at: Millis(0) };
+        let facts = [changed(), ended.clone(), event(1, 4)];
+        assert_eq!(opinion(&[&[created()], &watched(1, 1), &facts]), Ok(()), "it had been sent before");
+        let [ask, registered] = watched(1, 1);
+        let facts = [created(), ask, ended, registered, changed(), event(1, 4)];
+        assert_eq!(opinion(&[&facts, &[Fact::Settled]]), Ok(()));
     }
 
     #[test]
