@@ -129,8 +129,8 @@ pub enum Store {
 pub enum ClientFact {
     /// It has opened a session. `grace_ms`: its disconnect grace, if it asked for one.
     Session { session: SessionId, timeout_ms: u32, grace_ms: Option<u32> },
-    /// It believes at this moment that its session is alive.
-    Alive { session: SessionId },
+    /// It believes at this moment that its session is alive, and that it will be for so long at least, by its clock.
+    Alive { session: SessionId, for_ms: u32 },
     /// It calls.
     Invoked { call: CallId, session: SessionId, op: Arc<Op> },
     /// A call has come to its end. A call whose future was dropped ends with [`Failure::Unknown`].

@@ -71,11 +71,14 @@ impl Caller {
 
     /// The session is alive as far as can be known here and now; tells so if it is.
     pub(super) fn is_alive(&self) -> bool {
-        let is_alive = self.parts.client.valid_until().is_some_and(|until| rowlock_env::time::now() < until);
-        if is_alive {
-            self.parts.journal.tell(ClientFact::Alive { session: self.parts.session });
+        let Some(until) = self.parts.client.valid_until() else { return false };
+        let left = until.saturating_since(rowlock_env::time::now());
+        if left.is_zero() {
+            return false;
         }
-        is_alive
+        let for_ms = u32::try_from(left.as_millis()).unwrap_or(u32::MAX);
+        self.parts.journal.tell(ClientFact::Alive { session: self.parts.session, for_ms });
+        true
     }
 
     /// Nothing succeeds on this session any more.

@@ -36,6 +36,7 @@ pub(super) enum Errand {
     Observe,
     Count,
     Latch,
+    Force,
 }
 
 const LOCKING: [Errand; 12] = [
@@ -131,6 +132,11 @@ impl Theme {
             let weight = |kind: Errand, rng: &mut Rng| (kind, 1 + rng.below(9) as u64);
             let chosen: Vec<Errand> = kinds.iter().copied().filter(|_| rng.chance(likely)).collect();
             errands.extend(chosen.into_iter().map(|kind| weight(kind, rng)));
+        }
+        // Beside the stream, so that runs without it are what they were.
+        let mut beside = rng.clone();
+        if beside.chance(30) {
+            errands.push((Errand::Force, 1 + beside.below(3) as u64));
         }
         if errands.is_empty() {
             errands.push((Errand::Mutex, 1));

@@ -1,7 +1,8 @@
 //! mutual-exclusion-of-beliefs: of two clients that may not hold a lock together, one has stopped to believe in it
 //! before the other begins; and nobody believes in a lock that the log has granted to another since. As long as the
 //! clocks' rates are within their bound, the lock was not taken away by force, and its session has no disconnect grace
-//! (docs/guarantees.md, the clock assumption).
+//! (docs/guarantees.md, the clock assumption). Of a loss by force a client knows once the log has answered a call that it
+//! made behind the loss.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +11,7 @@ use rowlock_proto::{FencingToken, SessionId};
 use rowlock_state::outcome::Why;
 
 use super::super::Invariant;
-use crate::history::client::{ClientFact, ClientId};
+use crate::history::client::{CallId, ClientFact, ClientId, Op};
 use crate::history::{Fact, Lock};
 
 /// The first moment of a belief, and in what mode. Counts moments, not time.
@@ -41,6 +42,17 @@ pub struct Beliefs {
     with_grace: BTreeSet<SessionId>,
     /// Nobody can know of these in time.
     excused: BTreeSet<(Lock, FencingToken)>,
+    /// What each session has lost by force.
+    forced: BTreeMap<SessionId, Vec<(Lock, FencingToken)>>,
+    /// Calls behind such losses: of what the answer tells.
+    telling: BTreeMap<CallId, Vec<(Lock, FencingToken)>>,
+    /// Their clients have been told of these losses.
+    told: BTreeSet<(Lock, FencingToken)>,
+}
+
+/// Its answer comes behind everything that the log had done before the call.
+fn is_logged(op: &Op) -> bool {
+    op.is_write() || matches!(op, Op::Sync | Op::Read { synced: true, .. })
 }
 
 fn go_together(one: Mode, other: Mode) -> bool {
@@ -54,6 +66,12 @@ impl Beliefs {
         let new = Belief { client, mode, began: self.moments };
         let known = self.beliefs.get(&key).filter(|known| known.mode == mode);
         let Belief { began, .. } = *known.unwrap_or(&new);
+        if self.told.contains(&key) {
+            return Err(format!(
+                "client {} believes in {token} of {lock:?} ({mode:?}), which was taken from it before a call that is answered",
+                client.0
+            ));
+        }
         let is_excused = self.excused.contains(&key);
         let newest = self.newest.entry(lock).or_default();
         let is_later = |(other, belief): &&(FencingToken, Belief)| {
@@ -114,9 +132,24 @@ impl Invariant for Beliefs {
                 if by_force || has_grace && *why == Why::SessionExpired {
                     self.excused.insert((*lock, *token));
                 }
+                if let Some(session) = session.filter(|_| by_force) {
+                    self.forced.entry(session).or_default().push((*lock, *token));
+                }
             }
             Fact::Client { what: ClientFact::Session { session, grace_ms: Some(_), .. }, .. } => {
                 self.with_grace.insert(*session);
+            }
+            Fact::Client { what: ClientFact::Invoked { call, session, op }, .. } if is_logged(op) => {
+                if let Some(lost) = self.forced.get(session) {
+                    self.telling.insert(*call, lost.clone());
+                }
+            }
+            Fact::Client { what: ClientFact::Returned { call, result }, .. } => {
+                let lost = self.telling.remove(call).filter(|_| result.is_ok());
+                self.told.extend(lost.into_iter().flatten());
+            }
+            Fact::SessionEnded { session, .. } => {
+                self.forced.remove(session);
             }
             Fact::Client { client, what: ClientFact::Holds { lock, token, mode }, .. } => {
                 return self.holds(*client, *lock, *token, *mode);

@@ -1,5 +1,5 @@
 //! no-lost-wakeup: once everything is healed, a client whose place the log has granted the lock knows it within a bound,
-//! if it still waits for it and for nothing else.
+//! if it still waits for it and for nothing else; and no place is granted the lock of which its client knows nothing.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -47,6 +47,22 @@ impl GrantInTime {
                 return Err(format!(
                     "client {} waits for {lock:?} since {since} at {}, which the log has granted to session {session}",
                     client.0, self.now
+                ));
+            }
+        }
+        self.granted_to_nobody(healed)
+    }
+
+    /// A place whose client neither has the lock nor asks for it keeps all others out.
+    fn granted_to_nobody(&self, healed: Nanos) -> Result<(), String> {
+        let is_asked =
+            |session, lock| self.asked.values().any(|(_, who, what, _)| (*who, *what) == (session, lock));
+        for ((lock, token), place) in self.places.iter().filter(|(_, place)| !place.is_known) {
+            let granted = place.granted.filter(|granted| self.now > (*granted).max(healed) + self.bound);
+            if let Some(granted) = granted.filter(|_| !is_asked(place.session, *lock)) {
+                return Err(format!(
+                    "{token} of {lock:?} was granted to session {} at {granted}, which does not ask for it at {}",
+                    place.session, self.now
                 ));
             }
         }
@@ -123,6 +139,15 @@ mod tests {
 
     fn opinion(facts: &[Fact]) -> Result<(), String> {
         judge(GrantInTime::within(Duration::from_millis(100)), facts)
+    }
+
+    #[test]
+    fn a_grant_to_a_session_that_does_not_ask_for_it_is_caught() {
+        let healed = Fact::Healed { at: Nanos(0) };
+        let granted = [healed, queued(5, 5, Mode::Exclusive, None), entitled(5, None, Millis(0))];
+        let passed = [Fact::Passed { at: Nanos::from_millis(101) }];
+        assert!(opinion(&[&granted[..], &passed].concat()).unwrap_err().contains("does not ask"));
+        assert_eq!(opinion(&[&granted[1..], &passed].concat()), Ok(()), "faults go on");
     }
 
     #[test]

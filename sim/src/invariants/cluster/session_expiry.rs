@@ -1,5 +1,6 @@
 //! session-expiry: a session is expired by a leader only, not before its timeout has passed since it was opened, moved to
-//! another connection, or that leader took charge; and no client believes in a session that has expired.
+//! another connection, or that leader took charge; and no client believes in a session that has expired, or has been
+//! assured of it for longer than it lasted.
 //!
 //! Times are true ones. Clocks whose rates are off by the documented bound make a timeout end a twentieth earlier.
 //! Sessions with a disconnect grace may end earlier when their connection is gone.
@@ -37,6 +38,8 @@ pub struct SessionExpiry {
     leads: BTreeMap<NodeId, (u64, Nanos)>,
     decided: BTreeSet<SessionId>,
     expired: BTreeSet<SessionId>,
+    /// Until when its client was last assured of each session, at least.
+    assured: BTreeMap<SessionId, Nanos>,
 }
 
 impl SessionExpiry {
@@ -81,7 +84,7 @@ impl SessionExpiry {
             ClientFact::Session { session, grace_ms: Some(_), .. } => {
                 self.with_grace.insert(*session);
             }
-            ClientFact::Alive { session }
+            ClientFact::Alive { session, .. }
                 if self.has_bounded_clocks
                     && self.expired.contains(session)
                     && !self.with_grace.contains(session) =>
@@ -91,9 +94,34 @@ impl SessionExpiry {
                     client.0, self.now
                 ));
             }
+            ClientFact::Alive { session, for_ms } => {
+                let at_least = Duration::from_millis((*for_ms).into()) * LEFT_PERCENT / 100;
+                self.assured.insert(*session, self.now + at_least);
+            }
             _ => {}
         }
         Ok(())
+    }
+
+    /// A session has come to its end. Whoever was assured of it until later could not know.
+    fn ended(&mut self, session: SessionId, end: SessionEnd) -> Result<(), String> {
+        self.sessions.remove(&session);
+        let (is_decided, assured) = (self.decided.remove(&session), self.assured.remove(&session));
+        if end != SessionEnd::Expired {
+            return Ok(());
+        }
+        self.expired.insert(session);
+        if !is_decided {
+            return Err(format!("session {session} expired, and no leader has decided so"));
+        }
+        let is_judged = self.has_bounded_clocks && !self.with_grace.contains(&session);
+        match assured.filter(|until| is_judged && self.now < *until) {
+            Some(until) => Err(format!(
+                "session {session} expired at {}, and its client has been assured of it until {until}",
+                self.now
+            )),
+            None => Ok(()),
+        }
     }
 }
 
@@ -110,14 +138,7 @@ impl Invariant for SessionExpiry {
                 self.sessions.insert(*session, Session { timeout_ms: *timeout_ms, since: self.now });
             }
             Fact::SessionEnded { session, end, .. } => {
-                self.sessions.remove(session);
-                let is_decided = self.decided.remove(session);
-                if *end == SessionEnd::Expired {
-                    self.expired.insert(*session);
-                    if !is_decided {
-                        return Err(format!("session {session} expired, and no leader has decided so"));
-                    }
-                }
+                self.ended(*session, *end)?;
             }
             Fact::Node { node, what, .. } => self.node(*node, what)?,
             Fact::Client { client, what, .. } => self.client(*client, what)?,
@@ -179,9 +200,18 @@ mod tests {
 
     #[test]
     fn a_client_that_believes_in_an_expired_session_is_caught() {
-        let alive = |at_ms| client_at(at_ms, 1, ClientFact::Alive { session: SESSION });
+        let alive = |at_ms| client_at(at_ms, 1, ClientFact::Alive { session: SESSION, for_ms: 0 });
         let facts = [leads(0), opened(), alive(900), expires(5_000), alive(5_000), expired()];
         assert_eq!(opinion(&facts), Ok(()));
         assert!(opinion(&[&facts[..], &[alive(5_001)]].concat()).is_err());
+    }
+
+    #[test]
+    fn an_end_before_the_time_of_which_the_client_was_assured_is_caught() {
+        let assured = |for_ms| client_at(900, 1, ClientFact::Alive { session: SESSION, for_ms });
+        let facts = |for_ms| [leads(0), opened(), assured(for_ms), expires(1_500), expired()];
+        assert_eq!(opinion(&facts(600)), Ok(()));
+        assert!(opinion(&facts(700)).unwrap_err().contains("assured"));
+        assert_eq!(judge(SessionExpiry::new(false), &facts(700)), Ok(()));
     }
 }

@@ -2,9 +2,9 @@
 
 use std::future::Future;
 
-use rowlock_client::{Error, Guard, Owner};
+use rowlock_client::{Error, FencingToken, Guard, Owner};
 use rowlock_env::time;
-use rowlock_proto::lock::Mode;
+use rowlock_proto::lock::{Claim, Mode};
 
 use crate::cluster::workload::caller::Caller;
 use crate::cluster::workload::chance::{about, between, chance, millis, pick};
@@ -232,4 +232,21 @@ pub(super) async fn reentrant(place: &Place) {
         }
     }
     section.release().await;
+}
+
+/// Takes a lock away from whoever stands first in its queue, as people do who take the holder for dead. The log tells the
+/// checkers.
+pub(super) async fn force(place: &Place) {
+    let (client, (_, lock)) = (place.caller.client(), any_lock(place));
+    let Ok((names, _)) = client.get_children(&lock).await else { return };
+    let number = |name: &String| name.rsplit(|c: char| !c.is_ascii_digit()).next().map(str::to_owned);
+    let Some(first) = names.into_iter().min_by_key(number) else { return };
+    let path = format!("{lock}/{first}");
+    let Ok(Some(stat)) = client.exists(&path).await else { return };
+    // Whatever comes of it: the holder may have been faster.
+    if chance(50) {
+        let _ = client.force_release(&Claim { path, token: FencingToken(stat.czxid.0) }).await;
+    } else {
+        let _ = client.delete(&path, None).await;
+    }
 }

@@ -35,5 +35,6 @@ pub(super) async fn run(errand: Errand, place: &Place) {
         Errand::Observe => recipes::observe(place).await,
         Errand::Count => recipes::count(place).await,
         Errand::Latch => recipes::latch(place).await,
+        Errand::Force => locks::force(place).await,
     }
 }
