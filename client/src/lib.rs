@@ -127,6 +127,6 @@ pub use watch::OneshotWatch;
 pub use rowlock_env::time::Instant;
 pub use rowlock_proto::lock::{Claim, Owner};
 pub use rowlock_proto::{
-    Acl, CreateMode, ErrorCode, EventType, FencingToken, Id, NodeId, SessionId, Stat, Version, WatchedEvent, Zxid,
-    perms,
+    Acl, CreateMode, ErrorCode, EventType, FencingToken, Id, NodeId, SessionId, Stat, Version, WatchedEvent,
+    Zxid, perms,
 };

@@ -121,7 +121,8 @@ impl Injector {
 
     /// The client at this place waits for a lock: if it is to die now, it does.
     pub fn die_waiting(&mut self, client: usize) -> Result<(), Halt> {
-        let due: Vec<Down> = self.dying.iter().filter(|(who, _)| *who == client).map(|(_, down)| *down).collect();
+        let due: Vec<Down> =
+            self.dying.iter().filter(|(who, _)| *who == client).map(|(_, down)| *down).collect();
         self.dying.retain(|(who, _)| *who != client);
         match due.first() {
             Some(down) => self.kill_client(client, *down),
@@ -164,7 +165,9 @@ impl Injector {
         let network = self.sim.network().clone();
         match end {
             End::Join(links) => self.cuts.join(&network, &links),
-            End::Unclog(links) => links.iter().for_each(|(from, to)| network.set_delay(*from, *to, Delay::NONE)),
+            End::Unclog(links) => {
+                links.iter().for_each(|(from, to)| network.set_delay(*from, *to, Delay::NONE))
+            }
             End::Unlose(links) => links.iter().for_each(|(from, to)| network.lose_segments(*from, *to, 0)),
             End::Start(who) => return Ok(self.may_start(who).then_some(who)),
             End::Resume(host) => self.sim.resume(host),
@@ -196,7 +199,9 @@ impl Injector {
                 }
                 self.cut(links, lasts);
             }
-            Fault::OneWay { from, to, lasts } => self.cut(one_way(&self.hosts(&from), &self.hosts(&to)), lasts),
+            Fault::OneWay { from, to, lasts } => {
+                self.cut(one_way(&self.hosts(&from), &self.hosts(&to)), lasts)
+            }
             Fault::Bridge { left, right, lasts, .. } => {
                 self.cut(between(&self.hosts(&left), &self.hosts(&right)), lasts);
             }

@@ -27,12 +27,14 @@ pub fn config(shape: &Shape, place: usize, known: &[usize]) -> NodeConfig {
     let mut config = NodeConfig::single(own.data_dir.clone());
     config.id = node_id(place);
     config.cluster = "simulation".to_owned();
-    (config.client_addr, config.peer_addr, config.http_addr) = (own.client_addr, own.peer_addr, own.http_addr);
+    (config.client_addr, config.peer_addr, config.http_addr) =
+        (own.client_addr, own.peer_addr, own.http_addr);
     config.learner = own.learner;
     config.members = members;
     config.client.super_digest = Some(SUPER_DIGEST.to_owned());
     config.session = SessionConfig { min_timeout_ms: 1_000, max_timeout_ms: 40_000 };
-    let RaftConfig { heartbeat_ms, election_timeout_min_ms, election_timeout_max_ms, .. } = RaftConfig::default();
+    let RaftConfig { heartbeat_ms, election_timeout_min_ms, election_timeout_max_ms, .. } =
+        RaftConfig::default();
     config.raft = RaftConfig {
         heartbeat_ms,
         election_timeout_min_ms,

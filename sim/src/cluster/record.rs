@@ -9,9 +9,9 @@ use rowlock_world::executor::Simulation;
 use rowlock_world::time::Nanos;
 use rowlock_world::trace::What;
 
-use crate::history::{Fact, Index, Locks};
 use crate::history::client::{CallId, ClientFact, ClientId, Op, WatchId};
 use crate::history::node::NodeFact;
+use crate::history::{Fact, Index, Locks};
 use crate::invariants::{Invariants, Violation};
 use crate::scribe::Reference;
 
@@ -39,6 +39,7 @@ impl Inner {
     /// The text of the promise that the fact breaks, if it is the first one.
     fn tell(&mut self, fact: &Fact) -> Option<String> {
         self.facts += 1;
+        if std::env::var_os("ZZ_FACTS").is_some() { let t = format!("{fact:?}"); if t.contains("znode3") || t.contains("Returned") || t.contains("SessionEnded") { eprintln!("{t}"); } }
         match fact {
             Fact::Client { client, what: ClientFact::Invoked { call, op, .. }, .. } => {
                 if matches!(**op, Op::Acquire { .. }) {
@@ -86,7 +87,8 @@ impl Record {
         let reference = Reference::new(locks);
         let (facts, calls, watches, acknowledged, grants) = (0, 0, 0, 0, 0);
         let waiting = BTreeMap::new();
-        let inner = Inner { invariants, reference, violation, waiting, facts, calls, watches, acknowledged, grants };
+        let inner =
+            Inner { invariants, reference, violation, waiting, facts, calls, watches, acknowledged, grants };
         Record { sim, inner: Arc::new(Mutex::new(inner)) }
     }
 

@@ -23,9 +23,9 @@ use super::stats::Stats;
 use super::witness::Witness;
 use super::workload::{self, Profile, Theme};
 use crate::fault::Script;
+use crate::history::Fact;
 use crate::history::client::{ClientFact, ClientId};
 use crate::history::node::{Down, NodeFact};
-use crate::history::Fact;
 use crate::invariants::Violation;
 
 /// What is to be run.
@@ -83,7 +83,15 @@ pub fn run(plan: &Plan) -> Outcome {
     let violation = run.record.violation().or(halt.map(|halt| halt_violation(&halt)));
     let (facts, acknowledged, grants) = run.record.counts();
     let end = run.sim.now();
-    let mut stats = Stats { runs: 1, simulated: end, polls: run.sim.polls(), facts, acknowledged, grants, ..Stats::default() };
+    let mut stats = Stats {
+        runs: 1,
+        simulated: end,
+        polls: run.sim.polls(),
+        facts,
+        acknowledged,
+        grants,
+        ..Stats::default()
+    };
     for step in run.script.steps() {
         *stats.faults.entry(step.fault.kind()).or_default() += 1;
     }

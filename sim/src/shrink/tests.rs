@@ -9,8 +9,13 @@ use crate::fault::{Fault, Ground, Kind, Mix, Pace, Script, Target, generate};
 
 /// A script in which everything is going on.
 fn busy(seed: u64) -> Script {
-    let ground =
-        Ground { nodes: 5, learners: 0, clients: 4, begin: Nanos::from_millis(1_000), quiet: Nanos::from_millis(61_000) };
+    let ground = Ground {
+        nodes: 5,
+        learners: 0,
+        clients: 4,
+        begin: Nanos::from_millis(1_000),
+        quiet: Nanos::from_millis(61_000),
+    };
     generate(seed, &ground, &Mix::only(&Kind::ALL).at_pace(Pace::PerMinute(60)))
 }
 

@@ -116,8 +116,9 @@ impl Invariant for Watches {
         match fact {
             Fact::SessionEnded { session, .. } => {
                 self.over.insert(*session);
-                let own = self.waiting.extract_if(.., |_, watch| watch.session == *session);
-                self.orphans.extend(own.map(|(id, _)| id));
+                let own = self.waiting.iter().filter(|(_, watch)| watch.session == *session);
+                self.orphans.extend(own.map(|(id, _)| *id));
+                self.waiting.retain(|_, watch| watch.session != *session);
                 Ok(())
             }
             Fact::Client { what: ClientFact::Returned { call, result }, .. } => self.returned(*call, result),

@@ -53,8 +53,7 @@ impl Simulation {
                 return Err(Halt::Livelock { task: format!("{name} on {}", turn.host) });
             }
             let host = turn.host;
-            panics::guard(|| core.poll(turn))
-                .map_err(|what| Halt::Panic { host: Some(host), what })?;
+            panics::guard(|| core.poll(turn)).map_err(|what| Halt::Panic { host: Some(host), what })?;
             self.bury()?;
         }
         Ok(())
