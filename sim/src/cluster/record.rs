@@ -39,7 +39,6 @@ impl Inner {
     /// The text of the promise that the fact breaks, if it is the first one.
     fn tell(&mut self, fact: &Fact) -> Option<String> {
         self.facts += 1;
-        if std::env::var_os("ZZ_FACTS").is_some() { let t = format!("{fact:?}"); if t.contains("znode3") || t.contains("Returned") || t.contains("SessionEnded") { eprintln!("{t}"); } }
         match fact {
             Fact::Client { client, what: ClientFact::Invoked { call, op, .. }, .. } => {
                 if matches!(**op, Op::Acquire { .. }) {
