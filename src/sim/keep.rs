@@ -34,9 +34,8 @@ pub fn keep(case: &Case, outcome: &Outcome, folder: &Path) -> Result<Option<Kept
 /// Says what to do with a run that failed.
 pub fn advice(case: &Case, kept: Option<&Kept>) -> String {
     let mut text = String::new();
-    match &case.script {
-        None => text.push_str(&format!("reproduce: {}\n", case.command())),
-        Some(_) => {}
+    if case.script.is_none() {
+        text.push_str(&format!("reproduce: {}\n", case.command()));
     }
     if let Some(kept) = kept {
         text.push_str(&format!("replay:    rowlock sim replay {}\n", kept.case.display()));

@@ -101,10 +101,10 @@ impl Mutants {
         // Seeds below the one that noticed are still on their way on other threads.
         let mut after = 0;
         while let Some((seed, outcome)) = pool.next().await {
-            if let Some(violation) = outcome.violation {
-                if caught.is_none_or(|(first, _)| seed + 1 < first) {
-                    caught = Some((seed + 1, violation.invariant));
-                }
+            if let Some(violation) = outcome.violation
+                && caught.is_none_or(|(first, _)| seed + 1 < first)
+            {
+                caught = Some((seed + 1, violation.invariant));
             }
             after += usize::from(caught.is_some());
             if after >= threads {

@@ -31,7 +31,7 @@ const BAR: usize = 24;
 #[derive(clap::Args)]
 pub struct Swarm {
     /// How many [default: 200, or as many as fit into --time]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     seeds: Option<u64>,
     /// The first one
     #[arg(long, value_name = "N", default_value_t = 0)]
@@ -72,7 +72,7 @@ impl Swarm {
         let threads = threads(self.jobs);
         let wanted = self.seeds.or(self.time.is_none().then_some(SEEDS));
         let last = wanted.map_or(u64::MAX, |n| self.from.saturating_add(n).saturating_sub(1));
-        let seeds = if wanted == Some(0) { 1..=0 } else { self.from..=last };
+        let seeds = self.from..=last;
         let case = example.clone();
         let mut pool = Pool::start(seeds, threads, move |seed| Case { seed, ..case.clone() }.run(false));
         let mut figures = Figures::default();
