@@ -1,5 +1,8 @@
 //! no-lost-wakeup: once everything is healed, a client whose place the log has granted the lock knows it within a bound,
 //! if it still waits for it and for nothing else; and no place is granted the lock of which its client knows nothing.
+//!
+//! Before, while faults go on, the calls of a session are its clock: they are answered in order, and so is the question
+//! about the grant (or the removal of a place that nobody wants), which was asked when the connection came back.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,8 +19,17 @@ struct Place {
     session: SessionId,
     /// When the log granted it.
     granted: Option<Nanos>,
+    /// How many rounds its session had made by then.
+    rounds: u64,
     /// Its client knows that.
     is_known: bool,
+}
+
+/// Calls of a session of which each began after the one before was answered.
+#[derive(Default)]
+struct Rounds {
+    done: u64,
+    current: Option<CallId>,
 }
 
 /// Who waits, and who was granted what.
@@ -27,53 +39,106 @@ pub struct GrantInTime {
     healed: Option<Nanos>,
     places: BTreeMap<(Lock, FencingToken), Place>,
     asked: BTreeMap<CallId, (ClientId, SessionId, Lock, Nanos)>,
+    rounds: BTreeMap<SessionId, Rounds>,
+    /// The session of each call that is its current round.
+    current: BTreeMap<CallId, SessionId>,
 }
+
+/// Behind so many rounds a client that asks knows of its grant: one began before the grant, one before the connection
+/// came back, and those that are told at the same moment may be told in any order.
+const ROUNDS: u64 = 4;
+/// Behind so many, and so long, nobody is granted what he does not ask for: a removal may have to be repeated.
+const ROUNDS_OF_GHOSTS: u64 = 8;
+const GHOSTS: Duration = Duration::from_secs(5);
 
 impl GrantInTime {
     /// Demands that a grant is known within this, once everything is healed.
     pub fn within(bound: Duration) -> Self {
-        GrantInTime { bound, now: Nanos(0), healed: None, places: BTreeMap::new(), asked: BTreeMap::new() }
+        GrantInTime {
+            bound,
+            now: Nanos(0),
+            healed: None,
+            places: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            rounds: BTreeMap::new(),
+            current: BTreeMap::new(),
+        }
     }
 
-    fn overdue(&self, healed: Nanos) -> Result<(), String> {
+    /// Somebody waits although all that he waits for is granted, for as long as `is_late` wants.
+    fn waits_in_vain(&self, is_late: impl Fn(&Place, Nanos) -> bool) -> Result<(), String> {
         for (client, session, lock, since) in self.asked.values() {
-            let own = self.places.iter().filter(|(_, place)| place.session == *session);
-            let unknown: Vec<_> = own.filter(|(_, place)| !place.is_known).collect();
+            let mut own = self.unknown_to(*session).peekable();
+            if own.peek().is_none() || !self.unknown_to(*session).any(|((of, _), _)| of == lock) {
+                continue;
+            }
             // A call for several locks returns when it has them all, so one that is waited for excuses all others.
-            let granted = unknown.iter().map(|(_, place)| place.granted);
-            let Some(granted) = granted.collect::<Option<Vec<Nanos>>>() else { continue };
-            let last = granted.into_iter().max().unwrap_or_default().max(*since).max(healed);
-            if unknown.iter().any(|((of, _), _)| of == lock) && self.now > last + self.bound {
+            if own.all(|(_, place)| is_late(place, *since)) {
                 return Err(format!(
                     "client {} waits for {lock:?} since {since} at {}, which the log has granted to session {session}",
                     client.0, self.now
                 ));
             }
         }
-        self.granted_to_nobody(healed)
+        Ok(())
     }
 
     /// A place whose client neither has the lock nor asks for it keeps all others out.
-    fn granted_to_nobody(&self, healed: Nanos) -> Result<(), String> {
-        let is_asked =
-            |session, lock| self.asked.values().any(|(_, who, what, _)| (*who, *what) == (session, lock));
-        for ((lock, token), place) in self.places.iter().filter(|(_, place)| !place.is_known) {
-            let granted = place.granted.filter(|granted| self.now > (*granted).max(healed) + self.bound);
-            if let Some(granted) = granted.filter(|_| !is_asked(place.session, *lock)) {
+    fn granted_to_nobody(&self, is_late: impl Fn(&Place, Nanos) -> bool) -> Result<(), String> {
+        for ((lock, token), place) in &self.places {
+            let Some(granted) = place.granted.filter(|granted| !place.is_known && is_late(place, *granted))
+            else {
+                continue;
+            };
+            let session = place.session;
+            let asks =
+                self.asked.values().filter(|(_, who, what, _)| (*who, *what) == (session, *lock)).count();
+            let places = self.unknown_to(session).filter(|((of, _), _)| of == lock).count();
+            if places > asks {
                 return Err(format!(
-                    "{token} of {lock:?} was granted to session {} at {granted}, which does not ask for it at {}",
-                    place.session, self.now
+                    "{token} of {lock:?} was granted to session {session} at {granted}, which does not ask for it at {}",
+                    self.now
                 ));
             }
         }
         Ok(())
     }
 
-    fn client(&mut self, client: ClientId, what: &ClientFact) {
+    fn unknown_to(&self, session: SessionId) -> impl Iterator<Item = (&(Lock, FencingToken), &Place)> {
+        self.places.iter().filter(move |(_, place)| place.session == session && !place.is_known)
+    }
+
+    fn overdue(&self, healed: Nanos) -> Result<(), String> {
+        let is_late = |place: &Place, since: Nanos| {
+            place.granted.is_some_and(|granted| self.now > granted.max(since).max(healed) + self.bound)
+        };
+        self.waits_in_vain(is_late)?;
+        self.granted_to_nobody(is_late)
+    }
+
+    /// A session has made a round more.
+    fn round(&mut self, session: SessionId) -> Result<(), String> {
+        let Some(rounds) = self.rounds.get_mut(&session) else { return Ok(()) };
+        (rounds.done, rounds.current) = (rounds.done + 1, None);
+        let done = rounds.done;
+        let is_its = |place: &Place| place.session == session && place.granted.is_some();
+        self.waits_in_vain(|place, _| is_its(place) && done >= place.rounds + ROUNDS)?;
+        self.granted_to_nobody(|place, granted| {
+            is_its(place) && done >= place.rounds + ROUNDS_OF_GHOSTS && self.now > granted + GHOSTS
+        })
+    }
+
+    fn client(&mut self, client: ClientId, what: &ClientFact) -> Result<(), String> {
         match what {
             ClientFact::Invoked { call, session, op } => {
                 if let Op::Acquire { lock, .. } = &**op {
                     self.asked.insert(*call, (client, *session, *lock, self.now));
+                    return Ok(());
+                }
+                let rounds = self.rounds.entry(*session).or_default();
+                if rounds.current.is_none() {
+                    rounds.current = Some(*call);
+                    self.current.insert(*call, *session);
                 }
             }
             ClientFact::Returned { call, result } => {
@@ -81,11 +146,17 @@ impl GrantInTime {
                 if let (Some((_, _, lock, _)), Ok(Answer::Acquired(token))) = (asked, result) {
                     self.known(lock, *token);
                 }
+                match self.current.remove(call) {
+                    Some(session) if result.is_ok() => return self.round(session),
+                    Some(session) => self.rounds.entry(session).or_default().current = None,
+                    None => {}
+                }
             }
             ClientFact::Holds { lock, token, .. } => self.known(*lock, *token),
             ClientFact::Ended => self.asked.retain(|_, (who, ..)| *who != client),
             _ => {}
         }
+        Ok(())
     }
 
     fn known(&mut self, lock: Lock, token: FencingToken) {
@@ -104,18 +175,19 @@ impl Invariant for GrantInTime {
         self.now = fact.true_time().unwrap_or(self.now);
         match fact {
             Fact::Queued { lock, token, session, .. } => {
-                let place = Place { session: *session, granted: None, is_known: false };
+                let place = Place { session: *session, granted: None, rounds: 0, is_known: false };
                 self.places.insert((*lock, *token), place);
             }
             Fact::Entitled { lock, token, .. } => {
                 if let Some(place) = self.places.get_mut(&(*lock, *token)) {
                     place.granted = Some(self.now);
+                    place.rounds = self.rounds.get(&place.session).map_or(0, |rounds| rounds.done);
                 }
             }
             Fact::Left { lock, token, .. } => {
                 self.places.remove(&(*lock, *token));
             }
-            Fact::Client { client, what, .. } => self.client(*client, what),
+            Fact::Client { client, what, .. } => return self.client(*client, what),
             Fact::Healed { at } => self.healed = Some(*at),
             Fact::Passed { .. } => {
                 if let Some(healed) = self.healed {
@@ -133,7 +205,7 @@ mod tests {
     use rowlock_proto::lock::Mode;
 
     use super::super::super::{entitled, judge, queued};
-    use super::super::testing::{invoked, returned};
+    use super::super::testing::{client_at, invoked, returned};
     use super::*;
     use crate::history::Millis;
 
@@ -148,6 +220,27 @@ mod tests {
         let passed = [Fact::Passed { at: Nanos::from_millis(101) }];
         assert!(opinion(&[&granted[..], &passed].concat()).unwrap_err().contains("does not ask"));
         assert_eq!(opinion(&[&granted[1..], &passed].concat()), Ok(()), "faults go on");
+    }
+
+    #[test]
+    fn a_client_that_is_answered_again_and_again_and_waits_for_what_it_was_granted_is_caught() {
+        let asks = invoked(5, 1, Op::Acquire { lock: Lock(0), mode: Mode::Exclusive });
+        let start = [asks, queued(5, 5, Mode::Exclusive, None), entitled(5, None, Millis(0))];
+        let rounds = |count: u64| {
+            let round = |call| [invoked(5, call, Op::Sync), returned(5, call, Ok(Answer::Synced))];
+            (10..10 + count).flat_map(round).collect::<Vec<Fact>>()
+        };
+        assert_eq!(opinion(&[&start[..], &rounds(ROUNDS - 1)].concat()), Ok(()));
+        assert!(opinion(&[&start[..], &rounds(ROUNDS)].concat()).unwrap_err().contains("waits"));
+        assert_eq!(opinion(&[&start[..2], &rounds(ROUNDS)].concat()), Ok(()), "it is not granted");
+        let later = [Fact::Passed { at: Nanos::from_millis(5_001) }];
+        let ghost = [&start[1..], &rounds(ROUNDS_OF_GHOSTS - 1)].concat();
+        assert_eq!(opinion(&[&ghost[..], &later].concat()), Ok(()));
+        let last = [
+            invoked(5, 99, Op::Sync),
+            client_at(5_001, 5, ClientFact::Returned { call: CallId(99), result: Ok(Answer::Synced) }),
+        ];
+        assert!(opinion(&[&ghost[..], &later, &last].concat()).unwrap_err().contains("does not ask"));
     }
 
     #[test]

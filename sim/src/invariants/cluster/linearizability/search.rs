@@ -217,29 +217,37 @@ impl Component {
         all
     }
 
-    /// One more call has its effect. Calls of one session are done in order; one whose end nobody knows may be left out.
+    /// One more call has its effect, or is refused for a reason that only its answer tells. Calls of one session are done
+    /// in order; one whose end nobody knows may be left out.
     fn next<'a>(&'a self, one: &'a Explanation) -> impl Iterator<Item = Explanation> + 'a {
         let is_open = |call: &CallId, pending: &Pending| {
             !one.done.contains_key(call) && !matches!(*pending.op, Op::Read { .. })
         };
-        self.pending.iter().filter(move |(call, pending)| is_open(call, pending)).filter_map(
-            move |(call, pending)| {
-                let mut next = one.clone();
-                for (other, before) in &self.pending {
-                    let is_before = before.session == pending.session && before.order < pending.order;
-                    if is_before && is_open(other, before) {
-                        if !before.is_unknown {
-                            return None;
-                        }
-                        next.done.insert(*other, Outcome::Never);
+        let ahead = move |call: CallId, pending: &Pending| {
+            let mut next = one.clone();
+            for (other, before) in &self.pending {
+                let is_before = before.session == pending.session && before.order < pending.order;
+                if is_before && is_open(other, before) {
+                    if !before.is_unknown {
+                        return Vec::new();
                     }
+                    next.done.insert(*other, Outcome::Never);
                 }
-                let outcome = model::run(&mut next.nodes, &pending.op, pending.session);
-                next.done.insert(*call, outcome);
-                self.look(&mut next);
-                Some(next)
-            },
-        )
+            }
+            let mut all = Vec::new();
+            if model::may_be_refused_otherwise(&pending.op) {
+                let mut refused = next.clone();
+                refused.done.insert(call, Outcome::Never);
+                all.push(refused);
+            }
+            let outcome = model::run(&mut next.nodes, &pending.op, pending.session);
+            next.done.insert(call, outcome);
+            self.look(&mut next);
+            all.push(next);
+            all
+        };
+        let open = self.pending.iter().filter(move |(call, pending)| is_open(call, pending));
+        open.flat_map(move |(call, pending)| ahead(*call, pending))
     }
 }
 

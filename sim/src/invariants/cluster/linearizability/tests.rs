@@ -237,3 +237,17 @@ fn a_number_that_is_given_again_makes_another_znode() {
     assert_eq!(opinion(&[&facts[..], &again, &reads].concat()), Ok(()));
     assert!(opinion(&[&facts[..], &reads].concat()).is_err());
 }
+
+#[test]
+fn a_create_may_turn_out_to_be_refused_behind_what_followed_from_it() {
+    let no_node = || refused(ErrorCode::NoNode);
+    let facts = [
+        invoked(1, 1, create(A)),
+        invoked(1, 2, set(A, "1")),
+        returned(1, 2, no_node()),
+        returned(1, 1, no_node()),
+    ];
+    assert_eq!(opinion(&facts), Ok(()), "it has no parent");
+    let facts = [&facts[..3], &[returned(1, 1, created())]].concat();
+    assert!(opinion(&facts).is_err());
+}
