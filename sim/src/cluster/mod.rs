@@ -5,7 +5,7 @@
 //! - `injector` (with `agenda`, `cuts`): does what the script of faults says;
 //! - `operator`: adds and removes nodes over the client port; `roster`: which there are;
 //! - `contestant`: the cluster among the lock designs of `rowlock_designs`;
-//! - `run`: one run from its seed to its verdict.
+//! - `run`: one run from its seed to its verdict; `terms`: what may be demanded of it.
 //!
 //! What is not simulated: the lock history (sled has files and threads of its own), HTTP (nobody asks), TLS (there is
 //! none).
@@ -24,6 +24,7 @@ mod run;
 mod scenario;
 mod shape;
 mod stats;
+mod terms;
 mod witness;
 mod workload;
 

@@ -12,7 +12,7 @@ use rowlock_world::trace::What;
 use crate::history::client::{CallId, ClientFact, ClientId, Op, WatchId};
 use crate::history::node::NodeFact;
 use crate::history::{Fact, Index, Locks};
-use crate::invariants::{Invariants, Violation};
+use crate::invariants::{Invariants, Terms, Violation};
 use crate::scribe::Reference;
 
 /// The facts of a run.
@@ -80,9 +80,9 @@ impl Inner {
 }
 
 impl Record {
-    /// An empty one, of a cluster whose clients use these locks.
-    pub fn new(sim: Simulation, locks: Locks) -> Self {
-        let (invariants, violation) = (Invariants::of_a_cluster(), None);
+    /// An empty one, of a cluster whose clients use these locks, and which is judged on these terms.
+    pub fn new(sim: Simulation, locks: Locks, terms: Terms) -> Self {
+        let (invariants, violation) = (Invariants::of_a_cluster_on(terms), None);
         let reference = Reference::new(locks);
         let (facts, calls, watches, acknowledged, grants) = (0, 0, 0, 0, 0);
         let waiting = BTreeMap::new();

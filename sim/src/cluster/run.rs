@@ -20,6 +20,7 @@ use super::roster::Roster;
 use super::scenario::Scenario;
 use super::shape::Shape;
 use super::stats::Stats;
+use super::terms::terms;
 use super::witness::Witness;
 use super::workload::{self, Profile, Theme};
 use crate::fault::Script;
@@ -159,7 +160,7 @@ impl Run {
         let made = || plan.scenario.script(plan.seed, plan.seconds, &shape, clients.len());
         let script = plan.script.clone().unwrap_or_else(made);
         let board = Board::new(nodes.len());
-        let record = Record::new(sim.clone(), theme.locks().clone());
+        let record = Record::new(sim.clone(), theme.locks().clone(), terms(&script));
         let operator = sim.add_host("operator", "operator", Ipv4Addr::new(10, 0, 2, 1));
         let (desk, jobs) = Desk::new();
         let patients = Patients {

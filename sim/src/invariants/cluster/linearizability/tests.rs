@@ -251,3 +251,28 @@ fn a_create_may_turn_out_to_be_refused_behind_what_followed_from_it() {
     let facts = [&facts[..3], &[returned(1, 1, created())]].concat();
     assert!(opinion(&facts).is_err());
 }
+
+#[test]
+fn a_delete_may_turn_out_to_be_refused_behind_what_came_after_it() {
+    let start = one_after_another(&[call(1, 1, create(A), created())]);
+    // Both answers come in one packet, and are told in whatever order the client's tasks wake.
+    let facts = |of_set, of_delete| {
+        let sent = [invoked(2, 2, delete(A)), invoked(2, 3, set(A, "1"))];
+        let told = [returned(2, 3, of_set), returned(2, 2, of_delete)];
+        [&start[..], &sent, &told].concat()
+    };
+    let not_empty = || refused(ErrorCode::NotEmpty);
+    assert_eq!(opinion(&facts(was_set(1), not_empty())), Ok(()), "it has children");
+    assert_eq!(opinion(&facts(refused(ErrorCode::NoNode), Ok(Answer::Deleted))), Ok(()));
+    assert!(opinion(&facts(was_set(1), Ok(Answer::Deleted))).is_err());
+    assert!(opinion(&facts(refused(ErrorCode::NoNode), not_empty())).is_err());
+    // Somebody else may see the write before any of them is told.
+    let seen = call(3, 4, get(A, true), read("1", 1));
+    let facts = [
+        &start[..],
+        &[invoked(2, 2, delete(A)), invoked(2, 3, set(A, "1"))],
+        &seen,
+        &[returned(2, 2, not_empty()), returned(2, 3, was_set(1))],
+    ];
+    assert_eq!(opinion(&facts.concat()), Ok(()));
+}

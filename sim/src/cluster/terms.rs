@@ -1,0 +1,77 @@
+//! What the checkers may demand of a run, by what its script breaks.
+//!
+//! Invariant: only promises about time are given up, and only where the documentation gives them up. A wrong answer is
+//! wrong whatever was broken.
+
+use std::time::Duration;
+
+use crate::fault::{Fault, Script, Step};
+use crate::invariants::Terms;
+
+/// The documented bound: the rates of two clocks differ by no more (in millionths of the slower one).
+const DRIFT_MAX: i128 = 50_000;
+const MILLION: i128 = 1_000_000;
+/// Longer than any run.
+const FOREVER: Duration = Duration::from_secs(10 * 365 * 86_400);
+
+/// On which terms the script is judged.
+pub(super) fn terms(script: &Script) -> Terms {
+    let mut terms = Terms { has_bounded_clocks: has_bounded_clocks(script.steps()), ..Terms::default() };
+    if script.is_over_budget() {
+        // The majority that could go on may be gone for good.
+        (terms.grant_within, terms.answer_within) = (FOREVER, FOREVER);
+    }
+    terms
+}
+
+/// Whether no two clocks ever differ by more than the bound. Roles may be anybody, so every two changes of a rate are
+/// taken for those of two hosts, and there is always somebody whose clock is right.
+fn has_bounded_clocks(steps: &[Step]) -> bool {
+    let rate = |step: &Step| match step.fault {
+        Fault::ClockRate { ppm, .. } => i128::from(ppm),
+        _ => 0,
+    };
+    steps.iter().filter(|step| rate(step) != 0).all(|begins| {
+        let at = begins.at;
+        let then = steps.iter().filter(|step| step.at <= at && step.ends().is_none_or(|end| end >= at));
+        let (mut slowest, mut fastest) = (0, 0);
+        for ppm in then.map(rate) {
+            (slowest, fastest) = (ppm.min(slowest), ppm.max(fastest));
+        }
+        (fastest - slowest) * MILLION <= DRIFT_MAX * (MILLION + slowest)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str) -> Terms {
+        terms(&text.parse().expect("a script"))
+    }
+
+    #[test]
+    fn clocks_that_differ_by_more_than_the_bound_at_one_time_are_unbounded() {
+        for (script, is_bounded) in [
+            ("3s kill leader for 1s", true),
+            ("3s clock-rate node1 +50000ppm for 4s", true),
+            ("3s clock-rate node1 +50001ppm for 4s", false),
+            ("3s clock-rate node1 -48000ppm for 4s", false),
+            ("3s clock-rate node1 -47000ppm for 4s", true),
+            ("3s clock-rate node1 -24000ppm for 4s\n6s clock-rate client1 +24000ppm for 4s", true),
+            ("3s clock-rate node1 -30000ppm for 4s\n6s clock-rate client1 +30000ppm for 4s", false),
+            ("3s clock-rate node1 -30000ppm for 4s\n8s clock-rate client1 +30000ppm for 4s", true),
+        ] {
+            assert_eq!(of(script).has_bounded_clocks, is_bounded, "{script}");
+        }
+    }
+
+    #[test]
+    fn progress_is_demanded_of_clusters_that_keep_a_majority_only() {
+        let usual = Terms::default();
+        assert_eq!(of("3s bit-rot node1 7bits").answer_within, usual.answer_within);
+        let over = of("over-budget\n3s bit-rot node1 7bits");
+        assert!(over.answer_within > usual.answer_within && over.grant_within > usual.grant_within);
+        assert!(over.has_bounded_clocks, "that is another matter");
+    }
+}
