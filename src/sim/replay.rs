@@ -19,6 +19,7 @@ pub struct Replay {
 impl Replay {
     /// Runs it. Exit code 1: a promise was broken.
     pub async fn run(self) -> Result<ExitCode, Failure> {
-        show(paper::load(&self.file)?, self.output).await
+        let again = format!("rowlock sim replay {}", self.file.display());
+        show(paper::load(&self.file)?, again, self.output).await
     }
 }

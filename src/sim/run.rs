@@ -44,12 +44,14 @@ impl Run {
     pub async fn run(self) -> Result<ExitCode, Failure> {
         let mut case = self.common.case(self.seed)?;
         case.script = self.script.as_deref().map(paper::load_script).transpose()?;
-        show(case, self.output).await
+        let script = self.script.map(|file| format!(" --script {}", file.display())).unwrap_or_default();
+        let again = format!("{}{script}", case.command());
+        show(case, again, self.output).await
     }
 }
 
-/// Runs a case and shows it.
-pub async fn show(case: Case, output: Output) -> Result<ExitCode, Failure> {
+/// Runs a case and shows it. `again`: the command that does the same.
+pub async fn show(case: Case, again: String, output: Output) -> Result<ExitCode, Failure> {
     if case.level == Level::State && (output.html.is_some() || case.script.is_some()) {
         let what =
             "the state alone has no messages to draw and no faults to choose; leave out --html and --script";
@@ -72,10 +74,6 @@ pub async fn show(case: Case, output: Output) -> Result<ExitCode, Failure> {
         print(keep::advice(&case, kept.as_ref()).as_bytes())?;
     }
     if let Some(file) = &output.html {
-        let again = match (&case.script, &kept) {
-            (Some(_), Some(kept)) => format!("rowlock sim replay {}", kept.case.display()),
-            _ => case.command(),
-        };
         tell::page(&case, &outcome, again, file)?;
         print(format!("drawn:     {}\n", file.display()).as_bytes())?;
     }
