@@ -104,8 +104,6 @@ mutants! {
     ExpireEarly = "expire-early", by ["ephemeral-lifetime", "mutual-exclusion"], when "a client is cut off or paused for more than half of its timeout";
     /// A leader that leads again goes on with the deadlines of its former term (etcd 15247).
     KeepOldDeadlines = "keep-old-deadlines", by ["ephemeral-lifetime", "mutual-exclusion"], when "leadership goes away and comes back after longer than a session's timeout";
-    /// Answers heartbeats of sessions whose expiry is decided.
-    ConfirmTheDead = "confirm-the-dead", by ["ephemeral-lifetime", "mutual-exclusion"], when "a client is cut off for about its timeout";
     /// Goes on serving, and confirming heartbeats, without contact to a quorum.
     ServeWithoutQuorum = "serve-without-quorum", by ["mutual-exclusion", "ephemeral-lifetime"], when "a leader is cut off together with clients for longer than a session's timeout";
     /// A node answers heartbeats by itself; the leader's word is not waited for.
@@ -132,7 +130,7 @@ mutants! {
     /// Believes in its session as long as nobody denies it (kazoo's `is_acquired`).
     IgnoreDeadline = "ignore-deadline", by ["mutual-exclusion"], when "a holder is cut off for longer than its timeout";
     /// Counts the local deadline from the arrival of a heartbeat's answer.
-    DeadlineFromReceipt = "deadline-from-receipt", by ["mutual-exclusion"], when "a heartbeat's answer is late, and then the holder is cut off";
+    DeadlineFromReceipt = "deadline-from-receipt", by ["session-expiry", "mutual-exclusion"], when "a holder is paused for longer than its timeout while a heartbeat's answer is on its way";
     /// Takes every reply for a sign that the session lives.
     AnyReplyCounts = "any-reply-counts", by ["mutual-exclusion"], when "a node is cut off together with a client that goes on reading";
     /// Looks at the deadline only in the background task, not when asked.
@@ -140,7 +138,7 @@ mutants! {
     /// Does not register its watches on a new connection.
     WatchesNotRegistered = "watches-not-registered", by ["watches", "no-lost-wakeup"], when "a client that watches loses its connection";
     /// Does not verify what it holds after it was cut off.
-    HeldNotVerified = "held-not-verified", by ["mutual-exclusion"], when "a lock is taken by force while its holder is cut off";
+    HeldNotVerified = "held-not-verified", by ["mutual-exclusion"], when "a lock is taken by force while its holder is cut off for a shorter time than it works";
     /// Sends a write again under a new number.
     FreshNumberOnResend = "fresh-number-on-resend", by ["exactly-once"], when "connections break while writes are on their way";
     /// Says that it knows the outcomes of all that it has sent.

@@ -71,15 +71,13 @@ impl Scenario {
             M::AckBeforeFlush | M::NeverFlush | M::IgnoreFailedFlush | M::VoteInMemory => Scenario::Power,
             M::RenameWithoutDirSync | M::ChecksumIgnored | M::LeaderRestore => Scenario::Power,
             M::TruncateInMemory | M::CommittedTooHigh | M::VoteForStaleLog => Scenario::Power,
-            M::SnapshotNotFlushed | M::SkipEntryAfterSnapshot | M::SnapshotForgetsOutcomes => {
-                Scenario::Members
-            }
-            M::KeepOldDeadlines => Scenario::Members,
+            M::SnapshotNotFlushed | M::ForgetWhoWaits => Scenario::Power,
+            M::SkipEntryAfterSnapshot | M::SnapshotForgetsOutcomes | M::KeepOldDeadlines => Scenario::Members,
             M::ConflictTakenForSuccess | M::SyncIsLocal | M::ServeWithoutQuorum => Scenario::Network,
-            M::PongByItself | M::ForgetWhoWaits | M::AnyReplyCounts => Scenario::Network,
+            M::PongByItself | M::AnyReplyCounts => Scenario::Network,
             M::ApplyByLocalClock | M::ReorderBatch | M::EventAfterReply | M::LoseNotices => Scenario::Calm,
             M::GhostWaiter | M::TokenFromName => Scenario::Calm,
-            M::RunAgain | M::ExpireEarly | M::ConfirmTheDead | M::MissedEventsForgotten => Scenario::Clients,
+            M::RunAgain | M::ExpireEarly | M::MissedEventsForgotten => Scenario::Clients,
             M::IgnoreDeadline | M::DeadlineFromReceipt | M::LostOnlyWhenTold => Scenario::Clients,
             M::WatchesNotRegistered | M::HeldNotVerified | M::FreshNumberOnResend => Scenario::Clients,
             M::AckUnanswered | M::FreshNameOnRetry | M::TrustOldPush | M::GrantOnWake => Scenario::Clients,

@@ -60,6 +60,7 @@ pub fn generate(seed: u64, ground: &Ground, mix: &Mix) -> Script {
         let kind = draw.rng.pick(&kinds);
         let Some(fault) = draw.fault(kind, at) else { continue };
         let replacement = replacement(&mut draw, &kinds, at, &fault);
+        steps.extend(late_before_pause(&mut draw, mix, ground, at, &fault));
         steps.push(Step { at, fault });
         steps.extend(replacement);
     }
@@ -73,6 +74,19 @@ fn choose_kinds(rng: &mut Rng, mix: &Mix) -> Vec<Kind> {
     }
     let chosen: Vec<Kind> = mix.kinds.iter().copied().filter(|_| rng.chance(50)).collect();
     if chosen.is_empty() { vec![rng.pick(&mix.kinds)] } else { chosen }
+}
+
+/// Late answers at the time at which a client begins to stand still: it finds them when it goes on.
+fn late_before_pause(draw: &mut Draw, mix: &Mix, ground: &Ground, at: Nanos, fault: &Fault) -> Option<Step> {
+    let Fault::Pause { target: client @ Target::Client(_), .. } = fault else { return None };
+    let (odds, before) = (mix.odds.late_before_pause, Duration::from_millis(700));
+    if odds == 0 || !draw.rng.chance(odds) || at < ground.begin + before || at + before > ground.quiet {
+        return None;
+    }
+    let (least, most) = (Duration::from_millis(200), Duration::from_millis(900));
+    let (from, to) = (vec![Target::AllNodes], vec![*client]);
+    let at = Nanos(at.0 - before.as_nanos() as u64);
+    Some(Step { at, fault: Fault::Clog { from, to, least, most, lasts: before + before / 2 } })
 }
 
 /// What an operator does after a disk was lost: another node in its place.

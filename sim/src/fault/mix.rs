@@ -23,10 +23,13 @@ pub(super) struct Odds {
     pub(super) paused_client: usize,
     /// A node that crashed is back before the others have elected another leader.
     pub(super) back_at_once: usize,
+    /// What is sent to a client is late when it begins to stand still.
+    pub(super) late_before_pause: usize,
 }
 
 impl Odds {
-    const USUAL: Odds = Odds { all_nodes: 8, killed_client: 30, paused_client: 50, back_at_once: 0 };
+    const USUAL: Odds =
+        Odds { all_nodes: 8, killed_client: 30, paused_client: 50, back_at_once: 0, late_before_pause: 0 };
 }
 
 /// How many faults begin.
@@ -95,7 +98,8 @@ impl Mix {
     /// Nodes lose power, often all of them at once and in the middle of a write, and their flushes fail: what was not
     /// on disk is gone.
     pub fn power() -> Self {
-        let odds = Odds { all_nodes: 40, killed_client: 0, paused_client: 0, back_at_once: 30 };
+        let odds =
+            Odds { all_nodes: 40, killed_client: 0, paused_client: 0, back_at_once: 30, ..Odds::USUAL };
         let mix =
             Mix::only(&[Kind::PowerLoss, Kind::PowerLoss, Kind::SyncFailure, Kind::Isolate, Kind::SlowDisk]);
         Mix { odds, ..mix }.at_pace(Pace::PerMinute(25))
@@ -103,11 +107,18 @@ impl Mix {
 
     /// Clients lose their connections, stand still, and die, again and again; nodes only lag.
     pub fn clients() -> Self {
-        let odds = Odds { all_nodes: 0, killed_client: 100, paused_client: 100, back_at_once: 0 };
+        let odds = Odds {
+            all_nodes: 0,
+            killed_client: 100,
+            paused_client: 100,
+            late_before_pause: 50,
+            ..Odds::USUAL
+        };
         let mix = Mix::only(&[
             Kind::Disconnect,
             Kind::Disconnect,
             Kind::Reset,
+            Kind::Pause,
             Kind::Pause,
             Kind::OneWay,
             Kind::Clog,

@@ -37,6 +37,7 @@ pub(super) enum Errand {
     Count,
     Latch,
     Force,
+    Hold,
 }
 
 const LOCKING: [Errand; 12] = [
@@ -120,7 +121,7 @@ pub struct Profile {
 impl Errand {
     /// It may wait in the queue of a lock.
     pub(super) fn waits(self) -> bool {
-        LOCKING.contains(&self) || self == Errand::Campaign
+        LOCKING.contains(&self) || matches!(self, Errand::Campaign | Errand::Hold)
     }
 }
 
@@ -137,6 +138,7 @@ impl Theme {
         let mut beside = rng.clone();
         if beside.chance(30) {
             errands.push((Errand::Force, 1 + beside.below(3) as u64));
+            errands.push((Errand::Hold, 1 + beside.below(2) as u64));
         }
         if errands.is_empty() {
             errands.push((Errand::Mutex, 1));

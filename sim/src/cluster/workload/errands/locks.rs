@@ -234,6 +234,17 @@ pub(super) async fn reentrant(place: &Place) {
     section.release().await;
 }
 
+/// A job that is longer than many a cut: what happens to the lock meanwhile must be found out afterwards.
+pub(super) async fn hold(place: &Place) {
+    let (lock, path) = any_lock(place);
+    let mutex = place.caller.client().mutex_at(&path);
+    let asking = async { mutex.lock_timeout(millis(500, 3_000)).await.map(Some) };
+    if let Some(mut section) = acquire(&place.caller, lock, asking).await {
+        section.work(millis(1_000, 6_000)).await;
+        section.release().await;
+    }
+}
+
 /// Takes a lock away from whoever stands first in its queue, as people do who take the holder for dead. The log tells the
 /// checkers.
 pub(super) async fn force(place: &Place) {

@@ -36,5 +36,6 @@ pub(super) async fn run(errand: Errand, place: &Place) {
         Errand::Count => recipes::count(place).await,
         Errand::Latch => recipes::latch(place).await,
         Errand::Force => locks::force(place).await,
+        Errand::Hold => locks::hold(place).await,
     }
 }
