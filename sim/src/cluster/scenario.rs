@@ -18,6 +18,8 @@ pub enum Scenario {
     All,
     /// The network only.
     Network,
+    /// Single nodes are cut off for long.
+    Isolation,
     /// Processes, machines, disks and clocks only.
     Machines,
     /// Nodes lose power, all of them at once too.
@@ -39,9 +41,10 @@ const QUIET: Duration = Duration::from_secs(5);
 
 impl Scenario {
     /// All of them.
-    pub const ALL: [Scenario; 8] = [
+    pub const ALL: [Scenario; 9] = [
         Scenario::All,
         Scenario::Network,
+        Scenario::Isolation,
         Scenario::Machines,
         Scenario::Power,
         Scenario::Clients,
@@ -55,6 +58,7 @@ impl Scenario {
         match self {
             Scenario::All => "all",
             Scenario::Network => "network",
+            Scenario::Isolation => "isolation",
             Scenario::Machines => "machines",
             Scenario::Power => "power",
             Scenario::Clients => "clients",
@@ -73,8 +77,8 @@ impl Scenario {
             M::TruncateInMemory | M::CommittedTooHigh | M::VoteForStaleLog => Scenario::Power,
             M::SnapshotNotFlushed | M::ForgetWhoWaits => Scenario::Power,
             M::SkipEntryAfterSnapshot | M::SnapshotForgetsOutcomes | M::KeepOldDeadlines => Scenario::Members,
-            M::ConflictTakenForSuccess | M::SyncIsLocal | M::ServeWithoutQuorum => Scenario::Network,
-            M::PongByItself | M::AnyReplyCounts => Scenario::Network,
+            M::ConflictTakenForSuccess | M::SyncIsLocal | M::AnyReplyCounts => Scenario::Network,
+            M::ServeWithoutQuorum | M::PongByItself => Scenario::Isolation,
             M::ApplyByLocalClock | M::ReorderBatch | M::EventAfterReply | M::LoseNotices => Scenario::Calm,
             M::GhostWaiter | M::TokenFromName => Scenario::Calm,
             M::RunAgain | M::ExpireEarly | M::MissedEventsForgotten => Scenario::Clients,
@@ -89,6 +93,7 @@ impl Scenario {
         let mix = match self {
             Scenario::All => Mix::all(),
             Scenario::Network => Mix::network(),
+            Scenario::Isolation => Mix::isolation(),
             Scenario::Machines => Mix::machines(),
             Scenario::Power => Mix::power(),
             Scenario::Clients => Mix::clients(),

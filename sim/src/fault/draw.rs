@@ -79,7 +79,7 @@ impl Draw {
     }
 
     fn link_fault(&mut self, kind: Kind, at: Nanos) -> Option<Fault> {
-        let lasts = self.lasts(at);
+        let lasts = self.cut_lasts(at);
         let nodes = self.budget.voters();
         // Two cuts at a time show much; with more of them nobody reaches anybody, and nothing happens at all.
         let cuts = matches!(kind, Kind::Partition | Kind::OneWay | Kind::Bridge | Kind::Isolate);
@@ -243,6 +243,11 @@ impl Draw {
         let (least, most) =
             self.rng.pick(&[(20, 500), (500, 3_000), (500, 3_000), (2_000, 8_000), (8_000, 20_000)]);
         self.between_ms(least, most).min(self.quiet - at)
+    }
+
+    fn cut_lasts(&mut self, at: Nanos) -> Duration {
+        let is_long = self.odds.long_cuts > 0 && self.rng.chance(self.odds.long_cuts);
+        if is_long { self.between_ms(6_000, 15_000).min(self.quiet - at) } else { self.lasts(at) }
     }
 
     fn crash_lasts(&mut self, at: Nanos) -> Duration {

@@ -25,11 +25,19 @@ pub(super) struct Odds {
     pub(super) back_at_once: usize,
     /// What is sent to a client is late when it begins to stand still.
     pub(super) late_before_pause: usize,
+    /// A cut is longer than most sessions.
+    pub(super) long_cuts: usize,
 }
 
 impl Odds {
-    const USUAL: Odds =
-        Odds { all_nodes: 8, killed_client: 30, paused_client: 50, back_at_once: 0, late_before_pause: 0 };
+    const USUAL: Odds = Odds {
+        all_nodes: 8,
+        killed_client: 30,
+        paused_client: 50,
+        back_at_once: 0,
+        late_before_pause: 0,
+        long_cuts: 0,
+    };
 }
 
 /// How many faults begin.
@@ -93,6 +101,12 @@ impl Mix {
             Kind::Isolate,
             Kind::LoseDisk,
         ])
+    }
+
+    /// Now and then a node is cut off from the others for long, with the clients that it serves, and nothing disturbs that.
+    pub fn isolation() -> Self {
+        let odds = Odds { long_cuts: 70, ..Odds::USUAL };
+        Mix { odds, ..Mix::only(&[Kind::Isolate]) }.at_pace(Pace::PerMinute(8))
     }
 
     /// Nodes lose power, often all of them at once and in the middle of a write, and their flushes fail: what was not
