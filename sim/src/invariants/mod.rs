@@ -94,7 +94,7 @@ impl Invariants {
     }
 
     /// For runs of whole clusters: those of the log that need no word of the simulated state's clients, and those of
-    /// [`cluster`].
+    /// `cluster`.
     pub fn of_a_cluster_on(terms: Terms) -> Self {
         let mut all: Vec<Box<dyn Invariant>> = vec![
             Box::new(mutual_exclusion::MutualExclusion::default()),
