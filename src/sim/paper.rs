@@ -27,7 +27,7 @@ pub fn write(case: &Case, script: &Script, found: Option<&str>) -> String {
     text
 }
 
-/// Reads what [`write`] writes. The error names the line and says what to write instead.
+/// Reads what [`write()`] writes. The error names the line and says what to write instead.
 pub fn read(text: &str) -> Result<Case, String> {
     let mut case = Case {
         seed: 0,
