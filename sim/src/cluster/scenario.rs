@@ -26,6 +26,8 @@ pub enum Scenario {
     Power,
     /// Clients lose their connections, stand still and die, at a high pace.
     Clients,
+    /// Clients stand still.
+    Pauses,
     /// Changes of members and leaders.
     Members,
     /// Nothing.
@@ -41,13 +43,14 @@ const QUIET: Duration = Duration::from_secs(5);
 
 impl Scenario {
     /// All of them.
-    pub const ALL: [Scenario; 9] = [
+    pub const ALL: [Scenario; 10] = [
         Scenario::All,
         Scenario::Network,
         Scenario::Isolation,
         Scenario::Machines,
         Scenario::Power,
         Scenario::Clients,
+        Scenario::Pauses,
         Scenario::Members,
         Scenario::Calm,
         Scenario::OverBudget,
@@ -62,6 +65,7 @@ impl Scenario {
             Scenario::Machines => "machines",
             Scenario::Power => "power",
             Scenario::Clients => "clients",
+            Scenario::Pauses => "pauses",
             Scenario::Members => "members",
             Scenario::Calm => "calm",
             Scenario::OverBudget => "over-budget",
@@ -82,7 +86,7 @@ impl Scenario {
             M::ApplyByLocalClock | M::ReorderBatch | M::EventAfterReply | M::LoseNotices => Scenario::Calm,
             M::GhostWaiter | M::TokenFromName => Scenario::Calm,
             M::RunAgain | M::ExpireEarly | M::MissedEventsForgotten => Scenario::Clients,
-            M::IgnoreDeadline | M::DeadlineFromReceipt | M::LostOnlyWhenTold => Scenario::Clients,
+            M::IgnoreDeadline | M::DeadlineFromReceipt | M::LostOnlyWhenTold => Scenario::Pauses,
             M::WatchesNotRegistered | M::HeldNotVerified | M::FreshNumberOnResend => Scenario::Clients,
             M::AckUnanswered | M::FreshNameOnRetry | M::TrustOldPush | M::GrantOnWake => Scenario::Clients,
         }
@@ -97,6 +101,7 @@ impl Scenario {
             Scenario::Machines => Mix::machines(),
             Scenario::Power => Mix::power(),
             Scenario::Clients => Mix::clients(),
+            Scenario::Pauses => Mix::pauses(),
             Scenario::Members => Mix::members(),
             Scenario::Calm => Mix::calm(),
             Scenario::OverBudget => Mix::all().over_budget(),

@@ -60,6 +60,7 @@ pub fn generate(seed: u64, ground: &Ground, mix: &Mix) -> Script {
         let kind = draw.rng.pick(&kinds);
         let Some(fault) = draw.fault(kind, at) else { continue };
         let replacement = replacement(&mut draw, &kinds, at, &fault);
+        steps.extend(away(&mut draw, mix, at, &fault));
         steps.extend(late_before_pause(&mut draw, mix, ground, at, &fault));
         steps.push(Step { at, fault });
         steps.extend(replacement);
@@ -74,6 +75,17 @@ fn choose_kinds(rng: &mut Rng, mix: &Mix) -> Vec<Kind> {
     }
     let chosen: Vec<Kind> = mix.kinds.iter().copied().filter(|_| rng.chance(50)).collect();
     if chosen.is_empty() { vec![rng.pick(&mix.kinds)] } else { chosen }
+}
+
+/// Behind the loss of its connections a client reaches nobody for a while, which is shorter than most sessions.
+fn away(draw: &mut Draw, mix: &Mix, at: Nanos, fault: &Fault) -> Option<Step> {
+    let Fault::Disconnect { client } = fault else { return None };
+    if mix.odds.away == 0 || !draw.rng.chance(mix.odds.away) {
+        return None;
+    }
+    let lasts = draw.between_ms(200, 2_000).min(draw.quiet - at);
+    let (from, to) = (vec![Target::Client(*client)], vec![Target::AllNodes]);
+    Some(Step { at, fault: Fault::OneWay { from, to, lasts } })
 }
 
 /// Late answers at the time at which a client begins to stand still: it finds them when it goes on.

@@ -25,6 +25,8 @@ pub(super) struct Odds {
     pub(super) back_at_once: usize,
     /// What is sent to a client is late when it begins to stand still.
     pub(super) late_before_pause: usize,
+    /// A client that loses its connections reaches nobody for a while.
+    pub(super) away: usize,
     /// A cut is longer than most sessions.
     pub(super) long_cuts: usize,
 }
@@ -36,6 +38,7 @@ impl Odds {
         paused_client: 50,
         back_at_once: 0,
         late_before_pause: 0,
+        away: 0,
         long_cuts: 0,
     };
 }
@@ -121,25 +124,24 @@ impl Mix {
 
     /// Clients lose their connections, stand still, and die, again and again; nodes only lag.
     pub fn clients() -> Self {
-        let odds = Odds {
-            all_nodes: 0,
-            killed_client: 100,
-            paused_client: 100,
-            late_before_pause: 50,
-            ..Odds::USUAL
-        };
+        let odds = Odds { all_nodes: 0, killed_client: 100, paused_client: 100, away: 70, ..Odds::USUAL };
         let mix = Mix::only(&[
             Kind::Disconnect,
             Kind::Disconnect,
             Kind::Reset,
-            Kind::Pause,
             Kind::Pause,
             Kind::OneWay,
             Kind::Clog,
             Kind::SlowDisk,
             Kind::ClockRate,
         ]);
-        Mix { odds, ..mix }.at_pace(Pace::PerMinute(60))
+        Mix { odds, ..mix }.at_pace(Pace::PerMinute(50))
+    }
+
+    /// Clients stand still, often for longer than their sessions last, and nothing else goes wrong.
+    pub fn pauses() -> Self {
+        let odds = Odds { paused_client: 100, late_before_pause: 60, ..Odds::USUAL };
+        Mix { odds, ..Mix::only(&[Kind::Pause]) }.at_pace(Pace::PerMinute(15))
     }
 
     /// Nothing goes wrong.
