@@ -40,7 +40,8 @@ impl Acquirer {
         if result == Err(ErrorCode::ThrottledOp) {
             self.outbox.hoards = false;
             // It was not run, so it is a new write.
-            return vec![self.outbox.send(sent.command, turn)];
+            let again = self.still_wanted(sent.command);
+            return again.map(|command| self.outbox.send(command, turn)).into_iter().collect();
         }
         match (sent.command, result) {
             (Command::Acquire(all), Ok(Outcome::Standings(standings))) => {
@@ -71,6 +72,17 @@ impl Acquirer {
             }
             _ => Vec::new(),
         }
+    }
+
+    /// What there is to send again of a write that was refused. Not the places that were given up since: the request to
+    /// leave them is on its way already or answered, so nothing would take them back behind this one.
+    fn still_wanted(&self, command: Command) -> Option<Command> {
+        let Command::Acquire(mut all) = command else { return Some(command) };
+        all.retain(|acquire| {
+            let at = self.find(|prefix| prefix == acquire.prefix, &acquire.lock);
+            at.is_some_and(|at| self.places[at].stage != Stage::Leaving)
+        });
+        (!all.is_empty()).then_some(Command::Acquire(all))
     }
 
     /// The answer about one place.
