@@ -254,8 +254,10 @@ pub(super) async fn force(place: &Place) {
     let Some(first) = names.into_iter().min_by_key(number) else { return };
     let path = format!("{lock}/{first}");
     let Ok(Some(stat)) = client.exists(&path).await else { return };
+    // Who deletes a place of his own session gives it back, and nobody tells the guard that still has it.
+    let is_own = stat.ephemeral_owner == place.caller.session();
     // Whatever comes of it: the holder may have been faster.
-    if chance(50) {
+    if chance(50) || is_own {
         let _ = client.force_release(&Claim { path, token: FencingToken(stat.czxid.0) }).await;
     } else {
         let _ = client.delete(&path, None).await;
