@@ -207,3 +207,67 @@ impl Acquirer {
         self.places.iter().position(|place| lock_path(place.lock) == lock && is_it(&place.prefix))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rowlock_proto::SessionId;
+    use rowlock_proto::lock::Mode;
+    use rowlock_world::rng::Rng;
+
+    use super::super::place::{Place, Wish, owner_of};
+    use super::super::{Style, prefix};
+    use super::*;
+    use crate::history::Lock;
+    use crate::state::client::Moment;
+    use crate::state::message::{Tag, Up};
+
+    /// What a client does that has asked for two locks, has maybe given up the first, and is then refused for want of room.
+    fn refused_for_want_of_room(gives_up_first: bool) -> Vec<Act> {
+        let (mut rng, mut facts, mut tags) = (Rng::new(1), Vec::new(), 0);
+        let moment = &mut Moment { now: Millis(1), settling: false, rng: &mut rng, facts: &mut facts };
+        let mut turn = Turn {
+            session: SessionId(1),
+            timeout_ms: 1_000,
+            deadline: Millis(1_000),
+            past_deadline: false,
+            tags: &mut tags,
+            mutant: None,
+            moment,
+        };
+        let mut it = Acquirer::new(0, Style { tagged: true, hoards: true });
+        it.places = (0..2).map(|lock| asked(Lock(lock), turn.moment.rng)).collect();
+        it.ask(&[0, 1], &mut turn);
+        if gives_up_first {
+            it.leave(0, &mut turn);
+        }
+        let result = Err(ErrorCode::ThrottledOp);
+        it.receive(Down::Answer { tag: Tag(1), zxid: Zxid(9), result }, &mut turn)
+    }
+
+    fn asked(lock: Lock, rng: &mut Rng) -> Place {
+        Place {
+            lock,
+            attempt: 1,
+            prefix: prefix(0, 1, Mode::Exclusive),
+            wish: Wish::random(owner_of(0), true, rng),
+            stage: Stage::Asked,
+            waited_at: Millis(0),
+            cap: None,
+            believed: false,
+        }
+    }
+
+    fn locks_asked_for(acts: &[Act]) -> Vec<&str> {
+        let [Act::Send(Up::Write { command: Command::Tagged { id: 2, command, .. }, .. })] = acts else {
+            panic!("not a new write: {acts:?}");
+        };
+        let Command::Acquire(all) = &**command else { panic!("not an acquire: {command:?}") };
+        all.iter().map(|acquire| acquire.lock.as_str()).collect()
+    }
+
+    #[test]
+    fn a_refused_acquire_is_sent_again_without_the_places_given_up_since() {
+        assert_eq!(locks_asked_for(&refused_for_want_of_room(false)), ["/locks/0", "/locks/1"]);
+        assert_eq!(locks_asked_for(&refused_for_want_of_room(true)), ["/locks/1"]);
+    }
+}
