@@ -75,6 +75,8 @@ pub struct Terms {
     pub grant_within: Duration,
     /// Once everything is healed, every client's next call has its answer within this.
     pub answer_within: Duration,
+    /// A lock that was granted to a session that lives, and does not ask for it, is a finding.
+    pub finds_ghosts: bool,
 }
 
 impl Default for Terms {
@@ -83,6 +85,7 @@ impl Default for Terms {
             has_bounded_clocks: true,
             grant_within: Duration::from_secs(15),
             answer_within: Duration::from_secs(15),
+            finds_ghosts: true,
         }
     }
 }
@@ -125,7 +128,7 @@ impl Invariants {
             Box::new(cluster::fifo_in_real_time::FifoInRealTime::default()),
             Box::new(cluster::fenced_store::FencedStore::default()),
             Box::new(cluster::session_expiry::SessionExpiry::new(terms.has_bounded_clocks)),
-            Box::new(cluster::grant_in_time::GrantInTime::within(terms.grant_within)),
+            Box::new(cluster::grant_in_time::GrantInTime::on(terms.grant_within, terms.finds_ghosts)),
             Box::new(cluster::progress::Progress::within(terms.answer_within)),
         ];
         if terms.has_bounded_clocks {
