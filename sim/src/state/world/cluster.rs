@@ -3,7 +3,7 @@
 use rowlock_proto::acl::Acl;
 use rowlock_proto::lock::Standing;
 use rowlock_proto::request::Create;
-use rowlock_proto::{CreateMode, SessionId};
+use rowlock_proto::{CreateMode, ErrorCode, SessionId};
 use rowlock_state::command::{Attachment, Batch, Command, Origin, Proposal};
 use rowlock_state::outcome::{Applied, Outcome, Why};
 
@@ -166,6 +166,12 @@ impl World {
     fn tell_applied(&mut self, proposal: &Proposal, applied: &Applied, changed: bool) -> Step {
         let is_stale = is_stale(applied);
         self.stats.stale_refused += u64::from(is_stale);
+        if applied.result == Err(ErrorCode::ThrottledOp) {
+            // It was not run, and nothing remembers it: a late copy would run. Only its client sends it again.
+            let is_it =
+                |late: &Proposal| (late.session, &late.command) == (proposal.session, &proposal.command);
+            self.duplicates.retain(|late| !is_it(late));
+        }
         let is_attach = matches!(proposal.command, Command::Attach { .. });
         if proposal.session != SessionId::NONE && !is_attach {
             let (once, command) = written(&proposal.command);
