@@ -86,8 +86,12 @@ impl Beliefs {
         }
         if began == self.moments {
             self.beliefs.insert(key, new);
-            let place = if mode == Mode::Exclusive { &mut newest.alone } else { &mut newest.beside_others };
-            *place = Some((token, new));
+            // Who hears of his grant when it has been taken from him already takes nothing from anybody.
+            if !is_excused {
+                let place =
+                    if mode == Mode::Exclusive { &mut newest.alone } else { &mut newest.beside_others };
+                *place = Some((token, new));
+            }
         }
         if is_excused || self.held.contains_key(&key) {
             return Ok(());
@@ -169,6 +173,23 @@ mod tests {
     use super::super::testing::client;
     use super::*;
     use crate::history::Millis;
+
+    #[test]
+    fn a_grant_that_is_heard_of_behind_its_loss_by_force_blames_nobody() {
+        let gone = Fact::Gone { lock: Lock(0), token: FencingToken(1), why: Why::Deleted };
+        let facts = [
+            queued(1, 1, Mode::Exclusive, None),
+            queued(2, 2, Mode::Exclusive, None),
+            entitled(1, None, Millis(0)),
+            left(1, 3),
+            gone,
+            entitled(2, None, Millis(0)),
+            holds(2, Mode::Exclusive),
+            holds(1, Mode::Exclusive),
+            holds(2, Mode::Exclusive),
+        ];
+        assert_eq!(judge(Beliefs::default(), &facts), Ok(()));
+    }
 
     fn holds(who: usize, mode: Mode) -> Fact {
         client(who, ClientFact::Holds { lock: Lock(0), token: FencingToken(who as i64), mode })
