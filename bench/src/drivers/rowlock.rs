@@ -1,0 +1,40 @@
+//! Our own client: acquire is one request, release another, and a grant is pushed.
+
+use anyhow::{Context, Result};
+use rowlock_client::Guard;
+
+use super::TTL;
+
+/// One session.
+pub struct Client {
+    client: rowlock_client::Client,
+    guard: Option<Guard>,
+}
+
+impl Client {
+    /// With the addresses turned by `n`, so that clients spread evenly.
+    pub async fn connect(addresses: &[String], n: usize) -> Result<Self> {
+        let mut addresses = addresses.to_vec();
+        let turn = n % addresses.len().max(1);
+        addresses.rotate_left(turn);
+        let config = rowlock_client::Client::builder().endpoints(&addresses.join(",")).session_timeout(TTL);
+        Ok(Client { client: config.connect().await?, guard: None })
+    }
+
+    /// See [`super::Driver::acquire`].
+    pub async fn acquire(&mut self, lock: &str) -> Result<()> {
+        self.guard = Some(self.client.mutex(lock).lock().await?);
+        Ok(())
+    }
+
+    /// See [`super::Driver::release`].
+    pub async fn release(&mut self) -> Result<()> {
+        let guard = self.guard.take().context("nothing is held")?;
+        Ok(guard.release().await?)
+    }
+
+    /// See [`super::Driver::close`].
+    pub async fn close(self) -> Result<()> {
+        Ok(self.client.close().await?)
+    }
+}

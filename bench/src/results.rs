@@ -1,0 +1,67 @@
+//! What a run of the bench found out, as it is kept in `results.json` and as the reports read it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::system::System;
+
+/// A whole run.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Results {
+    /// Of this layout of the file.
+    pub version: u32,
+    /// When, on what, by which command.
+    pub about: About,
+    /// What each system makes durable before it answers, in words.
+    pub durability: BTreeMap<System, String>,
+    /// One per trial, in the order in which they were taken.
+    pub trials: Vec<Trial>,
+    /// What was wanted and could not be measured, with the reason.
+    pub missing: Vec<String>,
+}
+
+/// Where a run was taken.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct About {
+    /// Day and time, UTC.
+    pub date: String,
+    /// The command line that repeats it.
+    pub command: String,
+    /// Cores that this process may use.
+    pub cores: usize,
+    /// Processor and kernel.
+    pub machine: String,
+    /// The commit of this repository.
+    pub commit: String,
+    /// Version of each system's servers.
+    pub versions: BTreeMap<System, String>,
+}
+
+/// One measurement of one system, taken in turns with those of the others: round 0 of all systems, then round 1, ...
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Trial {
+    /// Whose.
+    pub system: System,
+    /// `uncontended`, `contended`, `herd`, ...
+    pub workload: String,
+    /// What the workload was varied by: clients, waiters, znodes, sessions.
+    pub size: u64,
+    /// Trials with the same round are compared with each other.
+    pub round: u32,
+    /// Metric to value. Names end in their unit: `cycles_per_s`, `acquire_p50_ms`, `servers_cpu_us_per_cycle`.
+    pub metrics: BTreeMap<String, f64>,
+}
+
+impl Trial {
+    /// An empty one.
+    pub fn new(system: System, workload: &str, size: u64, round: u32) -> Self {
+        Trial { system, workload: workload.to_owned(), size, round, metrics: BTreeMap::new() }
+    }
+
+    /// Adds a value.
+    pub fn with(mut self, metric: &str, value: f64) -> Self {
+        self.metrics.insert(metric.to_owned(), value);
+        self
+    }
+}

@@ -1,0 +1,74 @@
+//! What can be measured: Rowlock, and what people use instead.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// A cluster of servers together with the client that uses it as a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum System {
+    /// Three nodes, our own client: one request per acquire, one per release.
+    Rowlock,
+    /// The same three nodes, a plain ZooKeeper client with the sequential recipe.
+    RowlockPlain,
+    /// Three nodes of Apache ZooKeeper, the same plain client and recipe.
+    Zookeeper,
+    /// Three nodes of etcd, its Lock service over gRPC.
+    Etcd,
+    /// One Redis that makes nothing durable before it answers; SET NX PX and compare-and-delete.
+    Redis,
+    /// One Redis with `appendfsync always`.
+    RedisFsync,
+    /// RedLock over five masters that make nothing durable before they answer.
+    Redlock,
+}
+
+impl System {
+    /// All of them, in the order of the tables.
+    pub const ALL: [System; 7] = [
+        System::Rowlock,
+        System::RowlockPlain,
+        System::Zookeeper,
+        System::Etcd,
+        System::Redis,
+        System::RedisFsync,
+        System::Redlock,
+    ];
+
+    /// As on the command line and in the files.
+    pub fn name(self) -> &'static str {
+        match self {
+            System::Rowlock => "rowlock",
+            System::RowlockPlain => "rowlock-plain",
+            System::Zookeeper => "zookeeper",
+            System::Etcd => "etcd",
+            System::Redis => "redis",
+            System::RedisFsync => "redis-fsync",
+            System::Redlock => "redlock",
+        }
+    }
+
+    /// Waiters are served in the order in which they came.
+    pub fn is_fair(self) -> bool {
+        !matches!(self, System::Redis | System::RedisFsync | System::Redlock)
+    }
+}
+
+impl fmt::Display for System {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for System {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        System::ALL.into_iter().find(|system| system.name() == name).ok_or_else(|| {
+            let names: Vec<&str> = System::ALL.iter().map(|system| system.name()).collect();
+            format!("there is no system {name:?}; there are: {}", names.join(", "))
+        })
+    }
+}

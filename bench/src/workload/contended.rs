@@ -1,0 +1,139 @@
+//! K clients that all want one lock: how fast it changes hands, and who gets it how often.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
+
+use anyhow::{Result, anyhow};
+use tokio::task::JoinSet;
+
+use super::uncontended::Times;
+use super::witness::Witness;
+use crate::drivers::Driver;
+use crate::latency::Latency;
+use crate::results::Trial;
+use crate::servers::Servers;
+use crate::servers::process::own_cpu;
+use crate::system::System;
+
+/// What all clients of a trial share.
+#[derive(Default)]
+struct Shared {
+    witness: Witness,
+    counts: AtomicBool,
+    ends: AtomicBool,
+    /// Grants so far. A client that waits while more others are granted than were in front of it was overtaken.
+    grants: AtomicU64,
+    /// When the lock was given back last, nanoseconds since the beginning of the trial.
+    released: AtomicU64,
+}
+
+#[derive(Default)]
+struct Seen {
+    grants: u64,
+    overtakes: u64,
+    wait: Latency,
+    handover: Latency,
+}
+
+/// One trial.
+///
+/// # Errors
+/// Two clients held the lock at once, or one was refused or cut off.
+pub async fn run(
+    system: System,
+    servers: &Servers,
+    clients: usize,
+    round: u32,
+    times: Times,
+) -> Result<Trial> {
+    let shared = Arc::new(Shared::default());
+    let origin = Instant::now();
+    let mut drivers = Vec::with_capacity(clients);
+    for n in 0..clients {
+        drivers.push(Driver::connect(system, &servers.addresses, n).await?);
+    }
+    let lock = format!("bench-shared-{clients}-{round}");
+    let mut tasks = JoinSet::new();
+    for (n, driver) in drivers.into_iter().enumerate() {
+        tasks.spawn(client(driver, n, lock.clone(), shared.clone(), origin, clients as u64));
+    }
+    tokio::time::sleep(times.warm_up).await;
+    let (servers_before, own_before) = (servers.cpu()?, own_cpu()?);
+    let begun = Instant::now();
+    shared.counts.store(true, Ordering::SeqCst);
+    tokio::time::sleep(times.measured).await;
+    shared.counts.store(false, Ordering::SeqCst);
+    let took = begun.elapsed();
+    let (servers_cpu, own_cpu) =
+        (servers.cpu()?.saturating_sub(servers_before), own_cpu()?.saturating_sub(own_before));
+    shared.ends.store(true, Ordering::SeqCst);
+    let (mut all, mut shares) = (Seen::default(), Vec::new());
+    while let Some(seen) = tasks.join_next().await {
+        let seen = seen.map_err(|panic| anyhow!("a client panicked: {panic}"))??;
+        shares.push(seen.grants as f64);
+        all.grants += seen.grants;
+        all.overtakes += seen.overtakes;
+        all.wait.add(&seen.wait);
+        all.handover.add(&seen.handover);
+    }
+    let grants = all.grants.max(1) as f64;
+    Ok(Trial::new(system, "contended", clients as u64, round)
+        .with("handovers_per_s", all.grants as f64 / took.as_secs_f64())
+        .with("handover_p50_ms", all.handover.ms(0.50))
+        .with("handover_p99_ms", all.handover.ms(0.99))
+        .with("wait_p50_ms", all.wait.ms(0.50))
+        .with("wait_p99_ms", all.wait.ms(0.99))
+        .with("jain", jain(&shares))
+        .with("overtakes", all.overtakes as f64)
+        .with("servers_cpu_us_per_handover", servers_cpu.as_micros() as f64 / grants)
+        .with("client_cpu_us_per_handover", own_cpu.as_micros() as f64 / grants))
+}
+
+async fn client(
+    mut driver: Driver,
+    n: usize,
+    lock: String,
+    shared: Arc<Shared>,
+    origin: Instant,
+    clients: u64,
+) -> Result<Seen> {
+    let mut seen = Seen::default();
+    while !shared.ends.load(Ordering::Relaxed) {
+        let (begun, granted_before) = (Instant::now(), shared.grants.load(Ordering::SeqCst));
+        driver.acquire(&lock).await?;
+        let held = Instant::now();
+        shared.witness.enter(n)?;
+        let others = shared.grants.fetch_add(1, Ordering::SeqCst) - granted_before;
+        let released = shared.released.load(Ordering::SeqCst);
+        if shared.counts.load(Ordering::Relaxed) {
+            seen.grants += 1;
+            // Every other client may have been in front, once: whatever is more came later and was served sooner.
+            seen.overtakes += others.saturating_sub(clients);
+            seen.wait.record(held - begun);
+            seen.handover.record((held - origin).saturating_sub(std::time::Duration::from_nanos(released)));
+        }
+        shared.released.store(origin.elapsed().as_nanos() as u64, Ordering::SeqCst);
+        shared.witness.leave();
+        driver.release().await?;
+    }
+    driver.close().await?;
+    Ok(seen)
+}
+
+/// Jain's index of fairness: 1 if all have the same, 1/n if one has everything.
+fn jain(shares: &[f64]) -> f64 {
+    let (sum, squares): (f64, f64) = (shares.iter().sum(), shares.iter().map(|share| share * share).sum());
+    if squares == 0.0 { 1.0 } else { sum * sum / (shares.len() as f64 * squares) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::jain;
+
+    #[test]
+    fn equal_shares_are_fair_and_one_winner_is_not() {
+        assert!((jain(&[5.0, 5.0, 5.0, 5.0]) - 1.0).abs() < 1e-9);
+        assert!((jain(&[20.0, 0.0, 0.0, 0.0]) - 0.25).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,27 @@
+//! Watches what the clients of a trial do to one lock: two holders at once are an error of the system, not a figure.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyhow::{Result, bail};
+
+/// Who holds one lock; 0: nobody.
+#[derive(Default)]
+pub struct Witness(AtomicU64);
+
+impl Witness {
+    /// Client `n` has just been told that it holds the lock.
+    ///
+    /// # Errors
+    /// Somebody else still does.
+    pub fn enter(&self, n: usize) -> Result<()> {
+        match self.0.compare_exchange(0, n as u64 + 1, Ordering::SeqCst, Ordering::SeqCst) {
+            Ok(_) => Ok(()),
+            Err(other) => bail!("client {n} was granted the lock that client {} holds", other - 1),
+        }
+    }
+
+    /// Client `n` is about to give it back.
+    pub fn leave(&self) {
+        self.0.store(0, Ordering::SeqCst);
+    }
+}
