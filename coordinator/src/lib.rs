@@ -64,6 +64,7 @@ pub mod history;
 pub mod http;
 pub mod limits;
 pub mod lock_sweep;
+pub mod log_clock;
 pub mod metrics;
 pub mod node;
 pub mod observer;

@@ -16,6 +16,7 @@ use rowlock_state::command::{Attachment, Command, Origin, Proposal};
 use tokio::sync::mpsc;
 
 use crate::limits::{BATCH_MAX_COMMANDS, LOCK_SWEEP_MAX};
+use crate::log_clock::LogClock;
 use crate::proposer::fold::Parcel;
 use crate::raft::leadership::Leadership;
 use crate::replica::Replica;
@@ -23,8 +24,6 @@ use crate::replica::Replica;
 /// What was proposed and is still due after so long is proposed again. Also the longest that something is late that
 /// becomes due meanwhile.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
-/// Longest sleep while something will be due: the wall clock may be set.
-const SLEEP_MAX: Duration = Duration::from_secs(1);
 
 /// Wakes the sweep when something is due earlier than it knows. Rung by apply, so it never waits.
 pub struct LockAlarm(watch::Sender<Option<i64>>);
@@ -57,6 +56,8 @@ pub struct LockSweep {
     pub replica: Arc<Replica>,
     /// Where the commands go.
     pub folder: mpsc::Sender<Parcel>,
+    /// By which it is due. Nobody but this node raises it while this node leads, so a sleep is as long as it says.
+    pub clock: Arc<LogClock>,
     /// Of this replica's [`LockAlarm`].
     pub alarm: watch::Receiver<Option<i64>>,
 }
@@ -82,7 +83,7 @@ impl LockSweep {
 
     /// Proposes what is due. Gives how long until the next look, if there will be anything to see.
     async fn sweep(&self, term: u64) -> Option<Duration> {
-        let due = match look(&self.replica.state.read(), time::wall_ms()) {
+        let due = match look(&self.replica.state.read(), self.clock.now_ms()) {
             Found::Nothing => return None,
             Found::Later(sleep) => return Some(sleep),
             Found::Due(due) => due,
@@ -111,8 +112,7 @@ enum Found {
 fn look(machine: &Machine, now_ms: i64) -> Found {
     let Some(next_ms) = machine.next_lock_due() else { return Found::Nothing };
     if next_ms > now_ms {
-        let sleep = Duration::from_millis(next_ms.abs_diff(now_ms));
-        return Found::Later(sleep.min(SLEEP_MAX));
+        return Found::Later(Duration::from_millis(next_ms.abs_diff(now_ms)));
     }
     let mut due: Vec<String> = machine.locks_due(now_ms).take(LOCK_SWEEP_MAX).map(str::to_owned).collect();
     due.sort_unstable();

@@ -17,6 +17,7 @@ use rowlock_state::quota::Quota;
 use tokio::sync::mpsc;
 
 use crate::limits::{BATCH_MAX_COMMANDS, SWEEP_MAX_QUOTA_WARNINGS, SWEEP_MAX_ZNODES};
+use crate::log_clock::LogClock;
 use crate::proposer::fold::Parcel;
 use crate::raft::leadership::Leadership;
 use crate::replica::Replica;
@@ -31,6 +32,8 @@ pub struct Sweep {
     pub replica: Arc<Replica>,
     /// Where the commands go.
     pub folder: mpsc::Sender<Parcel>,
+    /// By which time is over.
+    pub clock: Arc<LogClock>,
     /// Pause between two sweeps; ZooKeeper's `znode.container.checkIntervalMs`.
     pub every: Duration,
 }
@@ -96,7 +99,7 @@ impl Sweep {
             }
             machine.freeze()
         };
-        let now_ms = time::wall_ms();
+        let now_ms = self.clock.now_ms();
         worker::run_blocking("sweep", move || look_at(frozen.machine(), now_ms)).await
     }
 }

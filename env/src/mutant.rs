@@ -84,6 +84,8 @@ mutants! {
     SnapshotForgetsOutcomes = "snapshot-forgets-outcomes", by ["replica-equality", "exactly-once"], when "a node begins with a snapshot, or is sent one";
     /// Applies with the clock of each node instead of the leader's stamp.
     ApplyByLocalClock = "apply-by-local-clock", by ["replica-equality"], when "nothing: clocks differ by themselves";
+    /// Stamps batches with the wall clock, which is set.
+    StampByWallClock = "stamp-by-wall-clock", by ["log-time", "no-lost-wakeup"], when "the wall clock of a leader jumps";
     /// Runs a numbered write again that comes again.
     RunAgain = "run-again", by ["exactly-once"], when "connections break while writes are on their way";
 

@@ -18,7 +18,7 @@ impl Machine {
         })
     }
 
-    /// Those that would be reaped at `now_ms` (the leader's wall clock).
+    /// Those that would be reaped at `now_ms` (the log's clock).
     pub fn reap_due(&self, now_ms: i64) -> impl Iterator<Item = &str> {
         let due = move |path: &&str| self.tree.get(path).is_some_and(|znode| is_due(znode, now_ms));
         self.tree.reapable().iter().map(|(path, ())| &**path).filter(due)

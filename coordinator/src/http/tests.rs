@@ -16,6 +16,7 @@ use super::listen::BoundedListener;
 use super::*;
 use crate::client::registry::Registry;
 use crate::history::History;
+use crate::log_clock::LogClock;
 use crate::status::Role;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -39,7 +40,8 @@ impl StatusSource for Fixed {
 }
 
 fn reports() -> Reports {
-    Reports::new(History::default(), Arc::new(Registry::new()), TaskGroup::new(Shutdown::new()))
+    let (clock, tasks) = (Arc::new(LogClock::starting_now()), TaskGroup::new(Shutdown::new()));
+    Reports::new(History::default(), Arc::new(Registry::new()), clock, tasks)
 }
 
 fn leading() -> Status {

@@ -89,7 +89,8 @@ impl Stage {
         let (state, alarm) = State::new();
         let (publish, leadership) = watch::channel(leadership);
         let (folder, folded) = mpsc::channel(4);
-        let sweep = LockSweep { me: ME, leadership, replica: state.replica.clone(), folder, alarm };
+        let clock = Arc::new(LogClock::starting_now());
+        let sweep = LockSweep { me: ME, leadership, replica: state.replica.clone(), folder, clock, alarm };
         let shutdown = Shutdown::new();
         let task = spawn("lock-sweep", sweep.run(shutdown.clone()));
         Stage { state, leadership: publish, folded, shutdown, task }
@@ -142,14 +143,15 @@ async fn who_does_not_lead_or_is_not_ready_proposes_nothing() {
 }
 
 #[test]
-fn nothing_due_means_no_look_at_all_and_a_distant_moment_a_bounded_sleep() {
+fn nothing_due_means_no_look_at_all_and_a_distant_moment_one_long_sleep() {
     let (state, mut rings) = State::new();
     assert_eq!(look(&state.replica.state.read(), i64::MAX), Found::Nothing);
     assert!(!rings.has_changed());
     state.hold(1_000, "/locks/far", 3_600_000);
     assert!(rings.has_changed());
     let _ = rings.borrow_and_update();
-    assert_eq!(look(&state.replica.state.read(), 1_000), Found::Later(SLEEP_MAX));
+    let revoked_ms = 3_600_000 * 9 / 8 + u64::from(TIMEOUT_MS);
+    assert_eq!(look(&state.replica.state.read(), 1_000), Found::Later(Duration::from_millis(revoked_ms)));
     state.hold(1_000, "/locks/farther", 7_200_000);
     assert!(!rings.has_changed(), "it sleeps long enough as it is");
     state.hold(1_000, "/locks/near", 800);

@@ -12,6 +12,7 @@ use crate::client::registry::Registry;
 use crate::config::NodeConfig;
 use crate::history::History;
 use crate::lock_sweep::LockAlarm;
+use crate::log_clock::LogClock;
 use crate::metrics::Metrics;
 use crate::observer::Observed;
 use crate::peer::{self, PeerPool};
@@ -34,6 +35,7 @@ pub(super) struct Parts {
     pub(super) charge: Arc<Charge>,
     pub(super) history: History,
     pub(super) reports: Reports,
+    pub(super) clock: Arc<LogClock>,
     pub(super) lock_rings: watch::Receiver<Option<i64>>,
     pub(super) peers: PeerPool,
     pub(super) tasks: TaskGroup,
@@ -54,6 +56,7 @@ impl Parts {
         let pending = Arc::new(Pending::new(config.id, rng::u64()));
         let registry = Arc::new(Registry::new());
         let charge = Arc::new(Charge::new(grace(config)));
+        let clock = Arc::new(LogClock::starting_now());
         let (lock_alarm, lock_rings) = LockAlarm::new();
         let (history, history_sink) = {
             let (node, settings, metrics) = (config.data_dir.clone(), config.history, metrics.clone());
@@ -64,6 +67,7 @@ impl Parts {
             pending: pending.clone(),
             registry: registry.clone(),
             charge: charge.clone(),
+            clock: clock.clone(),
             lock_alarm,
             history: history_sink,
             metrics: metrics.clone(),
@@ -74,7 +78,7 @@ impl Parts {
         for member in config.members.iter().filter(|m| m.id != config.id) {
             peers.set_address(member.id, &member.peer_addr);
         }
-        let reports = Reports::new(history.clone(), registry.clone(), tasks.clone());
+        let reports = Reports::new(history.clone(), registry.clone(), clock.clone(), tasks.clone());
         let (raft, storage, snapshots) = raft::open(
             config,
             replica.clone(),
@@ -95,6 +99,7 @@ impl Parts {
             charge,
             reports,
             history,
+            clock,
             lock_rings,
             peers,
             tasks,

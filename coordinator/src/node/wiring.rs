@@ -153,6 +153,7 @@ impl Parts {
             leadership: wires.leadership.clone(),
             queue,
             enforce_quota: wires.config.znodes.enforce_quota,
+            clock: self.clock.clone(),
             metrics: self.metrics.clone(),
         };
         self.tasks.spawn("folder", folder.run(self.shutdown_word()));
@@ -169,6 +170,7 @@ impl Parts {
             leadership: wires.leadership.clone(),
             replica: self.replica.clone(),
             folder: wires.folder.clone(),
+            clock: self.clock.clone(),
             every: Duration::from_millis(wires.config.znodes.sweep_interval_ms),
         };
         self.tasks.spawn("sweep", sweep.run(self.shutdown_word()));
@@ -177,6 +179,7 @@ impl Parts {
             leadership: wires.leadership.clone(),
             replica: self.replica.clone(),
             folder: wires.folder.clone(),
+            clock: self.clock.clone(),
             alarm: self.lock_rings.clone(),
         };
         self.tasks.spawn("lock-sweep", lock_sweep.run(self.shutdown_word()));

@@ -16,6 +16,7 @@ use crate::client::outbox::CloseReason;
 use crate::client::registry::Registry;
 use crate::history::{HistorySink, Off};
 use crate::lock_sweep::LockAlarm;
+use crate::log_clock::LogClock;
 use crate::metrics::Metrics;
 use crate::raft::state_machine::Apply;
 use crate::replica::Replica;
@@ -32,6 +33,8 @@ pub struct Applier {
     pub registry: Arc<Registry>,
     /// Which sessions the leader looks after.
     pub charge: Arc<Charge>,
+    /// Raised to the time of all that is applied, so that this node goes on there when it leads.
+    pub clock: Arc<LogClock>,
     /// When locks are due.
     pub lock_alarm: LockAlarm,
     /// Keeps what happens to locks.
@@ -107,6 +110,7 @@ impl Apply for Applier {
             // Behind the events of the same command, in front of those of the next: per connection in zxid order.
             self.pending.answer(applied);
         }
+        self.clock.observe(machine.time_ms());
         self.history.applied();
         self.lock_alarm.look(machine);
     }
@@ -118,6 +122,7 @@ impl Apply for Applier {
     /// A snapshot has replaced the state: events and answers of what it skipped are lost to this node's clients, so
     /// they connect anew and look (setWatches tells them what they missed).
     fn installed(&self, machine: &Machine) {
+        self.clock.observe(machine.time_ms());
         self.history.installed(machine.last_zxid(), machine.time_ms());
         self.lock_alarm.look(machine);
         self.pending.give_up_all();

@@ -21,6 +21,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 
 use crate::limits::{BATCH_MAX_BYTES, BATCH_MAX_COMMANDS, BATCHES_IN_FLIGHT_MAX};
+use crate::log_clock::LogClock;
 use crate::metrics::Metrics;
 use crate::raft::Raft;
 use crate::raft::leadership::Leadership;
@@ -50,6 +51,8 @@ pub struct Folder {
     pub queue: mpsc::Receiver<Parcel>,
     /// Whether the batches of this leader enforce hard quotas.
     pub enforce_quota: bool,
+    /// Stamps the batches.
+    pub clock: Arc<LogClock>,
     /// Batch sizes and commit latency.
     pub metrics: Arc<Metrics>,
 }
@@ -116,7 +119,8 @@ impl Folder {
             let proposals = fold(first, &mut self.queue, &mut carry);
             self.metrics.batches_total.inc();
             self.metrics.batch_commands.record(proposals.len());
-            let batch = Batch { time_ms: time::wall_ms(), enforce_quota: self.enforce_quota, proposals };
+            let (time_ms, enforce_quota) = (self.clock.now_ms(), self.enforce_quota);
+            let batch = Batch { time_ms, enforce_quota, proposals };
             made += 1;
             let entry = Entry { number: made, term, payload: Payload(batch.encode()) };
             in_flight.extend(self.propose(entry).await);

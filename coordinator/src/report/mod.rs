@@ -16,7 +16,7 @@ mod sessions;
 use std::sync::Arc;
 
 use rowlock_env::task::TaskGroup;
-use rowlock_env::{time, worker};
+use rowlock_env::worker;
 use rowlock_proto::ErrorCode;
 use rowlock_proto::acl::Id;
 use rowlock_state::{Frozen, Machine};
@@ -27,6 +27,7 @@ use crate::client::outbox::{Message, Outbox};
 use crate::client::registry::Registry;
 use crate::history::History;
 use crate::limits::REPORTS_MAX;
+use crate::log_clock::LogClock;
 use question::{HistoryQuestion, Question};
 
 /// Why there is no document.
@@ -75,6 +76,8 @@ pub struct Reports {
     history: History,
     /// Who is connected here, and from where.
     registry: Arc<Registry>,
+    /// By which the state says since when.
+    clock: Arc<LogClock>,
     permits: Arc<Semaphore>,
     tasks: TaskGroup,
 }
@@ -86,9 +89,10 @@ pub struct Place {
 }
 
 impl Reports {
-    /// From the history and the connections of this node. What is made for clients is made by tasks of `tasks`.
-    pub fn new(history: History, registry: Arc<Registry>, tasks: TaskGroup) -> Reports {
-        Reports { history, registry, permits: Arc::new(Semaphore::new(REPORTS_MAX)), tasks }
+    /// From the history and the connections of this node, at the time of `clock`. What is made for clients is made by
+    /// tasks of `tasks`.
+    pub fn new(history: History, registry: Arc<Registry>, clock: Arc<LogClock>, tasks: TaskGroup) -> Reports {
+        Reports { history, registry, clock, permits: Arc::new(Semaphore::new(REPORTS_MAX)), tasks }
     }
 
     /// How many more may be made now.
@@ -147,9 +151,9 @@ impl Place {
         match Question::parse(what)? {
             Question::History(question) => self.history(frozen, question, who).await,
             question => {
-                let registry = self.reports.registry.clone();
+                let (registry, now_ms) = (self.reports.registry.clone(), self.reports.clock.now_ms());
                 worker::run_blocking("report", move || {
-                    let document = document(frozen.machine(), &question, &who, &registry, time::wall_ms());
+                    let document = document(frozen.machine(), &question, &who, &registry, now_ms);
                     document.map(|value| value.to_string())
                 })
                 .await

@@ -1,6 +1,7 @@
 //! Documents of real queues, field by field.
 
 use rowlock_env::task::Shutdown;
+use rowlock_env::time;
 use rowlock_proto::SessionId;
 use rowlock_proto::acl::{Acl, perms};
 use rowlock_proto::lock::{Acquire, Attempt, Mode, Owner};
@@ -43,7 +44,12 @@ impl World {
         let files = tempfile::tempdir().unwrap();
         let (history, sink) =
             History::start(files.path(), HistoryConfig::default(), Arc::new(Metrics::default()));
-        let reports = Reports::new(history, Arc::default(), TaskGroup::new(Shutdown::new()));
+        let reports = Reports::new(
+            history,
+            Arc::default(),
+            Arc::new(LogClock::starting_now()),
+            TaskGroup::new(Shutdown::new()),
+        );
         // Far ahead of this machine's clock, so that the documents' times depend on this one alone.
         let begun_ms = time::wall_ms() + 3_600_000;
         World { machine: Machine::new(), time_ms: begun_ms, begun_ms, reports, sink, _files: files }

@@ -74,7 +74,8 @@ fn stage(every: Duration) -> Stage {
     let (publish, leadership) = watch::channel(Leadership::default());
     let (folder, folded) = mpsc::channel(4);
     let replica = replica();
-    let sweep = Sweep { me: ME, leadership, replica: replica.clone(), folder, every };
+    let clock = Arc::new(LogClock::starting_now());
+    let sweep = Sweep { me: ME, leadership, replica: replica.clone(), folder, clock, every };
     let shutdown = Shutdown::new();
     let task = spawn("sweep", sweep.run(shutdown.clone()));
     Stage { leadership: publish, folded, shutdown, task, replica }

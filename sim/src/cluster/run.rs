@@ -27,7 +27,7 @@ use crate::fault::Script;
 use crate::history::Fact;
 use crate::history::client::{ClientFact, ClientId};
 use crate::history::node::{Down, NodeFact};
-use crate::invariants::{Terms, Violation};
+use crate::invariants::Violation;
 
 /// What is to be run.
 #[derive(Clone, Debug)]
@@ -160,9 +160,7 @@ impl Run {
         let made = || plan.scenario.script(plan.seed, plan.seconds, &shape, clients.len());
         let script = plan.script.clone().unwrap_or_else(made);
         let board = Board::new(nodes.len());
-        // Open: docs/simulation.md says what this finds without a mistake.
-        let terms = Terms { finds_ghosts: plan.mutant.is_some(), ..terms(&script) };
-        let record = Record::new(sim.clone(), theme.locks().clone(), terms);
+        let record = Record::new(sim.clone(), theme.locks().clone(), terms(&script));
         let operator = sim.add_host("operator", "operator", Ipv4Addr::new(10, 0, 2, 1));
         let (desk, jobs) = Desk::new();
         let patients = Patients {

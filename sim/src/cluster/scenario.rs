@@ -82,7 +82,7 @@ impl Scenario {
             M::SnapshotNotFlushed | M::ForgetWhoWaits => Scenario::Power,
             M::SkipEntryAfterSnapshot | M::SnapshotForgetsOutcomes | M::KeepOldDeadlines => Scenario::Members,
             M::ConflictTakenForSuccess | M::SyncIsLocal | M::AnyReplyCounts => Scenario::Network,
-            M::ServeWithoutQuorum | M::PongByItself => Scenario::Isolation,
+            M::ServeWithoutQuorum | M::PongByItself | M::StampByWallClock => Scenario::Isolation,
             M::ApplyByLocalClock | M::ReorderBatch | M::EventAfterReply | M::LoseNotices => Scenario::Calm,
             M::GhostWaiter | M::TokenFromName => Scenario::Calm,
             M::RunAgain | M::ExpireEarly | M::MissedEventsForgotten => Scenario::Clients,

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::fault::{Fault, Script, Step};
+use crate::fault::{Fault, Script, Step, Target};
 use crate::invariants::Terms;
 
 /// The documented bound: the rates of two clocks differ by no more (in millionths of the slower one).
@@ -16,7 +16,11 @@ const FOREVER: Duration = Duration::from_secs(10 * 365 * 86_400);
 
 /// On which terms the script is judged.
 pub(super) fn terms(script: &Script) -> Terms {
-    let mut terms = Terms { has_bounded_clocks: has_bounded_clocks(script.steps()), ..Terms::default() };
+    let mut terms = Terms {
+        has_bounded_clocks: has_bounded_clocks(script.steps()),
+        starts_with_right_clocks: starts_with_right_clocks(script.steps()),
+        ..Terms::default()
+    };
     if script.is_over_budget() {
         // The majority that could go on may be gone for good.
         (terms.grant_within, terms.answer_within) = (FOREVER, FOREVER);
@@ -42,6 +46,28 @@ fn has_bounded_clocks(steps: &[Step]) -> bool {
     })
 }
 
+/// Whether no wall clock jumps, or no node starts but those that start the cluster.
+fn starts_with_right_clocks(steps: &[Step]) -> bool {
+    let jumps = |step: &Step| matches!(step.fault, Fault::ClockJump { .. });
+    !steps.iter().any(jumps) || !steps.iter().any(|step| starts_nodes(&step.fault))
+}
+
+/// A node starts behind it, or may: what damages a disk may stop its node.
+fn starts_nodes(fault: &Fault) -> bool {
+    match fault {
+        Fault::Kill { target, .. } => !matches!(target, Target::Client(_) | Target::AllClients),
+        Fault::PowerLoss { .. }
+        | Fault::SyncFailure { .. }
+        | Fault::DiskFull { .. }
+        | Fault::BitRot { .. }
+        | Fault::LoseDisk { .. }
+        | Fault::AddLearner { .. }
+        | Fault::AddVoter { .. }
+        | Fault::Remove { .. } => true,
+        _ => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -63,6 +89,18 @@ mod tests {
             ("3s clock-rate node1 -30000ppm for 4s\n8s clock-rate client1 +30000ppm for 4s", true),
         ] {
             assert_eq!(of(script).has_bounded_clocks, is_bounded, "{script}");
+        }
+    }
+
+    #[test]
+    fn a_node_that_starts_behind_a_jump_may_take_the_logs_time_with_it() {
+        for (script, is_right) in [
+            ("3s clock-jump node1 -30000ms\n4s kill client1 for 1s\n5s isolate leader for 4s", true),
+            ("3s kill node1 for 1s\n4s power-loss leader for 2s", true),
+            ("3s clock-jump leader +30000ms\n4s kill node1 for 1s", false),
+            ("3s clock-jump client1 +30000ms\n4s add-voter node4", false),
+        ] {
+            assert_eq!(of(script).starts_with_right_clocks, is_right, "{script}");
         }
     }
 

@@ -106,10 +106,12 @@ impl Mix {
         ])
     }
 
-    /// Now and then a node is cut off from the others for long, with the clients that it serves, and nothing disturbs that.
+    /// Now and then nodes are cut off from the others for long, with clients that they serve, and nothing disturbs that
+    /// but a clock that is set.
     pub fn isolation() -> Self {
         let odds = Odds { long_cuts: 70, ..Odds::USUAL };
-        Mix { odds, ..Mix::only(&[Kind::Isolate]) }.at_pace(Pace::PerMinute(8))
+        let mix = Mix::only(&[Kind::Isolate, Kind::Partition, Kind::Partition, Kind::ClockJump]);
+        Mix { odds, ..mix }.at_pace(Pace::PerMinute(12))
     }
 
     /// Nodes lose power, often all of them at once and in the middle of a write, and their flushes fail: what was not

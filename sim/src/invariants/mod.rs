@@ -71,21 +71,21 @@ pub struct Terms {
     /// The rates of all clocks stay within the documented bound of each other. Without it clients may believe in what
     /// they have lost.
     pub has_bounded_clocks: bool,
+    /// No node starts behind a jump of a wall clock: whoever starts takes what his shows.
+    pub starts_with_right_clocks: bool,
     /// Once everything is healed, a granted client knows it within this.
     pub grant_within: Duration,
     /// Once everything is healed, every client's next call has its answer within this.
     pub answer_within: Duration,
-    /// A lock that was granted to a session that lives, and does not ask for it, is a finding.
-    pub finds_ghosts: bool,
 }
 
 impl Default for Terms {
     fn default() -> Self {
         Terms {
             has_bounded_clocks: true,
+            starts_with_right_clocks: true,
             grant_within: Duration::from_secs(15),
             answer_within: Duration::from_secs(15),
-            finds_ghosts: true,
         }
     }
 }
@@ -128,11 +128,14 @@ impl Invariants {
             Box::new(cluster::fifo_in_real_time::FifoInRealTime::default()),
             Box::new(cluster::fenced_store::FencedStore::default()),
             Box::new(cluster::session_expiry::SessionExpiry::new(terms.has_bounded_clocks)),
-            Box::new(cluster::grant_in_time::GrantInTime::on(terms.grant_within, terms.finds_ghosts)),
+            Box::new(cluster::grant_in_time::GrantInTime::within(terms.grant_within)),
             Box::new(cluster::progress::Progress::within(terms.answer_within)),
         ];
         if terms.has_bounded_clocks {
             all.push(Box::new(cluster::beliefs::Beliefs::default()));
+        }
+        if terms.has_bounded_clocks && terms.starts_with_right_clocks {
+            all.push(Box::new(cluster::log_time::LogTime::default()));
         }
         Invariants(all)
     }

@@ -12,7 +12,7 @@ use crate::ops::Done;
 use crate::outcome::{EventSink, Why};
 
 impl Machine {
-    /// When the next lock will be due, milliseconds of the leader's clock.
+    /// When the next lock will be due, milliseconds of the log's clock.
     pub fn next_lock_due(&self) -> Option<i64> {
         self.locks.due().first().map(|((due_ms, _, _), ())| *due_ms)
     }

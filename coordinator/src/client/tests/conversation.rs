@@ -28,6 +28,7 @@ use crate::client::registry::Registry;
 use crate::client::{ClientContext, Listener, identity};
 use crate::history::History;
 use crate::limits;
+use crate::log_clock::LogClock;
 use crate::metrics::Metrics;
 use crate::proposer::{Proposer, Submission};
 use crate::reconfig::ReconfigDoor;
@@ -51,11 +52,12 @@ struct Stage {
 impl Stage {
     fn new() -> Stage {
         let (to_leader, touches) = mpsc::channel(4);
+        let (clock, tasks) = (Arc::new(LogClock::starting_now()), TaskGroup::new(Shutdown::new()));
         let context = ClientContext {
             replica: Arc::new(Replica::default()),
             proposer: Proposer::new(mpsc::channel(1).0),
             reconfig: ReconfigDoor::new(mpsc::channel(1).0),
-            reports: Reports::new(History::default(), Arc::default(), TaskGroup::new(Shutdown::new())),
+            reports: Reports::new(History::default(), Arc::default(), clock, tasks),
             touch: SessionTouch::new(to_leader),
             status: watch::channel(Status::default()).1,
             isolation: Arc::new(Isolation::new(false, Arc::default(), Duration::ZERO)),

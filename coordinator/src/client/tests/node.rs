@@ -19,6 +19,7 @@ use crate::client::{ClientContext, Listener};
 use crate::config::{ClientConfig, HistoryConfig, NodeConfig, RaftConfig, SessionConfig, ZnodesConfig};
 use crate::history::History;
 use crate::limits;
+use crate::log_clock::LogClock;
 use crate::metrics::Metrics;
 use crate::proposer::apply::Sink;
 use crate::proposer::{Proposer, Submission};
@@ -106,11 +107,12 @@ impl Node {
         // Whether the status says that it serves is all that counts here.
         let isolation = Isolation::new(config.client.read_only_mode, Arc::default(), Duration::ZERO);
         let (registry, tasks) = (Arc::new(Registry::new()), TaskGroup::new(Shutdown::new()));
+        let clock = Arc::new(LogClock::starting_now());
         let context = ClientContext {
             replica: Arc::new(Replica::default()),
             proposer: Proposer::new(proposals),
             reconfig: ReconfigDoor::new(questions),
-            reports: Reports::new(History::default(), registry.clone(), tasks.clone()),
+            reports: Reports::new(History::default(), registry.clone(), clock, tasks.clone()),
             touch: SessionTouch::new(touches),
             status: status_seen,
             isolation: Arc::new(isolation),

@@ -14,16 +14,28 @@ use super::super::Invariant;
 use crate::history::client::{Answer, CallId, ClientFact, ClientId, Op};
 use crate::history::{Fact, Lock};
 
+/// A time, also by the clock of a session.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Moment {
+    at: Nanos,
+    /// How many rounds the session had made.
+    rounds: u64,
+}
+
 /// A place in a queue.
 struct Place {
     session: SessionId,
+    queued: Nanos,
     /// When the log granted it.
-    granted: Option<Nanos>,
-    /// How many rounds its session had made by then.
-    rounds: u64,
-    /// Its client knows that.
+    granted: Option<Moment>,
+    /// When the last call ended that may have asked for it.
+    unasked: Moment,
+    /// Its client knows that it was granted.
     is_known: bool,
 }
+
+/// A call for a lock, and when it began.
+type Asked = (ClientId, SessionId, Lock, Nanos);
 
 /// Calls of a session of which each began after the one before was answered.
 #[derive(Default)]
@@ -35,11 +47,10 @@ struct Rounds {
 /// Who waits, and who was granted what.
 pub struct GrantInTime {
     bound: Duration,
-    finds_ghosts: bool,
     now: Nanos,
     healed: Option<Nanos>,
     places: BTreeMap<(Lock, FencingToken), Place>,
-    asked: BTreeMap<CallId, (ClientId, SessionId, Lock, Nanos)>,
+    asked: BTreeMap<CallId, Asked>,
     rounds: BTreeMap<SessionId, Rounds>,
     /// The session of each call that is its current round.
     current: BTreeMap<CallId, SessionId>,
@@ -52,13 +63,17 @@ const ROUNDS: u64 = 4;
 const ROUNDS_OF_GHOSTS: u64 = 8;
 const GHOSTS: Duration = Duration::from_secs(5);
 
+/// The place may have been made for this call.
+fn may_have_asked((_, session, of, since): &Asked, lock: Lock, place: &Place) -> bool {
+    (*session, *of) == (place.session, lock) && *since <= place.queued
+}
+
 impl GrantInTime {
-    /// Demands that a grant is known within this, once everything is healed; and, if wanted, that nobody is granted what
+    /// Demands that a grant is known within this, once everything is healed; and that nobody is granted for as long what
     /// he does not ask for.
-    pub fn on(bound: Duration, finds_ghosts: bool) -> Self {
+    pub fn within(bound: Duration) -> Self {
         GrantInTime {
             bound,
-            finds_ghosts,
             now: Nanos(0),
             healed: None,
             places: BTreeMap::new(),
@@ -86,24 +101,22 @@ impl GrantInTime {
         Ok(())
     }
 
-    /// A place whose client neither has the lock nor asks for it keeps all others out.
-    fn granted_to_nobody(&self, is_late: impl Fn(&Place, Nanos) -> bool) -> Result<(), String> {
-        if !self.finds_ghosts {
-            return Ok(());
-        }
-        for ((lock, token), place) in &self.places {
-            let Some(granted) = place.granted.filter(|granted| !place.is_known && is_late(place, *granted))
+    /// A place whose client neither has the lock nor asks for it keeps all others out. `is_late`: of a place that is both
+    /// granted and not asked for since then.
+    fn granted_to_nobody(&self, is_late: impl Fn(&Place, Moment) -> bool) -> Result<(), String> {
+        for ((lock, token), place) in self.places.iter().filter(|(_, place)| !place.is_known) {
+            let Some(granted) = place.granted.filter(|granted| is_late(place, place.unasked.max(*granted)))
             else {
                 continue;
             };
-            let session = place.session;
-            let asks =
-                self.asked.values().filter(|(_, who, what, _)| (*who, *what) == (session, *lock)).count();
-            let places = self.unknown_to(session).filter(|((of, _), _)| of == lock).count();
+            // Whoever asked when the place was there already asks for another one. Those in front of it are granted too.
+            let asks = self.asked.values().filter(|asked| may_have_asked(asked, *lock, place)).count();
+            let of_session = self.unknown_to(place.session);
+            let places = of_session.filter(|((of, other), _)| of == lock && other <= token).count();
             if places > asks {
                 return Err(format!(
-                    "{token} of {lock:?} was granted to session {session} at {granted}, which does not ask for it at {}",
-                    self.now
+                    "{token} of {lock:?} was granted to session {} at {}, which does not ask for it at {}",
+                    place.session, granted.at, self.now
                 ));
             }
         }
@@ -115,11 +128,17 @@ impl GrantInTime {
     }
 
     fn overdue(&self, healed: Nanos) -> Result<(), String> {
-        let is_late = |place: &Place, since: Nanos| {
-            place.granted.is_some_and(|granted| self.now > granted.max(since).max(healed) + self.bound)
-        };
-        self.waits_in_vain(is_late)?;
-        self.granted_to_nobody(is_late)
+        let is_late = |since: Nanos| self.now > since.max(healed) + self.bound;
+        self.waits_in_vain(|place, since| {
+            place.granted.is_some_and(|granted| is_late(granted.at.max(since)))
+        })?;
+        self.granted_to_nobody(|_, since| is_late(since.at))
+    }
+
+    /// This moment, for the session.
+    fn moment(&self, session: SessionId) -> Moment {
+        let rounds = self.rounds.get(&session).map_or(0, |rounds| rounds.done);
+        Moment { at: self.now, rounds }
     }
 
     /// A session has made a round more.
@@ -127,11 +146,24 @@ impl GrantInTime {
         let Some(rounds) = self.rounds.get_mut(&session) else { return Ok(()) };
         (rounds.done, rounds.current) = (rounds.done + 1, None);
         let done = rounds.done;
-        let is_its = |place: &Place| place.session == session && place.granted.is_some();
-        self.waits_in_vain(|place, _| is_its(place) && done >= place.rounds + ROUNDS)?;
-        self.granted_to_nobody(|place, granted| {
-            is_its(place) && done >= place.rounds + ROUNDS_OF_GHOSTS && self.now > granted + GHOSTS
+        let is_its = |place: &Place| place.session == session;
+        self.waits_in_vain(|place, _| {
+            is_its(place) && place.granted.is_some_and(|granted| done >= granted.rounds + ROUNDS)
+        })?;
+        self.granted_to_nobody(|place, since| {
+            is_its(place) && done >= since.rounds + ROUNDS_OF_GHOSTS && self.now > since.at + GHOSTS
         })
+    }
+
+    /// Those of these calls have come to their end.
+    fn ended(&mut self, calls: &[CallId]) {
+        for call in calls {
+            let Some(asked) = self.asked.remove(call) else { continue };
+            let now = self.moment(asked.1);
+            let own =
+                self.places.iter_mut().filter(|((lock, _), place)| may_have_asked(&asked, *lock, place));
+            own.for_each(|(_, place)| place.unasked = now);
+        }
     }
 
     fn client(&mut self, client: ClientId, what: &ClientFact) -> Result<(), String> {
@@ -148,10 +180,10 @@ impl GrantInTime {
                 }
             }
             ClientFact::Returned { call, result } => {
-                let asked = self.asked.remove(call);
-                if let (Some((_, _, lock, _)), Ok(Answer::Acquired(token))) = (asked, result) {
-                    self.known(lock, *token);
+                if let (Some((_, _, lock, _)), Ok(Answer::Acquired(token))) = (self.asked.get(call), result) {
+                    self.known(*lock, *token);
                 }
+                self.ended(&[*call]);
                 match self.current.remove(call) {
                     Some(session) if result.is_ok() => return self.round(session),
                     Some(session) => self.rounds.entry(session).or_default().current = None,
@@ -159,7 +191,10 @@ impl GrantInTime {
                 }
             }
             ClientFact::Holds { lock, token, .. } => self.known(*lock, *token),
-            ClientFact::Ended => self.asked.retain(|_, (who, ..)| *who != client),
+            ClientFact::Ended => {
+                let own = self.asked.iter().filter(|(_, (who, ..))| *who == client);
+                self.ended(&own.map(|(call, _)| *call).collect::<Vec<_>>());
+            }
             _ => {}
         }
         Ok(())
@@ -181,13 +216,15 @@ impl Invariant for GrantInTime {
         self.now = fact.true_time().unwrap_or(self.now);
         match fact {
             Fact::Queued { lock, token, session, .. } => {
-                let place = Place { session: *session, granted: None, rounds: 0, is_known: false };
+                let (session, queued, unasked) = (*session, self.now, self.moment(*session));
+                let place = Place { session, queued, granted: None, unasked, is_known: false };
                 self.places.insert((*lock, *token), place);
             }
             Fact::Entitled { lock, token, .. } => {
+                let session = self.places.get(&(*lock, *token)).map(|place| place.session);
+                let granted = session.map(|session| self.moment(session));
                 if let Some(place) = self.places.get_mut(&(*lock, *token)) {
-                    place.granted = Some(self.now);
-                    place.rounds = self.rounds.get(&place.session).map_or(0, |rounds| rounds.done);
+                    place.granted = granted;
                 }
             }
             Fact::Left { lock, token, .. } => {
@@ -214,9 +251,10 @@ mod tests {
     use super::super::testing::{client_at, invoked, returned};
     use super::*;
     use crate::history::Millis;
+    use crate::history::client::Failure;
 
     fn opinion(facts: &[Fact]) -> Result<(), String> {
-        judge(GrantInTime::on(Duration::from_millis(100), true), facts)
+        judge(GrantInTime::within(Duration::from_millis(100)), facts)
     }
 
     #[test]
@@ -247,6 +285,26 @@ mod tests {
             client_at(5_001, 5, ClientFact::Returned { call: CallId(99), result: Ok(Answer::Synced) }),
         ];
         assert!(opinion(&[&ghost[..], &later, &last].concat()).unwrap_err().contains("does not ask"));
+    }
+
+    #[test]
+    fn a_place_becomes_a_ghost_when_the_call_for_it_has_ended_and_calls_behind_it_do_not_count() {
+        let asks = |at, call| {
+            let op = std::sync::Arc::new(Op::Acquire { lock: Lock(0), mode: Mode::Exclusive });
+            client_at(at, 5, ClientFact::Invoked { call: CallId(call), session: SessionId(5), op })
+        };
+        let gives_up = |at, call| {
+            client_at(at, 5, ClientFact::Returned { call: CallId(call), result: Err(Failure::Unknown) })
+        };
+        let passed = |at| Fact::Passed { at: Nanos::from_millis(at) };
+        let healed = Fact::Healed { at: Nanos(0) };
+        // Granted long since, because the call waits for another lock as well; and dropped at the end of the run.
+        let granted = [queued(5, 5, Mode::Exclusive, None), entitled(5, None, Millis(0))];
+        let start = [&[healed, asks(1, 1)], &granted[..], &[gives_up(44_000, 1)]].concat();
+        assert_eq!(opinion(&[&start[..], &[passed(44_000), passed(44_100)]].concat()), Ok(()));
+        assert!(opinion(&[&start[..], &[passed(44_101)]].concat()).unwrap_err().contains("does not ask"));
+        let again = [asks(44_050, 2), gives_up(44_080, 2), asks(44_090, 3), passed(44_101)];
+        assert!(opinion(&[&start[..], &again].concat()).unwrap_err().contains("does not ask"));
     }
 
     #[test]

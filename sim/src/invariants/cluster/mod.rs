@@ -15,6 +15,7 @@ pub(super) mod leader_completeness;
 pub(super) mod linearizability;
 pub(super) mod linearizable_writes;
 pub(super) mod log_matching;
+pub(super) mod log_time;
 mod matching;
 pub(super) mod monotonic_reads;
 mod node_log;

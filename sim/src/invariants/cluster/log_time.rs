@@ -1,0 +1,109 @@
+//! log-time: the time in the log goes on as true time does, whatever is done to the wall clocks of nodes that run. So
+//! lock-delays and maximum holds end neither early nor late because a clock was set.
+//!
+//! By how much it is off shows at every fact that carries it. It may grow by what the documented bound of clocks' rates
+//! allows. It may shrink while faults go on, since what was stamped may be applied much later; not behind them.
+
+use std::time::Duration;
+
+use rowlock_world::time::Nanos;
+
+use super::super::Invariant;
+use crate::history::{CLOCK_SPREAD_MS, Fact, Millis};
+
+/// What two clocks may differ by after some time, in percent of it.
+const DRIFT_PERCENT: i64 = 5;
+/// From a stamp to its effect, once everything is healed, milliseconds.
+const APPLIED_WITHIN_MS: i64 = 2_000;
+/// Behind the end of the faults what was stamped before is applied.
+const CATCH_UP: Duration = Duration::from_secs(5);
+
+/// How far the log's time is ahead of true time.
+#[derive(Default)]
+pub struct LogTime {
+    now: Nanos,
+    healed: Option<Nanos>,
+    /// At the first fact that has shown it, milliseconds.
+    ahead_ms: Option<i64>,
+}
+
+impl LogTime {
+    fn shown(&self, time: Millis, ahead_ms: i64) -> Result<(), String> {
+        let elapsed_ms = millis(self.now);
+        let off_ms = time.0 - elapsed_ms - ahead_ms;
+        let most_ms = CLOCK_SPREAD_MS + elapsed_ms * DRIFT_PERCENT / 100;
+        if off_ms > most_ms {
+            return Err(format!("the log's time is {off_ms} ms ahead at {}", self.now));
+        }
+        let is_quiet = self.healed.is_some_and(|healed| self.now > healed + CATCH_UP);
+        if is_quiet && off_ms < -most_ms - APPLIED_WITHIN_MS {
+            return Err(format!("the log's time is {} ms behind at {}", -off_ms, self.now));
+        }
+        Ok(())
+    }
+}
+
+fn millis(at: Nanos) -> i64 {
+    i64::try_from(at.0 / 1_000_000).unwrap_or(i64::MAX)
+}
+
+impl Invariant for LogTime {
+    fn name(&self) -> &'static str {
+        "log-time"
+    }
+
+    fn observe(&mut self, fact: &Fact) -> Result<(), String> {
+        self.now = fact.true_time().unwrap_or(self.now);
+        let time = match fact {
+            Fact::Healed { at } => {
+                self.healed = Some(*at);
+                return Ok(());
+            }
+            Fact::SessionOpened { at, .. }
+            | Fact::SessionAttached { at, .. }
+            | Fact::SessionEnded { at, .. }
+            | Fact::Entitled { at, .. }
+            | Fact::Revoked { at, .. } => *at,
+            _ => return Ok(()),
+        };
+        let ahead_ms = *self.ahead_ms.get_or_insert(time.0 - millis(self.now));
+        self.shown(time, ahead_ms)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::{entitled, judge};
+    use super::*;
+
+    const BEGAN_MS: i64 = 1_700_000_000_000;
+
+    fn passed(ms: u64) -> Fact {
+        Fact::Passed { at: Nanos::from_millis(ms) }
+    }
+
+    fn shown(ms: i64) -> Fact {
+        entitled(1, None, Millis(BEGAN_MS + ms))
+    }
+
+    #[test]
+    fn time_that_runs_ahead_is_caught_and_what_clocks_may_differ_by_is_not() {
+        let start = [passed(1_000), shown(1_000), passed(10_000)];
+        let opinion = |ms| judge(LogTime::default(), &[&start[..], &[shown(ms)]].concat());
+        assert_eq!(opinion(10_550), Ok(()));
+        assert!(opinion(10_551).unwrap_err().contains("ahead"));
+        assert_eq!(opinion(1_000), Ok(()), "faults go on: it was stamped long ago");
+    }
+
+    #[test]
+    fn time_that_stands_still_is_caught_once_everything_is_healed() {
+        let healed = Fact::Healed { at: Nanos::from_millis(3_000) };
+        let opinion = |at, ms| {
+            let facts = [passed(1_000), shown(1_000), healed.clone(), passed(at), shown(ms)];
+            judge(LogTime::default(), &facts)
+        };
+        assert!(opinion(43_000, 1_000).unwrap_err().contains("behind"));
+        assert_eq!(opinion(8_000, 1_000), Ok(()), "it is catching up");
+        assert_eq!(opinion(43_000, 43_000 - 2_150 - 50 - 2_000), Ok(()));
+    }
+}
