@@ -1,7 +1,9 @@
 //! `rowlock-bench`: the same work on Rowlock and on what people use instead, taken in turns on one machine.
 
 mod drivers;
+mod grpc;
 mod latency;
+mod protobuf;
 mod results;
 mod servers;
 mod system;

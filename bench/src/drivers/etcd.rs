@@ -1,21 +1,76 @@
-//! Not yet written.
+//! etcd's own lock service over gRPC: Lock queues on the server, a lease makes the lock end with its client.
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result};
+use bytes::Bytes;
 
-/// Not yet.
-pub struct Client;
+use super::{Settings, spread};
+use crate::grpc::Channel;
+use crate::protobuf::{Writer, bytes, number};
+
+/// A connection and a lease.
+pub struct Client {
+    /// For what a lock does not need.
+    pub channel: Channel,
+    lease: i64,
+    held: Option<Bytes>,
+}
 
 impl Client {
-    pub async fn connect(_addresses: &[String], _n: usize) -> Result<Self> {
-        bail!("not yet")
+    /// See [`super::Driver::connect`].
+    pub async fn connect(addresses: &[String], n: usize, settings: Settings) -> Result<Self> {
+        let mut channel = Channel::open(spread(addresses, n)).await?;
+        let ttl_s = i64::try_from(settings.ttl.as_secs())?;
+        let answer = channel.call("/etcdserverpb.Lease/LeaseGrant", &grant(ttl_s)).await?;
+        let lease = number(&answer, 2)? as i64;
+        channel.repeat("/etcdserverpb.Lease/LeaseKeepAlive", of_lease(lease), settings.ttl / 3)?;
+        Ok(Client { channel, lease, held: None })
     }
-    pub async fn acquire(&mut self, _lock: &str) -> Result<()> {
-        bail!("not yet")
-    }
-    pub async fn release(&mut self) -> Result<()> {
-        bail!("not yet")
-    }
-    pub async fn close(self) -> Result<()> {
+
+    /// See [`super::Driver::acquire`].
+    pub async fn acquire(&mut self, lock: &str) -> Result<()> {
+        let answer = self.channel.call("/v3lockpb.Lock/Lock", &lock_request(lock, self.lease)).await?;
+        self.held = Some(bytes(&answer, 2)?);
         Ok(())
+    }
+
+    /// See [`super::Driver::release`].
+    pub async fn release(&mut self) -> Result<()> {
+        let key = self.held.take().context("nothing is held")?;
+        let request = Writer::default().bytes(1, &key).finish();
+        self.channel.call("/v3lockpb.Lock/Unlock", &request).await?;
+        Ok(())
+    }
+
+    /// See [`super::Driver::close`].
+    pub async fn close(mut self) -> Result<()> {
+        self.channel.call("/etcdserverpb.Lease/LeaseRevoke", &of_lease(self.lease)).await?;
+        Ok(())
+    }
+}
+
+/// LeaseGrantRequest: 1 is the time to live; the server chooses the id.
+fn grant(ttl_s: i64) -> Bytes {
+    Writer::default().number(1, ttl_s).finish()
+}
+
+/// LeaseKeepAliveRequest and LeaseRevokeRequest: 1 is the id.
+fn of_lease(lease: i64) -> Bytes {
+    Writer::default().number(1, lease).finish()
+}
+
+/// LockRequest: 1 is the name, 2 the lease.
+fn lock_request(lock: &str, lease: i64) -> Bytes {
+    Writer::default().bytes(1, lock.as_bytes()).number(2, lease).finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{grant, lock_request, of_lease};
+
+    #[test]
+    fn requests_are_the_bytes_that_etcd_reads() {
+        assert_eq!(&grant(10)[..], [0x08, 10]);
+        assert_eq!(&of_lease(0x1234)[..], [0x08, 0xb4, 0x24]);
+        assert_eq!(&lock_request("ab", 3)[..], [0x0a, 2, b'a', b'b', 0x10, 3]);
     }
 }

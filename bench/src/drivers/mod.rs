@@ -1,10 +1,13 @@
 //! One client of each system, all behind the same two calls, so that a workload is written once.
 
-mod etcd;
+pub mod etcd;
 mod redis;
 mod redlock;
+pub mod resp;
 mod rowlock;
-mod zookeeper;
+pub mod zookeeper;
+
+use std::time::Duration;
 
 use anyhow::Result;
 
@@ -17,15 +20,36 @@ pub enum Driver {
     /// A plain ZooKeeper client, on ZooKeeper or on Rowlock.
     Zookeeper(zookeeper::Client),
     /// etcd's Lock service.
-    Etcd(etcd::Client),
+    Etcd(Box<etcd::Client>),
     /// One Redis.
     Redis(redis::Client),
     /// Five of them.
     Redlock(redlock::Client),
 }
 
-/// How long a session, lease or key outlives its client.
-pub const TTL: std::time::Duration = std::time::Duration::from_secs(10);
+/// How long a session, lease or key outlives its client, unless a workload says otherwise.
+pub const TTL: Duration = Duration::from_secs(10);
+
+/// What a workload may choose of a client.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Session timeout, time to live of a lease or of a key.
+    pub ttl: Duration,
+    /// How long a session outlives its connection, where that can be chosen (only Rowlock's own client); zero: as long
+    /// as `ttl`.
+    pub disconnect_grace: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings { ttl: TTL, disconnect_grace: Duration::ZERO }
+    }
+}
+
+/// The server of client `n`: clients are spread over them.
+fn spread(addresses: &[String], n: usize) -> &str {
+    &addresses[n % addresses.len()]
+}
 
 impl Driver {
     /// Connects client number `n` (clients are spread over the servers by it).
@@ -33,14 +57,29 @@ impl Driver {
     /// # Errors
     /// The servers cannot be reached, or refuse.
     pub async fn connect(system: System, addresses: &[String], n: usize) -> Result<Driver> {
+        Driver::connect_with(system, addresses, n, Settings::default()).await
+    }
+
+    /// [`Driver::connect`] with settings other than the usual ones.
+    ///
+    /// # Errors
+    /// As of [`Driver::connect`].
+    pub async fn connect_with(
+        system: System,
+        addresses: &[String],
+        n: usize,
+        settings: Settings,
+    ) -> Result<Driver> {
         Ok(match system {
-            System::Rowlock => Driver::Rowlock(rowlock::Client::connect(addresses, n).await?),
+            System::Rowlock => Driver::Rowlock(rowlock::Client::connect(addresses, n, settings).await?),
             System::RowlockPlain | System::Zookeeper => {
-                Driver::Zookeeper(zookeeper::Client::connect(addresses, n).await?)
+                Driver::Zookeeper(zookeeper::Client::connect(addresses, n, settings).await?)
             }
-            System::Etcd => Driver::Etcd(etcd::Client::connect(addresses, n).await?),
-            System::Redis | System::RedisFsync => Driver::Redis(redis::Client::connect(addresses, n).await?),
-            System::Redlock => Driver::Redlock(redlock::Client::connect(addresses, n).await?),
+            System::Etcd => Driver::Etcd(Box::new(etcd::Client::connect(addresses, n, settings).await?)),
+            System::Redis | System::RedisFsync => {
+                Driver::Redis(redis::Client::connect(addresses, n, settings).await?)
+            }
+            System::Redlock => Driver::Redlock(redlock::Client::connect(addresses, n, settings).await?),
         })
     }
 
@@ -72,6 +111,22 @@ impl Driver {
         }
     }
 
+    /// Keeps the session alive and does nothing else, for ever: what a client does while it holds a lock or nothing.
+    ///
+    /// # Errors
+    /// The connection broke.
+    ///
+    /// # Cancel safety
+    /// The client can be used when the future is dropped.
+    pub async fn stay(&mut self) -> Result<()> {
+        match self {
+            // Its own task sends heartbeats; Redis knows no sessions.
+            Driver::Rowlock(_) | Driver::Redis(_) | Driver::Redlock(_) => std::future::pending().await,
+            Driver::Zookeeper(client) => client.session.stay().await,
+            Driver::Etcd(client) => client.channel.stay().await,
+        }
+    }
+
     /// Ends the session in good order.
     ///
     /// # Errors
@@ -81,8 +136,8 @@ impl Driver {
             Driver::Rowlock(client) => client.close().await,
             Driver::Zookeeper(client) => client.close().await,
             Driver::Etcd(client) => client.close().await,
-            Driver::Redis(client) => client.close().await,
-            Driver::Redlock(client) => client.close().await,
+            // Closing the connection is all there is.
+            Driver::Redis(_) | Driver::Redlock(_) => Ok(()),
         }
     }
 }

@@ -1,21 +1,110 @@
-//! Not yet written.
+//! RedLock, as its page says: the same key on five independent masters; who has three of them in time holds the lock.
 
-use anyhow::{Result, bail};
+use std::time::{Duration, Instant};
 
-/// Not yet.
-pub struct Client;
+use anyhow::{Context, Result, bail};
+
+use super::Settings;
+use super::redis::{Tokens, is_taken, load_script};
+use super::resp::{Connection, Reply};
+
+/// A connection to each master.
+pub struct Client {
+    connections: Vec<Connection>,
+    script: String,
+    tokens: Tokens,
+    ttl: Duration,
+    ttl_ms: String,
+    held: Option<(String, String)>,
+}
 
 impl Client {
-    pub async fn connect(_addresses: &[String], _n: usize) -> Result<Self> {
-        bail!("not yet")
+    /// See [`super::Driver::connect`]. Every client talks with all masters.
+    pub async fn connect(addresses: &[String], n: usize, settings: Settings) -> Result<Self> {
+        let (mut connections, mut script) = (Vec::new(), String::new());
+        for address in addresses {
+            let mut connection = Connection::open(address).await?;
+            script = load_script(&mut connection).await?;
+            connections.push(connection);
+        }
+        let ttl_ms = settings.ttl.as_millis().to_string();
+        Ok(Client { connections, script, tokens: Tokens::new(n), ttl: settings.ttl, ttl_ms, held: None })
     }
-    pub async fn acquire(&mut self, _lock: &str) -> Result<()> {
-        bail!("not yet")
+
+    /// See [`super::Driver::acquire`].
+    pub async fn acquire(&mut self, lock: &str) -> Result<()> {
+        loop {
+            let (token, begun) = (self.tokens.next(), Instant::now());
+            let taken = self.set(lock, &token).await?;
+            if is_held(taken, self.connections.len(), begun.elapsed(), self.ttl) {
+                self.held = Some((lock.to_owned(), token));
+                return Ok(());
+            }
+            self.delete(lock, &token).await?;
+            tokio::time::sleep(self.tokens.pause()).await;
+        }
     }
+
+    /// See [`super::Driver::release`].
     pub async fn release(&mut self) -> Result<()> {
-        bail!("not yet")
-    }
-    pub async fn close(self) -> Result<()> {
+        let (lock, token) = self.held.take().context("nothing is held")?;
+        let deleted = self.delete(&lock, &token).await?;
+        if deleted <= self.connections.len() / 2 {
+            bail!("only {deleted} masters still knew the lock at its release");
+        }
         Ok(())
+    }
+
+    /// To all masters at once; on how many the key was free.
+    async fn set(&mut self, lock: &str, token: &str) -> Result<usize> {
+        let words: [&[u8]; 6] =
+            [b"SET", lock.as_bytes(), token.as_bytes(), b"NX", b"PX", self.ttl_ms.as_bytes()];
+        for connection in &mut self.connections {
+            connection.send(&words).await?;
+        }
+        let mut taken = 0;
+        for connection in &mut self.connections {
+            taken += usize::from(is_taken(connection.receive().await?)?);
+        }
+        Ok(taken)
+    }
+
+    /// On all masters, whether they gave the key or not; how many had it.
+    async fn delete(&mut self, lock: &str, token: &str) -> Result<usize> {
+        let words: [&[u8]; 5] = [b"EVALSHA", self.script.as_bytes(), b"1", lock.as_bytes(), token.as_bytes()];
+        for connection in &mut self.connections {
+            connection.send(&words).await?;
+        }
+        let mut deleted = 0;
+        for connection in &mut self.connections {
+            match connection.receive().await? {
+                Reply::Integer(count) => deleted += usize::from(count == 1),
+                other => bail!("a release was answered with {other:?}"),
+            }
+        }
+        Ok(deleted)
+    }
+}
+
+/// A majority, with time left after what asking took and what clocks may drift apart: a hundredth and 2 ms.
+fn is_held(taken: usize, masters: usize, took: Duration, ttl: Duration) -> bool {
+    let drift = ttl / 100 + Duration::from_millis(2);
+    taken > masters / 2 && took + drift < ttl
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::is_held;
+
+    #[test]
+    fn a_lock_needs_a_majority_in_time() {
+        let (soon, ttl) = (Duration::from_millis(5), Duration::from_secs(1));
+        assert!(is_held(3, 5, soon, ttl));
+        assert!(!is_held(2, 5, soon, ttl), "two of five are no majority");
+        assert!(!is_held(2, 4, soon, ttl), "half is no majority");
+        assert!(is_held(5, 5, Duration::from_millis(987), ttl));
+        assert!(!is_held(5, 5, Duration::from_millis(988), ttl), "it may have run out elsewhere");
     }
 }

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use rowlock_client::Guard;
 
-use super::TTL;
+use super::Settings;
 
 /// One session.
 pub struct Client {
@@ -13,11 +13,14 @@ pub struct Client {
 
 impl Client {
     /// With the addresses turned by `n`, so that clients spread evenly.
-    pub async fn connect(addresses: &[String], n: usize) -> Result<Self> {
+    pub async fn connect(addresses: &[String], n: usize, settings: Settings) -> Result<Self> {
         let mut addresses = addresses.to_vec();
         let turn = n % addresses.len().max(1);
         addresses.rotate_left(turn);
-        let config = rowlock_client::Client::builder().endpoints(&addresses.join(",")).session_timeout(TTL);
+        let config = rowlock_client::Client::builder()
+            .endpoints(&addresses.join(","))
+            .session_timeout(settings.ttl)
+            .disconnect_grace(settings.disconnect_grace);
         Ok(Client { client: config.connect().await?, guard: None })
     }
 

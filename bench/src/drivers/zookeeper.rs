@@ -1,21 +1,144 @@
-//! Not yet written.
+//! A plain ZooKeeper client with the sequential recipe for locks, the same code on ZooKeeper and on Rowlock.
 
-use anyhow::{Result, bail};
+mod session;
 
-/// Not yet.
-pub struct Client;
+use anyhow::{Context, Result, bail};
+use rowlock_proto::request::{Create, PathWatch};
+use rowlock_proto::{Acl, CreateMode, ErrorCode, Request, Response, Version};
+
+use super::{Settings, spread};
+pub use session::Session;
+
+/// Digits that the server appends to the names of sequential znodes.
+const DIGITS: usize = 10;
+
+/// One session.
+pub struct Client {
+    /// For what a lock does not need.
+    pub session: Session,
+    /// The znode of the lock that was acquired last: it exists.
+    parent: String,
+    held: Option<String>,
+}
 
 impl Client {
-    pub async fn connect(_addresses: &[String], _n: usize) -> Result<Self> {
-        bail!("not yet")
+    /// See [`super::Driver::connect`].
+    pub async fn connect(addresses: &[String], n: usize, settings: Settings) -> Result<Self> {
+        let session = Session::open(spread(addresses, n), settings.ttl).await?;
+        Ok(Client { session, parent: String::new(), held: None })
     }
-    pub async fn acquire(&mut self, _lock: &str) -> Result<()> {
-        bail!("not yet")
-    }
-    pub async fn release(&mut self) -> Result<()> {
-        bail!("not yet")
-    }
-    pub async fn close(self) -> Result<()> {
+
+    /// See [`super::Driver::acquire`].
+    pub async fn acquire(&mut self, lock: &str) -> Result<()> {
+        self.make_parent(lock).await?;
+        let prefix = format!("{}/n-", self.parent);
+        let request = create(prefix, CreateMode::EphemeralSequential);
+        let Response::Path(own) = self.session.call(request).await?.context("taking a place")? else {
+            bail!("create was answered with something else than a path")
+        };
+        loop {
+            let children = Request::GetChildren(PathWatch { path: self.parent.clone(), watch: false });
+            let Response::Children(names) = self.session.call(children).await?.context("listing")? else {
+                bail!("getChildren was answered with something else than names")
+            };
+            let Some(before) = predecessor(&own[self.parent.len() + 1..], &names)? else { break };
+            let path = format!("{}/{before}", self.parent);
+            let exists = Request::Exists(PathWatch { path: path.clone(), watch: true });
+            match self.session.call(exists).await? {
+                Ok(_) => self.session.deleted(&path).await?,
+                Err(ErrorCode::NoNode) => {}
+                Err(code) => bail!("watching the predecessor: {code}"),
+            }
+        }
+        self.held = Some(own);
         Ok(())
+    }
+
+    /// See [`super::Driver::release`].
+    pub async fn release(&mut self) -> Result<()> {
+        let path = self.held.take().context("nothing is held")?;
+        self.session.call(Request::Delete { path, version: Version::ANY }).await?.context("deleting")?;
+        Ok(())
+    }
+
+    /// See [`super::Driver::close`].
+    pub async fn close(self) -> Result<()> {
+        self.session.close().await
+    }
+
+    /// Makes the znode of a lock, once.
+    async fn make_parent(&mut self, lock: &str) -> Result<()> {
+        const BASE: &str = "/bench";
+        if self.parent.strip_prefix(BASE).and_then(|rest| rest.strip_prefix('/')) == Some(lock) {
+            return Ok(());
+        }
+        let parent = format!("{BASE}/{lock}");
+        for path in [BASE, &parent] {
+            make(&mut self.session, path).await?;
+        }
+        self.parent = parent;
+        Ok(())
+    }
+}
+
+/// Makes a persistent znode, if it is not there.
+///
+/// # Errors
+/// The server refused, or the connection broke.
+pub async fn make(session: &mut Session, path: &str) -> Result<()> {
+    match session.call(create(path.to_owned(), CreateMode::Persistent)).await? {
+        Ok(_) | Err(ErrorCode::NodeExists) => Ok(()),
+        Err(code) => bail!("making {path}: {code}"),
+    }
+}
+
+fn create(path: String, mode: CreateMode) -> Request {
+    Request::Create(Create {
+        path,
+        data: Some(Default::default()),
+        acl: Some(Acl::open()),
+        flags: mode.flags(),
+    })
+}
+
+/// The name with the largest number below that of `own`; `None`: `own` is the lowest and holds.
+fn predecessor<'a>(own: &str, names: &'a [String]) -> Result<Option<&'a str>> {
+    if !names.iter().any(|name| name == own) {
+        bail!("{own} is gone: the session has ended");
+    }
+    let before = names.iter().filter(|name| number(name) < number(own));
+    Ok(before.max_by_key(|name| number(name)).map(String::as_str))
+}
+
+/// The digits compare like the number, being equally many.
+fn number(name: &str) -> &[u8] {
+    &name.as_bytes()[name.len().saturating_sub(DIGITS)..]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::predecessor;
+
+    fn names(list: &[&str]) -> Vec<String> {
+        list.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[test]
+    fn the_predecessor_is_the_nearest_lower_number_whatever_the_order_of_the_list() {
+        let all = names(&["n-0000000010", "n-0000000002", "n-0000000007", "n-0000000009"]);
+        assert_eq!(predecessor("n-0000000009", &all).unwrap(), Some("n-0000000007"));
+        assert_eq!(predecessor("n-0000000010", &all).unwrap(), Some("n-0000000009"));
+        assert_eq!(predecessor("n-0000000002", &all).unwrap(), None, "the lowest holds");
+    }
+
+    #[test]
+    fn names_of_other_clients_are_compared_by_their_number_alone() {
+        let all = names(&["_c_77-lock-0000000004", "n-0000000005"]);
+        assert_eq!(predecessor("n-0000000005", &all).unwrap(), Some("_c_77-lock-0000000004"));
+    }
+
+    #[test]
+    fn a_place_that_is_gone_is_an_error_and_not_a_lock() {
+        assert!(predecessor("n-0000000001", &names(&["n-0000000002"])).is_err());
     }
 }

@@ -1,17 +1,25 @@
 //! Real servers of every system, started by us on loopback with the durability that the tables state, and ended by
 //! their own process ids.
 
+mod etcd;
+mod redis;
 mod rowlock;
+mod zookeeper;
 
-use std::path::Path;
-use std::time::Duration;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
 use crate::system::System;
 use process::Process;
 
 pub mod process;
+pub mod words;
+
+/// How long servers may take until they serve.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The running servers of one system.
 pub struct Servers {
@@ -23,6 +31,8 @@ pub struct Servers {
     pub durability: String,
     /// Of the servers, as they say.
     pub version: String,
+    /// Where their data and logs are.
+    pub folder: PathBuf,
     system: System,
 }
 
@@ -34,8 +44,25 @@ impl Servers {
     pub async fn start(system: System, folder: &Path) -> Result<Servers> {
         match system {
             System::Rowlock | System::RowlockPlain => rowlock::start(system, folder).await,
-            _ => bail!("not yet"),
+            System::Zookeeper => zookeeper::start(system, folder).await,
+            System::Etcd => etcd::start(system, folder).await,
+            System::Redis | System::RedisFsync | System::Redlock => redis::start(system, folder).await,
         }
+    }
+
+    /// Servers that somebody else has started and will end: without processes, so nothing is known of their costs.
+    pub fn attach(system: System, addresses: Vec<String>) -> Servers {
+        let unknown = "as it was started; not known here".to_owned();
+        let (processes, version, folder) = (Vec::new(), String::new(), PathBuf::new());
+        Servers { addresses, processes, durability: unknown, version, folder, system }
+    }
+
+    /// Resident memory of all of them, bytes.
+    ///
+    /// # Errors
+    /// One of them is gone.
+    pub fn resident(&self) -> Result<u64> {
+        self.processes.iter().map(Process::resident).sum()
     }
 
     /// Time that all of them have spent on processors so far.
@@ -52,8 +79,93 @@ impl Servers {
     /// Nobody says that he leads.
     pub async fn leader(&self) -> Result<usize> {
         match self.system {
-            System::Rowlock | System::RowlockPlain => rowlock::leader(&self.addresses).await,
+            System::Rowlock | System::RowlockPlain | System::Zookeeper => {
+                words::leader(&self.addresses).await
+            }
+            System::Etcd => etcd::leader(&self.addresses).await,
             other => bail!("{other} has no leader"),
         }
+    }
+
+    /// Kills them all and waits until they are gone, so that their ports are free.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub async fn stop(mut self) -> Result<()> {
+        for process in &mut self.processes {
+            if process.id().is_some() {
+                process.kill().await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts server `k` again with the data it has, killing it first if it still runs, and returns when somebody
+    /// leads and it accepts connections.
+    ///
+    /// # Errors
+    /// It does not come back within a minute.
+    pub async fn restart(&mut self, k: usize) -> Result<()> {
+        self.processes[k].restart().await?;
+        let begun = Instant::now();
+        loop {
+            let leads = match self.system {
+                System::Redis | System::RedisFsync | System::Redlock => true,
+                _ => self.leader().await.is_ok(),
+            };
+            if leads && tokio::net::TcpStream::connect(&self.addresses[k]).await.is_ok() {
+                return Ok(());
+            }
+            if begun.elapsed() > PATIENCE {
+                bail!(
+                    "{} of {} does not come back: see {}",
+                    self.addresses[k],
+                    self.system,
+                    self.folder.display()
+                );
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+}
+
+/// So that no server fails late, and no stranger is measured.
+fn refuse_taken(ports: impl IntoIterator<Item = u16>) -> Result<()> {
+    for port in ports {
+        TcpListener::bind((Ipv4Addr::LOCALHOST, port))
+            .with_context(|| format!("port {port} of 127.0.0.1 is taken: end what listens there"))?;
+    }
+    Ok(())
+}
+
+/// Whether a peer's program is there; if not, the error says how it comes.
+fn installed(file: &Path, package: &str) -> Result<()> {
+    if !file.exists() {
+        bail!("{} is missing: install Debian's package {package}", file.display());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::path::Path;
+
+    use super::{installed, refuse_taken};
+
+    #[test]
+    fn a_port_where_somebody_listens_is_refused_by_its_number() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let refusal = refuse_taken([port]).unwrap_err().to_string();
+        assert_eq!(refusal, format!("port {port} of 127.0.0.1 is taken: end what listens there"));
+        drop(listener);
+        refuse_taken([port]).unwrap();
+    }
+
+    #[test]
+    fn a_missing_program_is_refused_with_the_name_of_its_package() {
+        let refusal = installed(Path::new("/nowhere/etcd"), "etcd-server").unwrap_err().to_string();
+        assert_eq!(refusal, "/nowhere/etcd is missing: install Debian's package etcd-server");
     }
 }

@@ -1,32 +1,40 @@
 //! One server process, and what it has cost so far.
 
-use std::path::Path;
+use std::fs::OpenOptions;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use tokio::process::{Child, Command};
 
-/// Killed when dropped.
+/// Killed when dropped, by its own id.
 pub struct Process {
     child: Child,
+    command: Command,
+    log: PathBuf,
 }
 
 impl Process {
-    /// Starts it with stdout and stderr in `log`.
+    /// Starts it with stdout and stderr behind what `log` holds.
     ///
     /// # Errors
     /// The program cannot be started.
-    pub fn start(command: &mut Command, log: &Path) -> Result<Process> {
-        let file = std::fs::File::create(log).with_context(|| format!("creating {}", log.display()))?;
-        let child = command
-            .stdin(Stdio::null())
-            .stdout(file.try_clone()?)
-            .stderr(file)
-            .kill_on_drop(true)
-            .spawn()
-            .with_context(|| format!("starting {:?}", command.as_std().get_program()))?;
-        Ok(Process { child })
+    pub fn start(mut command: Command, log: &Path) -> Result<Process> {
+        let child = spawn(&mut command, log)?;
+        Ok(Process { child, command, log: log.to_owned() })
+    }
+
+    /// Kills it if it still runs, and starts the same command again. The log goes on.
+    ///
+    /// # Errors
+    /// As of [`Process::start`] and [`Process::kill`].
+    pub async fn restart(&mut self) -> Result<()> {
+        if self.id().is_some() {
+            self.kill().await?;
+        }
+        self.child = spawn(&mut self.command, &self.log)?;
+        Ok(())
     }
 
     /// Its id, while it runs.
@@ -60,6 +68,21 @@ impl Process {
         let pages: u64 = status.split(' ').nth(1).context("statm without a second field")?.parse()?;
         Ok(pages * rustix::param::page_size() as u64)
     }
+}
+
+fn spawn(command: &mut Command, log: &Path) -> Result<Child> {
+    let file = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(log)
+        .with_context(|| format!("opening {}", log.display()))?;
+    command
+        .stdin(Stdio::null())
+        .stdout(file.try_clone()?)
+        .stderr(file)
+        .kill_on_drop(true)
+        .spawn()
+        .with_context(|| format!("starting {:?}", command.as_std().get_program()))
 }
 
 /// Of any process of this user.

@@ -1,0 +1,147 @@
+//! Redis' protocol (RESP 2) over one TCP connection: as much as a lock needs, by hand.
+//!
+//! One task uses a connection: it writes, then reads, with nobody between it and the socket.
+
+use anyhow::{Context, Result, bail};
+use bytes::{Buf, Bytes, BytesMut};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// What a server answers.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// `+OK`.
+    Status(String),
+    /// `-ERR ...`.
+    Error(String),
+    /// `:1`.
+    Integer(i64),
+    /// `$3...`; `None` is nil.
+    Bulk(Option<Bytes>),
+}
+
+/// A connection to one Redis.
+pub struct Connection {
+    stream: TcpStream,
+    input: BytesMut,
+    output: BytesMut,
+}
+
+impl Connection {
+    /// # Errors
+    /// Nobody listens.
+    pub async fn open(address: &str) -> Result<Self> {
+        let stream = TcpStream::connect(address).await.with_context(|| format!("connecting to {address}"))?;
+        stream.set_nodelay(true)?;
+        Ok(Connection { stream, input: BytesMut::with_capacity(4096), output: BytesMut::with_capacity(512) })
+    }
+
+    /// A command and its reply.
+    ///
+    /// # Errors
+    /// The connection broke. An error reply is a [`Reply`].
+    pub async fn call(&mut self, words: &[&[u8]]) -> Result<Reply> {
+        self.send(words).await?;
+        self.receive().await
+    }
+
+    /// Only the command: the replies of several come in their order.
+    ///
+    /// # Errors
+    /// The connection broke.
+    pub async fn send(&mut self, words: &[&[u8]]) -> Result<()> {
+        self.output.clear();
+        command(words, &mut self.output);
+        Ok(self.stream.write_all(&self.output).await?)
+    }
+
+    /// The next reply.
+    ///
+    /// # Errors
+    /// The connection broke, or what came is no reply.
+    pub async fn receive(&mut self) -> Result<Reply> {
+        loop {
+            if let Some(reply) = reply(&mut self.input)? {
+                return Ok(reply);
+            }
+            if self.stream.read_buf(&mut self.input).await? == 0 {
+                bail!("Redis closed the connection");
+            }
+        }
+    }
+}
+
+/// Appends a command: an array of bulk strings.
+fn command(words: &[&[u8]], out: &mut BytesMut) {
+    out.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
+    for word in words {
+        out.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+        out.extend_from_slice(word);
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+/// Takes a whole reply off the front, or nothing.
+fn reply(input: &mut BytesMut) -> Result<Option<Reply>> {
+    let Some(end) = input.windows(2).position(|two| two == b"\r\n") else { return Ok(None) };
+    let line = std::str::from_utf8(&input[1..end]).context("a reply that is not text")?;
+    let (reply, length) = match input[0] {
+        b'+' => (Reply::Status(line.to_owned()), end + 2),
+        b'-' => (Reply::Error(line.to_owned()), end + 2),
+        b':' => (Reply::Integer(line.parse()?), end + 2),
+        b'$' if line == "-1" => (Reply::Bulk(None), end + 2),
+        b'$' => {
+            let length: usize = line.parse()?;
+            if input.len() < end + 2 + length + 2 {
+                return Ok(None);
+            }
+            let bulk = Bytes::copy_from_slice(&input[end + 2..end + 2 + length]);
+            (Reply::Bulk(Some(bulk)), end + 2 + length + 2)
+        }
+        other => bail!("a reply that begins with {other:#x}"),
+    };
+    input.advance(length);
+    Ok(Some(reply))
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::{Bytes, BytesMut};
+
+    use super::{Reply, command, reply};
+
+    #[test]
+    fn a_command_is_an_array_of_bulk_strings() {
+        let mut out = BytesMut::new();
+        command(&[b"SET", b"k", b""], &mut out);
+        assert_eq!(&out[..], b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$0\r\n\r\n");
+    }
+
+    #[test]
+    fn replies_are_taken_whole_and_in_order() {
+        let mut input = BytesMut::from(b"+OK\r\n:-7\r\n$-1\r\n$2\r\na\n\r\n-NOSCRIPT no\r\n".as_slice());
+        let mut replies = Vec::new();
+        while let Some(one) = reply(&mut input).unwrap() {
+            replies.push(one);
+        }
+        let expected = [
+            Reply::Status("OK".to_owned()),
+            Reply::Integer(-7),
+            Reply::Bulk(None),
+            Reply::Bulk(Some(Bytes::from_static(b"a\n"))),
+            Reply::Error("NOSCRIPT no".to_owned()),
+        ];
+        assert_eq!(replies, expected);
+        assert!(input.is_empty());
+    }
+
+    #[test]
+    fn half_a_reply_is_left_for_later() {
+        for half in [b"+OK\r".as_slice(), b"$2\r\n", b"$2\r\nab\r", b""] {
+            let mut input = BytesMut::from(half);
+            assert_eq!(reply(&mut input).unwrap(), None);
+            assert_eq!(&input[..], half);
+        }
+        assert!(reply(&mut BytesMut::from(b"?\r\n".as_slice())).is_err());
+    }
+}

@@ -1,0 +1,224 @@
+//! A session of the ZooKeeper protocol over one TCP connection: one request at a time, and watch events.
+//!
+//! The task that calls also reads and writes, with nobody between it and the socket. It never reconnects: a connection
+//! that breaks makes a trial void.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use bytes::{Bytes, BytesMut};
+use rowlock_proto::{
+    ConnectRequest, ErrorCode, EventType, OpCode, ReplyHeader, Request, RequestFrame, Response, SessionId,
+    WatchedEvent, Xid, Zxid, decode, encode, frame,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// What a server may send in one frame: a list of ten thousand names fits.
+const FRAME_MAX_BYTES: usize = 16 << 20;
+/// How long a server may take to answer the handshake.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// An open session.
+pub struct Session {
+    stream: TcpStream,
+    input: BytesMut,
+    output: BytesMut,
+    xid: i32,
+    /// Events that came while a reply was awaited.
+    events: VecDeque<WatchedEvent>,
+    /// Silence after which a heartbeat is sent.
+    heartbeat: Duration,
+}
+
+/// A frame from the server.
+enum Incoming {
+    Reply(ReplyHeader, Bytes),
+    Event(WatchedEvent),
+    Pong,
+}
+
+impl Session {
+    /// Opens a new session with one server.
+    ///
+    /// # Errors
+    /// The server cannot be reached, or refuses.
+    pub async fn open(address: &str, session_timeout: Duration) -> Result<Self> {
+        let stream = TcpStream::connect(address).await.with_context(|| format!("connecting to {address}"))?;
+        stream.set_nodelay(true)?;
+        let mut session = Session {
+            stream,
+            input: BytesMut::with_capacity(4096),
+            output: BytesMut::with_capacity(512),
+            xid: 0,
+            events: VecDeque::new(),
+            heartbeat: session_timeout / 3,
+        };
+        let request = ConnectRequest {
+            protocol_version: 0,
+            last_zxid_seen: Zxid(0),
+            timeout_ms: i32::try_from(session_timeout.as_millis())?,
+            session_id: SessionId::NONE,
+            password: Bytes::from_static(&[0; 16]),
+            read_only: Some(false),
+        };
+        encode::connect_request(&request, &mut session.output);
+        session.flush().await?;
+        let frame = timeout(PATIENCE, session.frame()).await.context("no answer to the handshake")??;
+        let response = decode::connect_response(frame)?;
+        if response.timeout_ms <= 0 {
+            bail!("{address} refused the session");
+        }
+        session.heartbeat = Duration::from_millis(response.timeout_ms as u64) / 3;
+        Ok(session)
+    }
+
+    /// A request and its reply.
+    ///
+    /// # Errors
+    /// The connection broke. An error code is an answer.
+    pub async fn call(&mut self, request: Request) -> Result<Result<Response, ErrorCode>> {
+        let opcode = request.opcode();
+        self.xid = self.xid.wrapping_add(1) & i32::MAX;
+        let xid = Xid(self.xid);
+        encode::request(&RequestFrame { xid, request }, &mut self.output);
+        self.flush().await?;
+        loop {
+            match self.receive().await? {
+                Incoming::Reply(header, body) if header.xid == xid => return reply(header, body, opcode),
+                Incoming::Reply(header, _) => bail!("a reply to request {}, which nobody awaits", header.xid),
+                Incoming::Event(event) => self.events.push_back(event),
+                Incoming::Pong => {}
+            }
+        }
+    }
+
+    /// Waits until `path` is reported as deleted. Heartbeats go out meanwhile.
+    ///
+    /// # Errors
+    /// The connection broke.
+    pub async fn deleted(&mut self, path: &str) -> Result<()> {
+        let is_it = |event: &WatchedEvent| event.event_type == EventType::NodeDeleted && event.path == path;
+        while let Some(event) = self.events.pop_front() {
+            if is_it(&event) {
+                return Ok(());
+            }
+        }
+        loop {
+            match timeout(self.heartbeat, self.receive()).await {
+                Err(_) => self.ping().await?,
+                Ok(incoming) => match incoming? {
+                    Incoming::Event(event) if is_it(&event) => return Ok(()),
+                    Incoming::Event(_) | Incoming::Pong => {}
+                    Incoming::Reply(header, _) => bail!("a reply to request {}", header.xid),
+                },
+            }
+        }
+    }
+
+    /// Does nothing but heartbeats, for ever.
+    ///
+    /// # Errors
+    /// The connection broke.
+    ///
+    /// # Cancel safety
+    /// The session can be used when the future is dropped.
+    pub async fn stay(&mut self) -> Result<()> {
+        loop {
+            match timeout(self.heartbeat, self.receive()).await {
+                Err(_) => self.ping().await?,
+                Ok(incoming) => match incoming? {
+                    Incoming::Event(event) => self.events.push_back(event),
+                    Incoming::Pong => {}
+                    Incoming::Reply(header, _) => bail!("a reply to request {}", header.xid),
+                },
+            }
+        }
+    }
+
+    /// Ends the session in good order.
+    ///
+    /// # Errors
+    /// The connection broke before the answer.
+    pub async fn close(mut self) -> Result<()> {
+        self.call(Request::CloseSession).await?.context("closing the session")?;
+        Ok(())
+    }
+
+    /// The answer comes when it comes.
+    async fn ping(&mut self) -> Result<()> {
+        encode::request(&RequestFrame { xid: Xid::PING, request: Request::Ping }, &mut self.output);
+        self.flush().await
+    }
+
+    async fn flush(&mut self) -> Result<()> {
+        self.stream.write_all(&self.output).await?;
+        self.output.clear();
+        Ok(())
+    }
+
+    /// Cancel safe: what has come stays in the buffer.
+    async fn receive(&mut self) -> Result<Incoming> {
+        incoming(self.frame().await?)
+    }
+
+    async fn frame(&mut self) -> Result<Bytes> {
+        loop {
+            if let Some(frame) = frame::split(&mut self.input, FRAME_MAX_BYTES)? {
+                return Ok(frame);
+            }
+            self.input.reserve(1024);
+            if self.stream.read_buf(&mut self.input).await? == 0 {
+                bail!("the server closed the connection");
+            }
+        }
+    }
+}
+
+fn incoming(mut frame: Bytes) -> Result<Incoming> {
+    let header = decode::reply_header(&mut frame)?;
+    Ok(match header.xid {
+        Xid::EVENT => Incoming::Event(decode::event(&mut frame)?),
+        Xid::PING => Incoming::Pong,
+        _ => Incoming::Reply(header, frame),
+    })
+}
+
+fn reply(header: ReplyHeader, mut body: Bytes, opcode: OpCode) -> Result<Result<Response, ErrorCode>> {
+    match header.err {
+        Some(code) => Ok(Err(code)),
+        None => Ok(Ok(decode::response(&mut body, opcode)?)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Bytes, ErrorCode, EventType, Incoming, OpCode, Response, incoming, reply};
+
+    /// xid, zxid and error of a reply's header.
+    const CREATED: &[u8] = b"\0\0\0\x07\0\0\0\0\0\0\0\x09\0\0\0\0\0\0\0\x02/a";
+    const NO_NODE: &[u8] = b"\0\0\0\x07\0\0\0\0\0\0\0\x09\xff\xff\xff\x9b";
+    const DELETED: &[u8] =
+        b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\0\0\0\0\0\0\0\x02\0\0\0\x03\0\0\0\x02/a";
+    const PONG: &[u8] = b"\xff\xff\xff\xfe\0\0\0\0\0\0\0\x09\0\0\0\0";
+
+    #[test]
+    fn a_frame_is_a_reply_or_an_event_or_a_heartbeats_answer() {
+        let Incoming::Reply(header, body) = incoming(Bytes::from_static(CREATED)).unwrap() else {
+            panic!("no reply")
+        };
+        assert_eq!(header.xid.0, 7);
+        assert_eq!(reply(header, body, OpCode::Create).unwrap(), Ok(Response::Path("/a".to_owned())));
+        let Incoming::Reply(header, body) = incoming(Bytes::from_static(NO_NODE)).unwrap() else {
+            panic!("no reply")
+        };
+        assert_eq!(reply(header, body, OpCode::Exists).unwrap(), Err(ErrorCode::NoNode));
+        let Incoming::Event(event) = incoming(Bytes::from_static(DELETED)).unwrap() else {
+            panic!("no event")
+        };
+        assert_eq!((event.event_type, event.path.as_str()), (EventType::NodeDeleted, "/a"));
+        assert!(matches!(incoming(Bytes::from_static(PONG)).unwrap(), Incoming::Pong));
+    }
+}

@@ -1,0 +1,228 @@
+//! gRPC's unary calls and keep-alives over one HTTP/2 connection: as much as etcd's client needs.
+//!
+//! There is no task beside the caller's: whoever waits for an answer drives the connection meanwhile.
+
+use std::future::{Future, pending, poll_fn};
+use std::pin::{Pin, pin};
+use std::task::Poll;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use bytes::{BufMut, Bytes, BytesMut};
+use h2::client::{Connection, ResponseFuture, SendRequest};
+use h2::{RecvStream, SendStream};
+use http::header::{CONTENT_TYPE, TE};
+use http::{HeaderMap, Method, Request, Uri, Version};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+/// In front of every message: not compressed, and the length.
+const PREFIX_BYTES: usize = 5;
+/// More than all answers that are ever in flight.
+const WINDOW_BYTES: u32 = 4 << 20;
+
+/// A connection to one server.
+pub struct Channel {
+    requests: SendRequest<Bytes>,
+    connection: Connection<TcpStream, Bytes>,
+    origin: String,
+    repeated: Option<Repeated>,
+}
+
+/// A call that stays open, on which the same message is sent again and again.
+struct Repeated {
+    send: SendStream<Bytes>,
+    response: Option<ResponseFuture>,
+    receive: Option<RecvStream>,
+    message: Bytes,
+    every: Duration,
+    next: Instant,
+}
+
+impl Channel {
+    /// # Errors
+    /// Nobody listens, or it is no HTTP/2.
+    pub async fn open(address: &str) -> Result<Self> {
+        let stream = TcpStream::connect(address).await.with_context(|| format!("connecting to {address}"))?;
+        stream.set_nodelay(true)?;
+        let (requests, connection) = h2::client::Builder::new()
+            .initial_window_size(WINDOW_BYTES)
+            .initial_connection_window_size(WINDOW_BYTES)
+            .enable_push(false)
+            .handshake(stream)
+            .await?;
+        Ok(Channel { requests, connection, origin: format!("http://{address}"), repeated: None })
+    }
+
+    /// One request, one answer.
+    ///
+    /// # Errors
+    /// The server answered with a status that is not OK, or the connection broke.
+    pub async fn call(&mut self, path: &'static str, message: &[u8]) -> Result<Bytes> {
+        let request = self.request(path)?;
+        let answer = async |requests: &mut SendRequest<Bytes>| {
+            let (response, mut send) = requests.send_request(request, false)?;
+            send.send_data(framed(message), true)?;
+            let (head, mut body) = response.await?.into_parts();
+            let mut data = BytesMut::new();
+            while let Some(piece) = body.data().await {
+                take(&mut body, &piece?, &mut data)?;
+            }
+            let trailers = body.trailers().await?;
+            judge(trailers.as_ref().unwrap_or(&head.headers)).context(path)?;
+            unframed(&data.freeze())
+        };
+        drive(&mut self.connection, self.repeated.as_mut(), answer(&mut self.requests)).await
+    }
+
+    /// Opens a call on which `message` is sent now and whenever `every` has passed, as long as somebody waits in
+    /// [`Channel::call`] or [`Channel::stay`].
+    ///
+    /// # Errors
+    /// The connection broke.
+    pub fn repeat(&mut self, path: &'static str, message: Bytes, every: Duration) -> Result<()> {
+        let (response, send) = self.requests.send_request(self.request(path)?, false)?;
+        let next = Instant::now();
+        self.repeated =
+            Some(Repeated { send, response: Some(response), receive: None, message, every, next });
+        Ok(())
+    }
+
+    /// Does only what [`Channel::repeat`] asked for, for ever.
+    ///
+    /// # Errors
+    /// The connection broke.
+    pub async fn stay(&mut self) -> Result<()> {
+        drive(&mut self.connection, self.repeated.as_mut(), pending()).await
+    }
+
+    fn request(&self, path: &'static str) -> Result<Request<()>> {
+        let uri: Uri = format!("{}{path}", self.origin).parse()?;
+        let request = Request::builder()
+            .method(Method::POST)
+            .version(Version::HTTP_2)
+            .uri(uri)
+            .header(TE, "trailers")
+            .header(CONTENT_TYPE, "application/grpc");
+        Ok(request.body(())?)
+    }
+}
+
+impl Repeated {
+    /// Cancel safe: what is not read now is read the next time.
+    async fn run(&mut self) -> Result<()> {
+        let mut data = BytesMut::new();
+        loop {
+            sleep_until(self.next).await;
+            self.send.send_data(framed(&self.message), false)?;
+            self.next = Instant::now() + self.every;
+            // The answers all say the same: it is enough that the call goes on.
+            while self.next > Instant::now() {
+                data.clear();
+                match timeout_at(self.next, self.piece(&mut data)).await {
+                    Ok(read) => read?,
+                    Err(_) => break,
+                }
+            }
+        }
+    }
+
+    async fn piece(&mut self, data: &mut BytesMut) -> Result<()> {
+        if let Some(response) = &mut self.response {
+            self.receive = Some(response.await?.into_body());
+            self.response = None;
+        }
+        let receive = self.receive.as_mut().context("the call has ended")?;
+        let piece = receive.data().await.context("the server ended the call")??;
+        take(receive, &piece, data)
+    }
+}
+
+/// Polls the connection until the answer is there.
+async fn drive<T>(
+    connection: &mut Connection<TcpStream, Bytes>,
+    repeated: Option<&mut Repeated>,
+    answer: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    let beside = async {
+        match repeated {
+            Some(repeated) => repeated.run().await,
+            None => pending().await,
+        }
+    };
+    let (mut answer, mut beside) = (pin!(answer), pin!(beside));
+    poll_fn(|cx| {
+        if let Poll::Ready(answer) = answer.as_mut().poll(cx) {
+            return Poll::Ready(answer);
+        }
+        if let Poll::Ready(Err(error)) = beside.as_mut().poll(cx) {
+            return Poll::Ready(Err(error));
+        }
+        if let Poll::Ready(end) = Pin::new(&mut *connection).poll(cx) {
+            let error = end.err().map_or_else(|| anyhow!("the server closed the connection"), Into::into);
+            return Poll::Ready(Err(error));
+        }
+        // What the connection has just read may be the answer.
+        answer.as_mut().poll(cx)
+    })
+    .await
+}
+
+fn take(body: &mut RecvStream, piece: &Bytes, data: &mut BytesMut) -> Result<()> {
+    data.extend_from_slice(piece);
+    Ok(body.flow_control().release_capacity(piece.len())?)
+}
+
+/// `grpc-status` stands in the trailers, or in the headers of an answer that has nothing else.
+fn judge(headers: &HeaderMap) -> Result<()> {
+    match headers.get("grpc-status").map(|status| status.as_bytes()) {
+        Some(b"0") => Ok(()),
+        status => {
+            let text = headers.get("grpc-message").map(|text| String::from_utf8_lossy(text.as_bytes()));
+            let status = status.map(String::from_utf8_lossy);
+            bail!("status {}: {}", status.unwrap_or_default(), text.unwrap_or_default())
+        }
+    }
+}
+
+fn framed(message: &[u8]) -> Bytes {
+    let mut frame = BytesMut::with_capacity(PREFIX_BYTES + message.len());
+    frame.put_u8(0);
+    frame.put_u32(u32::try_from(message.len()).expect("requests are small"));
+    frame.put_slice(message);
+    frame.freeze()
+}
+
+fn length(frame: &[u8]) -> Option<usize> {
+    let (_, length) = frame.get(..PREFIX_BYTES)?.split_first()?;
+    Some(u32::from_be_bytes(length.try_into().ok()?) as usize)
+}
+
+fn unframed(frame: &Bytes) -> Result<Bytes> {
+    let length = length(frame).context("an answer without a message")?;
+    if frame[0] != 0 || frame.len() != PREFIX_BYTES + length {
+        bail!("an answer that is not one plain message");
+    }
+    Ok(frame.slice(PREFIX_BYTES..))
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::{framed, unframed};
+
+    #[test]
+    fn a_message_has_a_flag_and_its_length_in_front() {
+        let frame = framed(b"abc");
+        assert_eq!(&frame[..], [0, 0, 0, 0, 3, b'a', b'b', b'c']);
+        assert_eq!(unframed(&frame).unwrap(), Bytes::from_static(b"abc"));
+    }
+
+    #[test]
+    fn what_is_compressed_or_longer_than_it_says_is_refused() {
+        for bad in [[1, 0, 0, 0, 1, 7].as_slice(), &[0, 0, 0, 0, 1, 7, 7], &[0, 0, 0]] {
+            assert!(unframed(&Bytes::copy_from_slice(bad)).is_err(), "{bad:?}");
+        }
+    }
+}

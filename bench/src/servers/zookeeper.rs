@@ -1,0 +1,92 @@
+//! Three nodes of Apache ZooKeeper from Debian's package, with its default durability: every transaction is forced to
+//! disk before it is acknowledged.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use tokio::process::Command;
+
+use super::words::{leader, word};
+use super::{PATIENCE, Process, Servers, installed, refuse_taken};
+use crate::system::System;
+
+/// Client ports are this and the next two; those between servers are 100 and 200 above.
+const PORT: u16 = 23481;
+const NODES: u16 = 3;
+const JAR: &str = "/usr/share/java/zookeeper.jar";
+const JAVA: &str = "/usr/bin/java";
+
+/// See [`Servers::start`].
+pub async fn start(system: System, folder: &Path) -> Result<Servers> {
+    installed(Path::new(JAR), "zookeeper")?;
+    installed(Path::new(JAVA), "default-jre-headless")?;
+    refuse_taken((PORT..PORT + NODES).flat_map(|port| [port, port + 100, port + 200]))?;
+    let (mut addresses, mut processes) = (Vec::new(), Vec::new());
+    for id in 1..=NODES {
+        let data = folder.join(format!("node-{id}"));
+        std::fs::create_dir_all(data.join("log"))?;
+        std::fs::write(data.join("myid"), id.to_string())?;
+        let file = folder.join(format!("node-{id}.cfg"));
+        std::fs::write(&file, config(&data, id)?)?;
+        let mut command = Command::new(JAVA);
+        command
+            .args(["-Xms512m", "-Xmx1g", "-Dzookeeper.root.logger=WARN"])
+            .arg(format!("-Dzookeeper.log.dir={}", data.display()))
+            .args(["-cp", JAR, "org.apache.zookeeper.server.quorum.QuorumPeerMain"])
+            .arg(&file);
+        processes.push(Process::start(command, &folder.join(format!("node-{id}.log")))?);
+        addresses.push(address(id));
+    }
+    wait(&addresses, folder).await?;
+    let durability =
+        "three nodes; a quorum has forced the transaction log to disk before the answer (forceSync=yes)"
+            .to_owned();
+    let version = version(&addresses[0]).await?;
+    Ok(Servers { addresses, processes, durability, version, folder: folder.to_owned(), system })
+}
+
+fn address(id: u16) -> String {
+    format!("127.0.0.1:{}", PORT + id - 1)
+}
+
+/// Defaults, but for limits of connections and the four-letter words that are allowed. With this tick, session
+/// timeouts are between 4 s and 40 s.
+fn config(data: &Path, id: u16) -> Result<String> {
+    let mut text = String::from("tickTime=2000\ninitLimit=10\nsyncLimit=5\nmaxClientCnxns=0\n");
+    text.push_str("admin.enableServer=false\n4lw.commands.whitelist=*\nautopurge.purgeInterval=0\n");
+    let data = std::path::absolute(data)?;
+    writeln!(text, "dataDir={}\ndataLogDir={}", data.display(), data.join("log").display())?;
+    writeln!(text, "clientPort={}\nclientPortAddress=127.0.0.1", PORT + id - 1)?;
+    for other in 1..=NODES {
+        let port = PORT + other - 1;
+        writeln!(text, "server.{other}=127.0.0.1:{}:{}", port + 100, port + 200)?;
+    }
+    Ok(text)
+}
+
+/// Until one leads and all serve.
+async fn wait(addresses: &[String], folder: &Path) -> Result<()> {
+    let begun = Instant::now();
+    loop {
+        let mut serving = 0;
+        for address in addresses {
+            serving += usize::from(word(address, "srvr").await.is_ok_and(|answer| answer.contains("Mode: ")));
+        }
+        if serving == addresses.len() && leader(addresses).await.is_ok() {
+            return Ok(());
+        }
+        if begun.elapsed() > PATIENCE {
+            bail!("ZooKeeper does not serve after {PATIENCE:?}: see {}", folder.display());
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+async fn version(address: &str) -> Result<String> {
+    let answer = word(address, "srvr").await?;
+    let line = answer.lines().next().context("srvr answered nothing")?;
+    let version = line.trim_start_matches("Zookeeper version: ");
+    Ok(format!("ZooKeeper {}", version.split([',', '-']).next().unwrap_or(version)))
+}
