@@ -1,73 +1,75 @@
 //! `rowlock-bench`: the same work on Rowlock and on what people use instead, taken in turns on one machine.
+//!
+//! A [`plan`] says which trials are taken in what order, [`run`] takes them on the servers of a [`fleet`], each trial is
+//! one of the [`workload`]s done by [`drivers`], and [`report`] makes tables and plots of the [`results`].
 
+#![allow(clippy::disallowed_methods, reason = "a load generator: nothing of it is simulated")]
+
+mod about;
 mod drivers;
+mod fleet;
 mod grpc;
 mod latency;
+mod one;
+mod plan;
 mod protobuf;
+mod report;
 mod results;
+mod run;
 mod servers;
 mod system;
 mod workload;
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use anyhow::Result;
 use clap::Parser;
-
-use results::Trial;
-use servers::Servers;
-use system::System;
-use workload::uncontended::Times;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Measures lock services against each other
 #[derive(Parser)]
-#[command(name = "rowlock-bench")]
-struct Options {
-    /// Which systems, by their names
-    #[arg(long, value_delimiter = ',', default_value = "rowlock")]
-    systems: Vec<System>,
-    /// Numbers of clients that have a lock each
-    #[arg(long, value_delimiter = ',', default_value = "1,16,64,256")]
-    uncontended: Vec<usize>,
-    /// Numbers of clients that share one lock
-    #[arg(long, value_delimiter = ',')]
-    contended: Vec<usize>,
-    /// Measured seconds per trial
-    #[arg(long, default_value_t = 2.0)]
-    seconds: f64,
-    /// Trials of each kind
-    #[arg(long, default_value_t = 1)]
-    rounds: u32,
-    /// Where servers keep their data
-    #[arg(long, default_value = "target/bench")]
-    folder: PathBuf,
+#[command(name = "rowlock-bench", max_term_width = 100)]
+enum Cli {
+    Run(run::Options),
+    One(one::Options),
+    /// Write tables and plots again, from the results of a run
+    Report {
+        /// results.json of a run
+        results: PathBuf,
+        /// Where to; by default beside the results
+        #[arg(long)]
+        out: Option<PathBuf>,
+    },
 }
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let options = Options::parse();
-    let times =
-        Times { warm_up: Duration::from_millis(500), measured: Duration::from_secs_f64(options.seconds) };
-    for system in &options.systems {
-        let folder = options.folder.join(system.name());
-        let _ = std::fs::remove_dir_all(&folder);
-        let servers = Servers::start(*system, &folder).await?;
-        for round in 0..options.rounds {
-            for clients in &options.uncontended {
-                print(&workload::uncontended::run(*system, &servers, *clients, round, times).await?);
-            }
-            for clients in &options.contended {
-                print(&workload::contended::run(*system, &servers, *clients, round, times).await?);
-            }
-        }
+    let cli = Cli::parse();
+    raise_open_files();
+    match cli {
+        Cli::Run(options) => run::run(options).await,
+        Cli::One(options) => one::run(options).await,
+        Cli::Report { results, out } => report::again(&results, out.as_deref()),
     }
-    Ok(())
 }
 
-fn print(trial: &Trial) {
-    println!("{} {} {} round {}", trial.system, trial.workload, trial.size, trial.round);
-    for (metric, value) in &trial.metrics {
-        println!("    {metric:<28} {value:>12.3}");
+/// Sessions cost a descriptor here and one in a server, and servers inherit the limit.
+const OPEN_FILES: u64 = 65_536;
+
+fn raise_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current.is_none_or(|current| current >= OPEN_FILES) {
+        return;
     }
+    let wanted = |maximum| Rlimit { current: Some(OPEN_FILES), maximum };
+    let hard = limit.maximum.map(|hard| hard.max(OPEN_FILES));
+    if setrlimit(Resource::Nofile, wanted(limit.maximum)).is_ok() || setrlimit(Resource::Nofile, wanted(hard)).is_ok() {
+        return;
+    }
+    let most = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    let most = if setrlimit(Resource::Nofile, most).is_ok() { limit.maximum } else { limit.current };
+    eprintln!(
+        "open files are limited to {}: trials with more sessions than about that will fail (ulimit -n {OPEN_FILES})",
+        most.unwrap_or(0)
+    );
 }

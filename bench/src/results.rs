@@ -15,10 +15,38 @@ pub struct Results {
     pub about: About,
     /// What each system makes durable before it answers, in words.
     pub durability: BTreeMap<System, String>,
+    /// What the machine itself allows: metric to value, at the beginning and at the end of the run.
+    #[serde(default)]
+    pub floor: Vec<BTreeMap<String, f64>>,
+    /// Processor time that the servers of each system take while nobody asks anything of them, in percent of one core.
+    /// All servers run all the time, so this is what they cost each other.
+    #[serde(default)]
+    pub idle_cpu_percent: BTreeMap<System, f64>,
     /// One per trial, in the order in which they were taken.
     pub trials: Vec<Trial>,
     /// What was wanted and could not be measured, with the reason.
     pub missing: Vec<String>,
+}
+
+impl Results {
+    /// The layout that this program writes.
+    pub const VERSION: u32 = 1;
+
+    /// The values of one metric, with their rounds.
+    pub fn values<'a>(
+        &'a self,
+        system: System,
+        workload: &'a str,
+        size: u64,
+        metric: &'a str,
+    ) -> impl Iterator<Item = (u32, f64)> + 'a {
+        let of =
+            move |trial: &&Trial| trial.system == system && trial.workload == workload && trial.size == size;
+        self.trials
+            .iter()
+            .filter(of)
+            .filter_map(move |trial| Some((trial.round, *trial.metrics.get(metric)?)))
+    }
 }
 
 /// Where a run was taken.

@@ -15,7 +15,7 @@ use crate::servers::process::own_cpu;
 use crate::system::System;
 
 /// How long the clients work before and while it is counted.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Times {
     /// Not counted.
     pub warm_up: Duration,

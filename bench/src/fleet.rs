@@ -1,0 +1,121 @@
+//! The servers of a run: started when they are first needed, then kept until the end.
+//!
+//! All of them run all the time. Starting ZooKeeper for every trial would take most of the run, and stopping processes
+//! (SIGSTOP) between their turns costs a cluster its leader and its sessions, which then shows in its next trial. What
+//! idle servers take is measured and written into the results; it is a few percent of one core together.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use crate::servers::Servers;
+use crate::system::System;
+use crate::workload::Workload;
+use crate::workload::uncontended::Times;
+
+/// Clients that warm servers up.
+const WARM_UP_CLIENTS: u64 = 64;
+
+/// The running servers, by system. Rowlock's serve both of its clients.
+pub struct Fleet {
+    folder: PathBuf,
+    running: BTreeMap<System, Servers>,
+    /// Compiled code counts only when it is compiled: how long a Java server is loaded before its first trial.
+    java_warm_up: Duration,
+}
+
+/// Whose servers a system uses.
+fn host(system: System) -> System {
+    if system == System::RowlockPlain { System::Rowlock } else { system }
+}
+
+impl Fleet {
+    /// Without servers; they will have their data below `folder`.
+    pub fn new(folder: &Path, java_warm_up: Duration) -> Fleet {
+        Fleet { folder: folder.to_owned(), running: BTreeMap::new(), java_warm_up }
+    }
+
+    /// The servers of a system, which are started and warmed up if they do not run.
+    ///
+    /// # Errors
+    /// They are not installed, or do not come up.
+    pub async fn servers(&mut self, system: System) -> Result<&mut Servers> {
+        let system = host(system);
+        if !self.running.contains_key(&system) {
+            let mut servers = self.start(system).await?;
+            let measured =
+                if system == System::Zookeeper { self.java_warm_up } else { Duration::from_millis(500) };
+            let times = Times { warm_up: Duration::ZERO, measured };
+            let warm_up = Workload::Uncontended.run(system, &mut servers, WARM_UP_CLIENTS, 0, times);
+            warm_up.await.with_context(|| format!("warming up {system}"))?;
+            self.running.insert(system, servers);
+        }
+        self.running.get_mut(&system).context("just started")
+    }
+
+    /// Servers of the system without a past: the running ones are ended, and their data is removed.
+    ///
+    /// # Errors
+    /// As of [`Fleet::servers`].
+    pub async fn fresh(&mut self, system: System) -> Result<&mut Servers> {
+        let system = host(system);
+        self.end(system).await?;
+        let servers = self.start(system).await?;
+        Ok(self.running.entry(system).or_insert(servers))
+    }
+
+    /// Ends the servers of a system, if they run.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub async fn end(&mut self, system: System) -> Result<()> {
+        match self.running.remove(&host(system)) {
+            Some(servers) => servers.stop().await,
+            None => Ok(()),
+        }
+    }
+
+    /// Ends all.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub async fn end_all(&mut self) -> Result<()> {
+        while let Some((_, servers)) = self.running.pop_first() {
+            servers.stop().await?;
+        }
+        Ok(())
+    }
+
+    /// What the running servers take while nobody asks anything of them, in percent of one core.
+    ///
+    /// # Errors
+    /// One of them is gone.
+    pub async fn idle_cpu_percent(&self, during: Duration) -> Result<BTreeMap<System, f64>> {
+        let before = self.cpu()?;
+        let begun = Instant::now();
+        tokio::time::sleep(during).await;
+        let percent = |took: Duration| 100.0 * took.as_secs_f64() / begun.elapsed().as_secs_f64();
+        let after = self.cpu()?;
+        Ok(after.into_iter().map(|(system, cpu)| (system, percent(cpu - before[&system]))).collect())
+    }
+
+    fn cpu(&self) -> Result<BTreeMap<System, Duration>> {
+        self.running.iter().map(|(system, servers)| Ok((*system, servers.cpu()?))).collect()
+    }
+
+    async fn start(&self, system: System) -> Result<Servers> {
+        let folder = self.folder.join(system.name());
+        match std::fs::remove_dir_all(&folder) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(error).with_context(|| format!("removing {}", folder.display()));
+            }
+            _ => {}
+        }
+        let begun = Instant::now();
+        let servers = Servers::start(system, &folder).await?;
+        eprintln!("{system} serves after {:.1} s: {}", begun.elapsed().as_secs_f64(), servers.durability);
+        Ok(servers)
+    }
+}

@@ -1,0 +1,83 @@
+//! `rowlock-bench one`: a single kind of trial, for profiling and for looking closer.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::Args;
+
+use crate::fleet::Fleet;
+use crate::report;
+use crate::servers::Servers;
+use crate::system::System;
+use crate::workload::Workload;
+use crate::workload::uncontended::Times;
+
+/// Take one trial (or some) of one system, and print all of its metrics
+#[derive(Args)]
+pub struct Options {
+    /// Whose
+    #[arg(long)]
+    system: System,
+    /// What
+    #[arg(long)]
+    workload: Workload,
+    /// How many clients, waiters, sessions, znodes
+    #[arg(long)]
+    size: u64,
+    /// How often
+    #[arg(long, default_value_t = 1)]
+    rounds: u32,
+    /// Measured seconds
+    #[arg(long, default_value_t = 5.0)]
+    seconds: f64,
+    /// Seconds of the same work before
+    #[arg(long, default_value_t = 1.0)]
+    warm_up: f64,
+    /// Measure servers that run already and go on: host:port,host:port (their processor time is not known then)
+    #[arg(long, value_delimiter = ',', conflicts_with = "folder")]
+    attach: Vec<String>,
+    /// Where servers keep their data while they are measured
+    #[arg(long, default_value = "target/bench/data")]
+    folder: PathBuf,
+}
+
+/// Does it.
+///
+/// # Errors
+/// The servers do not come up, or the trial fails.
+pub async fn run(options: Options) -> Result<()> {
+    let times = Times {
+        warm_up: Duration::try_from_secs_f64(options.warm_up).context("--warm-up")?,
+        measured: Duration::try_from_secs_f64(options.seconds).context("--seconds")?,
+    };
+    let (system, workload) = (options.system, options.workload);
+    if !options.attach.is_empty() {
+        let mut servers = Servers::attach(system, options.attach);
+        for round in 0..options.rounds {
+            print(&workload.run(system, &mut servers, options.size, round, times).await?);
+        }
+        return Ok(());
+    }
+    let mut fleet = Fleet::new(&options.folder, Duration::from_secs(10));
+    for round in 0..options.rounds {
+        let servers = if workload.wants_fresh_servers() {
+            fleet.fresh(system).await?
+        } else {
+            fleet.servers(system).await?
+        };
+        if round == 0 {
+            let ids: Vec<_> = servers.processes.iter().filter_map(|process| process.id()).collect();
+            eprintln!("processes {ids:?}");
+        }
+        print(&workload.run(system, servers, options.size, round, times).await?);
+    }
+    fleet.end_all().await
+}
+
+fn print(trial: &crate::results::Trial) {
+    println!("{} {} {} round {}", trial.system, trial.workload, trial.size, trial.round);
+    for (metric, value) in &trial.metrics {
+        println!("    {metric:<32} {:>12}", report::number(*value));
+    }
+}

@@ -1,0 +1,150 @@
+//! Which trials a run takes, and in what order: pure, so that the order can be tested.
+//!
+//! What is compared is taken in turns: of every workload and size round 0 of all systems, then round 1 of all systems.
+//! So a machine that slows down for a minute slows all of them, and a ratio is one of neighbours in time.
+
+use std::time::Duration;
+
+use crate::system::System;
+use crate::workload::Workload;
+use crate::workload::uncontended::Times;
+
+/// One trial to be taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Of whom.
+    pub system: System,
+    /// What.
+    pub workload: Workload,
+    /// At which size.
+    pub size: u64,
+    /// Compared with the others of this round.
+    pub round: u32,
+    /// How long.
+    pub times: Times,
+}
+
+/// A workload at its sizes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// What.
+    pub workload: Workload,
+    /// How large, each.
+    pub sizes: Vec<u64>,
+    /// How often each system is measured at each size.
+    pub rounds: u32,
+    /// How long one trial is.
+    pub times: Times,
+}
+
+/// A run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Who takes part, in the order of their turns.
+    pub systems: Vec<System>,
+    /// One after the other.
+    pub parts: Vec<Part>,
+}
+
+fn times(warm_up_ms: u64, measured_ms: u64) -> Times {
+    Times { warm_up: Duration::from_millis(warm_up_ms), measured: Duration::from_millis(measured_ms) }
+}
+
+impl Plan {
+    /// Everything that is compared, in less than a quarter of an hour.
+    pub fn whole() -> Plan {
+        let part =
+            |workload, sizes: &[u64], rounds, times| Part { workload, sizes: sizes.to_vec(), rounds, times };
+        let parts = vec![
+            part(Workload::Uncontended, &[1, 16, 64, 256, 1024], 3, times(500, 1500)),
+            part(Workload::Contended, &[10, 100, 1000], 3, times(500, 1500)),
+        ];
+        Plan { systems: System::ALL.to_vec(), parts }
+    }
+
+    /// The two workloads that most changes are made for, in two minutes.
+    pub fn quick() -> Plan {
+        let part = |workload, sizes: &[u64]| Part {
+            workload,
+            sizes: sizes.to_vec(),
+            rounds: 2,
+            times: times(200, 800),
+        };
+        let parts = vec![part(Workload::Uncontended, &[1, 64, 256]), part(Workload::Contended, &[10, 100])];
+        let systems = System::ALL.into_iter().filter(|system| *system != System::RowlockPlain).collect();
+        Plan { systems, parts }
+    }
+
+    /// Less or more of the same. What is `None` or empty stays as it is; the rest is for every part.
+    #[must_use]
+    pub fn changed(
+        mut self,
+        systems: &[System],
+        workloads: &[Workload],
+        rounds: Option<u32>,
+        measured: Option<Duration>,
+    ) -> Plan {
+        if !systems.is_empty() {
+            self.systems = systems.to_vec();
+        }
+        if !workloads.is_empty() {
+            self.parts.retain(|part| workloads.contains(&part.workload));
+        }
+        for part in &mut self.parts {
+            part.rounds = rounds.unwrap_or(part.rounds);
+            part.times.measured = measured.unwrap_or(part.times.measured);
+        }
+        self
+    }
+
+    /// The trials in their order.
+    pub fn steps(&self) -> Vec<Step> {
+        let mut steps = Vec::new();
+        for part in &self.parts {
+            for size in &part.sizes {
+                for round in 0..part.rounds {
+                    let systems = self.systems.iter().filter(|system| part.workload.applies(**system));
+                    steps.extend(systems.map(|system| Step {
+                        system: *system,
+                        workload: part.workload,
+                        size: *size,
+                        round,
+                        times: part.times,
+                    }));
+                }
+            }
+        }
+        steps
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn systems_take_turns_within_every_size() {
+        let plan = Plan::quick().changed(
+            &[System::Rowlock, System::Etcd],
+            &[Workload::Uncontended],
+            Some(2),
+            Some(Duration::from_secs(7)),
+        );
+        let order: Vec<(u64, u32, System)> =
+            plan.steps().iter().map(|step| (step.size, step.round, step.system)).collect();
+        let (a, b) = (System::Rowlock, System::Etcd);
+        assert_eq!(order[..4], [(1, 0, a), (1, 0, b), (1, 1, a), (1, 1, b)]);
+        assert_eq!(order[4..6], [(64, 0, a), (64, 0, b)]);
+        assert_eq!(order.len(), 3 * 2 * 2);
+        assert!(plan.steps().iter().all(|step| step.times.measured == Duration::from_secs(7)));
+    }
+
+    #[test]
+    fn plans_leave_time_for_starting_servers() {
+        let measured = |plan: &Plan| -> Duration {
+            plan.steps().iter().map(|step| step.times.warm_up + step.times.measured).sum()
+        };
+        assert!(measured(&Plan::whole()) < Duration::from_secs(12 * 60), "{:?}", measured(&Plan::whole()));
+        assert!(measured(&Plan::quick()) < Duration::from_secs(75), "{:?}", measured(&Plan::quick()));
+    }
+}

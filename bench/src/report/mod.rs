@@ -1,0 +1,118 @@
+//! From [`Results`] to what people read: tables in Markdown, plots in SVG, and the results themselves as JSON.
+//!
+//! Nothing here measures; the same results always give the same report.
+
+mod markdown;
+mod plots;
+mod stats;
+mod svg;
+mod targets;
+
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+
+use crate::results::Results;
+
+/// What a workload is judged by first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Headline {
+    /// Its name in a trial.
+    pub metric: &'static str,
+    /// Whether more of it is better.
+    pub more_is_better: bool,
+}
+
+/// Of a workload, by its name.
+pub fn headline(workload: &str) -> Option<Headline> {
+    let (metric, more_is_better) = match workload {
+        "uncontended" => ("cycles_per_s", true),
+        "contended" => ("handovers_per_s", true),
+        _ => return None,
+    };
+    Some(Headline { metric, more_is_better })
+}
+
+/// Writes `results.json` only: what a run that is interrupted leaves.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn keep(results: &Results, folder: &Path) -> Result<()> {
+    let text = serde_json::to_string_pretty(results)?;
+    put(folder, "results.json", &text)
+}
+
+/// Writes everything.
+///
+/// # Errors
+/// A file cannot be written.
+pub fn write(results: &Results, folder: &Path) -> Result<()> {
+    keep(results, folder)?;
+    let plots = plots::all(results);
+    for (name, plot) in &plots {
+        put(folder, name, plot)?;
+    }
+    let names: Vec<&str> = plots.iter().map(|(name, _)| name.as_str()).collect();
+    put(folder, "report.md", &markdown::document(results, &names))
+}
+
+/// Writes the report of results that were kept.
+///
+/// # Errors
+/// The file is none of ours, or nothing can be written.
+pub fn again(results: &Path, folder: Option<&Path>) -> Result<()> {
+    let text = std::fs::read_to_string(results).with_context(|| format!("reading {}", results.display()))?;
+    let read: Results = serde_json::from_str(&text).with_context(|| format!("in {}", results.display()))?;
+    if read.version != Results::VERSION {
+        bail!("{} has layout {}; this program reads {}", results.display(), read.version, Results::VERSION);
+    }
+    let beside = results.parent().unwrap_or(Path::new("."));
+    write(&read, folder.unwrap_or(beside))
+}
+
+fn put(folder: &Path, name: &str, text: &str) -> Result<()> {
+    let file = folder.join(name);
+    let write = || {
+        std::fs::create_dir_all(folder)?;
+        std::fs::write(&file, text)
+    };
+    write().with_context(|| format!("writing {}", file.display()))
+}
+
+/// With about three digits that mean something: `12,345`, `123`, `12.3`, `1.23`, `0.123`, and whole numbers as such.
+pub fn number(value: f64) -> String {
+    let digits = match value.abs() {
+        v if v >= 99.95 || v.fract() == 0.0 => 0,
+        v if v >= 9.995 => 1,
+        v if v >= 0.9995 => 2,
+        _ => 3,
+    };
+    let text = format!("{value:.digits$}");
+    let (whole, rest) = text.split_at(text.find('.').unwrap_or(text.len()));
+    let (sign, whole) = whole.strip_prefix('-').map_or(("", whole), |whole| ("-", whole));
+    let mut grouped = String::new();
+    for (n, digit) in whole.chars().enumerate() {
+        if n > 0 && (whole.len() - n) % 3 == 0 {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    format!("{sign}{grouped}{rest}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::number;
+
+    #[test]
+    fn numbers_show_about_three_digits_and_group_thousands() {
+        let shown: Vec<String> =
+            [0.0, 2.0, 0.0421, 0.9999, 1.234, 12.34, 123.4, 999.96, 1234.5, 1234567.0, -54321.0]
+                .map(number)
+                .into();
+        assert_eq!(
+            shown,
+            ["0", "2", "0.042", "1.00", "1.23", "12.3", "123", "1,000", "1,234", "1,234,567", "-54,321"]
+        );
+    }
+}

@@ -1,0 +1,125 @@
+//! Which charts a run gives: one per workload and metric that was taken at several sizes.
+
+use std::collections::BTreeSet;
+
+use super::stats::{Figure, spread};
+use super::svg::{Chart, Point, Series};
+use crate::results::Results;
+use crate::system::System;
+
+/// A kind of chart.
+struct Plot {
+    file: &'static str,
+    workload: &'static str,
+    metric: &'static str,
+    title: &'static str,
+    x: &'static str,
+    y: &'static str,
+    more_is_better: bool,
+}
+
+const PLOTS: [Plot; 4] = [
+    Plot {
+        file: "throughput.svg",
+        workload: "uncontended",
+        metric: "cycles_per_s",
+        title: "Uncontended: acquire and release, a lock per client",
+        x: "clients",
+        y: "cycles per second",
+        more_is_better: true,
+    },
+    Plot {
+        file: "acquire-p50.svg",
+        workload: "uncontended",
+        metric: "acquire_p50_ms",
+        title: "Uncontended: time to acquire, median",
+        x: "clients",
+        y: "milliseconds",
+        more_is_better: false,
+    },
+    Plot {
+        file: "acquire-p99.svg",
+        workload: "uncontended",
+        metric: "acquire_p99_ms",
+        title: "Uncontended: time to acquire, 99th percentile",
+        x: "clients",
+        y: "milliseconds",
+        more_is_better: false,
+    },
+    Plot {
+        file: "handovers.svg",
+        workload: "contended",
+        metric: "handovers_per_s",
+        title: "Contended: all clients want one lock",
+        x: "clients",
+        y: "hand-overs per second",
+        more_is_better: true,
+    },
+];
+
+/// File names and charts.
+pub fn all(results: &Results) -> Vec<(String, String)> {
+    PLOTS.iter().filter_map(|plot| Some((plot.file.to_owned(), plot.chart(results)?.render()))).collect()
+}
+
+impl Plot {
+    /// Nothing, if no line would have two points.
+    fn chart(&self, results: &Results) -> Option<Chart> {
+        let systems = System::ALL.into_iter().enumerate();
+        let series: Vec<Series> = systems
+            .map(|(colour, system)| Series {
+                name: system.to_string(),
+                colour,
+                points: self.points(results, system),
+            })
+            .filter(|series| !series.points.is_empty())
+            .collect();
+        series.iter().any(|series| series.points.len() > 1).then(|| Chart {
+            title: self.title.to_owned(),
+            subtitle: format!(
+                "{} is better; median, least and most of the rounds; {} cores, {}",
+                if self.more_is_better { "higher" } else { "lower" },
+                results.about.cores,
+                results.about.date
+            ),
+            x_label: self.x.to_owned(),
+            y_label: self.y.to_owned(),
+            series,
+        })
+    }
+
+    fn points(&self, results: &Results, system: System) -> Vec<Point> {
+        let of = |trial: &&crate::results::Trial| trial.workload == self.workload && trial.system == system;
+        let sizes: BTreeSet<u64> = results.trials.iter().filter(of).map(|trial| trial.size).collect();
+        let point = |size: u64| {
+            let figure = Figure { workload: self.workload, size, metric: self.metric };
+            let spread = spread(results, figure, system)?;
+            Some(Point { x: size as f64, y: spread.median, low: spread.min, high: spread.max })
+        };
+        sizes.into_iter().filter_map(point).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::svg::tests::check_well_formed;
+    use crate::results::Trial;
+
+    #[test]
+    fn a_workload_at_one_size_has_no_plot_and_one_at_two_has_a_line_per_system() {
+        let mut results = Results::default();
+        for system in [System::Rowlock, System::Etcd] {
+            results.trials.push(Trial::new(system, "contended", 10, 0).with("handovers_per_s", 5.0));
+            for size in [1, 64] {
+                let trial =
+                    Trial::new(system, "uncontended", size, 0).with("cycles_per_s", 100.0 + size as f64);
+                results.trials.push(trial);
+            }
+        }
+        let plots = all(&results);
+        assert_eq!(plots.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["throughput.svg"]);
+        check_well_formed(&plots[0].1);
+        assert_eq!(plots[0].1.matches("<circle").count(), 4);
+    }
+}

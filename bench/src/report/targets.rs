@@ -1,0 +1,244 @@
+//! What Rowlock must reach and what it aims at, row by row, and whether a run shows it.
+
+use super::number;
+use super::stats::{Figure, Spread, ratio, spread};
+use crate::results::Results;
+use crate::system::System;
+use crate::workload::floor;
+
+/// A row of the table of targets.
+pub struct Target {
+    /// In words.
+    pub title: &'static str,
+    /// Whose figure is judged.
+    pub subject: System,
+    /// Which.
+    pub figure: Figure<'static>,
+    /// By what.
+    pub measure: Measure,
+    /// Whether more of it is better.
+    pub more_is_better: bool,
+    /// Below (or above) it the target is missed.
+    pub must: Bound,
+    /// What would be good.
+    pub aim: Bound,
+}
+
+/// What is compared with the bounds.
+pub enum Measure {
+    /// The figure divided by another system's in the same round.
+    RatioTo(System),
+    /// The figure itself.
+    Value,
+    /// How far apart the figures of these sizes are: the least divided by the most.
+    FlatOver(&'static [u64]),
+}
+
+/// A figure that must be reached.
+#[derive(Clone, Copy)]
+pub enum Bound {
+    /// Nothing is asked.
+    None,
+    /// This one.
+    Of(f64),
+    /// Two round trips on loopback and one flush, as measured in the same run.
+    TwoRoundTripsAndAFlush,
+}
+
+/// Whether a bound was reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Nothing was asked.
+    NotAsked,
+    /// Reached.
+    Met,
+    /// Not reached.
+    Missed,
+    /// The run does not say.
+    Unmeasured,
+}
+
+/// What a run shows of a target.
+pub struct Judged {
+    /// The figure of the subject.
+    pub subject: Option<Spread>,
+    /// That of the other one, if it is compared.
+    pub other: Option<Spread>,
+    /// What was compared with the bounds.
+    pub measured: Option<Spread>,
+    /// Whether what must be is.
+    pub must: Verdict,
+    /// Whether the aim is reached.
+    pub aim: Verdict,
+}
+
+impl Bound {
+    fn value(self, results: &Results) -> Option<f64> {
+        let of = |metric: &str| {
+            Spread::of(results.floor.iter().filter_map(|floor| floor.get(metric).copied())).map(|s| s.median)
+        };
+        match self {
+            Bound::None => None,
+            Bound::Of(value) => Some(value),
+            Bound::TwoRoundTripsAndAFlush => {
+                Some(2.0 * of(floor::ECHO_P50_MS)? + of(floor::FLUSH_OVERWRITE_P50_MS)?)
+            }
+        }
+    }
+
+    fn verdict(self, measured: Option<Spread>, more_is_better: bool, results: &Results) -> Verdict {
+        if matches!(self, Bound::None) {
+            return Verdict::NotAsked;
+        }
+        let (Some(measured), Some(bound)) = (measured, self.value(results)) else {
+            return Verdict::Unmeasured;
+        };
+        let reached = if more_is_better { measured.median >= bound } else { measured.median <= bound };
+        if reached { Verdict::Met } else { Verdict::Missed }
+    }
+
+    /// As in the table: `2 ×` of a ratio.
+    pub fn shown(self, measure: &Measure, results: &Results) -> String {
+        let Some(value) = self.value(results) else { return "–".to_owned() };
+        match measure {
+            Measure::RatioTo(_) => format!("{} ×", number(value)),
+            Measure::Value | Measure::FlatOver(_) => number(value),
+        }
+    }
+}
+
+impl Target {
+    /// What the run shows.
+    pub fn judge(&self, results: &Results) -> Judged {
+        let of = |system| spread(results, self.figure, system);
+        let subject = of(self.subject);
+        let (other, measured) = match self.measure {
+            Measure::RatioTo(other) => (of(other), ratio(results, self.figure, self.subject, other)),
+            Measure::Value => (None, subject),
+            Measure::FlatOver(sizes) => (None, self.flat(results, sizes)),
+        };
+        let verdict = |bound: Bound| bound.verdict(measured, self.more_is_better, results);
+        Judged { subject, other, measured, must: verdict(self.must), aim: verdict(self.aim) }
+    }
+
+    fn flat(&self, results: &Results, sizes: &[u64]) -> Option<Spread> {
+        let medians: Option<Vec<f64>> = sizes
+            .iter()
+            .map(|size| Some(spread(results, Figure { size: *size, ..self.figure }, self.subject)?.median))
+            .collect();
+        let all = Spread::of(medians?)?;
+        Spread::of([all.min / all.max])
+    }
+}
+
+/// All of them.
+pub fn all() -> Vec<Target> {
+    let mut targets = cycles();
+    targets.extend(handovers());
+    targets
+}
+
+const fn figure(workload: &'static str, size: u64, metric: &'static str) -> Figure<'static> {
+    Figure { workload, size, metric }
+}
+
+fn cycles() -> Vec<Target> {
+    let at = |title, size, other, must, aim| Target {
+        title,
+        subject: System::Rowlock,
+        figure: figure("uncontended", size, "cycles_per_s"),
+        measure: Measure::RatioTo(other),
+        more_is_better: true,
+        must,
+        aim,
+    };
+    let p50 = |title, measure, must, aim| Target {
+        title,
+        subject: System::Rowlock,
+        figure: figure("uncontended", 1, "acquire_p50_ms"),
+        measure,
+        more_is_better: false,
+        must,
+        aim,
+    };
+    vec![
+        at("uncontended cycles/s, N = 1", 1, System::Zookeeper, Bound::Of(2.0), Bound::Of(3.0)),
+        at("uncontended cycles/s, N = 256", 256, System::Zookeeper, Bound::Of(4.0), Bound::None),
+        at("uncontended cycles/s, N = 256", 256, System::Etcd, Bound::Of(9.0), Bound::None),
+        at("uncontended cycles/s, N = 256", 256, System::Redlock, Bound::Of(3.0), Bound::None),
+        at("uncontended cycles/s, N = 64", 64, System::RedisFsync, Bound::None, Bound::Of(1.0)),
+        at("uncontended cycles/s, N = 64", 64, System::Redis, Bound::None, Bound::Of(1.0)),
+        p50("acquire p50 (ms), N = 1", Measure::RatioTo(System::Zookeeper), Bound::Of(0.5), Bound::None),
+        p50("acquire p50 (ms), N = 1", Measure::Value, Bound::None, Bound::TwoRoundTripsAndAFlush),
+        Target {
+            title: "plain ZooKeeper client, cycles/s, N = 256",
+            subject: System::RowlockPlain,
+            ..at("", 256, System::Zookeeper, Bound::Of(2.0), Bound::Of(3.0))
+        },
+    ]
+}
+
+fn handovers() -> Vec<Target> {
+    let of = |title, size, metric, measure, more_is_better, must, aim| Target {
+        title,
+        subject: System::Rowlock,
+        figure: figure("contended", size, metric),
+        measure,
+        more_is_better,
+        must,
+        aim,
+    };
+    let mut targets = Vec::new();
+    for (size, title) in
+        [(10, "hand-overs/s, K = 10"), (100, "hand-overs/s, K = 100"), (1000, "hand-overs/s, K = 1000")]
+    {
+        let beside = Measure::RatioTo(System::Zookeeper);
+        targets.push(of(title, size, "handovers_per_s", beside, true, Bound::Of(3.0), Bound::Of(4.0)));
+    }
+    let sizes = &[10, 100, 1000];
+    let flat = Measure::FlatOver(sizes);
+    let title = "hand-overs/s, least of K = 10 to 1000 by most";
+    targets.push(of(title, 10, "handovers_per_s", flat, true, Bound::Of(0.85), Bound::None));
+    for size in sizes {
+        let jain = "fairness (Jain) of hand-overs";
+        targets.push(of(jain, *size, "jain", Measure::Value, true, Bound::Of(0.99), Bound::None));
+        targets.push(of("overtakes", *size, "overtakes", Measure::Value, false, Bound::Of(0.0), Bound::None));
+    }
+    targets
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::Trial;
+
+    fn contended(size: u64, system: System, round: u32, handovers: f64) -> Trial {
+        Trial::new(system, "contended", size, round).with("handovers_per_s", handovers)
+    }
+
+    #[test]
+    fn a_target_is_met_by_the_ratio_and_missed_when_figures_bend() {
+        let mut results = Results::default();
+        for (size, ours) in [(10, 3100.0), (100, 3000.0), (1000, 2000.0)] {
+            results.trials.push(contended(size, System::Rowlock, 0, ours));
+            results.trials.push(contended(size, System::Zookeeper, 0, 1000.0));
+        }
+        let judged: Vec<_> = handovers().iter().map(|target| target.judge(&results)).collect();
+        let verdicts: Vec<_> = judged.iter().map(|judged| (judged.must, judged.aim)).take(4).collect();
+        let (met, missed) = (Verdict::Met, Verdict::Missed);
+        assert_eq!(verdicts[..3], [(met, missed), (met, missed), (missed, missed)]);
+        assert_eq!(verdicts[3], (missed, Verdict::NotAsked), "2000 of 3100 is not flat");
+        assert_eq!(judged[4].must, Verdict::Unmeasured, "nothing is known of fairness");
+    }
+
+    #[test]
+    fn the_floor_of_the_run_is_the_aim_of_a_lone_acquire() {
+        let mut results = Results::default();
+        let floor = [(floor::ECHO_P50_MS.to_owned(), 0.05), (floor::FLUSH_OVERWRITE_P50_MS.to_owned(), 0.1)];
+        results.floor.push(floor.into_iter().collect());
+        let bound = Bound::TwoRoundTripsAndAFlush;
+        assert_eq!(bound.shown(&Measure::Value, &results), "0.200");
+        let took = |ms| bound.verdict(Spread::of([ms]), false, &results);
+        assert_eq!((took(0.19), took(0.21)), (Verdict::Met, Verdict::Missed));
+    }
+}

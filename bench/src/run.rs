@@ -1,0 +1,163 @@
+//! `rowlock-bench run`: takes the trials of a plan one after the other and writes the report.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow};
+use clap::Args;
+
+use crate::fleet::Fleet;
+use crate::plan::{Plan, Step};
+use crate::results::{Results, Trial};
+use crate::system::System;
+use crate::workload::{Workload, floor};
+use crate::{about, report};
+
+/// How long each figure of the floor is measured.
+const FLOOR: Duration = Duration::from_secs(1);
+/// How long the idle servers are watched.
+const IDLE: Duration = Duration::from_secs(5);
+/// A trial that takes longer than its own time and this is given up, and its servers are started anew.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Measure and compare; the report goes into a folder
+#[derive(Args)]
+pub struct Options {
+    /// Only what most changes are made for, in two minutes
+    #[arg(long)]
+    quick: bool,
+    /// Only these systems, by their names
+    #[arg(long, value_delimiter = ',')]
+    systems: Vec<System>,
+    /// Only these workloads, by their names
+    #[arg(long, value_delimiter = ',')]
+    workloads: Vec<Workload>,
+    /// Trials of each kind, instead of what the plan says
+    #[arg(long)]
+    rounds: Option<u32>,
+    /// Measured seconds of a trial, instead of what the plan says
+    #[arg(long)]
+    seconds: Option<f64>,
+    /// Where the report goes: results.json, report.md, plots
+    #[arg(long, default_value = "target/bench/report")]
+    out: PathBuf,
+    /// Where servers keep their data while they are measured
+    #[arg(long, default_value = "target/bench/data")]
+    folder: PathBuf,
+}
+
+/// Does it.
+///
+/// # Errors
+/// The report cannot be written, or a floor cannot be measured. What cannot be measured of a system is a line in the
+/// report instead.
+pub async fn run(options: Options) -> Result<()> {
+    let plan = if options.quick { Plan::quick() } else { Plan::whole() };
+    let seconds = options.seconds.map(Duration::try_from_secs_f64).transpose().context("--seconds")?;
+    let plan = plan.changed(&options.systems, &options.workloads, options.rounds, seconds);
+    let java_warm_up = Duration::from_secs(if options.quick { 5 } else { 10 });
+    let mut run = Run {
+        fleet: Fleet::new(&options.folder, java_warm_up),
+        results: Results { version: Results::VERSION, about: about::here(), ..Results::default() },
+        absent: BTreeSet::new(),
+    };
+    let begun = Instant::now();
+    run.start(&plan.systems).await?;
+    run.floor(&options)?;
+    let steps = plan.steps();
+    for (n, step) in steps.iter().enumerate() {
+        if run.absent.contains(&step.system) {
+            continue;
+        }
+        run.step(*step, &format!("{:3}/{}", n + 1, steps.len())).await;
+        report::keep(&run.results, &options.out)?;
+    }
+    run.floor(&options)?;
+    run.fleet.end_all().await?;
+    report::write(&run.results, &options.out)?;
+    for line in &run.results.missing {
+        eprintln!("missing: {line}");
+    }
+    eprintln!("{:.0} s; the report is in {}", begun.elapsed().as_secs_f64(), options.out.display());
+    Ok(())
+}
+
+/// A run under way.
+struct Run {
+    fleet: Fleet,
+    results: Results,
+    /// Systems that could not be started.
+    absent: BTreeSet<System>,
+}
+
+impl Run {
+    /// Starts every system's servers, so that all trials have the same neighbours.
+    async fn start(&mut self, systems: &[System]) -> Result<()> {
+        for system in systems {
+            match self.fleet.servers(*system).await {
+                Ok(servers) => {
+                    self.results.durability.insert(*system, servers.durability.clone());
+                    self.results.about.versions.insert(*system, servers.version.clone());
+                }
+                Err(error) => {
+                    self.miss(format!("{system}: {error:#}"));
+                    self.absent.insert(*system);
+                }
+            }
+        }
+        self.results.idle_cpu_percent = self.fleet.idle_cpu_percent(IDLE).await?;
+        for (system, percent) in &self.results.idle_cpu_percent {
+            eprintln!("idle servers of {system}: {percent:.1} % of a core");
+        }
+        Ok(())
+    }
+
+    fn floor(&mut self, options: &Options) -> Result<()> {
+        let floor = floor::run(&options.folder, FLOOR).context("the floor")?;
+        for (metric, value) in &floor {
+            eprintln!("floor: {metric} {}", report::number(*value));
+        }
+        self.results.floor.push(floor);
+        Ok(())
+    }
+
+    async fn step(&mut self, step: Step, progress: &str) {
+        let Step { system, workload, size, round, .. } = step;
+        let what = format!("{workload} {size} {system}, round {round}");
+        match self.trial(step).await {
+            Ok(trial) => {
+                let headline = report::headline(workload.name());
+                let value = headline.and_then(|headline| trial.metrics.get(headline.metric));
+                let value = value.map_or_else(String::new, |value| report::number(*value));
+                eprintln!("{progress}  {what}: {value}");
+                self.results.trials.push(trial);
+            }
+            Err(error) => {
+                self.miss(format!("{what}: {error:#}"));
+                // Whatever state it is in now, the next trial deserves a good one.
+                if let Err(error) = self.fleet.end(system).await {
+                    self.miss(format!("{system} from here on: {error:#}"));
+                    self.absent.insert(system);
+                }
+            }
+        }
+    }
+
+    async fn trial(&mut self, step: Step) -> Result<Trial> {
+        let Step { system, workload, size, round, times } = step;
+        let servers = if workload.wants_fresh_servers() {
+            self.fleet.fresh(system).await?
+        } else {
+            self.fleet.servers(system).await?
+        };
+        let limit = times.warm_up + times.measured + PATIENCE;
+        let trial = tokio::time::timeout(limit, workload.run(system, servers, size, round, times)).await;
+        trial.map_err(|_| anyhow!("given up after {limit:?}"))?
+    }
+
+    fn miss(&mut self, line: String) {
+        eprintln!("missing: {line}");
+        self.results.missing.push(line);
+    }
+}
