@@ -35,6 +35,17 @@ deterministic seeds="100" seconds="20":
     cargo run -q --profile sim -- sim swarm --seeds {{seeds}} --seconds {{seconds}} --fingerprints > target/fingerprints.other
     cmp target/fingerprints.one target/fingerprints.other
 
+# Instructions and allocations per operation, beside what was kept in `instructions/`: a regression shows on a noisy machine
+# too. Needs valgrind. `just instructions --keep` keeps the new figures, `just instructions acquire` counts a part.
+instructions *flags:
+    #!/usr/bin/env bash
+    command -v valgrind > /dev/null || { echo "instructions are counted by valgrind, which is not installed"; exit 1; }
+    failed=
+    for part in proto state coordinator; do
+        cargo bench -q -p rowlock-$part --bench instructions -- {{flags}} || failed="$failed $part"
+    done
+    if [ -n "$failed" ]; then echo "failed:$failed"; exit 1; fi
+
 # The demonstration: three processes, ten clients, one dead leader.
 up *flags:
     cargo run --release -- up {{flags}}

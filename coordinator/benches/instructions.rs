@@ -1,0 +1,192 @@
+//! What the steps around apply cost, in instructions and allocations: the log's records, what nodes send each other, and
+//! the watches that a change fires: `cargo bench -p rowlock-coordinator --bench instructions`.
+
+#[path = "../../instructions/harness.rs"]
+mod harness;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use bytes::Bytes;
+use harness::{Case, measured};
+use rowlock_coordinator::client::outbox::{Inbox, channel};
+use rowlock_coordinator::codec;
+use rowlock_coordinator::peer::message::Request;
+use rowlock_coordinator::raft::types::{Entry, EntryPayload, LeaderId, LogId, Payload};
+use rowlock_coordinator::storage::wal::frame::{self, Chain, Place, SegmentKey};
+use rowlock_coordinator::storage::wal::record::Record;
+use rowlock_coordinator::watch::{ConnectionId, Kinds, WatchTable};
+use rowlock_proto::acl::{Acl, Id};
+use rowlock_proto::lock::{Acquire, Mode, Owner};
+use rowlock_proto::{NodeId, SessionId, Zxid};
+use rowlock_state::command::{Attachment, Batch, Command, Origin, Proposal};
+use rowlock_state::outcome::{Change, ChangeKind};
+
+/// How often each is done.
+const TIMES: usize = 100;
+const KEY: SegmentKey = SegmentKey { segment: 7, salt: 0x1357_9bdf };
+const PLACE: Place = Place { key: KEY, previous: Chain(0xaabb_ccdd), flushed: 4096 };
+/// Largest frame between nodes that is decoded here.
+const MAX_BYTES: usize = 1 << 20;
+
+const CASES: [Case; 10] = [
+    case("log: encode an entry of 1 command", || log_encode(1)),
+    case("log: encode an entry of 64 commands", || log_encode(64)),
+    case("log: encode an entry of 512 commands", || log_encode(512)),
+    case("log: decode an entry of 64 commands", || log_decode(64)),
+    case("peer: encode forwarded commands, each of 64", || peer_encode(64)),
+    case("peer: decode forwarded commands, each of 64", || peer_decode(64)),
+    case("watches: a change that 1000 data watches hear", || fire(1_000)),
+    case("watches: a change that 1 data watch hears", || fire(1)),
+    case("watches: a change that nobody hears, of 1000 watched", fire_for_nobody),
+    case("watches: set a watch", set_watch),
+];
+
+const fn case(name: &'static str, run: fn() -> u64) -> Case {
+    Case { name, run, on_request: false }
+}
+
+fn main() -> ExitCode {
+    let table = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../instructions/coordinator.txt"));
+    harness::run("coordinator", &CASES, Path::new(env!("CARGO_TARGET_TMPDIR")), table)
+}
+
+fn proposals(commands: usize) -> Vec<Proposal> {
+    (0..commands as u64).map(proposal).collect()
+}
+
+fn proposal(n: u64) -> Proposal {
+    let acquire = Acquire {
+        lock: format!("/locks/bench-own-{n}"),
+        prefix: format!("_c_0b6cfd19-3e5f-4c81-9c4e-{:012x}-lock-", n * 0x1357),
+        data: Some(Bytes::from_static(b"host-17.example.org:41234")),
+        acl: Some(Acl::open()),
+        mode: Mode::Exclusive,
+        limit: 0,
+        wait: true,
+        owner: Owner::Unnamed,
+        max_hold_ms: 0,
+        lock_delay_ms: 0,
+    };
+    let acquire = Box::new(Command::Acquire(vec![acquire]));
+    Proposal {
+        origin: Origin { node: NodeId(1), incarnation: 0x1234_5678, request: n },
+        session: SessionId(0x0100_0000_0000_0000 + n as i64),
+        attachment: Attachment(1),
+        identities: vec![Id { scheme: "ip".to_owned(), id: "127.0.0.1".to_owned() }],
+        command: Command::Tagged { id: n + 1, acked: n, command: acquire },
+    }
+}
+
+fn record(commands: usize) -> Record {
+    let batch = Batch { time_ms: 1_700_000_000_000, enforce_quota: false, proposals: proposals(commands) };
+    let log_id = LogId { leader_id: LeaderId { term: 3, node_id: 1 }, index: 123_456 };
+    Record::Entry(Entry { log_id, payload: EntryPayload::Normal(Payload(batch.encode())) })
+}
+
+/// As the log's writer does: into buffers that have room.
+fn log_encode(commands: usize) -> u64 {
+    let record = record(commands);
+    let (mut body, mut staged) = (Vec::with_capacity(MAX_BYTES), Vec::with_capacity(MAX_BYTES));
+    for _ in 0..TIMES {
+        body.clear();
+        staged.clear();
+        measured(|| {
+            let kind = record.encode_into(&mut body);
+            frame::write(&mut staged, PLACE, kind, &body)
+        });
+    }
+    TIMES as u64
+}
+
+fn log_decode(commands: usize) -> u64 {
+    let (mut body, mut staged) = (Vec::new(), Vec::new());
+    let kind = record(commands).encode_into(&mut body);
+    frame::write(&mut staged, PLACE, kind, &body);
+    for _ in 0..TIMES {
+        let decoded =
+            measured(|| frame::read(&staged, KEY).map(|frame| Record::decode(frame.kind, frame.body)));
+        assert!(decoded.is_some_and(|record| record.is_ok()));
+    }
+    TIMES as u64
+}
+
+fn peer_encode(commands: usize) -> u64 {
+    let request = Request::Forward { batch: proposals(commands) };
+    let mut out = Vec::with_capacity(MAX_BYTES);
+    for _ in 0..TIMES {
+        out.clear();
+        measured(|| codec::encode_into(&request, &mut out));
+    }
+    (TIMES * commands) as u64
+}
+
+fn peer_decode(commands: usize) -> u64 {
+    let bytes = codec::encode(&Request::Forward { batch: proposals(commands) });
+    for _ in 0..TIMES {
+        assert!(measured(|| codec::decode::<Request>(&bytes, MAX_BYTES)).is_ok());
+    }
+    (TIMES * commands) as u64
+}
+
+/// Connections that have joined.
+fn table(connections: u64) -> (WatchTable, Vec<Inbox>) {
+    let mut table = WatchTable::new();
+    let identities: Vec<Id> = vec![Id { scheme: "ip".to_owned(), id: "127.0.0.1".to_owned() }];
+    let join = |n| {
+        let (outbox, inbox) = channel();
+        table.join(ConnectionId(n), outbox, identities.clone().into());
+        inbox
+    };
+    let inboxes = (1..=connections).map(join).collect();
+    (table, inboxes)
+}
+
+fn change<'a>(path: &'a str, acl: &'a [Acl]) -> Change<'a> {
+    Change { zxid: Zxid(123_456), path, kind: ChangeKind::DataChanged, acl, parent_acl: acl }
+}
+
+fn fire(connections: u64) -> u64 {
+    let (mut table, mut inboxes) = table(connections);
+    let acl = Acl::open();
+    for _ in 0..TIMES {
+        for n in 1..=connections {
+            table.add(ConnectionId(n), "/config/feature", Kinds::DATA).expect("is allowed");
+        }
+        measured(|| table.fire(&change("/config/feature", &acl)));
+        for inbox in &mut inboxes {
+            inbox.take(&mut Default::default()).expect("has room");
+        }
+    }
+    TIMES as u64
+}
+
+/// Every connection watches a znode of its own.
+fn watched(connections: u64) -> (WatchTable, Vec<Inbox>) {
+    let (mut table, inboxes) = table(connections);
+    for n in 1..=connections {
+        let path = format!("/locks/bench-own-{n}/_c_0b6cfd19-3e5f-4c81-9c4e-6f1f0a35e0d2-lock-{n:010}");
+        table.add(ConnectionId(n), &path, Kinds::DATA).expect("is allowed");
+    }
+    (table, inboxes)
+}
+
+fn fire_for_nobody() -> u64 {
+    let (mut table, _inboxes) = watched(1_000);
+    let acl = Acl::open();
+    for n in 0..TIMES {
+        let path = format!("/locks/bench-own-{n}/_c_7a6cfd19-3e5f-4c81-9c4e-6f1f0a35e0d2-lock-{n:010}");
+        let change = Change { kind: ChangeKind::Deleted, ..change(&path, &acl) };
+        measured(|| table.fire(&change));
+    }
+    TIMES as u64
+}
+
+fn set_watch() -> u64 {
+    let (mut table, _inboxes) = watched(1_000);
+    for n in 0..TIMES {
+        let path = format!("/locks/bench-own-{n}/_c_7a6cfd19-3e5f-4c81-9c4e-6f1f0a35e0d2-lock-{n:010}");
+        measured(|| table.add(ConnectionId(17), &path, Kinds::DATA)).expect("is allowed");
+    }
+    TIMES as u64
+}
