@@ -1,17 +1,19 @@
 //! One client of each system, all behind the same two calls, so that a workload is written once.
 
-pub mod etcd;
+pub mod data;
+mod etcd;
 mod redis;
 mod redlock;
 pub mod resp;
 mod rowlock;
-pub mod zookeeper;
+mod zookeeper;
 
 use std::time::Duration;
 
 use anyhow::Result;
 
 use crate::system::System;
+pub use data::Reads;
 
 /// A client with a session or connection of its own. It holds one lock at a time.
 pub enum Driver {

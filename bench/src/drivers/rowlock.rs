@@ -7,7 +7,8 @@ use super::Settings;
 
 /// One session.
 pub struct Client {
-    client: rowlock_client::Client,
+    /// For what a lock does not need.
+    pub client: rowlock_client::Client,
     guard: Option<Guard>,
 }
 

@@ -3,12 +3,15 @@
 mod session;
 
 use anyhow::{Context, Result, bail};
+use bytes::Bytes;
 use rowlock_proto::request::{Create, PathWatch};
 use rowlock_proto::{Acl, CreateMode, ErrorCode, Request, Response, Version};
 
 use super::{Settings, spread};
 pub use session::Session;
 
+/// All that is made is below.
+pub const BASE: &str = "/bench";
 /// Digits that the server appends to the names of sequential znodes.
 const DIGITS: usize = 10;
 
@@ -32,7 +35,7 @@ impl Client {
     pub async fn acquire(&mut self, lock: &str) -> Result<()> {
         self.make_parent(lock).await?;
         let prefix = format!("{}/n-", self.parent);
-        let request = create(prefix, CreateMode::EphemeralSequential);
+        let request = create(prefix, Bytes::new(), CreateMode::EphemeralSequential);
         let Response::Path(own) = self.session.call(request).await?.context("taking a place")? else {
             bail!("create was answered with something else than a path")
         };
@@ -66,15 +69,26 @@ impl Client {
         self.session.close().await
     }
 
+    /// Makes persistent znodes below [`BASE`], with this data.
+    ///
+    /// # Errors
+    /// The server refused, or the connection broke.
+    pub async fn make_all(&mut self, paths: &[String], data: &Bytes) -> Result<()> {
+        make(&mut self.session, BASE, Bytes::new()).await?;
+        for path in paths {
+            make(&mut self.session, path, data.clone()).await?;
+        }
+        Ok(())
+    }
+
     /// Makes the znode of a lock, once.
     async fn make_parent(&mut self, lock: &str) -> Result<()> {
-        const BASE: &str = "/bench";
         if self.parent.strip_prefix(BASE).and_then(|rest| rest.strip_prefix('/')) == Some(lock) {
             return Ok(());
         }
         let parent = format!("{BASE}/{lock}");
         for path in [BASE, &parent] {
-            make(&mut self.session, path).await?;
+            make(&mut self.session, path, Bytes::new()).await?;
         }
         self.parent = parent;
         Ok(())
@@ -82,23 +96,15 @@ impl Client {
 }
 
 /// Makes a persistent znode, if it is not there.
-///
-/// # Errors
-/// The server refused, or the connection broke.
-pub async fn make(session: &mut Session, path: &str) -> Result<()> {
-    match session.call(create(path.to_owned(), CreateMode::Persistent)).await? {
+async fn make(session: &mut Session, path: &str, data: Bytes) -> Result<()> {
+    match session.call(create(path.to_owned(), data, CreateMode::Persistent)).await? {
         Ok(_) | Err(ErrorCode::NodeExists) => Ok(()),
         Err(code) => bail!("making {path}: {code}"),
     }
 }
 
-fn create(path: String, mode: CreateMode) -> Request {
-    Request::Create(Create {
-        path,
-        data: Some(Default::default()),
-        acl: Some(Acl::open()),
-        flags: mode.flags(),
-    })
+fn create(path: String, data: Bytes, mode: CreateMode) -> Request {
+    Request::Create(Create { path, data: Some(data), acl: Some(Acl::open()), flags: mode.flags() })
 }
 
 /// The name with the largest number below that of `own`; `None`: `own` is the lowest and holds.

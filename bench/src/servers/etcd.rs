@@ -73,6 +73,11 @@ async fn serve(addresses: &[String]) -> bool {
     leaders.windows(2).all(|two| two[0] == two[1])
 }
 
+/// Whether a node knows a leader.
+pub async fn serves(address: &str) -> bool {
+    status(address).await.is_ok_and(|status| status.leader != 0)
+}
+
 /// See [`Servers::leader`].
 pub async fn leader(addresses: &[String]) -> Result<usize> {
     for (n, address) in addresses.iter().enumerate() {

@@ -2,6 +2,7 @@
 //! their own process ids.
 
 mod etcd;
+pub mod messages;
 mod redis;
 mod rowlock;
 mod zookeeper;
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use crate::system::System;
+use messages::Messages;
 use process::Process;
 
 pub mod process;
@@ -100,31 +102,45 @@ impl Servers {
         Ok(())
     }
 
-    /// Starts server `k` again with the data it has, killing it first if it still runs, and returns when somebody
-    /// leads and it accepts connections.
+    /// Starts server `k` again with the data it has, killing it first if it still runs, and returns when it serves.
     ///
     /// # Errors
     /// It does not come back within a minute.
     pub async fn restart(&mut self, k: usize) -> Result<()> {
         self.processes[k].restart().await?;
         let begun = Instant::now();
-        loop {
-            let leads = match self.system {
-                System::Redis | System::RedisFsync | System::Redlock => true,
-                _ => self.leader().await.is_ok(),
-            };
-            if leads && tokio::net::TcpStream::connect(&self.addresses[k]).await.is_ok() {
-                return Ok(());
-            }
+        while !self.serves(k).await {
             if begun.elapsed() > PATIENCE {
-                bail!(
-                    "{} of {} does not come back: see {}",
-                    self.addresses[k],
-                    self.system,
-                    self.folder.display()
-                );
+                let (address, folder) = (&self.addresses[k], self.folder.display());
+                bail!("{address} of {} does not come back: see {folder}", self.system);
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        Ok(())
+    }
+
+    async fn serves(&self, k: usize) -> bool {
+        let address = &self.addresses[k];
+        match self.system {
+            System::Rowlock | System::RowlockPlain | System::Zookeeper => {
+                words::word(address, "srvr").await.is_ok_and(|answer| answer.contains("Mode: "))
+            }
+            System::Etcd => etcd::serves(address).await,
+            System::Redis | System::RedisFsync | System::Redlock => redis::serves(address).await,
+        }
+    }
+
+    /// Messages between clients and all servers so far.
+    ///
+    /// # Errors
+    /// They do not count them, or do not answer.
+    pub async fn messages(&self) -> Result<Messages> {
+        match self.system {
+            System::Rowlock | System::RowlockPlain | System::Zookeeper => {
+                messages::by_word(&self.addresses).await
+            }
+            System::Etcd => messages::by_metrics(&self.addresses).await,
+            other => bail!("{other} does not count messages"),
         }
     }
 }

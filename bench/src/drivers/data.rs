@@ -1,0 +1,111 @@
+//! Reading and writing plain data: znodes, and etcd's keys. Not of Redis, whose data nobody compares with these.
+
+use anyhow::{Context, Result, bail};
+use bytes::Bytes;
+use rowlock_proto::request::{PathWatch, SetData};
+use rowlock_proto::{Request, Response, Version};
+
+use super::Driver;
+use super::zookeeper::BASE;
+use crate::protobuf::{Writer, bytes};
+
+/// What a read promises, where that can be chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reads {
+    /// As the system does it by default: ZooKeeper and Rowlock from the server's own copy, etcd linearizable.
+    Default,
+    /// etcd's `serializable`: from the server's own copy, as ZooKeeper does.
+    Serializable,
+}
+
+/// The path or key of an entry.
+pub fn path(n: usize) -> String {
+    format!("{BASE}/data-{n}")
+}
+
+impl Driver {
+    /// Makes the entries, if they are not there.
+    ///
+    /// # Errors
+    /// The system refused, or the connection broke.
+    pub async fn make_data(&mut self, paths: &[String], data: &Bytes) -> Result<()> {
+        match self {
+            Driver::Zookeeper(client) => client.make_all(paths, data).await,
+            _ => {
+                for path in paths {
+                    self.write_data(path, data).await?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Reads one; how many bytes it has.
+    ///
+    /// # Errors
+    /// The system refused, or the connection broke.
+    pub async fn read_data(&mut self, path: &str, reads: Reads) -> Result<usize> {
+        match self {
+            Driver::Rowlock(client) => Ok(client.client.get(path).await?.0.map_or(0, |data| data.len())),
+            Driver::Zookeeper(client) => {
+                let request = Request::GetData(PathWatch { path: path.to_owned(), watch: false });
+                match client.session.call(request).await?.context("reading")? {
+                    Response::Data(data, _) => Ok(data.map_or(0, |data| data.len())),
+                    other => bail!("getData was answered with {other:?}"),
+                }
+            }
+            Driver::Etcd(client) => {
+                let request = range(path, reads == Reads::Serializable);
+                let answer = client.channel.call("/etcdserverpb.KV/Range", &request).await?;
+                // RangeResponse: 2 is the first entry, in which 5 is the value.
+                Ok(bytes(&bytes(&answer, 2)?, 5)?.len())
+            }
+            Driver::Redis(_) | Driver::Redlock(_) => bail!("Redis takes no part in this"),
+        }
+    }
+
+    /// Replaces one that is there (etcd: or makes it).
+    ///
+    /// # Errors
+    /// The system refused, or the connection broke.
+    pub async fn write_data(&mut self, path: &str, data: &Bytes) -> Result<()> {
+        match self {
+            Driver::Rowlock(client) => {
+                client.client.set(path, Some(data.clone()), None).await?;
+            }
+            Driver::Zookeeper(client) => {
+                let (path, data) = (path.to_owned(), Some(data.clone()));
+                let request = Request::SetData(SetData { path, data, version: Version::ANY });
+                client.session.call(request).await?.context("writing")?;
+            }
+            Driver::Etcd(client) => {
+                client.channel.call("/etcdserverpb.KV/Put", &put(path, data)).await?;
+            }
+            Driver::Redis(_) | Driver::Redlock(_) => bail!("Redis takes no part in this"),
+        }
+        Ok(())
+    }
+}
+
+/// RangeRequest: 1 is the key, 7 says serializable.
+fn range(path: &str, serializable: bool) -> Bytes {
+    let request = Writer::default().bytes(1, path.as_bytes());
+    if serializable { request.number(7, 1).finish() } else { request.finish() }
+}
+
+/// PutRequest: 1 is the key, 2 the value.
+fn put(path: &str, data: &[u8]) -> Bytes {
+    Writer::default().bytes(1, path.as_bytes()).bytes(2, data).finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{put, range};
+
+    #[test]
+    fn requests_are_the_bytes_that_etcd_reads() {
+        assert_eq!(&range("/a", false)[..], [0x0a, 2, b'/', b'a']);
+        assert_eq!(&range("/a", true)[..], [0x0a, 2, b'/', b'a', 0x38, 1]);
+        assert_eq!(&put("/a", b"xyz")[..], [0x0a, 2, b'/', b'a', 0x12, 3, b'x', b'y', b'z']);
+    }
+}

@@ -1,0 +1,83 @@
+//! How many messages servers have exchanged with clients, as they count them themselves.
+
+use std::ops::Sub;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::words::mntr;
+
+/// Since the start of the servers, all of them together.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Messages {
+    /// From clients.
+    pub received: f64,
+    /// To clients.
+    pub sent: f64,
+}
+
+impl Sub for Messages {
+    type Output = Messages;
+
+    fn sub(self, earlier: Messages) -> Messages {
+        Messages { received: self.received - earlier.received, sent: self.sent - earlier.sent }
+    }
+}
+
+/// By the four-letter word `mntr`, of Rowlock and ZooKeeper. Asking may itself count.
+///
+/// # Errors
+/// A server does not answer.
+pub async fn by_word(addresses: &[String]) -> Result<Messages> {
+    let mut all = Messages::default();
+    for address in addresses {
+        let figures = mntr(address).await?;
+        let of = |name: &str| figures.get(name).copied().with_context(|| format!("mntr without {name}"));
+        all.received += of("zk_packets_received")?;
+        all.sent += of("zk_packets_sent")?;
+    }
+    Ok(all)
+}
+
+/// By the metrics of etcd: the messages of gRPC, of all its services.
+///
+/// # Errors
+/// A server does not answer.
+pub async fn by_metrics(addresses: &[String]) -> Result<Messages> {
+    let mut all = Messages::default();
+    for address in addresses {
+        let text = tokio::time::timeout(Duration::from_secs(2), metrics(address)).await??;
+        all.received += sum(&text, "grpc_server_msg_received_total{");
+        all.sent += sum(&text, "grpc_server_msg_sent_total{");
+    }
+    Ok(all)
+}
+
+async fn metrics(address: &str) -> Result<String> {
+    let mut stream = TcpStream::connect(address).await?;
+    // With 1.0 the answer is not in chunks and ends with the connection.
+    stream.write_all(format!("GET /metrics HTTP/1.0\r\nHost: {address}\r\n\r\n").as_bytes()).await?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await?;
+    Ok(text)
+}
+
+/// Of all lines that begin so.
+fn sum(text: &str, name: &str) -> f64 {
+    let lines = text.lines().filter(|line| line.starts_with(name));
+    lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::sum;
+
+    #[test]
+    fn a_metric_is_the_sum_over_its_labels() {
+        let text = "# TYPE a_total counter\na_total{x=\"1 2\"} 3\na_total{x=\"2\"} 4\nab_total{x=\"1\"} 9\n";
+        assert_eq!(sum(text, "a_total{"), 7.0);
+        assert_eq!(sum(text, "c_total{"), 0.0);
+    }
+}

@@ -1,0 +1,99 @@
+//! The leader's process is killed: how long until somebody acquires a lock again?
+
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow};
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+
+use crate::drivers::Driver;
+use crate::results::Trial;
+use crate::servers::Servers;
+use crate::system::System;
+
+/// How long the client that was there before works until the leader dies.
+const BEFORE: Duration = Duration::from_millis(500);
+/// So often a new client tries, whatever became of the others: their patience must not be measured.
+const BETWEEN: Duration = Duration::from_millis(20);
+/// The cluster is lost beyond that.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// One trial. The killed server is started again before it returns.
+///
+/// # Errors
+/// Nobody leads, no lock is granted any more, or the server does not come back.
+pub async fn run(system: System, servers: &mut Servers, round: u32) -> Result<Trial> {
+    let leader = servers.leader().await?;
+    let mut survivors = servers.addresses.clone();
+    survivors.remove(leader);
+    let killed_at = Arc::new(OnceLock::new());
+    let lock = format!("bench-kill-{round}");
+    let client = Driver::connect(system, &survivors, 0).await?;
+    let mut connected = tokio::spawn(cycles(client, lock.clone(), killed_at.clone()));
+    tokio::time::sleep(BEFORE).await;
+    let killed = *killed_at.get_or_init(Instant::now);
+    let fresh = fresh(system, &survivors, &lock);
+    let (kill, granted) = tokio::join!(servers.processes[leader].kill(), timeout(PATIENCE, fresh));
+    kill?;
+    let fresh = granted.map_err(|_| anyhow!("no lock is granted after {PATIENCE:?}"))?? - killed;
+    // A client without a session any more says so at once; the others need not wait for long.
+    let connected_took = match timeout(Duration::from_secs(5), &mut connected).await {
+        Ok(end) => end?.ok().map(|granted| granted - killed),
+        Err(_) => None,
+    };
+    connected.abort();
+    servers.restart(leader).await?;
+    let first = connected_took.map_or(fresh, |connected| connected.min(fresh));
+    let trial = Trial::new(system, "leader-kill", 1, round)
+        .with("kill_to_acquire_ms", first.as_secs_f64() * 1000.0)
+        .with("kill_to_acquire_of_new_client_ms", fresh.as_secs_f64() * 1000.0);
+    Ok(match connected_took {
+        Some(took) => trial.with("kill_to_acquire_of_connected_client_ms", took.as_secs_f64() * 1000.0),
+        None => trial,
+    })
+}
+
+/// Acquires and releases until a lock is granted that was asked for after the kill: when that was.
+async fn cycles(mut driver: Driver, lock: String, killed_at: Arc<OnceLock<Instant>>) -> Result<Instant> {
+    loop {
+        let begun = Instant::now();
+        driver.acquire(&lock).await?;
+        let granted = Instant::now();
+        driver.release().await?;
+        if killed_at.get().is_some_and(|killed| begun > *killed) {
+            driver.close().await?;
+            return Ok(granted);
+        }
+    }
+}
+
+/// New clients with locks of their own, one after the other without waiting for each other: when the first succeeds.
+async fn fresh(system: System, addresses: &[String], lock: &str) -> Result<Instant> {
+    let mut tries = JoinSet::new();
+    let mut ticks = interval(BETWEEN);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    for n in 0.. {
+        loop {
+            tokio::select! {
+                biased;
+                Some(end) = tries.join_next() => {
+                    if let Ok(Ok(granted)) = end {
+                        return Ok(granted);
+                    }
+                }
+                _ = ticks.tick() => break,
+            }
+        }
+        let (addresses, lock) = (addresses.to_vec(), format!("{lock}-{n}"));
+        tries.spawn(async move {
+            let mut driver = Driver::connect(system, &addresses, n).await?;
+            driver.acquire(&lock).await?;
+            let granted = Instant::now();
+            driver.release().await?;
+            driver.close().await?;
+            Ok::<_, anyhow::Error>(granted)
+        });
+    }
+    unreachable!("the tries have no end")
+}
