@@ -46,6 +46,18 @@ instructions *flags:
     done
     if [ -n "$failed" ]; then echo "failed:$failed"; exit 1; fi
 
+# Rowlock beside ZooKeeper, etcd, Redis and RedLock on the same work, in turns; a quarter of an hour. Needs Debian's packages
+# zookeeper, etcd-server and redis-server: what is not installed is left out and named. The report is in target/bench/report.
+bench *flags:
+    cargo build --release -q -p rowlock -p rowlock-bench
+    target/release/rowlock-bench run {{flags}}
+
+# The parts that most changes are made for, in two minutes.
+bench-quick *flags: (bench "--quick" "--out" "target/bench/quick" flags)
+
+# What an operation costs while sessions, znodes, watches and queues grow.
+bench-scale *flags: (bench "--scale" "--out" "target/bench/scale" flags)
+
 # The demonstration: three processes, ten clients, one dead leader.
 up *flags:
     cargo run --release -- up {{flags}}

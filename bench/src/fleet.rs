@@ -16,7 +16,7 @@ use crate::workload::Workload;
 use crate::workload::uncontended::Times;
 
 /// Clients that warm servers up.
-const WARM_UP_CLIENTS: u64 = 64;
+const WARM_UP_CLIENTS: u64 = 256;
 
 /// The running servers, by system. Rowlock's serve both of its clients.
 pub struct Fleet {

@@ -54,7 +54,7 @@ async fn main() -> Result<()> {
 }
 
 /// Sessions cost a descriptor here and one in a server, and servers inherit the limit.
-const OPEN_FILES: u64 = 65_536;
+const OPEN_FILES: u64 = 16_384;
 
 fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);

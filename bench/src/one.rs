@@ -59,9 +59,9 @@ pub async fn run(options: Options) -> Result<()> {
         }
         return Ok(());
     }
-    let mut fleet = Fleet::new(&options.folder, Duration::from_secs(10));
+    let mut fleet = Fleet::new(&options.folder, Duration::from_secs(20));
     for round in 0..options.rounds {
-        let servers = if workload.wants_fresh_servers() {
+        let servers = if workload.wants_own_servers() {
             fleet.fresh(system).await?
         } else {
             fleet.servers(system).await?
@@ -71,6 +71,9 @@ pub async fn run(options: Options) -> Result<()> {
             eprintln!("processes {ids:?}");
         }
         print(&workload.run(system, servers, options.size, round, times).await?);
+        if workload.wants_own_servers() {
+            fleet.end(system).await?;
+        }
     }
     fleet.end_all().await
 }

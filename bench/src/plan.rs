@@ -50,29 +50,51 @@ fn times(warm_up_ms: u64, measured_ms: u64) -> Times {
     Times { warm_up: Duration::from_millis(warm_up_ms), measured: Duration::from_millis(measured_ms) }
 }
 
+fn part(workload: Workload, sizes: &[u64], rounds: u32, times: Times) -> Part {
+    Part { workload, sizes: sizes.to_vec(), rounds, times }
+}
+
 impl Plan {
     /// Everything that is compared, in less than a quarter of an hour.
     pub fn whole() -> Plan {
-        let part =
-            |workload, sizes: &[u64], rounds, times| Part { workload, sizes: sizes.to_vec(), rounds, times };
+        let usual = times(500, 1500);
         let parts = vec![
-            part(Workload::Uncontended, &[1, 16, 64, 256, 1024], 3, times(500, 1500)),
-            part(Workload::Contended, &[10, 100, 1000], 3, times(500, 1500)),
+            part(Workload::Uncontended, &[1, 16, 64, 256, 1024], 3, usual),
+            part(Workload::Contended, &[10, 100], 3, usual),
+            // Each of a thousand must have had the lock some times before shares can be compared.
+            part(Workload::Contended, &[1000], 3, times(500, 4000)),
+            part(Workload::ReadMostly, &[64], 3, usual),
+            part(Workload::Herd, &[1000], 2, usual),
+            part(Workload::Crash, &[4000], 2, usual),
+            part(Workload::LeaderKill, &[1], 3, usual),
+            part(Workload::Idle, &[10_000], 1, times(4000, 10_000)),
+            part(Workload::Snapshot, &[1_000_000], 1, times(500, 10_000)),
         ];
         Plan { systems: System::ALL.to_vec(), parts }
     }
 
     /// The two workloads that most changes are made for, in two minutes.
     pub fn quick() -> Plan {
-        let part = |workload, sizes: &[u64]| Part {
-            workload,
-            sizes: sizes.to_vec(),
-            rounds: 2,
-            times: times(200, 800),
-        };
-        let parts = vec![part(Workload::Uncontended, &[1, 64, 256]), part(Workload::Contended, &[10, 100])];
+        let short = times(200, 800);
+        let parts = vec![
+            part(Workload::Uncontended, &[1, 64, 256], 2, short),
+            part(Workload::Contended, &[10, 100], 2, short),
+        ];
         let systems = System::ALL.into_iter().filter(|system| *system != System::RowlockPlain).collect();
         Plan { systems, parts }
+    }
+
+    /// What Rowlock's operations cost while something grows. Each trial starts servers and makes it grow, so this takes
+    /// a quarter of an hour of its own.
+    pub fn scale() -> Plan {
+        let measured = times(500, 2500);
+        let parts = vec![
+            part(Workload::ScaleSessions, &[100, 1000, 5000, 10_000, 20_000], 2, measured),
+            part(Workload::ScaleZnodes, &[1000, 10_000, 100_000, 1_000_000], 2, measured),
+            part(Workload::ScaleQueue, &[1, 10, 100, 1000, 10_000], 2, measured),
+            part(Workload::ScaleWatches, &[1, 100, 1000, 10_000, 100_000], 2, measured),
+        ];
+        Plan { systems: vec![System::Rowlock], parts }
     }
 
     /// Less or more of the same. What is `None` or empty stays as it is; the rest is for every part.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::servers::Servers;
 use crate::system::System;
 
 /// A whole run.
@@ -15,7 +16,7 @@ pub struct Results {
     pub about: About,
     /// What each system makes durable before it answers, in words.
     pub durability: BTreeMap<System, String>,
-    /// What the machine itself allows: metric to value, at the beginning and at the end of the run.
+    /// What the machine itself allows: metric to value, before each workload and at the end.
     #[serde(default)]
     pub floor: Vec<BTreeMap<String, f64>>,
     /// Processor time that the servers of each system take while nobody asks anything of them, in percent of one core.
@@ -31,6 +32,12 @@ pub struct Results {
 impl Results {
     /// The layout that this program writes.
     pub const VERSION: u32 = 1;
+
+    /// Keeps what servers say of themselves.
+    pub fn note(&mut self, system: System, servers: &Servers) {
+        self.durability.insert(system, servers.durability.clone());
+        self.about.versions.insert(system, servers.version.clone());
+    }
 
     /// The values of one metric, with their rounds.
     pub fn values<'a>(

@@ -15,7 +15,7 @@ use crate::workload::{Workload, floor};
 use crate::{about, report};
 
 /// How long each figure of the floor is measured.
-const FLOOR: Duration = Duration::from_secs(1);
+const FLOOR: Duration = Duration::from_millis(500);
 /// How long the idle servers are watched.
 const IDLE: Duration = Duration::from_secs(5);
 /// A trial that takes longer than its own time and this is given up, and its servers are started anew.
@@ -27,6 +27,9 @@ pub struct Options {
     /// Only what most changes are made for, in two minutes
     #[arg(long)]
     quick: bool,
+    /// Instead of comparing: what Rowlock's operations cost while sessions, znodes, queues and watches grow
+    #[arg(long, conflicts_with = "quick")]
+    scale: bool,
     /// Only these systems, by their names
     #[arg(long, value_delimiter = ',')]
     systems: Vec<System>,
@@ -53,20 +56,30 @@ pub struct Options {
 /// The report cannot be written, or a floor cannot be measured. What cannot be measured of a system is a line in the
 /// report instead.
 pub async fn run(options: Options) -> Result<()> {
-    let plan = if options.quick { Plan::quick() } else { Plan::whole() };
+    let plan = match (options.quick, options.scale) {
+        (true, _) => Plan::quick(),
+        (_, true) => Plan::scale(),
+        _ => Plan::whole(),
+    };
     let seconds = options.seconds.map(Duration::try_from_secs_f64).transpose().context("--seconds")?;
     let plan = plan.changed(&options.systems, &options.workloads, options.rounds, seconds);
-    let java_warm_up = Duration::from_secs(if options.quick { 5 } else { 10 });
+    let java_warm_up = Duration::from_secs(if options.quick { 12 } else { 25 });
     let mut run = Run {
         fleet: Fleet::new(&options.folder, java_warm_up),
         results: Results { version: Results::VERSION, about: about::here(), ..Results::default() },
         absent: BTreeSet::new(),
     };
     let begun = Instant::now();
-    run.start(&plan.systems).await?;
-    run.floor(&options)?;
     let steps = plan.steps();
+    let shared: BTreeSet<System> =
+        steps.iter().filter(|step| !step.workload.wants_own_servers()).map(|step| step.system).collect();
+    run.start(&shared).await?;
+    let mut last = None;
     for (n, step) in steps.iter().enumerate() {
+        if last != Some(step.workload) {
+            run.floor(&options)?;
+            last = Some(step.workload);
+        }
         if run.absent.contains(&step.system) {
             continue;
         }
@@ -93,12 +106,11 @@ struct Run {
 
 impl Run {
     /// Starts every system's servers, so that all trials have the same neighbours.
-    async fn start(&mut self, systems: &[System]) -> Result<()> {
+    async fn start(&mut self, systems: &BTreeSet<System>) -> Result<()> {
         for system in systems {
             match self.fleet.servers(*system).await {
                 Ok(servers) => {
-                    self.results.durability.insert(*system, servers.durability.clone());
-                    self.results.about.versions.insert(*system, servers.version.clone());
+                    self.results.note(*system, servers);
                 }
                 Err(error) => {
                     self.miss(format!("{system}: {error:#}"));
@@ -146,13 +158,19 @@ impl Run {
 
     async fn trial(&mut self, step: Step) -> Result<Trial> {
         let Step { system, workload, size, round, times } = step;
-        let servers = if workload.wants_fresh_servers() {
+        let limit = times.warm_up + times.measured + PATIENCE;
+        let servers = if workload.wants_own_servers() {
+            // Nobody else's either: whatever grows here must not fight for memory with the idle.
+            self.fleet.end_all().await?;
             self.fleet.fresh(system).await?
         } else {
             self.fleet.servers(system).await?
         };
-        let limit = times.warm_up + times.measured + PATIENCE;
+        self.results.note(system, servers);
         let trial = tokio::time::timeout(limit, workload.run(system, servers, size, round, times)).await;
+        if workload.wants_own_servers() {
+            self.fleet.end(system).await?;
+        }
         trial.map_err(|_| anyhow!("given up after {limit:?}"))?
     }
 

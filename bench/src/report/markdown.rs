@@ -79,13 +79,10 @@ fn floor(text: &mut String, results: &Results) {
         return;
     }
     line(text, "\n## Floor of this run\n");
-    head(text, &words(&["what the machine allows", "at the beginning", "at the end"]));
+    head(text, &words(&["what the machine allows, before each workload and at the end", ""]));
     for metric in metrics {
-        let at = |floor: Option<&BTreeMap<String, f64>>| {
-            floor.and_then(|floor| floor.get(metric)).map_or_else(|| "–".to_owned(), |value| number(*value))
-        };
-        let last = results.floor.get(1..).and_then(<[_]>::last);
-        row(text, &[spoken(metric), at(results.floor.first()), at(last)]);
+        let values = results.floor.iter().filter_map(|floor| floor.get(metric).copied());
+        row(text, &[spoken(metric), shown(Spread::of(values))]);
     }
 }
 
@@ -94,11 +91,14 @@ fn systems(text: &mut String, results: &Results) {
         return;
     }
     line(text, "\n## Systems\n");
-    head(text, &words(&["system", "servers", "durable before an answer", "idle servers, % of a core"]));
+    let heads =
+        ["system", "servers", "durable before an answer", "waiters in order", "idle servers, % of a core"];
+    head(text, &words(&heads));
     for (system, durability) in &results.durability {
         let version = results.about.versions.get(system).cloned().unwrap_or_default();
         let idle = results.idle_cpu_percent.get(system).map_or_else(|| "–".to_owned(), |idle| number(*idle));
-        row(text, &[system.to_string(), version, durability.clone(), idle]);
+        let order = if system.is_fair() { "yes" } else { "no" };
+        row(text, &[system.to_string(), version, durability.clone(), order.to_owned(), idle]);
     }
 }
 

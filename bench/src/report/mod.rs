@@ -27,7 +27,14 @@ pub struct Headline {
 pub fn headline(workload: &str) -> Option<Headline> {
     let (metric, more_is_better) = match workload {
         "uncontended" => ("cycles_per_s", true),
-        "contended" => ("handovers_per_s", true),
+        "contended" | "scale-queue" => ("handovers_per_s", true),
+        "read-mostly" => ("ops_per_s", true),
+        "herd" => ("release_to_grant_p50_ms", false),
+        "crash" => ("crash_to_grant_p50_s", false),
+        "leader-kill" => ("kill_to_acquire_ms", false),
+        "idle" => ("servers_resident_mb", false),
+        "snapshot" => ("beside_longest_ms", false),
+        "scale-sessions" | "scale-znodes" | "scale-watches" => ("full_cycles_per_s", true),
         _ => return None,
     };
     Some(Headline { metric, more_is_better })

@@ -135,6 +135,10 @@ impl Target {
 pub fn all() -> Vec<Target> {
     let mut targets = cycles();
     targets.extend(handovers());
+    targets.extend(herd());
+    targets.extend(failures());
+    targets.extend(idle());
+    targets.extend(large());
     targets
 }
 
@@ -205,6 +209,70 @@ fn handovers() -> Vec<Target> {
         targets.push(of("overtakes", *size, "overtakes", Measure::Value, false, Bound::Of(0.0), Bound::None));
     }
     targets
+}
+
+/// A figure of Rowlock of which less is better.
+fn least(title: &'static str, figure: Figure<'static>, measure: Measure, must: Bound, aim: Bound) -> Target {
+    Target { title, subject: System::Rowlock, figure, measure, more_is_better: false, must, aim }
+}
+
+fn herd() -> Vec<Target> {
+    let of = |title, metric, most| {
+        let (figure, bound) = (figure("herd", 1000, metric), Bound::Of(most));
+        least(title, figure, Measure::Value, bound, bound)
+    };
+    vec![
+        of("messages to the servers per release, 1,000 waiters", "messages_in_per_release", 1.0),
+        of("messages from the servers per release", "messages_out_per_release", 2.0),
+    ]
+}
+
+fn failures() -> Vec<Target> {
+    let crash = |title, metric, most| {
+        least(title, figure("crash", 4000, metric), Measure::Value, Bound::Of(most), Bound::None)
+    };
+    let kill = |measure, must, aim| {
+        let title = "leader killed, until a lock is granted (ms)";
+        least(title, figure("leader-kill", 1, "kill_to_acquire_ms"), measure, must, aim)
+    };
+    vec![
+        crash("crash of the holder, timeout 4 s (s)", "crash_to_grant_max_s", 4.1),
+        crash("the same with a disconnect grace of 1 s (s)", "crash_with_1_s_grace_to_grant_max_s", 1.1),
+        kill(Measure::RatioTo(System::Zookeeper), Bound::Of(1.0), Bound::None),
+        kill(Measure::Value, Bound::None, Bound::Of(300.0)),
+    ]
+}
+
+fn idle() -> Vec<Target> {
+    let of =
+        |title, metric, measure, must, aim| least(title, figure("idle", 10_000, metric), measure, must, aim);
+    let beside = || Measure::RatioTo(System::Zookeeper);
+    let (memory, cpu) =
+        ("10,000 sessions, resident memory (MB)", "10,000 sessions, CPU (µs per session and s)");
+    vec![
+        of(memory, "servers_resident_mb", beside(), Bound::Of(0.1), Bound::None),
+        of(
+            "memory per session, all nodes (KB)",
+            "servers_resident_kb_per_session",
+            Measure::Value,
+            Bound::None,
+            Bound::Of(4.0),
+        ),
+        of(cpu, "servers_cpu_us_per_session_s", beside(), Bound::Of(0.5), Bound::None),
+        of(cpu, "servers_cpu_us_per_session_s", Measure::Value, Bound::None, Bound::Of(10.0)),
+    ]
+}
+
+/// "No more than a few milliseconds" and "seconds", made numbers.
+fn large() -> Vec<Target> {
+    let of = |title, metric, most| {
+        least(title, figure("snapshot", 1_000_000, metric), Measure::Value, Bound::Of(most), Bound::None)
+    };
+    vec![
+        of("longest cycle beside snapshots of 10^6 znodes (ms)", "beside_longest_ms", 10.0),
+        of("restart with 10^6 znodes in the log (s)", "restart_from_log_s", 10.0),
+        of("restart with 10^6 znodes in a snapshot (s)", "restart_from_snapshot_s", 10.0),
+    ]
 }
 
 #[cfg(test)]

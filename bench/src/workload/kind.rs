@@ -6,7 +6,7 @@ use std::str::FromStr;
 use anyhow::Result;
 
 use super::uncontended::Times;
-use super::{contended, crash, herd, leader_kill, read_mostly, uncontended};
+use super::{contended, crash, herd, idle, leader_kill, read_mostly, scale, snapshot, uncontended};
 use crate::results::Trial;
 use crate::servers::Servers;
 use crate::system::System;
@@ -18,25 +18,43 @@ pub enum Workload {
     Uncontended,
     /// K clients, one lock.
     Contended,
-    /// N clients, ten reads to one write of plain data.
+    /// N clients that read ten times for each write.
     ReadMostly,
-    /// N clients wait for one lock.
+    /// One release with N waiters.
     Herd,
-    /// Holders die; the size is their session timeout in milliseconds.
+    /// The holder dies; the size is the session timeout in milliseconds.
     Crash,
-    /// The leader is killed; the size is 1.
+    /// The leader dies; there is only one size.
     LeaderKill,
+    /// N sessions that only live.
+    Idle,
+    /// Snapshots of N znodes.
+    Snapshot,
+    /// The cost of a cycle beside N sessions.
+    ScaleSessions,
+    /// The cost of a cycle beside N znodes.
+    ScaleZnodes,
+    /// The cost of a hand-over in a queue of N.
+    ScaleQueue,
+    /// The cost of a cycle beside N watches.
+    ScaleWatches,
 }
 
 impl Workload {
     /// All of them, in the order in which a run takes them.
-    pub const ALL: [Workload; 6] = [
+    pub const ALL: [Workload; 12] = [
         Workload::Uncontended,
         Workload::Contended,
         Workload::ReadMostly,
         Workload::Herd,
         Workload::Crash,
         Workload::LeaderKill,
+        Workload::Idle,
+        Workload::Snapshot,
+        Workload::ScaleSessions,
+        Workload::ScaleZnodes,
+        Workload::ScaleQueue,
+        Workload::ScaleWatches,
     ];
 
     /// As on the command line and in the files.
@@ -48,20 +66,34 @@ impl Workload {
             Workload::Herd => "herd",
             Workload::Crash => "crash",
             Workload::LeaderKill => "leader-kill",
+            Workload::Idle => "idle",
+            Workload::Snapshot => "snapshot",
+            Workload::ScaleSessions => "scale-sessions",
+            Workload::ScaleZnodes => "scale-znodes",
+            Workload::ScaleQueue => "scale-queue",
+            Workload::ScaleWatches => "scale-watches",
         }
     }
 
     /// Whether the workload says anything about this system.
     pub fn applies(self, system: System) -> bool {
+        let has_leader = matches!(system, System::Rowlock | System::Zookeeper | System::Etcd);
         match self {
-            Workload::Uncontended | Workload::Contended | Workload::Crash => true,
-            // Whoever polls is not woken at all; a Redis has no leader, and its data is compared with nobody's.
-            Workload::ReadMostly | Workload::Herd | Workload::LeaderKill => system.is_fair(),
+            Workload::Uncontended | Workload::Contended => true,
+            // Redis has neither znodes with versions nor counts of messages.
+            Workload::ReadMostly | Workload::Herd => has_leader || system == System::RowlockPlain,
+            Workload::Crash => !matches!(system, System::RowlockPlain | System::RedisFsync),
+            Workload::LeaderKill | Workload::Idle => has_leader,
+            Workload::Snapshot
+            | Workload::ScaleSessions
+            | Workload::ScaleZnodes
+            | Workload::ScaleQueue
+            | Workload::ScaleWatches => system == System::Rowlock,
         }
     }
 
-    /// Whether a trial needs servers that have done nothing before.
-    pub fn wants_fresh_servers(self) -> bool {
+    /// Whether a trial needs servers that have done nothing before, and nobody can use afterwards.
+    pub fn wants_own_servers(self) -> bool {
         match self {
             Workload::Uncontended
             | Workload::Contended
@@ -69,10 +101,16 @@ impl Workload {
             | Workload::Herd
             | Workload::Crash
             | Workload::LeaderKill => false,
+            Workload::Idle
+            | Workload::Snapshot
+            | Workload::ScaleSessions
+            | Workload::ScaleZnodes
+            | Workload::ScaleQueue
+            | Workload::ScaleWatches => true,
         }
     }
 
-    /// One trial. Whatever it does to the servers (ending one, too) it has mended when it returns.
+    /// One trial. Whatever it does to servers that are not its own (ending one, too) it has mended when it returns.
     ///
     /// # Errors
     /// The system broke a promise, refused or cut off a client: there is no figure then, and the servers are not to be
@@ -93,6 +131,12 @@ impl Workload {
             Workload::Herd => herd::run(system, servers, count, round).await,
             Workload::Crash => crash::run(system, servers, size, round).await,
             Workload::LeaderKill => leader_kill::run(system, servers, round).await,
+            Workload::Idle => idle::run(system, servers, count, round, times).await,
+            Workload::Snapshot => snapshot::run(servers, size, round, times).await,
+            Workload::ScaleSessions => scale::sessions(servers, size, round, times.measured).await,
+            Workload::ScaleZnodes => scale::znodes(servers, size, round, times.measured).await,
+            Workload::ScaleQueue => scale::queue(servers, size, round, times.measured).await,
+            Workload::ScaleWatches => scale::watches(servers, size, round, times.measured).await,
         }
     }
 }

@@ -1,8 +1,18 @@
 //! What is done with a system, and what is counted meanwhile.
 
+mod cluster;
 pub mod contended;
+mod crash;
 pub mod floor;
+mod herd;
+mod idle;
 mod kind;
+mod leader_kill;
+mod pulse;
+mod read_mostly;
+mod relay;
+mod scale;
+mod snapshot;
 pub mod uncontended;
 mod witness;
 

@@ -1,0 +1,142 @@
+//! What only Rowlock's own trials do to a cluster: other settings, a restart of all nodes at once, many znodes.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail};
+use bytes::Bytes;
+use rowlock_client::{Client, Transaction};
+use rowlock_proto::{Acl, CreateMode};
+use tokio::task::JoinSet;
+
+use crate::servers::Servers;
+use crate::servers::words::word;
+
+/// Children of one znode among the many.
+const FAMILY: u64 = 1_000;
+/// Znodes made by one transaction.
+const PER_TRANSACTION: u64 = 500;
+/// Sessions that make them.
+const MAKERS: u64 = 8;
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A session of our client with the addresses turned by `n`.
+///
+/// # Errors
+/// No server can be reached.
+pub async fn session(servers: &Servers, n: usize) -> Result<Client> {
+    let mut addresses = servers.addresses.clone();
+    let turn = n % addresses.len();
+    addresses.rotate_left(turn);
+    Ok(Client::builder()
+        .endpoints(&addresses.join(","))
+        .session_timeout(Duration::from_secs(30))
+        .connect()
+        .await?)
+}
+
+/// Puts `[raft]` settings into the file of the cluster; they count from its next start.
+///
+/// # Errors
+/// The file cannot be read or written.
+pub fn settings(servers: &Servers, raft: &str) -> Result<()> {
+    let file = servers.folder.join("cluster.toml");
+    let text = std::fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
+    let nodes = text.find("[[node]]").context("cluster.toml without nodes")?;
+    let head = text[..nodes].split("[raft]").next().unwrap_or_default();
+    Ok(std::fs::write(&file, format!("{head}[raft]\n{raft}\n{}", &text[nodes..]))?)
+}
+
+/// Kills all nodes at once, starts them again, and returns how long it took until all of them served clients.
+///
+/// # Errors
+/// They do not come back.
+pub async fn restart(servers: &mut Servers) -> Result<Duration> {
+    for process in &mut servers.processes {
+        process.kill().await?;
+    }
+    let begun = Instant::now();
+    for process in &mut servers.processes {
+        process.restart().await?;
+    }
+    for address in &servers.addresses {
+        while !word(address, "srvr").await.is_ok_and(|answer| answer.contains("Mode: ")) {
+            if begun.elapsed() > PATIENCE {
+                bail!("{address} does not serve after {PATIENCE:?}: see {}", servers.folder.display());
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+    Ok(begun.elapsed())
+}
+
+/// Makes so many znodes of `data_bytes` each, a thousand below one parent; returns how long it took.
+///
+/// # Errors
+/// The servers refuse.
+pub async fn fill(servers: &Servers, znodes: u64, data_bytes: usize) -> Result<Duration> {
+    let begun = Instant::now();
+    let first = session(servers, 0).await?;
+    first.create("/fill", None, CreateMode::Persistent, Acl::open()).await?;
+    let mut tasks = JoinSet::new();
+    for maker in 0..MAKERS {
+        let client = session(servers, usize::try_from(maker)?).await?;
+        let data = Bytes::from(vec![b'x'; data_bytes]);
+        tasks.spawn(async move {
+            for family in (maker..znodes.div_ceil(FAMILY)).step_by(MAKERS as usize) {
+                fill_family(&client, family, (znodes - family * FAMILY).min(FAMILY), &data).await?;
+            }
+            anyhow::Ok(client.close().await?)
+        });
+    }
+    while let Some(done) = tasks.join_next().await {
+        done.map_err(|panic| anyhow!("a client panicked: {panic}"))??;
+    }
+    first.close().await?;
+    Ok(begun.elapsed())
+}
+
+async fn fill_family(client: &Client, family: u64, children: u64, data: &Bytes) -> Result<()> {
+    let open = || Acl::open();
+    let parent = format!("/fill/{family:06}");
+    client.create(&parent, None, CreateMode::Persistent, open()).await?;
+    for first in (0..children).step_by(PER_TRANSACTION as usize) {
+        let mut transaction = Transaction::new();
+        for child in first..children.min(first + PER_TRANSACTION) {
+            let path = format!("{parent}/{child:06}");
+            transaction = transaction.create(path, Some(data.clone()), CreateMode::Persistent, open());
+        }
+        client.commit(transaction).await?;
+    }
+    Ok(())
+}
+
+/// A figure of each node's metrics, summed.
+///
+/// # Errors
+/// A node does not answer, or has no such figure.
+pub async fn metric(servers: &Servers, name: &str) -> Result<f64> {
+    let mut sum = 0.0;
+    for address in &servers.addresses {
+        let page = get(&http_address(address)?, "/metrics").await?;
+        let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        sum += line.with_context(|| format!("{address} has no {name}"))?.trim().parse::<f64>()?;
+    }
+    Ok(sum)
+}
+
+/// Our servers have HTTP 200 above the clients' port.
+fn http_address(client: &str) -> Result<String> {
+    let (host, port) = client.rsplit_once(':').context("an address without a port")?;
+    Ok(format!("{host}:{}", port.parse::<u16>()? + 200))
+}
+
+async fn get(address: &str, path: &str) -> Result<String> {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let mut stream = tokio::net::TcpStream::connect(address).await?;
+    stream
+        .write_all(format!("GET {path} HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n").as_bytes())
+        .await?;
+    let mut page = String::new();
+    tokio::time::timeout(Duration::from_secs(10), stream.read_to_string(&mut page)).await??;
+    Ok(page)
+}

@@ -1,0 +1,115 @@
+//! Many sessions that do nothing but live: what they take of the servers' memory, and what their heartbeats cost.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinSet;
+
+use super::uncontended::Times;
+use crate::drivers::Driver;
+use crate::results::Trial;
+use crate::servers::Servers;
+use crate::servers::process::own_cpu;
+use crate::system::System;
+
+/// Connections that are made at once.
+const AT_ONCE: usize = 64;
+/// One session of so many is used at the end, to see that they have lived.
+const TRIED: usize = 100;
+/// How long the servers are watched before there are sessions.
+const BEFORE: Duration = Duration::from_secs(3);
+
+/// One trial, on servers that have done nothing else: memory that was once taken is hard to tell from memory in use.
+///
+/// # Errors
+/// A session could not be opened, or was lost.
+pub async fn run(
+    system: System,
+    servers: &Servers,
+    sessions: usize,
+    round: u32,
+    times: Times,
+) -> Result<Trial> {
+    let resident_before = servers.resident()? as f64;
+    let cpu = servers.cpu()?;
+    tokio::time::sleep(BEFORE).await;
+    let background = (servers.cpu()? - cpu).as_micros() as f64 / BEFORE.as_secs_f64();
+    let begun = Instant::now();
+    let ends = Arc::new(Semaphore::new(0));
+    let mut tasks = open(system, servers, sessions, &ends).await?;
+    let opened = begun.elapsed();
+    tokio::time::sleep(times.warm_up).await;
+    let (servers_before, own_before, begun) = (servers.cpu()?, own_cpu()?, Instant::now());
+    tokio::time::sleep(times.measured).await;
+    let took = begun.elapsed().as_secs_f64();
+    let (servers_cpu, own_cpu) = (servers.cpu()? - servers_before, own_cpu()? - own_before);
+    let resident = servers.resident()? as f64;
+    ends.close();
+    while let Some(ended) = tasks.join_next().await {
+        ended.map_err(|panic| anyhow!("a session panicked: {panic}"))??;
+    }
+    let each = sessions as f64;
+    let rate = |cpu: Duration| cpu.as_micros() as f64 / took;
+    Ok(Trial::new(system, "idle", sessions as u64, round)
+        .with("servers_resident_mb", resident / 1e6)
+        .with("servers_resident_before_mb", resident_before / 1e6)
+        .with("servers_resident_kb_per_session", (resident - resident_before) / each / 1e3)
+        .with("servers_cpu_us_per_session_s", rate(servers_cpu) / each)
+        .with("servers_cpu_without_sessions_us_per_s", background)
+        .with("client_cpu_us_per_session_s", rate(own_cpu) / each)
+        .with("opened_per_s", each / opened.as_secs_f64()))
+}
+
+/// Opens them; each is served by a task of its own until `ends` is closed. Returns when all of them are open.
+pub async fn open(
+    system: System,
+    servers: &Servers,
+    sessions: usize,
+    ends: &Arc<Semaphore>,
+) -> Result<JoinSet<Result<()>>> {
+    let doors = Arc::new(Semaphore::new(AT_ONCE));
+    let (told, mut tells) = mpsc::unbounded_channel();
+    let mut tasks = JoinSet::new();
+    for n in 0..sessions {
+        let (doors, ends, told) = (doors.clone(), ends.clone(), told.clone());
+        let addresses = servers.addresses.clone();
+        tasks.spawn(async move {
+            let door = doors.acquire().await?;
+            let driver = Driver::connect(system, &addresses, n).await;
+            drop(door);
+            let driver = driver.with_context(|| format!("opening session {n}"))?;
+            told.send(()).context("nobody counts")?;
+            drop(told);
+            live(driver, n, &ends).await
+        });
+    }
+    drop(told);
+    let mut open = 0;
+    while open < sessions {
+        tokio::select! {
+            biased;
+            ended = tasks.join_next() => match ended {
+                Some(ended) => ended.map_err(|panic| anyhow!("a session panicked: {panic}"))??,
+                None => bail!("all sessions have ended"),
+            },
+            Some(()) = tells.recv() => open += 1,
+        }
+    }
+    Ok(tasks)
+}
+
+async fn live(mut driver: Driver, n: usize, ends: &Semaphore) -> Result<()> {
+    tokio::select! {
+        biased;
+        // Nothing is ever added: it ends when it is closed.
+        _ = ends.acquire() => {}
+        lost = driver.stay() => lost.with_context(|| format!("session {n}"))?,
+    }
+    if n.is_multiple_of(TRIED) {
+        driver.acquire(&format!("idle-{n}")).await.with_context(|| format!("session {n} at the end"))?;
+        driver.release().await?;
+    }
+    driver.close().await
+}

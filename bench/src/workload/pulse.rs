@@ -1,0 +1,99 @@
+//! A steady beat of acquire and release on Rowlock while something else is done to it: each client has its own lock and
+//! begins a cycle at fixed moments. A cycle's time counts from the moment at which it should have begun, so a standstill
+//! shows in every cycle that it delayed and not only in those that were under way.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow};
+use tokio::task::JoinSet;
+
+use crate::drivers::Driver;
+use crate::latency::Latency;
+use crate::servers::Servers;
+use crate::servers::process::own_cpu;
+use crate::system::System;
+
+/// How hard the clients work.
+#[derive(Clone, Copy, Debug)]
+pub struct Beat {
+    /// How many.
+    pub clients: usize,
+    /// Between the beginnings of one client's cycles; zero: at once.
+    pub every: Duration,
+}
+
+/// A load that costs little: 400 cycles per second altogether.
+pub const LIGHT: Beat = Beat { clients: 8, every: Duration::from_millis(20) };
+/// As much as is answered.
+pub const FULL: Beat = Beat { clients: 64, every: Duration::ZERO };
+
+/// What it showed.
+pub struct Pulse {
+    /// Of whole cycles, from when they should have begun.
+    pub cycle: Latency,
+    /// Processor time of all servers meanwhile.
+    pub servers_cpu: Duration,
+    /// That of this program.
+    pub client_cpu: Duration,
+    /// How long it went on.
+    pub took: Duration,
+}
+
+impl Pulse {
+    /// Cycles per second.
+    pub fn per_second(&self) -> f64 {
+        self.cycle.count() as f64 / self.took.as_secs_f64()
+    }
+
+    /// Processor time of the servers per cycle, microseconds.
+    pub fn servers_us(&self) -> f64 {
+        self.servers_cpu.as_micros() as f64 / self.cycle.count().max(1) as f64
+    }
+}
+
+/// Goes on for `during`, after a short warm-up.
+///
+/// # Errors
+/// A client was refused or cut off.
+pub async fn run(servers: &Servers, beat: Beat, during: Duration) -> Result<Pulse> {
+    const WARM_UP: Duration = Duration::from_millis(500);
+    let mut drivers = Vec::with_capacity(beat.clients);
+    for n in 0..beat.clients {
+        drivers.push(Driver::connect(System::Rowlock, &servers.addresses, n).await?);
+    }
+    let from = Instant::now() + WARM_UP;
+    let until = from + during;
+    let mut tasks = JoinSet::new();
+    for (n, driver) in drivers.into_iter().enumerate() {
+        tasks.spawn(client(driver, n, beat, from, until));
+    }
+    tokio::time::sleep_until(from.into()).await;
+    let (servers_before, own_before) = (servers.cpu()?, own_cpu()?);
+    tokio::time::sleep_until(until.into()).await;
+    let took = from.elapsed();
+    let (servers_cpu, client_cpu) = (servers.cpu()? - servers_before, own_cpu()? - own_before);
+    let mut cycle = Latency::default();
+    while let Some(seen) = tasks.join_next().await {
+        cycle.add(&seen.map_err(|panic| anyhow!("a client panicked: {panic}"))??);
+    }
+    Ok(Pulse { cycle, servers_cpu, client_cpu, took })
+}
+
+async fn client(mut driver: Driver, n: usize, beat: Beat, from: Instant, until: Instant) -> Result<Latency> {
+    let lock = format!("pulse-{n}");
+    let mut seen = Latency::default();
+    // Clients do not begin together.
+    let mut due = Instant::now() + beat.every * n as u32 / beat.clients as u32;
+    while due < until {
+        tokio::time::sleep_until(due.into()).await;
+        driver.acquire(&lock).await?;
+        driver.release().await?;
+        let done = Instant::now();
+        if due >= from {
+            seen.record(done - due);
+        }
+        due = if beat.every.is_zero() { done } else { due + beat.every };
+    }
+    driver.close().await?;
+    Ok(seen)
+}
