@@ -6,6 +6,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use rustix::time::{ClockId, clock_gettime};
 use tokio::process::{Child, Command};
 
 /// Killed when dropped, by its own id.
@@ -97,7 +98,7 @@ fn cpu_of(pid: u32) -> Result<Duration> {
 /// Of this process: the load generator.
 ///
 /// # Errors
-/// /proc cannot be read.
+/// A processor time before zero.
 pub fn own_cpu() -> Result<Duration> {
-    cpu_of(std::process::id())
+    Ok(Duration::try_from(clock_gettime(ClockId::ProcessCPUTime))?)
 }

@@ -41,9 +41,15 @@ pub async fn session(servers: &Servers, n: usize) -> Result<Client> {
 pub fn settings(servers: &Servers, raft: &str) -> Result<()> {
     let file = servers.folder.join("cluster.toml");
     let text = std::fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
-    let nodes = text.find("[[node]]").context("cluster.toml without nodes")?;
-    let head = text[..nodes].split("[raft]").next().unwrap_or_default();
-    Ok(std::fs::write(&file, format!("{head}[raft]\n{raft}\n{}", &text[nodes..]))?)
+    let text = with_raft(&text, raft).with_context(|| format!("in {}", file.display()))?;
+    Ok(std::fs::write(&file, text)?)
+}
+
+/// The file with these settings in the place of those that an earlier call has put there.
+fn with_raft(text: &str, raft: &str) -> Result<String> {
+    let (head, nodes) = text.split_at(text.find("[[node]]").context("no nodes")?);
+    let head = head.split("[raft]").next().unwrap_or_default();
+    Ok(format!("{head}[raft]\n{raft}\n{nodes}"))
 }
 
 /// Kills all nodes at once, starts them again, and returns how long it took until all of them served clients.
@@ -139,4 +145,18 @@ async fn get(address: &str, path: &str) -> Result<String> {
     let mut page = String::new();
     tokio::time::timeout(Duration::from_secs(10), stream.read_to_string(&mut page)).await??;
     Ok(page)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_replace_those_of_an_earlier_call() {
+        let file = "log = \"warn\"\n[[node]]\nid = 1\n";
+        let once = with_raft(file, "a = 1").unwrap();
+        assert_eq!(once, "log = \"warn\"\n[raft]\na = 1\n[[node]]\nid = 1\n");
+        assert_eq!(with_raft(&once, "b = 2").unwrap(), "log = \"warn\"\n[raft]\nb = 2\n[[node]]\nid = 1\n");
+        assert!(with_raft("log = 1", "a = 1").is_err());
+    }
 }
