@@ -116,15 +116,18 @@ impl Draw {
         }
     }
 
-    /// Two groups of nodes; each client is on one side, or sees both.
+    /// Two groups of nodes; each client is on one side, or sees both; or all of them are where fewer nodes are.
     fn groups(&mut self, nodes: &[usize]) -> Vec<Vec<Target>> {
         let nodes = self.shuffled(nodes);
         let cut = 1 + self.rng.below(nodes.len() - 1);
         let (left, right) = nodes.split_at(cut);
         let mut groups: Vec<Vec<Target>> =
             [left, right].map(|side| side.iter().copied().map(Target::Node).collect()).to_vec();
+        let few = usize::from(cut > nodes.len() - cut);
+        let are_with_few = self.odds.clients_with_few > 0 && self.rng.chance(self.odds.clients_with_few);
         for client in 1..=self.clients {
-            if let Some(group) = groups.get_mut(self.rng.below(3)) {
+            let side = if are_with_few { few } else { self.rng.below(3) };
+            if let Some(group) = groups.get_mut(side) {
                 group.push(Target::Client(client));
             }
         }

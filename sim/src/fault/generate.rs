@@ -83,7 +83,7 @@ fn away(draw: &mut Draw, mix: &Mix, at: Nanos, fault: &Fault) -> Option<Step> {
     if mix.odds.away == 0 || !draw.rng.chance(mix.odds.away) {
         return None;
     }
-    let lasts = draw.between_ms(200, 2_000).min(draw.quiet - at);
+    let lasts = draw.between_ms(300, 3_000).min(draw.quiet - at);
     let (from, to) = (vec![Target::Client(*client)], vec![Target::AllNodes]);
     Some(Step { at, fault: Fault::OneWay { from, to, lasts } })
 }

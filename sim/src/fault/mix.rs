@@ -29,6 +29,8 @@ pub(super) struct Odds {
     pub(super) away: usize,
     /// A cut is longer than most sessions.
     pub(super) long_cuts: usize,
+    /// All clients are on the smaller side of a partition.
+    pub(super) clients_with_few: usize,
 }
 
 impl Odds {
@@ -40,6 +42,7 @@ impl Odds {
         late_before_pause: 0,
         away: 0,
         long_cuts: 0,
+        clients_with_few: 0,
     };
 }
 
@@ -109,7 +112,7 @@ impl Mix {
     /// Now and then nodes are cut off from the others for long, with clients that they serve, and nothing disturbs that
     /// but a clock that is set.
     pub fn isolation() -> Self {
-        let odds = Odds { long_cuts: 70, ..Odds::USUAL };
+        let odds = Odds { long_cuts: 80, clients_with_few: 60, ..Odds::USUAL };
         let mix = Mix::only(&[Kind::Isolate, Kind::Partition, Kind::Partition, Kind::ClockJump]);
         Mix { odds, ..mix }.at_pace(Pace::PerMinute(12))
     }

@@ -14,6 +14,8 @@ use super::theme::Errand;
 use super::{Journal, Profile, errands};
 use crate::history::client::ClientFact;
 
+/// A process takes at most so long from its start to its first session, milliseconds.
+const COMES_WITHIN_MS: u64 = 1_500;
 /// Opening a session is given up after so long, and tried again.
 const CONNECT: Duration = Duration::from_secs(5);
 /// What is going on may take so long to end when the session is to be closed; then it is dropped.
@@ -26,6 +28,8 @@ const BURSTS_PERCENT: u64 = 4;
 /// See [`super::live`].
 pub(super) async fn live(profile: Profile, journal: Journal, closing: watch::Receiver<bool>) {
     let profile = Arc::new(profile);
+    // Whoever comes as soon as the cluster does finds only its leader serving, and all would be clients of that one node.
+    time::sleep(millis(0, COMES_WITHIN_MS)).await;
     while !*closing.borrow() {
         let Some(client) = open(&profile, closing.clone()).await else {
             time::sleep(millis(10, 200)).await;

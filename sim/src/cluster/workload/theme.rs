@@ -67,6 +67,13 @@ const PLAIN: [Errand; 7] = [
 
 const RECIPES: [Errand; 4] = [Errand::Campaign, Errand::Observe, Errand::Count, Errand::Latch];
 
+/// So many clients in a hundred are quiet ones.
+const QUIET_PERCENT: usize = 20;
+/// Mixed into what decides about it.
+const QUIET_STREAM: u64 = 0x7175_6965_7400;
+/// Mean time between two errands of such a client.
+const QUIET_PAUSE: Duration = Duration::from_secs(4);
+
 /// What the clients of a run have in common.
 #[derive(Clone, Debug)]
 pub struct Theme {
@@ -176,7 +183,7 @@ impl Profile {
         let session_timeout = Duration::from_millis(1_500 + rng.below(6_501) as u64);
         let grace = Duration::from_millis(700 + rng.below(3_000) as u64);
         let life = Duration::from_secs(3 + rng.below(20) as u64);
-        Profile {
+        let profile = Profile {
             roster,
             host,
             session_timeout,
@@ -192,7 +199,18 @@ impl Profile {
             pause: theme.pause,
             work: theme.work,
             session_life: (theme.changes_sessions && rng.chance(60)).then_some(life),
-        }
+        };
+        // Beside the stream, so that busy clients are what they were.
+        let mut beside = Rng::new(rng.clone().u64() ^ QUIET_STREAM);
+        if beside.chance(QUIET_PERCENT) { profile.quiet(&mut beside) } else { profile }
+    }
+
+    /// One that mostly says nothing but that it is alive: what a node tells such a client of its session is all that it
+    /// hears. With a busy one every write that stays unanswered tells it something as well.
+    fn quiet(self, rng: &mut Rng) -> Self {
+        let session_timeout = Duration::from_millis(1_500 + rng.below(2_501) as u64);
+        let grace = self.grace.map(|grace| grace.min(session_timeout));
+        Profile { lanes: 1, pause: QUIET_PAUSE, session_timeout, grace, ..self }
     }
 }
 
@@ -227,6 +245,15 @@ mod tests {
             let paths: BTreeSet<&str> = numbers.map(|lock| theme.locks.path(lock)).collect();
             assert_eq!(paths.len(), theme.plain.len() + 2);
         }
+    }
+
+    #[test]
+    fn some_clients_are_quiet_and_most_are_busy() {
+        let profile = |theme: Theme| Profile::of(&mut Rng::new(theme.znodes), &theme, HostId(0));
+        let mut rng = Rng::new(1);
+        let quiet = themes().filter(|theme| Profile::of(&mut rng, theme, HostId(0)).lanes == 1).count();
+        assert!((30..90).contains(&quiet), "{quiet} of 300");
+        assert!(themes().map(profile).all(|profile| profile.lanes > 1 || profile.pause == QUIET_PAUSE));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Hosts begin, die and stand still. A death drops exactly the tasks of its host.
 
+use std::task::Waker;
+
 use super::core::Core;
 use super::host::Life;
 use super::{Halt, Simulation};
@@ -123,9 +125,11 @@ impl Simulation {
         core.trace().note(core.now(), || What::Paused { host });
     }
 
-    /// It goes on: all its timers that have passed in the meantime ring.
+    /// It goes on: all its timers that have passed in the meantime ring, together with what has come in. Whose turn is
+    /// first is open.
     pub fn resume(&self, host: HostId) {
         let core = &self.core;
+        let mut rung = Vec::new();
         {
             let mut state = core.state.lock();
             let it = &mut state.hosts[host.0];
@@ -134,8 +138,10 @@ impl Simulation {
             }
             it.life = Life::Up;
             let mut held_back = std::mem::take(&mut it.held_back);
+            it.due(core.now(), &mut rung);
             state.runnable.append(&mut held_back);
         }
+        rung.into_iter().for_each(Waker::wake);
         core.network().resume(host);
         core.mark(6, host);
         core.trace().note(core.now(), || What::Resumed { host });

@@ -1,11 +1,13 @@
 //! What the executor promises, on hosts without a network.
 
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use rowlock_env::{rng, task, time, worker};
+use tokio::sync::Notify;
 
 use super::{Halt, Simulation};
 use crate::time::{HostId, Nanos};
@@ -128,6 +130,34 @@ fn a_paused_host_does_nothing_and_catches_up_afterwards() {
     sim.resume(hosts[0]);
     sim.run_until(Nanos::from_millis(61_500)).unwrap();
     assert_eq!(*log.lock(), ["1", "60", "61"]);
+}
+
+#[test]
+fn behind_a_pause_what_was_woken_before_it_and_what_is_due_come_in_any_order() {
+    let firsts = (0..40).map(|seed| {
+        let (sim, hosts) = world(seed, 1);
+        let (log, woken) = (Log::default(), Arc::new(Notify::new()));
+        let (ours, its) = (log.clone(), woken.clone());
+        sim.spawn(hosts[0], "woken", async move {
+            its.notified().await;
+            say(&ours, "woken");
+        });
+        let ours = log.clone();
+        sim.spawn(hosts[0], "sleeper", async move {
+            time::sleep(Duration::from_secs(1)).await;
+            say(&ours, "slept");
+        });
+        sim.run_until(Nanos::from_millis(500)).unwrap();
+        sim.pause(hosts[0]);
+        woken.notify_one();
+        sim.run_until(Nanos::from_millis(5_000)).unwrap();
+        sim.resume(hosts[0]);
+        sim.run_until(Nanos::from_millis(5_001)).unwrap();
+        let told = log.lock().clone();
+        assert_eq!(told.len(), 2, "{told:?}");
+        told[0].clone()
+    });
+    assert_eq!(firsts.collect::<BTreeSet<_>>().len(), 2);
 }
 
 #[test]

@@ -245,13 +245,15 @@ pub(super) async fn hold(place: &Place) {
     }
 }
 
-/// Takes a lock away from whoever stands first in its queue, as people do who take the holder for dead. The log tells the
-/// checkers.
+/// Takes a lock away from whoever has stood first in its queue for a while, as people do who take the holder for dead. The
+/// log tells the checkers.
 pub(super) async fn force(place: &Place) {
     let (client, (_, lock)) = (place.caller.client(), any_lock(place));
-    let Ok((names, _)) = client.get_children(&lock).await else { return };
-    let number = |name: &String| name.rsplit(|c: char| !c.is_ascii_digit()).next().map(str::to_owned);
-    let Some(first) = names.into_iter().min_by_key(number) else { return };
+    let Some(first) = first_of(place, &lock).await else { return };
+    place.rest(millis(100, 900)).await;
+    if first_of(place, &lock).await.as_ref() != Some(&first) {
+        return;
+    }
     let path = format!("{lock}/{first}");
     let Ok(Some(stat)) = client.exists(&path).await else { return };
     // Who deletes a place of his own session gives it back, and nobody tells the guard that still has it.
@@ -262,4 +264,11 @@ pub(super) async fn force(place: &Place) {
     } else {
         let _ = client.delete(&path, None).await;
     }
+}
+
+/// Whose place is the oldest one in the queue.
+async fn first_of(place: &Place, lock: &str) -> Option<String> {
+    let (names, _) = place.caller.client().get_children(lock).await.ok()?;
+    let number = |name: &String| name.rsplit(|c: char| !c.is_ascii_digit()).next().map(str::to_owned);
+    names.into_iter().min_by_key(number)
 }
