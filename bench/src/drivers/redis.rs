@@ -42,10 +42,16 @@ impl Tokens {
         format!("{}-{}-{:016x}", self.client, self.count, self.random.random::<u64>())
     }
 
-    /// A millisecond, half more or less: all who wait must not try at the same time.
-    pub fn pause(&mut self) -> Duration {
-        Duration::from_micros(self.random.random_range(500..1500))
+    /// How long to wait after the given number of tries that failed.
+    pub fn pause(&mut self, tries: u32) -> Duration {
+        pause(tries).mul_f64(self.random.random_range(0.5..1.5))
     }
+}
+
+/// A millisecond, twice as long after every try, up to 32: a thousand who ask every millisecond would leave the server
+/// no time to answer the one who gives the lock back. It varies by half, for all must not try at the same time.
+fn pause(tries: u32) -> Duration {
+    Duration::from_millis(1 << tries.min(5))
 }
 
 /// Whether SET NX took the key.
@@ -85,8 +91,11 @@ impl Client {
         let token = self.tokens.next();
         let words: [&[u8]; 6] =
             [b"SET", lock.as_bytes(), token.as_bytes(), b"NX", b"PX", self.ttl_ms.as_bytes()];
-        while !is_taken(self.connection.call(&words).await?)? {
-            tokio::time::sleep(self.tokens.pause()).await;
+        for tries in 0.. {
+            if is_taken(self.connection.call(&words).await?)? {
+                break;
+            }
+            tokio::time::sleep(self.tokens.pause(tries)).await;
         }
         self.held = Some((lock.to_owned(), token));
         Ok(())
@@ -100,5 +109,32 @@ impl Client {
             Reply::Integer(1) => Ok(()),
             other => bail!("the release was answered with {other:?}"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{Reply, Tokens, is_taken, pause};
+
+    #[test]
+    fn a_key_is_taken_by_ok_and_not_by_nil() {
+        assert!(is_taken(Reply::Status("OK".to_owned())).unwrap());
+        assert!(!is_taken(Reply::Bulk(None)).unwrap());
+        assert!(is_taken(Reply::Error("OOM".to_owned())).is_err());
+    }
+
+    #[test]
+    fn pauses_grow_to_a_bound() {
+        assert_eq!((pause(0), pause(1)), (Duration::from_millis(1), Duration::from_millis(2)));
+        assert_eq!((pause(5), pause(u32::MAX)), (Duration::from_millis(32), Duration::from_millis(32)));
+    }
+
+    #[test]
+    fn no_two_acquisitions_share_a_token() {
+        let (mut one, mut other) = (Tokens::new(1), Tokens::new(11));
+        let tokens = [one.next(), one.next(), other.next(), other.next()];
+        assert!((0..4).all(|a| (0..a).all(|b| tokens[a] != tokens[b])), "{tokens:?}");
     }
 }

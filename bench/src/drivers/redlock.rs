@@ -33,16 +33,17 @@ impl Client {
 
     /// See [`super::Driver::acquire`].
     pub async fn acquire(&mut self, lock: &str) -> Result<()> {
-        loop {
+        for tries in 0.. {
             let (token, begun) = (self.tokens.next(), Instant::now());
             let taken = self.set(lock, &token).await?;
             if is_held(taken, self.connections.len(), begun.elapsed(), self.ttl) {
                 self.held = Some((lock.to_owned(), token));
-                return Ok(());
+                break;
             }
             self.delete(lock, &token).await?;
-            tokio::time::sleep(self.tokens.pause()).await;
+            tokio::time::sleep(self.tokens.pause(tries)).await;
         }
+        Ok(())
     }
 
     /// See [`super::Driver::release`].
