@@ -9,8 +9,9 @@
 //!
 //! What it cannot know: a wall clock that is wrong when its node starts, and ahead, takes the log's time with it when that
 //! node leads; nothing takes the log's time back. One that is behind is raised by the log. Setting a wall clock right takes
-//! effect with the next start of its node. A node whose monotonic clock runs faster than the leader's is ahead by the
-//! difference when it leads next. The times in Stats (ctime, mtime) are this clock's.
+//! effect with the next start of its node, and so does time in which the whole machine was suspended (unless another leader
+//! has stamped meanwhile). A node whose monotonic clock runs faster than the leader's is ahead by the difference when it
+//! leads next. The times in Stats (ctime, mtime) are this clock's.
 //!
 //! Must never be asked for anything but stamps and what is compared with them: durations and deadlines of this node alone
 //! are the monotonic clock's business.
