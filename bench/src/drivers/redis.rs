@@ -48,10 +48,10 @@ impl Tokens {
     }
 }
 
-/// A millisecond, twice as long after every try, up to 32: a thousand who ask every millisecond would leave the server
+/// A millisecond, twice as long after every try, up to 128: a thousand who ask every millisecond would leave the server
 /// no time to answer the one who gives the lock back. It varies by half, for all must not try at the same time.
 fn pause(tries: u32) -> Duration {
-    Duration::from_millis(1 << tries.min(5))
+    Duration::from_millis(1 << tries.min(7))
 }
 
 /// Whether SET NX took the key.
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn pauses_grow_to_a_bound() {
         assert_eq!((pause(0), pause(1)), (Duration::from_millis(1), Duration::from_millis(2)));
-        assert_eq!((pause(5), pause(u32::MAX)), (Duration::from_millis(32), Duration::from_millis(32)));
+        assert_eq!((pause(7), pause(u32::MAX)), (Duration::from_millis(128), Duration::from_millis(128)));
     }
 
     #[test]
