@@ -110,7 +110,11 @@ pub const LOG_KEEP_BYTES: usize = 64 << 20;
 pub const HISTORY_QUEUE_MAX_RECORDS: usize = 65_536;
 /// Bytes of them. Beyond: likewise. One log entry may go beyond both.
 pub const HISTORY_QUEUE_MAX_BYTES: usize = 16 << 20;
-/// Log entries with such events, and questions, that wait for the history's thread. Beyond: likewise; questions fail.
+/// With so many bytes of them the history's thread sets to work at once. Below: when it has let them collect.
+pub const HISTORY_PRESSING_BYTES: usize = 1 << 20;
+/// How long the history's thread lets events collect.
+pub const HISTORY_PATIENCE: Duration = Duration::from_millis(100);
+/// Questions, and words about snapshots, that wait for the history's thread. Beyond: they fail.
 pub const HISTORY_QUEUE_MAX_JOBS: usize = 65_536;
 /// With less on the disk than this the history records nothing: what is left is the log's.
 pub const HISTORY_FREE_MIN_BYTES: u64 = 256 << 20;

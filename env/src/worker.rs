@@ -3,8 +3,9 @@
 #![allow(clippy::disallowed_methods)] // this module is the seam that the ban points to
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use tokio::sync::oneshot;
 
 use crate::sync::watch;
@@ -15,6 +16,31 @@ struct Queue<J> {
     capacity: usize,
     handles: usize,
     stopped: bool,
+    /// Something was submitted that is to be done at once.
+    is_pressing: bool,
+    /// The thread sleeps until something comes.
+    is_asleep: bool,
+}
+
+impl<J> Queue<J> {
+    fn new(capacity: usize) -> Queue<J> {
+        let jobs = Vec::new();
+        Queue { jobs, capacity, handles: 1, stopped: false, is_pressing: false, is_asleep: false }
+    }
+
+    fn push(&mut self, job: J) -> Result<(), J> {
+        if self.stopped || self.jobs.len() >= self.capacity {
+            return Err(job);
+        }
+        self.jobs.push(job);
+        Ok(())
+    }
+
+    /// Takes everything.
+    fn take(&mut self, batch: &mut Vec<J>) {
+        std::mem::swap(batch, &mut self.jobs);
+        self.is_pressing = false;
+    }
 }
 
 struct Shared<J> {
@@ -22,9 +48,30 @@ struct Shared<J> {
     filled: Condvar,
     /// Rings for a worker that is a task of a simulated world.
     bell: Option<watch::Sender<()>>,
+    /// How long jobs that are not pressing may collect.
+    patience: Duration,
 }
 
 impl<J> Shared<J> {
+    /// Waits until there is something to do. False: there never will be.
+    fn wait(&self, queue: &mut MutexGuard<'_, Queue<J>>) -> bool {
+        if !self.patience.is_zero() {
+            let until = Instant::now() + self.patience;
+            while !queue.is_pressing && queue.handles > 0 && !self.filled.wait_until(queue, until).timed_out()
+            {
+            }
+        }
+        while queue.jobs.is_empty() {
+            if queue.handles == 0 {
+                return false;
+            }
+            queue.is_asleep = true;
+            self.filled.wait(queue);
+            queue.is_asleep = false;
+        }
+        true
+    }
+
     fn ring(&self) {
         match &self.bell {
             Some(bell) => bell.send(()),
@@ -61,11 +108,20 @@ impl<J> Worker<J> {
     /// Queues a job; gives it back when the queue is full or the thread has died. Never waits.
     pub fn submit(&self, job: J) -> Result<(), J> {
         let mut queue = self.shared.queue.lock();
-        if queue.stopped || queue.jobs.len() >= queue.capacity {
-            return Err(job);
+        queue.push(job)?;
+        if !queue.is_pressing {
+            queue.is_pressing = true;
+            self.shared.ring();
         }
-        queue.jobs.push(job);
-        if queue.jobs.len() == 1 {
+        Ok(())
+    }
+
+    /// As [`Worker::submit`], for what need not be done at once: a thread that has just been at work looks at it when
+    /// its patience is over ([`spawn_in_background`]), or something comes that is pressing.
+    pub fn submit_patiently(&self, job: J) -> Result<(), J> {
+        let mut queue = self.shared.queue.lock();
+        queue.push(job)?;
+        if queue.is_asleep || self.shared.bell.is_some() {
             self.shared.ring();
         }
         Ok(())
@@ -90,34 +146,37 @@ pub fn spawn<J: Send + 'static>(
     capacity: usize,
     handler: impl FnMut(&mut Vec<J>) + Send + 'static,
 ) -> Worker<J> {
-    start(name, capacity, || {}, handler)
+    start(name, capacity, Duration::ZERO, || {}, handler)
 }
 
 /// As [`spawn`], for work that nobody waits for: when the processors are busy, this thread and those that it starts
-/// get about a tenth of what another thread gets.
+/// get about a tenth of what another thread gets. It lets what is submitted patiently collect for as long as `patience`
+/// says, so that it wakes up that often at most for it.
 pub fn spawn_in_background<J: Send + 'static>(
     name: &str,
     capacity: usize,
+    patience: Duration,
     handler: impl FnMut(&mut Vec<J>) + Send + 'static,
 ) -> Worker<J> {
     // Linux keeps this number per thread, and threads inherit it. A system that refuses has a thread like any other.
     let step_back = || {
         let _ = rustix::process::nice(10);
     };
-    start(name, capacity, step_back, handler)
+    start(name, capacity, patience, step_back, handler)
 }
 
 fn start<J: Send + 'static>(
     name: &str,
     capacity: usize,
+    patience: Duration,
     first: impl FnOnce() + Send + 'static,
     mut handler: impl FnMut(&mut Vec<J>) + Send + 'static,
 ) -> Worker<J> {
-    let queue = Queue { jobs: Vec::new(), capacity, handles: 1, stopped: false };
+    let queue = Queue::new(capacity);
     if let Some(world) = world::current() {
         return start_in(&world, name, queue, handler);
     }
-    let shared = Arc::new(Shared { queue: Mutex::new(queue), filled: Condvar::new(), bell: None });
+    let shared = Arc::new(Shared { queue: Mutex::new(queue), filled: Condvar::new(), bell: None, patience });
     let theirs = StopOnExit(shared.clone());
     let run = move || {
         first();
@@ -125,13 +184,10 @@ fn start<J: Send + 'static>(
         loop {
             {
                 let mut queue = theirs.0.queue.lock();
-                while queue.jobs.is_empty() {
-                    if queue.handles == 0 {
-                        return;
-                    }
-                    theirs.0.filled.wait(&mut queue);
+                if !theirs.0.wait(&mut queue) {
+                    return;
                 }
-                std::mem::swap(&mut batch, &mut queue.jobs);
+                queue.take(&mut batch);
             }
             handler(&mut batch);
             batch.clear();
@@ -152,7 +208,8 @@ fn start_in<J: Send + 'static>(
     mut handler: impl FnMut(&mut Vec<J>) + Send + 'static,
 ) -> Worker<J> {
     let (bell, mut rung) = watch::channel(());
-    let shared = Arc::new(Shared { queue: Mutex::new(queue), filled: Condvar::new(), bell: Some(bell) });
+    let (filled, patience) = (Condvar::new(), Duration::ZERO);
+    let shared = Arc::new(Shared { queue: Mutex::new(queue), filled, bell: Some(bell), patience });
     let theirs = StopOnExit(shared.clone());
     let (clock, name) = (world.clone(), name.to_owned());
     let run: Boxed<()> = Box::pin(async move {
@@ -171,7 +228,7 @@ fn start_in<J: Send + 'static>(
                 }
             }
             clock.blocking_work(&name).await;
-            std::mem::swap(&mut batch, &mut theirs.0.queue.lock().jobs);
+            theirs.0.queue.lock().take(&mut batch);
             handler(&mut batch);
             batch.clear();
         }
@@ -243,11 +300,41 @@ mod tests {
     fn background_work_steps_back() {
         let priority = || rustix::process::getpriority_process(None).expect("every thread has one");
         let (tx, told) = std::sync::mpsc::channel();
-        let worker = spawn_in_background("test", 1, move |_: &mut Vec<()>| {
+        let worker = spawn_in_background("test", 1, Duration::ZERO, move |_: &mut Vec<()>| {
             let _ = tx.send(priority());
         });
         worker.submit(()).expect("there is room");
         assert!(told.recv().expect("it works") > priority());
+    }
+
+    #[test]
+    fn what_is_submitted_patiently_is_done_with_what_is_pressing() {
+        let (tx, told) = std::sync::mpsc::channel();
+        let patience = Duration::from_secs(3_600);
+        let worker = spawn_in_background("test", 10, patience, move |batch: &mut Vec<u32>| {
+            let _ = tx.send(batch.drain(..).collect::<Vec<_>>());
+        });
+        // A thread that begins is patient, too.
+        worker.submit_patiently(1).expect("there is room");
+        worker.submit_patiently(2).expect("there is room");
+        worker.submit(3).expect("there is room");
+        assert_eq!(told.recv().expect("it works"), [1, 2, 3]);
+        worker.submit_patiently(4).expect("there is room");
+        drop(worker);
+        assert_eq!(told.recv().expect("it drains before it ends"), [4]);
+    }
+
+    #[test]
+    fn what_is_submitted_patiently_is_done_when_the_patience_is_over() {
+        let (tx, told) = std::sync::mpsc::channel();
+        let patience = Duration::from_millis(1);
+        let worker = spawn_in_background("test", 10, patience, move |batch: &mut Vec<u32>| {
+            batch.drain(..).for_each(|job| tx.send(job).expect("the test listens"));
+        });
+        for job in 0..20 {
+            worker.submit_patiently(job).expect("there is room");
+            assert_eq!(told.recv().expect("it works"), job);
+        }
     }
 
     #[tokio::test]

@@ -1,17 +1,17 @@
 //! The lock history: who asked for, got, lost or gave up which lock, when, with which token, and why. Kept by every
 //! node for itself, queried by lock, session and time.
 //!
-//! In the flow: apply tells a [`HistorySink`] what happens to locks; a queue that never waits (`queue.rs`) takes it to a
-//! thread of its own (`worker.rs`), which keeps it in files (`store.rs`), slices of which each is a sled database
-//! (`slice.rs`, `table.rs`). [`History`] is the door for those who read.
+//! In the flow: apply tells a [`HistorySink`] what happens to locks; it collects in a buffer (`queue.rs`) that a thread
+//! of its own (`worker.rs`) takes some ten times a second and keeps in files (`store.rs`), slices of which each is a sled
+//! database (`slice.rs`, `table.rs`) of blocks of records (`block.rs`). [`History`] is the door for those who read.
 //!
 //! Derived from the log: what a crash takes away comes back when the log is applied again, and what does not is declared
 //! a gap. docs/decisions/history-in-sled.md.
 //!
 //! Must never do: slow or stop apply, delay a start, or decide anything. Whatever fails here is a warning and a gap.
 
+mod block;
 mod error;
-mod index;
 mod page;
 mod queue;
 mod record;
@@ -36,7 +36,7 @@ pub use queue::{HistorySink, Off, Recorder};
 pub use record::{Entry, Gap, GapReason, Key, Record, What};
 
 use crate::config::HistoryConfig;
-use crate::limits::{HISTORY_CLOSE_MAX, HISTORY_FREE_MIN_BYTES, HISTORY_QUEUE_MAX_JOBS};
+use crate::limits::{HISTORY_CLOSE_MAX, HISTORY_FREE_MIN_BYTES, HISTORY_PATIENCE, HISTORY_QUEUE_MAX_JOBS};
 use crate::metrics::Metrics;
 use queue::Backlog;
 use store::{Bounds, Found};
@@ -93,7 +93,7 @@ impl History {
         let (backlog, recorded) = (Arc::new(Backlog::default()), found.covered);
         let mut keeper = Keeper::new(node.to_owned(), found, bounds, backlog.clone(), metrics.clone());
         let work = move |jobs: &mut Vec<Job>| keeper.handle(jobs);
-        let worker = threads::spawn_in_background("history", HISTORY_QUEUE_MAX_JOBS, work);
+        let worker = threads::spawn_in_background("history", HISTORY_QUEUE_MAX_JOBS, HISTORY_PATIENCE, work);
         let sink = Recorder::new(worker.clone(), backlog, metrics, recorded);
         (History { worker: Some(worker) }, Arc::new(sink))
     }

@@ -4,16 +4,15 @@
 
 use rowlock_proto::{SessionId, Zxid};
 
+use super::block::{Frame, Wanted, frames};
 use super::error::HistoryError;
 use super::record::{Entry, Gap, GapReason, Key};
 use super::seal::Seal;
 use super::slice::Reader;
 use super::table::Range;
 
-/// Entries that one page looks at. Beyond: it ends, and the next one goes on.
-const EXAMINED_MAX: usize = 100_000;
-/// How often a page asks whether it is still wanted.
-const ASK_EVERY: usize = 256;
+/// Records of the blocks that one page looks into. Beyond: it ends, and the next one goes on.
+const EXAMINED_MAX: usize = 1_000_000;
 
 /// What is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,6 +50,8 @@ pub(super) enum Then {
 /// A page while it is filled.
 pub(super) struct Reading<'a> {
     filter: &'a Filter,
+    /// The same, as blocks can be asked for it.
+    pub wanted: Wanted,
     /// So far.
     pub page: Page,
     examined: usize,
@@ -60,26 +61,68 @@ pub(super) struct Reading<'a> {
 impl<'a> Reading<'a> {
     /// An empty one. `is_over`: nobody waits for it any more.
     pub fn new(filter: &'a Filter, is_over: &'a dyn Fn() -> bool) -> Self {
-        Reading { filter, page: Page::default(), examined: 0, is_over }
+        Reading { filter, wanted: Wanted::by(filter), page: Page::default(), examined: 0, is_over }
     }
 
     /// Adds what a slice has.
     pub fn read(&mut self, slice: &Reader<'_>, range: Range) -> Result<Then, HistoryError> {
-        for key in slice.keys(self.filter.lock.as_deref(), self.filter.session, range)? {
-            let key = key?;
-            self.examined += 1;
-            let tired = self.examined.is_multiple_of(ASK_EVERY) && (self.is_over)();
-            if self.page.entries.len() >= self.filter.limit || self.examined > EXAMINED_MAX || tired {
-                // From just behind this one, which has not been looked at.
-                self.page.more_before = Some(key.successor());
-                return Ok(Then::Stop);
+        let mut gaps = slice.gaps(range).peekable();
+        for (number, head) in slice.blocks(self.wanted, range) {
+            if self.is_enough() {
+                // From just behind what has not been looked at.
+                let next = gaps.peek().map_or(head.last, |(key, _)| head.last.max(*key));
+                return Ok(self.stop_at(next));
             }
-            let entry = slice.entry(key)?;
-            if self.wants(&entry) {
-                self.page.entries.push((key, entry));
+            self.examined += head.count;
+            let block = slice.block(number, head)?;
+            for frame in self.found(&block, range)?.into_iter().rev() {
+                while let Some((key, gap)) = gaps.next_if(|(key, _)| *key > frame.key) {
+                    if self.add(*key, Entry::Gap(*gap)) == Then::Stop {
+                        return Ok(Then::Stop);
+                    }
+                }
+                let entry = frame.entry()?;
+                if self.wants(&entry) && self.add(frame.key, entry) == Then::Stop {
+                    return Ok(Then::Stop);
+                }
+            }
+        }
+        for (key, gap) in gaps {
+            if self.add(*key, Entry::Gap(*gap)) == Then::Stop {
+                return Ok(Then::Stop);
             }
         }
         Ok(Then::GoOn)
+    }
+
+    /// The frames of a block that may be wanted, oldest first.
+    fn found<'b>(&self, block: &'b [u8], range: Range) -> Result<Vec<Frame<'b>>, HistoryError> {
+        let may_be = |frame: &Result<Frame<'_>, HistoryError>| {
+            frame.as_ref().map_or(true, |frame| self.wanted.is(frame) && range.holds(&frame.key))
+        };
+        frames(block).filter(may_be).collect()
+    }
+
+    /// The page is full, or has looked at much, or nobody waits for it.
+    fn is_enough(&self) -> bool {
+        self.is_full() || self.examined >= EXAMINED_MAX || (self.is_over)()
+    }
+
+    fn is_full(&self) -> bool {
+        self.page.entries.len() >= self.filter.limit
+    }
+
+    fn add(&mut self, key: Key, entry: Entry<'static>) -> Then {
+        if self.is_full() {
+            return self.stop_at(key);
+        }
+        self.page.entries.push((key, entry));
+        Then::GoOn
+    }
+
+    fn stop_at(&mut self, key: Key) -> Then {
+        self.page.more_before = Some(key.successor());
+        Then::Stop
     }
 
     fn wants(&self, entry: &Entry<'_>) -> bool {
@@ -98,13 +141,7 @@ impl<'a> Reading<'a> {
         if !range.holds(&key) {
             return Then::GoOn;
         }
-        if self.page.entries.len() >= self.filter.limit {
-            self.page.more_before = Some(key.successor());
-            return Then::Stop;
-        }
         let from = Zxid(seal.first.zxid.0 - 1);
-        let gap = Gap { from, missing: Some(seal.entries), why: GapReason::Lost };
-        self.page.entries.push((key, Entry::Gap(gap)));
-        Then::GoOn
+        self.add(key, Entry::Gap(Gap { from, missing: Some(seal.entries), why: GapReason::Lost }))
     }
 }

@@ -1,22 +1,22 @@
-//! From apply to the history's thread: a bounded queue that apply never waits for.
+//! From apply to the history's thread: a bounded buffer that apply never waits for.
 //!
-//! In the flow: apply tells the [`Recorder`] each event of a log entry and then that the entry is over; what came
-//! together goes to the thread as one [`Bundle`]. When the queue is full, events are dropped and counted, and the
-//! thread writes down that there is a gap.
+//! In the flow: apply tells the [`Recorder`] each event of a log entry, which appends it to a buffer, and then that the
+//! entry is over. The thread takes the buffer now and then, and gives an empty one for it. When there is too much,
+//! events are dropped and counted, and the thread writes down that there is a gap.
 //!
-//! Must never do: wait, touch the disk, or keep more than its bounds.
+//! Must never do: wait, touch the disk, keep more than its bounds, or wake the thread for every log entry.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 use rowlock_env::worker::Worker;
-use rowlock_proto::{SessionId, Zxid};
+use rowlock_proto::Zxid;
 use rowlock_state::outcome::LockEvent;
 
-use super::record::{Entry, GapReason, Key, Record};
+use super::block::push_frame;
+use super::record::{GapReason, Key, Record};
 use super::worker::Job;
-use crate::limits::{HISTORY_QUEUE_MAX_BYTES, HISTORY_QUEUE_MAX_RECORDS};
+use crate::limits::{HISTORY_PRESSING_BYTES, HISTORY_QUEUE_MAX_BYTES, HISTORY_QUEUE_MAX_RECORDS};
 use crate::metrics::Metrics;
 
 /// Takes note of what happens to locks. Called by apply, in order: no function may wait or fail.
@@ -40,64 +40,6 @@ impl HistorySink for Off {
     fn applied(&self) {}
     fn frozen(&self, _: Zxid) {}
     fn installed(&self, _: Zxid, _: i64) {}
-}
-
-/// What one log entry did to locks.
-#[derive(Debug, Default)]
-pub(super) struct Bundle {
-    items: Vec<Item>,
-    /// Paths of locks and encoded entries, as the items cut them.
-    bytes: Vec<u8>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Item {
-    key: Key,
-    session: SessionId,
-    lock_at: usize,
-    value_at: usize,
-    end: usize,
-}
-
-/// One record of a bundle.
-#[derive(Debug)]
-pub(super) struct Recorded<'a> {
-    pub key: Key,
-    pub session: SessionId,
-    pub lock: &'a str,
-    /// The encoded [`Entry`].
-    pub value: &'a [u8],
-}
-
-impl Bundle {
-    fn push(&mut self, key: Key, record: Record<'_>) {
-        let (session, lock_at) = (record.session, self.bytes.len());
-        self.bytes.extend_from_slice(record.lock.as_bytes());
-        let value_at = self.bytes.len();
-        Entry::Lock(record).encode_into(&mut self.bytes);
-        self.items.push(Item { key, session, lock_at, value_at, end: self.bytes.len() });
-    }
-
-    /// How many records.
-    pub fn len(&self) -> usize {
-        self.items.len()
-    }
-
-    /// How many bytes they take.
-    fn bytes(&self) -> usize {
-        self.bytes.len() + self.items.len() * size_of::<Item>()
-    }
-
-    /// The records, in order.
-    pub fn records(&self) -> impl Iterator<Item = Recorded<'_>> {
-        self.items.iter().map(|item| Recorded {
-            key: item.key,
-            session: item.session,
-            lock: std::str::from_utf8(&self.bytes[item.lock_at..item.value_at])
-                .expect("Invariant: items cut the bytes where they were joined"),
-            value: &self.bytes[item.value_at..item.end],
-        })
-    }
 }
 
 /// Events that were not recorded.
@@ -127,58 +69,108 @@ impl Missed {
     }
 }
 
-/// What the two ends of the queue share.
+/// What log entries did to locks.
+#[derive(Debug, Default)]
+pub(super) struct Buffer {
+    /// Frames (`block.rs`), in order.
+    pub frames: Vec<u8>,
+    /// How many frames.
+    records: usize,
+    /// Where snapshots replaced the state: behind so many bytes, and when that was.
+    pub installed: Vec<(usize, Key)>,
+}
+
+impl Buffer {
+    /// Makes it empty. What it has grown to is kept for the next time, unless it was an exception.
+    fn clear(&mut self) {
+        self.frames.clear();
+        self.frames.shrink_to(2 * HISTORY_PRESSING_BYTES);
+        self.records = 0;
+        self.installed.clear();
+    }
+}
+
+/// What the two ends share.
 #[derive(Default)]
-pub(super) struct Backlog {
-    records: AtomicUsize,
-    bytes: AtomicUsize,
-    missed: Mutex<Option<Missed>>,
+pub(super) struct Backlog(Mutex<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    filling: Buffer,
+    /// What of `filling` belongs to log entries that are over.
+    ///
+    /// Invariant: the thread takes nothing beyond, so the events of one command come to it together, and a part of
+    /// the history that is sealed behind one of them has all of them.
+    complete: Size,
+    /// What the thread has taken and not yet written.
+    in_hand: Size,
+    missed: Option<Missed>,
+    /// Of the last event.
+    last: Key,
+    told: Told,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Size {
+    bytes: usize,
+    records: usize,
+}
+
+/// What the thread knows of the buffer that is being filled.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Told {
+    #[default]
+    Nothing,
+    /// That there is something in it.
+    Something,
+    /// That there is much.
+    Much,
+}
+
+impl Shared {
+    fn has_room(&self) -> bool {
+        self.filling.records + self.in_hand.records < HISTORY_QUEUE_MAX_RECORDS
+            && self.filling.frames.len() + self.in_hand.bytes < HISTORY_QUEUE_MAX_BYTES
+    }
+
+    fn entry_is_over(&mut self) {
+        self.complete = Size { bytes: self.filling.frames.len(), records: self.filling.records };
+    }
+
+    fn miss(&mut self, missed: Missed) {
+        self.missed = Some(self.missed.map_or(missed, |earlier| earlier.and(missed)));
+    }
 }
 
 impl Backlog {
-    fn has_room(&self) -> bool {
-        self.records.load(Relaxed) < HISTORY_QUEUE_MAX_RECORDS
-            && self.bytes.load(Relaxed) < HISTORY_QUEUE_MAX_BYTES
+    /// Changes `empty` for what log entries that are over have left, and gives what had to be dropped until now.
+    pub fn take(&self, empty: &mut Buffer) -> Option<Missed> {
+        let mut shared = self.0.lock();
+        std::mem::swap(&mut shared.filling, empty);
+        shared.in_hand = std::mem::take(&mut shared.complete);
+        let Size { bytes, records } = shared.in_hand;
+        shared.filling.frames.extend_from_slice(&empty.frames[bytes..]);
+        shared.filling.records = empty.records - records;
+        empty.frames.truncate(bytes);
+        empty.records = records;
+        shared.told = Told::Nothing;
+        shared.missed.take()
     }
 
-    fn add(&self, bundle: &Bundle) {
-        self.records.fetch_add(bundle.len(), Relaxed);
-        self.bytes.fetch_add(bundle.bytes(), Relaxed);
-    }
-
-    /// The thread has done with a bundle.
-    pub fn done(&self, bundle: &Bundle) {
-        self.records.fetch_sub(bundle.len(), Relaxed);
-        self.bytes.fetch_sub(bundle.bytes(), Relaxed);
-    }
-
-    fn miss(&self, missed: Missed) {
-        let mut slot = self.missed.lock();
-        *slot = Some(slot.map_or(missed, |earlier| earlier.and(missed)));
-    }
-
-    /// What has been missed since this was asked the last time.
-    pub fn take_missed(&self) -> Option<Missed> {
-        self.missed.lock().take()
+    /// The thread has done with what it took.
+    pub fn done(&self, taken: &mut Buffer) {
+        taken.clear();
+        self.0.lock().in_hand = Size::default();
     }
 }
 
-/// Apply's end of the queue.
+/// Apply's end.
 pub struct Recorder {
     worker: Worker<Job>,
     backlog: Arc<Backlog>,
     metrics: Arc<Metrics>,
     /// Up to here it is in the files already: the log is applied again after a restart.
     recorded: Zxid,
-    current: Mutex<Current>,
-}
-
-/// The log entry that is being applied.
-#[derive(Default)]
-struct Current {
-    bundle: Bundle,
-    /// Of the last event.
-    last: Key,
 }
 
 impl Recorder {
@@ -188,12 +180,26 @@ impl Recorder {
         metrics: Arc<Metrics>,
         recorded: Zxid,
     ) -> Recorder {
-        Recorder { worker, backlog, metrics, recorded, current: Mutex::default() }
+        Recorder { worker, backlog, metrics, recorded }
     }
 
-    fn drop_one(&self, key: Key) {
-        self.metrics.history_dropped_total.inc();
-        self.backlog.miss(Missed::one(key, GapReason::TooFast));
+    /// Has the thread look at the buffer, if it has to. What it does not hear, it hears with the next log entry.
+    fn tell(&self, shared: &mut Shared) {
+        let due = match shared.filling.frames.len() {
+            0 => Told::Nothing,
+            bytes if bytes < HISTORY_PRESSING_BYTES => Told::Something,
+            _ => Told::Much,
+        };
+        if due <= shared.told {
+            return;
+        }
+        let told = match due {
+            Told::Much => self.worker.submit(Job::Collect),
+            _ => self.worker.submit_patiently(Job::Collect),
+        };
+        if told.is_ok() {
+            shared.told = due;
+        }
     }
 }
 
@@ -202,31 +208,23 @@ impl HistorySink for Recorder {
         if event.zxid <= self.recorded {
             return;
         }
-        let mut current = self.current.lock();
-        let ordinal = if current.last.zxid == event.zxid { current.last.ordinal + 1 } else { 0 };
+        let mut shared = self.backlog.0.lock();
+        let ordinal = if shared.last.zxid == event.zxid { shared.last.ordinal + 1 } else { 0 };
         let key = Key { time_ms: event.time_ms, zxid: event.zxid, ordinal };
-        current.last = key;
-        // One log entry may go beyond the bounds, so that they are looked at without being summed up here.
-        if !self.backlog.has_room() {
-            return self.drop_one(key);
-        }
-        match Record::of(event) {
-            Some(record) => current.bundle.push(key, record),
-            None => self.drop_one(key),
+        shared.last = key;
+        let record = if shared.has_room() { Record::of(event) } else { None };
+        if record.is_some_and(|record| push_frame(&mut shared.filling.frames, key, record)) {
+            shared.filling.records += 1;
+        } else {
+            self.metrics.history_dropped_total.inc();
+            shared.miss(Missed::one(key, GapReason::TooFast));
         }
     }
 
     fn applied(&self) {
-        let mut current = self.current.lock();
-        if current.bundle.len() == 0 {
-            return;
-        }
-        let bundle = std::mem::take(&mut current.bundle);
-        self.backlog.add(&bundle);
-        if let Err(Job::Record(bundle)) = self.worker.submit(Job::Record(bundle)) {
-            self.backlog.done(&bundle);
-            bundle.records().for_each(|record| self.drop_one(record.key));
-        }
+        let mut shared = self.backlog.0.lock();
+        shared.entry_is_over();
+        self.tell(&mut shared);
     }
 
     fn frozen(&self, zxid: Zxid) {
@@ -235,6 +233,13 @@ impl HistorySink for Recorder {
     }
 
     fn installed(&self, zxid: Zxid, time_ms: i64) {
-        drop(self.worker.submit(Job::Installed { zxid, time_ms }));
+        let mut shared = self.backlog.0.lock();
+        shared.entry_is_over();
+        let at = shared.filling.frames.len();
+        // With nothing between two of them the later one skips what both did, so this list is bounded, too.
+        let installed = &mut shared.filling.installed;
+        installed.pop_if(|(before, _)| *before == at);
+        installed.push((at, Key { time_ms, zxid, ordinal: 0 }));
+        drop(self.worker.submit(Job::Collect));
     }
 }

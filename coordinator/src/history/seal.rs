@@ -3,9 +3,10 @@
 //! A slice without a seal that fits is never given to sled.
 
 use rowlock_env::disk::Dir;
-use rowlock_proto::{SessionId, Zxid};
+use rowlock_proto::Zxid;
 use serde::{Deserialize, Serialize};
 
+use super::block::Wanted;
 use super::error::HistoryError;
 use super::record::Key;
 use super::sieve::Sieve;
@@ -15,7 +16,10 @@ use crate::codec;
 pub(super) const SEAL: &str = "SEAL";
 /// Where sled would keep values that are longer than ours can be. Always empty.
 const BLOBS: &str = "blobs";
-const VERSION: u8 = 1;
+/// Of the form of a slice: 2 has blocks.
+const VERSION: u8 = 2;
+/// One record per value of sled. Its seals are read, so that what was in it can be declared missing.
+const VERSION_WITHOUT_BLOCKS: u8 = 1;
 /// Longest seal that is believed.
 const SEAL_MAX_BYTES: usize = 64 << 10;
 /// Files are read and copied in pieces of this size.
@@ -48,12 +52,20 @@ pub(super) struct Seal {
     pub files: Vec<SealedFile>,
 }
 
+/// A slice's seal that was read.
+pub(super) enum Found {
+    /// It can be used.
+    Seal(Seal),
+    /// The slice was written by an earlier version of Rowlock.
+    Outdated(Seal),
+}
+
 /// In which state a slice was sealed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Content {
-    /// Entries without an index: the newest slice, which is to be gone on with.
+    /// The newest slice, which is to be gone on with.
     Unfinished,
-    /// Entries with their index.
+    /// A slice that has its size.
     Complete,
     /// Nothing any more: its files were damaged.
     Lost,
@@ -73,26 +85,24 @@ impl Seal {
         self.files.iter().map(|file| file.len).sum()
     }
 
-    /// Whether there may be something for a question about these.
-    pub fn may_hold(&self, lock: Option<&str>, session: Option<SessionId>) -> bool {
-        self.has_gaps
-            || self.content == Content::Lost
-            || (lock.is_none_or(|lock| self.sieve.may_hold_lock(lock))
-                && session.is_none_or(|session| self.sieve.may_hold_session(session)))
+    /// Whether there may be something that is wanted.
+    pub fn may_hold(&self, wanted: &Wanted) -> bool {
+        self.has_gaps || self.content == Content::Lost || wanted.may_be_in(&self.sieve)
     }
 
     /// Reads the seal of a slice.
-    pub fn read(folder: &Dir) -> Result<Seal, HistoryError> {
+    pub fn read(folder: &Dir) -> Result<Found, HistoryError> {
         let bytes = folder.read(SEAL)?;
         let damaged = |why: &str| HistoryError::Damaged(format!("its seal {why}"));
         let (body, crc) = bytes.split_last_chunk::<4>().ok_or_else(|| damaged("is cut off"))?;
         if crc32fast::hash(body).to_le_bytes() != *crc {
             return Err(damaged("has a wrong checksum"));
         }
-        match body.split_first() {
-            Some((&VERSION, body)) => {
-                codec::decode(body, SEAL_MAX_BYTES).map_err(|e| damaged(&e.to_string()))
-            }
+        let (version, body) = body.split_first().ok_or_else(|| damaged("is empty"))?;
+        let seal = || codec::decode(body, SEAL_MAX_BYTES).map_err(|e| damaged(&e.to_string()));
+        match *version {
+            VERSION => Ok(Found::Seal(seal()?)),
+            VERSION_WITHOUT_BLOCKS => Ok(Found::Outdated(seal()?)),
             _ => Err(damaged("is of another version")),
         }
     }

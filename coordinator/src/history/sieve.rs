@@ -1,85 +1,92 @@
-//! Tells which locks and sessions are surely not in a sealed slice, so that a question about one of them does not have
-//! to copy and open every slice there is. (A Bloom filter.)
+//! Tells which locks and sessions are surely not in a slice or in a block of one, so that a question about one of them
+//! does not have to open every slice and look through every block there is. (A Bloom filter.)
 
 use rowlock_proto::SessionId;
 use serde::{Deserialize, Serialize};
 
-use super::index::Index;
-
-/// 8 KiB: with 5,000 names in a slice, one question in 400 looks into it in vain.
-const BITS: u32 = 1 << 16;
+/// Of a slice, 8 KiB: with 5,000 names in it, one question in 400 looks into it in vain.
+pub(super) const SLICE_BYTES: usize = 8 << 10;
+/// Of a block, half a KiB: with 300 names in it, one question in 400 looks into it in vain.
+pub(super) const BLOCK_BYTES: usize = 512;
 /// Bits of each name.
 const MARKS: u32 = 6;
+/// An odd number whose bits look like chance (2^64 divided by the golden ratio).
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// A lock or a session, as sieves and records know it: different ones may rarely have the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Name(pub u32);
+
+impl Name {
+    /// Of a lock's path.
+    pub fn of_lock(path: &str) -> Name {
+        Name(crc32fast::hash(path.as_bytes()))
+    }
+
+    /// Of a session.
+    pub fn of_session(session: SessionId) -> Name {
+        let spread = session.0.cast_unsigned().wrapping_mul(SPREAD) >> 32;
+        Name(u32::try_from(spread).expect("Invariant: 32 bits are left of 64"))
+    }
+}
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Sieve(Vec<u8>);
 
 impl Sieve {
-    /// Of all that an index knows.
-    pub fn of(index: &Index) -> Sieve {
-        let mut sieve = Sieve(vec![0; BITS as usize / 8]);
-        index.locks().for_each(|(lock, _)| sieve.add(lock.as_bytes()));
-        index.sessions().for_each(|(session, _)| sieve.add(&session.0.to_be_bytes()));
-        sieve
+    /// Of nothing, with `len` bytes.
+    pub fn new(len: usize) -> Sieve {
+        Sieve(vec![0; len])
     }
 
-    /// False: there is nothing of this lock.
-    pub fn may_hold_lock(&self, lock: &str) -> bool {
-        self.may_hold(lock.as_bytes())
-    }
-
-    /// False: there is nothing of this session.
-    pub fn may_hold_session(&self, session: SessionId) -> bool {
-        self.may_hold(&session.0.to_be_bytes())
-    }
-
-    fn add(&mut self, name: &[u8]) {
-        for bit in marks(name) {
+    /// Puts a name in.
+    pub fn add(&mut self, name: Name) {
+        let bits = self.bits();
+        for bit in marks(name, bits) {
             self.0[bit / 8] |= 1 << (bit % 8);
         }
     }
 
-    fn may_hold(&self, name: &[u8]) -> bool {
-        // A sieve of another size is of another version: it says nothing.
-        marks(name).all(|bit| self.0.get(bit / 8).is_none_or(|byte| byte & (1 << (bit % 8)) != 0))
+    /// False: it was not put in.
+    pub fn may_hold(&self, name: Name) -> bool {
+        marks(name, self.bits())
+            .all(|bit| self.0.get(bit / 8).is_none_or(|byte| byte & (1 << (bit % 8)) != 0))
+    }
+
+    fn bits(&self) -> u32 {
+        u32::try_from(self.0.len() * 8).unwrap_or(u32::MAX)
     }
 }
 
-fn marks(name: &[u8]) -> impl Iterator<Item = usize> {
-    // Every checksum of a name by one polynomial follows from any other: the second has to be of other bytes.
-    let first = crc32fast::hash(name);
-    let second = crc32fast::hash(&[name, &first.wrapping_mul(0x9e37_79b1).to_le_bytes()].concat()) | 1;
-    (0..MARKS)
-        .map(move |i| first.wrapping_add(i.wrapping_mul(second).rotate_left(i)) % BITS)
-        .map(|bit| bit as usize)
+fn marks(name: Name, bits: u32) -> impl Iterator<Item = usize> {
+    let spread = (u64::from(name.0) + 1).wrapping_mul(SPREAD);
+    let spread = (spread ^ (spread >> 29)).wrapping_mul(SPREAD);
+    let (first, step) = (spread >> 32, spread & 0xffff_ffff);
+    // The upper bits of a product by the size fall evenly into it, which spares a division.
+    (0..u64::from(MARKS))
+        .map(move |i| ((first + i * (step | 1)) & 0xffff_ffff) * u64::from(bits) >> 32)
+        .map(|bit| usize::try_from(bit).expect("Invariant: it is below a number of 32 bits"))
 }
 
 #[cfg(test)]
 mod tests {
-    use rowlock_proto::Zxid;
-
     use super::*;
-    use crate::history::record::Key;
 
     #[test]
     fn nothing_that_is_there_is_denied_and_little_else_is_promised() {
-        let mut index = Index::default();
-        let key = Key { time_ms: 1, zxid: Zxid(1), ordinal: 0 };
-        for n in 0..2_500 {
-            index.note(&format!("/locks/{n}"), SessionId(0x0100_0000_0000_0000 + n), key);
+        for (names, len) in [(2_500, SLICE_BYTES), (150, BLOCK_BYTES)] {
+            let mut sieve = Sieve::new(len);
+            let lock = |n: i64| Name::of_lock(&format!("/locks/{n}"));
+            let session = |n: i64| Name::of_session(SessionId(0x0100_0000_0000_0000 + n));
+            for n in 0..names {
+                sieve.add(lock(n));
+                sieve.add(session(n));
+            }
+            assert!((0..names).all(|n| sieve.may_hold(lock(n)) && sieve.may_hold(session(n))));
+            let others = names..names + 10_000;
+            let in_vain = others.filter(|n| sieve.may_hold(lock(*n)) || sieve.may_hold(session(*n))).count();
+            assert!(in_vain < 100, "{in_vain} of 20,000");
         }
-        let sieve = Sieve::of(&index);
-        for n in 0..2_500 {
-            assert!(sieve.may_hold_lock(&format!("/locks/{n}")));
-            assert!(sieve.may_hold_session(SessionId(0x0100_0000_0000_0000 + n)));
-        }
-        let in_vain = (2_500..12_500)
-            .filter(|n| {
-                sieve.may_hold_lock(&format!("/locks/{n}"))
-                    || sieve.may_hold_session(SessionId(0x0100_0000_0000_0000 + n))
-            })
-            .count();
-        assert!(in_vain < 100, "{in_vain} of 20,000");
     }
 }

@@ -1,14 +1,16 @@
 //! The slice that is being written, and copies of sealed ones that are being read.
 
-use rowlock_env::disk::Dir;
-use rowlock_proto::{SessionId, Zxid};
+use std::borrow::Cow;
 
+use rowlock_env::disk::Dir;
+use rowlock_proto::Zxid;
+
+use super::block::{BLOCK_MAX_BYTES, Frame, Head, Wanted};
 use super::error::HistoryError;
-use super::index::Index;
 use super::record::{Entry, Gap, Key};
 use super::seal::{Content, Seal};
-use super::sieve::Sieve;
-use super::table::{Keys, Range, Table};
+use super::sieve::{Name, SLICE_BYTES, Sieve};
+use super::table::{BlockNumber, Range, Table};
 
 /// Says which slice sled is opening. Who finds it at a start knows that the node went down over it.
 const OPENING: &str = "OPENING";
@@ -16,11 +18,14 @@ const OPENING: &str = "OPENING";
 /// The slice that is being written.
 ///
 /// Invariant: its folder has no seal, so whatever a crash leaves in it is not opened again. What was in it comes back
-/// from the log, or is declared missing.
+/// from the log, or is declared missing. So its last block may as well be in memory until it is full.
 pub(super) struct OpenSlice {
     folder: Dir,
     table: Table,
-    index: Index,
+    parts: Parts,
+    /// The block that is being filled.
+    tail: Option<(Head, Vec<u8>)>,
+    sieve: Sieve,
     /// The sealed slice that this one began as a copy of.
     pub origin: Option<Seal>,
     first: Option<Key>,
@@ -31,6 +36,20 @@ pub(super) struct OpenSlice {
     pub is_changed: bool,
 }
 
+/// What is in a table, as far as it is kept in memory.
+#[derive(Default)]
+struct Parts {
+    heads: Vec<Head>,
+    /// In order.
+    gaps: Vec<(Key, Gap)>,
+}
+
+impl Parts {
+    fn of(table: &Table) -> Result<Parts, HistoryError> {
+        Ok(Parts { heads: table.heads()?, gaps: table.gaps()? })
+    }
+}
+
 impl OpenSlice {
     /// An empty one in an empty folder.
     pub fn new(folder: Dir) -> Result<OpenSlice, HistoryError> {
@@ -38,7 +57,9 @@ impl OpenSlice {
         Ok(OpenSlice {
             folder,
             table,
-            index: Index::default(),
+            parts: Parts::default(),
+            tail: None,
+            sieve: Sieve::new(SLICE_BYTES),
             origin: None,
             first: None,
             last: Key::MIN,
@@ -48,29 +69,23 @@ impl OpenSlice {
         })
     }
 
-    /// Goes on with an unfinished slice: a copy of it in an empty folder. `index`: if it is still known.
-    pub fn resume(
-        history: &Dir,
-        seal: Seal,
-        folder: Dir,
-        index: Option<Index>,
-    ) -> Result<OpenSlice, HistoryError> {
+    /// Goes on with an unfinished slice: a copy of it in an empty folder.
+    pub fn resume(history: &Dir, seal: Seal, folder: Dir) -> Result<OpenSlice, HistoryError> {
         let table = open_copy(history, &seal, &folder)?;
-        let index = match index {
-            Some(index) => index,
-            None => {
-                let mut index = Index::default();
-                for item in table.entries() {
-                    let (key, entry) = item?;
-                    index.note_entry(&entry, key);
-                }
-                index
+        let mut parts = Parts::of(&table)?;
+        let tail = match parts.heads.pop() {
+            Some(head) => {
+                let block = table.block(BlockNumber(parts.heads.len()), head.first)?;
+                Some((head, block))
             }
+            None => None,
         };
         Ok(OpenSlice {
             folder,
             table,
-            index,
+            parts,
+            tail,
+            sieve: seal.sieve.clone(),
             first: (seal.entries > 0).then_some(seal.first),
             last: seal.last,
             entries: seal.entries,
@@ -80,17 +95,30 @@ impl OpenSlice {
         })
     }
 
-    /// Stores a lock's record, whose encoded entry is `value`.
-    pub fn put(
-        &mut self,
-        key: Key,
-        lock: &str,
-        session: SessionId,
-        value: &[u8],
-    ) -> Result<(), HistoryError> {
-        self.table.put(key, value)?;
-        self.index.note(lock, session, key);
-        self.count(key, value.len());
+    /// Stores a record, behind all others.
+    pub fn put(&mut self, frame: &Frame<'_>) -> Result<(), HistoryError> {
+        let is_full = |(_, block): &mut (Head, Vec<u8>)| block.len() + frame.bytes.len() > BLOCK_MAX_BYTES;
+        if let Some((head, mut block)) = self.tail.take_if(is_full) {
+            self.store(head, &block)?;
+            block.clear();
+            self.tail = Some((Head::new(frame.key), block));
+        }
+        let (head, block) =
+            self.tail.get_or_insert_with(|| (Head::new(frame.key), Vec::with_capacity(BLOCK_MAX_BYTES)));
+        // What happens together is often about one lock and one session.
+        if !head.ends_like(frame) {
+            self.sieve.add(frame.lock);
+            self.sieve.add(Name::of_session(frame.session));
+        }
+        head.add(frame);
+        block.extend_from_slice(frame.bytes);
+        self.count(frame.key, frame.bytes.len());
+        Ok(())
+    }
+
+    fn store(&mut self, head: Head, block: &[u8]) -> Result<(), HistoryError> {
+        self.table.put_block(BlockNumber(self.parts.heads.len()), head.first, block)?;
+        self.parts.heads.push(head);
         Ok(())
     }
 
@@ -98,17 +126,21 @@ impl OpenSlice {
     pub fn put_gap(&mut self, key: Key, gap: Gap) -> Result<(), HistoryError> {
         let mut value = Vec::new();
         Entry::Gap(gap).encode_into(&mut value);
-        self.table.put(key, &value)?;
-        self.index.note_gap(key);
-        self.count(key, value.len());
+        self.table.put_gap(key, &value)?;
+        let gaps = &mut self.parts.gaps;
+        match gaps.binary_search_by_key(&key, |(key, _)| *key) {
+            Ok(at) => gaps[at].1 = gap,
+            Err(at) => gaps.insert(at, (key, gap)),
+        }
+        self.count(key, Key::LEN + value.len());
         Ok(())
     }
 
-    fn count(&mut self, key: Key, value_len: usize) {
+    fn count(&mut self, key: Key, len: usize) {
         self.first = Some(self.first.map_or(key, |first| first.min(key)));
         self.last = self.last.max(key);
         self.entries += 1;
-        self.payload_bytes += (Key::LEN + value_len) as u64;
+        self.payload_bytes += len as u64;
         self.is_changed = true;
     }
 
@@ -123,9 +155,9 @@ impl OpenSlice {
     }
 
     /// Closes it and seals its folder.
-    pub fn seal(self, number: u64, content: Content, covered: Zxid) -> Result<(Seal, Index), HistoryError> {
-        if content == Content::Complete {
-            self.table.write_index(&self.index)?;
+    pub fn seal(mut self, number: u64, content: Content, covered: Zxid) -> Result<Seal, HistoryError> {
+        if let Some((head, block)) = self.tail.take() {
+            self.store(head, &block)?;
         }
         self.table.close(&self.folder)?;
         let mut seal = Seal {
@@ -137,17 +169,17 @@ impl OpenSlice {
             entries: self.entries,
             payload_bytes: self.payload_bytes,
             covered,
-            has_gaps: !self.index.gaps().is_empty(),
-            sieve: Sieve::of(&self.index),
+            has_gaps: !self.parts.gaps.is_empty(),
+            sieve: self.sieve,
             files: Vec::new(),
         };
         seal.write(&self.folder)?;
-        Ok((seal, self.index))
+        Ok(seal)
     }
 
     /// What a reader needs of it.
     pub fn reader(&self) -> Reader<'_> {
-        Reader { table: &self.table, index: Where::Memory(&self.index) }
+        Reader { table: &self.table, parts: &self.parts, tail: self.tail.as_ref() }
     }
 }
 
@@ -157,20 +189,20 @@ pub(super) struct View {
     pub number: u64,
     folder: Dir,
     table: Table,
-    content: Content,
+    parts: Parts,
 }
 
 impl View {
     /// Copies the slice into an empty folder, verifies it on the way, and opens the copy.
     pub fn open(history: &Dir, seal: &Seal, folder: Dir) -> Result<View, HistoryError> {
         let table = open_copy(history, seal, &folder)?;
-        Ok(View { number: seal.number, folder, table, content: seal.content })
+        let parts = Parts::of(&table)?;
+        Ok(View { number: seal.number, folder, table, parts })
     }
 
     /// What a reader needs of it.
     pub fn reader(&self) -> Reader<'_> {
-        let index = if self.content == Content::Complete { Where::Table } else { Where::Nowhere };
-        Reader { table: &self.table, index }
+        Reader { table: &self.table, parts: &self.parts, tail: None }
     }
 
     /// Closes and removes the copy.
@@ -213,58 +245,33 @@ pub(super) fn number_of(folder: &str) -> Option<u64> {
 /// A slice to be read.
 pub(super) struct Reader<'a> {
     table: &'a Table,
-    index: Where<'a>,
-}
-
-enum Where<'a> {
-    Memory(&'a Index),
-    Table,
-    /// Everything has to be looked at.
-    Nowhere,
+    parts: &'a Parts,
+    /// The block behind those in the table.
+    tail: Option<&'a (Head, Vec<u8>)>,
 }
 
 impl<'a> Reader<'a> {
-    /// Keys, newest first, among which are those of all entries that `lock` and `session` ask for, and of all gaps.
-    pub fn keys(
+    /// The gaps in `range`, newest first.
+    pub fn gaps(&self, range: Range) -> impl Iterator<Item = &'a (Key, Gap)> + use<'a> {
+        self.parts.gaps.iter().rev().filter(move |(key, _)| range.holds(key))
+    }
+
+    /// The blocks in which there may be something wanted in `range`, newest first.
+    pub fn blocks(
         &self,
-        lock: Option<&str>,
-        session: Option<SessionId>,
+        wanted: Wanted,
         range: Range,
-    ) -> Result<Keys<'a>, HistoryError> {
-        let (found, gaps) = match (&self.index, lock, session) {
-            (Where::Nowhere, _, _) | (_, None, None) => return Ok(self.table.keys(range)),
-            (Where::Memory(index), Some(lock), _) => {
-                (within(index.of_lock(lock), range), within(index.gaps(), range))
-            }
-            (Where::Memory(index), None, Some(session)) => {
-                (within(index.of_session(session), range), within(index.gaps(), range))
-            }
-            (Where::Table, Some(lock), _) => {
-                (self.table.keys_of_lock(lock, range)?, self.table.keys_of_gaps(range)?)
-            }
-            (Where::Table, None, Some(session)) => {
-                (self.table.keys_of_session(session, range)?, self.table.keys_of_gaps(range)?)
-            }
-        };
-        Ok(merged(found, gaps))
+    ) -> impl Iterator<Item = (BlockNumber, &'a Head)> + use<'a> {
+        let heads = self.parts.heads.iter().chain(self.tail.map(|(head, _)| head));
+        let numbered: Vec<_> = heads.enumerate().map(|(number, head)| (BlockNumber(number), head)).collect();
+        numbered.into_iter().rev().filter(move |(_, head)| head.may_hold(&wanted, range))
     }
 
-    /// The entry of a key that [`Reader::keys`] gave.
-    pub fn entry(&self, key: Key) -> Result<Entry<'static>, HistoryError> {
-        self.table.get(key)?.ok_or_else(|| HistoryError::Damaged("an indexed record is not there".to_owned()))
+    /// A block that [`Reader::blocks`] gave.
+    pub fn block(&self, number: BlockNumber, head: &Head) -> Result<Cow<'a, [u8]>, HistoryError> {
+        match self.tail {
+            Some((_, block)) if number.0 == self.parts.heads.len() => Ok(Cow::Borrowed(block)),
+            _ => Ok(Cow::Owned(self.table.block(number, head.first)?)),
+        }
     }
-}
-
-fn within(keys: &[Key], range: Range) -> Keys<'_> {
-    Box::new(keys.iter().rev().filter(move |key| range.holds(key)).map(|key| Ok(*key)))
-}
-
-/// Two sequences, newest first, as one.
-fn merged<'a>(a: Keys<'a>, b: Keys<'a>) -> Keys<'a> {
-    let (mut a, mut b) = (a.peekable(), b.peekable());
-    Box::new(std::iter::from_fn(move || match (a.peek(), b.peek()) {
-        (Some(Ok(left)), Some(Ok(right))) if left < right => b.next(),
-        (Some(Err(_)), _) | (Some(_), Some(Ok(_)) | None) => a.next(),
-        _ => b.next(),
-    }))
 }

@@ -19,13 +19,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use rowlock_env::disk::Dir;
-use rowlock_proto::{SessionId, Zxid};
+use rowlock_proto::Zxid;
 
+use super::block::Frame;
 use super::error::HistoryError;
-use super::index::Index;
 use super::page::{Filter, Page, Reading, Then};
 use super::record::{Gap, Key};
-use super::seal::{Content, Seal};
+use super::seal::{self, Content, Seal};
 use super::slice::{OpenSlice, View, folder_name, number_of, take_opening};
 use super::table::Range;
 
@@ -38,6 +38,8 @@ const DAMAGED: &str = "history.damaged-";
 /// The bound in bytes is shared by so many parts: sealed slices, and three for the open one and the copies.
 const PARTS: u64 = 10;
 const PARTS_NOT_SEALED: u64 = 3;
+/// Entries of a slice, however much is allowed in all: one is copied to be read, and its blocks have heads in memory.
+const PAYLOAD_MAX_BYTES: u64 = 32 << 20;
 /// Copies of sealed slices that are open to be read.
 const VIEWS_MAX: usize = 2;
 
@@ -58,9 +60,9 @@ impl Bounds {
         self.max_bytes / PARTS
     }
 
-    /// Entries of a slice, after which it is complete: sled needs up to two and a half times as much for them.
+    /// Entries of a slice, after which it is complete: sled needs up to twice as much for them.
     fn payload_bytes(&self) -> u64 {
-        self.part_bytes() / 3
+        (self.part_bytes() / 2).min(PAYLOAD_MAX_BYTES)
     }
 
     /// A slice that begins so long ago is complete, so that age can be trimmed by whole slices.
@@ -74,6 +76,8 @@ pub(super) struct Found {
     node: PathBuf,
     seals: Vec<Seal>,
     damaged: Vec<u64>,
+    /// Of those in `seals`, the ones in a form that is not read any more.
+    outdated: Vec<u64>,
     /// Up to here everything is in the slices.
     pub covered: Zxid,
 }
@@ -82,24 +86,28 @@ impl Found {
     /// Looks into the folder of a node, which need not exist. Reads the seals only, which is quick, and changes nothing.
     pub fn look(node: &Path) -> Result<Found, HistoryError> {
         let node = node.to_owned();
-        let (mut seals, mut damaged) = (Vec::new(), Vec::new());
+        let (mut seals, mut damaged, mut outdated) = (Vec::new(), Vec::new(), Vec::new());
         let dir = match Dir::open(&node.join(FOLDER)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Ok(Found { node, seals, damaged, covered: Zxid::default() });
+                return Ok(Found { node, seals, damaged, outdated, covered: Zxid::default() });
             }
             dir => dir?,
         };
         for number in dir.list()?.iter().filter_map(|name| number_of(name)) {
             let folder = Dir::open(&dir.path().join(folder_name(number)))?;
             match Seal::read(&folder) {
-                Ok(seal) if seal.number == number => seals.push(seal),
+                Ok(seal::Found::Seal(seal)) if seal.number == number => seals.push(seal),
+                Ok(seal::Found::Outdated(seal)) if seal.number == number => {
+                    outdated.push(number);
+                    seals.push(seal);
+                }
                 _ => damaged.push(number),
             }
         }
         seals.sort_by_key(|seal| seal.number);
         let noted = dir.read(COVERED).ok().and_then(|text| std::str::from_utf8(&text).ok()?.parse().ok());
         let covered = seals.iter().map(|seal| seal.covered).chain(noted.map(Zxid)).max().unwrap_or_default();
-        Ok(Found { node, seals, damaged, covered })
+        Ok(Found { node, seals, damaged, outdated, covered })
     }
 }
 
@@ -117,12 +125,14 @@ pub(super) struct Store {
     covered: Zxid,
     /// Key of the newest entry.
     newest: Key,
+    /// Key of the newest record that was put here.
+    newest_record: Key,
 }
 
 impl Store {
     /// Puts the folder in order and goes on with what was found.
     pub fn open(found: Found, bounds: Bounds) -> Result<Store, HistoryError> {
-        let Found { node, seals, damaged, covered } = found;
+        let Found { node, seals, damaged, outdated, covered } = found;
         let data = Dir::open(&node)?;
         let dir = data.sub(FOLDER)?;
         for leftover in dir.list()?.iter().filter(|name| *name == OPEN || name.starts_with(VIEW)) {
@@ -140,9 +150,14 @@ impl Store {
             next: highest.map_or(1, |number| number + 1),
             covered,
             newest,
+            newest_record: Key::MIN,
         };
         for number in damaged {
             store.set_aside(number, &HistoryError::Damaged("it has no seal that fits".to_owned()));
+        }
+        for number in outdated {
+            let why = "it was written by an earlier version, in a form that is not read any more".to_owned();
+            store.set_aside(number, &HistoryError::Damaged(why));
         }
         if let Some(number) = take_opening(&store.dir) {
             let why = HistoryError::Damaged("the node went down while it was opened".to_owned());
@@ -153,7 +168,7 @@ impl Store {
             store.remove(number)?;
         }
         if store.sealed.back().is_some_and(|seal| seal.content == Content::Unfinished) {
-            store.resume(None);
+            store.resume();
         }
         Ok(store)
     }
@@ -173,22 +188,27 @@ impl Store {
         self.dir.free_bytes().is_ok_and(|free| free < self.bounds.free_min_bytes)
     }
 
-    /// Stores a lock's record, whose encoded entry is `value`.
-    pub fn put(
-        &mut self,
-        key: Key,
-        lock: &str,
-        session: SessionId,
-        value: &[u8],
-    ) -> Result<(), HistoryError> {
-        self.writable()?.put(key, lock, session, value)?;
-        self.reached(key);
+    /// Stores a lock's record. One that is not behind all others is there already.
+    pub fn put(&mut self, frame: &Frame<'_>) -> Result<(), HistoryError> {
+        if frame.key <= self.newest_record {
+            return Ok(());
+        }
+        // A slice ends between two commands: what it covers, it has all of.
+        let open = match frame.key.zxid > self.newest_record.zxid {
+            true => self.writable()?,
+            false => self.begun()?,
+        };
+        open.put(frame)?;
+        self.newest_record = frame.key;
+        self.reached(frame.key);
         Ok(())
     }
 
-    /// Stores a gap up to the moment of `key`.
+    /// Stores a gap up to the moment of `key`, or a little more: slices follow each other, and the last one may have been
+    /// sealed since.
     pub fn put_gap(&mut self, key: Key, gap: Gap) -> Result<(), HistoryError> {
-        let key = Key { ordinal: u32::MAX, ..key };
+        let sealed = self.sealed.back().map_or(Key::MIN, |seal| seal.last);
+        let key = Key { ordinal: u32::MAX, ..key.max(sealed) };
         self.writable()?.put_gap(key, gap)?;
         self.reached(key);
         Ok(())
@@ -204,6 +224,10 @@ impl Store {
             self.seal(Content::Complete)?;
             self.trim_bytes()?;
         }
+        self.begun()
+    }
+
+    fn begun(&mut self) -> Result<&mut OpenSlice, HistoryError> {
         if self.open.is_none() {
             self.open = Some(OpenSlice::new(self.empty_folder(OPEN)?)?);
         }
@@ -226,8 +250,8 @@ impl Store {
             self.seal(Content::Complete)?;
             return self.trim_bytes();
         }
-        let index = self.seal(Content::Unfinished)?;
-        self.resume(index);
+        self.seal(Content::Unfinished)?;
+        self.resume();
         Ok(())
     }
 
@@ -237,7 +261,7 @@ impl Store {
             view.close()?;
         }
         match &self.open {
-            Some(open) if open.is_changed => self.seal(Content::Unfinished).map(drop),
+            Some(open) if open.is_changed => self.seal(Content::Unfinished),
             _ => self.note_covered(),
         }
     }
@@ -246,11 +270,11 @@ impl Store {
         Ok(self.dir.write_atomic(COVERED, self.covered.0.to_string().as_bytes())?)
     }
 
-    fn seal(&mut self, content: Content) -> Result<Option<Index>, HistoryError> {
-        let Some(open) = self.open.take() else { return Ok(None) };
+    fn seal(&mut self, content: Content) -> Result<(), HistoryError> {
+        let Some(open) = self.open.take() else { return Ok(()) };
         let origin = open.origin.clone();
         let sealed = open.seal(self.next, content, self.covered);
-        let (seal, index) = match sealed {
+        let seal = match sealed {
             Ok(sealed) => sealed,
             Err(error) => {
                 // Its beginning is still there as it was sealed before.
@@ -265,15 +289,14 @@ impl Store {
         if let Some(origin) = origin {
             self.remove(origin.number)?;
         }
-        Ok(Some(index))
+        Ok(())
     }
 
     /// Goes on with the newest slice. If the disk does not allow it, that one stays as it is.
-    fn resume(&mut self, index: Option<Index>) {
+    fn resume(&mut self) {
         let Some(seal) = self.sealed.pop_back() else { return };
-        let opened = self
-            .empty_folder(OPEN)
-            .and_then(|folder| OpenSlice::resume(&self.dir, seal.clone(), folder, index));
+        let opened =
+            self.empty_folder(OPEN).and_then(|folder| OpenSlice::resume(&self.dir, seal.clone(), folder));
         match opened {
             Ok(open) => self.open = Some(open),
             Err(error) => {
@@ -339,10 +362,10 @@ impl Store {
     /// Moves a slice out of the way, and leaves a seal that says what was in it.
     fn set_aside(&mut self, number: u64, error: &HistoryError) {
         let kept = format!("{DAMAGED}{number}");
-        tracing::warn!(slice = number, %error, kept, "a part of the lock history is damaged and was set aside");
+        tracing::warn!(slice = number, %error, kept, "a part of the lock history cannot be used and was set aside");
         let moved = self.move_away(number, &kept);
         if let Err(error) = moved {
-            tracing::warn!(slice = number, %error, "a damaged part of the lock history could not be moved");
+            tracing::warn!(slice = number, %error, "a part of the lock history could not be moved");
         }
     }
 
@@ -383,7 +406,7 @@ impl Store {
         for number in numbers {
             let Some(seal) = self.sealed.iter().find(|seal| seal.number == number).cloned() else { continue };
             let is_near = seal.entries > 0 && seal.last >= range.from && seal.first < range.before;
-            if !is_near || !seal.may_hold(filter.lock.as_deref(), filter.session) {
+            if !is_near || !seal.may_hold(&reading.wanted) {
                 continue;
             }
             let read = match seal.content {

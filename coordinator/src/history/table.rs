@@ -1,4 +1,8 @@
-//! One slice of the history as a sled database: records by key, and where those of a lock and of a session are.
+//! One slice of the history as a sled database: blocks of records, and gaps.
+//!
+//! A record of its own costs sled 6 to 10 µs and 350 bytes, so it gets blocks. It writes a leaf of a tree anew with every
+//! tenth change and splits it beyond 16 keys, which makes five bytes of one; so a tree is a *shelf* of four blocks, which
+//! it writes once. Measured: docs/decisions/history-in-sled.md.
 //!
 //! The only file that knows sled. sled opens files and starts threads by itself, past `env`, so whoever uses this does
 //! it on a worker thread of a real node, never in a simulation (clippy cannot see what a dependency does inside).
@@ -11,18 +15,22 @@ use std::thread;
 use std::time::Duration;
 
 use rowlock_env::disk::Dir;
-use rowlock_proto::SessionId;
 
+use super::block::{BLOCK_MAX_BYTES, Frames, Head, frames};
 use super::error::HistoryError;
-use super::index::Index;
-use super::record::{Entry, Key};
+use super::record::{Entry, Gap, Key};
 
 /// sled's page cache for one slice.
 const CACHE_BYTES: u64 = 2 << 20;
 /// sled's file of pages, which it locks while it is open.
 const SLED_FILE: &str = "db";
-/// Keys that one entry of an index holds.
-const CHUNK_KEYS: usize = 128;
+/// Blocks of one tree.
+const SHELF_BLOCKS: usize = 4;
+const SHELF: &str = "shelf-";
+const GAPS: &str = "gaps";
+/// sled keeps what is longer in a file apart: a quarter of its segment, without a header.
+const SLED_VALUE_MAX_BYTES: usize = (512 << 10) / 4 - 1_024;
+const _: () = assert!(SHELF_BLOCKS * BLOCK_MAX_BYTES < SLED_VALUE_MAX_BYTES);
 /// Waits for sled's own threads to let go of a closed database: so often, so long.
 const CLOSE_TRIES: u32 = 2_000;
 const CLOSE_PAUSE: Duration = Duration::from_millis(1);
@@ -41,13 +49,19 @@ impl Range {
     }
 }
 
-/// Keys, newest first.
-pub(super) type Keys<'a> = Box<dyn Iterator<Item = Result<Key, HistoryError>> + 'a>;
+/// Which block of a slice, counted from its oldest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct BlockNumber(pub usize);
+
+impl BlockNumber {
+    fn shelf(self) -> String {
+        format!("{SHELF}{:08}", self.0 / SHELF_BLOCKS)
+    }
+}
 
 /// An open database.
 pub(super) struct Table {
     db: sled::Db,
-    records: sled::Tree,
 }
 
 impl From<sled::Error> for HistoryError {
@@ -69,68 +83,63 @@ impl Table {
             .cache_capacity(CACHE_BYTES)
             // What is not sealed is never read again, so nothing is flushed before.
             .flush_every_ms(None);
-        let db = config.open()?;
-        let records = db.open_tree("records")?;
-        Ok(Table { db, records })
+        Ok(Table { db: config.open()? })
     }
 
-    /// Stores one entry; the same key again replaces it.
-    pub fn put(&self, key: Key, value: &[u8]) -> Result<(), HistoryError> {
-        self.records.insert(key.encode(), value)?;
+    /// Stores a block of frames; the same again replaces it.
+    pub fn put_block(&self, number: BlockNumber, first: Key, bytes: &[u8]) -> Result<(), HistoryError> {
+        assert!(bytes.len() <= BLOCK_MAX_BYTES, "Invariant: blocks are bounded");
+        self.db.open_tree(number.shelf())?.insert(first.encode(), bytes)?;
         Ok(())
     }
 
-    /// The entry of a key.
-    pub fn get(&self, key: Key) -> Result<Option<Entry<'static>>, HistoryError> {
-        self.records.get(key.encode())?.map(|value| Entry::decode(&value)).transpose()
+    /// A block that [`Table::heads`] knows.
+    pub fn block(&self, number: BlockNumber, first: Key) -> Result<Vec<u8>, HistoryError> {
+        let found = self.db.open_tree(number.shelf())?.get(first.encode())?;
+        let block = found.ok_or_else(|| HistoryError::Damaged("a block is not there".to_owned()))?;
+        Ok(block.to_vec())
     }
 
-    /// All entries, oldest first.
-    pub fn entries(&self) -> impl Iterator<Item = Result<(Key, Entry<'static>), HistoryError>> {
-        self.records.iter().map(|item| {
+    /// Looks through all blocks, oldest first.
+    pub fn heads(&self) -> Result<Vec<Head>, HistoryError> {
+        let names = self.db.tree_names();
+        let mut shelves: Vec<_> =
+            names.into_iter().filter(|name| name.starts_with(SHELF.as_bytes())).collect();
+        shelves.sort();
+        let mut heads = Vec::new();
+        for shelf in shelves {
+            if *shelf != *BlockNumber(heads.len()).shelf().as_bytes() {
+                return Err(HistoryError::Damaged("a block is missing before others".to_owned()));
+            }
+            for block in self.db.open_tree(shelf)?.iter() {
+                let (_, bytes) = block?;
+                heads.push(head_of(frames(&bytes))?);
+            }
+        }
+        Ok(heads)
+    }
+
+    /// Stores a gap; the same key again replaces it.
+    pub fn put_gap(&self, key: Key, value: &[u8]) -> Result<(), HistoryError> {
+        self.db.open_tree(GAPS)?.insert(key.encode(), value)?;
+        Ok(())
+    }
+
+    /// All gaps, oldest first.
+    pub fn gaps(&self) -> Result<Vec<(Key, Gap)>, HistoryError> {
+        let read = |item: Result<(sled::IVec, sled::IVec), sled::Error>| {
             let (key, value) = item?;
-            Ok((Key::decode(&key)?, Entry::decode(&value)?))
-        })
-    }
-
-    /// The keys of all entries in `range`.
-    pub fn keys(&self, range: Range) -> Keys<'_> {
-        let keys = self.records.range(range.from.encode()..range.before.encode()).keys().rev();
-        Box::new(keys.map(|key| Key::decode(&key?)))
-    }
-
-    /// The keys of a lock's entries in `range`, from what [`Table::write_index`] wrote.
-    pub fn keys_of_lock(&self, lock: &str, range: Range) -> Result<Keys<'_>, HistoryError> {
-        keys_behind(&self.db.open_tree("locks")?, &lock_prefix(lock), range)
-    }
-
-    /// The keys of all gaps in `range`, likewise.
-    pub fn keys_of_gaps(&self, range: Range) -> Result<Keys<'_>, HistoryError> {
-        // No lock's path is empty.
-        self.keys_of_lock("", range)
-    }
-
-    /// The keys of a session's entries in `range`, likewise.
-    pub fn keys_of_session(&self, session: SessionId, range: Range) -> Result<Keys<'_>, HistoryError> {
-        keys_behind(&self.db.open_tree("sessions")?, &session.0.to_be_bytes(), range)
-    }
-
-    /// Stores where the records are, in order. For a table that is complete.
-    pub fn write_index(&self, index: &Index) -> Result<(), HistoryError> {
-        let (locks, sessions) = (self.db.open_tree("locks")?, self.db.open_tree("sessions")?);
-        for (lock, keys) in std::iter::once(("", index.gaps())).chain(index.locks()) {
-            put_keys(&locks, lock_prefix(lock), keys)?;
-        }
-        for (session, keys) in index.sessions() {
-            put_keys(&sessions, session.0.to_be_bytes().to_vec(), keys)?;
-        }
-        Ok(())
+            match Entry::decode(&value)? {
+                Entry::Gap(gap) => Ok((Key::decode(&key)?, gap)),
+                Entry::Lock(_) => Err(HistoryError::Damaged("a record is among the gaps".to_owned())),
+            }
+        };
+        self.db.open_tree(GAPS)?.iter().map(read).collect()
     }
 
     /// Writes everything out and waits until sled has let go of the files in `folder`, which are those that it opened.
     pub fn close(self, folder: &Dir) -> Result<(), HistoryError> {
         self.db.flush()?;
-        drop(self.records);
         drop(self.db);
         for _ in 0..CLOSE_TRIES {
             // sled's threads hold the file, and with it this lock, until the last of them has done its work.
@@ -143,39 +152,13 @@ impl Table {
     }
 }
 
-fn lock_prefix(lock: &str) -> Vec<u8> {
-    // No path holds a NUL, so no lock's prefix begins another's.
-    let mut prefix = Vec::with_capacity(lock.len() + 1 + Key::LEN);
-    prefix.extend_from_slice(lock.as_bytes());
-    prefix.push(0);
-    prefix
-}
-
-/// Many keys under the first of them: an entry costs sled more than what is in it.
-fn put_keys(tree: &sled::Tree, mut prefix: Vec<u8>, keys: &[Key]) -> Result<(), HistoryError> {
-    let len = prefix.len();
-    for chunk in keys.chunks(CHUNK_KEYS) {
-        prefix.truncate(len);
-        prefix.extend_from_slice(&chunk[0].encode());
-        tree.insert(&prefix, chunk.iter().flat_map(Key::encode).collect::<Vec<u8>>())?;
+fn head_of(mut frames: Frames<'_>) -> Result<Head, HistoryError> {
+    let empty = || HistoryError::Damaged("a block is empty".to_owned());
+    let first = frames.next().ok_or_else(empty)??;
+    let mut head = Head::new(first.key);
+    head.add(&first);
+    for frame in frames {
+        head.add(&frame?);
     }
-    Ok(())
-}
-
-fn keys_behind(tree: &sled::Tree, prefix: &[u8], range: Range) -> Result<Keys<'static>, HistoryError> {
-    let bound = |key: Key| [prefix, &key.encode()].concat();
-    let chunks = tree.range(bound(Key::MIN)..bound(range.before)).values().rev();
-    let keys =
-        chunks.flat_map(|chunk| match chunk.map_err(HistoryError::from).and_then(|chunk| keys_in(&chunk)) {
-            Ok(keys) => keys.into_iter().rev().map(Ok).collect(),
-            Err(error) => vec![Err(error)],
-        });
-    let is_later = move |key: &Result<Key, HistoryError>| key.as_ref().is_ok_and(|key| *key >= range.before);
-    let is_recent =
-        move |key: &Result<Key, HistoryError>| key.as_ref().map_or(true, |key| *key >= range.from);
-    Ok(Box::new(keys.skip_while(is_later).take_while(is_recent)))
-}
-
-fn keys_in(chunk: &[u8]) -> Result<Vec<Key>, HistoryError> {
-    chunk.chunks(Key::LEN).map(Key::decode).collect()
+    Ok(head)
 }

@@ -1,4 +1,7 @@
-//! The history's thread: takes what apply has left in the queue, writes it, and answers questions.
+//! The history's thread: takes what apply has left in the buffer, writes it, and answers questions.
+//!
+//! It lets what apply leaves collect for a while ([`HISTORY_PATIENCE`](crate::limits::HISTORY_PATIENCE)), and looks into
+//! the buffer before it does anything else, so whoever asks sees what was applied before.
 //!
 //! It runs in the background: when the processors are busy, it gets little of them, so a node under full load drops
 //! records rather than commands.
@@ -10,9 +13,10 @@ use rowlock_env::time::{self, Instant};
 use rowlock_proto::Zxid;
 use tokio::sync::oneshot;
 
+use super::block::{Frame, frames};
 use super::error::HistoryError;
 use super::page::{Filter, Page};
-use super::queue::{Backlog, Bundle, Missed};
+use super::queue::{Backlog, Buffer, Missed};
 use super::record::{Gap, GapReason, Key};
 use super::store::{Bounds, Found, Store};
 use crate::limits::HISTORY_RETRY_PAUSE;
@@ -20,12 +24,10 @@ use crate::metrics::Metrics;
 
 /// What the thread is to do.
 pub(super) enum Job {
-    /// Write this.
-    Record(Bundle),
+    /// There is something in the buffer.
+    Collect,
     /// A snapshot of the state is being taken at this zxid.
     Frozen(Zxid),
-    /// A snapshot has replaced the state.
-    Installed { zxid: Zxid, time_ms: i64 },
     /// Remove what is too old.
     Trim,
     /// Read, unless it takes until `deadline`.
@@ -40,6 +42,8 @@ pub(super) struct Keeper {
     node: PathBuf,
     bounds: Bounds,
     backlog: Arc<Backlog>,
+    /// Changed for the one that apply fills.
+    buffer: Buffer,
     metrics: Arc<Metrics>,
     /// What could not be written yet, and must be declared missing.
     missed: Option<Missed>,
@@ -64,27 +68,20 @@ impl Keeper {
         backlog: Arc<Backlog>,
         metrics: Arc<Metrics>,
     ) -> Keeper {
-        Keeper { state: State::Found(found), node, bounds, backlog, metrics, missed: None }
+        let (state, buffer) = (State::Found(found), Buffer::default());
+        Keeper { state, node, bounds, backlog, buffer, metrics, missed: None }
     }
 
     /// Does everything that was queued.
     pub fn handle(&mut self, jobs: &mut Vec<Job>) {
         for job in jobs.drain(..) {
+            self.collect();
             match job {
-                Job::Record(bundle) => {
-                    self.record(&bundle);
-                    self.backlog.done(&bundle);
-                }
-                Job::Frozen(zxid) => {
-                    // What is sealed as complete is not recorded again.
-                    self.collect_missed();
-                    self.attempt(|store| store.checkpoint(zxid));
-                }
-                Job::Installed { zxid, time_ms } => self.installed(zxid, time_ms),
+                Job::Collect => {}
+                Job::Frozen(zxid) => self.attempt(|store| store.checkpoint(zxid)),
                 Job::Trim => self.attempt(|store| store.trim(time::wall_ms())),
                 Job::Read { filter, deadline, reply } => self.read(&filter, deadline, reply),
                 Job::Close(done) => {
-                    self.collect_missed();
                     self.attempt(Store::close);
                     self.state = State::Closed;
                     // Whoever does not wait for it does not need to know.
@@ -92,7 +89,26 @@ impl Keeper {
                 }
             }
         }
-        self.collect_missed();
+    }
+
+    /// Writes what apply has left, and that some of it is missing.
+    fn collect(&mut self) {
+        let mut taken = std::mem::take(&mut self.buffer);
+        let dropped = self.backlog.take(&mut taken);
+        let mut begun = 0;
+        for (end, key) in &taken.installed {
+            self.record(&taken.frames[begun..*end]);
+            self.installed(*key);
+            begun = *end;
+        }
+        self.record(&taken.frames[begun..]);
+        self.backlog.done(&mut taken);
+        self.buffer = taken;
+        // Behind the records, so that nothing that a snapshot skipped seems to be covered by what came later.
+        if let Some(dropped) = dropped {
+            self.miss(dropped);
+        }
+        self.declare_missed();
     }
 
     fn store(&mut self) -> Option<&mut Store> {
@@ -138,48 +154,47 @@ impl Keeper {
         self.state = State::Failed(time::now() + HISTORY_RETRY_PAUSE, covered);
     }
 
-    fn record(&mut self, bundle: &Bundle) {
+    fn record(&mut self, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
         match self.store().map(|store| store.is_cramped()) {
             Some(false) => {}
-            Some(true) => return self.miss_bundle(bundle, GapReason::NoSpace),
-            None => return self.miss_bundle(bundle, GapReason::Lost),
+            Some(true) => return self.miss_all(records(bytes), GapReason::NoSpace),
+            None => return self.miss_all(records(bytes), GapReason::Lost),
         }
         self.declare_missed();
-        let mut written = 0;
-        for record in bundle.records() {
-            let Some(store) = self.store() else { break };
-            match store.put(record.key, record.lock, record.session, record.value) {
-                Ok(()) => written += 1,
-                Err(error) => {
-                    self.give_up(&error);
-                    break;
+        let (mut left, mut written) = (records(bytes).peekable(), 0);
+        let mut failed = None;
+        if let Some(store) = self.store() {
+            while let Some(frame) = left.peek()
+                && failed.is_none()
+            {
+                match store.put(frame) {
+                    Ok(()) => {
+                        written += 1;
+                        left.next();
+                    }
+                    Err(error) => failed = Some(error),
                 }
             }
         }
-        self.metrics.history_records_total.add(written as u64);
-        for record in bundle.records().skip(written) {
-            self.metrics.history_dropped_total.inc();
-            self.miss(Missed::one(record.key, GapReason::Lost));
+        self.metrics.history_records_total.add(written);
+        if let Some(error) = failed {
+            self.give_up(&error);
         }
+        self.miss_all(left, GapReason::Lost);
     }
 
-    fn miss_bundle(&mut self, bundle: &Bundle, why: GapReason) {
-        for record in bundle.records() {
+    fn miss_all<'a>(&mut self, frames: impl Iterator<Item = Frame<'a>>, why: GapReason) {
+        for frame in frames {
             self.metrics.history_dropped_total.inc();
-            self.miss(Missed::one(record.key, why));
+            self.miss(Missed::one(frame.key, why));
         }
     }
 
     fn miss(&mut self, missed: Missed) {
         self.missed = Some(self.missed.map_or(missed, |earlier| earlier.and(missed)));
-    }
-
-    /// Hears what apply had to drop, and writes it down.
-    fn collect_missed(&mut self) {
-        if let Some(missed) = self.backlog.take_missed() {
-            self.miss(missed);
-        }
-        self.declare_missed();
     }
 
     /// Writes down what is missing, as soon as that is possible.
@@ -197,16 +212,16 @@ impl Keeper {
         }
     }
 
-    fn installed(&mut self, zxid: Zxid, time_ms: i64) {
+    /// At `key`, a snapshot has replaced the state.
+    fn installed(&mut self, key: Key) {
         self.store();
         let covered = match &self.state {
             State::Open(store) => store.covered(),
             State::Failed(_, covered) => *covered,
             State::Found(_) | State::Closed => return,
         };
-        if zxid > covered {
-            let last = Key { time_ms, zxid, ordinal: 0 };
-            self.miss(Missed { from: covered, last, count: None, why: GapReason::Snapshot });
+        if key.zxid > covered {
+            self.miss(Missed { from: covered, last: key, count: None, why: GapReason::Snapshot });
             self.declare_missed();
         }
     }
@@ -222,6 +237,12 @@ impl Keeper {
             Err(error) => self.give_up(&error),
         }
     }
+}
+
+/// What apply has left in the buffer.
+fn records(bytes: &[u8]) -> impl Iterator<Item = Frame<'_>> {
+    frames(bytes)
+        .map(|frame| frame.expect("Invariant: the buffer holds whole frames, and is cut between them"))
 }
 
 fn failed(covered: Zxid, error: &HistoryError) -> State {
