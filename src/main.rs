@@ -30,6 +30,11 @@ use clap::error::ErrorKind;
 
 use exit::{Failure, SOFTWARE, USAGE};
 
+/// A command is applied by every node of the cluster, and makes and drops dozens of small values there: with the system's
+/// allocator that was a seventh of all time (docs/benchmarks.md).
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// A ZooKeeper-compatible lock coordinator: fair queued locks that stay safe under partitions
 #[derive(Parser)]
 #[command(name = "rowlock", version, max_term_width = 100)]
@@ -106,8 +111,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         _ => {}
     }
     let mut runtime = match command {
-        // A node with a single worker would serialise its connections.
-        Command::Serve(_) => tokio::runtime::Builder::new_multi_thread(),
+        Command::Serve(_) => serve::runtime(),
         // Children are tied to the thread that starts them, so that is the main one.
         _ => tokio::runtime::Builder::new_current_thread(),
     };

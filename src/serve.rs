@@ -36,6 +36,19 @@ pub struct Serve {
     parent: Option<i32>,
 }
 
+/// The runtime of a node: half as many workers as there are processors, because the log, the history and the other
+/// programs of the machine need some as well, and because each worker more is a thread that the others wake for little:
+/// with one of them on two processors, a lock of a single client costs a fifth less (docs/benchmarks.md). The variable
+/// TOKIO_WORKER_THREADS says otherwise.
+pub fn runtime() -> tokio::runtime::Builder {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    if std::env::var_os("TOKIO_WORKER_THREADS").is_none() {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        runtime.worker_threads((processors / 2).max(1));
+    }
+    runtime
+}
+
 impl Serve {
     /// Runs the node.
     pub async fn run(self) -> Result<ExitCode, Failure> {

@@ -1,7 +1,8 @@
 //! The leader's side: folds what is waiting into one log entry, and keeps a few entries in flight.
 //!
 //! This one decision is worth more than any other for throughput (docs/benchmarks.md): under load a flush and a round
-//! trip are shared by hundreds of commands, and an idle leader waits for nothing.
+//! trip are shared by hundreds of commands, and an idle leader waits for nothing. What comes while an entry is on its way
+//! is collected: an entry costs far more than a command in it, and the next one leaves as soon as the other is applied.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,7 +21,8 @@ use rowlock_state::command::{Batch, Command, Proposal};
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
-use crate::limits::{BATCH_MAX_BYTES, BATCH_MAX_COMMANDS, BATCHES_IN_FLIGHT_MAX};
+use super::next::Next;
+use crate::limits::BATCHES_IN_FLIGHT_MAX;
 use crate::log_clock::LogClock;
 use crate::metrics::Metrics;
 use crate::raft::Raft;
@@ -29,6 +31,8 @@ use crate::raft::types::{Payload, TypeConfig};
 
 /// Before an entry that Raft has refused is proposed again.
 const REFUSED_PAUSE: Duration = Duration::from_millis(20);
+/// An entry that has not come back after so long (members far away, a slow disk) is not waited for by the next one.
+const PACE: Duration = Duration::from_millis(10);
 
 /// Proposals for the leader of `term`; dropped if that term is over (their origins have given them up by then).
 #[derive(Debug)]
@@ -80,51 +84,53 @@ type InFlight = FuturesUnordered<BoxFuture<'static, Ended>>;
 impl Folder {
     /// Runs until `shutdown`.
     pub async fn run(mut self, shutdown: Shutdown) {
-        let mut in_flight = InFlight::new();
-        let mut refused = BTreeMap::new();
-        // The parcel that did not fit into the last batch.
-        let mut carry: Option<Parcel> = None;
+        let (mut in_flight, mut refused) = (InFlight::new(), BTreeMap::new());
+        let (mut next, mut proposed) = (Next::default(), time::now());
         let (mut made, mut applied) = (0, 0);
         loop {
             if in_flight.is_empty() && !refused.is_empty() {
                 self.propose_again(std::mem::take(&mut refused), applied, &mut in_flight, &shutdown).await;
             }
-            let has_room = in_flight.len() < BATCHES_IN_FLIGHT_MAX && refused.is_empty();
-            let next = async {
-                match carry.take() {
-                    Some(parcel) => Some(parcel),
-                    None => self.queue.recv().await,
+            while !next.is_full()
+                && let Ok(parcel) = self.queue.try_recv()
+            {
+                next.add(parcel);
+            }
+            let has_room = in_flight.len() < BATCHES_IN_FLIGHT_MAX && refused.is_empty() && !next.is_empty();
+            let may_go_at = if in_flight.is_empty() || next.is_full() { proposed } else { proposed + PACE };
+            if has_room
+                && may_go_at <= time::now()
+                && let Some((term, proposals)) = next.take()
+            {
+                if self.may_propose(term, &shutdown).await {
+                    (made, proposed) = (made + 1, time::now());
+                    let payload = self.stamp(proposals);
+                    in_flight.extend(self.propose(Entry { number: made, term, payload }).await);
                 }
-            };
-            let first = tokio::select! {
-                biased;
-                () = shutdown.wait() => return,
-                Some(ended) = in_flight.next(), if !in_flight.is_empty() => {
-                    match ended {
-                        Ended::Applied { number } => applied = applied.max(number),
-                        Ended::Refused(entry) => drop(refused.insert(entry.number, entry)),
-                        Ended::GivenUp => {}
-                    }
-                    continue;
-                }
-                parcel = next, if has_room => match parcel {
-                    Some(parcel) => parcel,
-                    None => return,
-                },
-            };
-            let term = first.term;
-            if !self.may_propose(term, &shutdown).await {
                 continue;
             }
-            let proposals = fold(first, &mut self.queue, &mut carry);
-            self.metrics.batches_total.inc();
-            self.metrics.batch_commands.record(proposals.len());
-            let (time_ms, enforce_quota) = (self.clock.now_ms(), self.enforce_quota);
-            let batch = Batch { time_ms, enforce_quota, proposals };
-            made += 1;
-            let entry = Entry { number: made, term, payload: Payload(batch.encode()) };
-            in_flight.extend(self.propose(entry).await);
+            tokio::select! {
+                biased;
+                () = shutdown.wait() => return,
+                Some(ended) = in_flight.next(), if !in_flight.is_empty() => match ended {
+                    Ended::Applied { number } => applied = applied.max(number),
+                    Ended::Refused(entry) => drop(refused.insert(entry.number, entry)),
+                    Ended::GivenUp => {}
+                },
+                parcel = self.queue.recv(), if !next.is_full() => match parcel {
+                    Some(parcel) => next.add(parcel),
+                    None => return,
+                },
+                () = time::sleep_until(may_go_at), if has_room => {}
+            }
         }
+    }
+
+    fn stamp(&self, proposals: Vec<Proposal>) -> Payload {
+        self.metrics.batches_total.inc();
+        self.metrics.batch_commands.record(proposals.len());
+        let batch = Batch { time_ms: self.clock.now_ms(), enforce_quota: self.enforce_quota, proposals };
+        Payload(batch.encode())
     }
 
     /// A leader whose quorum was silent for a moment refuses entries until it hears of it again, and one that hands
@@ -220,26 +226,6 @@ impl Folder {
     }
 }
 
-/// Adds to `first` what is waiting for the same term, within the limits. Parcels stay whole.
-fn fold(first: Parcel, queue: &mut mpsc::Receiver<Parcel>, carry: &mut Option<Parcel>) -> Vec<Proposal> {
-    let term = first.term;
-    let mut proposals = first.proposals;
-    let mut bytes: usize = proposals.iter().map(weight).sum();
-    while proposals.len() < BATCH_MAX_COMMANDS && bytes < BATCH_MAX_BYTES {
-        let Ok(parcel) = queue.try_recv() else { break };
-        let more: usize = parcel.proposals.iter().map(weight).sum();
-        let fits =
-            proposals.len() + parcel.proposals.len() <= BATCH_MAX_COMMANDS && bytes + more <= BATCH_MAX_BYTES;
-        if parcel.term != term || !fits {
-            *carry = Some(parcel);
-            break;
-        }
-        bytes += more;
-        proposals.extend(parcel.proposals);
-    }
-    proposals
-}
-
 /// About how many bytes a proposal takes in the log.
 pub fn weight(proposal: &Proposal) -> usize {
     use rowlock_proto::lock::Claim;
@@ -294,43 +280,4 @@ pub fn weight(proposal: &Proposal) -> usize {
         | Command::ExpireSession { .. } => 0,
     };
     OVERHEAD + proposal.identities.iter().map(of_id).sum::<usize>() + payload
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use rowlock_proto::SessionId;
-    use rowlock_state::command::{Attachment, Origin};
-
-    fn parcel(term: u64, count: usize) -> Parcel {
-        let proposal = Proposal {
-            origin: Origin::default(),
-            session: SessionId::NONE,
-            attachment: Attachment::default(),
-            identities: Vec::new(),
-            command: Command::Noop,
-        };
-        Parcel { term, proposals: vec![proposal; count] }
-    }
-
-    #[test]
-    fn what_is_waiting_is_folded_up_to_the_limit_and_the_rest_is_carried() {
-        let (tx, mut rx) = mpsc::channel(16);
-        for count in [200, 200, 200] {
-            tx.try_send(parcel(1, count)).expect("room");
-        }
-        let mut carry = None;
-        let folded = fold(parcel(1, 100), &mut rx, &mut carry);
-        assert_eq!(folded.len(), 500);
-        assert_eq!(carry.map(|p| p.proposals.len()), Some(200));
-    }
-
-    #[test]
-    fn another_term_is_never_folded_in() {
-        let (tx, mut rx) = mpsc::channel(16);
-        tx.try_send(parcel(2, 1)).expect("room");
-        let mut carry = None;
-        assert_eq!(fold(parcel(1, 1), &mut rx, &mut carry).len(), 1);
-        assert_eq!(carry.map(|p| p.term), Some(2));
-    }
 }

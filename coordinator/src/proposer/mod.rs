@@ -2,6 +2,7 @@
 
 pub mod apply;
 pub mod fold;
+mod next;
 pub mod pending;
 pub mod router;
 
