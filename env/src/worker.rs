@@ -312,7 +312,7 @@ mod tests {
         let (tx, told) = std::sync::mpsc::channel();
         let patience = Duration::from_secs(3_600);
         let worker = spawn_in_background("test", 10, patience, move |batch: &mut Vec<u32>| {
-            let _ = tx.send(batch.drain(..).collect::<Vec<_>>());
+            let _ = tx.send(std::mem::take(batch));
         });
         // A thread that begins is patient, too.
         worker.submit_patiently(1).expect("there is room");

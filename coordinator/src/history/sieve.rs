@@ -65,7 +65,7 @@ fn marks(name: Name, bits: u32) -> impl Iterator<Item = usize> {
     let (first, step) = (spread >> 32, spread & 0xffff_ffff);
     // The upper bits of a product by the size fall evenly into it, which spares a division.
     (0..u64::from(MARKS))
-        .map(move |i| ((first + i * (step | 1)) & 0xffff_ffff) * u64::from(bits) >> 32)
+        .map(move |i| (((first + i * (step | 1)) & 0xffff_ffff) * u64::from(bits)) >> 32)
         .map(|bit| usize::try_from(bit).expect("Invariant: it is below a number of 32 bits"))
 }
 
