@@ -10,6 +10,7 @@ mod drivers;
 mod fleet;
 mod grpc;
 mod latency;
+mod limit;
 mod one;
 mod plan;
 mod protobuf;
@@ -24,7 +25,6 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Parser;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Measures lock services against each other
 #[derive(Parser)]
@@ -45,31 +45,10 @@ enum Cli {
 #[tokio::main]
 async fn main() -> Result<()> {
     let cli = Cli::parse();
-    raise_open_files();
+    limit::raise_open_files();
     match cli {
         Cli::Run(options) => run::run(options).await,
         Cli::One(options) => one::run(options).await,
         Cli::Report { results, out } => report::again(&results, out.as_deref()),
     }
-}
-
-/// Sessions cost a descriptor here and one in a server, and servers inherit the limit.
-const OPEN_FILES: u64 = 16_384;
-
-fn raise_open_files() {
-    let limit = getrlimit(Resource::Nofile);
-    if limit.current.is_none_or(|current| current >= OPEN_FILES) {
-        return;
-    }
-    let wanted = |maximum| Rlimit { current: Some(OPEN_FILES), maximum };
-    let hard = limit.maximum.map(|hard| hard.max(OPEN_FILES));
-    if setrlimit(Resource::Nofile, wanted(limit.maximum)).is_ok() || setrlimit(Resource::Nofile, wanted(hard)).is_ok() {
-        return;
-    }
-    let most = Rlimit { current: limit.maximum, maximum: limit.maximum };
-    let most = if setrlimit(Resource::Nofile, most).is_ok() { limit.maximum } else { limit.current };
-    eprintln!(
-        "open files are limited to {}: trials with more sessions than about that will fail (ulimit -n {OPEN_FILES})",
-        most.unwrap_or(0)
-    );
 }

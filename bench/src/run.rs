@@ -58,7 +58,7 @@ pub struct Options {
 pub async fn run(options: Options) -> Result<()> {
     let plan = match (options.quick, options.scale) {
         (true, _) => Plan::quick(),
-        (_, true) => Plan::scale(),
+        (_, true) => Plan::scale(crate::limit::open_files()),
         _ => Plan::whole(),
     };
     let seconds = options.seconds.map(Duration::try_from_secs_f64).transpose().context("--seconds")?;

@@ -162,7 +162,8 @@ fn figures(text: &mut String, results: &Results, workload: &str) {
     line(text, &format!("\n## {workload}\n"));
     let mut heads = words(&["size", "system"]);
     heads.extend(columns.iter().map(|metric| spoken(metric)));
-    if first.is_some() {
+    let compares = first.is_some() && trials().any(|trial| trial.system != System::Rowlock);
+    if compares {
         heads.push("rowlock by it".to_owned());
     }
     head(text, &heads);
@@ -177,7 +178,7 @@ fn figures(text: &mut String, results: &Results, workload: &str) {
                 spread.map_or_else(|| "–".to_owned(), |spread| number(spread.median))
             });
         }
-        if let Some(metric) = first {
+        if let Some(metric) = first.filter(|_| compares) {
             let beside = (system != System::Rowlock)
                 .then(|| ratio(results, Figure { workload, size, metric }, System::Rowlock, system));
             cells.push(beside.map_or_else(String::new, shown));

@@ -14,7 +14,7 @@ use crate::servers::Servers;
 use crate::servers::process::own_cpu;
 use crate::system::System;
 
-/// Connections that are made at once.
+/// Sessions that are opened or closed at once.
 const AT_ONCE: usize = 64;
 /// One session of so many is used at the end, to see that they have lived.
 const TRIED: usize = 100;
@@ -82,7 +82,7 @@ pub async fn open(
             let driver = driver.with_context(|| format!("opening session {n}"))?;
             told.send(()).context("nobody counts")?;
             drop(told);
-            live(driver, n, &ends).await
+            live(driver, n, &ends, &doors).await
         });
     }
     drop(told);
@@ -100,13 +100,15 @@ pub async fn open(
     Ok(tasks)
 }
 
-async fn live(mut driver: Driver, n: usize, ends: &Semaphore) -> Result<()> {
+async fn live(mut driver: Driver, n: usize, ends: &Semaphore, doors: &Semaphore) -> Result<()> {
     tokio::select! {
         biased;
         // Nothing is ever added: it ends when it is closed.
         _ = ends.acquire() => {}
         lost = driver.stay() => lost.with_context(|| format!("session {n}"))?,
     }
+    // All at once would be more than etcd takes.
+    let _door = doors.acquire().await?;
     if n.is_multiple_of(TRIED) {
         driver.acquire(&format!("idle-{n}")).await.with_context(|| format!("session {n} at the end"))?;
         driver.release().await?;
