@@ -40,11 +40,14 @@ pub struct Settings {
     /// How long a session outlives its connection, where that can be chosen (only Rowlock's own client); zero: as long
     /// as `ttl`.
     pub disconnect_grace: Duration,
+    /// How long a plain ZooKeeper client tries again if a server closes the connection instead of opening a session,
+    /// as it does while it looks for a leader. Zero: one try. (Rowlock's own client has its own patience.)
+    pub patience: Duration,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { ttl: TTL, disconnect_grace: Duration::ZERO }
+        Settings { ttl: TTL, disconnect_grace: Duration::ZERO, patience: TTL }
     }
 }
 

@@ -2,6 +2,8 @@
 
 mod session;
 
+use std::time::{Duration, Instant};
+
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use rowlock_proto::request::{Create, PathWatch};
@@ -12,6 +14,8 @@ pub use session::Session;
 
 /// All that is made is below.
 pub const BASE: &str = "/bench";
+/// Between two tries to open a session.
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
 /// Digits that the server appends to the names of sequential znodes.
 const DIGITS: usize = 10;
 
@@ -27,7 +31,14 @@ pub struct Client {
 impl Client {
     /// See [`super::Driver::connect`].
     pub async fn connect(addresses: &[String], n: usize, settings: Settings) -> Result<Self> {
-        let session = Session::open(spread(addresses, n), settings.ttl).await?;
+        let (address, begun) = (spread(addresses, n), Instant::now());
+        let session = loop {
+            match Session::open(address, settings.ttl).await {
+                Ok(session) => break session,
+                Err(error) if begun.elapsed() >= settings.patience => return Err(error),
+                Err(_) => tokio::time::sleep(RETRY_PAUSE).await,
+            }
+        };
         Ok(Client { session, parent: String::new(), held: None })
     }
 

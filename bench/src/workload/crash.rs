@@ -35,7 +35,9 @@ pub async fn run(system: System, servers: &Servers, timeout_ms: u64, round: u32)
         .with("crash_to_grant_p50_s", usual.ms(0.5) / 1000.0)
         .with("crash_to_grant_max_s", usual.ms(1.0) / 1000.0);
     if system == System::Rowlock {
-        let graced = all(system, servers, Settings { ttl, disconnect_grace: GRACE }, round).await?;
+        let graced =
+            all(system, servers, Settings { ttl, disconnect_grace: GRACE, ..Settings::default() }, round)
+                .await?;
         trial = trial
             .with("crash_with_1_s_grace_to_grant_p50_s", graced.ms(0.5) / 1000.0)
             .with("crash_with_1_s_grace_to_grant_max_s", graced.ms(1.0) / 1000.0);

@@ -7,7 +7,7 @@ use anyhow::{Result, anyhow};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use crate::drivers::Driver;
+use crate::drivers::{Driver, Settings};
 use crate::results::Trial;
 use crate::servers::Servers;
 use crate::system::System;
@@ -86,8 +86,9 @@ async fn fresh(system: System, addresses: &[String], lock: &str) -> Result<Insta
             }
         }
         let (addresses, lock) = (addresses.to_vec(), format!("{lock}-{n}"));
+        let settings = Settings { patience: Duration::ZERO, ..Settings::default() };
         tries.spawn(async move {
-            let mut driver = Driver::connect(system, &addresses, n).await?;
+            let mut driver = Driver::connect_with(system, &addresses, n, settings).await?;
             driver.acquire(&lock).await?;
             let granted = Instant::now();
             driver.release().await?;

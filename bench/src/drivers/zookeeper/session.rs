@@ -66,7 +66,8 @@ impl Session {
         };
         encode::connect_request(&request, &mut session.output);
         session.flush().await?;
-        let frame = timeout(PATIENCE, session.frame()).await.context("no answer to the handshake")??;
+        let frame = timeout(PATIENCE, session.frame()).await.context("no answer to the handshake")?;
+        let frame = frame.with_context(|| format!("opening a session with {address}"))?;
         let response = decode::connect_response(frame)?;
         if response.timeout_ms <= 0 {
             bail!("{address} refused the session");
@@ -86,7 +87,7 @@ impl Session {
         encode::request(&RequestFrame { xid, request }, &mut self.output);
         self.flush().await?;
         loop {
-            match self.receive().await? {
+            match self.receive().await.with_context(|| format!("waiting for the reply to {opcode:?}"))? {
                 Incoming::Reply(header, body) if header.xid == xid => return reply(header, body, opcode),
                 Incoming::Reply(header, _) => bail!("a reply to request {}, which nobody awaits", header.xid),
                 Incoming::Event(event) => self.events.push_back(event),
