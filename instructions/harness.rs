@@ -29,7 +29,7 @@ pub struct Case {
     pub name: &'static str,
     /// Sets up, carries out the operations, each inside [`measured`], and says how many there were.
     pub run: fn() -> u64,
-    /// Takes long: left out unless its name is given.
+    /// Takes long: left out unless its whole name is given.
     pub on_request: bool,
 }
 
@@ -78,6 +78,7 @@ pub fn run(suite: &str, cases: &[Case], dir: &Path, table: &Path) -> ExitCode {
 
 fn is_chosen(case: &Case, wanted: Option<&String>) -> bool {
     match wanted {
+        Some(part) if case.on_request => case.name == part,
         Some(part) => case.name.contains(part.as_str()),
         None => !case.on_request,
     }
@@ -126,13 +127,13 @@ fn figures(profile: &Path, operations: u64) -> Result<Figures> {
     for line in text.lines() {
         if let Some(total) = line.strip_prefix("totals: ") {
             instructions = Some(total.trim().parse::<u64>()?);
-        } else if let Some(function) = line.strip_prefix("fn=") {
-            // A name comes once, behind its number; later there is only the number.
+        } else if let Some((of, function)) = line.split_once("fn=").filter(|(of, _)| ["", "c"].contains(of)) {
+            // A name comes once, behind its number, be it of a caller or called; later there is only the number.
             let (number, name) = function.split_once(' ').unwrap_or((function, ""));
             if ALLOCATORS.contains(&name) {
                 allocators.insert(number, BTreeMap::<u64, u64>::new());
             }
-            current = Some(number);
+            current = if of.is_empty() { Some(number) } else { current };
         } else if line.starts_with("calls=") {
             is_of_call = true;
         } else if let Some(address) = line.strip_prefix("0x") {

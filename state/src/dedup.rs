@@ -71,6 +71,11 @@ impl Outcomes {
         self.kept.len() >= OUTCOMES_MAX || self.bytes >= OUTCOMES_MAX_BYTES
     }
 
+    /// Whether a write with this number is new, and behind all that came before: what writes mostly are.
+    fn takes(&self, id: u64) -> bool {
+        id > self.acked && self.kept.last_key().is_none_or(|last| *last < id) && !self.is_full()
+    }
+
     pub(crate) fn keep(&mut self, id: u64, stored: Stored) {
         self.bytes += weight(&stored);
         self.digest = self.digest.wrapping_add(hash(id, &stored));
@@ -111,8 +116,29 @@ impl Machine {
         (id, acked, command): (u64, u64, &Command),
         sink: &mut S,
     ) -> Stored {
-        self.admit(proposal.session, proposal.attachment)?;
+        let open = self.admit(proposal.session, proposal.attachment)?;
+        if acked < id && open.outcomes.takes(id) {
+            let result = self.run_command(stamp, proposal, command, sink);
+            let stored = result.clone();
+            // The new one first: a map that is never empty keeps its memory.
+            self.sessions.with_outcomes(proposal.session, |outcomes| {
+                outcomes.keep(id, stored);
+                outcomes.acknowledge(acked);
+            });
+            return result;
+        }
         self.sessions.with_outcomes(proposal.session, |outcomes| outcomes.acknowledge(acked));
+        self.run_odd(stamp, proposal, (id, command), sink)
+    }
+
+    /// A write that has come before, or does not fit what is kept; what its client knows has been forgotten.
+    fn run_odd<S: EventSink + ?Sized>(
+        &mut self,
+        stamp: Stamp,
+        proposal: &Proposal,
+        (id, command): (u64, &Command),
+        sink: &mut S,
+    ) -> Stored {
         let outcomes = self.sessions.outcomes(proposal.session).expect("the session has been admitted");
         if let Some(stored) = outcomes.get(id) {
             let stored = stored.clone()?;

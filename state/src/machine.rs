@@ -159,13 +159,13 @@ impl Machine {
             Command::Reap { path } => {
                 let zxid = self.next_zxid();
                 let done = self.reap(zxid, path)?;
-                self.publish(Cause::of_the_cluster(zxid), &[done], sink);
+                self.publish(Cause::of_the_cluster(zxid), &mut [done], sink);
                 Ok(Outcome::Done)
             }
             Command::Configure { config } => {
                 let zxid = self.next_zxid();
                 let done = self.configure(zxid, config);
-                self.publish(Cause::of_the_cluster(zxid), &[done], sink);
+                self.publish(Cause::of_the_cluster(zxid), &mut [done], sink);
                 Ok(Outcome::Done)
             }
             Command::LockDue { lock } => {
@@ -232,8 +232,8 @@ impl Machine {
             | Command::Reap { .. }
             | Command::Configure { .. } => unreachable!("handled before: it is not an operation on a znode"),
         };
-        let done = [done];
-        self.publish(Cause { zxid, session, why: None }, &done, sink);
+        let mut done = [done];
+        self.publish(Cause { zxid, session, why: None }, &mut done, sink);
         let [done] = done;
         Ok(match command {
             Command::Create { .. } => Outcome::Created { path: done.path, stat: done.stat },

@@ -12,7 +12,7 @@ use rowlock_proto::request::{Create, SetAcl, SetData};
 use rowlock_proto::{CreateMode, ErrorCode, SessionId, Stat, Version, Zxid, path as paths};
 
 use crate::acl::{self, SharedAcl};
-use crate::locks::Contender;
+use crate::locks::{Contender, limit_in};
 use crate::machine::{CONFIG_PATH, Machine, RESERVED};
 use crate::outcome::{Change, ChangeKind, EventSink};
 use crate::sequence;
@@ -40,6 +40,8 @@ pub(crate) struct Done {
     pub stat: Stat,
     /// The place in its parent's queue that a created znode is.
     pub contender: Option<Contender>,
+    /// The limit of permits that its parent's data name, where there is a contender.
+    pub limit: Option<u32>,
     event: Option<Event>,
     undo: Undo,
 }
@@ -53,7 +55,7 @@ struct Event {
 /// What it takes to have the state of before.
 enum Undo {
     Nothing,
-    Create { parent: Meta, data_len: usize },
+    Create { parent: Meta, data: Option<Bytes> },
     Delete { znode: Arc<Znode>, parent: Meta },
     SetData { data: Option<Bytes>, meta: Meta, bytes_diff: i64 },
 }
@@ -64,12 +66,14 @@ impl Done {
         self.event.as_ref().map(|event| event.kind)
     }
 
-    /// The data of a deleted znode.
-    pub(crate) fn last_data(&self) -> Option<&[u8]> {
-        match &self.undo {
-            Undo::Delete { znode, .. } => Some(znode.data().map_or(&[], |data| &data[..])),
-            _ => None,
-        }
+    /// The data that a new znode has, or a deleted one had.
+    pub(crate) fn data(&self) -> Option<&[u8]> {
+        let data = match &self.undo {
+            Undo::Create { data, .. } => data.as_ref(),
+            Undo::Delete { znode, .. } => znode.data(),
+            Undo::Nothing | Undo::SetData { .. } => None,
+        };
+        data.map(|data| &data[..])
     }
 
     /// Tells the sink, if there is something to tell.
@@ -116,6 +120,7 @@ impl Machine {
         }
         let parent_acl = parent.acl.clone();
         let acl = SharedAcl::sharing(acl, &parent_acl);
+        let limit = limit_in(parent.data()).filter(|_| mode == CreateMode::EphemeralSequential);
         let parent = parent.meta;
         let znode = Znode::new(Meta::new(by.zxid, self.time_ms, kind), create.data.clone(), acl.clone());
         let stat = znode.stat();
@@ -126,7 +131,8 @@ impl Machine {
         let event = Some(Event { kind: ChangeKind::Created, acl, parent_acl });
         let contender = (mode == CreateMode::EphemeralSequential)
             .then(|| Contender::plain(&path, by.session, by.who, self.time_ms));
-        Ok(Done { path, stat, contender, event, undo: Undo::Create { parent, data_len } })
+        let undo = Undo::Create { parent, data: create.data.clone() };
+        Ok(Done { path, stat, contender, limit, event, undo })
     }
 
     /// delete.
@@ -173,7 +179,14 @@ impl Machine {
             znode.stat()
         });
         let stat = self.shown(&set.path, stat);
-        Ok(Done { path: set.path.clone(), stat, contender: None, event: None, undo: Undo::Nothing })
+        Ok(Done {
+            path: set.path.clone(),
+            stat,
+            contender: None,
+            limit: None,
+            event: None,
+            undo: Undo::Nothing,
+        })
     }
 
     /// check, which is only part of multi.
@@ -183,7 +196,7 @@ impl Machine {
         permit(&znode.acl, perms::READ, by.who)?;
         check_version(znode.meta.version, version)?;
         let (path, stat) = (path.to_owned(), znode.stat());
-        Ok(Done { path, stat, contender: None, event: None, undo: Undo::Nothing })
+        Ok(Done { path, stat, contender: None, limit: None, event: None, undo: Undo::Nothing })
     }
 
     /// Writes the configuration text. The version is -1 then, as ZooKeeper's is.
@@ -199,7 +212,14 @@ impl Machine {
         let Unlinked { znode, parent_before: parent, parent_acl } =
             self.unlink(&path, data_len, |meta| meta.pzxid = zxid);
         let event = Some(Event { kind: ChangeKind::Deleted, acl: znode.acl.clone(), parent_acl });
-        Done { stat: znode.stat(), contender: None, event, undo: Undo::Delete { znode, parent }, path }
+        Done {
+            stat: znode.stat(),
+            contender: None,
+            limit: None,
+            event,
+            undo: Undo::Delete { znode, parent },
+            path,
+        }
     }
 
     fn replace_data(
@@ -220,14 +240,15 @@ impl Machine {
             (znode.stat(), znode.acl.clone(), Undo::SetData { data, meta, bytes_diff })
         });
         let event = Some(Event { kind: ChangeKind::DataChanged, acl, parent_acl });
-        Done { path: path.to_owned(), stat, contender: None, event, undo }
+        Done { path: path.to_owned(), stat, contender: None, limit: None, event, undo }
     }
 
     /// Takes back the newest operation that has not been taken back.
     pub(crate) fn undo(&mut self, done: Done) {
         match done.undo {
             Undo::Nothing => {}
-            Undo::Create { parent, data_len } => {
+            Undo::Create { parent, data } => {
+                let data_len = data.map_or(0, |data| data.len());
                 drop(self.unlink(&done.path, data_len, |meta| *meta = parent));
             }
             Undo::Delete { znode, parent } => self.link(&done.path, znode, |meta| *meta = parent),

@@ -162,11 +162,11 @@ impl Sessions {
 
 impl Machine {
     /// Whether the session exists and this is its newest attachment.
-    pub(crate) fn admit(&self, session: SessionId, attachment: Attachment) -> Result<(), ErrorCode> {
+    pub(crate) fn admit(&self, session: SessionId, attachment: Attachment) -> Result<&Session, ErrorCode> {
         match self.sessions.get(session) {
             None => Err(ErrorCode::SessionExpired),
             Some(open) if open.attachment != attachment => Err(ErrorCode::SessionMoved),
-            Some(_) => Ok(()),
+            Some(open) => Ok(open),
         }
     }
 
@@ -209,13 +209,13 @@ impl Machine {
         let zxid = self.next_zxid();
         let open = self.sessions.get(session).expect("the session has been admitted");
         let paths: Vec<String> = open.ephemerals().map(str::to_owned).collect();
-        let gone: Vec<_> = paths.into_iter().map(|path| self.remove_ephemeral(zxid, path)).collect();
+        let mut gone: Vec<_> = paths.into_iter().map(|path| self.remove_ephemeral(zxid, path)).collect();
         self.sessions.close(session);
         let why = Some(match end {
             SessionEnd::Closed => Why::SessionClosed,
             SessionEnd::Expired => Why::SessionExpired,
         });
-        self.publish(Cause { zxid, session, why }, &gone, sink);
+        self.publish(Cause { zxid, session, why }, &mut gone, sink);
         sink.session_ended(session, end);
         Outcome::Done
     }

@@ -18,34 +18,40 @@ type Chunks<K, V> = Vec<Arc<Chunk<K, V>>>;
 
 /// Invariant: no chunk is empty or larger than `CHUNK_MAX`, and any two neighbours together are larger than
 /// `MERGE_MAX`; keys rise strictly within and across chunks.
-#[derive(Debug)]
-pub(crate) struct SharedMap<K, V> {
-    /// `None` while empty: most znodes have no children and should not pay an allocation for it.
-    chunks: Option<Arc<Chunks<K, V>>>,
-    len: usize,
-}
-
-impl<K, V> Default for SharedMap<K, V> {
-    fn default() -> Self {
-        SharedMap { chunks: None, len: 0 }
-    }
+#[derive(Debug, Default)]
+pub(crate) enum SharedMap<K, V> {
+    /// No chunk: most znodes have no children and should not pay an allocation for it.
+    #[default]
+    Empty,
+    /// One chunk, without a list: most maps that have entries are small.
+    One(Arc<Chunk<K, V>>),
+    /// Two chunks or more, and the number of entries in them.
+    Many(u32, Arc<Chunks<K, V>>),
 }
 
 impl<K, V> Clone for SharedMap<K, V> {
     fn clone(&self) -> Self {
-        SharedMap { chunks: self.chunks.clone(), len: self.len }
+        match self {
+            SharedMap::Empty => SharedMap::Empty,
+            SharedMap::One(chunk) => SharedMap::One(chunk.clone()),
+            SharedMap::Many(len, chunks) => SharedMap::Many(*len, chunks.clone()),
+        }
     }
 }
 
 impl<K, V> SharedMap<K, V> {
     /// Number of entries.
     pub(crate) fn len(&self) -> usize {
-        self.len
+        match self {
+            SharedMap::Empty => 0,
+            SharedMap::One(chunk) => chunk.len(),
+            SharedMap::Many(len, _) => *len as usize,
+        }
     }
 
     /// Whether there is none.
     pub(crate) fn is_empty(&self) -> bool {
-        self.len == 0
+        matches!(self, SharedMap::Empty)
     }
 
     /// The entry with the smallest key.
@@ -53,9 +59,14 @@ impl<K, V> SharedMap<K, V> {
         self.iter().next()
     }
 
+    /// The entry with the largest key.
+    pub(crate) fn last(&self) -> Option<(&K, &V)> {
+        self.chunks().last()?.last().map(|(key, value)| (key, value))
+    }
+
     /// The largest key.
     pub(crate) fn last_key(&self) -> Option<&K> {
-        self.chunks().last()?.last().map(|(key, _)| key)
+        self.last().map(|(key, _)| key)
     }
 
     /// In order of the keys.
@@ -64,12 +75,20 @@ impl<K, V> SharedMap<K, V> {
     }
 
     fn chunks(&self) -> &[Arc<Chunk<K, V>>] {
-        self.chunks.as_deref().map_or(&[], Vec::as_slice)
+        match self {
+            SharedMap::Empty => &[],
+            SharedMap::One(chunk) => std::slice::from_ref(chunk),
+            SharedMap::Many(_, chunks) => chunks,
+        }
     }
 
     /// The entries that no other clone holds; dropping the map without looking at the shared ones.
     pub(crate) fn into_unshared(self) -> impl Iterator<Item = (K, V)> {
-        let chunks = self.chunks.and_then(Arc::into_inner).unwrap_or_default();
+        let chunks = match self {
+            SharedMap::Empty => Vec::new(),
+            SharedMap::One(chunk) => vec![chunk],
+            SharedMap::Many(_, chunks) => Arc::into_inner(chunks).unwrap_or_default(),
+        };
         chunks.into_iter().filter_map(Arc::into_inner).flatten()
     }
 }
@@ -114,20 +133,64 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         }
     }
 
+    /// The value of `key`, to be changed; one that is not there is made first.
+    pub(crate) fn get_or_insert_with<Q: Ord + ?Sized>(
+        &mut self,
+        key: &Q,
+        make: impl FnOnce() -> (K, V),
+    ) -> &mut V
+    where
+        K: Borrow<Q>,
+    {
+        let (chunk, at) = self.locate(key).unwrap_or_else(|(chunk, at)| self.insert_new(chunk, at, make()));
+        &mut self.chunk_mut(chunk)[at].1
+    }
+
     /// Takes `key` out.
     pub(crate) fn remove<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<V>
     where
         K: Borrow<Q>,
     {
         let (chunk, at) = self.locate(key).ok()?;
-        let (_, value) = self.chunk_mut(chunk).remove(at);
-        self.len -= 1;
-        if self.len == 0 {
-            self.chunks = None;
-        } else {
-            self.merge(chunk);
+        Some(self.remove_at(chunk, at).1)
+    }
+
+    /// Takes the entry with the smallest key out.
+    pub(crate) fn pop_first(&mut self) -> Option<(K, V)> {
+        if self.is_empty() { None } else { Some(self.remove_at(0, 0)) }
+    }
+
+    /// Takes `key` out if its value `is_over`.
+    pub(crate) fn remove_if<Q: Ord + ?Sized>(&mut self, key: &Q, is_over: impl FnOnce(&V) -> bool)
+    where
+        K: Borrow<Q>,
+    {
+        if let Ok((chunk, at)) = self.locate(key)
+            && is_over(&self.chunks()[chunk][at].1)
+        {
+            self.remove_at(chunk, at);
         }
-        Some(value)
+    }
+
+    fn remove_at(&mut self, chunk: usize, at: usize) -> (K, V) {
+        match self {
+            SharedMap::Empty => unreachable!("an entry was found"),
+            SharedMap::One(only) if only.len() == 1 => {
+                let SharedMap::One(only) = std::mem::take(self) else { unreachable!("just looked at") };
+                Arc::unwrap_or_clone(only).pop().expect("no chunk is empty")
+            }
+            SharedMap::One(only) => Arc::make_mut(only).remove(at),
+            SharedMap::Many(len, chunks) => {
+                *len -= 1;
+                let chunks = Arc::make_mut(chunks);
+                let entry = Arc::make_mut(&mut chunks[chunk]).remove(at);
+                merge(chunks, chunk);
+                if chunks.len() == 1 {
+                    *self = SharedMap::One(chunks.pop().expect("just counted"));
+                }
+                entry
+            }
+        }
     }
 
     /// The entries from `key` on, in order.
@@ -171,68 +234,98 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         }
     }
 
-    fn chunks_mut(&mut self) -> &mut Chunks<K, V> {
-        Arc::make_mut(self.chunks.get_or_insert_with(Arc::default))
-    }
-
     fn chunk_mut(&mut self, chunk: usize) -> &mut Chunk<K, V> {
-        Arc::make_mut(&mut self.chunks_mut()[chunk])
-    }
-
-    fn insert_new(&mut self, chunk: usize, at: usize, entry: (K, V)) {
-        self.len += 1;
-        let chunks = self.chunks_mut();
-        if chunks.is_empty() {
-            chunks.push(Arc::new(vec![entry]));
-            return;
-        }
-        if chunks[chunk].len() < CHUNK_MAX {
-            Arc::make_mut(&mut chunks[chunk]).insert(at, entry);
-        } else if chunk + 1 == chunks.len() && at == CHUNK_MAX {
-            // Sequential names arrive at the end: a new chunk there keeps the old one full.
-            chunks.push(Arc::new(vec![entry]));
-        } else {
-            let left = Arc::make_mut(&mut chunks[chunk]);
-            let mut right = left.split_off(CHUNK_MAX / 2);
-            match at.checked_sub(left.len()) {
-                Some(at) => right.insert(at, entry),
-                None => left.insert(at, entry),
-            }
-            chunks.insert(chunk + 1, Arc::new(right));
+        match self {
+            SharedMap::Empty => unreachable!("a chunk was found"),
+            SharedMap::One(only) => Arc::make_mut(only),
+            SharedMap::Many(_, chunks) => Arc::make_mut(&mut Arc::make_mut(chunks)[chunk]),
         }
     }
 
-    /// Restores the invariant after a removal from `chunk`.
-    fn merge(&mut self, chunk: usize) {
-        let chunks = self.chunks_mut();
-        if chunks[chunk].is_empty() {
-            chunks.remove(chunk);
-            return;
-        }
-        for left in [chunk, chunk.wrapping_sub(1)] {
-            let Some(right) = chunks.get(left.wrapping_add(1)) else { continue };
-            if left < chunks.len() && chunks[left].len() + right.len() <= MERGE_MAX {
-                let right = chunks.remove(left + 1);
-                let entries = Arc::unwrap_or_clone(right);
-                Arc::make_mut(&mut chunks[left]).extend(entries);
-                return;
+    /// Puts an entry where it belongs, as [`Self::locate`] says, and tells where it is then.
+    fn insert_new(&mut self, chunk: usize, at: usize, entry: (K, V)) -> (usize, usize) {
+        match self {
+            SharedMap::Empty => *self = SharedMap::One(Arc::new(vec![entry])),
+            SharedMap::One(only) if only.len() < CHUNK_MAX => Arc::make_mut(only).insert(at, entry),
+            SharedMap::One(_) => {
+                let SharedMap::One(only) = std::mem::take(self) else { unreachable!("just looked at") };
+                let mut chunks = vec![only];
+                let place = insert_into(&mut chunks, chunk, at, entry);
+                *self = SharedMap::Many(CHUNK_MAX as u32 + 1, Arc::new(chunks));
+                return place;
+            }
+            SharedMap::Many(len, chunks) => {
+                *len += 1;
+                return insert_into(Arc::make_mut(chunks), chunk, at, entry);
             }
         }
+        (chunk, at)
     }
 
     /// The invariants above, for [`crate::Machine::check`].
     pub(crate) fn check(&self) -> Result<(), String> {
         let sizes = self.chunks().iter().map(|chunk| chunk.len());
-        if sizes.clone().any(|size| size == 0 || size > CHUNK_MAX) || sizes.sum::<usize>() != self.len {
-            return Err(format!("a map of {} entries has chunks of wrong sizes", self.len));
+        if sizes.clone().any(|size| size == 0 || size > CHUNK_MAX) || sizes.sum::<usize>() != self.len() {
+            return Err(format!("a map of {} entries has chunks of wrong sizes", self.len()));
+        }
+        if matches!(self, SharedMap::Many(_, chunks) if chunks.len() < 2) {
+            return Err(format!("a map of {} entries has a list for one chunk", self.len()));
         }
         if self.chunks().windows(2).any(|pair| pair[0].len() + pair[1].len() <= MERGE_MAX) {
-            return Err(format!("a map of {} entries has neighbours that should be one chunk", self.len));
+            return Err(format!("a map of {} entries has neighbours that should be one chunk", self.len()));
         }
         if self.iter().zip(self.iter().skip(1)).any(|(a, b)| a.0 >= b.0) {
             return Err("a map is out of order".to_owned());
         }
         Ok(())
+    }
+}
+
+fn insert_into<K: Clone, V: Clone>(
+    chunks: &mut Chunks<K, V>,
+    chunk: usize,
+    at: usize,
+    entry: (K, V),
+) -> (usize, usize) {
+    if chunks[chunk].len() < CHUNK_MAX {
+        Arc::make_mut(&mut chunks[chunk]).insert(at, entry);
+        return (chunk, at);
+    }
+    if chunk + 1 == chunks.len() && at == CHUNK_MAX {
+        // Sequential names arrive at the end: a new chunk there keeps the old one full.
+        chunks.push(Arc::new(vec![entry]));
+        return (chunk + 1, 0);
+    }
+    let left = Arc::make_mut(&mut chunks[chunk]);
+    let mut right = left.split_off(CHUNK_MAX / 2);
+    let place = match at.checked_sub(left.len()) {
+        Some(at) => {
+            right.insert(at, entry);
+            (chunk + 1, at)
+        }
+        None => {
+            left.insert(at, entry);
+            (chunk, at)
+        }
+    };
+    chunks.insert(chunk + 1, Arc::new(right));
+    place
+}
+
+/// Restores the invariant after a removal from `chunk`.
+fn merge<K: Clone, V: Clone>(chunks: &mut Chunks<K, V>, chunk: usize) {
+    if chunks[chunk].is_empty() {
+        chunks.remove(chunk);
+        return;
+    }
+    for left in [chunk, chunk.wrapping_sub(1)] {
+        let Some(right) = chunks.get(left.wrapping_add(1)) else { continue };
+        if left < chunks.len() && chunks[left].len() + right.len() <= MERGE_MAX {
+            let right = chunks.remove(left + 1);
+            let entries = Arc::unwrap_or_clone(right);
+            Arc::make_mut(&mut chunks[left]).extend(entries);
+            return;
+        }
     }
 }
 
@@ -276,8 +369,12 @@ mod tests {
                 if i == cut {
                     clone = Some((map.clone(), model.clone()));
                 }
-                if insert {
+                if insert && key % 3 == 0 {
+                    prop_assert_eq!(map.get_or_insert_with(&key, || (key, i)), model.entry(key).or_insert(i));
+                } else if insert {
                     prop_assert_eq!(map.insert(key, i), model.insert(key, i));
+                } else if key == 0 {
+                    prop_assert_eq!(map.pop_first(), model.pop_first());
                 } else {
                     prop_assert_eq!(map.remove(&key), model.remove(&key));
                 }
@@ -288,7 +385,12 @@ mod tests {
                     *value += 1;
                 }
                 prop_assert_eq!(map.get(&(key ^ 1)), model.get(&(key ^ 1)));
+                map.remove_if(&(key ^ 2), |value| value % 5 == 0);
+                if model.get(&(key ^ 2)).is_some_and(|value| value % 5 == 0) {
+                    model.remove(&(key ^ 2));
+                }
                 prop_assert_eq!(map.first(), model.first_key_value());
+                prop_assert_eq!(map.last(), model.last_key_value());
                 prop_assert_eq!(map.rank(&key), model.range(..key).count());
                 prop_assert!(map.from(&key).eq(model.range(key..)));
                 prop_assert_eq!(map.check(), Ok(()));
@@ -312,6 +414,6 @@ mod tests {
             assert_eq!(map.remove(&i), Some(()));
             map.check().unwrap();
         }
-        assert!(map.is_empty() && map.chunks.is_none());
+        assert!(matches!(map, SharedMap::Empty));
     }
 }

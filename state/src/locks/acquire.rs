@@ -58,7 +58,7 @@ impl Machine {
             };
             places.push(key);
         }
-        self.publish(Cause { zxid: by.zxid, session: by.session, why: None }, &done, sink);
+        self.publish(Cause { zxid: by.zxid, session: by.session, why: None }, &mut done, sink);
         let standing = |(acquire, key): (&Acquire, &Key)| self.standing(&acquire.lock, key);
         Ok(Outcome::Standings(all.iter().zip(&places).map(standing).collect()))
     }

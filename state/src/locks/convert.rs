@@ -8,7 +8,7 @@ use super::publish::{Cause, place};
 use super::queue_path;
 use crate::machine::Machine;
 use crate::ops::Author;
-use crate::outcome::{EventSink, LockEventKind, Outcome, Why};
+use crate::outcome::{EventSink, Outcome, Why};
 
 impl Machine {
     /// To a weaker mode in place: the position and the token stay, and whoever may hold beside it now is granted the
@@ -33,12 +33,12 @@ impl Machine {
             (before, after) if before == after => {}
             (Mode::Exclusive, Mode::Shared) => {
                 self.locks.change(path, &key, |holder| holder.mode = mode);
-                self.tell_converted(by, path, &key, sink);
+                self.tell_converted(by.zxid, path, &key, sink);
                 self.settle(by.zxid, path, sink);
             }
             (Mode::Permits(before), Mode::Permits(after)) if 0 < after && after < before => {
                 self.locks.change(path, &key, |holder| holder.mode = mode);
-                self.tell_converted(by, path, &key, sink);
+                self.tell_converted(by.zxid, path, &key, sink);
                 self.settle(by.zxid, path, sink);
             }
             (Mode::Shared, Mode::Exclusive) if lock.len() > 1 => {
@@ -79,13 +79,7 @@ impl Machine {
         let key = (created.stat.czxid, Box::from(paths::name(&created.path)));
         let removed = self.remove_queue_znode(by, claim.path.clone());
         let why = Some(Why::Released);
-        self.publish(Cause { zxid: by.zxid, session: by.session, why }, &[removed, created], sink);
+        self.publish(Cause { zxid: by.zxid, session: by.session, why }, &mut [removed, created], sink);
         Ok(Outcome::Standings(vec![self.standing(path, &key)]))
-    }
-
-    fn tell_converted<S: EventSink + ?Sized>(&self, by: &Author, path: &str, key: &super::Key, sink: &mut S) {
-        let lock = self.locks.get(path).expect("it has a holder");
-        let holder = lock.holders.get(key).expect("it was changed");
-        self.tell(by.zxid, path, key, holder, None, LockEventKind::Converted, sink);
     }
 }

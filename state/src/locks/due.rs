@@ -34,7 +34,7 @@ impl Machine {
         if is_over {
             self.locks.delay(path, 0);
         }
-        let done: Vec<Done> = overdue
+        let mut done: Vec<Done> = overdue
             .into_iter()
             .map(|queue_znode| {
                 let data_len = self.tree.get(&queue_znode).expect("a contender is a znode").data_len();
@@ -42,7 +42,7 @@ impl Machine {
             })
             .collect();
         let cause = Cause { why: Some(Why::Revoked), ..Cause::of_the_cluster(zxid) };
-        self.publish(cause, &done, sink);
+        self.publish(cause, &mut done, sink);
         self.settle(zxid, path, sink);
     }
 }

@@ -153,13 +153,12 @@ impl Locks {
             .map(|(_, lock, key)| (&**lock, key))
     }
 
-    /// A newcomer, behind all others. `limit` is of the lock's znode; it counts if the lock is new here.
+    /// A newcomer, behind all others, and a holder if it has been granted the lock. `limit` is of the lock's znode; it
+    /// counts if the lock is new here.
     pub(crate) fn enter(&mut self, path: &str, key: Key, contender: Contender, limit: Option<u32>) {
-        if self.map.get(path).is_none() {
-            self.map.insert(path.into(), Lock { limit, ..Lock::default() });
-        }
         self.add(path, &key, &contender);
-        let lock = self.map.get_mut(path).expect("made if it was not there");
+        let new = || (path.into(), Lock { limit, ..Lock::default() });
+        let lock = self.map.get_or_insert_with(path, new);
         let waiting = contender.granted_ms.is_none();
         if !waiting {
             lock.permits += contender.permits();
@@ -167,6 +166,30 @@ impl Locks {
         let queue = if waiting { &mut lock.waiters } else { &mut lock.holders };
         let old = queue.insert(key, contender);
         assert!(old.is_none(), "a znode enters a queue once");
+    }
+
+    /// Makes the waiter whose turn it is a holder, which `grant` notes in it.
+    pub(super) fn grant_next(
+        &mut self,
+        path: &str,
+        grant: impl FnOnce(&mut Contender),
+    ) -> Option<(&Key, &Contender)> {
+        let Locks { map, due, digest, holders, waiters, .. } = self;
+        map.get(path)?.next()?;
+        let lock = map.get_mut(path).expect("just looked at");
+        let (key, mut contender) = lock.waiters.pop_first().expect("just looked at");
+        *digest = digest.wrapping_sub(contender.hash(path, &key));
+        grant(&mut contender);
+        assert!(contender.granted_ms.is_some(), "a holder has been granted the lock");
+        *digest = digest.wrapping_add(contender.hash(path, &key));
+        (*waiters, *holders) = (*waiters - 1, *holders + 1);
+        if let Some(due_ms) = contender.revoke_at_ms {
+            due.insert((due_ms, path.into(), key.0), ());
+        }
+        lock.permits += contender.permits();
+        let old = lock.holders.insert(key, contender);
+        assert!(old.is_none(), "nobody waits and holds");
+        lock.holders.last()
     }
 
     /// Takes a place out of its queue, if it is in one.
@@ -220,17 +243,13 @@ impl Locks {
 
     /// As [`Locks::delay`], for a snapshot: the lock may have no contenders.
     pub(crate) fn restore_delay(&mut self, path: &str, until_ms: i64, limit: Option<u32>) {
-        if self.map.get(path).is_none() {
-            self.map.insert(path.into(), Lock { limit, ..Lock::default() });
-        }
+        self.map.get_or_insert_with(path, || (path.into(), Lock { limit, ..Lock::default() }));
         self.delay(path, until_ms);
     }
 
     /// A lock without contenders and delay is none.
     pub(crate) fn forget_if_idle(&mut self, path: &str) {
-        if self.map.get(path).is_some_and(|lock| lock.len() == 0 && lock.delayed_until_ms == 0) {
-            self.map.remove(path);
-        }
+        self.map.remove_if(path, |lock| lock.len() == 0 && lock.delayed_until_ms == 0);
     }
 
     fn add(&mut self, path: &str, key: &Key, contender: &Contender) {

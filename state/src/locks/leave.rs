@@ -34,7 +34,7 @@ impl Machine {
             held.push(is_held);
         }
         let why = Some(Why::Released);
-        self.publish(Cause { zxid: by.zxid, session: by.session, why }, &done, sink);
+        self.publish(Cause { zxid: by.zxid, session: by.session, why }, &mut done, sink);
         Ok(Outcome::Held(held))
     }
 
@@ -55,7 +55,7 @@ impl Machine {
             }
         }
         let why = Some(Why::Released);
-        self.publish(Cause { zxid: by.zxid, session: by.session, why }, &done, sink);
+        self.publish(Cause { zxid: by.zxid, session: by.session, why }, &mut done, sink);
         Ok(Outcome::Done)
     }
 
@@ -72,9 +72,9 @@ impl Machine {
         let (lock, _) = place(&claim.path, claim.token).ok_or(ErrorCode::BadArguments)?;
         let znode = self.tree.get(lock).expect("a lock with a holder is a znode");
         permit(&znode.acl, perms::DELETE, by.who)?;
-        let done = [self.remove_queue_znode(by, claim.path.clone())];
+        let mut done = [self.remove_queue_znode(by, claim.path.clone())];
         let why = Some(Why::Forced);
-        self.publish(Cause { zxid: by.zxid, session: by.session, why }, &done, sink);
+        self.publish(Cause { zxid: by.zxid, session: by.session, why }, &mut done, sink);
         Ok(Outcome::Held(vec![true]))
     }
 

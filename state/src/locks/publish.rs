@@ -12,6 +12,7 @@ use super::{LABEL_MAX, limit_in, queue_path};
 use crate::machine::Machine;
 use crate::ops::Done;
 use crate::outcome::{ChangeKind, EventSink, LockEvent, LockEventKind, Why};
+use crate::sessions::Sessions;
 use crate::tree::split;
 
 /// Why znodes come and go.
@@ -33,20 +34,25 @@ impl Cause {
 
 impl Machine {
     /// Tells the sink of everything that was `done`, in order, and then of the queues; grants what is free now.
-    pub(crate) fn publish<S: EventSink + ?Sized>(&mut self, cause: Cause, done: &[Done], sink: &mut S) {
-        for done in done {
+    pub(crate) fn publish<S: EventSink + ?Sized>(&mut self, cause: Cause, done: &mut [Done], sink: &mut S) {
+        for done in &*done {
             done.fire(cause.zxid, sink);
+        }
+        if let [only] = done {
+            return self.publish_one(cause, only, sink);
         }
         let mut changed = BTreeSet::new();
         for done in done {
-            let Some(kind) = done.kind() else { continue };
-            let lock = match kind {
-                ChangeKind::Created if done.contender.is_some() => self.entered(cause.zxid, done, sink),
-                ChangeKind::Deleted if done.stat.ephemeral_owner != SessionId::NONE => {
+            let lock = match (done.kind(), done.contender.take()) {
+                (Some(ChangeKind::Created), Some(contender)) => {
+                    let limit = split(&done.path).and_then(|(lock, _)| self.limit_of(lock));
+                    Some(self.entered(cause.zxid, done, contender, (limit, None), sink))
+                }
+                (Some(ChangeKind::Deleted), _) if done.stat.ephemeral_owner != SessionId::NONE => {
                     self.left(cause, done, sink)
                 }
-                ChangeKind::DataChanged => self.limit_changed(&done.path),
-                ChangeKind::Created | ChangeKind::Deleted => None,
+                (Some(ChangeKind::DataChanged), _) => self.limit_changed(&done.path),
+                _ => None,
             };
             changed.extend(lock);
         }
@@ -55,45 +61,65 @@ impl Machine {
         }
     }
 
-    /// Grants the lock to all whose turn it is.
-    pub(super) fn settle<S: EventSink + ?Sized>(&mut self, zxid: Zxid, path: &str, sink: &mut S) {
-        while let Some(key) = self.locks.get(path).and_then(|lock| lock.next().cloned()) {
-            let now_ms = self.time_ms;
-            let sessions = &self.sessions;
-            self.locks.change(path, &key, |waiter| {
-                waiter.granted_ms = Some(now_ms);
-                // The client counts from when it learns of the grant, but from a session timeout after it last knew that
-                // there was none at the latest: so it gives up before this, also if its clock runs slower.
-                waiter.revoke_at_ms = (waiter.max_hold_ms > 0).then(|| {
-                    let session = sessions.get(waiter.session).expect("an ephemeral znode has its session");
-                    let most_ms = i64::from(waiter.max_hold_ms);
-                    now_ms.saturating_add(most_ms + most_ms / 8 + i64::from(session.timeout_ms))
-                });
-            });
-            let lock = self.locks.get(path).expect("it has a holder");
-            let holder = lock.holders.get(&key).expect("it was granted the lock");
-            let kind = LockEventKind::Granted { waited_ms: now_ms - holder.requested_ms };
-            self.tell(zxid, path, &key, holder, None, kind, sink);
+    /// The same for a command that did one thing, as nearly all do: what the state says now is what it said when that
+    /// was done.
+    fn publish_one<S: EventSink + ?Sized>(&mut self, cause: Cause, done: &mut Done, sink: &mut S) {
+        let lock = match (done.kind(), done.contender.take()) {
+            (Some(ChangeKind::Created), Some(contender)) => {
+                let (limit, label) = (done.limit, Some(done.data()));
+                self.entered(cause.zxid, done, contender, (limit, label), sink);
+                // Whoever may hold does; and a newcomer changes nothing for the others.
+                None
+            }
+            (Some(ChangeKind::Deleted), _) if done.stat.ephemeral_owner != SessionId::NONE => {
+                self.left(cause, done, sink)
+            }
+            (Some(ChangeKind::DataChanged), _) => self.limit_changed(&done.path),
+            _ => None,
+        };
+        if let Some(lock) = lock {
+            self.settle(cause.zxid, lock, sink);
         }
-        self.locks.forget_if_idle(path);
     }
 
+    /// Grants the lock to all whose turn it is.
+    pub(super) fn settle<S: EventSink + ?Sized>(&mut self, zxid: Zxid, path: &str, sink: &mut S) {
+        let Machine { tree, sessions, locks, time_ms, .. } = self;
+        while let Some((key, holder)) = locks.grant_next(path, |waiter| grant(waiter, sessions, *time_ms)) {
+            let waited_ms = *time_ms - holder.requested_ms;
+            let queue_znode = queue_path(path, &key.1);
+            let label = tree.get(&queue_znode).and_then(|znode| znode.data());
+            let place =
+                Place { lock: path, path: &queue_znode, czxid: key.0, label: label.map(|data| &data[..]) };
+            sink.lock(&place.event(zxid, *time_ms, holder, LockEventKind::Granted { waited_ms }));
+        }
+        locks.forget_if_idle(path);
+    }
+
+    /// `told`: the limit of the lock's znode, and the data of the new one where that is what they are still.
     fn entered<'a, S: EventSink + ?Sized>(
         &mut self,
         zxid: Zxid,
         done: &'a Done,
+        mut contender: Contender,
+        (limit, label): (Option<u32>, Option<Option<&[u8]>>),
         sink: &mut S,
-    ) -> Option<&'a str> {
+    ) -> &'a str {
         let (lock, name) = split(&done.path).expect("a znode was created there");
-        let contender = done.contender.clone().expect("the caller has looked");
-        let key: Key = (done.stat.czxid, name.into());
-        let limit = self.tree.get(lock).and_then(|znode| limit_in(znode.data()));
-        self.locks.enter(lock, key.clone(), contender, limit);
-        let queue = self.locks.get(lock).expect("it has a contender");
-        let ahead = (queue.len() - 1) as u32;
-        let contender = queue.waiters.get(&key).expect("it has entered");
-        self.tell(zxid, lock, &key, contender, None, LockEventKind::Requested { ahead }, sink);
-        Some(lock)
+        let time_ms = self.time_ms;
+        let known = self.locks.get(lock);
+        let is_alone = label.is_some();
+        let ahead = known.map_or(0, |queue| queue.len() as u32);
+        let label = label.unwrap_or_else(|| self.tree.get(&done.path)?.data().map(|data| &data[..]));
+        let place = Place { lock, path: &done.path, czxid: done.stat.czxid, label };
+        sink.lock(&place.event(zxid, time_ms, &contender, LockEventKind::Requested { ahead }));
+        // Together with other changes it waits for `settle`, which comes behind all of them.
+        if is_alone && known.is_none_or(|queue| queue.is_free_for(contender.mode)) {
+            grant(&mut contender, &self.sessions, time_ms);
+            sink.lock(&place.event(zxid, time_ms, &contender, LockEventKind::Granted { waited_ms: 0 }));
+        }
+        self.locks.enter(lock, (done.stat.czxid, name.into()), contender, limit);
+        lock
     }
 
     fn left<'a, S: EventSink + ?Sized>(
@@ -116,7 +142,8 @@ impl Machine {
             waited_ms: until_ms - contender.requested_ms,
             why,
         };
-        self.tell(cause.zxid, lock, &key, &contender, done.last_data(), kind, sink);
+        let place = Place { lock, path: &done.path, czxid: key.0, label: done.data() };
+        sink.lock(&place.event(cause.zxid, self.time_ms, &contender, kind));
         if why == Why::SessionExpired && contender.granted_ms.is_some() && contender.lock_delay_ms > 0 {
             self.locks.delay(lock, self.time_ms.saturating_add(i64::from(contender.lock_delay_ms)));
         }
@@ -126,36 +153,73 @@ impl Machine {
     /// Most znodes are no locks: their data are not looked at.
     fn limit_changed<'a>(&mut self, path: &'a str) -> Option<&'a str> {
         self.locks.get(path)?;
-        let limit = self.tree.get(path).and_then(|znode| limit_in(znode.data()));
+        let limit = self.limit_of(path);
         self.locks.set_limit(path, limit).then_some(path)
     }
 
-    #[expect(clippy::too_many_arguments, reason = "an event has many sides; each comes from elsewhere")]
-    pub(super) fn tell<S: EventSink + ?Sized>(
+    fn limit_of(&self, lock: &str) -> Option<u32> {
+        self.tree.get(lock).and_then(|znode| limit_in(znode.data()))
+    }
+
+    /// The place goes on in another mode.
+    pub(super) fn tell_converted<S: EventSink + ?Sized>(
         &self,
         zxid: Zxid,
         lock: &str,
         key: &Key,
-        contender: &Contender,
-        last_data: Option<&[u8]>,
-        kind: LockEventKind,
         sink: &mut S,
     ) {
+        let holder = self.locks.get(lock).and_then(|lock| lock.holders.get(key)).expect("it was changed");
         let path = queue_path(lock, &key.1);
-        let label = last_data.or_else(|| self.tree.get(&path)?.data().map(|data| &data[..]));
-        sink.lock(&LockEvent {
+        let label = self.tree.get(&path).and_then(|znode| znode.data());
+        let place = Place { lock, path: &path, czxid: key.0, label: label.map(|data| &data[..]) };
+        sink.lock(&place.event(zxid, self.time_ms, holder, LockEventKind::Converted));
+    }
+}
+
+/// Makes a contender a holder.
+fn grant(waiter: &mut Contender, sessions: &Sessions, now_ms: i64) {
+    waiter.granted_ms = Some(now_ms);
+    // The client counts from when it learns of the grant, but from a session timeout after it last knew that there was
+    // none at the latest: so it gives up before this, also if its clock runs slower.
+    waiter.revoke_at_ms = (waiter.max_hold_ms > 0).then(|| {
+        let session = sessions.get(waiter.session).expect("an ephemeral znode has its session");
+        let most_ms = i64::from(waiter.max_hold_ms);
+        now_ms.saturating_add(most_ms + most_ms / 8 + i64::from(session.timeout_ms))
+    });
+}
+
+/// Where an event is.
+struct Place<'a> {
+    lock: &'a str,
+    /// Of the queue znode.
+    path: &'a str,
+    czxid: Zxid,
+    /// Data of the queue znode.
+    label: Option<&'a [u8]>,
+}
+
+impl<'a> Place<'a> {
+    fn event(
+        &self,
+        zxid: Zxid,
+        time_ms: i64,
+        contender: &'a Contender,
+        kind: LockEventKind,
+    ) -> LockEvent<'a> {
+        LockEvent {
             zxid,
-            time_ms: self.time_ms,
-            lock,
-            path: &path,
-            token: FencingToken(key.0.0),
+            time_ms,
+            lock: self.lock,
+            path: self.path,
+            token: FencingToken(self.czxid.0),
             session: contender.session,
             address: &contender.address,
-            label: shortened(label.unwrap_or_default()),
+            label: shortened(self.label.unwrap_or_default()),
             mode: contender.mode,
             is_acquired: contender.is_acquired,
             kind,
-        });
+        }
     }
 }
 
