@@ -57,12 +57,12 @@ fn part(workload: Workload, sizes: &[u64], rounds: u32, times: Times) -> Part {
 impl Plan {
     /// Everything that is compared, in less than a quarter of an hour.
     pub fn whole() -> Plan {
-        let usual = times(500, 1500);
+        let usual = times(400, 1200);
         let parts = vec![
             part(Workload::Uncontended, &[1, 16, 64, 256, 1024], 3, usual),
             part(Workload::Contended, &[10, 100], 3, usual),
             // Each of a thousand must have had the lock some times before shares can be compared.
-            part(Workload::Contended, &[1000], 3, times(500, 4000)),
+            part(Workload::Contended, &[1000], 3, times(400, 3000)),
             part(Workload::ReadMostly, &[64], 3, usual),
             part(Workload::Herd, &[1000], 2, usual),
             part(Workload::Crash, &[4000], 2, usual),
