@@ -33,6 +33,10 @@ use crate::raft::types::{Payload, TypeConfig};
 const REFUSED_PAUSE: Duration = Duration::from_millis(20);
 /// An entry that has not come back after so long (members far away, a slow disk) is not waited for by the next one.
 const PACE: Duration = Duration::from_millis(10);
+/// Nor is waited for so few commands: hardly anybody is there, and a second entry beside the first costs nobody time. (A
+/// lock that changes hands is two commands at almost the same moment: the next holder's release must not wait for the
+/// former one's new place.)
+const FEW: usize = 4;
 
 /// Proposals for the leader of `term`; dropped if that term is over (their origins have given them up by then).
 #[derive(Debug)]
@@ -66,6 +70,7 @@ struct Entry {
     /// Counts the entries of this task, from 1.
     number: u64,
     term: u64,
+    commands: usize,
     payload: Payload,
 }
 
@@ -79,12 +84,36 @@ enum Ended {
     GivenUp,
 }
 
-type InFlight = FuturesUnordered<BoxFuture<'static, Ended>>;
+/// Entries that were proposed and have not come back.
+#[derive(Default)]
+struct InFlight {
+    entries: FuturesUnordered<BoxFuture<'static, (usize, Ended)>>,
+    /// In all of them.
+    commands: usize,
+}
+
+impl InFlight {
+    fn add(&mut self, commands: usize, ended: impl Future<Output = Ended> + Send + 'static) {
+        self.commands += commands;
+        self.entries.push(ended.map(move |ended| (commands, ended)).boxed());
+    }
+
+    /// The next one that comes back; `None`: there is none. Cancel safe.
+    async fn next(&mut self) -> Option<Ended> {
+        let (commands, ended) = self.entries.next().await?;
+        self.commands -= commands;
+        Some(ended)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+}
 
 impl Folder {
     /// Runs until `shutdown`.
     pub async fn run(mut self, shutdown: Shutdown) {
-        let (mut in_flight, mut refused) = (InFlight::new(), BTreeMap::new());
+        let (mut in_flight, mut refused) = (InFlight::default(), BTreeMap::new());
         let (mut next, mut proposed) = (Next::default(), time::now());
         let (mut made, mut applied) = (0, 0);
         loop {
@@ -96,16 +125,23 @@ impl Folder {
             {
                 next.add(parcel);
             }
-            let has_room = in_flight.len() < BATCHES_IN_FLIGHT_MAX && refused.is_empty() && !next.is_empty();
-            let may_go_at = if in_flight.is_empty() || next.is_full() { proposed } else { proposed + PACE };
+            let has_room = in_flight.entries.len() < BATCHES_IN_FLIGHT_MAX && refused.is_empty();
+            let is_paced = in_flight.commands >= FEW && !next.is_full();
+            let may_go_at = if is_paced { proposed + PACE } else { proposed };
             if has_room
+                && !next.is_empty()
                 && may_go_at <= time::now()
                 && let Some((term, proposals)) = next.take()
             {
                 if self.may_propose(term, &shutdown).await {
                     (made, proposed) = (made + 1, time::now());
-                    let payload = self.stamp(proposals);
-                    in_flight.extend(self.propose(Entry { number: made, term, payload }).await);
+                    let entry = Entry {
+                        number: made,
+                        term,
+                        commands: proposals.len(),
+                        payload: self.stamp(proposals),
+                    };
+                    self.propose(entry, &mut in_flight).await;
                 }
                 continue;
             }
@@ -121,7 +157,7 @@ impl Folder {
                     Some(parcel) => next.add(parcel),
                     None => return,
                 },
-                () = time::sleep_until(may_go_at), if has_room => {}
+                () = time::sleep_until(may_go_at), if has_room && !next.is_empty() => {}
             }
         }
     }
@@ -163,7 +199,7 @@ impl Folder {
             if !self.may_propose(entry.term, shutdown).await {
                 return;
             }
-            in_flight.extend(self.propose(entry).await);
+            self.propose(entry, in_flight).await;
         }
     }
 
@@ -185,11 +221,11 @@ impl Folder {
         }
     }
 
-    /// Hands one entry to Raft. The future that comes back ends when the entry is applied, refused or given up.
-    async fn propose(&self, entry: Entry) -> Option<BoxFuture<'static, Ended>> {
-        let leader = self.raft.as_leader().ok()?;
+    /// Hands one entry to Raft.
+    async fn propose(&self, entry: Entry, in_flight: &mut InFlight) {
+        let Ok(leader) = self.raft.as_leader() else { return };
         if leader.leader_id().term != entry.term {
-            return None;
+            return;
         }
         let (metrics, started) = (self.metrics.clone(), Instant::now());
         let (responder, answer) =
@@ -199,9 +235,9 @@ impl Folder {
             self.raft.write(payload).with_leader(leader.to_committed_leader_id()).responder(responder);
         if let Err(fatal) = write.await {
             tracing::error!(error = %fatal, "Raft has stopped; this node must be restarted");
-            return None;
+            return;
         }
-        let ended = async move {
+        in_flight.add(entry.commands, async move {
             match answer.await {
                 Ok(Ok(_)) => {
                     metrics.commit_seconds.record(started.elapsed());
@@ -221,8 +257,7 @@ impl Folder {
                     Ended::GivenUp
                 }
             }
-        };
-        Some(ended.boxed())
+        });
     }
 }
 
