@@ -1,8 +1,8 @@
 //! K clients that all want one lock: how fast it changes hands, and who gets it how often.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
 use tokio::task::JoinSet;
@@ -24,9 +24,15 @@ struct Shared {
     ends: AtomicBool,
     /// Grants so far. A client that waits while more others are granted than were in front of it was overtaken.
     grants: AtomicU64,
+    /// Clients that have held the lock at least once.
+    begun: AtomicUsize,
     /// When the lock was given back last, nanoseconds since the beginning of the trial.
     released: AtomicU64,
 }
+
+/// Longest wait until everybody has held the lock once.
+const QUEUE_FORMS_MAX: Duration = Duration::from_secs(20);
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 #[derive(Default)]
 struct Seen {
@@ -59,6 +65,11 @@ pub async fn run(
         tasks.spawn(client(driver, n, lock.clone(), shared.clone(), origin, clients as u64));
     }
     tokio::time::sleep(times.warm_up).await;
+    // Before a queue has formed, those who came early are served often. Where there is no queue, nobody need ever come.
+    let latest = Instant::now() + QUEUE_FORMS_MAX;
+    while system.is_fair() && shared.begun.load(Ordering::SeqCst) < clients && Instant::now() < latest {
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
     let (servers_before, own_before) = (servers.cpu()?, own_cpu()?);
     let begun = Instant::now();
     shared.counts.store(true, Ordering::SeqCst);
@@ -99,12 +110,14 @@ async fn client(
     clients: u64,
 ) -> Result<Seen> {
     let mut seen = Seen::default();
+    let mut is_first = true;
     while !shared.ends.load(Ordering::Relaxed) {
         let (begun, granted_before) = (Instant::now(), shared.grants.load(Ordering::SeqCst));
         driver.acquire(&lock).await?;
         let held = Instant::now();
         shared.witness.enter(n)?;
         let others = shared.grants.fetch_add(1, Ordering::SeqCst) - granted_before;
+        shared.begun.fetch_add(usize::from(std::mem::take(&mut is_first)), Ordering::SeqCst);
         let released = shared.released.load(Ordering::SeqCst);
         if shared.counts.load(Ordering::Relaxed) {
             seen.grants += 1;
