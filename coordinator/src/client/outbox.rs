@@ -86,6 +86,8 @@ struct Queue {
     max: usize,
     waker: Option<Waker>,
     state: State,
+    /// It has been told [`Message::Lost`].
+    is_lost: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -108,7 +110,7 @@ pub fn channel() -> (Outbox, Inbox) {
 }
 
 fn with_capacity(max: usize) -> (Outbox, Inbox) {
-    let queue = Queue { messages: VecDeque::new(), max, waker: None, state: State::Open };
+    let queue = Queue { messages: VecDeque::new(), max, waker: None, state: State::Open, is_lost: false };
     let shared = Arc::new(Mutex::new(queue));
     (Outbox { shared: shared.clone() }, Inbox { shared })
 }
@@ -122,6 +124,7 @@ impl Outbox {
             if queue.state != State::Open {
                 return;
             }
+            queue.is_lost |= matches!(message, Message::Lost);
             if queue.messages.len() >= queue.max {
                 queue.state = State::Overflowed;
                 queue.messages = VecDeque::new();
@@ -136,9 +139,12 @@ impl Outbox {
         }
     }
 
-    /// The connection's task is gone, or about to go because of an overflow.
+    /// The connection's task is gone, or about to go: because of an overflow, or because it was told that what it had
+    /// asked for is lost from sight. From then on nothing more of it may go to the log: its client asks for everything
+    /// again, in order, over another connection.
     pub fn is_closed(&self) -> bool {
-        self.shared.lock().state != State::Open
+        let queue = self.shared.lock();
+        queue.state != State::Open || queue.is_lost
     }
 }
 
@@ -228,6 +234,18 @@ mod tests {
         let mut cx = Context::from_waker(Waker::noop());
         assert!(inbox.poll_ready(&mut cx).is_ready());
         assert_eq!(inbox.take(&mut VecDeque::new()), Err(Overflowed));
+    }
+
+    #[test]
+    fn a_connection_that_has_lost_something_is_closed_before_its_task_knows() {
+        let (outbox, mut inbox) = channel();
+        outbox.push(Message::Touched);
+        assert!(!outbox.is_closed());
+        outbox.push(Message::Lost);
+        assert!(outbox.is_closed());
+        let mut taken = VecDeque::new();
+        inbox.take(&mut taken).unwrap();
+        assert!(matches!(taken.make_contiguous(), [Message::Touched, Message::Lost]));
     }
 
     #[test]
