@@ -37,7 +37,7 @@ struct Place {
 /// A call for a lock, and when it began.
 type Asked = (ClientId, SessionId, Lock, Nanos);
 
-/// Calls of a session of which each began after the one before was answered.
+/// Calls of a session that went through the log, of which each began after the one before was answered.
 #[derive(Default)]
 struct Rounds {
     done: u64,
@@ -174,7 +174,7 @@ impl GrantInTime {
                     return Ok(());
                 }
                 let rounds = self.rounds.entry(*session).or_default();
-                if rounds.current.is_none() {
+                if rounds.current.is_none() && goes_through_the_log(op) {
                     rounds.current = Some(*call);
                     self.current.insert(*call, *session);
                 }
@@ -243,6 +243,12 @@ impl Invariant for GrantInTime {
     }
 }
 
+/// When it is answered, its node has applied what the log held when it was asked. Other reads are answered by a node that
+/// may not have heard of a grant yet.
+fn goes_through_the_log(op: &Op) -> bool {
+    !matches!(op, Op::Read { synced: false, .. })
+}
+
 #[cfg(test)]
 mod tests {
     use rowlock_proto::lock::Mode;
@@ -251,7 +257,7 @@ mod tests {
     use super::super::testing::{client_at, invoked, returned};
     use super::*;
     use crate::history::Millis;
-    use crate::history::client::Failure;
+    use crate::history::client::{Failure, ReadKind};
 
     fn opinion(facts: &[Fact]) -> Result<(), String> {
         judge(GrantInTime::within(Duration::from_millis(100)), facts)
@@ -285,6 +291,20 @@ mod tests {
             client_at(5_001, 5, ClientFact::Returned { call: CallId(99), result: Ok(Answer::Synced) }),
         ];
         assert!(opinion(&[&ghost[..], &later, &last].concat()).unwrap_err().contains("does not ask"));
+    }
+
+    #[test]
+    fn reads_that_a_node_answers_by_itself_are_no_clock() {
+        let asks = invoked(5, 1, Op::Acquire { lock: Lock(0), mode: Mode::Exclusive });
+        let start = [asks, queued(5, 5, Mode::Exclusive, None), entitled(5, None, Millis(0))];
+        let rounds = |synced| {
+            let read =
+                move || Op::Read { kind: ReadKind::Exists, path: "/data".to_owned(), watch: None, synced };
+            let round = move |call| [invoked(5, call, read()), returned(5, call, Ok(Answer::Exists(None)))];
+            (10..10 + ROUNDS).flat_map(round).collect::<Vec<Fact>>()
+        };
+        assert_eq!(opinion(&[&start[..], &rounds(false)].concat()), Ok(()));
+        assert!(opinion(&[&start[..], &rounds(true)].concat()).unwrap_err().contains("waits"));
     }
 
     #[test]
