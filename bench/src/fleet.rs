@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 use crate::servers::Servers;
 use crate::system::System;
 use crate::workload::Workload;
-use crate::workload::uncontended::Times;
+use crate::workload::phase::Times;
 
 /// Clients that warm servers up.
 const WARM_UP_CLIENTS: u64 = 256;

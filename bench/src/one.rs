@@ -11,7 +11,7 @@ use crate::report;
 use crate::servers::Servers;
 use crate::system::System;
 use crate::workload::Workload;
-use crate::workload::uncontended::Times;
+use crate::workload::phase::Times;
 
 /// Take one trial (or some) of one system, and print all of its metrics
 #[derive(Args)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::system::System;
 use crate::workload::Workload;
-use crate::workload::uncontended::Times;
+use crate::workload::phase::Times;
 
 /// One trial to be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,27 +1,25 @@
 //! K clients that all want one lock: how fast it changes hands, and who gets it how often.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use tokio::task::JoinSet;
 
-use super::uncontended::Times;
+use super::phase::{self, Phase, Times};
 use super::witness::Witness;
 use crate::drivers::Driver;
 use crate::latency::Latency;
 use crate::results::Trial;
 use crate::servers::Servers;
-use crate::servers::process::own_cpu;
 use crate::system::System;
 
 /// What all clients of a trial share.
 #[derive(Default)]
 struct Shared {
     witness: Witness,
-    counts: AtomicBool,
-    ends: AtomicBool,
+    phase: Phase,
     /// Grants so far. A client that waits while more others are granted than were in front of it was overtaken.
     grants: AtomicU64,
     /// Clients that have held the lock at least once.
@@ -55,13 +53,9 @@ pub async fn run(
 ) -> Result<Trial> {
     let shared = Arc::new(Shared::default());
     let origin = Instant::now();
-    let mut drivers = Vec::with_capacity(clients);
-    for n in 0..clients {
-        drivers.push(Driver::connect(system, &servers.addresses, n).await?);
-    }
     let lock = format!("bench-shared-{clients}-{round}");
     let mut tasks = JoinSet::new();
-    for (n, driver) in drivers.into_iter().enumerate() {
+    for (n, driver) in phase::connect(system, servers, clients).await?.into_iter().enumerate() {
         tasks.spawn(client(driver, n, lock.clone(), shared.clone(), origin, clients as u64));
     }
     tokio::time::sleep(times.warm_up).await;
@@ -70,35 +64,26 @@ pub async fn run(
     while system.is_fair() && shared.begun.load(Ordering::SeqCst) < clients && Instant::now() < latest {
         tokio::time::sleep(LOOK_EVERY).await;
     }
-    let (servers_before, own_before) = (servers.cpu()?, own_cpu()?);
-    let begun = Instant::now();
-    shared.counts.store(true, Ordering::SeqCst);
-    tokio::time::sleep(times.measured).await;
-    shared.counts.store(false, Ordering::SeqCst);
-    let took = begun.elapsed();
-    let (servers_cpu, own_cpu) =
-        (servers.cpu()?.saturating_sub(servers_before), own_cpu()?.saturating_sub(own_before));
-    shared.ends.store(true, Ordering::SeqCst);
+    let cost = shared.phase.count(servers, times.measured).await?;
     let (mut all, mut shares) = (Seen::default(), Vec::new());
-    while let Some(seen) = tasks.join_next().await {
-        let seen = seen.map_err(|panic| anyhow!("a client panicked: {panic}"))??;
+    for seen in phase::gather(tasks).await? {
         shares.push(seen.grants as f64);
         all.grants += seen.grants;
         all.overtakes += seen.overtakes;
         all.wait.add(&seen.wait);
         all.handover.add(&seen.handover);
     }
-    let grants = all.grants.max(1) as f64;
+    let grants = all.grants as f64;
     Ok(Trial::new(system, "contended", clients as u64, round)
-        .with("handovers_per_s", all.grants as f64 / took.as_secs_f64())
+        .with("handovers_per_s", cost.per_s(grants))
         .with("handover_p50_ms", all.handover.ms(0.50))
         .with("handover_p99_ms", all.handover.ms(0.99))
         .with("wait_p50_ms", all.wait.ms(0.50))
         .with("wait_p99_ms", all.wait.ms(0.99))
         .with("jain", jain(&shares))
         .with("overtakes", all.overtakes as f64)
-        .with("servers_cpu_us_per_handover", servers_cpu.as_micros() as f64 / grants)
-        .with("client_cpu_us_per_handover", own_cpu.as_micros() as f64 / grants))
+        .with("servers_cpu_us_per_handover", cost.servers_us(grants))
+        .with("client_cpu_us_per_handover", cost.client_us(grants)))
 }
 
 async fn client(
@@ -111,7 +96,7 @@ async fn client(
 ) -> Result<Seen> {
     let mut seen = Seen::default();
     let mut is_first = true;
-    while !shared.ends.load(Ordering::Relaxed) {
+    while !shared.phase.is_over() {
         let (begun, granted_before) = (Instant::now(), shared.grants.load(Ordering::SeqCst));
         driver.acquire(&lock).await?;
         let held = Instant::now();
@@ -119,7 +104,7 @@ async fn client(
         let others = shared.grants.fetch_add(1, Ordering::SeqCst) - granted_before;
         shared.begun.fetch_add(usize::from(std::mem::take(&mut is_first)), Ordering::SeqCst);
         let released = shared.released.load(Ordering::SeqCst);
-        if shared.counts.load(Ordering::Relaxed) {
+        if shared.phase.counts() {
             seen.grants += 1;
             // Every other client may have been in front, once: whatever is more came later and was served sooner.
             seen.overtakes += others.saturating_sub(clients);

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 
-use super::uncontended::Times;
+use super::phase::Times;
 use crate::drivers::Driver;
 use crate::results::Trial;
 use crate::servers::Servers;

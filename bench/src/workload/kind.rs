@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use anyhow::Result;
 
-use super::uncontended::Times;
+use super::phase::Times;
 use super::{contended, crash, herd, idle, leader_kill, read_mostly, scale, snapshot, uncontended};
 use crate::results::Trial;
 use crate::servers::Servers;

@@ -1,19 +1,17 @@
 //! N clients that read plain znodes (or etcd's keys) ten times and write once, again and again.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, bail};
 use bytes::Bytes;
 use tokio::task::JoinSet;
 
-use super::uncontended::Times;
+use super::phase::{self, Phase, Times};
 use crate::drivers::{Driver, Reads, data};
 use crate::latency::Latency;
 use crate::results::Trial;
 use crate::servers::Servers;
-use crate::servers::process::own_cpu;
 use crate::system::System;
 
 /// All clients share these.
@@ -34,8 +32,7 @@ struct Shared {
     paths: Vec<String>,
     data: Bytes,
     reads: Reads,
-    counts: AtomicBool,
-    ends: AtomicBool,
+    phase: Phase,
 }
 
 /// One trial; of etcd, with both kinds of reads.
@@ -76,47 +73,34 @@ async fn half(
         paths: (0..ENTRIES).map(data::path).collect(),
         data: Bytes::from(vec![7; ENTRY_BYTES]),
         reads,
-        counts: AtomicBool::new(false),
-        ends: AtomicBool::new(false),
+        phase: Phase::default(),
     });
-    let mut drivers = Vec::with_capacity(clients);
-    for n in 0..clients {
-        drivers.push(Driver::connect(trial.system, &servers.addresses, n).await?);
-    }
     let mut tasks = JoinSet::new();
-    for (n, driver) in drivers.into_iter().enumerate() {
+    for (n, driver) in phase::connect(trial.system, servers, clients).await?.into_iter().enumerate() {
         tasks.spawn(client(driver, n, shared.clone()));
     }
     tokio::time::sleep(times.warm_up).await;
-    let (servers_before, own_before, begun) = (servers.cpu()?, own_cpu()?, Instant::now());
-    shared.counts.store(true, Ordering::Relaxed);
-    tokio::time::sleep(times.measured).await;
-    shared.counts.store(false, Ordering::Relaxed);
-    let took = begun.elapsed().as_secs_f64();
-    let servers_cpu = servers.cpu()?.saturating_sub(servers_before);
-    let own_cpu = own_cpu()?.saturating_sub(own_before);
-    shared.ends.store(true, Ordering::Relaxed);
+    let cost = shared.phase.count(servers, times.measured).await?;
     let mut all = Seen::default();
-    while let Some(seen) = tasks.join_next().await {
-        let seen = seen.map_err(|panic| anyhow!("a client panicked: {panic}"))??;
+    for seen in phase::gather(tasks).await? {
         all.reads.add(&seen.reads);
         all.writes.add(&seen.writes);
     }
-    let ops = (all.reads.count() + all.writes.count()).max(1) as f64;
+    let ops = (all.reads.count() + all.writes.count()) as f64;
     let name = |metric: &str| format!("{prefix}{metric}");
     Ok(trial
-        .with(&name("ops_per_s"), ops / took)
+        .with(&name("ops_per_s"), cost.per_s(ops))
         .with(&name("read_p50_ms"), all.reads.ms(0.50))
         .with(&name("read_p99_ms"), all.reads.ms(0.99))
         .with(&name("write_p50_ms"), all.writes.ms(0.50))
         .with(&name("write_p99_ms"), all.writes.ms(0.99))
-        .with(&name("servers_cpu_us_per_op"), servers_cpu.as_micros() as f64 / ops)
-        .with(&name("client_cpu_us_per_op"), own_cpu.as_micros() as f64 / ops))
+        .with(&name("servers_cpu_us_per_op"), cost.servers_us(ops))
+        .with(&name("client_cpu_us_per_op"), cost.client_us(ops)))
 }
 
 async fn client(mut driver: Driver, n: usize, shared: Arc<Shared>) -> Result<Seen> {
     let (mut seen, mut at) = (Seen::default(), n * ENTRIES / 7);
-    while !shared.ends.load(Ordering::Relaxed) {
+    while !shared.phase.is_over() {
         for _ in 0..READS_PER_WRITE {
             at = (at + STEP) % ENTRIES;
             let begun = Instant::now();
@@ -124,14 +108,14 @@ async fn client(mut driver: Driver, n: usize, shared: Arc<Shared>) -> Result<See
             if length != ENTRY_BYTES {
                 bail!("{} has {length} bytes", shared.paths[at]);
             }
-            if shared.counts.load(Ordering::Relaxed) {
+            if shared.phase.counts() {
                 seen.reads.record(begun.elapsed());
             }
         }
         at = (at + STEP) % ENTRIES;
         let begun = Instant::now();
         driver.write_data(&shared.paths[at], &shared.data).await?;
-        if shared.counts.load(Ordering::Relaxed) {
+        if shared.phase.counts() {
             seen.writes.record(begun.elapsed());
         }
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-use super::uncontended::Times;
+use super::phase::Times;
 use super::{cluster, pulse};
 use crate::results::Trial;
 use crate::servers::Servers;

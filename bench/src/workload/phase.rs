@@ -1,0 +1,108 @@
+//! The phases of a trial under load: the clients warm up, are counted, and end. Says what the counted time has cost.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow};
+use tokio::task::JoinSet;
+
+use crate::drivers::Driver;
+use crate::servers::Servers;
+use crate::servers::process::own_cpu;
+use crate::system::System;
+
+/// How long the clients work before and while it is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Times {
+    /// Not counted.
+    pub warm_up: Duration,
+    /// Counted.
+    pub measured: Duration,
+}
+
+/// Before it, at 0, the clients warm up.
+const COUNTED: u8 = 1;
+const PAUSED: u8 = 2;
+const OVER: u8 = 3;
+
+/// In which phase the trial is; all of its clients look at it.
+#[derive(Default)]
+pub struct Phase(AtomicU8);
+
+impl Phase {
+    /// What happens now counts.
+    pub fn counts(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == COUNTED
+    }
+
+    /// Clients are to end when they have given back what they hold.
+    pub fn is_over(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == OVER
+    }
+
+    /// Counts for so long; then the trial is over.
+    ///
+    /// # Errors
+    /// A server is gone.
+    pub async fn count(&self, servers: &Servers, measured: Duration) -> Result<Cost> {
+        let (servers_before, own_before, begun) = (servers.cpu()?, own_cpu()?, Instant::now());
+        self.0.store(COUNTED, Ordering::SeqCst);
+        tokio::time::sleep(measured).await;
+        self.0.store(PAUSED, Ordering::SeqCst);
+        let took = begun.elapsed();
+        let servers = servers.cpu()?.saturating_sub(servers_before);
+        let client = own_cpu()?.saturating_sub(own_before);
+        self.0.store(OVER, Ordering::SeqCst);
+        Ok(Cost { took, servers, client })
+    }
+}
+
+/// What the counted time has cost.
+#[derive(Clone, Copy, Debug)]
+pub struct Cost {
+    /// Seconds by the wall.
+    pub took: Duration,
+    servers: Duration,
+    client: Duration,
+}
+
+impl Cost {
+    /// So many of something, by the second.
+    pub fn per_s(&self, count: f64) -> f64 {
+        count / self.took.as_secs_f64()
+    }
+
+    /// Processor time of all servers for each of `count` operations, µs.
+    pub fn servers_us(&self, count: f64) -> f64 {
+        self.servers.as_micros() as f64 / count.max(1.0)
+    }
+
+    /// As [`Cost::servers_us`], of the load generator.
+    pub fn client_us(&self, count: f64) -> f64 {
+        self.client.as_micros() as f64 / count.max(1.0)
+    }
+}
+
+/// So many clients, each with a connection of its own.
+///
+/// # Errors
+/// The servers cannot be reached, or refuse.
+pub async fn connect(system: System, servers: &Servers, clients: usize) -> Result<Vec<Driver>> {
+    let mut drivers = Vec::with_capacity(clients);
+    for n in 0..clients {
+        drivers.push(Driver::connect(system, &servers.addresses, n).await?);
+    }
+    Ok(drivers)
+}
+
+/// Waits for all clients, and gives what each has seen.
+///
+/// # Errors
+/// The first client's that failed.
+pub async fn gather<T: 'static>(mut clients: JoinSet<Result<T>>) -> Result<Vec<T>> {
+    let mut all = Vec::with_capacity(clients.len());
+    while let Some(seen) = clients.join_next().await {
+        all.push(seen.map_err(|panic| anyhow!("a client panicked: {panic}"))??);
+    }
+    Ok(all)
+}
