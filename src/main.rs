@@ -31,7 +31,7 @@ use clap::error::ErrorKind;
 use exit::{Failure, SOFTWARE, USAGE};
 
 /// A command is applied by every node of the cluster, and makes and drops dozens of small values there: with the system's
-/// allocator that was a seventh of all time (docs/benchmarks.md).
+/// allocator that was an eighth of all time (docs/benchmarks.md).
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -4,9 +4,10 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use tokio::task::JoinSet;
 
+use super::phase;
 use crate::drivers::Driver;
 use crate::latency::Latency;
 use crate::servers::Servers;
@@ -57,10 +58,7 @@ impl Pulse {
 /// A client was refused or cut off.
 pub async fn run(servers: &Servers, beat: Beat, during: Duration) -> Result<Pulse> {
     const WARM_UP: Duration = Duration::from_millis(500);
-    let mut drivers = Vec::with_capacity(beat.clients);
-    for n in 0..beat.clients {
-        drivers.push(Driver::connect(System::Rowlock, &servers.addresses, n).await?);
-    }
+    let drivers = phase::connect(System::Rowlock, servers, beat.clients).await?;
     let from = Instant::now() + WARM_UP;
     let until = from + during;
     let mut tasks = JoinSet::new();
@@ -73,8 +71,8 @@ pub async fn run(servers: &Servers, beat: Beat, during: Duration) -> Result<Puls
     let took = from.elapsed();
     let (servers_cpu, client_cpu) = (servers.cpu()? - servers_before, own_cpu()? - own_before);
     let mut cycle = Latency::default();
-    while let Some(seen) = tasks.join_next().await {
-        cycle.add(&seen.map_err(|panic| anyhow!("a client panicked: {panic}"))??);
+    for seen in phase::gather(tasks).await? {
+        cycle.add(&seen);
     }
     Ok(Pulse { cycle, servers_cpu, client_cpu, took })
 }
