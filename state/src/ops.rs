@@ -96,8 +96,9 @@ impl Machine {
         let mode = CreateMode::from_flags(create.flags).ok_or(ErrorCode::BadArguments)?;
         let kind = kind(mode, ttl_ms, by.session)?;
         let (parent_path, _) = split_checked(&create.path)?;
-        let acl = acl::resolve(create.acl.as_deref(), by.who)?;
-        let parent = self.tree.get(parent_path).ok_or(ErrorCode::NoNode)?;
+        let parent = self.tree.get(parent_path);
+        let acl = resolved(create, parent, by.who)?;
+        let parent = parent.ok_or(ErrorCode::NoNode)?;
         permit(&parent.acl, perms::CREATE, by.who)?;
         let path = if mode.is_sequential() {
             sequence::numbered(&create.path, parent.meta.creates)
@@ -119,7 +120,6 @@ impl Machine {
             self.check_quota(&path, 1, data_len as i64)?;
         }
         let parent_acl = parent.acl.clone();
-        let acl = SharedAcl::sharing(acl, &parent_acl);
         let limit = limit_in(parent.data()).filter(|_| mode == CreateMode::EphemeralSequential);
         let parent = parent.meta;
         let znode = Znode::new(Meta::new(by.zxid, self.time_ms, kind), create.data.clone(), acl.clone());
@@ -274,6 +274,16 @@ impl Machine {
             self.sessions.remove_ephemeral(session, path);
         }
         unlinked
+    }
+}
+
+/// The ACL of a new znode. Mostly it is given the very list that its parent has, which has been resolved when it came.
+fn resolved(create: &Create, parent: Option<&Znode>, who: &[Id]) -> Result<SharedAcl, ErrorCode> {
+    let given = create.acl.as_deref();
+    match parent.map(|parent| &parent.acl) {
+        Some(acl) if given == Some(acl.entries()) => Ok(acl.clone()),
+        Some(acl) => Ok(SharedAcl::sharing(acl::resolve(given, who)?, acl)),
+        None => Ok(SharedAcl::new(acl::resolve(given, who)?)),
     }
 }
 

@@ -5,7 +5,16 @@
 /// Past 2^31-1 the count goes on at -2^31, as ZooKeeper's does: such names sort before the older ones, which is
 /// why a queue must be ordered by czxid and not by name.
 pub(crate) fn numbered(path: &str, creates: i32) -> String {
-    format!("{path}{creates:010}")
+    let Ok(mut rest) = u32::try_from(creates) else { return format!("{path}{creates:010}") };
+    let mut digits = [b'0'; 10];
+    for digit in digits.iter_mut().rev() {
+        *digit = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+    let mut full = String::with_capacity(path.len() + digits.len());
+    full.push_str(path);
+    full.extend(digits.map(char::from));
+    full
 }
 
 /// Whether this is how [`numbered`] ends a name: of `a10000000000` the prefix is `a1`, not `a`.

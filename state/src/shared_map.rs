@@ -7,6 +7,8 @@
 use std::borrow::Borrow;
 use std::cmp::Ordering;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Entries per chunk at most. A bigger chunk makes the first change after a clone dearer, a smaller one the list.
 const CHUNK_MAX: usize = 64;
@@ -14,7 +16,53 @@ const CHUNK_MAX: usize = 64;
 const MERGE_MAX: usize = CHUNK_MAX / 2;
 
 type Chunk<K, V> = Vec<(K, V)>;
-type Chunks<K, V> = Vec<Arc<Chunk<K, V>>>;
+
+/// Two chunks or more.
+#[derive(Debug)]
+pub(crate) struct Chunks<K, V> {
+    list: Vec<Arc<Chunk<K, V>>>,
+    /// Where the last search ended, chunk and index in one number: one command asks for one key again and again. Only a
+    /// guess, so it decides nothing but how long a search takes.
+    guess: AtomicU32,
+}
+
+impl<K, V> Clone for Chunks<K, V> {
+    fn clone(&self) -> Self {
+        Chunks { list: self.list.clone(), guess: AtomicU32::new(self.guess.load(Relaxed)) }
+    }
+}
+
+impl<K, V> Chunks<K, V> {
+    fn new(list: Vec<Arc<Chunk<K, V>>>) -> Self {
+        Chunks { list, guess: AtomicU32::new(0) }
+    }
+
+    fn note(&self, chunk: usize, at: usize) {
+        if at < CHUNK_MAX
+            && let Ok(guess) = u32::try_from(chunk * CHUNK_MAX + at)
+        {
+            self.guess.store(guess, Relaxed);
+        }
+    }
+}
+
+impl<K: Ord, V> Chunks<K, V> {
+    /// What [`SharedMap::locate`] says, if the last search ended there too.
+    fn guessed<Q: Ord + ?Sized>(&self, key: &Q) -> Option<Result<(usize, usize), (usize, usize)>>
+    where
+        K: Borrow<Q>,
+    {
+        let guess = self.guess.load(Relaxed) as usize;
+        let (chunk, at) = (guess / CHUNK_MAX, guess % CHUNK_MAX);
+        let entries = self.list.get(chunk)?;
+        let compare = |at: usize| Some(entries.get(at)?.0.borrow().cmp(key));
+        match compare(at)? {
+            Ordering::Equal => Some(Ok((chunk, at))),
+            Ordering::Greater if compare(at.checked_sub(1)?)? == Ordering::Less => Some(Err((chunk, at))),
+            Ordering::Greater | Ordering::Less => None,
+        }
+    }
+}
 
 /// Invariant: no chunk is empty or larger than `CHUNK_MAX`, and any two neighbours together are larger than
 /// `MERGE_MAX`; keys rise strictly within and across chunks.
@@ -78,7 +126,7 @@ impl<K, V> SharedMap<K, V> {
         match self {
             SharedMap::Empty => &[],
             SharedMap::One(chunk) => std::slice::from_ref(chunk),
-            SharedMap::Many(_, chunks) => chunks,
+            SharedMap::Many(_, chunks) => &chunks.list,
         }
     }
 
@@ -87,7 +135,7 @@ impl<K, V> SharedMap<K, V> {
         let chunks = match self {
             SharedMap::Empty => Vec::new(),
             SharedMap::One(chunk) => vec![chunk],
-            SharedMap::Many(_, chunks) => Arc::into_inner(chunks).unwrap_or_default(),
+            SharedMap::Many(_, chunks) => Arc::into_inner(chunks).map_or_else(Vec::new, |chunks| chunks.list),
         };
         chunks.into_iter().filter_map(Arc::into_inner).flatten()
     }
@@ -182,7 +230,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
             SharedMap::One(only) => Arc::make_mut(only).remove(at),
             SharedMap::Many(len, chunks) => {
                 *len -= 1;
-                let chunks = Arc::make_mut(chunks);
+                let chunks = &mut Arc::make_mut(chunks).list;
                 let entry = Arc::make_mut(&mut chunks[chunk]).remove(at);
                 merge(chunks, chunk);
                 if chunks.len() == 1 {
@@ -219,6 +267,21 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
     where
         K: Borrow<Q>,
     {
+        let SharedMap::Many(_, chunks) = self else { return self.search(key) };
+        if let Some(place) = chunks.guessed(key) {
+            return place;
+        }
+        let place = self.search(key);
+        let (Ok((chunk, at)) | Err((chunk, at))) = place;
+        chunks.note(chunk, at);
+        place
+    }
+
+    /// The same, without a guess.
+    fn search<Q: Ord + ?Sized>(&self, key: &Q) -> Result<(usize, usize), (usize, usize)>
+    where
+        K: Borrow<Q>,
+    {
         let largest = |chunk: &Arc<Chunk<K, V>>| chunk.last().expect("no chunk is empty").0.borrow().cmp(key);
         let Some((last, before)) = self.chunks().split_last() else { return Err((0, 0)) };
         // Names with numbers arrive behind all others: one comparison finds their place.
@@ -238,7 +301,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         match self {
             SharedMap::Empty => unreachable!("a chunk was found"),
             SharedMap::One(only) => Arc::make_mut(only),
-            SharedMap::Many(_, chunks) => Arc::make_mut(&mut Arc::make_mut(chunks)[chunk]),
+            SharedMap::Many(_, chunks) => Arc::make_mut(&mut Arc::make_mut(chunks).list[chunk]),
         }
     }
 
@@ -251,12 +314,15 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
                 let SharedMap::One(only) = std::mem::take(self) else { unreachable!("just looked at") };
                 let mut chunks = vec![only];
                 let place = insert_into(&mut chunks, chunk, at, entry);
-                *self = SharedMap::Many(CHUNK_MAX as u32 + 1, Arc::new(chunks));
+                *self = SharedMap::Many(CHUNK_MAX as u32 + 1, Arc::new(Chunks::new(chunks)));
                 return place;
             }
             SharedMap::Many(len, chunks) => {
                 *len += 1;
-                return insert_into(Arc::make_mut(chunks), chunk, at, entry);
+                let chunks = Arc::make_mut(chunks);
+                let (chunk, at) = insert_into(&mut chunks.list, chunk, at, entry);
+                chunks.note(chunk, at);
+                return (chunk, at);
             }
         }
         (chunk, at)
@@ -268,7 +334,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         if sizes.clone().any(|size| size == 0 || size > CHUNK_MAX) || sizes.sum::<usize>() != self.len() {
             return Err(format!("a map of {} entries has chunks of wrong sizes", self.len()));
         }
-        if matches!(self, SharedMap::Many(_, chunks) if chunks.len() < 2) {
+        if matches!(self, SharedMap::Many(_, chunks) if chunks.list.len() < 2) {
             return Err(format!("a map of {} entries has a list for one chunk", self.len()));
         }
         if self.chunks().windows(2).any(|pair| pair[0].len() + pair[1].len() <= MERGE_MAX) {
@@ -282,7 +348,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
 }
 
 fn insert_into<K: Clone, V: Clone>(
-    chunks: &mut Chunks<K, V>,
+    chunks: &mut Vec<Arc<Chunk<K, V>>>,
     chunk: usize,
     at: usize,
     entry: (K, V),
@@ -313,7 +379,7 @@ fn insert_into<K: Clone, V: Clone>(
 }
 
 /// Restores the invariant after a removal from `chunk`.
-fn merge<K: Clone, V: Clone>(chunks: &mut Chunks<K, V>, chunk: usize) {
+fn merge<K: Clone, V: Clone>(chunks: &mut Vec<Arc<Chunk<K, V>>>, chunk: usize) {
     if chunks[chunk].is_empty() {
         chunks.remove(chunk);
         return;

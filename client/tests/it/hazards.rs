@@ -3,11 +3,13 @@
 
 use std::time::Duration;
 
-use rowlock_client::{Acl, CreateMode, Error, SessionState};
+use rowlock_client::{Acl, CreateMode, Error, Owner, SessionState, Version};
 use rowlock_env::task;
 use rowlock_env::time;
 use rowlock_proto::Request;
+use rowlock_proto::lock::{Acquire, Mode};
 use rowlock_state::Machine;
+use rowlock_state::command::Command;
 
 use crate::fake::keeper::Cut;
 use crate::fake::{Fake, Server};
@@ -167,6 +169,47 @@ async fn a_multi_lock_of_which_one_place_was_taken_away_unseen_leaves_no_other_b
     }
     fake.until("nothing is left", |world| world.contenders("/locks/a") + world.contenders("/locks/b") == 0)
         .await;
+}
+
+/// A re-ask that is refused must name the places that are still there: who is told that they are absent forgets them.
+#[tokio::test]
+async fn a_multi_lock_that_is_refused_when_it_asks_again_leaves_the_places_it_had() {
+    let fake = Fake::rowlock().await;
+    let (client, other) = (fake.client().await, fake.client().await);
+    let blocking = other.mutex("y").request().owner(Owner::Session).lock().await.unwrap();
+    let both = client.multi(["x", "y"]).request().owner(Owner::Session);
+    let task = task::spawn("both", async move { both.lock().await });
+    fake.until("x is held", |world| world.holders("/locks/x") + world.contenders("/locks/y") == 3).await;
+    fake.world().silent_on_attach = true;
+    fake.drop_connections();
+    {
+        // While both are cut off, the place that waited is removed, and its holder comes to wait for the other.
+        let mut world = fake.world();
+        let waiting = world.queue("/locks/y")[1].path.clone();
+        let delete = Command::Delete { path: waiting, version: Version::ANY };
+        world.act(client.session_id(), delete).unwrap();
+        let acquire = Acquire {
+            lock: "/locks/x".to_owned(),
+            prefix: "then-".to_owned(),
+            data: None,
+            acl: Some(Acl::open()),
+            mode: Mode::Exclusive,
+            limit: 0,
+            wait: true,
+            owner: Owner::Session,
+            max_hold_ms: 0,
+            lock_delay_ms: 0,
+        };
+        world.act(other.session_id(), Command::Acquire(vec![acquire])).unwrap();
+        world.silent_on_attach = false;
+    }
+    let refused = task.await.unwrap().unwrap_err();
+    assert!(matches!(refused, Error::Deadlock { .. }), "{refused}");
+    fake.until("x was left", |world| world.queue("/locks/x").iter().all(|at| at.session == other.session_id()))
+        .await;
+    assert_eq!(fake.world().holders("/locks/x"), 1, "the next one was granted");
+    assert_eq!(fake.world().contenders("/locks/y"), 1, "nothing is left behind");
+    blocking.release().await.unwrap();
 }
 
 #[tokio::test]

@@ -47,7 +47,8 @@ impl Machine {
                 Ok(Placed::Found(key) | Placed::New(key)) => key,
                 Ok(Placed::Refused(standing)) => {
                     self.take_all_back(done);
-                    let mut standings = vec![Standing::Absent; all.len()];
+                    // Places of an earlier attempt are still there: unsaid, nobody would ever leave them.
+                    let mut standings = self.standings_again(by.session, all);
                     standings[index] = standing;
                     return Ok(Outcome::Standings(standings));
                 }

@@ -27,11 +27,13 @@ impl Machine {
         for claim in claims {
             // Looked up one by one: a claim that comes twice is held once. The index changes only at the end, so the
             // tree is asked too.
-            let is_held = self.holder_of(claim) == Some(by.session) && self.tree.get(&claim.path).is_some();
-            if is_held {
-                done.push(self.remove_queue_znode(by, claim.path.clone()));
+            let is_holder = self.holder_of(claim) == Some(by.session);
+            let znode = is_holder.then(|| self.tree.get(&claim.path)).flatten();
+            held.push(znode.is_some());
+            if let Some(znode) = znode {
+                let data_len = znode.data_len();
+                done.push(self.remove(by.zxid, claim.path.clone(), data_len));
             }
-            held.push(is_held);
         }
         let why = Some(Why::Released);
         self.publish(Cause { zxid: by.zxid, session: by.session, why }, &mut done, sink);

@@ -98,6 +98,13 @@ impl<'a> LockView<'a> {
         self.lock.waiters.len()
     }
 
+    /// Whether an acquire of this session would only join the queue, as far as it can be seen now: it is not free, and
+    /// somebody else is in the way. (What the session holds itself it may be about to release.)
+    pub fn makes_wait(&self, session: SessionId, mode: Mode) -> bool {
+        let mut contenders = self.lock.contenders();
+        !self.lock.is_free_for(mode) && contenders.any(|(_, contender)| contender.session != session)
+    }
+
     /// Those who hold it, in the order of the queue.
     pub fn holders(&self) -> impl Iterator<Item = ContenderView> + use<'a> {
         let Self { machine, path, lock } = *self;
