@@ -190,12 +190,12 @@ impl SessionConfig {
 }
 
 impl Default for RaftConfig {
-    /// A failover takes about 1 s; a snapshot every 100,000 entries, since entries are folded from many commands.
+    /// A failover takes about half a second on one site; a snapshot every 100,000 entries, since entries are folded from many commands.
     fn default() -> Self {
         RaftConfig {
-            heartbeat_ms: 100,
-            election_timeout_min_ms: 500,
-            election_timeout_max_ms: 1_000,
+            heartbeat_ms: 40,
+            election_timeout_min_ms: 120,
+            election_timeout_max_ms: 250,
             snapshot_every: 100_000,
             keep_logs: 10_000,
         }

@@ -19,11 +19,12 @@ use crate::proposer::fold::Parcel;
 use crate::raft::leadership::Leadership;
 use crate::raft::reconfigure::Reconfigurer;
 use crate::raft::types::Member;
-use crate::raft::{Raft, is_member, quorum_contact};
+use crate::raft::{Raft, is_member};
 use crate::reconfig::Wanted;
 use crate::session::Departure;
 use crate::session::charge::Charge;
-use crate::session::contact::Contact;
+use crate::session::liveness::REPORT_DEADLINE;
+use crate::session::notes::{Notes, Unnoted};
 use crate::status::Status;
 
 /// A membership change or a read's confirmation that takes longer has no quorum.
@@ -43,10 +44,8 @@ pub struct Service {
     pub leaving: watch::Receiver<bool>,
     /// The sessions, while this node leads.
     pub charge: Arc<Charge>,
-    /// The leader's own contact to its quorum.
-    pub contact: Arc<Contact>,
-    /// How old that contact may be for touches to be noted.
-    pub grace: Duration,
+    /// Takes note of what the other nodes report.
+    pub notes: Arc<Notes>,
     /// Changes of the membership in ZooKeeper's terms.
     pub reconfigurer: Arc<Reconfigurer>,
     /// What this node says of itself.
@@ -112,18 +111,15 @@ impl PeerService for Service {
         term: u64,
     ) -> Result<Vec<SessionId>, Refusal> {
         self.in_charge_for(from, term)?;
-        if let Some(at) = quorum_contact(&self.raft) {
-            self.contact.mark(at);
-        }
-        if !self.contact.within(self.grace) {
-            return Err(Refusal::NoQuorum);
-        }
-        self.charge.touch(sessions).ok_or_else(|| self.not_leader())
+        self.notes.touch(term, sessions, REPORT_DEADLINE).await.map_err(|unnoted| match unnoted {
+            Unnoted::NotInCharge => self.not_leader(),
+            Unnoted::NoQuorum => Refusal::NoQuorum,
+        })
     }
 
     async fn departures(&self, from: NodeId, departures: Vec<Departure>, term: u64) -> Result<(), Refusal> {
         self.in_charge_for(from, term)?;
-        if self.charge.departed(&departures) { Ok(()) } else { Err(self.not_leader()) }
+        if self.notes.departed(term, &departures) { Ok(()) } else { Err(self.not_leader()) }
     }
 
     async fn read_index(&self) -> Result<u64, Refusal> {

@@ -68,7 +68,7 @@ pub struct Terms {
 }
 
 /// For a container that is killed as a whole, warden and all. Longer than a change of the leader takes with the default
-/// elections (up to 2 s): a command must not end because a node does.
+/// elections, even when votes are split: a command must not end because a node does.
 const DEFAULT_GRACE: Duration = Duration::from_secs(3);
 
 impl Ties {

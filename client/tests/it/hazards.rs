@@ -205,8 +205,10 @@ async fn a_multi_lock_that_is_refused_when_it_asks_again_leaves_the_places_it_ha
     }
     let refused = task.await.unwrap().unwrap_err();
     assert!(matches!(refused, Error::Deadlock { .. }), "{refused}");
-    fake.until("x was left", |world| world.queue("/locks/x").iter().all(|at| at.session == other.session_id()))
-        .await;
+    fake.until("x was left", |world| {
+        world.queue("/locks/x").iter().all(|at| at.session == other.session_id())
+    })
+    .await;
     assert_eq!(fake.world().holders("/locks/x"), 1, "the next one was granted");
     assert_eq!(fake.world().contenders("/locks/y"), 1, "nothing is left behind");
     blocking.release().await.unwrap();

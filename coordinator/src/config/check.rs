@@ -207,7 +207,7 @@ fn check_raft(source: &Source<'_>, raw: &RawRaft) -> Result<(), ConfigError> {
     };
     if heartbeat == 0 {
         let what = "heartbeat_ms = 0 would send without pause".to_owned();
-        return Err(source.error(at(&raw.heartbeat_ms, &None), what, "use e.g. 100"));
+        return Err(source.error(at(&raw.heartbeat_ms, &None), what, "use e.g. 40"));
     }
     if min < HEARTBEATS_PER_ELECTION.saturating_mul(heartbeat) {
         let what =

@@ -1,7 +1,6 @@
 //! What must be there before the first task of a node runs: storage, Raft, and what they share with the tasks.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use rowlock_env::sync::watch;
 use rowlock_env::task::{Shutdown, TaskGroup};
@@ -55,7 +54,7 @@ impl Parts {
         let replica = Arc::new(Replica::default());
         let pending = Arc::new(Pending::new(config.id, rng::u64()));
         let registry = Arc::new(Registry::new());
-        let charge = Arc::new(Charge::new(grace(config)));
+        let charge = Arc::new(Charge::default());
         let clock = Arc::new(LogClock::starting_now());
         let (lock_alarm, lock_rings) = LockAlarm::new();
         let (history, history_sink) = {
@@ -108,11 +107,6 @@ impl Parts {
             failure,
         })
     }
-}
-
-/// Heartbeats are answered, and sessions expire later, by this much: docs/decisions/heartbeats.md.
-pub(super) fn grace(config: &NodeConfig) -> Duration {
-    Duration::from_millis(config.raft.election_timeout_max_ms)
 }
 
 /// The first failure stands.

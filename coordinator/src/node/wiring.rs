@@ -10,7 +10,7 @@ use rowlock_env::time;
 use tokio::sync::mpsc;
 
 use super::leave::Leave;
-use super::parts::{Parts, fail, grace};
+use super::parts::{Parts, fail};
 use super::source::Source;
 use super::{Addresses, Listeners, Node, NodeError};
 use crate::bootstrap::Bootstrap;
@@ -33,6 +33,7 @@ use crate::reconfig::{Ask, Reconfig, ReconfigDoor};
 use crate::service::Service;
 use crate::session::contact::Contact;
 use crate::session::liveness::Liveness;
+use crate::session::notes::Notes;
 use crate::session::{SessionTouch, Sign};
 use crate::standing::Standing;
 use crate::status::Status;
@@ -51,6 +52,8 @@ struct Wires {
     config: Arc<NodeConfig>,
 }
 
+/// See `contact_max`.
+const CONTACT_MAX_LEAST: Duration = Duration::from_secs(1);
 /// How long Raft may take to stop.
 const RAFT_STOP_DEADLINE: Duration = Duration::from_secs(5);
 
@@ -75,9 +78,10 @@ async fn stop_at(
     tracing::info!("stopped");
 }
 
-/// Older contact to a quorum ends serving.
+/// With older contact to a quorum a node does not serve, and a leader expires nobody. Longer than an election takes: clients
+/// of a follower keep their connections while a new leader is elected.
 fn contact_max(config: &NodeConfig) -> Duration {
-    2 * grace(config)
+    Duration::from_millis(2 * config.raft.election_timeout_max_ms).max(CONTACT_MAX_LEAST)
 }
 
 impl Parts {
@@ -99,9 +103,10 @@ impl Parts {
         self.start_compaction();
         self.tasks.spawn("history", self.history.clone().keep_trimmed(self.shutdown_word()));
         self.start_router(&wires, submissions);
-        self.start_sessions(&wires, contact.clone(), signs);
+        let notes = Arc::new(Notes::new(self.raft.clone(), self.charge.clone(), contact.clone()));
+        self.start_sessions(&wires, contact.clone(), notes.clone(), signs);
         self.start_standing(&wires, contact.clone(), status_tx);
-        self.start_peer_server(&wires, contact.clone(), listeners.peer);
+        self.start_peer_server(&wires, notes, listeners.peer);
         self.start_clients(&wires, contact, SessionTouch::new(touch), listeners.client);
         self.start_http(&wires, listeners.http);
         self.start_bootstrap(&wires);
@@ -153,6 +158,7 @@ impl Parts {
             leadership: wires.leadership.clone(),
             queue,
             enforce_quota: wires.config.znodes.enforce_quota,
+            replica: self.replica.clone(),
             clock: self.clock.clone(),
             metrics: self.metrics.clone(),
         };
@@ -204,13 +210,20 @@ impl Parts {
         self.tasks.spawn("router", router.run(self.shutdown_word()));
     }
 
-    fn start_sessions(&self, wires: &Wires, contact: Arc<Contact>, signs: mpsc::Receiver<Sign>) {
+    fn start_sessions(
+        &self,
+        wires: &Wires,
+        contact: Arc<Contact>,
+        notes: Arc<Notes>,
+        signs: mpsc::Receiver<Sign>,
+    ) {
         let liveness = Liveness {
             me: wires.config.id,
             replica: self.replica.clone(),
             charge: self.charge.clone(),
+            notes,
             contact,
-            grace: grace(&wires.config),
+            contact_max: contact_max(&wires.config),
             leadership: wires.leadership.clone(),
             signs,
             raft: self.raft.clone(),
@@ -239,7 +252,7 @@ impl Parts {
         self.tasks.spawn("standing", standing.run(self.shutdown_word()));
     }
 
-    fn start_peer_server(&self, wires: &Wires, contact: Arc<Contact>, listener: Listener) {
+    fn start_peer_server(&self, wires: &Wires, notes: Arc<Notes>, listener: Listener) {
         let service = Service {
             me: wires.config.id,
             raft: self.raft.clone(),
@@ -247,8 +260,7 @@ impl Parts {
             folder: wires.folder.clone(),
             leaving: wires.leaving.clone(),
             charge: self.charge.clone(),
-            contact,
-            grace: grace(&wires.config),
+            notes,
             reconfigurer: wires.reconfigurer.clone(),
             status: wires.status.clone(),
             metrics: self.metrics.clone(),

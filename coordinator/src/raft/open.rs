@@ -82,16 +82,16 @@ pub fn dispatch(raft: &Raft, snapshots: &SnapshotStore) -> Arc<dyn RaftService> 
     Arc::new(RaftDispatch::new(raft.clone(), Arc::new(snapshots.clone())))
 }
 
-/// When this leader was last known to have a quorum: the send time of the last request that one acknowledged. Nothing on
-/// other nodes.
-pub fn quorum_contact(raft: &Raft) -> Option<Instant> {
+/// When this leader was last known to have a quorum, with its term: the send time of the last request that one acknowledged.
+/// Nothing on other nodes.
+pub fn quorum_contact(raft: &Raft) -> Option<(u64, Instant)> {
     let metrics = raft.metrics();
     let metrics = metrics.borrow_watched();
     let mut voters = metrics.membership_config.membership().voter_ids();
     if metrics.state.is_leader() && voters.next() == Some(metrics.id) && voters.next().is_none() {
-        return Some(time::now());
+        return Some((metrics.current_term, time::now()));
     }
-    metrics.last_quorum_acked.map(|at| at.into_inner().into())
+    metrics.last_quorum_acked.map(|at| (metrics.current_term, at.into_inner().into()))
 }
 
 /// Whether the node is a member, voting or not, as far as this node knows.

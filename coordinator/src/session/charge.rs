@@ -16,17 +16,12 @@ use super::Departure;
 use super::tracker::Tracker;
 
 /// Empty on a follower.
+#[derive(Default)]
 pub struct Charge {
-    grace: Duration,
     tracker: Mutex<Option<(u64, Tracker)>>,
 }
 
 impl Charge {
-    /// Not in charge. `grace`: see [`Tracker`].
-    pub fn new(grace: Duration) -> Self {
-        Charge { grace, tracker: Mutex::new(None) }
-    }
-
     /// This node leads `term` now: every session has its full timeout from here on. Called under the state's read lock,
     /// so that no session opens in between.
     pub fn take(&self, term: u64, machine: &Machine) {
@@ -37,7 +32,7 @@ impl Charge {
             return;
         }
         let sessions = machine.sessions().map(|(id, s)| (id, s.attachment, ms(s.timeout_ms)));
-        *self.tracker.lock() = Some((term, Tracker::start(time::now(), self.grace, sessions)));
+        *self.tracker.lock() = Some((term, Tracker::start(time::now(), sessions)));
     }
 
     /// This node does not lead (any more).
@@ -67,22 +62,30 @@ impl Charge {
         }
     }
 
-    /// These sessions gave a sign of life. Gives those whose timer does not run any more: their heartbeats stay
-    /// unanswered. `None` if this node is not in charge.
-    pub fn touch(&self, sessions: impl IntoIterator<Item = SessionId>) -> Option<Vec<SessionId>> {
+    /// These sessions gave a sign of life. False if this node is not in charge of `term`.
+    pub fn touch(&self, term: u64, sessions: &[SessionId]) -> bool {
         let now = time::now();
-        let mut tracker = self.tracker.lock();
-        let (_, tracker) = tracker.as_mut()?;
-        Some(sessions.into_iter().filter(|session| !tracker.touch(now, *session)).collect())
+        self.in_term(term, |tracker| sessions.iter().for_each(|session| tracker.touch(now, *session)))
+            .is_some()
     }
 
-    /// These sessions' clients hung up. False if this node is not in charge.
-    pub fn departed(&self, departures: &[Departure]) -> bool {
+    /// Of these sessions those whose timers do not run: their heartbeats stay unanswered. `None` if this node is not in
+    /// charge of `term`.
+    pub fn stopped(&self, term: u64, mut sessions: Vec<SessionId>) -> Option<Vec<SessionId>> {
+        self.in_term(term, |tracker| sessions.retain(|session| !tracker.runs(*session)))?;
+        Some(sessions)
+    }
+
+    /// These sessions' clients hung up. False if this node is not in charge of `term`.
+    pub fn departed(&self, term: u64, departures: &[Departure]) -> bool {
         let now = time::now();
+        self.in_term(term, |tracker| departures.iter().for_each(|departure| tracker.departed(now, departure)))
+            .is_some()
+    }
+
+    fn in_term<T>(&self, term: u64, act: impl FnOnce(&mut Tracker) -> T) -> Option<T> {
         let mut tracker = self.tracker.lock();
-        let Some((_, tracker)) = tracker.as_mut() else { return false };
-        departures.iter().for_each(|departure| tracker.departed(now, departure));
-        true
+        tracker.as_mut().filter(|(own, _)| *own == term).map(|(_, tracker)| act(tracker))
     }
 
     /// Every session gets its full timeout again.

@@ -1,8 +1,8 @@
 //! The task that carries signs of life to the leader and, on the leader, proposes expiry.
 //!
-//! Invariant: a heartbeat is answered only after the leader's timer of that session was restarted, by a leader that had
-//! contact to a quorum within `grace`. Sessions expire `grace` later than their timeout. So whoever computes a deadline
-//! from the send time of an answered heartbeat gives up before any leader, old or new, expires the session.
+//! On every node signs of life are collected and reported to the leader, which may be this node: one report at a time, and
+//! heartbeats are answered when theirs has been noted ([`Notes`] says what that means).
+//!
 //! Invariant: touches and hang-ups never enter the log; expiry happens through the log only.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,6 +19,7 @@ use tokio::sync::mpsc;
 
 use super::charge::Charge;
 use super::contact::Contact;
+use super::notes::Notes;
 use super::{Departure, Sign};
 use crate::client::outbox::{Message, Outbox};
 use crate::limits::{BATCH_MAX_COMMANDS, DEPARTURES_WAITING_MAX, HEARTBEATS_WAITING_MAX};
@@ -36,7 +37,7 @@ const TICK_MISSED: Duration = Duration::from_millis(1_000);
 /// A follower reports at least so often, also with nothing to report: the answer is its contact to the quorum.
 const REPORT_EVERY: Duration = Duration::from_millis(100);
 /// A report that is not answered by then has failed.
-const REPORT_DEADLINE: Duration = Duration::from_millis(1_000);
+pub const REPORT_DEADLINE: Duration = Duration::from_millis(1_000);
 
 /// What the task needs.
 pub struct Liveness {
@@ -48,8 +49,10 @@ pub struct Liveness {
     pub charge: Arc<Charge>,
     /// Published for the node's status.
     pub contact: Arc<Contact>,
-    /// How old contact may be for heartbeats to be answered.
-    pub grace: Duration,
+    /// With older contact to a quorum a leader expires nobody.
+    pub contact_max: Duration,
+    /// The leader's side of a report, for when that is this node.
+    pub notes: Arc<Notes>,
     /// Who leads.
     pub leadership: watch::Receiver<Leadership>,
     /// From this node's connections.
@@ -150,15 +153,15 @@ impl Liveness {
         loop {
             let view = *self.leadership.borrow_and_update();
             if view.leader == Some(self.me) {
-                self.lead(view, &mut collected, &mut last_tick, &mut stalled);
+                self.lead(view, &mut last_tick, &mut stalled);
             } else {
                 self.charge.give_up();
-                let urgent = collected.is_urgent() && !last_failed;
-                let due = urgent || last_report.elapsed() >= REPORT_EVERY;
-                if let (Some(leader), None, true) = (view.leader, &report, due) {
-                    last_report = Instant::now();
-                    report = Some(self.report(leader, view.term, std::mem::take(&mut collected)));
-                }
+            }
+            let urgent = collected.is_urgent() && !last_failed;
+            let due = urgent || last_report.elapsed() >= REPORT_EVERY;
+            if let (Some(leader), None, true) = (view.leader, &report, due) {
+                last_report = Instant::now();
+                report = Some(self.report(leader, view.term, std::mem::take(&mut collected)));
             }
             tokio::select! {
                 biased;
@@ -183,8 +186,8 @@ impl Liveness {
         }
     }
 
-    /// The leader's turn: takes charge, notes touches, answers heartbeats while there is contact, expires.
-    fn lead(&self, view: Leadership, collected: &mut Collected, last_tick: &mut Instant, stalled: &mut bool) {
+    /// The leader's turn: takes charge and expires, while there is contact.
+    fn lead(&self, view: Leadership, last_tick: &mut Instant, stalled: &mut bool) {
         if !view.ready {
             return;
         }
@@ -192,18 +195,10 @@ impl Liveness {
             self.charge.take(view.term, &self.replica.state.read());
             *last_tick = Instant::now();
         }
-        let refused = self.charge.touch(std::mem::take(&mut collected.sessions));
-        collected.refuse(&refused.unwrap_or_default());
-        if self.charge.departed(&collected.departures()) {
-            collected.departures.clear();
-        }
-        if let Some(at) = quorum_contact(&self.raft) {
+        if let Some((_, at)) = quorum_contact(&self.raft) {
             self.contact.mark(at);
         }
-        let in_contact = self.contact.within(self.grace);
-        if in_contact {
-            collected.answer();
-        }
+        let in_contact = self.contact.within(self.contact_max);
         let now = Instant::now();
         *stalled |= !in_contact || now.saturating_since(*last_tick) > TICK_MISSED;
         if *stalled && in_contact {
@@ -228,17 +223,32 @@ impl Liveness {
     }
 
     fn report(&self, leader: NodeId, term: u64, mut collected: Collected) -> Report {
+        let sent = Instant::now();
+        let sessions: Vec<_> = collected.sessions.iter().copied().collect();
+        let departures = collected.departures();
+        if leader == self.me {
+            let notes = self.notes.clone();
+            return Box::pin(async move {
+                let touching = notes.touch(term, sessions, REPORT_DEADLINE);
+                let departing = async { notes.departed(term, &departures) };
+                // In this order: touches are noted at the first poll, and they came before the departures.
+                let (answer, departed) = futures_util::join!(touching, departing);
+                if departed {
+                    collected.departures.clear();
+                }
+                (answer.ok().map(|refused| Noted { sent, refused }), collected)
+            });
+        }
         let peers = self.peers.clone();
         Box::pin(async move {
-            let sent = Instant::now();
             let deadline = sent + REPORT_DEADLINE;
-            let sessions = collected.sessions.iter().copied().collect();
             let touches = Request::Touches { sessions, term };
-            let departures = Request::Departures { departures: collected.departures(), term };
+            let has_departures = !departures.is_empty();
+            let departures = Request::Departures { departures, term };
             let touching = peers.call(leader, Lane::Control, &touches, deadline);
             let departing = async {
                 let departing = peers.call(leader, Lane::Control, &departures, deadline);
-                !collected.departures.is_empty() && departing.await == Ok(Response::DeparturesNoted)
+                has_departures && departing.await == Ok(Response::DeparturesNoted)
             };
             // Both are on their way at once; the lane keeps their order, and so does the leader.
             let (answer, departed) = futures_util::join!(touching, departing);

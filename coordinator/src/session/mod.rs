@@ -3,6 +3,7 @@
 pub mod charge;
 pub mod contact;
 pub mod liveness;
+pub mod notes;
 pub mod tracker;
 
 use std::time::Duration;
@@ -20,7 +21,7 @@ pub enum Sign {
     Touch {
         /// Whose session.
         session: SessionId,
-        /// For a ping: answered with `Message::Touched` once the leader, in contact with a quorum, has taken note.
+        /// For a ping: answered with `Message::Touched` once the leader has taken note, and a quorum has acknowledged it since.
         confirm: Option<Outbox>,
     },
     /// It has hung up, and had asked that this counts.

@@ -2,8 +2,7 @@
 //!
 //! Invariant: a session whose expiry has been decided stays decided: no later touch revives it, and none is confirmed, for
 //! its lock may be granted to the next at any moment.
-//! Invariant: no session is due before `timeout + grace` has passed since its last touch (or since this leader's start,
-//! when every session gets its full timeout anew; Chubby, section 2.9), unless its client has hung up and had asked that
+//! Invariant: no session is due before its timeout has passed since its last touch (or since this leader's start, when every session gets its full timeout anew; Chubby, section 2.9), unless its client has hung up and had asked that
 //! this shortens its time.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,19 +35,18 @@ impl Entry {
         self.departed_until = None;
     }
 
-    fn deadline(&self, grace: Duration) -> Instant {
+    fn deadline(&self) -> Instant {
         if mutant::is(Mutant::ExpireEarly) {
             return self.last_touch + self.timeout / 2;
         }
-        let silence = self.last_touch + self.timeout + grace;
+        let silence = self.last_touch + self.timeout;
         self.departed_until.map_or(silence, |until| until.min(silence))
     }
 }
 
 /// All sessions of the cluster, on the leader.
+#[derive(Default)]
 pub struct Tracker {
-    /// Added to every timeout: the longest time for which a node may acknowledge heartbeats without contact to a quorum.
-    grace: Duration,
     sessions: BTreeMap<SessionId, Entry>,
     /// When to look at whom. A touch does not move a session here; looking too early only moves it on.
     agenda: BTreeSet<(Instant, SessionId)>,
@@ -59,12 +57,8 @@ const RETRY: Duration = Duration::from_secs(1);
 
 impl Tracker {
     /// A new leader's tracker: every session has its full timeout from `now`.
-    pub fn start(
-        now: Instant,
-        grace: Duration,
-        sessions: impl Iterator<Item = (SessionId, Attachment, Duration)>,
-    ) -> Self {
-        let mut tracker = Tracker { grace, sessions: BTreeMap::new(), agenda: BTreeSet::new() };
+    pub fn start(now: Instant, sessions: impl Iterator<Item = (SessionId, Attachment, Duration)>) -> Self {
+        let mut tracker = Tracker::default();
         for (session, attachment, timeout) in sessions {
             tracker.opened(now, session, attachment, timeout);
         }
@@ -75,7 +69,7 @@ impl Tracker {
     pub fn opened(&mut self, now: Instant, session: SessionId, attachment: Attachment, timeout: Duration) {
         let early = self.sessions.get(&session).and_then(|entry| entry.early_departure);
         self.ended(session);
-        let silence = if mutant::is(Mutant::ExpireEarly) { timeout / 2 } else { timeout + self.grace };
+        let silence = if mutant::is(Mutant::ExpireEarly) { timeout / 2 } else { timeout };
         let look_at = now + silence;
         let entry = Entry {
             last_touch: now,
@@ -100,16 +94,19 @@ impl Tracker {
         }
     }
 
-    /// A frame of this session came in somewhere. False if its timer does not run any more (unknown, or its expiry is
-    /// decided): a heartbeat must not be answered then.
-    pub fn touch(&mut self, now: Instant, session: SessionId) -> bool {
-        match self.sessions.get_mut(&session) {
-            Some(entry) if !entry.decided => {
-                entry.touch(now);
-                true
-            }
-            _ => false,
+    /// A frame of this session came in somewhere.
+    pub fn touch(&mut self, now: Instant, session: SessionId) {
+        if let Some(entry) = self.sessions.get_mut(&session)
+            && !entry.decided
+        {
+            entry.touch(now);
         }
+    }
+
+    /// Whether the session's timer runs: not if it is unknown or its expiry is decided. A heartbeat must not be answered
+    /// then.
+    pub fn runs(&self, session: SessionId) -> bool {
+        self.sessions.get(&session).is_some_and(|entry| !entry.decided)
     }
 
     /// The client of a session hung up: the session is due after the grace that it had asked for, unless something is
@@ -148,7 +145,7 @@ impl Tracker {
             }
             self.agenda.pop_first();
             let entry = self.sessions.get_mut(&session).expect("the agenda holds only known sessions");
-            let deadline = entry.deadline(self.grace);
+            let deadline = entry.deadline();
             entry.decided |= deadline <= now;
             entry.look_at = if entry.decided {
                 due.push((session, entry.attachment));
@@ -189,35 +186,38 @@ mod tests {
     }
 
     fn tracker(now: Instant) -> Tracker {
-        Tracker::start(now, ms(500), [(S, A, ms(4000))].into_iter())
+        Tracker::start(now, [(S, A, ms(4000))].into_iter())
     }
 
     #[test]
-    fn a_silent_session_is_due_after_its_timeout_and_the_grace_and_not_before() {
+    fn a_silent_session_is_due_after_its_timeout_and_not_before() {
         let t0 = Instant::now();
         let mut tracker = tracker(t0);
-        assert_eq!(tracker.due(t0 + ms(4499)), []);
-        assert_eq!(tracker.due(t0 + ms(4500)), [(S, A)]);
+        assert_eq!(tracker.due(t0 + ms(3999)), []);
+        assert_eq!(tracker.due(t0 + ms(4000)), [(S, A)]);
     }
 
     #[test]
     fn a_touch_moves_the_deadline_and_an_old_one_does_not_move_it_back() {
         let t0 = Instant::now();
         let mut tracker = tracker(t0);
-        assert!(tracker.touch(t0 + ms(3000), S));
-        assert!(tracker.touch(t0 + ms(1000), S));
-        assert_eq!(tracker.due(t0 + ms(7499)), []);
-        assert_eq!(tracker.due(t0 + ms(7500)), [(S, A)]);
-        assert!(!tracker.touch(t0, SessionId(8)));
+        tracker.touch(t0 + ms(3000), S);
+        assert!(tracker.runs(S));
+        tracker.touch(t0 + ms(1000), S);
+        assert!(tracker.runs(S));
+        assert_eq!(tracker.due(t0 + ms(6999)), []);
+        assert_eq!(tracker.due(t0 + ms(7000)), [(S, A)]);
+        tracker.touch(t0, SessionId(8));
+        assert!(!tracker.runs(SessionId(8)));
     }
 
     #[test]
     fn an_expiry_that_got_lost_is_due_again() {
         let t0 = Instant::now();
         let mut tracker = tracker(t0);
-        assert_eq!(tracker.due(t0 + ms(4500)), [(S, A)]);
-        assert_eq!(tracker.due(t0 + ms(5000)), []);
-        assert_eq!(tracker.due(t0 + ms(5500)), [(S, A)]);
+        assert_eq!(tracker.due(t0 + ms(4000)), [(S, A)]);
+        assert_eq!(tracker.due(t0 + ms(4500)), []);
+        assert_eq!(tracker.due(t0 + ms(5000)), [(S, A)]);
         tracker.ended(S);
         assert_eq!(tracker.due(t0 + ms(60_000)), []);
         assert_eq!(tracker.next_look(), None);
@@ -227,14 +227,17 @@ mod tests {
     fn no_touch_revives_a_session_whose_expiry_is_decided_but_a_new_attachment_does() {
         let t0 = Instant::now();
         let mut tracker = tracker(t0);
-        assert_eq!(tracker.due(t0 + ms(4500)), [(S, A)]);
-        assert!(!tracker.touch(t0 + ms(4501), S));
-        tracker.forgive_all(t0 + ms(4502));
-        assert!(!tracker.touch(t0 + ms(4503), S));
-        assert_eq!(tracker.due(t0 + ms(5500)), [(S, A)]);
-        tracker.opened(t0 + ms(5600), S, Attachment(2), ms(4000));
-        assert!(tracker.touch(t0 + ms(5601), S));
-        assert_eq!(tracker.due(t0 + ms(9000)), []);
+        assert_eq!(tracker.due(t0 + ms(4000)), [(S, A)]);
+        tracker.touch(t0 + ms(4001), S);
+        assert!(!tracker.runs(S));
+        tracker.forgive_all(t0 + ms(4002));
+        tracker.touch(t0 + ms(4003), S);
+        assert!(!tracker.runs(S));
+        assert_eq!(tracker.due(t0 + ms(5000)), [(S, A)]);
+        tracker.opened(t0 + ms(5100), S, Attachment(2), ms(4000));
+        tracker.touch(t0 + ms(5101), S);
+        assert!(tracker.runs(S));
+        assert_eq!(tracker.due(t0 + ms(8500)), []);
     }
 
     #[test]
@@ -242,8 +245,8 @@ mod tests {
         let t0 = Instant::now();
         let mut tracker = tracker(t0);
         tracker.opened(t0 + ms(4000), S, Attachment(2), ms(6000));
-        assert_eq!(tracker.due(t0 + ms(10_499)), []);
-        assert_eq!(tracker.due(t0 + ms(10_500)), [(S, Attachment(2))]);
+        assert_eq!(tracker.due(t0 + ms(9999)), []);
+        assert_eq!(tracker.due(t0 + ms(10_000)), [(S, Attachment(2))]);
         assert_eq!(tracker.len(), 1);
     }
 
@@ -260,15 +263,16 @@ mod tests {
         assert_eq!(tracker.next_look(), Some(t0 + ms(1300)));
         assert_eq!(tracker.due(t0 + ms(1299)), []);
         assert_eq!(tracker.due(t0 + ms(1300)), [(S, A)]);
-        assert!(!tracker.touch(t0 + ms(1301), S));
+        tracker.touch(t0 + ms(1301), S);
+        assert!(!tracker.runs(S));
     }
 
     #[test]
     fn a_hang_up_never_prolongs_a_session() {
         let t0 = Instant::now();
         let mut tracker = tracker(t0);
-        tracker.departed(t0 + ms(4400), &departure(A));
-        assert_eq!(tracker.due(t0 + ms(4500)), [(S, A)]);
+        tracker.departed(t0 + ms(3900), &departure(A));
+        assert_eq!(tracker.due(t0 + ms(4000)), [(S, A)]);
     }
 
     #[test]
@@ -277,8 +281,8 @@ mod tests {
         let mut tracker = tracker(t0);
         tracker.departed(t0, &departure(A));
         tracker.opened(t0 + ms(200), S, Attachment(2), ms(4000));
-        assert_eq!(tracker.due(t0 + ms(4699)), []);
-        assert_eq!(tracker.due(t0 + ms(4700)), [(S, Attachment(2))]);
+        assert_eq!(tracker.due(t0 + ms(4199)), []);
+        assert_eq!(tracker.due(t0 + ms(4200)), [(S, Attachment(2))]);
     }
 
     #[test]
@@ -286,9 +290,10 @@ mod tests {
         let t0 = Instant::now();
         let mut tracker = tracker(t0);
         tracker.departed(t0, &departure(A));
-        assert!(tracker.touch(t0 + ms(200), S));
-        assert_eq!(tracker.due(t0 + ms(4699)), []);
-        assert_eq!(tracker.due(t0 + ms(4700)), [(S, A)]);
+        tracker.touch(t0 + ms(200), S);
+        assert!(tracker.runs(S));
+        assert_eq!(tracker.due(t0 + ms(4199)), []);
+        assert_eq!(tracker.due(t0 + ms(4200)), [(S, A)]);
     }
 
     #[test]
@@ -311,7 +316,7 @@ mod tests {
         tracker.opened(t0, S, Attachment(2), ms(4000));
         tracker.departed(t0 + ms(100), &departure(A));
         tracker.departed(t0 + ms(100), &Departure { session: SessionId(8), ..departure(A) });
-        assert_eq!(tracker.due(t0 + ms(4499)), []);
+        assert_eq!(tracker.due(t0 + ms(3999)), []);
     }
 
     #[test]
@@ -320,19 +325,19 @@ mod tests {
         let mut tracker = tracker(t0);
         tracker.departed(t0, &departure(A));
         tracker.forgive_all(t0 + ms(100));
-        assert_eq!(tracker.due(t0 + ms(4599)), []);
-        assert_eq!(tracker.due(t0 + ms(4600)), [(S, A)]);
-        tracker.departed(t0 + ms(4700), &departure(A));
-        assert_eq!(tracker.due(t0 + ms(5000)), []);
-        assert_eq!(tracker.due(t0 + ms(5600)), [(S, A)]);
+        assert_eq!(tracker.due(t0 + ms(4099)), []);
+        assert_eq!(tracker.due(t0 + ms(4100)), [(S, A)]);
+        tracker.departed(t0 + ms(4200), &departure(A));
+        assert_eq!(tracker.due(t0 + ms(4500)), []);
+        assert_eq!(tracker.due(t0 + ms(5100)), [(S, A)]);
     }
 
     #[test]
     fn forgiveness_gives_everybody_a_full_timeout() {
         let t0 = Instant::now();
         let mut tracker = tracker(t0);
-        tracker.forgive_all(t0 + ms(100_000));
-        assert_eq!(tracker.due(t0 + ms(104_499)), []);
-        assert_eq!(tracker.due(t0 + ms(104_500)), [(S, A)]);
+        tracker.forgive_all(t0 + ms(99_500));
+        assert_eq!(tracker.due(t0 + ms(103_499)), []);
+        assert_eq!(tracker.due(t0 + ms(103_500)), [(S, A)]);
     }
 }

@@ -123,7 +123,7 @@ impl Node {
         let (log, orders) = watch::channel(Log::Runs);
         let (leader_in_contact, contact) = watch::channel(true);
         let stop = tasks.shutdown().clone();
-        let charge = Arc::new(Charge::new(Duration::ZERO));
+        let charge = Arc::new(Charge::default());
         charge.take(1, &context.replica.state.read());
         let applier =
             Applier { context: context.clone(), charge: charge.clone(), queue, orders, requests: 0 };
@@ -251,11 +251,12 @@ struct Leader {
 
 impl Leader {
     async fn run(mut self) {
+        let term = self.charge.term().expect("it is in charge");
         loop {
             tokio::select! {
                 sign = self.heard.recv() => match sign {
                     Some(Sign::Touch { session, confirm }) => {
-                        self.charge.touch([session]);
+                        assert!(self.charge.touch(term, &[session]));
                         if let Some(outbox) = confirm {
                             if self.contact.wait_for(|in_contact| *in_contact).await.is_err() {
                                 return;
@@ -263,7 +264,7 @@ impl Leader {
                             outbox.push(Message::Touched);
                         }
                     }
-                    Some(Sign::Departure(departure)) => assert!(self.charge.departed(&[departure])),
+                    Some(Sign::Departure(departure)) => assert!(self.charge.departed(term, &[departure])),
                     None => return,
                 },
                 () = time::sleep(Duration::from_millis(20)) => self.expire().await,
