@@ -2,7 +2,9 @@
 
 use std::io::IsTerminal;
 
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::exit::{Failure, USAGE};
 
@@ -26,16 +28,17 @@ pub fn start(filter: &str, format: LogFormat) -> Result<(), Failure> {
         _ if bare_level => format!("{filter},openraft=error"),
         _ => filter.to_owned(),
     };
-    let filter = EnvFilter::try_new(&directives).map_err(|e| {
+    let filter: Targets = directives.parse().map_err(|e| {
         Failure::new(
             USAGE,
             format!("log level \"{filter}\" is not valid ({e}); use error, warn, info, debug or trace"),
         )
     })?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    match format {
-        LogFormat::Text => builder.with_ansi(std::io::stderr().is_terminal()).init(),
-        LogFormat::Json => builder.json().flatten_event(true).init(),
-    }
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let lines = match format {
+        LogFormat::Text => lines.with_ansi(std::io::stderr().is_terminal()).boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).boxed(),
+    };
+    tracing_subscriber::registry().with(lines.with_filter(filter)).init();
     Ok(())
 }
