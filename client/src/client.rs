@@ -100,6 +100,7 @@ impl Client {
             session_timeout: config.session_timeout,
             admission: admission.clone(),
             attended: true,
+            published: None,
         };
         // Not awaited: the task ends with the session, at the latest when the last handle is gone.
         drop(task::spawn("rowlock-session", connection.run()));

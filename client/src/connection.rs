@@ -2,13 +2,13 @@
 //!
 //! Its inputs: the handles' commands, bytes of the server, the clock. It decides nothing about the session.
 
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
 use rowlock_env::net::{ReadHalf, Stream, WriteHalf};
-use rowlock_env::time::{self, Instant};
+use rowlock_env::time::{self, Instant, Sleep};
 use rowlock_proto::frame;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{Semaphore, mpsc};
@@ -16,7 +16,7 @@ use tokio::sync::{Semaphore, mpsc};
 use crate::limits::{COMMANDS_PER_TURN, FAREWELL, FRAME_BYTES};
 use crate::servers::Servers;
 use crate::session::machine::{Done, Machine};
-use crate::session::{Command, Shared};
+use crate::session::{Command, Shared, Vitals};
 
 /// Room made for one read.
 const READ_BYTES: usize = 16 << 10;
@@ -33,6 +33,37 @@ pub(crate) struct Connection {
     pub admission: Arc<Semaphore>,
     /// Handles are left.
     pub attended: bool,
+    /// What `shared` was told last.
+    pub published: Option<Vitals>,
+}
+
+/// Wakes the task at the machine's next timer. With nearly every frame that timer moves a little further into the future:
+/// one that is set rings early once in a while, instead of being set anew each time.
+#[derive(Default)]
+struct Timer {
+    set: Option<(Instant, Pin<Box<Sleep>>)>,
+}
+
+impl Timer {
+    /// It is to ring at `at`, or before.
+    fn set(&mut self, at: Option<Instant>) {
+        match at {
+            Some(at) if self.set.as_ref().is_none_or(|(set, _)| at < *set) => {
+                self.set = Some((at, Box::pin(time::sleep_until(at))));
+            }
+            Some(_) => {}
+            None => self.set = None,
+        }
+    }
+
+    /// Cancel safe.
+    async fn wait(&mut self) {
+        match &mut self.set {
+            Some((_, sleep)) => sleep.await,
+            None => std::future::pending().await,
+        }
+        self.set = None;
+    }
 }
 
 /// What woke the task.
@@ -96,10 +127,10 @@ impl Connection {
     async fn converse(&mut self, stream: Stream) {
         let endpoint = stream.peer_addr().to_string();
         let (mut read, mut write) = stream.into_split();
-        let mut inbox = BytesMut::new();
+        let (mut inbox, mut timer) = (BytesMut::new(), Timer::default());
         let attachments = self.machine.vitals().attachments;
         self.machine.connected(time::now());
-        while let Some(input) = self.next_input(&mut read, &mut write, &mut inbox).await {
+        while let Some(input) = self.next_input(&mut read, &mut write, &mut inbox, &mut timer).await {
             let outcome = match input {
                 Input::Read(Ok(0)) => Err("closed by the server".to_owned()),
                 Input::Read(Ok(_)) => self.digest(&mut inbox),
@@ -136,11 +167,12 @@ impl Connection {
         read: &mut ReadHalf,
         write: &mut WriteHalf,
         inbox: &mut BytesMut,
+        timer: &mut Timer,
     ) -> Option<Input> {
         if !self.turn() || self.machine.ending().is_some() {
             return None;
         }
-        let timer = self.machine.next_timer();
+        timer.set(self.machine.next_timer());
         inbox.reserve(READ_BYTES);
         let out = &mut self.machine.effects.out;
         Some(tokio::select! {
@@ -148,7 +180,7 @@ impl Connection {
             read = read.read_buf(inbox) => Input::Read(read),
             written = write.write_buf(out), if !out.is_empty() => Input::Written(written),
             command = self.commands.recv(), if self.attended => Input::Command(command),
-            () = until(timer) => Input::Timer,
+            () = timer.wait() => Input::Timer,
         })
     }
 
@@ -189,8 +221,12 @@ impl Connection {
 
     /// Publishes first, tells the waiting calls then.
     fn settle(&mut self) {
-        self.shared.publish(self.machine.vitals());
-        for done in std::mem::take(&mut self.machine.effects.done) {
+        let vitals = self.machine.vitals();
+        if self.published.as_ref() != Some(&vitals) {
+            self.shared.publish(vitals.clone());
+            self.published = Some(vitals);
+        }
+        for done in self.machine.effects.done.drain(..) {
             match done {
                 // Whoever waited may have gone: nothing to do about it.
                 Done::Call(reply, result) => drop(reply.send(result)),

@@ -43,8 +43,16 @@ pub(crate) fn random_id() -> String {
     rng::fill(&mut bytes);
     bytes[6] = bytes[6] & 0x0f | 0x40;
     bytes[8] = bytes[8] & 0x3f | 0x80;
-    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+    let mut id = String::with_capacity(36);
+    for (at, byte) in bytes.into_iter().enumerate() {
+        if matches!(at, 4 | 6 | 8 | 10) {
+            id.push('-');
+        }
+        for digit in [byte >> 4, byte & 0x0f] {
+            id.push(char::from(b"0123456789abcdef"[usize::from(digit)]));
+        }
+    }
+    id
 }
 
 /// As what somebody contends for a lock; decides the name of its queue znode.
@@ -73,7 +81,7 @@ impl Kind {
 /// The name of a queue znode before the server appends its number.
 pub(crate) fn queue_prefix(names: QueueNames, kind: Kind, id: &str) -> String {
     match (names, kind) {
-        (QueueNames::Curator, Kind::Lock) => format!("_c_{id}-lock-"),
+        (QueueNames::Curator, Kind::Lock) => ["_c_", id, "-lock-"].concat(),
         (QueueNames::Curator, Kind::Read) => format!("_c_{id}-__READ__"),
         (QueueNames::Curator, Kind::Write) => format!("_c_{id}-__WRIT__"),
         (QueueNames::Kazoo, Kind::Lock | Kind::Write) => format!("{}__lock__", id.replace('-', "")),

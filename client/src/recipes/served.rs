@@ -77,11 +77,13 @@ impl Drop for Served {
     }
 }
 
-/// An attempt to take one or more locks: its places, and the requests that make them.
+/// An attempt to take one or more locks: its places, and how they are wanted.
 struct Attempt<'a> {
     client: &'a Client,
+    wanted: &'a [Wanted],
+    terms: &'a Terms,
+    wait: bool,
     places: Vec<Served>,
-    acquires: Vec<Acquire>,
     /// Where the places of the latest answer stand.
     fates: Vec<Arc<FateCell>>,
     /// For each place a moment at which it was not granted yet: when the latest request that was answered "waiting" was
@@ -123,50 +125,53 @@ pub(crate) async fn acquire(
             return Ok(None);
         }
         if attempt.granted(attachments, progress).await? {
-            return attempt.into_guards(wanted, terms, progress).map(Some);
+            return attempt.into_guards(progress).map(Some);
         }
     }
 }
 
 impl<'a> Attempt<'a> {
-    fn new(client: &'a Client, wanted: &[Wanted], terms: &Terms, wait: bool) -> Result<Self, Error> {
+    fn new(client: &'a Client, wanted: &'a [Wanted], terms: &'a Terms, wait: bool) -> Result<Self, Error> {
         let mut places = Vec::with_capacity(wanted.len());
-        let mut acquires = Vec::with_capacity(wanted.len());
-        let millis = |time: Duration| u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
         for one in wanted {
             let prefix = names::queue_prefix(client.config().queue_names, one.kind, &names::random_id());
-            places.push(Served::new(client, one.lock.clone(), prefix.clone())?);
-            acquires.push(Acquire {
-                lock: one.lock.clone(),
-                prefix,
-                data: Some(terms.data()),
-                acl: Some(Acl::open()),
-                mode: one.kind.mode(),
-                limit: one.limit,
-                wait,
-                owner: terms.owner,
-                // A part of a millisecond is a whole one: 0 would mean for ever.
-                max_hold_ms: terms.max_hold.map_or(0, |time| millis(time).max(1)),
-                lock_delay_ms: millis(terms.lock_delay),
-            });
+            places.push(Served::new(client, one.lock.clone(), prefix)?);
         }
         let ungranted_at = vec![time::now(); wanted.len()];
         let patience = terms.max_hold.map(|_| client.vitals().timeout / 2);
         let (fates, claims) = (Vec::new(), Vec::new());
-        Ok(Attempt { client, places, acquires, fates, ungranted_at, patience, claims })
+        Ok(Attempt { client, wanted, terms, wait, places, fates, ungranted_at, patience, claims })
+    }
+
+    /// What the server is asked, the same each time.
+    fn acquires(&self) -> Vec<Acquire> {
+        let millis = |time: Duration| u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
+        let acquire = |(place, wanted): (&Served, &Wanted)| Acquire {
+            lock: place.lock.clone(),
+            prefix: place.prefix.clone(),
+            data: Some(self.terms.data()),
+            acl: Some(Acl::open()),
+            mode: wanted.kind.mode(),
+            limit: wanted.limit,
+            wait: self.wait,
+            owner: self.terms.owner,
+            // A part of a millisecond is a whole one: 0 would mean for ever.
+            max_hold_ms: self.terms.max_hold.map_or(0, |time| millis(time).max(1)),
+            lock_delay_ms: millis(self.terms.lock_delay),
+        };
+        self.places.iter().zip(self.wanted).map(acquire).collect()
     }
 
     /// Takes the places, or finds them again.
     async fn ask(&mut self, progress: &mut Progress) -> Result<Verdict, Error> {
         let is_first = self.fates.is_empty();
         if !is_first && mutant::is(Mutant::FreshNameOnRetry) {
-            self.acquires.iter_mut().for_each(|acquire| acquire.prefix.insert(0, '_'));
             self.places.iter_mut().for_each(|place| place.prefix.insert(0, '_'));
         }
         let asked_at = time::now();
         self.places.iter_mut().for_each(Served::expect);
-        self.fates = self.acquires.iter().map(|_| FateCell::new()).collect();
-        let request = Request::Acquire(self.acquires.clone());
+        self.fates = self.places.iter().map(|_| FateCell::new()).collect();
+        let request = Request::Acquire(self.acquires());
         let answer = match self.client.submit_followed(request, None, self.fates.clone()).await {
             Ok(pending) => pending.await,
             Err(error) => Err(error),
@@ -246,12 +251,11 @@ impl<'a> Attempt<'a> {
     /// Waits until all places are granted. `false`: ask again, because we have been cut off since and may have missed the
     /// notice, or because a maximum hold is at stake.
     async fn granted(&mut self, attachments: u64, progress: &mut Progress) -> Result<bool, Error> {
-        let mut vitals = self.client.watch_vitals();
         let is_anew = |now: u64| now != attachments && !mutant::is(Mutant::TrustOldPush);
         let ask_again_at = self.patience.map(|patience| time::now() + patience);
         for cell in &self.fates {
             if cell.get() == Fate::Waiting {
-                let mut fate = cell.watch();
+                let (mut fate, mut vitals) = (cell.watch(), self.client.watch_vitals());
                 tokio::select! {
                     biased;
                     _ = fate.wait_for(|fate| *fate != Fate::Waiting) => progress.wakeups += 1,
@@ -276,13 +280,13 @@ impl<'a> Attempt<'a> {
         Ok(true)
     }
 
-    fn into_guards(self, wanted: &[Wanted], terms: &Terms, progress: &Progress) -> Result<Vec<Guard>, Error> {
-        let stats = progress.stats();
+    fn into_guards(self, progress: &Progress) -> Result<Vec<Guard>, Error> {
+        let (stats, max_hold) = (progress.stats(), self.terms.max_hold);
         let fates = self.fates.into_iter().zip(self.ungranted_at);
-        let places = self.places.into_iter().zip(self.claims).zip(fates).zip(wanted);
+        let places = self.places.into_iter().zip(self.claims).zip(fates).zip(self.wanted);
         places
             .map(|(((place, claim), (cell, ungranted_at)), one)| {
-                let (max_hold, ungranted_at) = (terms.max_hold, Some(ungranted_at));
+                let ungranted_at = Some(ungranted_at);
                 let grant = Grant { claim, kind: one.kind, cell, stats, max_hold, ungranted_at };
                 Guard::new(self.client, Seat::Served(place), grant)
             })

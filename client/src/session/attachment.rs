@@ -42,8 +42,10 @@ pub(crate) struct InFlight {
 
 /// State that lives as long as one connection.
 pub(crate) struct Attachment {
-    /// The negotiated session timeout.
-    timeout: Duration,
+    /// A third of the negotiated session timeout. (Kept, because every turn asks for these two.)
+    ping_every: Duration,
+    /// Two thirds of it.
+    silence_max: Duration,
     last_xid: i32,
     /// `None`: not answered yet.
     pub extensions: Option<Extensions>,
@@ -63,7 +65,8 @@ impl Attachment {
     /// `sent`: when the handshake was sent, which counts as the first heartbeat.
     pub(crate) fn new(timeout: Duration, sent: Instant, now: Instant) -> Self {
         Attachment {
-            timeout,
+            ping_every: timeout / 3,
+            silence_max: timeout * 2 / 3,
             last_xid: 0,
             extensions: None,
             told_grace: false,
@@ -113,11 +116,11 @@ impl Attachment {
     }
 
     fn ping_due(&self) -> Instant {
-        self.pinged + self.timeout / 3
+        self.pinged + self.ping_every
     }
 
     fn silent_at(&self) -> Instant {
-        self.heard + self.timeout * 2 / 3
+        self.heard + self.silence_max
     }
 }
 

@@ -104,6 +104,15 @@ impl Claims {
         held.map(|since| (cell.clone(), Fate::Held { since }))
     }
 
+    /// A release was answered: whatever the answer, there is no more to hear of these places.
+    pub(crate) fn given_back(&mut self, claims: &[Claim]) {
+        for claim in claims {
+            if self.followed.get(&claim.path).is_some_and(|followed| followed.token == claim.token) {
+                self.followed.remove(&claim.path);
+            }
+        }
+    }
+
     /// A server says what became of a place. `None`: nobody wants to know any more.
     pub(crate) fn notice(&mut self, notice: &Notice, now: Instant) -> Option<Turn> {
         let reason = match notice.news {
@@ -198,6 +207,16 @@ mod tests {
         let turns = it.verified(&portions[0], &[true, false]);
         assert_eq!(turns.len(), 1);
         assert!(Arc::ptr_eq(&turns[0].0, &cells[3]) && turns[0].1 == Fate::Lost(LostReason::Deleted));
+    }
+
+    #[test]
+    fn a_place_given_back_is_followed_no_more_but_a_later_one_at_its_path_is() {
+        let (mut it, now, cell) = (Claims::default(), Instant::now(), FateCell::new());
+        told(it.follow(&claim("/l/a", 6), Some(now), &cell));
+        it.given_back(&[claim("/l/a", 5), claim("/l/b", 6)]);
+        assert_eq!(it.followed.len(), 1, "of another token");
+        it.given_back(&[claim("/l/a", 6)]);
+        assert!(it.followed.is_empty());
     }
 
     #[test]

@@ -29,7 +29,8 @@ const CLOCK_RATE_BOUND: f64 = 0.05;
 /// The local deadline of one session.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadline {
-    timeout: Duration,
+    /// The session timeout less the margin.
+    lasts: Duration,
     /// Send time of the latest acknowledged heartbeat or handshake.
     acknowledged: Instant,
     /// While we are cut off: when the grace is over.
@@ -38,7 +39,7 @@ pub(crate) struct Deadline {
 
 impl Deadline {
     pub(crate) fn new(timeout: Duration, handshake_sent: Instant) -> Self {
-        Deadline { timeout, acknowledged: handshake_sent, grace_ends: None }
+        Deadline { lasts: less_margin(timeout), acknowledged: handshake_sent, grace_ends: None }
     }
 
     /// A heartbeat sent at `sent` was acknowledged. Never moves the deadline back.
@@ -48,14 +49,14 @@ impl Deadline {
 
     /// A server accepted the session anew, with this timeout; the handshake was sent at `sent`.
     pub(crate) fn attached(&mut self, timeout: Duration, sent: Instant) {
-        self.timeout = timeout;
+        self.lasts = less_margin(timeout);
         self.grace_ends = None;
         self.acknowledge(sent);
     }
 
     /// The connection was lost at `now`, and its server had been told of the grace.
     pub(crate) fn cut_off(&mut self, now: Instant, grace: Duration) {
-        self.grace_ends = Some(now + (grace - grace / MARGIN_DIVISOR));
+        self.grace_ends = Some(now + less_margin(grace));
     }
 
     /// The first instant at which the session must be taken for lost.
@@ -63,9 +64,13 @@ impl Deadline {
         if mutant::is(Mutant::IgnoreDeadline) {
             return self.acknowledged + Duration::from_secs(3_600);
         }
-        let by_heartbeat = self.acknowledged + (self.timeout - self.timeout / MARGIN_DIVISOR);
+        let by_heartbeat = self.acknowledged + self.lasts;
         self.grace_ends.map_or(by_heartbeat, |by_grace| by_grace.min(by_heartbeat))
     }
+}
+
+fn less_margin(time: Duration) -> Duration {
+    time - time / MARGIN_DIVISOR
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ mod response;
 
 pub use self::handshake::{connect_request, connect_response};
 pub use self::lock::notice;
-pub use self::request::request;
+pub use self::request::{request, request_of, tagged};
 pub use self::response::{event, reply};
 
 use bytes::BytesMut;

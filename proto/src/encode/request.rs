@@ -4,16 +4,38 @@ use bytes::BytesMut;
 
 use super::{lock, multi, put_acl};
 use crate::codec::{Writer, put_frame};
-use crate::ids::Version;
+use crate::ids::{Version, Xid};
+use crate::opcode::OpCode;
 use crate::request::{Create, PathWatch, Request, RequestFrame, SetAcl, SetData, SetWatches};
 
 /// Any frame of a client behind its first.
 pub fn request(frame: &RequestFrame, out: &mut BytesMut) {
+    request_of(frame.xid, &frame.request, out);
+}
+
+/// The same, for a request that its caller keeps.
+pub fn request_of(xid: Xid, request: &Request, out: &mut BytesMut) {
     put_frame(out, |out| {
-        out.int(frame.xid.0);
-        out.int(frame.request.opcode().as_i32());
-        put_body(out, &frame.request);
+        out.int(xid.0);
+        out.int(request.opcode().as_i32());
+        put_body(out, request);
     });
+}
+
+/// The frame of the [`Request::Tagged`] around a request that its caller keeps.
+pub fn tagged(xid: Xid, id: u64, acked: u64, request: &Request, out: &mut BytesMut) {
+    put_frame(out, |out| {
+        out.int(xid.0);
+        out.int(OpCode::Tagged.as_i32());
+        put_tagged(out, id, acked, request);
+    });
+}
+
+fn put_tagged(out: &mut BytesMut, id: u64, acked: u64, request: &Request) {
+    out.long(id as i64);
+    out.long(acked as i64);
+    out.int(request.opcode().as_i32());
+    put_body(out, request);
 }
 
 fn put_body(out: &mut BytesMut, request: &Request) {
@@ -63,12 +85,7 @@ fn put_body(out: &mut BytesMut, request: &Request) {
             out.strings(&watches.persistent_recursive);
         }
         Request::Sasl(token) => out.buffer(token.as_deref()),
-        Request::Tagged { id, acked, request } => {
-            out.long(*id as i64);
-            out.long(*acked as i64);
-            out.int(request.opcode().as_i32());
-            put_body(out, request);
-        }
+        Request::Tagged { id, acked, request } => put_tagged(out, *id, *acked, request),
         Request::Acquire(all) => lock::put_acquires(out, all),
         Request::Release(claims) | Request::Verify(claims) => lock::put_claims(out, claims),
         Request::Abandon(attempts) => lock::put_attempts(out, attempts),

@@ -208,6 +208,9 @@ impl Machine {
         if let Ok(Response::Standings(standings)) = &answer {
             self.follow(&asked, standings, now);
         }
+        if let (Request::Release(claims), Ok(_)) = (&asked.call.request, &answer) {
+            self.claims.given_back(claims);
+        }
         let result = match answer {
             Ok(response) => Ok(Reply { response }),
             Err(ErrorCode::SessionExpired) => Err(Error::SessionExpired),

@@ -6,7 +6,7 @@
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::time::Instant;
 use rowlock_proto::lock::SessionOptions;
-use rowlock_proto::{Request, Xid};
+use rowlock_proto::{Request, Xid, encode};
 
 use super::super::attachment::{Asked, InFlight, Job};
 use super::super::extensions::Extensions;
@@ -20,6 +20,8 @@ const PROBE: Xid = Xid(0);
 /// What to do with a job that is next.
 enum Step {
     Send(Request, Job),
+    /// A call as it is, with its number if it has one.
+    Call(Asked),
     /// Nobody waits for it any more.
     Skip(Option<u64>),
     /// It cannot be done on this connection.
@@ -41,6 +43,7 @@ impl Machine {
         {
             match self.next_step(job, extensions) {
                 Step::Send(request, job) => self.send(request, job),
+                Step::Call(asked) => self.send_call(asked),
                 Step::Skip(tag) => tag.into_iter().for_each(|tag| self.tags.answered(tag)),
                 Step::Fail(asked, error) => self.answer(asked, Err(error)),
                 Step::Hold(job) => {
@@ -53,14 +56,23 @@ impl Machine {
 
     pub(super) fn send(&mut self, request: Request, job: Job) {
         let Link::Up(attachment) = &mut self.link else { return };
-        // A tagged write is answered as what it carries.
-        let opcode = match &request {
-            Request::Tagged { request, .. } => request.opcode(),
-            request => request.opcode(),
-        };
+        let opcode = request.opcode();
         let xid = if let Job::Probe = job { PROBE } else { attachment.next_xid() };
         put(&mut self.effects.out, xid, request);
         attachment.in_flight.push_back(InFlight { xid, opcode, job });
+    }
+
+    /// The request stays with the call: it may have to be sent again.
+    fn send_call(&mut self, asked: Asked) {
+        let Link::Up(attachment) = &mut self.link else { return };
+        let (xid, request, out) = (attachment.next_xid(), &asked.call.request, &mut self.effects.out);
+        match asked.tag {
+            Some(id) => encode::tagged(xid, id, self.tags.acked(), request, out),
+            None => encode::request_of(xid, request, out),
+        }
+        // A tagged write is answered as what it carries.
+        let opcode = request.opcode();
+        attachment.in_flight.push_back(InFlight { xid, opcode, job: Job::Call(asked) });
     }
 
     fn next_step(&mut self, job: Job, extensions: Extensions) -> Step {
@@ -103,18 +115,18 @@ fn form_of(mut asked: Asked, extensions: Extensions, tags: &mut Tags) -> Step {
     if asked.call.reply.is_closed() {
         return Step::Skip(asked.tag);
     }
-    let request = asked.call.request.clone();
-    if let Some(what) = extensions.lacks(&request) {
+    let request = &asked.call.request;
+    if let Some(what) = extensions.lacks(request) {
         let error = if asked.sent { Error::ConnectionLoss } else { Error::Unsupported(what) };
         return Step::Fail(asked, error);
     }
-    if !extensions.tags(&request) {
+    if !extensions.tags(request) {
         if asked.tag.is_some() {
             // It may have taken effect, and this server could not tell.
             return Step::Fail(asked, Error::ConnectionLoss);
         }
         asked.sent = true;
-        return Step::Send(request, Job::Call(asked));
+        return Step::Call(asked);
     }
     if mutant::is(Mutant::FreshNumberOnResend)
         && let Some(old) = asked.tag.take_if(|_| asked.sent)
@@ -123,6 +135,5 @@ fn form_of(mut asked: Asked, extensions: Extensions, tags: &mut Tags) -> Step {
     }
     let Some(id) = asked.tag.or_else(|| tags.take()) else { return Step::Hold(Job::Call(asked)) };
     (asked.tag, asked.sent) = (Some(id), true);
-    let request = Request::Tagged { id, acked: tags.acked(), request: Box::new(request) };
-    Step::Send(request, Job::Call(asked))
+    Step::Call(asked)
 }
