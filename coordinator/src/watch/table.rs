@@ -228,13 +228,32 @@ impl WatchTable {
         }
     }
 
-    /// Who has a watch of the `heard` kinds on exactly this path, in order; their `spent` kinds are removed.
+    /// Who has a watch of the `heard` kinds on exactly this path, in order; their `spent` kinds are removed. One look at
+    /// the path, however many watch it.
     fn spend(&mut self, path: &str, spent: Kinds, heard: Kinds) -> Vec<ConnectionId> {
-        let Some(on_path) = self.paths.get(path) else { return Vec::new() };
-        let hears = |(id, kinds): (&ConnectionId, &Kinds)| kinds.intersects(heard).then_some(*id);
-        let receivers: Vec<ConnectionId> = on_path.iter().filter_map(hears).collect();
-        for connection in &receivers {
-            self.remove(*connection, path, spent);
+        debug_assert!(!spent.intersects(Kinds::RECURSIVE), "only one-shot watches are spent");
+        let Some(on_path) = self.paths.get_mut(path) else { return Vec::new() };
+        let mut receivers = Vec::with_capacity(on_path.len());
+        let mut left = on_path.len();
+        for (connection, kinds) in on_path.iter_mut().filter(|(_, kinds)| kinds.intersects(heard)) {
+            receivers.push(*connection);
+            let gone = kinds.and(spent);
+            if gone.is_empty() {
+                continue;
+            }
+            *kinds = kinds.without(gone);
+            self.watches -= gone.count();
+            let watcher = self.watchers.get_mut(connection).expect("the indexes agree");
+            watcher.watches -= gone.count();
+            if kinds.is_empty() {
+                watcher.paths.remove(path);
+                left -= 1;
+            }
+        }
+        if left == 0 {
+            self.paths.remove(path);
+        } else if left < on_path.len() {
+            on_path.retain(|_, kinds| !kinds.is_empty());
         }
         receivers
     }

@@ -117,6 +117,20 @@ fn one_shot_watches_fire_once() {
 }
 
 #[test]
+fn watches_that_stay_are_left_beside_those_that_are_spent() {
+    let mut room = Room::new();
+    room.watch(A, "/p", Kinds::DATA);
+    room.watch(B, "/p", Kinds::CHILD | Kinds::PERSISTENT);
+    room.change("/p", DataChanged);
+    assert_eq!((room.heard(A).len(), room.heard(B).len()), (1, 1));
+    assert_eq!(room.table.kinds(A, "/p"), Kinds::NONE);
+    assert_eq!(room.table.kinds(B, "/p"), Kinds::CHILD | Kinds::PERSISTENT);
+    room.change("/p", Deleted);
+    assert_eq!((room.heard(A).len(), room.heard(B).len()), (0, 1));
+    assert_eq!(room.table.kinds(B, "/p"), Kinds::PERSISTENT);
+}
+
+#[test]
 fn each_change_fires_its_tables() {
     // Connection A has both one-shot watches on the znode, B on its parent.
     type Events = &'static [(EventType, &'static str)];
