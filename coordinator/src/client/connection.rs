@@ -12,7 +12,7 @@ use bytes::BytesMut;
 use rowlock_env::net::Stream;
 use rowlock_env::time;
 use rowlock_proto::{SessionId, frame};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 
 use super::conversation::Conversation;
 use super::end::End;
@@ -21,19 +21,23 @@ use super::listener::Shared;
 use super::outbox::{CloseReason, Inbox};
 use super::registry::Peer;
 use super::vigil::{Order, Vigil};
-use super::wire::Wire;
+use super::wire::{self, Wire};
 use super::{identity, words};
 use crate::limits;
-use crate::proposer::Submission;
+use crate::proposer::{NotTaken, Submission};
 
 /// Pause before the leader is asked again for its word on pings, when the queue of such questions was full.
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(50);
+
+// Most connections do nothing most of the time, and a task is as large as the largest of what it may be waiting for. So
+// what is rarely waited for, or only once, is on the heap while it is.
 
 /// Serves one accepted socket to its end. `peer` is registered; it is taken off the registry at the end.
 pub(super) async fn run(shared: Arc<Shared>, stream: Stream, peer: Arc<Peer>, inbox: Inbox) {
     shared.context.metrics.connections.inc();
     let departure = Departure { shared: shared.clone(), peer: peer.clone(), session: None };
-    let end = Connection { shared, peer, inbox, wire: Wire::new(stream), departure }.serve().await;
+    let wire = Wire::new(stream);
+    let end = Box::new(Connection { shared, peer, inbox, wire, departure }).serve().await;
     tracing::trace!(?end, "connection task ended");
 }
 
@@ -67,30 +71,30 @@ struct Connection {
 }
 
 impl Connection {
-    async fn serve(mut self) {
+    async fn serve(mut self: Box<Self>) {
         let deadline = time::now() + self.shared.handshake_max;
         let mut handshake = Handshake { shared: &self.shared, peer: &self.peer, inbox: &mut self.inbox };
-        let greeting = match time::timeout_at(deadline, handshake.run(&mut self.wire)).await {
+        let greeting = match time::timeout_at(deadline, Box::pin(handshake.run(&mut self.wire))).await {
             Ok(greeting) => greeting,
             Err(_) => Err(End::NoHandshake.into()),
         };
         match greeting {
             Ok(Greeting::Session(opened)) => self.converse(opened).await,
             Ok(Greeting::Word(word)) => {
-                let text = words::answer(&self.shared, word).await;
-                self.wire.finish(BytesMut::from(text.as_bytes())).await;
+                let text = Box::pin(words::answer(&self.shared, word)).await;
+                Box::pin(self.wire.finish(BytesMut::from(text.as_bytes()))).await;
             }
             Err(Refused { end, reply }) => {
                 self.shared.context.metrics.connections_rejected_total.inc();
                 self.shared.report(&self.peer, &end);
                 if !reply.is_empty() {
-                    self.wire.finish(reply).await;
+                    Box::pin(self.wire.finish(reply)).await;
                 }
             }
         }
     }
 
-    async fn converse(mut self, opened: Opened) {
+    async fn converse(mut self: Box<Self>, opened: Opened) {
         let Opened { attached, reply } = opened;
         let timeout = attached.timeout;
         self.departure.session = Some(attached.session);
@@ -117,7 +121,7 @@ impl Connection {
             let output = std::mem::take(&mut conversation.output);
             // Off the books before lingering: a client that has closed its session is gone for everybody else.
             drop(self.departure);
-            self.wire.finish(output).await;
+            Box::pin(self.wire.finish(output)).await;
         }
     }
 
@@ -128,7 +132,7 @@ impl Connection {
             if let Err(end) = self.round(conversation).await {
                 return end;
             }
-            self.wire.make_room();
+            self.wire.tidy();
             let again = time::now() + ASK_AGAIN_AFTER;
             if conversation.must_ask_again() && again < wake_at {
                 wake_at = again;
@@ -157,7 +161,9 @@ impl Connection {
                         Err(e) => return e.into(),
                     }
                 }
-                read = self.wire.read.read_buf(&mut self.wire.input), if conversation.accepts() => {
+                read = wire::read(&mut self.wire.read, self.wire.room, &mut self.wire.input),
+                    if conversation.accepts() =>
+                {
                     match self.wire.was_read(read) {
                         Ok(count) => {
                             self.shared.context.metrics.bytes_received_total.add(count as u64);
@@ -228,8 +234,22 @@ impl Connection {
         Ok(())
     }
 
-    /// Waits while the proposer is full, and nothing more is read meanwhile. Hears what the node has to say.
     async fn submit(&mut self, conversation: &mut Conversation, submission: Submission) -> Result<(), End> {
+        match self.shared.context.proposer.try_submit(submission) {
+            Ok(()) => Ok(()),
+            Err(NotTaken::Full(submission)) => {
+                Box::pin(self.wait_and_submit(conversation, *submission)).await
+            }
+            Err(NotTaken::Closed) => Err(End::Stopping),
+        }
+    }
+
+    /// Waits while the proposer is full, and nothing more is read meanwhile. Hears what the node has to say.
+    async fn wait_and_submit(
+        &mut self,
+        conversation: &mut Conversation,
+        submission: Submission,
+    ) -> Result<(), End> {
         let mut sending = pin!(self.shared.context.proposer.submit(submission));
         loop {
             tokio::select! {

@@ -1,21 +1,25 @@
 //! The socket of a connection with its input buffer. Knows bytes and nothing else.
 
+use std::future::poll_fn;
 use std::io;
+use std::mem::MaybeUninit;
+use std::pin::Pin;
+use std::task::{Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use rowlock_env::net::{ReadHalf, Stream, WriteHalf};
 use rowlock_env::time;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadBuf};
 
 use super::end::End;
 
-/// Room for one read while little comes: there may be many thousand idle connections.
+/// Room for one read while little comes. It is on the stack: there may be many thousand idle connections.
 const READ_MIN_BYTES: usize = 4 << 10;
 /// Room for one read while much comes.
 const READ_MAX_BYTES: usize = 64 << 10;
 /// Buffers that have grown larger are given back when they are empty: one burst must not cost memory for ever.
-const BUFFER_KEEP_BYTES: usize = 128 << 10;
+const BUFFER_KEEP_BYTES: usize = 16 << 10;
 /// How long a client has to take the last bytes before the socket is closed under it.
 const LAST_BYTES_WAIT: Duration = Duration::from_secs(2);
 /// How long a closed connection goes on reading until its client has hung up.
@@ -29,7 +33,8 @@ pub(super) struct Wire {
     pub(super) write: WriteHalf,
     /// Read and not yet taken.
     pub(super) input: BytesMut,
-    room: usize,
+    /// For the next read: more after one that filled its room, little again when little came.
+    pub(super) room: usize,
     /// `input` has grown beyond what is kept.
     oversized: bool,
 }
@@ -40,13 +45,12 @@ impl Wire {
         Wire { read, write, input: BytesMut::new(), room: READ_MIN_BYTES, oversized: false }
     }
 
-    /// Makes room for the next read: more after one that filled its room, little again when little came.
-    pub(super) fn make_room(&mut self) {
+    /// Gives back what a burst has left.
+    pub(super) fn tidy(&mut self) {
         if self.oversized && self.input.is_empty() {
             self.input = BytesMut::new();
             self.oversized = false;
         }
-        self.input.reserve(self.room);
     }
 
     /// To be called with what a read returned.
@@ -65,8 +69,8 @@ impl Wire {
 
     /// Waits for more bytes.
     pub(super) async fn fill(&mut self) -> Result<usize, End> {
-        self.make_room();
-        let result = self.read.read_buf(&mut self.input).await;
+        self.tidy();
+        let result = read(&mut self.read, self.room, &mut self.input).await;
         self.was_read(result)
     }
 
@@ -116,4 +120,21 @@ impl Wire {
         // A client that does not hang up in time has had its chance.
         let _ = time::timeout(LINGER, drained).await;
     }
+}
+
+/// Waits for bytes and puts them behind `input`. A connection that waits for its next few bytes holds no memory for them.
+/// Cancel safe.
+pub(super) async fn read(from: &mut ReadHalf, room: usize, input: &mut BytesMut) -> io::Result<usize> {
+    if room > READ_MIN_BYTES {
+        input.reserve(room);
+        return from.read_buf(input).await;
+    }
+    poll_fn(|cx| {
+        let mut space = [MaybeUninit::uninit(); READ_MIN_BYTES];
+        let mut came = ReadBuf::uninit(&mut space);
+        ready!(Pin::new(&mut *from).poll_read(cx, &mut came))?;
+        input.extend_from_slice(came.filled());
+        Poll::Ready(Ok(came.filled().len()))
+    })
+    .await
 }

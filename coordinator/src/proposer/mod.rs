@@ -9,7 +9,7 @@ pub mod router;
 use rowlock_proto::SessionId;
 use rowlock_proto::acl::Id;
 use rowlock_state::command::{Attachment, Command};
-use tokio::sync::mpsc;
+use tokio::sync::mpsc::{self, error::TrySendError};
 
 use crate::client::outbox::Outbox;
 
@@ -40,6 +40,14 @@ pub struct Proposer {
 #[error("the node is shutting down")]
 pub struct Closed;
 
+/// A submission was not queued.
+pub enum NotTaken {
+    /// The queue is full: here it is again.
+    Full(Box<Submission>),
+    /// The node is shutting down.
+    Closed,
+}
+
 impl Proposer {
     /// A proposer whose submissions arrive at `queue`'s other end.
     pub fn new(queue: mpsc::Sender<Submission>) -> Self {
@@ -50,5 +58,13 @@ impl Proposer {
     /// (`limits::PROPOSER_QUEUE_MAX`); cancelling the wait means that nothing was queued.
     pub async fn submit(&self, submission: Submission) -> Result<(), Closed> {
         self.queue.send(submission).await.map_err(|_| Closed)
+    }
+
+    /// As [`Self::submit`], but does not wait.
+    pub fn try_submit(&self, submission: Submission) -> Result<(), NotTaken> {
+        self.queue.try_send(submission).map_err(|refused| match refused {
+            TrySendError::Full(submission) => NotTaken::Full(Box::new(submission)),
+            TrySendError::Closed(_) => NotTaken::Closed,
+        })
     }
 }
