@@ -13,6 +13,7 @@ mod lock;
 mod logging;
 mod moment;
 mod name;
+mod open_files;
 mod paint;
 mod report;
 mod serve;

@@ -11,6 +11,7 @@ use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 
 use crate::exit::{CONFIG, DATA_FOLDER, Failure, IO, SOFTWARE, UNAVAILABLE, USAGE};
 use crate::logging::{self, LogFormat};
+use crate::open_files;
 use crate::signals::Stop;
 
 /// Run one node of a cluster
@@ -55,11 +56,12 @@ impl Serve {
         if let Some(parent) = self.parent {
             end_with(parent)?;
         }
-        let (config, warnings, level) = self.node_config()?;
+        let (mut config, warnings, level) = self.node_config()?;
         logging::start(self.log.as_deref().unwrap_or(&level), self.log_format)?;
         for warning in warnings {
             tracing::warn!("{}: {warning}", self.config.display());
         }
+        leave_files_for_the_node(&mut config);
         // Before the node starts, so that a signal during recovery is not lost.
         let mut stop = Stop::listen()?;
         let node = Node::start(config).await.map_err(|e| not_started(&e))?;
@@ -90,6 +92,19 @@ impl Serve {
             node.data_dir = own.clone();
         }
         Ok((node, cluster.warnings, cluster.log))
+    }
+}
+
+/// Each client takes an open file: no more of them than leave some for the node itself.
+fn leave_files_for_the_node(config: &mut NodeConfig) {
+    let limit = open_files::raise();
+    let wanted = config.client.max_connections;
+    if let Some(allowed) = open_files::clients_below(wanted, limit) {
+        tracing::warn!(
+            "this node takes {allowed} clients and not {wanted} (max_connections), because it may have only {limit} \
+             files open: raise the hard limit (LimitNOFILE= in systemd's unit, ulimit -Hn in a shell)"
+        );
+        config.client.max_connections = allowed;
     }
 }
 

@@ -1,0 +1,43 @@
+//! How many files a node may have open. Each client takes one, and the log and the snapshots must never find none left:
+//! a node that cannot open the next segment of its log stops.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// What a node opens besides its clients: other nodes (`limits::PEER_CONNECTIONS_MAX` and its own), HTTP
+/// (`limits::HTTP_CONNECTIONS_MAX`), log, snapshots, history.
+const OTHERS: u64 = 512;
+
+/// Raises the limit as far as this process may, and gives it.
+pub fn raise() -> u64 {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum {
+        // Refused: the limit that stays is the answer.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+    }
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+/// How many clients such a limit allows, if that is less than `wanted`.
+pub fn clients_below(wanted: usize, limit: u64) -> Option<usize> {
+    let allowed = usize::try_from(limit.saturating_sub(OTHERS).max(1)).unwrap_or(usize::MAX);
+    (allowed < wanted).then_some(allowed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_leave_files_for_the_node_itself() {
+        assert_eq!(clients_below(20_000, 1_048_576), None);
+        assert_eq!(clients_below(20_000, 20_512), None);
+        assert_eq!(clients_below(20_000, 20_000), Some(19_488));
+        assert_eq!(clients_below(20_000, 100), Some(1));
+    }
+
+    #[test]
+    fn the_limit_is_raised_as_far_as_it_may_be() {
+        let limit = raise();
+        assert_eq!(Some(limit), getrlimit(Resource::Nofile).maximum.or(Some(u64::MAX)));
+    }
+}
