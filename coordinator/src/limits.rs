@@ -50,6 +50,8 @@ pub const PEER_IN_FLIGHT_MAX: usize = 1_024;
 pub const PEER_WRITE_BUFFER_MAX_BYTES: usize = 4 << 20;
 /// Bytes of requests that a listener has read and not begun. Beyond: it stops reading.
 pub const PEER_BACKLOG_MAX_BYTES: usize = 32 << 20;
+/// How long an answer to another node waits for company when it tells nothing new. Beyond: it leaves by itself.
+pub const PEER_ANSWER_PATIENCE: Duration = Duration::from_millis(2);
 /// Append requests sent to a follower and not yet answered. Beyond: the next waits for an answer.
 pub const PEER_APPEND_WINDOW_REQUESTS: usize = 64;
 /// Bytes of append requests sent to a follower and not yet answered. Beyond: the next waits for an answer.

@@ -3,6 +3,9 @@
 //! One task owns the socket. Requests are begun in the order of their arrival (the Raft lanes rely on it: a request is
 //! handed to openraft before the next one is looked at) and answered as they finish; on ordered lanes one is finished
 //! before the next is begun.
+//!
+//! An answer that tells its asker nothing new does not leave by itself: it goes with the next one, or after a moment. With
+//! a single client this saves each node a system call and a wake-up per commit, on its way to the client.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -13,16 +16,19 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use rowlock_env::time::{self, Sleep};
+use rowlock_env::time::{self, Instant, Sleep};
 use rowlock_proto::NodeId;
 
 use super::frame::{Frame, RequestId};
 use super::handshake::Lane;
 use super::message::{Refusal, Request, Response};
 use super::service::{PeerService, RaftConnection};
+use super::urgency::{Urgencies, Urgency};
 use super::wire::{Inbox, Outbox, WireError};
 use crate::codec;
-use crate::limits::{PEER_BACKLOG_MAX_BYTES, PEER_FRAME_MAX_BYTES, PEER_IDLE_MAX, PEER_IN_FLIGHT_MAX};
+use crate::limits::{
+    PEER_ANSWER_PATIENCE, PEER_BACKLOG_MAX_BYTES, PEER_FRAME_MAX_BYTES, PEER_IDLE_MAX, PEER_IN_FLIGHT_MAX,
+};
 
 /// How often a connection looks whether its dialer still lives.
 const IDLE_TICK: Duration = Duration::from_secs(1);
@@ -78,7 +84,7 @@ fn answer<T>(result: Result<T, Refusal>, response: impl FnOnce(T) -> Response) -
     result.map_or_else(Response::Refused, response)
 }
 
-type Running = FuturesUnordered<BoxFuture<'static, (RequestId, Response)>>;
+type Running = FuturesUnordered<BoxFuture<'static, (RequestId, Urgency, Response)>>;
 
 /// The listening side of one connection, after the handshake.
 pub(super) struct Connection<S> {
@@ -92,12 +98,27 @@ pub(super) struct Connection<S> {
     running: Running,
     /// On the proposals lane: the first refusal, which holds for all that follows.
     refused: Option<Refusal>,
+    /// How soon answers must leave.
+    urgencies: Urgencies,
+    /// Until then what is in the outbox may wait for company; unset if it must leave at once.
+    patience: Option<Instant>,
 }
 
 impl<S: PeerService> Connection<S> {
     pub(super) fn new(handler: Handler<S>, inbox: Inbox, outbox: Outbox) -> Self {
         let (backlog, running) = (VecDeque::new(), Running::new());
-        Connection { handler, inbox, outbox, backlog, backlog_bytes: 0, running, refused: None }
+        let (refused, urgencies, patience) = (None, Urgencies::of(handler.lane), None);
+        Connection {
+            handler,
+            inbox,
+            outbox,
+            backlog,
+            backlog_bytes: 0,
+            running,
+            refused,
+            urgencies,
+            patience,
+        }
     }
 
     /// Gives the reason of the end.
@@ -112,20 +133,22 @@ impl<S: PeerService> Connection<S> {
 
     async fn step(&mut self, mut tick: Pin<&mut Sleep>) -> Result<(), WireError> {
         let reads = self.backlog.len() < PEER_IN_FLIGHT_MAX && self.backlog_bytes < PEER_BACKLOG_MAX_BYTES;
+        let waits_until = self.patience;
         tokio::select! {
             biased;
-            Some((id, response)) = self.running.next(), if !self.running.is_empty() => {
-                self.answer(id, response);
+            Some((id, urgency, response)) = self.running.next(), if !self.running.is_empty() => {
+                self.answer(id, urgency, response);
                 // All that is ready goes out in one write.
-                while let Some(Some((id, response))) = self.running.next().now_or_never() {
-                    self.answer(id, response);
+                while let Some(Some((id, urgency, response))) = self.running.next().now_or_never() {
+                    self.answer(id, urgency, response);
                 }
             }
-            sent = self.outbox.drain_some(), if !self.outbox.is_empty() => sent?,
+            sent = self.outbox.drain_some(), if !self.outbox.is_empty() && waits_until.is_none() => sent?,
             filled = self.inbox.fill(), if reads => {
                 filled?;
                 self.receive()?;
             }
+            () = at(waits_until), if waits_until.is_some() => self.patience = None,
             () = tick.as_mut() => {
                 if reads && self.inbox.silence() >= PEER_IDLE_MAX {
                     return Err(WireError::Silent(self.inbox.silence()));
@@ -139,6 +162,7 @@ impl<S: PeerService> Connection<S> {
     fn receive(&mut self) -> Result<(), WireError> {
         while let Some(frame) = self.inbox.take()? {
             if frame.id == RequestId::NONE {
+                self.patience = None;
                 self.outbox.push(RequestId::NONE, &[]); // a ping
             } else {
                 self.backlog_bytes += frame.body.len();
@@ -157,16 +181,16 @@ impl<S: PeerService> Connection<S> {
             let request = self.decode(&frame.body)?;
             if let Some(refusal) = &self.refused {
                 let refused = Response::Refused(refusal.clone());
-                self.answer(frame.id, refused);
+                self.answer(frame.id, Urgency::AtOnce, refused);
                 continue;
             }
-            let id = frame.id;
-            let response = self.handler.handle(request).map(move |response| (id, response));
+            let (id, urgency) = (frame.id, self.urgencies.of_answer_to(&request));
+            let response = self.handler.handle(request).map(move |response| (id, urgency, response));
             // Polled here once, before the next request is looked at, so that requests are handed on in their order.
             // Without the runtime's budget: a poll that is only put off would let the next one overtake.
             let mut response = tokio::task::unconstrained(response).boxed();
             match (&mut response).now_or_never() {
-                Some((id, response)) => self.answer(id, response),
+                Some((id, urgency, response)) => self.answer(id, urgency, response),
                 None => self.running.push(response),
             }
         }
@@ -183,7 +207,7 @@ impl<S: PeerService> Connection<S> {
         Ok(request)
     }
 
-    fn answer(&mut self, id: RequestId, response: Response) {
+    fn answer(&mut self, id: RequestId, urgency: Urgency, response: Response) {
         if self.handler.lane == Lane::Proposals
             && let Response::Refused(refusal) = &response
         {
@@ -191,6 +215,21 @@ impl<S: PeerService> Connection<S> {
         }
         let body = codec::encode(&response);
         assert!(body.len() <= PEER_FRAME_MAX_BYTES, "Invariant: answers are small");
+        match urgency.with(&response) {
+            Urgency::AtOnce => self.patience = None,
+            Urgency::Patient if self.outbox.is_empty() => {
+                self.patience = Some(time::now() + PEER_ANSWER_PATIENCE);
+            }
+            Urgency::Patient => {} // with what is there already
+        }
         self.outbox.push(id, &body);
+    }
+}
+
+/// Waits until then; for ever, if never.
+async fn at(time: Option<Instant>) {
+    match time {
+        Some(time) => time::sleep_until(time).await,
+        None => std::future::pending().await,
     }
 }

@@ -30,6 +30,7 @@ pub mod service;
 mod connection;
 mod dial;
 mod lane;
+mod urgency;
 mod wire;
 
 #[cfg(test)]
