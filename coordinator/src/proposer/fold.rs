@@ -17,6 +17,7 @@ use rowlock_env::sync::watch;
 use rowlock_env::task::Shutdown;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::{Acl, Id, NodeId};
+use rowlock_state::Machine;
 use rowlock_state::command::{Batch, Command, Proposal};
 use std::sync::Arc;
 use tokio::sync::mpsc;
@@ -28,6 +29,7 @@ use crate::metrics::Metrics;
 use crate::raft::Raft;
 use crate::raft::leadership::Leadership;
 use crate::raft::types::{Payload, TypeConfig};
+use crate::replica::Replica;
 
 /// Before an entry that Raft has refused is proposed again.
 const REFUSED_PAUSE: Duration = Duration::from_millis(20);
@@ -37,6 +39,10 @@ const PACE: Duration = Duration::from_millis(10);
 /// lock that changes hands is two commands at almost the same moment: the next holder's release must not wait for the
 /// former one's new place.)
 const FEW: usize = 4;
+/// Commands that only join queues wait for company for so long: nobody gets anything by them soon, and what makes their
+/// locks free comes this way as well. (Of a lock that changes hands it is the former holder who is back first; its new
+/// place and the next holder's release become one entry instead of two.)
+const COMPANY: Duration = Duration::from_millis(2);
 
 /// Proposals for the leader of `term`; dropped if that term is over (their origins have given them up by then).
 #[derive(Debug)]
@@ -59,6 +65,8 @@ pub struct Folder {
     pub queue: mpsc::Receiver<Parcel>,
     /// Whether the batches of this leader enforce hard quotas.
     pub enforce_quota: bool,
+    /// Tells which locks are free.
+    pub replica: Arc<Replica>,
     /// Stamps the batches.
     pub clock: Arc<LogClock>,
     /// Batch sizes and commit latency.
@@ -115,7 +123,7 @@ impl Folder {
     pub async fn run(mut self, shutdown: Shutdown) {
         let (mut in_flight, mut refused) = (InFlight::default(), BTreeMap::new());
         let (mut next, mut proposed) = (Next::default(), time::now());
-        let (mut made, mut applied) = (0, 0);
+        let (mut made, mut applied, mut begun) = (0, 0, time::now());
         loop {
             if in_flight.is_empty() && !refused.is_empty() {
                 self.propose_again(std::mem::take(&mut refused), applied, &mut in_flight, &shutdown).await;
@@ -123,11 +131,19 @@ impl Folder {
             while !next.is_full()
                 && let Ok(parcel) = self.queue.try_recv()
             {
+                begun = if next.is_empty() { time::now() } else { begun };
                 next.add(parcel);
             }
             let has_room = in_flight.entries.len() < BATCHES_IN_FLIGHT_MAX && refused.is_empty();
-            let is_paced = in_flight.commands >= FEW && !next.is_full();
-            let may_go_at = if is_paced { proposed + PACE } else { proposed };
+            let may_go_at = if next.is_full() {
+                proposed
+            } else if in_flight.commands >= FEW {
+                proposed + PACE
+            } else if self.only_joins_queues(next.commands()) {
+                begun + COMPANY
+            } else {
+                proposed
+            };
             if has_room
                 && !next.is_empty()
                 && may_go_at <= time::now()
@@ -154,7 +170,10 @@ impl Folder {
                     Ended::GivenUp => {}
                 },
                 parcel = self.queue.recv(), if !next.is_full() => match parcel {
-                    Some(parcel) => next.add(parcel),
+                    Some(parcel) => {
+                        begun = if next.is_empty() { time::now() } else { begun };
+                        next.add(parcel);
+                    }
                     None => return,
                 },
                 () = time::sleep_until(may_go_at), if has_room && !next.is_empty() => {}
@@ -162,11 +181,30 @@ impl Folder {
         }
     }
 
+    /// Whether these few commands are acquires that will wait for somebody else, by what is applied here. Of many it is not
+    /// asked.
+    fn only_joins_queues(&self, commands: &[Proposal]) -> bool {
+        let joins = |proposal: &Proposal, state: &Machine| match untagged(&proposal.command) {
+            Command::Acquire(all) => all.iter().any(|acquire| {
+                let lock = state.lock_queue(&acquire.lock);
+                acquire.wait && lock.is_some_and(|lock| lock.makes_wait(proposal.session, acquire.mode))
+            }),
+            _ => false,
+        };
+        if commands.is_empty() || commands.len() >= FEW {
+            return false;
+        }
+        let state = self.replica.state.read();
+        commands.iter().all(|proposal| joins(proposal, &state))
+    }
+
     fn stamp(&self, proposals: Vec<Proposal>) -> Payload {
         self.metrics.batches_total.inc();
         self.metrics.batch_commands.record(proposals.len());
         let batch = Batch { time_ms: self.clock.now_ms(), enforce_quota: self.enforce_quota, proposals };
-        Payload(batch.encode())
+        let bytes = batch.encode();
+        self.replica.folded.keep(bytes.clone(), batch);
+        Payload(bytes)
     }
 
     /// A leader whose quorum was silent for a moment refuses entries until it hears of it again, and one that hands
@@ -261,6 +299,14 @@ impl Folder {
     }
 }
 
+/// What is done, whoever makes sure that it is done once.
+fn untagged(command: &Command) -> &Command {
+    match command {
+        Command::Tagged { command, .. } => command,
+        other => other,
+    }
+}
+
 /// About how many bytes a proposal takes in the log.
 pub fn weight(proposal: &Proposal) -> usize {
     use rowlock_proto::lock::Claim;
@@ -272,11 +318,7 @@ pub fn weight(proposal: &Proposal) -> usize {
         c.path.len() + c.data.as_ref().map_or(0, |d| d.len()) + of_acl(&c.acl)
     };
     let of_claims = |claims: &[Claim]| claims.iter().map(|claim| OVERHEAD + claim.path.len()).sum::<usize>();
-    let command = match &proposal.command {
-        Command::Tagged { command, .. } => command,
-        other => other,
-    };
-    let payload = match command {
+    let payload = match untagged(&proposal.command) {
         Command::Create { create, .. } => of_create(create),
         Command::SetData(set) => set.path.len() + set.data.as_ref().map_or(0, |d| d.len()),
         Command::Delete { path, .. } | Command::Reap { path } => path.len(),

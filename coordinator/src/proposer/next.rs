@@ -29,6 +29,11 @@ impl Next {
         self.carry.is_some() || self.parcel.as_ref().is_some_and(has_all)
     }
 
+    /// The commands that are waiting.
+    pub fn commands(&self) -> &[Proposal] {
+        self.parcel.as_ref().map_or(&[], |parcel| &parcel.proposals)
+    }
+
     /// Adds a parcel. Not to be called when it is full.
     pub fn add(&mut self, parcel: Parcel) {
         assert!(!self.is_full(), "a full entry takes no parcel");
