@@ -101,13 +101,11 @@ pub fn is_member(raft: &Raft, node: NodeId) -> bool {
 
 /// Waits until Raft has stopped by itself, and says why. Cancel safe.
 pub async fn stopped(raft: &Raft) -> String {
-    let mut metrics = raft.metrics();
-    loop {
-        if let Err(fatal) = &metrics.borrow_and_update().running_state {
-            return fatal.to_string();
-        }
-        if metrics.changed().await.is_err() {
-            return "its core has ended".to_owned();
-        }
+    // These change seldom, while every entry changes `metrics`; both end with the core.
+    let mut server = raft.server_metrics();
+    while server.changed().await.is_ok() {}
+    match &raft.metrics().borrow_watched().running_state {
+        Err(fatal) => fatal.to_string(),
+        Ok(()) => "its core has ended".to_owned(),
     }
 }
