@@ -172,3 +172,11 @@ pub trait EventSink {
         let _ = event;
     }
 }
+
+/// Hears nothing.
+impl EventSink for () {
+    fn changed(&mut self, _: &Change<'_>) {}
+    fn session_opened(&mut self, _: SessionId, _: Attachment, _: u32) {}
+    fn session_attached(&mut self, _: SessionId, _: Attachment, _: u32) {}
+    fn session_ended(&mut self, _: SessionId, _: SessionEnd) {}
+}

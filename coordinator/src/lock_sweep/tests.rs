@@ -2,22 +2,13 @@
 
 use rowlock_env::task::{Task, spawn};
 use rowlock_proto::lock::{Acquire, Mode, Owner};
-use rowlock_state::outcome::{Change, EventSink, Outcome, SessionEnd};
+use rowlock_state::outcome::Outcome;
 
 use super::*;
 
 const ME: NodeId = NodeId(1);
 const TIMEOUT_MS: u32 = 10;
 const LEADS: Leadership = Leadership { term: 2, leader: Some(ME), ready: true };
-
-struct Silent;
-
-impl EventSink for Silent {
-    fn changed(&mut self, _: &Change<'_>) {}
-    fn session_opened(&mut self, _: SessionId, _: Attachment, _: u32) {}
-    fn session_attached(&mut self, _: SessionId, _: Attachment, _: u32) {}
-    fn session_ended(&mut self, _: SessionId, _: SessionEnd) {}
-}
 
 /// A replica with one session, and the alarm that its apply rings.
 struct State {
@@ -40,7 +31,7 @@ impl State {
         let proposal =
             Proposal { session: self.session, attachment: Attachment(1), command, ..lock_due(String::new()) };
         let mut machine = self.replica.state.write();
-        let applied = machine.apply(time_ms, &proposal, &mut Silent);
+        let applied = machine.apply(time_ms, &proposal, &mut ());
         self.alarm.look(&machine);
         applied.result.expect("the command is right")
     }

@@ -17,11 +17,11 @@ use rowlock_env::sync::watch;
 use rowlock_env::task::Shutdown;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::{Acl, Id, NodeId};
-use rowlock_state::Machine;
 use rowlock_state::command::{Batch, Command, Proposal};
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
+use super::company;
 use super::next::Next;
 use crate::limits::BATCHES_IN_FLIGHT_MAX;
 use crate::log_clock::LogClock;
@@ -139,7 +139,7 @@ impl Folder {
                 proposed
             } else if in_flight.commands >= FEW {
                 proposed + PACE
-            } else if self.only_joins_queues(next.commands()) {
+            } else if self.may_have_company(next.commands()) {
                 begun + COMPANY
             } else {
                 proposed
@@ -181,21 +181,9 @@ impl Folder {
         }
     }
 
-    /// Whether these few commands are acquires that will wait for somebody else, by what is applied here. Of many it is not
-    /// asked.
-    fn only_joins_queues(&self, commands: &[Proposal]) -> bool {
-        let joins = |proposal: &Proposal, state: &Machine| match untagged(&proposal.command) {
-            Command::Acquire(all) => all.iter().any(|acquire| {
-                let lock = state.lock_queue(&acquire.lock);
-                acquire.wait && lock.is_some_and(|lock| lock.makes_wait(proposal.session, acquire.mode))
-            }),
-            _ => false,
-        };
-        if commands.is_empty() || commands.len() >= FEW {
-            return false;
-        }
-        let state = self.replica.state.read();
-        commands.iter().all(|proposal| joins(proposal, &state))
+    /// Whether these few commands lose nothing by waiting for company. Of many it is not asked.
+    fn may_have_company(&self, commands: &[Proposal]) -> bool {
+        commands.len() < FEW && company::all_only_join_queues(commands, &self.replica.state.read())
     }
 
     fn stamp(&self, proposals: Vec<Proposal>) -> Payload {
@@ -299,14 +287,6 @@ impl Folder {
     }
 }
 
-/// What is done, whoever makes sure that it is done once.
-fn untagged(command: &Command) -> &Command {
-    match command {
-        Command::Tagged { command, .. } => command,
-        other => other,
-    }
-}
-
 /// About how many bytes a proposal takes in the log.
 pub fn weight(proposal: &Proposal) -> usize {
     use rowlock_proto::lock::Claim;
@@ -318,7 +298,7 @@ pub fn weight(proposal: &Proposal) -> usize {
         c.path.len() + c.data.as_ref().map_or(0, |d| d.len()) + of_acl(&c.acl)
     };
     let of_claims = |claims: &[Claim]| claims.iter().map(|claim| OVERHEAD + claim.path.len()).sum::<usize>();
-    let payload = match untagged(&proposal.command) {
+    let payload = match company::untagged(&proposal.command) {
         Command::Create { create, .. } => of_create(create),
         Command::SetData(set) => set.path.len() + set.data.as_ref().map_or(0, |d| d.len()),
         Command::Delete { path, .. } | Command::Reap { path } => path.len(),

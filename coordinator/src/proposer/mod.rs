@@ -1,6 +1,7 @@
 //! From a connection's write to a log entry: folding, forwarding to the leader, and the way back of the answers.
 
 pub mod apply;
+mod company;
 pub mod fold;
 mod next;
 pub mod pending;

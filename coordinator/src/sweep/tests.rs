@@ -4,24 +4,15 @@ use rowlock_env::task::{Task, spawn};
 use rowlock_proto::Version;
 use rowlock_proto::acl::Acl;
 use rowlock_proto::request::Create;
-use rowlock_state::outcome::{Change, EventSink, Outcome, SessionEnd};
+use rowlock_state::outcome::Outcome;
 
 use super::*;
 
 const ME: NodeId = NodeId(1);
 
-struct Silent;
-
-impl EventSink for Silent {
-    fn changed(&mut self, _: &Change<'_>) {}
-    fn session_opened(&mut self, _: SessionId, _: Attachment, _: u32) {}
-    fn session_attached(&mut self, _: SessionId, _: Attachment, _: u32) {}
-    fn session_ended(&mut self, _: SessionId, _: SessionEnd) {}
-}
-
 fn apply_at(time_ms: i64, replica: &Replica, session: SessionId, command: Command) -> Outcome {
     let proposal = Proposal { session, attachment: Attachment(1), command, ..removal(String::new()) };
-    let applied = replica.state.write().apply(time_ms, &proposal, &mut Silent);
+    let applied = replica.state.write().apply(time_ms, &proposal, &mut ());
     applied.result.expect("the command is right")
 }
 

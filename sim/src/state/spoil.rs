@@ -4,8 +4,8 @@
 use rowlock_proto::lock::{Claim, Mode, Owner, Standing};
 use rowlock_proto::{ErrorCode, SessionId};
 use rowlock_state::Machine;
-use rowlock_state::command::{Attachment, Command, Proposal};
-use rowlock_state::outcome::{Applied, Change, EventSink, Outcome, SessionEnd};
+use rowlock_state::command::{Command, Proposal};
+use rowlock_state::outcome::{Applied, EventSink, Outcome};
 
 use crate::state::mutant::Mutant;
 
@@ -49,7 +49,7 @@ pub fn untagged(proposal: &Proposal) -> Proposal {
 /// Whether the machine knows the outcome of this write already.
 pub fn is_known(machine: &Machine, time_ms: i64, proposal: &Proposal) -> bool {
     let mut copy = machine.clone();
-    let applied = copy.apply(time_ms, proposal, &mut Deaf);
+    let applied = copy.apply(time_ms, proposal, &mut ());
     let is_refused = matches!(
         applied.result,
         Err(ErrorCode::SessionMoved | ErrorCode::SessionExpired | ErrorCode::ThrottledOp)
@@ -59,7 +59,7 @@ pub fn is_known(machine: &Machine, time_ms: i64, proposal: &Proposal) -> bool {
 
 fn is_throttled(machine: &Machine, time_ms: i64, proposal: &Proposal) -> bool {
     matches!(proposal.command, Command::Tagged { .. })
-        && machine.clone().apply(time_ms, proposal, &mut Deaf).result == Err(ErrorCode::ThrottledOp)
+        && machine.clone().apply(time_ms, proposal, &mut ()).result == Err(ErrorCode::ThrottledOp)
 }
 
 fn inner(command: &mut Command) -> &mut Command {
@@ -104,7 +104,7 @@ fn refuse_reader(machine: &mut Machine, time_ms: i64, proposal: &Proposal) -> Op
         acquire.mode = Mode::Exclusive;
     });
     let mut copy = machine.clone();
-    let applied = copy.apply(time_ms, &strict, &mut Deaf);
+    let applied = copy.apply(time_ms, &strict, &mut ());
     let is_refused = match &applied.result {
         Ok(Outcome::Standings(all)) => all.iter().any(|one| matches!(one, Standing::Deadlock(_))),
         _ => false,
@@ -114,14 +114,4 @@ fn refuse_reader(machine: &mut Machine, time_ms: i64, proposal: &Proposal) -> Op
         *machine = copy;
         applied
     })
-}
-
-/// A trial run tells nobody.
-struct Deaf;
-
-impl EventSink for Deaf {
-    fn changed(&mut self, _: &Change<'_>) {}
-    fn session_opened(&mut self, _: SessionId, _: Attachment, _: u32) {}
-    fn session_attached(&mut self, _: SessionId, _: Attachment, _: u32) {}
-    fn session_ended(&mut self, _: SessionId, _: SessionEnd) {}
 }

@@ -7,23 +7,12 @@ use rowlock_proto::request::Create;
 use rowlock_proto::{CreateMode, NodeId, SessionId};
 use rowlock_state::Machine;
 use rowlock_state::command::{Attachment, Command, Origin, Proposal, Stamp};
-use rowlock_state::outcome::{Change, EventSink, LockEvent, Outcome, SessionEnd};
+use rowlock_state::outcome::Outcome;
 
 /// What znodes hold.
 pub const DATA: Bytes = Bytes::from_static(b"host-17.example.org:41234");
 /// Znodes with the others below them.
 const FOLDERS: usize = 100;
-
-/// Nobody watches.
-struct Silent;
-
-impl EventSink for Silent {
-    fn changed(&mut self, _: &Change<'_>) {}
-    fn session_opened(&mut self, _: SessionId, _: Attachment, _: u32) {}
-    fn session_attached(&mut self, _: SessionId, _: Attachment, _: u32) {}
-    fn session_ended(&mut self, _: SessionId, _: SessionEnd) {}
-    fn lock(&mut self, _: &LockEvent<'_>) {}
-}
 
 /// A command on its way.
 pub struct Sent {
@@ -92,7 +81,7 @@ impl World {
 
     /// Applies a command that succeeds.
     pub fn run(&mut self, sent: &Sent) -> Outcome {
-        self.machine.apply_stamped(sent.stamp, &sent.proposal, &mut Silent).result.expect("it succeeds")
+        self.machine.apply_stamped(sent.stamp, &sent.proposal, &mut ()).result.expect("it succeeds")
     }
 
     pub fn acquire(&mut self, n: usize, lock: &str) -> Sent {

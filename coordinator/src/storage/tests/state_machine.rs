@@ -6,7 +6,6 @@ use futures_util::stream;
 use openraft::storage::{RaftSnapshotBuilder, RaftStateMachine};
 use rowlock_state::Machine;
 use rowlock_state::command::{Batch, Command, Proposal};
-use rowlock_state::outcome::{Change, EventSink, SessionEnd};
 
 use super::*;
 use crate::observer::Observed;
@@ -17,15 +16,6 @@ use crate::storage::testing::{log_id, membership_entry};
 use rowlock_proto::SessionId;
 use rowlock_state::command::Attachment;
 
-struct Ignored;
-
-impl EventSink for Ignored {
-    fn changed(&mut self, _: &Change<'_>) {}
-    fn session_opened(&mut self, _: SessionId, _: Attachment, _: u32) {}
-    fn session_attached(&mut self, _: SessionId, _: Attachment, _: u32) {}
-    fn session_ended(&mut self, _: SessionId, _: SessionEnd) {}
-}
-
 #[derive(Default)]
 struct Applier {
     batches: AtomicUsize,
@@ -35,7 +25,7 @@ struct Applier {
 impl Apply for Applier {
     fn apply(&self, machine: &mut Machine, _index: u64, batch: Batch) {
         for proposal in &batch.proposals {
-            machine.apply(batch.time_ms, proposal, &mut Ignored);
+            machine.apply(batch.time_ms, proposal, &mut ());
         }
         self.batches.fetch_add(1, Ordering::Relaxed);
     }

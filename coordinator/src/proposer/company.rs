@@ -1,0 +1,104 @@
+//! Which commands may wait a moment for company, before they are folded into a log entry. Pure.
+//!
+//! Invariant: nobody gets anything sooner by these commands alone, as far as is applied here. What is applied lags behind the
+//! log by what is in flight, so an acquire may wait (for milliseconds) although its lock has just come free; it never goes
+//! missing, and its place in the order is the same.
+
+use rowlock_state::Machine;
+use rowlock_state::command::{Command, Proposal};
+
+/// Whether all these are acquires that will wait for somebody else's release.
+pub fn all_only_join_queues(commands: &[Proposal], state: &Machine) -> bool {
+    !commands.is_empty() && commands.iter().all(|proposal| joins_a_queue(proposal, state))
+}
+
+fn joins_a_queue(proposal: &Proposal, state: &Machine) -> bool {
+    let Command::Acquire(all) = untagged(&proposal.command) else { return false };
+    all.iter().any(|acquire| {
+        let lock = state.lock_queue(&acquire.lock);
+        acquire.wait && lock.is_some_and(|lock| lock.makes_wait(proposal.session, acquire.mode))
+    })
+}
+
+/// What is done, whoever makes sure that it is done once.
+pub fn untagged(command: &Command) -> &Command {
+    match command {
+        Command::Tagged { command, .. } => command,
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rowlock_proto::SessionId;
+    use rowlock_proto::acl::Acl;
+    use rowlock_proto::lock::{Acquire, Mode, Owner};
+    use rowlock_state::command::{Attachment, Origin};
+    use rowlock_state::outcome::Outcome;
+
+    use super::*;
+
+    fn by(session: SessionId, command: Command) -> Proposal {
+        let (origin, attachment) = (Origin::default(), Attachment(1));
+        Proposal { origin, session, attachment, identities: Vec::new(), command }
+    }
+
+    fn open(machine: &mut Machine) -> SessionId {
+        let command = Command::CreateSession { password: [7; 16], timeout_ms: 4_000 };
+        match machine.apply(0, &by(SessionId::NONE, command), &mut ()).result {
+            Ok(Outcome::Session { session, .. }) => session,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn acquire(lock: &str, prefix: &str, mode: Mode) -> Acquire {
+        Acquire {
+            lock: lock.to_owned(),
+            prefix: prefix.to_owned(),
+            data: None,
+            acl: Some(Acl::open()),
+            mode,
+            limit: 0,
+            wait: true,
+            owner: Owner::Unnamed,
+            max_hold_ms: 0,
+            lock_delay_ms: 0,
+        }
+    }
+
+    fn one(lock: &str, mode: Mode) -> Command {
+        Command::Acquire(vec![acquire(lock, "other-", mode)])
+    }
+
+    #[test]
+    fn only_who_must_wait_for_another_session_may_have_company() {
+        let mut machine = Machine::default();
+        let (holder, other) = (open(&mut machine), open(&mut machine));
+        let held = Command::Acquire(vec![acquire("/l", "a-", Mode::Shared)]);
+        machine.apply(0, &by(holder, held), &mut ()).result.unwrap();
+        let joins = |session, command| all_only_join_queues(&[by(session, command)], &machine);
+
+        assert!(joins(other, one("/l", Mode::Exclusive)));
+        assert!(!joins(other, one("/l", Mode::Shared)), "it is granted at once");
+        assert!(!joins(other, one("/free", Mode::Exclusive)), "it is granted at once");
+        assert!(!joins(holder, one("/l", Mode::Exclusive)), "its own release may be on its way");
+        let tries = Acquire { wait: false, ..acquire("/l", "other-", Mode::Exclusive) };
+        assert!(!joins(other, Command::Acquire(vec![tries])), "it is answered at once");
+        assert!(!joins(other, Command::Noop));
+        let tagged = Command::Tagged { id: 1, acked: 0, command: Box::new(one("/l", Mode::Exclusive)) };
+        assert!(joins(other, tagged), "a repeatable one is no other");
+        let several = vec![acquire("/free", "o-", Mode::Exclusive), acquire("/l", "o-", Mode::Exclusive)];
+        assert!(joins(other, Command::Acquire(several)), "of several one that waits makes all wait");
+    }
+
+    #[test]
+    fn one_command_of_another_kind_takes_all_with_it() {
+        let mut machine = Machine::default();
+        let (holder, other) = (open(&mut machine), open(&mut machine));
+        machine.apply(0, &by(holder, one("/l", Mode::Exclusive)), &mut ()).result.unwrap();
+        let waits = by(other, one("/l", Mode::Exclusive));
+        assert!(all_only_join_queues(&[waits.clone(), waits.clone()], &machine));
+        assert!(!all_only_join_queues(&[waits, by(holder, Command::Release(Vec::new()))], &machine));
+        assert!(!all_only_join_queues(&[], &machine));
+    }
+}
