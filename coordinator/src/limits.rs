@@ -88,6 +88,8 @@ pub const HEARTBEATS_WAITING_MAX: usize = 65_536;
 pub const DEPARTURES_WAITING_MAX: usize = 65_536;
 /// Signs of life waiting for the liveness task. Beyond: dropped; the session's next frame gives another.
 pub const TOUCH_QUEUE_MAX: usize = 65_536;
+/// Nodes whose heartbeats have ended, waiting until the one before is done with. Beyond: their silence tells.
+pub const PARTED_QUEUE_MAX: usize = 16;
 /// Parcels of proposals waiting for the leader's folder, each of about `BATCH_MAX_BYTES` at most. Beyond: routing and
 /// forwarding wait.
 pub const FOLDER_QUEUE_MAX: usize = 64;

@@ -14,7 +14,7 @@ use rowlock_state::command::Proposal;
 use tokio::sync::mpsc;
 
 use crate::metrics::Metrics;
-use crate::peer::{PeerService, Refusal};
+use crate::peer::{Lane, PeerService, Refusal};
 use crate::proposer::fold::Parcel;
 use crate::raft::leadership::Leadership;
 use crate::raft::reconfigure::Reconfigurer;
@@ -46,6 +46,8 @@ pub struct Service {
     pub charge: Arc<Charge>,
     /// Takes note of what the other nodes report.
     pub notes: Arc<Notes>,
+    /// Where it is told that a node's heartbeats have ended with their connection.
+    pub parted: mpsc::Sender<NodeId>,
     /// Changes of the membership in ZooKeeper's terms.
     pub reconfigurer: Arc<Reconfigurer>,
     /// What this node says of itself.
@@ -120,6 +122,13 @@ impl PeerService for Service {
     async fn departures(&self, from: NodeId, departures: Vec<Departure>, term: u64) -> Result<(), Refusal> {
         self.in_charge_for(from, term)?;
         if self.notes.departed(term, &departures) { Ok(()) } else { Err(self.not_leader()) }
+    }
+
+    /// The leader sends its heartbeats over a connection of its own. One that is not heard of here is heard of by silence.
+    fn parted(&self, from: NodeId, lane: Lane) {
+        if lane == Lane::Heartbeat {
+            let _ = self.parted.try_send(from);
+        }
     }
 
     async fn read_index(&self) -> Result<u64, Refusal> {

@@ -19,7 +19,9 @@ use crate::client::{self, ClientContext};
 use crate::config::NodeConfig;
 use crate::history::History;
 use crate::http::{self, HttpContext};
-use crate::limits::{FOLDER_QUEUE_MAX, PROPOSER_QUEUE_MAX, RECONFIG_QUEUE_MAX, TOUCH_QUEUE_MAX};
+use crate::limits::{
+    FOLDER_QUEUE_MAX, PARTED_QUEUE_MAX, PROPOSER_QUEUE_MAX, RECONFIG_QUEUE_MAX, TOUCH_QUEUE_MAX,
+};
 use crate::lock_sweep::LockSweep;
 use crate::peer::PeerServer;
 use crate::proposer::fold::{Folder, Parcel};
@@ -28,6 +30,7 @@ use crate::proposer::{Proposer, Submission};
 use crate::raft::compaction::Compaction;
 use crate::raft::leadership::{self, Leadership};
 use crate::raft::reconfigure::Reconfigurer;
+use crate::raft::succession::Succession;
 use crate::raft::{self, Raft};
 use crate::reconfig::{Ask, Reconfig, ReconfigDoor};
 use crate::service::Service;
@@ -253,6 +256,14 @@ impl Parts {
     }
 
     fn start_peer_server(&self, wires: &Wires, notes: Arc<Notes>, listener: Listener) {
+        let (parted, ended) = mpsc::channel(PARTED_QUEUE_MAX);
+        let succession = Succession {
+            raft: self.raft.clone(),
+            leadership: wires.leadership.clone(),
+            parted: ended,
+            patience: Duration::from_millis(2 * wires.config.raft.election_timeout_max_ms),
+        };
+        self.tasks.spawn("succession", succession.run(self.shutdown_word()));
         let service = Service {
             me: wires.config.id,
             raft: self.raft.clone(),
@@ -261,6 +272,7 @@ impl Parts {
             leaving: wires.leaving.clone(),
             charge: self.charge.clone(),
             notes,
+            parted,
             reconfigurer: wires.reconfigurer.clone(),
             status: wires.status.clone(),
             metrics: self.metrics.clone(),

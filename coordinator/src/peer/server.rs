@@ -106,6 +106,7 @@ impl<S: PeerService> PeerServer<S> {
         let raft = self.raft.open(from);
         let handler = Handler { from, lane, raft, service: self.service.clone() };
         let error = Connection::new(handler, inbox, outbox).run().await;
+        self.service.parted(from, lane);
         match error {
             WireError::Frame(_) | WireError::Protocol(_) => {
                 tracing::warn!(%address, node = %from, %lane, %error, "closed a node's connection");

@@ -7,6 +7,7 @@ use futures_util::future::BoxFuture;
 use rowlock_proto::{ErrorCode, NodeId, SessionId};
 use rowlock_state::command::Proposal;
 
+use super::handshake::Lane;
 use super::message::Refusal;
 use crate::raft::rpc::{RaftRequest, RaftResponse};
 use crate::raft::types::Member;
@@ -37,6 +38,9 @@ pub trait PeerService: Send + Sync + 'static {
         departures: Vec<Departure>,
         term: u64,
     ) -> impl Future<Output = Result<(), Refusal>> + Send;
+
+    /// A connection of `from`, for this lane, has ended.
+    fn parted(&self, from: NodeId, lane: Lane);
 
     /// The log index that a linearizable read must wait for, confirmed by a quorum.
     fn read_index(&self) -> impl Future<Output = Result<u64, Refusal>> + Send;

@@ -11,6 +11,7 @@ pub mod rpc;
 pub mod runtime;
 pub mod snapshot_transfer;
 pub mod state_machine;
+pub mod succession;
 pub mod types;
 
 pub use open::{Raft, dispatch, is_member, open, quorum_contact, stopped};

@@ -25,6 +25,8 @@ mod scenario;
 mod shape;
 mod stats;
 mod terms;
+#[cfg(test)]
+mod tests;
 mod witness;
 mod workload;
 

@@ -158,3 +158,22 @@ async fn calls_end_when_this_node_stops() {
     tasks.stop().await;
     assert_eq!(time::timeout(PATIENCE, waiting).await.expect("ends"), Err(PeerError::Stopping));
 }
+
+#[tokio::test]
+async fn the_end_of_a_connection_is_told_with_its_node_and_lane() {
+    let service = Service::new();
+    let node = listen_anywhere(service.clone()).await;
+    let tasks = task::TaskGroup::new(task::Shutdown::new());
+    let pool = PeerPool::new(super::support::identity(1), tasks.clone());
+    pool.set_address(NodeId(2), &node.address);
+    ask(&pool, &Request::ReadIndex).await.expect("answers");
+    assert_eq!(service.script.lock().parted, []);
+    tasks.stop().await;
+    let told = async {
+        while service.script.lock().parted.is_empty() {
+            time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    time::timeout(PATIENCE, told).await.expect("is told");
+    assert_eq!(service.script.lock().parted, [(NodeId(1), Lane::Control)]);
+}

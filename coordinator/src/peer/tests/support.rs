@@ -53,6 +53,7 @@ pub fn proposal(request: u64) -> Proposal {
 pub struct Script {
     pub forwarded: Vec<u64>,
     pub refuse_from: Option<(u64, Refusal)>,
+    pub parted: Vec<(NodeId, Lane)>,
 }
 
 /// Records what is forwarded; waits at its gate before it takes a batch or says how it stands.
@@ -73,6 +74,10 @@ impl Service {
 }
 
 impl PeerService for Service {
+    fn parted(&self, from: NodeId, lane: Lane) {
+        self.script.lock().parted.push((from, lane));
+    }
+
     async fn forward(&self, _from: NodeId, batch: Vec<Proposal>) -> Result<(), Refusal> {
         self.pass_gate().await;
         let mut script = self.script.lock();

@@ -1,0 +1,29 @@
+//! Whole clusters under one chosen fault.
+
+use std::time::Duration;
+
+use rowlock_coordinator::config::RaftConfig;
+use rowlock_world::time::Nanos;
+use rowlock_world::trace::What;
+
+use super::{Plan, Scenario, run};
+
+/// Nobody can be elected before the dead leader's lease is over; nobody waits for the random time behind it, either.
+#[test]
+fn a_killed_leader_has_a_successor_as_soon_as_its_lease_is_over() {
+    let elections = RaftConfig::default();
+    let lease = Duration::from_millis(elections.election_timeout_max_ms);
+    let killed = Nanos::from_millis(3_000);
+    for seed in 1..=3 {
+        let script = "3s kill leader for 20s".parse().expect("a script");
+        let (scenario, mutant) = (Scenario::Calm, None);
+        let outcome = run(&Plan { seed, seconds: 5, scenario, script: Some(script), mutant, record: true });
+        assert_eq!(outcome.violation, None, "seed {seed}");
+        let mut terms = outcome.record.iter().filter(|it| matches!(it.what, What::Leads { .. }));
+        let next = terms.find(|it| it.at > killed).expect("somebody leads again");
+        let took = next.at - killed;
+        let soon = Duration::from_millis(elections.election_timeout_min_ms - elections.heartbeat_ms);
+        assert!(took + Duration::from_millis(elections.heartbeat_ms) >= lease, "seed {seed}: after {took:?}");
+        assert!(took < lease + soon, "seed {seed}: after {took:?}");
+    }
+}
