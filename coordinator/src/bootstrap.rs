@@ -8,14 +8,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use openraft_rt::watch::WatchReceiver as _;
 use rowlock_env::task::Shutdown;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::NodeId;
 
 use crate::config::NodeConfig;
 use crate::peer::{Lane, PeerPool, Refusal, Request, Response};
-use crate::raft::Raft;
 use crate::raft::types::Member;
+use crate::raft::{Raft, has_joined};
 use crate::status::Status;
 
 const ASK_DEADLINE: Duration = Duration::from_secs(1);
@@ -113,10 +114,11 @@ impl Bootstrap {
         let entry = self.config.members.iter().find(|m| m.id == me);
         let ours = entry.map(member).expect("a node's configuration holds its own entry");
         let others: Vec<NodeId> = self.config.members.iter().map(|m| m.id).filter(|id| *id != me).collect();
-        loop {
-            if self.raft.is_initialized().await.map_err(|e| BootstrapError::Raft(e.to_string()))? {
-                return Ok(());
-            }
+        if self.raft.is_initialized().await.map_err(|e| BootstrapError::Raft(e.to_string()))? {
+            return Ok(());
+        }
+        // Not until the log is no longer empty: what is in it may come from a leader that has been deposed since, and go again.
+        while !has_joined(&self.raft.metrics().borrow_watched(), me) {
             let mut candidates = others.clone();
             while let Some(node) = candidates.pop() {
                 let request = Request::AddLearner { node: me, member: ours.clone() };
@@ -138,6 +140,7 @@ impl Bootstrap {
             }
             time::sleep(AGAIN).await;
         }
+        Ok(())
     }
 }
 

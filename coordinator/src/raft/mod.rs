@@ -14,7 +14,7 @@ pub mod state_machine;
 pub mod succession;
 pub mod types;
 
-pub use open::{Raft, dispatch, is_member, open, quorum_contact, stopped};
+pub use open::{Raft, dispatch, has_joined, is_member, open, quorum_contact, stopped};
 
 #[cfg(test)]
 mod tests;

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use openraft::{Config, SnapshotPolicy};
+use openraft::{Config, RaftMetrics, SnapshotPolicy};
 use openraft_rt::watch::WatchReceiver as _;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::time::{self, Instant};
@@ -97,6 +97,14 @@ pub fn quorum_contact(raft: &Raft) -> Option<(u64, Instant)> {
 /// Whether the node is a member, voting or not, as far as this node knows.
 pub fn is_member(raft: &Raft, node: NodeId) -> bool {
     raft.metrics().borrow_watched().membership_config.membership().get_node(&node.0).is_some()
+}
+
+/// Whether a node with these metrics has applied a membership with `node` in it: unlike one that is only in its log, which
+/// may come from a leader that has been deposed since, that stays.
+pub fn has_joined(metrics: &RaftMetrics<TypeConfig>, node: NodeId) -> bool {
+    let (known, applied) = (&metrics.membership_config, &metrics.last_applied);
+    let is_applied = known.log_id().as_ref().map(|at| at.index) <= applied.as_ref().map(|last| last.index);
+    is_applied && known.membership().get_node(&node.0).is_some()
 }
 
 /// Waits until Raft has stopped by itself, and says why. Cancel safe.

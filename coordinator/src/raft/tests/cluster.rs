@@ -1,10 +1,14 @@
 //! Three nodes, their logs on disk, their network in our hands.
 
 use futures_util::future;
-use openraft::ServerState;
-use rowlock_env::time;
+use openraft::{RaftMetrics, ServerState};
+use openraft_rt::watch::WatchReceiver as _;
+use rowlock_env::{task, time};
+use rowlock_proto::NodeId;
 
 use super::support::{Cluster, PATIENCE};
+use crate::raft::has_joined;
+use crate::raft::types::TypeConfig;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_elects_and_replicates_a_thousand_entries_to_all() {
@@ -104,5 +108,32 @@ async fn leadership_moves_to_the_node_that_the_leader_names() {
     }
     let last = cluster.write(next, b"after".to_vec()).await;
     cluster.agree(&[1, 2, 3], last).await;
+    cluster.stop().await;
+}
+
+/// Found by the simulator (seed 4073 of 10 s): such a node took itself for a member, and nobody knew of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_has_not_joined_by_what_a_deposed_leader_has_put_into_its_log() {
+    let cluster = Cluster::start(4).await;
+    let old = cluster.form().await;
+    let others: Vec<u64> = (1..=3).filter(|id| *id != old).collect();
+    let before = cluster.write(old, b"before".to_vec()).await;
+    cluster.agree(&[1, 2, 3], before).await;
+    let (newcomer, member) = (&cluster.nodes[&4].raft, cluster.nodes[&4].member.clone());
+    cluster.cuts.part(old, &others);
+    let (asked, theirs) = (cluster.nodes[&old].raft.clone(), member.clone());
+    let in_vain = task::spawn("in-vain", async move { asked.add_learner(4, theirs, false).await });
+    let knows = |m: &RaftMetrics<TypeConfig>| m.membership_config.membership().get_node(&4).is_some();
+    newcomer.wait(Some(PATIENCE)).metrics(knows, "it stands in its own log").await.expect("is replicated");
+    assert!(newcomer.is_initialized().await.expect("runs"));
+    assert!(!has_joined(&newcomer.metrics().borrow_watched(), NodeId(4)));
+
+    let new = cluster.leader_among(&others).await;
+    cluster.cuts.heal();
+    cluster.write(new, b"without the old leader".to_vec()).await;
+    cluster.nodes[&new].raft.add_learner(4, member, false).await.expect("is taken in");
+    let wait = newcomer.wait(Some(PATIENCE));
+    wait.metrics(|m| has_joined(m, NodeId(4)), "it has joined").await.expect("by the new leader");
+    in_vain.abort();
     cluster.stop().await;
 }

@@ -37,6 +37,11 @@ impl Cuts {
         self.cut.modify(|cut| cut.extend((1..=9).flat_map(|other| [(other, node), (node, other)])));
     }
 
+    /// Nothing passes between `node` and these others, either way.
+    pub fn part(&self, node: u64, others: &[u64]) {
+        self.cut.modify(|cut| cut.extend(others.iter().flat_map(|other| [(*other, node), (node, *other)])));
+    }
+
     pub fn heal(&self) {
         self.cut.send(BTreeSet::new());
     }
