@@ -46,10 +46,14 @@ fn change(sink: &dyn HistorySink, zxid: i64) {
     sink.applied();
 }
 
+/// For a process that a test starts: when the test's clock began. A log that is applied again has the same times.
+const BEGUN: &str = "ROWLOCK_TEST_HISTORY_BEGUN";
+
 /// A clock of one tick per change that has come to about now.
 fn time_of(zxid: i64) -> i64 {
-    static BEGUN: std::sync::OnceLock<i64> = std::sync::OnceLock::new();
-    BEGUN.get_or_init(|| time::wall_ms() - 1_000_000) + zxid
+    static BEGUN_MS: std::sync::OnceLock<i64> = std::sync::OnceLock::new();
+    let given = || std::env::var(BEGUN).ok().map(|ms| ms.parse().unwrap());
+    BEGUN_MS.get_or_init(|| given().unwrap_or_else(|| time::wall_ms() - 1_000_000)) + zxid
 }
 
 fn soon() -> Instant {

@@ -69,6 +69,7 @@ fn killed(node: &Path, snapshots: usize) -> i64 {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "history::tests::crash::child_that_writes_until_it_is_killed", "--nocapture"])
         .env(CHILD, node)
+        .env(BEGUN, time_of(0).to_string())
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
