@@ -329,6 +329,16 @@ impl File {
         }
     }
 
+    /// Lets the system begin to write these bytes to the disk, and does not wait for it. Promises nothing: it is there
+    /// so that the flush at the end of a large file finds little left to do.
+    pub fn begin_writing_out(&self, offset: u64, len: u64) {
+        if let (FileIn::Reality(file), Some(len)) = (&self.inner, std::num::NonZeroU64::new(len)) {
+            // Linux starts to write what is dirty and drops what is clean, which what was just written is not. A system
+            // that does something else may: this is only advice.
+            let _ = rustix::fs::fadvise(file, offset, Some(len), rustix::fs::Advice::DontNeed);
+        }
+    }
+
     /// Flushes content (fdatasync). After an error nothing is known about what was written since the last success.
     pub fn sync_data(&self) -> io::Result<()> {
         match &self.inner {

@@ -158,11 +158,12 @@ pub fn spawn_in_background<J: Send + 'static>(
     patience: Duration,
     handler: impl FnMut(&mut Vec<J>) + Send + 'static,
 ) -> Worker<J> {
-    // Linux keeps this number per thread, and threads inherit it. A system that refuses has a thread like any other.
-    let step_back = || {
-        let _ = rustix::process::nice(10);
-    };
     start(name, capacity, patience, step_back, handler)
+}
+
+/// Linux keeps this number per thread, and threads inherit it. A system that refuses has a thread like any other.
+fn step_back() {
+    let _ = rustix::process::nice(10);
 }
 
 fn start<J: Send + 'static>(
@@ -242,6 +243,31 @@ fn start_in<J: Send + 'static>(
 /// # Panics
 /// If `work` panics: a bug there is a bug here.
 pub async fn run_blocking<T: Send + 'static>(name: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
+    run(name, || {}, work).await
+}
+
+/// As [`run_blocking`], for long work that nobody waits for: when the processors are busy, its thread gets about a tenth
+/// of what another one gets.
+pub async fn run_in_background<T: Send + 'static>(
+    name: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> T {
+    run(name, step_back, work).await
+}
+
+/// Lets others have processor and disk for a while, in the middle of long work. In a simulated world work takes no time,
+/// and neither do its pauses.
+pub fn pause(pause: Duration) {
+    if world::current().is_none() {
+        std::thread::sleep(pause);
+    }
+}
+
+async fn run<T: Send + 'static>(
+    name: &str,
+    first: impl FnOnce() + Send + 'static,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> T {
     if let Some(world) = world::current() {
         world.blocking_work(name).await;
         return work();
@@ -250,6 +276,7 @@ pub async fn run_blocking<T: Send + 'static>(name: &str, work: impl FnOnce() -> 
     std::thread::Builder::new()
         .name(name.to_owned())
         .spawn(move || {
+            first();
             let _ = tx.send(work());
         })
         .expect("the system can start a thread");
@@ -340,5 +367,7 @@ mod tests {
     #[tokio::test]
     async fn blocking_work_gives_its_result() {
         assert_eq!(run_blocking("test", || 6 * 7).await, 42);
+        let priority = || rustix::process::getpriority_process(None).expect("every thread has one");
+        assert!(run_in_background("test", priority).await > priority());
     }
 }
