@@ -5,10 +5,11 @@
 //! outcome; what it knows is forgotten. Invariant: [`OUTCOMES_MAX`] and [`OUTCOMES_MAX_BYTES`] bound what is kept; a
 //! client that goes beyond them is refused before anything is done.
 
-use rowlock_proto::lock::{Party, Standing};
+use rowlock_proto::lock::{Claim, Party, Standing};
 use rowlock_proto::response::OpResult;
-use rowlock_proto::{ErrorCode, SessionId};
+use rowlock_proto::{ErrorCode, FencingToken, SessionId};
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 
 use crate::command::{Command, Proposal, Stamp};
 use crate::digest::Hasher;
@@ -30,9 +31,54 @@ pub(crate) type Stored = Result<Outcome, ErrorCode>;
 pub(crate) struct Outcomes {
     /// The client knows the outcomes up to this one.
     acked: u64,
-    kept: SharedMap<u64, Stored>,
+    kept: SharedMap<u64, Kept>,
     bytes: usize,
     digest: u64,
+}
+
+/// One of them, with what it adds to the sums.
+#[derive(Clone, Debug)]
+struct Kept {
+    form: Form,
+    bytes: usize,
+    hash: u64,
+}
+
+/// What locks give all the time is kept without the lists around it.
+#[derive(Clone, Debug)]
+enum Form {
+    Held(Box<str>, FencingToken),
+    Released(bool),
+    Other(Stored),
+}
+
+impl Kept {
+    fn new(id: u64, stored: &Stored) -> Self {
+        let form = match stored {
+            Ok(Outcome::Standings(standings)) => match standings.as_slice() {
+                [Standing::Held(claim)] => Form::Held(claim.path.as_str().into(), claim.token),
+                _ => Form::Other(stored.clone()),
+            },
+            Ok(Outcome::Held(held)) => match held.as_slice() {
+                [held] => Form::Released(*held),
+                _ => Form::Other(stored.clone()),
+            },
+            _ => Form::Other(stored.clone()),
+        };
+        let bytes = weight(stored);
+        Kept { form, bytes, hash: hash(id, stored, bytes) }
+    }
+
+    fn stored(&self) -> Stored {
+        match &self.form {
+            Form::Held(path, token) => {
+                let claim = Claim { path: path.to_string(), token: *token };
+                Ok(Outcome::Standings(vec![Standing::Held(claim)]))
+            }
+            Form::Released(held) => Ok(Outcome::Held(vec![*held])),
+            Form::Other(stored) => stored.clone(),
+        }
+    }
 }
 
 /// For the snapshot.
@@ -48,22 +94,24 @@ impl Outcomes {
         self.acked
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &Stored)> {
-        self.kept.iter().map(|(id, stored)| (*id, stored))
+    pub(crate) fn is_empty(&self) -> bool {
+        self.kept.is_empty()
     }
 
-    pub(crate) fn get(&self, id: u64) -> Option<&Stored> {
-        self.kept.get(&id)
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, Stored)> {
+        self.kept.iter().map(|(id, kept)| (*id, kept.stored()))
+    }
+
+    pub(crate) fn get(&self, id: u64) -> Option<Stored> {
+        self.kept.get(&id).map(Kept::stored)
     }
 
     /// Forgets what the client knows.
     pub(crate) fn acknowledge(&mut self, acked: u64) {
         self.acked = self.acked.max(acked);
-        while let Some((id, _)) = self.kept.first().filter(|(id, _)| **id <= self.acked) {
-            let id = *id;
-            let stored = self.kept.remove(&id).expect("just looked at");
-            self.bytes -= weight(&stored);
-            self.digest = self.digest.wrapping_sub(hash(id, &stored));
+        while self.kept.first().is_some_and(|(id, _)| *id <= self.acked) {
+            let (_, kept) = self.kept.pop_first().expect("just looked at");
+            self.sub(&kept);
         }
     }
 
@@ -76,11 +124,37 @@ impl Outcomes {
         id > self.acked && self.kept.last_key().is_none_or(|last| *last < id) && !self.is_full()
     }
 
-    pub(crate) fn keep(&mut self, id: u64, stored: Stored) {
-        self.bytes += weight(&stored);
-        self.digest = self.digest.wrapping_add(hash(id, &stored));
-        let old = self.kept.insert(id, stored);
+    pub(crate) fn keep(&mut self, id: u64, stored: &Stored) {
+        let kept = Kept::new(id, stored);
+        self.add(&kept);
+        let old = self.kept.insert(id, kept);
         assert!(old.is_none(), "an outcome is kept once");
+    }
+
+    /// Keeps an outcome that it [takes](Self::takes), and forgets what the client knows: mostly the one before, whose
+    /// place the new one takes then.
+    fn keep_next(&mut self, id: u64, stored: &Stored, acked: u64) {
+        if let Some((known, place)) = self.kept.only_mut().filter(|(known, _)| *known <= acked) {
+            let kept = Kept::new(id, stored);
+            *known = id;
+            let old = std::mem::replace(place, kept);
+            self.bytes = self.bytes - old.bytes + place.bytes;
+            self.digest = self.digest.wrapping_sub(old.hash).wrapping_add(place.hash);
+            self.acked = self.acked.max(acked);
+        } else {
+            self.keep(id, stored);
+            self.acknowledge(acked);
+        }
+    }
+
+    fn add(&mut self, kept: &Kept) {
+        self.bytes += kept.bytes;
+        self.digest = self.digest.wrapping_add(kept.hash);
+    }
+
+    fn sub(&mut self, kept: &Kept) {
+        self.bytes -= kept.bytes;
+        self.digest = self.digest.wrapping_sub(kept.hash);
     }
 
     /// Adds itself to the hash of its session; nothing if there is nothing.
@@ -95,7 +169,7 @@ impl Outcomes {
         self.kept.check()?;
         let mut again = Outcomes::default();
         for (id, stored) in self.iter() {
-            again.keep(id, stored.clone());
+            again.keep(id, &stored);
         }
         if again.bytes != self.bytes || again.digest != self.digest {
             return Err("the kept outcomes are miscounted".to_owned());
@@ -119,12 +193,7 @@ impl Machine {
         let open = self.admit(proposal.session, proposal.attachment)?;
         if acked < id && open.outcomes.takes(id) {
             let result = self.run_command(stamp, proposal, command, sink);
-            let stored = result.clone();
-            // The new one first: a map that is never empty keeps its memory.
-            self.sessions.with_outcomes(proposal.session, |outcomes| {
-                outcomes.keep(id, stored);
-                outcomes.acknowledge(acked);
-            });
+            self.sessions.with_outcomes(proposal.session, |outcomes| outcomes.keep_next(id, &result, acked));
             return result;
         }
         self.sessions.with_outcomes(proposal.session, |outcomes| outcomes.acknowledge(acked));
@@ -141,7 +210,7 @@ impl Machine {
     ) -> Stored {
         let outcomes = self.sessions.outcomes(proposal.session).expect("the session has been admitted");
         if let Some(stored) = outcomes.get(id) {
-            let stored = stored.clone()?;
+            let stored = stored?;
             return if fits(command, &stored) {
                 Ok(self.again(proposal.session, command, stored))
             } else {
@@ -155,7 +224,7 @@ impl Machine {
             return Err(ErrorCode::ThrottledOp);
         }
         let result = self.run_command(stamp, proposal, command, sink);
-        self.sessions.with_outcomes(proposal.session, |outcomes| outcomes.keep(id, result.clone()));
+        self.sessions.with_outcomes(proposal.session, |outcomes| outcomes.keep(id, &result));
         result
     }
 
@@ -226,12 +295,14 @@ fn weight(stored: &Stored) -> usize {
 }
 
 /// Tells outcomes apart as far as replicas could differ by accident.
-fn hash(id: u64, stored: &Stored) -> u64 {
-    let hasher = Hasher::new(8).word(id).word(weight(stored) as u64);
+fn hash(id: u64, stored: &Stored, weight: usize) -> u64 {
+    let hasher = Hasher::new(8).word(id).word(weight as u64);
     match stored {
         Ok(Outcome::Created { path, stat }) => hasher.bytes(path.as_bytes()).int(stat.czxid.0),
         Ok(Outcome::Stat(stat)) => hasher.int(stat.mzxid.0).int(i64::from(stat.version.0)),
-        Ok(Outcome::Held(held)) => hasher.bytes(&held.iter().map(|held| u8::from(*held)).collect::<Vec<_>>()),
+        Ok(Outcome::Held(held)) => {
+            hasher.bytes(&held.iter().map(|held| u8::from(*held)).collect::<SmallVec<[u8; 8]>>())
+        }
         Ok(_) => hasher,
         Err(code) => hasher.int(i64::from(code.code())),
     }

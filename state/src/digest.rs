@@ -9,7 +9,7 @@ const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 const MULTIPLIER: u64 = 0xd6e8_feb8_6659_fd93;
 
 /// Hashes a sequence of words and byte strings.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Hasher(u64);
 
 impl Hasher {

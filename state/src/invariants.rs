@@ -43,6 +43,9 @@ impl Machine {
 
     /// Every place in a queue is an ephemeral znode of its session.
     fn check_contenders(&self) -> Result<(), String> {
+        if let Some(path) = self.locks.idle().find(|path| self.tree.get(path).is_none()) {
+            return Err(format!("{path} is remembered as a lock and is no znode"));
+        }
         for lock in self.locks() {
             for contender in lock.holders().chain(lock.waiters()) {
                 let znode = self.tree.get(&contender.path);
@@ -63,7 +66,7 @@ impl Machine {
         let mut todo = vec![(String::new(), self.tree.root())];
         while let Some((path, znode)) = todo.pop() {
             let shown = if path.is_empty() { "/" } else { &path };
-            found.totals.add(shown, znode);
+            found.totals.add_hashed(shown, znode, znode.hash(shown));
             self.check_znode(shown, znode)?;
             match znode.meta.kind {
                 Kind::Persistent => {}
@@ -92,6 +95,7 @@ impl Machine {
                 "stale ACL hash",
             ),
             (znode.data_hash_is_stale(), "stale data hash"),
+            (znode.counted_hash() != znode.hash(path), "stale hash"),
             (zxids.iter().any(|zxid| *zxid > self.last_zxid), "a zxid lies in the future"),
             (meta.mzxid < meta.czxid || meta.pzxid < meta.czxid, "changed before it was created"),
             (meta.ctime_ms > self.time_ms || meta.mtime_ms > self.time_ms, "a time lies in the future"),

@@ -14,7 +14,7 @@ use crate::locks::{Cause, Locks};
 use crate::ops::Author;
 use crate::outcome::{Applied, EventSink, Outcome, SessionEnd};
 use crate::sessions::Sessions;
-use crate::tree::Tree;
+use crate::tree::{Path, Tree};
 use crate::znode::{Kind, Meta, Znode};
 
 /// Text about the membership, which ZooKeeper's clients read and watch.
@@ -75,7 +75,10 @@ impl Machine {
         for path in &RESERVED[1..] {
             let znode = if *path == CONFIG_PATH { reserved(&readable, -1) } else { reserved(&open, 0) };
             // The parents do not count these creates: sequence numbers start at 0 everywhere.
-            tree.link(path, znode.into(), |_| ());
+            let path = Path::new(path).expect("a reserved path has a slash");
+            let (trail, parent) = tree.find(path.parent()).expect("parents come first");
+            let place = parent.children.find(path.name()).expect_err("each comes once");
+            tree.link(path, (&trail, place), znode, |_| ());
         }
         Machine {
             tree,
@@ -301,7 +304,8 @@ mod tests {
     fn sequence_numbers_go_on_below_zero_past_the_largest() {
         let mut machine = Machine::new();
         let session = open(&mut machine);
-        machine.tree.update("/zookeeper", 0, |znode| znode.meta.creates = i32::MAX);
+        let (trail, _) = machine.tree.find("/zookeeper").unwrap();
+        machine.tree.update("/zookeeper", &trail, 0, |znode| znode.meta.creates = i32::MAX);
         for expected in ["/zookeeper/q2147483647", "/zookeeper/q-2147483648", "/zookeeper/q-2147483647"] {
             match run(&mut machine, session, create("/zookeeper/q", 2)).result {
                 Ok(Outcome::Created { path, .. }) => assert_eq!(path, expected),

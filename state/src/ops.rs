@@ -16,7 +16,8 @@ use crate::locks::{Contender, limit_in};
 use crate::machine::{CONFIG_PATH, Machine, RESERVED};
 use crate::outcome::{Change, ChangeKind, EventSink};
 use crate::sequence;
-use crate::tree::{Unlinked, split};
+use crate::shared_map::Place;
+use crate::tree::{Path, Trail, Unlinked};
 use crate::znode::{Kind, Meta, Znode};
 
 /// Longest time to live that ZooKeeper can store (`EphemeralType.TTL`).
@@ -32,16 +33,32 @@ pub(crate) struct Author<'a> {
     pub enforce_quota: bool,
 }
 
+/// What a create asks for, once it is known to be well formed.
+pub(crate) struct New<'a> {
+    /// The path, before its number, in pieces.
+    pub path: [&'a str; 3],
+    /// Where its last name begins.
+    pub name_at: usize,
+    pub data: Option<&'a Bytes>,
+    pub acl: Option<&'a [Acl]>,
+    pub mode: CreateMode,
+    pub kind: Kind,
+}
+
 /// An operation that has been carried out.
 pub(crate) struct Done {
     /// Full path of the znode.
     pub path: String,
+    /// Where its last name begins.
+    pub name_at: usize,
     /// The znode's Stat after it (the last one, if deleted).
     pub stat: Stat,
     /// The place in its parent's queue that a created znode is.
     pub contender: Option<Contender>,
     /// The limit of permits that its parent's data name, where there is a contender.
     pub limit: Option<u32>,
+    /// It is a place in a queue that holds the lock since.
+    pub holds: bool,
     event: Option<Event>,
     undo: Undo,
 }
@@ -55,12 +72,17 @@ struct Event {
 /// What it takes to have the state of before.
 enum Undo {
     Nothing,
-    Create { parent: Meta, data: Option<Bytes> },
+    Create { znode: Arc<Znode>, parent: Meta },
     Delete { znode: Arc<Znode>, parent: Meta },
     SetData { data: Option<Bytes>, meta: Meta, bytes_diff: i64 },
 }
 
 impl Done {
+    /// Nothing that makes a place in a queue.
+    fn new(path: String, stat: Stat, event: Option<Event>, undo: Undo) -> Self {
+        Done { path, name_at: 0, stat, contender: None, limit: None, holds: false, event, undo }
+    }
+
     /// What happened to the znode, if anything that others see.
     pub(crate) fn kind(&self) -> Option<ChangeKind> {
         self.event.as_ref().map(|event| event.kind)
@@ -68,12 +90,23 @@ impl Done {
 
     /// The data that a new znode has, or a deleted one had.
     pub(crate) fn data(&self) -> Option<&[u8]> {
-        let data = match &self.undo {
-            Undo::Create { data, .. } => data.as_ref(),
-            Undo::Delete { znode, .. } => znode.data(),
+        match &self.undo {
+            Undo::Create { znode, .. } | Undo::Delete { znode, .. } => znode.data().map(|data| &data[..]),
             Undo::Nothing | Undo::SetData { .. } => None,
-        };
-        data.map(|data| &data[..])
+        }
+    }
+
+    /// Whether a deleted znode had ever had children.
+    pub(crate) fn was_parent(&self) -> bool {
+        let Undo::Delete { znode, .. } = &self.undo else { return false };
+        // The number of creates comes round, some day.
+        znode.meta.creates != 0 || znode.meta.pzxid != znode.meta.czxid
+    }
+
+    /// Path of the parent, and the znode's name.
+    pub(crate) fn split(&self) -> (&str, &str) {
+        let path = Path::cut(&self.path, self.name_at);
+        (path.parent(), path.name())
     }
 
     /// Tells the sink, if there is something to tell.
@@ -95,67 +128,86 @@ impl Machine {
     ) -> Result<Done, ErrorCode> {
         let mode = CreateMode::from_flags(create.flags).ok_or(ErrorCode::BadArguments)?;
         let kind = kind(mode, ttl_ms, by.session)?;
-        let (parent_path, _) = split_checked(&create.path)?;
-        let parent = self.tree.get(parent_path);
-        let acl = resolved(create, parent, by.who)?;
-        let parent = parent.ok_or(ErrorCode::NoNode)?;
-        permit(&parent.acl, perms::CREATE, by.who)?;
-        let path = if mode.is_sequential() {
-            sequence::numbered(&create.path, parent.meta.creates)
+        let path = Path::new(&create.path).ok_or(ErrorCode::BadArguments)?;
+        let parent = self.tree.find(path.parent()).map(|(trail, _)| trail);
+        let (data, acl) = (create.data.as_ref(), create.acl.as_deref());
+        let new = New { path: [&create.path, "", ""], name_at: path.name_at(), data, acl, mode, kind };
+        let mut done = self.create_below(by, parent.as_ref(), &new)?;
+        if mode == CreateMode::EphemeralSequential {
+            let (_, name) = done.split();
+            done.contender = Some(Contender::plain(name, by.session, by.who, self.time_ms));
+        }
+        Ok(done)
+    }
+
+    /// The same, below the znode at the end of a trail. Makes no contender.
+    pub(crate) fn create_below(
+        &mut self,
+        by: &Author,
+        trail: Option<&Trail>,
+        new: &New<'_>,
+    ) -> Result<Done, ErrorCode> {
+        // A NUL comes first in ZooKeeper, the rest of what can be wrong with a path only behind these.
+        let instead = |code| if new.path.concat().contains('\0') { ErrorCode::BadArguments } else { code };
+        let parent = trail.map(|trail| (trail, self.tree.at(trail)));
+        let acl = resolved(new.acl, parent.map(|(_, znode)| znode), by.who).map_err(instead)?;
+        let (trail, parent) = parent.ok_or(ErrorCode::NoNode).map_err(instead)?;
+        permit(&parent.acl, perms::CREATE, by.who).map_err(instead)?;
+        let path = if new.mode.is_sequential() {
+            sequence::numbered(&new.path, parent.meta.creates)
         } else {
-            create.path.clone()
+            new.path.concat()
         };
         check_path(&path)?;
-        let name = paths::name(&path);
+        let at = Path::cut(&path, new.name_at);
         // Of the paths that are well formed, only the root's has no name. The announcement is there for every reader,
         // though in no tree.
-        if name.is_empty() || path == ANNOUNCEMENT || parent.children.get(name).is_some() {
+        if at.name().is_empty() || path == ANNOUNCEMENT {
             return Err(ErrorCode::NodeExists);
         }
+        let Err(place) = parent.children.find(at.name()) else { return Err(ErrorCode::NodeExists) };
         if matches!(parent.meta.kind, Kind::Ephemeral(_)) {
             return Err(ErrorCode::NoChildrenForEphemerals);
         }
-        let data_len = create.data.as_ref().map_or(0, Bytes::len);
         if by.enforce_quota {
+            let data_len = new.data.map_or(0, Bytes::len);
             self.check_quota(&path, 1, data_len as i64)?;
         }
         let parent_acl = parent.acl.clone();
-        let limit = limit_in(parent.data()).filter(|_| mode == CreateMode::EphemeralSequential);
+        let limit = limit_in(parent.data()).filter(|_| new.mode == CreateMode::EphemeralSequential);
         let parent = parent.meta;
-        let znode = Znode::new(Meta::new(by.zxid, self.time_ms, kind), create.data.clone(), acl.clone());
-        let stat = znode.stat();
-        self.link(&path, znode.into(), |meta| {
+        let meta = Meta::new(by.zxid, self.time_ms, new.kind);
+        let znode = Znode::new(meta, new.data.cloned(), acl.clone());
+        let znode = self.link(at, (trail, place), znode, |meta| {
             meta.creates = sequence::next(meta.creates);
             meta.pzxid = by.zxid;
         });
         let event = Some(Event { kind: ChangeKind::Created, acl, parent_acl });
-        let contender = (mode == CreateMode::EphemeralSequential)
-            .then(|| Contender::plain(&path, by.session, by.who, self.time_ms));
-        let undo = Undo::Create { parent, data: create.data.clone() };
-        Ok(Done { path, stat, contender, limit, event, undo })
+        let (stat, undo) = (znode.stat(), Undo::Create { znode, parent });
+        Ok(Done { name_at: new.name_at, limit, ..Done::new(path, stat, event, undo) })
     }
 
     /// delete.
     pub(crate) fn delete(&mut self, by: &Author, path: &str, version: Version) -> Result<Done, ErrorCode> {
-        let (parent_path, name) = split_checked(path)?;
+        let at = split_checked(path)?;
         if RESERVED.contains(&path) {
             return Err(ErrorCode::BadArguments);
         }
-        let parent = self.tree.get(parent_path).ok_or(ErrorCode::NoNode)?;
+        let (trail, parent) = self.tree.find(at.parent()).ok_or(ErrorCode::NoNode)?;
         permit(&parent.acl, perms::DELETE, by.who)?;
-        let znode = parent.children.get(name).ok_or(ErrorCode::NoNode)?;
+        let place = parent.children.find(at.name()).map_err(|_| ErrorCode::NoNode)?;
+        let (_, znode) = parent.children.at(place);
         check_version(znode.meta.version, version)?;
         if !znode.children.is_empty() {
             return Err(ErrorCode::NotEmpty);
         }
-        let data_len = znode.data_len();
-        Ok(self.remove(by.zxid, path.to_owned(), data_len))
+        Ok(self.remove_at(by.zxid, path.to_owned(), at.name_at(), (&trail, place)))
     }
 
     /// setData.
     pub(crate) fn set_data(&mut self, by: &Author, set: &SetData) -> Result<Done, ErrorCode> {
         check_path(&set.path)?;
-        let znode = self.tree.get(&set.path).ok_or(ErrorCode::NoNode)?;
+        let (trail, znode) = self.tree.find(&set.path).ok_or(ErrorCode::NoNode)?;
         permit(&znode.acl, perms::WRITE, by.who)?;
         let bytes_diff = bytes_diff(znode, set.data.as_ref());
         if by.enforce_quota {
@@ -163,30 +215,23 @@ impl Machine {
         }
         check_version(znode.meta.version, set.version)?;
         let version = next_version(znode.meta.version);
-        Ok(self.replace_data(by.zxid, &set.path, set.data.clone(), bytes_diff, version))
+        Ok(self.replace_data(by.zxid, (&set.path, &trail), set.data.clone(), bytes_diff, version))
     }
 
     /// setACL. Not part of multi, so it cannot be taken back.
     pub(crate) fn set_acl(&mut self, by: &Author, set: &SetAcl) -> Result<Done, ErrorCode> {
         check_path(&set.path)?;
         let acl = acl::resolve(set.acl.as_deref(), by.who)?;
-        let znode = self.tree.get(&set.path).ok_or(ErrorCode::NoNode)?;
+        let (trail, znode) = self.tree.find(&set.path).ok_or(ErrorCode::NoNode)?;
         permit(&znode.acl, perms::ADMIN, by.who)?;
         check_version(znode.meta.aversion, set.version)?;
-        let (stat, _) = self.tree.update(&set.path, 0, |znode| {
+        let (stat, _) = self.tree.update(&set.path, &trail, 0, |znode| {
             znode.acl = SharedAcl::sharing(acl, &znode.acl);
             znode.meta.aversion = next_version(znode.meta.aversion);
             znode.stat()
         });
         let stat = self.shown(&set.path, stat);
-        Ok(Done {
-            path: set.path.clone(),
-            stat,
-            contender: None,
-            limit: None,
-            event: None,
-            undo: Undo::Nothing,
-        })
+        Ok(Done::new(set.path.clone(), stat, None, Undo::Nothing))
     }
 
     /// check, which is only part of multi.
@@ -195,43 +240,51 @@ impl Machine {
         let znode = self.tree.get(path).ok_or(ErrorCode::NoNode)?;
         permit(&znode.acl, perms::READ, by.who)?;
         check_version(znode.meta.version, version)?;
-        let (path, stat) = (path.to_owned(), znode.stat());
-        Ok(Done { path, stat, contender: None, limit: None, event: None, undo: Undo::Nothing })
+        Ok(Done::new(path.to_owned(), znode.stat(), None, Undo::Nothing))
     }
 
     /// Writes the configuration text. The version is -1 then, as ZooKeeper's is.
     pub(crate) fn configure(&mut self, zxid: Zxid, config: &str) -> Done {
         let data = Some(Bytes::copy_from_slice(config.as_bytes()));
-        let znode = self.tree.get(CONFIG_PATH).expect("a reserved znode exists always");
+        let (trail, znode) = self.tree.find(CONFIG_PATH).expect("a reserved znode exists always");
         let bytes_diff = bytes_diff(znode, data.as_ref());
-        self.replace_data(zxid, CONFIG_PATH, data, bytes_diff, Version(-1))
+        self.replace_data(zxid, (CONFIG_PATH, &trail), data, bytes_diff, Version(-1))
     }
 
-    /// Deletes a childless znode that exists and has `data_len` bytes of data.
-    pub(crate) fn remove(&mut self, zxid: Zxid, path: String, data_len: usize) -> Done {
+    /// Deletes a childless znode that exists.
+    pub(crate) fn remove(&mut self, zxid: Zxid, path: String) -> Done {
+        let at = Path::new(&path).expect("a path has a slash");
+        let (trail, parent) = self.tree.find(at.parent()).expect("the caller has found the znode");
+        let place = parent.children.find(at.name()).expect("the caller has found the znode");
+        let name_at = at.name_at();
+        self.remove_at(zxid, path, name_at, (&trail, place))
+    }
+
+    /// Deletes the childless znode at this place below its parent. Its name begins at `name_at` of its path.
+    pub(crate) fn remove_at(
+        &mut self,
+        zxid: Zxid,
+        path: String,
+        name_at: usize,
+        place: (&Trail, Place),
+    ) -> Done {
         let Unlinked { znode, parent_before: parent, parent_acl } =
-            self.unlink(&path, data_len, |meta| meta.pzxid = zxid);
-        let event = Some(Event { kind: ChangeKind::Deleted, acl: znode.acl.clone(), parent_acl });
-        Done {
-            stat: znode.stat(),
-            contender: None,
-            limit: None,
-            event,
-            undo: Undo::Delete { znode, parent },
-            path,
-        }
+            self.unlink(Path::cut(&path, name_at), place, |meta| meta.pzxid = zxid);
+        let event = Event { kind: ChangeKind::Deleted, acl: znode.acl.clone(), parent_acl };
+        let (stat, undo) = (znode.stat(), Undo::Delete { znode, parent });
+        Done { name_at, ..Done::new(path, stat, Some(event), undo) }
     }
 
     fn replace_data(
         &mut self,
         zxid: Zxid,
-        path: &str,
+        (path, trail): (&str, &Trail),
         data: Option<Bytes>,
         bytes_diff: i64,
         version: Version,
     ) -> Done {
         let time_ms = self.time_ms;
-        let ((stat, acl, undo), parent_acl) = self.tree.update(path, bytes_diff, |znode| {
+        let ((stat, acl, undo), parent_acl) = self.tree.update(path, trail, bytes_diff, |znode| {
             let meta = znode.meta;
             let data = znode.replace_data(data);
             znode.meta.version = version;
@@ -239,21 +292,29 @@ impl Machine {
             znode.meta.mtime_ms = time_ms;
             (znode.stat(), znode.acl.clone(), Undo::SetData { data, meta, bytes_diff })
         });
-        let event = Some(Event { kind: ChangeKind::DataChanged, acl, parent_acl });
-        Done { path: path.to_owned(), stat, contender: None, limit: None, event, undo }
+        let event = Event { kind: ChangeKind::DataChanged, acl, parent_acl };
+        Done::new(path.to_owned(), stat, Some(event), undo)
     }
 
     /// Takes back the newest operation that has not been taken back.
     pub(crate) fn undo(&mut self, done: Done) {
+        let path = &done.path;
+        let at = || Path::cut(path, done.name_at);
         match done.undo {
             Undo::Nothing => {}
-            Undo::Create { parent, data } => {
-                let data_len = data.map_or(0, |data| data.len());
-                drop(self.unlink(&done.path, data_len, |meta| *meta = parent));
+            Undo::Create { parent, .. } => {
+                let (trail, place) = self.find_place(at());
+                let place = place.expect("it was created");
+                self.unlink(at(), (&trail, place), |meta| *meta = parent);
             }
-            Undo::Delete { znode, parent } => self.link(&done.path, znode, |meta| *meta = parent),
+            Undo::Delete { znode, parent } => {
+                let (trail, place) = self.find_place(at());
+                let place = place.expect_err("it was deleted");
+                self.link(at(), (&trail, place), Arc::unwrap_or_clone(znode), |meta| *meta = parent);
+            }
             Undo::SetData { data, meta, bytes_diff } => {
-                self.tree.update(&done.path, -bytes_diff, |znode| {
+                let (trail, _) = self.tree.find(path).expect("it was changed");
+                self.tree.update(path, &trail, -bytes_diff, |znode| {
                     znode.replace_data(data);
                     znode.meta = meta;
                 });
@@ -261,25 +322,42 @@ impl Machine {
         }
     }
 
-    fn link(&mut self, path: &str, znode: Arc<Znode>, parent_change: impl FnOnce(&mut Meta)) {
-        if let Kind::Ephemeral(session) = znode.meta.kind {
-            self.sessions.add_ephemeral(session, path);
-        }
-        self.tree.link(path, znode, parent_change);
+    /// The way to the parent of something that was done, and where it lies or belongs there.
+    fn find_place(&self, path: Path<'_>) -> (Trail, Result<Place, Place>) {
+        let (trail, parent) = self.tree.find(path.parent()).expect("what was done there was below a znode");
+        let place = parent.children.find(path.name());
+        (trail, place)
     }
 
-    fn unlink(&mut self, path: &str, data_len: usize, parent_change: impl FnOnce(&mut Meta)) -> Unlinked {
-        let unlinked = self.tree.unlink(path, data_len, parent_change);
+    fn link(
+        &mut self,
+        path: Path<'_>,
+        place: (&Trail, Place),
+        znode: Znode,
+        parent_change: impl FnOnce(&mut Meta),
+    ) -> Arc<Znode> {
+        if let Kind::Ephemeral(session) = znode.meta.kind {
+            self.sessions.add_ephemeral(session, path.full);
+        }
+        self.tree.link(path, place, znode, parent_change)
+    }
+
+    fn unlink(
+        &mut self,
+        path: Path<'_>,
+        place: (&Trail, Place),
+        parent_change: impl FnOnce(&mut Meta),
+    ) -> Unlinked {
+        let unlinked = self.tree.unlink(path, place, parent_change);
         if let Kind::Ephemeral(session) = unlinked.znode.meta.kind {
-            self.sessions.remove_ephemeral(session, path);
+            self.sessions.remove_ephemeral(session, path.full);
         }
         unlinked
     }
 }
 
 /// The ACL of a new znode. Mostly it is given the very list that its parent has, which has been resolved when it came.
-fn resolved(create: &Create, parent: Option<&Znode>, who: &[Id]) -> Result<SharedAcl, ErrorCode> {
-    let given = create.acl.as_deref();
+fn resolved(given: Option<&[Acl]>, parent: Option<&Znode>, who: &[Id]) -> Result<SharedAcl, ErrorCode> {
     match parent.map(|parent| &parent.acl) {
         Some(acl) if given == Some(acl.entries()) => Ok(acl.clone()),
         Some(acl) => Ok(SharedAcl::sharing(acl::resolve(given, who)?, acl)),
@@ -299,8 +377,8 @@ fn kind(mode: CreateMode, ttl_ms: Option<i64>, session: SessionId) -> Result<Kin
 }
 
 /// Parent and name, as far as ZooKeeper looks at a path before it looks for the parent.
-fn split_checked(path: &str) -> Result<(&str, &str), ErrorCode> {
-    split(path).filter(|_| !path.contains('\0')).ok_or(ErrorCode::BadArguments)
+fn split_checked(path: &str) -> Result<Path<'_>, ErrorCode> {
+    Path::new(path).filter(|_| !path.contains('\0')).ok_or(ErrorCode::BadArguments)
 }
 
 fn check_path(path: &str) -> Result<(), ErrorCode> {

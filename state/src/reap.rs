@@ -33,8 +33,7 @@ impl Machine {
         if !is_due(znode, self.time_ms) {
             return Err(ErrorCode::BadVersion);
         }
-        let data_len = znode.data_len();
-        Ok(self.remove(zxid, path.to_owned(), data_len))
+        Ok(self.remove(zxid, path.to_owned()))
     }
 }
 

@@ -1,25 +1,28 @@
 //! Names of sequential znodes: the prefix and the parent's number of creates, as Java's `%010d` writes it.
 
-/// The full path of a sequential znode whose parent has counted `creates` creates.
+/// The full path, of which all but the number is given in pieces, of a sequential znode whose parent has counted `creates` creates.
 ///
 /// Past 2^31-1 the count goes on at -2^31, as ZooKeeper's does: such names sort before the older ones, which is
 /// why a queue must be ordered by czxid and not by name.
-pub(crate) fn numbered(path: &str, creates: i32) -> String {
-    let Ok(mut rest) = u32::try_from(creates) else { return format!("{path}{creates:010}") };
-    let mut digits = [b'0'; 10];
+pub(crate) fn numbered(path: &[&str], creates: i32) -> String {
+    let Ok(mut rest) = u32::try_from(creates) else { return format!("{}{creates:010}", path.concat()) };
+    let mut digits = *b"0000000000";
     for digit in digits.iter_mut().rev() {
+        if rest == 0 {
+            break;
+        }
         *digit = b'0' + (rest % 10) as u8;
         rest /= 10;
     }
-    let mut full = String::with_capacity(path.len() + digits.len());
-    full.push_str(path);
-    full.extend(digits.map(char::from));
+    let mut full = String::with_capacity(path.iter().map(|piece| piece.len()).sum::<usize>() + digits.len());
+    path.iter().for_each(|piece| full.push_str(piece));
+    full.push_str(std::str::from_utf8(&digits).expect("digits are text"));
     full
 }
 
 /// Whether this is how [`numbered`] ends a name: of `a10000000000` the prefix is `a1`, not `a`.
 pub(crate) fn is_number(text: &str) -> bool {
-    text.parse::<i32>().is_ok_and(|creates| numbered("", creates) == text)
+    text.parse::<i32>().is_ok_and(|creates| numbered(&[], creates) == text)
 }
 
 /// The count after one more create.
@@ -33,16 +36,16 @@ mod tests {
 
     #[test]
     fn numbers_look_as_in_java() {
-        assert_eq!(numbered("/q/lock-", 0), "/q/lock-0000000000");
-        assert_eq!(numbered("/q/", i32::MAX), "/q/2147483647");
-        assert_eq!(numbered("/q/", next(i32::MAX)), "/q/-2147483648");
-        assert_eq!(numbered("/q/", -5), "/q/-000000005");
+        assert_eq!(numbered(&["/q/lock-"], 0), "/q/lock-0000000000");
+        assert_eq!(numbered(&["/q/"], i32::MAX), "/q/2147483647");
+        assert_eq!(numbered(&["/q/"], next(i32::MAX)), "/q/-2147483648");
+        assert_eq!(numbered(&["/q/"], -5), "/q/-000000005");
     }
 
     #[test]
     fn a_number_is_told_from_one_behind_another_digit() {
         for creates in [0, 7, i32::MAX, i32::MIN, -5] {
-            let text = numbered("", creates);
+            let text = numbered(&[], creates);
             assert!(is_number(&text));
             assert!(!is_number(&format!("0{text}")) && !is_number(&format!("1{text}")), "{text}");
         }

@@ -9,7 +9,6 @@ use crate::dedup::Outcomes;
 use crate::digest::Hasher;
 use crate::locks::Cause;
 use crate::machine::Machine;
-use crate::ops::Done;
 use crate::outcome::{EventSink, Outcome, SessionEnd, Why};
 use crate::shared_map::SharedMap;
 
@@ -28,6 +27,10 @@ pub struct Session {
     ephemerals: SharedMap<Box<str>, ()>,
     /// Of the writes that its client may send again.
     pub(crate) outcomes: Outcomes,
+    /// Its hash as far as its outcomes do not change it.
+    hasher: Hasher,
+    /// Its whole hash, as it was last counted.
+    hash: u64,
 }
 
 impl Session {
@@ -38,6 +41,8 @@ impl Session {
             attachment,
             ephemerals: SharedMap::default(),
             outcomes: Outcomes::default(),
+            hasher: Hasher::new(2),
+            hash: 0,
         }
     }
 
@@ -56,13 +61,18 @@ impl Session {
         self.ephemerals.len()
     }
 
-    fn hash(&self, id: SessionId) -> u64 {
-        let hasher = Hasher::new(2)
+    fn hasher(&self, id: SessionId) -> Hasher {
+        Hasher::new(2)
             .int(id.0)
             .bytes(&self.password)
             .word(u64::from(self.timeout_ms))
-            .word(self.attachment.0);
-        self.outcomes.add_to(hasher).finish()
+            .word(self.attachment.0)
+    }
+
+    /// Its new hash, and the one that it had until now.
+    fn rehash(&mut self) -> (u64, u64) {
+        let new = self.outcomes.add_to(self.hasher).finish();
+        (new, std::mem::replace(&mut self.hash, new))
     }
 }
 
@@ -92,9 +102,10 @@ impl Sessions {
     }
 
     /// Opens a session whose id must be new.
-    pub(crate) fn open(&mut self, id: SessionId, session: Session) {
+    pub(crate) fn open(&mut self, id: SessionId, mut session: Session) {
         assert_ne!(id, SessionId::NONE, "a session has an id");
-        self.digest = self.digest.wrapping_add(session.hash(id));
+        session.hasher = session.hasher(id);
+        self.digest = self.digest.wrapping_add(session.rehash().0);
         let old = self.map.insert(id, session);
         assert!(old.is_none(), "session ids are made from zxids and never come twice");
     }
@@ -102,10 +113,11 @@ impl Sessions {
     /// Moves an open session to its next attachment.
     pub(crate) fn attach(&mut self, id: SessionId, timeout_ms: u32) -> Attachment {
         let session = self.map.get_mut(&id).expect("the caller has found the session");
-        self.digest = self.digest.wrapping_sub(session.hash(id));
         session.attachment.0 += 1;
         session.timeout_ms = timeout_ms;
-        self.digest = self.digest.wrapping_add(session.hash(id));
+        session.hasher = session.hasher(id);
+        let (new, old) = session.rehash();
+        self.digest = self.digest.wrapping_sub(old).wrapping_add(new);
         session.attachment
     }
 
@@ -117,16 +129,16 @@ impl Sessions {
     /// Changes the outcomes of an open session.
     pub(crate) fn with_outcomes(&mut self, id: SessionId, change: impl FnOnce(&mut Outcomes)) {
         let session = self.map.get_mut(&id).expect("the caller has found the session");
-        self.digest = self.digest.wrapping_sub(session.hash(id));
         change(&mut session.outcomes);
-        self.digest = self.digest.wrapping_add(session.hash(id));
+        let (new, old) = session.rehash();
+        self.digest = self.digest.wrapping_sub(old).wrapping_add(new);
     }
 
     /// Ends a session. Its ephemerals must be gone.
     pub(crate) fn close(&mut self, id: SessionId) {
         let session = self.map.remove(&id).expect("the caller has found the session");
         assert!(session.ephemerals.is_empty(), "ephemerals go before their session");
-        self.digest = self.digest.wrapping_sub(session.hash(id));
+        self.digest = self.digest.wrapping_sub(session.hash);
     }
 
     /// A znode of this session has come.
@@ -150,7 +162,7 @@ impl Sessions {
         for (id, session) in self.iter() {
             session.ephemerals.check()?;
             session.outcomes.check()?;
-            digest = digest.wrapping_add(session.hash(id));
+            digest = digest.wrapping_add(session.outcomes.add_to(session.hasher(id)).finish());
         }
         if digest == self.digest {
             Ok(())
@@ -209,7 +221,7 @@ impl Machine {
         let zxid = self.next_zxid();
         let open = self.sessions.get(session).expect("the session has been admitted");
         let paths: Vec<String> = open.ephemerals().map(str::to_owned).collect();
-        let mut gone: Vec<_> = paths.into_iter().map(|path| self.remove_ephemeral(zxid, path)).collect();
+        let mut gone: Vec<_> = paths.into_iter().map(|path| self.remove(zxid, path)).collect();
         self.sessions.close(session);
         let why = Some(match end {
             SessionEnd::Closed => Why::SessionClosed,
@@ -218,12 +230,6 @@ impl Machine {
         self.publish(Cause { zxid, session, why }, &mut gone, sink);
         sink.session_ended(session, end);
         Outcome::Done
-    }
-
-    fn remove_ephemeral(&mut self, zxid: Zxid, path: String) -> Done {
-        let znode = self.tree.get(&path).expect("a session's ephemerals exist");
-        let data_len = znode.data_len();
-        self.remove(zxid, path, data_len)
     }
 }
 

@@ -10,12 +10,32 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
+use smallvec::SmallVec;
+
 /// Entries per chunk at most. A bigger chunk makes the first change after a clone dearer, a smaller one the list.
 const CHUNK_MAX: usize = 64;
 /// Neighbours that fit together into this are merged, so that removals leave no trail of tiny chunks.
 const MERGE_MAX: usize = CHUNK_MAX / 2;
 
-type Chunk<K, V> = Vec<(K, V)>;
+/// A single entry, as most znodes of queues and sessions have, lies in the chunk itself.
+type Chunk<K, V> = SmallVec<[(K, V); 1]>;
+
+/// Where an entry is, or where a key belongs: chunk, and index inside it. Good until an entry comes or goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Place {
+    chunk: u32,
+    at: u32,
+}
+
+impl Place {
+    fn new(chunk: usize, at: usize) -> Self {
+        Place { chunk: chunk as u32, at: at as u32 }
+    }
+
+    fn indices(self) -> (usize, usize) {
+        (self.chunk as usize, self.at as usize)
+    }
+}
 
 /// Two chunks or more.
 #[derive(Debug)]
@@ -46,16 +66,13 @@ impl<K, V> Chunks<K, V> {
     }
 }
 
-impl<K: Ord, V> Chunks<K, V> {
+impl<K, V> Chunks<K, V> {
     /// What [`SharedMap::locate`] says, if the last search ended there too.
-    fn guessed<Q: Ord + ?Sized>(&self, key: &Q) -> Option<Result<(usize, usize), (usize, usize)>>
-    where
-        K: Borrow<Q>,
-    {
+    fn guessed(&self, order: &impl Fn(&K) -> Ordering) -> Option<Result<(usize, usize), (usize, usize)>> {
         let guess = self.guess.load(Relaxed) as usize;
         let (chunk, at) = (guess / CHUNK_MAX, guess % CHUNK_MAX);
         let entries = self.list.get(chunk)?;
-        let compare = |at: usize| Some(entries.get(at)?.0.borrow().cmp(key));
+        let compare = |at: usize| Some(order(&entries.get(at)?.0));
         match compare(at)? {
             Ordering::Equal => Some(Ok((chunk, at))),
             Ordering::Greater if compare(at.checked_sub(1)?)? == Ordering::Less => Some(Err((chunk, at))),
@@ -253,36 +270,83 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         }
     }
 
-    /// How many keys are smaller than `key`. Costs a look at each chunk.
-    pub(crate) fn rank<Q: Ord + ?Sized>(&self, key: &Q) -> usize
-    where
-        K: Borrow<Q>,
-    {
-        let (Ok((chunk, at)) | Err((chunk, at))) = self.locate(key);
+    /// How many entries are before that place. Costs a look at each chunk.
+    pub(crate) fn rank_of(&self, place: Place) -> usize {
+        let (chunk, at) = place.indices();
         self.chunks().iter().take(chunk).map(|before| before.len()).sum::<usize>() + at
     }
 
-    /// Where `key` is, or where it belongs: (chunk, index inside it).
+    /// Where `key` is, or where it belongs.
+    pub(crate) fn find<Q: Ord + ?Sized>(&self, key: &Q) -> Result<Place, Place>
+    where
+        K: Borrow<Q>,
+    {
+        self.find_by(|known| known.borrow().cmp(key))
+    }
+
+    /// The same for what is before, at or behind a key, as `order` says of each.
+    pub(crate) fn find_by(&self, order: impl Fn(&K) -> Ordering) -> Result<Place, Place> {
+        match self.locate_by(order) {
+            Ok((chunk, at)) => Ok(Place::new(chunk, at)),
+            Err((chunk, at)) => Err(Place::new(chunk, at)),
+        }
+    }
+
+    /// The entry at a place that [`Self::find`] gave.
+    pub(crate) fn at(&self, place: Place) -> (&K, &V) {
+        let (chunk, at) = place.indices();
+        let (key, value) = &self.chunks()[chunk][at];
+        (key, value)
+    }
+
+    /// Its value, to be changed; copies the chunk if a clone shares it.
+    pub(crate) fn at_mut(&mut self, place: Place) -> &mut V {
+        let (chunk, at) = place.indices();
+        &mut self.chunk_mut(chunk)[at].1
+    }
+
+    /// Takes the entry at a place that [`Self::find`] gave out.
+    pub(crate) fn take(&mut self, place: Place) -> (K, V) {
+        let (chunk, at) = place.indices();
+        self.remove_at(chunk, at)
+    }
+
+    /// Puts a key that is not there where [`Self::find`] says that it belongs.
+    pub(crate) fn put(&mut self, place: Place, key: K, value: V) {
+        let (chunk, at) = place.indices();
+        self.insert_new(chunk, at, (key, value));
+    }
+
+    /// The only entry, where there is one, to be changed with its key.
+    pub(crate) fn only_mut(&mut self) -> Option<&mut (K, V)> {
+        match self {
+            SharedMap::One(chunk) if chunk.len() == 1 => Arc::make_mut(chunk).first_mut(),
+            SharedMap::Empty | SharedMap::One(_) | SharedMap::Many(..) => None,
+        }
+    }
+
     fn locate<Q: Ord + ?Sized>(&self, key: &Q) -> Result<(usize, usize), (usize, usize)>
     where
         K: Borrow<Q>,
     {
-        let SharedMap::Many(_, chunks) = self else { return self.search(key) };
-        if let Some(place) = chunks.guessed(key) {
+        self.locate_by(|known| known.borrow().cmp(key))
+    }
+
+    /// (chunk, index inside it).
+    fn locate_by(&self, order: impl Fn(&K) -> Ordering) -> Result<(usize, usize), (usize, usize)> {
+        let SharedMap::Many(_, chunks) = self else { return self.search(order) };
+        if let Some(place) = chunks.guessed(&order) {
             return place;
         }
-        let place = self.search(key);
+        let place = self.search(order);
         let (Ok((chunk, at)) | Err((chunk, at))) = place;
         chunks.note(chunk, at);
         place
     }
 
     /// The same, without a guess.
-    fn search<Q: Ord + ?Sized>(&self, key: &Q) -> Result<(usize, usize), (usize, usize)>
-    where
-        K: Borrow<Q>,
-    {
-        let largest = |chunk: &Arc<Chunk<K, V>>| chunk.last().expect("no chunk is empty").0.borrow().cmp(key);
+    fn search(&self, order: impl Fn(&K) -> Ordering) -> Result<(usize, usize), (usize, usize)> {
+        let largest = |chunk: &Arc<Chunk<K, V>>| order(&chunk.last().expect("no chunk is empty").0);
         let Some((last, before)) = self.chunks().split_last() else { return Err((0, 0)) };
         // Names with numbers arrive behind all others: one comparison finds their place.
         match largest(last) {
@@ -291,7 +355,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
             Ordering::Greater => {}
         }
         let chunk = before.partition_point(|chunk| largest(chunk) == Ordering::Less);
-        match self.chunks()[chunk].binary_search_by(|(k, _)| k.borrow().cmp(key)) {
+        match self.chunks()[chunk].binary_search_by(|(known, _)| order(known)) {
             Ok(at) => Ok((chunk, at)),
             Err(at) => Err((chunk, at)),
         }
@@ -308,7 +372,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
     /// Puts an entry where it belongs, as [`Self::locate`] says, and tells where it is then.
     fn insert_new(&mut self, chunk: usize, at: usize, entry: (K, V)) -> (usize, usize) {
         match self {
-            SharedMap::Empty => *self = SharedMap::One(Arc::new(vec![entry])),
+            SharedMap::Empty => *self = SharedMap::One(Arc::new(single(entry))),
             SharedMap::One(only) if only.len() < CHUNK_MAX => Arc::make_mut(only).insert(at, entry),
             SharedMap::One(_) => {
                 let SharedMap::One(only) = std::mem::take(self) else { unreachable!("just looked at") };
@@ -347,6 +411,10 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
     }
 }
 
+fn single<K, V>(entry: (K, V)) -> Chunk<K, V> {
+    SmallVec::from_buf([entry])
+}
+
 fn insert_into<K: Clone, V: Clone>(
     chunks: &mut Vec<Arc<Chunk<K, V>>>,
     chunk: usize,
@@ -359,11 +427,11 @@ fn insert_into<K: Clone, V: Clone>(
     }
     if chunk + 1 == chunks.len() && at == CHUNK_MAX {
         // Sequential names arrive at the end: a new chunk there keeps the old one full.
-        chunks.push(Arc::new(vec![entry]));
+        chunks.push(Arc::new(single(entry)));
         return (chunk + 1, 0);
     }
     let left = Arc::make_mut(&mut chunks[chunk]);
-    let mut right = left.split_off(CHUNK_MAX / 2);
+    let mut right: Chunk<K, V> = left.drain(CHUNK_MAX / 2..).collect();
     let place = match at.checked_sub(left.len()) {
         Some(at) => {
             right.insert(at, entry);
@@ -457,7 +525,8 @@ mod tests {
                 }
                 prop_assert_eq!(map.first(), model.first_key_value());
                 prop_assert_eq!(map.last(), model.last_key_value());
-                prop_assert_eq!(map.rank(&key), model.range(..key).count());
+                let (Ok(place) | Err(place)) = map.find(&key);
+                prop_assert_eq!(map.rank_of(place), model.range(..key).count());
                 prop_assert!(map.from(&key).eq(model.range(key..)));
                 prop_assert_eq!(map.check(), Ok(()));
             }

@@ -95,12 +95,12 @@ impl Frozen {
 
 fn put_outcomes(blocks: &mut BlockWriter<'_, impl io::Write>, machine: &Machine) -> io::Result<()> {
     for (session, open) in machine.sessions() {
-        if open.outcomes.acked() == 0 && open.outcomes.iter().next().is_none() {
+        if open.outcomes.acked() == 0 && open.outcomes.is_empty() {
             continue;
         }
         blocks.put(&Record::Acked { session, acked: open.outcomes.acked() })?;
         for (id, stored) in open.outcomes.iter() {
-            blocks.put(&Record::Outcome(OutcomeRecord { session, id, stored: stored.clone() }))?;
+            blocks.put(&Record::Outcome(OutcomeRecord { session, id, stored }))?;
         }
     }
     Ok(())

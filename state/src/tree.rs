@@ -5,8 +5,10 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use crate::acl::SharedAcl;
-use crate::shared_map::SharedMap;
+use crate::shared_map::{Place, SharedMap};
 use crate::znode::{Kind, Meta, Znode};
 
 /// All znodes.
@@ -33,40 +35,128 @@ pub(crate) struct Totals {
 
 impl Totals {
     /// A znode has come, or has its new form.
-    pub(crate) fn add(&mut self, path: &str, znode: &Znode) {
-        self.digest = self.digest.wrapping_add(znode.hash(path));
+    pub(crate) fn add(&mut self, path: &str, znode: &mut Znode) {
+        let hash = znode.count_hash(path);
+        self.add_hashed(path, znode, hash);
+    }
+
+    /// The same for one whose hash is known.
+    pub(crate) fn add_hashed(&mut self, path: &str, znode: &Znode, hash: u64) {
+        self.digest = self.digest.wrapping_add(hash);
         self.znodes += 1;
         self.ephemerals += u64::from(matches!(znode.meta.kind, Kind::Ephemeral(_)));
         self.bytes += (path.len() + znode.data_len()) as u64;
     }
 
-    /// A znode goes, or leaves its old form.
+    /// A znode goes.
     fn sub(&mut self, path: &str, znode: &Znode) {
-        self.digest = self.digest.wrapping_sub(znode.hash(path));
+        self.digest = self.digest.wrapping_sub(znode.counted_hash());
         self.znodes -= 1;
         self.ephemerals -= u64::from(matches!(znode.meta.kind, Kind::Ephemeral(_)));
         self.bytes -= (path.len() + znode.data_len()) as u64;
+    }
+
+    /// A znode's numbers have changed, and nothing else of it.
+    fn renew(&mut self, path: &str, znode: &mut Znode) {
+        self.digest = self.digest.wrapping_sub(znode.counted_hash()).wrapping_add(znode.count_hash(path));
+    }
+}
+
+/// The way down to a znode: where each of its ancestors, and it, lies among its siblings. Good until a znode comes or
+/// goes beside one of them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Trail(SmallVec<[Place; 6]>);
+
+/// A path, and where its last name begins.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Path<'a> {
+    pub full: &'a str,
+    name_at: usize,
+}
+
+impl<'a> Path<'a> {
+    /// `None` without a slash.
+    pub(crate) fn new(full: &'a str) -> Option<Self> {
+        Some(Path { full, name_at: last_slash(full)? + 1 })
+    }
+
+    /// Where it is known that the last name begins `at` there.
+    pub(crate) fn cut(full: &'a str, name_at: usize) -> Self {
+        assert_eq!(full.as_bytes()[name_at - 1], b'/', "a name begins behind a slash");
+        Path { full, name_at }
+    }
+
+    /// The path of the parent; that of `/a` is `/`.
+    pub(crate) fn parent(self) -> &'a str {
+        if self.name_at == 1 { "/" } else { &self.full[..self.name_at - 1] }
+    }
+
+    /// The last name.
+    pub(crate) fn name(self) -> &'a str {
+        &self.full[self.name_at..]
+    }
+
+    /// Where it begins.
+    pub(crate) fn name_at(self) -> usize {
+        self.name_at
     }
 }
 
 /// Parent and name of `path`; the parent of `/a` is `/`. `None` without a slash.
 pub(crate) fn split(path: &str) -> Option<(&str, &str)> {
-    let slash = path.rfind('/')?;
-    Some((if slash == 0 { "/" } else { &path[..slash] }, &path[slash + 1..]))
+    let path = Path::new(path)?;
+    Some((path.parent(), path.name()))
+}
+
+/// As `str::rfind`, which costs several times as much for the short names of paths.
+fn last_slash(path: &str) -> Option<usize> {
+    let (head, words) = path.as_bytes().as_rchunks::<8>();
+    for (at, word) in words.iter().enumerate().rev() {
+        if let Some(slash) = slashes(*word).checked_ilog2() {
+            return Some(head.len() + at * 8 + slash as usize / 8);
+        }
+    }
+    head.iter().rposition(|byte| *byte == b'/')
+}
+
+/// As `str::find`.
+fn first_slash(path: &str) -> Option<usize> {
+    let (words, tail) = path.as_bytes().as_chunks::<8>();
+    for (at, word) in words.iter().enumerate() {
+        let slashes = slashes(*word);
+        if slashes != 0 {
+            return Some(at * 8 + slashes.trailing_zeros() as usize / 8);
+        }
+    }
+    tail.iter().position(|byte| *byte == b'/').map(|at| words.len() * 8 + at)
+}
+
+/// The highest bit of every byte that is a slash.
+fn slashes(word: [u8; 8]) -> u64 {
+    const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
+    // A slash becomes 0, which is what has neither its highest bit nor, after the addition, a carry into it.
+    let word = u64::from_le_bytes(word) ^ 0x2f2f_2f2f_2f2f_2f2f;
+    !(((word & LOW) + LOW) | word | LOW)
 }
 
 /// The names from the root down; `None` if `path` does not start at the root.
 fn names(path: &str) -> Option<impl Iterator<Item = &str>> {
     let below = path.strip_prefix('/')?;
     // The path "/" has no names, where splitting "" would give one.
-    Some(below.split('/').skip(usize::from(below.is_empty())))
+    let mut rest = (!below.is_empty()).then_some(below);
+    Some(std::iter::from_fn(move || {
+        let below = rest?;
+        let slash = first_slash(below);
+        rest = slash.map(|slash| &below[slash + 1..]);
+        Some(slash.map_or(below, |slash| &below[..slash]))
+    }))
 }
 
 impl Tree {
     /// A root without children.
-    pub(crate) fn new(root: Znode) -> Self {
+    pub(crate) fn new(mut root: Znode) -> Self {
         let mut totals = Totals::default();
-        totals.add("/", &root);
+        totals.add("/", &mut root);
         Tree::assembled(root, totals, SharedMap::default())
     }
 
@@ -97,24 +187,45 @@ impl Tree {
         Some(znode)
     }
 
-    /// Changes a znode that exists, but not its children; `change` makes its data longer by `bytes_diff`. Gives the
-    /// parent's ACL too.
+    /// The same, with the way there.
+    pub(crate) fn find(&self, path: &str) -> Option<(Trail, &Znode)> {
+        let mut znode = &*self.root;
+        let mut trail = Trail::default();
+        for name in names(path)? {
+            let place = znode.children.find(name).ok()?;
+            trail.0.push(place);
+            znode = znode.children.at(place).1;
+        }
+        Some((trail, znode))
+    }
+
+    /// The znode at the end of a trail that is still good.
+    pub(crate) fn at(&self, trail: &Trail) -> &Znode {
+        trail.0.iter().fold(&*self.root, |znode, place| znode.children.at(*place).1)
+    }
+
+    /// Changes the znode at `path`, the end of `trail`, but not its children; `change` makes its data longer by
+    /// `bytes_diff`. Gives the parent's ACL too.
     pub(crate) fn update<R>(
         &mut self,
         path: &str,
+        trail: &Trail,
         bytes_diff: i64,
         change: impl FnOnce(&mut Znode) -> R,
     ) -> (R, SharedAcl) {
-        let (parent_path, name) = split(path).expect("the caller has found the znode");
-        let diff_above = if name.is_empty() { 0 } else { bytes_diff };
-        let parent = walk(&mut self.root, parent_path, |above| {
+        let (last, above) = match trail.0.split_last() {
+            Some((last, above)) => (Some(*last), above),
+            None => (None, &[][..]),
+        };
+        let diff_above = if last.is_some() { bytes_diff } else { 0 };
+        let parent = walk(&mut self.root, above, |above| {
             above.bytes_below = above.bytes_below.wrapping_add_signed(diff_above);
         });
         let parent_acl = parent.acl.clone();
-        let znode = match name {
-            // Only the root has no name; it is its own parent.
-            "" => parent,
-            _ => Arc::make_mut(parent.children.get_mut(name).expect("the caller has found the znode")),
+        let znode = match last {
+            Some(place) => Arc::make_mut(parent.children.at_mut(place)),
+            // The root is its own parent.
+            None => parent,
         };
         self.totals.sub(path, znode);
         let bytes_before = znode.data_len() as i64;
@@ -124,49 +235,53 @@ impl Tree {
         (result, parent_acl)
     }
 
-    /// Puts a childless znode at `path`, where there is none, and changes the numbers of its parent, which exists.
-    pub(crate) fn link(&mut self, path: &str, znode: Arc<Znode>, parent_change: impl FnOnce(&mut Meta)) {
+    /// Puts a childless znode at `path`, where there is none, into its place below its parent, and changes the numbers of
+    /// the parent. Gives the znode.
+    pub(crate) fn link(
+        &mut self,
+        path: Path<'_>,
+        (parent, place): (&Trail, Place),
+        mut znode: Znode,
+        parent_change: impl FnOnce(&mut Meta),
+    ) -> Arc<Znode> {
         assert!(znode.children.is_empty(), "a znode comes without children");
-        let (parent_path, name) = split(path).expect("the caller has checked the path");
-        self.totals.add(path, &znode);
+        self.totals.add(path.full, &mut znode);
         if matches!(znode.meta.kind, Kind::Container | Kind::Ttl(_)) {
-            self.reapable.insert(path.into(), ());
+            self.reapable.insert(path.full.into(), ());
         }
         let bytes = znode.data_len() as u64;
-        let parent = walk(&mut self.root, parent_path, |above| {
+        let parent = walk(&mut self.root, &parent.0, |above| {
             above.descendants += 1;
             above.bytes_below += bytes;
         });
-        self.totals.sub(parent_path, parent);
         parent_change(&mut parent.meta);
-        self.totals.add(parent_path, parent);
-        let old = parent.children.insert(name.into(), znode);
-        assert!(old.is_none(), "a znode is created where there is none");
+        self.totals.renew(path.parent(), parent);
+        let znode = Arc::new(znode);
+        parent.children.put(place, path.name().into(), znode.clone());
+        znode
     }
 
-    /// Takes out the childless znode at `path`, which exists and has `data_len` bytes of data, and changes the numbers
-    /// of its parent.
+    /// Takes the childless znode at `path` out of its place below its parent, and changes the numbers of the parent.
     pub(crate) fn unlink(
         &mut self,
-        path: &str,
-        data_len: usize,
+        path: Path<'_>,
+        (trail, place): (&Trail, Place),
         parent_change: impl FnOnce(&mut Meta),
     ) -> Unlinked {
-        let (parent_path, name) = split(path).expect("the caller has checked the path");
-        let parent = walk(&mut self.root, parent_path, |above| {
+        let bytes = self.at(trail).children.at(place).1.data_len() as u64;
+        let parent = walk(&mut self.root, &trail.0, |above| {
             above.descendants -= 1;
-            above.bytes_below -= data_len as u64;
+            above.bytes_below -= bytes;
         });
         let (parent_before, parent_acl) = (parent.meta, parent.acl.clone());
-        self.totals.sub(parent_path, parent);
         parent_change(&mut parent.meta);
-        self.totals.add(parent_path, parent);
-        let znode = parent.children.remove(name).expect("the caller has found the znode");
+        self.totals.renew(path.parent(), parent);
+        let (name, znode) = parent.children.take(place);
+        assert_eq!(*name, *path.name(), "a place is good as long as its siblings stay");
         assert!(znode.children.is_empty(), "only childless znodes are deleted");
-        assert_eq!(znode.data_len(), data_len, "the caller has found the znode");
-        self.totals.sub(path, &znode);
+        self.totals.sub(path.full, &znode);
         if matches!(znode.meta.kind, Kind::Container | Kind::Ttl(_)) {
-            self.reapable.remove(path);
+            self.reapable.remove(path.full);
         }
         Unlinked { znode, parent_before, parent_acl }
     }
@@ -179,13 +294,37 @@ pub(crate) struct Unlinked {
     pub parent_acl: SharedAcl,
 }
 
-/// The znode at `path`, which exists, to be changed; `each` sees every znode on the way, this one too.
-fn walk<'a>(root: &'a mut Arc<Znode>, path: &str, each: impl Fn(&mut Znode)) -> &'a mut Znode {
+/// The znode at the end of a trail, to be changed; `each` sees every znode on the way, this one too.
+fn walk<'a>(root: &'a mut Arc<Znode>, trail: &[Place], each: impl Fn(&mut Znode)) -> &'a mut Znode {
     let mut znode = Arc::make_mut(root);
     each(znode);
-    for name in names(path).expect("the caller has found the znode") {
-        znode = Arc::make_mut(znode.children.get_mut(name).expect("the caller has found the znode"));
+    for place in trail {
+        znode = Arc::make_mut(znode.children.at_mut(*place));
         each(znode);
     }
     znode
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_cut_at_every_slash_and_nowhere_else() {
+        let pieces = ["", "/", "a", ".", "/.", "0", "\u{80}", "_c_0123-lock-0000000007", "locks", "//"];
+        for at in 0..pieces.len().pow(3) {
+            let [a, b, c] = [1, 10, 100].map(|step| pieces[at / step % pieces.len()]);
+            let path = format!("{a}{b}{c}{c}{a}");
+            let parent_and_name = path.rsplit_once('/').map(|(parent, name)| match parent {
+                "" => ("/", name),
+                parent => (parent, name),
+            });
+            assert_eq!(split(&path), parent_and_name, "{path}");
+            let expected = path.strip_prefix('/').map(|below| match below {
+                "" => Vec::new(),
+                below => below.split('/').collect::<Vec<_>>(),
+            });
+            assert_eq!(names(&path).map(Iterator::collect), expected, "{path}");
+        }
+    }
 }

@@ -85,13 +85,16 @@ pub(crate) struct Znode {
     pub descendants: u64,
     /// Bytes of data below, at any depth.
     pub bytes_below: u64,
+    /// What [`Znode::hash`] gave when the tree took it in, so that it can be taken out of a sum without hashing it again.
+    counted_hash: u64,
 }
 
 impl Znode {
     /// Without children.
     pub(crate) fn new(meta: Meta, data: Option<Bytes>, acl: SharedAcl) -> Self {
         let data_hash = hash_data(data.as_deref());
-        Znode { meta, data, data_hash, acl, children: Children::default(), descendants: 0, bytes_below: 0 }
+        let children = Children::default();
+        Znode { meta, data, data_hash, acl, children, descendants: 0, bytes_below: 0, counted_hash: 0 }
     }
 
     /// Its data.
@@ -136,6 +139,17 @@ impl Znode {
             num_children: children,
             pzxid: meta.pzxid,
         }
+    }
+
+    /// Its contribution to the digest as it was last counted.
+    pub(crate) fn counted_hash(&self) -> u64 {
+        self.counted_hash
+    }
+
+    /// Its contribution to the digest from now on.
+    pub(crate) fn count_hash(&mut self, path: &str) -> u64 {
+        self.counted_hash = self.hash(path);
+        self.counted_hash
     }
 
     /// Its contribution to the digest; the children have their own.

@@ -7,26 +7,32 @@ use rowlock_proto::acl::Acl;
 use rowlock_proto::lock::{Acquire, Claim, Mode, Party, Standing};
 use rowlock_proto::request::{Create, SetData};
 use rowlock_proto::{CreateMode, ErrorCode, FencingToken, SessionId, Version, path as paths};
+use smallvec::SmallVec;
 
-use super::index::{Key, Lock, OwnerKey};
+use super::contender::Contender;
+use super::index::{Key, KeyRef, Lock, OwnerKey};
 use super::publish::{Cause, shortened};
 use super::{PLACES_MAX, QUEUE_MAX, limit_data, limit_in, queue_path};
 use crate::machine::Machine;
-use crate::ops::{Author, Done};
+use crate::ops::{Author, Done, New};
 use crate::outcome::{EventSink, Outcome};
 use crate::sequence;
-use crate::tree::split;
+use crate::tree::{Trail, split};
+use crate::znode::Kind;
 
 /// Ephemerals of the session that begin as an attempt, looked through for it. A client whose attempts have names of their
 /// own has one; one that gives a thousand others the same beginning may get a second place.
 const ALIKE_MAX: usize = 1_000;
 
+/// What one acquire does: mostly one thing, which needs no memory of its own.
+type AllDone = SmallVec<[Done; 1]>;
+
 /// What became of one of the places asked for, before anything is told.
 enum Placed {
     /// The session had it already.
     Found(Key),
-    /// Its znode was created.
-    New(Key),
+    /// Its znode was created: which of the things done.
+    New(usize),
     /// It cannot be had, or not at once.
     Refused(Standing),
 }
@@ -39,12 +45,11 @@ impl Machine {
         sink: &mut S,
     ) -> Result<Outcome, ErrorCode> {
         check_request(all)?;
-        let mut done = Vec::new();
-        let mut places = Vec::with_capacity(all.len());
+        let mut done = AllDone::new();
+        let mut places: SmallVec<[Placed; 1]> = SmallVec::with_capacity(all.len());
         let mut steps = 0;
         for (index, acquire) in all.iter().enumerate() {
-            let key = match self.place(by, acquire, &mut steps, &mut done) {
-                Ok(Placed::Found(key) | Placed::New(key)) => key,
+            match self.place(by, acquire, &mut steps, &mut done) {
                 Ok(Placed::Refused(standing)) => {
                     self.take_all_back(done);
                     // Places of an earlier attempt are still there: unsaid, nobody would ever leave them.
@@ -56,18 +61,33 @@ impl Machine {
                     self.take_all_back(done);
                     return Err(code);
                 }
-            };
-            places.push(key);
+                Ok(placed) => places.push(placed),
+            }
         }
         self.publish(Cause { zxid: by.zxid, session: by.session, why: None }, &mut done, sink);
-        let standing = |(acquire, key): (&Acquire, &Key)| self.standing(&acquire.lock, key);
+        let standing = |(acquire, placed): (&Acquire, &Placed)| match placed {
+            Placed::Found((czxid, name)) => self.standing(&acquire.lock, (*czxid, name)),
+            Placed::New(at) => self.standing_of(&mut done[*at]),
+            Placed::Refused(_) => unreachable!("then nothing is done"),
+        };
         Ok(Outcome::Standings(all.iter().zip(&places).map(standing).collect()))
+    }
+
+    /// Where a place stands that has been made just now.
+    fn standing_of(&self, made: &mut Done) -> Standing {
+        let token = FencingToken(made.stat.czxid.0);
+        if made.holds {
+            // Nobody asks for the path any more.
+            return Standing::Held(Claim { path: std::mem::take(&mut made.path), token });
+        }
+        let (lock, name) = made.split();
+        self.standing(lock, (made.stat.czxid, name))
     }
 
     /// Where those attempts of the session stand now that were asked for before.
     pub(crate) fn standings_again(&self, session: SessionId, all: &[Acquire]) -> Vec<Standing> {
         let again = |acquire: &Acquire| match self.find_attempt(session, &acquire.lock, &acquire.prefix) {
-            Some(key) => self.standing(&acquire.lock, &key),
+            Some((czxid, name)) => self.standing(&acquire.lock, (czxid, &name)),
             None => Standing::Absent,
         };
         all.iter().map(again).collect()
@@ -75,22 +95,27 @@ impl Machine {
 
     /// The session's place in the lock's queue whose name is `prefix` and a number.
     pub(super) fn find_attempt(&self, session: SessionId, lock: &str, prefix: &str) -> Option<Key> {
+        let session = self.sessions.get(session)?;
+        if session.ephemeral_count() == 0 {
+            return None;
+        }
         let start = queue_path(lock, prefix);
-        let mut alike = self.sessions.get(session)?.ephemerals_from(&start).map_while(|path| {
+        let mut alike = session.ephemerals_from(&start).map_while(|path| {
             let number = path.strip_prefix(&start)?;
             Some((path, number))
         });
         let (path, _) = alike.by_ref().take(ALIKE_MAX).find(|(_, number)| sequence::is_number(number))?;
         let (of, name) = split(path)?;
-        let key = (self.tree.get(path)?.meta.czxid, name.into());
-        (of == lock && self.locks.get(lock)?.contains(&key)).then_some(key)
+        let czxid = self.tree.get(path)?.meta.czxid;
+        let is_there = of == lock && self.locks.get(lock)?.contains((czxid, name));
+        is_there.then(|| (czxid, name.into()))
     }
 
-    pub(super) fn standing(&self, path: &str, key: &Key) -> Standing {
-        let claim = Claim { path: queue_path(path, &key.1), token: FencingToken(key.0.0) };
+    pub(super) fn standing(&self, path: &str, key: KeyRef<'_>) -> Standing {
+        let claim = Claim { path: queue_path(path, key.1), token: FencingToken(key.0.0) };
         match self.locks.get(path) {
-            Some(lock) if lock.holders.get(key).is_some() => Standing::Held(claim),
-            Some(lock) if lock.waiters.get(key).is_some() => {
+            Some(lock) if lock.holder(key).is_some() => Standing::Held(claim),
+            Some(lock) if lock.waiter(key).is_some() => {
                 Standing::Waiting { claim, ahead: lock.ahead(key) as u32, holder: self.holder(path, lock) }
             }
             _ => Standing::Absent,
@@ -122,35 +147,43 @@ impl Machine {
         by: &Author,
         acquire: &Acquire,
         steps: &mut usize,
-        done: &mut Vec<Done>,
+        done: &mut AllDone,
     ) -> Result<Placed, ErrorCode> {
         let path = acquire.lock.as_str();
         if let Some(key) = self.find_attempt(by.session, path, &acquire.prefix) {
             return Ok(Placed::Found(key));
         }
-        if let Some(refusal) = self.refusal(by, acquire, steps) {
-            return Ok(Placed::Refused(refusal));
+        if let Some(lock) = self.locks.get(path) {
+            if let Some(refusal) = self.refusal(by, acquire, lock, steps) {
+                return Ok(Placed::Refused(refusal));
+            }
+            if lock.len() >= QUEUE_MAX {
+                return Err(ErrorCode::QuotaExceeded);
+            }
         }
-        self.make_lock(by, acquire, done)?;
-        if let Some(refusal) = self.agree_on_limit(by, acquire, done)? {
-            return Ok(Placed::Refused(refusal));
-        }
-        let create = Create {
-            path: queue_path(path, &acquire.prefix),
-            data: acquire.data.clone(),
-            acl: acquire.acl.clone(),
-            flags: CreateMode::EphemeralSequential.flags(),
+        let trail = match self.tree.find(path) {
+            Some((trail, _)) => trail,
+            None => self.make_lock(by, path, done)?,
         };
-        let mut created = self.create(by, &create, None)?;
-        created.contender = created.contender.map(|contender| contender.acquired(acquire));
-        let key = (created.stat.czxid, paths::name(&created.path).into());
+        if let Some(refusal) = self.agree_on_limit(by, acquire, &trail, done)? {
+            return Ok(Placed::Refused(refusal));
+        }
+        let new = New {
+            path: [path, "/", &acquire.prefix],
+            name_at: path.len() + 1,
+            data: acquire.data.as_ref(),
+            acl: acquire.acl.as_deref(),
+            mode: CreateMode::EphemeralSequential,
+            kind: Kind::Ephemeral(by.session),
+        };
+        let mut created = self.create_below(by, Some(&trail), &new)?;
+        created.contender = Some(Contender::acquired(acquire, by.session, by.who, self.time_ms));
         done.push(created);
-        Ok(Placed::New(key))
+        Ok(Placed::New(done.len() - 1))
     }
 
     /// Why the place cannot be had, as far as the queue tells.
-    fn refusal(&self, by: &Author, acquire: &Acquire, steps: &mut usize) -> Option<Standing> {
-        let lock = self.locks.get(&acquire.lock)?;
+    fn refusal(&self, by: &Author, acquire: &Acquire, lock: &Lock, steps: &mut usize) -> Option<Standing> {
         if lock.is_free_for(acquire.mode) {
             return None;
         }
@@ -162,17 +195,8 @@ impl Machine {
         self.circle(owner, &acquire.lock, acquire.mode, steps).map(Standing::Deadlock)
     }
 
-    /// Makes the lock's znode (a container) and what is missing above it (persistent).
-    fn make_lock(&mut self, by: &Author, acquire: &Acquire, done: &mut Vec<Done>) -> Result<(), ErrorCode> {
-        let path = acquire.lock.as_str();
-        if let Some(lock) = self.locks.get(path)
-            && lock.len() >= QUEUE_MAX
-        {
-            return Err(ErrorCode::QuotaExceeded);
-        }
-        if self.tree.get(path).is_some() {
-            return Ok(());
-        }
+    /// Makes the lock's znode (a container), which is not there, and what is missing above it (persistent).
+    fn make_lock(&mut self, by: &Author, path: &str, done: &mut AllDone) -> Result<Trail, ErrorCode> {
         let ends = path.match_indices('/').map(|(at, _)| at).skip(1).chain([path.len()]);
         for end in ends {
             let missing = &path[..end];
@@ -188,7 +212,7 @@ impl Machine {
             };
             done.push(self.create(by, &create, None)?);
         }
-        Ok(())
+        Ok(self.tree.find(path).expect("just made").0)
     }
 
     /// Compares the limit that the client knows with the lock's, and writes it if there is none.
@@ -196,10 +220,11 @@ impl Machine {
         &mut self,
         by: &Author,
         acquire: &Acquire,
-        done: &mut Vec<Done>,
+        trail: &Trail,
+        done: &mut AllDone,
     ) -> Result<Option<Standing>, ErrorCode> {
         let Mode::Permits(permits) = acquire.mode else { return Ok(None) };
-        let data = self.tree.get(&acquire.lock).expect("made if it was missing").data();
+        let data = self.tree.at(trail).data();
         let limit = match limit_in(data) {
             Some(limit) if acquire.limit == 0 || acquire.limit == limit => limit,
             Some(limit) => return Ok(Some(Standing::LimitIs(limit))),
@@ -216,7 +241,10 @@ impl Machine {
         Ok((permits > limit).then_some(Standing::LimitIs(limit)))
     }
 
-    pub(crate) fn take_all_back(&mut self, done: Vec<Done>) {
+    pub(crate) fn take_all_back(
+        &mut self,
+        done: impl IntoIterator<IntoIter: DoubleEndedIterator<Item = Done>>,
+    ) {
         for done in done.into_iter().rev() {
             self.undo(done);
         }
@@ -232,8 +260,14 @@ fn check_request(all: &[Acquire]) -> Result<(), ErrorCode> {
             && !acquire.prefix.contains('/')
             && !matches!(acquire.mode, Mode::Permits(0))
     };
-    let is_good = !all.is_empty()
-        && all.len() <= PLACES_MAX
-        && all.iter().all(|acquire| is_good(acquire) && locks.insert(&acquire.lock));
+    // One alone is no other's lock.
+    let is_good = match all {
+        [only] => is_good(only),
+        _ => {
+            !all.is_empty()
+                && all.len() <= PLACES_MAX
+                && all.iter().all(|acquire| is_good(acquire) && locks.insert(&acquire.lock))
+        }
+    };
     if is_good { Ok(()) } else { Err(ErrorCode::BadArguments) }
 }

@@ -1,8 +1,8 @@
 //! One place in a queue, and what its maker wanted.
 
+use rowlock_proto::SessionId;
 use rowlock_proto::acl::Id;
 use rowlock_proto::lock::{Acquire, Mode, Owner};
-use rowlock_proto::{SessionId, path as paths};
 use serde::{Deserialize, Serialize};
 
 use super::index::Key;
@@ -33,12 +33,14 @@ pub(crate) struct Contender {
     pub revoke_at_ms: Option<i64>,
     /// Its client's address when it came; empty if unknown.
     pub address: Box<str>,
+    /// What [`Contender::hash`] gave when it entered the queue, to be taken out of the sum with it.
+    #[serde(skip)]
+    counted_hash: u64,
 }
 
 impl Contender {
     /// Made by a create of any client: the name tells what it wants, in the words of Curator's and kazoo's recipes.
-    pub(crate) fn plain(path: &str, session: SessionId, who: &[Id], now_ms: i64) -> Self {
-        let name = paths::name(path);
+    pub(crate) fn plain(name: &str, session: SessionId, who: &[Id], now_ms: i64) -> Self {
         let mode = if name.contains("__READ__") || name.contains("__rlock__") {
             Mode::Shared
         } else if name.contains("-lease-") {
@@ -46,7 +48,6 @@ impl Contender {
         } else {
             Mode::Exclusive
         };
-        let address = who.iter().find(|id| id.scheme == "ip").map_or("", |id| &id.id);
         Contender {
             session,
             mode,
@@ -57,19 +58,25 @@ impl Contender {
             requested_ms: now_ms,
             granted_ms: None,
             revoke_at_ms: None,
-            address: address.into(),
+            address: address(who).into(),
+            counted_hash: 0,
         }
     }
 
-    /// The same place, made by acquire.
-    pub(crate) fn acquired(self, acquire: &Acquire) -> Self {
+    /// Made by acquire, which says all of this.
+    pub(crate) fn acquired(acquire: &Acquire, session: SessionId, who: &[Id], now_ms: i64) -> Self {
         Contender {
+            session,
             mode: acquire.mode,
             owner: acquire.owner,
             is_acquired: true,
             max_hold_ms: acquire.max_hold_ms,
             lock_delay_ms: acquire.lock_delay_ms,
-            ..self
+            requested_ms: now_ms,
+            granted_ms: None,
+            revoke_at_ms: None,
+            address: address(who).into(),
+            counted_hash: 0,
         }
     }
 
@@ -81,8 +88,18 @@ impl Contender {
         }
     }
 
-    /// Its contribution to the digest.
-    pub(crate) fn hash(&self, lock: &str, key: &Key) -> u64 {
+    /// Its contribution to the digest as it was last counted.
+    pub(crate) fn counted_hash(&self) -> u64 {
+        self.counted_hash
+    }
+
+    /// Its contribution to the digest from now on.
+    pub(crate) fn count_hash(&mut self, lock: &str, key: &Key) -> u64 {
+        self.counted_hash = self.hash(lock, key);
+        self.counted_hash
+    }
+
+    fn hash(&self, lock: &str, key: &Key) -> u64 {
         let (mode, permits) = match self.mode {
             Mode::Exclusive => (0, 0),
             Mode::Shared => (1, 0),
@@ -111,4 +128,9 @@ impl Contender {
             .bytes(self.address.as_bytes())
             .finish()
     }
+}
+
+/// The address that a client has connected from, if it is known.
+fn address(who: &[Id]) -> &str {
+    who.iter().find(|id| id.scheme == "ip").map_or("", |id| &id.id)
 }

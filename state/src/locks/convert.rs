@@ -2,7 +2,7 @@
 
 use rowlock_proto::lock::{Claim, Mode, Standing};
 use rowlock_proto::request::Create;
-use rowlock_proto::{CreateMode, ErrorCode, path as paths};
+use rowlock_proto::{CreateMode, ErrorCode};
 
 use super::publish::{Cause, place};
 use super::queue_path;
@@ -28,21 +28,25 @@ impl Machine {
         }
         let (path, key) = place(&claim.path, claim.token).ok_or(ErrorCode::BadArguments)?;
         let lock = self.locks.get(path).expect("it has a holder");
-        let holder = lock.holders.get(&key).expect("it was found");
+        let holder = lock.holder(key).expect("it was found");
         match (holder.mode, mode) {
             (before, after) if before == after => {}
             (Mode::Exclusive, Mode::Shared) => {
-                self.locks.change(path, &key, |holder| holder.mode = mode);
-                self.tell_converted(by.zxid, path, &key, sink);
+                self.locks.change(path, key, |holder| holder.mode = mode);
+                self.tell_converted(by.zxid, path, key, sink);
                 self.settle(by.zxid, path, sink);
             }
             (Mode::Permits(before), Mode::Permits(after)) if 0 < after && after < before => {
-                self.locks.change(path, &key, |holder| holder.mode = mode);
-                self.tell_converted(by.zxid, path, &key, sink);
+                self.locks.change(path, key, |holder| holder.mode = mode);
+                self.tell_converted(by.zxid, path, key, sink);
                 self.settle(by.zxid, path, sink);
             }
             (Mode::Shared, Mode::Exclusive) if lock.len() > 1 => {
-                let other = lock.holders.iter().map(|(other, _)| other).find(|other| **other != key);
+                let other = lock
+                    .holders
+                    .iter()
+                    .map(|(other, _)| other)
+                    .find(|(czxid, name)| (*czxid, &**name) != key);
                 let holder = other.map(|other| self.party(path, lock, other));
                 return standings(Standing::Busy { ahead: (lock.len() - 1) as u32, holder });
             }
@@ -71,15 +75,15 @@ impl Machine {
             flags: CreateMode::EphemeralSequential.flags(),
         };
         let mut created = self.create(by, &create, None)?;
-        let before = self.locks.get(path).and_then(|lock| lock.holders.get(&key)).expect("it was found");
+        let before = self.locks.get(path).and_then(|lock| lock.holder(key)).expect("it was found");
         let mut contender = before.clone();
         (contender.mode, contender.granted_ms, contender.revoke_at_ms) = (Mode::Exclusive, None, None);
         contender.requested_ms = self.time_ms;
         created.contender = Some(contender);
-        let key = (created.stat.czxid, Box::from(paths::name(&created.path)));
+        let key = (created.stat.czxid, Box::from(created.split().1));
         let removed = self.remove_queue_znode(by, claim.path.clone());
         let why = Some(Why::Released);
         self.publish(Cause { zxid: by.zxid, session: by.session, why }, &mut [removed, created], sink);
-        Ok(Outcome::Standings(vec![self.standing(path, &key)]))
+        Ok(Outcome::Standings(vec![self.standing(path, (key.0, &key.1))]))
     }
 }

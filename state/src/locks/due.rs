@@ -34,15 +34,12 @@ impl Machine {
         if is_over {
             self.locks.delay(path, 0);
         }
-        let mut done: Vec<Done> = overdue
-            .into_iter()
-            .map(|queue_znode| {
-                let data_len = self.tree.get(&queue_znode).expect("a contender is a znode").data_len();
-                self.remove(zxid, queue_znode, data_len)
-            })
-            .collect();
+        let mut done: Vec<Done> =
+            overdue.into_iter().map(|queue_znode| self.remove(zxid, queue_znode)).collect();
         let cause = Cause { why: Some(Why::Revoked), ..Cause::of_the_cluster(zxid) };
         self.publish(cause, &mut done, sink);
         self.settle(zxid, path, sink);
+        // The znode may have gone while the delay lasted.
+        self.locks.forget_if_idle(path);
     }
 }

@@ -7,10 +7,17 @@ use rowlock_proto::{SessionId, Zxid};
 
 use super::contender::Contender;
 use crate::digest::Hasher;
-use crate::shared_map::SharedMap;
+use crate::shared_map::{Place, SharedMap};
 
 /// A place in a queue: czxid and name of its znode. The name decides only between znodes of one multi.
 pub(crate) type Key = (Zxid, Box<str>);
+
+/// A key to be looked for.
+pub(crate) type KeyRef<'a> = (Zxid, &'a str);
+
+fn find(queue: &SharedMap<Key, Contender>, (czxid, name): KeyRef<'_>) -> Option<Place> {
+    queue.find_by(|known| known.0.cmp(&czxid).then_with(|| (*known.1).cmp(name))).ok()
+}
 
 /// Who waits or holds, in the eyes of deadlock detection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -81,18 +88,29 @@ impl Lock {
         self.delayed_until_ms
     }
 
-    /// Whether the place is in the queue.
-    pub(crate) fn contains(&self, key: &Key) -> bool {
-        self.holders.get(key).is_some() || self.waiters.get(key).is_some()
+    /// Nobody holds or waits, and nobody has to.
+    fn is_idle(&self) -> bool {
+        self.len() == 0 && self.delayed_until_ms == 0
     }
 
-    /// How many are before the place.
-    pub(super) fn ahead(&self, key: &Key) -> usize {
-        if self.holders.get(key).is_some() {
-            self.holders.rank(key)
-        } else {
-            self.holders.len() + self.waiters.rank(key)
-        }
+    /// Whether the place is in the queue.
+    pub(crate) fn contains(&self, key: KeyRef<'_>) -> bool {
+        self.holder(key).is_some() || self.waiter(key).is_some()
+    }
+
+    /// The holder at this place.
+    pub(super) fn holder(&self, key: KeyRef<'_>) -> Option<&Contender> {
+        find(&self.holders, key).map(|place| self.holders.at(place).1)
+    }
+
+    /// The waiter at this place.
+    pub(super) fn waiter(&self, key: KeyRef<'_>) -> Option<&Contender> {
+        find(&self.waiters, key).map(|place| self.waiters.at(place).1)
+    }
+
+    /// How many are before the waiter at this place.
+    pub(super) fn ahead(&self, key: KeyRef<'_>) -> usize {
+        self.holders.len() + find(&self.waiters, key).map_or(0, |place| self.waiters.rank_of(place))
     }
 
     fn hash(&self, path: &str) -> u64 {
@@ -106,7 +124,13 @@ impl Lock {
 /// All locks that have contenders, or a delay.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Locks {
+    /// Those, and idle ones, which nobody is shown: a lock that comes free mostly is taken again soon, and need not come
+    /// and go for that.
+    ///
+    /// Invariant: an idle one is a znode that has had children.
     map: SharedMap<Box<str>, Lock>,
+    /// How many are not idle.
+    busy: u64,
     /// What the leader must propose something for: time, lock, and the holder's czxid (0 for the end of a delay).
     due: SharedMap<(i64, Box<str>, Zxid), ()>,
     /// The places of owners that take part in deadlock detection.
@@ -118,16 +142,31 @@ pub(crate) struct Locks {
 
 impl Locks {
     pub(crate) fn get(&self, path: &str) -> Option<&Lock> {
-        self.map.get(path)
+        self.map.get(path).filter(|lock| !lock.is_idle())
     }
 
     /// With the path as it is kept here.
     pub(super) fn get_entry(&self, path: &str) -> Option<(&str, &Lock)> {
-        self.map.get_entry(path).map(|(path, lock)| (&**path, lock))
+        self.map.get_entry(path).filter(|(_, lock)| !lock.is_idle()).map(|(path, lock)| (&**path, lock))
+    }
+
+    /// Where the lock is, or belongs.
+    pub(super) fn find(&self, path: &str) -> Result<Place, Place> {
+        self.map.find(path)
+    }
+
+    /// The lock at a place that [`Locks::find`] gave.
+    pub(super) fn at(&self, place: Result<Place, Place>) -> Option<&Lock> {
+        place.ok().map(|place| self.map.at(place).1).filter(|lock| !lock.is_idle())
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &Lock)> {
-        self.map.iter().map(|(path, lock)| (&**path, lock))
+        self.map.iter().filter(|(_, lock)| !lock.is_idle()).map(|(path, lock)| (&**path, lock))
+    }
+
+    /// Paths of those that are idle.
+    pub(crate) fn idle(&self) -> impl Iterator<Item = &str> {
+        self.map.iter().filter(|(_, lock)| lock.is_idle()).map(|(path, _)| &**path)
     }
 
     pub(crate) fn digest(&self) -> u64 {
@@ -136,7 +175,7 @@ impl Locks {
 
     /// Locks, holders, waiters.
     pub(crate) fn counts(&self) -> (u64, u64, u64) {
-        (self.map.len() as u64, self.holders, self.waiters)
+        (self.busy, self.holders, self.waiters)
     }
 
     pub(super) fn due(&self) -> &SharedMap<(i64, Box<str>, Zxid), ()> {
@@ -156,9 +195,28 @@ impl Locks {
     /// A newcomer, behind all others, and a holder if it has been granted the lock. `limit` is of the lock's znode; it
     /// counts if the lock is new here.
     pub(crate) fn enter(&mut self, path: &str, key: Key, contender: Contender, limit: Option<u32>) {
-        self.add(path, &key, &contender);
-        let new = || (path.into(), Lock { limit, ..Lock::default() });
-        let lock = self.map.get_or_insert_with(path, new);
+        self.enter_at(self.find(path), path, key, contender, limit);
+    }
+
+    /// The same for a lock that has been looked for.
+    pub(super) fn enter_at(
+        &mut self,
+        place: Result<Place, Place>,
+        path: &str,
+        key: Key,
+        mut contender: Contender,
+        limit: Option<u32>,
+    ) {
+        self.add(path, &key, &mut contender);
+        let place = place.unwrap_or_else(|place| {
+            self.map.put(place, path.into(), Lock::default());
+            self.map.find(path).expect("just put there")
+        });
+        let lock = self.map.at_mut(place);
+        if lock.is_idle() {
+            self.busy += 1;
+            lock.limit = limit;
+        }
         let waiting = contender.granted_ms.is_none();
         if !waiting {
             lock.permits += contender.permits();
@@ -178,10 +236,10 @@ impl Locks {
         map.get(path)?.next()?;
         let lock = map.get_mut(path).expect("just looked at");
         let (key, mut contender) = lock.waiters.pop_first().expect("just looked at");
-        *digest = digest.wrapping_sub(contender.hash(path, &key));
+        *digest = digest.wrapping_sub(contender.counted_hash());
         grant(&mut contender);
         assert!(contender.granted_ms.is_some(), "a holder has been granted the lock");
-        *digest = digest.wrapping_add(contender.hash(path, &key));
+        *digest = digest.wrapping_add(contender.count_hash(path, &key));
         (*waiters, *holders) = (*waiters - 1, *holders + 1);
         if let Some(due_ms) = contender.revoke_at_ms {
             due.insert((due_ms, path.into(), key.0), ());
@@ -193,24 +251,29 @@ impl Locks {
     }
 
     /// Takes a place out of its queue, if it is in one.
-    pub(crate) fn leave(&mut self, path: &str, key: &Key) -> Option<Contender> {
-        let lock = self.map.get_mut(path)?;
-        let contender = match lock.holders.remove(key) {
-            Some(holder) => {
+    pub(crate) fn leave(&mut self, path: &str, key: KeyRef<'_>) -> Option<(Key, Contender)> {
+        let lock = self.map.at_mut(self.map.find(path).ok()?);
+        let (key, contender) = match find(&lock.holders, key) {
+            Some(place) => {
+                let (key, holder) = lock.holders.take(place);
                 lock.permits -= holder.permits();
-                holder
+                (key, holder)
             }
-            None => lock.waiters.remove(key)?,
+            None => lock.waiters.take(find(&lock.waiters, key)?),
         };
-        self.sub(path, key, &contender);
-        Some(contender)
+        if lock.is_idle() {
+            self.busy -= 1;
+        }
+        self.sub(path, &key, &contender);
+        Some((key, contender))
     }
 
     /// Changes a place: grants it the lock, or has it hold in another mode.
-    pub(crate) fn change(&mut self, path: &str, key: &Key, change: impl FnOnce(&mut Contender)) {
-        let mut contender = self.leave(path, key).expect("the caller has found the place");
+    pub(crate) fn change(&mut self, path: &str, key: KeyRef<'_>, change: impl FnOnce(&mut Contender)) {
+        let limit = self.get(path).and_then(|lock| lock.limit);
+        let (key, mut contender) = self.leave(path, key).expect("the caller has found the place");
         change(&mut contender);
-        self.enter(path, key.clone(), contender, None);
+        self.enter(path, key, contender, limit);
     }
 
     /// The lock's znode says another limit. True if that changes something here.
@@ -230,9 +293,11 @@ impl Locks {
         if until_ms != 0 && until_ms <= before {
             return;
         }
+        self.busy -= u64::from(!lock.is_idle());
         self.digest = self.digest.wrapping_sub(lock.hash(path));
         lock.delayed_until_ms = until_ms;
         self.digest = self.digest.wrapping_add(lock.hash(path));
+        self.busy += u64::from(!lock.is_idle());
         if before != 0 {
             self.due.remove(&(before, path.into(), Zxid(0)));
         }
@@ -249,11 +314,11 @@ impl Locks {
 
     /// A lock without contenders and delay is none.
     pub(crate) fn forget_if_idle(&mut self, path: &str) {
-        self.map.remove_if(path, |lock| lock.len() == 0 && lock.delayed_until_ms == 0);
+        self.map.remove_if(path, Lock::is_idle);
     }
 
-    fn add(&mut self, path: &str, key: &Key, contender: &Contender) {
-        self.digest = self.digest.wrapping_add(contender.hash(path, key));
+    fn add(&mut self, path: &str, key: &Key, contender: &mut Contender) {
+        self.digest = self.digest.wrapping_add(contender.count_hash(path, key));
         *self.count_of(contender) += 1;
         if let Some(due_ms) = contender.revoke_at_ms {
             self.due.insert((due_ms, path.into(), key.0), ());
@@ -264,7 +329,7 @@ impl Locks {
     }
 
     fn sub(&mut self, path: &str, key: &Key, contender: &Contender) {
-        self.digest = self.digest.wrapping_sub(contender.hash(path, key));
+        self.digest = self.digest.wrapping_sub(contender.counted_hash());
         *self.count_of(contender) -= 1;
         if let Some(due_ms) = contender.revoke_at_ms {
             self.due.remove(&(due_ms, path.into(), key.0));
@@ -282,6 +347,9 @@ impl Locks {
     pub(crate) fn check(&self) -> Result<(), String> {
         let mut again = Locks::default();
         self.map.check()?;
+        if self.iter().count() as u64 != self.busy {
+            return Err("the locks that are not idle are miscounted".to_owned());
+        }
         for (path, lock) in self.iter() {
             lock.holders.check()?;
             lock.waiters.check()?;

@@ -3,13 +3,15 @@
 use rowlock_proto::acl::perms;
 use rowlock_proto::lock::{Attempt, Claim};
 use rowlock_proto::{ErrorCode, SessionId};
+use smallvec::SmallVec;
 
-use super::index::Key;
 use super::publish::{Cause, place};
 use super::{PLACES_MAX, queue_path};
 use crate::machine::Machine;
 use crate::ops::{Author, Done, permit};
 use crate::outcome::{EventSink, Outcome, Why};
+use crate::shared_map::Place;
+use crate::tree::{Path, Trail};
 
 impl Machine {
     /// Gives back those of the claims that the session holds: exactly this znode with exactly this token.
@@ -22,17 +24,15 @@ impl Machine {
         if claims.len() > PLACES_MAX {
             return Err(ErrorCode::BadArguments);
         }
-        let mut done = Vec::with_capacity(claims.len());
+        let mut done: SmallVec<[Done; 1]> = SmallVec::with_capacity(claims.len());
         let mut held = Vec::with_capacity(claims.len());
         for claim in claims {
-            // Looked up one by one: a claim that comes twice is held once. The index changes only at the end, so the
-            // tree is asked too.
-            let is_holder = self.holder_of(claim) == Some(by.session);
-            let znode = is_holder.then(|| self.tree.get(&claim.path)).flatten();
-            held.push(znode.is_some());
-            if let Some(znode) = znode {
-                let data_len = znode.data_len();
-                done.push(self.remove(by.zxid, claim.path.clone(), data_len));
+            // The index changes only at the end: that a claim which comes twice is held once, the tree says.
+            let found =
+                if self.holder_of(claim) == Some(by.session) { self.find_queue_znode(claim) } else { None };
+            held.push(found.is_some());
+            if let Some((name_at, trail, place)) = found {
+                done.push(self.remove_at(by.zxid, claim.path.clone(), name_at, (&trail, place)));
             }
         }
         let why = Some(Why::Released);
@@ -90,13 +90,20 @@ impl Machine {
 
     /// The session that holds a lock by this claim.
     pub(super) fn holder_of(&self, claim: &Claim) -> Option<SessionId> {
-        let (lock, key): (_, Key) = place(&claim.path, claim.token)?;
-        Some(self.locks.get(lock)?.holders.get(&key)?.session)
+        let (lock, key) = place(&claim.path, claim.token)?;
+        Some(self.locks.get(lock)?.holder(key)?.session)
+    }
+
+    /// Where a claim's znode is, if it is there.
+    fn find_queue_znode(&self, claim: &Claim) -> Option<(usize, Trail, Place)> {
+        let path = Path::new(&claim.path)?;
+        let (trail, parent) = self.tree.find(path.parent())?;
+        let place = parent.children.find(path.name()).ok()?;
+        Some((path.name_at(), trail, place))
     }
 
     /// No permission is asked: whoever may stand in a queue may leave it.
     pub(super) fn remove_queue_znode(&mut self, by: &Author, path: String) -> Done {
-        let data_len = self.tree.get(&path).expect("a contender is a znode").data_len();
-        self.remove(by.zxid, path, data_len)
+        self.remove(by.zxid, path)
     }
 }

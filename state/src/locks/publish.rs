@@ -3,11 +3,10 @@
 
 use std::collections::BTreeSet;
 
-use rowlock_proto::path as paths;
 use rowlock_proto::{FencingToken, SessionId, Zxid};
 
 use super::contender::Contender;
-use super::index::Key;
+use super::index::KeyRef;
 use super::{LABEL_MAX, limit_in, queue_path};
 use crate::machine::Machine;
 use crate::ops::Done;
@@ -42,11 +41,12 @@ impl Machine {
             return self.publish_one(cause, only, sink);
         }
         let mut changed = BTreeSet::new();
-        for done in done {
+        for done in &mut *done {
             let lock = match (done.kind(), done.contender.take()) {
                 (Some(ChangeKind::Created), Some(contender)) => {
-                    let limit = split(&done.path).and_then(|(lock, _)| self.limit_of(lock));
-                    Some(self.entered(cause.zxid, done, contender, (limit, None), sink))
+                    let limit = self.limit_of(done.split().0);
+                    self.entered(cause.zxid, done, contender, (limit, None), sink);
+                    Some(done.split().0)
                 }
                 (Some(ChangeKind::Deleted), _) if done.stat.ephemeral_owner != SessionId::NONE => {
                     self.left(cause, done, sink)
@@ -58,6 +58,10 @@ impl Machine {
         }
         for lock in changed {
             self.settle(cause.zxid, lock, sink);
+            self.locks.forget_if_idle(lock);
+        }
+        for done in done.iter().filter(|done| done.was_parent()) {
+            self.locks.forget_if_idle(&done.path);
         }
     }
 
@@ -67,12 +71,16 @@ impl Machine {
         let lock = match (done.kind(), done.contender.take()) {
             (Some(ChangeKind::Created), Some(contender)) => {
                 let (limit, label) = (done.limit, Some(done.data()));
-                self.entered(cause.zxid, done, contender, (limit, label), sink);
+                done.holds = self.entered(cause.zxid, done, contender, (limit, label), sink);
                 // Whoever may hold does; and a newcomer changes nothing for the others.
                 None
             }
             (Some(ChangeKind::Deleted), _) if done.stat.ephemeral_owner != SessionId::NONE => {
                 self.left(cause, done, sink)
+            }
+            (Some(ChangeKind::Deleted), _) if done.was_parent() => {
+                self.locks.forget_if_idle(&done.path);
+                None
             }
             (Some(ChangeKind::DataChanged), _) => self.limit_changed(&done.path),
             _ => None,
@@ -93,33 +101,35 @@ impl Machine {
                 Place { lock: path, path: &queue_znode, czxid: key.0, label: label.map(|data| &data[..]) };
             sink.lock(&place.event(zxid, *time_ms, holder, LockEventKind::Granted { waited_ms }));
         }
-        locks.forget_if_idle(path);
     }
 
-    /// `told`: the limit of the lock's znode, and the data of the new one where that is what they are still.
-    fn entered<'a, S: EventSink + ?Sized>(
+    /// `told`: the limit of the lock's znode, and the data of the new one where that is what they are still. Whether it
+    /// holds the lock at once.
+    fn entered<S: EventSink + ?Sized>(
         &mut self,
         zxid: Zxid,
-        done: &'a Done,
+        done: &Done,
         mut contender: Contender,
         (limit, label): (Option<u32>, Option<Option<&[u8]>>),
         sink: &mut S,
-    ) -> &'a str {
-        let (lock, name) = split(&done.path).expect("a znode was created there");
+    ) -> bool {
+        let (lock, name) = done.split();
         let time_ms = self.time_ms;
-        let known = self.locks.get(lock);
+        let found = self.locks.find(lock);
+        let known = self.locks.at(found);
         let is_alone = label.is_some();
         let ahead = known.map_or(0, |queue| queue.len() as u32);
         let label = label.unwrap_or_else(|| self.tree.get(&done.path)?.data().map(|data| &data[..]));
         let place = Place { lock, path: &done.path, czxid: done.stat.czxid, label };
         sink.lock(&place.event(zxid, time_ms, &contender, LockEventKind::Requested { ahead }));
         // Together with other changes it waits for `settle`, which comes behind all of them.
-        if is_alone && known.is_none_or(|queue| queue.is_free_for(contender.mode)) {
+        let holds = is_alone && known.is_none_or(|queue| queue.is_free_for(contender.mode));
+        if holds {
             grant(&mut contender, &self.sessions, time_ms);
             sink.lock(&place.event(zxid, time_ms, &contender, LockEventKind::Granted { waited_ms: 0 }));
         }
-        self.locks.enter(lock, (done.stat.czxid, name.into()), contender, limit);
-        lock
+        self.locks.enter_at(found, lock, (done.stat.czxid, name.into()), contender, limit);
+        holds
     }
 
     fn left<'a, S: EventSink + ?Sized>(
@@ -128,9 +138,9 @@ impl Machine {
         done: &'a Done,
         sink: &mut S,
     ) -> Option<&'a str> {
-        let (lock, name) = split(&done.path).expect("a znode was deleted there");
-        let key: Key = (done.stat.czxid, name.into());
-        let contender = self.locks.leave(lock, &key)?;
+        let (lock, name) = done.split();
+        let czxid = done.stat.czxid;
+        let (_, contender) = self.locks.leave(lock, (czxid, name))?;
         let why = cause.why.unwrap_or(if cause.session == contender.session {
             Why::Released
         } else {
@@ -142,7 +152,7 @@ impl Machine {
             waited_ms: until_ms - contender.requested_ms,
             why,
         };
-        let place = Place { lock, path: &done.path, czxid: key.0, label: done.data() };
+        let place = Place { lock, path: &done.path, czxid, label: done.data() };
         sink.lock(&place.event(cause.zxid, self.time_ms, &contender, kind));
         if why == Why::SessionExpired && contender.granted_ms.is_some() && contender.lock_delay_ms > 0 {
             self.locks.delay(lock, self.time_ms.saturating_add(i64::from(contender.lock_delay_ms)));
@@ -166,11 +176,11 @@ impl Machine {
         &self,
         zxid: Zxid,
         lock: &str,
-        key: &Key,
+        key: KeyRef<'_>,
         sink: &mut S,
     ) {
-        let holder = self.locks.get(lock).and_then(|lock| lock.holders.get(key)).expect("it was changed");
-        let path = queue_path(lock, &key.1);
+        let holder = self.locks.get(lock).and_then(|lock| lock.holder(key)).expect("it was changed");
+        let path = queue_path(lock, key.1);
         let label = self.tree.get(&path).and_then(|znode| znode.data());
         let place = Place { lock, path: &path, czxid: key.0, label: label.map(|data| &data[..]) };
         sink.lock(&place.event(zxid, self.time_ms, holder, LockEventKind::Converted));
@@ -228,9 +238,9 @@ pub(super) fn shortened(label: &[u8]) -> &[u8] {
     &label[..label.len().min(LABEL_MAX)]
 }
 
-/// The place of a queue znode: its lock, and its key there.
-pub(super) fn place(path: &str, token: FencingToken) -> Option<(&str, Key)> {
-    paths::validate(path).ok()?;
-    let (lock, name) = split(path)?;
-    Some((lock, (Zxid(token.0), name.into())))
+/// The place of a queue znode: its lock, and its key there. `None` if the path cannot be a znode's.
+pub(super) fn place(path: &str, token: FencingToken) -> Option<(&str, KeyRef<'_>)> {
+    // Other paths that are not well formed have parts that no znode has; this one's would be those of "/a".
+    let (lock, name) = split(path).filter(|_| !path.starts_with("//"))?;
+    Some((lock, (Zxid(token.0), name)))
 }

@@ -15,7 +15,7 @@ impl Machine {
             for path in open.ephemerals() {
                 let (Some((lock, name)), Some(znode)) = (split(path), self.tree.get(path)) else { continue };
                 if has_number(name) {
-                    let contender = Contender::plain(path, session, &[], znode.meta.ctime_ms);
+                    let contender = Contender::plain(name, session, &[], znode.meta.ctime_ms);
                     found.push((lock.to_owned(), (znode.meta.czxid, name.into()), contender));
                 }
             }

@@ -56,7 +56,7 @@ pub(super) fn load(input: &mut impl Read) -> Result<Machine, SnapshotError> {
                 if id <= outcomes.acked() || outcomes.get(id).is_some() {
                     return damaged("an outcome has a bad number");
                 }
-                sessions.with_outcomes(session, |outcomes| outcomes.keep(id, stored));
+                sessions.with_outcomes(session, |outcomes| outcomes.keep(id, &stored));
             }
             Record::Contender { lock, czxid, name, contender } => {
                 queues.push((lock.into_owned(), (czxid, name.into_owned().into()), contender));
@@ -91,7 +91,7 @@ fn restore_locks(
         let is_right = znode.is_some_and(|znode| {
             znode.meta.kind == Kind::Ephemeral(contender.session) && znode.meta.czxid == key.0
         });
-        if !is_right || machine.locks.get(&lock).is_some_and(|known| known.contains(&key)) {
+        if !is_right || machine.locks.get(&lock).is_some_and(|known| known.contains((key.0, &key.1))) {
             return damaged("a place in a queue is no znode of its session");
         }
         let limit = machine.tree.get(&lock).and_then(|znode| limit_in(znode.data()));
@@ -135,7 +135,7 @@ impl Builder {
         &mut self,
         depth: usize,
         name: &str,
-        znode: Znode,
+        mut znode: Znode,
         sessions: &mut Sessions,
     ) -> Result<(), SnapshotError> {
         if depth > self.open.len() || (depth == 0) != self.open.is_empty() {
@@ -161,7 +161,7 @@ impl Builder {
             self.path.push_str(name);
         }
         let path = if depth == 0 { "/" } else { self.path.as_str() };
-        self.totals.add(path, &znode);
+        self.totals.add(path, &mut znode);
         match znode.meta.kind {
             Kind::Persistent => {}
             Kind::Ephemeral(session) if sessions.get(session).is_some() => {
