@@ -37,15 +37,17 @@ pub struct Serve {
     parent: Option<i32>,
 }
 
-/// The runtime of a node: half as many workers as there are processors, because the log, the history and the other
-/// programs of the machine need some as well, and because each worker more is a thread that the others wake for little:
-/// with one of them on two processors, a lock of a single client costs a fifth less (docs/benchmarks.md). The variable
-/// TOKIO_WORKER_THREADS says otherwise.
+/// The runtime of a node: half as many threads as there are processors, because the log, the history and the other
+/// programs of the machine need some as well, and because each thread more is one that the others wake for little. One
+/// thread needs no scheduler that is made for many (docs/benchmarks.md). The variable TOKIO_WORKER_THREADS says otherwise.
 pub fn runtime() -> tokio::runtime::Builder {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    if std::env::var_os("TOKIO_WORKER_THREADS").is_none() && processors < 4 {
+        return tokio::runtime::Builder::new_current_thread();
+    }
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     if std::env::var_os("TOKIO_WORKER_THREADS").is_none() {
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        runtime.worker_threads((processors / 2).max(1));
+        runtime.worker_threads(processors / 2);
     }
     runtime
 }
