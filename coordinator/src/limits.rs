@@ -110,6 +110,16 @@ pub const REPLICATION_READ_MAX_BYTES: usize = 4 << 20;
 pub const LOG_MEMORY_MAX_BYTES: usize = 256 << 20;
 /// Bytes of the log that stay behind such a snapshot, for followers that are a little late.
 pub const LOG_KEEP_BYTES: usize = 64 << 20;
+/// Bytes of a snapshot that are written to its file at once.
+pub const SNAPSHOT_PIECE_BYTES: usize = 256 << 10;
+/// Pause after each such piece: the log's flushes wait for what is in the disk's queue before them. So a snapshot is
+/// written at 128 MB per second at most.
+pub const SNAPSHOT_PIECE_PAUSE: Duration = Duration::from_millis(2);
+/// Bytes by which the snapshot before it is made shorter at once: the log's flushes may wait for the file system, which
+/// takes the longer the more room it gets back.
+pub const SNAPSHOT_CUT_BYTES: u64 = 4 << 20;
+/// Pause after each such cut.
+pub const SNAPSHOT_CUT_PAUSE: Duration = Duration::from_millis(5);
 /// Events of locks that wait for the history's thread. Beyond: dropped and counted, and the history shows a gap.
 pub const HISTORY_QUEUE_MAX_RECORDS: usize = 65_536;
 /// Bytes of them. Beyond: likewise. One log entry may go beyond both.

@@ -27,7 +27,7 @@ use crate::peer::PeerServer;
 use crate::proposer::fold::{Folder, Parcel};
 use crate::proposer::router::Router;
 use crate::proposer::{Proposer, Submission};
-use crate::raft::compaction::Compaction;
+use crate::raft::compaction::{Compaction, Schedule};
 use crate::raft::leadership::{self, Leadership};
 use crate::raft::reconfigure::Reconfigurer;
 use crate::raft::succession::Succession;
@@ -103,7 +103,7 @@ impl Parts {
         let contact = Arc::new(Contact::default());
         let addresses = Addresses::of(&listeners);
         self.start_leadership(&wires, leadership_tx, folder);
-        self.start_compaction();
+        self.start_compaction(&wires.config);
         self.tasks.spawn("history", self.history.clone().keep_trimmed(self.shutdown_word()));
         self.start_router(&wires, submissions);
         let notes = Arc::new(Notes::new(self.raft.clone(), self.charge.clone(), contact.clone()));
@@ -194,9 +194,10 @@ impl Parts {
         self.tasks.spawn("lock-sweep", lock_sweep.run(self.shutdown_word()));
     }
 
-    fn start_compaction(&self) {
+    fn start_compaction(&self, config: &NodeConfig) {
+        let schedule = Schedule::new(config.id, config.raft.snapshot_every);
         let (raft, log, metrics) = (self.raft.clone(), self.storage.clone(), self.metrics.clone());
-        let compaction = Compaction { raft, log, metrics };
+        let compaction = Compaction { schedule, raft, log, metrics };
         self.tasks.spawn("compaction", compaction.run(self.shutdown_word()));
     }
 

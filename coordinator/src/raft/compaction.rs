@@ -1,5 +1,9 @@
-//! Bounds the log by bytes. openraft counts entries, and one entry may hold a hundred bytes or a megabyte: the snapshots
-//! that it takes by itself would let a client that writes large znodes fill the memory of every node.
+//! Says when a node takes a snapshot, which lets the log behind it be purged: every so many entries, and when the log has
+//! too many bytes, since one entry may hold a hundred bytes or a megabyte.
+//!
+//! openraft would count entries by itself, and all nodes would write their snapshots at the same entry. Writing one costs
+//! processor and disk, so here each node has entries of its own for it, by its number: a quorum is never busy with it
+//! because of the count alone.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,8 +11,10 @@ use std::time::Duration;
 use openraft_rt::watch::WatchReceiver as _;
 use rowlock_env::task::Shutdown;
 use rowlock_env::time;
+use rowlock_proto::NodeId;
 
 use super::Raft;
+use super::types::LogId;
 use crate::limits::{LOG_KEEP_BYTES, LOG_MEMORY_MAX_BYTES};
 use crate::metrics::Metrics;
 use crate::storage::LogStore;
@@ -16,8 +22,13 @@ use crate::storage::LogStore;
 /// How often the log is looked at.
 const EVERY: Duration = Duration::from_millis(200);
 
+/// 2^64 divided by the golden ratio: multiples of it modulo 2^64 are spread evenly, however many there are.
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
 /// What the task needs.
 pub struct Compaction {
+    /// When snapshots are due.
+    pub schedule: Schedule,
     /// Takes snapshots and purges.
     pub raft: Raft,
     /// Knows its size.
@@ -28,7 +39,7 @@ pub struct Compaction {
 
 impl Compaction {
     /// Runs until `shutdown`, or until Raft has stopped.
-    pub async fn run(self, shutdown: Shutdown) {
+    pub async fn run(mut self, shutdown: Shutdown) {
         loop {
             tokio::select! {
                 biased;
@@ -41,17 +52,109 @@ impl Compaction {
         }
     }
 
+    /// Takes a snapshot if one is due.
+    async fn look(&mut self) -> Result<(), ()> {
+        let (applied, snapshot) = {
+            let metrics = self.raft.metrics();
+            let metrics = metrics.borrow_watched();
+            let index = |id: Option<&LogId>| id.map_or(0, |id| id.index);
+            (index(metrics.last_applied.as_ref()), index(metrics.snapshot.as_ref()))
+        };
+        if self.schedule.is_due(applied, snapshot) {
+            // While one is being built, asking again does nothing.
+            return self.raft.trigger().snapshot().await.map_err(stopped);
+        }
+        self.look_at_bytes(snapshot).await
+    }
+
     /// Takes one step towards a log within its bound: a snapshot first, then the purge.
-    async fn look(&self) -> Result<(), ()> {
+    async fn look_at_bytes(&self, snapshot: u64) -> Result<(), ()> {
         let snapshot_bytes = usize::try_from(self.metrics.snapshot_bytes.get()).unwrap_or(usize::MAX);
         if self.log.bytes() <= LOG_MEMORY_MAX_BYTES.max(snapshot_bytes) {
             return Ok(());
         }
         let Some(upto) = self.log.purge_point(LOG_KEEP_BYTES) else { return Ok(()) };
-        let snapshot = self.raft.metrics().borrow_watched().snapshot.as_ref().map_or(0, |id| id.index);
         let trigger = self.raft.trigger();
-        // While one is being built, asking again does nothing.
         let step = if snapshot < upto { trigger.snapshot().await } else { trigger.purge_log(upto).await };
-        step.map_err(|stopped| tracing::debug!(%stopped, "the log is not looked after any more"))
+        step.map_err(stopped)
+    }
+}
+
+fn stopped(error: impl std::fmt::Display) {
+    tracing::debug!(%error, "the log is not looked after any more");
+}
+
+/// The entries after which a node takes snapshots. Pure.
+#[derive(Debug)]
+pub struct Schedule {
+    every: u64,
+    /// Added to an index, this makes a multiple of `every` due.
+    ahead: u64,
+    /// What had been applied when a snapshot was last asked for. One that failed is not asked for again at once.
+    tried: u64,
+}
+
+impl Schedule {
+    /// That of `node`: every so many entries, not the same ones as another node.
+    pub fn new(node: NodeId, every: u64) -> Schedule {
+        let part = GOLDEN.wrapping_mul(node.0);
+        let ahead = (u128::from(every) * u128::from(part)) >> 64;
+        Schedule { every, ahead: u64::try_from(ahead).expect("Invariant: less than `every`"), tried: 0 }
+    }
+
+    /// Whether a snapshot is to be asked for when `applied` is the last entry applied and `snapshot` the last one in the
+    /// newest snapshot. Says so once.
+    fn is_due(&mut self, applied: u64, snapshot: u64) -> bool {
+        let is_due = self.turn(applied) > self.turn(snapshot.max(self.tried));
+        if is_due {
+            self.tried = applied;
+        }
+        is_due
+    }
+
+    fn turn(&self, index: u64) -> u64 {
+        index.saturating_add(self.ahead) / self.every
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The entries at which a node takes its snapshots, if it looks at each.
+    fn due(node: u64, every: u64) -> Vec<u64> {
+        let mut schedule = Schedule::new(NodeId(node), every);
+        let mut snapshot = 0;
+        let is_due = |index: &u64| {
+            let is_due = schedule.is_due(*index, snapshot);
+            snapshot = if is_due { *index } else { snapshot };
+            is_due
+        };
+        (0..10 * every).filter(is_due).collect()
+    }
+
+    #[test]
+    fn each_node_takes_a_snapshot_every_so_many_entries_and_never_with_another() {
+        let nodes: Vec<Vec<u64>> = (1..=5).map(|node| due(node, 1_000)).collect();
+        for due in &nodes {
+            assert!(due[0] <= 1_000 && due.windows(2).all(|two| two[1] - two[0] == 1_000), "{due:?}");
+        }
+        let mut all: Vec<u64> = nodes.concat();
+        all.sort_unstable();
+        assert!(all.windows(2).all(|two| two[1] - two[0] > 100), "{all:?}");
+    }
+
+    #[test]
+    fn a_snapshot_that_failed_is_asked_for_again_at_its_next_turn() {
+        let mut schedule = Schedule::new(NodeId(1), 100);
+        assert!(schedule.is_due(150, 0));
+        assert!(!schedule.is_due(160, 0), "it failed, or is being written");
+        assert!(schedule.is_due(250, 0));
+    }
+
+    #[test]
+    fn the_largest_index_and_a_snapshot_after_each_entry_are_in_order() {
+        assert!(Schedule::new(NodeId(254), u64::MAX).is_due(u64::MAX, 0));
+        assert_eq!(due(3, 1), [1, 2, 3, 4, 5, 6, 7, 8, 9]);
     }
 }

@@ -45,7 +45,8 @@ fn raft_config(config: &NodeConfig) -> Config {
         max_payload_entries: APPEND_MAX_ENTRIES,
         // Further behind than what stays in the log: by snapshot.
         replication_lag_threshold: raft.snapshot_every.max(raft.keep_logs),
-        snapshot_policy: SnapshotPolicy::LogsSinceLast(raft.snapshot_every),
+        // See `compaction`.
+        snapshot_policy: SnapshotPolicy::Never,
         max_in_snapshot_log_to_keep: raft.keep_logs,
         backoff: REPLICATION_BACKOFF.to_owned(),
         enable_pre_vote: Some(true),

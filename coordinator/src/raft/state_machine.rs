@@ -53,7 +53,8 @@ pub struct StateMachine {
 
 /// The state at one moment, to be written out beside apply.
 pub struct SnapshotBuilder {
-    frozen: Frozen,
+    /// Until it is being written.
+    frozen: Option<Frozen>,
     meta: SnapshotMeta,
     snapshots: SnapshotStore,
     metrics: Arc<Metrics>,
@@ -74,7 +75,7 @@ impl StateMachine {
             StateMachine { replica, snapshots, apply, metrics, observed, last_applied, membership };
         if let Some(snapshot) = newest {
             let (machine, snapshot) = worker::run_blocking("snapshot-load", || load(snapshot)).await?;
-            opened.replace(machine, &snapshot);
+            drop(opened.replace(machine, &snapshot)); // nothing was in it
         }
         Ok(opened)
     }
@@ -116,8 +117,8 @@ impl StateMachine {
         self.observed.tell(|observer| observer.applied(log_id.into(), None, &self.replica.state.read()));
     }
 
-    /// The replica becomes what the snapshot holds.
-    fn replace(&mut self, machine: Machine, snapshot: &SnapshotFile) {
+    /// The replica becomes what the snapshot holds. Gives what it was.
+    fn replace(&mut self, machine: Machine, snapshot: &SnapshotFile) -> Machine {
         let meta = snapshot.meta();
         let mut state = self.replica.state.write();
         let old = std::mem::replace(&mut *state, machine);
@@ -125,10 +126,10 @@ impl StateMachine {
         self.apply.installed(&state);
         self.observed.tell(|observer| observer.installed(meta.last_log_id.map(Position::from), &state));
         drop(state);
-        drop(old); // a large tree: not under the lock
         self.last_applied = meta.last_log_id;
         self.membership = meta.last_membership.clone();
         self.metrics.snapshot_bytes.set(snapshot.len());
+        old
     }
 }
 
@@ -168,7 +169,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         let frozen = {
             let state = self.replica.state.read();
             self.apply.frozen(&state);
-            state.freeze()
+            Some(state.freeze())
         };
         SnapshotBuilder {
             frozen,
@@ -195,7 +196,9 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
             store.keep(snapshot).map(|kept| (machine, kept))
         })
         .await?;
-        self.replace(machine, &snapshot);
+        let old = self.replace(machine, &snapshot);
+        // A large tree takes long to go, and this thread has other things to do.
+        worker::run_in_background("state-drop", move || drop(old)).await;
         self.metrics.snapshots_installed_total.inc();
         self.metrics.snapshot_install_seconds.record(begun.elapsed());
         tracing::info!(%meta, bytes = snapshot.len(), "installed a snapshot");
@@ -213,8 +216,10 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
 
     async fn build_snapshot(&mut self) -> Result<RaftSnapshot, io::Error> {
         let begun = time::now();
-        let (frozen, meta, store) = (self.frozen.clone(), self.meta.clone(), self.snapshots.clone());
-        let written = worker::run_blocking("snapshot-write", move || {
+        let (frozen, meta, store) = (self.frozen.take(), self.meta.clone(), self.snapshots.clone());
+        let frozen = frozen.ok_or_else(|| io::Error::other("a builder builds one snapshot"))?;
+        // The state goes with it: where much has changed since, dropping it is long work, too.
+        let written = worker::run_in_background("snapshot-write", move || {
             store.write(meta, |mut out| frozen.encode(&mut out))
         })
         .await;

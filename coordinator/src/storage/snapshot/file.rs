@@ -6,8 +6,10 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use rowlock_env::disk::{Dir, File};
+use rowlock_env::worker;
 
 use super::format::{FIXED_BYTES, SnapshotHeader};
+use crate::limits::{SNAPSHOT_CUT_BYTES, SNAPSHOT_CUT_PAUSE};
 use crate::raft::snapshot_transfer::SnapshotSource;
 use crate::raft::types::SnapshotMeta;
 use crate::storage::error::StorageError;
@@ -130,6 +132,19 @@ impl SnapshotFile {
     /// It was renamed and stays.
     pub(super) fn keep_as(&self, name: String) {
         *self.inner.name.lock() = Name::Kept(name);
+    }
+
+    /// Gives its room on the disk back, a little at a time. Its name is gone. If somebody still reads it, nothing is
+    /// done: the file system does it when the last one lets go. Blocks on the disk.
+    pub(super) fn discard(self) -> io::Result<()> {
+        let Some(inner) = Arc::into_inner(self.inner) else { return Ok(()) };
+        let mut len = inner.file.len()?;
+        while len > SNAPSHOT_CUT_BYTES {
+            len -= SNAPSHOT_CUT_BYTES;
+            inner.file.set_len(len)?;
+            worker::pause(SNAPSHOT_CUT_PAUSE);
+        }
+        Ok(())
     }
 
     fn body_crc(&self) -> io::Result<u32> {

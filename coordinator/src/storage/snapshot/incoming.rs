@@ -5,9 +5,11 @@ use std::path::PathBuf;
 
 use rowlock_env::disk::{Dir, File};
 use rowlock_env::mutant::{self, Mutant};
+use rowlock_env::worker;
 
 use super::file::SnapshotFile;
 use super::format::SnapshotHeader;
+use crate::limits::{SNAPSHOT_PIECE_BYTES, SNAPSHOT_PIECE_PAUSE};
 use crate::raft::rpc::IncomingSnapshot;
 use crate::raft::types::SnapshotMeta;
 use crate::storage::error::StorageError;
@@ -42,6 +44,8 @@ impl Incoming {
     /// Appends a chunk. Blocks on the disk.
     pub fn write(&mut self, chunk: &[u8]) -> io::Result<()> {
         self.file().write_all_at(chunk, self.len)?;
+        // Else all of it would go to the disk at its end, and a flush of the log would wait that long.
+        self.file().begin_writing_out(self.len, chunk.len() as u64);
         self.len += chunk.len() as u64;
         Ok(())
     }
@@ -89,7 +93,8 @@ impl Drop for Incoming {
     }
 }
 
-/// Writes the body of a snapshot behind the place of its header, then the header.
+/// Writes the body of a snapshot behind the place of its header, then the header. It takes its time: the node serves
+/// requests meanwhile.
 pub(super) struct Outgoing {
     incoming: Incoming,
     header: SnapshotHeader,
@@ -97,9 +102,6 @@ pub(super) struct Outgoing {
     crc: crc32fast::Hasher,
     buffer: Vec<u8>,
 }
-
-/// Bytes that are collected before they are written.
-const BUFFER_BYTES: usize = 256 << 10;
 
 impl Outgoing {
     pub(super) fn new(incoming: Incoming, meta: SnapshotMeta) -> Outgoing {
@@ -129,8 +131,9 @@ impl Write for Outgoing {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.crc.update(bytes);
         self.buffer.extend_from_slice(bytes);
-        if self.buffer.len() >= BUFFER_BYTES {
+        if self.buffer.len() >= SNAPSHOT_PIECE_BYTES {
             self.flush()?;
+            worker::pause(SNAPSHOT_PIECE_PAUSE);
         }
         Ok(bytes.len())
     }

@@ -107,8 +107,16 @@ impl SnapshotStore {
             renamed.map_err(StorageError::io("renaming", &path))?;
             snapshot.keep_as(name.clone());
         }
-        *current = Some(snapshot.clone());
-        remove_others(dir, &name).map_err(StorageError::io("tidying", dir.path()))?;
+        let before = current.replace(snapshot.clone());
+        let tidying =
+            |error| StorageError::Io { action: "tidying", path: dir.path().to_owned(), source: error };
+        remove_others(dir, &name).map_err(tidying)?;
+        drop(current);
+        // Without the lock, which others want who cannot wait. The name is gone, durably, so no crash leaves half of it.
+        before
+            .filter(|before| before.name() != name)
+            .map_or(Ok(()), SnapshotFile::discard)
+            .map_err(tidying)?;
         Ok(snapshot)
     }
 
