@@ -34,13 +34,17 @@ impl Hasher {
 
     /// Adds a byte string and its length.
     pub(crate) fn bytes(mut self, bytes: &[u8]) -> Self {
-        let mut words = bytes.chunks_exact(8);
-        for word in &mut words {
-            self = self.word(u64::from_le_bytes(word.try_into().expect("chunks of eight")));
+        let (words, rest) = bytes.as_chunks::<8>();
+        for word in words {
+            self = self.word(u64::from_le_bytes(*word));
         }
-        let mut tail = [0; 8];
-        tail[..words.remainder().len()].copy_from_slice(words.remainder());
-        self.word(u64::from_le_bytes(tail)).word(bytes.len() as u64)
+        let tail = match bytes.last_chunk::<8>() {
+            // Those of the last eight bytes that are not in a word yet, with zeros behind them.
+            Some(last) if !rest.is_empty() => u64::from_le_bytes(*last) >> (64 - 8 * rest.len()),
+            Some(_) => 0,
+            None => rest.iter().rev().fold(0, |tail, byte| tail << 8 | u64::from(*byte)),
+        };
+        self.word(tail).word(bytes.len() as u64)
     }
 
     /// The hash.
@@ -55,6 +59,21 @@ impl Hasher {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_byte_string_is_its_words_the_rest_with_zeros_behind_it_and_its_length() {
+        let bytes: Vec<u8> = (1..=40).collect();
+        for length in 0..=bytes.len() {
+            let mut expected = Hasher::new(1);
+            let mut padded = bytes[..length].to_vec();
+            padded.resize(length / 8 * 8 + 8, 0);
+            for word in padded.as_chunks::<8>().0 {
+                expected = expected.word(u64::from_le_bytes(*word));
+            }
+            expected = expected.word(length as u64);
+            assert_eq!(Hasher::new(1).bytes(&bytes[..length]).finish(), expected.finish(), "{length}");
+        }
+    }
 
     #[test]
     fn every_bit_and_every_boundary_counts() {

@@ -16,7 +16,7 @@ use crate::locks::{Contender, limit_in};
 use crate::machine::{CONFIG_PATH, Machine, RESERVED};
 use crate::outcome::{Change, ChangeKind, EventSink};
 use crate::sequence;
-use crate::shared_map::Place;
+use crate::shared_map::Slot;
 use crate::tree::{Path, Trail, Unlinked};
 use crate::znode::{Kind, Meta, Znode};
 
@@ -57,6 +57,8 @@ pub(crate) struct Done {
     pub contender: Option<Contender>,
     /// The limit of permits that its parent's data name, where there is a contender.
     pub limit: Option<u32>,
+    /// Where its queue may be found, if it is a place in one: a guess.
+    pub queue: Slot,
     /// It is a place in a queue that holds the lock since.
     pub holds: bool,
     event: Option<Event>,
@@ -80,7 +82,17 @@ enum Undo {
 impl Done {
     /// Nothing that makes a place in a queue.
     fn new(path: String, stat: Stat, event: Option<Event>, undo: Undo) -> Self {
-        Done { path, name_at: 0, stat, contender: None, limit: None, holds: false, event, undo }
+        Done {
+            path,
+            name_at: 0,
+            stat,
+            contender: None,
+            limit: None,
+            queue: Slot::default(),
+            holds: false,
+            event,
+            undo,
+        }
     }
 
     /// What happened to the znode, if anything that others see.
@@ -266,7 +278,7 @@ impl Machine {
         zxid: Zxid,
         path: String,
         name_at: usize,
-        place: (&Trail, Place),
+        place: (&Trail, Slot),
     ) -> Done {
         let Unlinked { znode, parent_before: parent, parent_acl } =
             self.unlink(Path::cut(&path, name_at), place, |meta| meta.pzxid = zxid);
@@ -323,7 +335,7 @@ impl Machine {
     }
 
     /// The way to the parent of something that was done, and where it lies or belongs there.
-    fn find_place(&self, path: Path<'_>) -> (Trail, Result<Place, Place>) {
+    fn find_place(&self, path: Path<'_>) -> (Trail, Result<Slot, Slot>) {
         let (trail, parent) = self.tree.find(path.parent()).expect("what was done there was below a znode");
         let place = parent.children.find(path.name());
         (trail, place)
@@ -332,7 +344,7 @@ impl Machine {
     fn link(
         &mut self,
         path: Path<'_>,
-        place: (&Trail, Place),
+        place: (&Trail, Slot),
         znode: Znode,
         parent_change: impl FnOnce(&mut Meta),
     ) -> Arc<Znode> {
@@ -345,7 +357,7 @@ impl Machine {
     fn unlink(
         &mut self,
         path: Path<'_>,
-        place: (&Trail, Place),
+        place: (&Trail, Slot),
         parent_change: impl FnOnce(&mut Meta),
     ) -> Unlinked {
         let unlinked = self.tree.unlink(path, place, parent_change);

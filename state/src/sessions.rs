@@ -10,7 +10,8 @@ use crate::digest::Hasher;
 use crate::locks::Cause;
 use crate::machine::Machine;
 use crate::outcome::{EventSink, Outcome, SessionEnd, Why};
-use crate::shared_map::SharedMap;
+use crate::shared_map::{SharedMap, Slot};
+use crate::tree::Trail;
 
 /// A client's session.
 #[derive(Clone, Debug)]
@@ -27,10 +28,22 @@ pub struct Session {
     ephemerals: SharedMap<Box<str>, ()>,
     /// Of the writes that its client may send again.
     pub(crate) outcomes: Outcomes,
+    /// Of the lock that it last asked for.
+    last_lock: LastLock,
     /// Its hash as far as its outcomes do not change it.
     hasher: Hasher,
     /// Its whole hash, as it was last counted.
     hash: u64,
+}
+
+/// Where a lock was found. A session mostly comes back to the same one, be it to release it; then it is not looked for
+/// again. Only a guess, so it decides nothing but how long a search takes, and is no part of a snapshot.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LastLock {
+    /// The way to its znode.
+    pub trail: Trail,
+    /// Its queue.
+    pub queue: Slot,
 }
 
 impl Session {
@@ -41,6 +54,7 @@ impl Session {
             attachment,
             ephemerals: SharedMap::default(),
             outcomes: Outcomes::default(),
+            last_lock: LastLock::default(),
             hasher: Hasher::new(2),
             hash: 0,
         }
@@ -59,6 +73,10 @@ impl Session {
     /// How many ephemeral znodes it has.
     pub fn ephemeral_count(&self) -> usize {
         self.ephemerals.len()
+    }
+
+    pub(crate) fn last_lock(&self) -> &LastLock {
+        &self.last_lock
     }
 
     fn hasher(&self, id: SessionId) -> Hasher {
@@ -132,6 +150,13 @@ impl Sessions {
         change(&mut session.outcomes);
         let (new, old) = session.rehash();
         self.digest = self.digest.wrapping_sub(old).wrapping_add(new);
+    }
+
+    /// Notes where an open session has found a lock.
+    pub(crate) fn note_lock(&mut self, id: SessionId, found: LastLock) {
+        if self.map.get(&id).is_some_and(|session| session.last_lock != found) {
+            self.map.get_mut(&id).expect("just looked at").last_lock = found;
+        }
     }
 
     /// Ends a session. Its ephemerals must be gone.

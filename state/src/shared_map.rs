@@ -22,14 +22,14 @@ type Chunk<K, V> = SmallVec<[(K, V); 1]>;
 
 /// Where an entry is, or where a key belongs: chunk, and index inside it. Good until an entry comes or goes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct Slot {
     chunk: u32,
     at: u32,
 }
 
-impl Place {
+impl Slot {
     fn new(chunk: usize, at: usize) -> Self {
-        Place { chunk: chunk as u32, at: at as u32 }
+        Slot { chunk: chunk as u32, at: at as u32 }
     }
 
     fn indices(self) -> (usize, usize) {
@@ -271,48 +271,58 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
     }
 
     /// How many entries are before that place. Costs a look at each chunk.
-    pub(crate) fn rank_of(&self, place: Place) -> usize {
+    pub(crate) fn rank_of(&self, place: Slot) -> usize {
         let (chunk, at) = place.indices();
         self.chunks().iter().take(chunk).map(|before| before.len()).sum::<usize>() + at
     }
 
     /// Where `key` is, or where it belongs.
-    pub(crate) fn find<Q: Ord + ?Sized>(&self, key: &Q) -> Result<Place, Place>
+    pub(crate) fn find<Q: Ord + ?Sized>(&self, key: &Q) -> Result<Slot, Slot>
     where
         K: Borrow<Q>,
     {
         self.find_by(|known| known.borrow().cmp(key))
     }
 
+    /// What [`Self::find`] gives, which is sooner known if the key is at `guess`.
+    pub(crate) fn find_near<Q: Ord + ?Sized>(&self, key: &Q, guess: Slot) -> Result<Slot, Slot>
+    where
+        K: Borrow<Q>,
+    {
+        let (chunk, at) = guess.indices();
+        let guessed = self.chunks().get(chunk).and_then(|entries| entries.get(at));
+        if guessed.is_some_and(|(known, _)| known.borrow() == key) { Ok(guess) } else { self.find(key) }
+    }
+
     /// The same for what is before, at or behind a key, as `order` says of each.
-    pub(crate) fn find_by(&self, order: impl Fn(&K) -> Ordering) -> Result<Place, Place> {
+    pub(crate) fn find_by(&self, order: impl Fn(&K) -> Ordering) -> Result<Slot, Slot> {
         match self.locate_by(order) {
-            Ok((chunk, at)) => Ok(Place::new(chunk, at)),
-            Err((chunk, at)) => Err(Place::new(chunk, at)),
+            Ok((chunk, at)) => Ok(Slot::new(chunk, at)),
+            Err((chunk, at)) => Err(Slot::new(chunk, at)),
         }
     }
 
     /// The entry at a place that [`Self::find`] gave.
-    pub(crate) fn at(&self, place: Place) -> (&K, &V) {
+    pub(crate) fn at(&self, place: Slot) -> (&K, &V) {
         let (chunk, at) = place.indices();
         let (key, value) = &self.chunks()[chunk][at];
         (key, value)
     }
 
     /// Its value, to be changed; copies the chunk if a clone shares it.
-    pub(crate) fn at_mut(&mut self, place: Place) -> &mut V {
+    pub(crate) fn at_mut(&mut self, place: Slot) -> &mut V {
         let (chunk, at) = place.indices();
         &mut self.chunk_mut(chunk)[at].1
     }
 
     /// Takes the entry at a place that [`Self::find`] gave out.
-    pub(crate) fn take(&mut self, place: Place) -> (K, V) {
+    pub(crate) fn take(&mut self, place: Slot) -> (K, V) {
         let (chunk, at) = place.indices();
         self.remove_at(chunk, at)
     }
 
     /// Puts a key that is not there where [`Self::find`] says that it belongs.
-    pub(crate) fn put(&mut self, place: Place, key: K, value: V) {
+    pub(crate) fn put(&mut self, place: Slot, key: K, value: V) {
         let (chunk, at) = place.indices();
         self.insert_new(chunk, at, (key, value));
     }
@@ -527,6 +537,9 @@ mod tests {
                 prop_assert_eq!(map.last(), model.last_key_value());
                 let (Ok(place) | Err(place)) = map.find(&key);
                 prop_assert_eq!(map.rank_of(place), model.range(..key).count());
+                for guess in [place, Slot::new(i % 5, i % 70), Slot::new(0, 0)] {
+                    prop_assert_eq!(map.find_near(&key, guess), map.find(&key));
+                }
                 prop_assert!(map.from(&key).eq(model.range(key..)));
                 prop_assert_eq!(map.check(), Ok(()));
             }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::acl::SharedAcl;
-use crate::shared_map::{Place, SharedMap};
+use crate::shared_map::{SharedMap, Slot};
 use crate::znode::{Kind, Meta, Znode};
 
 /// All znodes.
@@ -64,8 +64,8 @@ impl Totals {
 
 /// The way down to a znode: where each of its ancestors, and it, lies among its siblings. Good until a znode comes or
 /// goes beside one of them.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Trail(SmallVec<[Place; 6]>);
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Trail(SmallVec<[Slot; 4]>);
 
 /// A path, and where its last name begins.
 #[derive(Clone, Copy, Debug)]
@@ -189,10 +189,20 @@ impl Tree {
 
     /// The same, with the way there.
     pub(crate) fn find(&self, path: &str) -> Option<(Trail, &Znode)> {
+        self.find_near(path, &Trail::default())
+    }
+
+    /// The same, which is sooner found if the way is `guess`.
+    pub(crate) fn find_near(&self, path: &str, guess: &Trail) -> Option<(Trail, &Znode)> {
         let mut znode = &*self.root;
         let mut trail = Trail::default();
+        let mut guesses = guess.0.iter();
         for name in names(path)? {
-            let place = znode.children.find(name).ok()?;
+            let place = match guesses.next() {
+                Some(guess) => znode.children.find_near(name, *guess),
+                None => znode.children.find(name),
+            };
+            let place = place.ok()?;
             trail.0.push(place);
             znode = znode.children.at(place).1;
         }
@@ -240,7 +250,7 @@ impl Tree {
     pub(crate) fn link(
         &mut self,
         path: Path<'_>,
-        (parent, place): (&Trail, Place),
+        (parent, place): (&Trail, Slot),
         mut znode: Znode,
         parent_change: impl FnOnce(&mut Meta),
     ) -> Arc<Znode> {
@@ -265,7 +275,7 @@ impl Tree {
     pub(crate) fn unlink(
         &mut self,
         path: Path<'_>,
-        (trail, place): (&Trail, Place),
+        (trail, place): (&Trail, Slot),
         parent_change: impl FnOnce(&mut Meta),
     ) -> Unlinked {
         let bytes = self.at(trail).children.at(place).1.data_len() as u64;
@@ -295,7 +305,7 @@ pub(crate) struct Unlinked {
 }
 
 /// The znode at the end of a trail, to be changed; `each` sees every znode on the way, this one too.
-fn walk<'a>(root: &'a mut Arc<Znode>, trail: &[Place], each: impl Fn(&mut Znode)) -> &'a mut Znode {
+fn walk<'a>(root: &'a mut Arc<Znode>, trail: &[Slot], each: impl Fn(&mut Znode)) -> &'a mut Znode {
     let mut znode = Arc::make_mut(root);
     each(znode);
     for place in trail {

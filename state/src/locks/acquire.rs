@@ -17,6 +17,7 @@ use crate::machine::Machine;
 use crate::ops::{Author, Done, New};
 use crate::outcome::{EventSink, Outcome};
 use crate::sequence;
+use crate::sessions::LastLock;
 use crate::tree::{Trail, split};
 use crate::znode::Kind;
 
@@ -71,6 +72,11 @@ impl Machine {
             Placed::Refused(_) => unreachable!("then nothing is done"),
         };
         Ok(Outcome::Standings(all.iter().zip(&places).map(standing).collect()))
+    }
+
+    /// Where the session's last lock was found.
+    pub(super) fn last_lock(&self, session: SessionId) -> &LastLock {
+        self.sessions.get(session).expect("the session has been admitted").last_lock()
     }
 
     /// Where a place stands that has been made just now.
@@ -153,7 +159,9 @@ impl Machine {
         if let Some(key) = self.find_attempt(by.session, path, &acquire.prefix) {
             return Ok(Placed::Found(key));
         }
-        if let Some(lock) = self.locks.get(path) {
+        let guess = self.last_lock(by.session);
+        let found = self.locks.find_near(path, guess.queue);
+        if let Some(lock) = self.locks.at(found) {
             if let Some(refusal) = self.refusal(by, acquire, lock, steps) {
                 return Ok(Placed::Refused(refusal));
             }
@@ -161,7 +169,7 @@ impl Machine {
                 return Err(ErrorCode::QuotaExceeded);
             }
         }
-        let trail = match self.tree.find(path) {
+        let trail = match self.tree.find_near(path, &guess.trail) {
             Some((trail, _)) => trail,
             None => self.make_lock(by, path, done)?,
         };
@@ -178,7 +186,10 @@ impl Machine {
         };
         let mut created = self.create_below(by, Some(&trail), &new)?;
         created.contender = Some(Contender::acquired(acquire, by.session, by.who, self.time_ms));
+        let (Ok(queue) | Err(queue)) = found;
+        created.queue = queue;
         done.push(created);
+        self.sessions.note_lock(by.session, LastLock { trail, queue });
         Ok(Placed::New(done.len() - 1))
     }
 

@@ -9,6 +9,7 @@ use super::queue_path;
 use crate::machine::Machine;
 use crate::ops::Author;
 use crate::outcome::{EventSink, Outcome, Why};
+use crate::shared_map::Slot;
 
 impl Machine {
     /// To a weaker mode in place: the position and the token stay, and whoever may hold beside it now is granted the
@@ -26,7 +27,7 @@ impl Machine {
         if self.holder_of(claim) != Some(by.session) {
             return standings(Standing::Absent);
         }
-        let (path, key) = place(&claim.path, claim.token).ok_or(ErrorCode::BadArguments)?;
+        let (path, key) = place(claim).ok_or(ErrorCode::BadArguments)?;
         let lock = self.locks.get(path).expect("it has a holder");
         let holder = lock.holder(key).expect("it was found");
         match (holder.mode, mode) {
@@ -34,12 +35,12 @@ impl Machine {
             (Mode::Exclusive, Mode::Shared) => {
                 self.locks.change(path, key, |holder| holder.mode = mode);
                 self.tell_converted(by.zxid, path, key, sink);
-                self.settle(by.zxid, path, sink);
+                self.settle(by.zxid, path, Slot::default(), sink);
             }
             (Mode::Permits(before), Mode::Permits(after)) if 0 < after && after < before => {
                 self.locks.change(path, key, |holder| holder.mode = mode);
                 self.tell_converted(by.zxid, path, key, sink);
-                self.settle(by.zxid, path, sink);
+                self.settle(by.zxid, path, Slot::default(), sink);
             }
             (Mode::Shared, Mode::Exclusive) if lock.len() > 1 => {
                 let other = lock
@@ -63,7 +64,7 @@ impl Machine {
         prefix: &str,
         sink: &mut S,
     ) -> Result<Outcome, ErrorCode> {
-        let (path, key) = place(&claim.path, claim.token).ok_or(ErrorCode::BadArguments)?;
+        let (path, key) = place(claim).ok_or(ErrorCode::BadArguments)?;
         if prefix.is_empty() || prefix.contains('/') {
             return Err(ErrorCode::BadArguments);
         }

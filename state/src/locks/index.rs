@@ -7,7 +7,7 @@ use rowlock_proto::{SessionId, Zxid};
 
 use super::contender::Contender;
 use crate::digest::Hasher;
-use crate::shared_map::{Place, SharedMap};
+use crate::shared_map::{SharedMap, Slot};
 
 /// A place in a queue: czxid and name of its znode. The name decides only between znodes of one multi.
 pub(crate) type Key = (Zxid, Box<str>);
@@ -15,7 +15,7 @@ pub(crate) type Key = (Zxid, Box<str>);
 /// A key to be looked for.
 pub(crate) type KeyRef<'a> = (Zxid, &'a str);
 
-fn find(queue: &SharedMap<Key, Contender>, (czxid, name): KeyRef<'_>) -> Option<Place> {
+fn find(queue: &SharedMap<Key, Contender>, (czxid, name): KeyRef<'_>) -> Option<Slot> {
     queue.find_by(|known| known.0.cmp(&czxid).then_with(|| (*known.1).cmp(name))).ok()
 }
 
@@ -150,13 +150,13 @@ impl Locks {
         self.map.get_entry(path).filter(|(_, lock)| !lock.is_idle()).map(|(path, lock)| (&**path, lock))
     }
 
-    /// Where the lock is, or belongs.
-    pub(super) fn find(&self, path: &str) -> Result<Place, Place> {
-        self.map.find(path)
+    /// Where the lock is, or belongs; sooner known if it is at `guess`.
+    pub(super) fn find_near(&self, path: &str, guess: Slot) -> Result<Slot, Slot> {
+        self.map.find_near(path, guess)
     }
 
-    /// The lock at a place that [`Locks::find`] gave.
-    pub(super) fn at(&self, place: Result<Place, Place>) -> Option<&Lock> {
+    /// The lock at a place that [`Locks::find_near`] gave.
+    pub(super) fn at(&self, place: Result<Slot, Slot>) -> Option<&Lock> {
         place.ok().map(|place| self.map.at(place).1).filter(|lock| !lock.is_idle())
     }
 
@@ -195,13 +195,13 @@ impl Locks {
     /// A newcomer, behind all others, and a holder if it has been granted the lock. `limit` is of the lock's znode; it
     /// counts if the lock is new here.
     pub(crate) fn enter(&mut self, path: &str, key: Key, contender: Contender, limit: Option<u32>) {
-        self.enter_at(self.find(path), path, key, contender, limit);
+        self.enter_at(self.map.find(path), path, key, contender, limit);
     }
 
     /// The same for a lock that has been looked for.
     pub(super) fn enter_at(
         &mut self,
-        place: Result<Place, Place>,
+        place: Result<Slot, Slot>,
         path: &str,
         key: Key,
         mut contender: Contender,
@@ -226,15 +226,17 @@ impl Locks {
         assert!(old.is_none(), "a znode enters a queue once");
     }
 
-    /// Makes the waiter whose turn it is a holder, which `grant` notes in it.
+    /// Makes the waiter whose turn it is, in the queue of the lock that was found there, a holder, which `grant` notes in
+    /// it.
     pub(super) fn grant_next(
         &mut self,
+        lock: Slot,
         path: &str,
         grant: impl FnOnce(&mut Contender),
     ) -> Option<(&Key, &Contender)> {
         let Locks { map, due, digest, holders, waiters, .. } = self;
-        map.get(path)?.next()?;
-        let lock = map.get_mut(path).expect("just looked at");
+        map.at(lock).1.next()?;
+        let lock = map.at_mut(lock);
         let (key, mut contender) = lock.waiters.pop_first().expect("just looked at");
         *digest = digest.wrapping_sub(contender.counted_hash());
         grant(&mut contender);
@@ -250,9 +252,9 @@ impl Locks {
         lock.holders.last()
     }
 
-    /// Takes a place out of its queue, if it is in one.
-    pub(crate) fn leave(&mut self, path: &str, key: KeyRef<'_>) -> Option<(Key, Contender)> {
-        let lock = self.map.at_mut(self.map.find(path).ok()?);
+    /// Takes a place out of the queue of the lock that was found there, if it is in it.
+    pub(crate) fn leave(&mut self, lock: Slot, path: &str, key: KeyRef<'_>) -> Option<(Key, Contender)> {
+        let lock = self.map.at_mut(lock);
         let (key, contender) = match find(&lock.holders, key) {
             Some(place) => {
                 let (key, holder) = lock.holders.take(place);
@@ -270,10 +272,11 @@ impl Locks {
 
     /// Changes a place: grants it the lock, or has it hold in another mode.
     pub(crate) fn change(&mut self, path: &str, key: KeyRef<'_>, change: impl FnOnce(&mut Contender)) {
-        let limit = self.get(path).and_then(|lock| lock.limit);
-        let (key, mut contender) = self.leave(path, key).expect("the caller has found the place");
+        let lock = self.map.find(path).expect("the caller has found the place");
+        let limit = self.map.at(lock).1.limit;
+        let (key, mut contender) = self.leave(lock, path, key).expect("the caller has found the place");
         change(&mut contender);
-        self.enter(path, key, contender, limit);
+        self.enter_at(Ok(lock), path, key, contender, limit);
     }
 
     /// The lock's znode says another limit. True if that changes something here.

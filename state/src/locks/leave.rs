@@ -2,15 +2,15 @@
 
 use rowlock_proto::acl::perms;
 use rowlock_proto::lock::{Attempt, Claim};
-use rowlock_proto::{ErrorCode, SessionId};
+use rowlock_proto::{ErrorCode, SessionId, Zxid};
 use smallvec::SmallVec;
 
-use super::publish::{Cause, place};
+use super::publish::{Cause, path_of, place};
 use super::{PLACES_MAX, queue_path};
 use crate::machine::Machine;
 use crate::ops::{Author, Done, permit};
 use crate::outcome::{EventSink, Outcome, Why};
-use crate::shared_map::Place;
+use crate::shared_map::Slot;
 use crate::tree::{Path, Trail};
 
 impl Machine {
@@ -27,12 +27,12 @@ impl Machine {
         let mut done: SmallVec<[Done; 1]> = SmallVec::with_capacity(claims.len());
         let mut held = Vec::with_capacity(claims.len());
         for claim in claims {
-            // The index changes only at the end: that a claim which comes twice is held once, the tree says.
-            let found =
-                if self.holder_of(claim) == Some(by.session) { self.find_queue_znode(claim) } else { None };
+            let found = self.find_held(by, claim);
             held.push(found.is_some());
-            if let Some((name_at, trail, place)) = found {
-                done.push(self.remove_at(by.zxid, claim.path.clone(), name_at, (&trail, place)));
+            if let Some((queue, path, trail, place)) = found {
+                let mut gone = self.remove_at(by.zxid, claim.path.clone(), path.name_at(), (&trail, place));
+                gone.queue = queue;
+                done.push(gone);
             }
         }
         let why = Some(Why::Released);
@@ -71,7 +71,7 @@ impl Machine {
         if self.holder_of(claim).is_none() {
             return Ok(Outcome::Held(vec![false]));
         }
-        let (lock, _) = place(&claim.path, claim.token).ok_or(ErrorCode::BadArguments)?;
+        let (lock, _) = place(claim).ok_or(ErrorCode::BadArguments)?;
         let znode = self.tree.get(lock).expect("a lock with a holder is a znode");
         permit(&znode.acl, perms::DELETE, by.who)?;
         let mut done = [self.remove_queue_znode(by, claim.path.clone())];
@@ -90,16 +90,23 @@ impl Machine {
 
     /// The session that holds a lock by this claim.
     pub(super) fn holder_of(&self, claim: &Claim) -> Option<SessionId> {
-        let (lock, key) = place(&claim.path, claim.token)?;
+        let (lock, key) = place(claim)?;
         Some(self.locks.get(lock)?.holder(key)?.session)
     }
 
-    /// Where a claim's znode is, if it is there.
-    fn find_queue_znode(&self, claim: &Claim) -> Option<(usize, Trail, Place)> {
-        let path = Path::new(&claim.path)?;
-        let (trail, parent) = self.tree.find(path.parent())?;
+    /// Where the queue and the znode of a claim are that the session holds. The index changes only at the end of a
+    /// command: that a claim which comes twice is held once, the tree says.
+    fn find_held<'a>(&self, by: &Author, claim: &'a Claim) -> Option<(Slot, Path<'a>, Trail, Slot)> {
+        let path = path_of(claim)?;
+        let guess = self.last_lock(by.session);
+        let queue = self.locks.find_near(path.parent(), guess.queue);
+        let holder = self.locks.at(queue)?.holder((Zxid(claim.token.0), path.name()))?;
+        if holder.session != by.session {
+            return None;
+        }
+        let (trail, parent) = self.tree.find_near(path.parent(), &guess.trail)?;
         let place = parent.children.find(path.name()).ok()?;
-        Some((path.name_at(), trail, place))
+        Some((queue.ok()?, path, trail, place))
     }
 
     /// No permission is asked: whoever may stand in a queue may leave it.

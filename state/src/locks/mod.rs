@@ -37,8 +37,8 @@ const LIMIT_PREFIX: &str = "permits=";
 
 /// The limit of permits that the data of a lock's znode name.
 pub(crate) fn limit_in(data: Option<&bytes::Bytes>) -> Option<u32> {
-    let text = std::str::from_utf8(data?).ok()?;
-    text.strip_prefix(LIMIT_PREFIX)?.trim_end().parse().ok().filter(|limit| *limit > 0)
+    let text = std::str::from_utf8(data?.strip_prefix(LIMIT_PREFIX.as_bytes())?).ok()?;
+    text.trim_end().parse().ok().filter(|limit| *limit > 0)
 }
 
 /// The data that name a limit.

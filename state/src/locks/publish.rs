@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use rowlock_proto::lock::Claim;
 use rowlock_proto::{FencingToken, SessionId, Zxid};
 
 use super::contender::Contender;
@@ -12,7 +13,8 @@ use crate::machine::Machine;
 use crate::ops::Done;
 use crate::outcome::{ChangeKind, EventSink, LockEvent, LockEventKind, Why};
 use crate::sessions::Sessions;
-use crate::tree::split;
+use crate::shared_map::Slot;
+use crate::tree::Path;
 
 /// Why znodes come and go.
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +59,7 @@ impl Machine {
             changed.extend(lock);
         }
         for lock in changed {
-            self.settle(cause.zxid, lock, sink);
+            self.settle(cause.zxid, lock, Slot::default(), sink);
             self.locks.forget_if_idle(lock);
         }
         for done in done.iter().filter(|done| done.was_parent()) {
@@ -86,14 +88,23 @@ impl Machine {
             _ => None,
         };
         if let Some(lock) = lock {
-            self.settle(cause.zxid, lock, sink);
+            self.settle(cause.zxid, lock, done.queue, sink);
         }
     }
 
-    /// Grants the lock to all whose turn it is.
-    pub(super) fn settle<S: EventSink + ?Sized>(&mut self, zxid: Zxid, path: &str, sink: &mut S) {
+    /// Grants the lock to all whose turn it is. `guess`: where its queue may be.
+    pub(super) fn settle<S: EventSink + ?Sized>(
+        &mut self,
+        zxid: Zxid,
+        path: &str,
+        guess: Slot,
+        sink: &mut S,
+    ) {
         let Machine { tree, sessions, locks, time_ms, .. } = self;
-        while let Some((key, holder)) = locks.grant_next(path, |waiter| grant(waiter, sessions, *time_ms)) {
+        let Ok(lock) = locks.find_near(path, guess) else { return };
+        while let Some((key, holder)) =
+            locks.grant_next(lock, path, |waiter| grant(waiter, sessions, *time_ms))
+        {
             let waited_ms = *time_ms - holder.requested_ms;
             let queue_znode = queue_path(path, &key.1);
             let label = tree.get(&queue_znode).and_then(|znode| znode.data());
@@ -115,7 +126,7 @@ impl Machine {
     ) -> bool {
         let (lock, name) = done.split();
         let time_ms = self.time_ms;
-        let found = self.locks.find(lock);
+        let found = self.locks.find_near(lock, done.queue);
         let known = self.locks.at(found);
         let is_alone = label.is_some();
         let ahead = known.map_or(0, |queue| queue.len() as u32);
@@ -140,7 +151,8 @@ impl Machine {
     ) -> Option<&'a str> {
         let (lock, name) = done.split();
         let czxid = done.stat.czxid;
-        let (_, contender) = self.locks.leave(lock, (czxid, name))?;
+        let queue = self.locks.find_near(lock, done.queue).ok()?;
+        let (_, contender) = self.locks.leave(queue, lock, (czxid, name))?;
         let why = cause.why.unwrap_or(if cause.session == contender.session {
             Why::Released
         } else {
@@ -238,9 +250,14 @@ pub(super) fn shortened(label: &[u8]) -> &[u8] {
     &label[..label.len().min(LABEL_MAX)]
 }
 
-/// The place of a queue znode: its lock, and its key there. `None` if the path cannot be a znode's.
-pub(super) fn place(path: &str, token: FencingToken) -> Option<(&str, KeyRef<'_>)> {
+/// The path of a claim. `None` if it cannot be a znode's.
+pub(super) fn path_of(claim: &Claim) -> Option<Path<'_>> {
     // Other paths that are not well formed have parts that no znode has; this one's would be those of "/a".
-    let (lock, name) = split(path).filter(|_| !path.starts_with("//"))?;
-    Some((lock, (Zxid(token.0), name)))
+    Path::new(&claim.path).filter(|path| !path.full.starts_with("//"))
+}
+
+/// The place that is claimed: its lock, and its key there.
+pub(super) fn place(claim: &Claim) -> Option<(&str, KeyRef<'_>)> {
+    let path = path_of(claim)?;
+    Some((path.parent(), (Zxid(claim.token.0), path.name())))
 }
