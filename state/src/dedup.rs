@@ -5,6 +5,8 @@
 //! outcome; what it knows is forgotten. Invariant: [`OUTCOMES_MAX`] and [`OUTCOMES_MAX_BYTES`] bound what is kept; a
 //! client that goes beyond them is refused before anything is done.
 
+use std::sync::Arc;
+
 use rowlock_proto::lock::{Claim, Party, Standing};
 use rowlock_proto::response::OpResult;
 use rowlock_proto::{ErrorCode, FencingToken, SessionId};
@@ -15,7 +17,8 @@ use crate::command::{Command, Proposal, Stamp};
 use crate::digest::Hasher;
 use crate::machine::Machine;
 use crate::outcome::{EventSink, Outcome};
-use crate::shared_map::SharedMap;
+use crate::sessions::Paths;
+use crate::shared_map::{SharedMap, Slot};
 
 /// Outcomes kept per session.
 pub const OUTCOMES_MAX: usize = 1_024;
@@ -47,16 +50,24 @@ struct Kept {
 /// What locks give all the time is kept without the lists around it.
 #[derive(Clone, Debug)]
 enum Form {
-    Held(Box<str>, FencingToken),
+    Held(Arc<str>, FencingToken),
     Released(bool),
     Other(Stored),
 }
 
 impl Kept {
-    fn new(id: u64, stored: &Stored) -> Self {
+    /// Shares the path of what is held with the session's list.
+    fn new(id: u64, stored: &Stored, ephemerals: &Paths) -> Self {
         let form = match stored {
             Ok(Outcome::Standings(standings)) => match standings.as_slice() {
-                [Standing::Held(claim)] => Form::Held(claim.path.as_str().into(), claim.token),
+                [Standing::Held(claim)] => {
+                    let path = claim.path.as_str();
+                    // Mostly the only one.
+                    let shared = ephemerals
+                        .find_near(path, Slot::default())
+                        .map(|known| ephemerals.at(known).0.clone());
+                    Form::Held(shared.unwrap_or_else(|_| path.into()), claim.token)
+                }
                 _ => Form::Other(stored.clone()),
             },
             Ok(Outcome::Held(held)) => match held.as_slice() {
@@ -124,8 +135,8 @@ impl Outcomes {
         id > self.acked && self.kept.last_key().is_none_or(|last| *last < id) && !self.is_full()
     }
 
-    pub(crate) fn keep(&mut self, id: u64, stored: &Stored) {
-        let kept = Kept::new(id, stored);
+    pub(crate) fn keep(&mut self, id: u64, stored: &Stored, ephemerals: &Paths) {
+        let kept = Kept::new(id, stored, ephemerals);
         self.add(&kept);
         let old = self.kept.insert(id, kept);
         assert!(old.is_none(), "an outcome is kept once");
@@ -133,16 +144,16 @@ impl Outcomes {
 
     /// Keeps an outcome that it [takes](Self::takes), and forgets what the client knows: mostly the one before, whose
     /// place the new one takes then.
-    fn keep_next(&mut self, id: u64, stored: &Stored, acked: u64) {
+    fn keep_next(&mut self, id: u64, stored: &Stored, acked: u64, ephemerals: &Paths) {
         if let Some((known, place)) = self.kept.only_mut().filter(|(known, _)| *known <= acked) {
-            let kept = Kept::new(id, stored);
+            let kept = Kept::new(id, stored, ephemerals);
             *known = id;
             let old = std::mem::replace(place, kept);
             self.bytes = self.bytes - old.bytes + place.bytes;
             self.digest = self.digest.wrapping_sub(old.hash).wrapping_add(place.hash);
             self.acked = self.acked.max(acked);
         } else {
-            self.keep(id, stored);
+            self.keep(id, stored, ephemerals);
             self.acknowledge(acked);
         }
     }
@@ -169,7 +180,7 @@ impl Outcomes {
         self.kept.check()?;
         let mut again = Outcomes::default();
         for (id, stored) in self.iter() {
-            again.keep(id, &stored);
+            again.keep(id, &stored, &Paths::default());
         }
         if again.bytes != self.bytes || again.digest != self.digest {
             return Err("the kept outcomes are miscounted".to_owned());
@@ -193,10 +204,12 @@ impl Machine {
         let open = self.admit(proposal.session, proposal.attachment)?;
         if acked < id && open.outcomes.takes(id) {
             let result = self.run_command(stamp, proposal, command, sink);
-            self.sessions.with_outcomes(proposal.session, |outcomes| outcomes.keep_next(id, &result, acked));
+            self.sessions.with_outcomes(proposal.session, |outcomes, paths| {
+                outcomes.keep_next(id, &result, acked, paths)
+            });
             return result;
         }
-        self.sessions.with_outcomes(proposal.session, |outcomes| outcomes.acknowledge(acked));
+        self.sessions.with_outcomes(proposal.session, |outcomes, _| outcomes.acknowledge(acked));
         self.run_odd(stamp, proposal, (id, command), sink)
     }
 
@@ -224,7 +237,7 @@ impl Machine {
             return Err(ErrorCode::ThrottledOp);
         }
         let result = self.run_command(stamp, proposal, command, sink);
-        self.sessions.with_outcomes(proposal.session, |outcomes| outcomes.keep(id, &result));
+        self.sessions.with_outcomes(proposal.session, |outcomes, paths| outcomes.keep(id, &result, paths));
         result
     }
 
@@ -234,7 +247,7 @@ impl Machine {
     pub fn forget_outcomes(&mut self) {
         let sessions: Vec<SessionId> = self.sessions.iter().map(|(id, _)| id).collect();
         for id in sessions {
-            self.sessions.with_outcomes(id, |outcomes| *outcomes = Outcomes::default());
+            self.sessions.with_outcomes(id, |outcomes, _| *outcomes = Outcomes::default());
         }
     }
 

@@ -12,12 +12,12 @@ use rowlock_proto::request::{Create, SetAcl, SetData};
 use rowlock_proto::{CreateMode, ErrorCode, SessionId, Stat, Version, Zxid, path as paths};
 
 use crate::acl::{self, SharedAcl};
-use crate::locks::{Contender, limit_in};
+use crate::locks::{Contender, Key, limit_in};
 use crate::machine::{CONFIG_PATH, Machine, RESERVED};
 use crate::outcome::{Change, ChangeKind, EventSink};
 use crate::sequence;
 use crate::shared_map::Slot;
-use crate::tree::{Path, Trail, Unlinked};
+use crate::tree::{Before, Path, Trail, Unlinked};
 use crate::znode::{Kind, Meta, Znode};
 
 /// Longest time to live that ZooKeeper can store (`EphemeralType.TTL`).
@@ -47,8 +47,10 @@ pub(crate) struct New<'a> {
 
 /// An operation that has been carried out.
 pub(crate) struct Done {
-    /// Full path of the znode.
+    /// Full path of the znode; empty if it is one of an ephemeral that has gone, which is shared already.
     pub path: String,
+    /// The same, as its session's list has it.
+    shared: Option<Arc<str>>,
     /// Where its last name begins.
     pub name_at: usize,
     /// The znode's Stat after it (the last one, if deleted).
@@ -74,8 +76,8 @@ struct Event {
 /// What it takes to have the state of before.
 enum Undo {
     Nothing,
-    Create { znode: Arc<Znode>, parent: Meta },
-    Delete { znode: Arc<Znode>, parent: Meta },
+    Create { znode: Arc<Znode>, parent: Before },
+    Delete { znode: Arc<Znode>, parent: Before },
     SetData { data: Option<Bytes>, meta: Meta, bytes_diff: i64 },
 }
 
@@ -84,6 +86,7 @@ impl Done {
     fn new(path: String, stat: Stat, event: Option<Event>, undo: Undo) -> Self {
         Done {
             path,
+            shared: None,
             name_at: 0,
             stat,
             contender: None,
@@ -115,17 +118,26 @@ impl Done {
         znode.meta.creates != 0 || znode.meta.pzxid != znode.meta.czxid
     }
 
-    /// Path of the parent, and the znode's name.
-    pub(crate) fn split(&self) -> (&str, &str) {
-        let path = Path::cut(&self.path, self.name_at);
-        (path.parent(), path.name())
+    /// Full path of the znode.
+    pub(crate) fn path(&self) -> &str {
+        self.shared.as_deref().unwrap_or(&self.path)
+    }
+
+    /// Path of the parent.
+    pub(crate) fn parent(&self) -> &str {
+        Path::cut(self.path(), self.name_at).parent()
+    }
+
+    /// What it is called as a place in a queue, if it is ephemeral.
+    pub(crate) fn key(&self) -> Option<Key> {
+        Some((self.stat.czxid, self.shared.clone()?))
     }
 
     /// Tells the sink, if there is something to tell.
     pub(crate) fn fire<S: EventSink + ?Sized>(&self, zxid: Zxid, sink: &mut S) {
         if let Some(Event { kind, acl, parent_acl }) = &self.event {
             let (acl, parent_acl) = (acl.entries(), parent_acl.entries());
-            sink.changed(&Change { zxid, path: &self.path, kind: *kind, acl, parent_acl });
+            sink.changed(&Change { zxid, path: self.path(), kind: *kind, acl, parent_acl });
         }
     }
 }
@@ -146,7 +158,7 @@ impl Machine {
         let new = New { path: [&create.path, "", ""], name_at: path.name_at(), data, acl, mode, kind };
         let mut done = self.create_below(by, parent.as_ref(), &new)?;
         if mode == CreateMode::EphemeralSequential {
-            let (_, name) = done.split();
+            let name = &done.path[path.name_at()..];
             done.contender = Some(Contender::plain(name, by.session, by.who, self.time_ms));
         }
         Ok(done)
@@ -187,16 +199,17 @@ impl Machine {
         }
         let parent_acl = parent.acl.clone();
         let limit = limit_in(parent.data()).filter(|_| new.mode == CreateMode::EphemeralSequential);
-        let parent = parent.meta;
+        let parent = Before::of(&parent.meta);
         let meta = Meta::new(by.zxid, self.time_ms, new.kind);
         let znode = Znode::new(meta, new.data.cloned(), acl.clone());
-        let znode = self.link(at, (trail, place), znode, |meta| {
+        let shared = matches!(new.kind, Kind::Ephemeral(_)).then(|| Arc::from(path.as_str()));
+        let znode = self.link(at, shared.as_ref(), (trail, place), znode, |meta| {
             meta.creates = sequence::next(meta.creates);
             meta.pzxid = by.zxid;
         });
         let event = Some(Event { kind: ChangeKind::Created, acl, parent_acl });
         let (stat, undo) = (znode.stat(), Undo::Create { znode, parent });
-        Ok(Done { name_at: new.name_at, limit, ..Done::new(path, stat, event, undo) })
+        Ok(Done { shared, name_at: new.name_at, limit, ..Done::new(path, stat, event, undo) })
     }
 
     /// delete.
@@ -213,7 +226,7 @@ impl Machine {
         if !znode.children.is_empty() {
             return Err(ErrorCode::NotEmpty);
         }
-        Ok(self.remove_at(by.zxid, path.to_owned(), at.name_at(), (&trail, place)))
+        Ok(self.remove_at(by.zxid, at, (&trail, place)))
     }
 
     /// setData.
@@ -264,27 +277,22 @@ impl Machine {
     }
 
     /// Deletes a childless znode that exists.
-    pub(crate) fn remove(&mut self, zxid: Zxid, path: String) -> Done {
-        let at = Path::new(&path).expect("a path has a slash");
+    pub(crate) fn remove(&mut self, zxid: Zxid, path: &str) -> Done {
+        let at = Path::new(path).expect("a path has a slash");
         let (trail, parent) = self.tree.find(at.parent()).expect("the caller has found the znode");
         let place = parent.children.find(at.name()).expect("the caller has found the znode");
-        let name_at = at.name_at();
-        self.remove_at(zxid, path, name_at, (&trail, place))
+        self.remove_at(zxid, at, (&trail, place))
     }
 
-    /// Deletes the childless znode at this place below its parent. Its name begins at `name_at` of its path.
-    pub(crate) fn remove_at(
-        &mut self,
-        zxid: Zxid,
-        path: String,
-        name_at: usize,
-        place: (&Trail, Slot),
-    ) -> Done {
-        let Unlinked { znode, parent_before: parent, parent_acl } =
-            self.unlink(Path::cut(&path, name_at), place, |meta| meta.pzxid = zxid);
+    /// Deletes the childless znode at this place below its parent.
+    pub(crate) fn remove_at(&mut self, zxid: Zxid, path: Path<'_>, place: (&Trail, Slot)) -> Done {
+        let (unlinked, shared) = self.unlink(path, place, |meta| meta.pzxid = zxid);
+        let Unlinked { znode, parent_before: parent, parent_acl } = unlinked;
+        let name_at = path.name_at();
+        let path = if shared.is_some() { String::new() } else { path.full.to_owned() };
         let event = Event { kind: ChangeKind::Deleted, acl: znode.acl.clone(), parent_acl };
         let (stat, undo) = (znode.stat(), Undo::Delete { znode, parent });
-        Done { name_at, ..Done::new(path, stat, Some(event), undo) }
+        Done { shared, name_at, ..Done::new(path, stat, Some(event), undo) }
     }
 
     fn replace_data(
@@ -310,19 +318,20 @@ impl Machine {
 
     /// Takes back the newest operation that has not been taken back.
     pub(crate) fn undo(&mut self, done: Done) {
-        let path = &done.path;
+        let path = done.shared.as_deref().unwrap_or(&done.path);
         let at = || Path::cut(path, done.name_at);
         match done.undo {
             Undo::Nothing => {}
             Undo::Create { parent, .. } => {
                 let (trail, place) = self.find_place(at());
                 let place = place.expect("it was created");
-                self.unlink(at(), (&trail, place), |meta| *meta = parent);
+                self.unlink(at(), (&trail, place), |meta| parent.restore(meta));
             }
             Undo::Delete { znode, parent } => {
                 let (trail, place) = self.find_place(at());
                 let place = place.expect_err("it was deleted");
-                self.link(at(), (&trail, place), Arc::unwrap_or_clone(znode), |meta| *meta = parent);
+                let (shared, znode) = (done.shared.as_ref(), Arc::unwrap_or_clone(znode));
+                self.link(at(), shared, (&trail, place), znode, |meta| parent.restore(meta));
             }
             Undo::SetData { data, meta, bytes_diff } => {
                 let (trail, _) = self.tree.find(path).expect("it was changed");
@@ -341,15 +350,18 @@ impl Machine {
         (trail, place)
     }
 
+    /// `shared`: the path, if the znode is ephemeral.
     fn link(
         &mut self,
         path: Path<'_>,
+        shared: Option<&Arc<str>>,
         place: (&Trail, Slot),
         znode: Znode,
         parent_change: impl FnOnce(&mut Meta),
     ) -> Arc<Znode> {
         if let Kind::Ephemeral(session) = znode.meta.kind {
-            self.sessions.add_ephemeral(session, path.full);
+            let shared = shared.expect("the path of an ephemeral znode is shared");
+            self.sessions.add_ephemeral(session, shared.clone());
         }
         self.tree.link(path, place, znode, parent_change)
     }
@@ -359,12 +371,13 @@ impl Machine {
         path: Path<'_>,
         place: (&Trail, Slot),
         parent_change: impl FnOnce(&mut Meta),
-    ) -> Unlinked {
+    ) -> (Unlinked, Option<Arc<str>>) {
         let unlinked = self.tree.unlink(path, place, parent_change);
-        if let Kind::Ephemeral(session) = unlinked.znode.meta.kind {
-            self.sessions.remove_ephemeral(session, path.full);
-        }
-        unlinked
+        let shared = match unlinked.znode.meta.kind {
+            Kind::Ephemeral(session) => Some(self.sessions.remove_ephemeral(session, path.full)),
+            Kind::Persistent | Kind::Container | Kind::Ttl(_) => None,
+        };
+        (unlinked, shared)
     }
 }
 

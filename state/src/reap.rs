@@ -33,7 +33,7 @@ impl Machine {
         if !is_due(znode, self.time_ms) {
             return Err(ErrorCode::BadVersion);
         }
-        Ok(self.remove(zxid, path.to_owned()))
+        Ok(self.remove(zxid, path))
     }
 }
 

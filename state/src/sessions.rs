@@ -2,6 +2,8 @@
 //!
 //! Touches (signs of life) are not here: they never enter the log. Only the leader keeps them and proposes expiry.
 
+use std::sync::Arc;
+
 use rowlock_proto::{ErrorCode, NodeId, SessionId, Zxid};
 
 use crate::command::Attachment;
@@ -25,7 +27,7 @@ pub struct Session {
     /// Paths of its ephemeral znodes.
     ///
     /// Invariant: exactly the znodes of the tree whose `ephemeral_owner` it is.
-    ephemerals: SharedMap<Box<str>, ()>,
+    ephemerals: Paths,
     /// Of the writes that its client may send again.
     pub(crate) outcomes: Outcomes,
     /// Of the lock that it last asked for.
@@ -36,6 +38,9 @@ pub struct Session {
     hash: u64,
 }
 
+/// Paths of a session's ephemeral znodes.
+pub(crate) type Paths = SharedMap<Arc<str>, ()>;
+
 /// Where a lock was found. A session mostly comes back to the same one, be it to release it; then it is not looked for
 /// again. Only a guess, so it decides nothing but how long a search takes, and is no part of a snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,6 +49,8 @@ pub(crate) struct LastLock {
     pub trail: Trail,
     /// Its queue.
     pub queue: Slot,
+    /// The address that the client had.
+    pub address: Arc<str>,
 }
 
 impl Session {
@@ -65,9 +72,14 @@ impl Session {
         self.ephemerals.iter().map(|(path, ())| &**path)
     }
 
+    /// The same, shared.
+    pub(crate) fn shared_ephemerals(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.ephemerals.iter().map(|(path, ())| path)
+    }
+
     /// Those of them from `path` on.
-    pub(crate) fn ephemerals_from(&self, path: &str) -> impl Iterator<Item = &str> {
-        self.ephemerals.from(path).map(|(path, ())| &**path)
+    pub(crate) fn ephemerals_from(&self, path: &str) -> impl Iterator<Item = &Arc<str>> {
+        self.ephemerals.from(path).map(|(path, ())| path)
     }
 
     /// How many ephemeral znodes it has.
@@ -144,10 +156,10 @@ impl Sessions {
         self.get(id).map(|session| &session.outcomes)
     }
 
-    /// Changes the outcomes of an open session.
-    pub(crate) fn with_outcomes(&mut self, id: SessionId, change: impl FnOnce(&mut Outcomes)) {
+    /// Changes the outcomes of an open session; its ephemerals may help.
+    pub(crate) fn with_outcomes(&mut self, id: SessionId, change: impl FnOnce(&mut Outcomes, &Paths)) {
         let session = self.map.get_mut(&id).expect("the caller has found the session");
-        change(&mut session.outcomes);
+        change(&mut session.outcomes, &session.ephemerals);
         let (new, old) = session.rehash();
         self.digest = self.digest.wrapping_sub(old).wrapping_add(new);
     }
@@ -167,17 +179,17 @@ impl Sessions {
     }
 
     /// A znode of this session has come.
-    pub(crate) fn add_ephemeral(&mut self, id: SessionId, path: &str) {
+    pub(crate) fn add_ephemeral(&mut self, id: SessionId, path: Arc<str>) {
         let session = self.map.get_mut(&id).expect("only an open session owns znodes");
-        let old = session.ephemerals.insert(path.into(), ());
+        let old = session.ephemerals.insert(path, ());
         assert!(old.is_none(), "a znode is created once");
     }
 
-    /// A znode of this session has gone.
-    pub(crate) fn remove_ephemeral(&mut self, id: SessionId, path: &str) {
+    /// A znode of this session has gone. Gives its path.
+    pub(crate) fn remove_ephemeral(&mut self, id: SessionId, path: &str) -> Arc<str> {
         let session = self.map.get_mut(&id).expect("only an open session owns znodes");
-        let old = session.ephemerals.remove(path);
-        assert!(old.is_some(), "an ephemeral znode is registered with its session");
+        let place = session.ephemerals.find(path).expect("an ephemeral znode is registered with its session");
+        session.ephemerals.take(place).0
     }
 
     /// Structure and digest, for [`crate::Machine::check`].
@@ -245,8 +257,8 @@ impl Machine {
     ) -> Outcome {
         let zxid = self.next_zxid();
         let open = self.sessions.get(session).expect("the session has been admitted");
-        let paths: Vec<String> = open.ephemerals().map(str::to_owned).collect();
-        let mut gone: Vec<_> = paths.into_iter().map(|path| self.remove(zxid, path)).collect();
+        let paths: Vec<Arc<str>> = open.shared_ephemerals().cloned().collect();
+        let mut gone: Vec<_> = paths.into_iter().map(|path| self.remove(zxid, &path)).collect();
         self.sessions.close(session);
         let why = Some(match end {
             SessionEnd::Closed => Why::SessionClosed,

@@ -289,9 +289,8 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
     where
         K: Borrow<Q>,
     {
-        let (chunk, at) = guess.indices();
-        let guessed = self.chunks().get(chunk).and_then(|entries| entries.get(at));
-        if guessed.is_some_and(|(known, _)| known.borrow() == key) { Ok(guess) } else { self.find(key) }
+        let is_there = self.get_at(guess).is_some_and(|(known, _)| known.borrow() == key);
+        if is_there { Ok(guess) } else { self.find(key) }
     }
 
     /// The same for what is before, at or behind a key, as `order` says of each.
@@ -307,6 +306,13 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         let (chunk, at) = place.indices();
         let (key, value) = &self.chunks()[chunk][at];
         (key, value)
+    }
+
+    /// The entry at a place that may be another's by now, or nobody's.
+    pub(crate) fn get_at(&self, place: Slot) -> Option<(&K, &V)> {
+        let (chunk, at) = place.indices();
+        let (key, value) = self.chunks().get(chunk)?.get(at)?;
+        Some((key, value))
     }
 
     /// Its value, to be changed; copies the chunk if a clone shares it.

@@ -108,12 +108,13 @@ fn put_outcomes(blocks: &mut BlockWriter<'_, impl io::Write>, machine: &Machine)
 
 fn put_locks(blocks: &mut BlockWriter<'_, impl io::Write>, machine: &Machine) -> io::Result<()> {
     for (path, lock) in machine.locks.iter() {
-        for ((czxid, name), contender) in lock.contenders() {
+        for ((czxid, queue_znode), contender) in lock.contenders() {
+            let name = rowlock_proto::path::name(queue_znode);
             let contender = contender.clone();
             blocks.put(&Record::Contender {
                 lock: path.into(),
                 czxid: *czxid,
-                name: (&**name).into(),
+                name: name.into(),
                 contender,
             })?;
         }

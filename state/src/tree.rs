@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use rowlock_proto::Zxid;
 use smallvec::SmallVec;
 
 use crate::acl::SharedAcl;
@@ -80,6 +81,11 @@ impl<'a> Path<'a> {
         Some(Path { full, name_at: last_slash(full)? + 1 })
     }
 
+    /// Of a child of `parent`.
+    pub(crate) fn below(parent: &str, full: &'a str) -> Self {
+        Path::cut(full, if parent.len() == 1 { 1 } else { parent.len() + 1 })
+    }
+
     /// Where it is known that the last name begins `at` there.
     pub(crate) fn cut(full: &'a str, name_at: usize) -> Self {
         assert_eq!(full.as_bytes()[name_at - 1], b'/', "a name begins behind a slash");
@@ -106,6 +112,12 @@ impl<'a> Path<'a> {
 pub(crate) fn split(path: &str) -> Option<(&str, &str)> {
     let path = Path::new(path)?;
     Some((path.parent(), path.name()))
+}
+
+/// What follows the name in a path that begins with it.
+fn below<'a>(path: &'a str, name: &str) -> Option<&'a str> {
+    let below = path.strip_prefix('/')?.strip_prefix(name)?;
+    (below.is_empty() || below.starts_with('/')).then_some(below)
 }
 
 /// As `str::rfind`, which costs several times as much for the short names of paths.
@@ -143,13 +155,17 @@ fn slashes(word: [u8; 8]) -> u64 {
 fn names(path: &str) -> Option<impl Iterator<Item = &str>> {
     let below = path.strip_prefix('/')?;
     // The path "/" has no names, where splitting "" would give one.
-    let mut rest = (!below.is_empty()).then_some(below);
-    Some(std::iter::from_fn(move || {
-        let below = rest?;
-        let slash = first_slash(below);
-        rest = slash.map(|slash| &below[slash + 1..]);
-        Some(slash.map_or(below, |slash| &below[..slash]))
-    }))
+    Some(cut((!below.is_empty()).then_some(below)))
+}
+
+/// The names of a path without its first slash; none of nothing.
+fn cut(mut path: Option<&str>) -> impl Iterator<Item = &str> {
+    std::iter::from_fn(move || {
+        let rest = path?;
+        let slash = first_slash(rest);
+        path = slash.map(|slash| &rest[slash + 1..]);
+        Some(slash.map_or(rest, |slash| &rest[..slash]))
+    })
 }
 
 impl Tree {
@@ -196,13 +212,22 @@ impl Tree {
     pub(crate) fn find_near(&self, path: &str, guess: &Trail) -> Option<(Trail, &Znode)> {
         let mut znode = &*self.root;
         let mut trail = Trail::default();
-        let mut guesses = guess.0.iter();
-        for name in names(path)? {
-            let place = match guesses.next() {
-                Some(guess) => znode.children.find_near(name, *guess),
-                None => znode.children.find(name),
-            };
-            let place = place.ok()?;
+        let mut rest = path;
+        for place in &guess.0 {
+            let Some((name, child)) = znode.children.get_at(*place) else { break };
+            let Some(below) = below(rest, name) else { break };
+            (rest, znode) = (below, child);
+            trail.0.push(*place);
+        }
+        // A slash at the end is the root's alone.
+        let rest = match rest.strip_prefix('/') {
+            Some("") if trail.0.is_empty() => None,
+            Some(rest) => Some(rest),
+            None if trail.0.is_empty() => return None,
+            None => None,
+        };
+        for name in cut(rest) {
+            let place = znode.children.find(name).ok()?;
             trail.0.push(place);
             znode = znode.children.at(place).1;
         }
@@ -283,7 +308,7 @@ impl Tree {
             above.descendants -= 1;
             above.bytes_below -= bytes;
         });
-        let (parent_before, parent_acl) = (parent.meta, parent.acl.clone());
+        let (parent_before, parent_acl) = (Before::of(&parent.meta), parent.acl.clone());
         parent_change(&mut parent.meta);
         self.totals.renew(path.parent(), parent);
         let (name, znode) = parent.children.take(place);
@@ -297,10 +322,28 @@ impl Tree {
     }
 }
 
+/// What a create or a delete of a child changes in the numbers of its parent.
+#[derive(Clone, Copy)]
+pub(crate) struct Before {
+    pzxid: Zxid,
+    creates: i32,
+}
+
+impl Before {
+    pub(crate) fn of(parent: &Meta) -> Self {
+        Before { pzxid: parent.pzxid, creates: parent.creates }
+    }
+
+    /// Takes the change back.
+    pub(crate) fn restore(self, parent: &mut Meta) {
+        (parent.pzxid, parent.creates) = (self.pzxid, self.creates);
+    }
+}
+
 /// A znode that has been taken out, and what its parent was like.
 pub(crate) struct Unlinked {
     pub znode: Arc<Znode>,
-    pub parent_before: Meta,
+    pub parent_before: Before,
     pub parent_acl: SharedAcl,
 }
 
@@ -318,6 +361,31 @@ fn walk<'a>(root: &'a mut Arc<Znode>, trail: &[Slot], each: impl Fn(&mut Znode))
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn whatever_the_guess_a_path_leads_where_it_leads() {
+        let znode = || Znode::new(Meta::new(Zxid(1), 0, Kind::Persistent), None, SharedAcl::new(Vec::new()));
+        let mut tree = Tree::new(znode());
+        let known = ["/", "/a", "/b", "/ab", "/a/b", "/a/b/a", "/ab/a", "/b/b"];
+        for path in &known[1..] {
+            let path = Path::new(path).unwrap();
+            let (trail, parent) = tree.find(path.parent()).unwrap();
+            let place = parent.children.find(path.name()).unwrap_err();
+            tree.link(path, (&trail, place), znode(), |_| ());
+        }
+        let guesses = known.map(|path| tree.find(path).unwrap().0);
+        let pieces = ["", "/", "a", "b", "/a", "/b", "ab", "//"];
+        for at in 0..pieces.len().pow(4) {
+            let path: String = [1, 8, 64, 512].map(|step| pieces[at / step % pieces.len()]).concat();
+            let expected = tree.get(&path).map(std::ptr::from_ref);
+            assert_eq!(expected.is_some(), known.contains(&path.as_str()), "{path:?}");
+            for guess in &guesses {
+                let found = tree.find_near(&path, guess);
+                assert_eq!(found.as_ref().map(|(_, znode)| std::ptr::from_ref(*znode)), expected, "{path:?}");
+                assert_eq!(found.map(|(trail, _)| trail), tree.find(&path).map(|(trail, _)| trail));
+            }
+        }
+    }
 
     #[test]
     fn paths_are_cut_at_every_slash_and_nowhere_else() {

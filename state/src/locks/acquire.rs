@@ -1,6 +1,7 @@
 //! acquire: places in the queues of several locks, all or none, in one command.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use rowlock_proto::acl::Acl;
@@ -9,8 +10,8 @@ use rowlock_proto::request::{Create, SetData};
 use rowlock_proto::{CreateMode, ErrorCode, FencingToken, SessionId, Version, path as paths};
 use smallvec::SmallVec;
 
-use super::contender::Contender;
-use super::index::{Key, KeyRef, Lock, OwnerKey};
+use super::contender::{Contender, address_in};
+use super::index::{Key, Lock, OwnerKey};
 use super::publish::{Cause, shortened};
 use super::{PLACES_MAX, QUEUE_MAX, limit_data, limit_in, queue_path};
 use crate::machine::Machine;
@@ -66,17 +67,26 @@ impl Machine {
             }
         }
         self.publish(Cause { zxid: by.zxid, session: by.session, why: None }, &mut done, sink);
-        let standing = |(acquire, placed): (&Acquire, &Placed)| match placed {
-            Placed::Found((czxid, name)) => self.standing(&acquire.lock, (*czxid, name)),
-            Placed::New(at) => self.standing_of(&mut done[*at]),
-            Placed::Refused(_) => unreachable!("then nothing is done"),
-        };
-        Ok(Outcome::Standings(all.iter().zip(&places).map(standing).collect()))
+        let mut standings = Vec::with_capacity(all.len());
+        for (acquire, placed) in all.iter().zip(places) {
+            standings.push(match placed {
+                Placed::Found(key) => self.standing(&acquire.lock, key),
+                Placed::New(at) => self.standing_of(&mut done[at]),
+                Placed::Refused(_) => unreachable!("then nothing is done"),
+            });
+        }
+        Ok(Outcome::Standings(standings))
     }
 
     /// Where the session's last lock was found.
     pub(super) fn last_lock(&self, session: SessionId) -> &LastLock {
         self.sessions.get(session).expect("the session has been admitted").last_lock()
+    }
+
+    /// The address that the client has, shared with the session's last place.
+    fn address(&self, by: &Author) -> Arc<str> {
+        let (address, known) = (address_in(by.who), &self.last_lock(by.session).address);
+        if **known == *address { known.clone() } else { address.into() }
     }
 
     /// Where a place stands that has been made just now.
@@ -86,14 +96,13 @@ impl Machine {
             // Nobody asks for the path any more.
             return Standing::Held(Claim { path: std::mem::take(&mut made.path), token });
         }
-        let (lock, name) = made.split();
-        self.standing(lock, (made.stat.czxid, name))
+        self.standing(made.parent(), made.key().expect("a place in a queue is an ephemeral znode"))
     }
 
     /// Where those attempts of the session stand now that were asked for before.
     pub(crate) fn standings_again(&self, session: SessionId, all: &[Acquire]) -> Vec<Standing> {
         let again = |acquire: &Acquire| match self.find_attempt(session, &acquire.lock, &acquire.prefix) {
-            Some((czxid, name)) => self.standing(&acquire.lock, (czxid, &name)),
+            Some(key) => self.standing(&acquire.lock, key),
             None => Standing::Absent,
         };
         all.iter().map(again).collect()
@@ -111,35 +120,35 @@ impl Machine {
             Some((path, number))
         });
         let (path, _) = alike.by_ref().take(ALIKE_MAX).find(|(_, number)| sequence::is_number(number))?;
-        let (of, name) = split(path)?;
+        let (of, _) = split(path)?;
         let czxid = self.tree.get(path)?.meta.czxid;
-        let is_there = of == lock && self.locks.get(lock)?.contains((czxid, name));
-        is_there.then(|| (czxid, name.into()))
+        let is_there = of == lock && self.locks.get(lock)?.contains((czxid, path));
+        is_there.then(|| (czxid, path.clone()))
     }
 
-    pub(super) fn standing(&self, path: &str, key: KeyRef<'_>) -> Standing {
-        let claim = Claim { path: queue_path(path, key.1), token: FencingToken(key.0.0) };
+    pub(super) fn standing(&self, path: &str, key: Key) -> Standing {
+        let claim = Claim { path: key.1.to_string(), token: FencingToken(key.0.0) };
+        let key = (key.0, &*key.1);
         match self.locks.get(path) {
             Some(lock) if lock.holder(key).is_some() => Standing::Held(claim),
             Some(lock) if lock.waiter(key).is_some() => {
-                Standing::Waiting { claim, ahead: lock.ahead(key) as u32, holder: self.holder(path, lock) }
+                Standing::Waiting { claim, ahead: lock.ahead(key) as u32, holder: self.holder(lock) }
             }
             _ => Standing::Absent,
         }
     }
 
     /// The first holder, as shown to others.
-    pub(super) fn holder(&self, path: &str, lock: &Lock) -> Option<Party> {
-        lock.holders.first().map(|(key, _)| self.party(path, lock, key))
+    pub(super) fn holder(&self, lock: &Lock) -> Option<Party> {
+        lock.holders.first().map(|(key, _)| self.party(lock, key))
     }
 
-    pub(super) fn party(&self, path: &str, lock: &Lock, key: &Key) -> Party {
+    pub(super) fn party(&self, lock: &Lock, key: &Key) -> Party {
         let contender = lock.holders.get(key).or_else(|| lock.waiters.get(key));
         let contender = contender.expect("the caller has found the place");
-        let path = queue_path(path, &key.1);
-        let label = self.tree.get(&path).and_then(|znode| znode.data().cloned()).unwrap_or_default();
+        let label = self.tree.get(&key.1).and_then(|znode| znode.data().cloned()).unwrap_or_default();
         Party {
-            path,
+            path: key.1.to_string(),
             session: contender.session,
             token: FencingToken(key.0.0),
             label: label.slice_ref(shortened(&label)),
@@ -185,11 +194,12 @@ impl Machine {
             kind: Kind::Ephemeral(by.session),
         };
         let mut created = self.create_below(by, Some(&trail), &new)?;
-        created.contender = Some(Contender::acquired(acquire, by.session, by.who, self.time_ms));
+        let address = self.address(by);
+        created.contender = Some(Contender::acquired(acquire, by.session, address.clone(), self.time_ms));
         let (Ok(queue) | Err(queue)) = found;
         created.queue = queue;
         done.push(created);
-        self.sessions.note_lock(by.session, LastLock { trail, queue });
+        self.sessions.note_lock(by.session, LastLock { trail, queue, address });
         Ok(Placed::New(done.len() - 1))
     }
 
@@ -199,7 +209,7 @@ impl Machine {
             return None;
         }
         if !acquire.wait {
-            let (ahead, holder) = (lock.len() as u32, self.holder(&acquire.lock, lock));
+            let (ahead, holder) = (lock.len() as u32, self.holder(lock));
             return Some(Standing::Busy { ahead, holder });
         }
         let owner = OwnerKey::new(acquire.owner, by.session)?;

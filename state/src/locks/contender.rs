@@ -1,12 +1,15 @@
 //! One place in a queue, and what its maker wanted.
 
 use rowlock_proto::SessionId;
+use std::sync::Arc;
+
 use rowlock_proto::acl::Id;
 use rowlock_proto::lock::{Acquire, Mode, Owner};
 use serde::{Deserialize, Serialize};
 
 use super::index::Key;
 use crate::digest::Hasher;
+use crate::tree::Path;
 
 /// A holder or waiter. Its znode is the truth about its life; this is what the tree does not say.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,7 +35,7 @@ pub(crate) struct Contender {
     /// When it will have held the lock for too long; `None` while it waits, and without a maximum.
     pub revoke_at_ms: Option<i64>,
     /// Its client's address when it came; empty if unknown.
-    pub address: Box<str>,
+    pub address: Arc<str>,
     /// What [`Contender::hash`] gave when it entered the queue, to be taken out of the sum with it.
     #[serde(skip)]
     counted_hash: u64,
@@ -58,13 +61,13 @@ impl Contender {
             requested_ms: now_ms,
             granted_ms: None,
             revoke_at_ms: None,
-            address: address(who).into(),
+            address: address_in(who).into(),
             counted_hash: 0,
         }
     }
 
     /// Made by acquire, which says all of this.
-    pub(crate) fn acquired(acquire: &Acquire, session: SessionId, who: &[Id], now_ms: i64) -> Self {
+    pub(crate) fn acquired(acquire: &Acquire, session: SessionId, address: Arc<str>, now_ms: i64) -> Self {
         Contender {
             session,
             mode: acquire.mode,
@@ -75,7 +78,7 @@ impl Contender {
             requested_ms: now_ms,
             granted_ms: None,
             revoke_at_ms: None,
-            address: address(who).into(),
+            address,
             counted_hash: 0,
         }
     }
@@ -113,7 +116,7 @@ impl Contender {
         Hasher::new(6)
             .bytes(lock.as_bytes())
             .int(key.0.0)
-            .bytes(key.1.as_bytes())
+            .bytes(Path::below(lock, &key.1).name().as_bytes())
             .int(self.session.0)
             .word(mode)
             .word(u64::from(permits))
@@ -131,6 +134,6 @@ impl Contender {
 }
 
 /// The address that a client has connected from, if it is known.
-fn address(who: &[Id]) -> &str {
+pub(super) fn address_in(who: &[Id]) -> &str {
     who.iter().find(|id| id.scheme == "ip").map_or("", |id| &id.id)
 }

@@ -47,8 +47,8 @@ impl Machine {
                     .holders
                     .iter()
                     .map(|(other, _)| other)
-                    .find(|(czxid, name)| (*czxid, &**name) != key);
-                let holder = other.map(|other| self.party(path, lock, other));
+                    .find(|(czxid, path)| (*czxid, &**path) != key);
+                let holder = other.map(|other| self.party(lock, other));
                 return standings(Standing::Busy { ahead: (lock.len() - 1) as u32, holder });
             }
             (Mode::Shared, Mode::Exclusive) => return self.upgrade(by, claim, prefix, sink),
@@ -81,10 +81,10 @@ impl Machine {
         (contender.mode, contender.granted_ms, contender.revoke_at_ms) = (Mode::Exclusive, None, None);
         contender.requested_ms = self.time_ms;
         created.contender = Some(contender);
-        let key = (created.stat.czxid, Box::from(created.split().1));
-        let removed = self.remove_queue_znode(by, claim.path.clone());
+        let key = created.key().expect("it is ephemeral");
+        let removed = self.remove(by.zxid, &claim.path);
         let why = Some(Why::Released);
         self.publish(Cause { zxid: by.zxid, session: by.session, why }, &mut [removed, created], sink);
-        Ok(Outcome::Standings(vec![self.standing(path, (key.0, &key.1))]))
+        Ok(Outcome::Standings(vec![self.standing(path, key)]))
     }
 }

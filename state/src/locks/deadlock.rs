@@ -101,7 +101,7 @@ impl Machine {
         loop {
             let step = &reached[&at];
             let lock = self.locks.get(step.path).expect("it was walked through");
-            parties.push(self.party(step.path, lock, step.at));
+            parties.push(self.party(lock, step.at));
             at = step.waiter;
             if at == owner {
                 break;

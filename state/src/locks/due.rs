@@ -3,10 +3,11 @@
 //! The state reads no clock: the leader looks at [`Machine::locks_due`] with its own and proposes `LockDue`; applying
 //! it looks again, at the time of the batch.
 
+use std::sync::Arc;
+
 use rowlock_proto::Zxid;
 
 use super::publish::Cause;
-use super::queue_path;
 use crate::machine::Machine;
 use crate::ops::Done;
 use crate::outcome::{EventSink, Why};
@@ -31,12 +32,12 @@ impl Machine {
         let is_over = lock.delayed_until_ms != 0 && lock.delayed_until_ms <= now_ms;
         let overdue =
             lock.holders.iter().filter(|(_, holder)| holder.revoke_at_ms.is_some_and(|at| at <= now_ms));
-        let overdue: Vec<String> = overdue.map(|(key, _)| queue_path(path, &key.1)).collect();
+        let overdue: Vec<Arc<str>> = overdue.map(|(key, _)| key.1.clone()).collect();
         if is_over {
             self.locks.delay(path, 0);
         }
         let mut done: Vec<Done> =
-            overdue.into_iter().map(|queue_znode| self.remove(zxid, queue_znode)).collect();
+            overdue.into_iter().map(|queue_znode| self.remove(zxid, &queue_znode)).collect();
         let cause = Cause { why: Some(Why::Revoked), ..Cause::of_the_cluster(zxid) };
         self.publish(cause, &mut done, sink);
         self.settle(zxid, path, Slot::default(), sink);

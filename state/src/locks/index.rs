@@ -2,6 +2,8 @@
 //!
 //! Knows nothing of the tree, of commands or of events: `publish` tells it what has happened.
 
+use std::sync::Arc;
+
 use rowlock_proto::lock::{Mode, Owner};
 use rowlock_proto::{SessionId, Zxid};
 
@@ -9,14 +11,15 @@ use super::contender::Contender;
 use crate::digest::Hasher;
 use crate::shared_map::{SharedMap, Slot};
 
-/// A place in a queue: czxid and name of its znode. The name decides only between znodes of one multi.
-pub(crate) type Key = (Zxid, Box<str>);
+/// A place in a queue: czxid and path of its znode. The path decides only between znodes of one multi; it is shared with
+/// the session's list of ephemerals.
+pub(crate) type Key = (Zxid, Arc<str>);
 
 /// A key to be looked for.
 pub(crate) type KeyRef<'a> = (Zxid, &'a str);
 
-fn find(queue: &SharedMap<Key, Contender>, (czxid, name): KeyRef<'_>) -> Option<Slot> {
-    queue.find_by(|known| known.0.cmp(&czxid).then_with(|| (*known.1).cmp(name))).ok()
+fn find(queue: &SharedMap<Key, Contender>, (czxid, path): KeyRef<'_>) -> Option<Slot> {
+    queue.find_by(|known| known.0.cmp(&czxid).then_with(|| (*known.1).cmp(path))).ok()
 }
 
 /// Who waits or holds, in the eyes of deadlock detection.
@@ -184,7 +187,7 @@ impl Locks {
 
     /// The places of an owner: lock and key.
     pub(super) fn places_of(&self, owner: OwnerKey) -> impl Iterator<Item = (&str, &Key)> {
-        let from = (owner, Box::from(""), (Zxid(i64::MIN), Box::from("")));
+        let from = (owner, Box::from(""), (Zxid(i64::MIN), Arc::from("")));
         self.owned
             .from(&from)
             .map(|(entry, ())| entry)

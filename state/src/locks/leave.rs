@@ -5,8 +5,8 @@ use rowlock_proto::lock::{Attempt, Claim};
 use rowlock_proto::{ErrorCode, SessionId, Zxid};
 use smallvec::SmallVec;
 
+use super::PLACES_MAX;
 use super::publish::{Cause, path_of, place};
-use super::{PLACES_MAX, queue_path};
 use crate::machine::Machine;
 use crate::ops::{Author, Done, permit};
 use crate::outcome::{EventSink, Outcome, Why};
@@ -14,7 +14,8 @@ use crate::shared_map::Slot;
 use crate::tree::{Path, Trail};
 
 impl Machine {
-    /// Gives back those of the claims that the session holds: exactly this znode with exactly this token.
+    /// Gives back those of the claims that the session holds: exactly this znode with exactly this token. No permission is
+    /// asked: whoever may stand in a queue may leave it.
     pub(crate) fn release<S: EventSink + ?Sized>(
         &mut self,
         by: &Author,
@@ -30,7 +31,7 @@ impl Machine {
             let found = self.find_held(by, claim);
             held.push(found.is_some());
             if let Some((queue, path, trail, place)) = found {
-                let mut gone = self.remove_at(by.zxid, claim.path.clone(), path.name_at(), (&trail, place));
+                let mut gone = self.remove_at(by.zxid, path, (&trail, place));
                 gone.queue = queue;
                 done.push(gone);
             }
@@ -52,8 +53,8 @@ impl Machine {
         }
         let mut done = Vec::with_capacity(attempts.len());
         for Attempt { lock, prefix } in attempts {
-            if let Some((_, name)) = self.find_attempt(by.session, lock, prefix) {
-                done.push(self.remove_queue_znode(by, queue_path(lock, &name)));
+            if let Some((_, path)) = self.find_attempt(by.session, lock, prefix) {
+                done.push(self.remove(by.zxid, &path));
             }
         }
         let why = Some(Why::Released);
@@ -74,7 +75,7 @@ impl Machine {
         let (lock, _) = place(claim).ok_or(ErrorCode::BadArguments)?;
         let znode = self.tree.get(lock).expect("a lock with a holder is a znode");
         permit(&znode.acl, perms::DELETE, by.who)?;
-        let mut done = [self.remove_queue_znode(by, claim.path.clone())];
+        let mut done = [self.remove(by.zxid, &claim.path)];
         let why = Some(Why::Forced);
         self.publish(Cause { zxid: by.zxid, session: by.session, why }, &mut done, sink);
         Ok(Outcome::Held(vec![true]))
@@ -100,17 +101,12 @@ impl Machine {
         let path = path_of(claim)?;
         let guess = self.last_lock(by.session);
         let queue = self.locks.find_near(path.parent(), guess.queue);
-        let holder = self.locks.at(queue)?.holder((Zxid(claim.token.0), path.name()))?;
+        let holder = self.locks.at(queue)?.holder((Zxid(claim.token.0), path.full))?;
         if holder.session != by.session {
             return None;
         }
         let (trail, parent) = self.tree.find_near(path.parent(), &guess.trail)?;
         let place = parent.children.find(path.name()).ok()?;
         Some((queue.ok()?, path, trail, place))
-    }
-
-    /// No permission is asked: whoever may stand in a queue may leave it.
-    pub(super) fn remove_queue_znode(&mut self, by: &Author, path: String) -> Done {
-        self.remove(by.zxid, path)
     }
 }

@@ -8,7 +8,7 @@ use rowlock_proto::{FencingToken, SessionId, Zxid};
 
 use super::contender::Contender;
 use super::index::KeyRef;
-use super::{LABEL_MAX, limit_in, queue_path};
+use super::{LABEL_MAX, limit_in};
 use crate::machine::Machine;
 use crate::ops::Done;
 use crate::outcome::{ChangeKind, EventSink, LockEvent, LockEventKind, Why};
@@ -46,14 +46,14 @@ impl Machine {
         for done in &mut *done {
             let lock = match (done.kind(), done.contender.take()) {
                 (Some(ChangeKind::Created), Some(contender)) => {
-                    let limit = self.limit_of(done.split().0);
+                    let limit = self.limit_of(done.parent());
                     self.entered(cause.zxid, done, contender, (limit, None), sink);
-                    Some(done.split().0)
+                    Some(done.parent())
                 }
                 (Some(ChangeKind::Deleted), _) if done.stat.ephemeral_owner != SessionId::NONE => {
                     self.left(cause, done, sink)
                 }
-                (Some(ChangeKind::DataChanged), _) => self.limit_changed(&done.path),
+                (Some(ChangeKind::DataChanged), _) => self.limit_changed(done.path()),
                 _ => None,
             };
             changed.extend(lock);
@@ -63,7 +63,7 @@ impl Machine {
             self.locks.forget_if_idle(lock);
         }
         for done in done.iter().filter(|done| done.was_parent()) {
-            self.locks.forget_if_idle(&done.path);
+            self.locks.forget_if_idle(done.path());
         }
     }
 
@@ -81,10 +81,10 @@ impl Machine {
                 self.left(cause, done, sink)
             }
             (Some(ChangeKind::Deleted), _) if done.was_parent() => {
-                self.locks.forget_if_idle(&done.path);
+                self.locks.forget_if_idle(done.path());
                 None
             }
-            (Some(ChangeKind::DataChanged), _) => self.limit_changed(&done.path),
+            (Some(ChangeKind::DataChanged), _) => self.limit_changed(done.path()),
             _ => None,
         };
         if let Some(lock) = lock {
@@ -106,10 +106,8 @@ impl Machine {
             locks.grant_next(lock, path, |waiter| grant(waiter, sessions, *time_ms))
         {
             let waited_ms = *time_ms - holder.requested_ms;
-            let queue_znode = queue_path(path, &key.1);
-            let label = tree.get(&queue_znode).and_then(|znode| znode.data());
-            let place =
-                Place { lock: path, path: &queue_znode, czxid: key.0, label: label.map(|data| &data[..]) };
+            let label = tree.get(&key.1).and_then(|znode| znode.data());
+            let place = Place { lock: path, path: &key.1, czxid: key.0, label: label.map(|data| &data[..]) };
             sink.lock(&place.event(zxid, *time_ms, holder, LockEventKind::Granted { waited_ms }));
         }
     }
@@ -124,14 +122,15 @@ impl Machine {
         (limit, label): (Option<u32>, Option<Option<&[u8]>>),
         sink: &mut S,
     ) -> bool {
-        let (lock, name) = done.split();
+        let lock = done.parent();
+        let key = done.key().expect("a place in a queue is an ephemeral znode");
         let time_ms = self.time_ms;
         let found = self.locks.find_near(lock, done.queue);
         let known = self.locks.at(found);
         let is_alone = label.is_some();
         let ahead = known.map_or(0, |queue| queue.len() as u32);
-        let label = label.unwrap_or_else(|| self.tree.get(&done.path)?.data().map(|data| &data[..]));
-        let place = Place { lock, path: &done.path, czxid: done.stat.czxid, label };
+        let label = label.unwrap_or_else(|| self.tree.get(&key.1)?.data().map(|data| &data[..]));
+        let place = Place { lock, path: &key.1, czxid: key.0, label };
         sink.lock(&place.event(zxid, time_ms, &contender, LockEventKind::Requested { ahead }));
         // Together with other changes it waits for `settle`, which comes behind all of them.
         let holds = is_alone && known.is_none_or(|queue| queue.is_free_for(contender.mode));
@@ -139,7 +138,7 @@ impl Machine {
             grant(&mut contender, &self.sessions, time_ms);
             sink.lock(&place.event(zxid, time_ms, &contender, LockEventKind::Granted { waited_ms: 0 }));
         }
-        self.locks.enter_at(found, lock, (done.stat.czxid, name.into()), contender, limit);
+        self.locks.enter_at(found, lock, key, contender, limit);
         holds
     }
 
@@ -149,10 +148,10 @@ impl Machine {
         done: &'a Done,
         sink: &mut S,
     ) -> Option<&'a str> {
-        let (lock, name) = done.split();
+        let lock = done.parent();
         let czxid = done.stat.czxid;
         let queue = self.locks.find_near(lock, done.queue).ok()?;
-        let (_, contender) = self.locks.leave(queue, lock, (czxid, name))?;
+        let (_, contender) = self.locks.leave(queue, lock, (czxid, done.path()))?;
         let why = cause.why.unwrap_or(if cause.session == contender.session {
             Why::Released
         } else {
@@ -164,7 +163,7 @@ impl Machine {
             waited_ms: until_ms - contender.requested_ms,
             why,
         };
-        let place = Place { lock, path: &done.path, czxid, label: done.data() };
+        let place = Place { lock, path: done.path(), czxid, label: done.data() };
         sink.lock(&place.event(cause.zxid, self.time_ms, &contender, kind));
         if why == Why::SessionExpired && contender.granted_ms.is_some() && contender.lock_delay_ms > 0 {
             self.locks.delay(lock, self.time_ms.saturating_add(i64::from(contender.lock_delay_ms)));
@@ -192,9 +191,8 @@ impl Machine {
         sink: &mut S,
     ) {
         let holder = self.locks.get(lock).and_then(|lock| lock.holder(key)).expect("it was changed");
-        let path = queue_path(lock, key.1);
-        let label = self.tree.get(&path).and_then(|znode| znode.data());
-        let place = Place { lock, path: &path, czxid: key.0, label: label.map(|data| &data[..]) };
+        let label = self.tree.get(key.1).and_then(|znode| znode.data());
+        let place = Place { lock, path: key.1, czxid: key.0, label: label.map(|data| &data[..]) };
         sink.lock(&place.event(zxid, self.time_ms, holder, LockEventKind::Converted));
     }
 }
@@ -259,5 +257,5 @@ pub(super) fn path_of(claim: &Claim) -> Option<Path<'_>> {
 /// The place that is claimed: its lock, and its key there.
 pub(super) fn place(claim: &Claim) -> Option<(&str, KeyRef<'_>)> {
     let path = path_of(claim)?;
-    Some((path.parent(), (Zxid(claim.token.0), path.name())))
+    Some((path.parent(), (Zxid(claim.token.0), path.full)))
 }

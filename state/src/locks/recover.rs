@@ -17,7 +17,7 @@ impl Machine {
                 let (Some((lock, name)), Some(znode)) = (split(path), self.tree.get(path)) else { continue };
                 if has_number(name) {
                     let contender = Contender::plain(name, session, &[], znode.meta.ctime_ms);
-                    found.push((lock.to_owned(), (znode.meta.czxid, name.into()), contender));
+                    found.push((lock.to_owned(), (znode.meta.czxid, path.into()), contender));
                 }
             }
         }

@@ -2,12 +2,11 @@
 
 use bytes::Bytes;
 use rowlock_proto::lock::{Mode, Owner};
-use rowlock_proto::{FencingToken, SessionId, path as paths};
+use rowlock_proto::{FencingToken, SessionId};
 
 use super::contender::Contender;
 use super::index::{Key, Lock};
 use super::publish::shortened;
-use super::queue_path;
 use crate::machine::Machine;
 
 /// A lock with its queue.
@@ -62,11 +61,11 @@ impl Machine {
         let mut counts = (0, 0);
         let Some(open) = self.sessions.get(session) else { return counts };
         for path in open.ephemerals() {
-            let Some((lock, name)) = crate::tree::split(path) else { continue };
+            let Some((lock, _)) = crate::tree::split(path) else { continue };
             let (Some(lock), Some(znode)) = (self.locks.get(lock), self.tree.get(path)) else { continue };
-            let key = (znode.meta.czxid, Box::from(name));
-            counts.0 += usize::from(lock.holders.get(&key).is_some());
-            counts.1 += usize::from(lock.waiters.get(&key).is_some());
+            let key = (znode.meta.czxid, path);
+            counts.0 += usize::from(lock.holder(key).is_some());
+            counts.1 += usize::from(lock.waiter(key).is_some());
         }
         counts
     }
@@ -107,23 +106,21 @@ impl<'a> LockView<'a> {
 
     /// Those who hold it, in the order of the queue.
     pub fn holders(&self) -> impl Iterator<Item = ContenderView> + use<'a> {
-        let Self { machine, path, lock } = *self;
-        lock.holders.iter().map(move |(key, contender)| view(machine, path, key, contender))
+        let Self { machine, lock, .. } = *self;
+        lock.holders.iter().map(move |(key, contender)| view(machine, key, contender))
     }
 
     /// Those who wait, in the order of the queue.
     pub fn waiters(&self) -> impl Iterator<Item = ContenderView> + use<'a> {
-        let Self { machine, path, lock } = *self;
-        lock.waiters.iter().map(move |(key, contender)| view(machine, path, key, contender))
+        let Self { machine, lock, .. } = *self;
+        lock.waiters.iter().map(move |(key, contender)| view(machine, key, contender))
     }
 }
 
-fn view(machine: &Machine, lock: &str, key: &Key, contender: &Contender) -> ContenderView {
-    let path = queue_path(lock, &key.1);
-    debug_assert_eq!(paths::name(&path), &*key.1, "the name is the last part of the path");
-    let label = machine.tree.get(&path).and_then(|znode| znode.data().cloned()).unwrap_or_default();
+fn view(machine: &Machine, key: &Key, contender: &Contender) -> ContenderView {
+    let label = machine.tree.get(&key.1).and_then(|znode| znode.data().cloned()).unwrap_or_default();
     ContenderView {
-        path,
+        path: key.1.to_string(),
         token: FencingToken(key.0.0),
         session: contender.session,
         address: contender.address.to_string(),

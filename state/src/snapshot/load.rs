@@ -47,7 +47,7 @@ pub(super) fn load(input: &mut impl Read) -> Result<Machine, SnapshotError> {
                 if sessions.get(session).is_none() {
                     return damaged("an outcome has no session");
                 }
-                sessions.with_outcomes(session, |outcomes| outcomes.acknowledge(acked));
+                sessions.with_outcomes(session, |outcomes, _| outcomes.acknowledge(acked));
             }
             Record::Outcome(OutcomeRecord { session, id, stored }) => {
                 let Some(outcomes) = sessions.outcomes(session) else {
@@ -56,10 +56,11 @@ pub(super) fn load(input: &mut impl Read) -> Result<Machine, SnapshotError> {
                 if id <= outcomes.acked() || outcomes.get(id).is_some() {
                     return damaged("an outcome has a bad number");
                 }
-                sessions.with_outcomes(session, |outcomes| outcomes.keep(id, &stored));
+                sessions.with_outcomes(session, |outcomes, paths| outcomes.keep(id, &stored, paths));
             }
             Record::Contender { lock, czxid, name, contender } => {
-                queues.push((lock.into_owned(), (czxid, name.into_owned().into()), contender));
+                let path = queue_path(&lock, &name).into();
+                queues.push((lock.into_owned(), (czxid, path), contender));
             }
             Record::Delay { lock, until_ms } => delays.push((lock.into_owned(), until_ms)),
             Record::End { digest } => break digest,
@@ -87,7 +88,7 @@ fn restore_locks(
     delays: Vec<(String, i64)>,
 ) -> Result<(), SnapshotError> {
     for (lock, key, contender) in queues {
-        let znode = machine.tree.get(&queue_path(&lock, &key.1));
+        let znode = machine.tree.get(&key.1);
         let is_right = znode.is_some_and(|znode| {
             znode.meta.kind == Kind::Ephemeral(contender.session) && znode.meta.czxid == key.0
         });
@@ -165,7 +166,7 @@ impl Builder {
         match znode.meta.kind {
             Kind::Persistent => {}
             Kind::Ephemeral(session) if sessions.get(session).is_some() => {
-                sessions.add_ephemeral(session, path)
+                sessions.add_ephemeral(session, path.into())
             }
             Kind::Ephemeral(_) => return damaged("an ephemeral znode has no session"),
             Kind::Container | Kind::Ttl(_) => drop(self.reapable.insert(path.into(), ())),
