@@ -85,6 +85,8 @@ pub struct RaftConfig {
     pub snapshot_every: u64,
     /// Log entries that stay behind a snapshot, for followers that are only a little late.
     pub keep_logs: u64,
+    /// A node whose log entries follow each other within this time polls for so long instead of sleeping, µs.
+    pub busy_poll_us: u64,
 }
 
 /// `[client]`
@@ -198,6 +200,7 @@ impl Default for RaftConfig {
             election_timeout_max_ms: 250,
             snapshot_every: 100_000,
             keep_logs: 10_000,
+            busy_poll_us: 1_500,
         }
     }
 }

@@ -15,6 +15,8 @@ use super::{ClusterConfig, ConfigError, RaftConfig, SessionConfig};
 const NODE_ID_MAX: i64 = 254;
 /// A leader must be able to lose this many heartbeats before a follower stands for election.
 const HEARTBEATS_PER_ELECTION: u64 = 3;
+/// A processor that is kept awake for longer than this is not awake for what comes soon.
+const BUSY_POLL_MAX_US: u64 = 10_000;
 
 /// A sweep looks at all containers and TTL znodes: a shorter pause would keep the leader busy with it.
 const SWEEP_INTERVAL_MS: RangeInclusive<u64> = 100..=86_400_000;
@@ -229,6 +231,10 @@ fn check_raft(source: &Source<'_>, raw: &RawRaft) -> Result<(), ConfigError> {
     if let Some(every) = raw.snapshot_every.as_ref().filter(|v| *v.get_ref() == 0) {
         let what = "snapshot_every = 0 would snapshot without pause".to_owned();
         return Err(source.at(every, what, "use e.g. 100000 log entries"));
+    }
+    if let Some(window) = raw.busy_poll_us.as_ref().filter(|v| *v.get_ref() > BUSY_POLL_MAX_US) {
+        let what = format!("busy_poll_us = {} would keep a processor busy for little", window.get_ref());
+        return Err(source.at(window, what, "use 10000 (ten milliseconds) at most; 0 never polls"));
     }
     Ok(())
 }

@@ -64,6 +64,7 @@ pub(super) struct RawRaft {
     pub election_timeout_max_ms: Option<Spanned<u64>>,
     pub snapshot_every: Option<Spanned<u64>>,
     pub keep_logs: Option<u64>,
+    pub busy_poll_us: Option<Spanned<u64>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -160,6 +161,7 @@ fn convert(raw: RawCluster, path: &Path) -> ClusterConfig {
             election_timeout_max_ms: or(raw.raft.election_timeout_max_ms, raft.election_timeout_max_ms),
             snapshot_every: or(raw.raft.snapshot_every, raft.snapshot_every),
             keep_logs: raw.raft.keep_logs.unwrap_or(raft.keep_logs),
+            busy_poll_us: or(raw.raft.busy_poll_us, raft.busy_poll_us),
         },
         client: ClientConfig {
             max_connections: or(raw.client.max_connections, client.max_connections),
@@ -230,7 +232,7 @@ pub(super) fn print(config: &ClusterConfig) -> String {
     let _ = write!(
         out,
         "name = {}\nlog = {}\n\n[session]\nmin_timeout_ms = {}\nmax_timeout_ms = {}\n\n[raft]\nheartbeat_ms = {}\n\
-         election_timeout_min_ms = {}\nelection_timeout_max_ms = {}\nsnapshot_every = {}\nkeep_logs = {}\n\n[client]\n\
+         election_timeout_min_ms = {}\nelection_timeout_max_ms = {}\nsnapshot_every = {}\nkeep_logs = {}\nbusy_poll_us = {}\n\n[client]\n\
          max_connections = {}\nwords = [{}]\n",
         text(&config.name),
         text(&config.log),
@@ -241,6 +243,7 @@ pub(super) fn print(config: &ClusterConfig) -> String {
         config.raft.election_timeout_max_ms,
         config.raft.snapshot_every,
         config.raft.keep_logs,
+        config.raft.busy_poll_us,
         config.client.max_connections,
         words.join(", "),
     );

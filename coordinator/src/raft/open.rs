@@ -2,6 +2,7 @@
 //! knows.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use openraft::{Config, RaftMetrics, SnapshotPolicy};
 use openraft_rt::watch::WatchReceiver as _;
@@ -70,7 +71,8 @@ pub async fn open(
     let (on_fatal, segment_bytes) = (Arc::new(on_disk_failure), config.log_segment_bytes);
     let opened =
         Storage::open_with(&config.data_dir, identity, on_fatal, metrics.clone(), segment_bytes).await?;
-    let (log, snapshots) = (opened.log.observed(observed.clone()), opened.snapshots);
+    let polled = opened.log.polled(Duration::from_micros(config.raft.busy_poll_us));
+    let (log, snapshots) = (polled.observed(observed.clone()), opened.snapshots);
     let state_machine = StateMachine::open(replica, snapshots.clone(), apply, metrics, observed).await?;
     let network = Network::new(peers);
     let raft = Raft::new(config.id.0, Arc::new(raft_config), network, log.clone(), state_machine).await;

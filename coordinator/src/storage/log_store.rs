@@ -16,6 +16,7 @@ use openraft::storage::{
 };
 use openraft::{OptionalSend, RaftTypeConfig};
 use parking_lot::Mutex;
+use rowlock_env::busy_poll::BusyPoll;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::time;
 use rowlock_env::worker::Worker;
@@ -37,6 +38,7 @@ pub struct LogStore {
     log: Arc<Mutex<MemLog>>,
     worker: Worker<Job>,
     observed: Observed,
+    poll: BusyPoll,
 }
 
 /// Reads the log, from any task.
@@ -47,7 +49,13 @@ pub struct LogReader {
 
 impl LogStore {
     pub(super) fn new(log: MemLog, worker: Worker<Job>) -> Self {
-        LogStore { log: Arc::new(Mutex::new(log)), worker, observed: Observed::default() }
+        let poll = BusyPoll::new(Duration::ZERO);
+        LogStore { log: Arc::new(Mutex::new(log)), worker, observed: Observed::default(), poll }
+    }
+
+    /// As it is, and its node stays awake for so long behind an entry that came as soon behind another.
+    pub fn polled(self, window: Duration) -> Self {
+        LogStore { poll: BusyPoll::new(window), ..self }
     }
 
     /// As it is, and `observed` hears of it, from what was found on the disk on.
@@ -152,6 +160,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         I: IntoIterator<Item = Entry> + OptionalSend,
         I::IntoIter: OptionalSend,
     {
+        self.poll.work_has_come();
         let entries: Vec<Entry> = entries.into_iter().collect();
         let mut records = Vec::with_capacity(entries.len());
         {

@@ -33,14 +33,10 @@ pub fn config(shape: &Shape, place: usize, known: &[usize]) -> NodeConfig {
     config.members = members;
     config.client.super_digest = Some(SUPER_DIGEST.to_owned());
     config.session = SessionConfig { min_timeout_ms: 1_000, max_timeout_ms: 40_000 };
-    let RaftConfig { heartbeat_ms, election_timeout_min_ms, election_timeout_max_ms, .. } =
-        RaftConfig::default();
     config.raft = RaftConfig {
-        heartbeat_ms,
-        election_timeout_min_ms,
-        election_timeout_max_ms,
         snapshot_every: shape.snapshot_every,
         keep_logs: shape.keep_logs,
+        ..RaftConfig::default()
     };
     // Its storage is a library with files and threads of its own, past the seam; what it keeps is derived.
     config.history = HistoryConfig { enabled: false, ..HistoryConfig::default() };

@@ -181,6 +181,7 @@ fn timeouts_in_impossible_relation_are_refused() {
         ),
         ("[raft]\nelection_timeout_max_ms = 120", 3, "election_timeout_max_ms = 120 is not more than"),
         ("[raft]\nsnapshot_every = 0", 3, "snapshot_every = 0 would snapshot without pause"),
+        ("[raft]\nbusy_poll_us = 10001", 3, "busy_poll_us = 10001 would keep a processor busy for little"),
     ] {
         let said = complaint("data = \"d\"", section);
         assert!(said.starts_with(&format!("conf/cluster.toml:{line}: {what}")), "{said}");
