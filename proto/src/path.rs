@@ -53,15 +53,41 @@ fn check(path: &str, number_follows: bool) -> Result<(), PathError> {
 }
 
 /// Whether the path is one of those that nearly all are, and so is good: of visible ASCII characters only, and without a
-/// name that is empty or begins with a dot. Looks at all bytes without a branch in between, so that the compiler can take
-/// many at once.
+/// name that is empty or begins with a dot. Looks at all bytes without a branch in between, sixteen at once.
 fn is_plain(path: &[u8]) -> bool {
-    let ([b'/', names @ ..], [.., last]) = (path, path) else { return false };
-    let is_visible = names.iter().fold(true, |so_far, byte| so_far & (0x20..0x7f).contains(byte));
-    let begins_well = path.iter().zip(names).fold(true, |so_far, (before, byte)| {
-        so_far & ((*before != b'/') | ((*byte != b'/') & (*byte != b'.')))
-    });
-    is_visible & begins_well & (*last != b'/')
+    let ([b'/', names @ ..], [before @ .., last]) = (path, path) else { return false };
+    // The bytes and, at the same places, those in front of them.
+    let ((bytes, rest), (fronts, rest_fronts)) =
+        (names.as_chunks::<AT_ONCE>(), before.as_chunks::<AT_ONCE>());
+    let mut bad = 0;
+    for (front, byte) in fronts.iter().zip(bytes) {
+        bad |= bad_in(front, byte);
+    }
+    match (before.last_chunk(), names.last_chunk()) {
+        // The rest with bytes of before, which may be looked at twice.
+        (Some(front), Some(byte)) if !rest.is_empty() => bad |= bad_in::<AT_ONCE>(front, byte),
+        (Some(_), Some(_)) => {}
+        _ => {
+            for (front, byte) in rest_fronts.iter().zip(rest) {
+                bad |= bad_in(&[*front], &[*byte]);
+            }
+        }
+    }
+    bad == 0 && *last != b'/'
+}
+
+/// Bytes that the processor compares at once.
+const AT_ONCE: usize = 16;
+
+/// Not 0 if one of the bytes, behind those in front of them, makes a path one that is looked at name by name.
+fn bad_in<const N: usize>(fronts: &[u8; N], bytes: &[u8; N]) -> u8 {
+    let mut bad = 0;
+    for (front, byte) in fronts.iter().zip(bytes) {
+        let is_hidden = !(0x20..0x7f).contains(byte);
+        let begins_badly = (*front == b'/') & ((*byte == b'/') | (*byte == b'.'));
+        bad |= u8::from(is_hidden | begins_badly);
+    }
+    bad
 }
 
 fn check_names(path: &str, number_follows: bool) -> Result<(), PathError> {
@@ -152,14 +178,27 @@ mod tests {
         let characters = ['/', '.', 'a', '~', ' ', '\0', '\u{1f}', '\u{7f}', 'ä'];
         let mut paths = vec![String::new()];
         let mut plain = 0;
-        for _ in 0..5 {
-            let longer = |path: &String| characters.map(|character| format!("{path}{character}"));
-            paths = paths.iter().flat_map(longer).collect();
-            for path in paths.iter().filter(|path| is_plain(path.as_bytes())) {
+        let mut check = |path: &str| {
+            if is_plain(path.as_bytes()) {
                 plain += 1;
                 assert_eq!(check_names(path, false), Ok(()), "{path:?}");
                 assert_eq!(check_names(path, true), Ok(()), "{path:?}");
             }
+        };
+        for length in 1..=5 {
+            let longer = |path: &String| characters.map(|character| format!("{path}{character}"));
+            paths = paths.iter().flat_map(longer).collect();
+            paths.iter().for_each(|path| check(path));
+            // At every place of those that are looked at together.
+            for (front, back) in (0..40).flat_map(|front| [(front, 0), (front, 17)]).filter(|_| length == 3) {
+                let (front, back) = ("b".repeat(front), "c".repeat(back));
+                paths.iter().for_each(|path| check(&format!("/{front}{path}{back}")));
+            }
+        }
+        // What nearly all paths are like is seen at once, however long they are.
+        for length in 1..100 {
+            assert!(is_plain(format!("/{}", "a/".repeat(length / 2) + "b").as_bytes()), "{length}");
+            assert!(is_plain(format!("/{}", "~".repeat(length)).as_bytes()), "{length}");
         }
         assert!(plain > 100, "{plain}");
     }

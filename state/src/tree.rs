@@ -131,8 +131,8 @@ fn last_slash(path: &str) -> Option<usize> {
     head.iter().rposition(|byte| *byte == b'/')
 }
 
-/// As `str::find`.
-fn first_slash(path: &str) -> Option<usize> {
+/// As `str::find`, which costs more too.
+pub(crate) fn first_slash(path: &str) -> Option<usize> {
     let (words, tail) = path.as_bytes().as_chunks::<8>();
     for (at, word) in words.iter().enumerate() {
         let slashes = slashes(*word);

@@ -19,7 +19,7 @@ use crate::ops::{Author, Done, New};
 use crate::outcome::{EventSink, Outcome};
 use crate::sequence;
 use crate::sessions::LastLock;
-use crate::tree::{Trail, split};
+use crate::tree::{Trail, first_slash, split};
 use crate::znode::Kind;
 
 /// Ephemerals of the session that begin as an attempt, looked through for it. A client whose attempts have names of their
@@ -278,7 +278,7 @@ fn check_request(all: &[Acquire]) -> Result<(), ErrorCode> {
         acquire.lock != "/"
             && paths::validate(&acquire.lock).is_ok()
             && !acquire.prefix.is_empty()
-            && !acquire.prefix.contains('/')
+            && first_slash(&acquire.prefix).is_none()
             && !matches!(acquire.mode, Mode::Permits(0))
     };
     // One alone is no other's lock.
