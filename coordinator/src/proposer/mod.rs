@@ -6,6 +6,7 @@ pub mod fold;
 mod next;
 pub mod pending;
 pub mod router;
+mod turn;
 
 use rowlock_proto::SessionId;
 use rowlock_proto::acl::Id;

@@ -23,6 +23,7 @@ use tokio::sync::mpsc;
 use super::Submission;
 use super::fold::{Parcel, weight};
 use super::pending::Pending;
+use super::turn;
 use crate::limits::{BATCH_MAX_BYTES, BATCH_MAX_COMMANDS, PEER_FORWARD_WINDOW_BATCHES};
 use crate::metrics::Metrics;
 use crate::peer::forward::{BatchSeq, SendError};
@@ -113,6 +114,7 @@ impl Router {
                 () = time::sleep(if blocked { pause } else { RETRY }), if wait => if blocked { route = self.open_route(view) },
                 first = self.submissions.recv(), if !blocked && way.held.is_empty() => match first {
                     Some(first) => {
+                        turn::behind_the_others().await;
                         let batch = self.gather(first);
                         way.held.extend((!batch.is_empty()).then_some(batch));
                     }
