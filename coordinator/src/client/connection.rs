@@ -33,12 +33,16 @@ const ASK_AGAIN_AFTER: Duration = Duration::from_millis(50);
 // what is rarely waited for, or only once, is on the heap while it is.
 
 /// Serves one accepted socket to its end. `peer` is registered; it is taken off the registry at the end.
-pub(super) async fn run(shared: Arc<Shared>, stream: Stream, peer: Arc<Peer>, inbox: Inbox) {
+pub(super) fn run(
+    shared: Arc<Shared>,
+    stream: Stream,
+    peer: Arc<Peer>,
+    inbox: Inbox,
+) -> impl Future<Output = ()> + Send + use<> {
     shared.context.metrics.connections.inc();
     let departure = Departure { shared: shared.clone(), peer: peer.clone(), session: None };
     let wire = Wire::new(stream);
-    let end = Box::new(Connection { shared, peer, inbox, wire, departure }).serve().await;
-    tracing::trace!(?end, "connection task ended");
+    Box::new(Connection { shared, peer, inbox, wire, departure }).serve()
 }
 
 /// Takes the connection off the node's books, also when its task is aborted.
@@ -71,7 +75,14 @@ struct Connection {
 }
 
 impl Connection {
-    async fn serve(mut self: Box<Self>) {
+    async fn serve(self: Box<Self>) {
+        if let Some((connection, opened)) = Box::pin(self.greet()).await {
+            connection.converse(opened).await;
+        }
+    }
+
+    /// Does the handshake. `None`: there is no session, and the connection is done with.
+    async fn greet(mut self: Box<Self>) -> Option<(Box<Self>, Box<Opened>)> {
         let deadline = time::now() + self.shared.handshake_max;
         let mut handshake = Handshake { shared: &self.shared, peer: &self.peer, inbox: &mut self.inbox };
         let greeting = match time::timeout_at(deadline, Box::pin(handshake.run(&mut self.wire))).await {
@@ -79,22 +90,35 @@ impl Connection {
             Err(_) => Err(End::NoHandshake.into()),
         };
         match greeting {
-            Ok(Greeting::Session(opened)) => self.converse(opened).await,
+            Ok(Greeting::Session(opened)) => return Some((self, Box::new(opened))),
             Ok(Greeting::Word(word)) => {
-                let text = Box::pin(words::answer(&self.shared, word)).await;
-                Box::pin(self.wire.finish(BytesMut::from(text.as_bytes()))).await;
+                let text = words::answer(&self.shared, word).await;
+                self.wire.finish(BytesMut::from(text.as_bytes())).await;
             }
             Err(Refused { end, reply }) => {
                 self.shared.context.metrics.connections_rejected_total.inc();
                 self.shared.report(&self.peer, &end);
                 if !reply.is_empty() {
-                    Box::pin(self.wire.finish(reply)).await;
+                    self.wire.finish(reply).await;
                 }
             }
         }
+        None
     }
 
-    async fn converse(mut self: Box<Self>, opened: Opened) {
+    async fn converse(mut self: Box<Self>, opened: Box<Opened>) {
+        let (mut conversation, mut vigil) = self.begin(*opened);
+        let end = self.talk(&mut conversation, &mut vigil).await;
+        self.ended(&conversation, vigil, &end);
+        if matches!(end, End::Finished | End::Lost | End::Told(CloseReason::SessionEnded)) {
+            let output = std::mem::take(&mut conversation.output);
+            // Off the books before lingering: a client that has closed its session is gone for everybody else.
+            drop(self.departure);
+            Box::pin(self.wire.finish(output)).await;
+        }
+    }
+
+    fn begin(&mut self, opened: Opened) -> (Conversation, Vigil) {
         let Opened { attached, reply } = opened;
         let timeout = attached.timeout;
         self.departure.session = Some(attached.session);
@@ -106,33 +130,40 @@ impl Connection {
         let mut conversation =
             Conversation::new(self.shared.clone(), self.peer.clone(), attached, identities);
         conversation.output = reply;
-        let mut vigil = Vigil::new(timeout, time::now());
-        let end = self.talk(&mut conversation, &mut vigil).await;
+        (conversation, Vigil::new(timeout, time::now()))
+    }
+
+    fn ended(&self, conversation: &Conversation, vigil: Vigil, end: &End) {
         if vigil.leave() == Order::Touch {
-            self.touch(&conversation);
+            self.touch(conversation);
         }
         if end.is_hang_up()
             && let Some(departure) = conversation.departure()
         {
             self.shared.context.touch.departed(departure);
         }
-        self.shared.report(&self.peer, &end);
-        if matches!(end, End::Finished | End::Lost | End::Told(CloseReason::SessionEnded)) {
-            let output = std::mem::take(&mut conversation.output);
-            // Off the books before lingering: a client that has closed its session is gone for everybody else.
-            drop(self.departure);
-            Box::pin(self.wire.finish(output)).await;
-        }
+        self.shared.report(&self.peer, end);
     }
 
     async fn talk(&mut self, conversation: &mut Conversation, vigil: &mut Vigil) -> End {
         let mut wake_at = vigil.wake_at();
         let mut timer = pin!(time::sleep_until(wake_at));
         loop {
-            if let Err(end) = self.round(conversation).await {
-                return end;
+            match self.round(conversation) {
+                Ok(None) => {}
+                Ok(Some(submission)) => {
+                    match Box::pin(self.wait_and_submit(conversation, *submission)).await {
+                        Ok(()) => continue,
+                        Err(end) => return end,
+                    }
+                }
+                Err(end) => return end,
             }
             self.wire.tidy();
+            if conversation.has_come_to_rest() {
+                conversation.rest(&mut self.inbox);
+                self.wire.rest();
+            }
             let again = time::now() + ASK_AGAIN_AFTER;
             if conversation.must_ask_again() && again < wake_at {
                 wake_at = again;
@@ -198,8 +229,9 @@ impl Connection {
         }
     }
 
-    /// Does everything that can be done without waiting for the client.
-    async fn round(&mut self, conversation: &mut Conversation) -> Result<(), End> {
+    /// Does everything that can be done without waiting. Gives what the proposer has no room for: when it has been
+    /// submitted, the round is to be done again.
+    fn round(&mut self, conversation: &mut Conversation) -> Result<Option<Box<Submission>>, End> {
         loop {
             conversation.take_messages(&mut self.inbox, time::now());
             let mut progress = 0;
@@ -209,10 +241,14 @@ impl Connection {
                 };
                 progress += 1;
                 conversation.receive(frame, time::now());
-                self.submit_all(conversation).await?;
+                if let full @ Some(_) = self.submit_all(conversation)? {
+                    return Ok(full);
+                }
             }
             progress += conversation.answer(&mut self.inbox, time::now());
-            self.submit_all(conversation).await?;
+            if let full @ Some(_) = self.submit_all(conversation)? {
+                return Ok(full);
+            }
             let was_full = conversation.is_full();
             if progress == 0 || was_full {
                 let written = self.wire.try_write(&mut conversation.output)?;
@@ -221,27 +257,22 @@ impl Connection {
                     return Err(end);
                 }
                 if !was_full || conversation.is_full() {
-                    return Ok(());
+                    return Ok(None);
                 }
             }
         }
     }
 
-    async fn submit_all(&mut self, conversation: &mut Conversation) -> Result<(), End> {
+    /// Submits what is to be submitted, up to the first for which there is no room.
+    fn submit_all(&mut self, conversation: &mut Conversation) -> Result<Option<Box<Submission>>, End> {
         while let Some(submission) = conversation.next_submission() {
-            self.submit(conversation, submission).await?;
-        }
-        Ok(())
-    }
-
-    async fn submit(&mut self, conversation: &mut Conversation, submission: Submission) -> Result<(), End> {
-        match self.shared.context.proposer.try_submit(submission) {
-            Ok(()) => Ok(()),
-            Err(NotTaken::Full(submission)) => {
-                Box::pin(self.wait_and_submit(conversation, *submission)).await
+            match self.shared.context.proposer.try_submit(submission) {
+                Ok(()) => {}
+                Err(NotTaken::Full(submission)) => return Ok(Some(submission)),
+                Err(NotTaken::Closed) => return Err(End::Stopping),
             }
-            Err(NotTaken::Closed) => Err(End::Stopping),
         }
+        Ok(None)
     }
 
     /// Waits while the proposer is full, and nothing more is read meanwhile. Hears what the node has to say.

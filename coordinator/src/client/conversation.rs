@@ -8,6 +8,7 @@ mod ending;
 mod options;
 mod replies;
 mod reports;
+mod rest;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -73,6 +74,8 @@ pub(super) struct Conversation {
     /// Of the frame that is being taken.
     frame_bytes: usize,
     pings: Pings,
+    /// Since it was last looked at.
+    has_answered_pings: bool,
     /// The leader's word is needed for pings and could not be asked for.
     unasked: bool,
     sasl: sasl::Negotiation,
@@ -113,6 +116,7 @@ impl Conversation {
             queue: Queue::default(),
             frame_bytes: 0,
             pings: Pings::default(),
+            has_answered_pings: false,
             unasked: false,
             sasl: sasl::Negotiation::default(),
             disconnect_grace_ms: 0,
@@ -375,6 +379,7 @@ impl Conversation {
         for _ in 0..answered {
             self.put_reply(ReplyHeader { xid: Xid::PING, zxid: self.last_zxid, err: None }, None);
         }
+        self.has_answered_pings = true;
         self.confirm(ask);
     }
 

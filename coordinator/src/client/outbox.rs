@@ -160,6 +160,14 @@ impl Inbox {
         Ok(())
     }
 
+    /// Gives back the room of messages that were taken, if none waits.
+    pub fn rest(&mut self) {
+        let mut queue = self.shared.lock();
+        if queue.messages.is_empty() {
+            queue.messages = VecDeque::new();
+        }
+    }
+
     /// Waits until there is something to take (or an overflow to see). Cancel safe.
     pub async fn ready(&mut self) {
         poll_fn(|cx| self.poll_ready(cx)).await;

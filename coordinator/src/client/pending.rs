@@ -81,6 +81,13 @@ impl Queue {
         self.requests.push_back(pending);
     }
 
+    /// Gives back the room of requests that were answered, if none waits.
+    pub(super) fn rest(&mut self) {
+        if self.requests.is_empty() {
+            self.requests = VecDeque::new();
+        }
+    }
+
     /// The next held write that may be submitted, with the tag for its answer.
     pub(super) fn release(&mut self) -> Option<(u64, Command, Arc<[Id]>)> {
         while let Some(pending) = self.requests.get_mut(self.released) {

@@ -26,12 +26,13 @@ pub struct Registry {
     inner: Mutex<Inner>,
 }
 
-/// Invariant: `sessions` mentions only connections that are in `peers`, and no session without connections.
+/// Invariant: `sessions` mentions only connections that are in `peers`.
 #[derive(Default)]
 struct Inner {
     last_id: u64,
     peers: BTreeMap<ConnectionId, Arc<Peer>>,
-    sessions: BTreeMap<SessionId, BTreeMap<ConnectionId, Attachment>>,
+    /// Flat, because nearly every session has one connection, and a map for each would be larger than all the rest.
+    sessions: BTreeMap<(SessionId, ConnectionId), Attachment>,
 }
 
 /// A connection as others see it.
@@ -87,7 +88,7 @@ impl Registry {
     pub(super) fn attach(&self, connection: ConnectionId, session: SessionId, attachment: Attachment) {
         let mut inner = self.inner.lock();
         if inner.peers.contains_key(&connection) {
-            inner.sessions.entry(session).or_default().insert(connection, attachment);
+            inner.sessions.insert((session, connection), attachment);
         }
     }
 
@@ -95,23 +96,17 @@ impl Registry {
     pub(super) fn gone(&self, connection: ConnectionId, session: Option<SessionId>) {
         let mut inner = self.inner.lock();
         inner.peers.remove(&connection);
-        if let Some(session) = session
-            && let Some(attached) = inner.sessions.get_mut(&session)
-        {
-            attached.remove(&connection);
-            if attached.is_empty() {
-                inner.sessions.remove(&session);
-            }
+        if let Some(session) = session {
+            inner.sessions.remove(&(session, connection));
         }
     }
 
     /// The session has a new attachment somewhere in the cluster: connections of older ones are told.
     pub fn session_attached(&self, session: SessionId, attachment: Attachment) {
         let inner = self.inner.lock();
-        let Some(attached) = inner.sessions.get(&session) else { return };
-        for (connection, theirs) in attached {
-            if *theirs != attachment {
-                inner.tell(*connection, CloseReason::SessionMoved);
+        for (connection, theirs) in inner.attached(session) {
+            if theirs != attachment {
+                inner.tell(connection, CloseReason::SessionMoved);
             }
         }
     }
@@ -119,18 +114,16 @@ impl Registry {
     /// The session is over: its connections are told.
     pub fn session_ended(&self, session: SessionId) {
         let inner = self.inner.lock();
-        for connection in inner.sessions.get(&session).into_iter().flat_map(BTreeMap::keys) {
-            inner.tell(*connection, CloseReason::SessionEnded);
+        for (connection, _) in inner.attached(session) {
+            inner.tell(connection, CloseReason::SessionEnded);
         }
     }
 
     /// Queues a frame for the session's newest connection, if it has one on this node. Gives whether it has.
     pub fn notify(&self, session: SessionId, frame: impl FnOnce() -> Bytes) -> bool {
         let inner = self.inner.lock();
-        let Some(attached) = inner.sessions.get(&session) else { return false };
-        let newest = attached.iter().max_by_key(|(_, attachment)| **attachment);
-        let (connection, _) = newest.expect("no session without connections");
-        inner.peer(*connection).outbox.push(Message::Event(frame()));
+        let Some(newest) = inner.newest(session) else { return false };
+        newest.outbox.push(Message::Event(frame()));
         true
     }
 
@@ -163,14 +156,15 @@ impl Registry {
 
     /// The sessions that have a connection on this node, in order.
     pub fn sessions(&self) -> Vec<SessionId> {
-        self.inner.lock().sessions.keys().copied().collect()
+        let mut sessions: Vec<SessionId> = self.inner.lock().sessions.keys().map(|key| key.0).collect();
+        sessions.dedup();
+        sessions
     }
 
     /// Where the client of a session is, if it is connected to this node.
     pub fn address_of(&self, session: SessionId) -> Option<SocketAddr> {
         let inner = self.inner.lock();
-        let newest = inner.sessions.get(&session)?.iter().max_by_key(|(_, attachment)| **attachment);
-        newest.map(|(connection, _)| inner.peer(*connection).addr)
+        inner.newest(session).map(|peer| peer.addr)
     }
 
     /// All connections in order of acceptance.
@@ -180,6 +174,19 @@ impl Registry {
 }
 
 impl Inner {
+    /// The connections of the session.
+    fn attached(&self, session: SessionId) -> impl Iterator<Item = (ConnectionId, Attachment)> {
+        let (first, last) = (ConnectionId(0), ConnectionId(u64::MAX));
+        let attached = self.sessions.range((session, first)..=(session, last));
+        attached.map(|((_, connection), attachment)| (*connection, *attachment))
+    }
+
+    /// The connection that the session has moved to last, of those that it has here.
+    fn newest(&self, session: SessionId) -> Option<&Peer> {
+        let newest = self.attached(session).max_by_key(|(_, attachment)| *attachment)?;
+        Some(self.peer(newest.0))
+    }
+
     fn tell(&self, connection: ConnectionId, reason: CloseReason) {
         self.peer(connection).outbox.push(Message::Close(reason));
     }
@@ -219,6 +226,7 @@ mod tests {
         let (new, mut new_inbox) = peer(&registry);
         registry.attach(old.id, SessionId(7), Attachment(1));
         registry.attach(new.id, SessionId(7), Attachment(2));
+        assert_eq!(registry.sessions(), [SessionId(7)]);
         registry.session_attached(SessionId(7), Attachment(2));
         assert_eq!(told(&mut old_inbox), [CloseReason::SessionMoved]);
         assert_eq!(told(&mut new_inbox), []);

@@ -53,6 +53,14 @@ impl Wire {
         }
     }
 
+    /// Gives back the room of what was read, if nothing of it is left.
+    pub(super) fn rest(&mut self) {
+        if self.input.is_empty() {
+            self.input = BytesMut::new();
+            self.oversized = false;
+        }
+    }
+
     /// To be called with what a read returned.
     pub(super) fn was_read(&mut self, result: io::Result<usize>) -> Result<usize, End> {
         match result? {

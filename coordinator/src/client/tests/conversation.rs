@@ -251,6 +251,32 @@ fn a_ping_that_the_leader_did_not_note_is_asked_about_again_and_answered() {
 }
 
 #[test]
+fn a_conversation_comes_to_rest_once_with_each_answered_ping_unless_something_waits() {
+    let mut stage = Stage::new();
+    let ping = |stage: &mut Stage| {
+        stage.ask(Request::Ping);
+        assert!(!stage.conversation.has_come_to_rest(), "it waits for the leader's word");
+        let Ok(Sign::Touch { confirm: Some(outbox), .. }) = stage.touches.try_recv() else {
+            panic!("a ping is asked about")
+        };
+        outbox.push(Message::Touched);
+        stage.look();
+    };
+    ping(&mut stage);
+    assert!(stage.conversation.has_come_to_rest() && !stage.conversation.has_come_to_rest());
+    stage.conversation.rest(&mut stage.inbox);
+    assert_eq!(stage.told().len(), 1, "an answer that is not written yet stays");
+    stage.ask(create("/a", CreateMode::Persistent));
+    ping(&mut stage);
+    assert!(!stage.conversation.has_come_to_rest(), "a request waits");
+    let write = stage.submission().unwrap();
+    stage.apply(write);
+    stage.conversation.rest(&mut stage.inbox);
+    stage.look();
+    assert_eq!(stage.told().len(), 2, "nor does anything else that waits go");
+}
+
+#[test]
 fn an_auth_packet_that_cannot_be_read_ends_the_conversation_without_an_answer() {
     let mut stage = Stage::new();
     let cut = [&Xid::AUTH.0.to_be_bytes()[..], &OpCode::Auth.as_i32().to_be_bytes()].concat();
