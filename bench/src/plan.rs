@@ -61,7 +61,7 @@ impl Plan {
         let parts = vec![
             part(Workload::Uncontended, &[1, 16, 64, 256, 1024], 3, usual),
             part(Workload::Contended, &[10, 100], 3, usual),
-            // Each of a thousand must have had the lock some times before shares can be compared.
+            // It goes on until each has had the lock some times, which takes several seconds.
             part(Workload::Contended, &[1000], 3, times(400, 3000)),
             part(Workload::ReadMostly, &[64], 3, usual),
             part(Workload::Herd, &[1000], 2, usual),

@@ -115,6 +115,7 @@ fn wanted(text: &mut String, results: &Results) {
         let (against, ratio) = match target.measure {
             Measure::RatioTo(other) => (other.to_string(), shown(judged.measured)),
             Measure::Value => ("–".to_owned(), "–".to_owned()),
+            Measure::Beside(other) => (other.to_string(), "–".to_owned()),
             Measure::FlatOver(_) => ("its other sizes".to_owned(), shown(judged.measured)),
         };
         row(

@@ -30,6 +30,8 @@ pub enum Measure {
     RatioTo(System),
     /// The figure itself.
     Value,
+    /// The figure itself; another system's is shown beside it.
+    Beside(System),
     /// How far apart the figures of these sizes are: the least divided by the most.
     FlatOver(&'static [u64]),
 }
@@ -102,7 +104,7 @@ impl Bound {
         let Some(value) = self.value(results) else { return "–".to_owned() };
         match measure {
             Measure::RatioTo(_) => format!("{} ×", number(value)),
-            Measure::Value | Measure::FlatOver(_) => number(value),
+            Measure::Value | Measure::Beside(_) | Measure::FlatOver(_) => number(value),
         }
     }
 }
@@ -115,6 +117,7 @@ impl Target {
         let (other, measured) = match self.measure {
             Measure::RatioTo(other) => (of(other), ratio(results, self.figure, self.subject, other)),
             Measure::Value => (None, subject),
+            Measure::Beside(other) => (of(other), subject),
             Measure::FlatOver(sizes) => (None, self.flat(results, sizes)),
         };
         let verdict = |bound: Bound| bound.verdict(measured, self.more_is_better, results);
@@ -179,6 +182,11 @@ fn cycles() -> Vec<Target> {
             subject: System::RowlockPlain,
             ..at("", 256, System::Zookeeper, Bound::Of(2.0), Bound::Of(3.0))
         },
+        Target {
+            title: "reads and writes 10:1 per second, N = 64",
+            figure: figure("read-mostly", 64, "ops_per_s"),
+            ..at("", 64, System::Zookeeper, Bound::None, Bound::None)
+        },
     ]
 }
 
@@ -204,9 +212,9 @@ fn handovers() -> Vec<Target> {
     let title = "hand-overs/s, least of K = 10 to 1000 by most";
     targets.push(of(title, 10, "handovers_per_s", flat, true, Bound::Of(0.85), Bound::None));
     for size in sizes {
-        let jain = "fairness (Jain) of hand-overs";
-        targets.push(of(jain, *size, "jain", Measure::Value, true, Bound::Of(0.99), Bound::None));
-        targets.push(of("overtakes", *size, "overtakes", Measure::Value, false, Bound::Of(0.0), Bound::None));
+        let (jain, beside) = ("fairness (Jain) of hand-overs", || Measure::Beside(System::Zookeeper));
+        targets.push(of(jain, *size, "jain", beside(), true, Bound::Of(0.99), Bound::None));
+        targets.push(of("overtakes", *size, "overtakes", beside(), false, Bound::Of(0.0), Bound::None));
     }
     targets
 }
@@ -219,9 +227,17 @@ fn least(title: &'static str, figure: Figure<'static>, measure: Measure, must: B
 fn herd() -> Vec<Target> {
     let of = |title, metric, most| {
         let (figure, bound) = (figure("herd", 1000, metric), Bound::Of(most));
-        least(title, figure, Measure::Value, bound, bound)
+        least(title, figure, Measure::Beside(System::Zookeeper), bound, bound)
     };
+    let grant = least(
+        "release until the grant (ms), 1,000 waiters",
+        figure("herd", 1000, "release_to_grant_p50_ms"),
+        Measure::RatioTo(System::Zookeeper),
+        Bound::None,
+        Bound::None,
+    );
     vec![
+        grant,
         of("messages to the servers per release, 1,000 waiters", "messages_in_per_release", 1.0),
         of("messages from the servers per release", "messages_out_per_release", 2.0),
     ]
@@ -229,7 +245,8 @@ fn herd() -> Vec<Target> {
 
 fn failures() -> Vec<Target> {
     let crash = |title, metric, most| {
-        least(title, figure("crash", 4000, metric), Measure::Value, Bound::Of(most), Bound::None)
+        let beside = Measure::Beside(System::Zookeeper);
+        least(title, figure("crash", 4000, metric), beside, Bound::Of(most), Bound::None)
     };
     let kill = |measure, must, aim| {
         let title = "leader killed, until a lock is granted (ms)";
@@ -239,6 +256,7 @@ fn failures() -> Vec<Target> {
         crash("crash of the holder, timeout 4 s (s)", "crash_to_grant_max_s", 4.1),
         crash("the same with a disconnect grace of 1 s (s)", "crash_with_1_s_grace_to_grant_max_s", 1.1),
         kill(Measure::RatioTo(System::Zookeeper), Bound::Of(1.0), Bound::None),
+        kill(Measure::RatioTo(System::Etcd), Bound::None, Bound::None),
         kill(Measure::Value, Bound::None, Bound::Of(300.0)),
     ]
 }
@@ -251,6 +269,13 @@ fn idle() -> Vec<Target> {
         ("10,000 sessions, resident memory (MB)", "10,000 sessions, CPU (µs per session and s)");
     vec![
         of(memory, "servers_resident_mb", beside(), Bound::Of(0.1), Bound::None),
+        of(
+            "the same, what the nodes share counted once (MB)",
+            "servers_proportional_mb",
+            beside(),
+            Bound::None,
+            Bound::None,
+        ),
         of(
             "memory per session, all nodes (KB)",
             "servers_resident_kb_per_session",
@@ -269,6 +294,13 @@ fn large() -> Vec<Target> {
         least(title, figure("snapshot", 1_000_000, metric), Measure::Value, Bound::Of(most), Bound::None)
     };
     vec![
+        least(
+            "longest cycle without snapshots (ms)",
+            figure("snapshot", 1_000_000, "without_longest_ms"),
+            Measure::Value,
+            Bound::None,
+            Bound::None,
+        ),
         of("longest cycle beside snapshots of 10^6 znodes (ms)", "beside_longest_ms", 10.0),
         of("restart with 10^6 znodes in the log (s)", "restart_from_log_s", 10.0),
         of("restart with 10^6 znodes in a snapshot (s)", "restart_from_snapshot_s", 10.0),

@@ -67,6 +67,14 @@ impl Servers {
         self.processes.iter().map(Process::resident).sum()
     }
 
+    /// Resident memory of all of them, bytes, in which what they share counts once.
+    ///
+    /// # Errors
+    /// One of them is gone.
+    pub fn proportional(&self) -> Result<u64> {
+        self.processes.iter().map(Process::proportional).sum()
+    }
+
     /// Time that all of them have spent on processors so far.
     ///
     /// # Errors

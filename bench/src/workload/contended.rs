@@ -30,6 +30,10 @@ struct Shared {
 
 /// Longest wait until everybody has held the lock once.
 const QUEUE_FORMS_MAX: Duration = Duration::from_secs(20);
+/// With fewer turns for each client, on average, shares differ by whether one more was just had: the trial goes on.
+const TURNS: u64 = 15;
+/// But not for longer.
+const MEASURED_MAX: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 #[derive(Default)]
@@ -64,7 +68,10 @@ pub async fn run(
     while system.is_fair() && shared.begun.load(Ordering::SeqCst) < clients && Instant::now() < latest {
         tokio::time::sleep(LOOK_EVERY).await;
     }
-    let cost = shared.phase.count(servers, times.measured).await?;
+    let wanted = shared.grants.load(Ordering::SeqCst) + TURNS * clients as u64;
+    let is_enough = || shared.grants.load(Ordering::SeqCst) >= wanted;
+    let most = MEASURED_MAX.max(times.measured);
+    let cost = shared.phase.count_until(servers, times.measured, most, is_enough).await?;
     let (mut all, mut shares) = (Seen::default(), Vec::new());
     for seen in phase::gather(tasks).await? {
         shares.push(seen.grants as f64);
@@ -81,6 +88,7 @@ pub async fn run(
         .with("wait_p50_ms", all.wait.ms(0.50))
         .with("wait_p99_ms", all.wait.ms(0.99))
         .with("jain", jain(&shares))
+        .with("turns_per_client", grants / clients as f64)
         .with("overtakes", all.overtakes as f64)
         .with("servers_cpu_us_per_handover", cost.servers_us(grants))
         .with("client_cpu_us_per_handover", cost.client_us(grants)))

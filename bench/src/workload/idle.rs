@@ -45,7 +45,7 @@ pub async fn run(
     tokio::time::sleep(times.measured).await;
     let took = begun.elapsed().as_secs_f64();
     let (servers_cpu, own_cpu) = (servers.cpu()? - servers_before, own_cpu()? - own_before);
-    let resident = servers.resident()? as f64;
+    let (resident, proportional) = (servers.resident()? as f64, servers.proportional()? as f64);
     ends.close();
     while let Some(ended) = tasks.join_next().await {
         ended.map_err(|panic| anyhow!("a session panicked: {panic}"))??;
@@ -54,6 +54,7 @@ pub async fn run(
     let rate = |cpu: Duration| cpu.as_micros() as f64 / took;
     Ok(Trial::new(system, "idle", sessions as u64, round)
         .with("servers_resident_mb", resident / 1e6)
+        .with("servers_proportional_mb", proportional / 1e6)
         .with("servers_resident_before_mb", resident_before / 1e6)
         .with("servers_resident_kb_per_session", (resident - resident_before) / each / 1e3)
         .with("servers_cpu_us_per_session_s", rate(servers_cpu) / each)

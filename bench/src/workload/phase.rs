@@ -45,9 +45,27 @@ impl Phase {
     /// # Errors
     /// A server is gone.
     pub async fn count(&self, servers: &Servers, measured: Duration) -> Result<Cost> {
+        self.count_until(servers, measured, measured, || true).await
+    }
+
+    /// Counts until `is_enough`, but at least for so long, and for `most` at most; then the trial is over.
+    ///
+    /// # Errors
+    /// A server is gone.
+    pub async fn count_until(
+        &self,
+        servers: &Servers,
+        least: Duration,
+        most: Duration,
+        is_enough: impl Fn() -> bool,
+    ) -> Result<Cost> {
+        const LOOK_EVERY: Duration = Duration::from_millis(50);
         let (servers_before, own_before, begun) = (servers.cpu()?, own_cpu()?, Instant::now());
         self.0.store(COUNTED, Ordering::SeqCst);
-        tokio::time::sleep(measured).await;
+        tokio::time::sleep(least).await;
+        while begun.elapsed() < most && !is_enough() {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
         self.0.store(PAUSED, Ordering::SeqCst);
         let took = begun.elapsed();
         let servers = servers.cpu()?.saturating_sub(servers_before);
