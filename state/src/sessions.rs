@@ -30,8 +30,8 @@ pub struct Session {
     ephemerals: Paths,
     /// Of the writes that its client may send again.
     pub(crate) outcomes: Outcomes,
-    /// Of the lock that it last asked for.
-    last_lock: LastLock,
+    /// Of the lock that it last asked for. Apart from the rest, for those sessions that want no locks.
+    last_lock: Option<Arc<LastLock>>,
     /// Its hash as far as its outcomes do not change it.
     hasher: Hasher,
     /// Its whole hash, as it was last counted.
@@ -43,7 +43,7 @@ pub(crate) type Paths = SharedMap<Arc<str>, ()>;
 
 /// Where a lock was found. A session mostly comes back to the same one, be it to release it; then it is not looked for
 /// again. Only a guess, so it decides nothing but how long a search takes, and is no part of a snapshot.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct LastLock {
     /// The way to its znode.
     pub trail: Trail,
@@ -61,7 +61,7 @@ impl Session {
             attachment,
             ephemerals: SharedMap::default(),
             outcomes: Outcomes::default(),
-            last_lock: LastLock::default(),
+            last_lock: None,
             hasher: Hasher::new(2),
             hash: 0,
         }
@@ -87,8 +87,8 @@ impl Session {
         self.ephemerals.len()
     }
 
-    pub(crate) fn last_lock(&self) -> &LastLock {
-        &self.last_lock
+    pub(crate) fn last_lock(&self) -> Option<&Arc<LastLock>> {
+        self.last_lock.as_ref()
     }
 
     fn hasher(&self, id: SessionId) -> Hasher {
@@ -166,8 +166,8 @@ impl Sessions {
 
     /// Notes where an open session has found a lock.
     pub(crate) fn note_lock(&mut self, id: SessionId, found: LastLock) {
-        if self.map.get(&id).is_some_and(|session| session.last_lock != found) {
-            self.map.get_mut(&id).expect("just looked at").last_lock = found;
+        if self.map.get(&id).is_some_and(|session| session.last_lock.as_deref() != Some(&found)) {
+            self.map.get_mut(&id).expect("just looked at").last_lock = Some(Arc::new(found));
         }
     }
 

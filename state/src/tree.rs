@@ -205,15 +205,15 @@ impl Tree {
 
     /// The same, with the way there.
     pub(crate) fn find(&self, path: &str) -> Option<(Trail, &Znode)> {
-        self.find_near(path, &Trail::default())
+        self.find_near(path, None)
     }
 
     /// The same, which is sooner found if the way is `guess`.
-    pub(crate) fn find_near(&self, path: &str, guess: &Trail) -> Option<(Trail, &Znode)> {
+    pub(crate) fn find_near(&self, path: &str, guess: Option<&Trail>) -> Option<(Trail, &Znode)> {
         let mut znode = &*self.root;
         let mut trail = Trail::default();
         let mut rest = path;
-        for place in &guess.0 {
+        for place in guess.iter().flat_map(|guess| &guess.0) {
             let Some((name, child)) = znode.children.get_at(*place) else { break };
             let Some(below) = below(rest, name) else { break };
             (rest, znode) = (below, child);
@@ -380,7 +380,7 @@ mod tests {
             let expected = tree.get(&path).map(std::ptr::from_ref);
             assert_eq!(expected.is_some(), known.contains(&path.as_str()), "{path:?}");
             for guess in &guesses {
-                let found = tree.find_near(&path, guess);
+                let found = tree.find_near(&path, Some(guess));
                 assert_eq!(found.as_ref().map(|(_, znode)| std::ptr::from_ref(*znode)), expected, "{path:?}");
                 assert_eq!(found.map(|(trail, _)| trail), tree.find(&path).map(|(trail, _)| trail));
             }

@@ -79,14 +79,8 @@ impl Machine {
     }
 
     /// Where the session's last lock was found.
-    pub(super) fn last_lock(&self, session: SessionId) -> &LastLock {
-        self.sessions.get(session).expect("the session has been admitted").last_lock()
-    }
-
-    /// The address that the client has, shared with the session's last place.
-    fn address(&self, by: &Author) -> Arc<str> {
-        let (address, known) = (address_in(by.who), &self.last_lock(by.session).address);
-        if **known == *address { known.clone() } else { address.into() }
+    pub(super) fn last_lock(&self, session: SessionId) -> Option<Arc<LastLock>> {
+        self.sessions.get(session)?.last_lock().cloned()
     }
 
     /// Where a place stands that has been made just now.
@@ -169,7 +163,8 @@ impl Machine {
             return Ok(Placed::Found(key));
         }
         let guess = self.last_lock(by.session);
-        let found = self.locks.find_near(path, guess.queue);
+        let guess = guess.as_deref();
+        let found = self.locks.find_near(path, guess.map(|guess| guess.queue).unwrap_or_default());
         if let Some(lock) = self.locks.at(found) {
             if let Some(refusal) = self.refusal(by, acquire, lock, steps) {
                 return Ok(Placed::Refused(refusal));
@@ -178,7 +173,7 @@ impl Machine {
                 return Err(ErrorCode::QuotaExceeded);
             }
         }
-        let trail = match self.tree.find_near(path, &guess.trail) {
+        let trail = match self.tree.find_near(path, guess.map(|guess| &guess.trail)) {
             Some((trail, _)) => trail,
             None => self.make_lock(by, path, done)?,
         };
@@ -194,7 +189,10 @@ impl Machine {
             kind: Kind::Ephemeral(by.session),
         };
         let mut created = self.create_below(by, Some(&trail), &new)?;
-        let address = self.address(by);
+        let address = match (address_in(by.who), guess) {
+            (address, Some(guess)) if *guess.address == *address => guess.address.clone(),
+            (address, _) => address.into(),
+        };
         created.contender = Some(Contender::acquired(acquire, by.session, address.clone(), self.time_ms));
         let (Ok(queue) | Err(queue)) = found;
         created.queue = queue;

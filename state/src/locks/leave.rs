@@ -100,12 +100,14 @@ impl Machine {
     fn find_held<'a>(&self, by: &Author, claim: &'a Claim) -> Option<(Slot, Path<'a>, Trail, Slot)> {
         let path = path_of(claim)?;
         let guess = self.last_lock(by.session);
-        let queue = self.locks.find_near(path.parent(), guess.queue);
+        let guess = guess.as_deref();
+        let known = guess.map(|guess| guess.queue).unwrap_or_default();
+        let queue = self.locks.find_near(path.parent(), known);
         let holder = self.locks.at(queue)?.holder((Zxid(claim.token.0), path.full))?;
         if holder.session != by.session {
             return None;
         }
-        let (trail, parent) = self.tree.find_near(path.parent(), &guess.trail)?;
+        let (trail, parent) = self.tree.find_near(path.parent(), guess.map(|guess| &guess.trail))?;
         let place = parent.children.find(path.name()).ok()?;
         Some((queue.ok()?, path, trail, place))
     }
