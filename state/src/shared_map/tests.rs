@@ -1,0 +1,72 @@
+//! The map beside a `BTreeMap`, and how its chunks fill and empty.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+proptest! {
+    #[test]
+    fn behaves_as_a_btree_map_and_clones_stay_as_they_were(
+        steps in prop::collection::vec((0u16..400, any::<bool>()), 0..1500),
+        cut in 0usize..1500,
+    ) {
+        let mut map = SharedMap::default();
+        let mut model = BTreeMap::new();
+        let mut clone = None;
+        for (i, (key, insert)) in steps.into_iter().enumerate() {
+            if i == cut {
+                clone = Some((map.clone(), model.clone()));
+            }
+            if insert && key % 3 == 0 {
+                prop_assert_eq!(map.get_or_insert_with(&key, || (key, i)), model.entry(key).or_insert(i));
+            } else if insert {
+                prop_assert_eq!(map.insert(key, i), model.insert(key, i));
+            } else if key == 0 {
+                prop_assert_eq!(map.pop_first(), model.pop_first());
+            } else {
+                prop_assert_eq!(map.remove(&key), model.remove(&key));
+            }
+            if let Some(value) = map.get_mut(&(key ^ 1)) {
+                *value += 1;
+            }
+            if let Some(value) = model.get_mut(&(key ^ 1)) {
+                *value += 1;
+            }
+            prop_assert_eq!(map.get(&(key ^ 1)), model.get(&(key ^ 1)));
+            map.remove_if(&(key ^ 2), |value| value % 5 == 0);
+            if model.get(&(key ^ 2)).is_some_and(|value| value % 5 == 0) {
+                model.remove(&(key ^ 2));
+            }
+            prop_assert_eq!(map.first(), model.first_key_value());
+            prop_assert_eq!(map.last(), model.last_key_value());
+            let (Ok(place) | Err(place)) = map.find(&key);
+            prop_assert_eq!(map.rank_of(place), model.range(..key).count());
+            for guess in [place, Slot::new(i % 5, i % 70), Slot::new(0, 0)] {
+                prop_assert_eq!(map.find_near(&key, guess), map.find(&key));
+            }
+            prop_assert!(map.from(&key).eq(model.range(key..)));
+            prop_assert_eq!(map.check(), Ok(()));
+        }
+        prop_assert!(map.iter().eq(model.iter()));
+        if let Some((map, model)) = clone {
+            prop_assert!(map.iter().eq(model.iter()));
+        }
+    }
+}
+
+#[test]
+fn appending_fills_chunks_and_draining_from_the_front_leaves_none() {
+    let mut map = SharedMap::default();
+    for i in 0..1000 {
+        map.insert(i, ());
+    }
+    assert_eq!(map.chunks().len(), 1000_usize.div_ceil(CHUNK_MAX));
+    assert_eq!(map.last_key(), Some(&999));
+    for i in 0..1000 {
+        assert_eq!(map.remove(&i), Some(()));
+        map.check().unwrap();
+    }
+    assert!(matches!(map, SharedMap::Empty));
+}
