@@ -164,9 +164,8 @@ impl Connection {
                 conversation.rest(&mut self.inbox);
                 self.wire.rest();
             }
-            let again = time::now() + ASK_AGAIN_AFTER;
-            if conversation.must_ask_again() && again < wake_at {
-                wake_at = again;
+            if conversation.must_ask_again() && time::now() + ASK_AGAIN_AFTER < wake_at {
+                wake_at = time::now() + ASK_AGAIN_AFTER;
                 timer.set(time::sleep_until(wake_at));
             }
             tokio::select! {
@@ -233,19 +232,20 @@ impl Connection {
     /// submitted, the round is to be done again.
     fn round(&mut self, conversation: &mut Conversation) -> Result<Option<Box<Submission>>, End> {
         loop {
-            conversation.take_messages(&mut self.inbox, time::now());
+            let now = time::now();
+            conversation.take_messages(&mut self.inbox, now);
             let mut progress = 0;
             while conversation.accepts() {
                 let Some(frame) = frame::split(&mut self.wire.input, limits::CLIENT_FRAME_MAX_BYTES)? else {
                     break;
                 };
                 progress += 1;
-                conversation.receive(frame, time::now());
+                conversation.receive(frame, now);
                 if let full @ Some(_) = self.submit_all(conversation)? {
                     return Ok(full);
                 }
             }
-            progress += conversation.answer(&mut self.inbox, time::now());
+            progress += conversation.answer(&mut self.inbox, now);
             if let full @ Some(_) = self.submit_all(conversation)? {
                 return Ok(full);
             }

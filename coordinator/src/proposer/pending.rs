@@ -3,7 +3,7 @@
 //! The origin node answers its client when it has applied the command itself; no answer travels back from the leader.
 //! Invariant: every registered proposal gets exactly one message, `Applied` or `Lost`.
 
-use std::collections::BTreeMap;
+use std::collections::VecDeque;
 
 use parking_lot::Mutex;
 use rowlock_proto::NodeId;
@@ -19,25 +19,52 @@ pub struct Pending {
     waiting: Mutex<Waiting>,
 }
 
-#[derive(Default)]
+/// Invariant: the first of `answers` is there. The log has this node's proposals in the order of their registration, so
+/// nearly always it is the first one that is answered.
 struct Waiting {
-    /// Counts up from 1.
-    last_request: u64,
-    answers: BTreeMap<u64, (Outbox, u64)>,
+    /// The request of the first of `answers`. They count up from 1.
+    first: u64,
+    /// Emptied when the answer is given.
+    answers: VecDeque<Option<(Outbox, u64)>>,
+    /// Those that are there.
+    count: usize,
+}
+
+impl Waiting {
+    fn add(&mut self, outbox: Outbox, tag: u64) -> u64 {
+        self.answers.push_back(Some((outbox, tag)));
+        self.count += 1;
+        self.first + self.answers.len() as u64 - 1
+    }
+
+    fn take(&mut self, request: u64) -> Option<(Outbox, u64)> {
+        let at = usize::try_from(request.checked_sub(self.first)?).ok()?;
+        let found = self.answers.get_mut(at)?.take()?;
+        self.count -= 1;
+        while let Some(None) = self.answers.front() {
+            self.answers.pop_front();
+            self.first += 1;
+        }
+        Some(found)
+    }
+
+    fn take_all(&mut self) -> impl Iterator<Item = (Outbox, u64)> + use<> {
+        self.first += self.answers.len() as u64;
+        self.count = 0;
+        std::mem::take(&mut self.answers).into_iter().flatten()
+    }
 }
 
 impl Pending {
     /// Of a node's process; `incarnation` is random, so that the proposals of its former life are not taken for its own.
     pub fn new(node: NodeId, incarnation: u64) -> Self {
-        Pending { node, incarnation, waiting: Mutex::new(Waiting::default()) }
+        let waiting = Waiting { first: 1, answers: VecDeque::new(), count: 0 };
+        Pending { node, incarnation, waiting: Mutex::new(waiting) }
     }
 
     /// Notes where the answer goes, and gives the proposal its origin.
     pub fn register(&self, outbox: Outbox, tag: u64) -> Origin {
-        let mut waiting = self.waiting.lock();
-        waiting.last_request += 1;
-        let request = waiting.last_request;
-        waiting.answers.insert(request, (outbox, tag));
+        let request = self.waiting.lock().add(outbox, tag);
         Origin { node: self.node, incarnation: self.incarnation, request }
     }
 
@@ -46,7 +73,7 @@ impl Pending {
         if applied.origin.node != self.node || applied.origin.incarnation != self.incarnation {
             return;
         }
-        let found = self.waiting.lock().answers.remove(&applied.origin.request);
+        let found = self.waiting.lock().take(applied.origin.request);
         if let Some((outbox, tag)) = found {
             outbox.push(Message::Applied { tag, applied: Box::new(applied) });
         }
@@ -54,21 +81,77 @@ impl Pending {
 
     /// Tells everybody who waits that the outcome cannot be known. Returns how many proposals that were.
     pub fn give_up_all(&self) -> usize {
-        let answers = std::mem::take(&mut self.waiting.lock().answers);
-        let count = answers.len();
-        for (outbox, _) in answers.into_values() {
+        let given_up = self.waiting.lock().take_all();
+        let mut count = 0;
+        for (outbox, _) in given_up {
             outbox.push(Message::Lost);
+            count += 1;
         }
         count
     }
 
     /// How many wait.
     pub fn len(&self) -> usize {
-        self.waiting.lock().answers.len()
+        self.waiting.lock().count
     }
 
     /// Nobody waits.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rowlock_proto::{ErrorCode, Zxid};
+
+    use super::*;
+    use crate::client::outbox::{self, Inbox};
+
+    fn applied(origin: Origin) -> Applied {
+        Applied { origin, zxid: Zxid(1), result: Err(ErrorCode::NoNode) }
+    }
+
+    /// Tags of answers; 0 for each `Lost`.
+    fn told(inbox: &mut Inbox) -> Vec<u64> {
+        let mut messages = VecDeque::new();
+        inbox.take(&mut messages).unwrap();
+        let tag = |message| match message {
+            Message::Applied { tag, .. } => tag,
+            Message::Lost => 0,
+            other => panic!("{other:?}"),
+        };
+        messages.into_iter().map(tag).collect()
+    }
+
+    #[test]
+    fn everybody_is_told_once_in_whatever_order_the_answers_come() {
+        let (outbox, mut inbox) = outbox::channel();
+        let pending = Pending::new(NodeId(1), 7);
+        let origins: Vec<Origin> = (1..=4).map(|tag| pending.register(outbox.clone(), tag)).collect();
+        assert_eq!(origins.iter().map(|origin| origin.request).collect::<Vec<_>>(), [1, 2, 3, 4]);
+        for at in [2, 0, 0, 1, 2] {
+            pending.answer(applied(origins[at]));
+        }
+        assert_eq!(told(&mut inbox), [3, 1, 2]);
+        assert_eq!(pending.len(), 1);
+        pending.answer(applied(Origin { incarnation: 8, ..origins[3] }));
+        pending.answer(applied(Origin { node: NodeId(2), ..origins[3] }));
+        assert!(told(&mut inbox).is_empty(), "that was somebody else's");
+    }
+
+    #[test]
+    fn what_was_given_up_is_answered_no_more_and_what_comes_then_is() {
+        let (outbox, mut inbox) = outbox::channel();
+        let pending = Pending::new(NodeId(1), 7);
+        let before: Vec<Origin> = (1..=3).map(|tag| pending.register(outbox.clone(), tag)).collect();
+        pending.answer(applied(before[1]));
+        assert_eq!(pending.give_up_all(), 2);
+        assert!(pending.is_empty());
+        let after = pending.register(outbox, 4);
+        assert_eq!(after.request, 4, "a number is never given twice");
+        before.iter().for_each(|origin| pending.answer(applied(*origin)));
+        pending.answer(applied(after));
+        assert_eq!(told(&mut inbox), [2, 0, 0, 4]);
     }
 }
