@@ -4,6 +4,7 @@
 //! chunk and the list of chunks, so a snapshot of a queue with a million waiters does not stop the next command.
 //! A plain `BTreeMap` would have to be copied whole.
 
+mod balance;
 #[cfg(test)]
 mod tests;
 
@@ -14,6 +15,8 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
 use smallvec::SmallVec;
+
+use balance::{insert_into, merge, single};
 
 /// Entries per chunk at most. A bigger chunk makes the first change after a clone dearer, a smaller one the list.
 const CHUNK_MAX: usize = 64;
@@ -425,58 +428,6 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
             return Err("a map is out of order".to_owned());
         }
         Ok(())
-    }
-}
-
-fn single<K, V>(entry: (K, V)) -> Chunk<K, V> {
-    SmallVec::from_buf([entry])
-}
-
-fn insert_into<K: Clone, V: Clone>(
-    chunks: &mut Vec<Arc<Chunk<K, V>>>,
-    chunk: usize,
-    at: usize,
-    entry: (K, V),
-) -> (usize, usize) {
-    if chunks[chunk].len() < CHUNK_MAX {
-        Arc::make_mut(&mut chunks[chunk]).insert(at, entry);
-        return (chunk, at);
-    }
-    if chunk + 1 == chunks.len() && at == CHUNK_MAX {
-        // Sequential names arrive at the end: a new chunk there keeps the old one full.
-        chunks.push(Arc::new(single(entry)));
-        return (chunk + 1, 0);
-    }
-    let left = Arc::make_mut(&mut chunks[chunk]);
-    let mut right: Chunk<K, V> = left.drain(CHUNK_MAX / 2..).collect();
-    let place = match at.checked_sub(left.len()) {
-        Some(at) => {
-            right.insert(at, entry);
-            (chunk + 1, at)
-        }
-        None => {
-            left.insert(at, entry);
-            (chunk, at)
-        }
-    };
-    chunks.insert(chunk + 1, Arc::new(right));
-    place
-}
-
-/// Restores the invariant after a removal from `chunk`.
-fn merge<K: Clone, V: Clone>(chunks: &mut Vec<Arc<Chunk<K, V>>>, chunk: usize) {
-    if chunks[chunk].is_empty() {
-        chunks.remove(chunk);
-        return;
-    }
-    for left in [chunk, chunk.wrapping_sub(1)] {
-        let Some(right) = chunks.get(left.wrapping_add(1)) else { continue };
-        if left < chunks.len() && chunks[left].len() + right.len() <= MERGE_MAX {
-            let right = chunks.remove(left + 1);
-            let entries = Arc::unwrap_or_clone(right);
-            Arc::make_mut(&mut chunks[left]).extend(entries);
-            return;
-        }
     }
 }
 

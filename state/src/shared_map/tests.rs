@@ -70,3 +70,32 @@ fn appending_fills_chunks_and_draining_from_the_front_leaves_none() {
     }
     assert!(matches!(map, SharedMap::Empty));
 }
+
+#[test]
+fn keys_that_rise_in_several_places_of_the_map_fill_its_chunks() {
+    let mut map = SharedMap::default();
+    for i in 0..1000 {
+        for node in 0..3 {
+            map.insert((node, i), ());
+        }
+        map.check().unwrap();
+    }
+    let full = 3000_usize.div_ceil(CHUNK_MAX);
+    assert!(map.chunks().len() <= full + 6, "{} chunks instead of {full}", map.chunks().len());
+}
+
+#[test]
+fn an_entry_that_moves_others_into_the_chunk_before_is_found_where_the_map_says() {
+    for new in (1..CHUNK_MAX * 6).step_by(2) {
+        let mut map = SharedMap::default();
+        for i in (0..).step_by(2).take(CHUNK_MAX * 3) {
+            map.insert(i, i);
+        }
+        for i in (0..).step_by(4).skip(CHUNK_MAX / 4).take(CHUNK_MAX / 4) {
+            map.remove(&i);
+        }
+        assert_eq!(*map.get_or_insert_with(&new, || (new, new)), new);
+        map.check().unwrap();
+        assert_eq!(map.get(&new), Some(&new));
+    }
+}

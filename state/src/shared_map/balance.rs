@@ -1,0 +1,96 @@
+//! How the chunks of a map stay full when entries come, and few when they go.
+//!
+//! What comes into a full chunk moves entries into the chunk before it where that has room, and only else makes two of
+//! it. So names and ids that rise leave full chunks behind also where they do not rise at the end of the map: a session's
+//! id begins with its node, so each node's sessions arrive before those of the next one.
+
+use std::sync::Arc;
+
+use super::{CHUNK_MAX, Chunk, MERGE_MAX};
+
+/// Entries that the chunk before must have room for, or moving them would have to be done again too soon.
+const SHIFT_MIN: usize = CHUNK_MAX / 4;
+
+/// The chunk of a single entry.
+pub(super) fn single<K, V>(entry: (K, V)) -> Chunk<K, V> {
+    Chunk::from_buf([entry])
+}
+
+/// Puts an entry where it belongs, and tells where it is then: chunk, and index inside it.
+pub(super) fn insert_into<K: Clone, V: Clone>(
+    chunks: &mut Vec<Arc<Chunk<K, V>>>,
+    chunk: usize,
+    at: usize,
+    entry: (K, V),
+) -> (usize, usize) {
+    if chunks[chunk].len() < CHUNK_MAX {
+        Arc::make_mut(&mut chunks[chunk]).insert(at, entry);
+        return (chunk, at);
+    }
+    if chunk + 1 == chunks.len() && at == CHUNK_MAX {
+        // Sequential names arrive at the end: a new chunk there keeps the old one full.
+        chunks.push(Arc::new(single(entry)));
+        return (chunk + 1, 0);
+    }
+    let room_before = chunk.checked_sub(1).map_or(0, |before| CHUNK_MAX - chunks[before].len());
+    if room_before >= SHIFT_MIN {
+        return shift(chunks, chunk, at, entry, room_before);
+    }
+    let left = Arc::make_mut(&mut chunks[chunk]);
+    let mut right: Chunk<K, V> = left.drain(CHUNK_MAX / 2..).collect();
+    let place = match at.checked_sub(left.len()) {
+        Some(at) => {
+            right.insert(at, entry);
+            (chunk + 1, at)
+        }
+        None => {
+            left.insert(at, entry);
+            (chunk, at)
+        }
+    };
+    chunks.insert(chunk + 1, Arc::new(right));
+    place
+}
+
+/// The same for a full chunk: fills the one before it, which has so much room, from its front.
+fn shift<K: Clone, V: Clone>(
+    chunks: &mut [Arc<Chunk<K, V>>],
+    chunk: usize,
+    at: usize,
+    entry: (K, V),
+    room: usize,
+) -> (usize, usize) {
+    let [.., left, right] = &mut chunks[..=chunk] else { unreachable!("there is a chunk before") };
+    let (left, right) = (Arc::make_mut(left), Arc::make_mut(right));
+    match at.checked_sub(room) {
+        Some(at) => {
+            left.extend(right.drain(..room));
+            right.insert(at, entry);
+            (chunk, at)
+        }
+        None => {
+            // It is among those that move.
+            left.extend(right.drain(..room - 1));
+            let at = CHUNK_MAX - room + at;
+            left.insert(at, entry);
+            (chunk - 1, at)
+        }
+    }
+}
+
+/// Restores the invariant after a removal from `chunk`.
+pub(super) fn merge<K: Clone, V: Clone>(chunks: &mut Vec<Arc<Chunk<K, V>>>, chunk: usize) {
+    if chunks[chunk].is_empty() {
+        chunks.remove(chunk);
+        return;
+    }
+    for left in [chunk, chunk.wrapping_sub(1)] {
+        let Some(right) = chunks.get(left.wrapping_add(1)) else { continue };
+        if left < chunks.len() && chunks[left].len() + right.len() <= MERGE_MAX {
+            let right = chunks.remove(left + 1);
+            let entries = Arc::unwrap_or_clone(right);
+            Arc::make_mut(&mut chunks[left]).extend(entries);
+            return;
+        }
+    }
+}
