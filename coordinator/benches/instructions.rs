@@ -60,7 +60,7 @@ fn proposal(n: u64) -> Proposal {
         lock: format!("/locks/bench-own-{n}"),
         prefix: format!("_c_0b6cfd19-3e5f-4c81-9c4e-{:012x}-lock-", n * 0x1357),
         data: Some(Bytes::from_static(b"host-17.example.org:41234")),
-        acl: Some(Acl::open()),
+        acl: Some(Acl::shared_open()),
         mode: Mode::Exclusive,
         limit: 0,
         wait: true,
@@ -73,7 +73,7 @@ fn proposal(n: u64) -> Proposal {
         origin: Origin { node: NodeId(1), incarnation: 0x1234_5678, request: n },
         session: SessionId(0x0100_0000_0000_0000 + n as i64),
         attachment: Attachment(1),
-        identities: vec![Id { scheme: "ip".to_owned(), id: "127.0.0.1".to_owned() }],
+        identities: [Id { scheme: "ip".to_owned(), id: "127.0.0.1".to_owned() }].into(),
         command: Command::Tagged { id: n + 1, acked: n, command: acquire },
     }
 }

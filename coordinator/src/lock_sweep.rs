@@ -125,7 +125,7 @@ fn lock_due(lock: String) -> Proposal {
         origin: Origin::default(),
         session: SessionId::NONE,
         attachment: Attachment::default(),
-        identities: Vec::new(),
+        identities: Default::default(),
         command: Command::LockDue { lock },
     }
 }

@@ -130,7 +130,7 @@ fn removal(path: String) -> Proposal {
         origin: Origin::default(),
         session: SessionId::NONE,
         attachment: Attachment::default(),
-        identities: Vec::new(),
+        identities: Default::default(),
         command: Command::Reap { path },
     }
 }

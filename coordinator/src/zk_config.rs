@@ -73,7 +73,7 @@ impl ZkConfig {
             origin: Origin::default(),
             session: SessionId::NONE,
             attachment: Attachment::default(),
-            identities: Vec::new(),
+            identities: Default::default(),
             command: Command::Configure { config },
         };
         // A full queue: tried again.

@@ -23,7 +23,7 @@ async fn write(proposer: Proposer, stop: Shutdown) -> (u64, Duration) {
         let submission = Submission {
             session: SessionId::NONE,
             attachment: Attachment::default(),
-            identities: Vec::new(),
+            identities: Default::default(),
             command: Command::CreateSession { password: [0; 16], timeout_ms: 60_000 },
             reply_to: reply_to.clone(),
             tag,

@@ -169,7 +169,7 @@ fn acquire() -> Request {
         lock: LOCK.to_owned(),
         prefix: PREFIX.to_owned(),
         data: Some(DATA),
-        acl: Some(Acl::open()),
+        acl: Some(Acl::shared_open()),
         mode: Mode::Exclusive,
         limit: 0,
         wait: true,

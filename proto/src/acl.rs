@@ -1,5 +1,7 @@
 //! Access control lists as they travel: permission bits for an identity.
 
+use std::sync::{Arc, LazyLock};
+
 use serde::{Deserialize, Serialize};
 
 /// Who: a scheme (`world`, `digest`, `ip`, `auth`, `sasl`, `x509`) and a name inside it.
@@ -47,5 +49,11 @@ impl Acl {
     /// The list of an open znode: everything for everyone.
     pub fn open() -> Vec<Acl> {
         vec![Acl { perms: perms::ALL, id: Id::anyone() }]
+    }
+
+    /// The same, always one list: it is what most znodes of queues have.
+    pub fn shared_open() -> Arc<[Acl]> {
+        static OPEN: LazyLock<Arc<[Acl]>> = LazyLock::new(|| Acl::open().into());
+        OPEN.clone()
     }
 }

@@ -90,6 +90,15 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Passes these bytes if they come next, and says so.
+    pub(crate) fn skip(&mut self, bytes: &[u8]) -> bool {
+        let is_next = self.frame.starts_with(bytes);
+        if is_next {
+            self.frame.advance(bytes.len());
+        }
+        is_next
+    }
+
     fn need(&self, needed: usize) -> Decoded<()> {
         let left = self.left();
         if left < needed { Err(DecodeError::Truncated { needed, left }) } else { Ok(()) }

@@ -3,6 +3,8 @@
 //! A server announces them by the readable znode [`ANNOUNCEMENT`]. Apache's servers do not have it, and close the
 //! connection of whoever sends them an unknown opcode: look before you send.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -63,8 +65,8 @@ pub struct Acquire {
     pub prefix: String,
     /// Data of the queue znode: who this is, for people who look at the queue.
     pub data: Option<Bytes>,
-    /// ACL of the queue znode.
-    pub acl: Option<Vec<Acl>>,
+    /// ACL of the queue znode: mostly the same list in all of them.
+    pub acl: Option<Arc<[Acl]>>,
     /// What is wanted.
     pub mode: Mode,
     /// With [`Mode::Permits`]: how many permits the lock has. The first one decides; whoever says another number is

@@ -116,6 +116,8 @@ impl Batch {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use proptest::prelude::*;
     use rowlock_proto::acl::{Acl, Id};
     use rowlock_proto::lock::{Acquire, Attempt, Claim, Mode, Owner};
@@ -160,7 +162,9 @@ mod tests {
         let acl = (int(), id()).prop_map(|(perms, id)| Acl { perms: perms as i32, id });
         let mode = prop_oneof![Just(Mode::Exclusive), Just(Mode::Shared), u32s().prop_map(Mode::Permits)];
         let owner = prop_oneof![Just(Owner::Unnamed), Just(Owner::Session), number().prop_map(Owner::Named)];
-        let acl = prop::option::of(prop::collection::vec(acl, 0..3));
+        let acls =
+            prop_oneof![prop::collection::vec(acl, 0..3).prop_map(Arc::from), Just(Acl::shared_open()),];
+        let acl = prop::option::of(acls);
         (text(), text(), data(), acl, mode, owner, any::<bool>(), [u32s(), u32s(), u32s()]).prop_map(
             |(lock, prefix, data, acl, mode, owner, wait, [limit, max_hold_ms, lock_delay_ms])| Acquire {
                 lock,
@@ -209,7 +213,7 @@ mod tests {
                         origin: Origin { node: NodeId(node), incarnation, request },
                         session: SessionId(session),
                         attachment: Attachment(attachment),
-                        identities,
+                        identities: identities.into(),
                         command,
                     }
                 });

@@ -2,6 +2,8 @@
 //!
 //! A log entry is one [`Batch`]: the commands that waited together, folded by the leader.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use rowlock_proto::acl::Id;
 use rowlock_proto::lock::{Acquire, Attempt, Claim, Mode};
@@ -34,8 +36,9 @@ pub struct Proposal {
     pub session: SessionId,
     /// The sender's attachment of that session.
     pub attachment: Attachment,
-    /// The sender's identities for ACL checks, without `world:anyone`, which everybody is.
-    pub identities: Vec<Id>,
+    /// The sender's identities for ACL checks, without `world:anyone`, which everybody is. One
+    /// list for all proposals of a connection.
+    pub identities: Arc<[Id]>,
     /// What to do.
     pub command: Command,
 }

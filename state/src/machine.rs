@@ -209,7 +209,7 @@ impl Machine {
         sink: &mut S,
     ) -> Result<Outcome, ErrorCode> {
         let zxid = self.next_zxid();
-        let (session, who) = (proposal.session, proposal.identities.as_slice());
+        let (session, who) = (proposal.session, &*proposal.identities);
         let by = Author { zxid, session, who, enforce_quota: stamp.enforce_quota };
         let done = match command {
             Command::Create { create, ttl_ms } => self.create(&by, create, *ttl_ms)?,
@@ -273,7 +273,7 @@ mod tests {
     fn run(machine: &mut Machine, session: SessionId, command: Command) -> Applied {
         let origin = Origin { node: NodeId(0x83), incarnation: 1, request: 1 };
         let proposal =
-            Proposal { origin, session, attachment: Attachment(1), identities: Vec::new(), command };
+            Proposal { origin, session, attachment: Attachment(1), identities: Default::default(), command };
         let applied = machine.apply(1_000, &proposal, &mut Silent);
         machine.check().unwrap();
         applied
@@ -327,7 +327,7 @@ mod tests {
                 origin: Origin::default(),
                 session,
                 attachment: Attachment(1),
-                identities: Vec::new(),
+                identities: Default::default(),
                 command: Command::Create { create, ttl_ms: None },
             };
             machine.apply(1_000, &proposal, &mut Silent).result.unwrap();

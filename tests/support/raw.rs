@@ -256,7 +256,7 @@ pub fn exclusive(lock: &str, prefix: &str) -> Acquire {
         lock: lock.to_owned(),
         prefix: prefix.to_owned(),
         data: None,
-        acl: Some(Acl::open()),
+        acl: Some(Acl::shared_open()),
         mode: Mode::Exclusive,
         limit: 0,
         wait: true,

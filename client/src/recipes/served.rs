@@ -150,7 +150,7 @@ impl<'a> Attempt<'a> {
             lock: place.lock.clone(),
             prefix: place.prefix.clone(),
             data: Some(self.terms.data()),
-            acl: Some(Acl::open()),
+            acl: Some(Acl::shared_open()),
             mode: wanted.kind.mode(),
             limit: wanted.limit,
             wait: self.wait,

@@ -192,7 +192,7 @@ async fn a_multi_lock_that_is_refused_when_it_asks_again_leaves_the_places_it_ha
             lock: "/locks/x".to_owned(),
             prefix: "then-".to_owned(),
             data: None,
-            acl: Some(Acl::open()),
+            acl: Some(Acl::shared_open()),
             mode: Mode::Exclusive,
             limit: 0,
             wait: true,

@@ -105,7 +105,7 @@ fn acquire(rng: &mut Rng) -> Acquire {
         lock: lock(rng),
         prefix: prefix(rng),
         data: rng.pick(&[None, Some("fuzz")]).map(Bytes::from),
-        acl: if rng.chance(80) { Some(Acl::open()) } else { None },
+        acl: if rng.chance(80) { Some(Acl::shared_open()) } else { None },
         mode: mode(rng),
         limit: rng.pick(NUMBERS),
         wait: rng.chance(60),

@@ -273,7 +273,7 @@ impl Conversation {
         Some(Submission {
             session: self.attached.session,
             attachment: self.attached.attachment,
-            identities: identities.to_vec(),
+            identities,
             command,
             reply_to: self.peer.outbox.clone(),
             tag,

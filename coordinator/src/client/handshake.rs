@@ -180,7 +180,7 @@ impl Handshake<'_> {
         let submission = Submission {
             session: SessionId::NONE,
             attachment: Attachment::default(),
-            identities: Vec::new(),
+            identities: Default::default(),
             command,
             reply_to: self.peer.outbox.clone(),
             tag: TAG,

@@ -42,7 +42,7 @@ impl State {
             lock: lock.to_owned(),
             prefix: "x-lock-".to_owned(),
             data: None,
-            acl: Some(rowlock_proto::Acl::open()),
+            acl: Some(rowlock_proto::Acl::shared_open()),
             mode: Mode::Exclusive,
             limit: 0,
             wait: true,

@@ -131,7 +131,7 @@ impl Node {
             let submission = Submission {
                 session: SessionId::NONE,
                 attachment: Attachment::default(),
-                identities: Vec::new(),
+                identities: Default::default(),
                 command: Command::ExpireSession { session, attachment },
                 reply_to,
                 tag: 0,

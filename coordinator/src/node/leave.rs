@@ -89,7 +89,7 @@ impl Leave {
         let submission = Submission {
             session: SessionId::NONE,
             attachment: Attachment::default(),
-            identities: Vec::new(),
+            identities: Default::default(),
             command: Command::Noop,
             reply_to,
             tag: 0,

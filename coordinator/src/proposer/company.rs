@@ -40,7 +40,7 @@ mod tests {
 
     fn by(session: SessionId, command: Command) -> Proposal {
         let (origin, attachment) = (Origin::default(), Attachment(1));
-        Proposal { origin, session, attachment, identities: Vec::new(), command }
+        Proposal { origin, session, attachment, identities: Default::default(), command }
     }
 
     fn open(machine: &mut Machine) -> SessionId {
@@ -56,7 +56,7 @@ mod tests {
             lock: lock.to_owned(),
             prefix: prefix.to_owned(),
             data: None,
-            acl: Some(Acl::open()),
+            acl: Some(Acl::shared_open()),
             mode,
             limit: 0,
             wait: true,

@@ -293,9 +293,10 @@ pub fn weight(proposal: &Proposal) -> usize {
     use rowlock_proto::request::Op;
     const OVERHEAD: usize = 64;
     let of_id = |id: &Id| OVERHEAD + id.scheme.len() + id.id.len();
-    let of_acl = |acl: &Option<Vec<Acl>>| acl.iter().flatten().map(|entry| of_id(&entry.id)).sum::<usize>();
+    let of_acl =
+        |acl: Option<&[Acl]>| acl.unwrap_or_default().iter().map(|entry| of_id(&entry.id)).sum::<usize>();
     let of_create = |c: &rowlock_proto::request::Create| {
-        c.path.len() + c.data.as_ref().map_or(0, |d| d.len()) + of_acl(&c.acl)
+        c.path.len() + c.data.as_ref().map_or(0, |d| d.len()) + of_acl(c.acl.as_deref())
     };
     let of_claims = |claims: &[Claim]| claims.iter().map(|claim| OVERHEAD + claim.path.len()).sum::<usize>();
     let payload = match company::untagged(&proposal.command) {
@@ -315,12 +316,12 @@ pub fn weight(proposal: &Proposal) -> usize {
                     }
             })
             .sum(),
-        Command::SetAcl(set) => set.path.len() + of_acl(&set.acl),
+        Command::SetAcl(set) => set.path.len() + of_acl(set.acl.as_deref()),
         Command::Acquire(all) => all
             .iter()
             .map(|a| {
                 let data = a.data.as_ref().map_or(0, |d| d.len());
-                OVERHEAD + a.lock.len() + a.prefix.len() + data + of_acl(&a.acl)
+                OVERHEAD + a.lock.len() + a.prefix.len() + data + of_acl(a.acl.as_deref())
             })
             .sum(),
         Command::Release(claims) | Command::Verify(claims) => of_claims(claims),

@@ -8,6 +8,8 @@ pub mod pending;
 pub mod router;
 mod turn;
 
+use std::sync::Arc;
+
 use rowlock_proto::SessionId;
 use rowlock_proto::acl::Id;
 use rowlock_state::command::{Attachment, Command};
@@ -22,7 +24,7 @@ pub struct Submission {
     /// The connection's attachment of that session.
     pub attachment: Attachment,
     /// For ACL checks.
-    pub identities: Vec<Id>,
+    pub identities: Arc<[Id]>,
     /// What to do.
     pub command: Command,
     /// Where the answer goes: `Message::Applied { tag, .. }`, or `Message::Lost` when the outcome cannot be known.

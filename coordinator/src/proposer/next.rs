@@ -73,7 +73,7 @@ mod tests {
             origin: Origin::default(),
             session: SessionId::NONE,
             attachment: Attachment::default(),
-            identities: Vec::new(),
+            identities: Default::default(),
             command: Command::Noop,
         };
         Parcel { term, proposals: vec![proposal; count] }

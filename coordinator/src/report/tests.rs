@@ -61,7 +61,7 @@ impl World {
             origin: Origin::default(),
             session,
             attachment: Attachment(1),
-            identities: who.to_vec(),
+            identities: who.into(),
             command,
         };
         let applied = self.machine.apply(self.time_ms, &proposal, &mut Ears(&*self.sink));
@@ -117,7 +117,7 @@ fn acquire(lock: &str, n: u32, mode: Mode) -> Acquire {
         lock: lock.to_owned(),
         prefix: prefix(n),
         data: Some(format!("worker-{n}").into()),
-        acl: Some(Acl::open()),
+        acl: Some(Acl::shared_open()),
         mode,
         limit: if matches!(mode, Mode::Permits(_)) { 3 } else { 0 },
         wait: true,
@@ -308,7 +308,7 @@ async fn nobody_is_shown_a_lock_that_he_may_not_read() {
         let create = Create { path: path.to_owned(), data: None, acl: Some(acl.clone()), flags: 0 };
         world.run_as(a, &bob, Command::Create { create, ttl_ms: None }).unwrap();
     }
-    let acquired = Acquire { acl: Some(acl), ..acquire("/secret/x", 1, Mode::Exclusive) };
+    let acquired = Acquire { acl: Some(acl.into()), ..acquire("/secret/x", 1, Mode::Exclusive) };
     world.run_as(a, &bob, Command::Acquire(vec![acquired])).unwrap();
     world.acquire(a, "/open", 2, Mode::Exclusive);
 

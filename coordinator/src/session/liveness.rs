@@ -287,7 +287,7 @@ fn expiry(session: SessionId, attachment: Attachment) -> Proposal {
         origin: Origin::default(),
         session: SessionId::NONE,
         attachment: Attachment::default(),
-        identities: Vec::new(),
+        identities: Default::default(),
         command: Command::ExpireSession { session, attachment },
     }
 }

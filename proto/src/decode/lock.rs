@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 
-use super::acl;
+use super::shared_acl;
 use crate::codec::{DecodeError, Decoded, Reader};
 use crate::ids::{FencingToken, SessionId};
 use crate::lock::{Acquire, Attempt, Claim, Mode, News, Notice, Owner, Party, Standing};
@@ -41,7 +41,7 @@ pub(super) fn acquires(r: &mut Reader<'_>) -> Decoded<Vec<Acquire>> {
             lock: r.string()?,
             prefix: r.string()?,
             data: r.buffer()?,
-            acl: acl(r)?,
+            acl: shared_acl(r)?,
             mode: mode(r)?,
             limit: number(r)?,
             wait: r.boolean()?,
@@ -119,9 +119,12 @@ fn party(r: &mut Reader<'_>) -> Decoded<Party> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use bytes::BytesMut;
 
     use super::*;
+    use crate::acl::Acl;
     use crate::encode;
     use crate::ids::{Xid, Zxid};
     use crate::opcode::OpCode;
@@ -187,6 +190,24 @@ mod tests {
         let mut out = BytesMut::new();
         encode::request(&frame, &mut out);
         assert_eq!(crate::decode::request(out.freeze().slice(4..)), Ok(frame));
+    }
+
+    #[test]
+    fn the_acl_of_an_open_znode_is_one_list_for_all() {
+        let acls = [
+            Some(Acl::open().into()),
+            None,
+            Some([].into()),
+            Some([Acl::open(), Acl::open()].concat().into()),
+        ];
+        let all: Vec<_> = acls.map(|acl| Acquire { acl, ..shortest_acquire() }).into();
+        let mut out = BytesMut::new();
+        let frame = RequestFrame { xid: Xid(1), request: Request::Acquire(all) };
+        encode::request(&frame, &mut out);
+        let read = crate::decode::request(out.freeze().slice(4..)).unwrap();
+        assert_eq!(read, frame);
+        let Request::Acquire(all) = read.request else { unreachable!("that was sent") };
+        assert!(Arc::ptr_eq(all[0].acl.as_ref().unwrap(), &Acl::shared_open()));
     }
 
     #[test]

@@ -8,6 +8,8 @@ mod multi;
 mod request;
 mod response;
 
+use std::sync::Arc;
+
 pub use self::handshake::{connect_request, connect_response};
 pub use self::lock::notice;
 pub use self::request::{BadRequest, request};
@@ -38,6 +40,12 @@ fn ids(r: &mut Reader<'_>) -> Decoded<Vec<Id>> {
 
 fn acl(r: &mut Reader<'_>) -> Decoded<Option<Vec<Acl>>> {
     r.nullable_vector(12, |r| Ok(Acl { perms: r.int()?, id: id(r)? }))
+}
+
+/// As `acl`, and the list of an open znode is one for everybody.
+fn shared_acl(r: &mut Reader<'_>) -> Decoded<Option<Arc<[Acl]>>> {
+    const OPEN: &[u8] = b"\0\0\0\x01\0\0\0\x1f\0\0\0\x05world\0\0\0\x06anyone";
+    if r.skip(OPEN) { Ok(Some(Acl::shared_open())) } else { Ok(acl(r)?.map(Arc::from)) }
 }
 
 fn stat(r: &mut Reader<'_>) -> Decoded<Stat> {

@@ -96,7 +96,7 @@ mod tests {
             origin: From::default(),
             session,
             attachment: Attachment(1),
-            identities: Vec::new(),
+            identities: Default::default(),
             command,
         };
         let proposals = commands.into_iter().map(proposal).collect();

@@ -89,7 +89,7 @@ impl World {
             lock: lock.to_owned(),
             prefix: self.prefix(),
             data: Some(DATA),
-            acl: Some(Acl::open()),
+            acl: Some(Acl::shared_open()),
             mode: Mode::Exclusive,
             limit: 0,
             wait: true,
@@ -126,7 +126,7 @@ impl World {
             },
             session,
             attachment: Attachment(u64::from(session != SessionId::NONE)),
-            identities: vec![Id { scheme: "ip".to_owned(), id: "127.0.0.1".to_owned() }],
+            identities: [Id { scheme: "ip".to_owned(), id: "127.0.0.1".to_owned() }].into(),
             command,
         };
         let time_ms = 1_700_000_000_000 + (self.requests / 64) as i64;

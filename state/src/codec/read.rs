@@ -4,6 +4,8 @@
 //! up on whatever it does not understand: the caller then has bincode read the whole batch, and say what is wrong.
 //! Invariant: what is given is what bincode gives.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use rowlock_proto::acl::{Acl, Id};
 use rowlock_proto::lock::{Acquire, Claim, Mode, Owner};
@@ -18,10 +20,16 @@ const PROPOSAL_MIN: usize = 7;
 const ENTRY_MIN: usize = 2;
 /// The same for an acquire and a claim.
 const PLACE_MIN: usize = 2;
+/// An empty list, as it is written.
+const EMPTY: &[u8] = &[0];
+/// [`Acl::open`], as it is written.
+const OPEN: &[u8] = b"\x01\x3e\x05world\x06anyone";
 
 /// The batch that these bytes are; `None` if that is not seen at once.
 pub(super) fn batch(bytes: &[u8]) -> Option<Batch> {
-    let mut reader = Reader { rest: bytes };
+    let nobody = Last { bytes: EMPTY, list: Arc::default() };
+    let open = Last { bytes: OPEN, list: Acl::shared_open() };
+    let mut reader = Reader { rest: bytes, identities: nobody, acl: open };
     let time_ms = reader.i64()?;
     let proposals = reader.list(PROPOSAL_MIN, Reader::proposal)?;
     reader.rest.is_empty().then_some(Batch { time_ms, enforce_quota: false, proposals })
@@ -29,6 +37,15 @@ pub(super) fn batch(bytes: &[u8]) -> Option<Batch> {
 
 struct Reader<'a> {
     rest: &'a [u8],
+    identities: Last<'a, Id>,
+    acl: Last<'a, Acl>,
+}
+
+/// The list that was read last, for the next place that has the same bytes: most proposals of a batch have the same
+/// identities and give the same permissions.
+struct Last<'a, T> {
+    bytes: &'a [u8],
+    list: Arc<[T]>,
 }
 
 impl<'a> Reader<'a> {
@@ -37,7 +54,7 @@ impl<'a> Reader<'a> {
             origin: Origin { node: NodeId(self.u64()?), incarnation: self.u64()?, request: self.u64()? },
             session: SessionId(self.i64()?),
             attachment: Attachment(self.u64()?),
-            identities: self.list(ENTRY_MIN, Reader::id)?,
+            identities: self.shared_list(|reader| &mut reader.identities, Reader::id)?,
             command: self.command()?,
         })
     }
@@ -76,7 +93,7 @@ impl<'a> Reader<'a> {
             lock: self.text()?,
             prefix: self.text()?,
             data: self.option(|reader| Some(Bytes::copy_from_slice(reader.bytes()?)))?,
-            acl: self.option(|reader| reader.list(ENTRY_MIN, Reader::acl))?,
+            acl: self.option(|reader| reader.shared_list(|reader| &mut reader.acl, Reader::acl))?,
             mode: match self.byte()? {
                 0 => Mode::Exclusive,
                 1 => Mode::Shared,
@@ -109,13 +126,47 @@ impl<'a> Reader<'a> {
     }
 
     /// Items of at least `min` bytes each.
-    fn list<T>(&mut self, min: usize, mut item: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
-        let len = usize::try_from(self.u64()?).ok().filter(|len| *len <= self.rest.len() / min)?;
+    fn list<T>(&mut self, min: usize, item: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
+        let len = self.len(min)?;
+        self.items(len, item)
+    }
+
+    /// As many items as follow, of at least `min` bytes each.
+    fn len(&mut self, min: usize) -> Option<usize> {
+        usize::try_from(self.u64()?).ok().filter(|len| *len <= self.rest.len() / min)
+    }
+
+    fn items<T>(&mut self, len: usize, mut item: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
         let mut items = Vec::with_capacity(len);
         for _ in 0..len {
             items.push(item(self)?);
         }
         Some(items)
+    }
+
+    /// The same list as the last one, if it has the same bytes.
+    fn shared_list<T>(
+        &mut self,
+        last: impl Fn(&mut Self) -> &mut Last<'a, T>,
+        mut item: impl FnMut(&mut Self) -> Option<T>,
+    ) -> Option<Arc<[T]>> {
+        let begin = self.rest;
+        let Last { bytes, list } = last(self);
+        // How long a list is follows from its bytes, so what begins like it is it.
+        if let Some(rest) = begin.strip_prefix(*bytes) {
+            let list = list.clone();
+            self.rest = rest;
+            return Some(list);
+        }
+        let list: Arc<[T]> = match self.len(ENTRY_MIN)? {
+            0 => Arc::default(),
+            // One allocation instead of two.
+            1 => Arc::from([item(self)?]),
+            len => self.items(len, item)?.into(),
+        };
+        let bytes = &begin[..begin.len() - self.rest.len()];
+        *last(self) = Last { bytes, list: list.clone() };
+        Some(list)
     }
 
     fn option<T>(&mut self, value: impl FnOnce(&mut Self) -> Option<T>) -> Option<Option<T>> {

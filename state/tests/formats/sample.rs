@@ -84,7 +84,7 @@ pub fn batch() -> Batch {
         origin: Origin { node: NodeId(3), incarnation: 0x1122_3344_5566_7788, request: number as u64 + 1 },
         session: SESSION,
         attachment: Attachment(1),
-        identities: vec![digest("u")],
+        identities: [digest("u")].into(),
         command,
     };
     Batch {
@@ -109,7 +109,7 @@ fn acquire(lock: &str, prefix: &str, mode: Mode) -> Acquire {
         lock: lock.to_owned(),
         prefix: prefix.to_owned(),
         data: Some(Bytes::from_static(b"label")),
-        acl: Some(Acl::open()),
+        acl: Some(Acl::shared_open()),
         mode,
         limit: if matches!(mode, Mode::Permits(_)) { 3 } else { 0 },
         wait: true,

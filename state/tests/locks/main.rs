@@ -152,7 +152,7 @@ impl World {
             origin: Origin::default(),
             session,
             attachment: Attachment(1),
-            identities: Vec::new(),
+            identities: Default::default(),
             command,
         };
         let mut told = Told::default();
@@ -206,7 +206,7 @@ impl World {
             lock: lock_path(*lock),
             prefix: prefix.clone(),
             data: None,
-            acl: Some(Acl::open()),
+            acl: Some(Acl::shared_open()),
             mode: *mode,
             limit: 0,
             wait,
@@ -335,7 +335,7 @@ fn one_release_with_10_000_waiters_grants_to_one_and_the_dead_in_the_middle_cost
             lock: lock_path(0),
             prefix: format!("a{at}-"),
             data: None,
-            acl: Some(Acl::open()),
+            acl: Some(Acl::shared_open()),
             mode: Mode::Exclusive,
             limit: 0,
             wait: true,

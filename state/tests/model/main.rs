@@ -77,7 +77,7 @@ impl Clients {
             }
             Step::Cluster(command) => command,
         };
-        Proposal { origin, session, attachment, identities, command }
+        Proposal { origin, session, attachment, identities: identities.into(), command }
     }
 
     fn learn(&mut self, result: &Result<Outcome, ErrorCode>) {

@@ -101,7 +101,7 @@ impl Naive {
             _ => self.admit(proposal.session, proposal.attachment)?,
         }
         self.zxid.0 += 1;
-        let (session, who) = (proposal.session, proposal.identities.as_slice());
+        let (session, who) = (proposal.session, &*proposal.identities);
         match &proposal.command {
             Command::CreateSession { password, timeout_ms } => {
                 let session = SessionId((proposal.origin.node.0 as i64 % 128) << 56 | self.zxid.0);

@@ -47,7 +47,7 @@ fn acquire(words: &Words<'_>) -> Acquire {
         lock: words.at(0).to_owned(),
         prefix: words.at(1).to_owned(),
         data: words.option("data").map(|data| bytes::Bytes::copy_from_slice(data.as_bytes())),
-        acl: Some(Acl::open()),
+        acl: Some(Acl::shared_open()),
         mode: mode(words),
         limit: words.number("limit", 0),
         wait: words.option("try").is_none(),

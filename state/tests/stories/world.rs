@@ -135,7 +135,7 @@ impl World {
             origin: Origin { node: self.node, incarnation: 1, request: 1 },
             session: client.session,
             attachment: client.attachment,
-            identities: client.who.clone(),
+            identities: client.who.as_slice().into(),
             command,
         };
         let (time_ms, enforce_quota) = (self.time_ms, self.enforce_quota);

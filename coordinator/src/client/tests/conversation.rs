@@ -150,7 +150,7 @@ fn apply(
     let mut sink = Dispatcher::new(&mut watches, &context.registry, &context.metrics);
     let attachment = Attachment(1);
     let proposal =
-        Proposal { origin: Origin::default(), session, attachment, identities: Vec::new(), command };
+        Proposal { origin: Origin::default(), session, attachment, identities: Default::default(), command };
     let applied = state.apply(0, &proposal, &mut sink);
     let result = applied.result.clone();
     if let Some((outbox, tag)) = reply {

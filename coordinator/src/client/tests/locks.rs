@@ -17,7 +17,7 @@ pub fn acquire(prefix: &str) -> Acquire {
         lock: LOCK.to_owned(),
         prefix: prefix.to_owned(),
         data: None,
-        acl: Some(Acl::open()),
+        acl: Some(Acl::shared_open()),
         mode: Mode::Exclusive,
         limit: 0,
         wait: true,

@@ -182,7 +182,7 @@ async fn reconfigure(context: ClientContext, mut asked: mpsc::Receiver<Ask>) {
             let submission = Submission {
                 session: rowlock_proto::SessionId::NONE,
                 attachment: Attachment::default(),
-                identities: Vec::new(),
+                identities: Default::default(),
                 command: Command::Configure { config },
                 reply_to: outbox,
                 tag: 0,
@@ -283,7 +283,7 @@ impl Leader {
         let submission = Submission {
             session: rowlock_proto::SessionId::NONE,
             attachment: Attachment::default(),
-            identities: Vec::new(),
+            identities: Default::default(),
             command,
             reply_to: crate::client::outbox::channel().0,
             tag: 0,

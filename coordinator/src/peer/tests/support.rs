@@ -43,7 +43,7 @@ pub fn proposal(request: u64) -> Proposal {
         origin: Origin { node: NodeId(1), incarnation: 7, request },
         session: SessionId(0x51),
         attachment: Attachment(1),
-        identities: Vec::new(),
+        identities: Default::default(),
         command: Command::Delete { path: "/locks/a".into(), version: rowlock_proto::Version::ANY },
     }
 }

@@ -63,7 +63,7 @@ fn batch_entry(index: u64) -> Entry {
         origin: Default::default(),
         session: SessionId::NONE,
         attachment: Attachment(0),
-        identities: Vec::new(),
+        identities: Default::default(),
         command,
     };
     let batch = Batch { time_ms: index as i64, proposals: vec![proposal], ..Batch::default() };

@@ -28,7 +28,7 @@ pub fn acquire() -> impl Strategy<Value = Acquire> {
             lock,
             prefix,
             data,
-            acl,
+            acl: acl.map(Into::into),
             mode,
             limit,
             wait,

@@ -37,7 +37,7 @@ pub(super) fn expire(session: SessionId, attachment: Attachment) -> Proposal {
 /// The cluster's own proposal: nobody waits for its answer.
 fn by_cluster(command: Command) -> Proposal {
     let (session, attachment) = (SessionId::NONE, Attachment::default());
-    Proposal { origin: Origin::default(), session, attachment, identities: Vec::new(), command }
+    Proposal { origin: Origin::default(), session, attachment, identities: Default::default(), command }
 }
 
 impl World {

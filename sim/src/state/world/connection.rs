@@ -134,7 +134,7 @@ impl World {
                     origin,
                     session,
                     attachment,
-                    identities: Vec::new(),
+                    identities: Default::default(),
                     command,
                 });
             }

@@ -76,7 +76,7 @@ impl Place {
             lock: lock_path(self.lock),
             prefix: self.prefix.clone(),
             data: Some(self.prefix.clone().into()),
-            acl: Some(Acl::open()),
+            acl: Some(Acl::shared_open()),
             mode,
             limit,
             wait,
