@@ -10,7 +10,6 @@ use std::process::ExitCode;
 use bytes::Bytes;
 use harness::{Case, measured};
 use rowlock_coordinator::client::outbox::{Inbox, channel};
-use rowlock_coordinator::codec;
 use rowlock_coordinator::peer::message::Request;
 use rowlock_coordinator::raft::types::{Entry, EntryPayload, LeaderId, LogId, Payload};
 use rowlock_coordinator::storage::wal::frame::{self, Chain, Place, SegmentKey};
@@ -113,18 +112,16 @@ fn log_decode(commands: usize) -> u64 {
 
 fn peer_encode(commands: usize) -> u64 {
     let request = Request::Forward { batch: proposals(commands) };
-    let mut out = Vec::with_capacity(MAX_BYTES);
     for _ in 0..TIMES {
-        out.clear();
-        measured(|| codec::encode_into(&request, &mut out));
+        measured(|| request.encode());
     }
     (TIMES * commands) as u64
 }
 
 fn peer_decode(commands: usize) -> u64 {
-    let bytes = codec::encode(&Request::Forward { batch: proposals(commands) });
+    let bytes = Request::Forward { batch: proposals(commands) }.encode();
     for _ in 0..TIMES {
-        assert!(measured(|| codec::decode::<Request>(&bytes, MAX_BYTES)).is_ok());
+        assert!(measured(|| Request::decode(&bytes, MAX_BYTES)).is_ok());
     }
     (TIMES * commands) as u64
 }

@@ -114,6 +114,19 @@ impl Batch {
     }
 }
 
+impl Proposal {
+    /// Appends a list of proposals, as bincode writes it with varints: for a message that carries one.
+    pub fn encode_all(proposals: &[Proposal], out: &mut Vec<u8>) {
+        write::proposals(proposals, out);
+    }
+
+    /// The list that these bytes are, all of them, as bincode reads it. `None` if that is not seen at once: bincode then
+    /// says what they are, or what is wrong with them.
+    pub fn decode_all(bytes: &[u8]) -> Option<Vec<Proposal>> {
+        if bytes.len() > BATCH_MAX_BYTES { None } else { read::proposals(bytes) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -237,6 +250,11 @@ mod tests {
             let read = read::batch(&bytes);
             prop_assert!(read.is_some() || batch.proposals.iter().any(|proposal| twice(&proposal.command)));
             prop_assert_eq!(read.as_ref().unwrap_or(&batch), &batch);
+            let alone = bincode::serde::encode_to_vec(&batch.proposals, BINCODE).unwrap();
+            written.clear();
+            Proposal::encode_all(&batch.proposals, &mut written);
+            prop_assert_eq!(&written, &alone);
+            prop_assert_eq!(Proposal::decode_all(&alone), read.map(|batch| batch.proposals));
         }
 
         #[test]

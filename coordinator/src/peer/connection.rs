@@ -199,7 +199,7 @@ impl<S: PeerService> Connection<S> {
 
     fn decode(&self, body: &Bytes) -> Result<Request, WireError> {
         let lane = self.handler.lane;
-        let request: Request = codec::decode(body, PEER_FRAME_MAX_BYTES)
+        let request = Request::decode(body, PEER_FRAME_MAX_BYTES)
             .map_err(|error| WireError::Protocol(error.to_string()))?;
         if !request.belongs_to(lane) {
             return Err(WireError::Protocol(format!("a request that does not belong on the {lane} lane")));

@@ -188,7 +188,7 @@ impl Peer {
 
 /// Encodes a request to `node`, if it fits.
 pub(super) fn encode(node: NodeId, request: &Request) -> Result<Vec<u8>, PeerError> {
-    let body = codec::encode(request);
+    let body = request.encode();
     if body.len() > PEER_FRAME_MAX_BYTES {
         return Err(PeerError::TooLarge { node, len: body.len() });
     }

@@ -27,12 +27,17 @@ const OPEN: &[u8] = b"\x01\x3e\x05world\x06anyone";
 
 /// The batch that these bytes are; `None` if that is not seen at once.
 pub(super) fn batch(bytes: &[u8]) -> Option<Batch> {
-    let nobody = Last { bytes: EMPTY, list: Arc::default() };
-    let open = Last { bytes: OPEN, list: Acl::shared_open() };
-    let mut reader = Reader { rest: bytes, identities: nobody, acl: open };
+    let mut reader = Reader::new(bytes);
     let time_ms = reader.i64()?;
     let proposals = reader.list(PROPOSAL_MIN, Reader::proposal)?;
     reader.rest.is_empty().then_some(Batch { time_ms, enforce_quota: false, proposals })
+}
+
+/// The list of proposals that these bytes are; `None` if that is not seen at once.
+pub(super) fn proposals(bytes: &[u8]) -> Option<Vec<Proposal>> {
+    let mut reader = Reader::new(bytes);
+    let proposals = reader.list(PROPOSAL_MIN, Reader::proposal)?;
+    reader.rest.is_empty().then_some(proposals)
 }
 
 struct Reader<'a> {
@@ -49,6 +54,12 @@ struct Last<'a, T> {
 }
 
 impl<'a> Reader<'a> {
+    fn new(rest: &'a [u8]) -> Self {
+        let identities = Last { bytes: EMPTY, list: Arc::default() };
+        let acl = Last { bytes: OPEN, list: Acl::shared_open() };
+        Reader { rest, identities, acl }
+    }
+
     fn proposal(&mut self) -> Option<Proposal> {
         Some(Proposal {
             origin: Origin { node: NodeId(self.u64()?), incarnation: self.u64()?, request: self.u64()? },

@@ -14,9 +14,14 @@ const PROPOSAL_BYTES: usize = 256;
 
 /// Appends the batch to `out`.
 pub(super) fn batch(batch: &Batch, out: &mut Vec<u8>) {
-    out.reserve(batch.proposals.len() * PROPOSAL_BYTES);
     i64(batch.time_ms, out);
-    list(&batch.proposals, out, proposal);
+    proposals(&batch.proposals, out);
+}
+
+/// Appends the proposals to `out`.
+pub(super) fn proposals(proposals: &[Proposal], out: &mut Vec<u8>) {
+    out.reserve(proposals.len() * PROPOSAL_BYTES);
+    list(proposals, out, proposal);
 }
 
 fn proposal(proposal: &Proposal, out: &mut Vec<u8>) {

@@ -22,10 +22,11 @@ fn the_handshake_and_forwarded_proposals_have_their_bytes() {
         ("welcome", framed(0, &handshake::encode_verdict(&Ok(())))),
         ("refused", framed(0, &handshake::encode_verdict(&Err(refusal)))),
         ("ping", framed(0, &[])),
-        ("forward", framed(1, &codec::encode(&forward))),
+        ("forward", framed(1, &forward.encode())),
         ("forwarded", framed(1, &codec::encode(&Response::Forwarded))),
         ("not-leader", framed(1, &codec::encode(&not_leader))),
     ];
+    assert_eq!(forward.encode(), codec::encode(&forward));
     let mut lines = String::new();
     for (name, bytes) in frames {
         let hex = bytes.iter().fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"));
