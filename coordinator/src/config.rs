@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use rowlock_env::disk::Dir;
 use rowlock_proto::NodeId;
+use serde::Deserialize;
 
 use crate::storage::SEGMENT_BYTES;
 
@@ -87,6 +88,32 @@ pub struct RaftConfig {
     pub keep_logs: u64,
     /// A node whose log entries follow each other within this time polls for so long instead of sleeping, µs.
     pub busy_poll_us: u64,
+    /// Which followers flush a moment later while a quorum does without them.
+    pub spare_flushes: SpareFlushes,
+}
+
+/// Which followers a leader spares (`raft::thrift`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SpareFlushes {
+    /// Those whose address has the leader's host: they share its disk.
+    #[default]
+    SameMachine,
+    /// All that a quorum does without.
+    Always,
+    /// Nobody.
+    Never,
+}
+
+impl SpareFlushes {
+    /// As in `cluster.toml`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            SpareFlushes::SameMachine => "same-machine",
+            SpareFlushes::Always => "always",
+            SpareFlushes::Never => "never",
+        }
+    }
 }
 
 /// `[client]`
@@ -201,6 +228,7 @@ impl Default for RaftConfig {
             snapshot_every: 100_000,
             keep_logs: 10_000,
             busy_poll_us: 1_500,
+            spare_flushes: SpareFlushes::default(),
         }
     }
 }

@@ -97,6 +97,8 @@ pub const FOLDER_QUEUE_MAX: usize = 64;
 pub const RECONFIG_QUEUE_MAX: usize = 16;
 /// Writes waiting for the log's thread. Beyond: Raft waits with its next write.
 pub const WAL_QUEUE_MAX: usize = 16_384;
+/// How long entries that a quorum has flushed wait for more, before this node flushes them, too.
+pub const WAL_PATIENCE: Duration = Duration::from_millis(5);
 /// Containers and TTL znodes that one sweep removes (ZooKeeper's `znode.container.maxPerMinute`). Beyond: the next sweep.
 pub const SWEEP_MAX_ZNODES: usize = 10_000;
 /// Locks that one look at what is due proposes. Beyond: the next look.
@@ -126,6 +128,8 @@ pub const HISTORY_QUEUE_MAX_RECORDS: usize = 65_536;
 pub const HISTORY_QUEUE_MAX_BYTES: usize = 16 << 20;
 /// With so many bytes of them the history's thread sets to work at once. Below: when it has let them collect.
 pub const HISTORY_PRESSING_BYTES: usize = 1 << 20;
+/// With so many of them, likewise.
+pub const HISTORY_PRESSING_RECORDS: usize = HISTORY_QUEUE_MAX_RECORDS / 4;
 /// How long the history's thread lets events collect.
 pub const HISTORY_PATIENCE: Duration = Duration::from_millis(100);
 /// Questions, and words about snapshots, that wait for the history's thread. Beyond: they fail.

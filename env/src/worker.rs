@@ -9,6 +9,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use tokio::sync::oneshot;
 
 use crate::sync::watch;
+use crate::time;
 use crate::world::{self, Boxed, World};
 
 struct Queue<J> {
@@ -149,6 +150,16 @@ pub fn spawn<J: Send + 'static>(
     start(name, capacity, Duration::ZERO, || {}, handler)
 }
 
+/// As [`spawn`], and what is submitted patiently may collect for as long as `patience` says.
+pub fn spawn_patient<J: Send + 'static>(
+    name: &str,
+    capacity: usize,
+    patience: Duration,
+    handler: impl FnMut(&mut Vec<J>) + Send + 'static,
+) -> Worker<J> {
+    start(name, capacity, patience, || {}, handler)
+}
+
 /// As [`spawn`], for work that nobody waits for: when the processors are busy, this thread and those that it starts
 /// get about a tenth of what another thread gets. It lets what is submitted patiently collect for as long as `patience`
 /// says, so that it wakes up that often at most for it.
@@ -175,7 +186,7 @@ fn start<J: Send + 'static>(
 ) -> Worker<J> {
     let queue = Queue::new(capacity);
     if let Some(world) = world::current() {
-        return start_in(&world, name, queue, handler);
+        return start_in(&world, name, queue, patience, handler);
     }
     let shared = Arc::new(Shared { queue: Mutex::new(queue), filled: Condvar::new(), bell: None, patience });
     let theirs = StopOnExit(shared.clone());
@@ -206,25 +217,29 @@ fn start_in<J: Send + 'static>(
     world: &Arc<dyn World>,
     name: &str,
     queue: Queue<J>,
+    patience: Duration,
     mut handler: impl FnMut(&mut Vec<J>) + Send + 'static,
 ) -> Worker<J> {
     let (bell, mut rung) = watch::channel(());
-    let (filled, patience) = (Condvar::new(), Duration::ZERO);
+    let filled = Condvar::new();
     let shared = Arc::new(Shared { queue: Mutex::new(queue), filled, bell: Some(bell), patience });
     let theirs = StopOnExit(shared.clone());
     let (clock, name) = (world.clone(), name.to_owned());
     let run: Boxed<()> = Box::pin(async move {
         let mut batch = Vec::new();
+        let mut patient_until = time::now();
         loop {
             loop {
-                let (is_empty, is_orphan) = {
+                let (is_empty, is_orphan, is_pressing) = {
                     let queue = theirs.0.queue.lock();
-                    (queue.jobs.is_empty(), queue.handles == 0)
+                    (queue.jobs.is_empty(), queue.handles == 0, queue.is_pressing)
                 };
-                if !is_empty {
+                if !is_empty && (is_pressing || is_orphan || time::now() >= patient_until) {
                     break;
                 }
-                if is_orphan || rung.changed().await.is_err() {
+                if !is_empty {
+                    let _ = time::timeout_at(patient_until, rung.changed()).await; // both end a wait
+                } else if is_orphan || rung.changed().await.is_err() {
                     return;
                 }
             }
@@ -232,6 +247,7 @@ fn start_in<J: Send + 'static>(
             theirs.0.queue.lock().take(&mut batch);
             handler(&mut batch);
             batch.clear();
+            patient_until = time::now() + patience;
         }
     });
     world.spawn("worker", run);

@@ -11,7 +11,7 @@ use toml::Spanned;
 use super::check::{self, Source};
 use super::{
     ClientConfig, ClusterConfig, ConfigError, HistoryConfig, NodeEntry, RaftConfig, SessionConfig,
-    ZnodesConfig,
+    SpareFlushes, ZnodesConfig,
 };
 
 /// The file as written, each judged value with its place.
@@ -65,6 +65,7 @@ pub(super) struct RawRaft {
     pub snapshot_every: Option<Spanned<u64>>,
     pub keep_logs: Option<u64>,
     pub busy_poll_us: Option<Spanned<u64>>,
+    pub spare_flushes: Option<SpareFlushes>,
 }
 
 #[derive(Default, Deserialize)]
@@ -162,6 +163,7 @@ fn convert(raw: RawCluster, path: &Path) -> ClusterConfig {
             snapshot_every: or(raw.raft.snapshot_every, raft.snapshot_every),
             keep_logs: raw.raft.keep_logs.unwrap_or(raft.keep_logs),
             busy_poll_us: or(raw.raft.busy_poll_us, raft.busy_poll_us),
+            spare_flushes: raw.raft.spare_flushes.unwrap_or(raft.spare_flushes),
         },
         client: ClientConfig {
             max_connections: or(raw.client.max_connections, client.max_connections),
@@ -232,7 +234,7 @@ pub(super) fn print(config: &ClusterConfig) -> String {
     let _ = write!(
         out,
         "name = {}\nlog = {}\n\n[session]\nmin_timeout_ms = {}\nmax_timeout_ms = {}\n\n[raft]\nheartbeat_ms = {}\n\
-         election_timeout_min_ms = {}\nelection_timeout_max_ms = {}\nsnapshot_every = {}\nkeep_logs = {}\nbusy_poll_us = {}\n\n[client]\n\
+         election_timeout_min_ms = {}\nelection_timeout_max_ms = {}\nsnapshot_every = {}\nkeep_logs = {}\nbusy_poll_us = {}\nspare_flushes = {}\n\n[client]\n\
          max_connections = {}\nwords = [{}]\n",
         text(&config.name),
         text(&config.log),
@@ -244,6 +246,7 @@ pub(super) fn print(config: &ClusterConfig) -> String {
         config.raft.snapshot_every,
         config.raft.keep_logs,
         config.raft.busy_poll_us,
+        text(config.raft.spare_flushes.as_str()),
         config.client.max_connections,
         words.join(", "),
     );

@@ -151,9 +151,17 @@ impl Parts {
         queue: mpsc::Receiver<Parcel>,
     ) {
         let me = wires.config.id;
+        let thrift = (self.storage.thrift().clone(), wires.config.raft.spare_flushes);
         self.tasks.spawn(
             "leadership",
-            leadership::follow(me, self.raft.clone(), publish, self.observed.clone(), self.shutdown_word()),
+            leadership::follow(
+                me,
+                self.raft.clone(),
+                publish,
+                thrift,
+                self.observed.clone(),
+                self.shutdown_word(),
+            ),
         );
         let folder = Folder {
             me,
@@ -278,7 +286,7 @@ impl Parts {
             status: wires.status.clone(),
             metrics: self.metrics.clone(),
         };
-        let dispatch = raft::dispatch(&self.raft, &self.snapshots);
+        let dispatch = raft::dispatch(&self.raft, &self.storage, &self.snapshots);
         let us = self.peers.identity().clone();
         PeerServer::new(us, dispatch, Arc::new(service), self.tasks.clone()).start(listener);
     }

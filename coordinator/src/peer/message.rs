@@ -142,7 +142,9 @@ impl Request {
     /// Whether this may be asked on that lane; anything else is a bug of the other side and closes the connection.
     pub fn belongs_to(&self, lane: Lane) -> bool {
         match self {
-            Request::Raft(RaftRequest::Append(_)) => matches!(lane, Lane::Raft | Lane::Heartbeat),
+            Request::Raft(RaftRequest::Append(_) | RaftRequest::AppendSpared(_)) => {
+                matches!(lane, Lane::Raft | Lane::Heartbeat)
+            }
             Request::Raft(RaftRequest::Snapshot(_)) => lane == Lane::Snapshot,
             Request::Raft(_) => lane == Lane::Heartbeat,
             Request::Forward { .. } => lane == Lane::Proposals,

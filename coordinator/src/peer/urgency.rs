@@ -46,7 +46,9 @@ impl Urgencies {
         match request {
             // The sender goes on without: it learns by it only that its window has room.
             Request::Forward { .. } => Urgency::Patient,
-            Request::Raft(RaftRequest::Append(append)) if self.lane == Lane::Raft => {
+            Request::Raft(RaftRequest::Append(append) | RaftRequest::AppendSpared(append))
+                if self.lane == Lane::Raft =>
+            {
                 let urgency =
                     if self.only_says_what_is_committed(append) { Urgency::Patient } else { Urgency::AtOnce };
                 if let Some(last) = append.entries.last() {

@@ -18,6 +18,7 @@ use rowlock_env::time::{self, Instant, Sleep};
 
 use super::network::{Faults, unexpected};
 use super::rpc::{AppendRequest, AppendResponse, RaftRequest, RaftResponse};
+use super::thrift::Follower;
 use super::types::{LogId, TypeConfig};
 use crate::limits::{PEER_APPEND_IDLE_MAX, PEER_APPEND_WINDOW_BYTES, PEER_APPEND_WINDOW_REQUESTS};
 use crate::peer::pool::PendingAnswer;
@@ -30,6 +31,7 @@ pub struct AppendPipeline<'p, S> {
     peer: &'p Peer,
     lane: Lane,
     faults: Faults,
+    follower: Follower,
     /// None once it has ended.
     input: Option<S>,
     window: VecDeque<InFlight>,
@@ -49,6 +51,10 @@ struct InFlight {
     prev: Option<LogId>,
     /// The last one sent.
     last: Option<LogId>,
+    has_entries: bool,
+    /// The follower was told that it need not hurry.
+    is_spared: bool,
+    since: Instant,
     answer: PendingAnswer,
 }
 
@@ -57,12 +63,13 @@ impl<'p, S: Stream<Item = AppendRequest> + Unpin> AppendPipeline<'p, S> {
     ///
     /// A stream lives as long as its leader, so openraft's time for a request cannot bound it. It bounds the silence
     /// instead, but not below `limits::PEER_APPEND_IDLE_MAX`: a disk's bad moment is no reason to send everything again.
-    pub fn new(peer: &'p Peer, lane: Lane, faults: Faults, input: S) -> Self {
+    pub fn new(peer: &'p Peer, lane: Lane, faults: Faults, follower: Follower, input: S) -> Self {
         let idle_max = faults.timeout().max(PEER_APPEND_IDLE_MAX);
         AppendPipeline {
             peer,
             lane,
             faults,
+            follower,
             input: Some(input),
             window: VecDeque::new(),
             window_bytes: 0,
@@ -91,13 +98,24 @@ impl<'p, S: Stream<Item = AppendRequest> + Unpin> AppendPipeline<'p, S> {
     fn send(&mut self, request: AppendRequest) {
         let prev = request.prev_log_id;
         let last = request.entries.last().map(|entry| entry.log_id).or(prev);
-        match self.peer.begin(self.lane, &Request::Raft(RaftRequest::Append(request))) {
+        let has_entries = !request.entries.is_empty();
+        let is_spared = has_entries && self.follower.is_spared();
+        let request =
+            if is_spared { RaftRequest::AppendSpared(request) } else { RaftRequest::Append(request) };
+        match self.peer.begin(self.lane, &Request::Raft(request)) {
             Ok(answer) => {
                 if self.window.is_empty() {
                     self.moved = time::now();
                 }
                 self.window_bytes += answer.request_bytes();
-                self.window.push_back(InFlight { prev, last, answer });
+                self.window.push_back(InFlight {
+                    prev,
+                    last,
+                    has_entries,
+                    is_spared,
+                    since: time::now(),
+                    answer,
+                });
             }
             Err(error) => {
                 self.input = None;
@@ -117,13 +135,18 @@ impl<'p, S: Stream<Item = AppendRequest> + Unpin> AppendPipeline<'p, S> {
             };
         };
         let Poll::Ready(answer) = oldest.answer.poll_unpin(cx) else { return self.poll_idle(cx) };
-        let Some(InFlight { prev, last, answer: answered }) = self.window.pop_front() else {
+        let Some(InFlight { prev, last, has_entries, is_spared, since, answer: answered }) =
+            self.window.pop_front()
+        else {
             unreachable!("Invariant: there was an oldest request")
         };
         self.window_bytes -= answered.request_bytes();
         self.moved = time::now();
         let item = self.faults.check(answer).and_then(|response| judge(response, prev, last));
         self.done = !matches!(&item, Ok(Ok(reached)) if *reached == last);
+        if let (true, false, Some(last)) = (has_entries, self.done, last) {
+            self.follower.has_flushed(last.index, is_spared, since);
+        }
         Poll::Ready(Some(item))
     }
 

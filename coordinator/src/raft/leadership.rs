@@ -14,7 +14,9 @@ use rowlock_proto::NodeId;
 use rowlock_state::command::Batch;
 
 use super::Raft;
+use super::thrift::{Followers, Thrift};
 use super::types::Payload;
+use crate::config::SpareFlushes;
 use crate::observer::Observed;
 
 /// A node's view of who leads. Terms and leaders only move forward.
@@ -31,11 +33,12 @@ pub struct Leadership {
 const RETRY: Duration = Duration::from_millis(20);
 const WRITE_DEADLINE: Duration = Duration::from_secs(2);
 
-/// Follows Raft's metrics, and opens the gate when this node has become leader. Ends with the shutdown or with Raft.
+/// Follows Raft's metrics, tells who the followers are, and opens the gate when this node has become leader. Ends with the shutdown or with Raft.
 pub async fn follow(
     me: NodeId,
     raft: Raft,
     leadership: watch::Sender<Leadership>,
+    thrift: (Thrift, SpareFlushes),
     observed: Observed,
     shutdown: Shutdown,
 ) {
@@ -43,6 +46,7 @@ pub async fn follow(
     loop {
         let (term, leader) = {
             let now = metrics.borrow_and_update();
+            thrift.0.lead(Followers::of(&now, thrift.1));
             (now.vote.leader_id.term, now.current_leader.map(NodeId))
         };
         let changed = leadership.send_if_modified(|view| {

@@ -12,6 +12,7 @@ pub mod runtime;
 pub mod snapshot_transfer;
 pub mod state_machine;
 pub mod succession;
+pub mod thrift;
 pub mod types;
 
 pub use open::{Raft, dispatch, has_joined, is_member, open, quorum_contact, stopped};

@@ -22,6 +22,7 @@ use super::rpc::{
     TransferResponse, VoteRequest, VoteResponse,
 };
 use super::snapshot_transfer::{self, SnapshotSource};
+use super::thrift::Thrift;
 use super::types::{Member, TypeConfig, Vote};
 use crate::peer::{Lane, Peer, PeerError, PeerPool, Request, Response};
 
@@ -29,18 +30,20 @@ use crate::peer::{Lane, Peer, PeerError, PeerPool, Request, Response};
 /// snapshot data.
 pub struct Network<D> {
     pool: PeerPool,
+    thrift: Thrift,
     data: PhantomData<fn() -> D>,
 }
 
 impl<D> Network<D> {
     /// Over the connections of this pool.
-    pub fn new(pool: PeerPool) -> Self {
-        Network { pool, data: PhantomData }
+    pub fn new(pool: PeerPool, thrift: Thrift) -> Self {
+        Network { pool, thrift, data: PhantomData }
     }
 
     fn target(&self, target: u64, member: &Member, lane: Lane) -> Target<D> {
         let peer = self.pool.set_address(NodeId(target), &member.dial_addr());
-        Target { us: self.pool.identity().node, peer, lane, data: PhantomData }
+        let (us, thrift) = (self.pool.identity().node, self.thrift.clone());
+        Target { us, peer, lane, thrift, data: PhantomData }
     }
 }
 
@@ -62,6 +65,7 @@ pub struct Target<D> {
     us: NodeId,
     peer: Peer,
     lane: Lane,
+    thrift: Thrift,
     data: PhantomData<fn() -> D>,
 }
 
@@ -113,7 +117,8 @@ impl<D: SnapshotSource> RaftNetworkV2<TypeConfig> for Target<D> {
         S: futures_util::Stream<Item = AppendRequest> + OptionalSend + Unpin + 'static,
     {
         let faults = self.faults(RPCTypes::AppendEntries, option.soft_ttl());
-        let pipeline = AppendPipeline::new(&self.peer, self.lane, faults, input);
+        let follower = self.thrift.follower(self.peer.node().0);
+        let pipeline = AppendPipeline::new(&self.peer, self.lane, faults, follower, input);
         let stream: BoxStream<'s, _> = Box::pin(pipeline);
         Box::pin(future::ready(Ok(stream)))
     }

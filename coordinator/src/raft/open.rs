@@ -74,15 +74,15 @@ pub async fn open(
     let polled = opened.log.polled(Duration::from_micros(config.raft.busy_poll_us));
     let (log, snapshots) = (polled.observed(observed.clone()), opened.snapshots);
     let state_machine = StateMachine::open(replica, snapshots.clone(), apply, metrics, observed).await?;
-    let network = Network::new(peers);
+    let network = Network::new(peers, log.thrift().clone());
     let raft = Raft::new(config.id.0, Arc::new(raft_config), network, log.clone(), state_machine).await;
     let raft = raft.map_err(|e| StartError::Raft(e.to_string()))?;
     Ok((raft, log, snapshots))
 }
 
 /// The other nodes' way to this Raft.
-pub fn dispatch(raft: &Raft, snapshots: &SnapshotStore) -> Arc<dyn RaftService> {
-    Arc::new(RaftDispatch::new(raft.clone(), Arc::new(snapshots.clone())))
+pub fn dispatch(raft: &Raft, log: &LogStore, snapshots: &SnapshotStore) -> Arc<dyn RaftService> {
+    Arc::new(RaftDispatch::new(raft.clone(), Arc::new(snapshots.clone()), log.thrift().clone()))
 }
 
 /// When this leader was last known to have a quorum, with its term: the send time of the last request that one acknowledged.

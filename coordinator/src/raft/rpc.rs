@@ -18,6 +18,7 @@ use rowlock_env::worker;
 use rowlock_proto::NodeId;
 use serde::{Deserialize, Serialize};
 
+use super::thrift::Thrift;
 use super::types::{LogId, SnapshotMeta, TypeConfig, Vote};
 use crate::peer::service::{RaftConnection, RaftService};
 
@@ -51,6 +52,8 @@ pub enum RaftRequest {
     TransferLeader(TransferRequest),
     /// A step of a snapshot's transfer.
     Snapshot(SnapshotStep),
+    /// Entries whose flush nobody waits for, see `thrift`.
+    AppendSpared(AppendRequest),
 }
 
 /// The steps of a snapshot's transfer, each answered before the next is sent, all on one connection.
@@ -79,7 +82,9 @@ pub enum SnapshotStep {
 impl fmt::Debug for RaftRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            RaftRequest::Append(request) => write!(f, "Append({request})"),
+            RaftRequest::Append(request) | RaftRequest::AppendSpared(request) => {
+                write!(f, "Append({request})")
+            }
             RaftRequest::Vote(request) => write!(f, "Vote({request})"),
             RaftRequest::PreVote(request) => write!(f, "PreVote({request})"),
             RaftRequest::TransferLeader(request) => write!(f, "TransferLeader({request})"),
@@ -138,6 +143,7 @@ pub trait IncomingSnapshot: Send + 'static {
 pub struct RaftDispatch<SM: RaftStateMachine<TypeConfig>, K> {
     raft: Raft<TypeConfig, SM>,
     sink: Arc<K>,
+    thrift: Thrift,
 }
 
 impl<SM, K> RaftDispatch<SM, K>
@@ -146,8 +152,8 @@ where
     K: SnapshotSink<Data = SM::SnapshotData>,
 {
     /// For this Raft, with received snapshots written to `sink`.
-    pub fn new(raft: Raft<TypeConfig, SM>, sink: Arc<K>) -> Self {
-        RaftDispatch { raft, sink }
+    pub fn new(raft: Raft<TypeConfig, SM>, sink: Arc<K>, thrift: Thrift) -> Self {
+        RaftDispatch { raft, sink, thrift }
     }
 }
 
@@ -161,6 +167,7 @@ where
             from,
             raft: self.raft.clone(),
             sink: self.sink.clone(),
+            thrift: self.thrift.clone(),
             receiving: Slot::default(),
         })
     }
@@ -170,6 +177,7 @@ struct Connection<SM: RaftStateMachine<TypeConfig>, K: SnapshotSink> {
     from: NodeId,
     raft: Raft<TypeConfig, SM>,
     sink: Arc<K>,
+    thrift: Thrift,
     /// Taken out by each step and put back if it succeeds; an ordered lane has one step at a time.
     receiving: Slot<K::Incoming>,
 }
@@ -192,7 +200,15 @@ where
     fn handle(&mut self, request: RaftRequest) -> BoxFuture<'static, RaftResponse> {
         let raft = self.raft.clone();
         match request {
+            RaftRequest::AppendSpared(request) => {
+                let spared_to = request.entries.last().map_or(0, |entry| entry.log_id.index);
+                self.thrift.spare_to(spared_to);
+                async move { answer(raft.append_entries(request).await, RaftResponse::Append) }.boxed()
+            }
             RaftRequest::Append(request) => {
+                if !request.entries.is_empty() {
+                    self.thrift.spare_to(0);
+                }
                 async move { answer(raft.append_entries(request).await, RaftResponse::Append) }.boxed()
             }
             RaftRequest::Vote(request) => {

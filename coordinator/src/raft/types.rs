@@ -40,6 +40,11 @@ impl Member {
         format!("{host}:{port}")
     }
 
+    /// The host that is dialed.
+    pub fn host(&self) -> &str {
+        self.parts().0
+    }
+
     /// `host:quorum:election`, as ZooKeeper writes it: our one port stands for both of its ports.
     pub fn zookeeper_addr(&self) -> String {
         let (host, port, election) = self.parts();

@@ -27,6 +27,7 @@ use super::wal::record::Record;
 use super::wal::worker::{Done, Job};
 use crate::limits::REPLICATION_READ_MAX_BYTES;
 use crate::observer::{self, Ballot, Observed, Position};
+use crate::raft::thrift::Thrift;
 use crate::raft::types::{Entry, LeaderId, LogId, TypeConfig, Vote};
 
 /// How long a write waits before it looks again whether the worker's queue has room.
@@ -39,6 +40,7 @@ pub struct LogStore {
     worker: Worker<Job>,
     observed: Observed,
     poll: BusyPoll,
+    thrift: Thrift,
 }
 
 /// Reads the log, from any task.
@@ -50,7 +52,13 @@ pub struct LogReader {
 impl LogStore {
     pub(super) fn new(log: MemLog, worker: Worker<Job>) -> Self {
         let poll = BusyPoll::new(Duration::ZERO);
-        LogStore { log: Arc::new(Mutex::new(log)), worker, observed: Observed::default(), poll }
+        LogStore {
+            log: Arc::new(Mutex::new(log)),
+            worker,
+            observed: Observed::default(),
+            poll,
+            thrift: Thrift::default(),
+        }
     }
 
     /// As it is, and its node stays awake for so long behind an entry that came as soon behind another.
@@ -68,6 +76,11 @@ impl LogStore {
         });
         drop(log);
         LogStore { observed, ..self }
+    }
+
+    /// Hears from the log how far it goes.
+    pub fn thrift(&self) -> &Thrift {
+        &self.thrift
     }
 
     /// Bytes of the log that are held in memory.
@@ -110,6 +123,15 @@ impl LogStore {
         self.submit(Job::Write { records, committed, done }).await
     }
 
+    /// As `write`, of what no quorum waits for: it may wait a moment for more.
+    async fn write_patiently(&self, records: Vec<Record>, done: Done) -> io::Result<()> {
+        let committed = self.log.lock().checkpoint().committed;
+        match self.worker.submit_patiently(Job::Write { records, committed, done }) {
+            Ok(()) => Ok(()),
+            Err(job) => self.submit(job).await,
+        }
+    }
+
     /// Writes, and returns when it is on disk.
     async fn write_durably(&self, record: Record) -> io::Result<()> {
         let (done, written) = oneshot::channel();
@@ -138,6 +160,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
     async fn save_vote(&mut self, vote: &Vote) -> Result<(), io::Error> {
         // Readers compare the vote to notice a change of leader: they may see it early, never late.
         self.log.lock().set_vote(*vote);
+        self.thrift.spare_to(0);
         if !mutant::is(Mutant::VoteInMemory) {
             self.write_durably(Record::Vote(*vote)).await?;
         }
@@ -147,6 +170,9 @@ impl RaftLogStorage<TypeConfig> for LogStore {
 
     async fn save_committed(&mut self, committed: Option<LogId>) -> Result<(), io::Error> {
         self.log.lock().set_committed(committed);
+        if let Some(committed) = committed {
+            self.thrift.committed(committed.index);
+        }
         Ok(())
     }
 
@@ -162,10 +188,11 @@ impl RaftLogStorage<TypeConfig> for LogStore {
     {
         self.poll.work_has_come();
         let entries: Vec<Entry> = entries.into_iter().collect();
-        let mut records = Vec::with_capacity(entries.len());
+        let (mut records, mut last) = (Vec::with_capacity(entries.len()), None);
         {
             let mut log = self.log.lock();
             for entry in entries {
+                last = Some(entry.log_id.index);
                 records.push(Record::Entry(entry.clone()));
                 log.append(entry).map_err(|gap: Gap| io::Error::new(io::ErrorKind::InvalidInput, gap))?;
             }
@@ -177,7 +204,12 @@ impl RaftLogStorage<TypeConfig> for LogStore {
                 }
             }
         });
-        self.write(records, Done::Flushed(callback)).await
+        let done = Done::Flushed(callback);
+        if last.is_some_and(|last| self.thrift.is_spared(last)) {
+            self.write_patiently(records, done).await
+        } else {
+            self.write(records, done).await
+        }
     }
 
     async fn truncate_after(&mut self, last_log_id: Option<LogId>) -> Result<(), io::Error> {

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rowlock_coordinator::config::{HistoryConfig, NodeEntry, RaftConfig, SessionConfig};
+use rowlock_coordinator::config::{HistoryConfig, NodeEntry, RaftConfig, SessionConfig, SpareFlushes};
 use rowlock_coordinator::{Node, NodeConfig, Observer};
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -36,6 +36,8 @@ pub fn config(shape: &Shape, place: usize, known: &[usize]) -> NodeConfig {
     config.raft = RaftConfig {
         snapshot_every: shape.snapshot_every,
         keep_logs: shape.keep_logs,
+        // Each has a host of its own here.
+        spare_flushes: SpareFlushes::Always,
         ..RaftConfig::default()
     };
     // Its storage is a library with files and threads of its own, past the seam; what it keeps is derived.

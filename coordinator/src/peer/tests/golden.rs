@@ -1,4 +1,4 @@
-//! The bytes on the wire, version 1. A difference here is a new protocol version: raise `handshake::VERSION`.
+//! The bytes on the wire, version 2. A difference here is a new protocol version: raise `handshake::VERSION`.
 
 use std::fmt::Write;
 
@@ -9,11 +9,18 @@ use crate::codec;
 use crate::peer::Lane;
 use crate::peer::handshake::{self, HandshakeRefusal};
 use crate::peer::message::{Refusal, Request, Response};
+use crate::raft::rpc::{AppendRequest, RaftRequest};
+use crate::storage::testing::{entry, log_id, vote};
 
-const GOLDEN: &str = include_str!("../testdata/wire-v1.txt");
+const GOLDEN: &str = include_str!("../testdata/wire-v2.txt");
+
+fn append() -> AppendRequest {
+    let (entries, leader_commit) = (vec![entry(3, 8, b"batch")], Some(log_id(3, 6)));
+    AppendRequest { vote: vote(3, 1), prev_log_id: Some(log_id(2, 7)), entries, leader_commit }
+}
 
 #[test]
-fn the_handshake_and_forwarded_proposals_have_their_bytes() {
+fn the_handshake_entries_and_forwarded_proposals_have_their_bytes() {
     let refusal = HandshakeRefusal::Node { ours: NodeId(2), wanted: NodeId(3) };
     let forward = Request::Forward { batch: vec![proposal(1), proposal(300)] };
     let not_leader = Response::Refused(Refusal::NotLeader { leader: Some(NodeId(3)) });
@@ -23,6 +30,8 @@ fn the_handshake_and_forwarded_proposals_have_their_bytes() {
         ("refused", framed(0, &handshake::encode_verdict(&Err(refusal)))),
         ("ping", framed(0, &[])),
         ("forward", framed(1, &forward.encode())),
+        ("append", framed(2, &codec::encode(&Request::Raft(RaftRequest::Append(append()))))),
+        ("append-spared", framed(3, &codec::encode(&Request::Raft(RaftRequest::AppendSpared(append()))))),
         ("forwarded", framed(1, &codec::encode(&Response::Forwarded))),
         ("not-leader", framed(1, &codec::encode(&not_leader))),
     ];

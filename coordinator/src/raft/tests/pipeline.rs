@@ -18,12 +18,15 @@ use crate::peer::RaftService;
 use crate::peer::tests::support::{Node, Service, listen, pool, raft_by};
 use crate::raft::network::{Network, Target};
 use crate::raft::rpc::{AppendRequest, AppendResponse, RaftRequest, RaftResponse};
+use crate::raft::thrift::{Followers, Thrift};
 use crate::raft::types::Member;
 use crate::storage::testing::{entry, log_id, vote};
 
 /// Answers when its gate opens; remembers what came, and how much waited at most.
 struct Follower {
     seen: Mutex<Vec<u64>>,
+    /// How many requests said that nobody waits.
+    spared: Mutex<usize>,
     arrived: watch::Sender<usize>,
     waiting: Mutex<(usize, usize)>,
     gate: watch::Sender<bool>,
@@ -33,14 +36,22 @@ struct Follower {
 impl Follower {
     fn new(conflict_at: Option<u64>) -> Arc<Follower> {
         let (arrived, gate) = (watch::channel(0).0, watch::channel(false).0);
-        Arc::new(Follower { seen: Mutex::default(), arrived, waiting: Mutex::default(), gate, conflict_at })
+        let (seen, spared) = (Mutex::default(), Mutex::default());
+        Arc::new(Follower { seen, spared, arrived, waiting: Mutex::default(), gate, conflict_at })
     }
 
     fn raft(self: &Arc<Self>) -> Arc<dyn RaftService> {
         let follower = self.clone();
         raft_by(move |request| {
             let follower = follower.clone();
-            let RaftRequest::Append(request) = request else { panic!("only appends are sent") };
+            let request = match request {
+                RaftRequest::Append(request) => request,
+                RaftRequest::AppendSpared(request) => {
+                    *follower.spared.lock() += 1;
+                    request
+                }
+                other => panic!("only appends are sent: {other:?}"),
+            };
             let index = request.entries.last().expect("has an entry").log_id.index;
             follower.seen.lock().push(index);
             let mut waiting = follower.waiting.lock();
@@ -73,8 +84,12 @@ fn requests(count: u64) -> impl stream::Stream<Item = AppendRequest> + Send + Un
 }
 
 async fn target(address: &str) -> Target<Bytewise> {
+    target_of(address, Thrift::default()).await
+}
+
+async fn target_of(address: &str, thrift: Thrift) -> Target<Bytewise> {
     let member = Member { peer_addr: address.to_owned(), client_addr: String::new() };
-    Network::new(pool(address)).new_client(2, &member).await
+    Network::new(pool(address), thrift).new_client(2, &member).await
 }
 
 async fn listening(follower: &Arc<Follower>) -> Node {
@@ -146,4 +161,22 @@ async fn a_broken_connection_may_be_retried_at_once_and_a_missing_node_only_late
     let answers = target.stream_append(requests(3), option()).await.expect("streams");
     let answers = time::timeout(PATIENCE, answers.collect::<Vec<_>>()).await.expect("ends");
     assert!(matches!(answers[..], [Err(RPCError::Unreachable(_))]), "{answers:?}");
+}
+
+#[tokio::test]
+async fn a_follower_is_told_when_no_quorum_waits_for_it() {
+    for (quickest, spared) in [(2, 0), (3, 10)] {
+        let follower = Follower::new(None);
+        let node = listening(&follower).await;
+        follower.gate.send(true);
+        let thrift = Thrift::default();
+        thrift.lead(Followers::all_spareable(&[2, 3], 1));
+        let first = thrift.follower(quickest);
+        first.has_flushed(1, false, time::now());
+        let mut target = target_of(&node.address, thrift).await;
+        let answers = target.stream_append(requests(10), option()).await.expect("streams");
+        let answers = time::timeout(PATIENCE, answers.collect::<Vec<_>>()).await.expect("ends");
+        assert!(answers.len() == 10 && answers.iter().all(|answer| matches!(answer, Ok(Ok(Some(_))))));
+        assert_eq!(*follower.spared.lock(), spared, "{quickest} is the quickest");
+    }
 }

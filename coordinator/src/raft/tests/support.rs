@@ -27,6 +27,7 @@ use crate::peer::{PeerPool, PeerServer, RaftConnection, RaftService};
 use crate::raft::network::Network;
 use crate::raft::rpc::{IncomingSnapshot, RaftDispatch, RaftRequest, RaftResponse, Snapshot, SnapshotSink};
 use crate::raft::snapshot_transfer::SnapshotSource;
+use crate::raft::thrift::Thrift;
 use crate::raft::types::{EntryPayload, LogId, Member, Payload, SnapshotMeta, StoredMembership, TypeConfig};
 use crate::storage::{LogStore, Storage};
 
@@ -314,9 +315,11 @@ async fn start_node(id: u64, cuts: &Cuts) -> Node {
     };
     let config = Arc::new(config.validate().expect("is valid"));
     let log = opened.log;
-    let raft = Raft::new(id, config, Network::new(pool), log.clone(), machine.clone()).await.expect("starts");
+    let raft = Raft::new(id, config, Network::new(pool, Thrift::default()), log.clone(), machine.clone())
+        .await
+        .expect("starts");
     let asked = watch::channel(Asked::default()).0;
-    let dispatch = Arc::new(RaftDispatch::new(raft.clone(), Arc::new(Memory)));
+    let dispatch = Arc::new(RaftDispatch::new(raft.clone(), Arc::new(Memory), Thrift::default()));
     let counting = Arc::new(Counting { inner: dispatch, asked: asked.clone() });
     let listener = Listener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().to_string();

@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use super::record::Record;
 use super::writer::Writer;
-use crate::limits::WAL_QUEUE_MAX;
+use crate::limits::{WAL_PATIENCE, WAL_QUEUE_MAX};
 use crate::raft::types::{LogId, TypeConfig};
 use crate::storage::error::DiskFailure;
 
@@ -75,7 +75,9 @@ enum State {
 /// Starts the thread. It holds `lock` until it is closed, fails or ends.
 pub fn start(writer: Writer, lock: DirLock, on_fatal: OnFatal) -> Worker<Job> {
     let mut state = State::Open { writer: Box::new(writer), _lock: lock };
-    worker::spawn("rowlock-wal", WAL_QUEUE_MAX, move |jobs| run(&mut state, jobs, &on_fatal))
+    worker::spawn_patient("rowlock-wal", WAL_QUEUE_MAX, WAL_PATIENCE, move |jobs| {
+        run(&mut state, jobs, &on_fatal)
+    })
 }
 
 /// Does the jobs. The node hears of a failure before those who wait for the batch that failed.
