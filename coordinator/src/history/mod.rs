@@ -1,9 +1,9 @@
 //! The lock history: who asked for, got, lost or gave up which lock, when, with which token, and why. Kept by every
 //! node for itself, queried by lock, session and time.
 //!
-//! In the flow: apply tells a [`HistorySink`] what happens to locks; it collects in a buffer (`queue.rs`) that a thread
-//! of its own (`worker.rs`) takes some ten times a second and keeps in files (`store.rs`), slices of which each is a sled
-//! database (`slice.rs`, `table.rs`) of blocks of records (`block.rs`). [`History`] is the door for those who read.
+//! In the flow: apply tells a [`HistorySink`] what happens to locks; it collects as a sheet (`draft.rs`, `sheet.rs`) in a
+//! buffer (`queue.rs`) that a thread of its own (`worker.rs`) takes some ten times a second and keeps in files
+//! (`store.rs`), slices of which each is a sled database (`slice.rs`, `table.rs`) of blocks of sheets (`block.rs`). [`History`] is the door for those who read.
 //!
 //! Derived from the log: what a crash takes away comes back when the log is applied again, and what does not is declared
 //! a gap. docs/decisions/history-in-sled.md.
@@ -11,15 +11,18 @@
 //! Must never do: slow or stop apply, delay a start, or decide anything. Whatever fails here is a warning and a gap.
 
 mod block;
+mod draft;
 mod error;
 mod page;
 mod queue;
 mod record;
 mod seal;
+mod sheet;
 mod sieve;
 mod slice;
 mod store;
 mod table;
+mod varint;
 mod worker;
 
 use std::path::Path;

@@ -2,12 +2,15 @@
 //!
 //! Invariant: a page looks at a bounded number of entries, whatever is asked.
 
+use std::iter::Peekable;
+
 use rowlock_proto::{SessionId, Zxid};
 
-use super::block::{Frame, Wanted, frames};
+use super::block::Wanted;
 use super::error::HistoryError;
 use super::record::{Entry, Gap, GapReason, Key};
 use super::seal::Seal;
+use super::sheet::{Sheet, sheets};
 use super::slice::Reader;
 use super::table::Range;
 
@@ -51,7 +54,7 @@ pub(super) enum Then {
 pub(super) struct Reading<'a> {
     filter: &'a Filter,
     /// The same, as blocks can be asked for it.
-    pub wanted: Wanted,
+    pub wanted: Wanted<'a>,
     /// So far.
     pub page: Page,
     examined: usize,
@@ -75,14 +78,9 @@ impl<'a> Reading<'a> {
             }
             self.examined += head.count;
             let block = slice.block(number, head)?;
-            for frame in self.found(&block, range)?.into_iter().rev() {
-                while let Some((key, gap)) = gaps.next_if(|(key, _)| *key > frame.key) {
-                    if self.add(*key, Entry::Gap(*gap)) == Then::Stop {
-                        return Ok(Then::Stop);
-                    }
-                }
-                let entry = frame.entry()?;
-                if self.wants(&entry) && self.add(frame.key, entry) == Then::Stop {
+            let sheets = sheets(&block).collect::<Result<Vec<_>, _>>()?;
+            for sheet in sheets.iter().rev() {
+                if self.read_sheet(sheet, &mut gaps, range)? == Then::Stop {
                     return Ok(Then::Stop);
                 }
             }
@@ -95,12 +93,26 @@ impl<'a> Reading<'a> {
         Ok(Then::GoOn)
     }
 
-    /// The frames of a block that may be wanted, oldest first.
-    fn found<'b>(&self, block: &'b [u8], range: Range) -> Result<Vec<Frame<'b>>, HistoryError> {
-        let may_be = |frame: &Result<Frame<'_>, HistoryError>| {
-            frame.as_ref().map_or(true, |frame| self.wanted.is(frame) && range.holds(&frame.key))
-        };
-        frames(block).filter(may_be).collect()
+    /// Adds what a sheet has, and the gaps that come behind it.
+    fn read_sheet<'b>(
+        &mut self,
+        sheet: &Sheet<'_>,
+        gaps: &mut Peekable<impl Iterator<Item = &'b (Key, Gap)>>,
+        range: Range,
+    ) -> Result<Then, HistoryError> {
+        let found = sheet.read(&self.wanted, range)?;
+        for moment in found.moments.iter().rev() {
+            while let Some((key, gap)) = gaps.next_if(|(key, _)| *key > moment.key) {
+                if self.add(*key, Entry::Gap(*gap)) == Then::Stop {
+                    return Ok(Then::Stop);
+                }
+            }
+            if self.is_full() {
+                return Ok(self.stop_at(moment.key));
+            }
+            self.add(moment.key, found.entry(moment)?);
+        }
+        Ok(Then::GoOn)
     }
 
     /// The page is full, or has looked at much, or nobody waits for it.
@@ -123,16 +135,6 @@ impl<'a> Reading<'a> {
     fn stop_at(&mut self, key: Key) -> Then {
         self.page.more_before = Some(key.successor());
         Then::Stop
-    }
-
-    fn wants(&self, entry: &Entry<'_>) -> bool {
-        match entry {
-            Entry::Gap(_) => true,
-            Entry::Lock(record) => {
-                self.filter.lock.as_deref().is_none_or(|lock| lock == record.lock)
-                    && self.filter.session.is_none_or(|session| session == record.session)
-            }
-        }
     }
 
     /// Adds that a slice is lost.

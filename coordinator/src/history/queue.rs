@@ -1,11 +1,12 @@
 //! From apply to the history's thread: a bounded buffer that apply never waits for.
 //!
-//! In the flow: apply tells the [`Recorder`] each event of a log entry, which appends it to a buffer, and then that the
-//! entry is over. The thread takes the buffer now and then, and gives an empty one for it. When there is too much,
-//! events are dropped and counted, and the thread writes down that there is a gap.
+//! In the flow: apply tells the [`Recorder`] each event of a log entry, which puts it into the draft of a sheet, and then
+//! that the entry is over. The thread takes draft and finished sheets now and then, and gives an empty buffer for them.
+//! When there is too much, events are dropped and counted, and the thread writes down that there is a gap.
 //!
 //! Must never do: wait, touch the disk, keep more than its bounds, or wake the thread for every log entry.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -13,10 +14,12 @@ use rowlock_env::worker::Worker;
 use rowlock_proto::Zxid;
 use rowlock_state::outcome::LockEvent;
 
-use super::block::push_frame;
-use super::record::{GapReason, Key, Record};
+use super::draft::{Draft, Put};
+use super::record::{GapReason, Key};
 use super::worker::Job;
-use crate::limits::{HISTORY_PRESSING_BYTES, HISTORY_QUEUE_MAX_BYTES, HISTORY_QUEUE_MAX_RECORDS};
+use crate::limits::{
+    HISTORY_PRESSING_BYTES, HISTORY_PRESSING_RECORDS, HISTORY_QUEUE_MAX_BYTES, HISTORY_QUEUE_MAX_RECORDS,
+};
 use crate::metrics::Metrics;
 
 /// Takes note of what happens to locks. Called by apply, in order: no function may wait or fail.
@@ -72,20 +75,88 @@ impl Missed {
 /// What log entries did to locks.
 #[derive(Debug, Default)]
 pub(super) struct Buffer {
-    /// Frames (`block.rs`), in order.
-    pub frames: Vec<u8>,
-    /// How many frames.
+    /// Finished sheets (`sheet.rs`), in order.
+    pub sheets: Vec<u8>,
+    /// What comes behind them.
+    draft: Draft,
+    /// How many events, in all.
     records: usize,
+    /// What of the sheets belongs to log entries that are over.
+    ///
+    /// Invariant: the thread takes nothing beyond, so the events of one command come to it together, and a part of
+    /// the history that is sealed behind one of them has all of them. Where this is not all of the sheets, there is
+    /// nothing in the draft that belongs to entries that are over.
+    whole: Size,
     /// Where snapshots replaced the state: behind so many bytes, and when that was.
     pub installed: Vec<(usize, Key)>,
 }
 
+#[derive(Clone, Copy, Debug, Default)]
+struct Size {
+    bytes: usize,
+    records: usize,
+}
+
 impl Buffer {
+    fn bytes(&self) -> usize {
+        self.sheets.len() + self.draft.bytes()
+    }
+
+    fn are_sheets_whole(&self) -> bool {
+        self.whole.bytes == self.sheets.len()
+    }
+
+    /// Adds an event. False: it is too long.
+    fn put(&mut self, key: Key, event: &LockEvent<'_>) -> bool {
+        let mut put = self.draft.put(key, event);
+        if put == Put::Full {
+            self.finish_whole();
+            self.draft.finish(&mut self.sheets);
+            put = self.draft.put(key, event);
+        }
+        self.records += usize::from(put == Put::Done);
+        put == Put::Done
+    }
+
+    fn entry_is_over(&mut self) {
+        self.draft.entry_is_over();
+        if !self.are_sheets_whole() {
+            // The entry had more than one sheet takes.
+            self.draft.finish(&mut self.sheets);
+            self.whole = Size { bytes: self.sheets.len(), records: self.records };
+        }
+    }
+
+    /// Makes a sheet of what of the draft belongs to log entries that are over.
+    fn finish_whole(&mut self) {
+        if self.are_sheets_whole() {
+            self.whole.records += self.draft.finish_whole(&mut self.sheets);
+            self.whole.bytes = self.sheets.len();
+        }
+    }
+
+    /// Changes the empty buffer `out` for what belongs to log entries that are over.
+    fn give(&mut self, out: &mut Buffer) {
+        std::mem::swap(self, out);
+        if out.are_sheets_whole() && out.draft.is_whole() {
+            return;
+        }
+        // An entry goes on: its beginning stays here.
+        out.finish_whole();
+        let Size { bytes, records } = out.whole;
+        self.sheets.extend_from_slice(&out.sheets[bytes..]);
+        out.sheets.truncate(bytes);
+        std::mem::swap(&mut self.draft, &mut out.draft);
+        self.records = out.records - records;
+        out.records = records;
+    }
+
     /// Makes it empty. What it has grown to is kept for the next time, unless it was an exception.
     fn clear(&mut self) {
-        self.frames.clear();
-        self.frames.shrink_to(2 * HISTORY_PRESSING_BYTES);
+        self.sheets.clear();
+        self.sheets.shrink_to(2 * HISTORY_PRESSING_BYTES);
         self.records = 0;
+        self.whole = Size::default();
         self.installed.clear();
     }
 }
@@ -97,23 +168,12 @@ pub(super) struct Backlog(Mutex<Shared>);
 #[derive(Default)]
 struct Shared {
     filling: Buffer,
-    /// What of `filling` belongs to log entries that are over.
-    ///
-    /// Invariant: the thread takes nothing beyond, so the events of one command come to it together, and a part of
-    /// the history that is sealed behind one of them has all of them.
-    complete: Size,
     /// What the thread has taken and not yet written.
     in_hand: Size,
     missed: Option<Missed>,
     /// Of the last event.
     last: Key,
     told: Told,
-}
-
-#[derive(Clone, Copy, Default)]
-struct Size {
-    bytes: usize,
-    records: usize,
 }
 
 /// What the thread knows of the buffer that is being filled.
@@ -130,11 +190,7 @@ enum Told {
 impl Shared {
     fn has_room(&self) -> bool {
         self.filling.records + self.in_hand.records < HISTORY_QUEUE_MAX_RECORDS
-            && self.filling.frames.len() + self.in_hand.bytes < HISTORY_QUEUE_MAX_BYTES
-    }
-
-    fn entry_is_over(&mut self) {
-        self.complete = Size { bytes: self.filling.frames.len(), records: self.filling.records };
+            && self.filling.bytes() + self.in_hand.bytes < HISTORY_QUEUE_MAX_BYTES
     }
 
     fn miss(&mut self, missed: Missed) {
@@ -145,16 +201,16 @@ impl Shared {
 impl Backlog {
     /// Changes `empty` for what log entries that are over have left, and gives what had to be dropped until now.
     pub fn take(&self, empty: &mut Buffer) -> Option<Missed> {
-        let mut shared = self.0.lock();
-        std::mem::swap(&mut shared.filling, empty);
-        shared.in_hand = std::mem::take(&mut shared.complete);
-        let Size { bytes, records } = shared.in_hand;
-        shared.filling.frames.extend_from_slice(&empty.frames[bytes..]);
-        shared.filling.records = empty.records - records;
-        empty.frames.truncate(bytes);
-        empty.records = records;
-        shared.told = Told::Nothing;
-        shared.missed.take()
+        let missed = {
+            let mut shared = self.0.lock();
+            shared.filling.give(empty);
+            shared.in_hand = Size { bytes: empty.bytes(), records: empty.records };
+            shared.told = Told::Nothing;
+            shared.missed.take()
+        };
+        // Apply need not wait for this.
+        empty.finish_whole();
+        missed
     }
 
     /// The thread has done with what it took.
@@ -185,9 +241,11 @@ impl Recorder {
 
     /// Has the thread look at the buffer, if it has to. What it does not hear, it hears with the next log entry.
     fn tell(&self, shared: &mut Shared) {
-        let due = match shared.filling.frames.len() {
-            0 => Told::Nothing,
-            bytes if bytes < HISTORY_PRESSING_BYTES => Told::Something,
+        let due = match (shared.filling.records, shared.filling.bytes()) {
+            (0, _) => Told::Nothing,
+            (records, bytes) if records < HISTORY_PRESSING_RECORDS && bytes < HISTORY_PRESSING_BYTES => {
+                Told::Something
+            }
             _ => Told::Much,
         };
         if due <= shared.told {
@@ -208,23 +266,25 @@ impl HistorySink for Recorder {
         if event.zxid <= self.recorded {
             return;
         }
-        let mut shared = self.backlog.0.lock();
-        let ordinal = if shared.last.zxid == event.zxid { shared.last.ordinal + 1 } else { 0 };
+        let shared = &mut *self.backlog.0.lock();
+        let ordinal = match event.zxid.cmp(&shared.last.zxid) {
+            Ordering::Greater => 0,
+            Ordering::Equal => shared.last.ordinal + 1,
+            // It is there already.
+            Ordering::Less => return,
+        };
         let key = Key { time_ms: event.time_ms, zxid: event.zxid, ordinal };
         shared.last = key;
-        let record = if shared.has_room() { Record::of(event) } else { None };
-        if record.is_some_and(|record| push_frame(&mut shared.filling.frames, key, record)) {
-            shared.filling.records += 1;
-        } else {
+        if !shared.has_room() || !shared.filling.put(key, event) {
             self.metrics.history_dropped_total.inc();
             shared.miss(Missed::one(key, GapReason::TooFast));
         }
     }
 
     fn applied(&self) {
-        let mut shared = self.backlog.0.lock();
-        shared.entry_is_over();
-        self.tell(&mut shared);
+        let shared = &mut *self.backlog.0.lock();
+        shared.filling.entry_is_over();
+        self.tell(shared);
     }
 
     fn frozen(&self, zxid: Zxid) {
@@ -234,8 +294,9 @@ impl HistorySink for Recorder {
 
     fn installed(&self, zxid: Zxid, time_ms: i64) {
         let mut shared = self.backlog.0.lock();
-        shared.entry_is_over();
-        let at = shared.filling.frames.len();
+        shared.filling.entry_is_over();
+        shared.filling.finish_whole();
+        let at = shared.filling.sheets.len();
         // With nothing between two of them the later one skips what both did, so this list is bounded, too.
         let installed = &mut shared.filling.installed;
         installed.pop_if(|(before, _)| *before == at);

@@ -1,24 +1,24 @@
-//! What the history keeps about one moment of one lock, and its form on disk.
+//! What the history keeps about one moment of one lock, and the forms of keys and gaps on disk.
 //!
-//! A record's key says when it was and gives the order; its value says what. Keys are fixed at 20 bytes and sort as the
-//! moments do. The value begins with the version of its form.
+//! A record's key says when it was and gives the order. Keys are fixed at 20 bytes and sort as the moments do. Records
+//! are in sheets (`sheet.rs`). A gap is a value of its own, which begins with the version of its form.
 //!
-//! Invariant: key and value depend on the log entry alone, so applying an entry again gives the same bytes.
+//! Invariant: key and record depend on the log entry alone, so applying an entry again gives the same.
 
 use std::borrow::Cow;
 
 use rowlock_proto::lock::Mode;
 use rowlock_proto::{FencingToken, SessionId, Zxid};
-use rowlock_state::outcome::{LockEvent, LockEventKind, Why};
+use rowlock_state::outcome::Why;
 use serde::{Deserialize, Serialize};
 
 use super::error::HistoryError;
 use crate::codec;
 
-/// The form of values that is written.
-const VERSION: u8 = 1;
-/// Longest value that is believed. Labels are short; paths are bounded by [`LOCK_MAX_BYTES`] and the size of a name.
-const VALUE_MAX_BYTES: usize = 64 << 10;
+/// The form of gaps.
+const VERSION: u8 = 2;
+/// Longest gap that is believed.
+const GAP_MAX_BYTES: usize = 64;
 /// Longest path of a lock and longest name of a queue znode that are recorded. Beyond: the event is dropped and counted.
 pub const LOCK_MAX_BYTES: usize = 4 << 10;
 
@@ -83,7 +83,7 @@ fn sortable(number: i64) -> [u8; 8] {
 }
 
 /// One entry of the history.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entry<'a> {
     /// Something happened to a place in a lock's queue.
     Lock(Record<'a>),
@@ -92,7 +92,7 @@ pub enum Entry<'a> {
 }
 
 /// What happened to a place in a lock's queue.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
     /// Path of the lock's znode.
     pub lock: Cow<'a, str>,
@@ -115,7 +115,7 @@ pub struct Record<'a> {
 }
 
 /// See [`Record`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     /// It came into the queue.
     Requested {
@@ -164,53 +164,29 @@ pub enum GapReason {
     NoSpace,
 }
 
-impl<'a> Record<'a> {
-    /// What an event says; `None` if its paths are longer than what is recorded.
-    pub fn of(event: &LockEvent<'a>) -> Option<Record<'a>> {
-        let name = event.path.rsplit('/').next().unwrap_or_default();
-        if event.lock.len() > LOCK_MAX_BYTES || name.len() > LOCK_MAX_BYTES {
-            return None;
-        }
-        Some(Record {
-            lock: event.lock.into(),
-            name: name.into(),
-            token: event.token,
-            session: event.session,
-            address: event.address.into(),
-            label: event.label.into(),
-            mode: event.mode,
-            is_acquired: event.is_acquired,
-            what: match event.kind {
-                LockEventKind::Requested { ahead } => What::Requested { ahead },
-                LockEventKind::Granted { waited_ms } => What::Granted { waited_ms },
-                LockEventKind::Converted => What::Converted,
-                LockEventKind::Gone { held_ms, waited_ms, why } => What::Gone { held_ms, waited_ms, why },
-            },
-        })
-    }
-
+impl Record<'_> {
     /// Path of the queue znode.
     pub fn path(&self) -> String {
         if self.lock == "/" { format!("/{}", self.name) } else { format!("{}/{}", self.lock, self.name) }
     }
 }
 
-impl Entry<'_> {
-    /// Appends the value's bytes to `out`.
-    pub fn encode_into(&self, out: &mut Vec<u8>) {
+impl Gap {
+    /// Appends its bytes to `out`.
+    pub(super) fn encode_into(&self, out: &mut Vec<u8>) {
         out.push(VERSION);
         codec::encode_into(self, out);
     }
 
-    /// The entry of [`Entry::encode_into`]'s bytes.
-    pub fn decode(bytes: &[u8]) -> Result<Entry<'static>, HistoryError> {
+    /// The gap of [`Gap::encode_into`]'s bytes.
+    pub(super) fn decode(bytes: &[u8]) -> Result<Gap, HistoryError> {
         match bytes.split_first() {
-            Some((&VERSION, body)) => codec::decode(body, VALUE_MAX_BYTES)
-                .map_err(|error| HistoryError::Damaged(format!("a record cannot be read: {error}"))),
+            Some((&VERSION, body)) => codec::decode(body, GAP_MAX_BYTES)
+                .map_err(|error| HistoryError::Damaged(format!("a gap cannot be read: {error}"))),
             Some((version, _)) => {
-                Err(HistoryError::Damaged(format!("a record has version {version}, not {VERSION}")))
+                Err(HistoryError::Damaged(format!("a gap has version {version}, not {VERSION}")))
             }
-            None => Err(HistoryError::Damaged("a record is empty".to_owned())),
+            None => Err(HistoryError::Damaged("a gap is empty".to_owned())),
         }
     }
 }
@@ -219,23 +195,9 @@ impl Entry<'_> {
 mod tests {
     use super::*;
 
-    fn sample(what: What) -> Entry<'static> {
-        Entry::Lock(Record {
-            lock: "/locks/a".into(),
-            name: "_c_1-lock-0000000007".into(),
-            token: FencingToken(300),
-            session: SessionId(0x0100_0000_0000_0005),
-            address: "10.0.0.1:5000".into(),
-            label: Cow::Borrowed(b"job-7"),
-            mode: Mode::Permits(2),
-            is_acquired: true,
-            what,
-        })
-    }
-
-    fn encoded(entry: &Entry<'_>) -> Vec<u8> {
+    fn encoded(gap: Gap) -> Vec<u8> {
         let mut out = Vec::new();
-        entry.encode_into(&mut out);
+        gap.encode_into(&mut out);
         out
     }
 
@@ -244,44 +206,25 @@ mod tests {
     }
 
     #[test]
-    fn bytes_of_keys_and_values_are_those_of_version_1() {
+    fn bytes_of_keys_are_those_of_version_1_and_of_gaps_those_of_version_2() {
         let key = Key { time_ms: 1_700_000_000_123, zxid: Zxid(0x1_0000_0002), ordinal: 3 };
         assert_eq!(hex(&key.encode()), "8000018bcfe5687b800000010000000200000003");
-        let gone = What::Gone { held_ms: Some(1_500), waited_ms: 20, why: Why::SessionExpired };
-        let prefix = concat!(
-            "01", // version
-            "00", // Entry::Lock
-            "08",
-            "2f6c6f636b732f61", // lock
-            "14",
-            "5f635f312d6c6f636b2d30303030303030303037", // name
-            "fb5802",                                   // token, zigzag
-            "fd0a00000000000002",                       // session, zigzag
-            "0d",
-            "31302e302e302e313a35303030", // address
-            "05",
-            "6a6f622d37", // label
-            "02",
-            "02", // Permits(2)
-            "01", // acquired
+        assert_eq!(
+            hex(&encoded(Gap { from: Zxid(9), missing: Some(4), why: GapReason::NoSpace })),
+            "0212010403"
         );
-        assert_eq!(hex(&encoded(&sample(gone))), format!("{prefix}0301fbb80b2802"));
-        assert_eq!(hex(&encoded(&sample(What::Requested { ahead: 300 }))), format!("{prefix}00fb2c01"));
-        assert_eq!(hex(&encoded(&sample(What::Granted { waited_ms: 5 }))), format!("{prefix}010a"));
-        assert_eq!(hex(&encoded(&sample(What::Converted))), format!("{prefix}02"));
-        let gap = Gap { from: Zxid(9), missing: Some(4), why: GapReason::NoSpace };
-        assert_eq!(hex(&encoded(&Entry::Gap(gap))), "010112010403");
+        assert_eq!(hex(&encoded(Gap { from: Zxid(9), missing: None, why: GapReason::TooFast })), "02120000");
     }
 
     #[test]
-    fn what_was_encoded_is_decoded_and_anything_cut_is_damaged() {
-        let entry = sample(What::Granted { waited_ms: 77 });
-        let bytes = encoded(&entry);
-        assert_eq!(Entry::decode(&bytes).unwrap(), entry);
+    fn a_gap_that_was_encoded_is_decoded_and_anything_cut_is_damaged() {
+        let gap = Gap { from: Zxid(i64::MAX), missing: Some(u64::MAX), why: GapReason::Lost };
+        let bytes = encoded(gap);
+        assert_eq!(Gap::decode(&bytes).unwrap(), gap);
         for cut in 0..bytes.len() {
-            assert!(Entry::decode(&bytes[..cut]).is_err(), "{cut}");
+            assert!(Gap::decode(&bytes[..cut]).is_err(), "{cut}");
         }
-        assert!(Entry::decode(&[2, 0]).unwrap_err().to_string().contains("version 2"));
+        assert!(Gap::decode(&[3, 0]).unwrap_err().to_string().contains("version 3"));
     }
 
     #[test]
@@ -306,26 +249,5 @@ mod tests {
             assert_eq!(Key::decode(&key.encode()).unwrap(), key);
         }
         assert!(Key::decode(&[0; 19]).is_err());
-    }
-
-    #[test]
-    fn an_event_with_an_endless_path_is_not_recorded() {
-        let lock = format!("/{}", "a".repeat(LOCK_MAX_BYTES));
-        let event = LockEvent {
-            zxid: Zxid(1),
-            time_ms: 1,
-            lock: &lock,
-            path: "/x/n",
-            token: FencingToken(1),
-            session: SessionId(1),
-            address: "",
-            label: b"",
-            mode: Mode::Exclusive,
-            is_acquired: false,
-            kind: LockEventKind::Converted,
-        };
-        assert!(Record::of(&event).is_none());
-        let event = LockEvent { lock: "/", path: "/n", ..event };
-        assert_eq!(Record::of(&event).unwrap().path(), "/n");
     }
 }

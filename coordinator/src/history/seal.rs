@@ -16,10 +16,11 @@ use crate::codec;
 pub(super) const SEAL: &str = "SEAL";
 /// Where sled would keep values that are longer than ours can be. Always empty.
 const BLOBS: &str = "blobs";
-/// Of the form of a slice: 2 has blocks.
-const VERSION: u8 = 2;
-/// One record per value of sled. Its seals are read, so that what was in it can be declared missing.
-const VERSION_WITHOUT_BLOCKS: u8 = 1;
+/// Of the form of a slice: 3 has blocks of sheets.
+const VERSION: u8 = 3;
+/// One record per value of sled, and blocks in which each record says everything. Their seals are read, so that what was
+/// in these slices can be declared missing.
+const OUTDATED: std::ops::RangeInclusive<u8> = 1..=2;
 /// Longest seal that is believed.
 const SEAL_MAX_BYTES: usize = 64 << 10;
 /// Files are read and copied in pieces of this size.
@@ -86,7 +87,7 @@ impl Seal {
     }
 
     /// Whether there may be something that is wanted.
-    pub fn may_hold(&self, wanted: &Wanted) -> bool {
+    pub fn may_hold(&self, wanted: &Wanted<'_>) -> bool {
         self.has_gaps || self.content == Content::Lost || wanted.may_be_in(&self.sieve)
     }
 
@@ -102,7 +103,7 @@ impl Seal {
         let seal = || codec::decode(body, SEAL_MAX_BYTES).map_err(|e| damaged(&e.to_string()));
         match *version {
             VERSION => Ok(Found::Seal(seal()?)),
-            VERSION_WITHOUT_BLOCKS => Ok(Found::Outdated(seal()?)),
+            version if OUTDATED.contains(&version) => Ok(Found::Outdated(seal()?)),
             _ => Err(damaged("is of another version")),
         }
     }

@@ -5,11 +5,12 @@ use std::borrow::Cow;
 use rowlock_env::disk::Dir;
 use rowlock_proto::Zxid;
 
-use super::block::{BLOCK_MAX_BYTES, Frame, Head, Wanted};
+use super::block::{BLOCK_MAX_BYTES, Head, Wanted};
 use super::error::HistoryError;
-use super::record::{Entry, Gap, Key};
+use super::record::{Gap, Key};
 use super::seal::{Content, Seal};
-use super::sieve::{Name, SLICE_BYTES, Sieve};
+use super::sheet::Sheet;
+use super::sieve::{SLICE_BYTES, Sieve};
 use super::table::{BlockNumber, Range, Table};
 
 /// Says which slice sled is opening. Who finds it at a start knows that the node went down over it.
@@ -95,24 +96,29 @@ impl OpenSlice {
         })
     }
 
-    /// Stores a record, behind all others.
-    pub fn put(&mut self, frame: &Frame<'_>) -> Result<(), HistoryError> {
-        let is_full = |(_, block): &mut (Head, Vec<u8>)| block.len() + frame.bytes.len() > BLOCK_MAX_BYTES;
+    /// Stores a sheet, behind all others.
+    pub fn put(&mut self, sheet: &Sheet<'_>) -> Result<(), HistoryError> {
+        let is_full = |(_, block): &mut (Head, Vec<u8>)| block.len() + sheet.bytes.len() > BLOCK_MAX_BYTES;
+        let mut empty = Vec::new();
         if let Some((head, mut block)) = self.tail.take_if(is_full) {
             self.store(head, &block)?;
             block.clear();
-            self.tail = Some((Head::new(frame.key), block));
+            empty = block;
         }
-        let (head, block) =
-            self.tail.get_or_insert_with(|| (Head::new(frame.key), Vec::with_capacity(BLOCK_MAX_BYTES)));
-        // What happens together is often about one lock and one session.
-        if !head.ends_like(frame) {
-            self.sieve.add(frame.lock);
-            self.sieve.add(Name::of_session(frame.session));
+        let sieve = Some(&mut self.sieve);
+        match &mut self.tail {
+            Some((head, block)) => {
+                head.add(sheet, sieve)?;
+                block.extend_from_slice(sheet.bytes);
+            }
+            None => {
+                let head = Head::of(sheet, sieve)?;
+                empty.extend_from_slice(sheet.bytes);
+                self.tail = Some((head, empty));
+            }
         }
-        head.add(frame);
-        block.extend_from_slice(frame.bytes);
-        self.count(frame.key, frame.bytes.len());
+        self.count(sheet.span.first, sheet.span.count, 0);
+        self.count(sheet.span.last, 0, sheet.bytes.len());
         Ok(())
     }
 
@@ -125,21 +131,21 @@ impl OpenSlice {
     /// Stores a gap.
     pub fn put_gap(&mut self, key: Key, gap: Gap) -> Result<(), HistoryError> {
         let mut value = Vec::new();
-        Entry::Gap(gap).encode_into(&mut value);
+        gap.encode_into(&mut value);
         self.table.put_gap(key, &value)?;
         let gaps = &mut self.parts.gaps;
         match gaps.binary_search_by_key(&key, |(key, _)| *key) {
             Ok(at) => gaps[at].1 = gap,
             Err(at) => gaps.insert(at, (key, gap)),
         }
-        self.count(key, Key::LEN + value.len());
+        self.count(key, 1, Key::LEN + value.len());
         Ok(())
     }
 
-    fn count(&mut self, key: Key, len: usize) {
+    fn count(&mut self, key: Key, entries: u32, len: usize) {
         self.first = Some(self.first.map_or(key, |first| first.min(key)));
         self.last = self.last.max(key);
-        self.entries += 1;
+        self.entries += u64::from(entries);
         self.payload_bytes += len as u64;
         self.is_changed = true;
     }
@@ -259,7 +265,7 @@ impl<'a> Reader<'a> {
     /// The blocks in which there may be something wanted in `range`, newest first.
     pub fn blocks(
         &self,
-        wanted: Wanted,
+        wanted: Wanted<'a>,
         range: Range,
     ) -> impl Iterator<Item = (BlockNumber, &'a Head)> + use<'a> {
         let heads = self.parts.heads.iter().chain(self.tail.map(|(head, _)| head));

@@ -21,11 +21,11 @@ use std::path::{Path, PathBuf};
 use rowlock_env::disk::Dir;
 use rowlock_proto::Zxid;
 
-use super::block::Frame;
 use super::error::HistoryError;
 use super::page::{Filter, Page, Reading, Then};
 use super::record::{Gap, Key};
 use super::seal::{self, Content, Seal};
+use super::sheet::Sheet;
 use super::slice::{OpenSlice, View, folder_name, number_of, take_opening};
 use super::table::Range;
 
@@ -188,19 +188,16 @@ impl Store {
         self.dir.free_bytes().is_ok_and(|free| free < self.bounds.free_min_bytes)
     }
 
-    /// Stores a lock's record. One that is not behind all others is there already.
-    pub fn put(&mut self, frame: &Frame<'_>) -> Result<(), HistoryError> {
-        if frame.key <= self.newest_record {
-            return Ok(());
-        }
+    /// Stores a sheet, which is behind all others.
+    pub fn put(&mut self, sheet: &Sheet<'_>) -> Result<(), HistoryError> {
         // A slice ends between two commands: what it covers, it has all of.
-        let open = match frame.key.zxid > self.newest_record.zxid {
+        let open = match sheet.span.first.zxid > self.newest_record.zxid {
             true => self.writable()?,
             false => self.begun()?,
         };
-        open.put(frame)?;
-        self.newest_record = frame.key;
-        self.reached(frame.key);
+        open.put(sheet)?;
+        self.newest_record = sheet.span.last;
+        self.reached(sheet.span.last);
         Ok(())
     }
 

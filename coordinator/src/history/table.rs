@@ -1,8 +1,8 @@
 //! One slice of the history as a sled database: blocks of records, and gaps.
 //!
 //! A record of its own costs sled 6 to 10 µs and 350 bytes, so it gets blocks. It writes a leaf of a tree anew with every
-//! tenth change and splits it beyond 16 keys, which makes five bytes of one; so a tree is a *shelf* of four blocks, which
-//! it writes once. Measured: docs/decisions/history-in-sled.md.
+//! tenth change and splits it beyond 16 keys, which makes five bytes of one; so each block is a tree of its own, a
+//! *shelf*, which it writes once. Measured: docs/decisions/history-in-sled.md.
 //!
 //! The only file that knows sled. sled opens files and starts threads by itself, past `env`, so whoever uses this does
 //! it on a worker thread of a real node, never in a simulation (clippy cannot see what a dependency does inside).
@@ -16,21 +16,21 @@ use std::time::Duration;
 
 use rowlock_env::disk::Dir;
 
-use super::block::{BLOCK_MAX_BYTES, Frames, Head, frames};
+use super::block::{BLOCK_MAX_BYTES, Head};
 use super::error::HistoryError;
-use super::record::{Entry, Gap, Key};
+use super::record::{Gap, Key};
+use super::sheet::{Sheets, sheets};
 
 /// sled's page cache for one slice.
 const CACHE_BYTES: u64 = 2 << 20;
 /// sled's file of pages, which it locks while it is open.
 const SLED_FILE: &str = "db";
-/// Blocks of one tree.
-const SHELF_BLOCKS: usize = 4;
+/// The tree of a block, behind it the block's number.
 const SHELF: &str = "shelf-";
 const GAPS: &str = "gaps";
 /// sled keeps what is longer in a file apart: a quarter of its segment, without a header.
 const SLED_VALUE_MAX_BYTES: usize = (512 << 10) / 4 - 1_024;
-const _: () = assert!(SHELF_BLOCKS * BLOCK_MAX_BYTES < SLED_VALUE_MAX_BYTES);
+const _: () = assert!(BLOCK_MAX_BYTES < SLED_VALUE_MAX_BYTES);
 /// Waits for sled's own threads to let go of a closed database: so often, so long.
 const CLOSE_TRIES: u32 = 2_000;
 const CLOSE_PAUSE: Duration = Duration::from_millis(1);
@@ -55,7 +55,7 @@ pub(super) struct BlockNumber(pub usize);
 
 impl BlockNumber {
     fn shelf(self) -> String {
-        format!("{SHELF}{:08}", self.0 / SHELF_BLOCKS)
+        format!("{SHELF}{:08}", self.0)
     }
 }
 
@@ -86,7 +86,7 @@ impl Table {
         Ok(Table { db: config.open()? })
     }
 
-    /// Stores a block of frames; the same again replaces it.
+    /// Stores a block of sheets; the same again replaces it.
     pub fn put_block(&self, number: BlockNumber, first: Key, bytes: &[u8]) -> Result<(), HistoryError> {
         assert!(bytes.len() <= BLOCK_MAX_BYTES, "Invariant: blocks are bounded");
         self.db.open_tree(number.shelf())?.insert(first.encode(), bytes)?;
@@ -113,7 +113,7 @@ impl Table {
             }
             for block in self.db.open_tree(shelf)?.iter() {
                 let (_, bytes) = block?;
-                heads.push(head_of(frames(&bytes))?);
+                heads.push(head_of(sheets(&bytes))?);
             }
         }
         Ok(heads)
@@ -129,10 +129,7 @@ impl Table {
     pub fn gaps(&self) -> Result<Vec<(Key, Gap)>, HistoryError> {
         let read = |item: Result<(sled::IVec, sled::IVec), sled::Error>| {
             let (key, value) = item?;
-            match Entry::decode(&value)? {
-                Entry::Gap(gap) => Ok((Key::decode(&key)?, gap)),
-                Entry::Lock(_) => Err(HistoryError::Damaged("a record is among the gaps".to_owned())),
-            }
+            Ok((Key::decode(&key)?, Gap::decode(&value)?))
         };
         self.db.open_tree(GAPS)?.iter().map(read).collect()
     }
@@ -152,13 +149,12 @@ impl Table {
     }
 }
 
-fn head_of(mut frames: Frames<'_>) -> Result<Head, HistoryError> {
+fn head_of(mut sheets: Sheets<'_>) -> Result<Head, HistoryError> {
     let empty = || HistoryError::Damaged("a block is empty".to_owned());
-    let first = frames.next().ok_or_else(empty)??;
-    let mut head = Head::new(first.key);
-    head.add(&first);
-    for frame in frames {
-        head.add(&frame?);
+    let first = sheets.next().ok_or_else(empty)??;
+    let mut head = Head::of(&first, None)?;
+    for sheet in sheets {
+        head.add(&sheet?, None)?;
     }
     Ok(head)
 }

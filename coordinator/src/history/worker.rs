@@ -13,11 +13,11 @@ use rowlock_env::time::{self, Instant};
 use rowlock_proto::Zxid;
 use tokio::sync::oneshot;
 
-use super::block::{Frame, frames};
 use super::error::HistoryError;
 use super::page::{Filter, Page};
 use super::queue::{Backlog, Buffer, Missed};
 use super::record::{Gap, GapReason, Key};
+use super::sheet::{Sheet, Span, sheets};
 use super::store::{Bounds, Found, Store};
 use crate::limits::HISTORY_RETRY_PAUSE;
 use crate::metrics::Metrics;
@@ -97,11 +97,11 @@ impl Keeper {
         let dropped = self.backlog.take(&mut taken);
         let mut begun = 0;
         for (end, key) in &taken.installed {
-            self.record(&taken.frames[begun..*end]);
+            self.record(&taken.sheets[begun..*end]);
             self.installed(*key);
             begun = *end;
         }
-        self.record(&taken.frames[begun..]);
+        self.record(&taken.sheets[begun..]);
         self.backlog.done(&mut taken);
         self.buffer = taken;
         // Behind the records, so that nothing that a snapshot skipped seems to be covered by what came later.
@@ -160,19 +160,19 @@ impl Keeper {
         }
         match self.store().map(|store| store.is_cramped()) {
             Some(false) => {}
-            Some(true) => return self.miss_all(records(bytes), GapReason::NoSpace),
-            None => return self.miss_all(records(bytes), GapReason::Lost),
+            Some(true) => return self.miss_all(whole(bytes), GapReason::NoSpace),
+            None => return self.miss_all(whole(bytes), GapReason::Lost),
         }
         self.declare_missed();
-        let (mut left, mut written) = (records(bytes).peekable(), 0);
+        let (mut left, mut written) = (whole(bytes).peekable(), 0);
         let mut failed = None;
         if let Some(store) = self.store() {
-            while let Some(frame) = left.peek()
+            while let Some(sheet) = left.peek()
                 && failed.is_none()
             {
-                match store.put(frame) {
+                match store.put(sheet) {
                     Ok(()) => {
-                        written += 1;
+                        written += u64::from(sheet.span.count);
                         left.next();
                     }
                     Err(error) => failed = Some(error),
@@ -186,10 +186,11 @@ impl Keeper {
         self.miss_all(left, GapReason::Lost);
     }
 
-    fn miss_all<'a>(&mut self, frames: impl Iterator<Item = Frame<'a>>, why: GapReason) {
-        for frame in frames {
-            self.metrics.history_dropped_total.inc();
-            self.miss(Missed::one(frame.key, why));
+    fn miss_all<'a>(&mut self, sheets: impl Iterator<Item = Sheet<'a>>, why: GapReason) {
+        for sheet in sheets {
+            let Span { first, last, count } = sheet.span;
+            self.metrics.history_dropped_total.add(count.into());
+            self.miss(Missed { last, count: Some(count.into()), ..Missed::one(first, why) });
         }
     }
 
@@ -240,9 +241,9 @@ impl Keeper {
 }
 
 /// What apply has left in the buffer.
-fn records(bytes: &[u8]) -> impl Iterator<Item = Frame<'_>> {
-    frames(bytes)
-        .map(|frame| frame.expect("Invariant: the buffer holds whole frames, and is cut between them"))
+fn whole(bytes: &[u8]) -> impl Iterator<Item = Sheet<'_>> {
+    sheets(bytes)
+        .map(|sheet| sheet.expect("Invariant: the buffer holds whole sheets, and is cut between them"))
 }
 
 fn failed(covered: Zxid, error: &HistoryError) -> State {

@@ -6,9 +6,10 @@ use std::fs;
 use std::path::PathBuf;
 
 use super::*;
-use crate::history::block::{frames, push_frame};
+use crate::history::draft::{Draft, Put};
 use crate::history::page::Filter;
 use crate::history::record::LOCK_MAX_BYTES;
+use crate::history::sheet::sheets;
 use crate::history::store::{Bounds, Store};
 
 const BOUNDS: Bounds = Bounds { max_age_ms: 86_400_000, max_bytes: 64 << 20, free_min_bytes: 0 };
@@ -23,21 +24,24 @@ fn put(store: &mut Store, zxid: i64, len: usize) {
 }
 
 fn put_of(store: &mut Store, zxid: i64, lock: &str, session: SessionId, len: usize) {
-    let record = Record {
-        lock: lock.into(),
-        name: "n".into(),
+    let event = LockEvent {
+        zxid: Zxid(zxid),
+        time_ms: time_of(zxid),
+        lock,
+        path: "/n",
         token: FencingToken(zxid),
         session,
-        address: "".into(),
-        label: vec![zxid.to_le_bytes()[0]; len].into(),
+        address: "",
+        label: &vec![zxid.to_le_bytes()[0]; len],
         mode: Mode::Exclusive,
         is_acquired: true,
-        what: What::Converted,
+        kind: LockEventKind::Converted,
     };
-    let mut bytes = Vec::new();
+    let (mut draft, mut bytes) = (Draft::default(), Vec::new());
     let key = Key { time_ms: time_of(zxid), zxid: Zxid(zxid), ordinal: 0 };
-    assert!(push_frame(&mut bytes, key, record));
-    store.put(&frames(&bytes).next().unwrap().unwrap()).unwrap();
+    assert_eq!(draft.put(key, &event), Put::Done);
+    draft.finish(&mut bytes);
+    store.put(&sheets(&bytes).next().unwrap().unwrap()).unwrap();
 }
 
 fn read(store: &mut Store, filter: &Filter) -> Page {
@@ -164,13 +168,19 @@ fn a_damaged_slice_is_set_aside_and_shown_as_a_gap() {
 
 #[test]
 fn a_slice_of_an_earlier_version_is_set_aside_and_shown_as_a_gap() {
+    for version in [1, 2] {
+        of_an_earlier_version(version);
+    }
+}
+
+fn of_an_earlier_version(version: u8) {
     let node = tempfile::tempdir().unwrap();
     let changes = several_slices(node.path());
     let oldest = slices(node.path())[0].clone();
-    // Version 1 had the same seal, before values of another form.
+    // They had the same seal, before values of another form.
     let mut seal = fs::read(oldest.join("SEAL")).unwrap();
-    assert_eq!(seal[0], 2);
-    seal[0] = 1;
+    assert_eq!(seal[0], 3);
+    seal[0] = version;
     let body = seal.len() - 4;
     let crc = crc32fast::hash(&seal[..body]).to_le_bytes();
     seal[body..].copy_from_slice(&crc);
