@@ -5,10 +5,13 @@
 //!
 //! Must never do: allocate for an event. What it has grown to is used again for the next sheet.
 
+use std::ops::Range;
+
 use rowlock_proto::SessionId;
 use rowlock_proto::lock::Mode;
 use rowlock_state::outcome::{LockEvent, LockEventKind};
 
+use super::name::Cut;
 use super::record::{Key, LOCK_MAX_BYTES};
 use super::sheet::{HEAD_BYTES, SHEET_MAX_BYTES, Span, tag};
 use super::varint::{MAX_BYTES, Numbers};
@@ -42,6 +45,8 @@ pub(super) enum Put {
 pub(super) struct Draft {
     definitions: Vec<u8>,
     events: Vec<u8>,
+    /// Of the latest places of parties.
+    paths: Vec<u8>,
     /// As they are defined.
     parties: Vec<Party>,
     /// How many are defined.
@@ -90,9 +95,11 @@ struct Party {
 struct Place {
     number: u32,
     token: i64,
-    /// Where its name is in the definitions.
+    /// Where its path is among the paths.
     at: usize,
     len: usize,
+    /// Where the text of its name (`name.rs`) is among the paths.
+    text: Range<usize>,
 }
 
 impl Draft {
@@ -119,7 +126,7 @@ impl Draft {
 
     /// Adds an event, which comes behind all others.
     pub fn put(&mut self, key: Key, event: &LockEvent<'_>) -> Put {
-        let name = event.path.rfind('/').map_or(event.path, |at| &event.path[at + 1..]);
+        let name = name_of(event);
         let texts = event.lock.len() + name.len() + event.address.len() + event.label.len();
         if texts > TEXTS_MAX_BYTES || event.lock.len() > LOCK_MAX_BYTES || name.len() > LOCK_MAX_BYTES {
             return Put::TooLong;
@@ -134,8 +141,11 @@ impl Draft {
         if self.is_whole() {
             self.behind = key;
         }
-        let party = self.party(event);
-        let place = self.place(party, event, name);
+        let guess = guess(event);
+        let place = match self.known(guess, event) {
+            Some(place) => place,
+            None => self.define(guess, event, name),
+        };
         self.event(key, place, event.kind);
         self.count += 1;
         self.last = key;
@@ -151,9 +161,27 @@ impl Draft {
         }
     }
 
+    /// The number of the event's place, if it is the latest of its party. An address is that of the command which made
+    /// the place, so it has not changed; what is known of the place otherwise, may have.
+    fn known(&self, guess: usize, event: &LockEvent<'_>) -> Option<u32> {
+        let party = self.parties.get(usize::from(*self.guesses.get(guess)?))?;
+        let place = party.place.as_ref()?;
+        let is_it = place.token == event.token.0
+            && party.is_alike(event)
+            && self.paths[place.at..place.at + place.len] == *event.path.as_bytes()
+            && party.lock == event.lock.len()
+            && (party.label == 0 || self.definitions[party.label()] == *event.label);
+        is_it.then_some(place.number)
+    }
+
+    /// Defines the event's place, and before it its party if that is new.
+    fn define(&mut self, guess: usize, event: &LockEvent<'_>, name: &str) -> u32 {
+        let party = self.party(guess, event);
+        self.place(party, event, name.as_bytes())
+    }
+
     /// The number of the event's party.
-    fn party(&mut self, event: &LockEvent<'_>) -> u16 {
-        let guess = guess(event);
+    fn party(&mut self, guess: usize, event: &LockEvent<'_>) -> u16 {
         match self.guesses.get(guess) {
             None => self.guesses.resize(GUESSES, 0),
             Some(number) => {
@@ -175,7 +203,7 @@ impl Draft {
         for len in [lock, address, label] {
             numbers.length(len);
         }
-        self.definitions.extend_from_slice(numbers.bytes());
+        numbers.append_to(&mut self.definitions);
         let LockEvent { session, mode, is_acquired, .. } = *event;
         let at = self.definitions.len();
         self.parties.push(Party { session, mode, is_acquired, at, lock, address, label, place: None });
@@ -185,24 +213,35 @@ impl Draft {
         number
     }
 
-    /// The number of the event's place.
-    fn place(&mut self, number: u16, event: &LockEvent<'_>, name: &str) -> u32 {
+    /// The number of the event's place, which is new.
+    fn place(&mut self, number: u16, event: &LockEvent<'_>, name: &[u8]) -> u32 {
         let party = &mut self.parties[usize::from(number)];
-        if let Some(place) = &party.place
-            && place.token == event.token.0
-            && self.definitions[place.at..place.at + place.len] == *name.as_bytes()
-        {
-            return place.number;
-        }
+        let cut = Cut::of(name);
+        let text = &name[cut.text()];
+        let is_same_text = party.place.as_ref().is_some_and(|place| self.paths[place.text.clone()] == *text);
         let mut numbers = Numbers::new();
         numbers.unsigned(u64::from(tag::PARTY) + 1 + u64::from(number));
         numbers.signed(event.token.0.wrapping_sub(self.token));
-        numbers.length(name.len());
-        self.definitions.extend_from_slice(numbers.bytes());
-        let (at, place) = (self.definitions.len(), self.places);
-        self.definitions.extend_from_slice(name.as_bytes());
-        party.place = Some(Place { number: place, token: event.token.0, at, len: name.len() });
-        self.token = event.token.0;
+        cut.write(&mut numbers, is_same_text);
+        numbers.append_to(&mut self.definitions);
+        if !is_same_text {
+            self.definitions.extend_from_slice(text);
+        }
+        let (path, len) = (event.path.as_bytes(), event.path.len());
+        let at = match &party.place {
+            Some(place) if place.len == len => {
+                self.paths[place.at..place.at + len].copy_from_slice(path);
+                place.at
+            }
+            _ => {
+                self.paths.extend_from_slice(path);
+                self.paths.len() - len
+            }
+        };
+        let (place, token, begin) = (self.places, event.token.0, at + len - name.len());
+        let text = begin + cut.text().start..begin + cut.text().end;
+        party.place = Some(Place { number: place, token, at, len, text });
+        self.token = token;
         self.places += 1;
         place
     }
@@ -231,7 +270,7 @@ impl Draft {
                 }
             }
         }
-        self.events.extend_from_slice(numbers.bytes());
+        numbers.append_to(&mut self.events);
     }
 
     /// Makes a sheet behind `out` of what belongs to log entries that are over, and keeps the rest. Gives how many
@@ -269,6 +308,7 @@ impl Draft {
     fn clear(&mut self) {
         self.definitions.clear();
         self.events.clear();
+        self.paths.clear();
         self.parties.clear();
         (self.places, self.token, self.count, self.place) = (0, 0, 0, None);
         self.whole = Part::default();
@@ -277,13 +317,34 @@ impl Draft {
 
 impl Party {
     fn is_of(&self, event: &LockEvent<'_>, definitions: &[u8]) -> bool {
-        let (lock, address) = (self.at + self.lock, self.at + self.lock + self.address);
+        let (address, label) = (self.at + self.lock, self.label());
+        self.is_alike(event)
+            && definitions[self.at..address] == *event.lock.as_bytes()
+            && definitions[address..label.start] == *event.address.as_bytes()
+            && definitions[label] == *event.label
+    }
+
+    /// But for the texts.
+    fn is_alike(&self, event: &LockEvent<'_>) -> bool {
         self.session == event.session
             && self.mode == event.mode
             && self.is_acquired == event.is_acquired
-            && definitions[self.at..lock] == *event.lock.as_bytes()
-            && definitions[lock..address] == *event.address.as_bytes()
-            && definitions[address..address + self.label] == *event.label
+            && self.label == event.label.len()
+    }
+
+    /// Where its label is in the definitions.
+    fn label(&self) -> Range<usize> {
+        let at = self.at + self.lock + self.address;
+        at..at + self.label
+    }
+}
+
+/// The name of the event's znode, which is a child of its lock's.
+fn name_of<'a>(event: &LockEvent<'a>) -> &'a str {
+    let lock = if event.lock == "/" { 0 } else { event.lock.len() };
+    match event.path.split_at_checked(lock).and_then(|(_, name)| name.strip_prefix('/')) {
+        Some(name) => name,
+        None => event.path.rfind('/').map_or(event.path, |at| &event.path[at + 1..]),
     }
 }
 

@@ -13,6 +13,7 @@
 mod block;
 mod draft;
 mod error;
+mod name;
 mod page;
 mod queue;
 mod record;

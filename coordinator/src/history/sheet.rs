@@ -12,7 +12,7 @@
 //! key of the last event          20 bytes
 //! definitions
 //!   of a party:  0, mode and whether acquire made it, permits, session, lengths of lock, address and label; these
-//!   of a place:  1 + number of its party, token less that of the place before, length of its name; the name
+//!   of a place:  1 + number of its party, token less that of the place before, name (`name.rs`)
 //! events
 //!   tag: what happened, whether the command is that of the event before, whether the place is, why it is gone
 //!   unless the command is the same: clock and zxid, less those of the event before
@@ -30,6 +30,7 @@ use rowlock_proto::{FencingToken, SessionId, Zxid};
 
 use super::block::{BLOCK_MAX_BYTES, Wanted};
 use super::error::HistoryError;
+use super::name::Name;
 use super::record::{Entry, Key, Record, What};
 use super::table::Range;
 use super::varint::Reader;
@@ -218,17 +219,17 @@ struct Party<'a> {
 struct Place<'a> {
     party: usize,
     token: i64,
-    name: &'a [u8],
+    name: Name<'a>,
 }
 
 impl<'a> Sheet<'a> {
     fn definitions(&self) -> impl Iterator<Item = Result<Definition<'a>, HistoryError>> + use<'a> {
-        let (mut reader, mut token) = (Reader(self.definitions), 0_i64);
+        let (mut reader, mut before) = (Reader(self.definitions), Before::default());
         std::iter::from_fn(move || {
             if reader.0.is_empty() {
                 return None;
             }
-            let definition = definition(&mut reader, &mut token);
+            let definition = definition(&mut reader, &mut before);
             if definition.is_none() {
                 reader.0 = &[];
             }
@@ -279,12 +280,24 @@ impl<'a> Sheet<'a> {
     }
 }
 
-fn definition<'a>(reader: &mut Reader<'a>, token: &mut i64) -> Option<Definition<'a>> {
+/// What definitions refer to.
+#[derive(Default)]
+struct Before<'a> {
+    /// Of the place before.
+    token: i64,
+    /// Of the names of the latest places of parties.
+    texts: Vec<&'a [u8]>,
+}
+
+fn definition<'a>(reader: &mut Reader<'a>, before: &mut Before<'a>) -> Option<Definition<'a>> {
     if let Some(party) = reader.length()?.checked_sub(usize::from(tag::PARTY) + 1) {
-        *token = token.wrapping_add(reader.signed()?);
-        let len = reader.length()?;
-        return Some(Definition::Place(Place { party, token: *token, name: reader.bytes(len)? }));
+        before.token = before.token.wrapping_add(reader.signed()?);
+        let text = before.texts.get_mut(party)?;
+        let name = Name::read(reader, text)?;
+        *text = name.text;
+        return Some(Definition::Place(Place { party, token: before.token, name }));
     }
+    before.texts.push(&[]);
     let bits = reader.byte()?;
     let mode = tag::mode(bits, u32::try_from(reader.unsigned()?).ok()?)?;
     let session = SessionId(reader.signed()?);
@@ -353,7 +366,7 @@ impl Found<'_> {
         let (place, party) = party.ok_or_else(|| damaged("is about somebody who is not there"))?;
         Ok(Entry::Lock(Record {
             lock: text(party.lock)?,
-            name: text(place.name)?,
+            name: text(&place.name.whole())?,
             token: FencingToken(place.token),
             session: party.session,
             address: text(party.address)?,

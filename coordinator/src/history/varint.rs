@@ -45,7 +45,15 @@ impl Numbers {
         self.unsigned(u64::try_from(length).expect("Invariant: lengths have 64 bits"));
     }
 
+    /// Appends all of them to `out`.
+    pub fn append_to(&self, out: &mut Vec<u8>) {
+        // A copy of a length that the compiler knows is no call: so more is copied than is kept.
+        out.extend_from_slice(&self.bytes);
+        out.truncate(out.len() - (Numbers::ROOM - self.len));
+    }
+
     /// All of them.
+    #[cfg(test)]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }

@@ -66,15 +66,15 @@ fn bytes_of_a_sheet_are_those_of_version_3() {
     draft.finish(&mut bytes);
     let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     let expected = concat!(
-        "6c0000002a00000004000000", // lengths of all and of definitions; events
+        "6f0000002d00000004000000", // lengths of all and of definitions; events
         "8000000000000007800000000000000900000000", // first key
         "8000000000000008800000000000000a00000001", // last key
         "000400060201002f6c61",     // a party: exclusive, acquired; lock and address
-        "0112016e",                 // its place: token and name
+        "011200016e",               // its place: token and name
         "000602060201002f6c61",     // another party: two permits
-        "0200016e",                 // its place
+        "020000016e",               // its place
         "000400060201002f6c61",     // the first one again: what was guessed last is the other one
-        "0300016e",                 // its place
+        "030000016e",               // its place
     );
     let events = concat!(
         "0400ac02", // requested, as the first one of the same command; place, how many were ahead
@@ -181,7 +181,11 @@ fn write(events: &[Made], bytes: &mut Vec<u8>) -> Vec<(Key, Entry<'static>)> {
             None => {}
         }
         let lock = LOCKS[made.who % 3];
-        let path = format!("{}/n-{}", lock.trim_end_matches('/'), made.token % 7);
+        let name = match made.token % 7 {
+            0 => format!("_c_9f0e6d52-3a55-4d4c-9d2e-1b2c3d4e5f6{}-lock-{:010}", made.who, key.ordinal),
+            rest => format!("n-{rest}"),
+        };
+        let path = format!("{}/{name}", lock.trim_end_matches('/'));
         let (address, label) = (format!("10.0.0.{}:5000", made.who), vec![b'x'; made.who]);
         let session = SessionId(made.who as i64 - 2);
         let event = LockEvent {
@@ -204,7 +208,7 @@ fn write(events: &[Made], bytes: &mut Vec<u8>) -> Vec<(Key, Entry<'static>)> {
         };
         let record = Record {
             lock: lock.to_owned().into(),
-            name: format!("n-{}", made.token % 7).into(),
+            name: name.into(),
             token: event.token,
             session,
             address: address.into(),
