@@ -119,7 +119,7 @@ fn peer_encode(commands: usize) -> u64 {
 }
 
 fn peer_decode(commands: usize) -> u64 {
-    let bytes = Request::Forward { batch: proposals(commands) }.encode();
+    let bytes = Request::Forward { batch: proposals(commands) }.encode().into();
     for _ in 0..TIMES {
         assert!(measured(|| Request::decode(&bytes, MAX_BYTES)).is_ok());
     }

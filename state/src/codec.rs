@@ -93,10 +93,15 @@ impl Batch {
 
     /// Reads what [`Batch::encode`] wrote.
     pub fn decode(bytes: &[u8]) -> Result<Batch, BatchError> {
+        Batch::decode_shared(&Bytes::copy_from_slice(bytes))
+    }
+
+    /// The same without a copy: data in what it gives may be slices of `bytes`, and keep them.
+    pub fn decode_shared(bytes: &Bytes) -> Result<Batch, BatchError> {
         if bytes.len() > BATCH_MAX_BYTES {
             return Err(BatchError::TooLarge(bytes.len()));
         }
-        let (enforce_quota, body) = match bytes {
+        let (enforce_quota, body) = match &bytes[..] {
             [] | [FLAGGED] => return Err(BatchError::Empty),
             [PLAIN, body @ ..] => (false, body),
             [FLAGGED, flags, body @ ..] if flags & !(ENFORCE_QUOTA | LOCKS) == 0 => {
@@ -105,7 +110,7 @@ impl Batch {
             [FLAGGED, flags, ..] => return Err(BatchError::Flags(*flags)),
             [version, ..] => return Err(BatchError::Version(*version)),
         };
-        if let Some(batch) = read::batch(body) {
+        if let Some(batch) = read::batch(body, bytes) {
             return Ok(Batch { enforce_quota, ..batch });
         }
         let (batch, read) = bincode::serde::decode_from_slice(body, BINCODE)?;
@@ -121,9 +126,9 @@ impl Proposal {
     }
 
     /// The list that these bytes are, all of them, as bincode reads it. `None` if that is not seen at once: bincode then
-    /// says what they are, or what is wrong with them.
-    pub fn decode_all(bytes: &[u8]) -> Option<Vec<Proposal>> {
-        if bytes.len() > BATCH_MAX_BYTES { None } else { read::proposals(bytes) }
+    /// says what they are, or what is wrong with them. Data in what it gives may be slices of `bytes`, and keep them.
+    pub fn decode_all(bytes: &Bytes) -> Option<Vec<Proposal>> {
+        if bytes.len() > BATCH_MAX_BYTES { None } else { read::proposals(bytes, bytes) }
     }
 }
 
@@ -247,14 +252,15 @@ mod tests {
             let twice = |command: &Command| {
                 matches!(command, Command::Tagged { command, .. } if matches!(**command, Command::Tagged { .. }))
             };
-            let read = read::batch(&bytes);
+            let bytes = Bytes::from(bytes);
+            let read = read::batch(&bytes, &bytes);
             prop_assert!(read.is_some() || batch.proposals.iter().any(|proposal| twice(&proposal.command)));
             prop_assert_eq!(read.as_ref().unwrap_or(&batch), &batch);
             let alone = bincode::serde::encode_to_vec(&batch.proposals, BINCODE).unwrap();
             written.clear();
             Proposal::encode_all(&batch.proposals, &mut written);
             prop_assert_eq!(&written, &alone);
-            prop_assert_eq!(Proposal::decode_all(&alone), read.map(|batch| batch.proposals));
+            prop_assert_eq!(Proposal::decode_all(&alone.into()), read.map(|batch| batch.proposals));
         }
 
         #[test]
@@ -272,7 +278,8 @@ mod tests {
                 let read = bincode::serde::decode_from_slice::<Batch, _>(bytes, BINCODE);
                 let known = read.ok().filter(|(_, read)| *read == bytes.len()).map(|(batch, _)| batch);
                 // It may give up where bincode does not, as on tags in tags.
-                if let Some(batch) = read::batch(bytes) {
+                let bytes = Bytes::copy_from_slice(bytes);
+                if let Some(batch) = read::batch(&bytes, &bytes) {
                     prop_assert_eq!(Some(batch), known);
                 }
             }

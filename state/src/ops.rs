@@ -39,7 +39,7 @@ pub(crate) struct New<'a> {
     pub path: [&'a str; 3],
     /// Where its last name begins.
     pub name_at: usize,
-    pub data: Option<&'a Bytes>,
+    pub data: Option<Bytes>,
     pub acl: Option<&'a [Acl]>,
     pub mode: CreateMode,
     pub kind: Kind,
@@ -154,9 +154,9 @@ impl Machine {
         let kind = kind(mode, ttl_ms, by.session)?;
         let path = Path::new(&create.path).ok_or(ErrorCode::BadArguments)?;
         let parent = self.tree.find(path.parent()).map(|(trail, _)| trail);
-        let (data, acl) = (create.data.as_ref(), create.acl.as_deref());
+        let (data, acl) = (create.data.clone(), create.acl.as_deref());
         let new = New { path: [&create.path, "", ""], name_at: path.name_at(), data, acl, mode, kind };
-        let mut done = self.create_below(by, parent.as_ref(), &new)?;
+        let mut done = self.create_below(by, parent.as_ref(), new)?;
         if mode == CreateMode::EphemeralSequential {
             let name = &done.path[path.name_at()..];
             done.contender = Some(Contender::plain(name, by.session, by.who, self.time_ms));
@@ -169,7 +169,7 @@ impl Machine {
         &mut self,
         by: &Author,
         trail: Option<&Trail>,
-        new: &New<'_>,
+        new: New<'_>,
     ) -> Result<Done, ErrorCode> {
         // A NUL comes first in ZooKeeper, the rest of what can be wrong with a path only behind these.
         let instead = |code| if new.path.concat().contains('\0') { ErrorCode::BadArguments } else { code };
@@ -194,14 +194,14 @@ impl Machine {
             return Err(ErrorCode::NoChildrenForEphemerals);
         }
         if by.enforce_quota {
-            let data_len = new.data.map_or(0, Bytes::len);
+            let data_len = new.data.as_ref().map_or(0, Bytes::len);
             self.check_quota(&path, 1, data_len as i64)?;
         }
         let parent_acl = parent.acl.clone();
         let limit = limit_in(parent.data()).filter(|_| new.mode == CreateMode::EphemeralSequential);
         let parent = Before::of(&parent.meta);
         let meta = Meta::new(by.zxid, self.time_ms, new.kind);
-        let znode = Znode::new(meta, new.data.cloned(), acl.clone());
+        let znode = Znode::new(meta, new.data, acl.clone());
         let shared = matches!(new.kind, Kind::Ephemeral(_)).then(|| Arc::from(path.as_str()));
         let znode = self.link(at, shared.as_ref(), (trail, place), znode, |meta| {
             meta.creates = sequence::next(meta.creates);

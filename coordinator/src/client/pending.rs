@@ -6,7 +6,7 @@
 //! that its client sent before it (guarantee: session-order); a client that mixes both in one pipeline pays for it with
 //! a commit per run of writes.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use rowlock_env::time::Instant;
@@ -69,7 +69,8 @@ pub(super) struct Queue {
     requests: VecDeque<Pending>,
     /// Of the frames of `requests`.
     bytes: usize,
-    answers: BTreeMap<u64, Box<Applied>>,
+    /// By tag, in the order in which they came: mostly that of `requests`.
+    answers: VecDeque<(u64, Box<Applied>)>,
     last_tag: u64,
     /// So many requests from the front on are neither held nor behind a read.
     released: usize,
@@ -85,6 +86,7 @@ impl Queue {
     pub(super) fn rest(&mut self) {
         if self.requests.is_empty() {
             self.requests = VecDeque::new();
+            self.answers = VecDeque::new();
         }
     }
 
@@ -116,14 +118,14 @@ impl Queue {
 
     /// The answer to a submission.
     pub(super) fn answered(&mut self, tag: u64, applied: Box<Applied>) {
-        self.answers.insert(tag, applied);
+        self.answers.push_back((tag, applied));
     }
 
     /// The first request, with its answer if it is a write and the answer has come. `None`: it must go on waiting, or
     /// it is a read, or there is none.
     pub(super) fn pop_settled(&mut self) -> Option<(Pending, Option<Box<Applied>>)> {
         let answer = match self.requests.front()?.what {
-            What::Write { tag, .. } => Some(self.answers.remove(&tag)?),
+            What::Write { tag, .. } => Some(self.take_answer(tag)?),
             What::Read(_)
             | What::Held { .. }
             | What::Reconfig(_)
@@ -133,6 +135,11 @@ impl Queue {
             What::Reported(_) | What::Refusal(_) => None,
         };
         Some((self.pop()?, answer))
+    }
+
+    fn take_answer(&mut self, tag: u64) -> Option<Box<Applied>> {
+        let at = self.answers.iter().position(|(of, _)| *of == tag)?;
+        self.answers.remove(at).map(|(_, applied)| applied)
     }
 
     fn pop(&mut self) -> Option<Pending> {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use bytes::Bytes;
 use rowlock_proto::{ErrorCode, NodeId, SessionId};
 use rowlock_state::command::Proposal;
 use serde::{Deserialize, Serialize};
@@ -131,11 +132,9 @@ impl Request {
     }
 
     /// The request that all of these bytes are; `max` bounds them.
-    pub fn decode(bytes: &[u8], max: usize) -> Result<Request, CodecError> {
-        let batch = match bytes {
-            [FORWARD, list @ ..] if list.len() < max => Proposal::decode_all(list),
-            _ => None,
-        };
+    pub fn decode(bytes: &Bytes, max: usize) -> Result<Request, CodecError> {
+        let is_forward = bytes.first() == Some(&FORWARD) && bytes.len() <= max;
+        let batch = if is_forward { Proposal::decode_all(&bytes.slice(1..)) } else { None };
         batch.map_or_else(|| codec::decode(bytes, max), |batch| Ok(Request::Forward { batch }))
     }
 

@@ -162,7 +162,7 @@ impl Router {
 
     /// Takes what is waiting, within a batch's bounds, and registers it for its answer.
     fn gather(&mut self, first: Submission) -> Vec<Proposal> {
-        let mut batch = Vec::new();
+        let mut batch = Vec::with_capacity(BATCH_MAX_COMMANDS.min(1 + self.submissions.len()));
         let mut bytes = 0;
         let mut next = Some(first);
         while let Some(submission) = next {

@@ -87,7 +87,7 @@ impl StateMachine {
                 let mut batch = match self.replica.folded.take(&bytes) {
                     Some(batch) => batch,
                     // Damaged or of a newer version: whatever it is, applying the rest without it would fork this replica.
-                    None => Batch::decode(&bytes).map_err(|error| {
+                    None => Batch::decode_shared(&bytes).map_err(|error| {
                         io::Error::new(io::ErrorKind::InvalidData, format!("{log_id}: {error}"))
                     })?,
                 };

@@ -88,7 +88,7 @@ impl World {
         let acquire = Acquire {
             lock: lock.to_owned(),
             prefix: self.prefix(),
-            data: Some(DATA),
+            data: Some(Bytes::copy_from_slice(&DATA)),
             acl: Some(Acl::shared_open()),
             mode: Mode::Exclusive,
             limit: 0,

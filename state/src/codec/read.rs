@@ -25,23 +25,25 @@ const EMPTY: &[u8] = &[0];
 /// [`Acl::open`], as it is written.
 const OPEN: &[u8] = b"\x01\x3e\x05world\x06anyone";
 
-/// The batch that these bytes are; `None` if that is not seen at once.
-pub(super) fn batch(bytes: &[u8]) -> Option<Batch> {
-    let mut reader = Reader::new(bytes);
+/// The batch that these bytes, a part of `whole`, are; `None` if that is not seen at once.
+pub(super) fn batch(bytes: &[u8], whole: &Bytes) -> Option<Batch> {
+    let mut reader = Reader::new(bytes, whole);
     let time_ms = reader.i64()?;
     let proposals = reader.list(PROPOSAL_MIN, Reader::proposal)?;
     reader.rest.is_empty().then_some(Batch { time_ms, enforce_quota: false, proposals })
 }
 
-/// The list of proposals that these bytes are; `None` if that is not seen at once.
-pub(super) fn proposals(bytes: &[u8]) -> Option<Vec<Proposal>> {
-    let mut reader = Reader::new(bytes);
+/// The list of proposals that these bytes, a part of `whole`, are; `None` if that is not seen at once.
+pub(super) fn proposals(bytes: &[u8], whole: &Bytes) -> Option<Vec<Proposal>> {
+    let mut reader = Reader::new(bytes, whole);
     let proposals = reader.list(PROPOSAL_MIN, Reader::proposal)?;
     reader.rest.is_empty().then_some(proposals)
 }
 
 struct Reader<'a> {
     rest: &'a [u8],
+    /// What `rest` is a part of. Data are slices of it.
+    whole: &'a Bytes,
     identities: Last<'a, Id>,
     acl: Last<'a, Acl>,
 }
@@ -54,10 +56,10 @@ struct Last<'a, T> {
 }
 
 impl<'a> Reader<'a> {
-    fn new(rest: &'a [u8]) -> Self {
+    fn new(rest: &'a [u8], whole: &'a Bytes) -> Self {
         let identities = Last { bytes: EMPTY, list: Arc::default() };
         let acl = Last { bytes: OPEN, list: Acl::shared_open() };
-        Reader { rest, identities, acl }
+        Reader { rest, whole, identities, acl }
     }
 
     fn proposal(&mut self) -> Option<Proposal> {
@@ -103,7 +105,7 @@ impl<'a> Reader<'a> {
         Some(Acquire {
             lock: self.text()?,
             prefix: self.text()?,
-            data: self.option(|reader| Some(Bytes::copy_from_slice(reader.bytes()?)))?,
+            data: self.option(|reader| Some(reader.whole.slice_ref(reader.bytes()?)))?,
             acl: self.option(|reader| reader.shared_list(|reader| &mut reader.acl, Reader::acl))?,
             mode: match self.byte()? {
                 0 => Mode::Exclusive,

@@ -183,12 +183,13 @@ impl Machine {
         let new = New {
             path: [path, "/", &acquire.prefix],
             name_at: path.len() + 1,
-            data: acquire.data.as_ref(),
+            // Of its own: it may be a slice of a whole log entry, or of all that a client has sent.
+            data: acquire.data.as_deref().map(Bytes::copy_from_slice),
             acl: acquire.acl.as_deref(),
             mode: CreateMode::EphemeralSequential,
             kind: Kind::Ephemeral(by.session),
         };
-        let mut created = self.create_below(by, Some(&trail), &new)?;
+        let mut created = self.create_below(by, Some(&trail), new)?;
         let address = match (address_in(by.who), guess) {
             (address, Some(guess)) if *guess.address == *address => guess.address.clone(),
             (address, _) => address.into(),

@@ -134,6 +134,20 @@ fn a_snapshot_of_many_blocks_is_read_back_and_nothing_behind_it() {
 }
 
 #[test]
+fn what_is_applied_keeps_nothing_of_its_entry() {
+    let bytes = sample::lock_batch().encode();
+    let batch = Batch::decode_shared(&bytes).unwrap();
+    assert!(!bytes.is_unique(), "data are slices of the entry");
+    let mut machine = Machine::new();
+    for proposal in &batch.proposals {
+        machine.apply(batch.time_ms, proposal, &mut ());
+    }
+    assert!(machine.lock_queue("/l/x").is_some());
+    drop(batch);
+    assert!(bytes.is_unique());
+}
+
+#[test]
 fn a_batch_of_another_version_or_with_a_tail_is_refused() {
     let bytes = sample::batch().encode().to_vec();
     let decode = |change: &dyn Fn(&mut Vec<u8>)| {
