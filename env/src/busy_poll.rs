@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::world;
+use crate::{time, world};
 
 /// A turn of the runtime that takes less was a look at the sockets and little else.
 const IDLE: Duration = Duration::from_micros(20);
@@ -76,6 +76,16 @@ impl BusyPoll {
         let mut moments = self.moments.lock();
         moments.until = moments.until.filter(|until| Instant::now() < *until);
         moments.until.is_some()
+    }
+}
+
+/// Lets everybody run who can, after a look at the sockets; a simulated world, whose tasks take no time, goes on at `until`.
+/// For waits that are shorter than a timer's tick (a millisecond): call it until then. Cancel safe.
+pub async fn turn(until: time::Instant) {
+    if world::current().is_some() {
+        time::sleep_until(until).await;
+    } else {
+        tokio::task::yield_now().await;
     }
 }
 

@@ -13,6 +13,7 @@ use futures_util::{FutureExt, StreamExt};
 use openraft::errors::ClientWriteError;
 use openraft::impls::ProgressResponder;
 use openraft::raft::ClientWriteResult;
+use rowlock_env::busy_poll;
 use rowlock_env::sync::watch;
 use rowlock_env::task::Shutdown;
 use rowlock_env::time::{self, Instant};
@@ -43,6 +44,11 @@ const FEW: usize = 4;
 /// locks free comes this way as well. (Of a lock that changes hands it is the former holder who is back first; its new
 /// place and the next holder's release become one entry instead of two.)
 const COMPANY: Duration = Duration::from_millis(2);
+/// Behind an entry of at least so many commands the next one waits for [`LINGER`], unless twice as many are there.
+const MANY: usize = 24;
+/// Of many clients, those that were just answered are about to ask again, and those whose requests wait have more beside
+/// them in the sockets: a larger entry is worth more to all of them than this time.
+const LINGER: Duration = Duration::from_micros(50);
 
 /// Proposals for the leader of `term`; dropped if that term is over (their origins have given them up by then).
 #[derive(Debug)]
@@ -118,12 +124,40 @@ impl InFlight {
     }
 }
 
+/// Whether the next entry waits for the answers to the last one to have their effect.
+struct Linger {
+    until: Instant,
+    /// Commands of the last entry.
+    last: usize,
+}
+
+impl Default for Linger {
+    fn default() -> Self {
+        Linger { until: time::now(), last: 0 }
+    }
+}
+
+impl Linger {
+    /// An entry has been applied.
+    fn begin(&mut self) {
+        if self.last >= MANY {
+            self.until = time::now() + LINGER;
+        }
+    }
+
+    fn goes_on(&self, next: &Next) -> bool {
+        let waiting = next.commands().len();
+        waiting > 0 && waiting < 2 * self.last && !next.is_full() && time::now() < self.until
+    }
+}
+
 impl Folder {
     /// Runs until `shutdown`.
     pub async fn run(mut self, shutdown: Shutdown) {
         let (mut in_flight, mut refused) = (InFlight::default(), BTreeMap::new());
         let (mut next, mut proposed) = (Next::default(), time::now());
         let (mut made, mut applied, mut begun) = (0, 0, time::now());
+        let mut linger = Linger::default();
         loop {
             if in_flight.is_empty() && !refused.is_empty() {
                 self.propose_again(std::mem::take(&mut refused), applied, &mut in_flight, &shutdown).await;
@@ -133,6 +167,10 @@ impl Folder {
             {
                 begun = if next.is_empty() { time::now() } else { begun };
                 next.add(parcel);
+            }
+            if linger.goes_on(&next) && in_flight.commands < FEW {
+                busy_poll::turn(linger.until).await;
+                continue;
             }
             let has_room = in_flight.entries.len() < BATCHES_IN_FLIGHT_MAX && refused.is_empty();
             let may_go_at = if next.is_full() {
@@ -151,6 +189,7 @@ impl Folder {
             {
                 if self.may_propose(term, &shutdown).await {
                     (made, proposed) = (made + 1, time::now());
+                    linger.last = proposals.len();
                     let entry = Entry {
                         number: made,
                         term,
@@ -165,7 +204,10 @@ impl Folder {
                 biased;
                 () = shutdown.wait() => return,
                 Some(ended) = in_flight.next(), if !in_flight.is_empty() => match ended {
-                    Ended::Applied { number } => applied = applied.max(number),
+                    Ended::Applied { number } => {
+                        applied = applied.max(number);
+                        linger.begin();
+                    }
                     Ended::Refused(entry) => drop(refused.insert(entry.number, entry)),
                     Ended::GivenUp => {}
                 },
