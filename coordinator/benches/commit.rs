@@ -278,7 +278,8 @@ impl Driver {
         self.sent += 1;
         let (session, attachment) = (self.session, self.attachment);
         let (reply_to, tag) = (self.outbox.clone(), self.sent);
-        let submission = Submission { session, attachment, identities: Default::default(), command, reply_to, tag };
+        let submission =
+            Submission { session, attachment, identities: Default::default(), command, reply_to, tag };
         Ok(self.proposer.submit(submission).await?)
     }
 }

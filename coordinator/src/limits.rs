@@ -97,7 +97,7 @@ pub const FOLDER_QUEUE_MAX: usize = 64;
 pub const RECONFIG_QUEUE_MAX: usize = 16;
 /// Writes waiting for the log's thread. Beyond: Raft waits with its next write.
 pub const WAL_QUEUE_MAX: usize = 16_384;
-/// How long entries that a quorum has flushed wait for more, before this node flushes them, too.
+/// How long entries whose flush nobody waits for wait for more, before this node flushes them.
 pub const WAL_PATIENCE: Duration = Duration::from_millis(5);
 /// Containers and TTL znodes that one sweep removes (ZooKeeper's `znode.container.maxPerMinute`). Beyond: the next sweep.
 pub const SWEEP_MAX_ZNODES: usize = 10_000;

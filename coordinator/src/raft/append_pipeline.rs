@@ -145,7 +145,7 @@ impl<'p, S: Stream<Item = AppendRequest> + Unpin> AppendPipeline<'p, S> {
         let item = self.faults.check(answer).and_then(|response| judge(response, prev, last));
         self.done = !matches!(&item, Ok(Ok(reached)) if *reached == last);
         if let (true, false, Some(last)) = (has_entries, self.done, last) {
-            self.follower.has_flushed(last.index, is_spared, since);
+            self.follower.has_flushed(last.index, is_spared, since.elapsed());
         }
         Poll::Ready(Some(item))
     }
