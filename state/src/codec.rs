@@ -69,6 +69,8 @@ impl Batch {
         };
         write::batch(self, &mut bytes);
         assert!(bytes.len() <= BATCH_MAX_BYTES, "a batch of {} bytes was folded", bytes.len());
+        // The room was guessed, and the log keeps entries in memory.
+        bytes.shrink_to_fit();
         bytes.into()
     }
 

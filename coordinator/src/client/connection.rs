@@ -107,7 +107,12 @@ impl Connection {
     }
 
     async fn converse(mut self: Box<Self>, opened: Box<Opened>) {
-        let (mut conversation, mut vigil) = self.begin(*opened);
+        // Its box would else be there as long as the connection.
+        let opened = {
+            let boxed = opened;
+            *boxed
+        };
+        let (mut conversation, mut vigil) = self.begin(opened);
         let end = self.talk(&mut conversation, &mut vigil).await;
         self.ended(&conversation, vigil, &end);
         if matches!(end, End::Finished | End::Lost | End::Told(CloseReason::SessionEnded)) {

@@ -74,8 +74,10 @@ pub(super) struct Conversation {
     /// Of the frame that is being taken.
     frame_bytes: usize,
     pings: Pings,
-    /// Since it was last looked at.
-    has_answered_pings: bool,
+    /// The client may only keep its session alive from now on. Until it is looked at.
+    may_rest: bool,
+    /// Requests, as far as they are among the first.
+    first_requests: u8,
     /// The leader's word is needed for pings and could not be asked for.
     unasked: bool,
     sasl: sasl::Negotiation,
@@ -116,7 +118,8 @@ impl Conversation {
             queue: Queue::default(),
             frame_bytes: 0,
             pings: Pings::default(),
-            has_answered_pings: false,
+            may_rest: false,
+            first_requests: 0,
             unasked: false,
             sasl: sasl::Negotiation::default(),
             disconnect_grace_ms: 0,
@@ -151,6 +154,7 @@ impl Conversation {
         self.shared.stats.received.fetch_add(1, Relaxed);
         self.shared.context.metrics.packets_received_total.inc();
         self.frame_bytes = frame.len();
+        self.note_first_requests();
         match decode::request(frame) {
             Ok(RequestFrame { xid, request }) => self.request(xid, request, now),
             // Of auth packets ZooKeeper takes note before it queues them, and closes over one that it cannot read.
@@ -379,7 +383,7 @@ impl Conversation {
         for _ in 0..answered {
             self.put_reply(ReplyHeader { xid: Xid::PING, zxid: self.last_zxid, err: None }, None);
         }
-        self.has_answered_pings = true;
+        self.may_rest = true;
         self.confirm(ask);
     }
 
