@@ -167,8 +167,13 @@ impl Keeper {
         command: Command,
     ) -> Result<Outcome, ErrorCode> {
         let mut news = Collected::default();
-        let proposal =
-            Proposal { origin: Origin::default(), session, attachment, identities: Default::default(), command };
+        let proposal = Proposal {
+            origin: Origin::default(),
+            session,
+            attachment,
+            identities: Default::default(),
+            command,
+        };
         let applied = self.machine.apply(time::wall_ms() + self.clock_ahead_ms, &proposal, &mut news);
         for (event_type, path, zxid) in news.events {
             self.fire(event_type, &path, zxid);
