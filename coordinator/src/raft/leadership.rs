@@ -33,7 +33,8 @@ pub struct Leadership {
 const RETRY: Duration = Duration::from_millis(20);
 const WRITE_DEADLINE: Duration = Duration::from_secs(2);
 
-/// Follows Raft's metrics, tells who the followers are, and opens the gate when this node has become leader. Ends with the shutdown or with Raft.
+/// Follows Raft's metrics, tells who the followers are, and opens the gate when this node has become leader. Ends with the
+/// shutdown or with Raft.
 pub async fn follow(
     me: NodeId,
     raft: Raft,

@@ -10,7 +10,8 @@
 //! these or the leader's own disk is slow, all hurry for a while and the quickest are found again.
 //!
 //! It stands between the log, the replication pipelines and the listener, which tell it what happens and ask who is
-//! spared. It decides only when something is flushed, never what an answer means: what it believes may be out of date.
+//! spared. It decides only when something is flushed, never what an answer means: what it believes may be out of date
+//! (a deposed leader's last word, too, can make a few entries wait for `WAL_PATIENCE`).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

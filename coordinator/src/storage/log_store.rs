@@ -78,7 +78,7 @@ impl LogStore {
         LogStore { observed, ..self }
     }
 
-    /// Hears from the log how far it goes.
+    /// Tells the log whose flushes may wait, and hears from it how far it is committed.
     pub fn thrift(&self) -> &Thrift {
         &self.thrift
     }
