@@ -52,7 +52,7 @@ struct Kept {
 enum Form {
     Held(Arc<str>, FencingToken),
     Released(bool),
-    Other(Stored),
+    Other(Box<Stored>),
 }
 
 impl Kept {
@@ -68,13 +68,13 @@ impl Kept {
                         .map(|known| ephemerals.at(known).0.clone());
                     Form::Held(shared.unwrap_or_else(|_| path.into()), claim.token)
                 }
-                _ => Form::Other(stored.clone()),
+                _ => Form::Other(Box::new(stored.clone())),
             },
             Ok(Outcome::Held(held)) => match held.as_slice() {
                 [held] => Form::Released(*held),
-                _ => Form::Other(stored.clone()),
+                _ => Form::Other(Box::new(stored.clone())),
             },
-            _ => Form::Other(stored.clone()),
+            _ => Form::Other(Box::new(stored.clone())),
         };
         let bytes = weight(stored);
         Kept { form, bytes, hash: hash(id, stored, bytes) }
@@ -87,7 +87,7 @@ impl Kept {
                 Ok(Outcome::Standings(vec![Standing::Held(claim)]))
             }
             Form::Released(held) => Ok(Outcome::Held(vec![*held])),
-            Form::Other(stored) => stored.clone(),
+            Form::Other(stored) => (**stored).clone(),
         }
     }
 }
@@ -201,23 +201,23 @@ impl Machine {
         (id, acked, command): (u64, u64, &Command),
         sink: &mut S,
     ) -> Stored {
-        let open = self.admit(proposal.session, proposal.attachment)?;
+        let (place, open) = self.admit(proposal.session, proposal.attachment)?;
+        let near = (proposal.session, place);
         if acked < id && open.outcomes.takes(id) {
-            let result = self.run_command(stamp, proposal, command, sink);
-            self.sessions.with_outcomes(proposal.session, |outcomes, paths| {
-                outcomes.keep_next(id, &result, acked, paths)
-            });
+            let result = self.run_command(stamp, (proposal, place), command, sink);
+            self.sessions
+                .with_outcomes(near, |outcomes, paths| outcomes.keep_next(id, &result, acked, paths));
             return result;
         }
-        self.sessions.with_outcomes(proposal.session, |outcomes, _| outcomes.acknowledge(acked));
-        self.run_odd(stamp, proposal, (id, command), sink)
+        self.sessions.with_outcomes(near, |outcomes, _| outcomes.acknowledge(acked));
+        self.run_odd(stamp, (proposal, place), (id, command), sink)
     }
 
     /// A write that has come before, or does not fit what is kept; what its client knows has been forgotten.
     fn run_odd<S: EventSink + ?Sized>(
         &mut self,
         stamp: Stamp,
-        proposal: &Proposal,
+        (proposal, place): (&Proposal, Slot),
         (id, command): (u64, &Command),
         sink: &mut S,
     ) -> Stored {
@@ -236,8 +236,9 @@ impl Machine {
         if outcomes.is_full() {
             return Err(ErrorCode::ThrottledOp);
         }
-        let result = self.run_command(stamp, proposal, command, sink);
-        self.sessions.with_outcomes(proposal.session, |outcomes, paths| outcomes.keep(id, &result, paths));
+        let result = self.run_command(stamp, (proposal, place), command, sink);
+        let near = (proposal.session, place);
+        self.sessions.with_outcomes(near, |outcomes, paths| outcomes.keep(id, &result, paths));
         result
     }
 
@@ -247,7 +248,7 @@ impl Machine {
     pub fn forget_outcomes(&mut self) {
         let sessions: Vec<SessionId> = self.sessions.iter().map(|(id, _)| id).collect();
         for id in sessions {
-            self.sessions.with_outcomes(id, |outcomes, _| *outcomes = Outcomes::default());
+            self.sessions.with_outcomes((id, Slot::default()), |outcomes, _| *outcomes = Outcomes::default());
         }
     }
 
@@ -257,7 +258,11 @@ impl Machine {
         let Command::Acquire(all) = command else { return outcome };
         let had_places =
             standings.iter().all(|one| matches!(one, Standing::Held(_) | Standing::Waiting { .. }));
-        if had_places { Outcome::Standings(self.standings_again(session, all)) } else { outcome }
+        if had_places {
+            Outcome::Standings(self.standings_again((session, Slot::default()), all))
+        } else {
+            outcome
+        }
     }
 }
 

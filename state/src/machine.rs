@@ -14,6 +14,7 @@ use crate::locks::{Cause, Locks};
 use crate::ops::Author;
 use crate::outcome::{Applied, EventSink, Outcome, SessionEnd};
 use crate::sessions::Sessions;
+use crate::shared_map::Slot;
 use crate::tree::{Path, Tree};
 use crate::znode::{Kind, Meta, Znode};
 
@@ -193,24 +194,24 @@ impl Machine {
         proposal: &Proposal,
         sink: &mut S,
     ) -> Result<Outcome, ErrorCode> {
-        self.admit(proposal.session, proposal.attachment)?;
+        let (place, _) = self.admit(proposal.session, proposal.attachment)?;
         if proposal.command == Command::CloseSession {
             return Ok(self.end_session(proposal.session, SessionEnd::Closed, sink));
         }
-        self.run_command(stamp, proposal, &proposal.command, sink)
+        self.run_command(stamp, (proposal, place), &proposal.command, sink)
     }
 
-    /// A write of a client whose session has been admitted.
+    /// A write of a client whose session has been admitted, and found there.
     pub(crate) fn run_command<S: EventSink + ?Sized>(
         &mut self,
         stamp: Stamp,
-        proposal: &Proposal,
+        (proposal, place): (&Proposal, Slot),
         command: &Command,
         sink: &mut S,
     ) -> Result<Outcome, ErrorCode> {
         let zxid = self.next_zxid();
         let (session, who) = (proposal.session, &*proposal.identities);
-        let by = Author { zxid, session, who, enforce_quota: stamp.enforce_quota };
+        let by = Author { zxid, session, place, who, enforce_quota: stamp.enforce_quota };
         let done = match command {
             Command::Create { create, ttl_ms } => self.create(&by, create, *ttl_ms)?,
             Command::Delete { path, version } => self.delete(&by, path, *version)?,

@@ -18,7 +18,7 @@ use crate::outcome::{Change, ChangeKind, EventSink};
 use crate::sequence;
 use crate::shared_map::Slot;
 use crate::tree::{Before, Path, Trail, Unlinked};
-use crate::znode::{Kind, Meta, Znode};
+use crate::znode::{Kind, Meta, SharedZnode, Znode};
 
 /// Longest time to live that ZooKeeper can store (`EphemeralType.TTL`).
 const TTL_MAX_MS: i64 = 0xff_ffff_ffff;
@@ -27,6 +27,8 @@ const TTL_MAX_MS: i64 = 0xff_ffff_ffff;
 pub(crate) struct Author<'a> {
     pub zxid: Zxid,
     pub session: SessionId,
+    /// Where the session is, which no command moves before it is over.
+    pub place: Slot,
     /// Identities, without `world:anyone`.
     pub who: &'a [Id],
     /// Whether hard quotas refuse what goes beyond them.
@@ -59,8 +61,8 @@ pub(crate) struct Done {
     pub contender: Option<Contender>,
     /// The limit of permits that its parent's data name, where there is a contender.
     pub limit: Option<u32>,
-    /// Where its queue may be found, if it is a place in one: a guess.
-    pub queue: Slot,
+    /// Where its queue is or belongs, if it is a place in one and that was looked for.
+    pub queue: Option<Result<Slot, Slot>>,
     /// It is a place in a queue that holds the lock since.
     pub holds: bool,
     event: Option<Event>,
@@ -69,15 +71,16 @@ pub(crate) struct Done {
 
 struct Event {
     kind: ChangeKind,
-    acl: SharedAcl,
+    /// The znode's, unless it can be looked up in what it takes to undo this.
+    acl: Option<SharedAcl>,
     parent_acl: SharedAcl,
 }
 
 /// What it takes to have the state of before.
 enum Undo {
     Nothing,
-    Create { znode: Arc<Znode>, parent: Before },
-    Delete { znode: Arc<Znode>, parent: Before },
+    Create { znode: SharedZnode, parent: Before },
+    Delete { znode: SharedZnode, parent: Before },
     SetData { data: Option<Bytes>, meta: Meta, bytes_diff: i64 },
 }
 
@@ -91,7 +94,7 @@ impl Done {
             stat,
             contender: None,
             limit: None,
-            queue: Slot::default(),
+            queue: None,
             holds: false,
             event,
             undo,
@@ -136,7 +139,11 @@ impl Done {
     /// Tells the sink, if there is something to tell.
     pub(crate) fn fire<S: EventSink + ?Sized>(&self, zxid: Zxid, sink: &mut S) {
         if let Some(Event { kind, acl, parent_acl }) = &self.event {
-            let (acl, parent_acl) = (acl.entries(), parent_acl.entries());
+            let acl = match &self.undo {
+                Undo::Create { znode, .. } | Undo::Delete { znode, .. } => Some(&znode.acl),
+                Undo::Nothing | Undo::SetData { .. } => acl.as_ref(),
+            };
+            let (acl, parent_acl) = (acl.map_or(&[][..], SharedAcl::entries), parent_acl.entries());
             sink.changed(&Change { zxid, path: self.path(), kind: *kind, acl, parent_acl });
         }
     }
@@ -201,13 +208,13 @@ impl Machine {
         let limit = limit_in(parent.data()).filter(|_| new.mode == CreateMode::EphemeralSequential);
         let parent = Before::of(&parent.meta);
         let meta = Meta::new(by.zxid, self.time_ms, new.kind);
-        let znode = Znode::new(meta, new.data, acl.clone());
+        let znode = Znode::new(meta, new.data, acl);
         let shared = matches!(new.kind, Kind::Ephemeral(_)).then(|| Arc::from(path.as_str()));
-        let znode = self.link(at, shared.as_ref(), (trail, place), znode, |meta| {
+        let znode = self.link((at, shared.as_ref(), by.place), (trail, place), znode, |meta| {
             meta.creates = sequence::next(meta.creates);
             meta.pzxid = by.zxid;
         });
-        let event = Some(Event { kind: ChangeKind::Created, acl, parent_acl });
+        let event = Some(Event { kind: ChangeKind::Created, acl: None, parent_acl });
         let (stat, undo) = (znode.stat(), Undo::Create { znode, parent });
         Ok(Done { shared, name_at: new.name_at, limit, ..Done::new(path, stat, event, undo) })
     }
@@ -226,7 +233,7 @@ impl Machine {
         if !znode.children.is_empty() {
             return Err(ErrorCode::NotEmpty);
         }
-        Ok(self.remove_at(by.zxid, at, (&trail, place)))
+        Ok(self.remove_at((by.zxid, by.place), at, (&trail, place)))
     }
 
     /// setData.
@@ -281,16 +288,21 @@ impl Machine {
         let at = Path::new(path).expect("a path has a slash");
         let (trail, parent) = self.tree.find(at.parent()).expect("the caller has found the znode");
         let place = parent.children.find(at.name()).expect("the caller has found the znode");
-        self.remove_at(zxid, at, (&trail, place))
+        self.remove_at((zxid, Slot::default()), at, (&trail, place))
     }
 
-    /// Deletes the childless znode at this place below its parent.
-    pub(crate) fn remove_at(&mut self, zxid: Zxid, path: Path<'_>, place: (&Trail, Slot)) -> Done {
-        let (unlinked, shared) = self.unlink(path, place, |meta| meta.pzxid = zxid);
+    /// Deletes the childless znode at this place below its parent. `owner`: where its session may be, if it has one.
+    pub(crate) fn remove_at(
+        &mut self,
+        (zxid, owner): (Zxid, Slot),
+        path: Path<'_>,
+        place: (&Trail, Slot),
+    ) -> Done {
+        let (unlinked, shared) = self.unlink((path, owner), place, |meta| meta.pzxid = zxid);
         let Unlinked { znode, parent_before: parent, parent_acl } = unlinked;
         let name_at = path.name_at();
         let path = if shared.is_some() { String::new() } else { path.full.to_owned() };
-        let event = Event { kind: ChangeKind::Deleted, acl: znode.acl.clone(), parent_acl };
+        let event = Event { kind: ChangeKind::Deleted, acl: None, parent_acl };
         let (stat, undo) = (znode.stat(), Undo::Delete { znode, parent });
         Done { shared, name_at, ..Done::new(path, stat, Some(event), undo) }
     }
@@ -312,7 +324,7 @@ impl Machine {
             znode.meta.mtime_ms = time_ms;
             (znode.stat(), znode.acl.clone(), Undo::SetData { data, meta, bytes_diff })
         });
-        let event = Event { kind: ChangeKind::DataChanged, acl, parent_acl };
+        let event = Event { kind: ChangeKind::DataChanged, acl: Some(acl), parent_acl };
         Done::new(path.to_owned(), stat, Some(event), undo)
     }
 
@@ -325,13 +337,14 @@ impl Machine {
             Undo::Create { parent, .. } => {
                 let (trail, place) = self.find_place(at());
                 let place = place.expect("it was created");
-                self.unlink(at(), (&trail, place), |meta| parent.restore(meta));
+                self.unlink((at(), Slot::default()), (&trail, place), |meta| parent.restore(meta));
             }
             Undo::Delete { znode, parent } => {
                 let (trail, place) = self.find_place(at());
                 let place = place.expect_err("it was deleted");
-                let (shared, znode) = (done.shared.as_ref(), Arc::unwrap_or_clone(znode));
-                self.link(at(), shared, (&trail, place), znode, |meta| parent.restore(meta));
+                let (shared, znode) = (done.shared.as_ref(), SharedZnode::unwrap_or_clone(znode));
+                let new = (at(), shared, Slot::default());
+                self.link(new, (&trail, place), znode, |meta| parent.restore(meta));
             }
             Undo::SetData { data, meta, bytes_diff } => {
                 let (trail, _) = self.tree.find(path).expect("it was changed");
@@ -350,31 +363,30 @@ impl Machine {
         (trail, place)
     }
 
-    /// `shared`: the path, if the znode is ephemeral.
+    /// `shared`: the path, if the znode is ephemeral; `owner`: where its session may be then.
     fn link(
         &mut self,
-        path: Path<'_>,
-        shared: Option<&Arc<str>>,
+        (path, shared, owner): (Path<'_>, Option<&Arc<str>>, Slot),
         place: (&Trail, Slot),
         znode: Znode,
         parent_change: impl FnOnce(&mut Meta),
-    ) -> Arc<Znode> {
+    ) -> SharedZnode {
         if let Kind::Ephemeral(session) = znode.meta.kind {
             let shared = shared.expect("the path of an ephemeral znode is shared");
-            self.sessions.add_ephemeral(session, shared.clone());
+            self.sessions.add_ephemeral((session, owner), shared.clone());
         }
         self.tree.link(path, place, znode, parent_change)
     }
 
     fn unlink(
         &mut self,
-        path: Path<'_>,
+        (path, owner): (Path<'_>, Slot),
         place: (&Trail, Slot),
         parent_change: impl FnOnce(&mut Meta),
     ) -> (Unlinked, Option<Arc<str>>) {
         let unlinked = self.tree.unlink(path, place, parent_change);
         let shared = match unlinked.znode.meta.kind {
-            Kind::Ephemeral(session) => Some(self.sessions.remove_ephemeral(session, path.full)),
+            Kind::Ephemeral(session) => Some(self.sessions.remove_ephemeral((session, owner), path.full)),
             Kind::Persistent | Kind::Container | Kind::Ttl(_) => None,
         };
         (unlinked, shared)

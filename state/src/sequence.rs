@@ -1,22 +1,24 @@
 //! Names of sequential znodes: the prefix and the parent's number of creates, as Java's `%010d` writes it.
 
+/// The number 0, as long as every number at least.
+const ZEROS: &str = "0000000000";
+
 /// The full path, of which all but the number is given in pieces, of a sequential znode whose parent has counted `creates` creates.
 ///
 /// Past 2^31-1 the count goes on at -2^31, as ZooKeeper's does: such names sort before the older ones, which is
 /// why a queue must be ordered by czxid and not by name.
 pub(crate) fn numbered(path: &[&str], creates: i32) -> String {
     let Ok(mut rest) = u32::try_from(creates) else { return format!("{}{creates:010}", path.concat()) };
-    let mut digits = *b"0000000000";
-    for digit in digits.iter_mut().rev() {
-        if rest == 0 {
-            break;
-        }
-        *digit = b'0' + (rest % 10) as u8;
+    let (mut digits, mut zeros) = ([0; ZEROS.len()], ZEROS.len());
+    while rest != 0 {
+        zeros -= 1;
+        digits[zeros] = b'0' + (rest % 10) as u8;
         rest /= 10;
     }
-    let mut full = String::with_capacity(path.iter().map(|piece| piece.len()).sum::<usize>() + digits.len());
+    let mut full = String::with_capacity(path.iter().map(|piece| piece.len()).sum::<usize>() + ZEROS.len());
     path.iter().for_each(|piece| full.push_str(piece));
-    full.push_str(std::str::from_utf8(&digits).expect("digits are text"));
+    full.push_str(&ZEROS[..zeros]);
+    full.extend(digits[zeros..].iter().map(|digit| char::from(*digit)));
     full
 }
 

@@ -38,6 +38,9 @@ pub struct Session {
     hash: u64,
 }
 
+/// A session, and where among all of them it may be: a guess.
+pub(crate) type Near = (SessionId, Slot);
+
 /// Paths of a session's ephemeral znodes.
 pub(crate) type Paths = SharedMap<Arc<str>, ()>;
 
@@ -119,6 +122,17 @@ impl Sessions {
         self.map.get(&id)
     }
 
+    /// The same, which is sooner found if it is where it was.
+    pub(crate) fn get_near(&self, (id, guess): Near) -> Option<&Session> {
+        self.map.find_near(&id, guess).ok().map(|place| self.map.at(place).1)
+    }
+
+    /// One that is open, to be changed.
+    fn open_mut(&mut self, (id, guess): Near) -> &mut Session {
+        let place = self.map.find_near(&id, guess).expect("the caller has found the session");
+        self.map.at_mut(place)
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = (SessionId, &Session)> {
         self.map.iter().map(|(id, session)| (*id, session))
     }
@@ -157,18 +171,16 @@ impl Sessions {
     }
 
     /// Changes the outcomes of an open session; its ephemerals may help.
-    pub(crate) fn with_outcomes(&mut self, id: SessionId, change: impl FnOnce(&mut Outcomes, &Paths)) {
-        let session = self.map.get_mut(&id).expect("the caller has found the session");
+    pub(crate) fn with_outcomes(&mut self, near: Near, change: impl FnOnce(&mut Outcomes, &Paths)) {
+        let session = self.open_mut(near);
         change(&mut session.outcomes, &session.ephemerals);
         let (new, old) = session.rehash();
         self.digest = self.digest.wrapping_sub(old).wrapping_add(new);
     }
 
     /// Notes where an open session has found a lock.
-    pub(crate) fn note_lock(&mut self, id: SessionId, found: LastLock) {
-        if self.map.get(&id).is_some_and(|session| session.last_lock.as_deref() != Some(&found)) {
-            self.map.get_mut(&id).expect("just looked at").last_lock = Some(Arc::new(found));
-        }
+    pub(crate) fn note_lock(&mut self, near: Near, found: LastLock) {
+        self.open_mut(near).last_lock = Some(Arc::new(found));
     }
 
     /// Ends a session. Its ephemerals must be gone.
@@ -179,15 +191,15 @@ impl Sessions {
     }
 
     /// A znode of this session has come.
-    pub(crate) fn add_ephemeral(&mut self, id: SessionId, path: Arc<str>) {
-        let session = self.map.get_mut(&id).expect("only an open session owns znodes");
+    pub(crate) fn add_ephemeral(&mut self, near: Near, path: Arc<str>) {
+        let session = self.open_mut(near);
         let old = session.ephemerals.insert(path, ());
         assert!(old.is_none(), "a znode is created once");
     }
 
     /// A znode of this session has gone. Gives its path.
-    pub(crate) fn remove_ephemeral(&mut self, id: SessionId, path: &str) -> Arc<str> {
-        let session = self.map.get_mut(&id).expect("only an open session owns znodes");
+    pub(crate) fn remove_ephemeral(&mut self, near: Near, path: &str) -> Arc<str> {
+        let session = self.open_mut(near);
         let place = session.ephemerals.find(path).expect("an ephemeral znode is registered with its session");
         session.ephemerals.take(place).0
     }
@@ -210,13 +222,15 @@ impl Sessions {
 }
 
 impl Machine {
-    /// Whether the session exists and this is its newest attachment.
-    pub(crate) fn admit(&self, session: SessionId, attachment: Attachment) -> Result<&Session, ErrorCode> {
-        match self.sessions.get(session) {
-            None => Err(ErrorCode::SessionExpired),
-            Some(open) if open.attachment != attachment => Err(ErrorCode::SessionMoved),
-            Some(open) => Ok(open),
-        }
+    /// Whether the session exists and this is its newest attachment. Gives where it is.
+    pub(crate) fn admit(
+        &self,
+        session: SessionId,
+        attachment: Attachment,
+    ) -> Result<(Slot, &Session), ErrorCode> {
+        let place = self.sessions.map.find(&session).map_err(|_| ErrorCode::SessionExpired)?;
+        let open = self.sessions.map.at(place).1;
+        if open.attachment == attachment { Ok((place, open)) } else { Err(ErrorCode::SessionMoved) }
     }
 
     pub(crate) fn create_session<S: EventSink + ?Sized>(

@@ -5,18 +5,18 @@
 //! A plain `BTreeMap` would have to be copied whole.
 
 mod balance;
+mod chunks;
 #[cfg(test)]
 mod tests;
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
-use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
-use std::sync::atomic::Ordering::Relaxed;
 
 use smallvec::SmallVec;
+use triomphe::{Arc, UniqueArc};
 
 use balance::{insert_into, merge, single};
+use chunks::Chunks;
 
 /// Entries per chunk at most. A bigger chunk makes the first change after a clone dearer, a smaller one the list.
 const CHUNK_MAX: usize = 64;
@@ -43,50 +43,6 @@ impl Slot {
     }
 }
 
-/// Two chunks or more.
-#[derive(Debug)]
-pub(crate) struct Chunks<K, V> {
-    list: Vec<Arc<Chunk<K, V>>>,
-    /// Where the last search ended, chunk and index in one number: one command asks for one key again and again. Only a
-    /// guess, so it decides nothing but how long a search takes.
-    guess: AtomicU32,
-}
-
-impl<K, V> Clone for Chunks<K, V> {
-    fn clone(&self) -> Self {
-        Chunks { list: self.list.clone(), guess: AtomicU32::new(self.guess.load(Relaxed)) }
-    }
-}
-
-impl<K, V> Chunks<K, V> {
-    fn new(list: Vec<Arc<Chunk<K, V>>>) -> Self {
-        Chunks { list, guess: AtomicU32::new(0) }
-    }
-
-    fn note(&self, chunk: usize, at: usize) {
-        if at < CHUNK_MAX
-            && let Ok(guess) = u32::try_from(chunk * CHUNK_MAX + at)
-        {
-            self.guess.store(guess, Relaxed);
-        }
-    }
-}
-
-impl<K, V> Chunks<K, V> {
-    /// What [`SharedMap::locate`] says, if the last search ended there too.
-    fn guessed(&self, order: &impl Fn(&K) -> Ordering) -> Option<Result<(usize, usize), (usize, usize)>> {
-        let guess = self.guess.load(Relaxed) as usize;
-        let (chunk, at) = (guess / CHUNK_MAX, guess % CHUNK_MAX);
-        let entries = self.list.get(chunk)?;
-        let compare = |at: usize| Some(order(&entries.get(at)?.0));
-        match compare(at)? {
-            Ordering::Equal => Some(Ok((chunk, at))),
-            Ordering::Greater if compare(at.checked_sub(1)?)? == Ordering::Less => Some(Err((chunk, at))),
-            Ordering::Greater | Ordering::Less => None,
-        }
-    }
-}
-
 /// Invariant: no chunk is empty or larger than `CHUNK_MAX`, and any two neighbours together are larger than
 /// `MERGE_MAX`; keys rise strictly within and across chunks.
 #[derive(Debug, Default)]
@@ -94,6 +50,9 @@ pub(crate) enum SharedMap<K, V> {
     /// No chunk: most znodes have no children and should not pay an allocation for it.
     #[default]
     Empty,
+    /// No entry, and the chunk of the last one that there was: what comes and goes one at a time, as the holders of a
+    /// lock do, need not allocate and free for that. Nobody shares it, and it has nothing but room for a single entry.
+    Vacant(Arc<Chunk<K, V>>),
     /// One chunk, without a list: most maps that have entries are small.
     One(Arc<Chunk<K, V>>),
     /// Two chunks or more, and the number of entries in them.
@@ -103,7 +62,7 @@ pub(crate) enum SharedMap<K, V> {
 impl<K, V> Clone for SharedMap<K, V> {
     fn clone(&self) -> Self {
         match self {
-            SharedMap::Empty => SharedMap::Empty,
+            SharedMap::Empty | SharedMap::Vacant(_) => SharedMap::Empty,
             SharedMap::One(chunk) => SharedMap::One(chunk.clone()),
             SharedMap::Many(len, chunks) => SharedMap::Many(*len, chunks.clone()),
         }
@@ -114,7 +73,7 @@ impl<K, V> SharedMap<K, V> {
     /// Number of entries.
     pub(crate) fn len(&self) -> usize {
         match self {
-            SharedMap::Empty => 0,
+            SharedMap::Empty | SharedMap::Vacant(_) => 0,
             SharedMap::One(chunk) => chunk.len(),
             SharedMap::Many(len, _) => *len as usize,
         }
@@ -122,7 +81,7 @@ impl<K, V> SharedMap<K, V> {
 
     /// Whether there is none.
     pub(crate) fn is_empty(&self) -> bool {
-        matches!(self, SharedMap::Empty)
+        matches!(self, SharedMap::Empty | SharedMap::Vacant(_))
     }
 
     /// The entry with the smallest key.
@@ -147,7 +106,7 @@ impl<K, V> SharedMap<K, V> {
 
     fn chunks(&self) -> &[Arc<Chunk<K, V>>] {
         match self {
-            SharedMap::Empty => &[],
+            SharedMap::Empty | SharedMap::Vacant(_) => &[],
             SharedMap::One(chunk) => std::slice::from_ref(chunk),
             SharedMap::Many(_, chunks) => &chunks.list,
         }
@@ -156,12 +115,17 @@ impl<K, V> SharedMap<K, V> {
     /// The entries that no other clone holds; dropping the map without looking at the shared ones.
     pub(crate) fn into_unshared(self) -> impl Iterator<Item = (K, V)> {
         let chunks = match self {
-            SharedMap::Empty => Vec::new(),
+            SharedMap::Empty | SharedMap::Vacant(_) => Vec::new(),
             SharedMap::One(chunk) => vec![chunk],
-            SharedMap::Many(_, chunks) => Arc::into_inner(chunks).map_or_else(Vec::new, |chunks| chunks.list),
+            SharedMap::Many(_, chunks) => into_inner(chunks).map_or_else(Vec::new, |chunks| chunks.list),
         };
-        chunks.into_iter().filter_map(Arc::into_inner).flatten()
+        chunks.into_iter().filter_map(into_inner).flatten()
     }
+}
+
+/// What is inside, for the last one of all who share it.
+pub(crate) fn into_inner<T>(shared: Arc<T>) -> Option<T> {
+    Arc::into_unique(shared).map(UniqueArc::into_inner)
 }
 
 impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
@@ -243,10 +207,17 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
 
     fn remove_at(&mut self, chunk: usize, at: usize) -> (K, V) {
         match self {
-            SharedMap::Empty => unreachable!("an entry was found"),
+            SharedMap::Empty | SharedMap::Vacant(_) => unreachable!("an entry was found"),
             SharedMap::One(only) if only.len() == 1 => {
-                let SharedMap::One(only) = std::mem::take(self) else { unreachable!("just looked at") };
-                Arc::unwrap_or_clone(only).pop().expect("no chunk is empty")
+                let SharedMap::One(mut only) = std::mem::take(self) else { unreachable!("just looked at") };
+                match Arc::get_mut(&mut only) {
+                    Some(chunk) if !chunk.spilled() => {
+                        let entry = chunk.pop().expect("no chunk is empty");
+                        *self = SharedMap::Vacant(only);
+                        entry
+                    }
+                    _ => Arc::unwrap_or_clone(only).pop().expect("no chunk is empty"),
+                }
             }
             SharedMap::One(only) => Arc::make_mut(only).remove(at),
             SharedMap::Many(len, chunks) => {
@@ -298,6 +269,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
     }
 
     /// The same for what is before, at or behind a key, as `order` says of each.
+    #[inline]
     pub(crate) fn find_by(&self, order: impl Fn(&K) -> Ordering) -> Result<Slot, Slot> {
         match self.locate_by(order) {
             Ok((chunk, at)) => Ok(Slot::new(chunk, at)),
@@ -341,7 +313,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
     pub(crate) fn only_mut(&mut self) -> Option<&mut (K, V)> {
         match self {
             SharedMap::One(chunk) if chunk.len() == 1 => Arc::make_mut(chunk).first_mut(),
-            SharedMap::Empty | SharedMap::One(_) | SharedMap::Many(..) => None,
+            SharedMap::Empty | SharedMap::Vacant(_) | SharedMap::One(_) | SharedMap::Many(..) => None,
         }
     }
 
@@ -353,6 +325,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
     }
 
     /// (chunk, index inside it).
+    #[inline]
     fn locate_by(&self, order: impl Fn(&K) -> Ordering) -> Result<(usize, usize), (usize, usize)> {
         let SharedMap::Many(_, chunks) = self else { return self.search(order) };
         if let Some(place) = chunks.guessed(&order) {
@@ -365,7 +338,20 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
     }
 
     /// The same, without a guess.
+    #[inline]
     fn search(&self, order: impl Fn(&K) -> Ordering) -> Result<(usize, usize), (usize, usize)> {
+        match self {
+            SharedMap::Empty | SharedMap::Vacant(_) => Err((0, 0)),
+            SharedMap::One(chunk) if chunk.len() == 1 => match order(&chunk[0].0) {
+                Ordering::Less => Err((0, 1)),
+                Ordering::Equal => Ok((0, 0)),
+                Ordering::Greater => Err((0, 0)),
+            },
+            SharedMap::One(_) | SharedMap::Many(..) => self.search_chunks(order),
+        }
+    }
+
+    fn search_chunks(&self, order: impl Fn(&K) -> Ordering) -> Result<(usize, usize), (usize, usize)> {
         let largest = |chunk: &Arc<Chunk<K, V>>| order(&chunk.last().expect("no chunk is empty").0);
         let Some((last, before)) = self.chunks().split_last() else { return Err((0, 0)) };
         // Names with numbers arrive behind all others: one comparison finds their place.
@@ -383,7 +369,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
 
     fn chunk_mut(&mut self, chunk: usize) -> &mut Chunk<K, V> {
         match self {
-            SharedMap::Empty => unreachable!("a chunk was found"),
+            SharedMap::Empty | SharedMap::Vacant(_) => unreachable!("a chunk was found"),
             SharedMap::One(only) => Arc::make_mut(only),
             SharedMap::Many(_, chunks) => Arc::make_mut(&mut Arc::make_mut(chunks).list[chunk]),
         }
@@ -393,6 +379,13 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
     fn insert_new(&mut self, chunk: usize, at: usize, entry: (K, V)) -> (usize, usize) {
         match self {
             SharedMap::Empty => *self = SharedMap::One(Arc::new(single(entry))),
+            SharedMap::Vacant(_) => {
+                let SharedMap::Vacant(mut chunk) = std::mem::take(self) else {
+                    unreachable!("just looked at")
+                };
+                Arc::make_mut(&mut chunk).push(entry);
+                *self = SharedMap::One(chunk);
+            }
             SharedMap::One(only) if only.len() < CHUNK_MAX => Arc::make_mut(only).insert(at, entry),
             SharedMap::One(_) => {
                 let SharedMap::One(only) = std::mem::take(self) else { unreachable!("just looked at") };
@@ -417,6 +410,9 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         let sizes = self.chunks().iter().map(|chunk| chunk.len());
         if sizes.clone().any(|size| size == 0 || size > CHUNK_MAX) || sizes.sum::<usize>() != self.len() {
             return Err(format!("a map of {} entries has chunks of wrong sizes", self.len()));
+        }
+        if matches!(self, SharedMap::Vacant(chunk) if !chunk.is_empty() || chunk.spilled()) {
+            return Err("a map without entries keeps more than room for one".to_owned());
         }
         if matches!(self, SharedMap::Many(_, chunks) if chunks.list.len() < 2) {
             return Err(format!("a map of {} entries has a list for one chunk", self.len()));

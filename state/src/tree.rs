@@ -3,19 +3,19 @@
 //! Knows nothing of permissions, versions or sessions: `ops` decides, the tree carries out and keeps the digest,
 //! the counters and the index of reapable znodes right. A clone shares all structure.
 
-use std::sync::Arc;
+use std::borrow::Cow;
 
 use rowlock_proto::Zxid;
 use smallvec::SmallVec;
 
 use crate::acl::SharedAcl;
 use crate::shared_map::{SharedMap, Slot};
-use crate::znode::{Kind, Meta, Znode};
+use crate::znode::{Kind, Meta, SharedZnode, Znode};
 
 /// All znodes.
 #[derive(Clone, Debug)]
 pub(crate) struct Tree {
-    root: Arc<Znode>,
+    root: SharedZnode,
     totals: Totals,
     /// Paths of containers and TTL znodes.
     reapable: SharedMap<Box<str>, ()>,
@@ -114,12 +114,6 @@ pub(crate) fn split(path: &str) -> Option<(&str, &str)> {
     Some((path.parent(), path.name()))
 }
 
-/// What follows the name in a path that begins with it.
-fn below<'a>(path: &'a str, name: &str) -> Option<&'a str> {
-    let below = path.strip_prefix('/')?.strip_prefix(name)?;
-    (below.is_empty() || below.starts_with('/')).then_some(below)
-}
-
 /// As `str::rfind`, which costs several times as much for the short names of paths.
 fn last_slash(path: &str) -> Option<usize> {
     let (head, words) = path.as_bytes().as_rchunks::<8>();
@@ -178,7 +172,7 @@ impl Tree {
 
     /// A root with everything below it, and what has been counted over it.
     pub(crate) fn assembled(root: Znode, totals: Totals, reapable: SharedMap<Box<str>, ()>) -> Self {
-        Tree { root: Arc::new(root), totals, reapable }
+        Tree { root: SharedZnode::new(root), totals, reapable }
     }
 
     pub(crate) fn root(&self) -> &Znode {
@@ -205,33 +199,44 @@ impl Tree {
 
     /// The same, with the way there.
     pub(crate) fn find(&self, path: &str) -> Option<(Trail, &Znode)> {
-        self.find_near(path, None)
-    }
-
-    /// The same, which is sooner found if the way is `guess`.
-    pub(crate) fn find_near(&self, path: &str, guess: Option<&Trail>) -> Option<(Trail, &Znode)> {
         let mut znode = &*self.root;
         let mut trail = Trail::default();
-        let mut rest = path;
-        for place in guess.iter().flat_map(|guess| &guess.0) {
-            let Some((name, child)) = znode.children.get_at(*place) else { break };
-            let Some(below) = below(rest, name) else { break };
-            (rest, znode) = (below, child);
-            trail.0.push(*place);
-        }
-        // A slash at the end is the root's alone.
-        let rest = match rest.strip_prefix('/') {
-            Some("") if trail.0.is_empty() => None,
-            Some(rest) => Some(rest),
-            None if trail.0.is_empty() => return None,
-            None => None,
-        };
-        for name in cut(rest) {
+        for name in names(path)? {
             let place = znode.children.find(name).ok()?;
             trail.0.push(place);
             znode = znode.children.at(place).1;
         }
         Some((trail, znode))
+    }
+
+    /// The same, which is sooner found if the way is `guess`.
+    pub(crate) fn find_near<'a>(
+        &self,
+        path: &str,
+        guess: Option<&'a Trail>,
+    ) -> Option<(Cow<'a, Trail>, &Znode)> {
+        if let Some(guess) = guess
+            && let Some(znode) = self.at_end(guess, path)
+        {
+            return Some((Cow::Borrowed(guess), znode));
+        }
+        let (trail, znode) = self.find(path)?;
+        Some((Cow::Owned(trail), znode))
+    }
+
+    /// The znode at the end of a trail that may lead anywhere by now, if it leads to `path`. Not for the root.
+    fn at_end(&self, trail: &Trail, path: &str) -> Option<&Znode> {
+        let (mut znode, mut rest) = (&*self.root, path.as_bytes());
+        for place in &trail.0 {
+            let (name, child) = znode.children.get_at(*place)?;
+            let (slash, below) = rest.split_first()?;
+            let (known, below) = below.split_at_checked(name.len())?;
+            if *slash != b'/' || known != name.as_bytes() {
+                return None;
+            }
+            (znode, rest) = (child, below);
+        }
+        (rest.is_empty() && !trail.0.is_empty()).then_some(znode)
     }
 
     /// The znode at the end of a trail that is still good.
@@ -258,7 +263,7 @@ impl Tree {
         });
         let parent_acl = parent.acl.clone();
         let znode = match last {
-            Some(place) => Arc::make_mut(parent.children.at_mut(place)),
+            Some(place) => SharedZnode::make_mut(parent.children.at_mut(place)),
             // The root is its own parent.
             None => parent,
         };
@@ -278,7 +283,7 @@ impl Tree {
         (parent, place): (&Trail, Slot),
         mut znode: Znode,
         parent_change: impl FnOnce(&mut Meta),
-    ) -> Arc<Znode> {
+    ) -> SharedZnode {
         assert!(znode.children.is_empty(), "a znode comes without children");
         self.totals.add(path.full, &mut znode);
         if matches!(znode.meta.kind, Kind::Container | Kind::Ttl(_)) {
@@ -291,7 +296,7 @@ impl Tree {
         });
         parent_change(&mut parent.meta);
         self.totals.renew(path.parent(), parent);
-        let znode = Arc::new(znode);
+        let znode = SharedZnode::new(znode);
         parent.children.put(place, path.name().into(), znode.clone());
         znode
     }
@@ -342,17 +347,17 @@ impl Before {
 
 /// A znode that has been taken out, and what its parent was like.
 pub(crate) struct Unlinked {
-    pub znode: Arc<Znode>,
+    pub znode: SharedZnode,
     pub parent_before: Before,
     pub parent_acl: SharedAcl,
 }
 
 /// The znode at the end of a trail, to be changed; `each` sees every znode on the way, this one too.
-fn walk<'a>(root: &'a mut Arc<Znode>, trail: &[Slot], each: impl Fn(&mut Znode)) -> &'a mut Znode {
-    let mut znode = Arc::make_mut(root);
+fn walk<'a>(root: &'a mut SharedZnode, trail: &[Slot], each: impl Fn(&mut Znode)) -> &'a mut Znode {
+    let mut znode = SharedZnode::make_mut(root);
     each(znode);
     for place in trail {
-        znode = Arc::make_mut(znode.children.at_mut(*place));
+        znode = SharedZnode::make_mut(znode.children.at_mut(*place));
         each(znode);
     }
     znode
@@ -382,7 +387,10 @@ mod tests {
             for guess in &guesses {
                 let found = tree.find_near(&path, Some(guess));
                 assert_eq!(found.as_ref().map(|(_, znode)| std::ptr::from_ref(*znode)), expected, "{path:?}");
-                assert_eq!(found.map(|(trail, _)| trail), tree.find(&path).map(|(trail, _)| trail));
+                assert_eq!(
+                    found.map(|(trail, _)| trail.into_owned()),
+                    tree.find(&path).map(|(trail, _)| trail)
+                );
             }
         }
     }

@@ -1,17 +1,19 @@
 //! One znode: data, ACL, bookkeeping and children.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use rowlock_proto::{SessionId, Stat, Version, Zxid};
 use serde::{Deserialize, Serialize};
+use triomphe::Arc;
 
 use crate::acl::SharedAcl;
 use crate::digest::Hasher;
-use crate::shared_map::SharedMap;
+use crate::shared_map::{SharedMap, into_inner};
 
 /// The children of a znode by name.
-pub(crate) type Children = SharedMap<Box<str>, Arc<Znode>>;
+pub(crate) type Children = SharedMap<Box<str>, SharedZnode>;
+
+/// A znode in the tree, which snapshots share.
+pub(crate) type SharedZnode = Arc<Znode>;
 
 /// How long a znode lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -197,7 +199,7 @@ impl Drop for Znode {
         let mut doomed = vec![std::mem::take(&mut self.children)];
         while let Some(children) = doomed.pop() {
             for (_, child) in children.into_unshared() {
-                if let Some(mut child) = Arc::into_inner(child) {
+                if let Some(mut child) = into_inner(child) {
                     doomed.push(std::mem::take(&mut child.children));
                 }
             }

@@ -1,5 +1,6 @@
 //! acquire: places in the queues of several locks, all or none, in one command.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use bytes::Bytes;
 use rowlock_proto::acl::Acl;
 use rowlock_proto::lock::{Acquire, Claim, Mode, Party, Standing};
 use rowlock_proto::request::{Create, SetData};
-use rowlock_proto::{CreateMode, ErrorCode, FencingToken, SessionId, Version, path as paths};
+use rowlock_proto::{CreateMode, ErrorCode, FencingToken, Version, path as paths};
 use smallvec::SmallVec;
 
 use super::contender::{Contender, address_in};
@@ -18,7 +19,7 @@ use crate::machine::Machine;
 use crate::ops::{Author, Done, New};
 use crate::outcome::{EventSink, Outcome};
 use crate::sequence;
-use crate::sessions::LastLock;
+use crate::sessions::{LastLock, Near};
 use crate::tree::{Trail, first_slash, split};
 use crate::znode::Kind;
 
@@ -55,7 +56,7 @@ impl Machine {
                 Ok(Placed::Refused(standing)) => {
                     self.take_all_back(done);
                     // Places of an earlier attempt are still there: unsaid, nobody would ever leave them.
-                    let mut standings = self.standings_again(by.session, all);
+                    let mut standings = self.standings_again((by.session, by.place), all);
                     standings[index] = standing;
                     return Ok(Outcome::Standings(standings));
                 }
@@ -79,8 +80,8 @@ impl Machine {
     }
 
     /// Where the session's last lock was found.
-    pub(super) fn last_lock(&self, session: SessionId) -> Option<Arc<LastLock>> {
-        self.sessions.get(session)?.last_lock().cloned()
+    pub(super) fn last_lock(&self, session: Near) -> Option<Arc<LastLock>> {
+        self.sessions.get_near(session)?.last_lock().cloned()
     }
 
     /// Where a place stands that has been made just now.
@@ -94,7 +95,7 @@ impl Machine {
     }
 
     /// Where those attempts of the session stand now that were asked for before.
-    pub(crate) fn standings_again(&self, session: SessionId, all: &[Acquire]) -> Vec<Standing> {
+    pub(crate) fn standings_again(&self, session: Near, all: &[Acquire]) -> Vec<Standing> {
         let again = |acquire: &Acquire| match self.find_attempt(session, &acquire.lock, &acquire.prefix) {
             Some(key) => self.standing(&acquire.lock, key),
             None => Standing::Absent,
@@ -103,8 +104,8 @@ impl Machine {
     }
 
     /// The session's place in the lock's queue whose name is `prefix` and a number.
-    pub(super) fn find_attempt(&self, session: SessionId, lock: &str, prefix: &str) -> Option<Key> {
-        let session = self.sessions.get(session)?;
+    pub(super) fn find_attempt(&self, session: Near, lock: &str, prefix: &str) -> Option<Key> {
+        let session = self.sessions.get_near(session)?;
         if session.ephemeral_count() == 0 {
             return None;
         }
@@ -159,10 +160,14 @@ impl Machine {
         done: &mut AllDone,
     ) -> Result<Placed, ErrorCode> {
         let path = acquire.lock.as_str();
-        if let Some(key) = self.find_attempt(by.session, path, &acquire.prefix) {
+        let near = (by.session, by.place);
+        let session = self.sessions.get_near(near).expect("the session has been admitted");
+        let guess = session.last_lock().cloned();
+        if session.ephemeral_count() != 0
+            && let Some(key) = self.find_attempt(near, path, &acquire.prefix)
+        {
             return Ok(Placed::Found(key));
         }
-        let guess = self.last_lock(by.session);
         let guess = guess.as_deref();
         let found = self.locks.find_near(path, guess.map(|guess| guess.queue).unwrap_or_default());
         if let Some(lock) = self.locks.at(found) {
@@ -175,7 +180,7 @@ impl Machine {
         }
         let trail = match self.tree.find_near(path, guess.map(|guess| &guess.trail)) {
             Some((trail, _)) => trail,
-            None => self.make_lock(by, path, done)?,
+            None => Cow::Owned(self.make_lock(by, path, done)?),
         };
         if let Some(refusal) = self.agree_on_limit(by, acquire, &trail, done)? {
             return Ok(Placed::Refused(refusal));
@@ -189,17 +194,23 @@ impl Machine {
             mode: CreateMode::EphemeralSequential,
             kind: Kind::Ephemeral(by.session),
         };
-        let mut created = self.create_below(by, Some(&trail), new)?;
+        done.push(self.create_below(by, Some(&trail), new)?);
+        let at = done.len() - 1;
         let address = match (address_in(by.who), guess) {
             (address, Some(guess)) if *guess.address == *address => guess.address.clone(),
             (address, _) => address.into(),
         };
-        created.contender = Some(Contender::acquired(acquire, by.session, address.clone(), self.time_ms));
         let (Ok(queue) | Err(queue)) = found;
-        created.queue = queue;
-        done.push(created);
-        self.sessions.note_lock(by.session, LastLock { trail, queue, address });
-        Ok(Placed::New(done.len() - 1))
+        let is_noted = guess.is_some_and(|guess| {
+            guess.queue == queue && Arc::ptr_eq(&guess.address, &address) && guess.trail == *trail
+        });
+        if !is_noted {
+            let trail = trail.into_owned();
+            self.sessions.note_lock(near, LastLock { trail, queue, address: address.clone() });
+        }
+        done[at].contender = Some(Contender::acquired(acquire, by.session, address, self.time_ms));
+        done[at].queue = Some(found);
+        Ok(Placed::New(at))
     }
 
     /// Why the place cannot be had, as far as the queue tells.

@@ -9,7 +9,6 @@ use super::queue_path;
 use crate::machine::Machine;
 use crate::ops::Author;
 use crate::outcome::{EventSink, Outcome, Why};
-use crate::shared_map::Slot;
 
 impl Machine {
     /// To a weaker mode in place: the position and the token stay, and whoever may hold beside it now is granted the
@@ -35,12 +34,12 @@ impl Machine {
             (Mode::Exclusive, Mode::Shared) => {
                 self.locks.change(path, key, |holder| holder.mode = mode);
                 self.tell_converted(by.zxid, path, key, sink);
-                self.settle(by.zxid, path, Slot::default(), sink);
+                self.settle(by.zxid, path, sink);
             }
             (Mode::Permits(before), Mode::Permits(after)) if 0 < after && after < before => {
                 self.locks.change(path, key, |holder| holder.mode = mode);
                 self.tell_converted(by.zxid, path, key, sink);
-                self.settle(by.zxid, path, Slot::default(), sink);
+                self.settle(by.zxid, path, sink);
             }
             (Mode::Shared, Mode::Exclusive) if lock.len() > 1 => {
                 let other = lock

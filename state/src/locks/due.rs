@@ -11,7 +11,6 @@ use super::publish::Cause;
 use crate::machine::Machine;
 use crate::ops::Done;
 use crate::outcome::{EventSink, Why};
-use crate::shared_map::Slot;
 
 impl Machine {
     /// When the next lock will be due, milliseconds of the log's clock.
@@ -40,7 +39,7 @@ impl Machine {
             overdue.into_iter().map(|queue_znode| self.remove(zxid, &queue_znode)).collect();
         let cause = Cause { why: Some(Why::Revoked), ..Cause::of_the_cluster(zxid) };
         self.publish(cause, &mut done, sink);
-        self.settle(zxid, path, Slot::default(), sink);
+        self.settle(zxid, path, sink);
         // The znode may have gone while the delay lasted.
         self.locks.forget_if_idle(path);
     }

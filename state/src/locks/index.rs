@@ -93,7 +93,7 @@ impl Lock {
 
     /// Nobody holds or waits, and nobody has to.
     fn is_idle(&self) -> bool {
-        self.len() == 0 && self.delayed_until_ms == 0
+        self.holders.is_empty() && self.waiters.is_empty() && self.delayed_until_ms == 0
     }
 
     /// Whether the place is in the queue.
@@ -156,6 +156,11 @@ impl Locks {
     /// Where the lock is, or belongs; sooner known if it is at `guess`.
     pub(super) fn find_near(&self, path: &str, guess: Slot) -> Result<Slot, Slot> {
         self.map.find_near(path, guess)
+    }
+
+    /// The same without a guess.
+    pub(super) fn find(&self, path: &str) -> Result<Slot, Slot> {
+        self.map.find(path)
     }
 
     /// The lock at a place that [`Locks::find_near`] gave.

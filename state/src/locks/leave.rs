@@ -1,5 +1,7 @@
 //! release, abandon, forceRelease, verify: the ways out of a queue, and the question whether one is still in it.
 
+use std::borrow::Cow;
+
 use rowlock_proto::acl::perms;
 use rowlock_proto::lock::{Attempt, Claim};
 use rowlock_proto::{ErrorCode, SessionId, Zxid};
@@ -10,6 +12,7 @@ use super::publish::{Cause, path_of, place};
 use crate::machine::Machine;
 use crate::ops::{Author, Done, permit};
 use crate::outcome::{EventSink, Outcome, Why};
+use crate::sessions::LastLock;
 use crate::shared_map::Slot;
 use crate::tree::{Path, Trail};
 
@@ -27,12 +30,13 @@ impl Machine {
         }
         let mut done: SmallVec<[Done; 1]> = SmallVec::with_capacity(claims.len());
         let mut held = Vec::with_capacity(claims.len());
+        let guess = self.last_lock((by.session, by.place));
         for claim in claims {
-            let found = self.find_held(by, claim);
+            let found = self.find_held(by, claim, guess.as_deref());
             held.push(found.is_some());
             if let Some((queue, path, trail, place)) = found {
-                let mut gone = self.remove_at(by.zxid, path, (&trail, place));
-                gone.queue = queue;
+                let mut gone = self.remove_at((by.zxid, by.place), path, (&trail, place));
+                gone.queue = Some(Ok(queue));
                 done.push(gone);
             }
         }
@@ -53,7 +57,7 @@ impl Machine {
         }
         let mut done = Vec::with_capacity(attempts.len());
         for Attempt { lock, prefix } in attempts {
-            if let Some((_, path)) = self.find_attempt(by.session, lock, prefix) {
+            if let Some((_, path)) = self.find_attempt((by.session, by.place), lock, prefix) {
                 done.push(self.remove(by.zxid, &path));
             }
         }
@@ -97,10 +101,13 @@ impl Machine {
 
     /// Where the queue and the znode of a claim are that the session holds. The index changes only at the end of a
     /// command: that a claim which comes twice is held once, the tree says.
-    fn find_held<'a>(&self, by: &Author, claim: &'a Claim) -> Option<(Slot, Path<'a>, Trail, Slot)> {
+    fn find_held<'a>(
+        &self,
+        by: &Author,
+        claim: &'a Claim,
+        guess: Option<&'a LastLock>,
+    ) -> Option<(Slot, Path<'a>, Cow<'a, Trail>, Slot)> {
         let path = path_of(claim)?;
-        let guess = self.last_lock(by.session);
-        let guess = guess.as_deref();
         let known = guess.map(|guess| guess.queue).unwrap_or_default();
         let queue = self.locks.find_near(path.parent(), known);
         let holder = self.locks.at(queue)?.holder((Zxid(claim.token.0), path.full))?;

@@ -47,11 +47,13 @@ impl Machine {
             let lock = match (done.kind(), done.contender.take()) {
                 (Some(ChangeKind::Created), Some(contender)) => {
                     let limit = self.limit_of(done.parent());
-                    self.entered(cause.zxid, done, contender, (limit, None), sink);
+                    let found = self.locks.find(done.parent());
+                    self.entered(cause.zxid, (done, found), contender, (limit, None), sink);
                     Some(done.parent())
                 }
                 (Some(ChangeKind::Deleted), _) if done.stat.ephemeral_owner != SessionId::NONE => {
-                    self.left(cause, done, sink)
+                    let found = self.locks.find(done.parent());
+                    found.ok().and_then(|queue| self.left(cause, done, queue, sink))
                 }
                 (Some(ChangeKind::DataChanged), _) => self.limit_changed(done.path()),
                 _ => None,
@@ -59,7 +61,7 @@ impl Machine {
             changed.extend(lock);
         }
         for lock in changed {
-            self.settle(cause.zxid, lock, Slot::default(), sink);
+            self.settle(cause.zxid, lock, sink);
             self.locks.forget_if_idle(lock);
         }
         for done in done.iter().filter(|done| done.was_parent()) {
@@ -70,38 +72,43 @@ impl Machine {
     /// The same for a command that did one thing, as nearly all do: what the state says now is what it said when that
     /// was done.
     fn publish_one<S: EventSink + ?Sized>(&mut self, cause: Cause, done: &mut Done, sink: &mut S) {
-        let lock = match (done.kind(), done.contender.take()) {
+        // Nothing has come or gone in the index since its queue was looked for.
+        let known = done.queue;
+        match (done.kind(), done.contender.take()) {
             (Some(ChangeKind::Created), Some(contender)) => {
                 let (limit, label) = (done.limit, Some(done.data()));
-                done.holds = self.entered(cause.zxid, done, contender, (limit, label), sink);
+                let found = known.unwrap_or_else(|| self.locks.find(done.parent()));
                 // Whoever may hold does; and a newcomer changes nothing for the others.
-                None
+                done.holds = self.entered(cause.zxid, (done, found), contender, (limit, label), sink);
             }
             (Some(ChangeKind::Deleted), _) if done.stat.ephemeral_owner != SessionId::NONE => {
-                self.left(cause, done, sink)
+                let found = known.unwrap_or_else(|| self.locks.find(done.parent()));
+                if let Ok(queue) = found
+                    && let Some(lock) = self.left(cause, done, queue, sink)
+                {
+                    self.settle_at(cause.zxid, lock, queue, sink);
+                }
             }
-            (Some(ChangeKind::Deleted), _) if done.was_parent() => {
-                self.locks.forget_if_idle(done.path());
-                None
+            (Some(ChangeKind::Deleted), _) if done.was_parent() => self.locks.forget_if_idle(done.path()),
+            (Some(ChangeKind::DataChanged), _) => {
+                if let Some(lock) = self.limit_changed(done.path()) {
+                    self.settle(cause.zxid, lock, sink);
+                }
             }
-            (Some(ChangeKind::DataChanged), _) => self.limit_changed(done.path()),
-            _ => None,
-        };
-        if let Some(lock) = lock {
-            self.settle(cause.zxid, lock, done.queue, sink);
+            _ => {}
         }
     }
 
-    /// Grants the lock to all whose turn it is. `guess`: where its queue may be.
-    pub(super) fn settle<S: EventSink + ?Sized>(
-        &mut self,
-        zxid: Zxid,
-        path: &str,
-        guess: Slot,
-        sink: &mut S,
-    ) {
+    /// Grants the lock to all whose turn it is.
+    pub(super) fn settle<S: EventSink + ?Sized>(&mut self, zxid: Zxid, path: &str, sink: &mut S) {
+        if let Ok(lock) = self.locks.find(path) {
+            self.settle_at(zxid, path, lock, sink);
+        }
+    }
+
+    /// The same for the lock that was found there.
+    fn settle_at<S: EventSink + ?Sized>(&mut self, zxid: Zxid, path: &str, lock: Slot, sink: &mut S) {
         let Machine { tree, sessions, locks, time_ms, .. } = self;
-        let Ok(lock) = locks.find_near(path, guess) else { return };
         while let Some((key, holder)) =
             locks.grant_next(lock, path, |waiter| grant(waiter, sessions, *time_ms))
         {
@@ -112,12 +119,12 @@ impl Machine {
         }
     }
 
-    /// `told`: the limit of the lock's znode, and the data of the new one where that is what they are still. Whether it
-    /// holds the lock at once.
+    /// What was done, and where its queue is or belongs; the limit of the lock's znode, and the data of the new one where
+    /// that is what they are still. Whether it holds the lock at once.
     fn entered<S: EventSink + ?Sized>(
         &mut self,
         zxid: Zxid,
-        done: &Done,
+        (done, found): (&Done, Result<Slot, Slot>),
         mut contender: Contender,
         (limit, label): (Option<u32>, Option<Option<&[u8]>>),
         sink: &mut S,
@@ -125,7 +132,6 @@ impl Machine {
         let lock = done.parent();
         let key = done.key().expect("a place in a queue is an ephemeral znode");
         let time_ms = self.time_ms;
-        let found = self.locks.find_near(lock, done.queue);
         let known = self.locks.at(found);
         let is_alone = label.is_some();
         let ahead = known.map_or(0, |queue| queue.len() as u32);
@@ -146,11 +152,11 @@ impl Machine {
         &mut self,
         cause: Cause,
         done: &'a Done,
+        queue: Slot,
         sink: &mut S,
     ) -> Option<&'a str> {
         let lock = done.parent();
         let czxid = done.stat.czxid;
-        let queue = self.locks.find_near(lock, done.queue).ok()?;
         let (_, contender) = self.locks.leave(queue, lock, (czxid, done.path()))?;
         let why = cause.why.unwrap_or(if cause.session == contender.session {
             Why::Released

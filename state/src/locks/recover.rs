@@ -5,7 +5,6 @@ use super::index::Key;
 use super::limit_in;
 use crate::machine::Machine;
 use crate::outcome::{Change, EventSink, SessionEnd};
-use crate::shared_map::Slot;
 use crate::tree::split;
 
 impl Machine {
@@ -25,7 +24,7 @@ impl Machine {
         for (lock, key, contender) in found {
             let limit = self.tree.get(&lock).and_then(|znode| limit_in(znode.data()));
             self.locks.enter(&lock, key, contender, limit);
-            self.settle(self.last_zxid, &lock, Slot::default(), &mut Nobody);
+            self.settle(self.last_zxid, &lock, &mut Nobody);
         }
     }
 }

@@ -4,7 +4,7 @@
 //! it. So names and ids that rise leave full chunks behind also where they do not rise at the end of the map: a session's
 //! id begins with its node, so each node's sessions arrive before those of the next one.
 
-use std::sync::Arc;
+use triomphe::Arc;
 
 use super::{CHUNK_MAX, Chunk, MERGE_MAX};
 
@@ -34,7 +34,10 @@ pub(super) fn insert_into<K: Clone, V: Clone>(
     }
     let room_before = chunk.checked_sub(1).map_or(0, |before| CHUNK_MAX - chunks[before].len());
     if room_before >= SHIFT_MIN {
-        return shift(chunks, chunk, at, entry, room_before);
+        let place = shift(chunks, chunk, at, entry, room_before);
+        // What is left there may fit together with what is behind it; nothing before it moves then.
+        merge(chunks, chunk);
+        return place;
     }
     let left = Arc::make_mut(&mut chunks[chunk]);
     let mut right: Chunk<K, V> = left.drain(CHUNK_MAX / 2..).collect();

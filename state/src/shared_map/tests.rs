@@ -99,3 +99,40 @@ fn an_entry_that_moves_others_into_the_chunk_before_is_found_where_the_map_says(
         assert_eq!(map.get(&new), Some(&new));
     }
 }
+
+#[test]
+fn what_comes_and_goes_alone_keeps_its_chunk_and_no_clone_notices() {
+    let mut map = SharedMap::default();
+    map.insert(1, "a");
+    let clone = map.clone();
+    assert_eq!(map.remove(&1), Some("a"));
+    assert!(matches!(map, SharedMap::Empty), "a chunk that others share stays theirs");
+    assert_eq!(clone.get(&1), Some(&"a"));
+    for key in [3, 2, 7] {
+        map.insert(key, "b");
+        map.check().unwrap();
+        assert_eq!((map.len(), map.find(&4)), (1, Err(Slot::new(0, usize::from(key < 4)))));
+        assert_eq!(map.pop_first(), Some((key, "b")));
+        map.check().unwrap();
+        assert!(matches!(map, SharedMap::Vacant(_)) && map.is_empty());
+        assert_eq!((map.first(), map.get(&key), map.find(&key)), (None, None, Err(Slot::new(0, 0))));
+        assert!(matches!(map.clone(), SharedMap::Empty));
+    }
+}
+
+#[test]
+fn a_chunk_that_gives_to_the_one_before_is_one_with_a_small_one_behind_it() {
+    for new in (1..CHUNK_MAX * 6).step_by(2) {
+        let mut map = SharedMap::default();
+        for i in (0..).step_by(2).take(CHUNK_MAX * 3) {
+            map.insert(i, i);
+        }
+        for i in (0..).step_by(2).take(44).chain((CHUNK_MAX * 4..).step_by(2).take(54)) {
+            map.remove(&i);
+        }
+        map.check().unwrap();
+        assert_eq!(*map.get_or_insert_with(&new, || (new, new)), new);
+        map.check().unwrap();
+        assert_eq!(map.get(&new), Some(&new));
+    }
+}

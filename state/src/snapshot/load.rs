@@ -3,7 +3,6 @@
 //! Trusts nothing: bytes with right checksums but a wrong structure are damage, not a panic.
 
 use std::io::Read;
-use std::sync::Arc;
 
 use bytes::Bytes;
 use rowlock_proto::SessionId;
@@ -17,9 +16,9 @@ use crate::dedup::OutcomeRecord;
 use crate::locks::{Contender, Key, Locks, limit_in, queue_path};
 use crate::machine::{Machine, RESERVED};
 use crate::sessions::{Session, Sessions};
-use crate::shared_map::SharedMap;
+use crate::shared_map::{SharedMap, Slot};
 use crate::tree::{Totals, Tree};
-use crate::znode::{Kind, Meta, Znode};
+use crate::znode::{Kind, Meta, SharedZnode, Znode};
 
 pub(super) fn load(input: &mut impl Read) -> Result<Machine, SnapshotError> {
     let mut records = BlockReader::new(input)?;
@@ -47,7 +46,7 @@ pub(super) fn load(input: &mut impl Read) -> Result<Machine, SnapshotError> {
                 if sessions.get(session).is_none() {
                     return damaged("an outcome has no session");
                 }
-                sessions.with_outcomes(session, |outcomes, _| outcomes.acknowledge(acked));
+                sessions.with_outcomes((session, Slot::default()), |outcomes, _| outcomes.acknowledge(acked));
             }
             Record::Outcome(OutcomeRecord { session, id, stored }) => {
                 let Some(outcomes) = sessions.outcomes(session) else {
@@ -56,7 +55,9 @@ pub(super) fn load(input: &mut impl Read) -> Result<Machine, SnapshotError> {
                 if id <= outcomes.acked() || outcomes.get(id).is_some() {
                     return damaged("an outcome has a bad number");
                 }
-                sessions.with_outcomes(session, |outcomes, paths| outcomes.keep(id, &stored, paths));
+                sessions.with_outcomes((session, Slot::default()), |outcomes, paths| {
+                    outcomes.keep(id, &stored, paths)
+                });
             }
             Record::Contender { lock, czxid, name, contender } => {
                 let path = queue_path(&lock, &name).into();
@@ -166,7 +167,7 @@ impl Builder {
         match znode.meta.kind {
             Kind::Persistent => {}
             Kind::Ephemeral(session) if sessions.get(session).is_some() => {
-                sessions.add_ephemeral(session, path.into())
+                sessions.add_ephemeral((session, Slot::default()), path.into())
             }
             Kind::Ephemeral(_) => return damaged("an ephemeral znode has no session"),
             Kind::Container | Kind::Ttl(_) => drop(self.reapable.insert(path.into(), ())),
@@ -182,7 +183,7 @@ impl Builder {
         self.path.truncate(parent_path_len);
         parent.descendants += 1 + znode.descendants;
         parent.bytes_below += znode.data_len() as u64 + znode.bytes_below;
-        let old = parent.children.insert(name, Arc::new(znode));
+        let old = parent.children.insert(name, SharedZnode::new(znode));
         assert!(old.is_none(), "the order of names has been checked");
     }
 
