@@ -107,11 +107,11 @@ pub const LOCK_SWEEP_MAX: usize = 2_048;
 pub const SWEEP_MAX_QUOTA_WARNINGS: usize = 10;
 /// Bytes of entries that one replication read takes into memory (a single larger entry still passes).
 pub const REPLICATION_READ_MAX_BYTES: usize = 4 << 20;
-/// Bytes of the log in memory (or as many as the last snapshot has, if that is more). Beyond: a snapshot is taken and the
-/// log behind it purged, however few entries it has.
+/// Bytes of the log in memory beyond which a snapshot is taken and the log behind it purged, however few entries it has,
+/// while the state is small: as much memory as is used again and again. Of a larger state it is twice the last snapshot.
+pub const LOG_MEMORY_BYTES: usize = 32 << 20;
+/// The most of them, or as many as the last snapshot has, if that is more.
 pub const LOG_MEMORY_MAX_BYTES: usize = 256 << 20;
-/// Bytes of the log that stay behind such a snapshot, for followers that are a little late.
-pub const LOG_KEEP_BYTES: usize = 64 << 20;
 /// Bytes of a snapshot that are written to its file at once.
 pub const SNAPSHOT_PIECE_BYTES: usize = 256 << 10;
 /// Pause after each such piece: the log's flushes wait for what is in the disk's queue before them. So a snapshot is

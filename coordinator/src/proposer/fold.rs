@@ -48,7 +48,7 @@ const COMPANY: Duration = Duration::from_millis(2);
 const MANY: usize = 24;
 /// Of many clients, those that were just answered are about to ask again, and those whose requests wait have more beside
 /// them in the sockets: a larger entry is worth more to all of them than this time.
-const LINGER: Duration = Duration::from_micros(50);
+const LINGER: Duration = Duration::from_micros(150);
 
 /// Proposals for the leader of `term`; dropped if that term is over (their origins have given them up by then).
 #[derive(Debug)]

@@ -15,12 +15,15 @@ use rowlock_proto::NodeId;
 
 use super::Raft;
 use super::types::LogId;
-use crate::limits::{LOG_KEEP_BYTES, LOG_MEMORY_MAX_BYTES};
+use crate::limits::{LOG_MEMORY_BYTES, LOG_MEMORY_MAX_BYTES};
 use crate::metrics::Metrics;
 use crate::storage::LogStore;
 
 /// How often the log is looked at.
 const EVERY: Duration = Duration::from_millis(200);
+
+/// Of the bytes that the log may have, one in so many stays behind a snapshot, for followers that are a little late.
+const KEPT_PART: usize = 4;
 
 /// 2^64 divided by the golden ratio: multiples of it modulo 2^64 are spread evenly, however many there are.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -70,10 +73,11 @@ impl Compaction {
     /// Takes one step towards a log within its bound: a snapshot first, then the purge.
     async fn look_at_bytes(&self, snapshot: u64) -> Result<(), ()> {
         let snapshot_bytes = usize::try_from(self.metrics.snapshot_bytes.get()).unwrap_or(usize::MAX);
-        if self.log.bytes() <= LOG_MEMORY_MAX_BYTES.max(snapshot_bytes) {
+        let most = self.schedule.most_bytes(snapshot_bytes);
+        if self.log.bytes() <= most {
             return Ok(());
         }
-        let Some(upto) = self.log.purge_point(LOG_KEEP_BYTES) else { return Ok(()) };
+        let Some(upto) = self.log.purge_point(most / KEPT_PART) else { return Ok(()) };
         let trigger = self.raft.trigger();
         let step = if snapshot < upto { trigger.snapshot().await } else { trigger.purge_log(upto).await };
         step.map_err(stopped)
@@ -84,9 +88,11 @@ fn stopped(error: impl std::fmt::Display) {
     tracing::debug!(%error, "the log is not looked after any more");
 }
 
-/// The entries after which a node takes snapshots. Pure.
+/// The entries, or bytes of them, after which a node takes snapshots. Pure.
 #[derive(Debug)]
 pub struct Schedule {
+    /// The node's share of whatever nodes have different parts of: all of it would be 2^64.
+    part: u64,
     every: u64,
     /// Added to an index, this makes a multiple of `every` due.
     ahead: u64,
@@ -98,8 +104,16 @@ impl Schedule {
     /// That of `node`: every so many entries, not the same ones as another node.
     pub fn new(node: NodeId, every: u64) -> Schedule {
         let part = GOLDEN.wrapping_mul(node.0);
-        let ahead = (u128::from(every) * u128::from(part)) >> 64;
-        Schedule { every, ahead: u64::try_from(ahead).expect("Invariant: less than `every`"), tried: 0 }
+        Schedule { part, every, ahead: share(every, part), tried: 0 }
+    }
+
+    /// Bytes of the log beyond which a snapshot is due, when the last one has `snapshot_bytes`. Writing a large state for
+    /// a short log would gain nothing, and a log much longer than the state is only slower to start from.
+    fn most_bytes(&self, snapshot_bytes: usize) -> usize {
+        let most = LOG_MEMORY_MAX_BYTES.max(snapshot_bytes);
+        let wanted = snapshot_bytes.saturating_mul(2).clamp(LOG_MEMORY_BYTES, most);
+        // All nodes have the same log: up to an eighth less, so that they do not all write at the same time.
+        wanted - usize::try_from(share(wanted as u64 / 8, self.part)).unwrap_or(0)
     }
 
     /// Whether a snapshot is to be asked for when `applied` is the last entry applied and `snapshot` the last one in the
@@ -115,6 +129,11 @@ impl Schedule {
     fn turn(&self, index: u64) -> u64 {
         index.saturating_add(self.ahead) / self.every
     }
+}
+
+/// `part` 2^64ths of `whole`.
+fn share(whole: u64, part: u64) -> u64 {
+    u64::try_from((u128::from(whole) * u128::from(part)) >> 64).expect("Invariant: less than the whole")
 }
 
 #[cfg(test)]
@@ -142,6 +161,23 @@ mod tests {
         let mut all: Vec<u64> = nodes.concat();
         all.sort_unstable();
         assert!(all.windows(2).all(|two| two[1] - two[0] > 100), "{all:?}");
+    }
+
+    #[test]
+    fn log_may_be_twice_the_snapshot_within_its_bounds_and_no_two_nodes_agree() {
+        let most = |node, snapshot| Schedule::new(NodeId(node), 1_000).most_bytes(snapshot);
+        for (snapshot, wanted) in [
+            (0, LOG_MEMORY_BYTES),
+            (LOG_MEMORY_BYTES, 2 * LOG_MEMORY_BYTES),
+            (LOG_MEMORY_MAX_BYTES - 1, LOG_MEMORY_MAX_BYTES),
+            (3 * LOG_MEMORY_MAX_BYTES, 3 * LOG_MEMORY_MAX_BYTES),
+            (usize::MAX, usize::MAX),
+        ] {
+            let mut nodes: Vec<usize> = (1..=5).map(|node| most(node, snapshot)).collect();
+            assert!(nodes.iter().all(|most| (wanted / 8 * 7..=wanted).contains(most)), "{nodes:?}");
+            nodes.sort_unstable();
+            assert!(nodes.windows(2).all(|two| two[1] - two[0] > wanted / 100), "{nodes:?}");
+        }
     }
 
     #[test]

@@ -22,7 +22,8 @@ use crate::raft::types::{LogId, Vote};
 
 /// File whose lock says that the folder is in use.
 const LOCK: &str = "LOCK";
-/// Bytes of a segment of the log, but where a node is told otherwise.
+/// Bytes of a segment of the log, but where a node is told otherwise. Whenever one begins or goes, the next flush waits for
+/// the file system's journal, and so for what else is being written: smaller ones cost more than they give.
 pub const SEGMENT_BYTES: u64 = 64 << 20;
 
 /// The way to open a data folder.

@@ -19,7 +19,8 @@ use crate::metrics::Metrics;
 use crate::storage::error::{DiskFailure, StorageError};
 use crate::storage::identity::Identity;
 
-/// Segments that are kept for later use; more are removed.
+/// Segments that are kept for later use; more are removed. What was written before is cheaper to write: its blocks are
+/// reserved and its pages are in memory.
 const SPARES_MAX: usize = 2;
 /// Staged bytes beyond this are handed to the system before the batch is complete.
 const STAGED_MAX_BYTES: usize = 4 << 20;
@@ -302,7 +303,8 @@ fn create(
             Some(spare) => dir.open_file(spare)?,
             None => dir.create_new(UNFINISHED)?,
         };
-        if file.len()? != new.len {
+        let is_used = file.len()? == new.len;
+        if !is_used {
             file.set_len(0)?;
             file.allocate(new.len)?;
         }
@@ -312,10 +314,10 @@ fn create(
         if !mutant::is(Mutant::RenameWithoutDirSync) {
             dir.sync()?;
         }
-        Ok(file)
+        Ok((file, if is_used { new.len } else { FIRST_RECORD_AT }))
     };
-    let filled = if spare.is_some() { new.len } else { FIRST_RECORD_AT };
-    let file = make().map_err(|error| DiskFailure::new("creating", &dir.path().join(&name), &error))?;
+    let (file, filled) =
+        make().map_err(|error| DiskFailure::new("creating", &dir.path().join(&name), &error))?;
     let at = FIRST_RECORD_AT;
     let key = header.key();
     let (flushed, written, end) = (at, at, at);
