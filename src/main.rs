@@ -120,7 +120,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         .enable_all()
         .build()
         .map_err(|e| Failure::new(SOFTWARE, format!("the async runtime does not start: {e}")))?;
-    runtime.block_on(async {
+    rowlock_env::task::block_on(&runtime, async {
         match command {
             Command::Up(up) => up.run().await,
             Command::Serve(serve) => serve.run().await,

@@ -1,15 +1,19 @@
-//! What the steps around apply cost, in instructions and allocations: the log's records, what nodes send each other, and
-//! the watches that a change fires: `cargo bench -p rowlock-coordinator --bench instructions`.
+//! What the steps around apply cost, in instructions and allocations: the log's records, what nodes send each other, what
+//! the lock history is told, and the watches that a change fires: `cargo bench -p rowlock-coordinator --bench instructions`.
 
 #[path = "../../instructions/harness.rs"]
 mod harness;
 
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use harness::{Case, measured};
 use rowlock_coordinator::client::outbox::{Inbox, channel};
+use rowlock_coordinator::config::HistoryConfig;
+use rowlock_coordinator::history::History;
+use rowlock_coordinator::metrics::Metrics;
 use rowlock_coordinator::peer::message::Request;
 use rowlock_coordinator::raft::types::{Entry, EntryPayload, LeaderId, LogId, Payload};
 use rowlock_coordinator::storage::wal::frame::{self, Chain, Place, SegmentKey};
@@ -17,9 +21,9 @@ use rowlock_coordinator::storage::wal::record::Record;
 use rowlock_coordinator::watch::{ConnectionId, Kinds, WatchTable};
 use rowlock_proto::acl::{Acl, Id};
 use rowlock_proto::lock::{Acquire, Mode, Owner};
-use rowlock_proto::{NodeId, SessionId, Zxid};
+use rowlock_proto::{FencingToken, NodeId, SessionId, Zxid};
 use rowlock_state::command::{Attachment, Batch, Command, Origin, Proposal};
-use rowlock_state::outcome::{Change, ChangeKind};
+use rowlock_state::outcome::{Change, ChangeKind, LockEvent, LockEventKind, Why};
 
 /// How often each is done.
 const TIMES: usize = 100;
@@ -28,13 +32,14 @@ const PLACE: Place = Place { key: KEY, previous: Chain(0xaabb_ccdd), flushed: 40
 /// Largest frame between nodes that is decoded here.
 const MAX_BYTES: usize = 1 << 20;
 
-const CASES: [Case; 10] = [
+const CASES: [Case; 11] = [
     case("log: encode an entry of 1 command", || log_encode(1)),
     case("log: encode an entry of 64 commands", || log_encode(64)),
     case("log: encode an entry of 512 commands", || log_encode(512)),
     case("log: decode an entry of 64 commands", || log_decode(64)),
     case("peer: encode forwarded commands, each of 64", || peer_encode(64)),
     case("peer: decode forwarded commands, each of 64", || peer_decode(64)),
+    case("history: an acquire and a release, told by apply", history),
     case("watches: a change that 1000 data watches hear", || fire(1_000)),
     case("watches: a change that 1 data watch hears", || fire(1)),
     case("watches: a change that nobody hears, of 1000 watched", fire_for_nobody),
@@ -126,13 +131,53 @@ fn peer_decode(commands: usize) -> u64 {
     (TIMES * commands) as u64
 }
 
+/// What apply's thread does for it: cycles of 64 locks in turn, each entry of the log with 16 of them.
+fn history() -> u64 {
+    const LOCKS: u64 = 64;
+    const PER_ENTRY: u64 = 16;
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (_history, sink) =
+        History::start(folder.path(), HistoryConfig::default(), Arc::new(Metrics::default()));
+    let cycles = TIMES as u64 * PER_ENTRY;
+    for n in 0..cycles {
+        let lock = format!("/locks/bench-own-{}", n % LOCKS);
+        let id = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let id = format!("{:08x}-{:04x}-4c81-9c4e-{:012x}", id as u32, id >> 48, id >> 16);
+        let path = format!("{lock}/_c_{id}-lock-{:010}", n / LOCKS);
+        let token = 1 + 2 * n as i64;
+        let event = |zxid, kind| LockEvent {
+            zxid: Zxid(zxid),
+            time_ms: 1_700_000_000_000 + (n / PER_ENTRY) as i64,
+            lock: &lock,
+            path: &path,
+            token: FencingToken(token),
+            session: SessionId(0x0100_0000_0000_0000 + (n % LOCKS) as i64),
+            address: "127.0.0.1",
+            label: b"host-17.example.org:41234",
+            mode: Mode::Exclusive,
+            is_acquired: true,
+            kind,
+        };
+        let gone = LockEventKind::Gone { held_ms: Some(3), waited_ms: 0, why: Why::Released };
+        measured(|| {
+            sink.lock(&event(token, LockEventKind::Requested { ahead: 0 }));
+            sink.lock(&event(token, LockEventKind::Granted { waited_ms: 0 }));
+            sink.lock(&event(token + 1, gone));
+        });
+        if n % PER_ENTRY == PER_ENTRY - 1 {
+            measured(|| sink.applied());
+        }
+    }
+    cycles
+}
+
 /// Connections that have joined.
 fn table(connections: u64) -> (WatchTable, Vec<Inbox>) {
     let mut table = WatchTable::new();
-    let identities: Vec<Id> = vec![Id { scheme: "ip".to_owned(), id: "127.0.0.1".to_owned() }];
+    let identities: Arc<[Id]> = [Id { scheme: "ip".to_owned(), id: "127.0.0.1".to_owned() }].into();
     let join = |n| {
         let (outbox, inbox) = channel();
-        table.join(ConnectionId(n), outbox, identities.clone().into());
+        table.join(ConnectionId(n), &outbox, &identities);
         inbox
     };
     let inboxes = (1..=connections).map(join).collect();

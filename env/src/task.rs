@@ -3,12 +3,13 @@
 #![allow(clippy::disallowed_methods)] // this module is the seam that the ban points to
 
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::runtime::Runtime;
 
 use crate::sync::watch;
 use crate::time;
@@ -123,6 +124,19 @@ fn panic_text(payload: &(dyn std::any::Any + Send)) -> String {
         (_, Some(s)) => s.clone(),
         _ => "no message".to_owned(),
     }
+}
+
+/// Runs `future` to its end in the thread that calls and, if the runtime has no threads of its own, all tasks beside it.
+pub fn block_on<T>(runtime: &Runtime, future: impl Future<Output = T>) -> T {
+    let mut output = None;
+    turn(runtime, pin!(async { output = Some(future.await) }));
+    output.expect("it ran to its end")
+}
+
+/// The loop that polls all tasks. Not generic, so that it is compiled here and not with a caller whose code is to be small.
+#[inline(never)]
+fn turn(runtime: &Runtime, future: Pin<&mut dyn Future<Output = ()>>) {
+    runtime.block_on(future);
 }
 
 /// Starts a task. `name` says what it is in diagnostics.

@@ -3,17 +3,20 @@
 //! One round: take what came (messages, bytes), decode all whole frames, answer all that can be answered, write all of
 //! it at once, wait. Back-pressure: nothing is read while the conversation accepts no frame.
 
-use std::pin::pin;
+use std::future::poll_fn;
+use std::io;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::BytesMut;
 use rowlock_env::net::Stream;
-use rowlock_env::time;
+use rowlock_env::time::{self, Sleep};
 use rowlock_proto::{SessionId, frame};
-use tokio::io::AsyncWriteExt;
 
+use super::ClientContext;
 use super::conversation::Conversation;
 use super::end::End;
 use super::handshake::{Greeting, Handshake, Opened, Refused};
@@ -21,8 +24,8 @@ use super::listener::Shared;
 use super::outbox::{CloseReason, Inbox};
 use super::registry::Peer;
 use super::vigil::{Order, Vigil};
-use super::wire::{self, Wire};
-use super::{identity, words};
+use super::wire::Wire;
+use super::words;
 use crate::limits;
 use crate::proposer::{NotTaken, Submission};
 
@@ -40,19 +43,18 @@ pub(super) fn run(
     inbox: Inbox,
 ) -> impl Future<Output = ()> + Send + use<> {
     shared.context.metrics.connections.inc();
-    let departure = Departure { shared: shared.clone(), peer: peer.clone(), session: None };
-    let wire = Wire::new(stream);
-    Box::new(Connection { shared, peer, inbox, wire, departure }).serve()
+    let place = Place { shared, peer, session: None };
+    Box::new(Connection { place, inbox, wire: Wire::new(stream) }).serve()
 }
 
-/// Takes the connection off the node's books, also when its task is aborted.
-struct Departure {
+/// Where the connection stands in the node's books. Dropping it takes it off them, also when its task is aborted.
+struct Place {
     shared: Arc<Shared>,
     peer: Arc<Peer>,
     session: Option<SessionId>,
 }
 
-impl Drop for Departure {
+impl Drop for Place {
     fn drop(&mut self) {
         let context = &self.shared.context;
         {
@@ -67,37 +69,54 @@ impl Drop for Departure {
 }
 
 struct Connection {
-    shared: Arc<Shared>,
-    peer: Arc<Peer>,
+    place: Place,
     inbox: Inbox,
     wire: Wire,
-    departure: Departure,
+}
+
+/// A connection behind its handshake: all of it that is not about waiting.
+struct Talk {
+    connection: Connection,
+    conversation: Conversation,
+}
+
+/// What a connection has waited for.
+enum Event {
+    /// The time that it had set.
+    Due,
+    /// The socket took bytes.
+    Wrote(io::Result<usize>),
+    /// Bytes came.
+    Read(io::Result<usize>),
+    /// The node has something to say.
+    Told,
 }
 
 impl Connection {
     async fn serve(self: Box<Self>) {
-        if let Some((connection, opened)) = Box::pin(self.greet()).await {
-            connection.converse(opened).await;
+        if let Some(talk) = Box::pin(self.greet()).await {
+            talk.run().await;
         }
     }
 
     /// Does the handshake. `None`: there is no session, and the connection is done with.
-    async fn greet(mut self: Box<Self>) -> Option<(Box<Self>, Box<Opened>)> {
-        let deadline = time::now() + self.shared.handshake_max;
-        let mut handshake = Handshake { shared: &self.shared, peer: &self.peer, inbox: &mut self.inbox };
+    async fn greet(mut self: Box<Self>) -> Option<Box<Talk>> {
+        let Place { shared, peer, .. } = &self.place;
+        let deadline = time::now() + shared.handshake_max;
+        let mut handshake = Handshake { shared, peer, inbox: &mut self.inbox };
         let greeting = match time::timeout_at(deadline, Box::pin(handshake.run(&mut self.wire))).await {
             Ok(greeting) => greeting,
             Err(_) => Err(End::NoHandshake.into()),
         };
         match greeting {
-            Ok(Greeting::Session(opened)) => return Some((self, Box::new(opened))),
+            Ok(Greeting::Session(opened)) => return Some(Box::new(self.begin(opened))),
             Ok(Greeting::Word(word)) => {
-                let text = words::answer(&self.shared, word).await;
+                let text = words::answer(shared, word).await;
                 self.wire.finish(BytesMut::from(text.as_bytes())).await;
             }
             Err(Refused { end, reply }) => {
-                self.shared.context.metrics.connections_rejected_total.inc();
-                self.shared.report(&self.peer, &end);
+                shared.context.metrics.connections_rejected_total.inc();
+                shared.report(peer, &end);
                 if !reply.is_empty() {
                     self.wire.finish(reply).await;
                 }
@@ -106,158 +125,182 @@ impl Connection {
         None
     }
 
-    async fn converse(mut self: Box<Self>, opened: Box<Opened>) {
-        // Its box would else be there as long as the connection.
-        let opened = {
-            let boxed = opened;
-            *boxed
-        };
-        let (mut conversation, mut vigil) = self.begin(opened);
-        let end = self.talk(&mut conversation, &mut vigil).await;
-        self.ended(&conversation, vigil, &end);
-        if matches!(end, End::Finished | End::Lost | End::Told(CloseReason::SessionEnded)) {
-            let output = std::mem::take(&mut conversation.output);
-            // Off the books before lingering: a client that has closed its session is gone for everybody else.
-            drop(self.departure);
-            Box::pin(self.wire.finish(output)).await;
-        }
-    }
-
-    fn begin(&mut self, opened: Opened) -> (Conversation, Vigil) {
+    fn begin(mut self, opened: Opened) -> Talk {
         let Opened { attached, reply } = opened;
-        let timeout = attached.timeout;
-        self.departure.session = Some(attached.session);
-        self.peer.stats.opened(attached.session, timeout);
-        let identities = identity::of_address(self.peer.addr.ip());
-        let watches = &self.shared.context.replica.watches;
-        watches.lock().join(self.peer.id, self.peer.outbox.clone(), identities.clone());
-        tracing::debug!(peer = %self.peer.addr, session = %attached.session, ?timeout, "session attached");
-        let mut conversation =
-            Conversation::new(self.shared.clone(), self.peer.clone(), attached, identities);
+        let (session, timeout) = (attached.session, attached.timeout);
+        self.place.session = Some(session);
+        let Place { shared, peer, .. } = &self.place;
+        peer.stats.opened(session, timeout);
+        let identities = shared.neighbours.identities(peer.addr.ip());
+        tracing::debug!(peer = %peer.addr, %session, ?timeout, "session attached");
+        let mut conversation = Conversation::new(shared.clone(), peer.clone(), attached, identities);
         conversation.output = reply;
-        (conversation, Vigil::new(timeout, time::now()))
+        Talk { connection: self, conversation }
     }
+}
 
-    fn ended(&self, conversation: &Conversation, vigil: Vigil, end: &End) {
-        if vigil.leave() == Order::Touch {
-            self.touch(conversation);
-        }
-        if end.is_hang_up()
-            && let Some(departure) = conversation.departure()
-        {
-            self.shared.context.touch.departed(departure);
-        }
-        self.shared.report(&self.peer, end);
-    }
-
-    async fn talk(&mut self, conversation: &mut Conversation, vigil: &mut Vigil) -> End {
+impl Talk {
+    /// From the handshake to the end.
+    async fn run(mut self: Box<Self>) {
+        let mut vigil = Vigil::new(self.conversation.session_timeout(), time::now());
         let mut wake_at = vigil.wake_at();
         let mut timer = pin!(time::sleep_until(wake_at));
-        loop {
-            match self.round(conversation) {
+        let end = loop {
+            match self.round() {
                 Ok(None) => {}
-                Ok(Some(submission)) => {
-                    match Box::pin(self.wait_and_submit(conversation, *submission)).await {
-                        Ok(()) => continue,
-                        Err(end) => return end,
-                    }
-                }
-                Err(end) => return end,
+                Ok(Some(submission)) => match Box::pin(self.wait_and_submit(submission)).await {
+                    Ok(()) => continue,
+                    Err(end) => break end,
+                },
+                Err(end) => break end,
             }
-            self.wire.tidy();
-            if conversation.has_come_to_rest() {
-                conversation.rest(&mut self.inbox);
-                self.wire.rest();
-            }
-            if conversation.must_ask_again() && time::now() + ASK_AGAIN_AFTER < wake_at {
+            self.give_back();
+            if self.conversation.must_ask_again() && time::now() + ASK_AGAIN_AFTER < wake_at {
                 wake_at = time::now() + ASK_AGAIN_AFTER;
                 timer.set(time::sleep_until(wake_at));
             }
-            tokio::select! {
-                biased;
-                () = &mut timer => {
-                    let now = time::now();
-                    conversation.ask_again();
-                    if conversation.owes_an_answer() {
-                        vigil.excuse(now);
-                    }
-                    match vigil.tick(now) {
-                        Order::Close => return End::Silent,
-                        Order::Touch => self.touch(conversation),
-                        Order::Rest => {}
-                    }
-                    wake_at = vigil.wake_at();
-                    timer.set(time::sleep_until(wake_at));
-                }
-                written = self.wire.write.write_buf(&mut conversation.output), if !conversation.output.is_empty() => {
-                    match written {
-                        Ok(0) => return End::HungUp,
-                        Ok(count) => self.wrote(conversation, count, vigil),
-                        Err(e) => return e.into(),
-                    }
-                }
-                read = wire::read(&mut self.wire.read, self.wire.room, &mut self.wire.input),
-                    if conversation.accepts() =>
-                {
-                    match self.wire.was_read(read) {
-                        Ok(count) => {
-                            self.shared.context.metrics.bytes_received_total.add(count as u64);
-                            if vigil.heard(time::now()) == Order::Touch {
-                                self.touch(conversation);
-                            }
-                            // Only an earlier time is set at once: a later one is found out when the timer fires.
-                            if vigil.wake_at() < wake_at {
-                                wake_at = vigil.wake_at();
-                                timer.set(time::sleep_until(wake_at));
-                            }
-                        }
-                        Err(end) => return end,
-                    }
-                }
-                () = self.inbox.ready() => {}
+            let event = poll_fn(|cx| self.poll_event(timer.as_mut(), cx)).await;
+            let is_due = matches!(event, Event::Due);
+            if let Err(end) = self.happened(event, &mut vigil) {
+                break end;
             }
+            // Only an earlier time is set at once: a later one is found out when the timer fires.
+            if is_due || vigil.wake_at() < wake_at {
+                wake_at = vigil.wake_at();
+                timer.set(time::sleep_until(wake_at));
+            }
+        };
+        self.ended(vigil, &end);
+        if matches!(end, End::Finished | End::Lost | End::Told(CloseReason::SessionEnded)) {
+            Box::pin(self.linger()).await;
         }
     }
 
-    fn touch(&self, conversation: &Conversation) {
-        if conversation.keeps_its_session_alive() {
-            self.shared.context.touch.touch(conversation.session());
+    /// What is waited for, in the order in which it is looked at.
+    fn poll_event(&mut self, timer: Pin<&mut Sleep>, cx: &mut Context<'_>) -> Poll<Event> {
+        let Talk { connection: Connection { wire, inbox, .. }, conversation } = self;
+        if timer.poll(cx).is_ready() {
+            return Poll::Ready(Event::Due);
+        }
+        if !conversation.output.is_empty()
+            && let Poll::Ready(written) = wire.poll_write(cx, &mut conversation.output)
+        {
+            return Poll::Ready(Event::Wrote(written));
+        }
+        if conversation.accepts()
+            && let Poll::Ready(read) = wire.poll_read(cx)
+        {
+            return Poll::Ready(Event::Read(read));
+        }
+        inbox.poll_ready(cx).map(|()| Event::Told)
+    }
+
+    fn happened(&mut self, event: Event, vigil: &mut Vigil) -> Result<(), End> {
+        match event {
+            Event::Due => {
+                let now = time::now();
+                self.conversation.ask_again();
+                if self.conversation.owes_an_answer() {
+                    vigil.excuse(now);
+                }
+                match vigil.tick(now) {
+                    Order::Close => return Err(End::Silent),
+                    Order::Touch => self.touch(),
+                    Order::Rest => {}
+                }
+            }
+            Event::Wrote(written) => match written? {
+                0 => return Err(End::HungUp),
+                count => self.wrote(count, vigil),
+            },
+            Event::Read(read) => {
+                let count = self.connection.wire.was_read(read)?;
+                self.context().metrics.bytes_received_total.add(count as u64);
+                if vigil.heard(time::now()) == Order::Touch {
+                    self.touch();
+                }
+            }
+            Event::Told => {}
+        }
+        Ok(())
+    }
+
+    /// What a burst has left, and what the last requests have left of a client that has come to rest.
+    fn give_back(&mut self) {
+        let Connection { wire, inbox, .. } = &mut self.connection;
+        wire.tidy();
+        if self.conversation.has_come_to_rest() {
+            self.conversation.rest(inbox);
+            wire.rest();
+        }
+    }
+
+    fn ended(&self, vigil: Vigil, end: &End) {
+        if vigil.leave() == Order::Touch {
+            self.touch();
+        }
+        if end.is_hang_up()
+            && let Some(departure) = self.conversation.departure()
+        {
+            self.context().touch.departed(departure);
+        }
+        let Place { shared, peer, .. } = &self.connection.place;
+        shared.report(peer, end);
+    }
+
+    async fn linger(self: Box<Self>) {
+        let Talk { connection: Connection { place, wire, .. }, mut conversation } = *self;
+        let output = std::mem::take(&mut conversation.output);
+        // Off the books before lingering: a client that has closed its session is gone for everybody else.
+        drop((place, conversation));
+        wire.finish(output).await;
+    }
+
+    fn context(&self) -> &ClientContext {
+        &self.connection.place.shared.context
+    }
+
+    fn touch(&self) {
+        if self.conversation.keeps_its_session_alive() {
+            self.context().touch.touch(self.conversation.session());
         }
     }
 
     /// A client whose reading is the bottleneck shows its life by reading.
-    fn wrote(&self, conversation: &Conversation, count: usize, vigil: &mut Vigil) {
-        self.shared.context.metrics.bytes_sent_total.add(count as u64);
-        if !conversation.accepts() {
+    fn wrote(&self, count: usize, vigil: &mut Vigil) {
+        self.context().metrics.bytes_sent_total.add(count as u64);
+        if !self.conversation.accepts() {
             vigil.excuse(time::now());
         }
     }
 
     /// Does everything that can be done without waiting. Gives what the proposer has no room for: when it has been
     /// submitted, the round is to be done again.
-    fn round(&mut self, conversation: &mut Conversation) -> Result<Option<Box<Submission>>, End> {
+    fn round(&mut self) -> Result<Option<Box<Submission>>, End> {
+        let Talk { connection: Connection { place, inbox, wire }, conversation } = self;
+        let context = &place.shared.context;
         loop {
             let now = time::now();
-            conversation.take_messages(&mut self.inbox, now);
+            conversation.take_messages(inbox, now);
             let mut progress = 0;
             while conversation.accepts() {
-                let Some(frame) = frame::split(&mut self.wire.input, limits::CLIENT_FRAME_MAX_BYTES)? else {
+                let Some(frame) = frame::split(&mut wire.input, limits::CLIENT_FRAME_MAX_BYTES)? else {
                     break;
                 };
                 progress += 1;
                 conversation.receive(frame, now);
-                if let full @ Some(_) = self.submit_all(conversation)? {
+                if let full @ Some(_) = submit_all(context, conversation)? {
                     return Ok(full);
                 }
             }
-            progress += conversation.answer(&mut self.inbox, now);
-            if let full @ Some(_) = self.submit_all(conversation)? {
+            progress += conversation.answer(inbox, now);
+            if let full @ Some(_) = submit_all(context, conversation)? {
                 return Ok(full);
             }
             let was_full = conversation.is_full();
             if progress == 0 || was_full {
-                let written = self.wire.try_write(&mut conversation.output)?;
-                self.shared.context.metrics.bytes_sent_total.add(written as u64);
+                let written = wire.try_write(&mut conversation.output)?;
+                context.metrics.bytes_sent_total.add(written as u64);
                 if let Some(end) = conversation.take_end() {
                     return Err(end);
                 }
@@ -268,36 +311,52 @@ impl Connection {
         }
     }
 
-    /// Submits what is to be submitted, up to the first for which there is no room.
-    fn submit_all(&mut self, conversation: &mut Conversation) -> Result<Option<Box<Submission>>, End> {
-        while let Some(submission) = conversation.next_submission() {
-            match self.shared.context.proposer.try_submit(submission) {
-                Ok(()) => {}
-                Err(NotTaken::Full(submission)) => return Ok(Some(submission)),
-                Err(NotTaken::Closed) => return Err(End::Stopping),
-            }
-        }
-        Ok(None)
-    }
-
     /// Waits while the proposer is full, and nothing more is read meanwhile. Hears what the node has to say.
-    async fn wait_and_submit(
-        &mut self,
-        conversation: &mut Conversation,
-        submission: Submission,
-    ) -> Result<(), End> {
-        let mut sending = pin!(self.shared.context.proposer.submit(submission));
+    async fn wait_and_submit(&mut self, submission: Box<Submission>) -> Result<(), End> {
+        let Talk { connection: Connection { place, inbox, .. }, conversation } = self;
+        let mut sending = pin!(place.shared.context.proposer.submit(*submission));
         loop {
             tokio::select! {
                 biased;
                 sent = &mut sending => return sent.map_err(|_| End::Stopping),
-                () = self.inbox.ready() => {
-                    conversation.take_messages(&mut self.inbox, time::now());
+                () = inbox.ready() => {
+                    conversation.take_messages(inbox, time::now());
                     if let Some(end) = conversation.take_broken_off() {
                         return Err(end);
                     }
                 }
             }
         }
+    }
+}
+
+/// Submits what is to be submitted, up to the first for which there is no room.
+fn submit_all(
+    context: &ClientContext,
+    conversation: &mut Conversation,
+) -> Result<Option<Box<Submission>>, End> {
+    while let Some(submission) = conversation.next_submission() {
+        match context.proposer.try_submit(submission) {
+            Ok(()) => {}
+            Err(NotTaken::Full(submission)) => return Ok(Some(submission)),
+            Err(NotTaken::Closed) => return Err(End::Stopping),
+        }
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size_of_future<A, F>(_: fn(A) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    fn a_connection_at_rest_fits_two_small_blocks_of_memory() {
+        // tokio adds 88 bytes and rounds up to 128; the allocator gives blocks of 384 and 448.
+        assert!(size_of_future(Connection::serve) + 88 <= 384, "{}", size_of_future(Connection::serve));
+        assert!(size_of::<Talk>() <= 448, "{}", size_of::<Talk>());
     }
 }

@@ -263,6 +263,11 @@ impl Conversation {
         self.attached.access == Access::Full
     }
 
+    /// The session's.
+    pub(super) fn session_timeout(&self) -> Duration {
+        self.attached.timeout
+    }
+
     /// What the leader is to hear when the client has hung up: nothing, unless the client has asked for it.
     pub(super) fn departure(&self) -> Option<Departure> {
         let Attached { session, attachment, .. } = self.attached;
@@ -431,6 +436,7 @@ impl Conversation {
             watches: &replica.watches,
             metrics: &self.shared.context.metrics,
             connection: self.peer.id,
+            outbox: &self.peer.outbox,
             session: self.attached.session,
             identities: &self.identities,
         };

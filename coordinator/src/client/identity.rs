@@ -1,20 +1,54 @@
 //! Who a connection is: its address always, and what its auth packets prove.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use rowlock_proto::acl::Id;
 use rowlock_state::acl::digest_identity;
 
 use crate::limits::{IDENTITIES_MAX, IDENTITIES_MAX_BYTES};
 
+/// So many addresses may be remembered in any case.
+const UNUSED_MIN: usize = 64;
+
 /// The auth packet proves nothing: unknown scheme, or the connection has too many identities or too long ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct AuthFailed;
 
-/// Before any auth packet.
-pub(super) fn of_address(addr: IpAddr) -> Arc<[Id]> {
+/// The identities by which connections begin, one list for all that come from an address: a host has many sessions.
+#[derive(Debug, Default)]
+pub(super) struct Neighbours {
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    lists: BTreeMap<IpAddr, Arc<[Id]>>,
+    /// What nobody uses any more is thrown away when there are so many: those in use and as many more, at most.
+    max: usize,
+}
+
+impl Neighbours {
+    /// Before any auth packet.
+    pub(super) fn identities(&self, addr: IpAddr) -> Arc<[Id]> {
+        let mut known = self.known.lock();
+        if let Some(list) = known.lists.get(&addr) {
+            return list.clone();
+        }
+        if known.lists.len() >= known.max {
+            known.lists.retain(|_, list| Arc::strong_count(list) > 1);
+            known.max = UNUSED_MIN.max(2 * known.lists.len());
+        }
+        let list = of_address(addr);
+        known.lists.insert(addr, list.clone());
+        list
+    }
+}
+
+fn of_address(addr: IpAddr) -> Arc<[Id]> {
     Arc::from([Id { scheme: "ip".to_owned(), id: addr.to_canonical().to_string() }])
 }
 
@@ -99,6 +133,21 @@ mod tests {
         assert_eq!(digest(&one, "u:pw"), one);
         assert_eq!(digest(&one, "u:other").len(), 3);
         assert_eq!(ids(&shown(&one)), [("ip", "127.0.0.1"), ("digest", "u")]);
+    }
+
+    #[test]
+    fn connections_of_one_address_share_their_identities_and_lists_that_nobody_uses_are_forgotten() {
+        let neighbours = Neighbours::default();
+        let address = |n: u32| IpAddr::from(n.to_be_bytes());
+        let one = neighbours.identities(address(1));
+        assert_eq!(ids(&one), [("ip", "0.0.0.1")]);
+        for n in 2..10_000 {
+            neighbours.identities(address(n));
+            assert!(neighbours.known.lock().lists.len() <= UNUSED_MIN);
+        }
+        assert!(Arc::ptr_eq(&one, &neighbours.identities(address(1))));
+        let used: Vec<_> = (0..1_000).map(|n| neighbours.identities(address(n))).collect();
+        assert_eq!(neighbours.known.lock().lists.len(), used.len());
     }
 
     #[test]

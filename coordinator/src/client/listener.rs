@@ -9,6 +9,7 @@ use rowlock_env::task::{Shutdown, TaskGroup};
 use rowlock_env::time::{self, Instant};
 
 use super::end::End;
+use super::identity::Neighbours;
 use super::outbox::{self, CloseReason};
 use super::registry::Peer;
 use super::stats::ListenerStats;
@@ -32,6 +33,7 @@ pub(super) struct Shared {
     pub(super) client_port: u16,
     pub(super) started_ms: i64,
     pub(super) handshake_max: Duration,
+    pub(super) neighbours: Neighbours,
     complaints: Mutex<Complaints>,
 }
 
@@ -50,6 +52,7 @@ impl Listener {
             client_port: 0,
             started_ms: time::wall_ms(),
             handshake_max: limits::HANDSHAKE_MAX,
+            neighbours: Neighbours::default(),
             complaints: Mutex::default(),
         };
         Listener { shared: Arc::new(shared) }

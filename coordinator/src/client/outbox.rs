@@ -173,7 +173,8 @@ impl Inbox {
         poll_fn(|cx| self.poll_ready(cx)).await;
     }
 
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    /// As [`Self::ready`].
+    pub(super) fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let mut queue = self.shared.lock();
         if !queue.messages.is_empty() || queue.state == State::Overflowed {
             return Poll::Ready(());

@@ -8,9 +8,9 @@
 #[derive(Debug, Default)]
 pub(super) struct Pings {
     /// Received before the confirmation that is under way was asked for.
-    covered: usize,
+    covered: u32,
     /// Received since.
-    later: usize,
+    later: u32,
 }
 
 /// Ask the leader now.
@@ -29,14 +29,14 @@ impl Pings {
     }
 
     /// The confirmation came: so many pings may be answered, and perhaps the next one is to be asked for.
-    pub(super) fn confirmed(&mut self) -> (usize, Option<AskConfirmation>) {
+    pub(super) fn confirmed(&mut self) -> (u32, Option<AskConfirmation>) {
         let answered = std::mem::replace(&mut self.covered, std::mem::take(&mut self.later));
         (answered, (self.covered > 0).then_some(AskConfirmation))
     }
 
     /// How many wait.
     pub(super) fn len(&self) -> usize {
-        self.covered + self.later
+        self.covered as usize + self.later as usize
     }
 }
 

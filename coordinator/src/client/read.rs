@@ -15,6 +15,7 @@ use rowlock_proto::response::{OpResult, Response};
 use rowlock_proto::{ErrorCode, Request, SessionId, Stat};
 use rowlock_state::Machine;
 
+use super::outbox::Outbox;
 use super::{announcement, identity, watching};
 use crate::metrics::Metrics;
 use crate::reconfig::{self, Wanted};
@@ -26,6 +27,7 @@ pub(super) struct Reader<'a> {
     pub(super) watches: &'a Mutex<WatchTable>,
     pub(super) metrics: &'a Metrics,
     pub(super) connection: ConnectionId,
+    pub(super) outbox: &'a Outbox,
     pub(super) session: SessionId,
     pub(super) identities: &'a Arc<[Id]>,
 }
@@ -167,6 +169,7 @@ impl Reader<'_> {
 
     fn with_watches<R>(&self, change: impl FnOnce(&mut WatchTable) -> R) -> R {
         let mut table = self.watches.lock();
+        table.join(self.connection, self.outbox, self.identities);
         let result = change(&mut table);
         self.metrics.watches.set(table.len() as u64);
         result

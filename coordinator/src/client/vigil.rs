@@ -17,7 +17,6 @@ const KEPT_BACK_PART: u32 = 20;
 #[derive(Debug)]
 pub(super) struct Vigil {
     timeout: Duration,
-    interval: Duration,
     heard: Instant,
     touched: Instant,
     /// Something was heard after `touched`.
@@ -38,8 +37,12 @@ pub(super) enum Order {
 impl Vigil {
     /// The session was attached just now, which touched it.
     pub(super) fn new(timeout: Duration, now: Instant) -> Self {
-        let interval = KEPT_BACK_MAX.min(timeout / KEPT_BACK_PART);
-        Vigil { timeout, interval, heard: now, touched: now, owed: false }
+        Vigil { timeout, heard: now, touched: now, owed: false }
+    }
+
+    /// A sign of life is kept back until this has passed since the last one that was passed on.
+    fn interval(&self) -> Duration {
+        KEPT_BACK_MAX.min(self.timeout / KEPT_BACK_PART)
     }
 
     /// Bytes came in.
@@ -62,7 +65,7 @@ impl Vigil {
     /// When [`Self::tick`] wants to be called next. Moves to an earlier time only by [`Self::heard`].
     pub(super) fn wake_at(&self) -> Instant {
         let silence = self.heard + self.timeout;
-        if self.owed { silence.min(self.touched + self.interval) } else { silence }
+        if self.owed { silence.min(self.touched + self.interval()) } else { silence }
     }
 
     /// The connection ends: what was kept back is passed on now, unless there was nothing.
@@ -71,7 +74,7 @@ impl Vigil {
     }
 
     fn touch_if_due(&mut self, now: Instant) -> Order {
-        if !self.owed || now < self.touched + self.interval {
+        if !self.owed || now < self.touched + self.interval() {
             return Order::Rest;
         }
         self.touched = now;

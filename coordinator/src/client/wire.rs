@@ -3,8 +3,8 @@
 use std::future::poll_fn;
 use std::io;
 use std::mem::MaybeUninit;
-use std::pin::Pin;
-use std::task::{Poll, ready};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
@@ -78,8 +78,31 @@ impl Wire {
     /// Waits for more bytes.
     pub(super) async fn fill(&mut self) -> Result<usize, End> {
         self.tidy();
-        let result = read(&mut self.read, self.room, &mut self.input).await;
+        let result = poll_fn(|cx| self.poll_read(cx)).await;
         self.was_read(result)
+    }
+
+    /// Waits for bytes and puts them behind `input`; the result is for [`Self::was_read`]. A connection that waits for its
+    /// next few bytes holds no memory for them. Cancel safe.
+    pub(super) fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        if self.room > READ_MIN_BYTES {
+            self.input.reserve(self.room);
+            return pin!(self.read.read_buf(&mut self.input)).poll(cx);
+        }
+        let mut space = [MaybeUninit::uninit(); READ_MIN_BYTES];
+        let mut came = ReadBuf::uninit(&mut space);
+        ready!(Pin::new(&mut self.read).poll_read(cx, &mut came))?;
+        self.input.extend_from_slice(came.filled());
+        Poll::Ready(Ok(came.filled().len()))
+    }
+
+    /// Waits until the socket takes something of `output`. Cancel safe.
+    pub(super) fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        output: &mut BytesMut,
+    ) -> Poll<io::Result<usize>> {
+        pin!(self.write.write_buf(output)).poll(cx)
     }
 
     /// Writes what the socket takes without waiting. Returns how much.
@@ -128,21 +151,4 @@ impl Wire {
         // A client that does not hang up in time has had its chance.
         let _ = time::timeout(LINGER, drained).await;
     }
-}
-
-/// Waits for bytes and puts them behind `input`. A connection that waits for its next few bytes holds no memory for them.
-/// Cancel safe.
-pub(super) async fn read(from: &mut ReadHalf, room: usize, input: &mut BytesMut) -> io::Result<usize> {
-    if room > READ_MIN_BYTES {
-        input.reserve(room);
-        return from.read_buf(input).await;
-    }
-    poll_fn(|cx| {
-        let mut space = [MaybeUninit::uninit(); READ_MIN_BYTES];
-        let mut came = ReadBuf::uninit(&mut space);
-        ready!(Pin::new(&mut *from).poll_read(cx, &mut came))?;
-        input.extend_from_slice(came.filled());
-        Poll::Ready(Ok(came.filled().len()))
-    })
-    .await
 }

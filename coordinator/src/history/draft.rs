@@ -126,8 +126,14 @@ impl Draft {
 
     /// Adds an event, which comes behind all others.
     pub fn put(&mut self, key: Key, event: &LockEvent<'_>) -> Put {
-        let name = name_of(event);
-        let texts = event.lock.len() + name.len() + event.address.len() + event.label.len();
+        let guess = guess(event);
+        // What is known already takes no text, and is not too long.
+        let known = self.known(guess, event);
+        let name = if known.is_some() { "" } else { name_of(event) };
+        let texts = match known {
+            Some(_) => 0,
+            None => event.lock.len() + name.len() + event.address.len() + event.label.len(),
+        };
         if texts > TEXTS_MAX_BYTES || event.lock.len() > LOCK_MAX_BYTES || name.len() > LOCK_MAX_BYTES {
             return Put::TooLong;
         }
@@ -141,11 +147,7 @@ impl Draft {
         if self.is_whole() {
             self.behind = key;
         }
-        let guess = guess(event);
-        let place = match self.known(guess, event) {
-            Some(place) => place,
-            None => self.define(guess, event, name),
-        };
+        let place = known.unwrap_or_else(|| self.define(guess, event, name));
         self.event(key, place, event.kind);
         self.count += 1;
         self.last = key;

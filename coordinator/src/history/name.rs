@@ -21,22 +21,12 @@ const HAS_NUMBER: u8 = 1 << 2;
 const SAME_TEXT: u8 = 1 << 3;
 
 const CURATOR_PREFIX: &[u8] = b"_c_";
-/// Where an id has its digits, and so its dashes: between them.
-const CURATOR_PARTS: [(usize, usize); 5] = [(3, 11), (12, 16), (17, 21), (22, 26), (27, 39)];
-const KAZOO_PARTS: [(usize, usize); 2] = [(0, 16), (16, 32)];
+const CURATOR_BYTES: usize = 39;
+const KAZOO_BYTES: usize = DIGITS;
+/// Digits of an id.
+const DIGITS: usize = 32;
 const NUMBER_DIGITS: usize = 10;
 const HEX: &[u8; 16] = b"0123456789abcdef";
-/// The value of each digit; of what is none, more than any.
-const VALUES: [u8; 256] = {
-    let mut values = [NO_DIGIT; 256];
-    let mut at = 0;
-    while at < HEX.len() {
-        values[HEX[at] as usize] = at as u8;
-        at += 1;
-    }
-    values
-};
-const NO_DIGIT: u8 = 0xf0;
 
 /// What a name begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,17 +41,13 @@ enum Id {
 impl Id {
     /// The id, and how long it is in the name.
     fn of(name: &[u8]) -> (Id, usize) {
-        if name.starts_with(CURATOR_PREFIX) {
-            let has_dashes = CURATOR_PARTS[..4].iter().all(|(_, end)| name.get(*end) == Some(&b'-'));
-            return match value(name, &CURATOR_PARTS) {
-                Some((id, len)) if has_dashes => (Id::Curator(id), len),
-                _ => (Id::None, 0),
-            };
-        }
-        match value(name, &KAZOO_PARTS) {
-            Some((id, len)) => (Id::Kazoo(id), len),
-            None => (Id::None, 0),
-        }
+        let found = if name.starts_with(CURATOR_PREFIX) {
+            let id = name.first_chunk().and_then(curator_digits).and_then(|digits| value(&digits));
+            id.map(|id| (Id::Curator(id), CURATOR_BYTES))
+        } else {
+            name.first_chunk().and_then(value).map(|id| (Id::Kazoo(id), KAZOO_BYTES))
+        };
+        found.unwrap_or((Id::None, 0))
     }
 
     fn write(self, out: &mut Vec<u8>) {
@@ -82,19 +68,42 @@ impl Id {
     }
 }
 
-/// The value of the lower-case hexadecimal digits in these parts of a name, and where they end.
-fn value(name: &[u8], parts: &[(usize, usize)]) -> Option<([u8; 16], usize)> {
-    let (mut id, mut all, mut end) = (0_u128, 0, 0);
-    for (from, to) in parts {
-        let mut part = 0_u64;
-        for byte in name.get(*from..*to)? {
-            let digit = VALUES[usize::from(*byte)];
-            all |= digit;
-            part = part << 4 | u64::from(digit);
-        }
-        (id, end) = (id << (4 * (to - from)) | u128::from(part), *to);
+/// The digits, between which there are dashes.
+fn curator_digits(name: &[u8; CURATOR_BYTES]) -> Option<[u8; DIGITS]> {
+    let mut digits = [0; DIGITS];
+    digits[..8].copy_from_slice(&name[3..11]);
+    digits[8..12].copy_from_slice(&name[12..16]);
+    digits[12..16].copy_from_slice(&name[17..21]);
+    digits[16..20].copy_from_slice(&name[22..26]);
+    digits[20..].copy_from_slice(&name[27..]);
+    let has_dashes = [11, 16, 21, 26].iter().all(|at| name[*at] == b'-');
+    has_dashes.then_some(digits)
+}
+
+/// The value of lower-case hexadecimal digits. Without a branch for each of them, so that several are looked at at once.
+fn value(digits: &[u8; DIGITS]) -> Option<[u8; DIGITS / 2]> {
+    let (mut values, mut bad) = ([0; DIGITS], 0);
+    for (value, byte) in values.iter_mut().zip(digits) {
+        let (digit, letter) = (byte.wrapping_sub(b'0'), byte.wrapping_sub(b'a'));
+        *value = if digit < 10 { digit } else { letter.wrapping_add(10) };
+        bad |= u8::from(digit >= 10) & u8::from(letter >= 6);
     }
-    (all < NO_DIGIT).then_some((id.to_be_bytes(), end))
+    let mut id = [0; DIGITS / 2];
+    for (byte, pair) in id.iter_mut().zip(values.as_chunks::<2>().0) {
+        *byte = pair[0] << 4 | pair[1] & 0xf;
+    }
+    (bad == 0).then_some(id)
+}
+
+/// The value of decimal digits.
+fn decimal(digits: &[u8; NUMBER_DIGITS]) -> Option<u64> {
+    let (mut number, mut bad) = (0, false);
+    for byte in digits {
+        let digit = byte.wrapping_sub(b'0');
+        bad |= digit >= 10;
+        number = 10 * number + u64::from(digit);
+    }
+    (!bad).then_some(number)
 }
 
 /// A name in its parts.
@@ -108,13 +117,8 @@ impl Cut {
     /// Of this name.
     pub fn of(name: &[u8]) -> Cut {
         let (id, begin) = Id::of(name);
-        let (text, digits) = name.split_at(name.len().saturating_sub(NUMBER_DIGITS).max(begin));
-        let mut number = (digits.len() == NUMBER_DIGITS).then_some(0);
-        for byte in digits {
-            let next = |number| u64::from(byte - b'0') + 10 * number;
-            number = number.filter(|_| byte.is_ascii_digit()).map(next);
-        }
-        let end = if number.is_some() { text.len() } else { name.len() };
+        let number = name[begin..].last_chunk().and_then(decimal);
+        let end = if number.is_some() { name.len() - NUMBER_DIGITS } else { name.len() };
         Cut { id, text: begin..end, number }
     }
 
@@ -136,8 +140,8 @@ impl Cut {
         if let Some(number) = self.number {
             out.unsigned(number);
         }
-        for byte in id.into_iter().flatten() {
-            out.byte(byte);
+        if let Some(id) = id {
+            out.bytes_of(id);
         }
         if !is_same_text {
             out.length(self.text.len());

@@ -26,6 +26,12 @@ impl Numbers {
         self.len += 1;
     }
 
+    /// Bytes as they are.
+    pub fn bytes_of<const N: usize>(&mut self, bytes: [u8; N]) {
+        self.bytes[self.len..self.len + N].copy_from_slice(&bytes);
+        self.len += N;
+    }
+
     /// A number.
     pub fn unsigned(&mut self, mut number: u64) {
         while number >= u64::from(MORE) {

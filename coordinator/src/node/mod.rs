@@ -12,6 +12,7 @@ mod source;
 mod wiring;
 
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use rowlock_env::net::Listener;
@@ -107,6 +108,8 @@ async fn bind(address: &str, purpose: &'static str) -> Result<Listener, StartErr
     })
 }
 
+type Starting = Pin<Box<dyn Future<Output = Result<Node, StartError>> + Send>>;
+
 impl Node {
     /// Opens the data folder, listens, and starts everything. Returns before the node serves: see [`Node::status`].
     ///
@@ -120,16 +123,19 @@ impl Node {
         Self::start_as(config, Observed::by(observer)).await
     }
 
-    async fn start_as(mut config: NodeConfig, observed: Observed) -> Result<Node, StartError> {
-        let listeners = Listeners {
-            client: bind(&config.client_addr, "clients").await?,
-            peer: bind(&config.peer_addr, "the other nodes").await?,
-            http: bind(&config.http_addr, "HTTP").await?,
-        };
-        Addresses::of(&listeners).write_into(&mut config);
-        let config = Arc::new(config);
-        let parts = Parts::open(&config, observed).await?;
-        Ok(parts.run(config, listeners))
+    /// Behind a pointer, so that all that a node runs is compiled with this crate, once, and not with each that starts one.
+    fn start_as(mut config: NodeConfig, observed: Observed) -> Starting {
+        Box::pin(async move {
+            let listeners = Listeners {
+                client: bind(&config.client_addr, "clients").await?,
+                peer: bind(&config.peer_addr, "the other nodes").await?,
+                http: bind(&config.http_addr, "HTTP").await?,
+            };
+            Addresses::of(&listeners).write_into(&mut config);
+            let config = Arc::new(config);
+            let parts = Parts::open(&config, observed).await?;
+            Ok(parts.run(config, listeners))
+        })
     }
 
     /// What this node currently is.

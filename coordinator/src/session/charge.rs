@@ -3,8 +3,6 @@
 //! Apply tells it of sessions that open and end, the peers' touches come straight here, and the liveness task asks it
 //! who is due. Invariant: lock order is the replica's `state` before this; it is never held across an await.
 
-use std::time::Duration;
-
 use parking_lot::Mutex;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::time::{self, Instant};
@@ -31,7 +29,7 @@ impl Charge {
             *old = term;
             return;
         }
-        let sessions = machine.sessions().map(|(id, s)| (id, s.attachment, ms(s.timeout_ms)));
+        let sessions = machine.sessions().map(|(id, s)| (id, s.attachment, s.timeout_ms));
         *self.tracker.lock() = Some((term, Tracker::start(time::now(), sessions)));
     }
 
@@ -51,7 +49,7 @@ impl Charge {
     /// A session was opened or attached anew.
     pub fn opened(&self, session: SessionId, attachment: Attachment, timeout_ms: u32) {
         if let Some((_, tracker)) = self.tracker.lock().as_mut() {
-            tracker.opened(time::now(), session, attachment, ms(timeout_ms));
+            tracker.opened(time::now(), session, attachment, timeout_ms);
         }
     }
 
@@ -99,8 +97,4 @@ impl Charge {
     pub fn due(&self, now: Instant) -> Option<(u64, Vec<(SessionId, Attachment)>)> {
         self.tracker.lock().as_mut().map(|(term, tracker)| (*term, tracker.due(now)))
     }
-}
-
-fn ms(timeout_ms: u32) -> Duration {
-    Duration::from_millis(u64::from(timeout_ms))
 }

@@ -15,73 +15,59 @@ use rowlock_state::command::Attachment;
 
 use super::Departure;
 
+/// A session's timer. There is one for each session of the cluster, so what few sessions have is kept apart.
 struct Entry {
     last_touch: Instant,
-    timeout: Duration,
-    /// Its client has hung up, and nothing was heard since: its time ends here, if not before.
-    departed_until: Option<Instant>,
-    /// Its client has hung up a connection of which this node has not heard yet: the log is on its way.
-    early_departure: Option<Departure>,
-    attachment: Attachment,
-    /// It was due. Only a new attachment, which goes through the log, takes that back.
-    decided: bool,
     /// Where the session stands in `agenda`; never later than its true deadline.
     look_at: Instant,
+    attachment: Attachment,
+    timeout_ms: u32,
+    /// It was due. Only a new attachment, which goes through the log, takes that back.
+    decided: bool,
 }
 
 impl Entry {
-    fn touch(&mut self, now: Instant) {
-        self.last_touch = self.last_touch.max(now);
-        self.departed_until = None;
-    }
-
-    fn deadline(&self) -> Instant {
-        if mutant::is(Mutant::ExpireEarly) {
-            return self.last_touch + self.timeout / 2;
-        }
-        let silence = self.last_touch + self.timeout;
-        self.departed_until.map_or(silence, |until| until.min(silence))
+    fn silent_until(&self) -> Instant {
+        let timeout = Duration::from_millis(u64::from(self.timeout_ms));
+        self.last_touch + if mutant::is(Mutant::ExpireEarly) { timeout / 2 } else { timeout }
     }
 }
 
 /// All sessions of the cluster, on the leader.
+///
+/// Invariant: `departed` and `early` mention only sessions that are in `sessions`.
 #[derive(Default)]
 pub struct Tracker {
     sessions: BTreeMap<SessionId, Entry>,
     /// When to look at whom. A touch does not move a session here; looking too early only moves it on.
     agenda: BTreeSet<(Instant, SessionId)>,
+    /// Whose client has hung up, and nothing was heard since: their time ends here, if not before.
+    departed: BTreeMap<SessionId, Instant>,
+    /// Whose client has hung up a connection of which this node has not heard yet: the log is on its way.
+    early: BTreeMap<SessionId, Departure>,
 }
 
 /// How long until a proposed expiry that did not take effect is proposed again.
 const RETRY: Duration = Duration::from_secs(1);
 
 impl Tracker {
-    /// A new leader's tracker: every session has its full timeout from `now`.
-    pub fn start(now: Instant, sessions: impl Iterator<Item = (SessionId, Attachment, Duration)>) -> Self {
+    /// A new leader's tracker: every session has its full timeout from `now`, in milliseconds.
+    pub fn start(now: Instant, sessions: impl Iterator<Item = (SessionId, Attachment, u32)>) -> Self {
         let mut tracker = Tracker::default();
-        for (session, attachment, timeout) in sessions {
-            tracker.opened(now, session, attachment, timeout);
+        for (session, attachment, timeout_ms) in sessions {
+            tracker.opened(now, session, attachment, timeout_ms);
         }
         tracker
     }
 
     /// A session was opened or attached anew: it is alive now, with this timeout.
-    pub fn opened(&mut self, now: Instant, session: SessionId, attachment: Attachment, timeout: Duration) {
-        let early = self.sessions.get(&session).and_then(|entry| entry.early_departure);
+    pub fn opened(&mut self, now: Instant, session: SessionId, attachment: Attachment, timeout_ms: u32) {
+        let early = self.early.remove(&session);
         self.ended(session);
-        let silence = if mutant::is(Mutant::ExpireEarly) { timeout / 2 } else { timeout };
-        let look_at = now + silence;
-        let entry = Entry {
-            last_touch: now,
-            timeout,
-            departed_until: None,
-            early_departure: None,
-            attachment,
-            decided: false,
-            look_at,
-        };
+        let mut entry = Entry { last_touch: now, look_at: now, attachment, timeout_ms, decided: false };
+        entry.look_at = entry.silent_until();
+        self.agenda.insert((entry.look_at, session));
         self.sessions.insert(session, entry);
-        self.agenda.insert((look_at, session));
         if let Some(departure) = early {
             self.departed(now, &departure);
         }
@@ -91,6 +77,8 @@ impl Tracker {
     pub fn ended(&mut self, session: SessionId) {
         if let Some(entry) = self.sessions.remove(&session) {
             self.agenda.remove(&(entry.look_at, session));
+            self.departed.remove(&session);
+            self.early.remove(&session);
         }
     }
 
@@ -99,7 +87,8 @@ impl Tracker {
         if let Some(entry) = self.sessions.get_mut(&session)
             && !entry.decided
         {
-            entry.touch(now);
+            entry.last_touch = entry.last_touch.max(now);
+            self.departed.remove(&session);
         }
     }
 
@@ -114,14 +103,14 @@ impl Tracker {
     pub fn departed(&mut self, now: Instant, departure: &Departure) {
         let Some(entry) = self.sessions.get_mut(&departure.session) else { return };
         if departure.attachment > entry.attachment {
-            entry.early_departure = Some(*departure);
+            self.early.insert(departure.session, *departure);
             return;
         }
         if entry.decided || departure.attachment < entry.attachment {
             return;
         }
         let until = now + departure.grace();
-        entry.departed_until = Some(until);
+        self.departed.insert(departure.session, until);
         if until < entry.look_at {
             self.agenda.remove(&(entry.look_at, departure.session));
             entry.look_at = until;
@@ -129,11 +118,13 @@ impl Tracker {
         }
     }
 
-    /// Gives every session that is not yet decided upon its full timeout again: after a time in which touches could not reach this leader.
+    /// Gives every session that is not yet decided upon its full timeout again: after a time in which touches could not
+    /// reach this leader.
     pub fn forgive_all(&mut self, now: Instant) {
         for entry in self.sessions.values_mut() {
-            entry.touch(now);
+            entry.last_touch = entry.last_touch.max(now);
         }
+        self.departed.clear();
     }
 
     /// The sessions whose time has passed. Each is due again after a second, in case its expiry gets lost.
@@ -145,7 +136,8 @@ impl Tracker {
             }
             self.agenda.pop_first();
             let entry = self.sessions.get_mut(&session).expect("the agenda holds only known sessions");
-            let deadline = entry.deadline();
+            let silent_until = entry.silent_until();
+            let deadline = self.departed.get(&session).map_or(silent_until, |until| silent_until.min(*until));
             entry.decided |= deadline <= now;
             entry.look_at = if entry.decided {
                 due.push((session, entry.attachment));
@@ -186,7 +178,7 @@ mod tests {
     }
 
     fn tracker(now: Instant) -> Tracker {
-        Tracker::start(now, [(S, A, ms(4000))].into_iter())
+        Tracker::start(now, [(S, A, 4000)].into_iter())
     }
 
     #[test]
@@ -234,7 +226,7 @@ mod tests {
         tracker.touch(t0 + ms(4003), S);
         assert!(!tracker.runs(S));
         assert_eq!(tracker.due(t0 + ms(5000)), [(S, A)]);
-        tracker.opened(t0 + ms(5100), S, Attachment(2), ms(4000));
+        tracker.opened(t0 + ms(5100), S, Attachment(2), 4000);
         tracker.touch(t0 + ms(5101), S);
         assert!(tracker.runs(S));
         assert_eq!(tracker.due(t0 + ms(8500)), []);
@@ -244,7 +236,7 @@ mod tests {
     fn attaching_anew_gives_a_full_timeout_and_the_new_attachment() {
         let t0 = Instant::now();
         let mut tracker = tracker(t0);
-        tracker.opened(t0 + ms(4000), S, Attachment(2), ms(6000));
+        tracker.opened(t0 + ms(4000), S, Attachment(2), 6000);
         assert_eq!(tracker.due(t0 + ms(9999)), []);
         assert_eq!(tracker.due(t0 + ms(10_000)), [(S, Attachment(2))]);
         assert_eq!(tracker.len(), 1);
@@ -280,7 +272,7 @@ mod tests {
         let t0 = Instant::now();
         let mut tracker = tracker(t0);
         tracker.departed(t0, &departure(A));
-        tracker.opened(t0 + ms(200), S, Attachment(2), ms(4000));
+        tracker.opened(t0 + ms(200), S, Attachment(2), 4000);
         assert_eq!(tracker.due(t0 + ms(4199)), []);
         assert_eq!(tracker.due(t0 + ms(4200)), [(S, Attachment(2))]);
     }
@@ -301,11 +293,11 @@ mod tests {
         let t0 = Instant::now();
         let mut tracker = tracker(t0);
         tracker.departed(t0, &departure(Attachment(3)));
-        tracker.opened(t0 + ms(10), S, Attachment(3), ms(4000));
+        tracker.opened(t0 + ms(10), S, Attachment(3), 4000);
         assert_eq!(tracker.due(t0 + ms(309)), []);
         assert_eq!(tracker.due(t0 + ms(310)), [(S, Attachment(3))]);
         tracker.departed(t0 + ms(320), &departure(Attachment(4)));
-        tracker.opened(t0 + ms(330), S, Attachment(5), ms(4000));
+        tracker.opened(t0 + ms(330), S, Attachment(5), 4000);
         assert_eq!(tracker.due(t0 + ms(4000)), []);
     }
 
@@ -313,7 +305,7 @@ mod tests {
     fn the_hang_up_of_a_connection_that_the_session_has_left_counts_for_nothing() {
         let t0 = Instant::now();
         let mut tracker = tracker(t0);
-        tracker.opened(t0, S, Attachment(2), ms(4000));
+        tracker.opened(t0, S, Attachment(2), 4000);
         tracker.departed(t0 + ms(100), &departure(A));
         tracker.departed(t0 + ms(100), &Departure { session: SessionId(8), ..departure(A) });
         assert_eq!(tracker.due(t0 + ms(3999)), []);

@@ -86,14 +86,18 @@ impl WatchTable {
         }
     }
 
-    /// A connection that may set watches from now on. Its identities decide which events it may hear.
-    pub fn join(&mut self, connection: ConnectionId, outbox: Outbox, identities: Arc<[Id]>) {
-        let watcher = Watcher { outbox, identities, paths: BTreeSet::new(), watches: 0 };
-        let former = self.watchers.insert(connection, watcher);
-        assert!(former.is_none(), "a connection joins once");
+    /// A connection that may set watches from now on. Its identities decide which events it may hear. To be called before
+    /// each watch: most connections have none, and take no room here. Idempotent.
+    pub fn join(&mut self, connection: ConnectionId, outbox: &Outbox, identities: &Arc<[Id]>) {
+        self.watchers.entry(connection).or_insert_with(|| Watcher {
+            outbox: outbox.clone(),
+            identities: identities.clone(),
+            paths: BTreeSet::new(),
+            watches: 0,
+        });
     }
 
-    /// The connection has presented further identities.
+    /// The connection has presented further identities. One that has not joined brings them when it does.
     pub fn identify(&mut self, connection: ConnectionId, identities: Arc<[Id]>) {
         if let Some(watcher) = self.watchers.get_mut(&connection) {
             watcher.identities = identities;
@@ -113,7 +117,7 @@ impl WatchTable {
         }
     }
 
-    /// Sets watches of the given kinds; those that are there stay one. A connection that has left gets none.
+    /// Sets watches of the given kinds; those that are there stay one. A connection that has not joined, or has left, gets none.
     pub fn add(&mut self, connection: ConnectionId, path: &str, kinds: Kinds) -> Result<(), TooManyWatches> {
         let Some(watcher) = self.watchers.get_mut(&connection) else { return Ok(()) };
         let here = self.paths.get(path).and_then(|p| p.get(&connection)).copied().unwrap_or_default();

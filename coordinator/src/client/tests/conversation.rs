@@ -25,7 +25,7 @@ use crate::client::events::Dispatcher;
 use crate::client::outbox::{self, CloseReason, Inbox, Message};
 use crate::client::read_only::Isolation;
 use crate::client::registry::Registry;
-use crate::client::{ClientContext, Listener, identity};
+use crate::client::{ClientContext, Listener};
 use crate::history::History;
 use crate::limits;
 use crate::log_clock::LogClock;
@@ -74,11 +74,10 @@ impl Stage {
         };
         let (outbox, inbox) = outbox::channel();
         let addr = SocketAddr::from(([127, 0, 0, 1], 1));
-        let peer = context.registry.accepted(addr, outbox.clone(), 1).unwrap();
+        let peer = context.registry.accepted(addr, outbox, 1).unwrap();
         context.registry.attach(peer.id, session, attachment);
-        let identities = identity::of_address(addr.ip());
-        context.replica.watches.lock().join(peer.id, outbox, identities.clone());
         let shared = Listener::new(context.clone()).shared();
+        let identities = shared.neighbours.identities(addr.ip());
         let attached = Attached {
             session,
             attachment,

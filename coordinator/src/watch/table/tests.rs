@@ -31,7 +31,7 @@ impl Room {
             Room { table: WatchTable::new(), inboxes: BTreeMap::new(), acl: Acl::open(), last_zxid: 0 };
         for (connection, user) in [(A, "a"), (B, "b")] {
             let (outbox, inbox) = outbox::channel();
-            room.table.join(connection, outbox, Arc::from([digest(user)]));
+            room.table.join(connection, &outbox, &Arc::from([digest(user)]));
             room.inboxes.insert(connection, inbox);
         }
         room
