@@ -74,25 +74,35 @@ impl Bootstrap {
         let me = self.config.id;
         let voters: BTreeMap<u64, Member> =
             self.config.members.iter().filter(|m| !m.learner).map(|m| (m.id.0, member(m))).collect();
-        loop {
-            if self.raft.is_initialized().await.map_err(|e| BootstrapError::Raft(e.to_string()))? {
-                return Ok(());
-            }
+        while self.has_empty_log().await? {
             let others = voters.keys().map(|id| NodeId(*id)).filter(|id| *id != me);
             let answers = self.ask(others).await;
+            // Not before the answers: a leader that found us while we asked has rightly stored data with us.
+            if !self.has_empty_log().await? {
+                break;
+            }
             if let Some(known) = answers.iter().find(|status| !status.voters.is_empty()) {
                 check_membership(me, known)?;
                 // The leader replicates to us; nothing to form.
             } else if (answers.len() + 1) * 2 > voters.len() {
-                let formed = self.raft.initialize(voters.clone()).await;
-                match formed {
-                    Ok(()) => tracing::info!(voters = voters.len(), "formed the cluster"),
+                match self.raft.initialize(voters.clone()).await {
+                    Ok(()) => {
+                        tracing::info!(voters = voters.len(), "formed the cluster");
+                        break;
+                    }
                     Err(e) => tracing::debug!(error = %e, "the cluster has been formed meanwhile"),
                 }
-                continue;
             }
             time::sleep(AGAIN).await;
         }
+        Ok(())
+    }
+
+    /// Whether nothing has been stored here yet. A vote alone is nothing: it is asked for by whoever forms the cluster, and
+    /// of a node that has lost its data, too.
+    async fn has_empty_log(&self) -> Result<bool, BootstrapError> {
+        let is_empty = self.raft.with_raft_state(|state| state.log_ids.last().is_none()).await;
+        is_empty.map_err(|e| BootstrapError::Raft(e.to_string()))
     }
 
     async fn ask(&self, nodes: impl Iterator<Item = NodeId>) -> Vec<Status> {
@@ -148,7 +158,7 @@ fn member(entry: &crate::config::NodeEntry) -> Member {
     Member { peer_addr: entry.peer_addr.clone(), client_addr: entry.client_addr.clone() }
 }
 
-/// What a node of an existing cluster says about us, whose log is empty.
+/// What a node of an existing cluster says about us, whose log was still empty when it had said so.
 fn check_membership(me: NodeId, known: &Status) -> Result<(), BootstrapError> {
     if known.replicated.iter().any(|(node, index)| *node == me && *index > 0) {
         return Err(BootstrapError::DataLost { node: me });

@@ -1,5 +1,6 @@
 //! Does to the world what the script says, and ends what it began.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use rowlock_world::clock::TRUE_RATE;
@@ -66,6 +67,8 @@ pub struct Injector {
     dying: Vec<(usize, Down)>,
     /// How long a node that failed by itself stays down.
     patience: Vec<Duration>,
+    /// Nodes that may stop by themselves, by place: their disk was damaged, or they were taken out of the cluster.
+    excused: BTreeSet<usize>,
 }
 
 /// More than any run fills.
@@ -81,8 +84,13 @@ impl Injector {
             agenda.add(step.at, Deed::Begin(step.fault.clone()));
         }
         let patience = vec![SUPERVISOR; patients.nodes.len()];
-        let (cuts, dying) = (Cuts::default(), Vec::new());
-        Injector { sim, patients, agenda, cuts, dying, patience }
+        let (cuts, dying, excused) = (Cuts::default(), Vec::new(), BTreeSet::new());
+        Injector { sim, patients, agenda, cuts, dying, patience, excused }
+    }
+
+    /// Whether something was done to the node at this place for which it may stop by itself.
+    pub fn excuses(&self, place: usize) -> bool {
+        self.excused.contains(&place)
     }
 
     /// When there is something to do next.
@@ -294,6 +302,7 @@ impl Injector {
             }
             Fault::SyncFailure { target, down } => {
                 for place in self.places(target) {
+                    self.excused.insert(place);
                     self.sim.disk(self.patients.nodes[place]).fail_syncs(1);
                     match down {
                         Down::For(lasts) => self.patience[place] = lasts,
@@ -302,13 +311,16 @@ impl Injector {
                 }
             }
             Fault::DiskFull { target, lasts } => {
-                for host in self.hosts(&[target]) {
+                for place in self.places(target) {
+                    self.excused.insert(place);
+                    let host = self.patients.nodes[place];
                     self.sim.disk(host).fill_up(0);
                     self.later(lasts, End::Room(host));
                 }
             }
             Fault::BitRot { target, bits } => {
                 for place in self.places(target) {
+                    self.excused.insert(place);
                     self.patients.roster.damage(place);
                     let disk = self.sim.disk(self.patients.nodes[place]);
                     for _ in 0..bits {
@@ -324,7 +336,10 @@ impl Injector {
             Fault::AddLearner { node } => self.begin_node(node - 1, Job::Learner(node - 1)),
             Fault::AddVoter { node } => self.begin_node(node - 1, Job::Voter(node - 1)),
             Fault::Remove { target } => {
-                self.places(target).into_iter().for_each(|place| self.patients.desk.ask(Job::Remove(place)));
+                for place in self.places(target) {
+                    self.excused.insert(place);
+                    self.patients.desk.ask(Job::Remove(place));
+                }
             }
             other => unreachable!("{other} is begun elsewhere"),
         }

@@ -266,6 +266,10 @@ impl Run {
                 Process::Failed(why) => {
                     let text = format!("the node has stopped by itself: {why}");
                     let host = Some(self.nodes[place]);
+                    if !self.injector.excuses(place) {
+                        self.record
+                            .break_promise("stops-with-cause", format!("node {}: {text}", node_id(place)));
+                    }
                     self.sim.trace().note(self.sim.now(), || rowlock_world::trace::What::Note { host, text });
                     self.board.end(place, Process::Down);
                     self.record.node(node_id(place), NodeFact::Ended { how: Down::Stopped });

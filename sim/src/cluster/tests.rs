@@ -27,3 +27,16 @@ fn a_killed_leader_has_a_successor_as_soon_as_its_lease_is_over() {
         assert!(took < lease + soon, "seed {seed}: after {took:?}");
     }
 }
+
+/// A new node asks the others how they stand while the leader already stores entries with it: that is no lost data. These
+/// seeds of sixty met it.
+#[test]
+fn a_new_node_that_the_leader_finds_while_it_still_asks_comes_in() {
+    let script =
+        "0s partition node1 | node2 node3 for 1.3s\n1.3s clog node1 -> node2 node3 by 0s..400ms for 4s";
+    for seed in [17, 19, 22, 60] {
+        let (script, scenario) = (script.parse().expect("a script"), Scenario::Calm);
+        let plan = Plan { seed, seconds: 8, scenario, script: Some(script), mutant: None, record: false };
+        assert_eq!(run(&plan).violation, None, "seed {seed}");
+    }
+}
