@@ -241,6 +241,8 @@ async fn hazard_13_members_change_and_leaders_leave_and_die_while_everybody_queu
     cluster.wait_until_serves(4).await;
     let mut admin = Raw::attach(cluster.endpoint(4), SESSION_MS).await;
     admin.become_superuser().await;
+    // It may serve before it has applied that it is a member.
+    admin.call(Request::Sync("/".to_owned())).await.unwrap();
     let (config, _) = admin.data("/zookeeper/config", false).await.unwrap();
     let config = String::from_utf8(config.to_vec()).unwrap();
     let line = config.lines().find(|line| line.starts_with("server.4=")).expect("node 4 is listed");

@@ -96,7 +96,7 @@ impl Client {
             machine: Machine::new(config.session_timeout, config.disconnect_grace, config.auth.clone()),
             commands: receiver,
             shared: shared.clone(),
-            servers: Servers::new(config.endpoints.clone()),
+            servers: Servers::new(config.endpoints.clone(), config.prefer_leader),
             session_timeout: config.session_timeout,
             admission: admission.clone(),
             attended: true,

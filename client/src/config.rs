@@ -38,6 +38,7 @@ pub struct ClientConfig {
     pub(crate) lock_base: String,
     pub(crate) disconnect_grace: Duration,
     pub(crate) queue_names: QueueNames,
+    pub(crate) prefer_leader: bool,
 }
 
 /// Under whose names our places stand in the queues of locks: programs that use other clients on the same locks must
@@ -65,14 +66,15 @@ impl Default for ClientConfig {
             lock_base: "/locks".to_owned(),
             disconnect_grace: Duration::ZERO,
             queue_names: QueueNames::Curator,
+            prefer_leader: true,
         }
     }
 }
 
 impl ClientConfig {
     /// Reads `ROWLOCK_ENDPOINTS`, `ROWLOCK_SESSION_TIMEOUT_MS`, `ROWLOCK_CONNECT_TIMEOUT_MS`, `ROWLOCK_LABEL`,
-    /// `ROWLOCK_AUTH` (`scheme:secret`), `ROWLOCK_CHROOT`, `ROWLOCK_LOCK_BASE`, `ROWLOCK_DISCONNECT_GRACE_MS` and
-    /// `ROWLOCK_QUEUE_NAMES` (`curator` or `kazoo`). What is not set keeps its default.
+    /// `ROWLOCK_AUTH` (`scheme:secret`), `ROWLOCK_CHROOT`, `ROWLOCK_LOCK_BASE`, `ROWLOCK_DISCONNECT_GRACE_MS`,
+    /// `ROWLOCK_QUEUE_NAMES` (`curator` or `kazoo`) and `ROWLOCK_PREFER_LEADER` (`true` or `false`). What is not set keeps its default.
     ///
     /// # Errors
     /// [`ConnectError::Config`] for a variable that cannot be understood.
@@ -124,11 +126,17 @@ impl ClientConfig {
                 return Err(config(format!("ROWLOCK_QUEUE_NAMES={other}: curator or kazoo")));
             }
         }
+        match var("ROWLOCK_PREFER_LEADER").as_deref() {
+            None => {}
+            Some("true") => it = it.prefer_leader(true),
+            Some("false") => it = it.prefer_leader(false),
+            Some(other) => return Err(config(format!("ROWLOCK_PREFER_LEADER={other}: true or false"))),
+        }
         Ok(it)
     }
 
     /// The servers: `host:port,host:port`, port 2181 where none is given, with an optional `/chroot` at the end as in
-    /// ZooKeeper's connect strings. They are tried in random order, so that clients spread over them.
+    /// ZooKeeper's connect strings. They are tried in random order.
     #[must_use]
     pub fn endpoints(mut self, list: &str) -> Self {
         let hosts = match list.find('/') {
@@ -209,6 +217,16 @@ impl ClientConfig {
         self
     }
 
+    /// Whether to move to the leader if another server opens the session (default: true). There a lock takes two messages
+    /// between servers less. The leader is recognised if one of the endpoints is written as `client` of its node in
+    /// `cluster.toml`; a leader that cannot be reached is done without. Clients that read much rather spread over all
+    /// servers: then switch it off. Apache ZooKeeper names no leader.
+    #[must_use]
+    pub fn prefer_leader(mut self, prefer: bool) -> Self {
+        self.prefer_leader = prefer;
+        self
+    }
+
     /// Opens a session.
     ///
     /// # Errors
@@ -279,6 +297,7 @@ mod tests {
                     "ROWLOCK_LOCK_BASE" => "/l",
                     "ROWLOCK_DISCONNECT_GRACE_MS" => "700",
                     "ROWLOCK_QUEUE_NAMES" => "kazoo",
+                    "ROWLOCK_PREFER_LEADER" => "false",
                     other => panic!("unknown variable {other}"),
                 }
                 .to_owned(),
@@ -292,6 +311,7 @@ mod tests {
             (it.label.as_str(), it.chroot.as_str(), it.lock_base.as_str()),
             ("worker-7", "/app", "/l")
         );
+        assert!(!it.prefer_leader);
         assert_eq!((it.disconnect_grace, it.queue_names), (Duration::from_millis(700), QueueNames::Kazoo));
         assert_eq!(it.check(), Ok(()));
     }

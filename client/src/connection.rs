@@ -16,7 +16,7 @@ use tokio::sync::{Semaphore, mpsc};
 
 use crate::limits::{COMMANDS_PER_TURN, FAREWELL, FRAME_BYTES};
 use crate::servers::Servers;
-use crate::session::machine::{Done, Machine};
+use crate::session::machine::{Done, Fault, Machine};
 use crate::session::{Command, Shared, Vitals};
 
 /// Room made for one read.
@@ -130,7 +130,7 @@ impl Connection {
         let (mut read, mut write) = stream.into_split();
         let (mut inbox, mut timer) = (BytesMut::new(), Timer::default());
         let attachments = self.machine.vitals().attachments;
-        self.machine.connected(time::now());
+        self.machine.connected(time::now(), self.servers.elsewhere());
         while let Some(input) = self.next_input(&mut read, &mut write, &mut inbox, &mut timer).await {
             let outcome = match input {
                 Input::Read(Ok(0)) => Err("closed by the server".to_owned()),
@@ -208,7 +208,11 @@ impl Connection {
         let now = time::now();
         self.machine.heard(now);
         while let Some(frame) = frame::split(inbox, FRAME_BYTES).map_err(|error| error.to_string())? {
-            self.machine.frame(frame, now).map_err(|fault| fault.to_string())?;
+            let frame = self.machine.frame(frame, now);
+            if let Err(Fault::LedFrom(leader)) = &frame {
+                self.servers.move_to(leader);
+            }
+            frame.map_err(|fault| fault.to_string())?;
         }
         Ok(())
     }
@@ -258,7 +262,7 @@ impl Connection {
     }
 
     fn fault(&self, endpoint: &str, fault: &dyn std::fmt::Display) {
-        tracing::info!(endpoint, %fault, "connection failed");
+        tracing::info!(endpoint, %fault, "connection ended");
         self.shared.last_fault.send(format!("{endpoint}: {fault}"));
     }
 }

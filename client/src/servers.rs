@@ -1,4 +1,7 @@
 //! Which server to try next, and after which pause.
+//!
+//! Whoever prefers the leader moves there from the server that names it, once between two servers that kept it: where the
+//! leader cannot be reached, or has no room, any server will do.
 
 use std::time::Duration;
 
@@ -10,22 +13,29 @@ use crate::limits::{BACKOFF_MAX, BACKOFF_MIN};
 pub(crate) struct Servers {
     endpoints: Vec<String>,
     next: usize,
+    /// The one that was tried last.
+    current: usize,
     /// Attempts since a server last accepted the session.
     failures: usize,
+    /// To the leader, from the server that names it.
+    prefers_leader: bool,
+    /// Has moved since a server last kept the session.
+    has_moved: bool,
 }
 
 impl Servers {
-    pub(crate) fn new(mut endpoints: Vec<String>) -> Self {
+    pub(crate) fn new(mut endpoints: Vec<String>, prefers_leader: bool) -> Self {
         assert!(!endpoints.is_empty(), "the configuration was checked");
         rng::shuffle(&mut endpoints);
-        Servers { endpoints, next: 0, failures: 0 }
+        Servers { endpoints, next: 0, current: 0, failures: 0, prefers_leader, has_moved: false }
     }
 
     /// The server to try now and how long to wait before. The first lap is run at once (a failed server's clients move
     /// on without delay), each further one after a pause that doubles and is spread, so that they do not all come back
     /// together.
     pub(crate) fn next(&mut self) -> (String, Duration) {
-        let endpoint = self.endpoints[self.next].clone();
+        self.current = self.next;
+        let endpoint = self.endpoints[self.current].clone();
         self.next = (self.next + 1) % self.endpoints.len();
         let starts_lap = self.failures.is_multiple_of(self.endpoints.len());
         let laps = self.failures / self.endpoints.len();
@@ -34,9 +44,25 @@ impl Servers {
         (endpoint, pause)
     }
 
-    /// A server accepted the session.
+    /// A server accepted the session and was kept.
     pub(crate) fn succeeded(&mut self) {
-        self.failures = 0;
+        (self.failures, self.has_moved) = (0, false);
+    }
+
+    /// To which endpoints to move from the current one, if the leader is one of them.
+    pub(crate) fn elsewhere(&self) -> Vec<String> {
+        if !self.prefers_leader || self.has_moved {
+            return Vec::new();
+        }
+        let others = self.endpoints.iter().enumerate().filter(|(place, _)| *place != self.current);
+        others.map(|(_, endpoint)| endpoint.clone()).collect()
+    }
+
+    /// The next one is this one of [`Servers::elsewhere`].
+    pub(crate) fn move_to(&mut self, leader: &str) {
+        if let Some(place) = self.endpoints.iter().position(|endpoint| endpoint == leader) {
+            (self.next, self.has_moved) = (place, true);
+        }
     }
 
     /// How long one server may take to accept a connection: short enough to try all within a third of the timeout.
@@ -63,7 +89,7 @@ mod tests {
 
     #[test]
     fn the_first_lap_is_run_at_once_and_pauses_are_bounded() {
-        let mut it = Servers::new(vec!["a".into(), "b".into(), "c".into()]);
+        let mut it = Servers::new(vec!["a".into(), "b".into(), "c".into()], true);
         let lap: Vec<_> = (0..3).map(|_| it.next()).collect();
         assert!(lap.iter().all(|(_, pause)| pause.is_zero()));
         let mut names: Vec<_> = lap.into_iter().map(|(name, _)| name).collect();
@@ -76,5 +102,25 @@ mod tests {
         assert!(longest.is_some_and(|pause| pause <= BACKOFF_MAX && pause >= BACKOFF_MAX / 2));
         it.succeeded();
         assert!(it.next().1.is_zero());
+    }
+
+    #[test]
+    fn the_leader_is_moved_to_once_until_a_server_is_kept() {
+        let mut it = Servers::new(vec!["a".into(), "b".into(), "c".into()], true);
+        let (first, _) = it.next();
+        let elsewhere = it.elsewhere();
+        assert!(elsewhere.len() == 2 && !elsewhere.contains(&first));
+        it.move_to(&elsewhere[1]);
+        assert_eq!(it.next(), (elsewhere[1].clone(), Duration::ZERO));
+        assert!(it.elsewhere().is_empty(), "it has moved");
+        it.next();
+        assert!(it.elsewhere().is_empty(), "the leader could not be reached");
+        it.succeeded();
+        it.next();
+        assert_eq!(it.elsewhere().len(), 2);
+
+        let mut it = Servers::new(vec!["a".into(), "b".into()], false);
+        it.next();
+        assert!(it.elsewhere().is_empty());
     }
 }

@@ -6,6 +6,12 @@
 
 use rowlock_proto::Request;
 
+/// Where the leader listens for clients, if the announcement says so.
+pub(crate) fn leader_of(announcement: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(announcement);
+    text.lines().find_map(|line| line.strip_prefix("leader ")).map(|address| address.trim().to_owned())
+}
+
 /// The versions of Rowlock's extensions that a server announces; 0: it has none (Apache ZooKeeper).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -81,6 +87,12 @@ mod tests {
         let it = Extensions::parse(b"acquire 1\ntagged 2\nteleport 9\nnonsense\nreport x\n");
         assert_eq!(it, Extensions { acquire: 1, tagged: 2, session_options: 0, report: 0 });
         assert!(it.has_locks() && !Extensions::parse(b"").has_locks());
+    }
+
+    #[test]
+    fn the_leaders_address_is_one_of_the_lines() {
+        assert_eq!(leader_of(b"acquire 1\nleader 10.0.0.3:2181\n").as_deref(), Some("10.0.0.3:2181"));
+        assert_eq!(leader_of(b"acquire 1\n"), None);
     }
 
     #[test]

@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use rowlock_client::{Client, ConnectError, Error, SessionState};
+use rowlock_env::net::Listener;
 use rowlock_env::{task, time};
 use rowlock_proto::{OpCode, Request};
 
+use crate::fake::keeper::ANNOUNCED;
 use crate::fake::{Fake, Fault};
 
 #[tokio::test]
@@ -152,4 +154,44 @@ async fn calls_that_wait_for_a_connection_end_with_the_session() {
     states.wait_for(|state| *state != SessionState::Connected).await.unwrap();
     assert_eq!(client.sync("/").await.unwrap_err(), Error::SessionExpired);
     assert!(time::now() >= until);
+}
+
+#[tokio::test]
+async fn a_session_moves_to_the_leader_before_anybody_sees_it_elsewhere() {
+    let mut fake = Fake::rowlock().await;
+    let leader = fake.another_door().await;
+    fake.world().announced = Some(format!("{ANNOUNCED}leader {leader}\n"));
+    let config = Client::builder().endpoints(&format!("{},{leader}", fake.endpoint));
+    let mut stayed = 0;
+    // Whichever is tried first.
+    for _ in 0..16 {
+        let client = config.clone().connect().await.unwrap();
+        assert_eq!(client.state(), SessionState::Connected);
+        assert_eq!(fake.world().door_of(client.session_id()), Some(1));
+        client.mutex("l").lock().await.unwrap().release().await.unwrap();
+
+        let content = config.clone().prefer_leader(false).connect().await.unwrap();
+        stayed += usize::from(fake.world().door_of(content.session_id()) == Some(0));
+        client.close().await.unwrap();
+        content.close().await.unwrap();
+    }
+    assert!(stayed > 0, "of sixteen in random order");
+}
+
+#[tokio::test]
+async fn a_leader_that_cannot_be_reached_is_done_without() {
+    let fake = Fake::rowlock().await;
+    let nobody = Listener::bind("127.0.0.1:0").await.unwrap().local_addr().to_string();
+    fake.world().announced = Some(format!("{ANNOUNCED}leader {nobody}\n"));
+    let config = Client::builder().endpoints(&format!("{},{nobody}", fake.endpoint));
+    for _ in 0..4 {
+        let client = config.clone().connect().await.unwrap();
+        let mut states = client.states();
+        client.mutex("l").lock().await.unwrap().release().await.unwrap();
+        assert!(!states.has_changed(), "it stays where it is");
+        fake.drop_connections();
+        states.wait_for(|state| matches!(state, SessionState::Suspended { .. })).await.unwrap();
+        states.wait_for(|state| *state == SessionState::Connected).await.unwrap();
+        client.close().await.unwrap();
+    }
 }

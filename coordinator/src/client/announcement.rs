@@ -1,22 +1,53 @@
-//! The znode by which a node says what it understands beyond ZooKeeper's protocol (docs/protocol.md).
+//! The znode by which a node says what it understands beyond ZooKeeper's protocol, and which node leads
+//! (docs/protocol.md).
 //!
 //! It belongs to the binary and not to the state: no log entry makes it, no list of children shows it (a copy of the
 //! tree must not try to copy it), and it is readable on a node without a quorum. For reads it stands in front of the
 //! state; writes go to the state, which keeps its name free.
 
 use bytes::Bytes;
+use rowlock_env::sync::watch;
 use rowlock_proto::Stat;
 use rowlock_proto::acl::{Acl, Id, perms};
 use rowlock_proto::lock::ANNOUNCEMENT;
 use rowlock_state::Machine;
 
+use crate::config::NodeConfig;
+use crate::status::Status;
+
 /// One `name version` per line.
 const TEXT: &str = "acquire 1\ntagged 1\nsession-options 1\nreport 1\n";
 
+/// By what a node knows where the leader listens for clients.
+#[derive(Clone, Copy)]
+pub(super) struct Whereabouts<'a> {
+    pub(super) status: &'a watch::Receiver<Status>,
+    pub(super) config: &'a NodeConfig,
+}
+
+impl<'a> Whereabouts<'a> {
+    /// Nothing without a leader, or if `cluster.toml` does not name it (it was added later).
+    fn leader(self) -> Option<&'a str> {
+        let leader = self.status.borrow().leader?;
+        self.config
+            .members
+            .iter()
+            .find(|member| member.id == leader)
+            .map(|member| member.client_addr.as_str())
+    }
+}
+
 /// Data and Stat, if the path is the announcement's.
-pub(super) fn shown(path: &str) -> Option<(Bytes, Stat)> {
-    let stat = || Stat { data_length: TEXT.len() as i32, ..Stat::default() };
-    (path == ANNOUNCEMENT).then(|| (Bytes::from_static(TEXT.as_bytes()), stat()))
+pub(super) fn shown(path: &str, whereabouts: Whereabouts<'_>) -> Option<(Bytes, Stat)> {
+    if path != ANNOUNCEMENT {
+        return None;
+    }
+    let data = match whereabouts.leader() {
+        Some(address) => Bytes::from(format!("{TEXT}leader {address}\n")),
+        None => Bytes::from_static(TEXT.as_bytes()),
+    };
+    let stat = Stat { data_length: data.len() as i32, ..Stat::default() };
+    Some((data, stat))
 }
 
 /// Everybody may read it, and nobody anything else.
@@ -24,7 +55,34 @@ pub(super) fn acl() -> Vec<Acl> {
     vec![Acl { perms: perms::READ, id: Id::anyone() }]
 }
 
-/// The Stat of a znode as clients see it, whatever their permissions: of the announcement or of the state's.
+/// The Stat of a znode as clients see it, whatever their permissions, but for the length: of the announcement, which is as
+/// if it had never changed, or of the state's.
 pub(super) fn stat(machine: &Machine, path: &str) -> Option<Stat> {
-    shown(path).map(|(_, stat)| stat).or_else(|| machine.stat(path))
+    if path == ANNOUNCEMENT { Some(Stat::default()) } else { machine.stat(path) }
+}
+
+#[cfg(test)]
+mod tests {
+    use rowlock_proto::NodeId;
+
+    use super::*;
+    use crate::config::NodeEntry;
+
+    #[test]
+    fn the_leader_is_named_while_it_is_known_and_in_the_configuration() {
+        let mut config = NodeConfig::single("/data");
+        let entry = config.members[0].clone();
+        let of =
+            |n: u64| NodeEntry { id: NodeId(n), client_addr: format!("10.0.0.{n}:2181"), ..entry.clone() };
+        config.members = vec![of(1), of(2)];
+        let text = |leader: Option<u64>| {
+            let (_, status) = watch::channel(Status { leader: leader.map(NodeId), ..Status::default() });
+            let (data, stat) = shown(ANNOUNCEMENT, Whereabouts { status: &status, config: &config }).unwrap();
+            assert_eq!(stat.data_length as usize, data.len());
+            String::from_utf8(data.to_vec()).unwrap()
+        };
+        assert_eq!(text(None), TEXT);
+        assert_eq!(text(Some(2)), format!("{TEXT}leader 10.0.0.2:2181\n"));
+        assert_eq!(text(Some(3)), TEXT, "added later, and unknown here");
+    }
 }

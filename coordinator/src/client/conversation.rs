@@ -26,6 +26,8 @@ use rowlock_proto::{ErrorCode, OpCode, Request, RequestFrame, SessionId, Xid, Zx
 use rowlock_state::Machine;
 use rowlock_state::command::Attachment;
 
+use super::ClientContext;
+use super::announcement::Whereabouts;
 use super::end::End;
 use super::listener::Shared;
 use super::outbox::{Inbox, Message};
@@ -430,7 +432,7 @@ impl Conversation {
 
     fn answer_read(&mut self, state: &Machine, now: Instant) {
         let Some((pending, request)) = self.queue.pop_read() else { return };
-        let replica = &self.shared.context.replica;
+        let ClientContext { replica, status, config, .. } = &self.shared.context;
         let reader = Reader {
             machine: state,
             watches: &replica.watches,
@@ -439,6 +441,7 @@ impl Conversation {
             outbox: &self.peer.outbox,
             session: self.attached.session,
             identities: &self.identities,
+            whereabouts: Whereabouts { status, config },
         };
         let Answer { events, result, then } = reader.answer(request);
         for event in events {

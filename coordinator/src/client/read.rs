@@ -15,6 +15,7 @@ use rowlock_proto::response::{OpResult, Response};
 use rowlock_proto::{ErrorCode, Request, SessionId, Stat};
 use rowlock_state::Machine;
 
+use super::announcement::Whereabouts;
 use super::outbox::Outbox;
 use super::{announcement, identity, watching};
 use crate::metrics::Metrics;
@@ -30,6 +31,7 @@ pub(super) struct Reader<'a> {
     pub(super) outbox: &'a Outbox,
     pub(super) session: SessionId,
     pub(super) identities: &'a Arc<[Id]>,
+    pub(super) whereabouts: Whereabouts<'a>,
 }
 
 /// The answer to a request.
@@ -89,7 +91,7 @@ impl Reader<'_> {
                 found.map(|(names, stat)| Response::Children2(names, stat))
             }
             Request::GetAcl(path) => self.acl(&path).map(|(acl, stat)| Response::Acl(acl, stat)),
-            Request::GetAllChildrenNumber(path) => match announcement::shown(&path) {
+            Request::GetAllChildrenNumber(path) => match announcement::shown(&path, self.whereabouts) {
                 Some(_) => Ok(Response::Number(0)),
                 None => machine.all_children_number(&path, self.identities).map(Response::Number),
             },
@@ -129,21 +131,21 @@ impl Reader<'_> {
     }
 
     fn data(&self, path: &str) -> Result<(Option<Bytes>, Stat), ErrorCode> {
-        match announcement::shown(path) {
+        match announcement::shown(path, self.whereabouts) {
             Some((data, stat)) => Ok((Some(data), stat)),
             None => self.machine.get_data(path, self.identities),
         }
     }
 
     fn children(&self, path: &str) -> Result<(Vec<String>, Stat), ErrorCode> {
-        match announcement::shown(path) {
+        match announcement::shown(path, self.whereabouts) {
             Some((_, stat)) => Ok((Vec::new(), stat)),
             None => self.machine.get_children(path, self.identities),
         }
     }
 
     fn acl(&self, path: &str) -> Result<(Vec<Acl>, Stat), ErrorCode> {
-        match announcement::shown(path) {
+        match announcement::shown(path, self.whereabouts) {
             Some((_, stat)) => Ok((announcement::acl(), stat)),
             None => self.machine.get_acl(path, self.identities),
         }
@@ -151,7 +153,7 @@ impl Reader<'_> {
 
     /// Leaves a watch also where there is no znode: it hears of the creation.
     fn exists(&self, of: &PathWatch) -> Result<Result<Response, ErrorCode>, TooManyWatches> {
-        let found = match announcement::shown(&of.path) {
+        let found = match announcement::shown(&of.path, self.whereabouts) {
             Some((_, stat)) => Ok(stat),
             None => self.machine.exists(&of.path, self.identities),
         };

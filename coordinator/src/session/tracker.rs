@@ -41,7 +41,7 @@ pub struct Tracker {
     sessions: BTreeMap<SessionId, Entry>,
     /// When to look at whom. A touch does not move a session here; looking too early only moves it on.
     agenda: BTreeSet<(Instant, SessionId)>,
-    /// Whose client has hung up, and nothing was heard since: their time ends here, if not before.
+    /// Whose client has hung up and has not attached anew since: their time ends here, if not before.
     departed: BTreeMap<SessionId, Instant>,
     /// Whose client has hung up a connection of which this node has not heard yet: the log is on its way.
     early: BTreeMap<SessionId, Departure>,
@@ -82,13 +82,13 @@ impl Tracker {
         }
     }
 
-    /// A frame of this session came in somewhere.
+    /// A frame of this session came in somewhere. It does not take a hang-up back: it can only have been on its way since
+    /// before, perhaps from another node that the session has left.
     pub fn touch(&mut self, now: Instant, session: SessionId) {
         if let Some(entry) = self.sessions.get_mut(&session)
             && !entry.decided
         {
             entry.last_touch = entry.last_touch.max(now);
-            self.departed.remove(&session);
         }
     }
 
@@ -98,8 +98,8 @@ impl Tracker {
         self.sessions.get(&session).is_some_and(|entry| !entry.decided)
     }
 
-    /// The client of a session hung up: the session is due after the grace that it had asked for, unless something is
-    /// heard of it before. Without effect if the session has another connection by now.
+    /// The client of a session hung up: the session is due after the grace that it had asked for, unless it attaches anew
+    /// before. Without effect if it has by now.
     pub fn departed(&mut self, now: Instant, departure: &Departure) {
         let Some(entry) = self.sessions.get_mut(&departure.session) else { return };
         if departure.attachment > entry.attachment {
@@ -278,14 +278,14 @@ mod tests {
     }
 
     #[test]
-    fn a_sign_of_life_takes_a_hang_up_back() {
+    fn a_sign_of_life_that_was_on_its_way_takes_no_hang_up_back() {
         let t0 = Instant::now();
         let mut tracker = tracker(t0);
         tracker.departed(t0, &departure(A));
         tracker.touch(t0 + ms(200), S);
         assert!(tracker.runs(S));
-        assert_eq!(tracker.due(t0 + ms(4199)), []);
-        assert_eq!(tracker.due(t0 + ms(4200)), [(S, A)]);
+        assert_eq!(tracker.due(t0 + ms(299)), []);
+        assert_eq!(tracker.due(t0 + ms(300)), [(S, A)]);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use rowlock_proto::{ErrorCode, Request, Response, SessionId, Xid, decode};
 use super::super::attachment::{Asked, Attachment, InFlight, Job};
 use super::super::chore::{Chore, Next};
 use super::super::deadline::Deadline;
-use super::super::extensions::Extensions;
+use super::super::extensions::{Extensions, leader_of};
 use super::super::{Ending, Reply};
 use super::{Done, Fault, Link, Machine, Session, put};
 use crate::error::Error;
@@ -78,7 +78,6 @@ impl Machine {
             }
         }
         self.link = Link::Up(Attachment::new(timeout, sent, now));
-        self.attachments += 1;
         self.introduce();
         Ok(())
     }
@@ -187,7 +186,7 @@ impl Machine {
         match job {
             Job::Call(asked) => self.call_answered(asked, answer, now),
             Job::Chore(chore) => self.chore_answered(chore, answer),
-            Job::Probe => self.probe_answered(answer),
+            Job::Probe => self.probe_answered(answer)?,
             Job::Options => self.options_answered(answer),
             Job::Verify(claims) => self.verify_answered(claims, answer, now),
             Job::Close => self.end(Ending::Closed),
@@ -244,12 +243,19 @@ impl Machine {
         }
     }
 
-    fn probe_answered(&mut self, answer: Answer) {
+    fn probe_answered(&mut self, answer: Answer) -> Result<(), Fault> {
         match answer {
-            Ok(Response::Data(data, _)) => self.probed(Extensions::parse(&data.unwrap_or_default())),
+            Ok(Response::Data(data, _)) => {
+                let data = data.unwrap_or_default();
+                if let Some(leader) = leader_of(&data).filter(|leader| self.elsewhere.contains(leader)) {
+                    return Err(Fault::LedFrom(leader));
+                }
+                self.probed(Extensions::parse(&data));
+            }
             Err(code) if is_passing(code) => self.probe(),
             Ok(_) | Err(_) => self.probed(Extensions::NONE),
         }
+        Ok(())
     }
 
     fn options_answered(&mut self, answer: Answer) {

@@ -10,10 +10,11 @@ use super::{Link, Machine};
 use crate::error::Error;
 
 impl Machine {
-    /// A connection stands: starts the handshake.
-    pub(crate) fn connected(&mut self, now: Instant) {
+    /// A connection stands: starts the handshake. `elsewhere`: addresses to which to move if the leader is there.
+    pub(crate) fn connected(&mut self, now: Instant, elsewhere: Vec<String>) {
         assert!(matches!(self.link, Link::Down), "one connection at a time");
         self.effects.out.clear();
+        self.elsewhere = elsewhere;
         let request = ConnectRequest {
             protocol_version: 0,
             last_zxid_seen: self.last_zxid,

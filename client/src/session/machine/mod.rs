@@ -45,6 +45,9 @@ pub(crate) enum Fault {
     WatchesRefused,
     #[error("the server speaks for an older connection of ours")]
     Moved,
+    /// Nothing but the question who that is has been asked on this connection.
+    #[error("{0} leads")]
+    LedFrom(String),
     #[error("bad frame: {0}")]
     Decode(#[from] DecodeError),
 }
@@ -100,6 +103,8 @@ pub(crate) struct Machine {
     /// The last position that a reply showed. Events do not move it: another event of the same change may be on its way.
     last_zxid: Zxid,
     link: Link,
+    /// The addresses to which to move from this connection if the leader is there.
+    elsewhere: Vec<String>,
     /// Not sent yet, or to be sent again, in the order of the session.
     waiting: VecDeque<Job>,
     /// What a server refused for the moment, before everything in `waiting`.
@@ -127,6 +132,7 @@ impl Machine {
             session: None,
             last_zxid: Zxid(0),
             link: Link::Down,
+            elsewhere: Vec::new(),
             waiting: VecDeque::new(),
             refused: VecDeque::new(),
             paused_until: None,
@@ -155,7 +161,7 @@ impl Machine {
         let valid_until = self.session.as_ref().map(|session| session.deadline.valid_until());
         let state = match (self.ending, &self.link, valid_until) {
             (Some(ending), _, _) => ending.state(),
-            (None, Link::Up(_), _) => SessionState::Connected,
+            (None, Link::Up(attachment), _) if attachment.extensions.is_some() => SessionState::Connected,
             (None, _, Some(until)) => SessionState::Suspended { until },
             (None, _, None) => SessionState::Connecting,
         };

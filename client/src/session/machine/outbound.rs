@@ -96,6 +96,7 @@ impl Machine {
         let Link::Up(attachment) = &mut self.link else { return };
         attachment.extensions = Some(extensions);
         self.extensions = Some(extensions);
+        self.attachments += 1;
         if !self.grace.is_zero() && extensions.session_options > 0 {
             attachment.told_grace = true;
             let disconnect_grace_ms = u32::try_from(self.grace.as_millis()).unwrap_or(u32::MAX);

@@ -20,7 +20,7 @@ use rowlock_state::{ContenderView, Machine};
 use super::{Outbox, Server};
 
 /// What this server announces.
-const ANNOUNCED: &str = "acquire 1\ntagged 1\nsession-options 1\nreport 1\n";
+pub const ANNOUNCED: &str = "acquire 1\ntagged 1\nsession-options 1\nreport 1\n";
 
 /// Where a connection is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +56,7 @@ pub struct Keeper {
     /// So many tagged writes are refused for the moment.
     pub throttle: usize,
     /// What the nodes say they understand.
-    pub announced: Option<&'static str>,
+    pub announced: Option<String>,
     pub options: Vec<SessionOptions>,
     /// Whoever comes back is turned away without an answer.
     pub silent_on_attach: bool,
@@ -118,7 +118,7 @@ impl Keeper {
             grants: 0,
             cut: None,
             throttle: 0,
-            announced: Some(ANNOUNCED),
+            announced: Some(ANNOUNCED.to_owned()),
             options: Vec::new(),
             silent_on_attach: false,
             clock_ahead_ms: 0,
@@ -147,6 +147,12 @@ impl Keeper {
 
     pub fn children(&self, path: &str) -> Vec<String> {
         self.machine.get_children(path, &[]).map(|(names, _)| names).unwrap_or_default()
+    }
+
+    /// The door through which a session has come, counted from 0.
+    pub fn door_of(&self, session: SessionId) -> Option<u64> {
+        let theirs = self.connections.iter().find(|(_, connection)| connection.session == session);
+        theirs.map(|(number, _)| number / super::CONNECTIONS_PER_DOOR)
     }
 
     /// Something that the cluster itself does.
@@ -257,8 +263,8 @@ impl Keeper {
                 self.machine.exists(&read.path, &[]).map(Response::Stat)
             }
             Request::GetData(read) if read.path == ANNOUNCEMENT => {
-                let data = self.announced.ok_or(ErrorCode::NoNode)?;
-                Ok(Response::Data(Some(Bytes::from_static(data.as_bytes())), Stat::default()))
+                let data = self.announced.clone().ok_or(ErrorCode::NoNode)?;
+                Ok(Response::Data(Some(Bytes::from(data)), Stat::default()))
             }
             Request::GetData(read) => {
                 let (data, stat) = self.machine.get_data(&read.path, &[])?;

@@ -24,6 +24,9 @@ use world::World;
 /// No test waits longer for anything.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// Connections of the next door are counted from so many on.
+const CONNECTIONS_PER_DOOR: u64 = 1 << 32;
+
 /// What to do with a request that a fault is set for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
@@ -39,7 +42,7 @@ pub type Outbox = mpsc::UnboundedSender<Option<Bytes>>;
 pub struct Fake<W = World> {
     pub endpoint: String,
     shared: Arc<Shared<W>>,
-    acceptor: Task<()>,
+    acceptors: Vec<Task<()>>,
 }
 
 struct Shared<W> {
@@ -85,8 +88,17 @@ impl<W: Server> Fake<W> {
         let endpoint = listener.local_addr().to_string();
         let (changed, _) = watch::channel(0);
         let shared = Arc::new(Shared { world: Mutex::new(world), changed });
-        let acceptor = task::spawn("fake-acceptor", accept(listener, shared.clone()));
-        Fake { endpoint, shared, acceptor }
+        let acceptors = vec![task::spawn("fake-acceptor", accept(listener, 0, shared.clone()))];
+        Fake { endpoint, shared, acceptors }
+    }
+
+    /// A further endpoint of the same world.
+    pub async fn another_door(&mut self) -> String {
+        let listener = Listener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = listener.local_addr().to_string();
+        let first = self.acceptors.len() as u64 * CONNECTIONS_PER_DOOR;
+        self.acceptors.push(task::spawn("fake-acceptor", accept(listener, first, self.shared.clone())));
+        endpoint
     }
 
     /// A look at the world, or a change in it.
@@ -135,12 +147,12 @@ impl<W: Server> Fake<W> {
 
 impl<W> Drop for Fake<W> {
     fn drop(&mut self) {
-        self.acceptor.abort();
+        self.acceptors.iter().for_each(Task::abort);
     }
 }
 
-async fn accept<W: Server>(listener: Listener, shared: Arc<Shared<W>>) {
-    let mut number = 0;
+async fn accept<W: Server>(listener: Listener, first: u64, shared: Arc<Shared<W>>) {
+    let mut number = first;
     while let Ok((stream, _)) = listener.accept().await {
         number += 1;
         drop(task::spawn("fake-connection", serve(stream, number, shared.clone())));

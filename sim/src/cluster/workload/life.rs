@@ -46,7 +46,8 @@ async fn open(profile: &Profile, mut closing: watch::Receiver<bool>) -> Option<C
         .endpoints(&profile.roster.endpoints())
         .session_timeout(profile.session_timeout)
         .connect_timeout(CONNECT)
-        .label(profile.host.to_string());
+        .label(profile.host.to_string())
+        .prefer_leader(profile.prefers_leader);
     if let Some(grace) = profile.grace {
         config = config.disconnect_grace(grace);
     }

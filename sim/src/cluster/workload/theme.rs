@@ -67,6 +67,11 @@ const PLAIN: [Errand; 7] = [
 
 const RECIPES: [Errand; 4] = [Errand::Campaign, Errand::Observe, Errand::Count, Errand::Latch];
 
+/// So many clients in a hundred move to the leader.
+const LEADER_PERCENT: usize = 30;
+/// Mixed into what decides about it.
+const LEADER_STREAM: u64 = 0x6c65_6164_6572;
+
 /// So many clients in a hundred are quiet ones.
 const QUIET_PERCENT: usize = 20;
 /// Mixed into what decides about it.
@@ -123,6 +128,8 @@ pub struct Profile {
     pub(super) work: Duration,
     /// The mean of how long it stays with a session; none: until it is lost.
     pub(super) session_life: Option<Duration>,
+    /// It moves to the leader when another node opens its session.
+    pub(super) prefers_leader: bool,
 }
 
 impl Errand {
@@ -199,6 +206,8 @@ impl Profile {
             pause: theme.pause,
             work: theme.work,
             session_life: (theme.changes_sessions && rng.chance(60)).then_some(life),
+            // Most stay where they are, so that writes go through every node.
+            prefers_leader: Rng::new(rng.clone().u64() ^ LEADER_STREAM).chance(LEADER_PERCENT),
         };
         // Beside the stream, so that busy clients are what they were.
         let mut beside = Rng::new(rng.clone().u64() ^ QUIET_STREAM);
