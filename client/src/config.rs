@@ -74,7 +74,8 @@ impl Default for ClientConfig {
 impl ClientConfig {
     /// Reads `ROWLOCK_ENDPOINTS`, `ROWLOCK_SESSION_TIMEOUT_MS`, `ROWLOCK_CONNECT_TIMEOUT_MS`, `ROWLOCK_LABEL`,
     /// `ROWLOCK_AUTH` (`scheme:secret`), `ROWLOCK_CHROOT`, `ROWLOCK_LOCK_BASE`, `ROWLOCK_DISCONNECT_GRACE_MS`,
-    /// `ROWLOCK_QUEUE_NAMES` (`curator` or `kazoo`) and `ROWLOCK_PREFER_LEADER` (`true` or `false`). What is not set keeps its default.
+    /// `ROWLOCK_QUEUE_NAMES` (`curator` or `kazoo`) and `ROWLOCK_PREFER_LEADER` (`true` or `false`). What is not set keeps
+    /// its default.
     ///
     /// # Errors
     /// [`ConnectError::Config`] for a variable that cannot be understood.
@@ -219,8 +220,9 @@ impl ClientConfig {
 
     /// Whether to move to the leader if another server opens the session (default: true). There a lock takes two messages
     /// between servers less. The leader is recognised if one of the endpoints is written as `client` of its node in
-    /// `cluster.toml`; a leader that cannot be reached is done without. Clients that read much rather spread over all
-    /// servers: then switch it off. Apache ZooKeeper names no leader.
+    /// `cluster.toml`; a leader that cannot be reached is done without. Looked for on each new connection, so a change of the
+    /// leader alone moves nobody. Many clients that mostly read do better on all servers: switch it off for them. Apache
+    /// ZooKeeper names no leader.
     #[must_use]
     pub fn prefer_leader(mut self, prefer: bool) -> Self {
         self.prefer_leader = prefer;
