@@ -66,7 +66,7 @@ impl Default for ClientConfig {
             lock_base: "/locks".to_owned(),
             disconnect_grace: Duration::ZERO,
             queue_names: QueueNames::Curator,
-            prefer_leader: true,
+            prefer_leader: false,
         }
     }
 }
@@ -137,7 +137,7 @@ impl ClientConfig {
     }
 
     /// The servers: `host:port,host:port`, port 2181 where none is given, with an optional `/chroot` at the end as in
-    /// ZooKeeper's connect strings. They are tried in random order.
+    /// ZooKeeper's connect strings. They are tried in random order, so that clients spread over them.
     #[must_use]
     pub fn endpoints(mut self, list: &str) -> Self {
         let hosts = match list.find('/') {
@@ -218,11 +218,11 @@ impl ClientConfig {
         self
     }
 
-    /// Whether to move to the leader if another server opens the session (default: true). There a lock takes two messages
-    /// between servers less. The leader is recognised if one of the endpoints is written as `client` of its node in
+    /// Whether to move to the leader if another server opens the session (default: false). There a lock takes two messages
+    /// between servers less; but many busy clients, or such that mostly read, get more from all servers than from one
+    /// (docs/benchmarks.md). The leader is recognised if one of the endpoints is written as `client` of its node in
     /// `cluster.toml`; a leader that cannot be reached is done without. Looked for on each new connection, so a change of the
-    /// leader alone moves nobody. Many clients that mostly read do better on all servers: switch it off for them. Apache
-    /// ZooKeeper names no leader.
+    /// leader alone moves nobody. Apache ZooKeeper names no leader.
     #[must_use]
     pub fn prefer_leader(mut self, prefer: bool) -> Self {
         self.prefer_leader = prefer;
@@ -299,7 +299,7 @@ mod tests {
                     "ROWLOCK_LOCK_BASE" => "/l",
                     "ROWLOCK_DISCONNECT_GRACE_MS" => "700",
                     "ROWLOCK_QUEUE_NAMES" => "kazoo",
-                    "ROWLOCK_PREFER_LEADER" => "false",
+                    "ROWLOCK_PREFER_LEADER" => "true",
                     other => panic!("unknown variable {other}"),
                 }
                 .to_owned(),
@@ -313,7 +313,7 @@ mod tests {
             (it.label.as_str(), it.chroot.as_str(), it.lock_base.as_str()),
             ("worker-7", "/app", "/l")
         );
-        assert!(!it.prefer_leader);
+        assert!(it.prefer_leader);
         assert_eq!((it.disconnect_grace, it.queue_names), (Duration::from_millis(700), QueueNames::Kazoo));
         assert_eq!(it.check(), Ok(()));
     }

@@ -13,7 +13,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// With the addresses turned by `n`, as those of the others. From there the client moves to the leader, as it always does.
+    /// With the addresses turned by `n`, so that clients spread evenly.
     pub async fn connect(addresses: &[String], n: usize, settings: Settings) -> Result<Self> {
         let mut addresses = addresses.to_vec();
         let turn = n % addresses.len().max(1);

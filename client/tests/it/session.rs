@@ -165,12 +165,12 @@ async fn a_session_moves_to_the_leader_before_anybody_sees_it_elsewhere() {
     let mut stayed = 0;
     // Whichever is tried first.
     for _ in 0..16 {
-        let client = config.clone().connect().await.unwrap();
+        let client = config.clone().prefer_leader(true).connect().await.unwrap();
         assert_eq!(client.state(), SessionState::Connected);
         assert_eq!(fake.world().door_of(client.session_id()), Some(1));
         client.mutex("l").lock().await.unwrap().release().await.unwrap();
 
-        let content = config.clone().prefer_leader(false).connect().await.unwrap();
+        let content = config.clone().connect().await.unwrap();
         stayed += usize::from(fake.world().door_of(content.session_id()) == Some(0));
         client.close().await.unwrap();
         content.close().await.unwrap();
@@ -183,7 +183,7 @@ async fn a_leader_that_cannot_be_reached_is_done_without() {
     let fake = Fake::rowlock().await;
     let nobody = Listener::bind("127.0.0.1:0").await.unwrap().local_addr().to_string();
     fake.world().announced = Some(format!("{ANNOUNCED}leader {nobody}\n"));
-    let config = Client::builder().endpoints(&format!("{},{nobody}", fake.endpoint));
+    let config = Client::builder().endpoints(&format!("{},{nobody}", fake.endpoint)).prefer_leader(true);
     for _ in 0..4 {
         let client = config.clone().connect().await.unwrap();
         let mut states = client.states();
