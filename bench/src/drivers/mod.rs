@@ -76,7 +76,7 @@ impl Driver {
         settings: Settings,
     ) -> Result<Driver> {
         Ok(match system {
-            System::Rowlock => Driver::Rowlock(rowlock::Client::connect(addresses, n, settings).await?),
+            System::Rowlock => Driver::Rowlock(rowlock::Client::connect(addresses, settings).await?),
             System::RowlockPlain | System::Zookeeper => {
                 Driver::Zookeeper(zookeeper::Client::connect(addresses, n, settings).await?)
             }

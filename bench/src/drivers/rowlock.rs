@@ -13,12 +13,9 @@ pub struct Client {
 }
 
 impl Client {
-    /// With the addresses turned by `n`, so that clients spread evenly.
-    pub async fn connect(addresses: &[String], n: usize, settings: Settings) -> Result<Self> {
-        let mut addresses = addresses.to_vec();
-        let turn = n % addresses.len().max(1);
-        addresses.rotate_left(turn);
-        let config = rowlock_client::Client::builder()
+    /// The client tries the addresses in an order of its own. What the environment says of clients counts.
+    pub async fn connect(addresses: &[String], settings: Settings) -> Result<Self> {
+        let config = rowlock_client::Client::from_env()?
             .endpoints(&addresses.join(","))
             .session_timeout(settings.ttl)
             .disconnect_grace(settings.disconnect_grace);

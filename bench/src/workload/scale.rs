@@ -58,7 +58,7 @@ pub async fn watches(servers: &Servers, count: u64, round: u32, measured: Durati
     let before = servers.resident()?;
     let mut tasks = JoinSet::new();
     for watcher in 0..WATCHERS.min(count) {
-        let client = cluster::session(servers, usize::try_from(watcher)?).await?;
+        let client = cluster::session(servers).await?;
         tasks.spawn(async move {
             let mut watches = Vec::new();
             for n in (watcher..count).step_by(WATCHERS as usize) {
@@ -126,7 +126,7 @@ pub async fn queue(servers: &Servers, waiters: u64, round: u32, measured: Durati
     let mut tasks = JoinSet::new();
     let mut clients = Vec::new();
     for first in (0..waiters).step_by(PER_SESSION as usize) {
-        let client = cluster::session(servers, clients.len()).await?;
+        let client = cluster::session(servers).await?;
         for _ in first..waiters.min(first + PER_SESSION) {
             tasks.spawn(waiter(client.clone(), queue.clone(), origin));
         }
