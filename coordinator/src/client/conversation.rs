@@ -13,7 +13,6 @@ mod rest;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use rowlock_env::mutant::{self, Mutant};
@@ -35,6 +34,7 @@ use super::pending::{Pending, Queue, What};
 use super::pings::{AskConfirmation, Pings};
 use super::read::{Answer, Reader, Then};
 use super::registry::Peer;
+use super::vigil::SessionTimeout;
 use super::write::{Form, Route};
 use super::{identity, read_only, sasl, write};
 use crate::limits;
@@ -52,8 +52,7 @@ const OUTPUT_FULL_BYTES: usize = 256 << 10;
 pub(super) struct Attached {
     pub(super) session: SessionId,
     pub(super) attachment: Attachment,
-    pub(super) zxid: Zxid,
-    pub(super) timeout: Duration,
+    pub(super) timeout: SessionTimeout,
     pub(super) access: Access,
 }
 
@@ -109,12 +108,13 @@ impl Conversation {
         shared: Arc<Shared>,
         peer: Arc<Peer>,
         attached: Attached,
+        last_zxid: Zxid,
         identities: Arc<[Id]>,
     ) -> Self {
         Conversation {
             shared,
             peer,
-            last_zxid: attached.zxid,
+            last_zxid,
             attached,
             identities,
             queue: Queue::default(),
@@ -222,7 +222,8 @@ impl Conversation {
             }
             Route::Local(read) => {
                 if let Request::SessionOptions(options) = read {
-                    self.disconnect_grace_ms = options::disconnect_grace_ms(options, self.attached.timeout);
+                    self.disconnect_grace_ms =
+                        options::disconnect_grace_ms(options, self.attached.timeout.into());
                 }
                 What::local(read)
             }
@@ -266,7 +267,7 @@ impl Conversation {
     }
 
     /// The session's.
-    pub(super) fn session_timeout(&self) -> Duration {
+    pub(super) fn session_timeout(&self) -> SessionTimeout {
         self.attached.timeout
     }
 

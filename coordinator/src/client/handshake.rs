@@ -37,6 +37,8 @@ pub(super) enum Greeting {
 /// The session that was opened or taken over, and the frame to send.
 pub(super) struct Opened {
     pub(super) attached: Attached,
+    /// What the session has seen.
+    pub(super) zxid: Zxid,
     pub(super) reply: BytesMut,
 }
 
@@ -88,9 +90,9 @@ impl Handshake<'_> {
             Ok(Outcome::Session { session, password, attachment, .. }) => {
                 self.attach(session, attachment)?;
                 let (zxid, access) = (applied.zxid, Access::Full);
-                let attached = Attached { session, attachment, zxid, timeout, access };
+                let attached = Attached { session, attachment, timeout: timeout.into(), access };
                 let reply = response(&request, session, timeout, &password, Access::Full);
-                Ok(Greeting::Session(Opened { attached, reply }))
+                Ok(Greeting::Session(Opened { attached, zxid, reply }))
             }
             Err(ErrorCode::SessionExpired) => {
                 let reply = refusal(&request);
@@ -120,9 +122,9 @@ impl Handshake<'_> {
                 let asked = Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or(0));
                 let timeout = context.config.session.clamp(asked);
                 let (attachment, access) = (Attachment::default(), Access::ReadOnly);
-                let attached = Attached { session, attachment, zxid, timeout, access };
+                let attached = Attached { session, attachment, timeout: timeout.into(), access };
                 let reply = response(request, session, timeout, &password, Access::ReadOnly);
-                Ok(Greeting::Session(Opened { attached, reply }))
+                Ok(Greeting::Session(Opened { attached, zxid, reply }))
             }
             Admission::Over => {
                 let reply = refusal(request);

@@ -13,10 +13,29 @@ const KEPT_BACK_MAX: Duration = Duration::from_millis(100);
 /// It is also at most such a part of the session timeout.
 const KEPT_BACK_PART: u32 = 20;
 
+/// A session timeout. There is one in each connection, so it takes four bytes instead of a `Duration`'s sixteen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SessionTimeout {
+    ms: u32,
+}
+
+impl From<Duration> for SessionTimeout {
+    /// Whole milliseconds.
+    fn from(timeout: Duration) -> Self {
+        SessionTimeout { ms: u32::try_from(timeout.as_millis()).expect("clamped to a bound of 32 bits") }
+    }
+}
+
+impl From<SessionTimeout> for Duration {
+    fn from(timeout: SessionTimeout) -> Self {
+        Duration::from_millis(u64::from(timeout.ms))
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Vigil {
-    timeout: Duration,
+    timeout: SessionTimeout,
     heard: Instant,
     touched: Instant,
     /// Something was heard after `touched`.
@@ -36,13 +55,17 @@ pub(super) enum Order {
 
 impl Vigil {
     /// The session was attached just now, which touched it.
-    pub(super) fn new(timeout: Duration, now: Instant) -> Self {
+    pub(super) fn new(timeout: SessionTimeout, now: Instant) -> Self {
         Vigil { timeout, heard: now, touched: now, owed: false }
+    }
+
+    fn timeout(&self) -> Duration {
+        self.timeout.into()
     }
 
     /// A sign of life is kept back until this has passed since the last one that was passed on.
     fn interval(&self) -> Duration {
-        KEPT_BACK_MAX.min(self.timeout / KEPT_BACK_PART)
+        KEPT_BACK_MAX.min(self.timeout() / KEPT_BACK_PART)
     }
 
     /// Bytes came in.
@@ -59,12 +82,12 @@ impl Vigil {
 
     /// [`Self::wake_at`] has come.
     pub(super) fn tick(&mut self, now: Instant) -> Order {
-        if now >= self.heard + self.timeout { Order::Close } else { self.touch_if_due(now) }
+        if now >= self.heard + self.timeout() { Order::Close } else { self.touch_if_due(now) }
     }
 
     /// When [`Self::tick`] wants to be called next. Moves to an earlier time only by [`Self::heard`].
     pub(super) fn wake_at(&self) -> Instant {
-        let silence = self.heard + self.timeout;
+        let silence = self.heard + self.timeout();
         if self.owed { silence.min(self.touched + self.interval()) } else { silence }
     }
 
@@ -95,7 +118,7 @@ mod tests {
     fn signs_of_life_are_passed_on_once_per_interval_and_none_is_forgotten() {
         let start = time::now();
         let at = |ms| start + Duration::from_millis(ms);
-        let mut vigil = Vigil::new(10 * SECOND, start);
+        let mut vigil = Vigil::new((10 * SECOND).into(), start);
         assert_eq!(vigil.wake_at(), start + 10 * SECOND);
         assert_eq!(vigil.heard(at(10)), Order::Rest);
         assert_eq!(vigil.heard(at(20)), Order::Rest);
@@ -112,7 +135,7 @@ mod tests {
     #[test]
     fn short_timeouts_shorten_the_interval() {
         let start = time::now();
-        let mut vigil = Vigil::new(SECOND, start);
+        let mut vigil = Vigil::new(SECOND.into(), start);
         vigil.heard(start);
         assert_eq!(vigil.wake_at(), start + Duration::from_millis(50));
     }
@@ -120,7 +143,7 @@ mod tests {
     #[test]
     fn silence_for_the_whole_timeout_closes_unless_it_is_excused() {
         let start = time::now();
-        let mut vigil = Vigil::new(SECOND, start);
+        let mut vigil = Vigil::new(SECOND.into(), start);
         assert_eq!(vigil.tick(start + SECOND / 2), Order::Rest);
         vigil.excuse(start + SECOND / 2);
         assert_eq!(vigil.tick(start + SECOND), Order::Rest);

@@ -8,16 +8,16 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
-use rowlock_env::net::{ReadHalf, Stream, WriteHalf};
+use rowlock_env::net::Stream;
 use rowlock_env::time;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadBuf};
 
 use super::end::End;
 
 /// Room for one read while little comes. It is on the stack: there may be many thousand idle connections.
-const READ_MIN_BYTES: usize = 4 << 10;
+const READ_MIN_BYTES: u32 = 4 << 10;
 /// Room for one read while much comes.
-const READ_MAX_BYTES: usize = 64 << 10;
+const READ_MAX_BYTES: u32 = 64 << 10;
 /// Buffers that have grown larger are given back when they are empty: one burst must not cost memory for ever.
 const BUFFER_KEEP_BYTES: usize = 16 << 10;
 /// How long a client has to take the last bytes before the socket is closed under it.
@@ -29,20 +29,18 @@ const LINGER_MAX_BYTES: usize = 1 << 20;
 
 /// See the module.
 pub(super) struct Wire {
-    pub(super) read: ReadHalf,
-    pub(super) write: WriteHalf,
+    stream: Stream,
     /// Read and not yet taken.
     pub(super) input: BytesMut,
     /// For the next read: more after one that filled its room, little again when little came.
-    pub(super) room: usize,
+    room: u32,
     /// `input` has grown beyond what is kept.
     oversized: bool,
 }
 
 impl Wire {
     pub(super) fn new(stream: Stream) -> Self {
-        let (read, write) = stream.into_split();
-        Wire { read, write, input: BytesMut::new(), room: READ_MIN_BYTES, oversized: false }
+        Wire { stream, input: BytesMut::new(), room: READ_MIN_BYTES, oversized: false }
     }
 
     /// Gives back what a burst has left.
@@ -67,7 +65,7 @@ impl Wire {
             0 => Err(End::HungUp),
             count => {
                 self.oversized |= self.input.len() > BUFFER_KEEP_BYTES;
-                let filled = count >= self.room;
+                let filled = count >= self.room as usize;
                 self.room = if filled { self.room * 2 } else { self.room / 2 };
                 self.room = self.room.clamp(READ_MIN_BYTES, READ_MAX_BYTES);
                 Ok(count)
@@ -86,12 +84,12 @@ impl Wire {
     /// next few bytes holds no memory for them. Cancel safe.
     pub(super) fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if self.room > READ_MIN_BYTES {
-            self.input.reserve(self.room);
-            return pin!(self.read.read_buf(&mut self.input)).poll(cx);
+            self.input.reserve(self.room as usize);
+            return pin!(self.stream.read_buf(&mut self.input)).poll(cx);
         }
-        let mut space = [MaybeUninit::uninit(); READ_MIN_BYTES];
+        let mut space = [MaybeUninit::uninit(); READ_MIN_BYTES as usize];
         let mut came = ReadBuf::uninit(&mut space);
-        ready!(Pin::new(&mut self.read).poll_read(cx, &mut came))?;
+        ready!(Pin::new(&mut self.stream).poll_read(cx, &mut came))?;
         self.input.extend_from_slice(came.filled());
         Poll::Ready(Ok(came.filled().len()))
     }
@@ -102,7 +100,7 @@ impl Wire {
         cx: &mut Context<'_>,
         output: &mut BytesMut,
     ) -> Poll<io::Result<usize>> {
-        pin!(self.write.write_buf(output)).poll(cx)
+        pin!(self.stream.write_buf(output)).poll(cx)
     }
 
     /// Writes what the socket takes without waiting. Returns how much.
@@ -110,7 +108,7 @@ impl Wire {
         let mut written = 0;
         let before = output.len();
         while !output.is_empty() {
-            match self.write.try_write(output) {
+            match self.stream.try_write(output) {
                 Ok(0) => return Err(End::HungUp),
                 Ok(count) => {
                     output.advance(count);
@@ -131,8 +129,8 @@ impl Wire {
     /// and the client might lose the reply that it was sent.
     pub(super) async fn finish(mut self, mut output: BytesMut) {
         let last_bytes = async {
-            self.write.write_all_buf(&mut output).await?;
-            self.write.shutdown().await
+            self.stream.write_all_buf(&mut output).await?;
+            self.stream.shutdown().await
         };
         if !matches!(time::timeout(LAST_BYTES_WAIT, last_bytes).await, Ok(Ok(()))) {
             return;
@@ -141,8 +139,8 @@ impl Wire {
             let mut left = LINGER_MAX_BYTES;
             loop {
                 self.input.clear();
-                self.input.reserve(READ_MIN_BYTES);
-                match self.read.read_buf(&mut self.input).await {
+                self.input.reserve(READ_MIN_BYTES as usize);
+                match self.stream.read_buf(&mut self.input).await {
                     Ok(count) if count > 0 && count <= left => left -= count,
                     Ok(_) | Err(_) => return,
                 }

@@ -78,14 +78,9 @@ impl Stage {
         context.registry.attach(peer.id, session, attachment);
         let shared = Listener::new(context.clone()).shared();
         let identities = shared.neighbours.identities(addr.ip());
-        let attached = Attached {
-            session,
-            attachment,
-            zxid: Zxid(1),
-            timeout: Duration::from_secs(10),
-            access: Access::Full,
-        };
-        let conversation = Conversation::new(shared, peer, attached, identities);
+        let attached =
+            Attached { session, attachment, timeout: Duration::from_secs(10).into(), access: Access::Full };
+        let conversation = Conversation::new(shared, peer, attached, Zxid(1), identities);
         Stage { context, conversation, inbox, session, password, touches, next_xid: 0 }
     }
 
