@@ -113,7 +113,7 @@ impl Injector {
                     self.sim.trace().note(self.sim.now(), || What::Fault { text, hosts });
                     self.begin(fault)?;
                 }
-                Deed::End(end) => births.extend(self.end(end)?),
+                Deed::End(end) => add(&mut births, self.end(end)?),
             }
         }
         Ok(births)
@@ -151,7 +151,7 @@ impl Injector {
         while let Some(next) = self.agenda.next() {
             match self.agenda.take_due(next) {
                 Some(Deed::End(End::CutPower(..)) | Deed::Begin(_)) | None => {}
-                Some(Deed::End(end)) => births.extend(self.end(end)?),
+                Some(Deed::End(end)) => add(&mut births, self.end(end)?),
             }
         }
         Ok(births)
@@ -437,4 +437,9 @@ impl Injector {
         hosts.dedup();
         hosts
     }
+}
+
+/// Two faults that end at the same moment start whoever both have killed once.
+fn add(births: &mut Vec<Birth>, birth: Option<Birth>) {
+    births.extend(birth.filter(|birth| !births.contains(birth)));
 }

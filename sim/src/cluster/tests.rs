@@ -40,3 +40,13 @@ fn a_new_node_that_the_leader_finds_while_it_still_asks_comes_in() {
         assert_eq!(run(&plan).violation, None, "seed {seed}");
     }
 }
+
+/// A node that two faults have killed is started once when both end at the same moment (seed 71,319).
+#[test]
+fn who_was_killed_twice_is_started_once() {
+    let script =
+        "1s kill node1 for 1s\n1500ms kill node1 for 500ms\n3s kill node2 for 30s\n4s kill node2 for 30s";
+    let (script, scenario) = (script.parse().expect("a script"), Scenario::Calm);
+    let plan = Plan { seed: 1, seconds: 5, scenario, script: Some(script), mutant: None, record: false };
+    assert_eq!(run(&plan).violation, None);
+}
