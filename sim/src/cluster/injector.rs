@@ -150,6 +150,12 @@ impl Injector {
         let mut births = Vec::new();
         while let Some(next) = self.agenda.next() {
             match self.agenda.take_due(next) {
+                // A disk operation has taken the power before.
+                Some(Deed::End(End::CutPower(place, down)))
+                    if !self.sim.is_up(self.patients.nodes[place]) =>
+                {
+                    self.start_later(Birth::Node(place), down);
+                }
                 Some(Deed::End(End::CutPower(..)) | Deed::Begin(_)) | None => {}
                 Some(Deed::End(end)) => add(&mut births, self.end(end)?),
             }

@@ -263,7 +263,7 @@ impl Run {
         for (place, process) in self.board.processes().into_iter().enumerate() {
             let is_up = self.sim.is_up(self.nodes[place]);
             match process {
-                Process::Failed(why) => {
+                Process::Failed(why) if is_up => {
                     let text = format!("the node has stopped by itself: {why}");
                     let host = Some(self.nodes[place]);
                     if !self.injector.excuses(place) {
@@ -280,7 +280,8 @@ impl Run {
                     self.record.node(node_id(place), NodeFact::Ended { how: Down::Stopped });
                     self.sim.stop(self.nodes[place])?;
                 }
-                Process::Up if !is_up => {
+                // A disk without power fails whoever asks it for something, before the machine is seen to be off.
+                Process::Up | Process::Failed(_) if !is_up => {
                     self.board.end(place, Process::Down);
                     let lost_power = self.sim.last_end(self.nodes[place]) == "power lost";
                     let how = if lost_power { Down::PowerLost } else { Down::Killed };

@@ -50,3 +50,16 @@ fn who_was_killed_twice_is_started_once() {
     let plan = Plan { seed: 1, seconds: 5, scenario, script: Some(script), mutant: None, record: false };
     assert_eq!(run(&plan).violation, None);
 }
+
+/// The power goes at one of the first disk operations of a start: a node that such an operation fails has not stopped by
+/// itself (seed 79,145).
+#[test]
+fn a_node_whose_power_goes_while_it_starts_has_a_cause_to_stop() {
+    for operation in [1, 4] {
+        let script =
+            format!("1s power-loss node2 for 1s\n1500ms power-loss node2 at-operation {operation} for 1s");
+        let (script, scenario) = (script.parse().expect("a script"), Scenario::Calm);
+        let plan = Plan { seed: 1, seconds: 3, scenario, script: Some(script), mutant: None, record: false };
+        assert_eq!(run(&plan).violation, None, "operation {operation}");
+    }
+}
