@@ -11,8 +11,8 @@ use rowlock_client::{
 use rowlock_env::time;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::fake::Fake;
 use crate::fake::world::World;
+use crate::fake::{Fake, SHORT};
 use crate::mutex::LOCK;
 
 const SOON: Duration = Duration::from_secs(20);
@@ -72,11 +72,11 @@ fn a_program_without_a_runtime_takes_tries_and_gives_back_locks() {
 #[test]
 fn a_session_lives_on_while_the_program_does_something_else() {
     let server = Server::start();
-    let client = Client::connect(server.fake.config().session_timeout(Duration::from_secs(1))).unwrap();
+    let client = Client::connect(server.fake.config().session_timeout(SHORT)).unwrap();
     let guard = client.mutex("l").lock().unwrap();
     server.until("five heartbeats", |world| world.asked(rowlock_proto::OpCode::Ping) >= 5);
     assert!(guard.is_held());
-    assert_eq!((client.state(), client.session_timeout()), (SessionState::Connected, Duration::from_secs(1)));
+    assert_eq!((client.state(), client.session_timeout()), (SessionState::Connected, SHORT));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use rowlock_env::task;
 use rowlock_proto::{Request, path};
 
 use crate::fake::keeper::{Cut, Keeper};
-use crate::fake::{Fake, Server};
+use crate::fake::{Fake, SHORT, Server};
 use crate::served::{LOCK, waiter};
 
 const CUTS: [Cut; 3] = [Cut::Before, Cut::AfterDone, Cut::AfterReply];
@@ -256,8 +256,7 @@ async fn no_more_writes_are_open_than_the_servers_keep_outcomes() {
 #[tokio::test]
 async fn what_is_unanswered_when_the_session_ends_has_an_unknown_outcome() {
     let fake = Fake::rowlock().await;
-    let timeout = std::time::Duration::from_millis(300);
-    let client = fake.config().session_timeout(timeout).connect().await.unwrap();
+    let client = fake.config().session_timeout(SHORT).connect().await.unwrap();
     let guard = client.mutex("l").lock().await.unwrap();
     fake.silence();
     let (released, created) =

@@ -1,12 +1,10 @@
 //! Holding a lock: how its loss is told, and how it is given back.
 
-use std::time::Duration;
-
 use rowlock_client::{Error, LockLost, LostReason, ReleaseError};
 use rowlock_env::{task, time};
 use rowlock_proto::{OpCode, Request};
 
-use crate::fake::{Fake, Fault};
+use crate::fake::{Fake, Fault, SHORT};
 use crate::mutex::{LOCK, waiter};
 
 fn is_delete(request: &Request) -> bool {
@@ -16,7 +14,7 @@ fn is_delete(request: &Request) -> bool {
 #[tokio::test]
 async fn lost_is_declared_before_the_server_expires_the_session() {
     let fake = Fake::start().await;
-    let client = fake.config().session_timeout(Duration::from_millis(900)).connect().await.unwrap();
+    let client = fake.config().session_timeout(2 * SHORT).connect().await.unwrap();
     let guard = client.mutex("l").lock().await.unwrap();
     let promised = guard.valid_until().unwrap();
     fake.silence();
@@ -33,12 +31,12 @@ async fn lost_is_declared_before_the_server_expires_the_session() {
 #[tokio::test]
 async fn heartbeats_keep_a_lock_beyond_the_session_timeout() {
     let fake = Fake::start().await;
-    let client = fake.config().session_timeout(Duration::from_millis(300)).connect().await.unwrap();
+    let client = fake.config().session_timeout(SHORT).connect().await.unwrap();
     let guard = client.mutex("l").lock().await.unwrap();
     let first = guard.valid_until().unwrap();
-    fake.until("ten heartbeats", |world| world.asked(OpCode::Ping) >= 10).await;
+    fake.until("six heartbeats", |world| world.asked(OpCode::Ping) >= 6).await;
     assert!(guard.is_held());
-    assert!(guard.valid_until().unwrap() > first + Duration::from_millis(600));
+    assert!(guard.valid_until().unwrap() > first + SHORT);
 }
 
 #[tokio::test]
@@ -154,7 +152,7 @@ async fn a_release_whose_reply_was_lost_never_touches_a_newer_lock_of_the_same_s
 #[tokio::test]
 async fn a_release_that_the_session_does_not_survive_is_unknown() {
     let fake = Fake::start().await;
-    let client = fake.config().session_timeout(Duration::from_millis(300)).connect().await.unwrap();
+    let client = fake.config().session_timeout(SHORT).connect().await.unwrap();
     let guard = client.mutex("l").lock().await.unwrap();
     fake.silence();
     assert_eq!(guard.release().await, Err(ReleaseError::Unknown));

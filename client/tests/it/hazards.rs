@@ -12,7 +12,7 @@ use rowlock_state::Machine;
 use rowlock_state::command::Command;
 
 use crate::fake::keeper::Cut;
-use crate::fake::{Fake, Server};
+use crate::fake::{Fake, SHORT, Server};
 use crate::served::{LOCK, waiter};
 
 #[tokio::test]
@@ -64,8 +64,7 @@ async fn a_waiter_learns_at_once_that_its_own_session_has_ended() {
 async fn a_grant_that_comes_after_the_local_deadline_is_an_error_and_not_a_lock() {
     let fake = Fake::rowlock().await;
     let holder = fake.client().await;
-    let timeout = Duration::from_millis(300);
-    let client = fake.config().session_timeout(timeout).connect().await.unwrap();
+    let client = fake.config().session_timeout(SHORT).connect().await.unwrap();
     let guard = holder.mutex("l").lock().await.unwrap();
     let task = waiter(&fake, &client).await;
     fake.silence();
@@ -97,7 +96,7 @@ async fn a_cluster_whose_data_are_wiped_ends_the_session_and_a_fresh_one_works()
 #[tokio::test]
 async fn a_failed_heartbeat_is_survived() {
     let fake = Fake::rowlock().await;
-    let timeout = Duration::from_secs(2);
+    let timeout = 2 * SHORT;
     let client = fake.config().session_timeout(timeout).connect().await.unwrap();
     let guard = client.mutex("l").lock().await.unwrap();
     let began = time::now();
@@ -113,7 +112,7 @@ async fn a_failed_heartbeat_is_survived() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn heartbeats_go_on_while_a_caller_keeps_its_thread_busy() {
     let fake = Fake::rowlock().await;
-    let timeout = Duration::from_secs(2);
+    let timeout = 2 * SHORT;
     let client = fake.config().session_timeout(timeout).connect().await.unwrap();
     let guard = client.mutex("l").lock().await.unwrap();
     let busy = task::spawn("busy", async move {

@@ -8,7 +8,7 @@ use rowlock_env::{task, time};
 use rowlock_proto::{OpCode, Request};
 
 use crate::fake::keeper::ANNOUNCED;
-use crate::fake::{Fake, Fault};
+use crate::fake::{Fake, Fault, SHORT};
 
 #[tokio::test]
 async fn a_lost_connection_suspends_and_the_session_goes_on() {
@@ -56,7 +56,7 @@ async fn a_silent_server_is_left_for_another_one() {
     let (silent, live) = (Fake::start().await, Fake::start().await);
     silent.silence();
     let endpoints = format!("{},{}", silent.endpoint, live.endpoint);
-    let config = Client::builder().endpoints(&endpoints).session_timeout(Duration::from_millis(300));
+    let config = Client::builder().endpoints(&endpoints).session_timeout(SHORT);
     // Whichever is tried first.
     for _ in 0..4 {
         let client = config.clone().connect().await.unwrap();
@@ -135,7 +135,7 @@ async fn a_refused_credential_closes_the_session() {
 #[tokio::test]
 async fn heartbeats_stop_when_the_last_handle_is_gone() {
     let fake = Fake::start().await;
-    let client = fake.config().session_timeout(Duration::from_millis(90)).connect().await.unwrap();
+    let client = fake.config().session_timeout(SHORT).connect().await.unwrap();
     let session = client.session_id();
     fake.until("a heartbeat", |world| world.asked(OpCode::Ping) > 0).await;
     drop(client);
@@ -146,7 +146,7 @@ async fn heartbeats_stop_when_the_last_handle_is_gone() {
 #[tokio::test]
 async fn calls_that_wait_for_a_connection_end_with_the_session() {
     let fake = Fake::start().await;
-    let client = fake.config().session_timeout(Duration::from_millis(300)).connect().await.unwrap();
+    let client = fake.config().session_timeout(SHORT).connect().await.unwrap();
     let until = client.valid_until().unwrap();
     fake.silence();
     fake.drop_connections();

@@ -21,6 +21,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
 use world::World;
 
+/// The timeout of a session that is to end: a machine that stands still for a second ends none before.
+pub const SHORT: Duration = Duration::from_secs(2);
 /// No test waits longer for anything.
 const PATIENCE: Duration = Duration::from_secs(20);
 
