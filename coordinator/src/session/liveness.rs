@@ -67,10 +67,22 @@ pub struct Liveness {
     pub observed: Observed,
 }
 
-/// A report on its way: when it was sent, if the leader has noted it, and what was in it.
-type Report = Pin<Box<dyn Future<Output = (Option<Noted>, Collected)> + Send>>;
+/// A report on its way to the leader of a term.
+struct Report {
+    term: u64,
+    of: Collected,
+    answer: Pin<Box<dyn Future<Output = Answer> + Send>>,
+}
 
-/// What the leader has said to a report.
+/// What the leader has said to a report. By default nothing.
+#[derive(Default)]
+struct Answer {
+    noted: Option<Noted>,
+    /// It has noted the departures.
+    departed: bool,
+}
+
+/// The leader has taken note.
 struct Noted {
     /// When the report was sent: then there was contact.
     sent: Instant,
@@ -157,6 +169,10 @@ impl Liveness {
             } else {
                 self.charge.give_up();
             }
+            // Another leader is to have the report: this one may be silent until the deadline.
+            if let Some(outdated) = report.take_if(|report| report.term != view.term) {
+                self.answered(outdated.of, Answer::default(), &mut collected);
+            }
             let urgent = collected.is_urgent() && !last_failed;
             let due = urgent || last_report.elapsed() >= REPORT_EVERY;
             if let (Some(leader), None, true) = (view.leader, &report, due) {
@@ -167,10 +183,9 @@ impl Liveness {
                 biased;
                 () = shutdown.wait() => return,
                 changed = self.leadership.changed() => if changed.is_err() { return },
-                (noted, reported) = async { report.as_mut().expect("guarded").await }, if report.is_some() => {
-                    report = None;
-                    last_failed = noted.is_none();
-                    self.reported(noted, reported, &mut collected);
+                answer = async { report.as_mut().expect("guarded").answer.as_mut().await }, if report.is_some() => {
+                    last_failed = answer.noted.is_none();
+                    self.answered(report.take().expect("guarded").of, answer, &mut collected);
                 }
                 sign = self.signs.recv() => match sign {
                     Some(sign) => {
@@ -222,23 +237,42 @@ impl Liveness {
         }
     }
 
-    fn report(&self, leader: NodeId, term: u64, mut collected: Collected) -> Report {
+    fn report(&self, leader: NodeId, term: u64, of: Collected) -> Report {
+        let sessions = of.sessions.iter().copied().collect();
+        let departures = of.departures();
+        let answer = if leader == self.me {
+            self.report_here(term, sessions, departures)
+        } else {
+            self.report_to(leader, term, sessions, departures)
+        };
+        Report { term, of, answer }
+    }
+
+    fn report_here(
+        &self,
+        term: u64,
+        sessions: Vec<SessionId>,
+        departures: Vec<Departure>,
+    ) -> Pin<Box<dyn Future<Output = Answer> + Send>> {
         let sent = Instant::now();
-        let sessions: Vec<_> = collected.sessions.iter().copied().collect();
-        let departures = collected.departures();
-        if leader == self.me {
-            let notes = self.notes.clone();
-            return Box::pin(async move {
-                let touching = notes.touch(term, sessions, REPORT_DEADLINE);
-                let departing = async { notes.departed(term, &departures) };
-                // In this order: touches are noted at the first poll, and they came before the departures.
-                let (answer, departed) = futures_util::join!(touching, departing);
-                if departed {
-                    collected.departures.clear();
-                }
-                (answer.ok().map(|refused| Noted { sent, refused }), collected)
-            });
-        }
+        let notes = self.notes.clone();
+        Box::pin(async move {
+            let touching = notes.touch(term, sessions, REPORT_DEADLINE);
+            let departing = async { notes.departed(term, &departures) };
+            // In this order: touches are noted at the first poll, and they came before the departures.
+            let (answer, departed) = futures_util::join!(touching, departing);
+            Answer { noted: answer.ok().map(|refused| Noted { sent, refused }), departed }
+        })
+    }
+
+    fn report_to(
+        &self,
+        leader: NodeId,
+        term: u64,
+        sessions: Vec<SessionId>,
+        departures: Vec<Departure>,
+    ) -> Pin<Box<dyn Future<Output = Answer> + Send>> {
+        let sent = Instant::now();
         let peers = self.peers.clone();
         Box::pin(async move {
             let deadline = sent + REPORT_DEADLINE;
@@ -252,22 +286,20 @@ impl Liveness {
             };
             // Both are on their way at once; the lane keeps their order, and so does the leader.
             let (answer, departed) = futures_util::join!(touching, departing);
-            if departed {
-                collected.departures.clear();
-            }
             let noted = match answer {
                 Ok(Response::TouchesNoted { refused }) => Some(Noted { sent, refused }),
                 _ => None,
             };
-            (noted, collected)
+            Answer { noted, departed }
         })
     }
 
-    fn reported(&self, noted: Option<Noted>, mut reported: Collected, collected: &mut Collected) {
-        // Of which the leader has not taken note.
+    fn answered(&self, mut reported: Collected, answer: Answer, collected: &mut Collected) {
         let departures = std::mem::take(&mut reported.departures);
-        departures.into_values().for_each(|departure| collected.depart(departure));
-        match noted {
+        if !answer.departed {
+            departures.into_values().for_each(|departure| collected.depart(departure));
+        }
+        match answer.noted {
             Some(Noted { sent, refused }) => {
                 self.contact.mark(sent);
                 reported.refuse(&refused);

@@ -63,3 +63,27 @@ fn a_node_whose_power_goes_while_it_starts_has_a_cause_to_stop() {
         assert_eq!(run(&plan).violation, None, "operation {operation}");
     }
 }
+
+/// A leader that is cut off answers no report of heartbeats. The one who stays behind with a successor reports to that at
+/// once, however long the other report might still wait.
+#[test]
+fn heartbeats_go_to_a_new_leader_before_the_silent_one_is_given_up() {
+    let cut = Nanos::from_millis(3_000);
+    for seed in 1..=2 {
+        let script = "3s isolate leader for 20s".parse().expect("a script");
+        let (scenario, mutant) = (Scenario::Calm, None);
+        let outcome = run(&Plan { seed, seconds: 5, scenario, script: Some(script), mutant, record: true });
+        assert_eq!(outcome.violation, None, "seed {seed}");
+        let mut later = outcome.record.iter().filter(|it| it.at > cut);
+        let elected = later.find_map(|it| match it.what {
+            What::Leads { host, .. } => Some((it.at, host)),
+            _ => None,
+        });
+        let (elected, leader) = elected.expect("somebody leads again");
+        let is_report =
+            |what: &What| matches!(what, What::Sent { to, label, .. } if *to == leader && label == "touches");
+        let reported = later.find(|it| is_report(&it.what)).expect("the other node reports");
+        let took = reported.at - elected;
+        assert!(took < Duration::from_millis(100), "seed {seed}: after {took:?}");
+    }
+}
