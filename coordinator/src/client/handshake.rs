@@ -19,6 +19,7 @@ use super::listener::Shared;
 use super::outbox::{CloseReason, Inbox, Message};
 use super::read_only::{self, Admission};
 use super::registry::Peer;
+use super::vigil::SessionTimeout;
 use super::wire::Wire;
 use crate::limits;
 use crate::proposer::Submission;
@@ -83,14 +84,13 @@ impl Handshake<'_> {
             }
             caught_up => caught_up?,
         }
-        let asked = Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or(0));
-        let timeout = self.shared.context.config.session.clamp(asked);
+        let timeout = self.timeout_for(&request);
         let applied = self.submit(open_command(&request, timeout)).await?;
         match applied.result {
             Ok(Outcome::Session { session, password, attachment, .. }) => {
                 self.attach(session, attachment)?;
                 let (zxid, access) = (applied.zxid, Access::Full);
-                let attached = Attached { session, attachment, timeout: timeout.into(), access };
+                let attached = Attached { session, attachment, timeout, access };
                 let reply = response(&request, session, timeout, &password, Access::Full);
                 Ok(Greeting::Session(Opened { attached, zxid, reply }))
             }
@@ -100,6 +100,12 @@ impl Handshake<'_> {
             }
             other => unreachable!("opening a session gives a session or refuses it: {other:?}"),
         }
+    }
+
+    /// What the client asked for, within this node's bounds.
+    fn timeout_for(&self, request: &ConnectRequest) -> SessionTimeout {
+        let asked = Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or(0));
+        self.shared.context.config.session.clamp(asked).into()
     }
 
     /// On a node without a quorum: see [`super::read_only`].
@@ -119,10 +125,9 @@ impl Handshake<'_> {
         }
         match read_only::admit(request, &state, context.config.id) {
             Admission::Session(session, password) => {
-                let asked = Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or(0));
-                let timeout = context.config.session.clamp(asked);
+                let timeout = self.timeout_for(request);
                 let (attachment, access) = (Attachment::default(), Access::ReadOnly);
-                let attached = Attached { session, attachment, timeout: timeout.into(), access };
+                let attached = Attached { session, attachment, timeout, access };
                 let reply = response(request, session, timeout, &password, Access::ReadOnly);
                 Ok(Greeting::Session(Opened { attached, zxid, reply }))
             }
@@ -236,8 +241,8 @@ async fn next_message(inbox: &mut Inbox) -> Result<Message, End> {
     }
 }
 
-fn open_command(request: &ConnectRequest, timeout: Duration) -> Command {
-    let timeout_ms = u32::try_from(timeout.as_millis()).expect("clamped to a bound of 32 bits");
+fn open_command(request: &ConnectRequest, timeout: SessionTimeout) -> Command {
+    let timeout_ms = timeout.as_millis();
     if request.session_id == SessionId::NONE {
         let mut password = [0; 16];
         rng::fill(&mut password);
@@ -250,13 +255,13 @@ fn open_command(request: &ConnectRequest, timeout: Duration) -> Command {
 
 /// The session is not valid.
 fn refusal(request: &ConnectRequest) -> BytesMut {
-    response(request, SessionId::NONE, Duration::ZERO, &[0; 16], Access::Full)
+    response(request, SessionId::NONE, SessionTimeout::NONE, &[0; 16], Access::Full)
 }
 
 fn response(
     request: &ConnectRequest,
     session: SessionId,
-    timeout: Duration,
+    timeout: SessionTimeout,
     password: &[u8; 16],
     access: Access,
 ) -> BytesMut {

@@ -19,6 +19,15 @@ pub(super) struct SessionTimeout {
     ms: u32,
 }
 
+impl SessionTimeout {
+    /// Of a session that is not there.
+    pub(super) const NONE: SessionTimeout = SessionTimeout { ms: 0 };
+
+    pub(super) fn as_millis(self) -> u32 {
+        self.ms
+    }
+}
+
 impl From<Duration> for SessionTimeout {
     /// Whole milliseconds.
     fn from(timeout: Duration) -> Self {
