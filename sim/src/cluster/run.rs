@@ -262,8 +262,10 @@ impl Run {
         self.miss_clients();
         for (place, process) in self.board.processes().into_iter().enumerate() {
             let is_up = self.sim.is_up(self.nodes[place]);
+            // A disk without power fails whoever asks it for something, before the machine is seen to be off.
+            let lost_power = !is_up && self.sim.last_end(self.nodes[place]) == "power lost";
             match process {
-                Process::Failed(why) if is_up => {
+                Process::Failed(why) if !lost_power => {
                     let text = format!("the node has stopped by itself: {why}");
                     let host = Some(self.nodes[place]);
                     if !self.injector.excuses(place) {
@@ -273,17 +275,18 @@ impl Run {
                     self.sim.trace().note(self.sim.now(), || rowlock_world::trace::What::Note { host, text });
                     self.board.end(place, Process::Down);
                     self.record.node(node_id(place), NodeFact::Ended { how: Down::Stopped });
-                    self.injector.clear_away(place)?;
+                    // Whoever killed it since starts it again as well.
+                    if is_up {
+                        self.injector.clear_away(place)?;
+                    }
                 }
                 Process::Stopped => {
                     self.board.end(place, Process::Down);
                     self.record.node(node_id(place), NodeFact::Ended { how: Down::Stopped });
                     self.sim.stop(self.nodes[place])?;
                 }
-                // A disk without power fails whoever asks it for something, before the machine is seen to be off.
                 Process::Up | Process::Failed(_) if !is_up => {
                     self.board.end(place, Process::Down);
-                    let lost_power = self.sim.last_end(self.nodes[place]) == "power lost";
                     let how = if lost_power { Down::PowerLost } else { Down::Killed };
                     self.record.node(node_id(place), NodeFact::Ended { how });
                 }
