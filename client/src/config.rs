@@ -38,7 +38,7 @@ pub struct ClientConfig {
     pub(crate) lock_base: String,
     pub(crate) disconnect_grace: Duration,
     pub(crate) queue_names: QueueNames,
-    pub(crate) prefer_leader: bool,
+    pub(crate) prefer_leader: PreferLeader,
 }
 
 /// Under whose names our places stand in the queues of locks: programs that use other clients on the same locks must
@@ -54,6 +54,21 @@ pub enum QueueNames {
     Kazoo,
 }
 
+/// When our connection moves to the leader, from a server that names it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PreferLeader {
+    /// It stays where it is.
+    Never,
+    /// When the session has to wait in a queue, has nothing else under way and holds nothing: the wait is used, and the grant
+    /// comes a shorter way. The session is [`SessionState::Suspended`](crate::SessionState::Suspended) for a moment, once. Not
+    /// with a disconnect grace, which such a moment would set going.
+    #[default]
+    WhenWaiting,
+    /// When the session is opened, or attached anew.
+    Always,
+}
+
 impl Default for ClientConfig {
     fn default() -> Self {
         ClientConfig {
@@ -66,7 +81,7 @@ impl Default for ClientConfig {
             lock_base: "/locks".to_owned(),
             disconnect_grace: Duration::ZERO,
             queue_names: QueueNames::Curator,
-            prefer_leader: false,
+            prefer_leader: PreferLeader::default(),
         }
     }
 }
@@ -129,9 +144,12 @@ impl ClientConfig {
         }
         match var("ROWLOCK_PREFER_LEADER").as_deref() {
             None => {}
-            Some("true") => it = it.prefer_leader(true),
-            Some("false") => it = it.prefer_leader(false),
-            Some(other) => return Err(config(format!("ROWLOCK_PREFER_LEADER={other}: true or false"))),
+            Some("never") => it = it.prefer_leader(PreferLeader::Never),
+            Some("when-waiting") => it = it.prefer_leader(PreferLeader::WhenWaiting),
+            Some("always") => it = it.prefer_leader(PreferLeader::Always),
+            Some(other) => {
+                return Err(config(format!("ROWLOCK_PREFER_LEADER={other}: never, when-waiting or always")));
+            }
         }
         Ok(it)
     }
@@ -218,13 +236,13 @@ impl ClientConfig {
         self
     }
 
-    /// Whether to move to the leader if another server opens the session (default: false). There a lock takes two messages
-    /// between servers less; but many busy clients, or such that mostly read, get more from all servers than from one
-    /// (docs/benchmarks.md). The leader is recognised if one of the endpoints is written as `client` of its node in
-    /// `cluster.toml`; a leader that cannot be reached is done without. Looked for on each new connection, so a change of the
-    /// leader alone moves nobody. Apache ZooKeeper names no leader.
+    /// When to move to the leader from another server that has opened the session (default:
+    /// [`PreferLeader::WhenWaiting`]). There a lock takes two messages between servers less; but many busy clients, or such
+    /// that mostly read, get more from all servers than from one (docs/benchmarks.md). The leader is recognised if one of the
+    /// endpoints is written as `client` of its node in `cluster.toml`; a leader that cannot be reached is done without. Looked
+    /// for on each new connection, so a change of the leader alone moves nobody. Apache ZooKeeper names no leader.
     #[must_use]
-    pub fn prefer_leader(mut self, prefer: bool) -> Self {
+    pub fn prefer_leader(mut self, prefer: PreferLeader) -> Self {
         self.prefer_leader = prefer;
         self
     }
@@ -299,7 +317,7 @@ mod tests {
                     "ROWLOCK_LOCK_BASE" => "/l",
                     "ROWLOCK_DISCONNECT_GRACE_MS" => "700",
                     "ROWLOCK_QUEUE_NAMES" => "kazoo",
-                    "ROWLOCK_PREFER_LEADER" => "true",
+                    "ROWLOCK_PREFER_LEADER" => "always",
                     other => panic!("unknown variable {other}"),
                 }
                 .to_owned(),
@@ -313,7 +331,7 @@ mod tests {
             (it.label.as_str(), it.chroot.as_str(), it.lock_base.as_str()),
             ("worker-7", "/app", "/l")
         );
-        assert!(it.prefer_leader);
+        assert_eq!(it.prefer_leader, PreferLeader::Always);
         assert_eq!((it.disconnect_grace, it.queue_names), (Duration::from_millis(700), QueueNames::Kazoo));
         assert_eq!(it.check(), Ok(()));
     }

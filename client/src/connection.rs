@@ -129,12 +129,18 @@ impl Connection {
         let endpoint = stream.peer_addr().to_string();
         let (mut read, mut write) = stream.into_split();
         let (mut inbox, mut timer) = (BytesMut::new(), Timer::default());
-        let attachments = self.machine.vitals().attachments;
+        let (attachments, mut led_from) = (self.machine.vitals().attachments, None);
         self.machine.connected(time::now(), self.servers.elsewhere());
         while let Some(input) = self.next_input(&mut read, &mut write, &mut inbox, &mut timer).await {
             let outcome = match input {
                 Input::Read(Ok(0)) => Err("closed by the server".to_owned()),
-                Input::Read(Ok(_)) => self.digest(&mut inbox),
+                Input::Read(Ok(_)) => self.digest(&mut inbox).map_err(|fault| {
+                    let text = fault.to_string();
+                    if let Fault::LedFrom(leader) = fault {
+                        led_from = Some(leader);
+                    }
+                    text
+                }),
                 Input::Read(Err(error)) | Input::Written(Err(error)) => Err(error.to_string()),
                 Input::Written(Ok(0)) => Err("closed while writing".to_owned()),
                 Input::Command(command) => {
@@ -150,6 +156,9 @@ impl Connection {
         }
         if self.machine.vitals().attachments > attachments {
             self.servers.succeeded();
+        }
+        if let Some(leader) = led_from {
+            self.servers.move_to(&leader);
         }
         if self.machine.ending().is_some() {
             // Best effort: what the machine still wants to say.
@@ -204,15 +213,11 @@ impl Connection {
     }
 
     /// Gives the machine every whole frame there is.
-    fn digest(&mut self, inbox: &mut BytesMut) -> Result<(), String> {
+    fn digest(&mut self, inbox: &mut BytesMut) -> Result<(), Fault> {
         let now = time::now();
         self.machine.heard(now);
-        while let Some(frame) = frame::split(inbox, FRAME_BYTES).map_err(|error| error.to_string())? {
-            let frame = self.machine.frame(frame, now);
-            if let Err(Fault::LedFrom(leader)) = &frame {
-                self.servers.move_to(leader);
-            }
-            frame.map_err(|fault| fault.to_string())?;
+        while let Some(frame) = frame::split(inbox, FRAME_BYTES)? {
+            self.machine.frame(frame, now)?;
         }
         Ok(())
     }

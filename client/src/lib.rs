@@ -103,7 +103,7 @@ mod znode;
 
 pub use admin::Reconfig;
 pub use client::Client;
-pub use config::{ClientConfig, Credential, QueueNames};
+pub use config::{ClientConfig, Credential, PreferLeader, QueueNames};
 pub use error::{ConnectError, Error, LockLost, LostReason, ReleaseError};
 pub use party::Party;
 pub use recipes::barrier::Barrier;

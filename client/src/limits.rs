@@ -45,6 +45,9 @@ pub(crate) const TAGGED_IN_FLIGHT: u64 = 1024;
 /// left. A place counts in [`LOCK_SLOTS`] as long as somebody keeps it.
 pub(crate) const CLAIMS_BEFORE_SWEEP: usize = 1024;
 
+/// A session with more places in queues stays where it is when it has to wait: moving them would take more than it gives.
+pub(crate) const CLAIMS_TO_MOVE_MAX: usize = 8;
+
 /// Claims in one verify request (servers refuse frames of 1 MiB); more go into further requests.
 pub(crate) const CLAIMS_PER_VERIFY: usize = 512;
 

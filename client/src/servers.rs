@@ -1,12 +1,13 @@
 //! Which server to try next, and after which pause.
 //!
-//! Whoever prefers the leader moves there from the server that names it, once between two servers that kept it: where the
-//! leader cannot be reached, or has no room, any server will do.
+//! Whoever prefers the leader moves there from the server that names it, and does not move again before the next connection
+//! has come to its own end: where the leader cannot be reached, or has no room, any server will do.
 
 use std::time::Duration;
 
 use rowlock_env::rng;
 
+use crate::config::PreferLeader;
 use crate::limits::{BACKOFF_MAX, BACKOFF_MIN};
 
 /// The servers of one client in their random order.
@@ -17,14 +18,23 @@ pub(crate) struct Servers {
     current: usize,
     /// Attempts since a server last accepted the session.
     failures: usize,
-    /// To the leader, from the server that names it.
-    prefers_leader: bool,
-    /// Has moved since a server last kept the session.
+    /// When to go to the leader, from the server that names it.
+    prefers_leader: PreferLeader,
+    /// Has moved since a connection last ended by itself.
     has_moved: bool,
 }
 
+/// Where else the leader may be.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Elsewhere {
+    /// Addresses of the others.
+    pub endpoints: Vec<String>,
+    /// Go there before anything else; otherwise, when there is nothing to do but to wait.
+    pub at_once: bool,
+}
+
 impl Servers {
-    pub(crate) fn new(mut endpoints: Vec<String>, prefers_leader: bool) -> Self {
+    pub(crate) fn new(mut endpoints: Vec<String>, prefers_leader: PreferLeader) -> Self {
         assert!(!endpoints.is_empty(), "the configuration was checked");
         rng::shuffle(&mut endpoints);
         Servers { endpoints, next: 0, current: 0, failures: 0, prefers_leader, has_moved: false }
@@ -50,12 +60,13 @@ impl Servers {
     }
 
     /// To which endpoints to move from the current one, if the leader is one of them.
-    pub(crate) fn elsewhere(&self) -> Vec<String> {
-        if !self.prefers_leader || self.has_moved {
-            return Vec::new();
+    pub(crate) fn elsewhere(&self) -> Elsewhere {
+        if self.prefers_leader == PreferLeader::Never || self.has_moved {
+            return Elsewhere::default();
         }
         let others = self.endpoints.iter().enumerate().filter(|(place, _)| *place != self.current);
-        others.map(|(_, endpoint)| endpoint.clone()).collect()
+        let endpoints = others.map(|(_, endpoint)| endpoint.clone()).collect();
+        Elsewhere { endpoints, at_once: self.prefers_leader == PreferLeader::Always }
     }
 
     /// The next one is this one of [`Servers::elsewhere`].
@@ -89,7 +100,7 @@ mod tests {
 
     #[test]
     fn the_first_lap_is_run_at_once_and_pauses_are_bounded() {
-        let mut it = Servers::new(vec!["a".into(), "b".into(), "c".into()], true);
+        let mut it = Servers::new(vec!["a".into(), "b".into(), "c".into()], PreferLeader::Always);
         let lap: Vec<_> = (0..3).map(|_| it.next()).collect();
         assert!(lap.iter().all(|(_, pause)| pause.is_zero()));
         let mut names: Vec<_> = lap.into_iter().map(|(name, _)| name).collect();
@@ -106,21 +117,25 @@ mod tests {
 
     #[test]
     fn the_leader_is_moved_to_once_until_a_server_is_kept() {
-        let mut it = Servers::new(vec!["a".into(), "b".into(), "c".into()], true);
+        let mut it = Servers::new(vec!["a".into(), "b".into(), "c".into()], PreferLeader::Always);
         let (first, _) = it.next();
-        let elsewhere = it.elsewhere();
+        let Elsewhere { endpoints: elsewhere, at_once: true } = it.elsewhere() else { panic!() };
         assert!(elsewhere.len() == 2 && !elsewhere.contains(&first));
         it.move_to(&elsewhere[1]);
         assert_eq!(it.next(), (elsewhere[1].clone(), Duration::ZERO));
-        assert!(it.elsewhere().is_empty(), "it has moved");
+        assert_eq!(it.elsewhere(), Elsewhere::default(), "it has moved");
         it.next();
-        assert!(it.elsewhere().is_empty(), "the leader could not be reached");
+        assert_eq!(it.elsewhere(), Elsewhere::default(), "the leader could not be reached");
         it.succeeded();
         it.next();
-        assert_eq!(it.elsewhere().len(), 2);
+        assert_eq!(it.elsewhere().endpoints.len(), 2);
 
-        let mut it = Servers::new(vec!["a".into(), "b".into()], false);
+        let mut it = Servers::new(vec!["a".into(), "b".into()], PreferLeader::WhenWaiting);
         it.next();
-        assert!(it.elsewhere().is_empty());
+        assert!(!it.elsewhere().at_once && it.elsewhere().endpoints.len() == 1);
+
+        let mut it = Servers::new(vec!["a".into(), "b".into()], PreferLeader::Never);
+        it.next();
+        assert_eq!(it.elsewhere(), Elsewhere::default());
     }
 }

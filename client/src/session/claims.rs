@@ -13,7 +13,7 @@ use rowlock_proto::FencingToken;
 use rowlock_proto::lock::{Claim, News, Notice};
 
 use crate::error::LostReason;
-use crate::limits::{CLAIMS_BEFORE_SWEEP, CLAIMS_PER_VERIFY};
+use crate::limits::{CLAIMS_BEFORE_SWEEP, CLAIMS_PER_VERIFY, CLAIMS_TO_MOVE_MAX};
 
 /// What has become of a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,6 +102,12 @@ impl Claims {
         let followed = Followed { token: claim.token, held: held.is_some(), cell: Arc::downgrade(cell) };
         self.followed.insert(claim.path.clone(), followed);
         held.map(|since| (cell.clone(), Fate::Held { since }))
+    }
+
+    /// There are places that are followed, few, and none of them is held. (Of a session with many: no.)
+    pub(crate) fn only_wait(&self) -> bool {
+        let few = 1..=CLAIMS_TO_MOVE_MAX;
+        few.contains(&self.followed.len()) && self.followed.values().all(|followed| !followed.held)
     }
 
     /// A release was answered: whatever the answer, there is no more to hear of these places.

@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
-use rowlock_client::{Client, ConnectError, Error, SessionState};
+use rowlock_client::{Client, ClientConfig, ConnectError, Error, PreferLeader, SessionState};
 use rowlock_env::net::Listener;
 use rowlock_env::{task, time};
 use rowlock_proto::{OpCode, Request};
 
-use crate::fake::keeper::ANNOUNCED;
+use crate::fake::keeper::{ANNOUNCED, Keeper};
 use crate::fake::{Fake, Fault, SHORT};
+use crate::mutex::LOCK;
+use crate::served::waiter;
 
 #[tokio::test]
 async fn a_lost_connection_suspends_and_the_session_goes_on() {
@@ -165,7 +167,7 @@ async fn a_session_moves_to_the_leader_before_anybody_sees_it_elsewhere() {
     let mut stayed = 0;
     // Whichever is tried first.
     for _ in 0..16 {
-        let client = config.clone().prefer_leader(true).connect().await.unwrap();
+        let client = config.clone().prefer_leader(PreferLeader::Always).connect().await.unwrap();
         assert_eq!(client.state(), SessionState::Connected);
         assert_eq!(fake.world().door_of(client.session_id()), Some(1));
         client.mutex("l").lock().await.unwrap().release().await.unwrap();
@@ -183,7 +185,9 @@ async fn a_leader_that_cannot_be_reached_is_done_without() {
     let fake = Fake::rowlock().await;
     let nobody = Listener::bind("127.0.0.1:0").await.unwrap().local_addr().to_string();
     fake.world().announced = Some(format!("{ANNOUNCED}leader {nobody}\n"));
-    let config = Client::builder().endpoints(&format!("{},{nobody}", fake.endpoint)).prefer_leader(true);
+    let config = Client::builder()
+        .endpoints(&format!("{},{nobody}", fake.endpoint))
+        .prefer_leader(PreferLeader::Always);
     for _ in 0..4 {
         let client = config.clone().connect().await.unwrap();
         let mut states = client.states();
@@ -194,4 +198,79 @@ async fn a_leader_that_cannot_be_reached_is_done_without() {
         states.wait_for(|state| *state == SessionState::Connected).await.unwrap();
         client.close().await.unwrap();
     }
+}
+
+/// A client of two servers that was opened by the one that does not lead.
+async fn away_from_the_leader(fake: &Fake<Keeper>, config: &ClientConfig) -> Client {
+    loop {
+        let client = config.clone().connect().await.unwrap();
+        if fake.world().door_of(client.session_id()) == Some(0) {
+            return client;
+        }
+        client.close().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_session_moves_to_the_leader_when_it_has_nothing_to_do_but_to_wait() {
+    let mut fake = Fake::rowlock().await;
+    let leader = fake.another_door().await;
+    fake.world().announced = Some(format!("{ANNOUNCED}leader {leader}\n"));
+    let holder = fake.client().await;
+    let config = Client::builder().endpoints(&format!("{},{leader}", fake.endpoint));
+    let client = away_from_the_leader(&fake, &config).await;
+    client.mutex("free").lock().await.unwrap().release().await.unwrap();
+    assert_eq!(fake.world().door_of(client.session_id()), Some(0), "it did not have to wait");
+
+    let guard = holder.mutex("l").lock().await.unwrap();
+    let task = waiter(&fake, &client).await;
+    let session = client.session_id();
+    fake.until("the session moves", |world| world.door_of(session) == Some(1)).await;
+    client.sync("/").await.unwrap();
+    assert_eq!(fake.world().contenders(LOCK), 2, "it keeps its one place");
+    let token = guard.token();
+    guard.release().await.unwrap();
+    assert!(task.await.unwrap().unwrap().token() > token);
+    assert_eq!((client.state(), client.session_id()), (SessionState::Connected, session));
+}
+
+#[tokio::test]
+async fn a_session_that_could_lose_something_does_not_move_to_wait() {
+    let mut fake = Fake::rowlock().await;
+    let leader = fake.another_door().await;
+    fake.world().announced = Some(format!("{ANNOUNCED}leader {leader}\n"));
+    let holder = fake.client().await;
+    let _guard = holder.mutex("l").lock().await.unwrap();
+    let config = Client::builder().endpoints(&format!("{},{leader}", fake.endpoint));
+    let (graceful, content) =
+        (config.clone().disconnect_grace(SHORT), config.clone().prefer_leader(PreferLeader::Never));
+    for (config, holds) in [(config, true), (graceful, false), (content, false)] {
+        let client = away_from_the_leader(&fake, &config).await;
+        let held = if holds { Some(client.mutex("mine").lock().await.unwrap()) } else { None };
+        let task = waiter(&fake, &client).await;
+        // Behind the answer that has it wait.
+        client.sync("/").await.unwrap();
+        assert_eq!(fake.world().door_of(client.session_id()), Some(0));
+        task.abort();
+        drop(held);
+        client.close().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_wait_goes_on_where_it_began_when_the_leader_cannot_be_reached() {
+    let fake = Fake::rowlock().await;
+    let nobody = Listener::bind("127.0.0.1:0").await.unwrap().local_addr().to_string();
+    fake.world().announced = Some(format!("{ANNOUNCED}leader {nobody}\n"));
+    let holder = fake.client().await;
+    let guard = holder.mutex("l").lock().await.unwrap();
+    let client = Client::builder().endpoints(&format!("{},{nobody}", fake.endpoint)).connect().await.unwrap();
+    let mut states = client.states();
+    let task = waiter(&fake, &client).await;
+    states.wait_for(|state| matches!(state, SessionState::Suspended { .. })).await.unwrap();
+    states.wait_for(|state| *state == SessionState::Connected).await.unwrap();
+    client.sync("/").await.unwrap();
+    guard.release().await.unwrap();
+    assert!(task.await.unwrap().unwrap().is_held());
+    assert!(!states.has_changed(), "it has tried once");
 }

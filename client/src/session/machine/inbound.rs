@@ -184,7 +184,13 @@ impl Machine {
             self.last_zxid = self.last_zxid.max(header.zxid);
         }
         match job {
-            Job::Call(asked) => self.call_answered(asked, answer, now),
+            Job::Call(asked) => {
+                let waits = has_to_wait(&answer);
+                self.call_answered(asked, answer, now);
+                if waits {
+                    self.use_the_wait()?;
+                }
+            }
             Job::Chore(chore) => self.chore_answered(chore, answer),
             Job::Probe => self.probe_answered(answer)?,
             Job::Options => self.options_answered(answer),
@@ -218,6 +224,21 @@ impl Machine {
         self.answer(asked, result);
     }
 
+    /// Moves to the leader, if that is elsewhere, while this session does nothing but wait in queues. Those who wait ask
+    /// again there, and keep their places.
+    ///
+    /// A session that holds something stays, so that a leader that cannot be reached costs it no lock; so does one with a
+    /// disconnect grace, which the closing of this connection would set going.
+    fn use_the_wait(&mut self) -> Result<(), Fault> {
+        let Link::Up(attachment) = &self.link else { return Ok(()) };
+        let is_idle = attachment.in_flight.is_empty() && self.waiting.is_empty() && self.refused.is_empty();
+        let may_go = is_idle && self.closing.is_none() && self.grace.is_zero() && self.claims.only_wait();
+        match self.leader.take_if(|_| may_go) {
+            Some(leader) => Err(Fault::LedFrom(leader)),
+            None => Ok(()),
+        }
+    }
+
     /// Asked again, it has no second effect.
     fn is_to_be_repeated(&self, asked: &Asked) -> bool {
         let exactly_once = self.extensions.is_some_and(|extensions| extensions.tagged > 0);
@@ -247,7 +268,10 @@ impl Machine {
         match answer {
             Ok(Response::Data(data, _)) => {
                 let data = data.unwrap_or_default();
-                if let Some(leader) = leader_of(&data).filter(|leader| self.elsewhere.contains(leader)) {
+                self.leader = leader_of(&data).filter(|leader| self.elsewhere.endpoints.contains(leader));
+                if self.elsewhere.at_once
+                    && let Some(leader) = self.leader.take()
+                {
                     return Err(Fault::LedFrom(leader));
                 }
                 self.probed(Extensions::parse(&data));
@@ -285,6 +309,11 @@ impl Machine {
             }
         }
     }
+}
+
+fn has_to_wait(answer: &Answer) -> bool {
+    let waits = |standing: &Standing| matches!(standing, Standing::Waiting { .. });
+    matches!(answer, Ok(Response::Standings(standings)) if standings.iter().any(waits))
 }
 
 /// The server has no room now, or does not know the outcome; asked again, it will.

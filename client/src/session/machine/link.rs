@@ -8,13 +8,14 @@ use rowlock_proto::{SessionId, encode};
 use super::super::attachment::{InFlight, Job};
 use super::{Link, Machine};
 use crate::error::Error;
+use crate::servers::Elsewhere;
 
 impl Machine {
-    /// A connection stands: starts the handshake. `elsewhere`: addresses to which to move if the leader is there.
-    pub(crate) fn connected(&mut self, now: Instant, elsewhere: Vec<String>) {
+    /// A connection stands: starts the handshake. `elsewhere`: where to move if the leader is there.
+    pub(crate) fn connected(&mut self, now: Instant, elsewhere: Elsewhere) {
         assert!(matches!(self.link, Link::Down), "one connection at a time");
         self.effects.out.clear();
-        self.elsewhere = elsewhere;
+        (self.elsewhere, self.leader) = (elsewhere, None);
         let request = ConnectRequest {
             protocol_version: 0,
             last_zxid_seen: self.last_zxid,

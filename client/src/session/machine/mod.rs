@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use rowlock_env::time::Instant;
+use rowlock_proto::frame::FrameError;
 use rowlock_proto::{DecodeError, Request, RequestFrame, SessionId, WatchedEvent, Xid, Zxid, encode};
 use tokio::sync::oneshot;
 
@@ -29,6 +30,7 @@ use super::watches::{WatchSender, Watches};
 use super::{Command, Ending, Reply, ReplySender, SessionState, Vitals};
 use crate::config::Credential;
 use crate::error::Error;
+use crate::servers::Elsewhere;
 
 type Signal = oneshot::Sender<Result<(), Error>>;
 
@@ -45,9 +47,11 @@ pub(crate) enum Fault {
     WatchesRefused,
     #[error("the server speaks for an older connection of ours")]
     Moved,
-    /// Nothing but the question who that is has been asked on this connection.
+    /// Nothing is under way on this connection.
     #[error("{0} leads")]
     LedFrom(String),
+    #[error("bad frame: {0}")]
+    Frame(#[from] FrameError),
     #[error("bad frame: {0}")]
     Decode(#[from] DecodeError),
 }
@@ -103,8 +107,10 @@ pub(crate) struct Machine {
     /// The last position that a reply showed. Events do not move it: another event of the same change may be on its way.
     last_zxid: Zxid,
     link: Link,
-    /// The addresses to which to move from this connection if the leader is there.
-    elsewhere: Vec<String>,
+    /// Where to move from this connection if the leader is there.
+    elsewhere: Elsewhere,
+    /// It is: where, and to be gone to when there is nothing to do but to wait.
+    leader: Option<String>,
     /// Not sent yet, or to be sent again, in the order of the session.
     waiting: VecDeque<Job>,
     /// What a server refused for the moment, before everything in `waiting`.
@@ -132,7 +138,8 @@ impl Machine {
             session: None,
             last_zxid: Zxid(0),
             link: Link::Down,
-            elsewhere: Vec::new(),
+            elsewhere: Elsewhere::default(),
+            leader: None,
             waiting: VecDeque::new(),
             refused: VecDeque::new(),
             paused_until: None,

@@ -51,7 +51,7 @@ impl Rig {
     }
 
     pub(super) fn hello(&mut self, seconds: u64) -> ConnectRequest {
-        self.machine.connected(self.at(seconds), Vec::new());
+        self.machine.connected(self.at(seconds), Elsewhere::default());
         let frame = frame::split(&mut self.machine.effects.out, 1 << 20).unwrap().unwrap();
         decode::connect_request(frame).unwrap()
     }

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use rowlock_client::PreferLeader;
 use rowlock_world::rng::Rng;
 use rowlock_world::time::HostId;
 
@@ -67,8 +68,10 @@ const PLAIN: [Errand; 7] = [
 
 const RECIPES: [Errand; 4] = [Errand::Campaign, Errand::Observe, Errand::Count, Errand::Latch];
 
-/// So many clients in a hundred move to the leader.
-const LEADER_PERCENT: usize = 30;
+/// So many clients in a hundred move to the leader at once, and so many when they have to wait. The others stay where they are,
+/// so that writes go through every node.
+const ALWAYS_PERCENT: usize = 25;
+const WHEN_WAITING_PERCENT: usize = 40;
 /// Mixed into what decides about it.
 const LEADER_STREAM: u64 = 0x6c65_6164_6572;
 
@@ -128,8 +131,16 @@ pub struct Profile {
     pub(super) work: Duration,
     /// The mean of how long it stays with a session; none: until it is lost.
     pub(super) session_life: Option<Duration>,
-    /// It moves to the leader when another node opens its session.
-    pub(super) prefers_leader: bool,
+    /// When it moves to the leader from another node that has opened its session.
+    pub(super) prefers_leader: PreferLeader,
+}
+
+fn prefer_leader(rng: &mut Rng) -> PreferLeader {
+    match rng.below(100) {
+        0..ALWAYS_PERCENT => PreferLeader::Always,
+        n if n < ALWAYS_PERCENT + WHEN_WAITING_PERCENT => PreferLeader::WhenWaiting,
+        _ => PreferLeader::Never,
+    }
 }
 
 impl Errand {
@@ -206,8 +217,7 @@ impl Profile {
             pause: theme.pause,
             work: theme.work,
             session_life: (theme.changes_sessions && rng.chance(60)).then_some(life),
-            // Most stay where they are, so that writes go through every node.
-            prefers_leader: Rng::new(rng.clone().u64() ^ LEADER_STREAM).chance(LEADER_PERCENT),
+            prefers_leader: prefer_leader(&mut Rng::new(rng.clone().u64() ^ LEADER_STREAM)),
         };
         // Beside the stream, so that busy clients are what they were.
         let mut beside = Rng::new(rng.clone().u64() ^ QUIET_STREAM);
