@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 use crate::world::{self, Conduit, Port};
 
@@ -236,6 +236,11 @@ delegate_write!(Stream, StreamIn::Reality, StreamIn::World(_, writing) => writin
 delegate_read!(ReadHalf, ReadHalfIn::Reality, ReadHalfIn::World(reading) => reading);
 delegate_write!(WriteHalf, WriteHalfIn::Reality, WriteHalfIn::World(writing) => writing);
 
+/// So many connections may wait to be accepted, if the system allows as many (Linux: `net.core.somaxconn`, 4,096 by default).
+/// Behind more the system drops what a client says first, and the client tries again a second later: the clients of a node that has
+/// died all come at once. (The standard library asks for 128.)
+const LISTEN_BACKLOG: u32 = 4_096;
+
 /// Waits for connections.
 #[derive(Debug)]
 pub struct Listener {
@@ -257,7 +262,7 @@ impl Listener {
             let local = port.local_addr();
             return Ok(Listener { inner: ListenerIn::World(port), local });
         }
-        let inner = TcpListener::bind(addr).await?;
+        let inner = listen(addr).await?;
         let local = inner.local_addr()?;
         Ok(Listener { inner: ListenerIn::Reality(inner), local })
     }
@@ -284,10 +289,43 @@ impl Listener {
     }
 }
 
+/// At the first of the name's addresses where that works.
+async fn listen(addr: &str) -> io::Result<TcpListener> {
+    let mut failed = io::Error::new(io::ErrorKind::InvalidInput, "the name has no address");
+    for addr in tokio::net::lookup_host(addr).await? {
+        match listen_at(addr) {
+            Ok(listener) => return Ok(listener),
+            Err(error) => failed = error,
+        }
+    }
+    Err(failed)
+}
+
+fn listen_at(addr: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if addr.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(addr)?;
+    socket.listen(LISTEN_BACKLOG)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    #[tokio::test]
+    async fn hundreds_may_come_before_the_first_is_accepted() {
+        let allowed = std::fs::read_to_string("/proc/sys/net/core/somaxconn").ok();
+        let allowed: usize = allowed.and_then(|text| text.trim().parse().ok()).unwrap_or(128);
+        let listener = Listener::bind("127.0.0.1:0").await.expect("a free port");
+        let addr = listener.local_addr().to_string();
+        let mut all = Vec::new();
+        for _ in 0..allowed.min(300) {
+            // Whose first word is dropped comes in later, or never if nobody is accepted.
+            all.push(Stream::connect(&addr, Duration::from_secs(20)).await.expect("connects"));
+        }
+        listener.accept().await.expect("accepts");
+    }
 
     #[tokio::test]
     async fn bytes_cross_a_connection_in_both_directions() {
