@@ -7,7 +7,8 @@
 //! Egalitarian Parliaments", 2013, section 6), where the others are not even asked.
 //!
 //! The quickest are not spared: who answered first. When a spared follower turns out to have been needed, because one of
-//! these or the leader's own disk is slow, all hurry for a while and the quickest are found again.
+//! these or the leader's own disk is slow, all hurry for a while and the quickest are found again. The while is short, since
+//! on a busy machine any of them may just not have had the processor, and grows when that did not help.
 //!
 //! It stands between the log, the replication pipelines and the listener, which tell it what happens and ask who is
 //! spared. It decides only when something is flushed, never what an answer means: what it believes may be out of date
@@ -25,8 +26,31 @@ use super::types::TypeConfig;
 use crate::config::SpareFlushes;
 use crate::limits::WAL_PATIENCE;
 
-/// So long nobody is spared when a spared follower was needed.
-const HURRY: Duration = Duration::from_secs(1);
+/// A while in which nobody is spared, because a spared follower was needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Hurry {
+    since: Instant,
+    length: Duration,
+}
+
+impl Hurry {
+    /// Enough to see who is quick: ten flushes of a disk that takes 5 ms for each.
+    const SHORTEST: Duration = Duration::from_millis(50);
+    const LONGEST: Duration = Duration::from_secs(1);
+
+    /// The one that begins now. Unless it was quiet for as long as the last one took, it is twice as long.
+    fn after(last: Option<Hurry>, now: Instant) -> Hurry {
+        let length = match last {
+            Some(last) if now < last.since + last.length * 2 => (last.length * 2).min(Self::LONGEST),
+            _ => Self::SHORTEST,
+        };
+        Hurry { since: now, length }
+    }
+
+    fn lasts(&self, now: Instant) -> bool {
+        now < self.since + self.length
+    }
+}
 
 /// The other members, as a leader needs them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -83,8 +107,8 @@ struct State {
     committed: u64,
     /// The voters that a leader does not spare. With fewer than the quorum needs, it spares nobody.
     quickest: BTreeSet<u64>,
-    /// A leader spares nobody until then.
-    hurry_until: Option<Instant>,
+    /// When a leader last had reason to spare nobody.
+    hurry: Option<Hurry>,
     /// A follower's leader waits for no flush up to this entry.
     spared_to: u64,
 }
@@ -139,17 +163,17 @@ impl Follower {
     pub fn has_flushed(&self, index: u64, was_spared: bool, took: Duration) {
         let now = time::now();
         let mut state = self.thrift.state.lock();
+        if state.hurry.is_some_and(|hurry| hurry.lasts(now)) {
+            return;
+        }
         if was_spared {
             // The last entries before its flush may be too new to be committed; those before them are not.
             if took >= WAL_PATIENCE / 2 && index > state.committed {
                 state.quickest.clear();
-                state.hurry_until = Some(now + HURRY);
+                state.hurry = Some(Hurry::after(state.hurry, now));
             }
-            return;
-        }
-        state.hurry_until = state.hurry_until.filter(|until| now < *until);
-        let is_open = state.hurry_until.is_none() && state.quickest.len() < state.followers.needed;
-        if is_open && state.followers.voters.contains(&self.node) {
+        } else if state.quickest.len() < state.followers.needed && state.followers.voters.contains(&self.node)
+        {
             state.quickest.insert(self.node);
         }
     }
@@ -223,6 +247,20 @@ mod tests {
         assert!(!three.is_spared() && !two.is_spared());
         two.has_flushed(3, false, Duration::ZERO);
         assert!(!three.is_spared(), "not for a while");
+    }
+
+    #[test]
+    fn a_hurry_that_did_not_help_is_followed_by_a_longer_one() {
+        let (start, ms) = (time::now(), Duration::from_millis);
+        let first = Hurry::after(None, start);
+        assert!(first.lasts(start + ms(49)) && !first.lasts(start + ms(50)));
+        let mut hurry = first;
+        for length in [100, 200, 400, 800, 1000, 1000].map(ms) {
+            hurry = Hurry::after(Some(hurry), hurry.since + hurry.length);
+            assert_eq!(hurry.length, length);
+        }
+        assert_eq!(Hurry::after(Some(hurry), hurry.since + ms(1_999)).length, ms(1000));
+        assert_eq!(Hurry::after(Some(hurry), hurry.since + ms(2_000)).length, ms(50), "it was quiet");
     }
 
     #[test]
