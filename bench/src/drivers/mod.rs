@@ -10,7 +10,7 @@ mod zookeeper;
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 use crate::system::System;
 pub use data::Reads;
@@ -113,6 +113,22 @@ impl Driver {
             Driver::Etcd(client) => client.release().await,
             Driver::Redis(client) => client.release().await,
             Driver::Redlock(client) => client.release().await,
+        }
+    }
+
+    /// Gives back what was acquired last and waits for nothing: the request leaves with the next one at the latest, and its
+    /// answer is looked at before that one's.
+    ///
+    /// # Errors
+    /// Nothing is held, or nobody can do without the answer (etcd: the next Lock of a lease may overtake its Unlock, find
+    /// its own key and hold what is about to be deleted).
+    pub fn post_release(&mut self) -> Result<()> {
+        match self {
+            Driver::Rowlock(client) => client.post_release(),
+            Driver::Zookeeper(client) => client.post_release(),
+            Driver::Etcd(_) => bail!("etcd's lock cannot be used again before its release was answered"),
+            Driver::Redis(client) => client.post_release(),
+            Driver::Redlock(client) => client.post_release(),
         }
     }
 

@@ -21,6 +21,8 @@ pub struct Client {
     tokens: Tokens,
     ttl_ms: String,
     held: Option<(String, String)>,
+    /// A release is on its way whose reply nobody has seen.
+    posted: bool,
 }
 
 /// Values that no other client uses, and how long to wait before the next try.
@@ -66,6 +68,11 @@ pub fn is_taken(reply: Reply) -> Result<bool> {
     }
 }
 
+/// The command that deletes a lock's key if it has that token.
+pub fn release_words<'a>(script: &'a str, lock: &'a str, token: &'a str) -> [&'a [u8]; 5] {
+    [b"EVALSHA", script.as_bytes(), b"1", lock.as_bytes(), token.as_bytes()]
+}
+
 /// Loads the script of the release; its hash calls it.
 ///
 /// # Errors
@@ -83,7 +90,7 @@ impl Client {
         let mut connection = Connection::open(spread(addresses, n)).await?;
         let script = load_script(&mut connection).await?;
         let ttl_ms = settings.ttl.as_millis().to_string();
-        Ok(Client { connection, script, tokens: Tokens::new(n), ttl_ms, held: None })
+        Ok(Client { connection, script, tokens: Tokens::new(n), ttl_ms, held: None, posted: false })
     }
 
     /// See [`super::Driver::acquire`].
@@ -92,7 +99,11 @@ impl Client {
         let words: [&[u8]; 6] =
             [b"SET", lock.as_bytes(), token.as_bytes(), b"NX", b"PX", self.ttl_ms.as_bytes()];
         for tries in 0.. {
-            if is_taken(self.connection.call(&words).await?)? {
+            self.connection.send(&words).await?;
+            if std::mem::take(&mut self.posted) {
+                was_held(&self.connection.receive().await?)?;
+            }
+            if is_taken(self.connection.receive().await?)? {
                 break;
             }
             tokio::time::sleep(self.tokens.pause(tries)).await;
@@ -104,11 +115,23 @@ impl Client {
     /// See [`super::Driver::release`].
     pub async fn release(&mut self) -> Result<()> {
         let (lock, token) = self.held.take().context("nothing is held")?;
-        let words: [&[u8]; 5] = [b"EVALSHA", self.script.as_bytes(), b"1", lock.as_bytes(), token.as_bytes()];
-        match self.connection.call(&words).await? {
-            Reply::Integer(1) => Ok(()),
-            other => bail!("the release was answered with {other:?}"),
-        }
+        let reply = self.connection.call(&release_words(&self.script, &lock, &token)).await?;
+        was_held(&reply)
+    }
+
+    /// See [`super::Driver::post_release`].
+    pub fn post_release(&mut self) -> Result<()> {
+        let (lock, token) = self.held.take().context("nothing is held")?;
+        self.connection.put(&release_words(&self.script, &lock, &token));
+        self.posted = true;
+        Ok(())
+    }
+}
+
+fn was_held(reply: &Reply) -> Result<()> {
+    match reply {
+        Reply::Integer(1) => Ok(()),
+        other => bail!("the release was answered with {other:?}"),
     }
 }
 

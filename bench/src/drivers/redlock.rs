@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use super::Settings;
-use super::redis::{Tokens, is_taken, load_script};
+use super::redis::{Tokens, is_taken, load_script, release_words};
 use super::resp::{Connection, Reply};
 
 /// A connection to each master.
@@ -16,6 +16,8 @@ pub struct Client {
     ttl: Duration,
     ttl_ms: String,
     held: Option<(String, String)>,
+    /// A release is on its way whose replies nobody has seen.
+    posted: bool,
 }
 
 impl Client {
@@ -28,7 +30,15 @@ impl Client {
             connections.push(connection);
         }
         let ttl_ms = settings.ttl.as_millis().to_string();
-        Ok(Client { connections, script, tokens: Tokens::new(n), ttl: settings.ttl, ttl_ms, held: None })
+        Ok(Client {
+            connections,
+            script,
+            tokens: Tokens::new(n),
+            ttl: settings.ttl,
+            ttl_ms,
+            held: None,
+            posted: false,
+        })
     }
 
     /// See [`super::Driver::acquire`].
@@ -50,9 +60,15 @@ impl Client {
     pub async fn release(&mut self) -> Result<()> {
         let (lock, token) = self.held.take().context("nothing is held")?;
         let deleted = self.delete(&lock, &token).await?;
-        if deleted <= self.connections.len() / 2 {
-            bail!("only {deleted} masters still knew the lock at its release");
-        }
+        was_held(deleted, self.connections.len())
+    }
+
+    /// See [`super::Driver::post_release`].
+    pub fn post_release(&mut self) -> Result<()> {
+        let (lock, token) = self.held.take().context("nothing is held")?;
+        let words = release_words(&self.script, &lock, &token);
+        self.connections.iter_mut().for_each(|connection| connection.put(&words));
+        self.posted = true;
         Ok(())
     }
 
@@ -63,6 +79,9 @@ impl Client {
         for connection in &mut self.connections {
             connection.send(&words).await?;
         }
+        if std::mem::take(&mut self.posted) {
+            was_held(self.deleted().await?, self.connections.len())?;
+        }
         let mut taken = 0;
         for connection in &mut self.connections {
             taken += usize::from(is_taken(connection.receive().await?)?);
@@ -72,10 +91,15 @@ impl Client {
 
     /// On all masters, whether they gave the key or not; how many had it.
     async fn delete(&mut self, lock: &str, token: &str) -> Result<usize> {
-        let words: [&[u8]; 5] = [b"EVALSHA", self.script.as_bytes(), b"1", lock.as_bytes(), token.as_bytes()];
+        let words = release_words(&self.script, lock, token);
         for connection in &mut self.connections {
             connection.send(&words).await?;
         }
+        self.deleted().await
+    }
+
+    /// The next reply of each master, to a release: how many had the key.
+    async fn deleted(&mut self) -> Result<usize> {
         let mut deleted = 0;
         for connection in &mut self.connections {
             match connection.receive().await? {
@@ -85,6 +109,13 @@ impl Client {
         }
         Ok(deleted)
     }
+}
+
+fn was_held(deleted: usize, masters: usize) -> Result<()> {
+    if deleted <= masters / 2 {
+        bail!("only {deleted} masters still knew the lock at its release");
+    }
+    Ok(())
 }
 
 /// A majority, with time left after what asking took and what clocks may drift apart: a hundredth and 2 ms.

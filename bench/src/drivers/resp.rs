@@ -50,9 +50,15 @@ impl Connection {
     /// # Errors
     /// The connection broke.
     pub async fn send(&mut self, words: &[&[u8]]) -> Result<()> {
+        self.put(words);
+        self.stream.write_all(&self.output).await?;
         self.output.clear();
+        Ok(())
+    }
+
+    /// A command that leaves with the next one that is sent.
+    pub fn put(&mut self, words: &[&[u8]]) {
         command(words, &mut self.output);
-        Ok(self.stream.write_all(&self.output).await?)
     }
 
     /// The next reply.
@@ -107,14 +113,31 @@ fn reply(input: &mut BytesMut) -> Result<Option<Reply>> {
 #[cfg(test)]
 mod tests {
     use bytes::{Bytes, BytesMut};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
 
-    use super::{Reply, command, reply};
+    use super::{Connection, Reply, command, reply};
 
     #[test]
     fn a_command_is_an_array_of_bulk_strings() {
         let mut out = BytesMut::new();
         command(&[b"SET", b"k", b""], &mut out);
         assert_eq!(&out[..], b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$0\r\n\r\n");
+    }
+
+    #[tokio::test]
+    async fn a_command_that_is_put_leaves_with_the_next_one_and_is_answered_before_it() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut ours = Connection::open(&listener.local_addr().unwrap().to_string()).await.unwrap();
+        let (mut theirs, _) = listener.accept().await.unwrap();
+        ours.put(&[b"A"]);
+        ours.send(&[b"B"]).await.unwrap();
+        let mut both = [0; 22];
+        theirs.read_exact(&mut both).await.unwrap();
+        assert_eq!(&both, b"*1\r\n$1\r\nA\r\n*1\r\n$1\r\nB\r\n");
+        theirs.write_all(b":0\r\n+OK\r\n").await.unwrap();
+        assert_eq!(ours.receive().await.unwrap(), Reply::Integer(0));
+        assert_eq!(ours.receive().await.unwrap(), Reply::Status("OK".to_owned()));
     }
 
     #[test]

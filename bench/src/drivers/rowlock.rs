@@ -34,6 +34,12 @@ impl Client {
         Ok(guard.release().await?)
     }
 
+    /// See [`super::Driver::post_release`]: dropping the guard is just that.
+    pub fn post_release(&mut self) -> Result<()> {
+        drop(self.guard.take().context("nothing is held")?);
+        Ok(())
+    }
+
     /// See [`super::Driver::close`].
     pub async fn close(self) -> Result<()> {
         Ok(self.client.close().await?)

@@ -70,9 +70,21 @@ impl Client {
 
     /// See [`super::Driver::release`].
     pub async fn release(&mut self) -> Result<()> {
-        let path = self.held.take().context("nothing is held")?;
-        self.session.call(Request::Delete { path, version: Version::ANY }).await?.context("deleting")?;
+        let request = self.removal()?;
+        self.session.call(request).await?.context("deleting")?;
         Ok(())
+    }
+
+    /// See [`super::Driver::post_release`].
+    pub fn post_release(&mut self) -> Result<()> {
+        let request = self.removal()?;
+        self.session.post(request);
+        Ok(())
+    }
+
+    fn removal(&mut self) -> Result<Request> {
+        let path = self.held.take().context("nothing is held")?;
+        Ok(Request::Delete { path, version: Version::ANY })
     }
 
     /// See [`super::Driver::close`].

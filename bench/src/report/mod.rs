@@ -26,7 +26,7 @@ pub struct Headline {
 /// Of a workload, by its name.
 pub fn headline(workload: &str) -> Option<Headline> {
     let (metric, more_is_better) = match workload {
-        "uncontended" => ("cycles_per_s", true),
+        "uncontended" | "posted" => ("cycles_per_s", true),
         "contended" | "scale-queue" => ("handovers_per_s", true),
         "read-mostly" => ("ops_per_s", true),
         "herd" => ("release_to_grant_p50_ms", false),

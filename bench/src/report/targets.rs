@@ -168,6 +168,10 @@ fn cycles() -> Vec<Target> {
         must,
         aim,
     };
+    let posted = |title, size, other| Target {
+        figure: figure("posted", size, "cycles_per_s"),
+        ..at(title, size, other, Bound::None, Bound::None)
+    };
     vec![
         at("uncontended cycles/s, N = 1", 1, System::Zookeeper, Bound::Of(2.0), Bound::Of(3.0)),
         at("uncontended cycles/s, N = 256", 256, System::Zookeeper, Bound::Of(4.0), Bound::None),
@@ -182,6 +186,9 @@ fn cycles() -> Vec<Target> {
             subject: System::RowlockPlain,
             ..at("", 256, System::Zookeeper, Bound::Of(2.0), Bound::Of(3.0))
         },
+        posted("cycles/s, no release waited for, N = 1", 1, System::Zookeeper),
+        posted("cycles/s, no release waited for, N = 256", 256, System::Zookeeper),
+        posted("cycles/s, no release waited for, N = 256", 256, System::Redlock),
         Target {
             title: "reads and writes 10:1 per second, N = 64",
             figure: figure("read-mostly", 64, "ops_per_s"),

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use anyhow::Result;
 
 use super::phase::Times;
+use super::uncontended::Release;
 use super::{contended, crash, herd, idle, leader_kill, read_mostly, scale, snapshot, uncontended};
 use crate::results::Trial;
 use crate::servers::Servers;
@@ -16,6 +17,8 @@ use crate::system::System;
 pub enum Workload {
     /// N clients, a lock each.
     Uncontended,
+    /// The same, but no release is waited for.
+    Posted,
     /// K clients, one lock.
     Contended,
     /// N clients that read ten times for each write.
@@ -42,8 +45,9 @@ pub enum Workload {
 
 impl Workload {
     /// All of them, in the order in which a run takes them.
-    pub const ALL: [Workload; 12] = [
+    pub const ALL: [Workload; 13] = [
         Workload::Uncontended,
+        Workload::Posted,
         Workload::Contended,
         Workload::ReadMostly,
         Workload::Herd,
@@ -61,6 +65,7 @@ impl Workload {
     pub fn name(self) -> &'static str {
         match self {
             Workload::Uncontended => "uncontended",
+            Workload::Posted => "posted",
             Workload::Contended => "contended",
             Workload::ReadMostly => "read-mostly",
             Workload::Herd => "herd",
@@ -80,6 +85,8 @@ impl Workload {
         let has_leader = matches!(system, System::Rowlock | System::Zookeeper | System::Etcd);
         match self {
             Workload::Uncontended | Workload::Contended => true,
+            // A Lock of etcd's may overtake the Unlock before it.
+            Workload::Posted => system != System::Etcd,
             // Redis has neither znodes with versions nor counts of messages.
             Workload::ReadMostly | Workload::Herd => has_leader || system == System::RowlockPlain,
             Workload::Crash => !matches!(system, System::RowlockPlain | System::RedisFsync),
@@ -96,6 +103,7 @@ impl Workload {
     pub fn wants_own_servers(self) -> bool {
         match self {
             Workload::Uncontended
+            | Workload::Posted
             | Workload::Contended
             | Workload::ReadMostly
             | Workload::Herd
@@ -125,7 +133,10 @@ impl Workload {
     ) -> Result<Trial> {
         let count = usize::try_from(size)?;
         match self {
-            Workload::Uncontended => uncontended::run(system, servers, count, round, times).await,
+            Workload::Uncontended => {
+                uncontended::run(system, servers, count, round, times, Release::Awaited).await
+            }
+            Workload::Posted => uncontended::run(system, servers, count, round, times, Release::Posted).await,
             Workload::Contended => contended::run(system, servers, count, round, times).await,
             Workload::ReadMostly => read_mostly::run(system, servers, count, round, times).await,
             Workload::Herd => herd::run(system, servers, count, round).await,

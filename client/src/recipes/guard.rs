@@ -34,7 +34,8 @@ pub struct WaitStats {
     pub waited: Duration,
 }
 
-/// A held lock. Dropping it gives the lock back in the background.
+/// A held lock. Dropping it gives the lock back in the background: nobody waits for the answer, and who takes the next lock at
+/// once usually has both requests in one packet. [`Guard::release`] waits, and tells what became of it.
 ///
 /// A lock of this kind can be **lost**: when the session ends (no heartbeat was acknowledged in time), when somebody
 /// deletes its znode or forces its release, when its maximum hold is over. [`Guard::lost`], [`Guard::loss`] and

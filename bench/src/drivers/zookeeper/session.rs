@@ -1,4 +1,4 @@
-//! A session of the ZooKeeper protocol over one TCP connection: one request at a time, and watch events.
+//! A session of the ZooKeeper protocol over one TCP connection: one awaited request at a time, and watch events.
 //!
 //! The task that calls also reads and writes, with nobody between it and the socket. It never reconnects: a connection
 //! that breaks makes a trial void.
@@ -27,6 +27,8 @@ pub struct Session {
     input: BytesMut,
     output: BytesMut,
     xid: i32,
+    /// Requests whose replies nobody awaits, but which must not be refused.
+    posted: VecDeque<(Xid, OpCode)>,
     /// Events that came while a reply was awaited.
     events: VecDeque<WatchedEvent>,
     /// Silence after which a heartbeat is sent.
@@ -53,6 +55,7 @@ impl Session {
             input: BytesMut::with_capacity(4096),
             output: BytesMut::with_capacity(512),
             xid: 0,
+            posted: VecDeque::new(),
             events: VecDeque::new(),
             heartbeat: session_timeout / 3,
         };
@@ -81,19 +84,39 @@ impl Session {
     /// # Errors
     /// The connection broke. An error code is an answer.
     pub async fn call(&mut self, request: Request) -> Result<Result<Response, ErrorCode>> {
-        let opcode = request.opcode();
-        self.xid = self.xid.wrapping_add(1) & i32::MAX;
-        let xid = Xid(self.xid);
-        encode::request(&RequestFrame { xid, request }, &mut self.output);
+        let (xid, opcode) = self.put(request);
         self.flush().await?;
         loop {
             match self.receive().await.with_context(|| format!("waiting for the reply to {opcode:?}"))? {
                 Incoming::Reply(header, body) if header.xid == xid => return reply(header, body, opcode),
-                Incoming::Reply(header, _) => bail!("a reply to request {}, which nobody awaits", header.xid),
+                Incoming::Reply(header, body) => self.settle(header, body)?,
                 Incoming::Event(event) => self.events.push_back(event),
                 Incoming::Pong => {}
             }
         }
+    }
+
+    /// A request that leaves with the next one. If it is refused, the call behind it fails.
+    pub fn post(&mut self, request: Request) {
+        let posted = self.put(request);
+        self.posted.push_back(posted);
+    }
+
+    fn put(&mut self, request: Request) -> (Xid, OpCode) {
+        let opcode = request.opcode();
+        self.xid = self.xid.wrapping_add(1) & i32::MAX;
+        let xid = Xid(self.xid);
+        encode::request(&RequestFrame { xid, request }, &mut self.output);
+        (xid, opcode)
+    }
+
+    /// Replies come in the order of the requests.
+    fn settle(&mut self, header: ReplyHeader, body: Bytes) -> Result<()> {
+        let Some((_, opcode)) = self.posted.pop_front().filter(|(xid, _)| *xid == header.xid) else {
+            bail!("a reply to request {}, which nobody awaits", header.xid)
+        };
+        reply(header, body, opcode)?.with_context(|| format!("a posted {opcode:?} was refused"))?;
+        Ok(())
     }
 
     /// Waits until `path` is reported as deleted. Heartbeats go out meanwhile.
