@@ -168,9 +168,9 @@ fn cycles() -> Vec<Target> {
         must,
         aim,
     };
-    let posted = |title, size, other| Target {
-        figure: figure("posted", size, "cycles_per_s"),
-        ..at(title, size, other, Bound::None, Bound::None)
+    let posted = |other| Target {
+        figure: figure("posted", 256, "cycles_per_s"),
+        ..at("cycles/s, no release waited for, N = 256", 256, other, Bound::None, Bound::None)
     };
     vec![
         at("uncontended cycles/s, N = 1", 1, System::Zookeeper, Bound::Of(2.0), Bound::Of(3.0)),
@@ -186,9 +186,8 @@ fn cycles() -> Vec<Target> {
             subject: System::RowlockPlain,
             ..at("", 256, System::Zookeeper, Bound::Of(2.0), Bound::Of(3.0))
         },
-        posted("cycles/s, no release waited for, N = 1", 1, System::Zookeeper),
-        posted("cycles/s, no release waited for, N = 256", 256, System::Zookeeper),
-        posted("cycles/s, no release waited for, N = 256", 256, System::Redlock),
+        posted(System::Zookeeper),
+        posted(System::Redlock),
         Target {
             title: "reads and writes 10:1 per second, N = 64",
             figure: figure("read-mostly", 64, "ops_per_s"),

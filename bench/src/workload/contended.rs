@@ -33,7 +33,7 @@ const QUEUE_FORMS_MAX: Duration = Duration::from_secs(20);
 /// With fewer turns for each client, on average, shares differ by whether one more was just had: the trial goes on.
 const TURNS: u64 = 15;
 /// But not for longer.
-const MEASURED_MAX: Duration = Duration::from_secs(10);
+const MEASURED_MAX: Duration = Duration::from_secs(8);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 #[derive(Default)]
