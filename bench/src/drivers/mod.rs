@@ -116,8 +116,8 @@ impl Driver {
         }
     }
 
-    /// Gives back what was acquired last and waits for nothing: the request leaves with the next one at the latest, and its
-    /// answer is looked at before that one's.
+    /// Gives back what was acquired last and waits for nothing: the request leaves with the next one at the latest. Its answer
+    /// is looked at before that one's, but for our own client, which tells nobody.
     ///
     /// # Errors
     /// Nothing is held, or nobody can do without the answer (etcd: the next Lock of a lease may overtake its Unlock, find
