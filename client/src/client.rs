@@ -11,7 +11,7 @@ use rowlock_env::sync::watch;
 use rowlock_env::task;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::{Request, SessionId};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::config::{ClientConfig, Credential};
 use crate::connection::Connection;
@@ -22,6 +22,7 @@ use crate::recipes::reentrant::Holds;
 use crate::servers::Servers;
 use crate::session::chore::Chore;
 use crate::session::claims::FateCell;
+use crate::session::core::{Core, Gone};
 use crate::session::extensions::Extensions;
 use crate::session::machine::Machine;
 use crate::session::watches::WatchRequest;
@@ -41,13 +42,19 @@ pub struct Client {
 }
 
 struct Inner {
-    commands: mpsc::UnboundedSender<Command>,
+    core: Arc<Core>,
     shared: Arc<Shared>,
     admission: Arc<Semaphore>,
     lock_slots: Arc<Semaphore>,
     config: ClientConfig,
     /// What the owners of reentrant locks hold.
     holds: Arc<Holds>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.core.leave();
+    }
 }
 
 impl fmt::Debug for Client {
@@ -60,7 +67,7 @@ impl fmt::Debug for Client {
     }
 }
 
-/// The reply of a request that has been handed to the session's task.
+/// The reply of a request that has been handed to the session.
 pub(crate) struct Pending {
     reply: oneshot::Receiver<Result<Reply, Error>>,
     shared: Arc<Shared>,
@@ -89,26 +96,24 @@ impl Client {
     }
 
     pub(crate) async fn open(config: ClientConfig) -> Result<Client, ConnectError> {
-        let (commands, receiver) = mpsc::unbounded_channel();
         let shared = Shared::new();
+        let machine = Machine::new(config.session_timeout, config.disconnect_grace, config.auth.clone());
+        let core = Core::new(machine, shared.clone());
         let admission = Arc::new(Semaphore::new(OUTSTANDING_REQUESTS));
         let connection = Connection {
-            machine: Machine::new(config.session_timeout, config.disconnect_grace, config.auth.clone()),
-            commands: receiver,
+            core: core.clone(),
             shared: shared.clone(),
             servers: Servers::new(config.endpoints.clone(), config.prefer_leader),
             session_timeout: config.session_timeout,
             admission: admission.clone(),
-            attended: true,
-            published: None,
+            done: Vec::new(),
         };
         // Not awaited: the task ends with the session, at the latest when the last handle is gone.
         drop(task::spawn("rowlock-session", connection.run()));
         let lock_slots = Arc::new(Semaphore::new(LOCK_SLOTS));
         let patience = config.connect_timeout;
         let holds = Arc::default();
-        let client =
-            Client { inner: Arc::new(Inner { commands, shared, admission, lock_slots, config, holds }) };
+        let client = Client { inner: Arc::new(Inner { core, shared, admission, lock_slots, config, holds }) };
         let mut vitals = client.watch_vitals();
         let opened = vitals.wait_for(|vitals| vitals.attachments > 0 || vitals.ending.is_some());
         let opened = time::timeout(patience, opened).await.is_ok();
@@ -183,7 +188,7 @@ impl Client {
     /// The close goes on when the future is dropped.
     pub async fn close(&self) -> Result<(), Error> {
         let (signal, closed) = oneshot::channel();
-        if self.inner.commands.send(Command::Close(signal)).is_err() {
+        if self.inner.core.tell(Command::Close(signal)).is_err() {
             return Ok(());
         }
         closed.await.unwrap_or(Ok(()))
@@ -202,7 +207,7 @@ impl Client {
     ) -> Result<(), Error> {
         let (signal, answered) = oneshot::channel();
         let credential = Credential { scheme: scheme.into(), secret: secret.into() };
-        self.send(Command::Auth(credential, signal))?;
+        self.inner.core.tell(Command::Auth(credential, signal)).map_err(|Gone| self.inner.shared.ended())?;
         answered.await.unwrap_or_else(|_| Err(self.inner.shared.ended()))
     }
 
@@ -236,11 +241,7 @@ impl Client {
         path::relative(&self.inner.config.chroot, path)
     }
 
-    fn send(&self, command: Command) -> Result<(), Error> {
-        self.inner.commands.send(command).map_err(|_| self.inner.shared.ended())
-    }
-
-    /// Hands a request to the session's task. When this returns, its place in the session's order is fixed; before
+    /// Hands a request to the session. When this returns, its place in the session's order is fixed; before
     /// that (it may wait for room) dropping the future means that it never happens.
     pub(crate) async fn submit(
         &self,
@@ -263,7 +264,8 @@ impl Client {
         }
         let permit = self.inner.admission.clone().acquire_owned().await.map_err(|_| shared.ended())?;
         let (reply, receiver) = oneshot::channel();
-        self.send(Command::Call(Call { request, reply, watch, fates, _permit: Some(permit) }))?;
+        let call = Call { request, reply, watch, fates, _permit: Some(permit) };
+        self.inner.core.call(call).map_err(|Gone| shared.ended())?;
         Ok(Pending { reply: receiver, shared: shared.clone() })
     }
 
@@ -279,6 +281,6 @@ impl Client {
     /// Posts a removal. Never blocks and needs no runtime: for drops.
     pub(crate) fn post(&self, chore: Chore) {
         // An error means that the session has ended, and the znode with it.
-        let _ = self.inner.commands.send(Command::Chore(chore));
+        let _ = self.inner.core.tell(Command::Chore(chore));
     }
 }

@@ -77,8 +77,8 @@
 //!
 //! # Inside
 //!
-//! `session::machine` decides (pure: frames and the clock in; bytes and completions out), `connection` does the IO in
-//! one task per session, handles send it commands. Everything outside goes through `rowlock-env`, so that the simulator
+//! `session::machine` decides (pure: frames and the clock in; bytes and completions out). Handles and one task per session
+//! (`connection`) share it in `session::core`. Everything outside goes through `rowlock-env`, so that the simulator
 //! runs this very code. Invariant: this crate knows `proto` and `env` and nothing of the servers, but for the test kit
 //! (`test_util`), which runs some.
 

@@ -19,9 +19,6 @@ pub(crate) const SET_WATCHES_BYTES: usize = 128 << 10;
 /// Watched paths that are kept before those that nobody waits for any more are swept out; then at twice what is left.
 pub(crate) const WATCHES_BEFORE_SWEEP: usize = 1024;
 
-/// Commands taken from the handles before the socket is looked at again.
-pub(crate) const COMMANDS_PER_TURN: usize = 256;
-
 /// Bytes of a lock's name as the application gives it; longer ones are [`crate::Error::InvalidName`].
 pub(crate) const LOCK_NAME_BYTES: usize = 512;
 

@@ -1,12 +1,13 @@
 //! One session: what it is to the outside ([`SessionState`]), and what the handles tell its task ([`Command`]).
 //!
-//! Flow: handles send commands; [`crate::connection`] feeds commands, frames and the clock into [`machine::Machine`],
-//! which decides; the task then does what the machine said. The machine never reads a clock, never does IO and never
-//! completes a call by itself.
+//! Flow: handles and [`crate::connection`], the session's task, feed commands, frames and the clock into
+//! [`machine::Machine`], which decides; [`core::Core`], which they share, then does what the machine said. The machine
+//! never reads a clock, never does IO and never completes a call by itself.
 
 pub(crate) mod attachment;
 pub(crate) mod chore;
 pub(crate) mod claims;
+pub(crate) mod core;
 pub(crate) mod deadline;
 pub(crate) mod extensions;
 pub(crate) mod machine;
@@ -194,8 +195,7 @@ pub(crate) struct Call {
     pub _permit: Option<OwnedSemaphorePermit>,
 }
 
-/// What handles tell the session's task. One queue for all, so that a removal posted by a drop stays behind the
-/// create that it takes back.
+/// What handles want. One queue for all, so that a removal posted by a drop stays behind the create that it takes back.
 pub(crate) enum Command {
     Call(Call),
     /// A further credential, for this and all later connections.

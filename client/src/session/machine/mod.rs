@@ -1,7 +1,7 @@
 //! The session machine: decides what to send, what to answer and when the session is lost.
 //!
 //! Pure: inputs are commands of the handles, frames of a server, the fate of connections, and `now`; outputs collect in
-//! [`Effects`]. [`crate::connection`] feeds and executes it. It must never read a clock, do IO, or complete a call
+//! [`Effects`]. [`super::core::Core`] feeds and executes it. It must never read a clock, do IO, or complete a call
 //! directly: states are published before completions, so that whoever sees an error also sees the state behind it.
 
 mod inbound;
@@ -10,7 +10,7 @@ mod outbound;
 #[cfg(test)]
 mod rowlock_tests;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -37,6 +37,10 @@ type Signal = oneshot::Sender<Result<(), Error>>;
 /// Why a connection is of no use any more.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Fault {
+    #[error("closed by the server")]
+    Closed,
+    #[error("{0}")]
+    Socket(String),
     #[error("the server is silent")]
     Silent,
     #[error("the server opens no session")]
@@ -222,8 +226,7 @@ impl Machine {
         }
     }
 
-    /// Does what is due at `now`, and sends what waits. To be called on every turn, so that neither a flood of frames
-    /// nor one of commands holds a deadline up.
+    /// Does what is due at `now`, and sends what waits.
     pub(crate) fn tick(&mut self, now: Instant) -> Result<(), Fault> {
         if self.ending.is_some() {
             return Ok(());

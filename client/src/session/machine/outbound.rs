@@ -31,8 +31,15 @@ enum Step {
 }
 
 impl Machine {
+    /// A call that comes now would be the only one under way: nothing is gained by waiting for others to go with it.
+    pub(crate) fn is_at_rest(&self, now: Instant) -> bool {
+        let Link::Up(attachment) = &self.link else { return false };
+        let nothing_is_due = self.next_timer().is_none_or(|at| now < at);
+        attachment.extensions.is_some() && attachment.in_flight.is_empty() && nothing_is_due
+    }
+
     /// Sends what waits, if there is somebody to send it to.
-    pub(super) fn pump(&mut self, now: Instant) {
+    pub(crate) fn pump(&mut self, now: Instant) {
         if self.paused_until.is_some_and(|until| now < until) {
             return;
         }

@@ -19,7 +19,7 @@ use crate::session::{Call, Reply};
 
 pub(super) const TIMEOUT: Duration = Duration::from_secs(9);
 
-pub(super) struct Rig {
+pub(in crate::session) struct Rig {
     pub machine: Machine,
     start: Instant,
     /// What the server announces; `None`: it is a plain ZooKeeper.
@@ -40,7 +40,7 @@ impl Rig {
     }
 
     /// A machine that is attached since second 0.
-    pub(super) fn up() -> Self {
+    pub(in crate::session) fn up() -> Self {
         let mut it = Rig::new();
         it.attach(0);
         it
