@@ -241,6 +241,11 @@ impl Client {
         path::relative(&self.inner.config.chroot, path)
     }
 
+    /// The same, borrowed.
+    pub(crate) fn within<'a>(&self, path: &'a str) -> &'a str {
+        path::within(&self.inner.config.chroot, path)
+    }
+
     /// Hands a request to the session. When this returns, its place in the session's order is fixed; before
     /// that (it may wait for room) dropping the future means that it never happens.
     pub(crate) async fn submit(

@@ -11,9 +11,14 @@ pub(crate) fn absolute(chroot: &str, path: &str) -> String {
 
 /// The path of the application of a path on the server.
 pub(crate) fn relative(chroot: &str, path: String) -> String {
+    if chroot.is_empty() { path } else { within(chroot, &path).to_owned() }
+}
+
+/// The same, borrowed.
+pub(crate) fn within<'a>(chroot: &str, path: &'a str) -> &'a str {
     match path.strip_prefix(chroot) {
-        Some("") => "/".to_owned(),
-        Some(rest) if !chroot.is_empty() && rest.starts_with('/') => rest.to_owned(),
+        Some("") => "/",
+        Some(rest) if rest.starts_with('/') => rest,
         _ => path,
     }
 }
@@ -34,6 +39,7 @@ mod tests {
         {
             assert_eq!(absolute(chroot, path), full);
             assert_eq!(relative(chroot, full.to_owned()), path);
+            assert_eq!(within(chroot, full), path);
         }
         assert_eq!(relative("/app", "/apple".to_owned()), "/apple");
     }

@@ -124,6 +124,9 @@ fn check(wanted: &[Wanted]) -> Result<(), Error> {
         let text = format!("{} locks at once, 1 to {LOCKS_AT_ONCE} allowed", wanted.len());
         return Err(Error::InvalidName(text));
     }
+    if wanted.len() == 1 {
+        return Ok(());
+    }
     let mut locks: Vec<&str> = wanted.iter().map(|wanted| wanted.lock.as_str()).collect();
     locks.sort_unstable();
     match locks.windows(2).find(|pair| pair[0] == pair[1]) {

@@ -53,8 +53,6 @@ struct Held {
     /// Taken by release; its drop leaves the queue.
     seat: Option<Seat>,
     claim: Claim,
-    /// The claim's path as the application knows it.
-    path: String,
     kind: Kind,
     stats: WaitStats,
     since: Instant,
@@ -84,8 +82,10 @@ pub(crate) struct Grant {
 
 impl fmt::Debug for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Held { path, claim, .. } = &*self.held;
-        f.debug_struct("Guard").field("path", path).field("token", &claim.token).finish_non_exhaustive()
+        f.debug_struct("Guard")
+            .field("path", &self.path())
+            .field("token", &self.held.claim.token)
+            .finish_non_exhaustive()
     }
 }
 
@@ -100,18 +100,18 @@ impl Guard {
         let Fate::Held { since } = cell.get() else { return Err(Error::PlaceLost) };
         let since = latest_start(since, ungranted_at, client.vitals().timeout);
         let loss = Loss::new(client.shared().clone(), cell, max_hold.map(|most| since + most));
-        let path = client.relative(claim.path.clone());
-        tracing::debug!(%path, token = %claim.token, position = stats.position, waited = ?stats.waited, "granted");
+        let path = client.within(&claim.path);
+        tracing::debug!(path, token = %claim.token, position = stats.position, waited = ?stats.waited, "granted");
         let sentinels = sentinel::post(client, &seat, &claim, &loss, max_hold.map(|most| (since, most)));
         let (client, seat) = (client.clone(), Some(seat));
-        let held = Held { client, seat, claim, path, kind, stats, since, max_hold, loss, sentinels };
+        let held = Held { client, seat, claim, kind, stats, since, max_hold, loss, sentinels };
         Ok(Guard { held: Box::new(held) })
     }
 
     /// Larger than that of every earlier holder of this lock: the position of the creation of our queue znode.
     pub fn token(&self) -> FencingToken {
         if mutant::is(Mutant::TokenFromName)
-            && let Some(Ok(number)) = self.held.path.rsplit('-').next().map(str::parse)
+            && let Some(Ok(number)) = self.path().rsplit('-').next().map(str::parse)
         {
             return FencingToken(number);
         }
@@ -120,12 +120,12 @@ impl Guard {
 
     /// The path of our queue znode.
     pub fn path(&self) -> &str {
-        &self.held.path
+        self.held.client.within(&self.held.claim.path)
     }
 
     /// Our queue znode and token, as others name them ([`Client::force_release`]).
     pub fn claim(&self) -> Claim {
-        Claim { path: self.held.path.clone(), token: self.token() }
+        Claim { path: self.path().to_owned(), token: self.token() }
     }
 
     /// How the lock was waited for.
@@ -217,8 +217,8 @@ impl Guard {
     /// Plain ZooKeeper: our znode is there, on a server that has seen everything.
     async fn look(&self) -> Result<bool, Error> {
         loop {
-            let result = match self.held.client.sync(&self.held.path).await {
-                Ok(()) => self.held.client.exists(&self.held.path).await,
+            let result = match self.held.client.sync(self.path()).await {
+                Ok(()) => self.held.client.exists(self.path()).await,
                 Err(error) => Err(error),
             };
             match result {
@@ -267,7 +267,7 @@ impl Guard {
                 Err(ReleaseError::Unknown)
             }
             Err(error) => {
-                tracing::warn!(path = %self.held.path, %error, "release refused; it is repeated in the background");
+                tracing::warn!(path = self.path(), %error, "release refused; it is repeated in the background");
                 Err(ReleaseError::Unknown)
             }
         }

@@ -3,7 +3,7 @@
 //! Each tagged write has an id of its own for the life of the session, and keeps it however often it is sent. With every
 //! write goes the highest id up to which all are answered, so that the servers may forget those outcomes.
 
-use std::collections::BTreeSet;
+use std::collections::VecDeque;
 
 use rowlock_env::mutant::{self, Mutant};
 
@@ -13,8 +13,10 @@ use crate::limits::TAGGED_IN_FLIGHT;
 #[derive(Debug, Default)]
 pub(crate) struct Tags {
     last: u64,
+    /// Rising.
+    ///
     /// Invariant: at most [`TAGGED_IN_FLIGHT`], since the servers keep so many outcomes and refuse more.
-    unanswered: BTreeSet<u64>,
+    unanswered: VecDeque<u64>,
 }
 
 impl Tags {
@@ -26,13 +28,15 @@ impl Tags {
             return None;
         }
         self.last += 1;
-        self.unanswered.insert(self.last);
+        self.unanswered.push_back(self.last);
         Some(self.last)
     }
 
     /// The outcome is known, or nobody asks for it any more.
     pub(crate) fn answered(&mut self, id: u64) {
-        self.unanswered.remove(&id);
+        if let Ok(at) = self.unanswered.binary_search(&id) {
+            self.unanswered.remove(at);
+        }
     }
 
     /// All ids up to this one are answered.
@@ -40,7 +44,7 @@ impl Tags {
         if mutant::is(Mutant::AckUnanswered) {
             return self.last.saturating_sub(1);
         }
-        self.unanswered.first().map_or(self.last, |oldest| oldest - 1)
+        self.unanswered.front().map_or(self.last, |oldest| oldest - 1)
     }
 }
 
