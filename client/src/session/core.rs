@@ -7,7 +7,7 @@
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::{Buf, BytesMut};
@@ -119,11 +119,11 @@ impl Core {
         }
         let is_sent = at_rest && inside.machine.effects.out.is_empty();
         let task = if is_sent { None } else { inside.stir() };
-        // Nothing to publish: neither a call nor its sending changes the session.
-        if !inside.machine.effects.done.is_empty() {
-            self.settle(lock, &mut Vec::new());
-        } else {
+        if inside.machine.effects.done.is_empty() {
+            // Nor is there anything to publish: neither a call nor its sending changes the session.
             drop(lock);
+        } else {
+            self.settle(lock, &mut Vec::new());
         }
         task.into_iter().for_each(Waker::wake);
         Ok(())
@@ -179,9 +179,12 @@ impl Core {
         let digested = read.map_or(Ok(()), |inbox| digest(machine, inbox, now));
         let result = digested.and_then(|()| machine.tick(now));
         let has_ended = machine.ending().is_some();
-        // What a session says at its end is for the farewell.
-        if result.is_ok() && !has_ended {
-            inside.write_at_once();
+        match &result {
+            // At once, so that no call goes out over it any more.
+            Err(_) => machine.disconnected(now),
+            Ok(()) if !has_ended => inside.write_at_once(),
+            // What is left to say is for the farewell.
+            Ok(()) => {}
         }
         let timer = inside.machine.next_timer();
         self.settle(lock, done);
@@ -222,9 +225,13 @@ impl Core {
 }
 
 impl Core {
-    /// A panic in the machine has ended the task, and the session with it.
+    /// A panic in the machine, wherever it was called from, ends the task: nothing that it says can be relied on.
     fn lock(&self) -> MutexGuard<'_, Option<Inside>> {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inside.lock().unwrap_or_else(|poisoned| {
+            let mut inside = poisoned.into_inner();
+            *inside = None;
+            inside
+        })
     }
 
     /// Publishes first, tells the waiting calls then: without the lock, for whoever is woken may come back here.
@@ -343,6 +350,32 @@ mod tests {
         core.turn(None, &mut Vec::new()).unwrap();
         // Once it has done what it was told of, it is told of the server's end.
         while core.stirred().await.is_ok() {}
+    }
+
+    #[tokio::test]
+    async fn no_call_goes_out_over_a_connection_that_is_given_up() {
+        let (core, mut server) = attached().await;
+        let mut garbage = BytesMut::from(&[0xff; 4][..]);
+        assert!(matches!(core.turn(Some(&mut garbage), &mut Vec::new()), Err(Fault::Frame(_))));
+        let (call, _outcome) = set(1);
+        core.call(call).unwrap();
+        assert!(is_stirred(&core), "it waits for the next connection");
+        core.disconnected();
+        assert_eq!(server.read(&mut [0; 100]).await.unwrap(), 0, "nothing came before the end");
+    }
+
+    #[tokio::test]
+    async fn whoever_waits_when_the_machine_panics_learns_it() {
+        let (core, _server) = attached().await;
+        let (call, outcome) = set(1);
+        core.call(call).unwrap();
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let _lock = core.lock();
+            panic!("as an assertion in the machine would");
+        }));
+        assert!(panicked.is_err() && core.has_ended());
+        assert!(outcome.await.is_err());
+        assert!(core.call(set(1).0).is_err());
     }
 
     #[tokio::test]
