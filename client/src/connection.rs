@@ -99,7 +99,7 @@ impl Connection {
         });
         loop {
             let timer = match self.core.turn(None, &mut self.done) {
-                Ok(Turn { has_ended: false, timer, .. }) => timer,
+                Ok(Turn { has_ended: false, timer }) => timer,
                 Ok(_) | Err(_) => return None,
             };
             tokio::select! {

@@ -240,16 +240,7 @@ impl Core {
         inside.publish(&self.shared);
         std::mem::swap(all, &mut inside.machine.effects.done);
         drop(lock);
-        for done in all.drain(..) {
-            match done {
-                // Whoever waited may have gone: nothing to do about it.
-                Done::Call(reply, result) => drop(reply.send(result)),
-                Done::Signal(signal, result) => drop(signal.send(result)),
-                Done::Event(watch, event) => drop(watch.send(event)),
-                Done::Fate((cell, fate)) => cell.turn(fate),
-                Done::Watches(watches) => drop(watches),
-            }
-        }
+        all.drain(..).for_each(Done::tell);
     }
 }
 

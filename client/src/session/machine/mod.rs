@@ -71,6 +71,20 @@ pub(crate) enum Done {
     Watches(Watches),
 }
 
+impl Done {
+    /// For whoever executes what the machine says, after the vitals are published.
+    pub(crate) fn tell(self) {
+        match self {
+            // Whoever waited may have gone: nothing to do about it.
+            Done::Call(reply, result) => drop(reply.send(result)),
+            Done::Signal(signal, result) => drop(signal.send(result)),
+            Done::Event(watch, event) => drop(watch.send(event)),
+            Done::Fate((cell, fate)) => cell.turn(fate),
+            Done::Watches(watches) => drop(watches),
+        }
+    }
+}
+
 /// What the machine wants done.
 #[derive(Default)]
 pub(crate) struct Effects {

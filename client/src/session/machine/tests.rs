@@ -146,15 +146,7 @@ impl Rig {
 
     /// Tells the waiting calls, as the task does.
     pub(super) fn settle(&mut self) {
-        for done in std::mem::take(&mut self.machine.effects.done) {
-            match done {
-                Done::Call(reply, result) => drop(reply.send(result)),
-                Done::Signal(signal, result) => drop(signal.send(result)),
-                Done::Event(watch, event) => drop(watch.send(event)),
-                Done::Fate((cell, fate)) => cell.turn(fate),
-                Done::Watches(watches) => drop(watches),
-            }
-        }
+        std::mem::take(&mut self.machine.effects.done).into_iter().for_each(Done::tell);
     }
 
     pub(super) fn error(&mut self, outcome: &mut Outcome) -> Error {
