@@ -129,7 +129,7 @@ async fn hazard_12_queue_tokens_numbers_limits_and_outcomes_survive_the_death_of
     let numbered = Create {
         path: "/numbered-".to_owned(),
         data: None,
-        acl: Some(Acl::open()),
+        acl: Some(Acl::shared_open()),
         flags: CreateMode::PersistentSequential.flags(),
     };
     let write = tagged(7, 0, Request::Create(numbered.clone()));

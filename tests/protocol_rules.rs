@@ -90,7 +90,7 @@ impl Raw {
 }
 
 fn create(path: &str) -> Create {
-    let (data, acl) = (Some(Bytes::from_static(b"v")), Some(Acl::open()));
+    let (data, acl) = (Some(Bytes::from_static(b"v")), Some(Acl::shared_open()));
     Create { path: path.to_owned(), data, acl, flags: CreateMode::Persistent.flags() }
 }
 

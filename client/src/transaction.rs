@@ -43,7 +43,7 @@ impl Transaction {
         mode: CreateMode,
         acl: Vec<Acl>,
     ) -> Self {
-        let create = Create { path: path.into(), data, acl: Some(acl), flags: mode.flags() };
+        let create = Create { path: path.into(), data, acl: Some(acl.into()), flags: mode.flags() };
         self.ops.push(if mode == CreateMode::Container {
             Op::CreateContainer(create)
         } else {
@@ -61,7 +61,7 @@ impl Transaction {
         ttl: Duration,
     ) -> Self {
         let flags = CreateMode::PersistentWithTtl.flags();
-        let create = Create { path: path.into(), data, acl: Some(acl), flags };
+        let create = Create { path: path.into(), data, acl: Some(acl.into()), flags };
         self.ops.push(Op::CreateTtl(create, i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX)));
         self
     }

@@ -34,7 +34,7 @@ impl Client {
         mode: CreateMode,
         acl: Vec<Acl>,
     ) -> Result<(String, Stat), Error> {
-        let create = Create { path: self.absolute(path), data, acl: Some(acl), flags: mode.flags() };
+        let create = Create { path: self.absolute(path), data, acl: Some(acl.into()), flags: mode.flags() };
         let request = if mode == CreateMode::Container {
             Request::CreateContainer(create)
         } else {
@@ -62,7 +62,7 @@ impl Client {
             other => other,
         };
         let ttl_ms = i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX);
-        let create = Create { path: self.absolute(path), data, acl: Some(acl), flags: mode.flags() };
+        let create = Create { path: self.absolute(path), data, acl: Some(acl.into()), flags: mode.flags() };
         self.created(self.call(Request::CreateTtl(create, ttl_ms)).await?)
     }
 
@@ -170,7 +170,10 @@ impl Client {
     /// NoNode, BadVersion, InvalidAcl, NoAuth; the common ones above.
     pub async fn set_acl(&self, path: &str, acl: Vec<Acl>, version: Option<Version>) -> Result<Stat, Error> {
         let version = version.unwrap_or(Version::ANY);
-        stat(self.call(Request::SetAcl(SetAcl { path: self.absolute(path), acl: Some(acl), version })).await?)
+        stat(
+            self.call(Request::SetAcl(SetAcl { path: self.absolute(path), acl: Some(acl.into()), version }))
+                .await?,
+        )
     }
 
     /// Brings the server we are attached to up to date: reads issued behind it see everything that was committed

@@ -72,7 +72,7 @@ impl<'a> Player<'a> {
             self.enter(slot).await?;
         }
         for path in [self.script.above(), &self.script.root] {
-            let (path, acl) = (path.to_owned(), Some(rowlock_proto::Acl::open()));
+            let (path, acl) = (path.to_owned(), Some(rowlock_proto::Acl::shared_open()));
             let create = Request::Create(rowlock_proto::request::Create { path, data: None, acl, flags: 0 });
             self.ask(0, Cause::Between, OpCode::Create.as_i32(), &body(&create));
         }

@@ -166,7 +166,8 @@ impl Cluster {
         for number in 0..DRIVERS_MAX {
             let mut driver = self.driver(number);
             let flags = CreateMode::Persistent.flags();
-            let create = Create { path: driver.path.clone(), data: None, acl: Some(Acl::open()), flags };
+            let create =
+                Create { path: driver.path.clone(), data: None, acl: Some(Acl::shared_open()), flags };
             driver.once(Command::Create { create, ttl_ms: None }).await?;
         }
         Ok(())

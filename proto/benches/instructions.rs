@@ -161,7 +161,7 @@ fn tagged(request: Request) -> Request {
 fn create() -> Request {
     let flags = CreateMode::EphemeralSequential.flags();
     let path = format!("{LOCK}/{PREFIX}");
-    Request::Create(Create { path, data: Some(DATA), acl: Some(Acl::open()), flags })
+    Request::Create(Create { path, data: Some(DATA), acl: Some(Acl::shared_open()), flags })
 }
 
 fn acquire() -> Request {

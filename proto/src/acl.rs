@@ -51,7 +51,12 @@ impl Acl {
         vec![Acl { perms: perms::ALL, id: Id::anyone() }]
     }
 
-    /// The same, always one list: it is what most znodes of queues have.
+    /// Whether a list is that one.
+    pub fn is_open(list: &[Acl]) -> bool {
+        matches!(list, [Acl { perms: perms::ALL, id }] if id.scheme == "world" && id.id == "anyone")
+    }
+
+    /// [`Acl::open`], always one list: it is what most znodes of queues have.
     pub fn shared_open() -> Arc<[Acl]> {
         static OPEN: LazyLock<Arc<[Acl]>> = LazyLock::new(|| Acl::open().into());
         OPEN.clone()

@@ -2,6 +2,8 @@
 //!
 //! Paths are kept as they came: a bad path is an answer of the server (`BadArguments`), not a decoding error.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -43,7 +45,7 @@ pub struct Create {
     /// `None` (null) and empty are different and kept apart.
     pub data: Option<Bytes>,
     /// `None`: a null vector.
-    pub acl: Option<Vec<Acl>>,
+    pub acl: Option<Arc<[Acl]>>,
     /// `CreateMode` number; see [`crate::create_mode`].
     pub flags: i32,
 }
@@ -65,7 +67,7 @@ pub struct SetAcl {
     /// Path of the znode.
     pub path: String,
     /// New list.
-    pub acl: Option<Vec<Acl>>,
+    pub acl: Option<Arc<[Acl]>>,
     /// Expected aversion or [`Version::ANY`].
     pub version: Version,
 }

@@ -1,7 +1,8 @@
-//! The bytes of a log entry: one version byte, then the batch in bincode. Version 2 has a byte of flags in between.
+//! The bytes of a log entry: a version byte, a byte of flags, then the proposals, each of which says what is not as in the
+//! one before ([`write`]). Versions 1 and 2, which are read and not written any more, are batches in bincode.
 //!
 //! Invariant: a change of [`crate::command`] that changes these bytes takes a new version and keeps reading the old
-//! one; `testdata/batch.golden` shows such a change.
+//! ones; `testdata/batch.golden` shows such a change.
 
 mod read;
 mod write;
@@ -9,26 +10,84 @@ mod write;
 use bincode::config::{Configuration, Limit, LittleEndian, Varint};
 use bytes::Bytes;
 
-use crate::command::{Batch, Command, Proposal};
+use crate::command::{Batch, Proposal};
 
 /// Largest encoded batch. The proposer folds far less; one command is bounded by the client's frame.
 pub const BATCH_MAX_BYTES: usize = 64 << 20;
 
-/// The first byte, where no flag is set: what every node can read.
+/// What is written.
+const VERSION: u8 = 3;
+/// The first version: no flags, and the batch in bincode.
 const PLAIN: u8 = 1;
-/// The first byte, where a byte of flags follows.
+/// The second one: the same with flags.
 const FLAGGED: u8 = 2;
+
 /// The flag of [`Batch::enforce_quota`].
 const ENFORCE_QUOTA: u8 = 1;
-/// There are commands that nodes without lock queues do not know.
+/// Of version 2: there are commands that nodes without lock queues do not know.
 const LOCKS: u8 = 2;
 
-/// How bincode numbers those commands that are read and written here: by their order in [`Command`].
+/// How bincode numbers those commands that are read and written by hand: by their order in [`crate::command::Command`].
 mod tag {
-    pub(super) const TAGGED: u32 = 12;
-    pub(super) const ACQUIRE: u32 = 13;
-    pub(super) const RELEASE: u32 = 14;
-    pub(super) const VERIFY: u32 = 16;
+    pub(super) const CREATE: u8 = 5;
+    pub(super) const DELETE: u8 = 6;
+    pub(super) const ACQUIRE: u8 = 13;
+    pub(super) const RELEASE: u8 = 14;
+    pub(super) const VERIFY: u8 = 16;
+}
+
+/// The byte that a proposal begins with: which of these follow, in this order, because they are not as in the proposal
+/// before it. Before the first one everything is zero or empty. The session always follows, as a difference.
+mod head {
+    /// Node and incarnation of the origin.
+    pub(super) const SENDER: u8 = 1;
+    /// The request's number; otherwise one more.
+    pub(super) const REQUEST: u8 = 2;
+    /// After the session.
+    pub(super) const ATTACHMENT: u8 = 4;
+    pub(super) const IDENTITIES: u8 = 8;
+    /// The command is tagged, with this id.
+    pub(super) const TAG: u8 = 16;
+    /// What its client has acknowledged; otherwise all before that id.
+    pub(super) const ACKED: u8 = 32;
+    /// All of these.
+    pub(super) const ALL: u8 = 63;
+}
+
+/// The byte that an acquire and a create begin with: which of these follow, and what else there is.
+mod bits {
+    pub(super) const DATA: u8 = 1;
+    /// Permissions, other than those of the next bit.
+    pub(super) const ACL: u8 = 2;
+    /// The permissions are `Acl::open`.
+    pub(super) const OPEN: u8 = 4;
+
+    /// Of an acquire: it waits.
+    pub(super) const WAIT: u8 = 8;
+    /// A byte of [`super::mode`]; otherwise exclusive.
+    pub(super) const MODE: u8 = 16;
+    pub(super) const LIMIT: u8 = 32;
+    /// A byte of [`super::owner`]; otherwise nobody in particular.
+    pub(super) const OWNER: u8 = 64;
+    /// Longest hold and lock-delay; otherwise none.
+    pub(super) const TIMES: u8 = 128;
+
+    /// Of a create: its time to live.
+    pub(super) const TTL: u8 = 8;
+    /// All that a create may have.
+    pub(super) const OF_CREATE: u8 = DATA | ACL | OPEN | TTL;
+}
+
+mod mode {
+    pub(super) const SHARED: u8 = 1;
+    /// Their number follows.
+    pub(super) const PERMITS: u8 = 2;
+}
+
+mod owner {
+    pub(super) const SESSION: u8 = 1;
+    /// The number follows.
+    pub(super) const NAMED: u8 = 2;
 }
 
 /// Little-endian, variable-length integers, and no allocation beyond the limit.
@@ -43,7 +102,7 @@ pub enum BatchError {
     #[error("the batch is empty")]
     Empty,
     /// Written by another version.
-    #[error("the batch has format version {0}, this node knows {PLAIN} and {FLAGGED}")]
+    #[error("the batch has format version {0}, this node knows {PLAIN} to {VERSION}")]
     Version(u8),
     /// Written by another version, which knows more flags.
     #[error("the batch has flags {0:#04x}, this node knows {known:#04x}", known = ENFORCE_QUOTA | LOCKS)]
@@ -51,9 +110,12 @@ pub enum BatchError {
     /// More than [`BATCH_MAX_BYTES`].
     #[error("the batch has {0} bytes, more than {BATCH_MAX_BYTES}")]
     TooLarge(usize),
-    /// Does not decode.
+    /// Does not decode from this byte on, or from shortly before it.
+    #[error("the batch is damaged at byte {0}")]
+    Damaged(usize),
+    /// Of an older version, and does not decode.
     #[error("the batch is damaged: {0}")]
-    Damaged(#[from] bincode::error::DecodeError),
+    Bincode(#[from] bincode::error::DecodeError),
     /// Something follows the batch.
     #[error("{0} bytes follow the batch")]
     Trailing(usize),
@@ -63,10 +125,7 @@ impl Batch {
     /// The payload of a log entry. The proposer bounds what it folds: a batch that no node could read must not get
     /// into the log.
     pub fn encode(&self) -> Bytes {
-        let mut bytes = match self.flags() {
-            0 => vec![PLAIN],
-            flags => vec![FLAGGED, flags],
-        };
+        let mut bytes = vec![VERSION, if self.enforce_quota { ENFORCE_QUOTA } else { 0 }];
         write::batch(self, &mut bytes);
         assert!(bytes.len() <= BATCH_MAX_BYTES, "a batch of {} bytes was folded", bytes.len());
         // The room was guessed, and the log keeps entries in memory.
@@ -74,26 +133,7 @@ impl Batch {
         bytes.into()
     }
 
-    /// Invariant: a batch of commands of the first version has no flag but its quota's, so that older nodes read it.
-    fn flags(&self) -> u8 {
-        let is_newer = |proposal: &Proposal| {
-            matches!(
-                proposal.command,
-                Command::Tagged { .. }
-                    | Command::Acquire(_)
-                    | Command::Release(_)
-                    | Command::Abandon(_)
-                    | Command::Verify(_)
-                    | Command::Convert { .. }
-                    | Command::ForceRelease(_)
-                    | Command::LockDue { .. }
-            )
-        };
-        let locks = if self.proposals.iter().any(is_newer) { LOCKS } else { 0 };
-        locks | if self.enforce_quota { ENFORCE_QUOTA } else { 0 }
-    }
-
-    /// Reads what [`Batch::encode`] wrote.
+    /// Reads what [`Batch::encode`] wrote, also that of older versions.
     pub fn decode(bytes: &[u8]) -> Result<Batch, BatchError> {
         Batch::decode_shared(&Bytes::copy_from_slice(bytes))
     }
@@ -103,34 +143,39 @@ impl Batch {
         if bytes.len() > BATCH_MAX_BYTES {
             return Err(BatchError::TooLarge(bytes.len()));
         }
-        let (enforce_quota, body) = match &bytes[..] {
-            [] | [FLAGGED] => return Err(BatchError::Empty),
-            [PLAIN, body @ ..] => (false, body),
-            [FLAGGED, flags, body @ ..] if flags & !(ENFORCE_QUOTA | LOCKS) == 0 => {
-                (flags & ENFORCE_QUOTA != 0, body)
-            }
-            [FLAGGED, flags, ..] => return Err(BatchError::Flags(*flags)),
+        let (flags, known, body) = match &bytes[..] {
+            [] | [FLAGGED | VERSION] => return Err(BatchError::Empty),
+            [PLAIN, body @ ..] => (0, 0, body),
+            [FLAGGED, flags, body @ ..] => (*flags, ENFORCE_QUOTA | LOCKS, body),
+            [VERSION, flags, body @ ..] => (*flags, ENFORCE_QUOTA, body),
             [version, ..] => return Err(BatchError::Version(*version)),
         };
-        if let Some(batch) = read::batch(body, bytes) {
-            return Ok(Batch { enforce_quota, ..batch });
+        if flags & !known != 0 {
+            return Err(BatchError::Flags(flags));
         }
-        let (batch, read) = bincode::serde::decode_from_slice(body, BINCODE)?;
-        let batch = Batch { enforce_quota, ..batch };
-        if read == body.len() { Ok(batch) } else { Err(BatchError::Trailing(body.len() - read)) }
+        let batch = if bytes[0] == VERSION { read::batch(body, bytes)? } else { in_bincode(body)? };
+        Ok(Batch { enforce_quota: flags & ENFORCE_QUOTA != 0, ..batch })
     }
 }
 
+/// The batch of an older version.
+fn in_bincode(body: &[u8]) -> Result<Batch, BatchError> {
+    let (batch, read) = bincode::serde::decode_from_slice(body, BINCODE)?;
+    if read == body.len() { Ok(batch) } else { Err(BatchError::Trailing(body.len() - read)) }
+}
+
 impl Proposal {
-    /// Appends a list of proposals, as bincode writes it with varints: for a message that carries one.
+    /// Appends a list of proposals, as a batch has them: for a message that carries one.
     pub fn encode_all(proposals: &[Proposal], out: &mut Vec<u8>) {
         write::proposals(proposals, out);
     }
 
-    /// The list that these bytes are, all of them, as bincode reads it. `None` if that is not seen at once: bincode then
-    /// says what they are, or what is wrong with them. Data in what it gives may be slices of `bytes`, and keep them.
-    pub fn decode_all(bytes: &Bytes) -> Option<Vec<Proposal>> {
-        if bytes.len() > BATCH_MAX_BYTES { None } else { read::proposals(bytes, bytes) }
+    /// The list that these bytes are, all of them. Data in what it gives may be slices of `bytes`, and keep them.
+    pub fn decode_all(bytes: &Bytes) -> Result<Vec<Proposal>, BatchError> {
+        if bytes.len() > BATCH_MAX_BYTES {
+            return Err(BatchError::TooLarge(bytes.len()));
+        }
+        read::proposals(bytes)
     }
 }
 
@@ -145,11 +190,7 @@ mod tests {
     use rowlock_proto::{FencingToken, NodeId, SessionId, Version};
 
     use super::*;
-    use crate::command::{Attachment, Origin};
-
-    fn by_bincode(batch: &Batch) -> Vec<u8> {
-        bincode::serde::encode_to_vec(batch, BINCODE).unwrap()
-    }
+    use crate::command::{Attachment, Command, Origin};
 
     /// Of every length that a number may have.
     fn number() -> impl Strategy<Value = u64> {
@@ -225,66 +266,119 @@ mod tests {
         })
     }
 
-    fn batch() -> impl Strategy<Value = Batch> {
-        let proposal =
-            ([number(), number(), number(), number()], int(), prop::collection::vec(id(), 0..3), command())
-                .prop_map(|([node, incarnation, request, attachment], session, identities, command)| {
+    /// Whose parts are often those of the one before.
+    fn proposals() -> impl Strategy<Value = Vec<Proposal>> {
+        let few = |of: u64| prop_oneof![4 => (0..2u64).prop_map(move |n| n * of), 1 => number()];
+        let identities = prop::collection::vec(id(), 0..3);
+        let identities = prop_oneof![2 => Just(vec![]), 2 => Just(vec![Id::anyone()]), 1 => identities];
+        let proposal = ([few(1), few(u64::MAX), few(2), few(1)], int(), identities, command());
+        prop::collection::vec(proposal, 0..6).prop_map(|all| {
+            let numbered = all.into_iter().enumerate();
+            let made =
+                numbered.map(|(at, ([node, incarnation, request, attachment], session, ids, command))| {
+                    let request = request.wrapping_add(at as u64);
                     Proposal {
                         origin: Origin { node: NodeId(node), incarnation, request },
                         session: SessionId(session),
                         attachment: Attachment(attachment),
-                        identities: identities.into(),
+                        identities: ids.into(),
                         command,
                     }
                 });
-        (int(), prop::collection::vec(proposal, 0..4)).prop_map(|(time_ms, proposals)| Batch {
+            made.collect()
+        })
+    }
+
+    fn batch() -> impl Strategy<Value = Batch> {
+        (int(), any::<bool>(), proposals()).prop_map(|(time_ms, enforce_quota, proposals)| Batch {
             time_ms,
-            enforce_quota: false,
+            enforce_quota,
             proposals,
         })
     }
 
     proptest! {
         #[test]
-        fn a_batch_is_written_and_read_as_bincode_does(batch in batch()) {
-            let bytes = by_bincode(&batch);
-            let mut written = Vec::new();
-            write::batch(&batch, &mut written);
-            prop_assert_eq!(&written, &bytes);
-            let twice = |command: &Command| {
-                matches!(command, Command::Tagged { command, .. } if matches!(**command, Command::Tagged { .. }))
-            };
-            let bytes = Bytes::from(bytes);
-            let read = read::batch(&bytes, &bytes);
-            prop_assert!(read.is_some() || batch.proposals.iter().any(|proposal| twice(&proposal.command)));
-            prop_assert_eq!(read.as_ref().unwrap_or(&batch), &batch);
-            let alone = bincode::serde::encode_to_vec(&batch.proposals, BINCODE).unwrap();
-            written.clear();
-            Proposal::encode_all(&batch.proposals, &mut written);
-            prop_assert_eq!(&written, &alone);
-            prop_assert_eq!(Proposal::decode_all(&alone.into()), read.map(|batch| batch.proposals));
+        fn what_was_written_is_read(batch in batch()) {
+            let bytes = batch.encode();
+            prop_assert_eq!(Batch::decode(&bytes).unwrap(), batch.clone());
+            let mut alone = Vec::new();
+            Proposal::encode_all(&batch.proposals, &mut alone);
+            prop_assert_eq!(Proposal::decode_all(&alone.into()).unwrap(), batch.proposals);
         }
 
         #[test]
-        fn what_is_made_of_damaged_bytes_is_what_bincode_makes_of_them(
+        fn no_cut_of_a_batch_is_a_batch(batch in batch(), cut in any::<prop::sample::Index>()) {
+            let bytes = batch.encode();
+            prop_assert!(Batch::decode(&bytes[..cut.index(bytes.len())]).is_err());
+        }
+
+        /// Whatever damage makes of it is a batch like any other.
+        #[test]
+        fn what_is_made_of_damaged_bytes_can_be_written(
             batch in batch(),
             damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
-            cut in any::<prop::sample::Index>(),
         ) {
-            let mut bytes = by_bincode(&batch);
+            let mut bytes = batch.encode().to_vec();
             for (at, byte) in damage {
                 let at = at.index(bytes.len());
                 bytes[at] = byte;
             }
-            for bytes in [&bytes[..], &bytes[..cut.index(bytes.len())]] {
-                let read = bincode::serde::decode_from_slice::<Batch, _>(bytes, BINCODE);
-                let known = read.ok().filter(|(_, read)| *read == bytes.len()).map(|(batch, _)| batch);
-                // It may give up where bincode does not, as on tags in tags.
-                let bytes = Bytes::copy_from_slice(bytes);
-                if let Some(batch) = read::batch(&bytes, &bytes) {
-                    prop_assert_eq!(Some(batch), known);
-                }
+            if let Ok(read) = Batch::decode(&bytes) {
+                prop_assert_eq!(Batch::decode(&read.encode()).unwrap(), read);
             }
         }
+
+        #[test]
+        fn older_versions_are_read(batch in batch()) {
+            let body = bincode::serde::encode_to_vec(&batch, BINCODE).unwrap();
+            let flags = LOCKS | u8::from(batch.enforce_quota);
+            prop_assert_eq!(Batch::decode(&[&[FLAGGED, flags], &body[..]].concat()).unwrap(), batch.clone());
+            let plain = Batch { enforce_quota: false, ..batch };
+            prop_assert_eq!(Batch::decode(&[&[PLAIN], &body[..]].concat()).unwrap(), plain);
+        }
+    }
+
+    #[test]
+    fn what_repeats_is_left_out() {
+        let acquire = Acquire {
+            lock: "/locks/orders".to_owned(),
+            prefix: "_c_0b6cfd19-3e5f-4c81-9c4e-5f0d3b6cfd19-lock-".to_owned(),
+            data: None,
+            acl: Some(Acl::shared_open()),
+            mode: Mode::Exclusive,
+            limit: 0,
+            wait: true,
+            owner: Owner::Unnamed,
+            max_hold_ms: 0,
+            lock_delay_ms: 0,
+        };
+        let text = acquire.lock.len() + acquire.prefix.len();
+        let proposal = |n: u64| Proposal {
+            origin: Origin { node: NodeId(1), incarnation: u64::MAX, request: 1_000_000 + n },
+            session: SessionId(1 << 56 | n as i64),
+            attachment: Attachment(1),
+            identities: [Id { scheme: "ip".to_owned(), id: "192.168.100.200".to_owned() }].into(),
+            command: Command::Tagged {
+                id: 70_000 + n,
+                acked: 69_999 + n,
+                command: Box::new(Command::Acquire(vec![acquire.clone()])),
+            },
+        };
+        let length = |count| {
+            let mut bytes = Vec::new();
+            Proposal::encode_all(&(0..count).map(proposal).collect::<Vec<_>>(), &mut bytes);
+            bytes.len()
+        };
+        // What is new, session, id, kind, how many, what else, and the lengths of two texts.
+        assert_eq!(length(3) - length(2), text + 1 + 1 + 5 + 1 + 1 + 1 + 2);
+    }
+
+    #[test]
+    fn lists_that_claim_more_than_there_is_are_damage() {
+        let bytes = [&[VERSION, 0, 0, 253][..], &u64::MAX.to_le_bytes()].concat();
+        assert!(matches!(Batch::decode(&bytes), Err(BatchError::Damaged(_))));
+        let bytes = [&[VERSION, 0, 0, 252][..], &1_000_000u32.to_le_bytes(), &[0; 2_000_000]].concat();
+        assert!(matches!(Batch::decode(&bytes), Err(BatchError::Damaged(_))), "two thirds of them are there");
     }
 }

@@ -289,7 +289,7 @@ mod tests {
     }
 
     fn create(path: &str, flags: i32) -> Command {
-        let create = Create { path: path.to_owned(), data: None, acl: Some(Acl::open()), flags };
+        let create = Create { path: path.to_owned(), data: None, acl: Some(Acl::shared_open()), flags };
         Command::Create { create, ttl_ms: None }
     }
 

@@ -211,7 +211,8 @@ impl Raw {
 
     pub async fn create(&mut self, path: &str, data: &str, mode: CreateMode) -> Result<String, ErrorCode> {
         let data = Some(Bytes::copy_from_slice(data.as_bytes()));
-        let create = Create { path: path.to_owned(), data, acl: Some(Acl::open()), flags: mode.flags() };
+        let create =
+            Create { path: path.to_owned(), data, acl: Some(Acl::shared_open()), flags: mode.flags() };
         match self.call(Request::Create(create)).await? {
             Response::Path(path) => Ok(path),
             other => panic!("not a path: {other:?}"),

@@ -127,7 +127,7 @@ async fn make(session: &mut Session, path: &str, data: Bytes) -> Result<()> {
 }
 
 fn create(path: String, data: Bytes, mode: CreateMode) -> Request {
-    Request::Create(Create { path, data: Some(data), acl: Some(Acl::open()), flags: mode.flags() })
+    Request::Create(Create { path, data: Some(data), acl: Some(Acl::shared_open()), flags: mode.flags() })
 }
 
 /// The name with the largest number below that of `own`; `None`: `own` is the lowest and holds.

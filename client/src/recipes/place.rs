@@ -167,7 +167,7 @@ impl Place {
         Request::Create2(Create {
             path: path::join(&self.parent, &self.prefix),
             data: Some(self.data.clone()),
-            acl: Some(Acl::open()),
+            acl: Some(Acl::shared_open()),
             flags: CreateMode::EphemeralSequential.flags(),
         })
     }
@@ -183,7 +183,7 @@ impl Place {
             let create = |flags: CreateMode| Create {
                 path: path.to_owned(),
                 data: Some(if path == self.parent { self.parent_data.clone() } else { Bytes::new() }),
-                acl: Some(Acl::open()),
+                acl: Some(Acl::shared_open()),
                 flags: flags.flags(),
             };
             let request = if path == self.parent {

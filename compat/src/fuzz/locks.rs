@@ -81,7 +81,7 @@ fn write(rng: &mut Rng) -> Request {
     let create = Create {
         path: format!("{}/{}", lock(rng), prefix(rng)),
         data: None,
-        acl: Some(Acl::open()),
+        acl: Some(Acl::shared_open()),
         flags: rng.pick(&[0, 1, 2, 3, 4]),
     };
     let data = rng.pick(&["permits=1", "permits=3", "permits=4294967295", "permits=", "permits=-1", ""]);

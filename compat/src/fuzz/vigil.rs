@@ -49,7 +49,7 @@ impl Vigil {
     /// Opens the real session and takes the measures of the idle node.
     pub async fn begin(target: &str, pid: Option<u32>, log: Option<PathBuf>) -> anyhow::Result<Self> {
         let mut session = Cleaner::connect(target).await?;
-        let (path, acl) = (format!("/{ZNODE}"), Some(Acl::open()));
+        let (path, acl) = (format!("/{ZNODE}"), Some(Acl::shared_open()));
         session.call(&[Request::Create(Create { path, data: None, acl, flags: 0 })]).await;
         let mut vigil = Vigil {
             target: target.to_owned(),

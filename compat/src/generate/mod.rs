@@ -7,6 +7,8 @@ mod multi;
 mod paths;
 mod raw;
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use rowlock_proto::request::{Create, PathWatch, SetAcl, SetData, SetWatches};
 use rowlock_proto::{Acl, Request, Version};
@@ -228,8 +230,8 @@ impl Generator {
         Version(self.rng.weighted(&[(60, -1), (15, 0), (12, 1), (5, 2), (2, 99), (2, -2), (1, i32::MIN)]))
     }
 
-    fn acl(&mut self) -> Option<Vec<Acl>> {
-        acl::list(&mut self.rng, self.restrictive)
+    fn acl(&mut self) -> Option<Arc<[Acl]>> {
+        acl::list(&mut self.rng, self.restrictive).map(Arc::from)
     }
 
     fn path_watch(&mut self) -> PathWatch {

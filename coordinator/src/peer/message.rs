@@ -122,8 +122,8 @@ pub enum Refusal {
 }
 
 impl Request {
-    /// Its bytes. Those of forwarded proposals, of which there are as many as clients' writes, are written by the state's
-    /// codec: the same ones for a fifth of the work.
+    /// Its bytes. Those of forwarded proposals, of which there are as many as clients' writes, are a log entry's
+    /// ([`Proposal::encode_all`]): a third of the bytes, and a fifth of the work.
     pub fn encode(&self) -> Vec<u8> {
         let Request::Forward { batch } = self else { return codec::encode(self) };
         let mut out = vec![FORWARD];
@@ -133,9 +133,12 @@ impl Request {
 
     /// The request that all of these bytes are; `max` bounds them.
     pub fn decode(bytes: &Bytes, max: usize) -> Result<Request, CodecError> {
-        let is_forward = bytes.first() == Some(&FORWARD) && bytes.len() <= max;
-        let batch = if is_forward { Proposal::decode_all(&bytes.slice(1..)) } else { None };
-        batch.map_or_else(|| codec::decode(bytes, max), |batch| Ok(Request::Forward { batch }))
+        if bytes.first() != Some(&FORWARD) || bytes.len() > max {
+            return codec::decode(bytes, max);
+        }
+        let batch = Proposal::decode_all(&bytes.slice(1..));
+        let batch = batch.map_err(|error| CodecError::Malformed(error.to_string()))?;
+        Ok(Request::Forward { batch })
     }
 
     /// Whether this may be asked on that lane; anything else is a bug of the other side and closes the connection.

@@ -305,7 +305,7 @@ async fn nobody_is_shown_a_lock_that_he_may_not_read() {
     let (bob, acl) = private();
     let a = world.open();
     for path in ["/secret", "/secret/x"] {
-        let create = Create { path: path.to_owned(), data: None, acl: Some(acl.clone()), flags: 0 };
+        let create = Create { path: path.to_owned(), data: None, acl: Some(acl.clone().into()), flags: 0 };
         world.run_as(a, &bob, Command::Create { create, ttl_ms: None }).unwrap();
     }
     let acquired = Acquire { acl: Some(acl.into()), ..acquire("/secret/x", 1, Mode::Exclusive) };

@@ -21,7 +21,7 @@ fn apply(replica: &Replica, session: SessionId, command: Command) -> Outcome {
 }
 
 fn create(replica: &Replica, session: SessionId, path: &str, flags: i32, ttl_ms: Option<i64>) {
-    let create = Create { path: path.to_owned(), data: None, acl: Some(Acl::open()), flags };
+    let create = Create { path: path.to_owned(), data: None, acl: Some(Acl::shared_open()), flags };
     apply(replica, session, Command::Create { create, ttl_ms });
 }
 
@@ -129,7 +129,7 @@ fn quotas_that_are_exceeded_are_found_and_others_are_not() {
         let create = Create {
             path: format!("/zookeeper/quota{path}/zookeeper_limits"),
             data: Some(text.into()),
-            acl: Some(Acl::open()),
+            acl: Some(Acl::shared_open()),
             flags: 0,
         };
         apply(&replica, session, Command::Create { create, ttl_ms: None });

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::{acl, lock, multi, version, zxid};
+use super::{lock, multi, shared_acl, version, zxid};
 use crate::codec::{DecodeError, Decoded, Reader};
 use crate::ids::Xid;
 use crate::lock::SessionOptions;
@@ -59,7 +59,9 @@ fn body(r: &mut Reader<'_>, opcode: OpCode) -> Decoded<Request> {
         OpCode::GetData => Request::GetData(path_watch(r)?),
         OpCode::SetData => Request::SetData(set_data(r)?),
         OpCode::GetAcl => Request::GetAcl(r.string()?),
-        OpCode::SetAcl => Request::SetAcl(SetAcl { path: r.string()?, acl: acl(r)?, version: version(r)? }),
+        OpCode::SetAcl => {
+            Request::SetAcl(SetAcl { path: r.string()?, acl: shared_acl(r)?, version: version(r)? })
+        }
         OpCode::GetChildren => Request::GetChildren(path_watch(r)?),
         OpCode::Sync => Request::Sync(r.string()?),
         OpCode::Ping => Request::Ping,
@@ -121,7 +123,7 @@ fn tagged(r: &mut Reader<'_>) -> Decoded<Request> {
 }
 
 pub(super) fn create(r: &mut Reader<'_>) -> Decoded<Create> {
-    Ok(Create { path: r.string()?, data: r.buffer()?, acl: acl(r)?, flags: r.int()? })
+    Ok(Create { path: r.string()?, data: r.buffer()?, acl: shared_acl(r)?, flags: r.int()? })
 }
 
 pub(super) fn set_data(r: &mut Reader<'_>) -> Decoded<SetData> {

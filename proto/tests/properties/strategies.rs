@@ -3,6 +3,8 @@
 
 pub mod lock;
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use proptest::collection::vec;
 use proptest::option;
@@ -51,6 +53,11 @@ fn acl() -> impl Strategy<Value = Vec<Acl>> {
     vec((any::<i32>(), id()).prop_map(|(perms, id)| Acl { perms, id }), 0..4)
 }
 
+/// The usual one now and then.
+fn shared_acl() -> impl Strategy<Value = Arc<[Acl]>> {
+    prop_oneof![3 => acl().prop_map(Arc::from), 1 => Just(Acl::shared_open())]
+}
+
 fn stat() -> impl Strategy<Value = Stat> {
     let zxids = (zxid(), zxid(), zxid());
     let times = (any::<i64>(), any::<i64>());
@@ -73,7 +80,7 @@ fn stat() -> impl Strategy<Value = Stat> {
 }
 
 fn create() -> impl Strategy<Value = Create> {
-    (text(), option::of(data()), option::of(acl()), any::<i32>())
+    (text(), option::of(data()), option::of(shared_acl()), any::<i32>())
         .prop_map(|(path, data, acl, flags)| Create { path, data, acl, flags })
 }
 
@@ -151,7 +158,7 @@ pub fn request_of(opcode: OpCode) -> BoxedStrategy<Request> {
         OpCode::GetData => path_watch().prop_map(Request::GetData).boxed(),
         OpCode::SetData => set_data().prop_map(Request::SetData).boxed(),
         OpCode::GetAcl => text().prop_map(Request::GetAcl).boxed(),
-        OpCode::SetAcl => (text(), option::of(acl()), version())
+        OpCode::SetAcl => (text(), option::of(shared_acl()), version())
             .prop_map(|(path, acl, version)| Request::SetAcl(SetAcl { path, acl, version }))
             .boxed(),
         OpCode::GetChildren => path_watch().prop_map(Request::GetChildren).boxed(),

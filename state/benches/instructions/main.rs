@@ -161,7 +161,7 @@ fn recipe() -> u64 {
 }
 
 fn create_command(path: String, mode: CreateMode) -> Command {
-    let create = Create { path, data: Some(world::DATA), acl: Some(Acl::open()), flags: mode.flags() };
+    let create = Create { path, data: Some(world::DATA), acl: Some(Acl::shared_open()), flags: mode.flags() };
     Command::Create { create, ttl_ms: None }
 }
 

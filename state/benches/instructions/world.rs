@@ -72,7 +72,7 @@ impl World {
         let locks = (0..sessions.max(100)).map(own_lock);
         for path in fixed.chain(others).chain(locks) {
             let flags = CreateMode::Persistent.flags();
-            let create = Create { path, data: Some(DATA), acl: Some(Acl::open()), flags };
+            let create = Create { path, data: Some(DATA), acl: Some(Acl::shared_open()), flags };
             let create = world.send_as(world.sessions[0], Command::Create { create, ttl_ms: None });
             world.run(&create);
         }

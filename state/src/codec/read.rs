@@ -1,98 +1,121 @@
-//! Reads a batch as bincode does, for the price of the bytes and the memory alone: every follower reads every command.
-//!
-//! Written out for what clients of locks send all the time; any other command is read by bincode where it stands. Gives
-//! up on whatever it does not understand: the caller then has bincode read the whole batch, and say what is wrong.
-//! Invariant: what is given is what bincode gives.
+//! Reads what `write.rs` writes, for the price of the bytes and the memory alone: every follower reads every command.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use rowlock_proto::acl::{Acl, Id};
 use rowlock_proto::lock::{Acquire, Claim, Mode, Owner};
-use rowlock_proto::{FencingToken, NodeId, SessionId};
+use rowlock_proto::request::Create;
+use rowlock_proto::{FencingToken, NodeId, SessionId, Version};
 
-use super::{BINCODE, tag};
+use super::{BINCODE, BatchError, bits, head, mode, owner, tag};
 use crate::command::{Attachment, Batch, Command, Origin, Proposal};
 
-/// No proposal takes fewer bytes, no list more memory than the bytes that claim to be one.
-const PROPOSAL_MIN: usize = 7;
-/// The same for an entry of a list of permissions, and for an identity.
-const ENTRY_MIN: usize = 2;
-/// The same for an acquire and a claim.
-const PLACE_MIN: usize = 2;
+/// A proposal, a place, an entry of a list of permissions take no fewer bytes: a longer list is damage.
+const ITEM_MIN: usize = 2;
+/// A list that claims to be longer gets its room as its items come.
+const ROOM: usize = 1024;
 /// An empty list, as it is written.
 const EMPTY: &[u8] = &[0];
-/// [`Acl::open`], as it is written.
-const OPEN: &[u8] = b"\x01\x3e\x05world\x06anyone";
 
-/// The batch that these bytes, a part of `whole`, are; `None` if that is not seen at once.
-pub(super) fn batch(bytes: &[u8], whole: &Bytes) -> Option<Batch> {
-    let mut reader = Reader::new(bytes, whole);
-    let time_ms = reader.i64()?;
-    let proposals = reader.list(PROPOSAL_MIN, Reader::proposal)?;
-    reader.rest.is_empty().then_some(Batch { time_ms, enforce_quota: false, proposals })
+/// The batch that these bytes, a part of `whole`, are.
+pub(super) fn batch(bytes: &[u8], whole: &Bytes) -> Result<Batch, BatchError> {
+    Reader::new(bytes, whole).all(|reader| {
+        Some(Batch { time_ms: reader.i64()?, enforce_quota: false, proposals: reader.proposals()? })
+    })
 }
 
-/// The list of proposals that these bytes, a part of `whole`, are; `None` if that is not seen at once.
-pub(super) fn proposals(bytes: &[u8], whole: &Bytes) -> Option<Vec<Proposal>> {
-    let mut reader = Reader::new(bytes, whole);
-    let proposals = reader.list(PROPOSAL_MIN, Reader::proposal)?;
-    reader.rest.is_empty().then_some(proposals)
+/// The list of proposals that these bytes are.
+pub(super) fn proposals(whole: &Bytes) -> Result<Vec<Proposal>, BatchError> {
+    Reader::new(whole, whole).all(Reader::proposals)
 }
 
 struct Reader<'a> {
     rest: &'a [u8],
     /// What `rest` is a part of. Data are slices of it.
     whole: &'a Bytes,
-    identities: Last<'a, Id>,
-    acl: Last<'a, Acl>,
+    acl: Last<'a>,
 }
 
-/// The list that was read last, for the next place that has the same bytes: most proposals of a batch have the same
-/// identities and give the same permissions.
-struct Last<'a, T> {
+/// The permissions that were read last, for the next place that has the same bytes.
+struct Last<'a> {
     bytes: &'a [u8],
-    list: Arc<[T]>,
+    list: Arc<[Acl]>,
+}
+
+/// What the next proposal repeats.
+struct Before {
+    origin: Origin,
+    session: i64,
+    attachment: Attachment,
+    identities: Arc<[Id]>,
 }
 
 impl<'a> Reader<'a> {
     fn new(rest: &'a [u8], whole: &'a Bytes) -> Self {
-        let identities = Last { bytes: EMPTY, list: Arc::default() };
-        let acl = Last { bytes: OPEN, list: Acl::shared_open() };
-        Reader { rest, whole, identities, acl }
+        Reader { rest, whole, acl: Last { bytes: EMPTY, list: Arc::default() } }
     }
 
-    fn proposal(&mut self) -> Option<Proposal> {
+    /// What takes up all the bytes.
+    fn all<T>(mut self, what: impl FnOnce(&mut Self) -> Option<T>) -> Result<T, BatchError> {
+        match what(&mut self) {
+            Some(value) if self.rest.is_empty() => Ok(value),
+            Some(_) => Err(BatchError::Trailing(self.rest.len())),
+            None => Err(BatchError::Damaged(self.whole.len() - self.rest.len())),
+        }
+    }
+
+    fn proposals(&mut self) -> Option<Vec<Proposal>> {
+        let (origin, attachment) = (Origin::default(), Attachment::default());
+        let mut before = Before { origin, session: 0, attachment, identities: Arc::default() };
+        self.list(|reader| reader.proposal(&mut before))
+    }
+
+    fn proposal(&mut self, before: &mut Before) -> Option<Proposal> {
+        let is_new = self.byte()?;
+        if is_new & !head::ALL != 0 || is_new & (head::TAG | head::ACKED) == head::ACKED {
+            return None;
+        }
+        let origin = &mut before.origin;
+        if is_new & head::SENDER != 0 {
+            (origin.node, origin.incarnation) = (NodeId(self.u64()?), self.u64()?);
+        }
+        origin.request =
+            if is_new & head::REQUEST != 0 { self.u64()? } else { origin.request.wrapping_add(1) };
+        before.session = before.session.wrapping_add(self.i64()?);
+        if is_new & head::ATTACHMENT != 0 {
+            before.attachment = Attachment(self.u64()?);
+        }
+        if is_new & head::IDENTITIES != 0 {
+            before.identities = self.shared(Reader::id)?;
+        }
+        let tag = if is_new & head::TAG != 0 {
+            let id = self.u64()?;
+            Some((id, if is_new & head::ACKED != 0 { self.u64()? } else { id.wrapping_sub(1) }))
+        } else {
+            None
+        };
+        let command = self.command()?;
         Some(Proposal {
-            origin: Origin { node: NodeId(self.u64()?), incarnation: self.u64()?, request: self.u64()? },
-            session: SessionId(self.i64()?),
-            attachment: Attachment(self.u64()?),
-            identities: self.shared_list(|reader| &mut reader.identities, Reader::id)?,
-            command: self.command()?,
+            origin: before.origin,
+            session: SessionId(before.session),
+            attachment: before.attachment,
+            identities: before.identities.clone(),
+            command: match tag {
+                Some((id, acked)) => Command::Tagged { id, acked, command: Box::new(command) },
+                None => command,
+            },
         })
     }
 
     fn command(&mut self) -> Option<Command> {
         let begin = self.rest;
-        match u32::from(self.byte()?) {
-            tag::TAGGED => {
-                let (id, acked) = (self.u64()?, self.u64()?);
-                Some(Command::Tagged { id, acked, command: Box::new(self.plain_command()?) })
-            }
-            _ => {
-                self.rest = begin;
-                self.plain_command()
-            }
-        }
-    }
-
-    /// One that is not tagged, or not tagged again.
-    fn plain_command(&mut self) -> Option<Command> {
-        let begin = self.rest;
-        match u32::from(self.byte()?) {
-            tag::ACQUIRE => Some(Command::Acquire(self.list(PLACE_MIN, Reader::acquire)?)),
-            tag::RELEASE => Some(Command::Release(self.list(PLACE_MIN, Reader::claim)?)),
-            tag::VERIFY => Some(Command::Verify(self.list(PLACE_MIN, Reader::claim)?)),
+        match self.byte()? {
+            tag::ACQUIRE => Some(Command::Acquire(self.list(Reader::acquire)?)),
+            tag::RELEASE => Some(Command::Release(self.list(Reader::claim)?)),
+            tag::VERIFY => Some(Command::Verify(self.list(Reader::claim)?)),
+            tag::CREATE => self.create(),
+            tag::DELETE => Some(Command::Delete { path: self.text()?, version: Version(self.i32()?) }),
             _ => {
                 let (command, read) = bincode::serde::decode_from_slice(begin, BINCODE).ok()?;
                 self.rest = begin.get(read..)?;
@@ -102,28 +125,60 @@ impl<'a> Reader<'a> {
     }
 
     fn acquire(&mut self) -> Option<Acquire> {
+        let there = self.byte()?;
+        let has = |bit| there & bit != 0;
         Some(Acquire {
             lock: self.text()?,
             prefix: self.text()?,
-            data: self.option(|reader| Some(reader.whole.slice_ref(reader.bytes()?)))?,
-            acl: self.option(|reader| reader.shared_list(|reader| &mut reader.acl, Reader::acl))?,
-            mode: match self.byte()? {
-                0 => Mode::Exclusive,
-                1 => Mode::Shared,
-                2 => Mode::Permits(self.u32()?),
-                _ => return None,
+            data: if has(bits::DATA) { Some(self.whole.slice_ref(self.bytes()?)) } else { None },
+            acl: self.permissions(there)?,
+            mode: match has(bits::MODE).then(|| self.byte()) {
+                None => Mode::Exclusive,
+                Some(kind) => match kind? {
+                    mode::SHARED => Mode::Shared,
+                    mode::PERMITS => Mode::Permits(self.u32()?),
+                    _ => return None,
+                },
             },
-            limit: self.u32()?,
-            wait: self.bool()?,
-            owner: match self.byte()? {
-                0 => Owner::Unnamed,
-                1 => Owner::Session,
-                2 => Owner::Named(self.u64()?),
-                _ => return None,
+            limit: if has(bits::LIMIT) { self.u32()? } else { 0 },
+            wait: has(bits::WAIT),
+            owner: match has(bits::OWNER).then(|| self.byte()) {
+                None => Owner::Unnamed,
+                Some(kind) => match kind? {
+                    owner::SESSION => Owner::Session,
+                    owner::NAMED => Owner::Named(self.u64()?),
+                    _ => return None,
+                },
             },
-            max_hold_ms: self.u32()?,
-            lock_delay_ms: self.u32()?,
+            max_hold_ms: if has(bits::TIMES) { self.u32()? } else { 0 },
+            lock_delay_ms: if has(bits::TIMES) { self.u32()? } else { 0 },
         })
+    }
+
+    /// Its data are a copy: a znode keeps them as they are, and is not to keep an entry.
+    fn create(&mut self) -> Option<Command> {
+        let there = self.byte()?;
+        if there & !bits::OF_CREATE != 0 {
+            return None;
+        }
+        let create = Create {
+            path: self.text()?,
+            data: if there & bits::DATA != 0 { Some(Bytes::copy_from_slice(self.bytes()?)) } else { None },
+            acl: self.permissions(there)?,
+            flags: self.i32()?,
+        };
+        let ttl_ms = if there & bits::TTL != 0 { Some(self.i64()?) } else { None };
+        Some(Command::Create { create, ttl_ms })
+    }
+
+    /// Those that these bits say, and the bytes behind them.
+    fn permissions(&mut self, there: u8) -> Option<Option<Arc<[Acl]>>> {
+        match there & (bits::ACL | bits::OPEN) {
+            0 => Some(None),
+            bits::OPEN => Some(Some(Acl::shared_open())),
+            bits::ACL => self.last_or_new().map(Some),
+            _ => None,
+        }
     }
 
     fn claim(&mut self) -> Option<Claim> {
@@ -138,52 +193,45 @@ impl<'a> Reader<'a> {
         Some(Id { scheme: self.text()?, id: self.text()? })
     }
 
-    /// Items of at least `min` bytes each.
-    fn list<T>(&mut self, min: usize, item: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
-        let len = self.len(min)?;
+    fn list<T>(&mut self, item: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
+        let len = self.len()?;
         self.items(len, item)
     }
 
-    /// As many items as follow, of at least `min` bytes each.
-    fn len(&mut self, min: usize) -> Option<usize> {
-        usize::try_from(self.u64()?).ok().filter(|len| *len <= self.rest.len() / min)
+    /// As many items as follow.
+    fn len(&mut self) -> Option<usize> {
+        usize::try_from(self.u64()?).ok().filter(|len| *len <= self.rest.len() / ITEM_MIN)
     }
 
     fn items<T>(&mut self, len: usize, mut item: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
-        let mut items = Vec::with_capacity(len);
+        let mut items = Vec::with_capacity(len.min(ROOM));
         for _ in 0..len {
             items.push(item(self)?);
         }
         Some(items)
     }
 
-    /// The same list as the last one, if it has the same bytes.
-    fn shared_list<T>(
-        &mut self,
-        last: impl Fn(&mut Self) -> &mut Last<'a, T>,
-        mut item: impl FnMut(&mut Self) -> Option<T>,
-    ) -> Option<Arc<[T]>> {
-        let begin = self.rest;
-        let Last { bytes, list } = last(self);
-        // How long a list is follows from its bytes, so what begins like it is it.
-        if let Some(rest) = begin.strip_prefix(*bytes) {
-            let list = list.clone();
-            self.rest = rest;
-            return Some(list);
-        }
-        let list: Arc<[T]> = match self.len(ENTRY_MIN)? {
+    fn shared<T>(&mut self, mut item: impl FnMut(&mut Self) -> Option<T>) -> Option<Arc<[T]>> {
+        Some(match self.len()? {
             0 => Arc::default(),
             // One allocation instead of two.
             1 => Arc::from([item(self)?]),
             len => self.items(len, item)?.into(),
-        };
-        let bytes = &begin[..begin.len() - self.rest.len()];
-        *last(self) = Last { bytes, list: list.clone() };
-        Some(list)
+        })
     }
 
-    fn option<T>(&mut self, value: impl FnOnce(&mut Self) -> Option<T>) -> Option<Option<T>> {
-        if self.bool()? { value(self).map(Some) } else { Some(None) }
+    /// The same list as the last one, if it has the same bytes.
+    fn last_or_new(&mut self) -> Option<Arc<[Acl]>> {
+        let begin = self.rest;
+        // How long a list is follows from its bytes, so what begins like it is it.
+        if let Some(rest) = begin.strip_prefix(self.acl.bytes) {
+            self.rest = rest;
+            return Some(self.acl.list.clone());
+        }
+        let list = self.shared(Reader::acl)?;
+        let bytes = &begin[..begin.len() - self.rest.len()];
+        self.acl = Last { bytes, list: list.clone() };
+        Some(list)
     }
 
     fn text(&mut self) -> Option<String> {
@@ -195,14 +243,6 @@ impl<'a> Reader<'a> {
         let (bytes, rest) = self.rest.split_at_checked(len)?;
         self.rest = rest;
         Some(bytes)
-    }
-
-    fn bool(&mut self) -> Option<bool> {
-        match self.byte()? {
-            0 => Some(false),
-            1 => Some(true),
-            _ => None,
-        }
     }
 
     fn i32(&mut self) -> Option<i32> {

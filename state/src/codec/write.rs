@@ -1,16 +1,18 @@
-//! Writes a batch as bincode does, for the price of the bytes alone.
+//! Writes proposals: what is as in the proposal before is left out, and most of a batch is.
 //!
-//! Written out for what clients of locks send all the time; any other command is written by bincode.
-//! Invariant: what is written is what bincode writes.
+//! Written out for what clients of locks and of the usual recipes send all the time; any other command is written by
+//! bincode. Numbers, texts and lists are bincode's. The bits of the bytes that a proposal, an acquire and a create begin
+//! with are in the module above.
 
 use rowlock_proto::acl::{Acl, Id};
 use rowlock_proto::lock::{Acquire, Claim, Mode, Owner};
+use rowlock_proto::request::Create;
 
-use super::{BINCODE, tag};
-use crate::command::{Batch, Command, Proposal};
+use super::{BINCODE, bits, head, mode, owner, tag};
+use crate::command::{Attachment, Batch, Command, Origin, Proposal};
 
 /// About what a proposal takes: most batches are then written without moving.
-const PROPOSAL_BYTES: usize = 256;
+const PROPOSAL_BYTES: usize = 160;
 
 /// Appends the batch to `out`.
 pub(super) fn batch(batch: &Batch, out: &mut Vec<u8>) {
@@ -21,39 +23,89 @@ pub(super) fn batch(batch: &Batch, out: &mut Vec<u8>) {
 /// Appends the proposals to `out`.
 pub(super) fn proposals(proposals: &[Proposal], out: &mut Vec<u8>) {
     out.reserve(proposals.len() * PROPOSAL_BYTES);
-    list(proposals, out, proposal);
-}
-
-fn proposal(proposal: &Proposal, out: &mut Vec<u8>) {
-    u64(proposal.origin.node.0, out);
-    u64(proposal.origin.incarnation, out);
-    u64(proposal.origin.request, out);
-    i64(proposal.session.0, out);
-    u64(proposal.attachment.0, out);
-    list(&proposal.identities, out, id);
-    command(&proposal.command, out);
-}
-
-/// Takes the command out of as many tags as there are, without recursion.
-fn command(mut command: &Command, out: &mut Vec<u8>) {
-    while let Command::Tagged { id, acked, command: tagged } = command {
-        u64(tag::TAGGED.into(), out);
-        u64(*id, out);
-        u64(*acked, out);
-        command = tagged;
+    u64(proposals.len() as u64, out);
+    let mut before = Before::default();
+    for proposal in proposals {
+        before.next(proposal, out);
     }
+}
+
+/// What the next proposal is compared with.
+#[derive(Default)]
+struct Before<'a> {
+    origin: Origin,
+    session: i64,
+    attachment: Attachment,
+    identities: &'a [Id],
+}
+
+impl<'a> Before<'a> {
+    fn next(&mut self, next: &'a Proposal, out: &mut Vec<u8>) {
+        let at = out.len();
+        out.push(0);
+        let (mut is_new, origin) = (0, next.origin);
+        if (origin.node, origin.incarnation) != (self.origin.node, self.origin.incarnation) {
+            is_new |= head::SENDER;
+            u64(origin.node.0, out);
+            u64(origin.incarnation, out);
+        }
+        if origin.request != self.origin.request.wrapping_add(1) {
+            is_new |= head::REQUEST;
+            u64(origin.request, out);
+        }
+        i64(next.session.0.wrapping_sub(self.session), out);
+        if next.attachment != self.attachment {
+            is_new |= head::ATTACHMENT;
+            u64(next.attachment.0, out);
+        }
+        // One list for all proposals of a connection, mostly.
+        if !std::ptr::eq(self.identities, &*next.identities) && *self.identities != *next.identities {
+            is_new |= head::IDENTITIES;
+            list(&next.identities, out, id);
+        }
+        let mut done = &next.command;
+        if let Command::Tagged { id, acked, command } = done {
+            is_new |= head::TAG;
+            u64(*id, out);
+            if *acked != id.wrapping_sub(1) {
+                is_new |= head::ACKED;
+                u64(*acked, out);
+            }
+            done = command;
+        }
+        out[at] = is_new;
+        command(done, out);
+        *self = Before {
+            origin,
+            session: next.session.0,
+            attachment: next.attachment,
+            identities: &next.identities,
+        };
+    }
+}
+
+fn command(command: &Command, out: &mut Vec<u8>) {
     match command {
         Command::Acquire(all) => {
-            u64(tag::ACQUIRE.into(), out);
+            out.push(tag::ACQUIRE);
             list(all, out, acquire);
         }
         Command::Release(claims) => {
-            u64(tag::RELEASE.into(), out);
+            out.push(tag::RELEASE);
             list(claims, out, claim);
         }
         Command::Verify(claims) => {
-            u64(tag::VERIFY.into(), out);
+            out.push(tag::VERIFY);
             list(claims, out, claim);
+        }
+        Command::Create { create, ttl_ms } => {
+            out.push(tag::CREATE);
+            self::create(create, *ttl_ms, out);
+        }
+        Command::Delete { path, version } => {
+            out.push(tag::DELETE);
+            bytes(path.as_bytes(), out);
+            i64(version.0.into(), out);
         }
         other => {
             bincode::serde::encode_into_std_write(other, out, BINCODE)
@@ -63,30 +115,80 @@ fn command(mut command: &Command, out: &mut Vec<u8>) {
 }
 
 fn acquire(acquire: &Acquire, out: &mut Vec<u8>) {
+    let at = out.len();
+    out.push(0);
     bytes(acquire.lock.as_bytes(), out);
     bytes(acquire.prefix.as_bytes(), out);
-    option(acquire.data.as_deref(), out, bytes);
-    option(acquire.acl.as_deref(), out, |entries, out| list(entries, out, acl));
+    let mut there = if acquire.wait { bits::WAIT } else { 0 };
+    if let Some(data) = &acquire.data {
+        there |= bits::DATA;
+        bytes(data, out);
+    }
+    there |= permissions(acquire.acl.as_deref(), out);
     match acquire.mode {
-        Mode::Exclusive => out.push(0),
-        Mode::Shared => out.push(1),
+        Mode::Exclusive => {}
+        Mode::Shared => {
+            there |= bits::MODE;
+            out.push(mode::SHARED);
+        }
         Mode::Permits(permits) => {
-            out.push(2);
+            there |= bits::MODE;
+            out.push(mode::PERMITS);
             u64(permits.into(), out);
         }
     }
-    u64(acquire.limit.into(), out);
-    out.push(u8::from(acquire.wait));
+    if acquire.limit != 0 {
+        there |= bits::LIMIT;
+        u64(acquire.limit.into(), out);
+    }
     match acquire.owner {
-        Owner::Unnamed => out.push(0),
-        Owner::Session => out.push(1),
+        Owner::Unnamed => {}
+        Owner::Session => {
+            there |= bits::OWNER;
+            out.push(owner::SESSION);
+        }
         Owner::Named(number) => {
-            out.push(2);
+            there |= bits::OWNER;
+            out.push(owner::NAMED);
             u64(number, out);
         }
     }
-    u64(acquire.max_hold_ms.into(), out);
-    u64(acquire.lock_delay_ms.into(), out);
+    if (acquire.max_hold_ms, acquire.lock_delay_ms) != (0, 0) {
+        there |= bits::TIMES;
+        u64(acquire.max_hold_ms.into(), out);
+        u64(acquire.lock_delay_ms.into(), out);
+    }
+    out[at] = there;
+}
+
+fn create(create: &Create, ttl_ms: Option<i64>, out: &mut Vec<u8>) {
+    let at = out.len();
+    out.push(0);
+    let mut there = 0;
+    bytes(create.path.as_bytes(), out);
+    if let Some(data) = &create.data {
+        there |= bits::DATA;
+        bytes(data, out);
+    }
+    there |= permissions(create.acl.as_deref(), out);
+    i64(create.flags.into(), out);
+    if let Some(ttl_ms) = ttl_ms {
+        there |= bits::TTL;
+        i64(ttl_ms, out);
+    }
+    out[at] = there;
+}
+
+/// The bit that says which permissions, and the permissions if it does not say all.
+fn permissions(entries: Option<&[Acl]>, out: &mut Vec<u8>) -> u8 {
+    match entries {
+        None => 0,
+        Some(open) if Acl::is_open(open) => bits::OPEN,
+        Some(entries) => {
+            list(entries, out, acl);
+            bits::ACL
+        }
+    }
 }
 
 fn claim(claim: &Claim, out: &mut Vec<u8>) {
@@ -107,13 +209,6 @@ fn id(who: &Id, out: &mut Vec<u8>) {
 fn list<T>(items: &[T], out: &mut Vec<u8>, item: impl Fn(&T, &mut Vec<u8>)) {
     u64(items.len() as u64, out);
     items.iter().for_each(|one| item(one, out));
-}
-
-fn option<T>(value: Option<T>, out: &mut Vec<u8>, put: impl Fn(T, &mut Vec<u8>)) {
-    out.push(u8::from(value.is_some()));
-    if let Some(value) = value {
-        put(value, out);
-    }
 }
 
 fn bytes(bytes: &[u8], out: &mut Vec<u8>) {

@@ -238,7 +238,7 @@ impl Machine {
             let create = Create {
                 path: missing.to_owned(),
                 data: Some(Bytes::new()),
-                acl: Some(Acl::open()),
+                acl: Some(Acl::shared_open()),
                 flags: mode.flags(),
             };
             done.push(self.create(by, &create, None)?);

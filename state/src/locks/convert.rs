@@ -71,7 +71,7 @@ impl Machine {
         let create = Create {
             path: queue_path(path, prefix),
             data: old.data().cloned(),
-            acl: Some(old.acl.entries().to_vec()),
+            acl: Some(old.acl.entries().into()),
             flags: CreateMode::EphemeralSequential.flags(),
         };
         let mut created = self.create(by, &create, None)?;

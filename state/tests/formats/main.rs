@@ -57,16 +57,39 @@ fn a_batch_is_written_as_in_the_golden_file_and_read_back() {
 }
 
 #[test]
-fn a_batch_that_enforces_quotas_differs_in_version_and_flags_only() {
+fn a_batch_about_locks_is_written_as_in_the_golden_file_and_read_back() {
+    let bytes = golden("batch_locks", &sample::lock_batch().encode());
+    assert_eq!(Batch::decode(&bytes).unwrap(), sample::lock_batch());
+}
+
+#[test]
+fn a_batch_that_enforces_quotas_differs_in_its_flags_only() {
     let plain = sample::batch();
     let enforcing = Batch { enforce_quota: true, ..plain.clone() };
-    let bytes = golden("batch_enforcing", &enforcing.encode());
+    let bytes = enforcing.encode();
     assert_eq!(Batch::decode(&bytes).unwrap(), enforcing);
-    assert_eq!((&bytes[..2], &bytes[2..]), (&[2, 1][..], &plain.encode()[1..]));
-    let mut newer = bytes.clone();
+    assert_eq!((&bytes[..2], &bytes[2..]), (&[3, 1][..], &plain.encode()[2..]));
+    let mut newer = bytes.to_vec();
     newer[1] = 5;
     assert!(matches!(Batch::decode(&newer), Err(BatchError::Flags(5))));
     assert!(matches!(Batch::decode(&bytes[..1]), Err(BatchError::Empty)));
+}
+
+/// The first one was replaced only where there were flags: for hard quotas, and for locks.
+#[test]
+fn batches_of_the_first_two_versions_are_read() {
+    let read = |name| Batch::decode(&golden_bytes(name)).unwrap();
+    assert_eq!(golden_bytes("batch_v1")[0], 1);
+    assert_eq!(read("batch_v1"), sample::batch());
+    assert_eq!(golden_bytes("batch_enforcing_v2")[..2], [2, 1]);
+    assert_eq!(read("batch_enforcing_v2"), Batch { enforce_quota: true, ..sample::batch() });
+    assert_eq!(golden_bytes("batch_locks_v2")[..2], [2, 2]);
+    assert_eq!(read("batch_locks_v2"), sample::lock_batch());
+    let mut newer = golden_bytes("batch_locks_v2");
+    newer[1] = 6;
+    assert!(matches!(Batch::decode(&newer), Err(BatchError::Flags(6))));
+    let damaged = &golden_bytes("batch_v1")[..40];
+    assert!(matches!(Batch::decode(damaged), Err(BatchError::Bincode(_))));
 }
 
 #[test]
@@ -80,16 +103,6 @@ fn a_snapshot_is_written_as_in_the_golden_file_and_read_back() {
     assert_eq!(restored.digest(), machine.digest());
     assert_eq!(restored.last_zxid(), machine.last_zxid());
     assert_eq!(restored.counts(), machine.counts());
-}
-
-#[test]
-fn a_batch_about_locks_is_flagged_so_that_older_nodes_refuse_it_by_name() {
-    let bytes = golden("batch_locks", &sample::lock_batch().encode());
-    assert_eq!(Batch::decode(&bytes).unwrap(), sample::lock_batch());
-    assert_eq!(bytes[..2], [2, 2]);
-    let enforcing = Batch { enforce_quota: true, ..sample::lock_batch() };
-    assert_eq!(enforcing.encode()[..2], [2, 3]);
-    assert_eq!(Batch::decode(&enforcing.encode()).unwrap(), enforcing);
 }
 
 #[test]
@@ -155,7 +168,7 @@ fn a_batch_of_another_version_or_with_a_tail_is_refused() {
         change(&mut bytes);
         Batch::decode(&bytes)
     };
-    assert!(matches!(decode(&|bytes| bytes[0] = 3), Err(BatchError::Version(3))));
+    assert!(matches!(decode(&|bytes| bytes[0] = 4), Err(BatchError::Version(4))));
     assert!(matches!(decode(&|bytes| bytes.push(0)), Err(BatchError::Trailing(1))));
     assert!(matches!(decode(&|bytes| bytes.truncate(40)), Err(BatchError::Damaged(_))));
     assert!(matches!(decode(&|bytes| bytes.clear()), Err(BatchError::Empty)));

@@ -27,7 +27,7 @@ fn digest(user: &str) -> Id {
 }
 
 fn create(path: &str, data: Option<&'static [u8]>, flags: i32) -> Create {
-    Create { path: path.to_owned(), data: data.map(Bytes::from_static), acl: Some(Acl::open()), flags }
+    Create { path: path.to_owned(), data: data.map(Bytes::from_static), acl: Some(Acl::shared_open()), flags }
 }
 
 fn delete(path: &str) -> (String, Version) {
@@ -35,8 +35,9 @@ fn delete(path: &str) -> (String, Version) {
 }
 
 fn commands() -> Vec<Command> {
-    let private =
-        Some(vec![Acl { perms: perms::ALL, id: digest("u") }, Acl { perms: perms::READ, id: Id::anyone() }]);
+    let private = Some(
+        [Acl { perms: perms::ALL, id: digest("u") }, Acl { perms: perms::READ, id: Id::anyone() }].into(),
+    );
     let plain = |path, data, flags| Command::Create { create: create(path, data, flags), ttl_ms: None };
     let (path, version) = delete("/gone");
     vec![

@@ -133,7 +133,7 @@ impl World {
         for path in ["/locks".to_owned(), lock_path(0), lock_path(1), lock_path(2)] {
             let data = (path == lock_path(2)).then(|| "permits=3".into());
             let flags = CreateMode::Persistent.flags();
-            let create = Create { path, data, acl: Some(Acl::open()), flags };
+            let create = Create { path, data, acl: Some(Acl::shared_open()), flags };
             world.apply(world.sessions[0], Command::Create { create, ttl_ms: None }).0.result.unwrap();
         }
         world
@@ -166,7 +166,7 @@ impl World {
                 self.attempts += 1;
                 let path = format!("{}/p{}-", lock_path(*lock), self.attempts);
                 let flags = CreateMode::EphemeralSequential.flags();
-                let create = Create { path, data: None, acl: Some(Acl::open()), flags };
+                let create = Create { path, data: None, acl: Some(Acl::shared_open()), flags };
                 let session = self.sessions[*session];
                 let (applied, told) = self.apply(session, Command::Create { create, ttl_ms: None });
                 let Ok(Outcome::Created { path, .. }) = applied.result else { panic!("{applied:?}") };

@@ -1,6 +1,8 @@
 //! Random commands over few names, so that they meet: paths up to three deep, up to a handful of sessions (also ended
 //! ones and stale attachments), three identities, right and wrong versions, and multis of up to six operations.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use proptest::prelude::*;
 use rowlock_proto::acl::{Acl, Id, perms};
@@ -50,7 +52,7 @@ pub fn steps() -> impl Strategy<Value = Vec<(Stamp, Step)>> {
 fn with_quotas(outer: Bytes, inner: Option<Bytes>) -> Step {
     let create = |path: &str, data: &Bytes| {
         let path = path.to_owned();
-        Op::Create(Create { path, data: Some(data.clone()), acl: Some(Acl::open()), flags: 0 })
+        Op::Create(Create { path, data: Some(data.clone()), acl: Some(Acl::shared_open()), flags: 0 })
     };
     let none = Bytes::new();
     let mut ops = vec![
@@ -160,7 +162,7 @@ fn who() -> impl Strategy<Value = Vec<Id>> {
     prop::sample::subsequence(vec![digest("u"), digest("v"), sup], 0..=2)
 }
 
-fn acl() -> impl Strategy<Value = Option<Vec<Acl>>> {
+fn acl() -> impl Strategy<Value = Option<Arc<[Acl]>>> {
     let id = prop_oneof![
         4 => Just(Id::anyone()),
         2 => Just(digest("u")),
@@ -168,10 +170,11 @@ fn acl() -> impl Strategy<Value = Option<Vec<Acl>>> {
         1 => Just(Id { scheme: "odd".to_owned(), id: "x".to_owned() }),
     ];
     let entry = (0i32..32, id).prop_map(|(perms, id)| Acl { perms, id });
-    prop_oneof![
+    let list = prop_oneof![
         10 => Just(Some(Acl::open())),
         1 => Just(Some(vec![Acl { perms: perms::READ, id: Id::anyone() }])),
         2 => (0u32..5).prop_map(|bit| Some(vec![Acl { perms: perms::ALL & !(1 << bit), id: Id::anyone() }])),
         3 => prop::option::weighted(0.9, prop::collection::vec(entry, 0..4)),
-    ]
+    ];
+    list.prop_map(|list| list.map(Arc::from))
 }

@@ -5,6 +5,7 @@
 //! Modes: p, e, s, es, c, ttl, ttls, or `flags=N`. Permissions: c d r w a, or `all`. `acl=null`, `acl=empty`.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use rowlock_proto::acl::{Acl, Id, perms};
 use rowlock_proto::request::{Create, Op, SetAcl, SetData};
@@ -74,7 +75,7 @@ impl<'a> Words<'a> {
         Create {
             path: self.path(),
             data: self.data(),
-            acl: acl(self.option("acl").unwrap_or("all:world:anyone")),
+            acl: acl(self.option("acl").unwrap_or("all:world:anyone")).map(Arc::from),
             flags,
         }
     }
@@ -90,7 +91,7 @@ impl<'a> Words<'a> {
             "delete" => Command::Delete { path: self.path(), version: self.version() },
             "set" => Command::SetData(self.set_data()),
             "setacl" => {
-                let acl = acl(self.option("acl").expect("acl="));
+                let acl = acl(self.option("acl").expect("acl=")).map(Arc::from);
                 Command::SetAcl(SetAcl { path: self.path(), acl, version: self.version() })
             }
             "multi" => {

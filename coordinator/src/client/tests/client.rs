@@ -54,7 +54,7 @@ pub fn connect_request(session: Option<&ConnectResponse>) -> ConnectRequest {
 
 pub fn create(path: &str, mode: CreateMode) -> Request {
     let (path, data) = (path.to_owned(), Some(Bytes::from_static(b"data")));
-    Request::Create(Create { path, data, acl: Some(Acl::open()), flags: mode.flags() })
+    Request::Create(Create { path, data, acl: Some(Acl::shared_open()), flags: mode.flags() })
 }
 
 pub fn set(path: &str, data: &str) -> Request {

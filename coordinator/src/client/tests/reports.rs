@@ -53,7 +53,7 @@ async fn a_report_that_cannot_be_made_is_refused_and_the_connection_goes_on() {
     client.call(secret).await.unwrap();
     let Request::Create(mut private) = create("/p", CreateMode::Persistent) else { unreachable!() };
     let mine = Id { scheme: "auth".to_owned(), id: String::new() };
-    private.acl = Some(vec![Acl { perms: perms::ALL, id: mine }]);
+    private.acl = Some([Acl { perms: perms::ALL, id: mine }].into());
     client.call(Request::Create(private)).await.unwrap();
 
     let mut other = Client::connect(&node).await;

@@ -24,7 +24,12 @@ fn auth(scheme: &str, secret: &'static str) -> Request {
 async fn every_kind_of_write_is_answered_in_its_form() {
     let node = Node::start().await;
     let mut client = Client::connect(&node).await;
-    let of = |path: &str, flags| Create { path: path.to_owned(), data: None, acl: Some(Acl::open()), flags };
+    let of = |path: &str, flags| Create {
+        path: path.to_owned(),
+        data: None,
+        acl: Some(Acl::shared_open()),
+        flags,
+    };
     assert_eq!(client.call(Request::Create(of("/a", 0))).await, Ok(Response::Path("/a".to_owned())));
     for (request, path) in [
         (Request::Create2(of("/b", 1)), "/b"),
@@ -203,7 +208,7 @@ async fn identities_decide_what_may_be_read_and_the_superuser_may_everything() {
     let (mut owner, mut other) = (Client::connect(&node).await, Client::connect(&node).await);
     assert_eq!(owner.call(auth("digest", "u:pw")).await, Ok(Response::Empty));
     let mine = vec![Acl { perms: perms::ALL, id: Id { scheme: "auth".to_owned(), id: String::new() } }];
-    let secret = Create { path: "/s".to_owned(), data: None, acl: Some(mine), flags: 0 };
+    let secret = Create { path: "/s".to_owned(), data: None, acl: Some(mine.into()), flags: 0 };
     owner.call(Request::Create(secret)).await.unwrap();
     let read = || Request::GetData(unwatched("/s"));
     assert!(owner.call(read()).await.is_ok());

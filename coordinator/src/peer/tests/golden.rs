@@ -1,4 +1,4 @@
-//! The bytes on the wire, version 2. A difference here is a new protocol version: raise `handshake::VERSION`.
+//! The bytes on the wire, version 3. A difference here is a new protocol version: raise `handshake::VERSION`.
 
 use std::fmt::Write;
 
@@ -12,7 +12,7 @@ use crate::peer::message::{Refusal, Request, Response};
 use crate::raft::rpc::{AppendRequest, RaftRequest};
 use crate::storage::testing::{entry, log_id, vote};
 
-const GOLDEN: &str = include_str!("../testdata/wire-v2.txt");
+const GOLDEN: &str = include_str!("../testdata/wire-v3.txt");
 
 fn append() -> AppendRequest {
     let (entries, leader_commit) = (vec![entry(3, 8, b"batch")], Some(log_id(3, 6)));
@@ -35,7 +35,6 @@ fn the_handshake_entries_and_forwarded_proposals_have_their_bytes() {
         ("forwarded", framed(1, &codec::encode(&Response::Forwarded))),
         ("not-leader", framed(1, &codec::encode(&not_leader))),
     ];
-    assert_eq!(forward.encode(), codec::encode(&forward));
     let mut lines = String::new();
     for (name, bytes) in frames {
         let hex = bytes.iter().fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"));

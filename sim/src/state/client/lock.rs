@@ -251,7 +251,7 @@ impl Client {
         let tag = self.tag();
         let path = format!("{}/{}", lock_path(attempt.lock), member_prefix(&attempt));
         let flags = CreateMode::EphemeralSequential.flags();
-        let create = Create { path, data: Some(Bytes::new()), acl: Some(Acl::open()), flags };
+        let create = Create { path, data: Some(Bytes::new()), acl: Some(Acl::shared_open()), flags };
         self.place = Place::Creating(attempt, tag);
         vec![Act::Send(Up::Write { tag, command: Command::Create { create, ttl_ms: None } })]
     }

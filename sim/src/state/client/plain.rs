@@ -18,7 +18,9 @@ pub(super) fn command(rng: &mut Rng) -> Command {
         }
         4 => Command::Delete { path: path(rng), version: version(rng) },
         5 | 6 => Command::SetData(set_data(rng)),
-        7 => Command::SetAcl(SetAcl { path: path(rng), acl: Some(Acl::open()), version: version(rng) }),
+        7 => {
+            Command::SetAcl(SetAcl { path: path(rng), acl: Some(Acl::shared_open()), version: version(rng) })
+        }
         _ => Command::Multi((0..1 + rng.below(4)).map(|_| op(rng)).collect()),
     }
 }
@@ -48,7 +50,7 @@ fn create(rng: &mut Rng) -> Create {
     use CreateMode::*;
     let mode =
         rng.pick(&[Persistent, Persistent, Ephemeral, PersistentSequential, EphemeralSequential, Container]);
-    Create { path: path(rng), data: data(rng), acl: Some(Acl::open()), flags: mode.flags() }
+    Create { path: path(rng), data: data(rng), acl: Some(Acl::shared_open()), flags: mode.flags() }
 }
 
 fn set_data(rng: &mut Rng) -> SetData {

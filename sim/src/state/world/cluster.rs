@@ -54,7 +54,7 @@ impl World {
         let parents = ["/locks".to_owned(), "/data".to_owned()];
         let paths = parents.into_iter().chain((0..LOCKS).map(|lock| lock_path(Lock(lock))));
         let flags = CreateMode::Persistent.flags();
-        let create = |path| Create { path, data: None, acl: Some(Acl::open()), flags };
+        let create = |path| Create { path, data: None, acl: Some(Acl::shared_open()), flags };
         let mut commands: Vec<_> =
             paths.map(|path| Command::Create { create: create(path), ttl_ms: None }).collect();
         commands.push(Command::CloseSession);
