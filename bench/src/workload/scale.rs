@@ -19,6 +19,10 @@ use crate::system::System;
 /// How long the servers are watched with nothing but what has grown.
 const BACKGROUND: Duration = Duration::from_secs(3);
 const DATA_BYTES: usize = 100;
+/// Whoever takes less than a tenth of a processor for so long has nothing left to do.
+const QUIET: Duration = Duration::from_millis(250);
+/// Filling ends with snapshots that take a second or two; waiting for more than this would hide what does not end.
+const SETTLED_WITHIN: Duration = Duration::from_secs(10);
 
 /// With so many sessions that only live.
 ///
@@ -46,6 +50,7 @@ pub async fn sessions(servers: &Servers, count: u64, round: u32, measured: Durat
 pub async fn znodes(servers: &Servers, count: u64, round: u32, measured: Duration) -> Result<Trial> {
     let before = servers.resident()?;
     cluster::fill(servers, count, DATA_BYTES).await?;
+    settle(servers).await?;
     cost(servers, Trial::new(System::Rowlock, "scale-znodes", count, round), before, measured).await
 }
 
@@ -77,6 +82,19 @@ pub async fn watches(servers: &Servers, count: u64, round: u32, measured: Durati
         client.close().await?;
     }
     trial
+}
+
+/// Waits until the servers are done with what the filling has left: snapshots, which are no part of what znodes cost.
+async fn settle(servers: &Servers) -> Result<()> {
+    let begun = Instant::now();
+    while begun.elapsed() < SETTLED_WITHIN {
+        let before = servers.cpu()?;
+        tokio::time::sleep(QUIET).await;
+        if (servers.cpu()? - before) * 10 < QUIET {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// Adds what cycles cost now: a few per second, then as many as are answered.
