@@ -35,7 +35,7 @@ impl Entry {
 
 /// All sessions of the cluster, on the leader.
 ///
-/// Invariant: `departed` and `early` mention only sessions that are in `sessions`.
+/// Invariant: `departed` mentions only sessions that are in `sessions`.
 #[derive(Default)]
 pub struct Tracker {
     sessions: BTreeMap<SessionId, Entry>,
@@ -43,9 +43,14 @@ pub struct Tracker {
     agenda: BTreeSet<(Instant, SessionId)>,
     /// Whose client has hung up and has not attached anew since: their time ends here, if not before.
     departed: BTreeMap<SessionId, Instant>,
-    /// Whose client has hung up a connection of which this node has not heard yet: the log is on its way.
+    /// Whose client has hung up a connection of which this node has not heard yet: the log is on its way, and another node
+    /// was faster. At most [`EARLY_MAX`]: those of sessions that have ended stay.
     early: BTreeMap<SessionId, Departure>,
 }
+
+/// More than nodes say in the time by which one is behind the others; each takes some hundred bytes. Beyond: the oldest of the
+/// lowest node is forgotten, and its session ends after its whole timeout.
+const EARLY_MAX: usize = 1_024;
 
 /// How long until a proposed expiry that did not take effect is proposed again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -101,11 +106,14 @@ impl Tracker {
     /// The client of a session hung up: the session is due after the grace that it had asked for, unless it attaches anew
     /// before. Without effect if it has by now.
     pub fn departed(&mut self, now: Instant, departure: &Departure) {
-        let Some(entry) = self.sessions.get_mut(&departure.session) else { return };
-        if departure.attachment > entry.attachment {
+        let known = self.sessions.get_mut(&departure.session);
+        let Some(entry) = known.filter(|entry| entry.attachment >= departure.attachment) else {
+            if self.early.len() == EARLY_MAX {
+                self.early.pop_first();
+            }
             self.early.insert(departure.session, *departure);
             return;
-        }
+        };
         if entry.decided || departure.attachment < entry.attachment {
             return;
         }
@@ -299,6 +307,26 @@ mod tests {
         tracker.departed(t0 + ms(320), &departure(Attachment(4)));
         tracker.opened(t0 + ms(330), S, Attachment(5), 4000);
         assert_eq!(tracker.due(t0 + ms(4000)), []);
+    }
+
+    #[test]
+    fn a_hang_up_that_comes_before_the_log_has_brought_the_session_counts_when_it_has() {
+        let t0 = Instant::now();
+        let mut tracker = Tracker::default();
+        tracker.departed(t0, &departure(A));
+        assert!(tracker.is_empty() && !tracker.runs(S));
+        tracker.opened(t0 + ms(10), S, A, 4000);
+        assert_eq!(tracker.due(t0 + ms(309)), []);
+        assert_eq!(tracker.due(t0 + ms(310)), [(S, A)]);
+    }
+
+    #[test]
+    fn hang_ups_of_sessions_that_never_come_take_bounded_room() {
+        let mut tracker = Tracker::default();
+        for session in 0..EARLY_MAX as i64 + 10 {
+            tracker.departed(Instant::now(), &Departure { session: SessionId(session), ..departure(A) });
+        }
+        assert_eq!(tracker.early.len(), EARLY_MAX);
     }
 
     #[test]
