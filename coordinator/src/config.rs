@@ -76,7 +76,7 @@ pub struct SessionConfig {
 /// `[raft]`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RaftConfig {
-    /// How often a leader shows itself.
+    /// How often a leader shows itself; up to 25 ms later. At least 10.
     pub heartbeat_ms: u64,
     /// Shortest silence after which a follower stands for election.
     pub election_timeout_min_ms: u64,

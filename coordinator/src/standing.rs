@@ -78,7 +78,7 @@ impl Standing {
                 () = shutdown.wait() => return,
                 changed = self.leadership.changed() => if changed.is_err() { return },
                 changed = self.leaving.changed() => if changed.is_err() { return },
-                () = time::sleep(EVERY) => {}
+                () = time::sleep_about(EVERY) => {}
             }
         }
     }

@@ -49,7 +49,7 @@ impl ZkConfig {
                 biased;
                 () = shutdown.wait() => return,
                 changed = leadership.changed() => if changed.is_err() { return },
-                () = time::sleep(EVERY) => {}
+                () = time::sleep_about(EVERY) => {}
             }
         }
     }

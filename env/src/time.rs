@@ -192,6 +192,33 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
     }
 }
 
+/// What is done again and again, and at no certain moment, is done on the beats of the process's clock, nanoseconds apart: who
+/// has nothing else to do is woken once for all of it, and not once for each.
+const BEAT_NS: u64 = 25_000_000;
+
+impl Instant {
+    /// The last beat from now on that is no later than this; this, if there is none.
+    fn beat_before(self, now: Instant) -> Instant {
+        let beat = Instant(self.0 - self.0 % BEAT_NS);
+        if beat > now { beat } else { self }
+    }
+
+    fn beat_behind(self) -> Instant {
+        Instant(self.0.div_ceil(BEAT_NS).saturating_mul(BEAT_NS))
+    }
+}
+
+/// Waits for `d`, or less by up to 25 ms, so that many such sleeps end at once. Cancel safe.
+pub fn sleep_about(d: Duration) -> Sleep {
+    let now = now();
+    sleep_until((now + d).beat_before(now))
+}
+
+/// Waits until `deadline`, or longer by up to 25 ms, so that many such sleeps end at once. Cancel safe.
+pub fn sleep_until_about(deadline: Instant) -> Sleep {
+    sleep_until(deadline.beat_behind())
+}
+
 pin_project! {
     /// A future with a deadline. See [`timeout`].
     pub struct Timeout<F> { #[pin] future: F, #[pin] sleep: Sleep }
@@ -229,6 +256,19 @@ mod tests {
         assert_eq!(b - a, Duration::from_millis(5));
         assert_eq!(a - b, Duration::ZERO);
         assert_eq!(b - Duration::from_millis(5), a);
+    }
+
+    #[test]
+    fn beats_are_where_those_who_sleep_about_so_long_meet() {
+        let at = |ms: u64| Instant(ms * 1_000_000);
+        assert_eq!(
+            [at(1_060), at(1_075), at(1_099)].map(|end| end.beat_before(at(1_010))),
+            [at(1_050), at(1_075), at(1_075)]
+        );
+        assert_eq!(at(1_050).beat_before(at(1_025)), at(1_050), "from beat to beat");
+        assert_eq!(at(1_020).beat_before(at(1_001)), at(1_020), "no beat lies between");
+        assert_eq!([at(1_000), at(1_001)].map(Instant::beat_behind), [at(1_000), at(1_025)]);
+        assert_eq!(Instant(u64::MAX).beat_behind(), Instant(u64::MAX));
     }
 
     #[tokio::test]

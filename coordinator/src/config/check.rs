@@ -13,6 +13,8 @@ use super::{ClusterConfig, ConfigError, RaftConfig, SessionConfig};
 
 /// ZooKeeper's session ids carry the server's number in their top byte, where 0 and 0xff have other meanings.
 const NODE_ID_MAX: i64 = 254;
+/// Raft looks every 25 ms whether a heartbeat is due; the shortest election must take longer.
+const HEARTBEAT_LEAST_MS: u64 = 10;
 /// A leader must be able to lose this many heartbeats before a follower stands for election.
 const HEARTBEATS_PER_ELECTION: u64 = 3;
 /// A processor that is kept awake for longer than this is not awake for what comes soon.
@@ -207,8 +209,9 @@ fn check_raft(source: &Source<'_>, raw: &RawRaft) -> Result<(), ConfigError> {
     let at = |value: &Option<Spanned<u64>>, other: &Option<Spanned<u64>>| {
         value.as_ref().or(other.as_ref()).map(|v| v.span().start)
     };
-    if heartbeat == 0 {
-        let what = "heartbeat_ms = 0 would send without pause".to_owned();
+    if heartbeat < HEARTBEAT_LEAST_MS {
+        let what =
+            format!("heartbeat_ms = {heartbeat} is less than the {HEARTBEAT_LEAST_MS} that a node can keep");
         return Err(source.error(at(&raw.heartbeat_ms, &None), what, "use e.g. 40"));
     }
     if min < HEARTBEATS_PER_ELECTION.saturating_mul(heartbeat) {

@@ -123,7 +123,7 @@ impl<S: PeerService> Connection<S> {
 
     /// Gives the reason of the end.
     pub(super) async fn run(mut self) -> WireError {
-        let mut tick = std::pin::pin!(time::sleep(IDLE_TICK));
+        let mut tick = std::pin::pin!(time::sleep_about(IDLE_TICK));
         loop {
             if let Err(error) = self.step(tick.as_mut()).await {
                 return error;
@@ -153,7 +153,7 @@ impl<S: PeerService> Connection<S> {
                 if reads && self.inbox.silence() >= PEER_IDLE_MAX {
                     return Err(WireError::Silent(self.inbox.silence()));
                 }
-                tick.set(time::sleep(IDLE_TICK));
+                tick.set(time::sleep_about(IDLE_TICK));
             }
         }
         self.begin()

@@ -214,7 +214,7 @@ struct Running<'a> {
 impl Running<'_> {
     async fn run(mut self, outgoing: &mut mpsc::Receiver<Outgoing>) -> End {
         let lost = |node, error: WireError| End::Failed(PeerError::Lost { node, reason: error.to_string() });
-        let mut tick = std::pin::pin!(time::sleep(wire::TICK));
+        let mut tick = std::pin::pin!(time::sleep_about(wire::TICK));
         loop {
             tokio::select! {
                 biased;
@@ -234,7 +234,7 @@ impl Running<'_> {
                 }
                 () = tick.as_mut() => {
                     if let Err(error) = wire::check_silence(&mut self.inbox, &mut self.outbox) { return lost(self.node, error) }
-                    tick.set(time::sleep(wire::TICK));
+                    tick.set(time::sleep_about(wire::TICK));
                 }
             }
         }

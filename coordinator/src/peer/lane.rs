@@ -130,7 +130,7 @@ impl Connection {
 
     /// Gives the requests that wait when the connection breaks; nothing when nobody can call any more.
     async fn run(mut self, queue: &mut mpsc::Receiver<Call>) -> Option<(WireError, Waiting)> {
-        let mut tick = std::pin::pin!(time::sleep(wire::TICK));
+        let mut tick = std::pin::pin!(time::sleep_about(wire::TICK));
         loop {
             match self.step(queue, tick.as_mut()).await {
                 Ok(true) => {}
@@ -164,7 +164,7 @@ impl Connection {
             () = tick.as_mut() => {
                 wire::check_silence(&mut self.inbox, &mut self.outbox)?;
                 self.waiting.retain(|_, reply| !reply.is_closed());
-                tick.set(time::sleep(wire::TICK));
+                tick.set(time::sleep_about(wire::TICK));
             }
         }
         Ok(true)

@@ -47,7 +47,7 @@ impl Compaction {
             tokio::select! {
                 biased;
                 () = shutdown.wait() => return,
-                () = time::sleep(EVERY) => {}
+                () = time::sleep_about(EVERY) => {}
             }
             if self.look().await.is_err() {
                 return;
