@@ -77,9 +77,9 @@ impl AsyncRuntime for EnvRuntime {
         time::sleep(duration)
     }
 
-    /// openraft sleeps so until its next tick, which looks whether a heartbeat or an election is due. It would tick every
-    /// fifth of a heartbeat's interval; an idle node's processor time was a third that. Its other deadlines, which gather the
-    /// news of the disk, are microseconds away and kept.
+    /// openraft sleeps so until its next tick, which looks whether a heartbeat or an election is due: every fifth of a
+    /// heartbeat's interval, which would wake an idle node 120 times per second. Its other deadlines, which gather the news
+    /// of the disk, are a microsecond away and kept.
     fn sleep_until(deadline: Self::Instant) -> Self::Sleep {
         let is_near = deadline.0 - time::now() < NEAR;
         if is_near { time::sleep_until(deadline.0) } else { time::sleep_until_about(deadline.0) }
