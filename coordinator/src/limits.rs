@@ -86,6 +86,9 @@ pub const PEER_APPEND_IDLE_MAX: Duration = Duration::from_secs(1);
 pub const HEARTBEATS_WAITING_MAX: usize = 65_536;
 /// Hang-ups of this node's clients that wait for the leader. Beyond: those sessions have their whole timeout.
 pub const DEPARTURES_WAITING_MAX: usize = 65_536;
+/// Hang-ups of sessions that the leader does not know (yet). Beyond: that of the lowest session is forgotten, which then ends
+/// after its whole timeout.
+pub const DEPARTURES_EARLY_MAX: usize = 1_024;
 /// Signs of life waiting for the liveness task. Beyond: dropped; the session's next frame gives another.
 pub const TOUCH_QUEUE_MAX: usize = 65_536;
 /// Nodes whose heartbeats have ended, waiting until the one before is done with. Beyond: their silence tells.

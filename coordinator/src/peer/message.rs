@@ -123,7 +123,7 @@ pub enum Refusal {
 
 impl Request {
     /// Its bytes. Those of forwarded proposals, of which there are as many as clients' writes, are a log entry's
-    /// ([`Proposal::encode_all`]): a third of the bytes, and a fifth of the work.
+    /// ([`Proposal::encode_all`]), which leave out what repeats.
     pub fn encode(&self) -> Vec<u8> {
         let Request::Forward { batch } = self else { return codec::encode(self) };
         let mut out = vec![FORWARD];

@@ -14,6 +14,7 @@ use rowlock_proto::SessionId;
 use rowlock_state::command::Attachment;
 
 use super::Departure;
+use crate::limits::DEPARTURES_EARLY_MAX;
 
 /// A session's timer. There is one for each session of the cluster, so what few sessions have is kept apart.
 struct Entry {
@@ -44,13 +45,9 @@ pub struct Tracker {
     /// Whose client has hung up and has not attached anew since: their time ends here, if not before.
     departed: BTreeMap<SessionId, Instant>,
     /// Whose client has hung up a connection of which this node has not heard yet: the log is on its way, and another node
-    /// was faster. At most [`EARLY_MAX`]: those of sessions that have ended stay.
+    /// was faster. At most [`DEPARTURES_EARLY_MAX`]: those of sessions that have ended stay.
     early: BTreeMap<SessionId, Departure>,
 }
-
-/// More than nodes say in the time by which one is behind the others; each takes some hundred bytes. Beyond: the oldest of the
-/// lowest node is forgotten, and its session ends after its whole timeout.
-const EARLY_MAX: usize = 1_024;
 
 /// How long until a proposed expiry that did not take effect is proposed again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -108,7 +105,7 @@ impl Tracker {
     pub fn departed(&mut self, now: Instant, departure: &Departure) {
         let known = self.sessions.get_mut(&departure.session);
         let Some(entry) = known.filter(|entry| entry.attachment >= departure.attachment) else {
-            if self.early.len() == EARLY_MAX {
+            if self.early.len() == DEPARTURES_EARLY_MAX {
                 self.early.pop_first();
             }
             self.early.insert(departure.session, *departure);
@@ -323,10 +320,10 @@ mod tests {
     #[test]
     fn hang_ups_of_sessions_that_never_come_take_bounded_room() {
         let mut tracker = Tracker::default();
-        for session in 0..EARLY_MAX as i64 + 10 {
+        for session in 0..DEPARTURES_EARLY_MAX as i64 + 10 {
             tracker.departed(Instant::now(), &Departure { session: SessionId(session), ..departure(A) });
         }
-        assert_eq!(tracker.early.len(), EARLY_MAX);
+        assert_eq!(tracker.early.len(), DEPARTURES_EARLY_MAX);
     }
 
     #[test]
