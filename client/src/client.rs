@@ -269,7 +269,7 @@ impl Client {
         }
         let permit = self.inner.admission.clone().acquire_owned().await.map_err(|_| shared.ended())?;
         let (reply, receiver) = oneshot::channel();
-        let call = Call { request, reply, watch, fates, _permit: Some(permit) };
+        let call = Box::new(Call { request, reply, watch, fates, _permit: Some(permit) });
         self.inner.core.call(call).map_err(|Gone| shared.ended())?;
         Ok(Pending { reply: receiver, shared: shared.clone() })
     }

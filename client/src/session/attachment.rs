@@ -14,7 +14,7 @@ use super::extensions::Extensions;
 /// What goes through the queue of requests.
 pub(crate) enum Job {
     Call(Asked),
-    Chore(Chore),
+    Chore(Box<Chore>),
     /// What does the server understand? The first request of an attachment; nothing else goes before its answer.
     Probe,
     /// What we want of this connection.
@@ -26,7 +26,8 @@ pub(crate) enum Job {
 
 /// A call, and what has been done about it.
 pub(crate) struct Asked {
-    pub call: Call,
+    /// In one place from its caller to its answer, since it is large.
+    pub call: Box<Call>,
     /// It has been handed to a server, so that it may have taken effect.
     pub sent: bool,
     /// Its number, if it takes effect once. It keeps it over reconnects.

@@ -107,7 +107,7 @@ impl Core {
     }
 
     /// Hands a call over, and sends it if it would be alone.
-    pub(crate) fn call(&self, call: Call) -> Result<(), Gone> {
+    pub(crate) fn call(&self, call: Box<Call>) -> Result<(), Gone> {
         let mut lock = self.lock();
         let inside = lock.as_mut().ok_or(Gone)?;
         let now = time::now();
@@ -281,12 +281,12 @@ mod tests {
     }
 
     /// A call, and what it waits with: one that nobody waits for is not sent.
-    fn set(bytes: usize) -> (Call, oneshot::Receiver<Result<super::super::Reply, crate::error::Error>>) {
+    fn set(bytes: usize) -> (Box<Call>, oneshot::Receiver<Result<super::super::Reply, crate::error::Error>>) {
         let (reply, outcome) = oneshot::channel();
         let data = Some(Bytes::from(vec![7; bytes]));
         let request =
             Request::SetData(SetData { path: "/z".to_owned(), data, version: rowlock_proto::Version::ANY });
-        (Call { request, reply, watch: None, fates: Vec::new(), _permit: None }, outcome)
+        (Box::new(Call { request, reply, watch: None, fates: Vec::new(), _permit: None }), outcome)
     }
 
     async fn next_frame(server: &mut Stream, received: &mut BytesMut) -> Bytes {

@@ -197,7 +197,7 @@ pub(crate) struct Call {
 
 /// What handles want. One queue for all, so that a removal posted by a drop stays behind the create that it takes back.
 pub(crate) enum Command {
-    Call(Call),
+    Call(Box<Call>),
     /// A further credential, for this and all later connections.
     Auth(Credential, oneshot::Sender<Result<(), Error>>),
     /// Take a queue znode back; retried until it is gone or the session is.

@@ -300,7 +300,7 @@ impl Machine {
         }
     }
 
-    fn chore_answered(&mut self, mut chore: Chore, response: Result<Response, ErrorCode>) {
+    fn chore_answered(&mut self, mut chore: Box<Chore>, response: Result<Response, ErrorCode>) {
         match chore.replied(response.as_ref().map_err(|code| *code)) {
             Next::Again => self.waiting.push_back(Job::Chore(chore)),
             Next::Done => {}

@@ -218,7 +218,7 @@ impl Machine {
             }
             // Without a session, or with a closed one, the znode is as good as gone.
             (Command::Chore(_), Some(_)) => {}
-            (Command::Chore(chore), None) => self.waiting.push_back(Job::Chore(chore)),
+            (Command::Chore(chore), None) => self.waiting.push_back(Job::Chore(Box::new(chore))),
             (Command::Close(signal), _) => self.close(Some(signal)),
         }
     }

@@ -17,17 +17,16 @@ use crate::error::Error;
 /// The number of an attachment's first request; calls have positive ones.
 const PROBE: Xid = Xid(0);
 
-/// What to do with a job that is next.
+/// What to do with a call that is next.
 enum Step {
-    Send(Request, Job),
-    /// A call as it is, with its number if it has one.
-    Call(Asked),
+    /// Send it, with its number if it has one.
+    Send(Asked),
     /// Nobody waits for it any more.
     Skip(Option<u64>),
     /// It cannot be done on this connection.
     Fail(Asked, Error),
     /// It and everything behind it has to wait.
-    Hold(Job),
+    Hold(Asked),
 }
 
 impl Machine {
@@ -48,15 +47,27 @@ impl Machine {
             && let Some(extensions) = attachment.extensions
             && let Some(job) = self.refused.pop_front().or_else(|| self.waiting.pop_front())
         {
-            match self.next_step(job, extensions) {
-                Step::Send(request, job) => self.send(request, job),
-                Step::Call(asked) => self.send_call(asked),
-                Step::Skip(tag) => tag.into_iter().for_each(|tag| self.tags.answered(tag)),
-                Step::Fail(asked, error) => self.answer(asked, Err(error)),
-                Step::Hold(job) => {
-                    self.waiting.push_front(job);
-                    return;
+            match job {
+                Job::Call(asked) => match step_of(asked, extensions, &mut self.tags) {
+                    Step::Send(asked) => self.send_call(asked),
+                    Step::Skip(tag) => tag.into_iter().for_each(|tag| self.tags.answered(tag)),
+                    Step::Fail(asked, error) => self.answer(asked, Err(error)),
+                    Step::Hold(asked) => {
+                        self.waiting.push_front(Job::Call(asked));
+                        return;
+                    }
+                },
+                Job::Chore(mut chore) => {
+                    let request = chore.request(extensions);
+                    self.send(request, Job::Chore(chore));
                 }
+                Job::Close => {
+                    self.close_sent = true;
+                    self.send(Request::CloseSession, Job::Close);
+                }
+                Job::Verify(claims) => self.send(Request::Verify(claims.clone()), Job::Verify(claims)),
+                // Each connection has its own, which never wait.
+                Job::Probe | Job::Options => {}
             }
         }
     }
@@ -82,22 +93,6 @@ impl Machine {
         attachment.in_flight.push_back(InFlight { xid, opcode, job: Job::Call(asked) });
     }
 
-    fn next_step(&mut self, job: Job, extensions: Extensions) -> Step {
-        match job {
-            Job::Call(asked) => form_of(asked, extensions, &mut self.tags),
-            Job::Chore(mut chore) => {
-                let request = chore.request(extensions);
-                Step::Send(request, Job::Chore(chore))
-            }
-            Job::Close => {
-                self.close_sent = true;
-                Step::Send(Request::CloseSession, Job::Close)
-            }
-            Job::Verify(claims) => Step::Send(Request::Verify(claims.clone()), Job::Verify(claims)),
-            Job::Probe | Job::Options => Step::Skip(None),
-        }
-    }
-
     /// The server has said what it understands. What must be known before anything else goes out first.
     pub(super) fn probed(&mut self, extensions: Extensions) {
         let Link::Up(attachment) = &mut self.link else { return };
@@ -117,8 +112,8 @@ impl Machine {
     }
 }
 
-/// How a call goes out on a connection of this kind.
-fn form_of(mut asked: Asked, extensions: Extensions, tags: &mut Tags) -> Step {
+/// What becomes of a call on a connection of this kind.
+fn step_of(mut asked: Asked, extensions: Extensions, tags: &mut Tags) -> Step {
     // Nobody waits for it: it need not happen, or what happens does not matter.
     if asked.call.reply.is_closed() {
         return Step::Skip(asked.tag);
@@ -134,14 +129,14 @@ fn form_of(mut asked: Asked, extensions: Extensions, tags: &mut Tags) -> Step {
             return Step::Fail(asked, Error::ConnectionLoss);
         }
         asked.sent = true;
-        return Step::Call(asked);
+        return Step::Send(asked);
     }
     if mutant::is(Mutant::FreshNumberOnResend)
         && let Some(old) = asked.tag.take_if(|_| asked.sent)
     {
         tags.answered(old);
     }
-    let Some(id) = asked.tag.or_else(|| tags.take()) else { return Step::Hold(Job::Call(asked)) };
+    let Some(id) = asked.tag.or_else(|| tags.take()) else { return Step::Hold(asked) };
     (asked.tag, asked.sent) = (Some(id), true);
-    Step::Call(asked)
+    Step::Send(asked)
 }

@@ -62,7 +62,7 @@ fn ask(it: &mut Rig, request: Request) -> (Outcome, Arc<FateCell>) {
     let (reply, outcome) = tokio::sync::oneshot::channel();
     let cell = FateCell::new();
     let call = Call { request, reply, watch: None, fates: vec![cell.clone()], _permit: None };
-    it.machine.command(Command::Call(call));
+    it.machine.command(Command::Call(Box::new(call)));
     (outcome, cell)
 }
 

@@ -90,13 +90,8 @@ impl Rig {
 
     pub(super) fn call(&mut self, request: Request) -> Outcome {
         let (reply, outcome) = oneshot::channel();
-        self.machine.command(Command::Call(Call {
-            request,
-            reply,
-            watch: None,
-            fates: Vec::new(),
-            _permit: None,
-        }));
+        let call = Call { request, reply, watch: None, fates: Vec::new(), _permit: None };
+        self.machine.command(Command::Call(Box::new(call)));
         outcome
     }
 
@@ -105,7 +100,8 @@ impl Rig {
         let (reply, _keep) = oneshot::channel();
         let request = Request::GetData(PathWatch { path: path.to_owned(), watch: true });
         let watch = Some(WatchRequest { by: WatchedBy::GetData, path: path.to_owned(), event });
-        self.machine.command(Command::Call(Call { request, reply, watch, fates: Vec::new(), _permit: None }));
+        let call = Call { request, reply, watch, fates: Vec::new(), _permit: None };
+        self.machine.command(Command::Call(Box::new(call)));
         self.sent(0);
         self.reply(1, 10, Ok(Response::Data(None, rowlock_proto::Stat::default()))).unwrap();
         receiver
