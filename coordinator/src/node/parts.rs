@@ -17,7 +17,7 @@ use crate::observer::Observed;
 use crate::peer::{self, PeerPool};
 use crate::proposer::apply::Applier;
 use crate::proposer::pending::Pending;
-use crate::raft::{self, Raft};
+use crate::raft::{self, QuorumContact, Raft};
 use crate::replica::Replica;
 use crate::report::Reports;
 use crate::session::charge::Charge;
@@ -26,6 +26,7 @@ use crate::storage::{DiskFailure, LogStore, SnapshotStore};
 /// What must be there before the first task runs.
 pub(super) struct Parts {
     pub(super) raft: Raft,
+    pub(super) quorum: QuorumContact,
     pub(super) storage: LogStore,
     pub(super) snapshots: SnapshotStore,
     pub(super) replica: Arc<Replica>,
@@ -78,7 +79,7 @@ impl Parts {
             peers.set_address(member.id, &member.peer_addr);
         }
         let reports = Reports::new(history.clone(), registry.clone(), clock.clone(), tasks.clone());
-        let (raft, storage, snapshots) = raft::open(
+        let (raft, quorum, storage, snapshots) = raft::open(
             config,
             replica.clone(),
             applier,
@@ -90,6 +91,7 @@ impl Parts {
         .await?;
         Ok(Parts {
             raft,
+            quorum,
             storage,
             snapshots,
             replica,

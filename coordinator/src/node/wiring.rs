@@ -106,7 +106,12 @@ impl Parts {
         self.start_compaction(&wires.config);
         self.tasks.spawn("history", self.history.clone().keep_trimmed(self.shutdown_word()));
         self.start_router(&wires, submissions);
-        let notes = Arc::new(Notes::new(self.raft.clone(), self.charge.clone(), contact.clone()));
+        let notes = Arc::new(Notes::new(
+            self.raft.clone(),
+            self.quorum.clone(),
+            self.charge.clone(),
+            contact.clone(),
+        ));
         self.start_sessions(&wires, contact.clone(), notes.clone(), signs);
         self.start_standing(&wires, contact.clone(), status_tx);
         self.start_peer_server(&wires, notes, listeners.peer);
@@ -238,7 +243,7 @@ impl Parts {
             contact_max: contact_max(&wires.config),
             leadership: wires.leadership.clone(),
             signs,
-            raft: self.raft.clone(),
+            quorum: self.quorum.clone(),
             folder: wires.folder.clone(),
             peers: self.peers.clone(),
             observed: self.observed.clone(),

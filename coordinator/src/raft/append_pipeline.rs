@@ -16,10 +16,11 @@ use openraft::raft::StreamAppendResult;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::time::{self, Instant, Sleep};
 
-use super::network::{Faults, unexpected};
+use super::acks::Acks;
+use super::network::{Faults, accepts, unexpected};
 use super::rpc::{AppendRequest, AppendResponse, RaftRequest, RaftResponse};
 use super::thrift::Follower;
-use super::types::{LogId, TypeConfig};
+use super::types::{LeaderId, LogId, TypeConfig};
 use crate::limits::{PEER_APPEND_IDLE_MAX, PEER_APPEND_WINDOW_BYTES, PEER_APPEND_WINDOW_REQUESTS};
 use crate::peer::pool::PendingAnswer;
 use crate::peer::{Lane, Peer, Request};
@@ -32,6 +33,7 @@ pub struct AppendPipeline<'p, S> {
     lane: Lane,
     faults: Faults,
     follower: Follower,
+    acks: Acks,
     /// None once it has ended.
     input: Option<S>,
     window: VecDeque<InFlight>,
@@ -47,6 +49,8 @@ pub struct AppendPipeline<'p, S> {
 }
 
 struct InFlight {
+    /// Whose request it is.
+    leader: LeaderId,
     /// The entry before the first one sent.
     prev: Option<LogId>,
     /// The last one sent.
@@ -54,6 +58,7 @@ struct InFlight {
     has_entries: bool,
     /// The follower was told that it need not hurry.
     is_spared: bool,
+    /// It was not sent before.
     since: Instant,
     answer: PendingAnswer,
 }
@@ -63,13 +68,14 @@ impl<'p, S: Stream<Item = AppendRequest> + Unpin> AppendPipeline<'p, S> {
     ///
     /// A stream lives as long as its leader, so openraft's time for a request cannot bound it. It bounds the silence
     /// instead, but not below `limits::PEER_APPEND_IDLE_MAX`: a disk's bad moment is no reason to send everything again.
-    pub fn new(peer: &'p Peer, lane: Lane, faults: Faults, follower: Follower, input: S) -> Self {
+    pub fn new(peer: &'p Peer, lane: Lane, faults: Faults, follower: Follower, acks: Acks, input: S) -> Self {
         let idle_max = faults.timeout().max(PEER_APPEND_IDLE_MAX);
         AppendPipeline {
             peer,
             lane,
             faults,
             follower,
+            acks,
             input: Some(input),
             window: VecDeque::new(),
             window_bytes: 0,
@@ -96,7 +102,7 @@ impl<'p, S: Stream<Item = AppendRequest> + Unpin> AppendPipeline<'p, S> {
     }
 
     fn send(&mut self, request: AppendRequest) {
-        let prev = request.prev_log_id;
+        let (leader, prev, since) = (request.vote.leader_id, request.prev_log_id, time::now());
         let last = request.entries.last().map(|entry| entry.log_id).or(prev);
         let has_entries = !request.entries.is_empty();
         let is_spared = has_entries && self.follower.is_spared();
@@ -105,17 +111,10 @@ impl<'p, S: Stream<Item = AppendRequest> + Unpin> AppendPipeline<'p, S> {
         match self.peer.begin(self.lane, &Request::Raft(request)) {
             Ok(answer) => {
                 if self.window.is_empty() {
-                    self.moved = time::now();
+                    self.moved = since;
                 }
                 self.window_bytes += answer.request_bytes();
-                self.window.push_back(InFlight {
-                    prev,
-                    last,
-                    has_entries,
-                    is_spared,
-                    since: time::now(),
-                    answer,
-                });
+                self.window.push_back(InFlight { leader, prev, last, has_entries, is_spared, since, answer });
             }
             Err(error) => {
                 self.input = None;
@@ -135,14 +134,20 @@ impl<'p, S: Stream<Item = AppendRequest> + Unpin> AppendPipeline<'p, S> {
             };
         };
         let Poll::Ready(answer) = oldest.answer.poll_unpin(cx) else { return self.poll_idle(cx) };
-        let Some(InFlight { prev, last, has_entries, is_spared, since, answer: answered }) =
+        let Some(InFlight { leader, prev, last, has_entries, is_spared, since, answer: answered }) =
             self.window.pop_front()
         else {
             unreachable!("Invariant: there was an oldest request")
         };
         self.window_bytes -= answered.request_bytes();
         self.moved = time::now();
-        let item = self.faults.check(answer).and_then(|response| judge(response, prev, last));
+        let response = self.faults.check(answer);
+        if let Ok(RaftResponse::Append(response)) = &response
+            && accepts(response)
+        {
+            self.acks.note(leader, self.peer.node().0, since);
+        }
+        let item = response.and_then(|response| judge(response, prev, last));
         self.done = !matches!(&item, Ok(Ok(reached)) if *reached == last);
         if let (true, false, Some(last)) = (has_entries, self.done, last) {
             self.follower.has_flushed(last.index, is_spared, since.elapsed());

@@ -1,6 +1,7 @@
 //! openraft's side of a node: types, runtime, network, state machine adapter. Nothing outside this folder and
 //! `storage/` names openraft.
 
+pub mod acks;
 pub mod append_pipeline;
 pub mod compaction;
 pub mod leadership;
@@ -15,7 +16,8 @@ pub mod succession;
 pub mod thrift;
 pub mod types;
 
-pub use open::{Raft, dispatch, has_joined, is_member, open, quorum_contact, stopped};
+pub use acks::QuorumContact;
+pub use open::{Raft, dispatch, has_joined, is_member, open, stopped};
 
 #[cfg(test)]
 mod tests;

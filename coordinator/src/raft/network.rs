@@ -16,6 +16,7 @@ use openraft::{OptionalSend, RPCTypes, RaftNetworkFactory, RaftNetworkV2};
 use rowlock_env::time;
 use rowlock_proto::NodeId;
 
+use super::acks::Acks;
 use super::append_pipeline::AppendPipeline;
 use super::rpc::{
     AppendRequest, AppendResponse, RaftRequest, RaftResponse, Snapshot, SnapshotResponse, TransferRequest,
@@ -31,19 +32,20 @@ use crate::peer::{Lane, Peer, PeerError, PeerPool, Request, Response};
 pub struct Network<D> {
     pool: PeerPool,
     thrift: Thrift,
+    acks: Acks,
     data: PhantomData<fn() -> D>,
 }
 
 impl<D> Network<D> {
-    /// Over the connections of this pool.
-    pub fn new(pool: PeerPool, thrift: Thrift) -> Self {
-        Network { pool, thrift, data: PhantomData }
+    /// Over the connections of this pool. `thrift` and `acks` hear what comes of append requests.
+    pub fn new(pool: PeerPool, thrift: Thrift, acks: Acks) -> Self {
+        Network { pool, thrift, acks, data: PhantomData }
     }
 
     fn target(&self, target: u64, member: &Member, lane: Lane) -> Target<D> {
         let peer = self.pool.set_address(NodeId(target), &member.dial_addr());
-        let (us, thrift) = (self.pool.identity().node, self.thrift.clone());
-        Target { us, peer, lane, thrift, data: PhantomData }
+        let (us, thrift, acks) = (self.pool.identity().node, self.thrift.clone(), self.acks.clone());
+        Target { us, peer, lane, thrift, acks, data: PhantomData }
     }
 }
 
@@ -66,6 +68,7 @@ pub struct Target<D> {
     peer: Peer,
     lane: Lane,
     thrift: Thrift,
+    acks: Acks,
     data: PhantomData<fn() -> D>,
 }
 
@@ -96,8 +99,14 @@ impl<D: SnapshotSource> RaftNetworkV2<TypeConfig> for Target<D> {
         option: RPCOption,
     ) -> Result<AppendResponse, RPCError<TypeConfig>> {
         let (lane, ttl) = (self.lane, option.soft_ttl());
+        let (leader, sent) = (request.vote.leader_id, time::now());
         match self.ask(RPCTypes::AppendEntries, lane, RaftRequest::Append(request), ttl).await? {
-            RaftResponse::Append(response) => Ok(response),
+            RaftResponse::Append(response) => {
+                if accepts(&response) {
+                    self.acks.note(leader, self.peer.node().0, sent);
+                }
+                Ok(response)
+            }
             other => Err(unexpected(&other)),
         }
     }
@@ -118,7 +127,8 @@ impl<D: SnapshotSource> RaftNetworkV2<TypeConfig> for Target<D> {
     {
         let faults = self.faults(RPCTypes::AppendEntries, option.soft_ttl());
         let follower = self.thrift.follower(self.peer.node().0);
-        let pipeline = AppendPipeline::new(&self.peer, self.lane, faults, follower, input);
+        let acks = self.acks.clone();
+        let pipeline = AppendPipeline::new(&self.peer, self.lane, faults, follower, acks, input);
         let stream: BoxStream<'s, _> = Box::pin(pipeline);
         Box::pin(future::ready(Ok(stream)))
     }
@@ -221,6 +231,14 @@ impl Faults {
             | PeerError::Garbled { .. }
             | PeerError::Stopping => Unreachable::new(error).into(),
         }
+    }
+}
+
+/// Whether the member takes the sender for its leader.
+pub fn accepts(response: &AppendResponse) -> bool {
+    match response {
+        AppendResponse::Success | AppendResponse::PartialSuccess(_) | AppendResponse::Conflict => true,
+        AppendResponse::HigherVote(_) => false,
     }
 }
 

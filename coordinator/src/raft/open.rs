@@ -7,9 +7,9 @@ use std::time::Duration;
 use openraft::{Config, RaftMetrics, SnapshotPolicy};
 use openraft_rt::watch::WatchReceiver as _;
 use rowlock_env::mutant::{self, Mutant};
-use rowlock_env::time::{self, Instant};
 use rowlock_proto::NodeId;
 
+use super::acks::{Acks, QuorumContact};
 use super::network::Network;
 use super::rpc::RaftDispatch;
 use super::state_machine::{Apply, StateMachine};
@@ -65,7 +65,7 @@ pub async fn open(
     metrics: Arc<Metrics>,
     observed: Observed,
     on_disk_failure: impl Fn(&DiskFailure) + Send + Sync + 'static,
-) -> Result<(Raft, LogStore, SnapshotStore), StartError> {
+) -> Result<(Raft, QuorumContact, LogStore, SnapshotStore), StartError> {
     let raft_config = raft_config(config).validate().map_err(|e| StartError::Raft(e.to_string()))?;
     let identity = Identity { cluster: config.cluster.clone(), node: config.id };
     let (on_fatal, segment_bytes) = (Arc::new(on_disk_failure), config.log_segment_bytes);
@@ -74,27 +74,16 @@ pub async fn open(
     let polled = opened.log.polled(Duration::from_micros(config.raft.busy_poll_us));
     let (log, snapshots) = (polled.observed(observed.clone()), opened.snapshots);
     let state_machine = StateMachine::open(replica, snapshots.clone(), apply, metrics, observed).await?;
-    let network = Network::new(peers, log.thrift().clone());
+    let acks = Acks::default();
+    let network = Network::new(peers, log.thrift().clone(), acks.clone());
     let raft = Raft::new(config.id.0, Arc::new(raft_config), network, log.clone(), state_machine).await;
     let raft = raft.map_err(|e| StartError::Raft(e.to_string()))?;
-    Ok((raft, log, snapshots))
+    Ok((raft.clone(), QuorumContact::new(raft, acks), log, snapshots))
 }
 
 /// The other nodes' way to this Raft.
 pub fn dispatch(raft: &Raft, log: &LogStore, snapshots: &SnapshotStore) -> Arc<dyn RaftService> {
     Arc::new(RaftDispatch::new(raft.clone(), Arc::new(snapshots.clone()), log.thrift().clone()))
-}
-
-/// When this leader was last known to have a quorum, with its term: the send time of the last request that one acknowledged.
-/// Nothing on other nodes.
-pub fn quorum_contact(raft: &Raft) -> Option<(u64, Instant)> {
-    let metrics = raft.metrics();
-    let metrics = metrics.borrow_watched();
-    let mut voters = metrics.membership_config.membership().voter_ids();
-    if metrics.state.is_leader() && voters.next() == Some(metrics.id) && voters.next().is_none() {
-        return Some((metrics.current_term, time::now()));
-    }
-    metrics.last_quorum_acked.map(|at| (metrics.current_term, at.into_inner().into()))
 }
 
 /// Whether the node is a member, voting or not, as far as this node knows.

@@ -26,8 +26,8 @@ use crate::limits::{BATCH_MAX_COMMANDS, DEPARTURES_WAITING_MAX, HEARTBEATS_WAITI
 use crate::observer::Observed;
 use crate::peer::{Lane, PeerPool, Request, Response};
 use crate::proposer::fold::Parcel;
+use crate::raft::QuorumContact;
 use crate::raft::leadership::Leadership;
-use crate::raft::{Raft, quorum_contact};
 use crate::replica::Replica;
 
 /// How often the leader looks for expired sessions and its own contact.
@@ -57,8 +57,8 @@ pub struct Liveness {
     pub leadership: watch::Receiver<Leadership>,
     /// From this node's connections.
     pub signs: mpsc::Receiver<Sign>,
-    /// For the leader's contact to its quorum.
-    pub raft: Raft,
+    /// The leader's contact to its quorum.
+    pub quorum: QuorumContact,
     /// Where expiries go.
     pub folder: mpsc::Sender<Parcel>,
     /// The way to the leader.
@@ -211,7 +211,7 @@ impl Liveness {
             self.charge.take(view.term, &self.replica.state.read());
             *last_tick = Instant::now();
         }
-        if let Some((_, at)) = quorum_contact(&self.raft) {
+        if let Some((_, at)) = self.quorum.last() {
             self.contact.mark(at);
         }
         let in_contact = self.contact.within(self.contact_max);

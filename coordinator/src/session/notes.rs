@@ -16,7 +16,7 @@ use rowlock_proto::SessionId;
 use super::Departure;
 use super::charge::Charge;
 use super::contact::Contact;
-use crate::raft::{Raft, quorum_contact};
+use crate::raft::{QuorumContact, Raft};
 
 /// How often to look whether the quorum has acknowledged: under load the next log entry has proved it by then.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -37,6 +37,7 @@ pub enum Unnoted {
 /// Takes note for this node's connections and for the other nodes.
 pub struct Notes {
     raft: Raft,
+    quorum: QuorumContact,
     charge: Arc<Charge>,
     contact: Arc<Contact>,
     asked: Mutex<Option<Instant>>,
@@ -44,8 +45,8 @@ pub struct Notes {
 
 impl Notes {
     /// `contact` is the leader's own.
-    pub fn new(raft: Raft, charge: Arc<Charge>, contact: Arc<Contact>) -> Self {
-        Notes { raft, charge, contact, asked: Mutex::new(None) }
+    pub fn new(raft: Raft, quorum: QuorumContact, charge: Arc<Charge>, contact: Arc<Contact>) -> Self {
+        Notes { raft, quorum, charge, contact, asked: Mutex::new(None) }
     }
 
     /// Restarts the timers of `sessions`, at the first poll, and waits for at most `patience` until a quorum has acknowledged
@@ -88,7 +89,7 @@ impl Notes {
     }
 
     fn acknowledged_since(&self, moment: Instant, age: Duration, term: u64) -> bool {
-        let acknowledged = quorum_contact(&self.raft);
+        let acknowledged = self.quorum.last();
         if let Some((_, at)) = acknowledged {
             self.contact.mark(at);
         }

@@ -16,6 +16,7 @@ use super::support::{Bytewise, PATIENCE};
 use crate::limits::PEER_APPEND_WINDOW_REQUESTS;
 use crate::peer::RaftService;
 use crate::peer::tests::support::{Node, Service, listen, pool, raft_by};
+use crate::raft::acks::Acks;
 use crate::raft::network::{Network, Target};
 use crate::raft::rpc::{AppendRequest, AppendResponse, RaftRequest, RaftResponse};
 use crate::raft::thrift::{Followers, Thrift};
@@ -88,8 +89,12 @@ async fn target(address: &str) -> Target<Bytewise> {
 }
 
 async fn target_of(address: &str, thrift: Thrift) -> Target<Bytewise> {
+    target_with(address, thrift, Acks::default()).await
+}
+
+async fn target_with(address: &str, thrift: Thrift, acks: Acks) -> Target<Bytewise> {
     let member = Member { peer_addr: address.to_owned(), client_addr: String::new() };
-    Network::new(pool(address), thrift).new_client(2, &member).await
+    Network::new(pool(address), thrift, acks).new_client(2, &member).await
 }
 
 async fn listening(follower: &Arc<Follower>) -> Node {
@@ -179,4 +184,54 @@ async fn a_follower_is_told_when_no_quorum_waits_for_it() {
         assert!(answers.len() == 10 && answers.iter().all(|answer| matches!(answer, Ok(Ok(Some(_))))));
         assert_eq!(*follower.spared.lock(), spared, "{quickest} is the quickest");
     }
+}
+
+/// The entries up to `last`, from the first on.
+fn entries_to(last: u64) -> AppendRequest {
+    let entries = (1..=last).map(|index| entry(1, index, b"payload")).collect();
+    AppendRequest { vote: vote(1, 1), prev_log_id: None, entries, leader_commit: None }
+}
+
+/// The news that the entries up to `last` are committed.
+fn news_of(last: u64) -> AppendRequest {
+    let last = Some(log_id(1, last));
+    AppendRequest { vote: vote(1, 1), prev_log_id: last, entries: Vec::new(), leader_commit: last }
+}
+
+#[tokio::test]
+async fn an_answer_acknowledges_nothing_that_was_sent_behind_its_request() {
+    // Answers entries when what was sent behind them has come, and that never.
+    let (news_came, _) = watch::channel(false);
+    let seen = news_came.clone();
+    let raft = raft_by(move |request| {
+        let RaftRequest::Append(request) = request else { panic!("only appends are sent: {request:?}") };
+        let seen = seen.clone();
+        async move {
+            if request.entries.is_empty() {
+                seen.send(true);
+                std::future::pending::<()>().await;
+            }
+            seen.subscribe().wait_for(|came| *came).await.expect("the sender lives here");
+            RaftResponse::Append(AppendResponse::Success)
+        }
+        .boxed()
+    });
+    let node = listen("127.0.0.1:0", raft, Service::new()).await;
+    let acks = Acks::default();
+    let mut target = target_with(&node.address, Thrift::default(), acks.clone()).await;
+    let between = Arc::new(Mutex::new(None));
+    let news = {
+        let between = between.clone();
+        stream::once(Box::pin(async move {
+            time::sleep(Duration::from_millis(20)).await;
+            *between.lock() = Some(time::now());
+            news_of(3)
+        }))
+    };
+    let input = stream::iter([entries_to(3)]).chain(news).chain(stream::pending());
+    let mut answers = target.stream_append(input, option()).await.expect("streams");
+    let answer = time::timeout(PATIENCE, answers.next()).await.expect("in time");
+    assert!(matches!(answer, Some(Ok(Ok(Some(last)))) if last == log_id(1, 3)), "{answer:?}");
+    let acknowledged = acks.acknowledged_by(2).expect("it answered");
+    assert!(Some(acknowledged) < *between.lock(), "the news behind the entries is not answered");
 }

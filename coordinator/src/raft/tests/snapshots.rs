@@ -16,6 +16,7 @@ use rowlock_env::time;
 use super::support::{Bytewise, Cluster, PATIENCE};
 use crate::limits::PEER_SNAPSHOT_CHUNK_BYTES;
 use crate::peer::tests::support::{Service, listen, pool, raft_by};
+use crate::raft::acks::Acks;
 use crate::raft::network::{Network, Target};
 use crate::raft::rpc::{RaftRequest, RaftResponse, Snapshot, SnapshotResponse, SnapshotStep};
 use crate::raft::thrift::Thrift;
@@ -29,7 +30,7 @@ fn snapshot(bytes: Vec<u8>) -> Snapshot<Bytewise> {
 
 async fn target(address: &str) -> Target<Bytewise> {
     let member = Member { peer_addr: address.to_owned(), client_addr: String::new() };
-    Network::new(pool(address), Thrift::default()).new_snapshot_client(2, &member).await
+    Network::new(pool(address), Thrift::default(), Acks::default()).new_snapshot_client(2, &member).await
 }
 
 /// Not a multiple of the chunk size.

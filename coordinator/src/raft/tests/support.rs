@@ -24,6 +24,7 @@ use crate::codec;
 use crate::metrics::Metrics;
 use crate::peer::tests::support::{Service, identity};
 use crate::peer::{PeerPool, PeerServer, RaftConnection, RaftService};
+use crate::raft::acks::Acks;
 use crate::raft::network::Network;
 use crate::raft::rpc::{IncomingSnapshot, RaftDispatch, RaftRequest, RaftResponse, Snapshot, SnapshotSink};
 use crate::raft::snapshot_transfer::SnapshotSource;
@@ -315,9 +316,15 @@ async fn start_node(id: u64, cuts: &Cuts) -> Node {
     };
     let config = Arc::new(config.validate().expect("is valid"));
     let log = opened.log;
-    let raft = Raft::new(id, config, Network::new(pool, Thrift::default()), log.clone(), machine.clone())
-        .await
-        .expect("starts");
+    let raft = Raft::new(
+        id,
+        config,
+        Network::new(pool, Thrift::default(), Acks::default()),
+        log.clone(),
+        machine.clone(),
+    )
+    .await
+    .expect("starts");
     let asked = watch::channel(Asked::default()).0;
     let dispatch = Arc::new(RaftDispatch::new(raft.clone(), Arc::new(Memory), Thrift::default()));
     let counting = Arc::new(Counting { inner: dispatch, asked: asked.clone() });

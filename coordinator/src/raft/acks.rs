@@ -1,0 +1,149 @@
+//! When each member last acknowledged this leader, and so when a quorum did.
+//!
+//! An answer acknowledges the request that it answers, and those sent before it. openraft takes it for an answer to later
+//! requests too, if these reach no further into the log (they only say what is committed), since it counts on one request
+//! at a time: with requests sent ahead of answers, an old answer read late would pass for a fresh one, and a leader that
+//! has been deposed meanwhile would confirm heartbeats. So the streams that know which request is answered keep the times.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use openraft::RaftMetrics;
+use openraft_rt::watch::WatchReceiver as _;
+use parking_lot::Mutex;
+use rowlock_env::time::{self, Instant};
+
+use super::Raft;
+use super::types::{LeaderId, TypeConfig};
+
+/// One per node; clones are the same.
+#[derive(Clone, Default)]
+pub struct Acks {
+    latest: Arc<Mutex<Latest>>,
+}
+
+#[derive(Default)]
+struct Latest {
+    /// Under which leader, which is this node.
+    leader: Option<LeaderId>,
+    /// By member: when the latest of its answered requests was about to be sent.
+    sent: BTreeMap<u64, Instant>,
+}
+
+impl Acks {
+    /// `member` has accepted a request of this leader, which was not sent before `sent`.
+    pub fn note(&self, leader: LeaderId, member: u64, sent: Instant) {
+        let mut latest = self.latest.lock();
+        if latest.leader < Some(leader) {
+            *latest = Latest { leader: Some(leader), sent: BTreeMap::new() };
+        }
+        if latest.leader == Some(leader) {
+            let at = latest.sent.entry(member).or_insert(sent);
+            *at = sent.max(*at);
+        }
+    }
+
+    /// When the latest request that `member` has answered was about to be sent.
+    #[cfg(test)]
+    pub fn acknowledged_by(&self, member: u64) -> Option<Instant> {
+        self.latest.lock().sent.get(&member).copied()
+    }
+
+    /// When a quorum last acknowledged the leader `us` of `term`; now, if it is a quorum by itself.
+    fn quorum(&self, term: u64, us: u64, configs: &[BTreeSet<u64>]) -> Option<Instant> {
+        let latest = self.latest.lock();
+        let is_ours = latest.leader == Some(LeaderId { term, node_id: us });
+        let sent = |member: &u64| latest.sent.get(member).copied().filter(|_| is_ours);
+        let of = |config: &BTreeSet<u64>| {
+            let mut times: Vec<Instant> =
+                config.iter().filter(|member| **member != us).filter_map(sent).collect();
+            times.sort_unstable_by(|one, other| other.cmp(one));
+            match (config.len() / 2 + 1) - usize::from(config.contains(&us)) {
+                0 => Some(time::now()),
+                needed => times.get(needed - 1).copied(),
+            }
+        };
+        // While the voters change, a quorum is one of the old and one of the new.
+        configs.iter().map(of).min().flatten()
+    }
+}
+
+/// A leader's contact to its quorum.
+#[derive(Clone)]
+pub struct QuorumContact {
+    raft: Raft,
+    acks: Acks,
+}
+
+impl QuorumContact {
+    /// Of the node whose Raft this is, and whose network notes `acks`.
+    pub fn new(raft: Raft, acks: Acks) -> Self {
+        QuorumContact { raft, acks }
+    }
+
+    /// When this leader was last known to have a quorum, with its term: when the last request that one acknowledged was
+    /// about to be sent. Nothing on other nodes.
+    pub fn last(&self) -> Option<(u64, Instant)> {
+        let metrics = self.raft.metrics();
+        let metrics: &RaftMetrics<TypeConfig> = &metrics.borrow_watched();
+        if !metrics.state.is_leader() {
+            return None;
+        }
+        let configs = metrics.membership_config.membership().get_joint_config();
+        let at = self.acks.quorum(metrics.current_term, metrics.id, configs)?;
+        Some((metrics.current_term, at))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const US: u64 = 1;
+
+    fn leader(term: u64) -> LeaderId {
+        LeaderId { term, node_id: US }
+    }
+
+    fn acks(noted: &[(u64, Instant)]) -> Acks {
+        let acks = Acks::default();
+        noted.iter().for_each(|(member, at)| acks.note(leader(3), *member, *at));
+        acks
+    }
+
+    #[test]
+    fn a_quorum_has_acknowledged_what_its_slowest_member_has() {
+        let start = time::now();
+        let at = |s| start + Duration::from_secs(s);
+        let five = [BTreeSet::from([1, 2, 3, 4, 5])];
+        assert_eq!(acks(&[(2, at(9))]).quorum(3, US, &five), None);
+        assert_eq!(acks(&[(2, at(9)), (4, at(7)), (5, at(8))]).quorum(3, US, &five), Some(at(8)));
+        let noted = acks(&[(2, at(9)), (3, at(2)), (2, at(1))]);
+        assert_eq!(noted.quorum(3, US, &five), Some(at(2)), "the latest of a member counts");
+        assert_eq!(noted.quorum(3, US, &[[2, 3].into()]), Some(at(2)), "a leader without a vote");
+        assert!(noted.quorum(3, US, &[[US].into()]) >= Some(start));
+    }
+
+    #[test]
+    fn while_the_voters_change_both_quorums_count() {
+        let start = time::now();
+        let at = |s| start + Duration::from_secs(s);
+        let noted = acks(&[(2, at(5)), (4, at(3)), (7, at(9))]);
+        assert_eq!(noted.quorum(3, US, &[[1, 2, 3].into(), [1, 4, 5].into()]), Some(at(3)));
+        assert_eq!(noted.quorum(3, US, &[[1, 2, 3].into(), [1, 5, 6].into()]), None);
+    }
+
+    #[test]
+    fn what_was_acknowledged_in_another_term_does_not_count() {
+        let noted = acks(&[(2, time::now())]);
+        let three = [BTreeSet::from([1, 2, 3])];
+        assert!(noted.quorum(3, US, &three).is_some());
+        assert_eq!(noted.quorum(4, US, &three), None);
+        noted.note(leader(4), 3, time::now());
+        assert!(noted.quorum(3, US, &three).is_none() && noted.quorum(4, US, &three).is_some());
+        noted.note(leader(3), 2, time::now() + Duration::from_secs(9));
+        assert!(noted.quorum(3, US, &three).is_none(), "a late answer");
+    }
+}
