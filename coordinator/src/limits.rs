@@ -52,6 +52,8 @@ pub const PEER_WRITE_BUFFER_MAX_BYTES: usize = 4 << 20;
 pub const PEER_BACKLOG_MAX_BYTES: usize = 32 << 20;
 /// How long an answer to another node waits for company when it tells nothing new. Beyond: it leaves by itself.
 pub const PEER_ANSWER_PATIENCE: Duration = Duration::from_millis(2);
+/// How long a follower without clients may not hear what is committed. Beyond: it is told, though nothing else is to be said.
+pub const PEER_NEWS_PATIENCE: Duration = Duration::from_millis(5);
 /// Append requests sent to a follower and not yet answered. Beyond: the next waits for an answer.
 pub const PEER_APPEND_WINDOW_REQUESTS: usize = 64;
 /// Bytes of append requests sent to a follower and not yet answered. Beyond: the next waits for an answer.

@@ -291,7 +291,7 @@ impl Parts {
             status: wires.status.clone(),
             metrics: self.metrics.clone(),
         };
-        let dispatch = raft::dispatch(&self.raft, &self.storage, &self.snapshots);
+        let dispatch = raft::dispatch(&self.raft, &self.storage, &self.snapshots, &self.metrics);
         let us = self.peers.identity().clone();
         PeerServer::new(us, dispatch, Arc::new(service), self.tasks.clone()).start(listener);
     }

@@ -22,7 +22,11 @@ impl Urgency {
     /// Now that the answer is known.
     pub(super) fn with(self, response: &Response) -> Urgency {
         match response {
-            Response::Forwarded | Response::Raft(RaftResponse::Append(AppendResponse::Success)) => self,
+            Response::Forwarded
+            | Response::Raft(
+                RaftResponse::Append(AppendResponse::Success)
+                | RaftResponse::AppendQuiet(AppendResponse::Success),
+            ) => self,
             _ => Urgency::AtOnce,
         }
     }

@@ -18,6 +18,7 @@ use rowlock_env::time::{self, Instant, Sleep};
 
 use super::acks::Acks;
 use super::network::{Faults, accepts, unexpected};
+use super::news::News;
 use super::rpc::{AppendRequest, AppendResponse, RaftRequest, RaftResponse};
 use super::thrift::Follower;
 use super::types::{LeaderId, LogId, TypeConfig};
@@ -34,6 +35,7 @@ pub struct AppendPipeline<'p, S> {
     faults: Faults,
     follower: Follower,
     acks: Acks,
+    news: News,
     /// None once it has ended.
     input: Option<S>,
     window: VecDeque<InFlight>,
@@ -76,6 +78,7 @@ impl<'p, S: Stream<Item = AppendRequest> + Unpin> AppendPipeline<'p, S> {
             faults,
             follower,
             acks,
+            news: News::default(),
             input: Some(input),
             window: VecDeque::new(),
             window_bytes: 0,
@@ -89,16 +92,30 @@ impl<'p, S: Stream<Item = AppendRequest> + Unpin> AppendPipeline<'p, S> {
 
     /// Sends as long as there is something to send and room for it.
     fn fill(&mut self, cx: &mut Context<'_>) {
-        while self.window.len() < PEER_APPEND_WINDOW_REQUESTS && self.window_bytes < PEER_APPEND_WINDOW_BYTES
+        while self.has_room()
+            && let Some(input) = &mut self.input
+            && let Poll::Ready(request) = input.poll_next_unpin(cx)
         {
-            let Some(input) = &mut self.input else { return };
-            let Poll::Ready(request) = input.poll_next_unpin(cx) else { return };
             let Some(request) = request else {
                 self.input = None;
-                return;
+                self.news.ended();
+                break;
             };
+            if let Some(request) = self.news.pass(request) {
+                self.send(request);
+            }
+        }
+        if self.has_room()
+            && let Some(request) = self.news.poll_due(cx)
+        {
             self.send(request);
         }
+    }
+
+    fn has_room(&self) -> bool {
+        let fits =
+            self.window.len() < PEER_APPEND_WINDOW_REQUESTS && self.window_bytes < PEER_APPEND_WINDOW_BYTES;
+        fits && self.failed.is_none()
     }
 
     fn send(&mut self, request: AppendRequest) {
@@ -141,13 +158,14 @@ impl<'p, S: Stream<Item = AppendRequest> + Unpin> AppendPipeline<'p, S> {
         };
         self.window_bytes -= answered.request_bytes();
         self.moved = time::now();
-        let response = self.faults.check(answer);
-        if let Ok(RaftResponse::Append(response)) = &response
-            && accepts(response)
-        {
-            self.acks.note(leader, self.peer.node().0, since);
-        }
-        let item = response.and_then(|response| judge(response, prev, last));
+        let item = self.faults.check(answer).and_then(|response| {
+            let (response, is_quiet) = response.into_append().map_err(|other| unexpected(&other))?;
+            self.news.answered(is_quiet);
+            if accepts(&response) {
+                self.acks.note(leader, self.peer.node().0, since);
+            }
+            judge(response, prev, last)
+        });
         self.done = !matches!(&item, Ok(Ok(reached)) if *reached == last);
         if let (true, false, Some(last)) = (has_entries, self.done, last) {
             self.follower.has_flushed(last.index, is_spared, since.elapsed());
@@ -188,8 +206,7 @@ impl<S: Stream<Item = AppendRequest> + Unpin> Stream for AppendPipeline<'_, S> {
 }
 
 /// What an answer says about the entries from `prev` to `last`.
-fn judge(response: RaftResponse, prev: Option<LogId>, last: Option<LogId>) -> Item {
-    let RaftResponse::Append(response) = response else { return Err(unexpected(&response)) };
+fn judge(response: AppendResponse, prev: Option<LogId>, last: Option<LogId>) -> Item {
     if response == AppendResponse::Conflict && mutant::is(Mutant::ConflictTakenForSuccess) {
         return Ok(Ok(last));
     }

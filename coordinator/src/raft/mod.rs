@@ -6,6 +6,7 @@ pub mod append_pipeline;
 pub mod compaction;
 pub mod leadership;
 pub mod network;
+pub mod news;
 pub mod open;
 pub mod reconfigure;
 pub mod rpc;

@@ -100,15 +100,12 @@ impl<D: SnapshotSource> RaftNetworkV2<TypeConfig> for Target<D> {
     ) -> Result<AppendResponse, RPCError<TypeConfig>> {
         let (lane, ttl) = (self.lane, option.soft_ttl());
         let (leader, sent) = (request.vote.leader_id, time::now());
-        match self.ask(RPCTypes::AppendEntries, lane, RaftRequest::Append(request), ttl).await? {
-            RaftResponse::Append(response) => {
-                if accepts(&response) {
-                    self.acks.note(leader, self.peer.node().0, sent);
-                }
-                Ok(response)
-            }
-            other => Err(unexpected(&other)),
+        let response = self.ask(RPCTypes::AppendEntries, lane, RaftRequest::Append(request), ttl).await?;
+        let (response, _) = response.into_append().map_err(|other| unexpected(&other))?;
+        if accepts(&response) {
+            self.acks.note(leader, self.peer.node().0, sent);
         }
+        Ok(response)
     }
 
     fn stream_append<'s, S>(

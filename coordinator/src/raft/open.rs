@@ -82,8 +82,14 @@ pub async fn open(
 }
 
 /// The other nodes' way to this Raft.
-pub fn dispatch(raft: &Raft, log: &LogStore, snapshots: &SnapshotStore) -> Arc<dyn RaftService> {
-    Arc::new(RaftDispatch::new(raft.clone(), Arc::new(snapshots.clone()), log.thrift().clone()))
+pub fn dispatch(
+    raft: &Raft,
+    log: &LogStore,
+    snapshots: &SnapshotStore,
+    metrics: &Arc<Metrics>,
+) -> Arc<dyn RaftService> {
+    let (sink, thrift) = (Arc::new(snapshots.clone()), log.thrift().clone());
+    Arc::new(RaftDispatch::new(raft.clone(), sink, thrift, metrics.clone()))
 }
 
 /// Whether the node is a member, voting or not, as far as this node knows.

@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use super::thrift::Thrift;
 use super::types::{LogId, SnapshotMeta, TypeConfig, Vote};
+use crate::metrics::Metrics;
 use crate::peer::service::{RaftConnection, RaftService};
 
 /// openraft's append request.
@@ -114,6 +115,22 @@ pub enum RaftResponse {
     SnapshotInstalled(SnapshotResponse),
     /// The node could not: its Raft has stopped, or the snapshot could not be written.
     Failed(String),
+    /// To `Append`, by a node without clients: what is committed it need not know at once, see `news`.
+    AppendQuiet(AppendResponse),
+}
+
+impl RaftResponse {
+    /// The answer to an append request, and whether its node has no clients.
+    ///
+    /// # Errors
+    /// It is the answer to something else.
+    pub fn into_append(self) -> Result<(AppendResponse, bool), RaftResponse> {
+        match self {
+            RaftResponse::Append(response) => Ok((response, false)),
+            RaftResponse::AppendQuiet(response) => Ok((response, true)),
+            other => Err(other),
+        }
+    }
 }
 
 /// Where received snapshots are written.
@@ -144,6 +161,7 @@ pub struct RaftDispatch<SM: RaftStateMachine<TypeConfig>, K> {
     raft: Raft<TypeConfig, SM>,
     sink: Arc<K>,
     thrift: Thrift,
+    metrics: Arc<Metrics>,
 }
 
 impl<SM, K> RaftDispatch<SM, K>
@@ -151,9 +169,9 @@ where
     SM: RaftStateMachine<TypeConfig>,
     K: SnapshotSink<Data = SM::SnapshotData>,
 {
-    /// For this Raft, with received snapshots written to `sink`.
-    pub fn new(raft: Raft<TypeConfig, SM>, sink: Arc<K>, thrift: Thrift) -> Self {
-        RaftDispatch { raft, sink, thrift }
+    /// For this Raft, with received snapshots written to `sink`. `metrics` know whether this node has clients.
+    pub fn new(raft: Raft<TypeConfig, SM>, sink: Arc<K>, thrift: Thrift, metrics: Arc<Metrics>) -> Self {
+        RaftDispatch { raft, sink, thrift, metrics }
     }
 }
 
@@ -168,6 +186,7 @@ where
             raft: self.raft.clone(),
             sink: self.sink.clone(),
             thrift: self.thrift.clone(),
+            metrics: self.metrics.clone(),
             receiving: Slot::default(),
         })
     }
@@ -178,6 +197,7 @@ struct Connection<SM: RaftStateMachine<TypeConfig>, K: SnapshotSink> {
     raft: Raft<TypeConfig, SM>,
     sink: Arc<K>,
     thrift: Thrift,
+    metrics: Arc<Metrics>,
     /// Taken out by each step and put back if it succeeds; an ordered lane has one step at a time.
     receiving: Slot<K::Incoming>,
 }
@@ -203,13 +223,13 @@ where
             RaftRequest::AppendSpared(request) => {
                 let spared_to = request.entries.last().map_or(0, |entry| entry.log_id.index);
                 self.thrift.spare_to(spared_to);
-                async move { answer(raft.append_entries(request).await, RaftResponse::Append) }.boxed()
+                append(raft, request, self.metrics.clone()).boxed()
             }
             RaftRequest::Append(request) => {
                 if !request.entries.is_empty() {
                     self.thrift.spare_to(0);
                 }
-                async move { answer(raft.append_entries(request).await, RaftResponse::Append) }.boxed()
+                append(raft, request, self.metrics.clone()).boxed()
             }
             RaftRequest::Vote(request) => {
                 async move { answer(raft.vote(believed(request)).await, RaftResponse::Vote) }.boxed()
@@ -241,6 +261,18 @@ where
             }
         }
     }
+}
+
+/// Appends, and says with the answer whether this node has clients then.
+async fn append<SM: RaftStateMachine<TypeConfig>>(
+    raft: Raft<TypeConfig, SM>,
+    request: AppendRequest,
+    metrics: Arc<Metrics>,
+) -> RaftResponse {
+    answer(raft.append_entries(request).await, |response| match metrics.connections.get() {
+        0 => RaftResponse::AppendQuiet(response),
+        _ => RaftResponse::Append(response),
+    })
 }
 
 /// What a candidate says of its log.

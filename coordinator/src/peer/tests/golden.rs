@@ -1,4 +1,4 @@
-//! The bytes on the wire, version 3. A difference here is a new protocol version: raise `handshake::VERSION`.
+//! The bytes on the wire, version 4. A difference here is a new protocol version: raise `handshake::VERSION`.
 
 use std::fmt::Write;
 
@@ -9,10 +9,10 @@ use crate::codec;
 use crate::peer::Lane;
 use crate::peer::handshake::{self, HandshakeRefusal};
 use crate::peer::message::{Refusal, Request, Response};
-use crate::raft::rpc::{AppendRequest, RaftRequest};
+use crate::raft::rpc::{AppendRequest, AppendResponse, RaftRequest, RaftResponse};
 use crate::storage::testing::{entry, log_id, vote};
 
-const GOLDEN: &str = include_str!("../testdata/wire-v3.txt");
+const GOLDEN: &str = include_str!("../testdata/wire-v4.txt");
 
 fn append() -> AppendRequest {
     let (entries, leader_commit) = (vec![entry(3, 8, b"batch")], Some(log_id(3, 6)));
@@ -23,6 +23,7 @@ fn append() -> AppendRequest {
 fn the_handshake_entries_and_forwarded_proposals_have_their_bytes() {
     let refusal = HandshakeRefusal::Node { ours: NodeId(2), wanted: NodeId(3) };
     let forward = Request::Forward { batch: vec![proposal(1), proposal(300)] };
+    let appended_quiet = Response::Raft(RaftResponse::AppendQuiet(AppendResponse::Success));
     let not_leader = Response::Refused(Refusal::NotLeader { leader: Some(NodeId(3)) });
     let frames = [
         ("hello", framed(0, &handshake::encode_hello(&hello(Lane::Proposals)))),
@@ -32,6 +33,7 @@ fn the_handshake_entries_and_forwarded_proposals_have_their_bytes() {
         ("forward", framed(1, &forward.encode())),
         ("append", framed(2, &codec::encode(&Request::Raft(RaftRequest::Append(append()))))),
         ("append-spared", framed(3, &codec::encode(&Request::Raft(RaftRequest::AppendSpared(append()))))),
+        ("appended-quiet", framed(2, &codec::encode(&appended_quiet))),
         ("forwarded", framed(1, &codec::encode(&Response::Forwarded))),
         ("not-leader", framed(1, &codec::encode(&not_leader))),
     ];

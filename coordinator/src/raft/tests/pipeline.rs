@@ -235,3 +235,44 @@ async fn an_answer_acknowledges_nothing_that_was_sent_behind_its_request() {
     let acknowledged = acks.acknowledged_by(2).expect("it answered");
     assert!(Some(acknowledged) < *between.lock(), "the news behind the entries is not answered");
 }
+
+/// Sends three entries, the news that they are committed when these are answered, and then (if `more`) an entry more. Gives
+/// how many entries came with each request, when as many requests have come as were to be expected.
+async fn arrived(quiet: bool, more: bool, expected: usize) -> Vec<usize> {
+    let (came, mut seen) = watch::channel(Vec::new());
+    let raft = raft_by(move |request| {
+        let RaftRequest::Append(request) = request else { panic!("only appends are sent: {request:?}") };
+        came.modify(|came| came.push(request.entries.len()));
+        let answer = if quiet { RaftResponse::AppendQuiet } else { RaftResponse::Append };
+        std::future::ready(answer(AppendResponse::Success)).boxed()
+    });
+    let node = listen("127.0.0.1:0", raft, Service::new()).await;
+    let mut target = target(&node.address).await;
+    let (sender, receiver) = tokio::sync::mpsc::unbounded_channel();
+    let input = stream::unfold(receiver, async |mut receiver| Some((receiver.recv().await?, receiver)));
+    let mut answers = target.stream_append(Box::pin(input), option()).await.expect("streams");
+    sender.send(entries_to(3)).expect("is read");
+    let first = time::timeout(PATIENCE, answers.next()).await.expect("in time");
+    assert!(matches!(first, Some(Ok(Ok(Some(_))))), "{first:?}");
+    sender.send(news_of(3)).expect("is read");
+    if more {
+        let entries = vec![entry(1, 4, b"payload")];
+        sender.send(AppendRequest { entries, ..news_of(3) }).expect("is read");
+    }
+    let all = async {
+        tokio::select! {
+            _ = answers.by_ref().for_each(|_| std::future::ready(())) => panic!("the stream goes on"),
+            came = seen.wait_for(|came| came.len() == expected) => came.expect("the node runs"),
+        }
+    };
+    time::timeout(PATIENCE, all).await.expect("in time");
+    let came = seen.borrow().clone();
+    came
+}
+
+#[tokio::test]
+async fn a_follower_without_clients_hears_of_a_commit_with_the_next_entries_or_a_moment_later() {
+    assert_eq!(arrived(false, true, 3).await, [3, 0, 1]);
+    assert_eq!(arrived(true, true, 2).await, [3, 1]);
+    assert_eq!(arrived(true, false, 2).await, [3, 0]);
+}

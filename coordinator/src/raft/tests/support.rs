@@ -326,7 +326,8 @@ async fn start_node(id: u64, cuts: &Cuts) -> Node {
     .await
     .expect("starts");
     let asked = watch::channel(Asked::default()).0;
-    let dispatch = Arc::new(RaftDispatch::new(raft.clone(), Arc::new(Memory), Thrift::default()));
+    let dispatch =
+        Arc::new(RaftDispatch::new(raft.clone(), Arc::new(Memory), Thrift::default(), Arc::default()));
     let counting = Arc::new(Counting { inner: dispatch, asked: asked.clone() });
     let listener = Listener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().to_string();
