@@ -266,8 +266,7 @@ async fn arrived(quiet: bool, more: bool, expected: usize) -> Vec<usize> {
         }
     };
     time::timeout(PATIENCE, all).await.expect("in time");
-    let came = seen.borrow().clone();
-    came
+    seen.borrow().clone()
 }
 
 #[tokio::test]
