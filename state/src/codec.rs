@@ -1,5 +1,5 @@
 //! The bytes of a log entry: a version byte, a byte of flags, then the proposals, each of which says what is not as in the
-//! one before ([`write`]). Versions 1 and 2, which are read and not written any more, are batches in bincode.
+//! one before ([`mod@write`]). Versions 1 and 2, which are read and not written any more, are batches in bincode.
 //!
 //! Invariant: a change of [`crate::command`] that changes these bytes takes a new version and keeps reading the old
 //! ones; `testdata/batch.golden` shows such a change.
