@@ -98,7 +98,7 @@ impl<'p, S: Stream<Item = AppendRequest> + Unpin> AppendPipeline<'p, S> {
         {
             let Some(request) = request else {
                 self.input = None;
-                self.news.ended();
+                self.news.may_wait(false);
                 break;
             };
             if let Some(request) = self.news.pass(request) {
@@ -160,7 +160,7 @@ impl<'p, S: Stream<Item = AppendRequest> + Unpin> AppendPipeline<'p, S> {
         self.moved = time::now();
         let item = self.faults.check(answer).and_then(|response| {
             let (response, is_quiet) = response.into_append().map_err(|other| unexpected(&other))?;
-            self.news.answered(is_quiet);
+            self.news.may_wait(is_quiet && self.input.is_some());
             if accepts(&response) {
                 self.acks.note(leader, self.peer.node().0, since);
             }

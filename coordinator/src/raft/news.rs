@@ -18,7 +18,7 @@ use crate::limits::PEER_NEWS_PATIENCE;
 /// Of one stream to a follower.
 #[derive(Default)]
 pub struct News {
-    /// Nobody waits for it there.
+    /// See [`News::may_wait`].
     may_wait: bool,
     /// The last entry that was sent.
     sent: Option<LogId>,
@@ -28,14 +28,9 @@ pub struct News {
 }
 
 impl News {
-    /// The follower has answered, and says whether it has no clients.
-    pub fn answered(&mut self, is_quiet: bool) {
-        self.may_wait = is_quiet;
-    }
-
-    /// No other request is coming.
-    pub fn ended(&mut self) {
-        self.may_wait = false;
+    /// Whether nobody waits for it there, and other requests may come that say it.
+    pub fn may_wait(&mut self, may_wait: bool) {
+        self.may_wait = may_wait;
     }
 
     /// What is to be sent now of `request`, which says all that was held back before; nothing, if it may wait.
