@@ -4,6 +4,7 @@
 //! answers nothing and changes nothing. A node without an observer pays one check of an `Option` per entry.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rowlock_proto::{NodeId, SessionId};
 use rowlock_state::Machine;
@@ -96,6 +97,12 @@ pub trait Observer: Send + Sync + 'static {
     /// This node does not lead `term`, whoever does.
     fn follows(&self, term: u64, leader: Option<NodeId>) {
         let _ = (term, leader);
+    }
+
+    /// This leader of `term` confirms that sessions live: as far as it knows, a quorum has acknowledged a request that it sent
+    /// `age` ago, or later. So nobody may have been elected in a later term before.
+    fn confirms(&self, term: u64, age: Duration) {
+        let _ = (term, age);
     }
 
     /// This leader of `term` has decided that the session's time has passed, and proposes its end.

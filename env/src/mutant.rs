@@ -108,6 +108,8 @@ mutants! {
     KeepOldDeadlines = "keep-old-deadlines", by ["ephemeral-lifetime", "mutual-exclusion"], when "leadership goes away and comes back after longer than a session's timeout";
     /// Goes on serving, and confirming heartbeats, without contact to a quorum.
     ServeWithoutQuorum = "serve-without-quorum", by ["mutual-exclusion", "ephemeral-lifetime"], when "a leader is cut off together with clients for longer than a session's timeout";
+    /// A leader takes an answer for one to later requests, too, if these reach no further into the log.
+    AnswerCountsForLater = "answer-counts-for-later", by ["ephemeral-lifetime", "mutual-exclusion"], when "a leader with unread answers stands still until another one is elected";
     /// A node answers heartbeats by itself; the leader's word is not waited for.
     PongByItself = "pong-by-itself", by ["mutual-exclusion", "ephemeral-lifetime"], when "a node is cut off together with clients";
 

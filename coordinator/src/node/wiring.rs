@@ -111,6 +111,7 @@ impl Parts {
             self.quorum.clone(),
             self.charge.clone(),
             contact.clone(),
+            self.observed.clone(),
         ));
         self.start_sessions(&wires, contact.clone(), notes.clone(), signs);
         self.start_standing(&wires, contact.clone(), status_tx);

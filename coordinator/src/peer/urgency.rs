@@ -120,5 +120,10 @@ mod tests {
         assert_eq!(Urgency::Patient.with(&conflict), Urgency::AtOnce);
         assert_eq!(Urgency::Patient.with(&refused), Urgency::AtOnce);
         assert_eq!(Urgency::Patient.with(&Response::Forwarded), Urgency::Patient);
+        for answer in [RaftResponse::Append, RaftResponse::AppendQuiet] {
+            let accepted = Response::Raft(answer(AppendResponse::Success));
+            assert_eq!(Urgency::Patient.with(&accepted), Urgency::Patient);
+            assert_eq!(Urgency::AtOnce.with(&accepted), Urgency::AtOnce, "somebody waits");
+        }
     }
 }

@@ -98,7 +98,7 @@ impl<'p, S: Stream<Item = AppendRequest> + Unpin> AppendPipeline<'p, S> {
         {
             let Some(request) = request else {
                 self.input = None;
-                self.news.may_wait(false);
+                self.news.end();
                 break;
             };
             if let Some(request) = self.news.pass(request) {
@@ -159,10 +159,10 @@ impl<'p, S: Stream<Item = AppendRequest> + Unpin> AppendPipeline<'p, S> {
         self.window_bytes -= answered.request_bytes();
         self.moved = time::now();
         let item = self.faults.check(answer).and_then(|response| {
-            let (response, is_quiet) = response.into_append().map_err(|other| unexpected(&other))?;
-            self.news.may_wait(is_quiet && self.input.is_some());
+            let (response, audience) = response.into_append().map_err(|other| unexpected(&other))?;
+            self.news.is_for(audience);
             if accepts(&response) {
-                self.acks.note(leader, self.peer.node().0, since);
+                self.acks.note(leader, self.peer.node().0, self.acknowledged(since, last));
             }
             judge(response, prev, last)
         });
@@ -171,6 +171,15 @@ impl<'p, S: Stream<Item = AppendRequest> + Unpin> AppendPipeline<'p, S> {
             self.follower.has_flushed(last.index, is_spared, since.elapsed());
         }
         Poll::Ready(Some(item))
+    }
+
+    /// When the latest request was sent that an answer to the one of `since` and `last` acknowledges.
+    fn acknowledged(&self, since: Instant, last: Option<LogId>) -> Instant {
+        if mutant::is(Mutant::AnswerCountsForLater) {
+            let alike = self.window.iter().filter(|later| later.last == last);
+            return alike.map(|later| later.since).fold(since, Instant::max);
+        }
+        since
     }
 
     /// Nothing has come: for too long?

@@ -15,11 +15,22 @@ use super::rpc::AppendRequest;
 use super::types::LogId;
 use crate::limits::PEER_NEWS_PATIENCE;
 
+/// Who hears of commits at a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Audience {
+    /// Clients are connected, or may be.
+    #[default]
+    Clients,
+    /// None is.
+    Nobody,
+}
+
 /// Of one stream to a follower.
 #[derive(Default)]
 pub struct News {
-    /// See [`News::may_wait`].
-    may_wait: bool,
+    audience: Audience,
+    /// No request comes any more that would say the same.
+    has_ended: bool,
     /// The last entry that was sent.
     sent: Option<LogId>,
     held: Option<AppendRequest>,
@@ -28,16 +39,25 @@ pub struct News {
 }
 
 impl News {
-    /// Whether nobody waits for it there, and other requests may come that say it.
-    pub fn may_wait(&mut self, may_wait: bool) {
-        self.may_wait = may_wait;
+    /// By the follower's latest answer.
+    pub fn is_for(&mut self, audience: Audience) {
+        self.audience = audience;
+    }
+
+    /// Nothing comes to [`News::pass`] any more.
+    pub fn end(&mut self) {
+        self.has_ended = true;
+    }
+
+    fn may_wait(&self) -> bool {
+        self.audience == Audience::Nobody && !self.has_ended
     }
 
     /// What is to be sent now of `request`, which says all that was held back before; nothing, if it may wait.
     pub fn pass(&mut self, request: AppendRequest) -> Option<AppendRequest> {
         let only_tells =
             request.entries.is_empty() && self.sent.is_some() && request.prev_log_id == self.sent;
-        if only_tells && self.may_wait {
+        if only_tells && self.may_wait() {
             self.held = Some(request);
             return None;
         }
@@ -49,7 +69,7 @@ impl News {
     /// What has been held back and must be sent now. If something is held on, `cx` is woken in time.
     pub fn poll_due(&mut self, cx: &mut Context<'_>) -> Option<AppendRequest> {
         self.held.as_ref()?;
-        if self.may_wait {
+        if self.may_wait() {
             let timer = self.timer.get_or_insert_with(|| Box::pin(time::sleep(PEER_NEWS_PATIENCE)));
             if timer.poll_unpin(cx).is_pending() {
                 return None;

@@ -18,6 +18,7 @@ use rowlock_env::worker;
 use rowlock_proto::NodeId;
 use serde::{Deserialize, Serialize};
 
+use super::news::Audience;
 use super::thrift::Thrift;
 use super::types::{LogId, SnapshotMeta, TypeConfig, Vote};
 use crate::metrics::Metrics;
@@ -120,14 +121,14 @@ pub enum RaftResponse {
 }
 
 impl RaftResponse {
-    /// The answer to an append request, and whether its node has no clients.
+    /// The answer to an append request, and who hears of commits at the node that gives it.
     ///
     /// # Errors
     /// It is the answer to something else.
-    pub fn into_append(self) -> Result<(AppendResponse, bool), RaftResponse> {
+    pub fn into_append(self) -> Result<(AppendResponse, Audience), RaftResponse> {
         match self {
-            RaftResponse::Append(response) => Ok((response, false)),
-            RaftResponse::AppendQuiet(response) => Ok((response, true)),
+            RaftResponse::Append(response) => Ok((response, Audience::Clients)),
+            RaftResponse::AppendQuiet(response) => Ok((response, Audience::Nobody)),
             other => Err(other),
         }
     }

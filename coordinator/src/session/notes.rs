@@ -16,6 +16,7 @@ use rowlock_proto::SessionId;
 use super::Departure;
 use super::charge::Charge;
 use super::contact::Contact;
+use crate::observer::Observed;
 use crate::raft::{QuorumContact, Raft};
 
 /// How often to look whether the quorum has acknowledged: under load the next log entry has proved it by then.
@@ -40,13 +41,20 @@ pub struct Notes {
     quorum: QuorumContact,
     charge: Arc<Charge>,
     contact: Arc<Contact>,
+    observed: Observed,
     asked: Mutex<Option<Instant>>,
 }
 
 impl Notes {
     /// `contact` is the leader's own.
-    pub fn new(raft: Raft, quorum: QuorumContact, charge: Arc<Charge>, contact: Arc<Contact>) -> Self {
-        Notes { raft, quorum, charge, contact, asked: Mutex::new(None) }
+    pub fn new(
+        raft: Raft,
+        quorum: QuorumContact,
+        charge: Arc<Charge>,
+        contact: Arc<Contact>,
+        observed: Observed,
+    ) -> Self {
+        Notes { raft, quorum, charge, contact, observed, asked: Mutex::new(None) }
     }
 
     /// Restarts the timers of `sessions`, at the first poll, and waits for at most `patience` until a quorum has acknowledged
@@ -93,8 +101,11 @@ impl Notes {
         if let Some((_, at)) = acknowledged {
             self.contact.mark(at);
         }
+        if let Some((_, at)) = acknowledged.filter(|(leads, at)| *leads == term && *at + age >= moment) {
+            self.observed.tell(|observer| observer.confirms(term, at.elapsed()));
+            return true;
+        }
         mutant::is(Mutant::ServeWithoutQuorum)
-            || acknowledged.is_some_and(|(leads, at)| leads == term && at + age >= moment)
     }
 
     async fn ask_quorum(&self) {

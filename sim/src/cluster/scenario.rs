@@ -28,6 +28,8 @@ pub enum Scenario {
     Clients,
     /// Clients stand still.
     Pauses,
+    /// Nodes stand still, often until another one leads.
+    Stalls,
     /// Changes of members and leaders.
     Members,
     /// Nothing.
@@ -43,7 +45,7 @@ const QUIET: Duration = Duration::from_secs(5);
 
 impl Scenario {
     /// All of them.
-    pub const ALL: [Scenario; 10] = [
+    pub const ALL: [Scenario; 11] = [
         Scenario::All,
         Scenario::Network,
         Scenario::Isolation,
@@ -51,6 +53,7 @@ impl Scenario {
         Scenario::Power,
         Scenario::Clients,
         Scenario::Pauses,
+        Scenario::Stalls,
         Scenario::Members,
         Scenario::Calm,
         Scenario::OverBudget,
@@ -66,6 +69,7 @@ impl Scenario {
             Scenario::Power => "power",
             Scenario::Clients => "clients",
             Scenario::Pauses => "pauses",
+            Scenario::Stalls => "stalls",
             Scenario::Members => "members",
             Scenario::Calm => "calm",
             Scenario::OverBudget => "over-budget",
@@ -89,6 +93,7 @@ impl Scenario {
             M::RunAgain | M::ExpireEarly | M::MissedEventsForgotten => Scenario::Clients,
             M::IgnoreDeadline | M::DeadlineFromReceipt | M::LostOnlyWhenTold => Scenario::Pauses,
             M::AnyReplyCounts => Scenario::Pauses,
+            M::AnswerCountsForLater => Scenario::Stalls,
             M::WatchesNotRegistered | M::HeldNotVerified | M::FreshNumberOnResend => Scenario::Clients,
             M::AckUnanswered | M::FreshNameOnRetry | M::TrustOldPush | M::GrantOnWake => Scenario::Clients,
         }
@@ -104,6 +109,7 @@ impl Scenario {
             Scenario::Power => Mix::power(),
             Scenario::Clients => Mix::clients(),
             Scenario::Pauses => Mix::pauses(),
+            Scenario::Stalls => Mix::stalls(),
             Scenario::Members => Mix::members(),
             Scenario::Calm => Mix::calm(),
             Scenario::OverBudget => Mix::all().over_budget(),

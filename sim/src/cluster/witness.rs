@@ -1,10 +1,12 @@
 //! Sees what a node's log and state go through, and tells it as facts.
 
+use std::time::Duration;
+
 use rowlock_coordinator::{Ballot, Observer};
 use rowlock_proto::{NodeId, SessionId};
 use rowlock_state::Machine;
 use rowlock_world::executor::Simulation;
-use rowlock_world::time::HostId;
+use rowlock_world::time::{HostId, Nanos};
 use rowlock_world::trace::What;
 
 use super::record::Record;
@@ -65,6 +67,13 @@ impl Observer for Witness {
     fn leads(&self, term: u64) {
         self.tell(NodeFact::Leads { term });
         self.sim.trace().note(self.sim.now(), || What::Leads { host: self.host, term });
+    }
+
+    fn confirms(&self, term: u64, age: Duration) {
+        // Not later than it was, also by a clock that is as slow as the bound allows.
+        let age = age + age / 20;
+        let since = Nanos(self.sim.now().0.saturating_sub(age.as_nanos() as u64));
+        self.tell(NodeFact::Confirms { term, since });
     }
 
     fn expires(&self, session: SessionId, term: u64) {

@@ -79,7 +79,7 @@ impl Draw {
     }
 
     fn link_fault(&mut self, kind: Kind, at: Nanos) -> Option<Fault> {
-        let lasts = self.cut_lasts(at);
+        let lasts = self.stop_lasts(at);
         let nodes = self.budget.voters();
         // Two cuts at a time show much; with more of them nobody reaches anybody, and nothing happens at all.
         let cuts = matches!(kind, Kind::Partition | Kind::OneWay | Kind::Bridge | Kind::Isolate);
@@ -186,7 +186,7 @@ impl Draw {
 
     fn pause(&mut self, at: Nanos) -> Fault {
         if self.rng.chance(100 - self.odds.paused_client) {
-            return Fault::Pause { target: self.node(), lasts: self.lasts(at) };
+            return Fault::Pause { target: self.node(), lasts: self.stop_lasts(at) };
         }
         // Often past the session timeout: the case that fencing tokens are for.
         let lasts = self.rng.pick(&[1_000, 5_000, 15_000, 30_000]);
@@ -248,8 +248,8 @@ impl Draw {
         self.between_ms(least, most).min(self.quiet - at)
     }
 
-    fn cut_lasts(&mut self, at: Nanos) -> Duration {
-        let is_long = self.odds.long_cuts > 0 && self.rng.chance(self.odds.long_cuts);
+    fn stop_lasts(&mut self, at: Nanos) -> Duration {
+        let is_long = self.odds.long_stops > 0 && self.rng.chance(self.odds.long_stops);
         if is_long { self.between_ms(6_000, 15_000).min(self.quiet - at) } else { self.lasts(at) }
     }
 

@@ -27,8 +27,8 @@ pub(super) struct Odds {
     pub(super) late_before_pause: usize,
     /// A client that loses its connections reaches nobody for a while.
     pub(super) away: usize,
-    /// A cut is longer than most sessions.
-    pub(super) long_cuts: usize,
+    /// A cut, or a node's pause, is longer than most sessions.
+    pub(super) long_stops: usize,
     /// All clients are on the smaller side of a partition.
     pub(super) clients_with_few: usize,
 }
@@ -41,7 +41,7 @@ impl Odds {
         back_at_once: 0,
         late_before_pause: 0,
         away: 0,
-        long_cuts: 0,
+        long_stops: 0,
         clients_with_few: 0,
     };
 }
@@ -112,7 +112,7 @@ impl Mix {
     /// Now and then nodes are cut off from the others for long, with clients that they serve, and nothing disturbs that
     /// but a clock that is set.
     pub fn isolation() -> Self {
-        let odds = Odds { long_cuts: 80, clients_with_few: 60, ..Odds::USUAL };
+        let odds = Odds { long_stops: 80, clients_with_few: 60, ..Odds::USUAL };
         let mix = Mix::only(&[Kind::Isolate, Kind::Partition, Kind::Partition, Kind::ClockJump]);
         Mix { odds, ..mix }.at_pace(Pace::PerMinute(12))
     }
@@ -146,6 +146,12 @@ impl Mix {
     /// Clients stand still, often for longer than their sessions last, and nothing else goes wrong.
     pub fn pauses() -> Self {
         let odds = Odds { paused_client: 100, late_before_pause: 60, ..Odds::USUAL };
+        Mix { odds, ..Mix::only(&[Kind::Pause]) }.at_pace(Pace::PerMinute(15))
+    }
+
+    /// Nodes stand still, often for so long that another one leads when they go on, and nothing else goes wrong.
+    pub fn stalls() -> Self {
+        let odds = Odds { paused_client: 0, long_stops: 80, ..Odds::USUAL };
         Mix { odds, ..Mix::only(&[Kind::Pause]) }.at_pace(Pace::PerMinute(15))
     }
 

@@ -1,6 +1,7 @@
 //! What the nodes of a simulated cluster were seen doing, as `rowlock_coordinator`'s observer tells it.
 
 use rowlock_proto::{NodeId, SessionId};
+use rowlock_world::time::Nanos;
 
 use super::Index;
 
@@ -48,6 +49,8 @@ pub enum NodeFact {
     Voted { term: u64, candidate: NodeId },
     /// It leads from now.
     Leads { term: u64 },
+    /// As leader of the term it confirms that sessions live: a quorum has acknowledged what it sent at this time or later.
+    Confirms { term: u64, since: Nanos },
     /// As leader of the term it has decided that the session's time has passed.
     Expires { session: SessionId, term: u64 },
 }

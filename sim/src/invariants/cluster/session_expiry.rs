@@ -1,6 +1,7 @@
 //! session-expiry: a session is expired by a leader only, not before its timeout has passed since it was opened, moved to
-//! another connection, or that leader took charge; and no client believes in a session that has expired, or has been
-//! assured of it for longer than it lasted.
+//! another connection, or that leader took charge; no leader confirms a session by a quorum's word of a time when another
+//! one led in a later term; and no client believes in a session that has expired, or has been assured of it for longer than
+//! it lasted.
 //!
 //! Times are true ones. Clocks whose rates are off by the documented bound make a timeout end a twentieth earlier.
 //! Sessions with a disconnect grace may end earlier when their connection is gone.
@@ -36,6 +37,8 @@ pub struct SessionExpiry {
     with_grace: BTreeSet<SessionId>,
     /// Since when each node leads which term. Only of its process' life.
     leads: BTreeMap<NodeId, (u64, Nanos)>,
+    /// The latest term that somebody was seen leading in, who, and since when.
+    latest: Option<(u64, NodeId, Nanos)>,
     decided: BTreeSet<SessionId>,
     expired: BTreeSet<SessionId>,
     /// Until when its client was last assured of each session, at least.
@@ -55,11 +58,29 @@ impl SessionExpiry {
             }
             NodeFact::Leads { term } => {
                 self.leads.insert(node, (*term, self.now));
+                if self.latest.is_none_or(|(latest, ..)| latest < *term) {
+                    self.latest = Some((*term, node, self.now));
+                }
             }
+            NodeFact::Confirms { term, since } => self.confirms(node, *term, *since)?,
             NodeFact::Expires { session, term } => self.expires(node, *session, *term)?,
             _ => {}
         }
         Ok(())
+    }
+
+    /// Who was elected later has asked a quorum, one of whom has acknowledged this leader before.
+    fn confirms(&self, node: NodeId, term: u64, since: Nanos) -> Result<(), String> {
+        match self.latest {
+            Some((later, leader, from)) if self.has_bounded_clocks && term < later && from < since => {
+                Err(format!(
+                    "node {node} confirms sessions at {} as leader of term {term} by a quorum's word of {since}, and node \
+                 {leader} has led term {later} from {from} on",
+                    self.now
+                ))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn expires(&mut self, node: NodeId, session: SessionId, term: u64) -> Result<(), String> {
@@ -188,6 +209,17 @@ mod tests {
         let (session, timeout_ms, grace_ms) = (SESSION, 1_000, Some(50));
         let grace = client_at(100, 1, ClientFact::Session { session, timeout_ms, grace_ms });
         assert_eq!(opinion(&[leads(100), opened(), grace, expires(200)]), Ok(()));
+    }
+
+    #[test]
+    fn a_word_of_a_quorum_from_the_time_of_a_later_leader_is_caught() {
+        let confirms =
+            |since_ms| node_at(900, 1, NodeFact::Confirms { term: 3, since: Nanos::from_millis(since_ms) });
+        let later = node_at(500, 2, NodeFact::Leads { term: 4 });
+        assert_eq!(opinion(&[leads(100), confirms(800)]), Ok(()));
+        assert_eq!(opinion(&[leads(100), later.clone(), confirms(499)]), Ok(()), "it was so then");
+        assert!(opinion(&[leads(100), later.clone(), confirms(501)]).unwrap_err().contains("term 4 from"));
+        assert_eq!(judge(SessionExpiry::new(false), &[leads(100), later, confirms(501)]), Ok(()));
     }
 
     #[test]
