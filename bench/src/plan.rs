@@ -1,6 +1,6 @@
 //! Which trials a run takes, and in what order: pure, so that the order can be tested.
 //!
-//! What is compared is taken in turns: of every workload and size round 0 of all systems, then round 1 of all systems.
+//! What is compared is taken in turns: of every workload round 0 of all sizes, of each of these all systems, then round 1.
 //! So a machine that slows down for a minute slows all of them, and a ratio is one of neighbours in time.
 
 use std::time::Duration;
@@ -125,21 +125,22 @@ impl Plan {
     /// The trials in their order.
     pub fn steps(&self) -> Vec<Step> {
         let mut steps = Vec::new();
-        for part in &self.parts {
-            for size in &part.sizes {
-                for round in 0..part.rounds {
-                    let systems = self.systems.iter().filter(|system| part.workload.applies(**system));
-                    steps.extend(systems.map(|system| Step {
-                        system: *system,
-                        workload: part.workload,
-                        size: *size,
-                        round,
-                        times: part.times,
-                    }));
+        for parts in self.parts.chunk_by(|one, next| one.workload == next.workload) {
+            let rounds = parts.iter().map(|part| part.rounds).max().unwrap_or(0);
+            for round in 0..rounds {
+                for part in parts.iter().filter(|part| round < part.rounds) {
+                    steps.extend(part.sizes.iter().flat_map(|size| self.turns(part, *size, round)));
                 }
             }
         }
         steps
+    }
+
+    /// One trial of each system.
+    fn turns(&self, part: &Part, size: u64, round: u32) -> impl Iterator<Item = Step> {
+        let Part { workload, times, .. } = *part;
+        let systems = self.systems.iter().filter(move |system| workload.applies(**system));
+        systems.map(move |system| Step { system: *system, workload, size, round, times })
     }
 }
 
@@ -148,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn systems_take_turns_within_every_size() {
+    fn systems_take_turns_and_so_do_sizes() {
         let plan = Plan::quick().changed(
             &[System::Rowlock, System::Etcd],
             &[Workload::Uncontended],
@@ -158,8 +159,8 @@ mod tests {
         let order: Vec<(u64, u32, System)> =
             plan.steps().iter().map(|step| (step.size, step.round, step.system)).collect();
         let (a, b) = (System::Rowlock, System::Etcd);
-        assert_eq!(order[..4], [(1, 0, a), (1, 0, b), (1, 1, a), (1, 1, b)]);
-        assert_eq!(order[4..6], [(64, 0, a), (64, 0, b)]);
+        assert_eq!(order[..4], [(1, 0, a), (1, 0, b), (64, 0, a), (64, 0, b)]);
+        assert_eq!(order[6..8], [(1, 1, a), (1, 1, b)]);
         assert_eq!(order.len(), 3 * 2 * 2);
         assert!(plan.steps().iter().all(|step| step.times.measured == Duration::from_secs(7)));
     }

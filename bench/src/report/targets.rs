@@ -1,5 +1,7 @@
 //! What Rowlock must reach and what it aims at, row by row, and whether a run shows it.
 
+use std::collections::BTreeMap;
+
 use super::number;
 use super::stats::{Figure, Spread, ratio, spread};
 use crate::results::Results;
@@ -124,12 +126,16 @@ impl Target {
         Judged { subject, other, measured, must: verdict(self.must), aim: verdict(self.aim) }
     }
 
+    /// The least of the sizes by the most. A round takes the sizes one after another, so each counts by how it compares
+    /// with the others of its round.
     fn flat(&self, results: &Results, sizes: &[u64]) -> Option<Spread> {
-        let medians: Option<Vec<f64>> = sizes
-            .iter()
-            .map(|size| Some(spread(results, Figure { size: *size, ..self.figure }, self.subject)?.median))
-            .collect();
-        let all = Spread::of(medians?)?;
+        let Figure { workload, metric, .. } = self.figure;
+        let rounds = |size: &u64| results.values(self.subject, workload, *size, metric).collect();
+        let by_size: Vec<BTreeMap<u32, f64>> = sizes.iter().map(rounds).collect();
+        let sum = |round| by_size.iter().map(|values| values.get(round).copied()).sum::<Option<f64>>();
+        let share = |(round, value)| Some(value / sum(round).filter(|sum| *sum > 0.0)?);
+        let shares = by_size.iter().map(|values| Some(Spread::of(values.iter().filter_map(share))?.median));
+        let all = Spread::of(shares.collect::<Option<Vec<f64>>>()?)?;
         Spread::of([all.min / all.max])
     }
 }
@@ -335,6 +341,21 @@ mod tests {
         assert_eq!(verdicts[..3], [(met, missed), (met, missed), (missed, missed)]);
         assert_eq!(verdicts[3], (missed, Verdict::NotAsked), "2000 of 3100 is not flat");
         assert_eq!(judged[4].must, Verdict::Unmeasured, "nothing is known of fairness");
+    }
+
+    #[test]
+    fn a_round_in_which_the_machine_is_slow_bends_nothing() {
+        let mut results = Results::default();
+        for (round, speed) in [1.0, 0.5, 0.7].into_iter().enumerate() {
+            for (size, ours) in [(10, 3000.0), (100, 2700.0), (1000, 2850.0)] {
+                results.trials.push(contended(size, System::Rowlock, round as u32, speed * ours));
+            }
+        }
+        let flat = &handovers()[3];
+        let measured = flat.judge(&results).measured.expect("all sizes were measured").median;
+        assert!((measured - 0.9).abs() < 1e-9, "{measured}");
+        results.trials.retain(|trial| trial.size != 100);
+        assert_eq!(flat.judge(&results).measured, None);
     }
 
     #[test]
