@@ -37,8 +37,8 @@ pub struct SessionExpiry {
     with_grace: BTreeSet<SessionId>,
     /// Since when each node leads which term. Only of its process' life.
     leads: BTreeMap<NodeId, (u64, Nanos)>,
-    /// The latest term that somebody was seen leading in, who, and since when.
-    latest: Option<(u64, NodeId, Nanos)>,
+    /// Who was first seen leading in each term, and since when.
+    elected: BTreeMap<u64, (NodeId, Nanos)>,
     decided: BTreeSet<SessionId>,
     expired: BTreeSet<SessionId>,
     /// Until when its client was last assured of each session, at least.
@@ -58,9 +58,7 @@ impl SessionExpiry {
             }
             NodeFact::Leads { term } => {
                 self.leads.insert(node, (*term, self.now));
-                if self.latest.is_none_or(|(latest, ..)| latest < *term) {
-                    self.latest = Some((*term, node, self.now));
-                }
+                self.elected.entry(*term).or_insert((node, self.now));
             }
             NodeFact::Confirms { term, since } => self.confirms(node, *term, *since)?,
             NodeFact::Expires { session, term } => self.expires(node, *session, *term)?,
@@ -71,15 +69,14 @@ impl SessionExpiry {
 
     /// Who was elected later has asked a quorum, one of whom has acknowledged this leader before.
     fn confirms(&self, node: NodeId, term: u64, since: Nanos) -> Result<(), String> {
-        match self.latest {
-            Some((later, leader, from)) if self.has_bounded_clocks && term < later && from < since => {
-                Err(format!(
-                    "node {node} confirms sessions at {} as leader of term {term} by a quorum's word of {since}, and node \
+        let mut later = self.elected.range(term + 1..).filter(|(_, (_, from))| *from < since);
+        match later.next().filter(|_| self.has_bounded_clocks) {
+            Some((later, (leader, from))) => Err(format!(
+                "node {node} confirms sessions at {} as leader of term {term} by a quorum's word of {since}, and node \
                  {leader} has led term {later} from {from} on",
-                    self.now
-                ))
-            }
-            _ => Ok(()),
+                self.now
+            )),
+            None => Ok(()),
         }
     }
 
@@ -219,6 +216,11 @@ mod tests {
         assert_eq!(opinion(&[leads(100), confirms(800)]), Ok(()));
         assert_eq!(opinion(&[leads(100), later.clone(), confirms(499)]), Ok(()), "it was so then");
         assert!(opinion(&[leads(100), later.clone(), confirms(501)]).unwrap_err().contains("term 4 from"));
+        let latest = node_at(800, 3, NodeFact::Leads { term: 5 });
+        assert!(
+            opinion(&[leads(100), later.clone(), latest, confirms(501)]).is_err(),
+            "whoever came behind it"
+        );
         assert_eq!(judge(SessionExpiry::new(false), &[leads(100), later, confirms(501)]), Ok(()));
     }
 
