@@ -61,6 +61,7 @@ impl Plan {
         let parts = vec![
             part(Workload::Uncontended, &[1, 16, 64, 256, 1024], 3, usual),
             part(Workload::Posted, &[256], 2, usual),
+            part(Workload::Light, &[100], 2, times(400, 2000)),
             part(Workload::Contended, &[10, 100], 3, usual),
             // It goes on until each has had the lock some times, which takes several seconds.
             part(Workload::Contended, &[1000], 3, times(400, 3000)),

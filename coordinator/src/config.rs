@@ -86,7 +86,7 @@ pub struct RaftConfig {
     pub snapshot_every: u64,
     /// Log entries that stay behind a snapshot, for followers that are only a little late.
     pub keep_logs: u64,
-    /// A node whose log entries follow each other within this time polls for so long instead of sleeping, µs.
+    /// While most log entries come within this time of the one before, a node polls for so long instead of sleeping, µs.
     pub busy_poll_us: u64,
     /// Which followers flush a moment later while a quorum does without them.
     pub spare_flushes: SpareFlushes,

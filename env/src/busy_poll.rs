@@ -1,10 +1,9 @@
 //! Staying awake for what will come soon.
 //!
 //! A processor that sleeps takes tens of microseconds to wake up, on a virtual machine more, and a commit waits for several
-//! that do. While commits follow each other closely, a node therefore polls its sockets instead of sleeping, and gives
-//! the processor to whoever wants it after each look. The rule is that of KVM's halt polling
-//! (Documentation/virt/kvm/halt-polling.rst): poll where the last wait was short enough to have been worth it. A node
-//! with fewer commits than one per window never polls.
+//! that do. While that pays, a node therefore polls its sockets instead of sleeping, and gives the processor to whoever
+//! wants it after each look. It pays, as in KVM's halt polling (Documentation/virt/kvm/halt-polling.rst), while waits are
+//! short: no more time is polled in vain than was polled, or would have been, for what then came.
 
 #![allow(clippy::disallowed_methods)] // a simulated world has no sleep to avoid
 
@@ -18,6 +17,9 @@ use crate::{time, world};
 /// A turn of the runtime that takes less was a look at the sockets and little else.
 const IDLE: Duration = Duration::from_micros(20);
 
+/// So many waits in vain are paid for by those before, at most: so soon polling ends when work comes seldom again.
+const IN_VAIN_MAX: u32 = 4;
+
 /// Clones watch the same work.
 #[derive(Clone)]
 pub struct BusyPoll {
@@ -25,16 +27,40 @@ pub struct BusyPoll {
     moments: Arc<Mutex<Moments>>,
 }
 
+/// What is known of the work, and what follows from it.
 #[derive(Default)]
 struct Moments {
     /// When work last came.
     last: Option<Instant>,
+    /// What polling would have been worth of late, whether it was done or not: how long work that came within the window
+    /// was waited for, less a window for each that did not.
+    saved: Duration,
     /// Awake until then. None: it sleeps as it likes.
     until: Option<Instant>,
 }
 
+impl Moments {
+    /// Whether it sleeps and has to be awake.
+    fn work_has_come(&mut self, now: Instant, window: Duration) -> bool {
+        if let Some(last) = self.last.replace(now) {
+            let waited = now - last;
+            self.saved = match waited <= window {
+                true => (self.saved + waited).min(window * IN_VAIN_MAX),
+                false => self.saved.saturating_sub(window),
+            };
+        }
+        // Should it be in vain, what was saved pays for it.
+        self.saved >= window && self.until.replace(now + window).is_none()
+    }
+
+    fn is_awake(&mut self, now: Instant) -> bool {
+        self.until = self.until.filter(|until| now < *until);
+        self.until.is_some()
+    }
+}
+
 impl BusyPoll {
-    /// Polls for as long as `window` behind work that came that soon behind other work. Zero: never.
+    /// Polls for at most `window` behind the last work. Zero: never.
     pub fn new(window: Duration) -> BusyPoll {
         BusyPoll { window, moments: Arc::default() }
     }
@@ -44,16 +70,7 @@ impl BusyPoll {
         if self.window.is_zero() || world::current().is_some() {
             return;
         }
-        let now = Instant::now();
-        let is_asleep = {
-            let mut moments = self.moments.lock();
-            let last = moments.last.replace(now);
-            if last.is_none_or(|last| now - last > self.window) {
-                return;
-            }
-            moments.until.replace(now + self.window).is_none()
-        };
-        if is_asleep {
+        if self.moments.lock().work_has_come(Instant::now(), self.window) {
             tokio::spawn(self.clone().stay_awake()); // ends by itself, within the window
         }
     }
@@ -73,9 +90,7 @@ impl BusyPoll {
     }
 
     fn is_awake(&self) -> bool {
-        let mut moments = self.moments.lock();
-        moments.until = moments.until.filter(|until| Instant::now() < *until);
-        moments.until.is_some()
+        self.moments.lock().is_awake(Instant::now())
     }
 }
 
@@ -93,34 +108,65 @@ pub async fn turn(until: time::Instant) {
 mod tests {
     use super::*;
 
-    const LONG: Duration = Duration::from_secs(3_600);
+    const WINDOW: Duration = Duration::from_micros(1_500);
+    const HOUR: Duration = Duration::from_secs(3_600);
 
-    #[tokio::test]
-    async fn only_work_that_follows_other_work_within_the_window_keeps_it_awake() {
-        let poll = BusyPoll::new(LONG);
-        poll.work_has_come();
-        assert!(!poll.is_awake(), "nothing says that more comes soon");
-        poll.work_has_come();
-        assert!(poll.is_awake());
+    /// Whether it was awake behind each piece of work, when one came after each of `gaps`, µs.
+    fn awake_behind(moments: &mut Moments, begin: Instant, gaps: impl IntoIterator<Item = u64>) -> Vec<bool> {
+        let mut now = begin;
+        let awake = |gap| {
+            now += Duration::from_micros(gap);
+            moments.work_has_come(now, WINDOW);
+            moments.is_awake(now)
+        };
+        gaps.into_iter().map(awake).collect()
     }
 
-    #[tokio::test]
-    async fn it_sleeps_again_when_the_window_has_passed() {
-        let poll = BusyPoll::new(Duration::from_micros(500));
-        // On a slow machine the second may come too late: then there is nothing to wait for.
+    #[test]
+    fn it_stays_awake_behind_work_that_comes_densely_until_it_comes_seldom_again() {
+        let (mut moments, begin) = (Moments::default(), Instant::now());
+        let dense = awake_behind(&mut moments, begin, [300; 20]);
+        assert!(!dense[0] && !dense[1], "nothing says that more comes soon");
+        assert!(dense[10..].iter().all(|awake| *awake), "{dense:?}");
+        let sparse = awake_behind(&mut moments, begin + HOUR, [10_000; 20]);
+        assert!(sparse.iter().filter(|awake| **awake).count() <= IN_VAIN_MAX as usize, "{sparse:?}");
+        assert!(!sparse[10..].contains(&true), "{sparse:?}");
+    }
+
+    #[test]
+    fn pairs_that_come_seldom_never_keep_it_awake() {
+        let pairs = [4_000, 600].repeat(100);
+        let awake = awake_behind(&mut Moments::default(), Instant::now(), pairs);
+        assert!(!awake.contains(&true), "{awake:?}");
+    }
+
+    #[test]
+    fn a_late_one_now_and_then_does_not_let_it_sleep() {
+        let with_late_ones = [300, 300, 300, 300, 300, 300, 2_000].repeat(50);
+        let awake = awake_behind(&mut Moments::default(), Instant::now(), with_late_ones);
+        assert!(!awake[100..].contains(&false), "{awake:?}");
+    }
+
+    #[test]
+    fn it_sleeps_when_the_window_has_passed() {
+        let (mut moments, begin) = (Moments::default(), Instant::now());
+        awake_behind(&mut moments, begin, [300; 20]);
+        let last = begin + Duration::from_micros(300 * 20);
+        assert!(moments.is_awake(last + WINDOW / 2));
+        assert!(!moments.is_awake(last + WINDOW));
+    }
+
+    /// Awake for an hour.
+    fn awake(window: Duration) -> BusyPoll {
+        let poll = BusyPoll::new(window);
+        poll.moments.lock().saved = HOUR;
         poll.work_has_come();
-        poll.work_has_come();
-        while poll.is_awake() {
-            tokio::task::yield_now().await;
-        }
-        assert!(poll.moments.lock().until.is_none());
+        poll
     }
 
     #[tokio::test]
     async fn others_run_while_it_is_awake() {
-        let poll = BusyPoll::new(LONG);
-        poll.work_has_come();
-        poll.work_has_come();
+        let poll = awake(HOUR);
         tokio::time::sleep(Duration::from_millis(1)).await;
         assert_eq!(tokio::spawn(async { 42 }).await.expect("it runs"), 42);
         assert!(poll.is_awake());
@@ -128,9 +174,6 @@ mod tests {
 
     #[tokio::test]
     async fn a_window_of_nothing_never_keeps_it_awake() {
-        let poll = BusyPoll::new(Duration::ZERO);
-        poll.work_has_come();
-        poll.work_has_come();
-        assert!(!poll.is_awake());
+        assert!(!awake(Duration::ZERO).is_awake());
     }
 }

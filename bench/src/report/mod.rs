@@ -27,6 +27,7 @@ pub struct Headline {
 pub fn headline(workload: &str) -> Option<Headline> {
     let (metric, more_is_better) = match workload {
         "uncontended" | "posted" => ("cycles_per_s", true),
+        "light" => ("servers_cpu_us_per_cycle", false),
         "contended" | "scale-queue" => ("handovers_per_s", true),
         "read-mostly" => ("ops_per_s", true),
         "herd" => ("release_to_grant_p50_ms", false),

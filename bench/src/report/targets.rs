@@ -143,6 +143,7 @@ impl Target {
 /// All of them.
 pub fn all() -> Vec<Target> {
     let mut targets = cycles();
+    targets.extend(light());
     targets.extend(handovers());
     targets.extend(herd());
     targets.extend(failures());
@@ -200,6 +201,25 @@ fn cycles() -> Vec<Target> {
             ..at("", 64, System::Zookeeper, Bound::None, Bound::None)
         },
     ]
+}
+
+fn light() -> Vec<Target> {
+    let of = |title, metric, other| Target {
+        title,
+        subject: System::Rowlock,
+        figure: figure("light", 100, metric),
+        measure: Measure::RatioTo(other),
+        more_is_better: false,
+        must: Bound::None,
+        aim: Bound::None,
+    };
+    let both = |other| {
+        [
+            of("servers' µs per cycle, 100 cycles/s", "servers_cpu_us_per_cycle", other),
+            of("acquire p50 (ms), 100 cycles/s", "acquire_p50_ms", other),
+        ]
+    };
+    [System::Zookeeper, System::Etcd].into_iter().flat_map(both).collect()
 }
 
 fn handovers() -> Vec<Target> {

@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use super::phase::Times;
 use super::uncontended::Release;
-use super::{contended, crash, herd, idle, leader_kill, read_mostly, scale, snapshot, uncontended};
+use super::{contended, crash, herd, idle, leader_kill, light, read_mostly, scale, snapshot, uncontended};
 use crate::results::Trial;
 use crate::servers::Servers;
 use crate::system::System;
@@ -19,6 +19,8 @@ pub enum Workload {
     Uncontended,
     /// The same, but no release is waited for.
     Posted,
+    /// One client with N cycles per second.
+    Light,
     /// K clients, one lock.
     Contended,
     /// N clients that read ten times for each write.
@@ -45,9 +47,10 @@ pub enum Workload {
 
 impl Workload {
     /// All of them, in the order in which a run takes them.
-    pub const ALL: [Workload; 13] = [
+    pub const ALL: [Workload; 14] = [
         Workload::Uncontended,
         Workload::Posted,
+        Workload::Light,
         Workload::Contended,
         Workload::ReadMostly,
         Workload::Herd,
@@ -66,6 +69,7 @@ impl Workload {
         match self {
             Workload::Uncontended => "uncontended",
             Workload::Posted => "posted",
+            Workload::Light => "light",
             Workload::Contended => "contended",
             Workload::ReadMostly => "read-mostly",
             Workload::Herd => "herd",
@@ -90,7 +94,7 @@ impl Workload {
             // Redis has neither znodes with versions nor counts of messages.
             Workload::ReadMostly | Workload::Herd => has_leader || system == System::RowlockPlain,
             Workload::Crash => !matches!(system, System::RowlockPlain | System::RedisFsync),
-            Workload::LeaderKill | Workload::Idle => has_leader,
+            Workload::Light | Workload::LeaderKill | Workload::Idle => has_leader,
             Workload::Snapshot
             | Workload::ScaleSessions
             | Workload::ScaleZnodes
@@ -104,6 +108,7 @@ impl Workload {
         match self {
             Workload::Uncontended
             | Workload::Posted
+            | Workload::Light
             | Workload::Contended
             | Workload::ReadMostly
             | Workload::Herd
@@ -137,6 +142,7 @@ impl Workload {
                 uncontended::run(system, servers, count, round, times, Release::Awaited).await
             }
             Workload::Posted => uncontended::run(system, servers, count, round, times, Release::Posted).await,
+            Workload::Light => light::run(system, servers, size, round, times).await,
             Workload::Contended => contended::run(system, servers, count, round, times).await,
             Workload::ReadMostly => read_mostly::run(system, servers, count, round, times).await,
             Workload::Herd => herd::run(system, servers, count, round).await,

@@ -8,6 +8,7 @@ mod herd;
 mod idle;
 mod kind;
 mod leader_kill;
+mod light;
 pub mod phase;
 mod pulse;
 mod read_mostly;

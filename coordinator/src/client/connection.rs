@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use rowlock_env::net::Stream;
-use rowlock_env::time::{self, Sleep};
+use rowlock_env::time::{self, Instant, Sleep};
 use rowlock_proto::{SessionId, frame};
 
 use super::ClientContext;
@@ -142,26 +142,31 @@ impl Connection {
 impl Talk {
     /// From the handshake to the end.
     async fn run(mut self: Box<Self>) {
-        let mut vigil = Vigil::new(self.conversation.session_timeout(), time::now());
+        let mut now = time::now();
+        let mut vigil = Vigil::new(self.conversation.session_timeout(), now);
         let mut wake_at = vigil.wake_at();
         let mut timer = pin!(time::sleep_until(wake_at));
         let end = loop {
-            match self.round() {
+            match self.round(now) {
                 Ok(None) => {}
                 Ok(Some(submission)) => match Box::pin(self.wait_and_submit(submission)).await {
-                    Ok(()) => continue,
+                    Ok(()) => {
+                        now = time::now();
+                        continue;
+                    }
                     Err(end) => break end,
                 },
                 Err(end) => break end,
             }
             self.give_back();
-            if self.conversation.must_ask_again() && time::now() + ASK_AGAIN_AFTER < wake_at {
-                wake_at = time::now() + ASK_AGAIN_AFTER;
+            if self.conversation.must_ask_again() && now + ASK_AGAIN_AFTER < wake_at {
+                wake_at = now + ASK_AGAIN_AFTER;
                 timer.set(time::sleep_until(wake_at));
             }
             let event = poll_fn(|cx| self.poll_event(timer.as_mut(), cx)).await;
+            now = time::now();
             let is_due = matches!(event, Event::Due);
-            if let Err(end) = self.happened(event, &mut vigil) {
+            if let Err(end) = self.happened(event, now, &mut vigil) {
                 break end;
             }
             // Only an earlier time is set at once: a later one is found out when the timer fires.
@@ -195,10 +200,9 @@ impl Talk {
         inbox.poll_ready(cx).map(|()| Event::Told)
     }
 
-    fn happened(&mut self, event: Event, vigil: &mut Vigil) -> Result<(), End> {
+    fn happened(&mut self, event: Event, now: Instant, vigil: &mut Vigil) -> Result<(), End> {
         match event {
             Event::Due => {
-                let now = time::now();
                 self.conversation.ask_again();
                 if self.conversation.owes_an_answer() {
                     vigil.excuse(now);
@@ -211,12 +215,12 @@ impl Talk {
             }
             Event::Wrote(written) => match written? {
                 0 => return Err(End::HungUp),
-                count => self.wrote(count, vigil),
+                count => self.wrote(count, now, vigil),
             },
             Event::Read(read) => {
                 let count = self.connection.wire.was_read(read)?;
                 self.context().metrics.bytes_received_total.add(count as u64);
-                if vigil.heard(time::now()) == Order::Touch {
+                if vigil.heard(now) == Order::Touch {
                     self.touch();
                 }
             }
@@ -267,20 +271,19 @@ impl Talk {
     }
 
     /// A client whose reading is the bottleneck shows its life by reading.
-    fn wrote(&self, count: usize, vigil: &mut Vigil) {
+    fn wrote(&self, count: usize, now: Instant, vigil: &mut Vigil) {
         self.context().metrics.bytes_sent_total.add(count as u64);
         if !self.conversation.accepts() {
-            vigil.excuse(time::now());
+            vigil.excuse(now);
         }
     }
 
-    /// Does everything that can be done without waiting. Gives what the proposer has no room for: when it has been
-    /// submitted, the round is to be done again.
-    fn round(&mut self) -> Result<Option<Box<Submission>>, End> {
+    /// Does everything that can be done without waiting; all of it counts as done `now`. Gives what the proposer has no
+    /// room for: when it has been submitted, the round is to be done again.
+    fn round(&mut self, now: Instant) -> Result<Option<Box<Submission>>, End> {
         let Talk { connection: Connection { place, inbox, wire }, conversation } = self;
         let context = &place.shared.context;
         loop {
-            let now = time::now();
             conversation.take_messages(inbox, now);
             let mut progress = 0;
             while conversation.accepts() {

@@ -61,7 +61,7 @@ impl LogStore {
         }
     }
 
-    /// As it is, and its node stays awake for so long behind an entry that came as soon behind another.
+    /// As it is, and its node stays awake for up to so long behind an entry, while that pays ([`BusyPoll`]).
     pub fn polled(self, window: Duration) -> Self {
         LogStore { poll: BusyPoll::new(window), ..self }
     }
