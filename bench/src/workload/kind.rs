@@ -6,8 +6,8 @@ use std::str::FromStr;
 use anyhow::Result;
 
 use super::phase::Times;
-use super::uncontended::Release;
-use super::{contended, crash, herd, idle, leader_kill, light, read_mostly, scale, snapshot, uncontended};
+use super::uncontended::Manner;
+use super::{contended, crash, herd, idle, leader_kill, read_mostly, scale, snapshot, uncontended};
 use crate::results::Trial;
 use crate::servers::Servers;
 use crate::system::System;
@@ -139,10 +139,12 @@ impl Workload {
         let count = usize::try_from(size)?;
         match self {
             Workload::Uncontended => {
-                uncontended::run(system, servers, count, round, times, Release::Awaited).await
+                uncontended::run(system, servers, count, round, times, Manner::Awaited).await
             }
-            Workload::Posted => uncontended::run(system, servers, count, round, times, Release::Posted).await,
-            Workload::Light => light::run(system, servers, size, round, times).await,
+            Workload::Posted => uncontended::run(system, servers, count, round, times, Manner::Posted).await,
+            Workload::Light => {
+                uncontended::run(system, servers, 1, round, times, Manner::Paced { per_second: size }).await
+            }
             Workload::Contended => contended::run(system, servers, count, round, times).await,
             Workload::ReadMostly => read_mostly::run(system, servers, count, round, times).await,
             Workload::Herd => herd::run(system, servers, count, round).await,

@@ -8,7 +8,6 @@ mod herd;
 mod idle;
 mod kind;
 mod leader_kill;
-mod light;
 pub mod phase;
 mod pulse;
 mod read_mostly;

@@ -1,11 +1,13 @@
 //! N clients, each with a lock of its own: acquire, release, again, as fast as they are answered. Or without waiting for the
-//! answer to the release: then it travels with the next acquire.
+//! answer to the release: then it travels with the next acquire. Or with a rest before each cycle: what a service pays that
+//! locks now and then.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use tokio::task::JoinSet;
+use tokio::time::{Interval, MissedTickBehavior};
 
 use super::phase::{self, Phase, Times};
 use crate::drivers::Driver;
@@ -14,13 +16,18 @@ use crate::results::Trial;
 use crate::servers::Servers;
 use crate::system::System;
 
-/// How a lock is given back.
+/// When a client begins its next cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Release {
-    /// The next acquire begins when the release is answered.
+pub enum Manner {
+    /// When the release is answered.
     Awaited,
-    /// The next acquire begins at once.
+    /// When the release is sent.
     Posted,
+    /// When it is time for it, or, if the release is answered later than that, some time later.
+    Paced {
+        /// Cycles, of each client; from 1 to 1,000.
+        per_second: u64,
+    },
 }
 
 /// What one client saw.
@@ -41,12 +48,20 @@ pub async fn run(
     clients: usize,
     round: u32,
     times: Times,
-    release: Release,
+    manner: Manner,
 ) -> Result<Trial> {
+    let (name, size) = match manner {
+        Manner::Awaited => ("uncontended", clients as u64),
+        Manner::Posted => ("posted", clients as u64),
+        Manner::Paced { per_second } => {
+            ensure!((1..=1000).contains(&per_second), "the size is cycles per second, from 1 to 1000");
+            ("light", per_second)
+        }
+    };
     let phase = Arc::new(Phase::default());
     let mut tasks = JoinSet::new();
     for (n, driver) in phase::connect(system, servers, clients).await?.into_iter().enumerate() {
-        tasks.spawn(client(driver, format!("bench-own-{n}"), phase.clone(), release));
+        tasks.spawn(client(driver, format!("bench-own-{n}"), phase.clone(), manner));
     }
     tokio::time::sleep(times.warm_up).await;
     let cost = phase.count(servers, times.measured).await?;
@@ -57,33 +72,30 @@ pub async fn run(
         all.release.add(&seen.release);
     }
     let cycles = all.cycles as f64;
-    let name = match release {
-        Release::Awaited => "uncontended",
-        Release::Posted => "posted",
-    };
-    let trial = Trial::new(system, name, clients as u64, round)
+    let trial = Trial::new(system, name, size, round)
         .with("cycles_per_s", cost.per_s(cycles))
         .with("acquire_p50_ms", all.acquire.ms(0.50))
         .with("acquire_p99_ms", all.acquire.ms(0.99))
         .with("servers_cpu_us_per_cycle", cost.servers_us(cycles))
         .with("client_cpu_us_per_cycle", cost.client_us(cycles));
-    Ok(match release {
-        Release::Awaited => {
+    Ok(match manner {
+        Manner::Awaited | Manner::Paced { .. } => {
             trial.with("release_p50_ms", all.release.ms(0.50)).with("release_p99_ms", all.release.ms(0.99))
         }
-        Release::Posted => trial,
+        Manner::Posted => trial,
     })
 }
 
-async fn client(mut driver: Driver, lock: String, phase: Arc<Phase>, release: Release) -> Result<Seen> {
-    let mut seen = Seen::default();
+async fn client(mut driver: Driver, lock: String, phase: Arc<Phase>, manner: Manner) -> Result<Seen> {
+    let (mut seen, mut pace) = (Seen::default(), Pace::of(manner));
     while !phase.is_over() {
+        pace.rest().await;
         let begun = Instant::now();
         driver.acquire(&lock).await?;
         let held = Instant::now();
-        match release {
+        match manner {
             // The last one is waited for in any case: the locks are free when the trial is over.
-            Release::Posted if !phase.is_over() => driver.post_release()?,
+            Manner::Posted if !phase.is_over() => driver.post_release()?,
             _ => driver.release().await?,
         }
         let released = Instant::now();
@@ -95,4 +107,22 @@ async fn client(mut driver: Driver, lock: String, phase: Arc<Phase>, release: Re
     }
     driver.close().await?;
     Ok(seen)
+}
+
+/// When the next cycle begins; `None`: at once.
+struct Pace(Option<Interval>);
+
+impl Pace {
+    fn of(manner: Manner) -> Pace {
+        let Manner::Paced { per_second } = manner else { return Pace(None) };
+        let mut ticks = tokio::time::interval(Duration::from_secs(1).div_f64(per_second as f64));
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Pace(Some(ticks))
+    }
+
+    async fn rest(&mut self) {
+        if let Some(ticks) = &mut self.0 {
+            ticks.tick().await;
+        }
+    }
 }
