@@ -23,7 +23,7 @@ pub enum Manner {
     Awaited,
     /// When the release is sent.
     Posted,
-    /// When it is time for it, or, if the release is answered later than that, some time later.
+    /// So often, or, where the release is answered later than that, when it is.
     Paced {
         /// Cycles, of each client; from 1 to 1,000.
         per_second: u64,
