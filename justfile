@@ -17,7 +17,7 @@ docs:
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items
 
 test:
-    cargo test --workspace
+    cargo test --workspace --no-fail-fast
 
 # Simulations: of the replicated state, and of whole clusters, 60 simulated seconds each with all faults. A failing seed
 # prints the line that repeats it.

@@ -1,25 +1,38 @@
 //! Where the cluster is, for the client commands: flag, environment, cluster.toml, or the default ports.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rowlock_client::{Client, ClientConfig, ConnectError, Error};
 use rowlock_coordinator::config::ClusterConfig;
+use rowlock_env::time;
 
 use crate::exit::{CONFIG, DEADLOCK, Failure, LOST, REFUSED, UNAVAILABLE, USAGE};
 
 /// The client addresses of the cluster.toml that the repository ships.
 const DEFAULT_ENDPOINTS: &str = "127.0.0.1:2181,127.0.0.1:2182,127.0.0.1:2183";
 
+const ENDPOINTS: &str = "ROWLOCK_ENDPOINTS";
+const CONFIG_FILE: &str = "ROWLOCK_CONFIG";
+const CONNECT_TIMEOUT: &str = "ROWLOCK_CONNECT_TIMEOUT_MS";
+
+/// As the client's own.
+const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Somebody who wants to go is not kept longer than this by a cluster that does not answer: so long for giving a lock back,
+/// and so long for closing the session.
+pub const LEAVING_MAX: Duration = Duration::from_secs(1);
+
 /// Options of every command that talks to a cluster.
 #[derive(clap::Args)]
 pub struct Cluster {
     /// Client addresses, host:port,host:port; without it those of cluster.toml, else 127.0.0.1:2181-2183
-    #[arg(long, value_name = "LIST", env = "ROWLOCK_ENDPOINTS")]
-    pub endpoints: Option<String>,
-    /// The cluster's file
-    #[arg(long, value_name = "FILE", env = "ROWLOCK_CONFIG")]
-    pub config: Option<PathBuf>,
+    /// [env: ROWLOCK_ENDPOINTS=]
+    #[arg(long, value_name = "LIST")]
+    endpoints: Option<String>,
+    /// The cluster's file [env: ROWLOCK_CONFIG=]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     /// Session timeout, which the server may clamp [env: ROWLOCK_SESSION_TIMEOUT_MS=] [default: 10]
     #[arg(long, visible_alias = "ttl", value_name = "SEC", value_parser = seconds)]
     pub session_timeout: Option<Duration>,
@@ -37,10 +50,23 @@ pub fn seconds(text: &str) -> Result<Duration, String> {
 impl Cluster {
     /// `host:port,host:port`
     pub fn endpoints(&self) -> Result<String, Failure> {
-        if let Some(list) = &self.endpoints {
-            return Ok(list.clone());
-        }
-        Ok(self.file()?.map_or_else(|| DEFAULT_ENDPOINTS.to_owned(), |config| config.endpoints()))
+        let file = match self.place() {
+            Place::Endpoints(list) => return Ok(list),
+            Place::File(path) => Some(load(&path)?),
+            Place::Default => default_file()?,
+        };
+        Ok(file.map_or_else(|| DEFAULT_ENDPOINTS.to_owned(), |config| config.endpoints()))
+    }
+
+    /// Flags beat the environment, and that beats the default file. Of two that are equally explicit the addresses count.
+    fn place(&self) -> Place {
+        let said = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let (endpoints, config) = (self.endpoints.clone(), self.config.clone());
+        let flags = endpoints.map(Place::Endpoints).or(config.map(Place::File));
+        flags
+            .or_else(|| said(ENDPOINTS).map(Place::Endpoints))
+            .or_else(|| said(CONFIG_FILE).map(|path| Place::File(path.into())))
+            .unwrap_or(Place::Default)
     }
 
     /// Opens a session. Credentials, chroot and label come from the environment (`ClientConfig::from_env`).
@@ -50,28 +76,69 @@ impl Cluster {
 
     /// What a session is opened with.
     pub fn client(&self) -> Result<ClientConfig, Failure> {
+        self.client_within(None)
+    }
+
+    /// The same, for somebody who has not longer than this for connecting.
+    pub fn client_within(&self, most: Option<Duration>) -> Result<ClientConfig, Failure> {
         let mut config =
             Client::from_env().map_err(|e| Failure::new(USAGE, e))?.endpoints(&self.endpoints()?);
         if let Some(timeout) = self.session_timeout {
             config = config.session_timeout(timeout);
         }
-        if let Some(timeout) = self.connect_timeout {
+        let said_elsewhere = std::env::var_os(CONNECT_TIMEOUT).is_some();
+        let timeout = match (self.connect_timeout, most) {
+            (Some(timeout), Some(most)) => Some(timeout.min(most)),
+            (None, Some(most)) if !said_elsewhere => Some(most.min(DEFAULT_CONNECT_TIMEOUT)),
+            (timeout, _) => timeout,
+        };
+        if let Some(timeout) = timeout {
             config = config.connect_timeout(timeout);
         }
         Ok(config)
     }
 
-    /// The cluster's file, if there is one: a file that was asked for must exist, `cluster.toml` here may.
+    /// The cluster's file, which says more than its addresses. `None`: only addresses were given, or nothing, and there is
+    /// no `cluster.toml` here.
     pub fn file(&self) -> Result<Option<ClusterConfig>, Failure> {
-        let path = match &self.config {
-            Some(path) => path.clone(),
-            None => PathBuf::from("cluster.toml"),
-        };
-        if self.config.is_none() && !path.exists() {
-            return Ok(None);
+        // Beside addresses, a file that is as explicit as they are is taken to be the same cluster's.
+        if let Some(path) = &self.config {
+            return load(path).map(Some);
         }
-        ClusterConfig::load(&path).map(Some).map_err(|e| Failure::new(CONFIG, e))
+        match self.place() {
+            Place::Endpoints(_) if self.endpoints.is_some() => Ok(None),
+            Place::Endpoints(_) => match std::env::var_os(CONFIG_FILE).filter(|path| !path.is_empty()) {
+                Some(path) => load(Path::new(&path)).map(Some),
+                None => Ok(None),
+            },
+            Place::File(path) => load(&path).map(Some),
+            Place::Default => default_file(),
+        }
     }
+}
+
+/// A file that was asked for must exist.
+fn load(path: &Path) -> Result<ClusterConfig, Failure> {
+    ClusterConfig::load(path).map_err(|e| Failure::new(CONFIG, e))
+}
+
+/// `cluster.toml` here may.
+fn default_file() -> Result<Option<ClusterConfig>, Failure> {
+    let path = Path::new("cluster.toml");
+    if path.exists() { load(path).map(Some) } else { Ok(None) }
+}
+
+/// Where a cluster was said to be.
+enum Place {
+    Endpoints(String),
+    File(PathBuf),
+    Default,
+}
+
+/// Ends the session at once rather than by its timeout. A server that cannot be told in [`LEAVING_MAX`] is left without; the
+/// session ends by itself then.
+pub async fn leave(client: &Client) {
+    let _ = time::timeout(LEAVING_MAX, client.close()).await;
 }
 
 /// Opens a session.

@@ -7,7 +7,7 @@ use clap_complete::{Shell, generate};
 
 use crate::Cli;
 use crate::exit::Failure;
-use crate::znode::print;
+use crate::print::print;
 
 /// Print the completions for a shell, e.g. `source <(rowlock completions bash)`
 #[derive(clap::Args)]

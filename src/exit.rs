@@ -32,7 +32,7 @@ pub const NOT_FOUND: u8 = 127;
 pub struct Failure {
     /// The exit code.
     pub code: u8,
-    /// One line for a person.
+    /// One line for a person. Empty: there is nothing to say.
     pub message: String,
 }
 
@@ -40,6 +40,11 @@ impl Failure {
     /// A failure with this code.
     pub fn new(code: u8, message: impl fmt::Display) -> Self {
         Failure { code, message: message.to_string() }
+    }
+
+    /// Whoever read our answer has seen enough (`| head -1`): nothing failed, and nothing is said.
+    pub fn reader_gone() -> Self {
+        Failure { code: 0, message: String::new() }
     }
 }
 

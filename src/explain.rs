@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::cluster::failed;
 use crate::exit::{Failure, LOST};
 use crate::paint::Paint;
-use crate::znode::print;
+use crate::print::{errln, print};
 
 /// The form of an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -34,11 +34,6 @@ async fn ask(client: &Client, what: &str, question: &str) -> Result<Value, Failu
     let document = client.report(question).await.map_err(|e| failed(what, &e))?;
     serde_json::from_str(&document)
         .map_err(|e| Failure::new(LOST, format!("{what}: the node's report cannot be read: {e}")))
-}
-
-/// Ends the session at once rather than by its timeout. If no server can be told, it ends by itself.
-async fn leave(client: &Client) {
-    let _ = client.close().await;
 }
 
 /// A value in a query.
@@ -134,7 +129,7 @@ fn items<'a>(document: &'a Value, list: &str) -> impl Iterator<Item = &'a Value>
 /// A word on stderr that there is more than is shown.
 fn hint_at_more(document: &Value) {
     if document["more"] == true {
-        eprintln!("rowlock: there is more; ask for it with --limit");
+        errln!("rowlock: there is more; ask for it with --limit");
     }
 }
 

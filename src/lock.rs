@@ -23,13 +23,14 @@ pub mod warden;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use rowlock_client::{Client, Error, Guard, Owner};
+use rowlock_client::{Client, Guard, Owner};
 
-use crate::cluster::failed;
+use crate::cluster::{failed, leave};
 use crate::exit::Failure;
 use crate::name::Name;
-use options::{Patience, Terms, Ties, Work, ask_on_terms};
+use options::{Asking, Patience, Terms, Ties, Work, ask_on_terms};
 use passed::Passed;
+pub use processes::OURSELVES;
 use under::{Over, Setting};
 
 /// Run a command under a lock; without one, hold the lock until a signal
@@ -66,52 +67,53 @@ impl Lock {
     /// Exits with the command's code.
     pub async fn run(self) -> Result<ExitCode, Failure> {
         let mut passed = Passed::listen()?;
-        let client = self.ties.connect(self.terms.label.as_deref()).await?;
-        let owner = options::owner(&client).await?;
-        let acquired = tokio::select! {
-            acquired = self.acquire(&client, owner) => acquired.map_err(|e| failed(self.name.as_said(), &e)),
-            signal = passed.next() => {
-                // The queue is left with the session.
-                leave(&client).await;
-                return Ok(ExitCode::from(under::shell_code(signal)));
-            }
+        let asking = self.patience.begin(self.nonblock);
+        let label = self.terms.label.as_deref();
+        let client = match passed.unless(asking.bound(self.ties.connect(label, &asking))).await {
+            Ok(connected) => connected?,
+            Err(signal) => return Ok(ExitCode::from(under::shell_code(signal))),
         };
-        let ended = match acquired {
-            Ok(Some(guard)) => {
-                let setting = Setting {
-                    client: &client,
-                    name: self.name.as_said(),
-                    work: &self.work,
-                    words: self.work.command(&self.words),
-                    environment: vec![options::owner_in_environment(owner)],
-                    endpoints: self.ties.cluster.endpoints()?,
-                    may_be_followed_at_once: self.terms.may_be_followed_at_once(),
-                };
-                under::run(guard, setting, &mut passed).await
-            }
-            Ok(None) => Ok(Over::Code(self.patience.conflict_exit_code)),
-            Err(e) => Err(e),
-        };
+        let ended = self.acquire_and_run(&client, &asking, &mut passed).await;
+        // This also leaves the queue.
         leave(&client).await;
         ended.map(Over::exit)
     }
 
-    async fn acquire(&self, client: &Client, owner: Owner) -> Result<Option<Guard>, Error> {
+    async fn acquire_and_run(
+        &self,
+        client: &Client,
+        asking: &Asking,
+        passed: &mut Passed,
+    ) -> Result<Over, Failure> {
+        let (owner, acquired) = match passed.unless(asking.bound(self.acquire(client, asking))).await {
+            Ok(acquired) => acquired?,
+            Err(signal) => return Ok(Over::Code(under::shell_code(signal))),
+        };
+        let Some(guard) = acquired else { return Ok(Over::Code(self.patience.conflict_exit_code)) };
+        let setting = Setting {
+            client,
+            name: self.name.as_said(),
+            work: &self.work,
+            words: self.work.command(&self.words),
+            environment: vec![options::owner_in_environment(owner)],
+            endpoints: self.ties.cluster.endpoints()?,
+            may_be_followed_at_once: self.terms.may_be_followed_at_once(),
+        };
+        under::run(guard, setting, passed).await
+    }
+
+    async fn acquire(&self, client: &Client, asking: &Asking) -> Result<(Owner, Option<Guard>), Failure> {
+        let owner = options::owner(client).await?;
         let mut request = self.name.mutex(client).request();
         if self.shared {
             request = request.shared();
         }
         let say = |text: &str| self.work.say(&format!("{}: {text}", self.name.as_said()));
-        let asked = ask_on_terms!(request, self.terms, owner, self.nonblock, self.patience);
-        let granted = Patience::judge(asked, say)?;
+        let asked = ask_on_terms!(request, self.terms, owner, asking);
+        let granted = Patience::judge(asked, say).map_err(|e| failed(self.name.as_said(), &e))?;
         if let Some(guard) = &granted {
             say(&options::granted(guard.token(), guard.wait_stats()));
         }
-        Ok(granted)
+        Ok((owner, granted))
     }
-}
-
-/// Ends the session at once rather than by its timeout. If no server can be told, it ends by itself.
-async fn leave(client: &Client) {
-    let _ = client.close().await;
 }

@@ -1,12 +1,11 @@
 //! Structured logs of a node on stderr: level by flag, environment or file, as text or JSON lines.
 
-use std::io::IsTerminal;
-
-use tracing_subscriber::filter::Targets;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::exit::{Failure, USAGE};
+use crate::paint::Paint;
 
 /// The form of a log line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -18,27 +17,55 @@ pub enum LogFormat {
     Json,
 }
 
+/// What `filter` lets through.
+///
+/// # Errors
+/// A word that is neither a level nor `target=level`: tracing would take it for a target, and be silent about all others.
+pub fn check(filter: &str) -> Result<Targets, Failure> {
+    let wrong = |why: &str| {
+        let use_these = "use error, warn, info, debug, trace or off, or directives such as info,rowlock_coordinator=debug";
+        Failure::new(USAGE, format!("log level \"{filter}\" is not valid ({why}); {use_these}"))
+    };
+    for directive in filter.split(',').map(str::trim) {
+        let level = directive.rsplit_once('=').map_or(directive, |(_, level)| level);
+        if level.parse::<LevelFilter>().is_err() {
+            return Err(wrong(&format!("\"{level}\" is no level")));
+        }
+    }
+    let directives = match filter {
+        "debug" | "trace" => format!("{filter},openraft=info"),
+        _ if !filter.contains(['=', ',']) => format!("{filter},openraft=error"),
+        _ => filter.to_owned(),
+    };
+    directives.parse().map_err(|e| wrong(&format!("{e}")))
+}
+
 /// Starts logging at `filter`: a level, or directives such as `info,rowlock_coordinator::raft=debug`.
 ///
 /// A bare level means our own crates; openraft, which says every step at info, stays at warn.
 pub fn start(filter: &str, format: LogFormat) -> Result<(), Failure> {
-    let bare_level = !filter.contains(['=', ',']);
-    let directives = match filter {
-        "debug" | "trace" => format!("{filter},openraft=info"),
-        _ if bare_level => format!("{filter},openraft=error"),
-        _ => filter.to_owned(),
-    };
-    let filter: Targets = directives.parse().map_err(|e| {
-        Failure::new(
-            USAGE,
-            format!("log level \"{filter}\" is not valid ({e}); use error, warn, info, debug or trace"),
-        )
-    })?;
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let filter = check(filter)?;
+    // Whoever reads the log may go: the node goes on, and has nobody to tell.
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).log_internal_errors(false);
     let lines = match format {
-        LogFormat::Text => lines.with_ansi(std::io::stderr().is_terminal()).boxed(),
+        LogFormat::Text => lines.with_ansi(Paint::stderr().is_terminal()).boxed(),
         LogFormat::Json => lines.json().flatten_event(true).boxed(),
     };
     tracing_subscriber::registry().with(lines.with_filter(filter)).init();
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_that_are_no_levels_are_refused() {
+        for filter in ["info", "OFF", "info,rowlock_coordinator::raft=debug", "a=warn, b=trace"] {
+            assert!(check(filter).is_ok(), "{filter}");
+        }
+        for filter in ["inof", "", "info,", "a=inof", "rowlock_coordinator", "info,openraft"] {
+            assert_eq!(check(filter).unwrap_err().code, USAGE, "{filter}");
+        }
+    }
 }

@@ -3,6 +3,9 @@
 //! One file per subcommand; each only turns flags into calls of the library crates and answers into text. Data goes to
 //! stdout, messages to stderr, the outcome into the exit code (`exit.rs`).
 
+// These panic when their reader is gone: use those of `print`.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 mod cluster;
 mod completions;
 mod exit;
@@ -15,6 +18,7 @@ mod moment;
 mod name;
 mod open_files;
 mod paint;
+mod print;
 mod report;
 mod serve;
 mod signals;
@@ -29,6 +33,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use clap::error::ErrorKind;
 
+use crate::print::errln;
 use exit::{Failure, SOFTWARE, USAGE};
 
 /// A command is applied by every node of the cluster, and makes and drops dozens of small values there: with the system's
@@ -89,7 +94,9 @@ fn main() -> ExitCode {
         end_by_bugs();
     }
     run(cli.command).unwrap_or_else(|failure| {
-        eprintln!("rowlock: {failure}");
+        if !failure.message.is_empty() {
+            errln!("rowlock: {failure}");
+        }
         ExitCode::from(failure.code)
     })
 }
@@ -120,7 +127,9 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         .enable_all()
         .build()
         .map_err(|e| Failure::new(SOFTWARE, format!("the async runtime does not start: {e}")))?;
-    rowlock_env::task::block_on(&runtime, async {
+    // A node's disk has to be waited for; a client waits for nothing but a resolver of names that is slow.
+    let waits_for_threads = matches!(command, Command::Serve(_) | Command::Up(_) | Command::Sim(_));
+    let ended = rowlock_env::task::block_on(&runtime, async {
         match command {
             Command::Up(up) => up.run().await,
             Command::Serve(serve) => serve.run().await,
@@ -145,7 +154,11 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
             Command::Exec(exec) => exec.run(),
             Command::Warden(warden) => warden.run(),
         }
-    })
+    });
+    if !waits_for_threads {
+        runtime.shutdown_background();
+    }
+    ended
 }
 
 #[cfg(test)]

@@ -1,18 +1,29 @@
 //! Colour for a person at a terminal; nothing but text anywhere else.
 
+use crate::print::{out, outln};
 use std::io::IsTerminal;
 
-/// Whether stdout takes escape codes.
+/// Whether a stream takes escape codes.
 #[derive(Clone, Copy)]
 pub struct Paint {
     terminal: bool,
 }
 
 impl Paint {
-    /// For this process's stdout; NO_COLOR (<https://no-color.org>) turns colours off.
+    /// For this process's stdout.
     pub fn stdout() -> Self {
+        Paint::of(&std::io::stdout())
+    }
+
+    /// For this process's stderr.
+    pub fn stderr() -> Self {
+        Paint::of(&std::io::stderr())
+    }
+
+    /// NO_COLOR (<https://no-color.org>) turns colours off.
+    fn of(stream: &impl IsTerminal) -> Self {
         let refused = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty());
-        Paint { terminal: std::io::stdout().is_terminal() && !refused }
+        Paint { terminal: stream.is_terminal() && !refused }
     }
 
     /// A person watches, and lines can be overwritten.
@@ -65,18 +76,18 @@ impl Progress {
         }
         self.last = line.to_owned();
         if self.paint.terminal {
-            print!("\r\x1b[K  {line}");
+            out!("\r\x1b[K  {line}");
             // A terminal that is gone is noticed by the next real output.
             let _ = std::io::stdout().flush();
         } else {
-            println!("  {line}");
+            outln!("  {line}");
         }
     }
 
     /// The work is done: what follows starts on an empty line.
     pub fn done(self) {
         if self.paint.terminal {
-            print!("\r\x1b[K");
+            out!("\r\x1b[K");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `rowlock serve`: one node of the cluster, in the foreground, until SIGINT or SIGTERM.
+//! `rowlock serve`: one node of the cluster, in the foreground, until SIGINT or SIGTERM (SIGHUP changes nothing).
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -8,11 +8,12 @@ use rowlock_coordinator::node::{Node, NodeError, StartError};
 use rowlock_coordinator::storage::StorageError;
 use rowlock_proto::NodeId;
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
+use tokio::signal::unix::SignalKind;
 
 use crate::exit::{CONFIG, DATA_FOLDER, Failure, IO, SOFTWARE, UNAVAILABLE, USAGE};
 use crate::logging::{self, LogFormat};
 use crate::open_files;
-use crate::signals::Stop;
+use crate::signals::{Stop, hear_unless_ignored, next};
 
 /// Run one node of a cluster
 #[derive(clap::Args)]
@@ -59,23 +60,32 @@ impl Serve {
             end_with(parent)?;
         }
         let (mut config, warnings, level) = self.node_config()?;
-        logging::start(self.log.as_deref().unwrap_or(&level), self.log_format)?;
+        let started = logging::start(self.log.as_deref().unwrap_or(&level), self.log_format);
+        started.map_err(|e| match self.log {
+            Some(_) => e,
+            None => Failure::new(CONFIG, format!("{}: {e}", self.config.display())),
+        })?;
         for warning in warnings {
             tracing::warn!("{}: {warning}", self.config.display());
         }
         leave_files_for_the_node(&mut config);
         // Before the node starts, so that a signal during recovery is not lost.
         let mut stop = Stop::listen()?;
+        let mut hangup = hear_unless_ignored(SignalKind::hangup())?;
         let node = Node::start(config).await.map_err(|e| not_started(&e))?;
-        tokio::select! {
-            signal = stop.signal() => {
-                tracing::info!(signal, "stopping");
-                node.shutdown().await;
-                Ok(ExitCode::SUCCESS)
-            }
-            error = node.stopped() => {
-                node.shutdown().await;
-                Err(stopped_by_itself(&error))
+        loop {
+            tokio::select! {
+                signal = stop.signal() => {
+                    tracing::info!(signal, "stopping");
+                    node.shutdown().await;
+                    return Ok(ExitCode::SUCCESS);
+                }
+                // A terminal that is closed, or somebody who wants files to be read again: no reason to stop serving.
+                () = next(hangup.as_mut()) => tracing::info!("SIGHUP: nothing is read again; restart the node for that"),
+                error = node.stopped() => {
+                    node.shutdown().await;
+                    return Err(stopped_by_itself(&error));
+                }
             }
         }
     }

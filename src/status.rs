@@ -10,6 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::cluster::Cluster;
 use crate::exit::{Failure, UNAVAILABLE};
+use crate::print::{out, outln};
 use crate::report::{self, Report};
 use crate::table::table;
 
@@ -53,12 +54,12 @@ impl Status {
         match self.output {
             Output::Json => {
                 let all: Vec<&Value> = lines.iter().map(|line| &line.json).collect();
-                println!("{:#}", json!(all));
+                outln!("{:#}", json!(all));
             }
             Output::Table => {
                 let head = ["node", "address", "role", "term", "applied", "zxid", "sessions", "connections"];
                 let rows: Vec<[String; 8]> = lines.iter().map(|line| line.cells.clone()).collect();
-                print!("{}", table(head, &rows));
+                out!("{}", table(head, &rows));
             }
         }
         Ok(if lines.iter().all(|line| line.answered) {
@@ -73,9 +74,7 @@ impl Status {
             return Ok(by_http(&self.http).await);
         }
         // Endpoints that were given may be another cluster than that of the cluster.toml that happens to lie here.
-        if (self.cluster.config.is_some() || self.cluster.endpoints.is_none())
-            && let Some(file) = self.cluster.file()?
-        {
+        if let Some(file) = self.cluster.file()? {
             let addrs: Vec<String> = file.nodes.iter().map(|node| node.http_addr.clone()).collect();
             return Ok(by_http(&addrs).await);
         }

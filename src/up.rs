@@ -18,7 +18,9 @@ use rowlock_env::net::Listener;
 use rowlock_env::time;
 
 use crate::exit::{CONFIG, Failure, IO, SOFTWARE, UNAVAILABLE};
+use crate::logging;
 use crate::paint::Paint;
+use crate::print::{errln, outln, reader_gone};
 use crate::signals::Stop;
 use folder::{Folder, Former};
 use nodes::Nodes;
@@ -71,14 +73,16 @@ fn one_three_or_five(text: &str) -> Result<u16, String> {
 impl Up {
     /// Runs until the end of the demonstration or until Ctrl-C.
     pub async fn run(self) -> Result<ExitCode, Failure> {
+        logging::check(&self.log)?;
         let mut stop = Stop::listen()?;
         let (config, folder) = self.prepare().await?;
-        let nodes = Nodes::new(folder.config(), self.log.clone())?;
+        let nodes = Nodes::new(folder.config(), self.log.clone());
         let mut cluster = Running { config, folder, nodes, paint: Paint::stdout() };
         let outcome = tokio::select! {
             outcome = self.show(&mut cluster) => outcome,
+            () = reader_gone() => Err(Failure::reader_gone()),
             signal = stop.signal() => {
-                println!("\n{signal}: stopping the nodes");
+                outln!("\n{signal}: stopping the nodes");
                 Ok(ExitCode::SUCCESS)
             }
         };
@@ -102,7 +106,7 @@ impl Up {
             .map_err(|e| Failure::new(IO, format!("the folder {} has no place: {e}", self.data.display())))?;
         let config = plan(file, &Wishes { nodes: self.nodes, base_port: self.base_port, root: &root })?;
         for warning in &config.warnings {
-            eprintln!("rowlock: warning: {warning}");
+            errln!("rowlock: warning: {warning}");
         }
         free_ports(&config).await?;
         let former = if self.keep { Former::Keep } else { Former::Fresh };
@@ -114,11 +118,11 @@ impl Up {
     async fn show(&self, cluster: &mut Running) -> Result<ExitCode, Failure> {
         let count = cluster.config.nodes.len();
         let title = format!("Rowlock: {count} node{} on this machine", if count == 1 { "" } else { "s" });
-        println!("{}", cluster.paint.bold(&title));
+        outln!("{}", cluster.paint.bold(&title));
         cluster.start_all()?;
         let started = time::now();
         let reports = cluster.wait_until_serving().await?;
-        println!("  all serve after {:.1} s\n", started.elapsed().as_secs_f64());
+        outln!("  all serve after {:.1} s\n", started.elapsed().as_secs_f64());
         cluster.print_table(&reports);
         let mut kept = true;
         if !self.no_demo {

@@ -8,14 +8,14 @@ pub mod set;
 pub mod stat;
 
 use std::ffi::OsString;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::os::unix::ffi::OsStringExt;
 
-use rowlock_client::Client;
 use rowlock_proto::{Stat, Version};
 use serde_json::{Value, json};
 
 use crate::exit::{Failure, IO};
+use crate::print::print;
 
 /// The form of an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -25,11 +25,6 @@ pub enum Output {
     Simple,
     /// For programs.
     Json,
-}
-
-/// Ends the session at once rather than by its timeout. If no server can be told, it ends by itself.
-async fn leave(client: &Client) {
-    let _ = client.close().await;
 }
 
 /// Data from the command line; without it, or with `-`, all of stdin.
@@ -43,13 +38,6 @@ fn data(argument: Option<OsString>) -> Result<Vec<u8>, Failure> {
             Ok(data)
         }
     }
-}
-
-/// Writes an answer to stdout.
-pub fn print(bytes: &[u8]) -> Result<(), Failure> {
-    let mut out = std::io::stdout().lock();
-    let written = out.write_all(bytes).and_then(|()| out.flush());
-    written.map_err(|e| Failure::new(IO, format!("cannot write the answer: {e}")))
 }
 
 /// Writes a JSON value to stdout, as one line.

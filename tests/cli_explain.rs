@@ -1,10 +1,12 @@
 //! `rowlock queue`, `locks`, `history`, `session` and `release`: what locks are about, and taking one away.
 
+use rowlock_proto::lock::News;
 use serde_json::Value;
 
 use crate::cli_under_lock::{Running, queue_of, start};
 use crate::support::cluster::{Cluster, FAST};
 use crate::support::command::Said;
+use crate::support::raw::{Raw, SESSION_MS, exclusive, held, waiting};
 
 const REFUSED: i32 = 1;
 const USAGE: i32 = 64;
@@ -154,4 +156,23 @@ async fn history_tells_what_was_done_in_order() {
     assert_eq!(one.iter().map(|entry| &*entry[2]).collect::<Vec<_>>(), ["requested", "granted", "lost"]);
     assert!(lines(&cluster, &["history", "--since", "2100-01-01T00:00:00Z"]).await.is_empty());
     assert_eq!(ask(&cluster, &["history", "--since", "yesterday"]).await.code, USAGE);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn release_finds_the_place_that_is_meant_in_a_queue_of_any_length() {
+    const WAITERS: usize = 1_200;
+    let cluster = Cluster::start(1, FAST).await;
+    let mut raw = Raw::attach(cluster.endpoint(1), SESSION_MS).await;
+    let first = held(raw.acquire(exclusive("/locks/l", "_c_first-lock-")).await);
+    let mut last = first;
+    for n in 0..WAITERS {
+        last = waiting(raw.acquire(exclusive("/locks/l", &format!("_c_{n}-lock-"))).await).0;
+    }
+    let token = last.token.to_string();
+    told(&cluster, &["release", "l", "--force", "--token", &token]).await;
+    let notice = raw.notice().await;
+    assert_eq!((notice.claim, notice.news), (last, News::Deleted));
+    let said = ask(&cluster, &["release", "l", "--force", "--token", &token]).await;
+    assert_eq!(said.code, REFUSED);
+    assert!(said.err.contains(&format!("nobody in the queue has token {token}; \"")), "{}", said.err);
 }

@@ -48,7 +48,17 @@ async fn busy_ends_at_once_or_in_time_with_the_code_that_was_asked_for() {
     assert_eq!(ask(&cluster, &["lock", "-w", "soon", "l", "true"]).await.code, USAGE);
     // Who gave up is not in the queue.
     queue_of(&cluster, "/locks/l", 1).await;
+    let said = ask(&cluster, &["lock", "-v", "-w", "0.2", "l", "true"]).await;
+    assert!(said.err.contains("timed out") && !said.err.contains("Some("), "{}", said.err);
     holder.end_with_signal().await;
+    // No time to wait is enough for what is free.
+    for arguments in [
+        &["lock", "-w", "0", "l", "true"][..],
+        &["sem", "-w", "0", "-n", "1", "s", "true"],
+        &["elect", "-w", "0", "e", "me", "--", "true"],
+    ] {
+        assert_eq!(ask(&cluster, arguments).await.code, 0, "{arguments:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -26,11 +26,16 @@ pub struct Running {
 
 pub fn start(folder: &Path, arguments: &[&str]) -> Running {
     let child = rowlock(folder, arguments).stdin(Stdio::piped()).spawn().unwrap();
-    Running { child, folder: folder.to_owned(), out: None }
+    Running::of(child, folder)
 }
 
 impl Running {
-    fn signal(&self, signal: Signal) {
+    /// One that was started in another way, in this folder.
+    pub fn of(child: Child, folder: &Path) -> Running {
+        Running { child, folder: folder.to_owned(), out: None }
+    }
+
+    pub fn signal(&self, signal: Signal) {
         signal_to(self.child.id(), signal);
     }
 

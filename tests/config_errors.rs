@@ -23,6 +23,14 @@ fn file(nodes: &[(&str, &str, &str)]) -> String {
     nodes.iter().map(node).collect()
 }
 
+/// A cluster.toml of one node in this folder, with these lines before it; gives its HTTP address.
+pub fn one_node(folder: &Path, settings: &str) -> String {
+    let (client, peer, http) = (ports::address(), ports::address(), ports::address());
+    let node = format!("[[node]]\nid = 1\nclient = \"{client}\"\npeer = \"{peer}\"\nhttp = \"{http}\"\n");
+    fs::write(folder.join("cluster.toml"), format!("{settings}{node}")).unwrap();
+    http
+}
+
 /// `serve --node 1` in a folder with this cluster.toml.
 fn serve(text: &str) -> Said {
     let folder = tempfile::tempdir().unwrap();
@@ -143,4 +151,22 @@ async fn data_folder_of_another_node_is_refused() {
 async fn even_number_of_nodes_starts_with_a_warning() {
     let cluster = Cluster::start(2, "").await;
     assert!(cluster.log(1).contains("2 voting nodes survive no more failures than 1"), "{}", cluster.log(1));
+}
+
+#[test]
+fn log_levels_that_are_none_are_refused_instead_of_silencing_the_node() {
+    let folder = tempfile::tempdir().unwrap();
+    one_node(folder.path(), "");
+    let wrong = "rowlock: log level \"inof\" is not valid (\"inof\" is no level); use error, warn, info, debug, trace or off, or \
+                 directives such as info,rowlock_coordinator=debug";
+    let said = run(folder.path(), &["serve", "--node", "1", "--log", "inof"]);
+    assert_eq!((one_line(&said), said.code), (wrong, USAGE));
+    let said = run(folder.path(), &["up", "--demo-only", "--log", "inof"]);
+    assert_eq!((one_line(&said), said.code), (wrong, USAGE));
+    one_node(folder.path(), "log = \"inof\"\n");
+    let said = run(folder.path(), &["serve", "--node", "1"]);
+    assert_eq!(
+        (one_line(&said), said.code),
+        (wrong.replace("rowlock: ", "rowlock: cluster.toml: ").as_str(), CONFIG)
+    );
 }

@@ -4,17 +4,15 @@ use rowlock_proto::lock::{Claim, News, Notice};
 use rowlock_proto::{Request, Response};
 use tokio::task::JoinSet;
 
-use crate::support::cluster::Cluster;
-use crate::support::raw::{Raw, exclusive, held, waiting};
+use crate::support::cluster::{Cluster, SERVING};
+use crate::support::eventually;
+use crate::support::raw::{Raw, SESSION_MS, exclusive, held, waiting};
 
-const SESSION_MS: i32 = 40_000;
 const WAITERS: usize = 1_000;
 /// Waiters that connect at a time.
 const ABREAST: usize = 50;
 /// Releases whose notices are counted.
 const RELEASES: usize = 10;
-/// Of the counters, until they must be right.
-const LOOKS: usize = 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Cost {
@@ -37,6 +35,14 @@ async fn spent(cluster: &Cluster) -> Cost {
 }
 
 impl Cost {
+    fn exceeds(self, other: Cost) -> bool {
+        self.log_entries > other.log_entries
+            || self.frames_received > other.frames_received
+            || self.frames_sent > other.frames_sent
+            || self.notices > other.notices
+            || self.events > other.events
+    }
+
     fn since(self, before: Cost) -> Cost {
         Cost {
             log_entries: self.log_entries - before.log_entries,
@@ -48,19 +54,15 @@ impl Cost {
     }
 }
 
-/// Whether exactly this has been spent since. A node counts what it sends right behind sending it, so for a moment less
+/// Waits until exactly this has been spent since. A node counts what it sends right behind sending it, so for a moment less
 /// may be seen; more never becomes less.
 async fn has_cost(cluster: &Cluster, before: Cost, expected: Cost) {
-    let mut seen = None;
-    for _ in 0..LOOKS {
-        let cost = spent(cluster).await.since(before);
-        if cost == expected {
-            return;
-        }
-        seen = Some(cost);
-        tokio::task::yield_now().await;
-    }
-    panic!("{seen:?} instead of {expected:?}");
+    let exact = async || {
+        let seen = spent(cluster).await.since(before);
+        (seen == expected || seen.exceeds(expected)).then_some(seen)
+    };
+    let cost = eventually(&format!("{expected:?}"), SERVING, exact).await;
+    assert_eq!(cost, expected);
 }
 
 #[tokio::test]

@@ -13,10 +13,9 @@ use rowlock_proto::{CreateMode, ErrorCode, Request, Response};
 use tokio::task::JoinSet;
 
 use crate::support::cluster::{Cluster, FAST, SERVING};
-use crate::support::raw::{Raw, exclusive, held, waiting};
+use crate::support::raw::{Raw, SESSION_MS, exclusive, held, waiting};
 use crate::support::{command, eventually, secs};
 
-const SESSION_MS: i32 = 40_000;
 /// Every other one at an arbitrary moment.
 const KILLS: usize = 4;
 

@@ -5,9 +5,7 @@ use rowlock_proto::lock::{Acquire, Attempt, Claim, Mode, News, Notice, Owner, St
 use rowlock_proto::{CreateMode, ErrorCode, FencingToken, Request, Response};
 
 use crate::support::cluster::Cluster;
-use crate::support::raw::{Raw, exclusive, held, waiting};
-
-const SESSION_MS: i32 = 40_000;
+use crate::support::raw::{Raw, SESSION_MS, exclusive, held, waiting};
 
 /// One session on each node, the leader's first, and two more.
 async fn sessions(cluster: &Cluster) -> [Raw; 5] {

@@ -17,7 +17,7 @@ const USAGE: i32 = 64;
 
 /// For whole clusters in a build without optimisation, on a busy machine.
 const LONG: Duration = Duration::from_secs(300);
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(60);
 
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()

@@ -36,7 +36,7 @@ pub enum Error {
     #[error("authentication failed")]
     AuthFailed,
     /// The total time given to [`crate::Mutex::lock_timeout`] is over; the queue has been left.
-    #[error("timed out waiting for the lock (position {position:?}, holder {holder:?})")]
+    #[error("timed out waiting for the lock{}", place(*.position, .holder.as_deref()))]
     Timeout {
         /// The last known place in the queue; 0 is the holder's. `None`: the queue was never seen.
         position: Option<usize>,
@@ -133,6 +133,16 @@ impl Error {
     /// The session is over: nothing succeeds on this client any more.
     pub fn is_session_end(&self) -> bool {
         matches!(self, Error::SessionExpired | Error::Closed | Error::AuthFailed)
+    }
+}
+
+/// What is known of a place in a queue, as far as it is known.
+fn place(position: Option<usize>, holder: Option<&str>) -> String {
+    let place = position.map(|position| format!("place {} in the queue", position + 1));
+    let holder = holder.map(|holder| format!("held by {holder}"));
+    match [place, holder].into_iter().flatten().collect::<Vec<_>>() {
+        known if known.is_empty() => String::new(),
+        known => format!(" ({})", known.join(", ")),
     }
 }
 

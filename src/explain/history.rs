@@ -7,11 +7,12 @@ use rowlock_env::time;
 use serde_json::{Value, json};
 
 use super::queue::mode;
-use super::{Form, Line, Look, ask, items, leave, moment, percent, show, text};
-use crate::cluster::{Cluster, failed};
+use super::{Form, Line, Look, ask, items, moment, percent, show, text};
+use crate::cluster::{Cluster, failed, leave};
 use crate::exit::Failure;
 use crate::moment::{past, span};
 use crate::name::mutex_of;
+use crate::print::errln;
 use crate::znode::print_json;
 
 const HEAD: [&str; 9] = ["time", "lock", "event", "token", "mode", "label", "session", "address", "details"];
@@ -60,7 +61,7 @@ impl History {
             show(self.output, HEAD, &lines)?;
         }
         if more {
-            eprintln!("rowlock: there is more before that; ask for it with --limit");
+            errln!("rowlock: there is more before that; ask for it with --limit");
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use serde_json::Value;
 
-use super::{Form, Line, Look, ask, hint_at_more, items, leave, moment, show, span, text};
-use crate::cluster::Cluster;
+use super::{Form, Line, Look, ask, hint_at_more, items, moment, show, span, text};
+use crate::cluster::{Cluster, leave};
 use crate::exit::Failure;
 use crate::znode::print_json;
 

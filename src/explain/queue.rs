@@ -4,12 +4,13 @@ use std::process::ExitCode;
 
 use serde_json::Value;
 
-use super::{Form, Line, Look, ask, hint_at_more, items, leave, moment, percent, show, span, text};
-use crate::cluster::{Cluster, failed};
+use super::{Form, Line, Look, ask, hint_at_more, items, moment, percent, show, span, text};
+use crate::cluster::{Cluster, failed, leave};
 use crate::exit::Failure;
 use crate::name::Name;
 use crate::paint::Paint;
-use crate::znode::{print, print_json};
+use crate::print::print;
+use crate::znode::print_json;
 
 const HEAD: [&str; 10] =
     ["#", "state", "since", "for", "token", "mode", "label", "session", "address", "waits for"];

@@ -5,11 +5,12 @@
 
 use std::process::ExitCode;
 
-use rowlock_client::{Claim, Client, FencingToken};
+use rowlock_client::{Claim, Client, Error, FencingToken};
+use rowlock_proto::ErrorCode;
 use serde_json::Value;
 
-use super::{ask, items, leave, percent, text};
-use crate::cluster::{Cluster, failed};
+use super::{ask, items, percent, text};
+use crate::cluster::{Cluster, failed, leave};
 use crate::exit::{Failure, REFUSED, USAGE};
 use crate::moment::{rfc3339, span};
 use crate::name::Name;
@@ -43,25 +44,37 @@ impl Release {
         let mutex = self.name.mutex(client);
         let wrong = |e| failed(name, &e);
         let (path, lock) = (mutex.path().map_err(wrong)?, mutex.server_path().map_err(wrong)?);
-        let queue = ask(client, name, &format!("/v1/queue?lock={}&limit=1000", percent(lock))).await?;
+        let queue =
+            async |which: &str| ask(client, name, &format!("/v1/queue?lock={}&{which}", percent(lock))).await;
         let (Some(token), true) = (self.token, self.force) else {
-            let what = format!("{name}: {}; to take it away, say --force --token TOKEN", who_holds(&queue));
-            return Err(Failure::new(USAGE, what));
+            let who = who_holds(&queue("limit=100").await?);
+            return Err(Failure::new(
+                USAGE,
+                format!("{name}: {who}; to take it away, say --force --token TOKEN"),
+            ));
         };
-        let mut places = items(&queue, "holders").chain(items(&queue, "waiters"));
+        let found = match queue(&format!("token={token}")).await {
+            // A node of an older version knows no such parameter.
+            Err(_) => queue("limit=10000").await?,
+            Ok(found) => found,
+        };
+        let mut places = items(&found, "holders").chain(items(&found, "waiters"));
         let place = places.find(|place| place["token"] == token).and_then(|place| place["path"].as_str());
-        let gone = || {
-            let what = format!("{name}: nobody in the queue has token {token}; {}", who_holds(&queue));
-            Failure::new(REFUSED, what)
-        };
         // The report has the server's paths; ours may lie below a chroot.
-        let znode = place.and_then(|place| place.strip_prefix(lock)).ok_or_else(gone)?;
-        let claim = Claim { path: format!("{path}{znode}"), token: FencingToken(token) };
-        match client.force_release(&claim).await {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(gone()),
-            Err(e) => Err(failed(name, &e)),
+        if let Some(znode) = place.and_then(|place| place.strip_prefix(lock)) {
+            let claim = Claim { path: format!("{path}{znode}"), token: FencingToken(token) };
+            if client.force_release(&claim).await.map_err(wrong)? {
+                return Ok(());
+            }
+            // It does not hold: it waits, or is gone. No other place ever has the name of this one.
+            match client.delete(&claim.path, None).await {
+                Ok(()) => return Ok(()),
+                Err(Error::Rejected(ErrorCode::NoNode)) => {}
+                Err(e) => return Err(failed(name, &e)),
+            }
         }
+        let who = who_holds(&queue("limit=100").await?);
+        Err(Failure::new(REFUSED, format!("{name}: nobody in the queue has token {token}; {who}")))
     }
 }
 

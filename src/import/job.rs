@@ -22,7 +22,8 @@ use super::verify::{Verified, Verifier};
 use super::window::Window;
 use super::{Import, describe, kept, wait_for_end};
 use crate::cluster::failed;
-use crate::exit::{Failure, IO, LOST, REFUSED};
+use crate::exit::{Failure, LOST, REFUSED};
+use crate::print::{errln, print};
 use crate::signals::Stop;
 use crate::znode::Output;
 
@@ -101,11 +102,11 @@ impl<'a> Job<'a> {
         let conflicts = conflicts(&plan, existing.map(|(names, _)| names).unwrap_or_default(), &self.target);
         if self.options.dry_run {
             match self.options.output {
-                Output::Json => print(&format!("{}\n", show::plan_json(&plan, &conflicts)))?,
-                Output::Simple => print(&show::plan_lines(&plan, &conflicts, true))?,
+                Output::Json => print(format!("{}\n", show::plan_json(&plan, &conflicts)).as_bytes())?,
+                Output::Simple => print(show::plan_lines(&plan, &conflicts, true).as_bytes())?,
             }
         } else {
-            eprint!("{}", show::plan_lines(&plan, &conflicts, false));
+            errln!("{}", show::plan_lines(&plan, &conflicts, false).trim_end());
         }
         refusal(&plan, &conflicts).map_or(Ok(()), Err)?;
         Ok((!self.options.dry_run).then_some((plan, counting)))
@@ -164,21 +165,20 @@ impl<'a> Job<'a> {
     }
 
     async fn report(&self, plan: &Plan, verified: &Verified) -> Result<ExitCode, Failure> {
-        match self.options.output {
-            Output::Json => print(&format!("{}\n", show::verdict_json(plan, verified)))?,
-            Output::Simple => print(&show::verdict_line(plan, verified))?,
-        }
+        // The import is complete, whether its report is read or not.
+        let printed = match self.options.output {
+            Output::Json => print(format!("{}\n", show::verdict_json(plan, verified)).as_bytes()),
+            Output::Simple => print(show::verdict_line(plan, verified).as_bytes()),
+        };
         if let Err(e) = journal::remove(&self.client).await {
-            eprintln!(
-                "rowlock: the journal stays ({e}); remove it with rowlock import --undo, the data stays"
-            );
+            errln!("rowlock: the journal stays ({e}); remove it with rowlock import --undo, the data stays");
         }
-        Ok(ExitCode::SUCCESS)
+        printed.map(|()| ExitCode::SUCCESS)
     }
 
     /// Removes what was created; says in the failure what came of that. A second signal leaves it to `--undo`.
     async fn take_back(&self, failure: Failure, stop: &mut Stop) -> Failure {
-        eprintln!("rowlock: the import fails; removing what was created");
+        errln!("rowlock: the import fails; removing what was created");
         let outcome = tokio::select! {
             outcome = self.undo() => outcome,
             signal = stop.signal() => Err(Trouble::Interrupted(signal).failure()),
@@ -269,11 +269,4 @@ fn who() -> String {
         Dir::open("/proc/sys/kernel".as_ref()).and_then(|dir| dir.read("hostname")).unwrap_or_default();
     let host = String::from_utf8_lossy(&host).trim().to_owned();
     format!("{user}@{host}, process {}", std::process::id())
-}
-
-fn print(text: &str) -> Result<(), Failure> {
-    use std::io::Write;
-    let mut out = std::io::stdout().lock();
-    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-    written.map_err(|e| Failure::new(IO, format!("cannot write the answer: {e}")))
 }

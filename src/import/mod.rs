@@ -32,6 +32,7 @@ use rowlock_env::time;
 
 use crate::cluster::{Cluster, failed};
 use crate::exit::{Failure, REFUSED, UNAVAILABLE, USAGE};
+use crate::print::{errln, outln};
 use crate::signals::Stop;
 
 use self::journal::Found;
@@ -140,7 +141,7 @@ impl Import {
         let walked = walk::walk(&client, &mut progress).await;
         let _ = client.close().await;
         progress.done();
-        eprintln!(
+        errln!(
             "rowlock: note: a live server does not show which znodes are containers or have a time to live; they are \
              imported as persistent ones. Use --from-snapshot to keep them"
         );
@@ -160,7 +161,7 @@ fn warn_of_newer_logs(path: &Path) {
         [(newer("snapshot."), "newer snapshots"), (newer("log."), "transaction logs with later changes")]
     {
         if count > 0 {
-            eprintln!(
+            errln!(
                 "rowlock: note: {count} {what} beside {name} are not read; restart that ZooKeeper to make it write a \
                  snapshot of its last state"
             );
@@ -181,7 +182,7 @@ async fn undo_killed(client: &Client) -> Result<ExitCode, Failure> {
         return Err(Failure::new(REFUSED, "there is no import to take back"));
     };
     if found.marker.is_some() {
-        eprintln!("rowlock: waiting for the end of {}", describe(&found));
+        errln!("rowlock: waiting for the end of {}", describe(&found));
         wait_for_end(client).await?;
         let Some(again) = look().await? else {
             return Err(Failure::new(
@@ -193,13 +194,13 @@ async fn undo_killed(client: &Client) -> Result<ExitCode, Failure> {
     }
     if found.header.is_done {
         journal::remove(client).await.map_err(|e| failed(journal::JOURNAL, &e))?;
-        println!("{} was complete: its data stays, its journal is removed", describe(&found));
+        outln!("{} was complete: its data stays, its journal is removed", describe(&found));
         return Ok(ExitCode::SUCCESS);
     }
     let mut progress = Progress::new("removed", None);
     let undone = undo::undo(client, &mut progress).await.map_err(|trouble| trouble.failure())?;
     progress.done();
-    println!("taken back: {}, {} znodes removed", describe(&found), undone.deleted);
+    outln!("taken back: {}, {} znodes removed", describe(&found), undone.deleted);
     kept(&undone)
 }
 

@@ -17,6 +17,7 @@ use super::passed::Passed;
 use super::terminal::Terminal;
 use super::warden::Warden;
 use crate::exit::Failure;
+use crate::print::errln;
 
 /// A command that is asked to end gets this long; less if a quarter of the session timeout, or a third of what is left,
 /// is less.
@@ -104,7 +105,7 @@ impl<H: Held> Attended<'_, H> {
             }
             if !asked_to_end && time::now() >= ask_at {
                 asked_to_end = true;
-                eprintln!("rowlock: {}: the lock is about to be lost, the command must end", self.name);
+                errln!("rowlock: {}: the lock is about to be lost, the command must end", self.name);
                 self.signal(Signal::TERM);
             }
             let next = if asked_to_end { until } else { ask_at };
@@ -138,7 +139,7 @@ impl<H: Held> Attended<'_, H> {
     /// The lock is lost: so must the command be, and all that it started.
     async fn end_lost(&mut self, reason: &LostReason) -> Result<End, Failure> {
         if by_a_person(reason) {
-            eprintln!("rowlock: {}: {reason}, the command must end", self.name);
+            errln!("rowlock: {}: {reason}, the command must end", self.name);
             let until = time::now() + GRACE_FORCED;
             self.signal(Signal::TERM);
             self.end_group(until).await;

@@ -7,14 +7,14 @@ use std::time::Duration;
 use rowlock_client::{Client, Election, Error, Leader, Leadership};
 use serde_json::json;
 
-use super::leave;
-use super::options::{Ties, Work};
+use super::options::{Asking, Ties, Work};
 use super::passed::Passed;
 use super::under::{self, Over, Setting};
-use crate::cluster::{failed, seconds};
+use crate::cluster::{failed, leave, seconds};
 use crate::exit::{Failure, REFUSED};
 use crate::name::Name;
-use crate::znode::{Output, print, print_json};
+use crate::print::print;
+use crate::znode::{Output, print_json};
 
 /// Lead an election while a command runs, or until a signal; or follow who leads
 #[derive(clap::Args)]
@@ -49,15 +49,18 @@ impl Elect {
     /// Exits with the command's code; a listener ends with a signal, and 0.
     pub async fn run(self) -> Result<ExitCode, Failure> {
         let mut passed = Passed::listen()?;
-        let client = self.ties.connect(self.value.as_deref()).await?;
+        let asking = Asking::begin(self.timeout);
+        let connecting = asking.bound(self.ties.connect(self.value.as_deref(), &asking));
+        let client = match passed.unless(connecting).await {
+            Ok(connected) => connected?,
+            Err(_) if self.listen => return Ok(ExitCode::SUCCESS),
+            Err(signal) => return Ok(ExitCode::from(under::shell_code(signal))),
+        };
         let election = self.name.election(&client);
         let ended = if self.listen {
-            tokio::select! {
-                ended = self.follow(&election) => ended,
-                _ = passed.next() => Ok(Over::Code(0)),
-            }
+            passed.unless(self.follow(&election)).await.unwrap_or(Ok(Over::Code(0)))
         } else {
-            self.lead(&client, &election, &mut passed).await
+            self.lead(&client, &election, &asking, &mut passed).await
         };
         leave(&client).await;
         ended.map(Over::exit)
@@ -76,13 +79,19 @@ impl Elect {
         }
     }
 
-    async fn lead(&self, client: &Client, election: &Election, passed: &mut Passed) -> Result<Over, Failure> {
-        let leadership = tokio::select! {
-            campaign = self.campaign(election) => campaign,
+    async fn lead(
+        &self,
+        client: &Client,
+        election: &Election,
+        asking: &Asking,
+        passed: &mut Passed,
+    ) -> Result<Over, Failure> {
+        let leadership = match passed.unless(asking.bound(self.campaign(election, asking))).await {
+            Ok(leadership) => leadership?,
             // The candidacy ends with the session.
-            signal = passed.next() => return Ok(Over::Code(under::shell_code(signal))),
+            Err(signal) => return Ok(Over::Code(under::shell_code(signal))),
         };
-        let Some(leadership) = leadership.map_err(|e| failed(self.name.as_said(), &e))? else {
+        let Some(leadership) = leadership else {
             return Ok(Over::Code(self.conflict_exit_code));
         };
         let setting = Setting {
@@ -97,10 +106,10 @@ impl Elect {
         under::run(leadership, setting, passed).await
     }
 
-    async fn campaign(&self, election: &Election) -> Result<Option<Leadership>, Error> {
+    async fn campaign(&self, election: &Election, asking: &Asking) -> Result<Option<Leadership>, Failure> {
         let value = self.value.clone().unwrap_or_default();
         let say = |text: &str| self.work.say(&format!("{}: {text}", self.name.as_said()));
-        let campaign = match self.timeout {
+        let campaign = match asking.left() {
             Some(patience) => election.campaign_timeout(value, patience).await,
             None => election.campaign(value).await,
         };
@@ -113,7 +122,7 @@ impl Elect {
                 say(&e.to_string());
                 Ok(None)
             }
-            Err(e) => Err(e),
+            Err(e) => Err(failed(self.name.as_said(), &e)),
         }
     }
 }

@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, wa
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{self, SignalKind};
 
-use super::processes::runs_any;
+use super::processes::{OURSELVES, runs_any};
 use crate::exit::{Failure, SOFTWARE};
 use crate::signals::hear;
 
@@ -39,8 +39,8 @@ impl Job {
     pub fn start(words: &[OsString], env: &[(&'static str, String)]) -> Result<Job, Failure> {
         let failed = |e: std::io::Error| Failure::new(SOFTWARE, format!("cannot start a process: {e}"));
         let children = hear(SignalKind::child())?;
-        let mut command = Command::new(std::env::current_exe().map_err(failed)?);
-        command.arg("__exec").arg(std::process::id().to_string()).arg("--").args(words);
+        let mut command = Command::new(OURSELVES);
+        command.arg0("rowlock").arg("__exec").arg(std::process::id().to_string()).arg("--").args(words);
         command.envs(env.iter().map(|(name, value)| (name, value)));
         let child = command.kill_on_drop(true).process_group(0).spawn().map_err(failed)?;
         let raw = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));

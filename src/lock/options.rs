@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use rowlock_client::{Client, Error, Owner, WaitStats};
 use rowlock_env::rng;
+use rowlock_env::time::{self, Instant};
 
 use crate::cluster::{Cluster, open, seconds};
-use crate::exit::{Failure, REFUSED, USAGE};
+use crate::exit::{Failure, REFUSED, UNAVAILABLE, USAGE};
+use crate::print::errln;
 
 /// In whose name the commands of one `rowlock lock` and those that it runs ask for locks, so that the cluster sees when
 /// they and others would wait for each other for ever.
@@ -17,7 +19,7 @@ const GRACE: &str = "ROWLOCK_DISCONNECT_GRACE_MS";
 /// flock's flags about waiting; whether to wait at all is a flag of each command.
 #[derive(clap::Args)]
 pub struct Patience {
-    /// Wait at most so many seconds
+    /// Wait at most so many seconds, connecting included; 0 is as --nonblock
     #[arg(short = 'w', long, visible_alias = "wait", value_name = "SEC", value_parser = seconds)]
     pub timeout: Option<Duration>,
     /// Exit code when it is busy, or was for so long
@@ -26,6 +28,11 @@ pub struct Patience {
 }
 
 impl Patience {
+    /// All of it, from now on; not waiting is waiting for no time.
+    pub fn begin(&self, nonblock: bool) -> Asking {
+        Asking::begin(if nonblock { Some(Duration::ZERO) } else { self.timeout })
+    }
+
     /// What came of asking. `None`: busy, or not in time; the reason has been said if that was wished.
     pub fn judge<G>(asked: Result<Option<G>, Error>, say: impl Fn(&str)) -> Result<Option<G>, Error> {
         match asked {
@@ -71,10 +78,50 @@ pub struct Terms {
 /// elections, even when votes are split: a command must not end because a node does.
 const DEFAULT_GRACE: Duration = Duration::from_secs(3);
 
+/// A cluster that changes its leader is waited for even by those who do not wait for the lock.
+const ANSWER_MAX: Duration = Duration::from_secs(3);
+
+/// How long all of asking may take, from the start of the program on: connecting, and waiting in the queue.
+pub struct Asking {
+    begun: Instant,
+    /// `None`: as long as it takes.
+    patience: Option<Duration>,
+}
+
+impl Asking {
+    /// It begins now.
+    pub fn begin(patience: Option<Duration>) -> Asking {
+        Asking { begun: time::now(), patience }
+    }
+
+    /// What is left for waiting in the queue; zero: what is free is taken, and nothing is waited for.
+    pub fn left(&self) -> Option<Duration> {
+        self.patience.map(|patience| patience.saturating_sub(self.begun.elapsed()))
+    }
+
+    /// How long the servers may keep silent.
+    fn answer_max(&self) -> Option<Duration> {
+        self.patience.map(|patience| patience.max(ANSWER_MAX))
+    }
+
+    /// What `work` comes to, if the servers answer in time.
+    pub async fn bound<T>(&self, work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+        let Some(most) = self.answer_max() else { return work.await };
+        // The work has this bound too, and more to say when it is reached.
+        time::timeout_at(self.begun + most + SAYING, work).await.unwrap_or_else(|_| {
+            let what = format!("no server answered within {} s", most.as_secs_f64());
+            Err(Failure::new(UNAVAILABLE, format!("{what}; start the cluster or name it with --endpoints")))
+        })
+    }
+}
+
+/// Between the end of a patience and the word about it.
+const SAYING: Duration = Duration::from_millis(500);
+
 impl Ties {
     /// Opens a session.
-    pub async fn connect(&self, label: Option<&str>) -> Result<Client, Failure> {
-        let mut config = self.cluster.client()?;
+    pub async fn connect(&self, label: Option<&str>, asking: &Asking) -> Result<Client, Failure> {
+        let mut config = self.cluster.client_within(asking.answer_max())?;
         match label {
             Some(label) => config = config.label(label),
             None if std::env::var_os("ROWLOCK_LABEL").is_none() => config = config.label(who_we_are()),
@@ -98,7 +145,7 @@ impl Terms {
 
 /// Asks on these terms: a [`rowlock_client::LockRequest`] of any kind. Whether to wait, and how long, included.
 macro_rules! ask_on_terms {
-    ($request:expr, $terms:expr, $owner:expr, $nonblock:expr, $patience:expr) => {{
+    ($request:expr, $terms:expr, $owner:expr, $asking:expr) => {{
         let mut request = $request.owner($owner);
         if let Some(most) = $terms.max_hold {
             request = request.max_hold(most);
@@ -106,10 +153,11 @@ macro_rules! ask_on_terms {
         if let Some(delay) = $terms.lock_delay {
             request = request.lock_delay(delay);
         }
-        if let Some(patience) = $patience.timeout {
-            request = request.timeout(patience);
+        match $asking.left() {
+            None => request.lock().await.map(Some),
+            Some(left) if left.is_zero() => request.try_lock().await,
+            Some(left) => request.timeout(left).lock().await.map(Some),
         }
-        if $nonblock { request.try_lock().await } else { request.lock().await.map(Some) }
     }};
 }
 pub(super) use ask_on_terms;
@@ -168,7 +216,7 @@ impl Work {
     /// With -v.
     pub fn say(&self, text: &str) {
         if self.verbose {
-            eprintln!("rowlock: {text}");
+            errln!("rowlock: {text}");
         }
     }
 }

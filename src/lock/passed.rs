@@ -4,7 +4,7 @@ use rustix::process::Signal;
 use tokio::signal::unix::{self, SignalKind};
 
 use crate::exit::Failure;
-use crate::signals::hear;
+use crate::signals::hear_unless_ignored;
 
 /// SIGTSTP and SIGWINCH have the same numbers on all of Linux's architectures but MIPS.
 const TERMINAL_STOP: i32 = Signal::TSTP.as_raw();
@@ -16,7 +16,7 @@ pub struct Passed {
 }
 
 impl Passed {
-    /// From now on these signals no longer end the process.
+    /// From now on these signals no longer end the process. Those that were ignored stay ignored, in the command too.
     pub fn listen() -> Result<Passed, Failure> {
         let mut passed = Passed { heard: Vec::new() };
         for (signal, kind) in [
@@ -27,7 +27,7 @@ impl Passed {
             (Signal::USR1, SignalKind::user_defined1()),
             (Signal::USR2, SignalKind::user_defined2()),
         ] {
-            passed.heard.push((signal, hear(kind)?));
+            passed.add(signal, kind)?;
         }
         Ok(passed)
     }
@@ -36,9 +36,23 @@ impl Passed {
     /// follow it.
     pub fn listen_to_terminal(&mut self) -> Result<(), Failure> {
         for (signal, number) in [(Signal::TSTP, TERMINAL_STOP), (Signal::WINCH, WINDOW_CHANGE)] {
-            self.heard.push((signal, hear(SignalKind::from_raw(number))?));
+            self.add(signal, SignalKind::from_raw(number))?;
         }
         Ok(())
+    }
+
+    fn add(&mut self, signal: Signal, kind: SignalKind) -> Result<(), Failure> {
+        self.heard.extend(hear_unless_ignored(kind)?.map(|heard| (signal, heard)));
+        Ok(())
+    }
+
+    /// What `work` comes to, or the signal that came before its end.
+    pub async fn unless<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Signal> {
+        tokio::select! {
+            biased;
+            signal = self.next() => Err(signal),
+            done = work => Ok(done),
+        }
     }
 
     /// The next one. Cancel safe.

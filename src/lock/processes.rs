@@ -1,10 +1,13 @@
-//! What the system's list of processes says of groups and parents: /proc.
+//! What the system's list of processes says of us, of groups and of parents: /proc.
 
 use std::fs::File;
 use std::io::Read;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, test_kill_process_group};
+
+/// The program that runs, even if its file has been replaced or removed meanwhile: who waits for hours outlives an update.
+pub const OURSELVES: &str = "/proc/self/exe";
 
 /// The part of a process's entry that matters here.
 #[derive(Debug, PartialEq, Eq)]

@@ -3,13 +3,12 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use rowlock_client::{Client, Error, Owner, Permits};
+use rowlock_client::{Client, Owner, Permits};
 
-use super::leave;
-use super::options::{self, Patience, Terms, Ties, Work, ask_on_terms};
+use super::options::{self, Asking, Patience, Terms, Ties, Work, ask_on_terms};
 use super::passed::Passed;
 use super::under::{self, Over, Setting};
-use crate::cluster::failed;
+use crate::cluster::{failed, leave};
 use crate::exit::Failure;
 use crate::name::Name;
 
@@ -45,9 +44,14 @@ impl Sem {
     /// Exits with the command's code.
     pub async fn run(self) -> Result<ExitCode, Failure> {
         let mut passed = Passed::listen()?;
-        let client = self.ties.connect(self.terms.label.as_deref()).await?;
-        let owner = options::owner(&client).await?;
-        let ended = self.acquire_and_run(&client, owner, &mut passed).await;
+        let asking = self.patience.begin(self.nonblock);
+        let label = self.terms.label.as_deref();
+        let client = match passed.unless(asking.bound(self.ties.connect(label, &asking))).await {
+            Ok(connected) => connected?,
+            Err(signal) => return Ok(ExitCode::from(under::shell_code(signal))),
+        };
+        let ended = self.acquire_and_run(&client, &asking, &mut passed).await;
+        // This also leaves the queue.
         leave(&client).await;
         ended.map(Over::exit)
     }
@@ -55,19 +59,17 @@ impl Sem {
     async fn acquire_and_run(
         &self,
         client: &Client,
-        owner: Owner,
+        asking: &Asking,
         passed: &mut Passed,
     ) -> Result<Over, Failure> {
-        let name = self.name.as_said();
-        let acquired = tokio::select! {
-            acquired = self.acquire(client, owner) => acquired.map_err(|e| failed(name, &e))?,
-            // The queue is left with the session.
-            signal = passed.next() => return Ok(Over::Code(under::shell_code(signal))),
+        let (owner, acquired) = match passed.unless(asking.bound(self.acquire(client, asking))).await {
+            Ok(acquired) => acquired?,
+            Err(signal) => return Ok(Over::Code(under::shell_code(signal))),
         };
         let Some(permits) = acquired else { return Ok(Over::Code(self.patience.conflict_exit_code)) };
         let setting = Setting {
             client,
-            name,
+            name: self.name.as_said(),
             work: &self.work,
             words: self.work.command(&self.words),
             environment: vec![options::owner_in_environment(owner)],
@@ -77,14 +79,15 @@ impl Sem {
         under::run(permits, setting, passed).await
     }
 
-    async fn acquire(&self, client: &Client, owner: Owner) -> Result<Option<Permits>, Error> {
+    async fn acquire(&self, client: &Client, asking: &Asking) -> Result<(Owner, Option<Permits>), Failure> {
+        let owner = options::owner(client).await?;
         let request = self.name.semaphore(client, self.limit.unwrap_or(0)).request(self.permits);
         let say = |text: &str| self.work.say(&format!("{}: {text}", self.name.as_said()));
-        let asked = ask_on_terms!(request, self.terms, owner, self.nonblock, self.patience);
-        let granted = Patience::judge(asked, say)?;
+        let asked = ask_on_terms!(request, self.terms, owner, asking);
+        let granted = Patience::judge(asked, say).map_err(|e| failed(self.name.as_said(), &e))?;
         if let Some(permits) = &granted {
             say(&options::granted(permits.token(), permits.wait_stats()));
         }
-        Ok(granted)
+        Ok((owner, granted))
     }
 }

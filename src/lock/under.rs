@@ -5,6 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
 use rowlock_client::{Client, ReleaseError};
+use rowlock_env::time;
 use rustix::process::Signal;
 
 use super::attend::{Attended, End};
@@ -14,7 +15,9 @@ use super::options::Work;
 use super::passed::Passed;
 use super::terminal::Terminal;
 use super::warden::Warden;
+use crate::cluster::LEAVING_MAX;
 use crate::exit::{Failure, LOST};
+use crate::print::{errln, outln};
 
 /// How all of it ends, once the session is closed too.
 #[derive(Clone, Copy, Debug)]
@@ -84,13 +87,16 @@ pub async fn run<H: Held>(held: H, setting: Setting<'_>, passed: &mut Passed) ->
         End::Interrupted(signal) => Over::Signal(signal),
         End::Lost(why) => return Err(Failure::new(LOST, format!("{name}: {why}; try again"))),
     };
-    match held.release().await {
+    let released = time::timeout(LEAVING_MAX, held.release()).await;
+    match released.unwrap_or(Err(ReleaseError::Unknown)) {
         Ok(()) => work.say(&format!("released {name}")),
         Err(e @ ReleaseError::NotHeld) => {
             return Err(Failure::new(LOST, format!("{name}: {e} when the command ended")));
         }
         // The command had its lock to the end, so its code stands.
-        Err(e) => eprintln!("rowlock: {name}: {e}; it is free when the session has timed out"),
+        Err(_) => errln!(
+            "rowlock: {name}: no server says that it was given back; it is free when the session has ended"
+        ),
     }
     Ok(over)
 }
@@ -108,7 +114,7 @@ fn environment_of<H: Held>(client: &Client, held: &H, name: &str) -> Vec<(&'stat
 
 /// Holds it for somebody who looks at our output.
 async fn hold<H: Held>(held: &H, passed: &mut Passed) -> End {
-    println!("{} {}", held.key(), held.token());
+    outln!("{} {}", held.key(), held.token());
     tokio::select! {
         _ = passed.next() => End::Itself(super::job::Ended { code: 0, signal: None }),
         reason = held.lost() => End::Lost(reason.to_string()),

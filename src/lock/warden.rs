@@ -22,7 +22,7 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::process::{Pid, Signal, kill_process_group};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::processes::runs_any;
+use super::processes::{OURSELVES, runs_any};
 use crate::cluster::Cluster;
 use crate::exit::{Failure, SOFTWARE};
 
@@ -46,10 +46,11 @@ impl Warden {
     /// Starts the process. It does nothing until it is told a group. `endpoints`: where it could give something back.
     pub fn start(endpoints: &str) -> Result<Warden, Failure> {
         let failed = |e: io::Error| Failure::new(SOFTWARE, format!("cannot start the command's warden: {e}"));
-        let mut command = Command::new(std::env::current_exe().map_err(failed)?);
+        let mut command = Command::new(OURSELVES);
         // Of its own group, so that what kills our group leaves it; with none of our outputs, so that nobody who reads
         // them waits for it.
         command
+            .arg0("rowlock")
             .args(["__warden", "--endpoints", endpoints])
             .stdin(Stdio::piped())
             .stdout(Stdio::null())

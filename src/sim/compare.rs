@@ -23,7 +23,7 @@ use tokio::sync::mpsc;
 use super::{paper, pool};
 use crate::exit::{Failure, REFUSED, SOFTWARE, USAGE};
 use crate::paint::{Paint, Progress};
-use crate::znode::print;
+use crate::print::print;
 
 /// How soon a client of Rowlock with a disconnect grace may be given up after its connection has ended.
 const GRACE: Duration = Duration::from_millis(500);

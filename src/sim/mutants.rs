@@ -14,9 +14,9 @@ use super::options::Common;
 use super::pool::{Pool, threads};
 use crate::exit::{Failure, REFUSED, UNAVAILABLE};
 use crate::paint::{Paint, Progress};
+use crate::print::print;
 use crate::signals::Stop;
 use crate::table::table;
-use crate::znode::print;
 
 /// Run each deliberate mistake until a checker notices it
 #[derive(clap::Args)]

@@ -9,7 +9,7 @@ use super::case::{Case, Level};
 use super::options::{Common, Data};
 use super::{keep, paper, tell};
 use crate::exit::{Failure, REFUSED, USAGE};
-use crate::znode::print;
+use crate::print::print;
 
 /// Run one seed: print what happened and whether every promise held
 #[derive(clap::Args)]

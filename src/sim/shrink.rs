@@ -14,7 +14,7 @@ use super::options::{Data, Which};
 use super::{keep, paper, tell};
 use crate::exit::{Failure, REFUSED, USAGE};
 use crate::paint::{Paint, Progress};
-use crate::znode::print;
+use crate::print::print;
 
 /// Find the smallest script of faults that still fails
 #[derive(clap::Args)]

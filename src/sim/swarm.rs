@@ -15,8 +15,8 @@ use super::options::{Common, Data};
 use super::pool::{Pool, threads};
 use crate::exit::{Failure, REFUSED};
 use crate::paint::{Paint, Progress};
+use crate::print::print;
 use crate::signals::Stop;
-use crate::znode::print;
 
 /// Seeds unless said otherwise.
 const SEEDS: u64 = 200;

@@ -12,7 +12,7 @@ use super::figures::{counted, faults};
 use super::paper;
 use crate::exit::Failure;
 use crate::paint::Paint;
-use crate::znode::print;
+use crate::print::print;
 
 /// Prints the story of a run and its verdict. `took`: real time.
 pub fn story(case: &Case, outcome: &Outcome, took: Duration) -> Result<(), Failure> {

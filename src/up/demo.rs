@@ -11,6 +11,7 @@ use tokio::sync::mpsc;
 use super::running::Running;
 use super::verdict::{Finding, Grant, judge};
 use crate::exit::{Failure, SOFTWARE, UNAVAILABLE};
+use crate::print::outln;
 
 const CLIENTS: usize = 10;
 /// After so many turns the leader dies.
@@ -32,7 +33,7 @@ enum Word {
 /// Runs it against the cluster, which serves. Says whether every promise was kept.
 pub async fn run(cluster: &mut Running) -> Result<bool, Failure> {
     let paint = cluster.paint;
-    println!(
+    outln!(
         "{}",
         paint.bold(&format!("{CLIENTS} clients queue for one lock, each {} ms under it", WORK.as_millis()))
     );
@@ -40,21 +41,21 @@ pub async fn run(cluster: &mut Running) -> Result<bool, Failure> {
     let (says, mut hears) = mpsc::channel(4 * CLIENTS);
     let clients = queue_up(cluster, started, &says).await?;
     drop(says);
-    println!("  {:<7} {:<7} {:<9} waited", "grant", "place", "token");
+    outln!("  {:<7} {:<7} {:<9} waited", "grant", "place", "token");
     let mut grants: Vec<Grant> = Vec::new();
     let mut granted = 0;
     while let Some(word) = hear(&mut hears).await? {
         match word {
             Word::Granted { place, token, waited } => {
                 granted += 1;
-                println!("  {granted:<7} {place:<7} {token:<9} {:.2} s", waited.as_secs_f64());
+                outln!("  {granted:<7} {place:<7} {token:<9} {:.2} s", waited.as_secs_f64());
                 if granted == HALF_WAY && cluster.config.nodes.len() > 1 {
                     kill_leader(cluster).await?;
                 }
             }
             Word::Done(grant) => grants.push(grant),
             Word::Failed { place, error } => {
-                println!("  {} place {place}: {error}", paint.bad("failed:"));
+                outln!("  {} place {place}: {error}", paint.bad("failed:"));
             }
         }
     }
@@ -162,26 +163,26 @@ async fn kill_leader(cluster: &mut Running) -> Result<(), Failure> {
     };
     let pid = cluster.nodes.pid(leader).unwrap_or_default();
     cluster.nodes.kill(leader).await?;
-    println!("  {}", cluster.paint.bad(&format!("-- node {leader}, the leader, is killed (kill -9 {pid})")));
+    outln!("  {}", cluster.paint.bad(&format!("-- node {leader}, the leader, is killed (kill -9 {pid})")));
     cluster.start(leader)?;
     let pid = cluster.nodes.pid(leader).unwrap_or_default();
-    println!("  {}", cluster.paint.good(&format!("-- node {leader} is started again (process {pid})")));
+    outln!("  {}", cluster.paint.good(&format!("-- node {leader} is started again (process {pid})")));
     Ok(())
 }
 
 fn print_verdict(cluster: &Running, findings: &[Finding]) {
     let paint = cluster.paint;
-    println!("\n{}", paint.bold("Verdict"));
+    outln!("\n{}", paint.bold("Verdict"));
     for finding in findings {
         let word = if finding.kept { paint.good("kept  ") } else { paint.bad("BROKEN") };
-        println!("  {word}  {:<26}  {}", finding.promise, paint.dim(&finding.evidence));
+        outln!("  {word}  {:<26}  {}", finding.promise, paint.dim(&finding.evidence));
     }
 }
 
 /// Waits until the killed node serves again and shows who leads now.
 async fn restore(cluster: &mut Running) -> Result<(), Failure> {
     let reports = cluster.wait_until_serving().await?;
-    println!();
+    outln!();
     cluster.print_table(&reports);
     Ok(())
 }

@@ -13,13 +13,13 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 
 use crate::exit::{Failure, IO, SOFTWARE};
+use crate::lock::OURSELVES;
 
 /// A node hands its leadership over and flushes; then it is killed.
 const STOP_DEADLINE: Duration = Duration::from_secs(10);
 
 /// The running nodes.
 pub struct Nodes {
-    program: PathBuf,
     config: PathBuf,
     log_level: String,
     running: BTreeMap<u64, Child>,
@@ -27,10 +27,8 @@ pub struct Nodes {
 
 impl Nodes {
     /// Nodes of the cluster in `config`, none started yet.
-    pub fn new(config: PathBuf, log_level: String) -> Result<Self, Failure> {
-        let program = std::env::current_exe()
-            .map_err(|e| Failure::new(SOFTWARE, format!("cannot find the program that runs: {e}")))?;
-        Ok(Nodes { program, config, log_level, running: BTreeMap::new() })
+    pub fn new(config: PathBuf, log_level: String) -> Self {
+        Nodes { config, log_level, running: BTreeMap::new() }
     }
 
     /// Starts node `id`; its log goes to the end of `log`. Must be called on the main thread: the kernel ties the
@@ -39,7 +37,8 @@ impl Nodes {
         let log =
             append_to(log).map_err(|e| Failure::new(IO, format!("cannot write {}: {e}", log.display())))?;
         let copy = log.try_clone().map_err(|e| Failure::new(IO, format!("cannot share the log: {e}")))?;
-        let child = Command::new(&self.program)
+        let child = Command::new(OURSELVES)
+            .arg0("rowlock")
             .arg("serve")
             .arg("--config")
             .arg(&self.config)

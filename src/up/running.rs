@@ -11,6 +11,7 @@ use super::folder::Folder;
 use super::nodes::Nodes;
 use crate::exit::{Failure, UNAVAILABLE};
 use crate::paint::{Paint, Progress};
+use crate::print::outln;
 use crate::report::{self, Report};
 use crate::table::table;
 
@@ -121,9 +122,9 @@ impl Running {
             })
             .collect();
         for line in table(["node", "role", "clients", "peers", "http"], &rows).lines() {
-            println!("  {line}");
+            outln!("  {line}");
         }
-        println!();
+        outln!();
     }
 
     /// What to do next.
@@ -139,17 +140,14 @@ impl Running {
             (&metrics, "or /readyz, /v1/status"),
         ];
         hints.extend(kill.as_deref().map(|kill| (kill, "a node; it is started again here")));
-        println!("{}", self.paint.bold("The cluster stays up until Ctrl-C. In another terminal, try:"));
-        println!("  export ROWLOCK_CONFIG={}", self.folder.config().display());
+        outln!("{}", self.paint.bold("The cluster stays up until Ctrl-C. In another terminal, try:"));
+        outln!("  export ROWLOCK_CONFIG={}", self.folder.config().display());
         let width = hints.iter().map(|(command, _)| command.chars().count()).max().unwrap_or(0);
         for (command, why) in hints {
-            println!("  {command:<width$}  {}", self.paint.dim(&format!("# {why}")));
+            outln!("  {command:<width$}  {}", self.paint.dim(&format!("# {why}")));
         }
-        println!("  {}", self.paint.dim("rowlock is target/release/rowlock, or `cargo run -q --release --`"));
-        println!(
-            "  {}",
-            self.paint.dim(&format!("ZooKeeper clients connect to {}", self.config.endpoints()))
-        );
+        outln!("  {}", self.paint.dim("rowlock is target/release/rowlock, or `cargo run -q --release --`"));
+        outln!("  {}", self.paint.dim(&format!("ZooKeeper clients connect to {}", self.config.endpoints())));
     }
 
     /// Starts a node again that ended, until the process is told to stop.
@@ -165,7 +163,7 @@ impl Running {
             if failures > SHORT_LIVES_MAX {
                 return Err(self.node_failed(id, &status.to_string()));
             }
-            println!("  node {id} ended ({status}): starting it again");
+            outln!("  node {id} ended ({status}): starting it again");
             short_lives.insert(id, (time::now(), failures));
             self.start(id)?;
         }

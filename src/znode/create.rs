@@ -8,10 +8,12 @@ use rowlock_proto::CreateMode;
 use rowlock_proto::acl::Acl;
 use serde_json::json;
 
-use super::{Output, data, json_stat, leave, print, print_json};
-use crate::cluster::{Cluster, failed};
+use super::{Output, data, json_stat, print_json};
+use crate::cluster::{Cluster, failed, leave};
 use crate::exit::{Failure, LOST};
-use crate::signals::Stop;
+use crate::print::errln;
+use crate::print::print;
+use crate::signals::{Stop, shell_code};
 
 /// Make a znode and print its path
 #[derive(clap::Args)]
@@ -47,7 +49,11 @@ impl Create {
             (true, true) => CreateMode::EphemeralSequential,
         };
         let mut stop = Stop::listen()?;
-        let client = self.cluster.connect().await?;
+        // Until there is something to be left in order, a signal simply ends us.
+        let client = tokio::select! {
+            client = self.cluster.connect() => client?,
+            signal = stop.signal() => return Ok(ExitCode::from(shell_code(signal))),
+        };
         let answer = client.create(&self.path, Some(data.into()), mode, Acl::open()).await;
         let (path, stat) = match answer {
             Ok(made) => made,
@@ -61,7 +67,7 @@ impl Create {
             Output::Simple => print(format!("{path}\n").as_bytes())?,
         }
         if self.ephemeral {
-            eprintln!("rowlock: {path} lives until Ctrl-C");
+            errln!("rowlock: {path} lives until Ctrl-C");
             tokio::select! {
                 _ = stop.signal() => {}
                 () = ended(&client) => {

@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-use super::{condition, leave};
-use crate::cluster::{Cluster, failed};
+use super::condition;
+use crate::cluster::{Cluster, failed, leave};
 use crate::exit::Failure;
 
 /// Remove a znode without children

@@ -5,9 +5,10 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use super::{Output, json_data, json_stat, leave, print, print_json};
-use crate::cluster::{Cluster, failed};
+use super::{Output, json_data, json_stat, print_json};
+use crate::cluster::{Cluster, failed, leave};
 use crate::exit::Failure;
+use crate::print::print;
 
 /// Print the data of a znode
 #[derive(clap::Args)]

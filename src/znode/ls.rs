@@ -7,9 +7,10 @@ use rowlock_client::{Client, Error};
 use rowlock_proto::ErrorCode;
 use serde_json::json;
 
-use super::{Output, leave, print, print_json};
-use crate::cluster::{Cluster, failed};
+use super::{Output, print_json};
+use crate::cluster::{Cluster, failed, leave};
 use crate::exit::Failure;
+use crate::print::print;
 
 /// List the children of a znode
 #[derive(clap::Args)]

@@ -3,8 +3,8 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use super::{Output, condition, data, json_stat, leave, print_json};
-use crate::cluster::{Cluster, failed};
+use super::{Output, condition, data, json_stat, print_json};
+use crate::cluster::{Cluster, failed, leave};
 use crate::exit::Failure;
 
 /// Replace the data of a znode

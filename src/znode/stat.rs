@@ -5,9 +5,10 @@ use std::process::ExitCode;
 use rowlock_proto::ErrorCode;
 use serde_json::Value;
 
-use super::{Output, json_stat, leave, print, print_json};
-use crate::cluster::{Cluster, failed};
+use super::{Output, json_stat, print_json};
+use crate::cluster::{Cluster, failed, leave};
 use crate::exit::Failure;
+use crate::print::print;
 
 /// Print the versions, positions and times of a znode
 #[derive(clap::Args)]

@@ -21,7 +21,7 @@ public class Contender {
     }
 
     static void contend(String name, String hosts, String path, String witness, int rounds) throws Exception {
-        CuratorFramework client = CuratorFrameworkFactory.newClient(hosts, 20_000, 20_000, new RetryOneTime(1000));
+        CuratorFramework client = CuratorFrameworkFactory.newClient(hosts, 120_000, 120_000, new RetryOneTime(1000));
         client.start();
         for (int round = 0; round < rounds; round++) {
             Mutex lock = new Mutex(client, path);

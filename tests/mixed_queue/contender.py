@@ -20,8 +20,8 @@ class SharedLock(Lock):
 
 
 def contend(name, hosts, path, witness, rounds):
-    zk = KazooClient(hosts=hosts, timeout=20)
-    zk.start(timeout=20)
+    zk = KazooClient(hosts=hosts, timeout=120)
+    zk.start(timeout=120)
     for _ in range(rounds):
         lock = SharedLock(zk, path, name)
         with lock:

@@ -15,12 +15,13 @@ use tempfile::TempDir;
 use tokio::sync::{Mutex, MutexGuard};
 
 use super::proxy::Network;
+use super::raw::SESSION_MS;
 use super::{eventually, http, ports, secs};
 
 static TURN: Mutex<()> = Mutex::const_new(());
 
 /// A debug build on a busy machine: recovery, election, catching up.
-pub const SERVING: Duration = secs(60);
+pub const SERVING: Duration = secs(120);
 const LOG_TAIL_LINES: usize = 40;
 
 /// Settings that make failovers short enough for many rounds, and sessions as short as ZooKeeper allows by default.
@@ -106,7 +107,7 @@ impl Cluster {
     }
 
     fn file(&self) -> String {
-        let mut text = format!("name = \"test\"\n{}\n", self.settings);
+        let mut text = format!("name = \"test\"\n{}\n", with_long_sessions(&self.settings));
         for (id, node) in &self.nodes {
             text.push_str(&format!(
                 "[[node]]\nid = {id}\nclient = \"{}\"\npeer = \"{}\"\nhttp = \"{}\"\nlearner = {}\n",
@@ -294,6 +295,15 @@ impl Cluster {
 
     pub fn log(&self, id: u64) -> String {
         fs::read_to_string(log_path(&self.folder, id)).unwrap_or_default()
+    }
+}
+
+/// Allows sessions that outlive a slow test.
+fn with_long_sessions(settings: &str) -> String {
+    let section = format!("[session]\nmax_timeout_ms = {SESSION_MS}\n");
+    match settings.contains("[session]\n") {
+        true => settings.replace("[session]\n", &section),
+        false => format!("{settings}{section}"),
     }
 }
 

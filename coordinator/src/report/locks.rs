@@ -2,9 +2,9 @@
 
 use std::cmp::Reverse;
 
-use rowlock_proto::SessionId;
 use rowlock_proto::acl::Id;
 use rowlock_proto::lock::{Mode, Owner};
+use rowlock_proto::{FencingToken, SessionId};
 use rowlock_state::{ContenderView, LockView, Machine};
 use serde_json::{Map, Value, json};
 
@@ -33,10 +33,11 @@ pub(super) fn overview(machine: &Machine, limit: usize, who: &[Id], now_ms: i64)
     json!({ "zxid": machine.last_zxid().0, "time_ms": now_ms, "locks": list.items, "more": list.more })
 }
 
-/// One lock's queue, in its order.
+/// One lock's queue, in its order; of it only the place with that token, if there is one.
 pub(super) fn queue(
     machine: &Machine,
     lock: &str,
+    token: Option<FencingToken>,
     limit: usize,
     who: &[Id],
     now_ms: i64,
@@ -46,10 +47,14 @@ pub(super) fn queue(
     if view.is_none() && machine.stat(lock).is_none() {
         return Err(Refusal::NotThere(format!("there is no {lock}")));
     }
+    let is_meant = |place: &ContenderView| token.is_none_or(|token| place.token == token);
     let (mut holders, mut waiters, mut before) = (List::new(limit), List::new(limit), Before::default());
     if let Some(view) = &view {
         for (position, place) in (1u64..).zip(view.holders()) {
             before.pass(&place);
+            if !is_meant(&place) {
+                continue;
+            }
             if !holders.push(holder(position, &place, now_ms)) {
                 break;
             }
@@ -62,6 +67,9 @@ pub(super) fn queue(
         let first = 1 + view.holder_count() as u64;
         for (position, place) in (first..).zip(view.waiters()).take_while(|_| !holders.more) {
             let waits_for = before.pass(&place);
+            if !is_meant(&place) {
+                continue;
+            }
             if !waiters.push(waiter(position, &place, waits_for, now_ms)) {
                 break;
             }

@@ -187,7 +187,7 @@ fn document(
     let now_ms = now_ms.max(machine.time_ms());
     match question {
         Question::Locks { limit } => Ok(locks::overview(machine, *limit, who, now_ms)),
-        Question::Queue { lock, limit } => locks::queue(machine, lock, *limit, who, now_ms),
+        Question::Queue { lock, token, limit } => locks::queue(machine, lock, *token, *limit, who, now_ms),
         Question::Sessions { session, limit } => sessions::overview(machine, *session, *limit, registry),
         Question::History(_) => unreachable!("answered before: it is not made of the state"),
     }

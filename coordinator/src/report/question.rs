@@ -1,6 +1,6 @@
 //! What is asked: a path with its query, checked as a whole before anything is looked at.
 
-use rowlock_proto::{SessionId, path as paths};
+use rowlock_proto::{FencingToken, SessionId, path as paths};
 
 use super::Refusal;
 use crate::history::Key;
@@ -17,7 +17,7 @@ pub(super) enum Question {
     /// `/v1/locks`
     Locks { limit: usize },
     /// `/v1/queue`
-    Queue { lock: String, limit: usize },
+    Queue { lock: String, token: Option<FencingToken>, limit: usize },
     /// `/v1/sessions`
     Sessions { session: Option<SessionId>, limit: usize },
     /// `/v1/history`
@@ -50,7 +50,7 @@ impl Question {
             "/v1/queue" => {
                 let lock = given.lock()?;
                 let Some(lock) = lock else { return bad("say which: /v1/queue?lock=/locks/NAME".to_owned()) };
-                Question::Queue { lock, limit: given.limit()? }
+                Question::Queue { lock, token: given.token()?, limit: given.limit()? }
             }
             "/v1/sessions" => Question::Sessions { session: given.session()?, limit: given.limit()? },
             "/v1/history" => Question::History(HistoryQuestion {
@@ -121,6 +121,10 @@ impl Parameters {
         self.take_as("lock", "the path of a znode, like /locks/NAME", read)
     }
 
+    fn token(&mut self) -> Result<Option<FencingToken>, Refusal> {
+        self.take_as("token", "a number, like 4711", |text| text.parse().ok().map(FencingToken))
+    }
+
     fn session(&mut self) -> Result<Option<SessionId>, Refusal> {
         self.take_as("session", "a session, like 0x100000000000001", session)
     }
@@ -177,7 +181,7 @@ mod tests {
         let locks = Question::Locks { limit: 100 };
         assert_eq!(Question::parse("/v1/locks"), Ok(locks.clone()));
         assert_eq!(Question::parse("/v1/locks?"), Ok(locks));
-        let queue = Question::Queue { lock: "/a b/ä+".to_owned(), limit: 7 };
+        let queue = Question::Queue { lock: "/a b/ä+".to_owned(), token: None, limit: 7 };
         assert_eq!(Question::parse("/v1/queue?limit=7&lock=/a%20b/%C3%A4+"), Ok(queue));
         let session = Some(SessionId(-1));
         let sessions = Question::Sessions { session, limit: 100 };

@@ -184,9 +184,14 @@ impl Election {
         self.path()?;
         loop {
             let request = self.parts.mutex.request().label(value);
-            let guard = match deadline {
+            let guard = match deadline.map(|deadline| deadline.saturating_since(time::now())) {
                 None => request.lock().await?,
-                Some(deadline) => request.timeout(deadline.saturating_since(time::now())).lock().await?,
+                // Without time to wait, a lead that nobody has can still be had.
+                Some(Duration::ZERO) => {
+                    let busy = Error::Timeout { position: None, holder: None };
+                    request.try_lock().await?.ok_or(busy)?
+                }
+                Some(left) => request.timeout(left).lock().await?,
             };
             if !self.is_for_another(&guard).await? {
                 return Ok(Leadership::new(guard, self.clone()));
