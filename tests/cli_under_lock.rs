@@ -29,6 +29,15 @@ pub fn start(folder: &Path, arguments: &[&str]) -> Running {
     Running::of(child, folder)
 }
 
+/// The same for one that is to be sent what a runner of tests in the background ignores, and hands on to all it starts.
+fn start_with_all_signals(folder: &Path, arguments: &[&str]) -> Running {
+    let mut all = vec!["--default-signal=INT,QUIT,HUP", env!("CARGO_BIN_EXE_rowlock")];
+    all.extend(arguments);
+    let mut command = Command::new("env");
+    command.args(&all).current_dir(folder).env_remove("ROWLOCK_ENDPOINTS").stdin(Stdio::piped());
+    Running::of(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap(), folder)
+}
+
 impl Running {
     /// One that was started in another way, in this folder.
     pub fn of(child: Child, folder: &Path) -> Running {
@@ -135,7 +144,7 @@ async fn signals_reach_the_command_and_all_that_it_started() {
              sh -c 'trap \"echo {name} > child-{name}; exit\" {name}; echo > ready-{name}; \
              while :; do sleep 0.02; done'; exit 1"
         );
-        all.push((signal, name, start(&cluster.folder, &["lock", name, "-c", &script])));
+        all.push((signal, name, start_with_all_signals(&cluster.folder, &["lock", name, "-c", &script])));
     }
     for (signal, name, running) in &all {
         running.wrote(&format!("ready-{name}")).await;
