@@ -12,6 +12,7 @@ pub mod disk;
 pub mod mutant;
 pub mod net;
 pub mod process;
+mod resolve;
 pub mod rng;
 pub mod sync;
 pub mod task;

@@ -139,6 +139,8 @@ mutants! {
     AnyReplyCounts = "any-reply-counts", by ["mutual-exclusion"], when "a node is cut off together with a client that goes on reading";
     /// Looks at the deadline only in the background task, not when asked.
     LostOnlyWhenTold = "lost-only-when-told", by ["mutual-exclusion"], when "a holder is paused for longer than its timeout";
+    /// Says nothing to its guards when the runtime of its task ends.
+    StopUnseen = "stop-unseen", by ["mutual-exclusion"], when "the runtime of a holder's client ends while the holder works on";
     /// Does not register its watches on a new connection.
     WatchesNotRegistered = "watches-not-registered", by ["watches", "no-lost-wakeup"], when "a client that watches loses its connection";
     /// Does not verify what it holds after it was cut off.

@@ -13,7 +13,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
+use crate::time::{self, Instant};
 use crate::world::{self, Conduit, Port};
+use crate::{resolve, rng};
 
 /// A connection in both directions.
 #[derive(Debug)]
@@ -73,14 +75,20 @@ impl Drop for Writing {
 }
 
 impl Stream {
-    /// Connects to `host:port`, trying each address that the name has, within `timeout` altogether.
+    /// Connects to `host:port` within `timeout` altogether: the name is looked for anew, and each address that it has is
+    /// tried, in random order.
     pub async fn connect(addr: &str, timeout: Duration) -> io::Result<Stream> {
         if let Some(world) = world::current() {
             return Ok(Stream::over(world.connect(addr, timeout).await?));
         }
-        let inner = crate::time::timeout(timeout, TcpStream::connect(addr)).await.map_err(|_| {
-            io::Error::new(io::ErrorKind::TimedOut, format!("no connection to {addr} within {timeout:?}"))
-        })??;
+        let late =
+            |what: &str| io::Error::new(io::ErrorKind::TimedOut, format!("{what} {addr} within {timeout:?}"));
+        let deadline = time::now() + timeout;
+        let resolved = time::timeout_at(deadline, resolve::resolve(addr)).await;
+        let mut all = resolved.map_err(|time::Elapsed| late("no address of"))??;
+        rng::shuffle(&mut all);
+        let inner = connect_any(&all, deadline).await;
+        let inner = inner.map_err(|error| error.unwrap_or_else(|| late("no connection to")))?;
         Stream::wrap(inner)
     }
 
@@ -164,6 +172,22 @@ impl Writing {
         let first = bufs.iter().find(|buf| !buf.is_empty()).map_or(&[][..], |buf| &**buf);
         self.0.poll_write(cx, first)
     }
+}
+
+/// To the first that takes it. One that does not answer leaves the others their share of the time. `None`: the last one
+/// did not answer.
+async fn connect_any(all: &[SocketAddr], deadline: Instant) -> Result<TcpStream, Option<io::Error>> {
+    let mut failed = Some(io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
+    for (tried, address) in all.iter().enumerate() {
+        let left = deadline.saturating_since(time::now());
+        let share = left / u32::try_from(all.len() - tried).unwrap_or(u32::MAX);
+        match time::timeout(share, TcpStream::connect(address)).await {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(error)) => failed = Some(error),
+            Err(time::Elapsed) => failed = None,
+        }
+    }
+    Err(failed)
 }
 
 macro_rules! delegate_read {
@@ -340,6 +364,28 @@ mod tests {
         bw.write_all(&buf).await.expect("writes");
         a.read_exact(&mut buf).await.expect("reads");
         assert_eq!(&buf, b"ping");
+    }
+
+    #[tokio::test]
+    async fn an_address_that_does_not_answer_leaves_time_for_the_others_of_its_name() {
+        // A queue without room: what comes is not answered.
+        let full = TcpSocket::new_v4().expect("a socket");
+        full.bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a free port");
+        let full = full.listen(1).expect("listens");
+        let silent = full.local_addr().expect("an address");
+        let mut fill = Vec::new();
+        while let Ok(Ok(stream)) = time::timeout(Duration::from_millis(200), TcpStream::connect(silent)).await
+        {
+            fill.push(stream);
+            assert!(fill.len() < 100, "it has no end");
+        }
+        let listener = Listener::bind("127.0.0.1:0").await.expect("a free port");
+        let deadline = || time::now() + Duration::from_secs(2);
+        let found = connect_any(&[silent, listener.local_addr()], deadline()).await;
+        assert_eq!(found.expect("the second").peer_addr().ok(), Some(listener.local_addr()));
+        let none = connect_any(&[silent], time::now() + Duration::from_millis(50)).await;
+        assert!(matches!(none, Err(None)));
+        assert!(matches!(connect_any(&[], deadline()).await, Err(Some(_))));
     }
 
     #[tokio::test]

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::runtime::Runtime;
+use tokio::runtime::{Handle, Runtime};
 
 use crate::sync::watch;
 use crate::time;
@@ -155,6 +155,22 @@ where
     Task { inner: TaskIn::World { world, id, end } }
 }
 
+/// The runtime that some code was started in. A simulated world is one.
+#[derive(Clone, Copy, Debug)]
+pub struct Home(Option<tokio::runtime::Id>);
+
+impl Home {
+    /// The one of the code that calls.
+    pub fn here() -> Home {
+        Home(Handle::try_current().ok().map(|runtime| runtime.id()))
+    }
+
+    /// The code that calls runs in it as well. Its tasks run on, then, or are dropped before the program ends.
+    pub fn is_here(self) -> bool {
+        world::is_simulated() || (self.0.is_some() && Home::here().0 == self.0)
+    }
+}
+
 /// The word to stop, heard by everybody who holds a clone.
 #[derive(Clone)]
 pub struct Shutdown {
@@ -265,6 +281,16 @@ mod tests {
         group.stop().await;
         assert_eq!(*ended.lock(), 300);
         assert!(group.shutdown().is_triggered());
+    }
+
+    #[test]
+    fn code_knows_whether_it_runs_where_other_code_does() {
+        let new = || tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let (one, other) = (new(), new());
+        let home = one.block_on(async { Home::here() });
+        assert!(one.block_on(async { home.is_here() }));
+        assert!(!home.is_here() && !other.block_on(async { home.is_here() }));
+        assert!(!Home::here().is_here(), "there is none");
     }
 
     #[tokio::test]

@@ -13,7 +13,8 @@ use pin_project_lite::pin_project;
 
 use crate::world::{self, TimerId, World};
 
-/// A point on this process's monotonic clock, in nanoseconds since the first use of the clock.
+/// A point on this process's monotonic clock, in nanoseconds since the first use of the clock. On Linux it goes on while
+/// the machine is suspended: others count that time too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(u64);
 
@@ -29,10 +30,25 @@ impl std::fmt::Display for Elapsed {
 
 impl std::error::Error for Elapsed {}
 
-/// Where the monotonic clock of this process starts.
-fn origin() -> std::time::Instant {
+/// The system's clock that never jumps, and counts the time in which the machine is suspended. (`std::time::Instant`, and
+/// with it tokio's timers, do not.)
+#[cfg(target_os = "linux")]
+fn clock() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0))
+}
+
+/// Where the system has no such clock: the one that stands still in the meantime.
+#[cfg(not(target_os = "linux"))]
+fn clock() -> Duration {
     static ORIGIN: OnceLock<std::time::Instant> = OnceLock::new();
-    *ORIGIN.get_or_init(std::time::Instant::now)
+    ORIGIN.get_or_init(std::time::Instant::now).elapsed()
+}
+
+/// Where the monotonic clock of this process starts.
+fn origin() -> Duration {
+    static ORIGIN: OnceLock<Duration> = OnceLock::new();
+    *ORIGIN.get_or_init(clock)
 }
 
 fn nanos(d: Duration) -> u64 {
@@ -45,7 +61,8 @@ pub fn now() -> Instant {
         return Instant(world.now_ns());
     }
     // One hour of head room, so that `now() - Duration` does not saturate right after the start.
-    Instant(nanos(origin().elapsed()) + 3_600_000_000_000)
+    let origin = origin();
+    Instant(nanos(clock().saturating_sub(origin)) + 3_600_000_000_000)
 }
 
 /// The wall clock, milliseconds since 1970. It may jump: never compute a deadline from it.
@@ -74,14 +91,10 @@ impl Instant {
     }
 
     fn to_tokio(self) -> tokio::time::Instant {
-        let head_room = Duration::from_nanos(3_600_000_000_000);
-        let since_origin = Duration::from_nanos(self.0);
-        let at = match since_origin.checked_sub(head_room) {
-            Some(d) => origin().checked_add(d),
-            None => Some(origin()),
-        };
+        let left = self.saturating_since(now());
+        let now = tokio::time::Instant::now();
         // A deadline beyond what the system clock can express is "never": a century is never enough.
-        at.unwrap_or_else(|| origin() + Duration::from_secs(100 * 365 * 86_400)).into()
+        now.checked_add(left).unwrap_or_else(|| now + Duration::from_secs(100 * 365 * 86_400))
     }
 }
 
@@ -192,6 +205,27 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
     }
 }
 
+/// Timers stand still while the machine is suspended, the clock does not: who must not miss a deadline looks at the clock
+/// so often.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// When to look at the clock again so as not to be late for `deadline` by more than a second after the machine was
+/// suspended.
+pub fn look_before(deadline: Instant) -> Instant {
+    // A simulated machine is never suspended, and its timers go by its clock.
+    if world::is_simulated() { deadline } else { deadline.min(now() + LOOK) }
+}
+
+/// [`sleep_until`] that is late by a second at most when the machine was suspended. Cancel safe.
+pub async fn alarm(deadline: Instant) {
+    loop {
+        sleep_until(look_before(deadline)).await;
+        if now() >= deadline {
+            return;
+        }
+    }
+}
+
 /// What is done again and again, and at no certain moment, is done on the beats of the process's clock, nanoseconds apart: who
 /// has nothing else to do is woken once for all of it, and not once for each.
 const BEAT_NS: u64 = 25_000_000;
@@ -269,6 +303,27 @@ mod tests {
         assert_eq!(at(1_020).beat_before(at(1_001)), at(1_020), "no beat lies between");
         assert_eq!([at(1_000), at(1_001)].map(Instant::beat_behind), [at(1_000), at(1_025)]);
         assert_eq!(Instant(u64::MAX).beat_behind(), Instant(u64::MAX));
+    }
+
+    #[tokio::test]
+    async fn an_alarm_looks_at_the_clock_on_the_way_and_rings_when_it_is_time() {
+        let (near, far) = (now() + Duration::from_millis(10), now() + Duration::from_secs(3_600));
+        assert_eq!(look_before(near), near);
+        assert!(look_before(far) <= now() + LOOK);
+        alarm(near).await;
+        assert!(now() >= near);
+        assert_eq!(timeout(Duration::from_millis(5), alarm(far)).await, Err(Elapsed));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_clock_counts_the_time_in_which_the_machine_was_suspended() {
+        let since_boot = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        let clock = clock().as_secs();
+        assert!(
+            (clock..=clock + 1).contains(&since_boot.tv_sec.unsigned_abs())
+                || clock == since_boot.tv_sec.unsigned_abs() + 1
+        );
     }
 
     #[tokio::test]
