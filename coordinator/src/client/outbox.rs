@@ -86,7 +86,7 @@ struct Queue {
     max: usize,
     waker: Option<Waker>,
     state: State,
-    /// It has been told [`Message::Lost`].
+    /// It has been told [`Message::Lost`], or has overflowed. Stays when the task is gone.
     is_lost: bool,
 }
 
@@ -121,11 +121,13 @@ impl Outbox {
     pub fn push(&self, message: Message) {
         let waker = {
             let mut queue = self.shared.lock();
+            // Also of a connection that is gone: what it had asked for behind that may still wait.
+            queue.is_lost |= matches!(message, Message::Lost);
             if queue.state != State::Open {
                 return;
             }
-            queue.is_lost |= matches!(message, Message::Lost);
             if queue.messages.len() >= queue.max {
+                queue.is_lost = true;
                 queue.state = State::Overflowed;
                 queue.messages = VecDeque::new();
             } else {
@@ -139,9 +141,17 @@ impl Outbox {
         }
     }
 
-    /// The connection's task is gone, or about to go: because of an overflow, or because it was told that what it had
-    /// asked for is lost from sight. From then on nothing more of it may go to the log: its client asks for everything
-    /// again, in order, over another connection.
+    /// The connection has lost answers: because of an overflow, or because what it had asked for is lost from sight. From
+    /// then on nothing more of it may go to the log: its client asks for everything again, in order, over another
+    /// connection.
+    ///
+    /// A client that has merely hung up has lost nothing, and what it said before that is done: a program that ends gives
+    /// its locks back as the last thing that it says.
+    pub fn has_lost(&self) -> bool {
+        self.shared.lock().is_lost
+    }
+
+    /// Nobody waits for an answer any more.
     pub fn is_closed(&self) -> bool {
         let queue = self.shared.lock();
         queue.state != State::Open || queue.is_lost
@@ -239,7 +249,7 @@ mod tests {
         for _ in 0..10 {
             outbox.push(Message::Touched);
         }
-        assert!(outbox.is_closed());
+        assert!(outbox.has_lost());
         let mut cx = Context::from_waker(Waker::noop());
         assert!(inbox.poll_ready(&mut cx).is_ready());
         assert_eq!(inbox.take(&mut VecDeque::new()), Err(Overflowed));
@@ -249,9 +259,9 @@ mod tests {
     fn a_connection_that_has_lost_something_is_closed_before_its_task_knows() {
         let (outbox, mut inbox) = channel();
         outbox.push(Message::Touched);
-        assert!(!outbox.is_closed());
+        assert!(!outbox.has_lost());
         outbox.push(Message::Lost);
-        assert!(outbox.is_closed());
+        assert!(outbox.has_lost());
         let mut taken = VecDeque::new();
         inbox.take(&mut taken).unwrap();
         assert!(matches!(taken.make_contiguous(), [Message::Touched, Message::Lost]));
@@ -263,6 +273,9 @@ mod tests {
         drop(inbox);
         outbox.push(Message::Touched);
         assert!(outbox.is_closed());
+        assert!(!outbox.has_lost(), "its client has hung up, and that is all");
+        outbox.push(Message::Lost);
+        assert!(outbox.has_lost());
         assert!(outbox.shared.lock().messages.is_empty());
     }
 }

@@ -166,9 +166,9 @@ impl Router {
         let mut bytes = 0;
         let mut next = Some(first);
         while let Some(submission) = next {
-            // A connection that is gone waits for nothing, and its client has been told nothing. One that has lost an
-            // earlier write may not have a later one done: its client sends both again, and the order would be wrong.
-            if !submission.reply_to.is_closed() {
+            // One that has lost an earlier write may not have a later one done: its client sends both again, and the order
+            // would be wrong.
+            if !submission.reply_to.has_lost() {
                 let origin = self.pending.register(submission.reply_to, submission.tag);
                 batch.push(Proposal {
                     origin,
