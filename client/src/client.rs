@@ -16,7 +16,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use crate::config::{ClientConfig, Credential};
 use crate::connection::Connection;
 use crate::error::{ConnectError, Error};
-use crate::limits::{LOCK_SLOTS, OUTSTANDING_REQUESTS};
+use crate::limits::{CREDENTIAL_BYTES, LOCK_SLOTS, OUTSTANDING_REQUESTS};
 use crate::path;
 use crate::recipes::reentrant::Holds;
 use crate::servers::Servers;
@@ -183,21 +183,24 @@ impl Client {
     /// [`Error::Closed`] at once; calls issued before are served first.
     ///
     /// # Errors
-    /// [`Error::ConnectionLoss`]: no server could be told before the session's local deadline; it ends by itself.
+    /// [`Error::ConnectionLoss`]: no server could be told before the session's local deadline, or before the client's
+    /// runtime ended; it ends by itself. [`Error::SessionExpired`], [`Error::Stopped`]: so it had ended before.
     /// # Cancel safety
     /// The close goes on when the future is dropped.
     pub async fn close(&self) -> Result<(), Error> {
         let (signal, closed) = oneshot::channel();
-        if self.inner.core.tell(Command::Close(signal)).is_err() {
-            return Ok(());
+        let is_gone = self.inner.core.tell(Command::Close(signal)).is_err();
+        match closed.await {
+            Ok(result) if !is_gone => result,
+            _ if self.inner.shared.is_forked() => Err(Error::Forked),
+            _ => self.vitals().ending.map_or(Ok(()), Ending::of_close),
         }
-        closed.await.unwrap_or(Ok(()))
     }
 
     /// Presents a further credential, now and on every later connection.
     ///
     /// # Errors
-    /// [`Error::AuthFailed`]: refused, and the session is closed.
+    /// [`Error::AuthFailed`]: refused, and the session is closed. [`Error::TooLarge`].
     /// # Cancel safety
     /// Once polled, the credential is presented even when the future is dropped.
     pub async fn add_auth(
@@ -207,6 +210,10 @@ impl Client {
     ) -> Result<(), Error> {
         let (signal, answered) = oneshot::channel();
         let credential = Credential { scheme: scheme.into(), secret: secret.into() };
+        let (bytes, max) = (credential.bytes(), CREDENTIAL_BYTES);
+        if bytes > max {
+            return Err(Error::TooLarge { bytes, max });
+        }
         self.inner.core.tell(Command::Auth(credential, signal)).map_err(|Gone| self.inner.shared.ended())?;
         answered.await.unwrap_or_else(|_| Err(self.inner.shared.ended()))
     }
@@ -264,7 +271,7 @@ impl Client {
         fates: Vec<Arc<FateCell>>,
     ) -> Result<Pending, Error> {
         let shared = &self.inner.shared;
-        if shared.vitals().ending.is_some() {
+        if shared.vitals().ending.is_some() || shared.is_forked() {
             return Err(shared.ended());
         }
         let permit = self.inner.admission.clone().acquire_owned().await.map_err(|_| shared.ended())?;

@@ -8,6 +8,7 @@ use rowlock_proto::path;
 
 use crate::client::Client;
 use crate::error::ConnectError;
+use crate::limits::CREDENTIAL_BYTES;
 
 const DEFAULT_PORT: &str = "2181";
 
@@ -18,6 +19,12 @@ pub struct Credential {
     pub scheme: String,
     /// What proves it. Never printed.
     pub secret: Bytes,
+}
+
+impl Credential {
+    pub(crate) fn bytes(&self) -> usize {
+        self.scheme.len() + self.secret.len()
+    }
 }
 
 impl fmt::Debug for Credential {
@@ -89,8 +96,8 @@ impl Default for ClientConfig {
 impl ClientConfig {
     /// Reads `ROWLOCK_ENDPOINTS`, `ROWLOCK_SESSION_TIMEOUT_MS`, `ROWLOCK_CONNECT_TIMEOUT_MS`, `ROWLOCK_LABEL`,
     /// `ROWLOCK_AUTH` (`scheme:secret`), `ROWLOCK_CHROOT`, `ROWLOCK_LOCK_BASE`, `ROWLOCK_DISCONNECT_GRACE_MS`,
-    /// `ROWLOCK_QUEUE_NAMES` (`curator` or `kazoo`) and `ROWLOCK_PREFER_LEADER` (`true` or `false`). What is not set keeps
-    /// its default.
+    /// `ROWLOCK_QUEUE_NAMES` (`curator` or `kazoo`) and `ROWLOCK_PREFER_LEADER` (`never`, `when-waiting` or `always`). What
+    /// is not set keeps its default.
     ///
     /// # Errors
     /// [`ConnectError::Config`] for a variable that cannot be understood.
@@ -155,7 +162,8 @@ impl ClientConfig {
     }
 
     /// The servers: `host:port,host:port`, port 2181 where none is given, with an optional `/chroot` at the end as in
-    /// ZooKeeper's connect strings. They are tried in random order, so that clients spread over them.
+    /// ZooKeeper's connect strings. They are tried in random order, so that clients spread over them. A name is looked for
+    /// anew at each attempt, and all addresses that it has are tried.
     #[must_use]
     pub fn endpoints(mut self, list: &str) -> Self {
         let hosts = match list.find('/') {
@@ -267,6 +275,9 @@ impl ClientConfig {
         }
         if i32::try_from(self.session_timeout.as_millis()).is_err() {
             return Err(config("session timeout too long".to_owned()));
+        }
+        if self.auth.iter().any(|credential| credential.bytes() > CREDENTIAL_BYTES) {
+            return Err(config(format!("a credential longer than {CREDENTIAL_BYTES} bytes")));
         }
         if !self.chroot.is_empty() && path::validate(&self.chroot).is_err() {
             return Err(config(format!("chroot {:?} is not a path", self.chroot)));

@@ -38,8 +38,8 @@ pub(crate) struct Connection {
 impl Drop for Connection {
     /// Also when the task is not led to its end: its runtime stops, or it panics.
     fn drop(&mut self) {
-        self.admission.close();
         self.core.end();
+        self.admission.close();
     }
 }
 
@@ -117,10 +117,10 @@ impl Connection {
     async fn converse(&mut self, stream: Stream) {
         let endpoint = stream.peer_addr().to_string();
         let (mut read, write) = stream.into_split();
-        let attachments = self.shared.vitals().attachments;
         self.core.connected(write, self.servers.elsewhere());
         let fault = self.talk(&mut read).await.err();
-        if self.shared.vitals().attachments > attachments {
+        // To be accepted is not enough: what we send next may be what ends each connection.
+        if self.core.was_of_use() {
             self.servers.succeeded();
         }
         match fault {
@@ -147,7 +147,7 @@ impl Connection {
         let (mut inbox, mut timer) = (BytesMut::new(), Timer::default());
         let mut turn = self.core.turn(None, &mut self.done)?;
         while !turn.has_ended {
-            timer.set(turn.timer);
+            timer.set(turn.timer.map(time::look_before));
             inbox.reserve(READ_BYTES);
             let input = tokio::select! {
                 biased;
@@ -176,7 +176,7 @@ impl Connection {
 
 async fn until(timer: Option<Instant>) {
     match timer {
-        Some(at) => time::sleep_until(at).await,
+        Some(at) => time::sleep_until(time::look_before(at)).await,
         None => std::future::pending().await,
     }
 }

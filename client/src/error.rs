@@ -35,6 +35,15 @@ pub enum Error {
     /// A credential was refused; the session is closed.
     #[error("authentication failed")]
     AuthFailed,
+    /// The runtime on which [`crate::ClientConfig::connect`] ran has ended, or the session's task panicked: the session,
+    /// its locks and ephemeral znodes are given up. The request was not sent. [`crate::Client::renew`] opens a new
+    /// session, on the runtime where it is called.
+    #[error("the runtime that served the client has ended, and the session with it")]
+    Stopped,
+    /// This process was forked from the one that opened the session, whose connection it must not touch: nothing is held
+    /// here, nothing was sent. [`crate::Client::renew`] opens a session of this process's own.
+    #[error("the client belongs to the process that this one was forked from")]
+    Forked,
     /// The total time given to [`crate::Mutex::lock_timeout`] is over; the queue has been left.
     #[error("timed out waiting for the lock{}", place(*.position, .holder.as_deref()))]
     Timeout {
@@ -65,6 +74,21 @@ pub enum Error {
     /// The lock is not held (any more), so it can be neither converted nor given back. Nothing has been changed.
     #[error("the lock is not held")]
     NotHeld,
+    /// The request is larger than the server takes (data, label, meta, the paths of many locks). It was not sent.
+    #[error("the request has {bytes} bytes, the server takes {max}")]
+    TooLarge {
+        /// Its size.
+        bytes: usize,
+        /// The most that is sent in one request.
+        max: usize,
+    },
+    /// One connection after the other broke while this request was the first one without an answer, so that it may be the
+    /// cause: **it may have taken effect**. Other requests of the session go on.
+    #[error("given up: {connections} connections broke over this request, which may have taken effect")]
+    GivenUp {
+        /// How many.
+        connections: u32,
+    },
     /// Too many locks are held, awaited or being released on this session at once.
     #[error("too many locks in use on one session")]
     TooManyLocks,
@@ -99,7 +123,7 @@ impl Error {
     pub fn may_have_happened(&self) -> bool {
         use ErrorCode::{ConnectionLoss, OperationTimeout, RequestTimeout, SystemError};
         match self {
-            Error::ConnectionLoss | Error::NoAnswer | Error::Protocol(_) => true,
+            Error::ConnectionLoss | Error::NoAnswer | Error::GivenUp { .. } | Error::Protocol(_) => true,
             Error::Rejected(code) => {
                 matches!(code, ConnectionLoss | OperationTimeout | RequestTimeout | SystemError)
             }
@@ -132,7 +156,10 @@ impl Error {
 
     /// The session is over: nothing succeeds on this client any more.
     pub fn is_session_end(&self) -> bool {
-        matches!(self, Error::SessionExpired | Error::Closed | Error::AuthFailed)
+        matches!(
+            self,
+            Error::SessionExpired | Error::Closed | Error::AuthFailed | Error::Stopped | Error::Forked
+        )
     }
 }
 
@@ -226,6 +253,9 @@ pub enum LostReason {
     /// The client was closed.
     #[error("the client was closed")]
     Closed,
+    /// The runtime that served the client has ended, or its task panicked.
+    #[error("the runtime that served the client has ended")]
+    Stopped,
 }
 
 #[cfg(test)]
@@ -264,7 +294,7 @@ mod tests {
 
     #[test]
     fn the_end_of_a_session_is_not_retryable() {
-        for end in [Error::SessionExpired, Error::Closed, Error::AuthFailed] {
+        for end in [Error::SessionExpired, Error::Closed, Error::AuthFailed, Error::Stopped] {
             assert!(end.is_session_end() && !end.is_retryable());
         }
         assert!(Error::ConnectionLoss.is_retryable());

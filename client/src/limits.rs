@@ -10,6 +10,17 @@ pub(crate) const OUTSTANDING_REQUESTS: usize = 4096;
 /// what drops may leave to the session task.
 pub(crate) const LOCK_SLOTS: usize = 65_536;
 
+/// Bytes of one request, if the server does not say how many it takes: ZooKeeper's `jute.maxbuffer` by default. A longer
+/// one is [`crate::Error::TooLarge`]; servers would close the connection.
+pub(crate) const REQUEST_BYTES: usize = rowlock_proto::frame::DEFAULT_MAX_BYTES;
+
+/// Bytes of a credential's scheme and secret together; a longer one is refused where it is given.
+pub(crate) const CREDENTIAL_BYTES: usize = 64 << 10;
+
+/// So many connections may break while one and the same request is the first without an answer. Then it is given up
+/// ([`crate::Error::GivenUp`]): it may be the cause, and all other requests of the session wait behind it.
+pub(crate) const TRIES: u32 = 12;
+
 /// Bytes of one frame from a server; a longer one breaks the connection.
 pub(crate) const FRAME_BYTES: usize = 64 << 20;
 
@@ -45,8 +56,11 @@ pub(crate) const CLAIMS_BEFORE_SWEEP: usize = 1024;
 /// A session with more places in queues stays where it is when it has to wait: moving them would take more than it gives.
 pub(crate) const CLAIMS_TO_MOVE_MAX: usize = 8;
 
-/// Claims in one verify request (servers refuse frames of 1 MiB); more go into further requests.
+/// Claims in one verify request; more go into further requests.
 pub(crate) const CLAIMS_PER_VERIFY: usize = 512;
+
+/// Bytes of paths in one verify request (servers refuse frames of 1 MiB); more go into further requests.
+pub(crate) const VERIFY_BYTES: usize = 128 << 10;
 
 /// Locks taken by one `lock_all`; more are [`crate::Error::InvalidName`].
 pub(crate) const LOCKS_AT_ONCE: usize = 256;

@@ -16,7 +16,7 @@ pub(crate) struct Servers {
     next: usize,
     /// The one that was tried last.
     current: usize,
-    /// Attempts since a server last accepted the session.
+    /// Attempts since a connection was last of use.
     failures: usize,
     /// When to go to the leader, from the server that names it.
     prefers_leader: PreferLeader,
@@ -54,7 +54,7 @@ impl Servers {
         (endpoint, pause)
     }
 
-    /// A server accepted the session and was kept.
+    /// A server accepted the session and did what was asked of it.
     pub(crate) fn succeeded(&mut self) {
         (self.failures, self.has_moved) = (0, false);
     }

@@ -166,7 +166,7 @@ impl Guard {
     /// Cancel safe.
     pub async fn expiring(&self) {
         match self.held.max_hold {
-            Some(most) => time::sleep_until(sentinel::warning_at(self.held.since, most)).await,
+            Some(most) => time::alarm(sentinel::warning_at(self.held.since, most)).await,
             None => std::future::pending().await,
         }
     }

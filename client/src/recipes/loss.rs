@@ -69,7 +69,7 @@ impl Loss {
                 biased;
                 _ = vitals.changed() => {}
                 _ = fate.changed() => {}
-                () = time::sleep_until(deadline) => {}
+                () = time::sleep_until(time::look_before(deadline)) => {}
             }
         }
     }

@@ -82,6 +82,16 @@ impl MultiLock {
         self.request().lock().await
     }
 
+    /// [`MultiLock::lock`] as a future of its own, which can be stored and spawned.
+    ///
+    /// # Errors
+    /// As [`MultiLock::lock`].
+    /// # Cancel safety
+    /// As [`MultiLock::lock`].
+    pub fn lock_owned(&self) -> impl Future<Output = Result<MultiGuard, Error>> + Send + use<> {
+        self.request().lock_owned()
+    }
+
     /// Waits for all of the locks for at most `patience` altogether.
     ///
     /// # Errors

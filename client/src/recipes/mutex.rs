@@ -1,5 +1,6 @@
 //! [`Mutex`]: the fair lock. Who asked first gets it first; a release wakes only the next one.
 
+use std::future::Future;
 use std::time::Duration;
 
 use rowlock_proto::path;
@@ -88,7 +89,18 @@ impl Mutex {
         self.request().lock().await
     }
 
-    /// Waits for the lock for at most `patience` altogether, lost connections and all predecessors included.
+    /// [`Mutex::lock`] as a future of its own, which can be stored and spawned.
+    ///
+    /// # Errors
+    /// As [`Mutex::lock`].
+    /// # Cancel safety
+    /// As [`Mutex::lock`].
+    pub fn lock_owned(&self) -> impl Future<Output = Result<Guard, Error>> + Send + use<> {
+        self.request().lock_owned()
+    }
+
+    /// Waits for the lock for at most `patience` altogether, lost connections and all predecessors included. With zero it
+    /// waits for nobody: a free lock is taken.
     ///
     /// # Errors
     /// [`Error::Timeout`] with the last known position and holder; the queue is left then. Otherwise as

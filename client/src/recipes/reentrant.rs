@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::future::Future;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex as Lock, MutexGuard as LockGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -78,7 +79,8 @@ struct Slot {
 
 /// Keeps a slot in the table of its client; the last one removes it.
 struct SlotRef {
-    slot: Arc<Slot>,
+    /// Taken by the drop only.
+    slot: Option<Arc<Slot>>,
     key: Key,
     holds: Arc<Holds>,
 }
@@ -118,6 +120,20 @@ impl ReentrantMutex {
         }
     }
 
+    /// [`ReentrantMutex::lock`] as a future of its own, which can be stored and spawned.
+    ///
+    /// # Errors
+    /// As [`ReentrantMutex::lock`].
+    /// # Cancel safety
+    /// As [`ReentrantMutex::lock`].
+    pub fn lock_owned(
+        &self,
+        owner: Owner,
+    ) -> impl Future<Output = Result<ReentrantGuard, Error>> + Send + use<> {
+        let mutex = self.clone();
+        async move { mutex.lock(owner).await }
+    }
+
     /// [`ReentrantMutex::lock`] for at most `patience` altogether.
     ///
     /// # Errors
@@ -151,7 +167,7 @@ impl ReentrantMutex {
     /// As [`ReentrantMutex::lock`].
     pub async fn try_lock(&self, owner: Owner) -> Result<Option<ReentrantGuard>, Error> {
         let slot = self.slot(owner)?;
-        let Ok(turn) = slot.slot.turn.clone().try_acquire_owned() else { return Ok(None) };
+        let Ok(turn) = slot.slot().turn.clone().try_acquire_owned() else { return Ok(None) };
         if let Some(guard) = slot.share() {
             return Ok(Some(guard));
         }
@@ -170,15 +186,24 @@ impl ReentrantMutex {
         let lock = self.lock.clone()?;
         let holds = self.client.holds();
         if owner == Owner::Unnamed {
-            return Ok(SlotRef { slot: Arc::new(Slot::new()), key: (lock, owner), holds: holds.clone() });
+            return Ok(SlotRef {
+                slot: Some(Arc::new(Slot::new())),
+                key: (lock, owner),
+                holds: holds.clone(),
+            });
         }
         let key = (lock, owner);
-        let slot = holds.slots().entry(key.clone()).or_insert_with(|| Arc::new(Slot::new())).clone();
-        Ok(SlotRef { slot, key, holds: holds.clone() })
+        Ok(holds.slot(key))
     }
 }
 
 impl Holds {
+    /// The slot of this key; made, if there is none.
+    fn slot(self: &Arc<Self>, key: Key) -> SlotRef {
+        let slot = self.slots().entry(key.clone()).or_insert_with(|| Arc::new(Slot::new())).clone();
+        SlotRef { slot: Some(slot), key, holds: self.clone() }
+    }
+
     fn slots(&self) -> LockGuard<'_, BTreeMap<Key, Arc<Slot>>> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -195,14 +220,18 @@ impl Slot {
 }
 
 impl SlotRef {
+    fn slot(&self) -> &Slot {
+        self.slot.as_ref().expect("only the drop takes the slot")
+    }
+
     async fn turn(&self) -> Result<OwnedSemaphorePermit, Error> {
         // Turns are never closed.
-        self.slot.turn.clone().acquire_owned().await.map_err(|_| Error::Closed)
+        self.slot().turn.clone().acquire_owned().await.map_err(|_| Error::Closed)
     }
 
     /// A share of what the owner holds, if it does.
     fn share(&self) -> Option<ReentrantGuard> {
-        let hold = self.slot.current().upgrade()?;
+        let hold = self.slot().current().upgrade()?;
         let guard = ReentrantGuard { hold: Some(hold), slot: self.clone() };
         // Dropped, if it is lost: the owner may ask anew, and those who have shares in the old hold know.
         guard.is_held().then_some(guard)
@@ -211,7 +240,7 @@ impl SlotRef {
     /// What was granted is the owner's hold from now on.
     fn hold(self, guard: Guard, turn: OwnedSemaphorePermit) -> ReentrantGuard {
         let hold = Arc::new(guard);
-        *self.slot.current() = Arc::downgrade(&hold);
+        *self.slot().current() = Arc::downgrade(&hold);
         drop(turn);
         ReentrantGuard { hold: Some(hold), slot: self }
     }
@@ -226,10 +255,10 @@ impl Clone for SlotRef {
 impl Drop for SlotRef {
     fn drop(&mut self) {
         let mut slots = self.holds.slots();
-        // The table's own, and ours.
-        if Arc::strong_count(&self.slot) == 2
-            && slots.get(&self.key).is_some_and(|slot| Arc::ptr_eq(slot, &self.slot))
-        {
+        // Let go of under the lock: of two that go at one time, the second one finds itself to be the last.
+        let ours = self.slot.take().map(|slot| Arc::as_ptr(&slot));
+        let is_last = |slot: &Arc<Slot>| ours == Some(Arc::as_ptr(slot)) && Arc::strong_count(slot) == 1;
+        if slots.get(&self.key).is_some_and(is_last) {
             slots.remove(&self.key);
         }
     }
@@ -295,7 +324,35 @@ impl fmt::Debug for ReentrantGuard {
 impl Drop for ReentrantGuard {
     fn drop(&mut self) {
         // Under the lock: whoever finds the hold gone finds its release posted.
-        let _current = self.slot.slot.current();
+        let _current = self.slot.slot().current();
         self.hold = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn a_slot_whose_last_users_go_at_one_time_is_forgotten() {
+        const ROUNDS: u64 = 5_000;
+        let (holds, gate) = (Arc::<Holds>::default(), Barrier::new(2));
+        let goes = |side: usize| {
+            for round in 0..ROUNDS {
+                let slot = holds.slot(("/l".to_owned(), Owner::Named(round)));
+                gate.wait();
+                drop(slot);
+                gate.wait();
+                assert!(side == 1 || holds.slots().is_empty(), "in round {round}");
+                gate.wait();
+            }
+        };
+        thread::scope(|threads| {
+            threads.spawn(|| goes(0));
+            goes(1);
+        });
     }
 }

@@ -1,5 +1,6 @@
 //! [`LockRequest`]: a lock, or several, with options.
 
+use std::future::Future;
 use std::marker::PhantomData;
 use std::time::Duration;
 
@@ -106,7 +107,8 @@ impl<G: Granted> LockRequest<G> {
 
     /// How long the lock is held at most. After that time since we learnt of the grant the guard is lost
     /// ([`crate::LostReason::MaxHold`]) and gives the lock back; [`Guard::expiring`] tells in time. A Rowlock server
-    /// revokes the lock also when this process does not run: at this time plus the session timeout after the grant.
+    /// revokes the lock also when this process does not run: at this time plus the session timeout after the grant. Zero
+    /// is refused.
     pub fn max_hold(mut self, most: Duration) -> Self {
         self.terms.max_hold = Some(most);
         self
@@ -119,10 +121,18 @@ impl<G: Granted> LockRequest<G> {
         self
     }
 
-    /// How long [`LockRequest::lock`] waits altogether, lost connections and all predecessors included.
+    /// How long [`LockRequest::lock`] waits altogether, lost connections and all predecessors included. With zero it waits
+    /// for nobody: a free lock is taken, as by [`LockRequest::try_lock`].
     pub fn timeout(mut self, patience: Duration) -> Self {
         self.patience = Some(patience);
         self
+    }
+
+    fn wanted(&self) -> Result<&[Wanted], Error> {
+        if self.terms.max_hold.is_some_and(|most| most.is_zero()) {
+            return Err(Error::InvalidArgument("a lock is held for longer than no time at all (max_hold)"));
+        }
+        self.wanted.as_deref().map_err(Clone::clone)
     }
 
     /// Waits for the lock (for all of them, if there are several: then either all are granted or none is).
@@ -131,16 +141,20 @@ impl<G: Granted> LockRequest<G> {
     /// [`Error::Timeout`] with the last known position and holder, if a timeout was set; the queue is left then.
     /// [`Error::SessionExpired`], [`Error::Closed`]: the session ended; nothing is held and nothing waits any more.
     /// [`Error::PlaceLost`]: somebody deleted our znode in the queue. [`Error::Deadlock`], with an owner.
-    /// [`Error::LimitConflict`], for permits. [`Error::TooManyLocks`], [`Error::InvalidName`], [`Error::Unsupported`],
-    /// [`Error::Rejected`] (NoAuth, quotas). A lost connection is no error here: the place in the queue is kept over
+    /// [`Error::LimitConflict`], for permits. [`Error::TooManyLocks`], [`Error::InvalidName`], [`Error::InvalidArgument`],
+    /// [`Error::TooLarge`], [`Error::Unsupported`], [`Error::Rejected`] (NoAuth, quotas). A lost connection is no error here: the place in the queue is kept over
     /// reconnects.
     /// # Cancel safety
     /// Dropping the future at any point leaves the queue, also when the request to enter it is still on its way.
     /// # Ordering
     /// The place in the queue is taken when the server handles the first request, in the order of the session.
     pub async fn lock(&self) -> Result<G, Error> {
-        let wanted = self.wanted.as_ref().map_err(Clone::clone)?;
+        let wanted = self.wanted()?;
         let mut progress = Progress::new();
+        if self.patience == Some(Duration::ZERO) {
+            let granted = acquire(&self.client, wanted, &self.terms, false, &mut progress).await?;
+            return granted.map(G::of).ok_or_else(|| progress.timeout());
+        }
         let attempt = acquire(&self.client, wanted, &self.terms, true, &mut progress);
         let granted = match self.patience {
             None => attempt.await?,
@@ -153,6 +167,19 @@ impl<G: Granted> LockRequest<G> {
         granted.map(G::of).ok_or(Error::Protocol("busy, although we wait"))
     }
 
+    /// [`LockRequest::lock`] as a future of its own, which can be stored and spawned.
+    ///
+    /// # Errors
+    /// As [`LockRequest::lock`].
+    /// # Cancel safety
+    /// As [`LockRequest::lock`].
+    pub fn lock_owned(self) -> impl Future<Output = Result<G, Error>> + Send + 'static
+    where
+        G: Send + 'static,
+    {
+        async move { self.lock().await }
+    }
+
     /// Takes the lock if nobody is in the way; `None` otherwise, and then nothing is left behind. Whether it is free is
     /// decided by the cluster, not by a read of one server. Pays no regard to the timeout.
     ///
@@ -161,7 +188,7 @@ impl<G: Granted> LockRequest<G> {
     /// # Cancel safety
     /// As [`LockRequest::lock`].
     pub async fn try_lock(&self) -> Result<Option<G>, Error> {
-        let wanted = self.wanted.as_ref().map_err(Clone::clone)?;
+        let wanted = self.wanted()?;
         let granted = acquire(&self.client, wanted, &self.terms, false, &mut Progress::new()).await?;
         Ok(granted.map(G::of))
     }

@@ -4,6 +4,7 @@
 //! hold together. On plain ZooKeeper this is Curator's recipe, by the names of the queue znodes, except that each waits
 //! for the nearest one that is in its way.
 
+use std::future::Future;
 use std::ops::Deref;
 use std::time::Duration;
 
@@ -103,6 +104,16 @@ impl RwLock {
         self.write_request().lock().await
     }
 
+    /// [`RwLock::read`] as a future of its own, which can be stored and spawned.
+    ///
+    /// # Errors
+    /// As [`RwLock::read`].
+    /// # Cancel safety
+    /// As [`RwLock::read`].
+    pub fn read_owned(&self) -> impl Future<Output = Result<ReadGuard, Error>> + Send + use<> {
+        self.read_request().lock_owned()
+    }
+
     /// [`RwLock::read`] for at most `patience` altogether.
     ///
     /// # Errors
@@ -111,6 +122,16 @@ impl RwLock {
     /// Dropping the future leaves the queue.
     pub async fn read_timeout(&self, patience: Duration) -> Result<ReadGuard, Error> {
         self.read_request().timeout(patience).lock().await
+    }
+
+    /// [`RwLock::write`] as a future of its own, which can be stored and spawned.
+    ///
+    /// # Errors
+    /// As [`RwLock::write`].
+    /// # Cancel safety
+    /// As [`RwLock::write`].
+    pub fn write_owned(&self) -> impl Future<Output = Result<WriteGuard, Error>> + Send + use<> {
+        self.write_request().lock_owned()
     }
 
     /// [`RwLock::write`] for at most `patience` altogether.

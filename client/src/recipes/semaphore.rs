@@ -3,6 +3,7 @@
 //! How many there are stands in the data of the semaphore's znode (`permits=3`): the first who asks writes it, whoever
 //! says another number is told. So all agree, on every server, and people can see it.
 
+use std::future::Future;
 use std::ops::Deref;
 use std::time::Duration;
 
@@ -87,6 +88,16 @@ impl Semaphore {
     /// Dropping the future leaves the queue.
     pub async fn acquire_many(&self, count: u32) -> Result<Permits, Error> {
         self.request(count).lock().await
+    }
+
+    /// [`Semaphore::acquire_many`] as a future of its own, which can be stored and spawned.
+    ///
+    /// # Errors
+    /// As [`Semaphore::acquire_many`].
+    /// # Cancel safety
+    /// As [`Semaphore::acquire_many`].
+    pub fn acquire_owned(&self, count: u32) -> impl Future<Output = Result<Permits, Error>> + Send + use<> {
+        self.request(count).lock_owned()
     }
 
     /// [`Semaphore::acquire_many`] for at most `patience` altogether.

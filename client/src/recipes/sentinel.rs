@@ -55,9 +55,9 @@ fn removal(seat: &Seat, claim: &Claim) -> Chore {
 
 /// Gives the lock back at the end of its maximum hold. (That it is over, the guard sees by itself.)
 async fn give_up(client: Client, removal: Chore, loss: Loss, path: String, since: Instant, most: Duration) {
-    time::sleep_until(warning_at(since, most)).await;
+    time::alarm(warning_at(since, most)).await;
     tracing::warn!(path, max_hold = ?most, "four fifths of the maximum hold are over");
-    time::sleep_until(since + most).await;
+    time::alarm(since + most).await;
     tracing::warn!(path, max_hold = ?most, "held for the maximum: giving the lock back");
     loss.declare(LostReason::MaxHold);
     client.post(removal);

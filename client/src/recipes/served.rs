@@ -182,7 +182,7 @@ impl<'a> Attempt<'a> {
                 _ => return Err(ODD),
             },
             Err(error) => {
-                if is_first && matches!(error, Error::Rejected(_) | Error::Unsupported(_)) {
+                if is_first && is_refusal(&error) {
                     self.forget();
                 }
                 return Err(error);
@@ -292,6 +292,11 @@ impl<'a> Attempt<'a> {
             })
             .collect()
     }
+}
+
+/// The request had no effect.
+fn is_refusal(error: &Error) -> bool {
+    matches!(error, Error::Rejected(_) | Error::Unsupported(_) | Error::TooLarge { .. })
 }
 
 /// Comes at `moment`; never, without one.

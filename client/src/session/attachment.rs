@@ -32,6 +32,8 @@ pub(crate) struct Asked {
     pub sent: bool,
     /// Its number, if it takes effect once. It keeps it over reconnects.
     pub tag: Option<u64>,
+    /// So many connections broke while it was the first one without an answer.
+    pub breaks: u32,
 }
 
 /// A request that waits for its reply. Servers answer in the order of sending.

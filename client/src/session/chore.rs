@@ -14,6 +14,7 @@ use rowlock_proto::{ErrorCode, Request, Response, Version, path};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::extensions::Extensions;
+use crate::limits::TRIES;
 
 /// What is to be removed, and how far that is.
 pub(crate) struct Chore {
@@ -22,6 +23,8 @@ pub(crate) struct Chore {
     /// The queue znode's name before the server's number; random, so nobody else can have it.
     prefix: String,
     step: Step,
+    /// So many connections broke while it was the first one without an answer.
+    breaks: u32,
     /// Its share of [`crate::limits::LOCK_SLOTS`].
     _slot: Option<OwnedSemaphorePermit>,
 }
@@ -53,12 +56,12 @@ impl Chore {
         path: Option<String>,
         slot: Option<OwnedSemaphorePermit>,
     ) -> Self {
-        Chore { parent, prefix, step: path.map_or(Step::Sync, Step::Delete), _slot: slot }
+        Chore { parent, prefix, step: path.map_or(Step::Sync, Step::Delete), breaks: 0, _slot: slot }
     }
 
     /// For a place that the server itself keeps.
     pub(crate) fn abandon(parent: String, prefix: String, slot: Option<OwnedSemaphorePermit>) -> Self {
-        Chore { parent, prefix, step: Step::Abandon, _slot: slot }
+        Chore { parent, prefix, step: Step::Abandon, breaks: 0, _slot: slot }
     }
 
     /// The request of the present step. Deleting needs no version: the name is random, nobody else can have it.
@@ -105,11 +108,13 @@ impl Chore {
         }
     }
 
-    /// The connection broke: what was listed may be out of date.
-    pub(crate) fn disconnected(&mut self) {
+    /// The connection broke: what was listed may be out of date. `false`: it is given up, since it may be the cause.
+    pub(crate) fn disconnected(&mut self, was_first: bool) -> bool {
         if let Step::List = self.step {
             self.step = Step::Sync;
         }
+        self.breaks += u32::from(was_first);
+        self.breaks < TRIES
     }
 }
 
@@ -124,7 +129,7 @@ mod tests {
         assert!(matches!(it.request(plain), Request::Sync(p) if p == "/l"));
         assert_eq!(it.replied(Ok(&Response::Path("/l".into()))), Next::Again);
         assert!(matches!(it.request(plain), Request::GetChildren(_)));
-        it.disconnected();
+        assert!(it.disconnected(false));
         assert!(matches!(it.request(plain), Request::Sync(_)), "a list of before the reconnect was trusted");
         it.replied(Ok(&Response::Path("/l".into())));
         let names = vec!["_c_xyz-lock-0000000001".to_owned(), "_c_abc-lock-0000000002".to_owned()];
@@ -143,7 +148,7 @@ mod tests {
         let attempt = Attempt { lock: "/l".into(), prefix: "_c_abc-lock-".into() };
         assert_eq!(it.request(rowlock), Request::Abandon(vec![attempt]));
         assert_eq!(it.replied(Err(ErrorCode::ThrottledOp)), Next::Again);
-        it.disconnected();
+        assert!(it.disconnected(false));
         assert!(matches!(it.request(Extensions::NONE), Request::Sync(_)), "a server without it now");
     }
 

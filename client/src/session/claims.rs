@@ -13,7 +13,7 @@ use rowlock_proto::FencingToken;
 use rowlock_proto::lock::{Claim, News, Notice};
 
 use crate::error::LostReason;
-use crate::limits::{CLAIMS_BEFORE_SWEEP, CLAIMS_PER_VERIFY, CLAIMS_TO_MOVE_MAX};
+use crate::limits::{CLAIMS_BEFORE_SWEEP, CLAIMS_PER_VERIFY, CLAIMS_TO_MOVE_MAX, VERIFY_BYTES};
 
 /// What has become of a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,9 +150,23 @@ impl Claims {
             followed.cell.upgrade().is_some_and(|cell| !matches!(cell.get(), Fate::Lost(_)))
         });
         let held = self.followed.iter().filter(|(_, followed)| followed.held);
-        let claims: Vec<Claim> =
-            held.map(|(path, followed)| Claim { path: path.clone(), token: followed.token }).collect();
-        claims.chunks(CLAIMS_PER_VERIFY).map(<[Claim]>::to_vec).collect()
+        let claims = held.map(|(path, followed)| Claim { path: path.clone(), token: followed.token });
+        let mut portions: Vec<Vec<Claim>> = Vec::new();
+        let mut bytes = 0;
+        for claim in claims {
+            let is_full = bytes + claim.path.len() > VERIFY_BYTES;
+            match portions.last_mut().filter(|portion| !is_full && portion.len() < CLAIMS_PER_VERIFY) {
+                Some(portion) => {
+                    bytes += claim.path.len();
+                    portion.push(claim);
+                }
+                None => {
+                    bytes = claim.path.len();
+                    portions.push(vec![claim]);
+                }
+            }
+        }
+        portions
     }
 
     /// The answer to a verification: who has lost his place while we were cut off. By whom is not known.
@@ -223,6 +237,16 @@ mod tests {
         assert_eq!(it.followed.len(), 1, "of another token");
         it.given_back(&[claim("/l/a", 6)]);
         assert!(it.followed.is_empty());
+    }
+
+    #[test]
+    fn no_verification_is_longer_than_a_server_takes() {
+        let (mut it, now, cell) = (Claims::default(), Instant::now(), FateCell::new());
+        let name = "x".repeat(VERIFY_BYTES / 3);
+        for number in 0..7 {
+            told(it.follow(&claim(&format!("/{name}{number}"), 1), Some(now), &cell));
+        }
+        assert_eq!(it.unverified().iter().map(Vec::len).collect::<Vec<_>>(), [2, 2, 2, 1]);
     }
 
     #[test]

@@ -24,11 +24,14 @@ pub struct Extensions {
     pub session_options: u32,
     /// Reports on locks, queues, sessions and their history.
     pub report: u32,
+    /// Bytes of the largest request that it takes; 0: it does not say.
+    pub frame_bytes: u32,
 }
 
 impl Extensions {
     /// A plain ZooKeeper server.
-    pub(crate) const NONE: Extensions = Extensions { acquire: 0, tagged: 0, session_options: 0, report: 0 };
+    pub(crate) const NONE: Extensions =
+        Extensions { acquire: 0, tagged: 0, session_options: 0, report: 0, frame_bytes: 0 };
 
     /// From the data of the announcement: lines `name version`. What is not known is for newer clients.
     pub(crate) fn parse(data: &[u8]) -> Self {
@@ -40,6 +43,7 @@ impl Extensions {
                 "tagged" => &mut it.tagged,
                 "session-options" => &mut it.session_options,
                 "report" => &mut it.report,
+                "frame-bytes" => &mut it.frame_bytes,
                 _ => continue,
             };
             *field = version.trim().parse().unwrap_or(0);
@@ -50,6 +54,11 @@ impl Extensions {
     /// The server has Rowlock's locks; otherwise this client uses ZooKeeper's recipes.
     pub fn has_locks(&self) -> bool {
         self.acquire > 0
+    }
+
+    /// The most that one request may have, if the server says so.
+    pub(crate) fn request_bytes(&self) -> Option<usize> {
+        usize::try_from(self.frame_bytes).ok().filter(|bytes| *bytes > 0)
     }
 
     /// What the server lacks for this request, if anything.
@@ -84,8 +93,8 @@ mod tests {
 
     #[test]
     fn an_announcement_is_read_line_by_line_and_what_is_unknown_is_skipped() {
-        let it = Extensions::parse(b"acquire 1\ntagged 2\nteleport 9\nnonsense\nreport x\n");
-        assert_eq!(it, Extensions { acquire: 1, tagged: 2, session_options: 0, report: 0 });
+        let it = Extensions::parse(b"acquire 1\ntagged 2\nteleport 9\nnonsense\nreport x\nframe-bytes 9\n");
+        assert_eq!(it, Extensions { acquire: 1, tagged: 2, frame_bytes: 9, ..Extensions::NONE });
         assert!(it.has_locks() && !Extensions::parse(b"").has_locks());
     }
 

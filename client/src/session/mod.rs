@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rowlock_env::mutant::{self, Mutant};
+use rowlock_env::process;
 use rowlock_env::sync::watch;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::{Request, Response, SessionId};
@@ -45,7 +46,7 @@ pub enum SessionState {
     },
     /// Over: locks, ephemeral znodes and watches are gone. Final.
     Expired,
-    /// Over at our own wish, or because a credential was refused. Final.
+    /// Over at our own wish, because a credential was refused, or because the client's runtime has ended. Final.
     Closed,
 }
 
@@ -60,6 +61,8 @@ pub(crate) enum Ending {
     Closed,
     /// A credential was refused.
     AuthFailed,
+    /// The task that served it is gone: its runtime has ended, or it panicked.
+    Stopped,
 }
 
 impl Ending {
@@ -68,13 +71,22 @@ impl Ending {
             Ending::Expired | Ending::DeadlinePassed => Error::SessionExpired,
             Ending::Closed => Error::Closed,
             Ending::AuthFailed => Error::AuthFailed,
+            Ending::Stopped => Error::Stopped,
+        }
+    }
+
+    /// What a close says that comes afterwards: whether the servers know that the session is over.
+    pub(crate) fn of_close(self) -> Result<(), Error> {
+        match self {
+            Ending::Expired | Ending::Closed | Ending::AuthFailed => Ok(()),
+            Ending::DeadlinePassed | Ending::Stopped => Err(self.error()),
         }
     }
 
     pub(crate) fn state(self) -> SessionState {
         match self {
             Ending::Expired | Ending::DeadlinePassed => SessionState::Expired,
-            Ending::Closed | Ending::AuthFailed => SessionState::Closed,
+            Ending::Closed | Ending::AuthFailed | Ending::Stopped => SessionState::Closed,
         }
     }
 
@@ -83,6 +95,7 @@ impl Ending {
             Ending::Expired => LostReason::Expired,
             Ending::DeadlinePassed => LostReason::Unreachable,
             Ending::Closed | Ending::AuthFailed => LostReason::Closed,
+            Ending::Stopped => LostReason::Stopped,
         }
     }
 }
@@ -123,14 +136,20 @@ pub(crate) struct Shared {
     states: watch::Sender<SessionState>,
     /// Why the last connection failed, for the error of `connect`.
     pub last_fault: watch::Sender<String>,
+    /// The process that it belongs to.
+    process: u32,
 }
 
 impl Shared {
     pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Shared::of_process(process::id()))
+    }
+
+    pub(super) fn of_process(process: u32) -> Self {
         let (vitals, _) = watch::channel(Vitals::new());
         let (states, _) = watch::channel(SessionState::Connecting);
         let (last_fault, _) = watch::channel(String::from("none"));
-        Arc::new(Shared { vitals, states, last_fault })
+        Shared { vitals, states, last_fault, process }
     }
 
     /// Shows new vitals. Wakes watchers unless only the validity moved.
@@ -157,11 +176,19 @@ impl Shared {
         self.states.subscribe()
     }
 
+    /// We are a child of the process that it belongs to: the session goes on there, and its connection is not ours.
+    pub(crate) fn is_forked(&self) -> bool {
+        self.process != process::id()
+    }
+
     /// Why the session, and all that depends on it, must be taken for lost at this moment.
     ///
     /// Invariant: looks at the clock itself, so that it is right even when the session's task has not run for a while
     /// (a paused process, a busy runtime).
     pub(crate) fn lost(&self) -> Option<LostReason> {
+        if self.is_forked() {
+            return Some(LostReason::Stopped);
+        }
         let vitals = self.vitals.borrow();
         match (vitals.ending, vitals.valid_until) {
             (Some(ending), _) => Some(ending.lost()),
@@ -170,8 +197,21 @@ impl Shared {
         }
     }
 
+    /// The session's task is gone without a word: whatever it showed is over.
+    pub(crate) fn stop(&self) {
+        let mut last = self.vitals();
+        if last.ending.is_none() {
+            let ending = Ending::Stopped;
+            (last.ending, last.state, last.valid_until) = (Some(ending), ending.state(), None);
+            self.publish(last);
+        }
+    }
+
     /// The error of calls on a session that has ended.
     pub(crate) fn ended(&self) -> Error {
+        if self.is_forked() {
+            return Error::Forked;
+        }
         self.vitals.borrow().ending.unwrap_or(Ending::Closed).error()
     }
 }

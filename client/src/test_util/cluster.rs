@@ -1,8 +1,9 @@
 //! [`Cluster`]: the nodes, their doors and the switches.
 
 use std::fmt;
+use std::io::ErrorKind;
 use std::path::Path;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rowlock_coordinator::config::NodeEntry;
@@ -16,7 +17,7 @@ use rowlock_proto::{NodeId, SessionId};
 use tempfile::TempDir;
 use tokio::sync::Mutex;
 
-use super::node::{Board, Place, Targets};
+use super::node::{Board, Place, Running, Targets};
 use super::proxy::{Behind, Door};
 use super::rules::Rules;
 use super::threads::Threads;
@@ -25,6 +26,9 @@ use crate::config::ClientConfig;
 
 /// How long the kit waits for anything, on a machine that is busy with other tests.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Of clients that do not say: short, so that no test waits long for the locks of one that is gone, and long enough for a
+/// machine that stands still for a second.
+const SESSION_TIMEOUT: Duration = Duration::from_secs(4);
 const NAME: &str = "test";
 const ANY_PORT: &str = "127.0.0.1:0";
 
@@ -121,12 +125,13 @@ impl Cluster {
         self.client_with(|config| config).await
     }
 
-    /// A new session, configured otherwise: a shorter session timeout, a label, one node's [`Cluster::endpoint`] only.
+    /// A new session, configured otherwise than with the kit's session timeout of 4 s: a shorter session timeout, a label, one node's [`Cluster::endpoint`] only.
     ///
     /// # Panics
     /// As [`Cluster::client`].
     pub async fn client_with(&self, configure: impl FnOnce(ClientConfig) -> ClientConfig) -> Client {
         let config = Client::builder().endpoints(&self.endpoints()).connect_timeout(PATIENCE);
+        let config = config.session_timeout(SESSION_TIMEOUT);
         match configure(config).connect().await {
             Ok(client) => client,
             Err(error) => panic!("no client: {error}; {}", self.report()),
@@ -307,19 +312,28 @@ impl Cluster {
 }
 
 impl Drop for Cluster {
-    /// Stops the nodes, waits until they have, and removes the folder. Blocks for some milliseconds.
+    /// Ends the nodes in the middle of whatever they do (nobody asks for their order any more), waits until they are gone,
+    /// and removes the folder. Blocks for some hundredths of a second.
     fn drop(&mut self) {
-        let (stopped, all_stopped) = mpsc::channel::<()>();
-        let mut threads = Vec::new();
-        for place in &mut self.places {
-            let running = place.running.get_mut().take();
-            threads.extend(running.map(|running| running.begin_stop(stopped.clone())));
-        }
-        drop(stopped);
-        // Ends when the last node has dropped its end.
-        let _ = all_stopped.recv_timeout(PATIENCE);
-        drop((threads, self.network.take()));
-        drop(self.folder.take());
+        let running = self.places.iter_mut().filter_map(|place| place.running.get_mut().take());
+        let mut threads: Vec<Threads> = running.map(Running::into_threads).collect();
+        threads.extend(self.network.take());
+        // Elsewhere, since async code must not wait for the end of a runtime.
+        let end = move || threads.into_iter().for_each(|threads| threads.end(PATIENCE));
+        let ended = std::thread::Builder::new().name("rowlock-test-end".to_owned()).spawn(end);
+        // Without a thread for it they end behind our back.
+        let _ = ended.map(std::thread::JoinHandle::join);
+        self.folder.take().into_iter().for_each(remove);
+    }
+}
+
+/// A thread that writes a log ends behind its runtime, and may make another file in the meantime.
+fn remove(folder: TempDir) {
+    let deadline = Instant::now() + PATIENCE;
+    while std::fs::remove_dir_all(folder.path()).is_err_and(|error| error.kind() != ErrorKind::NotFound)
+        && Instant::now() < deadline
+    {
+        std::thread::yield_now();
     }
 }
 

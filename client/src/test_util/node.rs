@@ -84,12 +84,8 @@ impl Running {
         self.unfollow().await;
     }
 
-    /// Begins to stop in order, for where nothing can be awaited; `stopped` is dropped when it has.
-    pub(super) fn begin_stop<T: Send + 'static>(self, stopped: T) -> Threads {
-        drop(self.threads.spawn(async move {
-            self.node.shutdown().await;
-            drop(stopped);
-        }));
+    /// What it runs on: with the end of that it ends in the middle of whatever it does.
+    pub(super) fn into_threads(self) -> Threads {
         self.threads
     }
 }

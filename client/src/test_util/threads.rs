@@ -1,6 +1,7 @@
 //! A runtime of the kit's own, that may be dropped anywhere: tokio's own panics when it is dropped by async code.
 
 use std::future::Future;
+use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
@@ -24,6 +25,15 @@ impl Threads {
         F::Output: Send + 'static,
     {
         self.runtime.as_ref().expect("there until it is dropped").spawn(task)
+    }
+}
+
+impl Threads {
+    /// Drops all tasks and waits until the threads are gone, for so long at most. Blocks: not for async code.
+    pub(super) fn end(mut self, patience: Duration) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_timeout(patience);
+        }
     }
 }
 

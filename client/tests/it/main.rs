@@ -11,6 +11,7 @@ mod cancel;
 mod counter;
 mod double_barrier;
 mod election;
+mod ending;
 mod exactly_once;
 mod fake;
 mod guard;

@@ -7,6 +7,7 @@
 #[cfg(feature = "blocking")]
 mod blocking;
 mod deadlock;
+mod ending;
 mod examples;
 mod members;
 mod opposite_orders;

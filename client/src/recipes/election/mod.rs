@@ -17,6 +17,7 @@ mod leadership;
 mod observe;
 mod view;
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -108,6 +109,20 @@ impl Election {
     /// Whoever campaigns first leads first, but for transfers.
     pub async fn campaign(&self, value: impl Into<String>) -> Result<Leadership, Error> {
         self.stand(&value.into(), None).await
+    }
+
+    /// [`Election::campaign`] as a future of its own, which can be stored and spawned.
+    ///
+    /// # Errors
+    /// As [`Election::campaign`].
+    /// # Cancel safety
+    /// As [`Election::campaign`].
+    pub fn campaign_owned(
+        &self,
+        value: String,
+    ) -> impl Future<Output = Result<Leadership, Error>> + Send + use<> {
+        let election = self.clone();
+        async move { election.campaign(value).await }
     }
 
     /// [`Election::campaign`] for at most `patience` altogether.

@@ -140,6 +140,7 @@ impl Machine {
         if let (Link::Up(attachment), Some(session)) = (&mut self.link, &mut self.session)
             && let Some(sent) = attachment.ping_answered()
         {
+            self.was_of_use = true;
             let from_receipt = mutant::is(Mutant::DeadlineFromReceipt);
             session.deadline.acknowledge(if from_receipt { now } else { sent });
         }
@@ -183,6 +184,7 @@ impl Machine {
         if header.zxid.0 > 0 {
             self.last_zxid = self.last_zxid.max(header.zxid);
         }
+        self.was_of_use |= matches!(job, Job::Call(_) | Job::Chore(_));
         match job {
             Job::Call(asked) => {
                 let waits = has_to_wait(&answer);

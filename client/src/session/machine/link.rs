@@ -8,6 +8,7 @@ use rowlock_proto::{SessionId, encode};
 use super::super::attachment::{InFlight, Job};
 use super::{Link, Machine};
 use crate::error::Error;
+use crate::limits::TRIES;
 use crate::servers::Elsewhere;
 
 impl Machine {
@@ -15,7 +16,7 @@ impl Machine {
     pub(crate) fn connected(&mut self, now: Instant, elsewhere: Elsewhere) {
         assert!(matches!(self.link, Link::Down), "one connection at a time");
         self.effects.out.clear();
-        (self.elsewhere, self.leader) = (elsewhere, None);
+        (self.elsewhere, self.leader, self.was_of_use) = (elsewhere, None, false);
         let request = ConnectRequest {
             protocol_version: 0,
             last_zxid_seen: self.last_zxid,
@@ -41,6 +42,11 @@ impl Machine {
         self.cut();
     }
 
+    /// The present connection, or the last one, has done more than to introduce us: the server can be relied on.
+    pub(crate) fn was_of_use(&self) -> bool {
+        self.was_of_use
+    }
+
     /// Puts what was in flight back in front of what waits. What takes effect once, and what may be repeated, is sent
     /// again on the next connection; other calls fail with an unknown outcome.
     pub(super) fn cut(&mut self) {
@@ -50,18 +56,23 @@ impl Machine {
         let refused = std::mem::take(&mut self.refused);
         let exactly_once = attachment.extensions.is_some_and(|extensions| extensions.tagged > 0);
         let mut again: Vec<Job> = refused.into();
-        for InFlight { job, .. } in attachment.in_flight {
+        for (at, InFlight { job, .. }) in attachment.in_flight.into_iter().enumerate() {
+            let is_first = at == 0;
             match job {
-                Job::Call(asked)
+                Job::Call(mut asked)
                     if exactly_once && (asked.tag.is_some() || !asked.call.request.is_write()) =>
                 {
-                    again.push(Job::Call(asked));
+                    asked.breaks += u32::from(is_first);
+                    match asked.breaks {
+                        connections @ TRIES.. => self.answer(asked, Err(Error::GivenUp { connections })),
+                        _ => again.push(Job::Call(asked)),
+                    }
                 }
                 Job::Call(asked) => self.answer(asked, Err(Error::ConnectionLoss)),
-                Job::Chore(mut chore) => {
-                    chore.disconnected();
-                    again.push(Job::Chore(chore));
-                }
+                Job::Chore(mut chore) => match chore.disconnected(is_first) {
+                    true => again.push(Job::Chore(chore)),
+                    false => tracing::warn!("a queue znode could not be removed: connections break over it"),
+                },
                 Job::Close => again.push(Job::Close),
                 // Of this connection only.
                 Job::Probe | Job::Options | Job::Verify(_) => {}

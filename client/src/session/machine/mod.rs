@@ -142,6 +142,8 @@ pub(crate) struct Machine {
     /// Present once the session is to be closed: no new calls.
     closing: Option<Vec<Signal>>,
     close_sent: bool,
+    /// The present connection, or the last one, has done more than to introduce us.
+    was_of_use: bool,
     attachments: u64,
     extensions: Option<Extensions>,
     ending: Option<Ending>,
@@ -167,6 +169,7 @@ impl Machine {
             watches: Watches::default(),
             closing: None,
             close_sent: false,
+            was_of_use: false,
             attachments: 0,
             extensions: None,
             ending: None,
@@ -207,7 +210,10 @@ impl Machine {
         match (command, refused) {
             (Command::Call(call), Some(error)) => self.effects.done.push(Done::Call(call.reply, Err(error))),
             (Command::Call(call), None) => {
-                self.waiting.push_back(Job::Call(Asked { call, sent: false, tag: None }));
+                if let Some(error) = self.refusal_while_down(&call.request) {
+                    return self.effects.done.push(Done::Call(call.reply, Err(error)));
+                }
+                self.waiting.push_back(Job::Call(Asked { call, sent: false, tag: None, breaks: 0 }));
             }
             (Command::Auth(_, signal), Some(error)) => {
                 self.effects.done.push(Done::Signal(signal, Err(error)))
@@ -227,8 +233,7 @@ impl Machine {
     /// wait for.
     pub(crate) fn close(&mut self, signal: Option<Signal>) {
         if let Some(ending) = self.ending {
-            let result = if ending == Ending::DeadlinePassed { Err(ending.error()) } else { Ok(()) };
-            self.effects.done.extend(signal.map(|signal| Done::Signal(signal, result)));
+            self.effects.done.extend(signal.map(|signal| Done::Signal(signal, ending.of_close())));
             return;
         }
         if self.closing.is_none() {
@@ -290,15 +295,22 @@ impl Machine {
         self.effects.done.push(Done::Call(asked.call.reply, result));
     }
 
+    /// The task ends, whatever the session is in.
+    pub(crate) fn stop(&mut self) {
+        if self.ending.is_none() {
+            self.end(Ending::Stopped);
+        }
+    }
+
     /// The session is over: everybody is told.
     fn end(&mut self, ending: Ending) {
         assert!(self.ending.is_none(), "a session ends once");
-        let cut_off = ending == Ending::DeadlinePassed && self.is_up();
-        let unsent = cut_off.then(|| std::mem::take(&mut self.effects.out));
+        let unasked = matches!(ending, Ending::DeadlinePassed | Ending::Stopped) && self.is_up();
+        let unsent = unasked.then(|| std::mem::take(&mut self.effects.out));
         self.cut();
         self.ending = Some(ending);
         if let Some(unsent) = unsent {
-            // The server may live and only the way back be cut: a farewell frees our locks sooner.
+            // The server may live (and only the way back be cut): a farewell frees our locks sooner.
             self.effects.out = unsent;
             put(&mut self.effects.out, Xid(i32::MAX), Request::CloseSession);
         }
@@ -312,7 +324,7 @@ impl Machine {
             self.effects.done.push(Done::Signal(waiting, Err(ending.error())));
         }
         for signal in self.closing.iter_mut().flat_map(std::mem::take) {
-            let result = if ending == Ending::DeadlinePassed { Err(Error::ConnectionLoss) } else { Ok(()) };
+            let result = ending.of_close().map_err(|_| Error::ConnectionLoss);
             self.effects.done.push(Done::Signal(signal, result));
         }
         self.effects.done.push(Done::Watches(std::mem::take(&mut self.watches)));

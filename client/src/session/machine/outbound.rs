@@ -3,16 +3,18 @@
 //! Invariant: calls go out in the order of the session, also those that are sent again after a reconnect. Nothing
 //! overtakes a call that has to wait (for an id, or because a server asked for patience).
 
+use bytes::BytesMut;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::time::Instant;
 use rowlock_proto::lock::SessionOptions;
-use rowlock_proto::{Request, Xid, encode};
+use rowlock_proto::{Request, Xid, encode, frame};
 
 use super::super::attachment::{Asked, InFlight, Job};
 use super::super::extensions::Extensions;
 use super::super::tags::Tags;
 use super::{Link, Machine, put};
 use crate::error::Error;
+use crate::limits::REQUEST_BYTES;
 
 /// The number of an attachment's first request; calls have positive ones.
 const PROBE: Xid = Xid(0);
@@ -73,24 +75,53 @@ impl Machine {
     }
 
     pub(super) fn send(&mut self, request: Request, job: Job) {
+        let (max, begin) = (self.request_bytes(), self.effects.out.len());
         let Link::Up(attachment) = &mut self.link else { return };
         let opcode = request.opcode();
         let xid = if let Job::Probe = job { PROBE } else { attachment.next_xid() };
         put(&mut self.effects.out, xid, request);
+        if let Err(error) = bounded(&mut self.effects.out, begin, max) {
+            // A removal whose path is that long: the znode goes with the session.
+            tracing::warn!(%error, ?opcode, "a request of the session's own is not sent");
+            return;
+        }
         attachment.in_flight.push_back(InFlight { xid, opcode, job });
     }
 
     /// The request stays with the call: it may have to be sent again.
-    fn send_call(&mut self, asked: Asked) {
+    fn send_call(&mut self, mut asked: Asked) {
+        let (max, begin) = (self.request_bytes(), self.effects.out.len());
         let Link::Up(attachment) = &mut self.link else { return };
         let (xid, request, out) = (attachment.next_xid(), &asked.call.request, &mut self.effects.out);
         match asked.tag {
             Some(id) => encode::tagged(xid, id, self.tags.acked(), request, out),
             None => encode::request_of(xid, request, out),
         }
+        if let Err(error) = bounded(out, begin, max) {
+            // A server that took more may have got it before.
+            let error = if asked.sent { Error::ConnectionLoss } else { error };
+            return self.answer(asked, Err(error));
+        }
+        asked.sent = true;
         // A tagged write is answered as what it carries.
         let opcode = request.opcode();
         attachment.in_flight.push_back(InFlight { xid, opcode, job: Job::Call(asked) });
+    }
+
+    /// The most that one request may have.
+    fn request_bytes(&self) -> usize {
+        self.extensions.and_then(|extensions| extensions.request_bytes()).unwrap_or(REQUEST_BYTES)
+    }
+
+    /// A call that will not be sent on any connection need not wait for one. (On a connection it is measured when it is
+    /// sent.)
+    pub(super) fn refusal_while_down(&self, request: &Request) -> Option<Error> {
+        if self.is_up() {
+            return None;
+        }
+        let mut frame = BytesMut::new();
+        encode::tagged(PROBE, 0, 0, request, &mut frame);
+        bounded(&mut frame, 0, self.request_bytes()).err()
     }
 
     /// The server has said what it understands. What must be known before anything else goes out first.
@@ -112,6 +143,16 @@ impl Machine {
     }
 }
 
+/// Takes the frame that begins at `begin` back if it is longer than `max`.
+fn bounded(out: &mut BytesMut, begin: usize, max: usize) -> Result<(), Error> {
+    let bytes = out.len() - begin - frame::LENGTH_BYTES;
+    if bytes <= max {
+        return Ok(());
+    }
+    out.truncate(begin);
+    Err(Error::TooLarge { bytes, max })
+}
+
 /// What becomes of a call on a connection of this kind.
 fn step_of(mut asked: Asked, extensions: Extensions, tags: &mut Tags) -> Step {
     // Nobody waits for it: it need not happen, or what happens does not matter.
@@ -128,7 +169,6 @@ fn step_of(mut asked: Asked, extensions: Extensions, tags: &mut Tags) -> Step {
             // It may have taken effect, and this server could not tell.
             return Step::Fail(asked, Error::ConnectionLoss);
         }
-        asked.sent = true;
         return Step::Send(asked);
     }
     if mutant::is(Mutant::FreshNumberOnResend)
@@ -137,6 +177,6 @@ fn step_of(mut asked: Asked, extensions: Extensions, tags: &mut Tags) -> Step {
         tags.answered(old);
     }
     let Some(id) = asked.tag.or_else(|| tags.take()) else { return Step::Hold(asked) };
-    (asked.tag, asked.sent) = (Some(id), true);
+    asked.tag = Some(id);
     Step::Send(asked)
 }

@@ -305,3 +305,65 @@ fn a_sequential_create_keeps_its_id_however_often_the_connection_breaks() {
     it.settle();
     assert!(ok(&mut outcome));
 }
+
+fn large(bytes: usize) -> Request {
+    let data = Some(vec![7; bytes].into());
+    Request::SetData(SetData { path: "/z".to_owned(), data, version: Version::ANY })
+}
+
+#[test]
+fn a_request_that_no_server_takes_is_refused_and_never_sent() {
+    let mut it = rowlock();
+    let (mut too_large, _fits) = (it.call(large(1 << 20)), it.call(large((1 << 20) - 100)));
+    let sent = it.sent(0);
+    assert_eq!(sent.len(), 1, "the one that fits");
+    let max = 0xf_ffff;
+    assert!(matches!(it.error(&mut too_large), Error::TooLarge { bytes, max: m } if bytes > max && m == max));
+    it.cut();
+    let mut while_down = it.call(large(1 << 20));
+    assert!(matches!(it.error(&mut while_down), Error::TooLarge { .. }), "at once");
+}
+
+#[test]
+fn a_server_may_say_how_much_it_takes() {
+    let mut it = Rig::new();
+    it.announced = Some("acquire 1\ntagged 1\nframe-bytes 1000\n");
+    it.attach(0);
+    let (mut too_large, _fits) = (it.call(large(1_000)), it.call(large(900)));
+    assert_eq!(it.sent(0).len(), 1);
+    assert!(matches!(it.error(&mut too_large), Error::TooLarge { max: 1_000, .. }));
+}
+
+#[test]
+fn a_request_over_which_connection_after_connection_breaks_is_given_up_and_the_others_go_on() {
+    let mut it = rowlock();
+    let (mut cause, mut behind) = (it.call(set("/cause")), it.call(set("/behind")));
+    for breaks in 0..crate::limits::TRIES {
+        assert_eq!(it.sent(0).len(), 2, "after {breaks}");
+        it.settle();
+        assert!(cause.try_recv().is_err(), "after {breaks}");
+        it.cut();
+        it.attach(0);
+    }
+    assert_eq!(it.error(&mut cause), Error::GivenUp { connections: crate::limits::TRIES });
+    assert_eq!(it.sent(0).len(), 1);
+    it.reply(1, 5, Ok(Response::Stat(Stat::default()))).unwrap();
+    it.settle();
+    assert!(behind.try_recv().unwrap().is_ok());
+}
+
+#[test]
+fn a_connection_is_of_use_once_it_has_done_something_that_was_asked_of_it() {
+    let mut it = rowlock();
+    assert!(!it.machine.was_of_use(), "it was only accepted");
+    let _outcome = it.call(set("/a"));
+    it.sent(0);
+    it.reply(1, 5, Ok(Response::Stat(Stat::default()))).unwrap();
+    it.cut();
+    assert!(it.machine.was_of_use());
+    it.attach(0);
+    assert!(!it.machine.was_of_use());
+    it.sent(3);
+    it.reply(-2, 0, Ok(Response::Empty)).unwrap();
+    assert!(it.machine.was_of_use(), "a heartbeat");
+}

@@ -46,6 +46,13 @@ impl Rig {
         it
     }
 
+    /// The same, and this is what the server says of itself.
+    pub(in crate::session) fn up_to(announced: &'static str) -> Self {
+        let mut it = Rig { announced: Some(announced), ..Rig::new() };
+        it.attach(0);
+        it
+    }
+
     pub(super) fn at(&self, seconds: u64) -> Instant {
         self.start + Duration::from_secs(seconds)
     }

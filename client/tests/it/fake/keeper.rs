@@ -53,6 +53,8 @@ pub struct Keeper {
     pub grants: usize,
     /// Cut the connection of the so manyeth request from now, counted from 0, but for heartbeats.
     pub cut: Option<(usize, Cut)>,
+    /// Whoever looks for this znode loses the connection.
+    pub poison: Option<&'static str>,
     /// So many tagged writes are refused for the moment.
     pub throttle: usize,
     /// What the nodes say they understand.
@@ -117,6 +119,7 @@ impl Keeper {
             sent: BTreeMap::new(),
             grants: 0,
             cut: None,
+            poison: None,
             throttle: 0,
             announced: Some(ANNOUNCED.to_owned()),
             options: Vec::new(),
@@ -373,6 +376,9 @@ impl Server for Keeper {
         let Some(connection) = self.connections.get(&number) else { return };
         let session = connection.session;
         let RequestFrame { xid, request } = frame;
+        if matches!(&request, Request::Exists(of) if Some(of.path.as_str()) == self.poison) {
+            return self.close(number);
+        }
         let mut cut = None;
         if request != Request::Ping {
             let (id, inner) = match request.clone() {

@@ -4,6 +4,9 @@
 //! task. Calls beside others are left to the task, which sends together what has come together. Everything else, and all
 //! that servers say, is the task's.
 
+#[cfg(test)]
+mod tests;
+
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
@@ -11,7 +14,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::{Buf, BytesMut};
+use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::net::WriteHalf;
+use rowlock_env::task::Home;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::frame;
 use tokio::io::AsyncWrite;
@@ -30,6 +35,8 @@ pub(crate) struct Core {
     /// `None`: the task has ended.
     inside: Mutex<Option<Inside>>,
     shared: Arc<Shared>,
+    /// The task's runtime.
+    home: Home,
 }
 
 struct Inside {
@@ -103,12 +110,12 @@ impl Inside {
 impl Core {
     pub(crate) fn new(machine: Machine, shared: Arc<Shared>) -> Arc<Self> {
         let inside = Inside { machine, write: None, published: None, stirred: false, task: None };
-        Arc::new(Core { inside: Mutex::new(Some(inside)), shared })
+        Arc::new(Core { inside: Mutex::new(Some(inside)), shared, home: Home::here() })
     }
 
     /// Hands a call over, and sends it if it would be alone.
     pub(crate) fn call(&self, call: Box<Call>) -> Result<(), Gone> {
-        let mut lock = self.lock();
+        let mut lock = self.lock_here()?;
         let inside = lock.as_mut().ok_or(Gone)?;
         let now = time::now();
         let at_rest = inside.machine.is_at_rest(now);
@@ -140,10 +147,16 @@ impl Core {
         let _ = self.with_machine(|machine| machine.close(None));
     }
 
+    /// From elsewhere than the task's runtime, what the socket takes is sent at once: this may be a drop, the last thing
+    /// that the program does, and the task may not be woken any more. A runtime that ends drops the task: [`Core::end`].
     fn with_machine(&self, change: impl FnOnce(&mut Machine)) -> Result<(), Gone> {
-        let mut lock = self.lock();
+        let mut lock = self.lock_here()?;
         let inside = lock.as_mut().ok_or(Gone)?;
         change(&mut inside.machine);
+        if !self.home.is_here() {
+            inside.machine.pump(time::now());
+            inside.write_at_once();
+        }
         let task = inside.stir();
         self.settle(lock, &mut Vec::new());
         task.into_iter().for_each(Waker::wake);
@@ -191,6 +204,11 @@ impl Core {
         result.map(|()| Turn { has_ended, timer })
     }
 
+    /// The present connection, or the last one, did something that was asked of it.
+    pub(crate) fn was_of_use(&self) -> bool {
+        self.lock().as_ref().is_some_and(|inside| inside.machine.was_of_use())
+    }
+
     /// Until a handle has left something to do, or the socket does not take what is to be sent.
     ///
     /// Cancel safe.
@@ -217,18 +235,42 @@ impl Core {
         drop(write);
     }
 
-    /// The task ends: whoever still waits learns it.
+    /// The task ends: in good order, or because its runtime does, or by a panic.
+    ///
+    /// Not in a forked child, where the end of the connection would be that of the parent's.
+    ///
+    /// Invariant: whoever relies on the session learns of its end before the server can: before the farewell, and before
+    /// the socket closes, which may set a disconnect grace going.
     pub(crate) fn end(&self) {
-        let inside = self.lock().take();
-        drop(inside);
+        if self.shared.is_forked() {
+            // A thread that this process does not have may hold it for ever.
+            if let Ok(mut inside) = self.inside.try_lock() {
+                std::mem::forget(inside.take());
+            }
+            return;
+        }
+        let Some(mut inside) = self.lock().take() else { return };
+        inside.machine.stop();
+        if !mutant::is(Mutant::StopUnseen) {
+            inside.publish(&self.shared);
+        }
+        inside.machine.effects.done.drain(..).for_each(Done::tell);
+        inside.write_at_once();
     }
 }
 
 impl Core {
+    /// For handles. In a forked child the connection, and maybe the lock, is in the middle of what the parent does.
+    fn lock_here(&self) -> Result<MutexGuard<'_, Option<Inside>>, Gone> {
+        if self.shared.is_forked() { Err(Gone) } else { Ok(self.lock()) }
+    }
+
     /// A panic in the machine, wherever it was called from, ends the task: nothing that it says can be relied on.
     fn lock(&self) -> MutexGuard<'_, Option<Inside>> {
         self.inside.lock().unwrap_or_else(|poisoned| {
             let mut inside = poisoned.into_inner();
+            // Before the socket closes.
+            self.shared.stop();
             *inside = None;
             inside
         })
@@ -251,133 +293,4 @@ fn digest(machine: &mut Machine, inbox: &mut BytesMut, now: Instant) -> Result<(
         machine.frame(frame, now)?;
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use bytes::Bytes;
-    use rowlock_env::net::{Listener, Stream};
-    use rowlock_proto::Request;
-    use rowlock_proto::request::SetData;
-    use tokio::io::AsyncReadExt;
-    use tokio::sync::oneshot;
-
-    use super::super::machine::tests::Rig;
-    use super::*;
-
-    /// An attached session without a task, and the server's side of its connection.
-    async fn attached() -> (Arc<Core>, Stream) {
-        let listener = Listener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().to_string();
-        let stream = Stream::connect(&address, Duration::from_secs(5)).await.unwrap();
-        let (server, _) = listener.accept().await.unwrap();
-        let mut machine = Rig::up().machine;
-        machine.effects.out.clear();
-        let core = Core::new(machine, Shared::new());
-        core.lock().as_mut().unwrap().write = Some(stream.into_split().1);
-        (core, server)
-    }
-
-    /// A call, and what it waits with: one that nobody waits for is not sent.
-    fn set(bytes: usize) -> (Box<Call>, oneshot::Receiver<Result<super::super::Reply, crate::error::Error>>) {
-        let (reply, outcome) = oneshot::channel();
-        let data = Some(Bytes::from(vec![7; bytes]));
-        let request =
-            Request::SetData(SetData { path: "/z".to_owned(), data, version: rowlock_proto::Version::ANY });
-        (Box::new(Call { request, reply, watch: None, fates: Vec::new(), _permit: None }), outcome)
-    }
-
-    async fn next_frame(server: &mut Stream, received: &mut BytesMut) -> Bytes {
-        loop {
-            if let Some(frame) = frame::split(received, FRAME_BYTES).unwrap() {
-                return frame;
-            }
-            assert!(server.read_buf(received).await.unwrap() > 0);
-        }
-    }
-
-    fn is_stirred(core: &Core) -> bool {
-        core.lock().as_ref().unwrap().stirred
-    }
-
-    #[tokio::test]
-    async fn a_call_that_is_alone_leaves_at_once_and_those_beside_it_are_left_to_the_task() {
-        let (core, mut server) = attached().await;
-        let [(first, _a), (second, _b), (third, _c)] = [100, 10, 20].map(set);
-        core.call(first).unwrap();
-        let mut received = BytesMut::new();
-        assert!(next_frame(&mut server, &mut received).await.len() > 100);
-        assert!(!is_stirred(&core));
-        core.call(second).unwrap();
-        core.call(third).unwrap();
-        assert!(is_stirred(&core) && received.is_empty());
-        core.turn(None, &mut Vec::new()).unwrap();
-        let two =
-            [next_frame(&mut server, &mut received).await, next_frame(&mut server, &mut received).await];
-        assert_eq!(two[0].len() + 10, two[1].len());
-    }
-
-    #[tokio::test]
-    async fn what_the_socket_does_not_take_at_once_is_left_to_the_task() {
-        const BYTES: usize = 32 << 20;
-        let (core, mut server) = attached().await;
-        let [(first, _a), (second, _b)] = [BYTES, BYTES].map(set);
-        core.call(first).unwrap();
-        assert!(is_stirred(&core));
-        assert!(core.stirred().await.is_ok(), "by the call");
-        let mut received = 0;
-        let mut room = vec![0; 1 << 20];
-        while received < BYTES {
-            tokio::select! {
-                read = server.read(&mut room) => received += read.unwrap(),
-                stirred = core.stirred() => panic!("{stirred:?}"),
-            }
-        }
-        assert!(core.lock().as_ref().unwrap().machine.effects.out.is_empty());
-        drop(server);
-        core.call(second).unwrap();
-        core.turn(None, &mut Vec::new()).unwrap();
-        // Once it has done what it was told of, it is told of the server's end.
-        while core.stirred().await.is_ok() {}
-    }
-
-    #[tokio::test]
-    async fn no_call_goes_out_over_a_connection_that_is_given_up() {
-        let (core, mut server) = attached().await;
-        let mut garbage = BytesMut::from(&[0xff; 4][..]);
-        assert!(matches!(core.turn(Some(&mut garbage), &mut Vec::new()), Err(Fault::Frame(_))));
-        let (call, _outcome) = set(1);
-        core.call(call).unwrap();
-        assert!(is_stirred(&core), "it waits for the next connection");
-        core.disconnected();
-        assert_eq!(server.read(&mut [0; 100]).await.unwrap(), 0, "nothing came before the end");
-    }
-
-    #[tokio::test]
-    async fn whoever_waits_when_the_machine_panics_learns_it() {
-        let (core, _server) = attached().await;
-        let (call, outcome) = set(1);
-        core.call(call).unwrap();
-        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            let _lock = core.lock();
-            panic!("as an assertion in the machine would");
-        }));
-        assert!(panicked.is_err() && core.has_ended());
-        assert!(outcome.await.is_err());
-        assert!(core.call(set(1).0).is_err());
-    }
-
-    #[tokio::test]
-    async fn whoever_waits_when_the_task_ends_learns_it() {
-        let (core, _server) = attached().await;
-        let (call, outcome) = set(1);
-        core.call(call).unwrap();
-        core.end();
-        assert!(outcome.await.is_err());
-        assert!(core.call(set(1).0).is_err() && core.tell(Command::Call(set(1).0)).is_err());
-        assert!(core.has_ended());
-        core.leave();
-    }
 }

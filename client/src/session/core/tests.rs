@@ -1,0 +1,210 @@
+//! The shared part of a session alone: what leaves when, and what its end says to whom.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use rowlock_env::net::{Listener, Stream};
+use rowlock_proto::Request;
+use rowlock_proto::request::SetData;
+use tokio::io::AsyncReadExt;
+use tokio::sync::oneshot;
+
+use super::super::chore::Chore;
+use super::super::machine::tests::Rig;
+use super::*;
+use crate::error::LostReason;
+
+/// An attached session without a task, and the server's side of its connection.
+async fn attached() -> (Arc<Core>, Stream) {
+    attached_to(Rig::up()).await
+}
+
+async fn attached_to(rig: Rig) -> (Arc<Core>, Stream) {
+    let listener = Listener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().to_string();
+    let stream = Stream::connect(&address, Duration::from_secs(5)).await.unwrap();
+    let (server, _) = listener.accept().await.unwrap();
+    let mut machine = rig.machine;
+    machine.effects.out.clear();
+    let core = Core::new(machine, Shared::new());
+    core.lock().as_mut().unwrap().write = Some(stream.into_split().1);
+    (core, server)
+}
+
+/// A call, and what it waits with: one that nobody waits for is not sent.
+fn set(bytes: usize) -> (Box<Call>, oneshot::Receiver<Result<super::super::Reply, crate::error::Error>>) {
+    let (reply, outcome) = oneshot::channel();
+    let data = Some(Bytes::from(vec![7; bytes]));
+    let request =
+        Request::SetData(SetData { path: "/z".to_owned(), data, version: rowlock_proto::Version::ANY });
+    (Box::new(Call { request, reply, watch: None, fates: Vec::new(), _permit: None }), outcome)
+}
+
+async fn next_frame(server: &mut Stream, received: &mut BytesMut) -> Bytes {
+    loop {
+        if let Some(frame) = frame::split(received, FRAME_BYTES).unwrap() {
+            return frame;
+        }
+        assert!(server.read_buf(received).await.unwrap() > 0);
+    }
+}
+
+fn is_stirred(core: &Core) -> bool {
+    core.lock().as_ref().unwrap().stirred
+}
+
+#[tokio::test]
+async fn a_call_that_is_alone_leaves_at_once_and_those_beside_it_are_left_to_the_task() {
+    let (core, mut server) = attached().await;
+    let [(first, _a), (second, _b), (third, _c)] = [100, 10, 20].map(set);
+    core.call(first).unwrap();
+    let mut received = BytesMut::new();
+    assert!(next_frame(&mut server, &mut received).await.len() > 100);
+    assert!(!is_stirred(&core));
+    core.call(second).unwrap();
+    core.call(third).unwrap();
+    assert!(is_stirred(&core) && received.is_empty());
+    core.turn(None, &mut Vec::new()).unwrap();
+    let two = [next_frame(&mut server, &mut received).await, next_frame(&mut server, &mut received).await];
+    assert_eq!(two[0].len() + 10, two[1].len());
+}
+
+#[tokio::test]
+async fn what_the_socket_does_not_take_at_once_is_left_to_the_task() {
+    const BYTES: usize = 32 << 20;
+    let (core, mut server) = attached_to(Rig::up_to("frame-bytes 67108864\n")).await;
+    let [(first, _a), (second, _b)] = [BYTES, BYTES].map(set);
+    core.call(first).unwrap();
+    assert!(is_stirred(&core));
+    assert!(core.stirred().await.is_ok(), "by the call");
+    let mut received = 0;
+    let mut room = vec![0; 1 << 20];
+    while received < BYTES {
+        tokio::select! {
+            read = server.read(&mut room) => received += read.unwrap(),
+            stirred = core.stirred() => panic!("{stirred:?}"),
+        }
+    }
+    assert!(core.lock().as_ref().unwrap().machine.effects.out.is_empty());
+    drop(server);
+    core.call(second).unwrap();
+    core.turn(None, &mut Vec::new()).unwrap();
+    // Once it has done what it was told of, it is told of the server's end.
+    while core.stirred().await.is_ok() {}
+}
+
+#[tokio::test]
+async fn no_call_goes_out_over_a_connection_that_is_given_up() {
+    let (core, mut server) = attached().await;
+    let mut garbage = BytesMut::from(&[0xff; 4][..]);
+    assert!(matches!(core.turn(Some(&mut garbage), &mut Vec::new()), Err(Fault::Frame(_))));
+    let (call, _outcome) = set(1);
+    core.call(call).unwrap();
+    assert!(is_stirred(&core), "it waits for the next connection");
+    core.disconnected();
+    assert_eq!(server.read(&mut [0; 100]).await.unwrap(), 0, "nothing came before the end");
+}
+
+#[tokio::test]
+async fn whoever_waits_when_the_machine_panics_learns_it() {
+    let (core, _server) = attached().await;
+    let (call, outcome) = set(1);
+    core.call(call).unwrap();
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let _lock = core.lock();
+        panic!("as an assertion in the machine would");
+    }));
+    assert!(panicked.is_err() && core.has_ended());
+    assert!(outcome.await.is_err());
+    assert!(core.call(set(1).0).is_err());
+    assert_eq!(core.shared.lost(), Some(LostReason::Stopped));
+}
+
+/// Something that is told, and looks at what the session shows by then.
+struct Witness(Arc<Shared>, Mutex<Option<LostReason>>);
+
+impl std::task::Wake for Witness {
+    fn wake(self: Arc<Self>) {
+        *self.1.lock().unwrap() = self.0.lost();
+    }
+}
+
+#[tokio::test]
+async fn a_task_that_ends_publishes_first_tells_the_calls_then_and_says_goodbye_last() {
+    let (core, mut server) = attached().await;
+    let (call, outcome) = set(1);
+    core.call(call).unwrap();
+    let mut received = BytesMut::new();
+    next_frame(&mut server, &mut received).await;
+    let mut outcome = std::pin::pin!(outcome);
+    let witness = Arc::new(Witness(core.shared.clone(), Mutex::new(None)));
+    let waker = Waker::from(witness.clone());
+    assert!(outcome.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    core.turn(None, &mut Vec::new()).unwrap();
+    assert_eq!(core.shared.lost(), None);
+    core.end();
+    assert_eq!(*witness.1.lock().unwrap(), Some(LostReason::Stopped), "when the call was answered");
+    assert_eq!(outcome.await.unwrap().unwrap_err(), crate::error::Error::ConnectionLoss);
+    let goodbye = rowlock_proto::decode::request(next_frame(&mut server, &mut received).await).unwrap();
+    assert_eq!(goodbye.request, Request::CloseSession);
+    assert_eq!(server.read(&mut [0; 100]).await.unwrap(), 0);
+}
+
+#[test]
+fn what_is_dropped_outside_of_the_runtime_is_sent_without_it() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (task, other) = (runtime(), runtime());
+    let (core, server) = task.block_on(attached());
+    let chore = || Command::Chore(Chore::new("/l".into(), "a".into(), Some("/l/a1".into()), None));
+    task.block_on(async { core.tell(chore()).unwrap() });
+    let mut room = [0; 100];
+    assert!(server.try_read(&mut room).is_err(), "it is left to the task");
+    core.tell(chore()).unwrap();
+    other.block_on(async { core.tell(chore()).unwrap() });
+    let mut received = BytesMut::new();
+    for _ in 0..3 {
+        let mut server = &server;
+        let frame = task.block_on(async {
+            loop {
+                if let Some(frame) = frame::split(&mut received, FRAME_BYTES).unwrap() {
+                    return frame;
+                }
+                match server.try_read(&mut room) {
+                    Ok(count) => received.extend_from_slice(&room[..count]),
+                    Err(_) => tokio::task::yield_now().await,
+                }
+                let _ = &mut server;
+            }
+        });
+        let request = rowlock_proto::decode::request(frame).unwrap().request;
+        assert!(matches!(request, Request::Delete { .. }), "{request:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_forked_child_holds_nothing_and_leaves_its_parents_connection_alone() {
+    let (core, server) = attached().await;
+    let of_the_parent = Core { shared: Arc::new(Shared::of_process(0)), ..Arc::into_inner(core).unwrap() };
+    let core = Arc::new(of_the_parent);
+    assert_eq!(core.shared.lost(), Some(LostReason::Stopped));
+    assert_eq!(core.shared.ended(), crate::error::Error::Forked);
+    assert!(core.call(set(1).0).is_err());
+    core.leave();
+    core.end();
+    drop(core);
+    tokio::task::yield_now().await;
+    let nothing = server.try_read(&mut [0; 100]).unwrap_err();
+    assert_eq!(nothing.kind(), io::ErrorKind::WouldBlock, "neither words nor an end");
+}
+
+#[tokio::test]
+async fn whoever_waits_when_the_task_ends_learns_it() {
+    let (core, _server) = attached().await;
+    let (call, outcome) = set(1);
+    core.call(call).unwrap();
+    core.end();
+    assert_eq!(outcome.await.unwrap().unwrap_err(), crate::error::Error::ConnectionLoss);
+    assert!(core.call(set(1).0).is_err() && core.tell(Command::Call(set(1).0)).is_err());
+    assert!(core.has_ended());
+    core.leave();
+}
