@@ -96,6 +96,7 @@ impl Scenario {
             M::AnswerCountsForLater => Scenario::Stalls,
             M::WatchesNotRegistered | M::HeldNotVerified | M::FreshNumberOnResend => Scenario::Clients,
             M::AckUnanswered | M::FreshNameOnRetry | M::TrustOldPush | M::GrantOnWake => Scenario::Clients,
+            M::StopUnseen => Scenario::Clients,
         }
     }
 
