@@ -83,7 +83,7 @@ fn proposal(n: u64) -> Proposal {
 }
 
 fn record(commands: usize) -> Record {
-    let batch = Batch { time_ms: 1_700_000_000_000, enforce_quota: false, proposals: proposals(commands) };
+    let batch = Batch { time_ms: 1_700_000_000_000, proposals: proposals(commands), ..Batch::default() };
     let log_id = LogId { leader_id: LeaderId { term: 3, node_id: 1 }, index: 123_456 };
     Record::Entry(Entry { log_id, payload: EntryPayload::Normal(Payload(batch.encode())) })
 }
@@ -116,7 +116,7 @@ fn log_decode(commands: usize) -> u64 {
 }
 
 fn peer_encode(commands: usize) -> u64 {
-    let request = Request::Forward { batch: proposals(commands) };
+    let request = Request::Forward { term: 1, batch: proposals(commands) };
     for _ in 0..TIMES {
         measured(|| request.encode());
     }
@@ -124,7 +124,7 @@ fn peer_encode(commands: usize) -> u64 {
 }
 
 fn peer_decode(commands: usize) -> u64 {
-    let bytes = Request::Forward { batch: proposals(commands) }.encode().into();
+    let bytes = Request::Forward { term: 1, batch: proposals(commands) }.encode().into();
     for _ in 0..TIMES {
         assert!(measured(|| Request::decode(&bytes, MAX_BYTES)).is_ok());
     }

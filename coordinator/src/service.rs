@@ -91,17 +91,19 @@ impl Service {
 }
 
 impl PeerService for Service {
-    async fn forward(&self, _from: NodeId, proposals: Vec<Proposal>) -> Result<(), Refusal> {
+    /// Refused in another term than this one: a leader that has lost its leadership and regained it has dropped what it
+    /// had taken before.
+    async fn forward(&self, _from: NodeId, term: u64, proposals: Vec<Proposal>) -> Result<(), Refusal> {
         if *self.leaving.borrow() {
             self.metrics.forwards_refused_total.inc();
             return Err(Refusal::NotServing);
         }
-        let Some(view) = self.leads() else {
+        if !self.leads().is_some_and(|view| view.term == term) {
             self.metrics.forwards_refused_total.inc();
             return Err(self.not_leader());
-        };
+        }
         self.metrics.forwards_received_total.add(proposals.len() as u64);
-        self.folder.send(Parcel { term: view.term, proposals }).await.map_err(|_| Refusal::NotServing)
+        self.folder.send(Parcel { term, proposals }).await.map_err(|_| Refusal::NotServing)
     }
 
     /// Refused to a node that is no member (any more): the answer is its contact to the quorum, without which it serves

@@ -117,6 +117,8 @@ mutants! {
 
     /// Forgets, when the leader changes, that somebody waits for the writes that the old one was given.
     ForgetWhoWaits = "forget-who-waits", by ["liveness"], when "the leader changes while writes are on their way to it";
+    /// Applies an entry that has overtaken another one.
+    OvertakenApplied = "overtaken-applied", by ["session-order", "replica-equality"], when "Raft refuses an entry of a leader and takes the next one";
     /// The writes of one batch go to the leader in reverse.
     ReorderBatch = "reorder-batch", by ["session-order"], when "clients send several writes at once";
 

@@ -177,6 +177,12 @@ pub fn is_simulated() -> bool {
     INHABITED.load(Ordering::Relaxed) != 0 && WORLD.with(|slot| slot.borrow().is_some())
 }
 
+/// In a simulated world true one time in `n`, elsewhere never: for what may happen at any time, and hardly ever does. The
+/// code behind it must be right in production, too.
+pub fn mishap(n: u64) -> bool {
+    is_simulated() && crate::rng::below(n) == 0
+}
+
 /// The world that this thread is in, if it is not the real one.
 #[inline]
 pub(crate) fn current() -> Option<Arc<dyn World>> {

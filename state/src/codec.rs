@@ -1,5 +1,6 @@
-//! The bytes of a log entry: a version byte, a byte of flags, then the proposals, each of which says what is not as in the
-//! one before ([`mod@write`]). Versions 1 and 2, which are read and not written any more, are batches in bincode.
+//! The bytes of a log entry: a version byte, a byte of flags, the entry's number in its term, then the proposals, each of
+//! which says what is not as in the one before ([`mod@write`]). Older versions are read and not written any more: 3 has no
+//! number, 1 and 2 are batches in bincode.
 //!
 //! Invariant: a change of [`crate::command`] that changes these bytes takes a new version and keeps reading the old
 //! ones; `testdata/batch.golden` shows such a change.
@@ -16,7 +17,9 @@ use crate::command::{Batch, Proposal};
 pub const BATCH_MAX_BYTES: usize = 64 << 20;
 
 /// What is written.
-const VERSION: u8 = 3;
+const VERSION: u8 = 4;
+/// The third version: without a number.
+const UNNUMBERED: u8 = 3;
 /// The first version: no flags, and the batch in bincode.
 const PLAIN: u8 = 1;
 /// The second one: the same with flags.
@@ -144,16 +147,20 @@ impl Batch {
             return Err(BatchError::TooLarge(bytes.len()));
         }
         let (flags, known, body) = match &bytes[..] {
-            [] | [FLAGGED | VERSION] => return Err(BatchError::Empty),
+            [] | [FLAGGED | UNNUMBERED | VERSION] => return Err(BatchError::Empty),
             [PLAIN, body @ ..] => (0, 0, body),
             [FLAGGED, flags, body @ ..] => (*flags, ENFORCE_QUOTA | LOCKS, body),
-            [VERSION, flags, body @ ..] => (*flags, ENFORCE_QUOTA, body),
+            [UNNUMBERED | VERSION, flags, body @ ..] => (*flags, ENFORCE_QUOTA, body),
             [version, ..] => return Err(BatchError::Version(*version)),
         };
         if flags & !known != 0 {
             return Err(BatchError::Flags(flags));
         }
-        let batch = if bytes[0] == VERSION { read::batch(body, bytes)? } else { in_bincode(body)? };
+        let batch = match bytes[0] {
+            VERSION => read::batch(body, bytes)?,
+            UNNUMBERED => read::unnumbered_batch(body, bytes)?,
+            _ => in_bincode(body)?,
+        };
         Ok(Batch { enforce_quota: flags & ENFORCE_QUOTA != 0, ..batch })
     }
 }
@@ -190,7 +197,7 @@ mod tests {
     use rowlock_proto::{FencingToken, NodeId, SessionId, Version};
 
     use super::*;
-    use crate::command::{Attachment, Command, Origin};
+    use crate::command::{Attachment, Command, Ordinal, Origin};
 
     /// Of every length that a number may have.
     fn number() -> impl Strategy<Value = u64> {
@@ -290,11 +297,15 @@ mod tests {
     }
 
     fn batch() -> impl Strategy<Value = Batch> {
-        (int(), any::<bool>(), proposals()).prop_map(|(time_ms, enforce_quota, proposals)| Batch {
-            time_ms,
-            enforce_quota,
-            proposals,
-        })
+        let ordinal = (number(), number()).prop_map(|(term, number)| Ordinal { term, number });
+        (int(), any::<bool>(), ordinal, proposals()).prop_map(
+            |(time_ms, enforce_quota, ordinal, proposals)| Batch {
+                time_ms,
+                enforce_quota,
+                ordinal,
+                proposals,
+            },
+        )
     }
 
     proptest! {
@@ -331,6 +342,11 @@ mod tests {
 
         #[test]
         fn older_versions_are_read(batch in batch()) {
+            let batch = Batch { ordinal: Ordinal::default(), ..batch };
+            let mut body = Vec::new();
+            write::unnumbered_batch(&batch, &mut body);
+            let flags = u8::from(batch.enforce_quota);
+            prop_assert_eq!(Batch::decode(&[&[UNNUMBERED, flags], &body[..]].concat()).unwrap(), batch.clone());
             let body = bincode::serde::encode_to_vec(&batch, BINCODE).unwrap();
             let flags = LOCKS | u8::from(batch.enforce_quota);
             prop_assert_eq!(Batch::decode(&[&[FLAGGED, flags], &body[..]].concat()).unwrap(), batch.clone());
@@ -376,9 +392,9 @@ mod tests {
 
     #[test]
     fn lists_that_claim_more_than_there_is_are_damage() {
-        let bytes = [&[VERSION, 0, 0, 253][..], &u64::MAX.to_le_bytes()].concat();
+        let bytes = [&[VERSION, 0, 0, 0, 0, 253][..], &u64::MAX.to_le_bytes()].concat();
         assert!(matches!(Batch::decode(&bytes), Err(BatchError::Damaged(_))));
-        let bytes = [&[VERSION, 0, 0, 252][..], &1_000_000u32.to_le_bytes(), &[0; 2_000_000]].concat();
+        let bytes = [&[VERSION, 0, 0, 0, 0, 252][..], &1_000_000u32.to_le_bytes(), &[0; 2_000_000]].concat();
         assert!(matches!(Batch::decode(&bytes), Err(BatchError::Damaged(_))), "two thirds of them are there");
     }
 }

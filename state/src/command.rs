@@ -149,8 +149,32 @@ pub struct Batch {
     /// whatever is in theirs. Not part of the body: see `codec.rs`.
     #[serde(skip)]
     pub enforce_quota: bool,
+    /// Which entry of its leader's it is. Not part of the body: see `codec.rs`.
+    #[serde(skip)]
+    pub ordinal: Ordinal,
     /// In order.
     pub proposals: Vec<Proposal>,
+}
+
+/// Which entry of its term a batch is: the leader of a term counts its entries from 1.
+///
+/// Raft may refuse an entry of a leader's and take the next one. The next one is then skipped on every node, since it
+/// does not follow its predecessor, and the leader proposes both again. The zero of a default is no number: such an
+/// entry is always taken. The entries of versions that did not count have none, nor has one without proposals.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Ordinal {
+    /// The Raft term.
+    pub term: u64,
+    /// Counts the entries of the term, from 1.
+    pub number: u64,
+}
+
+impl Ordinal {
+    /// The entry behind this one in `term`.
+    pub fn next_in(self, term: u64) -> Ordinal {
+        let last = if self.term == term { self.number } else { 0 };
+        Ordinal { term, number: last.saturating_add(1) }
+    }
 }
 
 /// What the leader decides for all proposals of a batch.

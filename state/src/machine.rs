@@ -8,7 +8,7 @@ use rowlock_proto::acl::{Acl, Id, perms};
 use rowlock_proto::{ErrorCode, Version, Zxid};
 
 use crate::acl::SharedAcl;
-use crate::command::{Command, Proposal, Stamp};
+use crate::command::{Command, Ordinal, Proposal, Stamp};
 use crate::digest::Hasher;
 use crate::locks::{Cause, Locks};
 use crate::ops::Author;
@@ -35,6 +35,8 @@ pub struct Machine {
     pub(crate) last_zxid: Zxid,
     /// Of the newest batch. Invariant: never goes back, whatever a new leader's clock says.
     pub(crate) time_ms: i64,
+    /// The last entry with a number that was taken.
+    pub(crate) last_entry: Ordinal,
 }
 
 /// Sizes, for monitoring.
@@ -87,12 +89,35 @@ impl Machine {
             locks: Locks::default(),
             last_zxid: Zxid(0),
             time_ms: 0,
+            last_entry: Ordinal::default(),
         }
     }
 
     /// Position of the last change.
     pub fn last_zxid(&self) -> Zxid {
         self.last_zxid
+    }
+
+    /// The last entry with a number that was taken.
+    pub fn last_entry(&self) -> Ordinal {
+        self.last_entry
+    }
+
+    /// Whether the next batch of the log follows the last one of its term. If it does not, no proposal of it may be
+    /// applied: it has overtaken another one, which would then take effect behind it or never, or it comes again.
+    ///
+    /// Invariant: all replicas skip the same entries, since this depends on the log alone.
+    #[must_use]
+    pub fn takes(&mut self, ordinal: Ordinal) -> bool {
+        if ordinal.number == 0 {
+            return true;
+        }
+        let follows =
+            ordinal.term >= self.last_entry.term && ordinal == self.last_entry.next_in(ordinal.term);
+        if follows {
+            self.last_entry = ordinal;
+        }
+        follows
     }
 
     /// Applies the next proposal of the log, in a batch that enforces no quotas. `time_ms` is the batch's.
@@ -123,7 +148,10 @@ impl Machine {
     /// Fingerprint of the whole state: the same on all replicas at the same log index.
     pub fn digest(&self) -> u64 {
         let counters = Hasher::new(5).int(self.last_zxid.0).int(self.time_ms).finish();
-        let parts = [self.tree.totals().digest, self.sessions.digest(), self.locks.digest()];
+        // A log without numbers has the digest that it always had.
+        let Ordinal { term, number } = self.last_entry;
+        let entry = if number == 0 { 0 } else { Hasher::new(6).word(term).word(number).finish() };
+        let parts = [entry, self.tree.totals().digest, self.sessions.digest(), self.locks.digest()];
         parts.into_iter().fold(counters, u64::wrapping_add)
     }
 
@@ -291,6 +319,34 @@ mod tests {
     fn create(path: &str, flags: i32) -> Command {
         let create = Create { path: path.to_owned(), data: None, acl: Some(Acl::shared_open()), flags };
         Command::Create { create, ttl_ms: None }
+    }
+
+    #[test]
+    fn an_entry_that_does_not_follow_the_last_one_of_its_term_is_not_taken() {
+        let mut machine = Machine::new();
+        let mut takes = |term, number| machine.takes(Ordinal { term, number });
+        assert!(!takes(3, 2), "the first entry of a term has the number 1");
+        assert!(takes(3, 1) && takes(3, 2));
+        assert!(!takes(3, 4), "it has overtaken another one");
+        assert!(!takes(3, 2), "it comes again");
+        assert!(takes(3, 3) && takes(3, 4));
+        assert!(takes(0, 0), "it has no number");
+        assert!(!takes(5, 2), "the first one of the next term is missing");
+        assert!(takes(5, 1));
+        assert!(!takes(3, 1) && !takes(3, 5), "that term is over");
+        assert_eq!(machine.last_entry(), Ordinal { term: 5, number: 1 });
+    }
+
+    #[test]
+    fn states_that_expect_different_entries_differ() {
+        let (mut ahead, behind) = (Machine::new(), Machine::new());
+        assert!(ahead.takes(Ordinal { term: 1, number: 1 }));
+        assert_ne!(ahead.digest(), behind.digest());
+        let mut bytes = Vec::new();
+        ahead.freeze().encode(&mut bytes).unwrap();
+        let mut restored = Machine::decode(&mut bytes.as_slice()).unwrap();
+        assert_eq!(restored.digest(), ahead.digest());
+        assert!(restored.takes(Ordinal { term: 1, number: 2 }));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Snapshots: the whole state as bytes, written while apply goes on, and read back.
 //!
-//! The bytes are blocks of records ([`record`], [`block`]): counters, sessions, then the znodes from the root down,
+//! The bytes are blocks of records ([`record`], [`block`]): counters, the last entry's number, sessions, then the znodes from the root down,
 //! each behind its parent, every distinct ACL once, outcomes that sessions keep, the queues of locks, and the digest at the end, which must come out again.
 //! Writing needs memory for one block and the ACLs, reading for one block besides the state itself.
 
@@ -13,6 +13,7 @@ use std::io;
 
 use rowlock_proto::acl::Acl;
 
+use crate::command::Ordinal;
 use crate::dedup::OutcomeRecord;
 use crate::machine::Machine;
 use crate::znode::Znode;
@@ -68,6 +69,9 @@ impl Frozen {
         let machine = &self.machine;
         let mut blocks = BlockWriter::new(out)?;
         blocks.put(&Record::Counters { last_zxid: machine.last_zxid, time_ms: machine.time_ms })?;
+        if machine.last_entry != Ordinal::default() {
+            blocks.put(&Record::LastEntry(machine.last_entry))?;
+        }
         for (id, session) in machine.sessions() {
             let (password, timeout_ms, attachment) =
                 (session.password, session.timeout_ms, session.attachment);

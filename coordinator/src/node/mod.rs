@@ -196,3 +196,6 @@ impl Drop for Node {
         self.say_stop();
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -46,8 +46,9 @@ impl<S: PeerService> Handler<S> {
         let (from, service) = (self.from, self.service.clone());
         match request {
             Request::Raft(request) => self.raft.handle(request).map(Response::Raft).boxed(),
-            Request::Forward { batch } => {
-                async move { answer(service.forward(from, batch).await, |()| Response::Forwarded) }.boxed()
+            Request::Forward { term, batch } => {
+                async move { answer(service.forward(from, term, batch).await, |()| Response::Forwarded) }
+                    .boxed()
             }
             Request::Touches { sessions, term } => async move {
                 answer(service.touches(from, sessions, term).await, |refused| Response::TouchesNoted {

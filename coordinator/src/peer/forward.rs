@@ -67,9 +67,10 @@ pub enum SendError {
     TooLarge(Vec<Proposal>),
 }
 
-/// The sending end. Dropping it ends the link at once: what was not acknowledged may or may not reach the leader.
+/// The sending end, to the leader of one term. Dropping it ends the link at once: what was not acknowledged may or may not reach the leader.
 pub struct ForwardLink {
     to: NodeId,
+    term: u64,
     queue: mpsc::Sender<Outgoing>,
     window: Arc<Window>,
     last: BatchSeq,
@@ -105,9 +106,9 @@ impl ForwardLink {
                 Err(SendError::Full(batch))
             };
         }
-        let request = Request::Forward { batch };
+        let request = Request::Forward { term: self.term, batch };
         let encoded = pool::encode(self.to, &request);
-        let Request::Forward { batch } = request else { unreachable!("Invariant: made above") };
+        let Request::Forward { batch, .. } = request else { unreachable!("Invariant: made above") };
         let Ok(body) = encoded else { return Err(SendError::TooLarge(batch)) };
         window.batches.fetch_add(1, Ordering::AcqRel);
         window.bytes.fetch_add(body.len(), Ordering::AcqRel);
@@ -122,11 +123,16 @@ impl ForwardLink {
     }
 }
 
-/// Opens a link; its task dials first.
-pub(super) fn open(dialer: Dialer, events: mpsc::Sender<ForwardEvent>, tasks: &TaskGroup) -> ForwardLink {
+/// Opens a link to the leader of `term`; its task dials first.
+pub(super) fn open(
+    dialer: Dialer,
+    term: u64,
+    events: mpsc::Sender<ForwardEvent>,
+    tasks: &TaskGroup,
+) -> ForwardLink {
     let (queue, outgoing) = mpsc::channel(PEER_FORWARD_WINDOW_BATCHES);
     let window = Arc::new(Window::default());
-    let link = ForwardLink { to: dialer.to, queue, window: window.clone(), last: BatchSeq(0) };
+    let link = ForwardLink { to: dialer.to, term, queue, window: window.clone(), last: BatchSeq(0) };
     tasks.spawn("peer-forward", run(dialer, outgoing, window, events, tasks.shutdown().clone()));
     link
 }

@@ -15,7 +15,7 @@ use crate::limits::PEER_HELLO_MAX_BYTES;
 pub const MAGIC: [u8; 8] = *b"ROWLOCKp";
 /// The version of everything between nodes: frames, messages, and the openraft types within them. Grows with every
 /// change of the bytes; nodes of different versions refuse each other.
-pub const VERSION: u16 = 4;
+pub const VERSION: u16 = 5;
 
 const PREFIX_BYTES: usize = MAGIC.len() + 2;
 

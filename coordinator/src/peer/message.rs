@@ -26,6 +26,9 @@ pub enum Request {
     /// Proposals for the leader, in order. Answered with `Forwarded` when the leader's proposer has them; their outcome
     /// comes with the log.
     Forward {
+        /// The leader's term, as the asking node knows it: another term's leader answers `NotLeader`. What this node sent
+        /// before may have been dropped with its term, and what follows it must be, too.
+        term: u64,
         /// In order of submission.
         batch: Vec<Proposal>,
     },
@@ -125,8 +128,9 @@ impl Request {
     /// Its bytes. Those of forwarded proposals, of which there are as many as clients' writes, are a log entry's
     /// ([`Proposal::encode_all`]), which leave out what repeats.
     pub fn encode(&self) -> Vec<u8> {
-        let Request::Forward { batch } = self else { return codec::encode(self) };
+        let Request::Forward { term, batch } = self else { return codec::encode(self) };
         let mut out = vec![FORWARD];
+        out.extend_from_slice(&term.to_le_bytes());
         Proposal::encode_all(batch, &mut out);
         out
     }
@@ -136,9 +140,12 @@ impl Request {
         if bytes.first() != Some(&FORWARD) || bytes.len() > max {
             return codec::decode(bytes, max);
         }
-        let batch = Proposal::decode_all(&bytes.slice(1..));
+        let Some((term, _)) = bytes[1..].split_first_chunk::<8>() else {
+            return Err(CodecError::Malformed("forwarded proposals without a term".to_owned()));
+        };
+        let batch = Proposal::decode_all(&bytes.slice(1 + term.len()..));
         let batch = batch.map_err(|error| CodecError::Malformed(error.to_string()))?;
-        Ok(Request::Forward { batch })
+        Ok(Request::Forward { term: u64::from_le_bytes(*term), batch })
     }
 
     /// Whether this may be asked on that lane; anything else is a bug of the other side and closes the connection.

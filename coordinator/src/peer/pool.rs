@@ -159,11 +159,11 @@ impl Peer {
         Ok(PendingAnswer { node, bytes, answer, stage, health })
     }
 
-    /// Opens an ordered stream of forwarded proposals, dialing in the background. What becomes of the batches comes
+    /// Opens an ordered stream of forwarded proposals to the leader of `term`, dialing in the background. What becomes of the batches comes
     /// through `events`, which should hold `limits::PEER_FORWARD_WINDOW_BATCHES`; a full one holds the link up.
-    pub fn forward_link(&self, events: mpsc::Sender<ForwardEvent>) -> ForwardLink {
+    pub fn forward_link(&self, term: u64, events: mpsc::Sender<ForwardEvent>) -> ForwardLink {
         let dialer = self.dialer(Lane::Proposals, self.inner.forward_backoff.clone());
-        forward::open(dialer, events, &self.inner.tasks)
+        forward::open(dialer, term, events, &self.inner.tasks)
     }
 
     fn lane(&self, lane: Lane) -> LaneHandle {

@@ -19,9 +19,13 @@ use crate::status::Status;
 pub trait PeerService: Send + Sync + 'static {
     /// Takes forwarded proposals into the leader's proposer, behind all that came from `from` before. The next batch of
     /// that connection is not offered before this one is taken; waiting here holds the sender back. Once it refuses,
-    /// every later batch of the connection is refused without asking.
-    fn forward(&self, from: NodeId, batch: Vec<Proposal>)
-    -> impl Future<Output = Result<(), Refusal>> + Send;
+    /// every later batch of the connection is refused without asking. It refuses unless it leads in `term`.
+    fn forward(
+        &self,
+        from: NodeId,
+        term: u64,
+        batch: Vec<Proposal>,
+    ) -> impl Future<Output = Result<(), Refusal>> + Send;
 
     /// Restarts the sessions' timers and gives those that do not run any more; done when a quorum has confirmed that this node leads in `term`.
     fn touches(

@@ -19,6 +19,7 @@ use crate::lock_sweep::LockAlarm;
 use crate::log_clock::LogClock;
 use crate::metrics::Metrics;
 use crate::raft::state_machine::Apply;
+use crate::raft::types::Fate;
 use crate::replica::Replica;
 use crate::session::charge::Charge;
 use crate::watch::WatchTable;
@@ -97,7 +98,12 @@ impl EventSink for Sink<'_> {
 }
 
 impl Apply for Applier {
-    fn apply(&self, machine: &mut Machine, _index: u64, batch: Batch) {
+    fn apply(&self, machine: &mut Machine, _index: u64, batch: Batch) -> Fate {
+        if !machine.takes(batch.ordinal) && !mutant::is(Mutant::OvertakenApplied) {
+            tracing::warn!(ordinal = ?batch.ordinal, last = ?machine.last_entry(), "skipped a log entry that does not follow");
+            self.metrics.batches_skipped_total.inc();
+            return Fate::Skipped;
+        }
         let mut watches = self.replica.watches.lock();
         let sink = Sink::new(&mut watches, &self.registry, &self.metrics, &self.charge);
         let mut sink = sink.recorded_by(&*self.history);
@@ -113,6 +119,7 @@ impl Apply for Applier {
         self.clock.observe(machine.time_ms());
         self.history.applied();
         self.lock_alarm.look(machine);
+        Fate::Applied
     }
 
     fn frozen(&self, machine: &Machine) {

@@ -17,8 +17,9 @@ use rowlock_env::busy_poll;
 use rowlock_env::sync::watch;
 use rowlock_env::task::Shutdown;
 use rowlock_env::time::{self, Instant};
+use rowlock_env::world;
 use rowlock_proto::{Acl, Id, NodeId};
-use rowlock_state::command::{Batch, Command, Proposal};
+use rowlock_state::command::{Batch, Command, Ordinal, Proposal};
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
@@ -29,11 +30,14 @@ use crate::log_clock::LogClock;
 use crate::metrics::Metrics;
 use crate::raft::Raft;
 use crate::raft::leadership::Leadership;
-use crate::raft::types::{Payload, TypeConfig};
+use crate::raft::types::{Fate, Payload, TypeConfig};
 use crate::replica::Replica;
 
 /// Before an entry that Raft has refused is proposed again.
 const REFUSED_PAUSE: Duration = Duration::from_millis(20);
+/// In a simulated world Raft refuses one entry in so many, and the word comes so late that others have been taken.
+const REFUSED_ONE_IN: u64 = 200;
+const REFUSED_LATE: Duration = Duration::from_millis(5);
 /// An entry that has not come back after so long (members far away, a slow disk) is not waited for by the next one.
 const PACE: Duration = Duration::from_millis(10);
 /// Nor is waited for so few commands: hardly anybody is there, and a second entry beside the first costs nobody time. (A
@@ -81,9 +85,7 @@ pub struct Folder {
 
 /// A log entry, made and to be proposed.
 struct Entry {
-    /// Counts the entries of this task, from 1.
-    number: u64,
-    term: u64,
+    ordinal: Ordinal,
     commands: usize,
     payload: Payload,
 }
@@ -91,9 +93,9 @@ struct Entry {
 /// What became of a proposed entry.
 enum Ended {
     /// It is applied.
-    Applied { number: u64 },
-    /// It is certainly not in the log.
-    Refused(Entry),
+    Applied,
+    /// Nothing of it is applied, nor will be: Raft has not taken it, or has taken it in front of one before it.
+    Undone(Entry),
     /// The term is over, or Raft stops: the origins see the change of leadership and give up.
     GivenUp,
 }
@@ -154,13 +156,13 @@ impl Linger {
 impl Folder {
     /// Runs until `shutdown`.
     pub async fn run(mut self, shutdown: Shutdown) {
-        let (mut in_flight, mut refused) = (InFlight::default(), BTreeMap::new());
+        let (mut in_flight, mut undone) = (InFlight::default(), BTreeMap::new());
         let (mut next, mut proposed) = (Next::default(), time::now());
-        let (mut made, mut applied, mut begun) = (0, 0, time::now());
+        let (mut made, mut begun) = (Ordinal::default(), time::now());
         let mut linger = Linger::default();
         loop {
-            if in_flight.is_empty() && !refused.is_empty() {
-                self.propose_again(std::mem::take(&mut refused), applied, &mut in_flight, &shutdown).await;
+            if in_flight.is_empty() && !undone.is_empty() {
+                self.propose_again(std::mem::take(&mut undone), &mut in_flight, &shutdown).await;
             }
             while !next.is_full()
                 && let Ok(parcel) = self.queue.try_recv()
@@ -172,7 +174,7 @@ impl Folder {
                 busy_poll::turn(linger.until).await;
                 continue;
             }
-            let has_room = in_flight.entries.len() < BATCHES_IN_FLIGHT_MAX && refused.is_empty();
+            let has_room = in_flight.entries.len() < BATCHES_IN_FLIGHT_MAX && undone.is_empty();
             let may_go_at = if next.is_full() {
                 proposed
             } else if in_flight.commands >= FEW {
@@ -188,14 +190,10 @@ impl Folder {
                 && let Some((term, proposals)) = next.take()
             {
                 if self.may_propose(term, &shutdown).await {
-                    (made, proposed) = (made + 1, time::now());
+                    (made, proposed) = (self.next_ordinal(made, term), time::now());
                     linger.last = proposals.len();
-                    let entry = Entry {
-                        number: made,
-                        term,
-                        commands: proposals.len(),
-                        payload: self.stamp(proposals),
-                    };
+                    let commands = proposals.len();
+                    let entry = Entry { ordinal: made, commands, payload: self.stamp(made, proposals) };
                     self.propose(entry, &mut in_flight).await;
                 }
                 continue;
@@ -204,11 +202,8 @@ impl Folder {
                 biased;
                 () = shutdown.wait() => return,
                 Some(ended) = in_flight.next(), if !in_flight.is_empty() => match ended {
-                    Ended::Applied { number } => {
-                        applied = applied.max(number);
-                        linger.begin();
-                    }
-                    Ended::Refused(entry) => drop(refused.insert(entry.number, entry)),
+                    Ended::Applied => linger.begin(),
+                    Ended::Undone(entry) => drop(undone.insert(entry.ordinal, entry)),
                     Ended::GivenUp => {}
                 },
                 parcel = self.queue.recv(), if !next.is_full() => match parcel {
@@ -228,10 +223,19 @@ impl Folder {
         commands.len() < FEW && company::all_only_join_queues(commands, &self.replica.state.read())
     }
 
-    fn stamp(&self, proposals: Vec<Proposal>) -> Payload {
+    /// The number of the next entry, behind the `last` one that was made here.
+    ///
+    /// Invariant: called when this node may propose. So all entries of the term from a former life of this task are applied.
+    fn next_ordinal(&self, last: Ordinal, term: u64) -> Ordinal {
+        let last = if last.term == term { last } else { self.replica.state.read().last_entry() };
+        last.next_in(term)
+    }
+
+    fn stamp(&self, ordinal: Ordinal, proposals: Vec<Proposal>) -> Payload {
         self.metrics.batches_total.inc();
         self.metrics.batch_commands.record(proposals.len());
-        let batch = Batch { time_ms: self.clock.now_ms(), enforce_quota: self.enforce_quota, proposals };
+        let (time_ms, enforce_quota) = (self.clock.now_ms(), self.enforce_quota);
+        let batch = Batch { time_ms, enforce_quota, ordinal, proposals };
         let bytes = batch.encode();
         self.replica.folded.keep(bytes.clone(), batch);
         Payload(bytes)
@@ -239,32 +243,23 @@ impl Folder {
 
     /// A leader whose quorum was silent for a moment refuses entries until it hears of it again, and one that hands
     /// leadership over until that is done or has failed. The term may go on, so nobody else learns of it: they are
-    /// proposed again, to the end of the term.
+    /// proposed again, to the end of the term. Those behind them that were taken meanwhile are skipped by every node, and
+    /// come again, too.
     ///
-    /// Invariant: in their order and before any other. `applied` is the last entry that is in the log.
+    /// Invariant: in their order, with their numbers, and before any other.
     async fn propose_again(
         &mut self,
-        refused: BTreeMap<u64, Entry>,
-        applied: u64,
+        undone: BTreeMap<Ordinal, Entry>,
         in_flight: &mut InFlight,
         shutdown: &Shutdown,
     ) {
-        if refused.first_key_value().is_some_and(|(number, _)| *number < applied) {
-            tracing::warn!(
-                "Raft refused an entry and took a later one: ending the term, so that clients look again"
-            );
-            if let Err(fatal) = self.raft.trigger().elect(false).await {
-                tracing::error!(error = %fatal, "Raft has stopped; this node must be restarted");
-            }
-            return;
-        }
         tokio::select! {
             biased;
             () = shutdown.wait() => return,
             () = time::sleep(REFUSED_PAUSE) => {}
         }
-        for entry in refused.into_values() {
-            if !self.may_propose(entry.term, shutdown).await {
+        for entry in undone.into_values() {
+            if !self.may_propose(entry.ordinal.term, shutdown).await {
                 return;
             }
             self.propose(entry, in_flight).await;
@@ -292,7 +287,14 @@ impl Folder {
     /// Hands one entry to Raft.
     async fn propose(&self, entry: Entry, in_flight: &mut InFlight) {
         let Ok(leader) = self.raft.as_leader() else { return };
-        if leader.leader_id().term != entry.term {
+        if leader.leader_id().term != entry.ordinal.term {
+            return;
+        }
+        if world::mishap(REFUSED_ONE_IN) {
+            in_flight.add(entry.commands, async move {
+                time::sleep(REFUSED_LATE).await;
+                Ended::Undone(entry)
+            });
             return;
         }
         let (metrics, started) = (self.metrics.clone(), Instant::now());
@@ -307,14 +309,15 @@ impl Folder {
         }
         in_flight.add(entry.commands, async move {
             match answer.await {
+                Ok(Ok(done)) if done.data == Fate::Skipped => Ended::Undone(entry),
                 Ok(Ok(_)) => {
                     metrics.commit_seconds.record(started.elapsed());
-                    Ended::Applied { number: entry.number }
+                    Ended::Applied
                 }
                 // Its documentation: rejected before the entry was appended.
                 Ok(Err(ClientWriteError::ForwardToLeader(e))) => {
                     tracing::debug!(error = %e, reason = ?e.reason, "an entry was refused");
-                    Ended::Refused(entry)
+                    Ended::Undone(entry)
                 }
                 Ok(Err(e)) => {
                     tracing::debug!(error = %e, "an entry was given up");

@@ -152,7 +152,7 @@ impl Router {
             Some(leader) => match self.peers.peer(leader) {
                 Some(peer) => {
                     let (tx, events) = mpsc::channel(PEER_FORWARD_WINDOW_BATCHES);
-                    Route::There { link: peer.forward_link(tx), events }
+                    Route::There { link: peer.forward_link(view.term, tx), events }
                 }
                 None => Route::Nowhere,
             },

@@ -15,7 +15,7 @@ use rowlock_env::{time, worker};
 use rowlock_state::command::Batch;
 use rowlock_state::{Frozen, Machine};
 
-use super::types::{EntryPayload, LogId, Payload, SnapshotMeta, StoredMembership, TypeConfig};
+use super::types::{EntryPayload, Fate, LogId, Payload, SnapshotMeta, StoredMembership, TypeConfig};
 use crate::metrics::Metrics;
 use crate::observer::{Observed, Position};
 use crate::replica::Replica;
@@ -24,8 +24,9 @@ use crate::storage::snapshot::{SnapshotFile, SnapshotStore};
 
 /// What a node does with a committed batch. All functions run under the lock of the state, and none may wait.
 pub trait Apply: Send + Sync + 'static {
-    /// Applies every proposal of `batch`, the log entry at `index`, to `machine`, in order.
-    fn apply(&self, machine: &mut Machine, index: u64, batch: Batch);
+    /// Applies every proposal of `batch`, the log entry at `index`, to `machine`, in order; or none, if it does not follow
+    /// the last entry of its term.
+    fn apply(&self, machine: &mut Machine, index: u64, batch: Batch) -> Fate;
 
     /// A snapshot of this state is about to be written; when it is, the log before it may go.
     fn frozen(&self, machine: &Machine) {
@@ -80,7 +81,8 @@ impl StateMachine {
         Ok(opened)
     }
 
-    fn apply_entry(&mut self, log_id: LogId, payload: EntryPayload) -> io::Result<()> {
+    fn apply_entry(&mut self, log_id: LogId, payload: EntryPayload) -> io::Result<Fate> {
+        let mut fate = Fate::Applied;
         match payload {
             EntryPayload::Blank => self.tell_of_raft_entry(log_id),
             EntryPayload::Normal(Payload(bytes)) => {
@@ -96,7 +98,7 @@ impl StateMachine {
                     batch.proposals.clear();
                 }
                 let mut machine = self.replica.state.write();
-                self.apply.apply(&mut machine, log_id.index, batch);
+                fate = self.apply.apply(&mut machine, log_id.index, batch);
                 self.observed.tell(|observer| observer.applied(log_id.into(), Some(&bytes), &machine));
                 self.replica.set_applied_index(log_id.index);
             }
@@ -106,7 +108,7 @@ impl StateMachine {
             }
         }
         self.last_applied = Some(log_id);
-        Ok(())
+        Ok(fate)
     }
 
     fn is_at_snapshot(&self) -> bool {
@@ -157,9 +159,9 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         Strm: Stream<Item = Result<EntryResponder<TypeConfig>, io::Error>> + Unpin + OptionalSend,
     {
         while let Some((entry, responder)) = entries.try_next().await? {
-            self.apply_entry(entry.log_id, entry.payload)?;
+            let fate = self.apply_entry(entry.log_id, entry.payload)?;
             if let Some(responder) = responder {
-                responder.send(());
+                responder.send(fate);
             }
         }
         Ok(())

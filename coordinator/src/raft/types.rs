@@ -73,11 +73,29 @@ impl fmt::Display for Member {
     }
 }
 
+/// What a committed entry came to. The origin nodes answer their clients from their own apply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Fate {
+    /// It was applied.
+    Applied,
+    /// It did not follow the last entry of its term, and nothing of it was applied on any node.
+    Skipped,
+}
+
+impl fmt::Display for Fate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Fate::Applied => "applied",
+            Fate::Skipped => "skipped",
+        })
+    }
+}
+
 openraft::declare_raft_types!(
-    /// Rowlock's choice of types. The answer of a write is empty: the origin node answers from its own apply.
+    /// Rowlock's choice of types.
     pub TypeConfig:
         D = Payload,
-        R = (),
+        R = Fate,
         NodeId = u64,
         Node = Member,
         AsyncRuntime = EnvRuntime,

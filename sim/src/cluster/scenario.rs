@@ -89,6 +89,7 @@ impl Scenario {
             M::ServeWithoutQuorum | M::PongByItself => Scenario::Isolation,
             M::StampByWallClock => Scenario::Isolation,
             M::ApplyByLocalClock | M::ReorderBatch | M::EventAfterReply | M::LoseNotices => Scenario::Calm,
+            M::OvertakenApplied => Scenario::All,
             M::GhostWaiter | M::TokenFromName => Scenario::Calm,
             M::RunAgain | M::ExpireEarly | M::MissedEventsForgotten => Scenario::Clients,
             M::IgnoreDeadline | M::DeadlineFromReceipt | M::LostOnlyWhenTold => Scenario::Pauses,

@@ -60,6 +60,9 @@ impl Reference {
 
     fn run(&mut self, batch: &Batch, facts: &mut Vec<Fact>) {
         let Reference { machine, scribe, .. } = self;
+        if !machine.takes(batch.ordinal) {
+            return;
+        }
         for proposal in &batch.proposals {
             let before = machine.last_zxid();
             let mut recorder = Recorder::default();

@@ -230,7 +230,7 @@ fn read() -> u64 {
 fn batch(commands: usize) -> Batch {
     let mut world = World::new(commands, 0);
     let proposals = (0..commands).map(|n| world.acquire(n, &world::own_lock(n)).proposal).collect();
-    Batch { time_ms: 1_700_000_000_000, enforce_quota: false, proposals }
+    Batch { time_ms: 1_700_000_000_000, proposals, ..Batch::default() }
 }
 
 fn encode(commands: usize) -> u64 {

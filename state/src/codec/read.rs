@@ -9,7 +9,7 @@ use rowlock_proto::request::Create;
 use rowlock_proto::{FencingToken, NodeId, SessionId, Version};
 
 use super::{BINCODE, BatchError, bits, head, mode, owner, tag};
-use crate::command::{Attachment, Batch, Command, Origin, Proposal};
+use crate::command::{Attachment, Batch, Command, Ordinal, Origin, Proposal};
 
 /// A proposal, a place, an entry of a list of permissions take no fewer bytes: a longer list is damage.
 const ITEM_MIN: usize = 2;
@@ -21,8 +21,14 @@ const EMPTY: &[u8] = &[0];
 /// The batch that these bytes, a part of `whole`, are.
 pub(super) fn batch(bytes: &[u8], whole: &Bytes) -> Result<Batch, BatchError> {
     Reader::new(bytes, whole).all(|reader| {
-        Some(Batch { time_ms: reader.i64()?, enforce_quota: false, proposals: reader.proposals()? })
+        let ordinal = Ordinal { term: reader.u64()?, number: reader.u64()? };
+        Some(Batch { ordinal, ..reader.unnumbered_batch()? })
     })
+}
+
+/// The same of version 3.
+pub(super) fn unnumbered_batch(bytes: &[u8], whole: &Bytes) -> Result<Batch, BatchError> {
+    Reader::new(bytes, whole).all(Reader::unnumbered_batch)
 }
 
 /// The list of proposals that these bytes are.
@@ -63,6 +69,11 @@ impl<'a> Reader<'a> {
             Some(_) => Err(BatchError::Trailing(self.rest.len())),
             None => Err(BatchError::Damaged(self.whole.len() - self.rest.len())),
         }
+    }
+
+    fn unnumbered_batch(&mut self) -> Option<Batch> {
+        let (time_ms, proposals) = (self.i64()?, self.proposals()?);
+        Some(Batch { time_ms, proposals, ..Batch::default() })
     }
 
     fn proposals(&mut self) -> Option<Vec<Proposal>> {

@@ -12,6 +12,7 @@ use super::block::BlockReader;
 use super::block::VERSION_WITHOUT_LOCKS;
 use super::record::Record;
 use crate::acl::SharedAcl;
+use crate::command::Ordinal;
 use crate::dedup::OutcomeRecord;
 use crate::locks::{Contender, Key, Locks, limit_in, queue_path};
 use crate::machine::{Machine, RESERVED};
@@ -27,6 +28,7 @@ pub(super) fn load(input: &mut impl Read) -> Result<Machine, SnapshotError> {
     let (mut queues, mut delays) = (Vec::new(), Vec::new());
     let mut acls = Vec::new();
     let mut builder = Builder::default();
+    let mut last_entry = Ordinal::default();
     let digest = loop {
         match records.next()? {
             Record::Counters { .. } => return damaged("counters come twice"),
@@ -63,13 +65,17 @@ pub(super) fn load(input: &mut impl Read) -> Result<Machine, SnapshotError> {
                 let path = queue_path(&lock, &name).into();
                 queues.push((lock.into_owned(), (czxid, path), contender));
             }
+            Record::LastEntry(_) if last_entry != Ordinal::default() => {
+                return damaged("the last entry comes twice");
+            }
+            Record::LastEntry(ordinal) => last_entry = ordinal,
             Record::Delay { lock, until_ms } => delays.push((lock.into_owned(), until_ms)),
             Record::End { digest } => break digest,
         }
     };
     let version = records.version;
     let locks = Locks::default();
-    let mut machine = Machine { tree: builder.finish()?, sessions, locks, last_zxid, time_ms };
+    let mut machine = Machine { tree: builder.finish()?, sessions, locks, last_zxid, time_ms, last_entry };
     restore_locks(&mut machine, queues, delays)?;
     if RESERVED.iter().any(|path| machine.tree.get(path).is_none()) {
         return damaged("a reserved znode is missing");

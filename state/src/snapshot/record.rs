@@ -7,7 +7,7 @@ use rowlock_proto::acl::Acl;
 use rowlock_proto::{SessionId, Zxid};
 use serde::{Deserialize, Serialize};
 
-use crate::command::Attachment;
+use crate::command::{Attachment, Ordinal};
 use crate::dedup::OutcomeRecord;
 use crate::locks::Contender;
 use crate::znode::Meta;
@@ -33,4 +33,6 @@ pub(super) enum Record<'a> {
     Contender { lock: Cow<'a, str>, czxid: Zxid, name: Cow<'a, str>, contender: Contender },
     /// Nobody is granted the lock before: behind the znodes.
     Delay { lock: Cow<'a, str>, until_ms: i64 },
+    /// Behind the counters. Not there before the first entry with a number.
+    LastEntry(Ordinal),
 }

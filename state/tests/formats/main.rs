@@ -10,7 +10,7 @@ mod sample;
 use std::path::Path;
 
 use proptest::prelude::*;
-use rowlock_state::command::Batch;
+use rowlock_state::command::{Batch, Ordinal};
 use rowlock_state::{BatchError, Machine, SnapshotError};
 use sample::SESSION;
 
@@ -68,7 +68,7 @@ fn a_batch_that_enforces_quotas_differs_in_its_flags_only() {
     let enforcing = Batch { enforce_quota: true, ..plain.clone() };
     let bytes = enforcing.encode();
     assert_eq!(Batch::decode(&bytes).unwrap(), enforcing);
-    assert_eq!((&bytes[..2], &bytes[2..]), (&[3, 1][..], &plain.encode()[2..]));
+    assert_eq!((&bytes[..2], &bytes[2..]), (&[4, 1][..], &plain.encode()[2..]));
     let mut newer = bytes.to_vec();
     newer[1] = 5;
     assert!(matches!(Batch::decode(&newer), Err(BatchError::Flags(5))));
@@ -79,17 +79,36 @@ fn a_batch_that_enforces_quotas_differs_in_its_flags_only() {
 #[test]
 fn batches_of_the_first_two_versions_are_read() {
     let read = |name| Batch::decode(&golden_bytes(name)).unwrap();
+    let plain = sample::unnumbered(sample::batch());
     assert_eq!(golden_bytes("batch_v1")[0], 1);
-    assert_eq!(read("batch_v1"), sample::batch());
+    assert_eq!(read("batch_v1"), plain);
     assert_eq!(golden_bytes("batch_enforcing_v2")[..2], [2, 1]);
-    assert_eq!(read("batch_enforcing_v2"), Batch { enforce_quota: true, ..sample::batch() });
+    assert_eq!(read("batch_enforcing_v2"), Batch { enforce_quota: true, ..plain });
     assert_eq!(golden_bytes("batch_locks_v2")[..2], [2, 2]);
-    assert_eq!(read("batch_locks_v2"), sample::lock_batch());
+    assert_eq!(read("batch_locks_v2"), sample::unnumbered(sample::lock_batch()));
     let mut newer = golden_bytes("batch_locks_v2");
     newer[1] = 6;
     assert!(matches!(Batch::decode(&newer), Err(BatchError::Flags(6))));
     let damaged = &golden_bytes("batch_v1")[..40];
     assert!(matches!(Batch::decode(damaged), Err(BatchError::Bincode(_))));
+}
+
+/// Its entries had no number.
+#[test]
+fn batches_and_snapshots_of_the_release_before_are_read() {
+    let read = |name| Batch::decode(&golden_bytes(name)).unwrap();
+    assert_eq!((golden_bytes("batch_v3")[0], golden_bytes("batch_locks_v3")[0]), (3, 3));
+    assert_eq!(read("batch_v3"), sample::unnumbered(sample::batch()));
+    assert_eq!(read("batch_locks_v3"), sample::unnumbered(sample::lock_batch()));
+    for (name, machine) in
+        [("snapshot_v2", sample::machine()), ("snapshot_locks_v2", sample::machine_with_locks(false))]
+    {
+        let bytes = golden_bytes(name);
+        assert_eq!(bytes[8], 2, "the version of {name}");
+        let restored = Machine::decode(&mut bytes.as_slice()).unwrap();
+        assert_eq!(restored.digest(), machine.digest(), "{name}");
+        assert_eq!(restored.last_entry(), Ordinal::default());
+    }
 }
 
 #[test]
@@ -107,7 +126,7 @@ fn a_snapshot_is_written_as_in_the_golden_file_and_read_back() {
 
 #[test]
 fn a_snapshot_with_queues_and_outcomes_is_written_as_in_the_golden_file_and_read_back() {
-    let machine = sample::machine_with_locks();
+    let machine = sample::machine_with_locks(true);
     machine.check().unwrap();
     let counts = machine.counts();
     assert_eq!((counts.locks, counts.lock_holders, counts.lock_waiters), (4, 3, 1));
@@ -116,6 +135,7 @@ fn a_snapshot_with_queues_and_outcomes_is_written_as_in_the_golden_file_and_read
     restored.check().unwrap();
     assert_eq!(restored.digest(), machine.digest());
     assert_eq!(restored.counts(), counts);
+    assert_eq!(restored.last_entry(), Ordinal { term: 7, number: 1 });
     assert_eq!(restored.next_lock_due(), machine.next_lock_due());
     assert_eq!(snapshot(&restored), bytes);
 }
@@ -168,7 +188,7 @@ fn a_batch_of_another_version_or_with_a_tail_is_refused() {
         change(&mut bytes);
         Batch::decode(&bytes)
     };
-    assert!(matches!(decode(&|bytes| bytes[0] = 4), Err(BatchError::Version(4))));
+    assert!(matches!(decode(&|bytes| bytes[0] = 5), Err(BatchError::Version(5))));
     assert!(matches!(decode(&|bytes| bytes.push(0)), Err(BatchError::Trailing(1))));
     assert!(matches!(decode(&|bytes| bytes.truncate(40)), Err(BatchError::Damaged(_))));
     assert!(matches!(decode(&|bytes| bytes.clear()), Err(BatchError::Empty)));
@@ -176,7 +196,7 @@ fn a_batch_of_another_version_or_with_a_tail_is_refused() {
 
 #[test]
 fn every_cut_and_every_flipped_bit_of_a_snapshot_is_noticed() {
-    let bytes = snapshot(&sample::machine());
+    let bytes = snapshot(&sample::machine_with_locks(true));
     for length in 0..bytes.len() {
         assert!(Machine::decode(&mut &bytes[..length]).is_err(), "cut at {length}");
     }

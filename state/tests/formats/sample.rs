@@ -6,7 +6,7 @@ use rowlock_proto::lock::{Acquire, Attempt, Claim, Mode, Owner};
 use rowlock_proto::request::{Create, Op, SetAcl, SetData};
 use rowlock_proto::{FencingToken, NodeId, SessionId, Version};
 use rowlock_state::Machine;
-use rowlock_state::command::{Attachment, Batch, Command, Origin, Proposal};
+use rowlock_state::command::{Attachment, Batch, Command, Ordinal, Origin, Proposal};
 use rowlock_state::outcome::{Change, EventSink, Outcome, SessionEnd};
 
 /// Nobody watches.
@@ -91,6 +91,7 @@ pub fn batch() -> Batch {
     Batch {
         time_ms: 1_700_000_000_123,
         enforce_quota: false,
+        ordinal: Ordinal { term: 7, number: 300 },
         proposals: commands().into_iter().enumerate().map(proposal).collect(),
     }
 }
@@ -170,8 +171,13 @@ pub fn lock_batch() -> Batch {
     batch
 }
 
+/// As it was before entries had numbers.
+pub fn unnumbered(batch: Batch) -> Batch {
+    Batch { ordinal: Ordinal::default(), ..batch }
+}
+
 /// The state after it: holders, waiters, permits, kept outcomes, and a lock-delay that another session left behind.
-pub fn machine_with_locks() -> Machine {
+pub fn machine_with_locks(is_numbered: bool) -> Machine {
     let mut machine = Machine::new();
     let batch = lock_batch();
     for proposal in &batch.proposals {
@@ -185,6 +191,9 @@ pub fn machine_with_locks() -> Machine {
     machine.apply(batch.time_ms, &proposal, &mut Silent).result.expect("nobody holds it");
     proposal.command = Command::ExpireSession { session, attachment };
     machine.apply(batch.time_ms, &proposal, &mut Silent).result.expect("the session is open");
+    if is_numbered {
+        assert!(machine.takes(Ordinal { term: 7, number: 1 }), "it is the first entry with a number");
+    }
     machine
 }
 

@@ -149,7 +149,7 @@ proptest! {
             same_trees(&machine, &naive)?;
             clients.learn(&applied.result);
             let Stamp { time_ms, enforce_quota } = stamp;
-            log.push(Batch { time_ms, enforce_quota, proposals: vec![proposal] });
+            log.push(Batch { time_ms, enforce_quota, proposals: vec![proposal], ..Batch::default() });
         }
 
         // Another replica, through the log format.

@@ -139,7 +139,7 @@ impl World {
             command,
         };
         let (time_ms, enforce_quota) = (self.time_ms, self.enforce_quota);
-        let batch = Batch { time_ms, enforce_quota, proposals: vec![proposal] };
+        let batch = Batch { time_ms, enforce_quota, proposals: vec![proposal], ..Batch::default() };
         let batch = Batch::decode(&batch.encode()).unwrap();
         let mut told = Told::default();
         let applied = self.machine.apply_stamped(batch.stamp(), &batch.proposals[0], &mut told);

@@ -12,9 +12,12 @@ use crate::limits::PEER_FORWARD_WINDOW_BATCHES;
 use crate::peer::forward::{BatchSeq, SendError};
 use crate::peer::{ForwardEvent, ForwardLink, PeerPool, Refusal};
 
+/// In which the scripted node leads.
+const TERM: u64 = 3;
+
 fn link(pool: &PeerPool) -> (ForwardLink, mpsc::Receiver<ForwardEvent>) {
     let (events, told) = mpsc::channel(PEER_FORWARD_WINDOW_BATCHES);
-    (pool.peer(NodeId(2)).expect("is known").forward_link(events), told)
+    (pool.peer(NodeId(2)).expect("is known").forward_link(TERM, events), told)
 }
 
 async fn next(events: &mut mpsc::Receiver<ForwardEvent>) -> ForwardEvent {
@@ -44,6 +47,17 @@ async fn batches_arrive_in_order_and_are_acknowledged() {
     }
     acked(&mut events, BatchSeq(200)).await;
     assert_eq!(service.script.lock().forwarded, (0..400).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_link_is_for_the_leader_of_one_term() {
+    let node = listen_anywhere(Service::new()).await;
+    let (events, mut told) = mpsc::channel(PEER_FORWARD_WINDOW_BATCHES);
+    let pool = pool(&node.address);
+    let mut link = pool.peer(NodeId(2)).expect("is known").forward_link(TERM - 1, events);
+    link.send(vec![proposal(1)]).expect("is queued");
+    let refusal = Refusal::NotLeader { leader: Some(NodeId(9)) };
+    assert_eq!(next(&mut told).await, ForwardEvent::Refused { from: BatchSeq(1), refusal });
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! The bytes on the wire, version 4. A difference here is a new protocol version: raise `handshake::VERSION`.
+//! The bytes on the wire, version 5. A difference here is a new protocol version: raise `handshake::VERSION`.
 
 use std::fmt::Write;
 
@@ -12,7 +12,7 @@ use crate::peer::message::{Refusal, Request, Response};
 use crate::raft::rpc::{AppendRequest, AppendResponse, RaftRequest, RaftResponse};
 use crate::storage::testing::{entry, log_id, vote};
 
-const GOLDEN: &str = include_str!("../testdata/wire-v4.txt");
+const GOLDEN: &str = include_str!("../testdata/wire-v5.txt");
 
 fn append() -> AppendRequest {
     let (entries, leader_commit) = (vec![entry(3, 8, b"batch")], Some(log_id(3, 6)));
@@ -22,7 +22,7 @@ fn append() -> AppendRequest {
 #[test]
 fn the_handshake_entries_and_forwarded_proposals_have_their_bytes() {
     let refusal = HandshakeRefusal::Node { ours: NodeId(2), wanted: NodeId(3) };
-    let forward = Request::Forward { batch: vec![proposal(1), proposal(300)] };
+    let forward = Request::Forward { term: 3, batch: vec![proposal(1), proposal(300)] };
     let appended_quiet = Response::Raft(RaftResponse::AppendQuiet(AppendResponse::Success));
     let not_leader = Response::Refused(Refusal::NotLeader { leader: Some(NodeId(3)) });
     let frames = [

@@ -103,7 +103,7 @@ async fn an_oversized_frame_closes_the_connection_whenever_it_comes() {
 #[tokio::test]
 async fn a_request_that_cannot_be_understood_closes_the_connection() {
     let node = listen_anywhere(Service::new()).await;
-    for body in [&[][..], &[0xff; 32], &codec::encode(&Request::Forward { batch: Vec::new() })] {
+    for body in [&[][..], &[0xff; 32], &codec::encode(&Request::Forward { term: 3, batch: Vec::new() })] {
         let mut raw = Raw::greeted(&node.address, Lane::Control).await;
         raw.send(1, body).await;
         assert_eq!(raw.receive().await, None);

@@ -78,8 +78,11 @@ impl PeerService for Service {
         self.script.lock().parted.push((from, lane));
     }
 
-    async fn forward(&self, _from: NodeId, batch: Vec<Proposal>) -> Result<(), Refusal> {
+    async fn forward(&self, _from: NodeId, term: u64, batch: Vec<Proposal>) -> Result<(), Refusal> {
         self.pass_gate().await;
+        if term != 3 {
+            return Err(Refusal::NotLeader { leader: Some(NodeId(9)) });
+        }
         let mut script = self.script.lock();
         for proposal in batch {
             if let Some((from, refusal)) = &script.refuse_from

@@ -29,7 +29,9 @@ use crate::raft::network::Network;
 use crate::raft::rpc::{IncomingSnapshot, RaftDispatch, RaftRequest, RaftResponse, Snapshot, SnapshotSink};
 use crate::raft::snapshot_transfer::SnapshotSource;
 use crate::raft::thrift::Thrift;
-use crate::raft::types::{EntryPayload, LogId, Member, Payload, SnapshotMeta, StoredMembership, TypeConfig};
+use crate::raft::types::{
+    EntryPayload, Fate, LogId, Member, Payload, SnapshotMeta, StoredMembership, TypeConfig,
+};
 use crate::storage::{LogStore, Storage};
 
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -112,7 +114,7 @@ impl RaftStateMachine<TypeConfig> for Machine {
             }
             drop(journal);
             if let Some(responder) = responder {
-                responder.send(());
+                responder.send(Fate::Applied);
             }
         }
         Ok(())

@@ -8,6 +8,7 @@ use tempfile::TempDir;
 use super::{open, temp};
 use crate::observer::Observed;
 use crate::raft::state_machine::{Apply, StateMachine};
+use crate::raft::types::Fate;
 use crate::raft::types::TypeConfig;
 use crate::storage::log_store::LogStore;
 use rowlock_state::Machine;
@@ -16,7 +17,9 @@ use rowlock_state::command::Batch;
 struct Nothing;
 
 impl Apply for Nothing {
-    fn apply(&self, _machine: &mut Machine, _index: u64, _batch: Batch) {}
+    fn apply(&self, _machine: &mut Machine, _index: u64, _batch: Batch) -> Fate {
+        Fate::Applied
+    }
     fn installed(&self, _machine: &Machine) {}
 }
 

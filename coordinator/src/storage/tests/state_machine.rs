@@ -10,7 +10,7 @@ use rowlock_state::command::{Batch, Command, Proposal};
 use super::*;
 use crate::observer::Observed;
 use crate::raft::state_machine::{Apply, StateMachine};
-use crate::raft::types::{EntryPayload, Payload};
+use crate::raft::types::{EntryPayload, Fate, Payload};
 use crate::replica::Replica;
 use crate::storage::testing::{log_id, membership_entry};
 use rowlock_proto::SessionId;
@@ -23,11 +23,12 @@ struct Applier {
 }
 
 impl Apply for Applier {
-    fn apply(&self, machine: &mut Machine, _index: u64, batch: Batch) {
+    fn apply(&self, machine: &mut Machine, _index: u64, batch: Batch) -> Fate {
         for proposal in &batch.proposals {
             machine.apply(batch.time_ms, proposal, &mut ());
         }
         self.batches.fetch_add(1, Ordering::Relaxed);
+        Fate::Applied
     }
 
     fn installed(&self, _machine: &Machine) {

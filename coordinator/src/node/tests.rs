@@ -1,0 +1,89 @@
+//! A node of its own, seen from inside: what it takes from other nodes and out of its log.
+
+use rowlock_env::net::Stream;
+use rowlock_env::time::Instant;
+use rowlock_proto::{NodeId, SessionId};
+use rowlock_state::command::{Attachment, Batch, Command, Ordinal, Proposal};
+use std::time::Duration;
+
+use crate::codec;
+use crate::peer::handshake::{self, Hello, Identity};
+use crate::peer::message::{Request, Response};
+use crate::peer::tests::support::Raw;
+use crate::peer::{Lane, Refusal};
+use crate::raft::types::{Fate, Payload};
+use crate::{Node, NodeConfig};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+async fn serving() -> (Node, tempfile::TempDir) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let node = Node::start(NodeConfig::single(folder.path())).await.expect("starts");
+    node.serving(Instant::now() + PATIENCE).await.expect("serves");
+    (node, folder)
+}
+
+/// Opens a session.
+fn opening() -> Proposal {
+    Proposal {
+        origin: Default::default(),
+        session: SessionId::NONE,
+        attachment: Attachment(0),
+        identities: Default::default(),
+        command: Command::CreateSession { password: [7; 16], timeout_ms: 30_000 },
+    }
+}
+
+fn sessions(node: &Node) -> u64 {
+    node.replica.state.read().counts().sessions
+}
+
+async fn forward(node: &Node, term: u64) -> Response {
+    let address = node.addresses.peer.to_string();
+    let stream = Stream::connect(&address, PATIENCE).await.expect("the node listens");
+    let mut raw = Raw::on(stream);
+    let from = Identity { cluster: "rowlock".to_owned(), node: NodeId(2) };
+    let hello = Hello { from, to: NodeId(1), lane: Lane::Proposals };
+    raw.send(0, &handshake::encode_hello(&hello)).await;
+    let verdict = raw.receive().await.expect("a verdict");
+    handshake::check_verdict(&verdict.body).expect("is welcome");
+    raw.send(1, &Request::Forward { term, batch: vec![opening()] }.encode()).await;
+    let answer = raw.receive().await.expect("an answer");
+    codec::decode(&answer.body, 1 << 10).expect("decodes")
+}
+
+/// A leader that has lost its leadership and regained it has dropped what it was given before: what follows that must not
+/// be taken by the same node in its next term.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_takes_forwarded_writes_of_its_own_term_only() {
+    let (node, _folder) = serving().await;
+    let term = node.status().borrow().term;
+    for other in [term - 1, term + 1] {
+        let refusal = Refusal::NotLeader { leader: None };
+        assert_eq!(forward(&node, other).await, Response::Refused(refusal), "term {other} of {term}");
+    }
+    assert_eq!(forward(&node, term).await, Response::Forwarded);
+    let wait = node.raft.wait(Some(PATIENCE));
+    wait.metrics(|_| sessions(&node) > 0, "is applied").await.expect("the write of this term is applied");
+    assert_eq!(sessions(&node), 1, "the others were refused");
+    node.shutdown().await;
+}
+
+/// Raft may refuse one entry and take the next one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_entry_that_has_overtaken_another_one_is_skipped_and_can_come_again() {
+    let (node, _folder) = serving().await;
+    let term = node.status().borrow().term;
+    let last = node.replica.state.read().last_entry().next_in(term);
+    let write = async |ordinal| {
+        let batch = Batch { ordinal, proposals: vec![opening()], ..Batch::default() };
+        node.raft.client_write(Payload(batch.encode())).await.expect("is committed").data
+    };
+    let then = last.next_in(term);
+    assert_eq!(write(then).await, Fate::Skipped, "the one before it is missing");
+    assert_eq!((sessions(&node), node.metrics().batches_skipped_total.get()), (0, 1));
+    assert_eq!((write(last).await, write(then).await), (Fate::Applied, Fate::Applied));
+    assert_eq!(write(Ordinal { term, number: last.number }).await, Fate::Skipped, "it comes a second time");
+    assert_eq!(sessions(&node), 2);
+    node.shutdown().await;
+}
