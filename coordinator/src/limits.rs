@@ -6,9 +6,12 @@ use std::time::Duration;
 pub const CLIENT_FRAME_MAX_BYTES: usize = 0xfffff;
 /// From accepting a client to its whole handshake. Beyond: the connection is closed.
 pub const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
-/// Messages (events, answers) waiting for one connection's task. Beyond: the connection is closed.
+/// Messages (events, answers) waiting for one connection's task. Beyond: they are dropped and the connection is closed.
 pub const OUTBOX_MAX_MESSAGES: usize = 16_384;
-/// Bytes encoded for a connection that does not read. Beyond: the connection is closed.
+/// Bytes of these messages, about. Beyond: the same. A single larger one still passes.
+pub const OUTBOX_MAX_BYTES: usize = 8 << 20;
+/// Bytes encoded for a connection that does not read. Beyond: the connection is closed. The reply that reaches the bound
+/// still passes.
 pub const WRITE_BACKLOG_MAX_BYTES: usize = 8 << 20;
 /// Requests of one connection that wait for their commit. Beyond: reading from its socket stops.
 pub const PIPELINE_MAX_REQUESTS: usize = 1_024;

@@ -282,7 +282,7 @@ fn fits(command: &Command, outcome: &Outcome) -> bool {
 }
 
 /// About how many bytes it takes.
-fn weight(stored: &Stored) -> usize {
+pub(crate) fn weight(stored: &Stored) -> usize {
     const BASE: usize = 64;
     const STAT: usize = 80;
     let of_party = |party: &Party| BASE + party.path.len() + party.label.len();

@@ -19,6 +19,13 @@ pub struct Applied {
     pub result: Result<Outcome, ErrorCode>,
 }
 
+impl Applied {
+    /// About how many bytes it takes.
+    pub fn weight(&self) -> usize {
+        crate::dedup::weight(&self.result)
+    }
+}
+
 /// What a command did.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {

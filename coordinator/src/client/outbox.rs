@@ -52,12 +52,29 @@ pub enum Message {
     Close(CloseReason),
 }
 
+impl Message {
+    /// About how many bytes it takes. An event counts in full for each connection that hears it.
+    fn weight(&self) -> usize {
+        const BASE: usize = 64;
+        BASE + match self {
+            Message::Event(frame) => frame.len(),
+            Message::Applied { applied, .. } => applied.weight(),
+            Message::Reported { result, .. } => result.as_ref().map_or(0, String::len),
+            Message::Lost
+            | Message::Reconfigured { .. }
+            | Message::Touched
+            | Message::NotTouched
+            | Message::Close(_) => 0,
+        }
+    }
+}
+
 /// Why a connection is closed by the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CloseReason {
     /// Its session expired or was closed elsewhere.
     SessionEnded,
-    /// Its session was attached to another connection: the next request is answered SessionMoved, then close.
+    /// Its session was attached to another connection: close without an answer.
     SessionMoved,
     /// This node has lost contact to the quorum.
     NotServing,
@@ -80,10 +97,19 @@ pub struct Inbox {
     shared: Arc<Mutex<Queue>>,
 }
 
+/// How much may wait.
+#[derive(Clone, Copy)]
+struct Max {
+    messages: usize,
+    bytes: usize,
+}
+
 /// Invariant: `messages` is empty unless `state` is `Open`.
 struct Queue {
     messages: VecDeque<Message>,
-    max: usize,
+    /// Of the messages.
+    bytes: usize,
+    max: Max,
     waker: Option<Waker>,
     state: State,
     /// It has been told [`Message::Lost`], or has overflowed. Stays when the task is gone.
@@ -93,24 +119,29 @@ struct Queue {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Open,
-    /// More than `max` messages waited: the connection is to be closed.
+    /// More than `max` waited: the connection is to be closed.
     Overflowed,
     /// The connection's task is gone.
     Closed,
 }
 
-/// The client was too slow: `limits::OUTBOX_MAX_MESSAGES` waited. What waited is dropped.
+/// The client was too slow: `limits::OUTBOX_MAX_MESSAGES` or `OUTBOX_MAX_BYTES` waited. What waited is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("more than {} messages waited for the connection", limits::OUTBOX_MAX_MESSAGES)]
+#[error(
+    "more than {} messages or {} bytes waited for the connection",
+    limits::OUTBOX_MAX_MESSAGES,
+    limits::OUTBOX_MAX_BYTES
+)]
 pub struct Overflowed;
 
-/// The two ends of a connection's queue, bounded by `limits::OUTBOX_MAX_MESSAGES`.
+/// The two ends of a connection's queue, bounded by `limits::OUTBOX_MAX_MESSAGES` and `OUTBOX_MAX_BYTES`.
 pub fn channel() -> (Outbox, Inbox) {
-    with_capacity(limits::OUTBOX_MAX_MESSAGES)
+    bounded_by(Max { messages: limits::OUTBOX_MAX_MESSAGES, bytes: limits::OUTBOX_MAX_BYTES })
 }
 
-fn with_capacity(max: usize) -> (Outbox, Inbox) {
-    let queue = Queue { messages: VecDeque::new(), max, waker: None, state: State::Open, is_lost: false };
+fn bounded_by(max: Max) -> (Outbox, Inbox) {
+    let (messages, state) = (VecDeque::new(), State::Open);
+    let queue = Queue { messages, bytes: 0, max, waker: None, state, is_lost: false };
     let shared = Arc::new(Mutex::new(queue));
     (Outbox { shared: shared.clone() }, Inbox { shared })
 }
@@ -126,11 +157,12 @@ impl Outbox {
             if queue.state != State::Open {
                 return;
             }
-            if queue.messages.len() >= queue.max {
+            if queue.messages.len() >= queue.max.messages || queue.bytes >= queue.max.bytes {
                 queue.is_lost = true;
                 queue.state = State::Overflowed;
                 queue.messages = VecDeque::new();
             } else {
+                queue.bytes += message.weight();
                 queue.messages.push_back(message);
             }
             queue.waker.take()
@@ -167,6 +199,7 @@ impl Inbox {
             return Err(Overflowed);
         }
         std::mem::swap(&mut queue.messages, into);
+        queue.bytes = 0;
         Ok(())
     }
 
@@ -211,6 +244,9 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::task::Wake;
 
+    use rowlock_proto::Zxid;
+    use rowlock_state::outcome::Outcome;
+
     use super::*;
 
     #[derive(Default)]
@@ -245,7 +281,7 @@ mod tests {
 
     #[test]
     fn a_full_outbox_never_blocks_its_pusher_but_closes_the_connection() {
-        let (outbox, mut inbox) = with_capacity(3);
+        let (outbox, mut inbox) = bounded_by(Max { messages: 3, bytes: usize::MAX });
         for _ in 0..10 {
             outbox.push(Message::Touched);
         }
@@ -253,6 +289,27 @@ mod tests {
         let mut cx = Context::from_waker(Waker::noop());
         assert!(inbox.poll_ready(&mut cx).is_ready());
         assert_eq!(inbox.take(&mut VecDeque::new()), Err(Overflowed));
+    }
+
+    #[test]
+    fn a_few_large_messages_fill_an_outbox_and_what_was_taken_counts_no_more() {
+        let (outbox, mut inbox) = bounded_by(Max { messages: usize::MAX, bytes: 2_000 });
+        let event = || Message::Event(Bytes::from(vec![0; 1_000]));
+        let mut taken = VecDeque::new();
+        for _ in 0..10 {
+            outbox.push(event());
+            outbox.push(event());
+            assert_eq!(inbox.take(&mut taken), Ok(()));
+            assert_eq!(taken.drain(..).len(), 2);
+        }
+        let path = "p".repeat(3_000);
+        let result = Ok(Outcome::Created { path, stat: Default::default() });
+        let applied = Box::new(Applied { origin: Default::default(), zxid: Zxid(1), result });
+        outbox.push(Message::Applied { tag: 1, applied });
+        assert!(!outbox.has_lost(), "one that is too large by itself still passes");
+        outbox.push(Message::Touched);
+        assert!(outbox.has_lost());
+        assert_eq!(inbox.take(&mut taken), Err(Overflowed));
     }
 
     #[test]
