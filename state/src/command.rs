@@ -55,7 +55,8 @@ pub enum Command {
         /// Negotiated timeout, milliseconds.
         timeout_ms: u32,
     },
-    /// Moves a session to a new connection: bumps its attachment. Takes no zxid.
+    /// Moves a session to a new connection: bumps its attachment. Takes no zxid. Proposed where the node does not know the
+    /// session yet.
     Attach {
         /// Which one.
         session: SessionId,
@@ -135,6 +136,18 @@ pub enum Command {
     LockDue {
         /// Path of the lock's znode.
         lock: String,
+    },
+    /// As `Attach`, but refused (`SessionMoved`) unless the session is still at the attachment that the node knew. So an
+    /// attach that comes late, because its client has given it up and gone elsewhere, takes nothing from the client.
+    AttachFrom {
+        /// The session's attachment when the client asked.
+        from: Attachment,
+        /// Which session.
+        session: SessionId,
+        /// Must equal the session's.
+        password: Bytes,
+        /// Newly negotiated timeout, milliseconds.
+        timeout_ms: u32,
     },
 }
 

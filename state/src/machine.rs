@@ -133,7 +133,7 @@ impl Machine {
     /// Applies the next proposal of the log. `stamp` is its batch's.
     ///
     /// Events go to `sink` in order, after the change is whole. A command takes one zxid, also when it is rejected,
-    /// but none if it is `Noop` or `Attach`, or if its session or attachment is not (or no longer) valid.
+    /// but none if it is `Noop`, `Attach` or `AttachFrom`, or if its session or attachment is not (or no longer) valid.
     pub fn apply_stamped<S: EventSink + ?Sized>(
         &mut self,
         stamp: Stamp,
@@ -182,7 +182,10 @@ impl Machine {
                 Ok(self.create_session(proposal.origin.node, *password, *timeout_ms, sink))
             }
             Command::Attach { session, password, timeout_ms } => {
-                self.attach(*session, password, *timeout_ms, sink)
+                self.attach(*session, password, None, *timeout_ms, sink)
+            }
+            Command::AttachFrom { from, session, password, timeout_ms } => {
+                self.attach(*session, password, Some(*from), *timeout_ms, sink)
             }
             Command::ExpireSession { session, attachment } => {
                 self.admit(*session, *attachment)?;
@@ -259,6 +262,7 @@ impl Machine {
             | Command::LockDue { .. }
             | Command::CreateSession { .. }
             | Command::Attach { .. }
+            | Command::AttachFrom { .. }
             | Command::CloseSession
             | Command::ExpireSession { .. }
             | Command::Reap { .. }

@@ -252,11 +252,16 @@ impl Machine {
         &mut self,
         session: SessionId,
         password: &[u8],
+        from: Option<Attachment>,
         timeout_ms: u32,
         sink: &mut S,
     ) -> Result<Outcome, ErrorCode> {
         let known = self.sessions.get(session).filter(|open| open.password == password);
-        let password = known.ok_or(ErrorCode::SessionExpired)?.password;
+        let open = known.ok_or(ErrorCode::SessionExpired)?;
+        if from.is_some_and(|from| from != open.attachment) {
+            return Err(ErrorCode::SessionMoved);
+        }
+        let password = open.password;
         let attachment = self.sessions.attach(session, timeout_ms);
         sink.session_attached(session, attachment, timeout_ms);
         Ok(Outcome::Session { session, password, attachment, timeout_ms })

@@ -95,8 +95,6 @@ pub(super) struct Conversation {
 enum Phase {
     /// Requests are taken.
     Open,
-    /// The session is attached to another connection: the next request is answered so.
-    Moved,
     /// No more requests are taken; those that wait are answered.
     Finishing,
     /// Nothing more is to be done.
@@ -133,7 +131,7 @@ impl Conversation {
 
     /// A further frame may be given to [`Self::receive`].
     pub(super) fn accepts(&self) -> bool {
-        matches!(self.phase, Phase::Open | Phase::Moved)
+        matches!(self.phase, Phase::Open)
             && self.queue.len() + self.pings.len() < limits::PIPELINE_MAX_REQUESTS
             && self.queue.bytes() < limits::PIPELINE_MAX_BYTES
             && !self.is_full()
@@ -175,9 +173,6 @@ impl Conversation {
 
     fn request(&mut self, xid: Xid, request: Request, now: Instant) {
         let opcode = request.opcode();
-        if matches!(self.phase, Phase::Moved) {
-            return self.refuse(xid, opcode, ErrorCode::SessionMoved, Then::Close, now);
-        }
         if self.attached.access == Access::ReadOnly
             && !matches!(request, Request::Auth { .. } | Request::Sasl(_))
         {
@@ -363,7 +358,7 @@ impl Conversation {
     pub(super) fn take_messages(&mut self, inbox: &mut Inbox, now: Instant) {
         let mut messages = std::mem::take(&mut self.messages);
         if inbox.take(&mut messages).is_err() {
-            self.over(End::Slow("too many messages waited"));
+            self.over(End::Slow("too much waited"));
         }
         if mutant::is(Mutant::EventAfterReply) {
             messages.make_contiguous().sort_by_key(|message| matches!(message, Message::Event(_)));
@@ -464,7 +459,7 @@ impl Conversation {
         {
             answered += 1;
             match (&pending.what, applied) {
-                (What::Refusal(code), _) => self.answer_error(&pending, *code, now),
+                (What::Refusal(code), _) => self.reply(&pending, Err(*code), now),
                 (What::Reported(document), _) => {
                     self.reply(&pending, Ok(Response::Report(document.clone())), now);
                 }

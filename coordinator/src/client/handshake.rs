@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use rowlock_env::rng;
+use rowlock_env::{rng, time};
 use rowlock_proto::request::ConnectRequest;
 use rowlock_proto::response::ConnectResponse;
 use rowlock_proto::{ErrorCode, FourLetterWord, SessionId, Zxid, decode, encode, frame};
@@ -26,6 +26,9 @@ use crate::proposer::Submission;
 
 /// The answers of a handshake's submissions all carry this tag: only one is under way at a time.
 const TAG: u64 = 0;
+
+/// A client waits for its session for at least such a part of its timeout before it tries elsewhere.
+const PATIENT_FOR_A: u32 = 10;
 
 /// What the first bytes were.
 pub(super) enum Greeting {
@@ -85,7 +88,7 @@ impl Handshake<'_> {
             caught_up => caught_up?,
         }
         let timeout = self.timeout_for(&request);
-        let applied = self.submit(open_command(&request, timeout)).await?;
+        let applied = self.open(wire, &request, timeout).await?;
         match applied.result {
             Ok(Outcome::Session { session, password, attachment, .. }) => {
                 self.attach(session, attachment)?;
@@ -98,8 +101,38 @@ impl Handshake<'_> {
                 let reply = refusal(&request);
                 Err(Refused { end: End::BadSession(request.session_id), reply })
             }
+            // The client has come by another connection since it asked for this one.
+            Err(ErrorCode::SessionMoved) => Err(End::Told(CloseReason::SessionMoved).into()),
             other => unreachable!("opening a session gives a session or refuses it: {other:?}"),
         }
+    }
+
+    /// Opens the session, or takes it over from where it is known to be.
+    ///
+    /// Invariant: a connection that its client has given up takes the session from none that lives, as far as this node
+    /// can know: neither when the client has closed it, nor when the session has been attached elsewhere meanwhile.
+    /// Only that this node had not heard of an earlier move yet is no reason, so it asks again while that must be it.
+    async fn open(
+        &mut self,
+        wire: &mut Wire,
+        request: &ConnectRequest,
+        timeout: SessionTimeout,
+    ) -> Result<Applied, End> {
+        let asked = time::now();
+        loop {
+            wire.take_arrived().await?;
+            let from = self.attachment_of(request.session_id);
+            let applied = self.submit(open_command(request, from, timeout)).await?;
+            let is_fresh = asked.elapsed() < Duration::from(timeout) / PATIENT_FOR_A;
+            if applied.result != Err(ErrorCode::SessionMoved) || !is_fresh {
+                return Ok(applied);
+            }
+        }
+    }
+
+    /// Where this node knows the session to be.
+    fn attachment_of(&self, session: SessionId) -> Option<Attachment> {
+        self.shared.context.replica.state.read().session(session).map(|open| open.attachment)
     }
 
     /// What the client asked for, within this node's bounds.
@@ -232,7 +265,7 @@ async fn next_message(inbox: &mut Inbox) -> Result<Message, End> {
     loop {
         inbox.ready().await;
         let mut messages = VecDeque::new();
-        inbox.take(&mut messages).map_err(|_| End::Slow("too many messages waited"))?;
+        inbox.take(&mut messages).map_err(|_| End::Slow("too much waited"))?;
         // A word to close counts more than an answer: the node may have stopped serving meanwhile.
         let close = messages.iter().position(|m| matches!(m, Message::Close(_) | Message::Lost));
         if let Some(message) = messages.swap_remove_back(close.unwrap_or(0)) {
@@ -241,7 +274,7 @@ async fn next_message(inbox: &mut Inbox) -> Result<Message, End> {
     }
 }
 
-fn open_command(request: &ConnectRequest, timeout: SessionTimeout) -> Command {
+fn open_command(request: &ConnectRequest, from: Option<Attachment>, timeout: SessionTimeout) -> Command {
     let timeout_ms = timeout.as_millis();
     if request.session_id == SessionId::NONE {
         let mut password = [0; 16];
@@ -250,7 +283,11 @@ fn open_command(request: &ConnectRequest, timeout: SessionTimeout) -> Command {
     }
     // What is not 16 bytes long cannot be right; it is not carried through the log.
     let password = request.password.get(..16).filter(|_| request.password.len() == 16).unwrap_or_default();
-    Command::Attach { session: request.session_id, password: Bytes::copy_from_slice(password), timeout_ms }
+    let (session, password) = (request.session_id, Bytes::copy_from_slice(password));
+    match from {
+        Some(from) => Command::AttachFrom { from, session, password, timeout_ms },
+        None => Command::Attach { session, password, timeout_ms },
+    }
 }
 
 /// The session is not valid.

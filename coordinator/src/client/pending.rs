@@ -219,15 +219,6 @@ impl Queue {
         }
     }
 
-    /// Turns all reads that wait into refusals.
-    pub(super) fn refuse_reads(&mut self, code: ErrorCode) {
-        for pending in &mut self.requests {
-            if let What::Read(_) | What::Reconfig(_) | What::Report(_) = pending.what {
-                pending.what = What::Refusal(code);
-            }
-        }
-    }
-
     /// Forgets what waits.
     pub(super) fn clear(&mut self) {
         self.requests.clear();

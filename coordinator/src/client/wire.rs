@@ -13,6 +13,7 @@ use rowlock_env::time;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadBuf};
 
 use super::end::End;
+use crate::limits;
 
 /// Room for one read while little comes. It is on the stack: there may be many thousand idle connections.
 const READ_MIN_BYTES: u32 = 4 << 10;
@@ -78,6 +79,17 @@ impl Wire {
         self.tidy();
         let result = poll_fn(|cx| self.poll_read(cx)).await;
         self.was_read(result)
+    }
+
+    /// Takes what has arrived, without waiting for more: fails if the client has hung up behind it.
+    pub(super) async fn take_arrived(&mut self) -> Result<(), End> {
+        while self.input.len() < limits::CLIENT_FRAME_MAX_BYTES {
+            match poll_fn(|cx| Poll::Ready(self.poll_read(cx))).await {
+                Poll::Ready(result) => self.was_read(result)?,
+                Poll::Pending => break,
+            };
+        }
+        Ok(())
     }
 
     /// Waits for bytes and puts them behind `input`; the result is for [`Self::was_read`]. A connection that waits for its

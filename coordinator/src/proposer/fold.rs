@@ -379,6 +379,7 @@ pub fn weight(proposal: &Proposal) -> usize {
         | Command::Tagged { .. }
         | Command::CreateSession { .. }
         | Command::Attach { .. }
+        | Command::AttachFrom { .. }
         | Command::CloseSession
         | Command::ExpireSession { .. } => 0,
     };

@@ -17,7 +17,7 @@ use rowlock_env::sync::watch;
 use rowlock_env::task::Shutdown;
 use rowlock_env::time;
 use rowlock_proto::NodeId;
-use rowlock_state::command::Proposal;
+use rowlock_state::command::{Command, Proposal};
 use tokio::sync::mpsc;
 
 use super::Submission;
@@ -168,7 +168,7 @@ impl Router {
         while let Some(submission) = next {
             // One that has lost an earlier write may not have a later one done: its client sends both again, and the order
             // would be wrong.
-            if !submission.reply_to.has_lost() {
+            if !submission.reply_to.has_lost() && !is_attach_of_nobody(&submission) {
                 let origin = self.pending.register(submission.reply_to, submission.tag);
                 batch.push(Proposal {
                     origin,
@@ -257,6 +257,12 @@ impl Router {
             }
         }
     }
+}
+
+/// It would take the session to a connection that is gone, from one that may live.
+fn is_attach_of_nobody(submission: &Submission) -> bool {
+    let attaches = matches!(submission.command, Command::Attach { .. } | Command::AttachFrom { .. });
+    attaches && submission.reply_to.is_closed()
 }
 
 async fn next_event(route: &mut Route) -> Option<ForwardEvent> {

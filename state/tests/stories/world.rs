@@ -1,6 +1,6 @@
 //! A machine with named clients, and how its answers are written down.
 //!
-//! Verbs: `time MS`, `enforce on|off` (hard quotas), `node N`, `open NAME [timeout_ms=]`, `attach NAME [password=wrong] [timeout_ms=]` (the client goes
+//! Verbs: `time MS`, `enforce on|off` (hard quotas), `node N`, `open NAME [timeout_ms=]`, `attach NAME [password=wrong] [timeout_ms=] [from=]` (the client goes
 //! on with the new attachment unless `stay=1`), `auth NAME ID`, `as NAME COMMAND` (also reads; `@N` after the name:
 //! with that attachment), `expire NAME [attachment=]`, `reap PATH`, `due MS`, `configure TEXT`, `noop`, and reads by
 //! nobody in particular: `exists`, `get`, `ls`, `getacl`, `count`, `ephemerals NAME PREFIX`, `quotas`, `counts`,
@@ -98,7 +98,14 @@ impl World {
     fn attach(&mut self, words: &Words<'_>) -> String {
         let session = self.client(words.at(1)).session;
         let password = words.option("password").unwrap_or("sixteen byte key").to_owned().into();
-        let command = Command::Attach { session, password, timeout_ms: words.number("timeout_ms", 4_000) };
+        let timeout_ms = words.number("timeout_ms", 4_000);
+        let command = match words.option("from") {
+            None => Command::Attach { session, password, timeout_ms },
+            Some(_) => {
+                let from = Attachment(words.number("from", 0));
+                Command::AttachFrom { from, session, password, timeout_ms }
+            }
+        };
         let (applied, told) = self.propose(&Client::default(), command);
         match applied.result {
             Ok(Outcome::Session { attachment, .. }) if words.option("stay").is_none() => {

@@ -1,8 +1,6 @@
 //! How a conversation ends: at once, or when what was asked is answered. Must never do: say why to the client, who learns
 //! it from the last reply or not at all.
 
-use rowlock_proto::ErrorCode;
-
 use super::super::end::End;
 use super::super::outbox::CloseReason;
 use super::{Conversation, Phase};
@@ -13,7 +11,7 @@ impl Conversation {
         match &mut self.phase {
             Phase::Over(end) => Some(std::mem::replace(end, End::Finished)),
             Phase::Finishing if self.queue.is_empty() => Some(End::Finished),
-            Phase::Open | Phase::Moved | Phase::Finishing => None,
+            Phase::Open | Phase::Finishing => None,
         }
     }
 
@@ -34,7 +32,10 @@ impl Conversation {
             (CloseReason::NotServing | CloseReason::Shutdown | CloseReason::Writable, _) => {
                 self.over(End::Told(reason));
             }
-            (CloseReason::Leaving, Phase::Open | Phase::Moved) => {
+            // Without an answer, as ZooKeeper does: a client that is still here finds its session again by a new
+            // connection, and clients do not expect the error SessionMoved of a server that they have not left.
+            (CloseReason::SessionMoved, _) => self.over(End::Told(reason)),
+            (CloseReason::Leaving, Phase::Open) => {
                 if self.queue.is_empty() && self.output.is_empty() {
                     self.over(End::Told(reason));
                 } else {
@@ -42,13 +43,8 @@ impl Conversation {
                 }
             }
             // What was asked before the end is still answered: among it may be closeSession itself.
-            (CloseReason::SessionEnded, Phase::Open | Phase::Moved) => self.phase = Phase::Finishing,
-            (CloseReason::SessionMoved, Phase::Open) => {
-                self.phase = Phase::Moved;
-                self.queue.refuse_reads(ErrorCode::SessionMoved);
-                self.shared.context.replica.watches.lock().leave(self.peer.id);
-            }
-            (CloseReason::Leaving | CloseReason::SessionEnded | CloseReason::SessionMoved, _) => {}
+            (CloseReason::SessionEnded, Phase::Open) => self.phase = Phase::Finishing,
+            (CloseReason::Leaving | CloseReason::SessionEnded, _) => {}
         }
     }
 }

@@ -22,16 +22,8 @@ impl Conversation {
         match applied.result {
             Ok(outcome) => self.reply(pending, Ok(write::response(form, outcome)), now),
             Err(ErrorCode::SessionExpired) => self.over(End::Told(CloseReason::SessionEnded)),
-            Err(code) => self.answer_error(pending, code, now),
-        }
-    }
-
-    /// SessionMoved is the last reply: the client has gone elsewhere.
-    pub(super) fn answer_error(&mut self, pending: &Pending, code: ErrorCode, now: Instant) {
-        self.reply(pending, Err(code), now);
-        if code == ErrorCode::SessionMoved {
-            self.phase = Phase::Finishing;
-            self.queue.clear();
+            Err(ErrorCode::SessionMoved) => self.over(End::Told(CloseReason::SessionMoved)),
+            Err(code) => self.reply(pending, Err(code), now),
         }
     }
 
@@ -53,7 +45,12 @@ impl Conversation {
         self.peer.stats.replied(last, took, now.saturating_since(self.peer.accepted_at));
     }
 
+    /// Answers of writes come at their own pace, so they have the bound of events.
     pub(super) fn put_reply(&mut self, header: ReplyHeader, body: Option<&Response>) {
+        if self.output.len() >= limits::WRITE_BACKLOG_MAX_BYTES {
+            self.over(End::Slow("too many bytes were unread"));
+            return;
+        }
         encode::reply(header, body, &mut self.output);
         self.count_sent();
     }
@@ -67,6 +64,7 @@ impl Conversation {
             self.over(End::Slow("too many bytes were unread"));
             return;
         }
+        self.seen(zxid_of(frame));
         self.output.extend_from_slice(frame);
         self.count_sent();
     }
@@ -76,4 +74,10 @@ impl Conversation {
         self.shared.stats.sent.fetch_add(1, Relaxed);
         self.shared.context.metrics.packets_sent_total.inc();
     }
+}
+
+/// The zxid of an encoded frame: behind its length and its xid.
+fn zxid_of(frame: &Bytes) -> Zxid {
+    let zxid = frame.get(8..).and_then(|rest| rest.first_chunk::<8>());
+    Zxid(zxid.map_or(0, |bytes| i64::from_be_bytes(*bytes)))
 }

@@ -13,7 +13,7 @@ use rowlock_proto::{
     CreateMode, ErrorCode, OpCode, Request, RequestFrame, SessionId, Xid, Zxid, decode, encode, frame,
 };
 use rowlock_state::command::{Attachment, Command, Origin, Proposal};
-use rowlock_state::outcome::Outcome;
+use rowlock_state::outcome::{Applied, Outcome};
 use tokio::sync::mpsc;
 
 use super::client::{create, set, unwatched, watched};
@@ -361,7 +361,7 @@ fn reads_stop_while_the_client_does_not_take_their_replies() {
 }
 
 #[test]
-fn a_read_that_waits_when_the_session_moves_is_refused_and_the_conversation_ends() {
+fn a_conversation_whose_session_moves_ends_without_a_word_about_it() {
     let mut stage = Stage::new();
     stage.ask(create("/a", CreateMode::Persistent));
     stage.ask(Request::GetData(unwatched("/a")));
@@ -373,9 +373,43 @@ fn a_read_that_waits_when_the_session_moves_is_refused_and_the_conversation_ends
     apply(&stage.context, SessionId::NONE, attach, None).unwrap();
     stage.look();
     stage.answer();
-    assert_eq!(stage.told(), [(1, None), (2, Some(ErrorCode::SessionMoved))]);
+    assert_eq!(stage.told(), [(1, None)], "what was done before is answered");
     assert!(stage.submission().is_none());
-    assert!(stage.conversation.take_end().is_some());
+    assert!(matches!(stage.conversation.take_end(), Some(End::Told(CloseReason::SessionMoved))));
+}
+
+#[test]
+fn a_write_that_comes_behind_the_move_of_its_session_is_not_answered() {
+    let mut stage = Stage::new();
+    stage.ask(create("/a", CreateMode::Persistent));
+    let write = stage.submission().unwrap();
+    let answer = Applied { origin: Origin::default(), zxid: Zxid(1), result: Err(ErrorCode::SessionMoved) };
+    write.reply_to.push(Message::Applied { tag: write.tag, applied: Box::new(answer) });
+    stage.look();
+    stage.answer();
+    assert_eq!(stage.told(), []);
+    assert!(matches!(stage.conversation.take_end(), Some(End::Told(CloseReason::SessionMoved))));
+}
+
+/// The zxid of a reply is how far the client has seen, by which it asks for no older state on another node.
+#[test]
+fn a_refusal_behind_an_event_says_the_events_zxid() {
+    let mut stage = Stage::new();
+    stage.change(create("/a", CreateMode::Persistent));
+    stage.ask(Request::GetData(watched("/a")));
+    stage.answer();
+    stage.told();
+    stage.change(set("/a", "1"));
+    stage.look();
+    stage.ask(Request::Check { path: "/a".to_owned(), version: rowlock_proto::Version(0) });
+    stage.answer();
+    let mut zxids = Vec::new();
+    while stage.conversation.output.has_remaining() {
+        let mut frame = frame::split(&mut stage.conversation.output, usize::MAX >> 1).unwrap().unwrap();
+        let header = decode::reply_header(&mut frame).unwrap();
+        zxids.push((header.xid, header.zxid));
+    }
+    assert_eq!(zxids, [(Xid::EVENT, Zxid(3)), (Xid(2), Zxid(3))]);
 }
 
 #[test]

@@ -1,13 +1,18 @@
 //! Opening, taking over and losing sessions.
 
+use std::collections::VecDeque;
+
 use bytes::{Bytes, BytesMut};
 use rowlock_proto::request::ConnectRequest;
 use rowlock_proto::response::Response;
 use rowlock_proto::{CreateMode, ErrorCode, OpCode, Request, RequestFrame, SessionId, Xid, Zxid, encode};
+use rowlock_state::command::{Attachment, Command};
 use tokio::io::AsyncWriteExt;
 
 use super::client::{Client, connect_request, create, raw, rest, set, unwatched};
 use super::node::{Log, Node};
+use crate::client::outbox::{self, Message};
+use crate::proposer::Submission;
 
 #[tokio::test]
 async fn a_new_session_gets_an_id_a_password_and_a_clamped_timeout() {
@@ -118,26 +123,71 @@ async fn a_client_that_is_slightly_ahead_is_served_once_this_node_has_caught_up(
 }
 
 #[tokio::test]
-async fn a_session_that_moves_keeps_its_ephemerals_and_its_old_connection_is_told() {
+async fn a_session_that_moves_keeps_its_ephemerals_and_its_old_connection_is_closed() {
     let node = Node::start().await;
     let mut old = Client::connect(&node).await;
     old.call(create("/e", CreateMode::Ephemeral)).await.unwrap();
     let mut new = Client::open(&node, connect_request(Some(&old.opened))).await.unwrap();
     assert_eq!(new.opened.session_id, old.opened.session_id);
     assert_eq!(new.opened.password, old.opened.password);
-    assert_eq!(old.call(set("/e", "old")).await, Err(ErrorCode::SessionMoved));
     old.closed().await;
     assert!(new.call(set("/e", "new")).await.is_ok());
     node.stop().await;
 }
 
+/// Its client has gone elsewhere while the attach was on its way into the log.
 #[tokio::test]
-async fn a_read_of_a_connection_whose_session_has_moved_is_refused_too() {
+async fn an_attach_that_comes_late_takes_nothing_from_the_connection_that_the_session_has_now() {
     let node = Node::start().await;
-    let mut old = Client::connect(&node).await;
-    let _new = Client::open(&node, connect_request(Some(&old.opened))).await.unwrap();
-    assert_eq!(old.call(Request::GetData(unwatched("/"))).await, Err(ErrorCode::SessionMoved));
-    old.closed().await;
+    let first = Client::connect(&node).await;
+    let mut second = Client::open(&node, connect_request(Some(&first.opened))).await.unwrap();
+    let (session, from) = (first.opened.session_id, Attachment(1));
+    let password = first.opened.password.clone();
+    let late = Command::AttachFrom { from, session, password, timeout_ms: 10_000 };
+    let (outbox, mut answer) = outbox::channel();
+    let submission = Submission {
+        session: SessionId::NONE,
+        attachment: Attachment::default(),
+        identities: Default::default(),
+        command: late,
+        reply_to: outbox,
+        tag: 0,
+    };
+    assert!(node.context.proposer.submit(submission).await.is_ok());
+    answer.ready().await;
+    let mut messages = VecDeque::new();
+    answer.take(&mut messages).unwrap();
+    let Some(Message::Applied { applied, .. }) = messages.pop_front() else { panic!("{messages:?}") };
+    assert_eq!(applied.result, Err(ErrorCode::SessionMoved));
+    assert!(second.call(create("/e", CreateMode::Ephemeral)).await.is_ok());
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_has_hung_up_before_its_session_is_looked_for_takes_it_from_nobody() {
+    let node = Node::start().await;
+    let mut living = Client::connect(&node).await;
+    node.log(Log::Stands);
+    living.send(create("/e", CreateMode::Ephemeral)).await;
+    // The handshake waits for the log, since its client has seen more than this node has.
+    let request = ConnectRequest { last_zxid_seen: Zxid(2), ..connect_request(Some(&living.opened)) };
+    let mut bytes = BytesMut::new();
+    encode::connect_request(&request, &mut bytes);
+    let mut gone = raw(&node).await;
+    gone.write_all(&bytes).await.unwrap();
+    while node.context.registry.len() < 2 {
+        tokio::task::yield_now().await;
+    }
+    drop(gone);
+    living.send(Request::Ping).await;
+    assert_eq!(living.reply().await.0.xid, Xid::PING, "so the node has had time to hear of the end");
+    node.log(Log::Runs);
+    assert!(living.reply().await.1.is_ok());
+    while node.context.registry.len() > 1 {
+        tokio::task::yield_now().await;
+    }
+    let session = living.opened.session_id;
+    assert_eq!(node.context.replica.state.read().session(session).unwrap().attachment, Attachment(1));
     node.stop().await;
 }
 
