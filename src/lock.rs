@@ -95,7 +95,7 @@ impl Lock {
             name: self.name.as_said(),
             work: &self.work,
             words: self.work.command(&self.words),
-            environment: vec![options::owner_in_environment(owner)],
+            environment: vec![options::owner_in_environment(owner, guard.path())],
             endpoints: self.ties.cluster.endpoints()?,
             may_be_followed_at_once: self.terms.may_be_followed_at_once(),
         };

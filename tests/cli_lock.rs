@@ -145,3 +145,25 @@ async fn nested_locks_in_opposite_orders_are_refused_rather_than_stuck() {
     let refused = if first.code == DEADLOCK { first } else { second };
     assert!(refused.err.contains("first-a") && refused.err.contains("first-b"), "{}", refused.err);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn locks_that_are_asked_for_side_by_side_below_one_lock_wait_for_each_other() {
+    let cluster = Cluster::start(1, FAST).await;
+    let binary = env!("CARGO_BIN_EXE_rowlock");
+    // As `make -j` would: the second one waits until the first has given back, which holds until the second waits.
+    let script = "\"$0\" lock b -c 'echo > first; while [ ! -e go-on ]; do sleep 0.02; done; echo one >> order' & one=$!; \
+                  while [ ! -e first ]; do sleep 0.02; done; \
+                  \"$0\" lock b -c 'echo two >> order' & two=$!; \
+                  wait $one && wait $two";
+    let outer = start(&cluster.folder, &["lock", "a", "sh", "-c", script, binary]);
+    outer.wrote("first").await;
+    queue_of(&cluster, "/locks/b", 2).await;
+    std::fs::write(cluster.folder.join("go-on"), "").unwrap();
+    let said = outer.end().await;
+    assert_eq!(said.code, 0, "{}", said.err);
+    assert_eq!(std::fs::read_to_string(cluster.folder.join("order")).unwrap(), "one\ntwo\n");
+    // Below one of them, what is held above is still a circle.
+    let nested = "\"$0\" lock b \"$0\" lock a true; echo $? > code";
+    assert_eq!(ask(&cluster, &["lock", "a", "sh", "-c", nested, binary]).await.code, 0);
+    assert_eq!(std::fs::read_to_string(cluster.folder.join("code")).unwrap(), format!("{DEADLOCK}\n"));
+}

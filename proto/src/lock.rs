@@ -37,21 +37,41 @@ pub enum Owner {
     /// For this one of the client's own owners (a task, a thread, a job), which does one thing at a time. The number is
     /// the client's choice; owners of different sessions that use one number are one owner.
     Named(u64),
+    /// As [`Owner::Session`], and whoever made a certain place waits for this session: a program that takes a lock in the
+    /// work that another one does under its lock. Sessions that work under the same place are different owners and may wait
+    /// for each other. The number stands for the place: see [`Owner::under`].
+    Under(u64),
 }
 
 impl Owner {
     /// The owner of this name: the same one for everybody who uses the name, in whatever session. (The number is the
     /// FNV-1a hash of the name.)
     pub const fn named(name: &str) -> Owner {
-        let bytes = name.as_bytes();
-        let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-        let mut at = 0;
-        while at < bytes.len() {
-            hash = (hash ^ bytes[at] as u64).wrapping_mul(0x0100_0000_01b3);
-            at += 1;
-        }
-        Owner::Named(hash)
+        Owner::Named(fnv(name))
     }
+
+    /// The owner that works under the place of this queue znode. Only its name counts, which holds an id that no other
+    /// attempt has, and not its path: what is below a chroot has another path for others.
+    pub fn under(path: &str) -> Owner {
+        Owner::Under(place_number(path))
+    }
+}
+
+/// The number of a place, by the name of its queue znode, for [`Owner::Under`].
+pub fn place_number(path: &str) -> u64 {
+    fnv(path.rsplit('/').next().unwrap_or_default())
+}
+
+/// FNV-1a.
+const fn fnv(text: &str) -> u64 {
+    let bytes = text.as_bytes();
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    let mut at = 0;
+    while at < bytes.len() {
+        hash = (hash ^ bytes[at] as u64).wrapping_mul(0x0100_0000_01b3);
+        at += 1;
+    }
+    hash
 }
 
 /// acquire: a place in a lock's queue, in one command. The lock's znode is made (a container, as the ones above it)

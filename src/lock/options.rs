@@ -4,15 +4,15 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use rowlock_client::{Client, Error, Owner, WaitStats};
-use rowlock_env::rng;
 use rowlock_env::time::{self, Instant};
+use rowlock_proto::lock::place_number;
 
 use crate::cluster::{Cluster, open, seconds};
 use crate::exit::{Failure, REFUSED, UNAVAILABLE, USAGE};
 use crate::print::errln;
 
-/// In whose name the commands of one `rowlock lock` and those that it runs ask for locks, so that the cluster sees when
-/// they and others would wait for each other for ever.
+/// Under whose place a command works that asks for locks itself, so that the cluster sees when they and others would wait
+/// for each other for ever.
 pub const OWNER: &str = "ROWLOCK_LOCK_OWNER";
 const GRACE: &str = "ROWLOCK_DISCONNECT_GRACE_MS";
 
@@ -168,28 +168,29 @@ fn who_we_are() -> String {
     format!("{}/{}", host.nodename().to_string_lossy(), std::process::id())
 }
 
-/// In whose name we ask: that of the `rowlock lock` in whose command we run, else a new one. With an empty variable, and
-/// where the server does not look for deadlocks, in nobody's.
+/// In whose name we ask: our own, under the place of the `rowlock lock` in whose command we run, if there is one. With an
+/// empty variable, and where the server does not look for deadlocks, in nobody's.
 pub async fn owner(client: &Client) -> Result<Owner, Failure> {
     // An error comes up again at the lock itself.
-    if !client.extensions().await.is_ok_and(|extensions| extensions.has_locks()) {
-        return Ok(Owner::Unnamed);
-    }
+    let Ok(extensions) = client.extensions().await else { return Ok(Owner::Unnamed) };
     match std::env::var(OWNER) {
-        Err(_) => Ok(Owner::Named(rng::u64())),
+        _ if !extensions.has_locks() => Ok(Owner::Unnamed),
+        Err(_) => Ok(Owner::Session),
         Ok(none) if none.is_empty() => Ok(Owner::Unnamed),
         Ok(number) => match number.parse() {
-            Ok(number) => Ok(Owner::Named(number)),
+            Ok(number) if extensions.has_owners_under_places() => Ok(Owner::Under(number)),
+            // Of an older version, which cannot tell one that works beside us from one that works above us.
+            Ok(_) => Ok(Owner::Unnamed),
             Err(_) => Err(Failure::new(USAGE, format!("{OWNER}={number}: not a number; unset it"))),
         },
     }
 }
 
-/// The same, for those whom the command will run.
-pub fn owner_in_environment(owner: Owner) -> (&'static str, String) {
+/// What says to those whom the command will run that they work under our place. Nothing, if nobody is to know.
+pub fn owner_in_environment(owner: Owner, key: &str) -> (&'static str, String) {
     match owner {
-        Owner::Named(number) => (OWNER, number.to_string()),
-        Owner::Unnamed | Owner::Session => (OWNER, String::new()),
+        Owner::Unnamed => (OWNER, String::new()),
+        Owner::Session | Owner::Named(_) | Owner::Under(_) => (OWNER, place_number(key).to_string()),
     }
 }
 

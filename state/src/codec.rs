@@ -91,6 +91,8 @@ mod owner {
     pub(super) const SESSION: u8 = 1;
     /// The number follows.
     pub(super) const NAMED: u8 = 2;
+    /// The number follows.
+    pub(super) const UNDER: u8 = 3;
 }
 
 /// Little-endian, variable-length integers, and no allocation beyond the limit.
@@ -229,7 +231,12 @@ mod tests {
         let u32s = || number().prop_map(|number| number as u32);
         let acl = (int(), id()).prop_map(|(perms, id)| Acl { perms: perms as i32, id });
         let mode = prop_oneof![Just(Mode::Exclusive), Just(Mode::Shared), u32s().prop_map(Mode::Permits)];
-        let owner = prop_oneof![Just(Owner::Unnamed), Just(Owner::Session), number().prop_map(Owner::Named)];
+        let owner = prop_oneof![
+            Just(Owner::Unnamed),
+            Just(Owner::Session),
+            number().prop_map(Owner::Named),
+            number().prop_map(Owner::Under)
+        ];
         let acls =
             prop_oneof![prop::collection::vec(acl, 0..3).prop_map(Arc::from), Just(Acl::shared_open()),];
         let acl = prop::option::of(acls);

@@ -16,7 +16,7 @@ pub(crate) fn leader_of(announcement: &[u8]) -> Option<String> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Extensions {
-    /// Locks as one request, and grants that are pushed.
+    /// Locks as one request, and grants that are pushed; from 2 on with owners that work under another's place.
     pub acquire: u32,
     /// Writes that take effect once, however often they are sent.
     pub tagged: u32,
@@ -59,6 +59,11 @@ impl Extensions {
     /// The most that one request may have, if the server says so.
     pub(crate) fn request_bytes(&self) -> Option<usize> {
         usize::try_from(self.frame_bytes).ok().filter(|bytes| *bytes > 0)
+    }
+
+    /// The server knows [`Owner::Under`](rowlock_proto::lock::Owner::Under).
+    pub fn has_owners_under_places(&self) -> bool {
+        self.acquire > 1
     }
 
     /// What the server lacks for this request, if anything.

@@ -133,6 +133,7 @@ fn contender(position: u64, place: &ContenderView) -> Map<String, Value> {
         Owner::Unnamed => Value::Null,
         Owner::Session => "session".into(),
         Owner::Named(number) => number.to_string().into(),
+        Owner::Under(number) => format!("under {number}").into(),
     };
     let mut item = Map::new();
     item.insert("position".to_owned(), position.into());

@@ -73,6 +73,7 @@ fn owner(r: &mut Reader<'_>) -> Decoded<Owner> {
         0 => Ok(Owner::Unnamed),
         1 => Ok(Owner::Session),
         2 => Ok(Owner::Named(number as u64)),
+        3 => Ok(Owner::Under(number as u64)),
         number => Err(DecodeError::UnknownVariant { number }),
     }
 }

@@ -36,6 +36,7 @@ pub(super) fn put_acquires(out: &mut BytesMut, all: &[Acquire]) {
             Owner::Unnamed => (0, 0),
             Owner::Session => (1, 0),
             Owner::Named(number) => (2, number),
+            Owner::Under(number) => (3, number),
         };
         out.int(kind);
         out.long(number as i64);

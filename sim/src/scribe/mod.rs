@@ -287,7 +287,8 @@ pub fn owner_in(owner: rowlock_proto::lock::Owner, session: SessionId) -> Option
     use rowlock_proto::lock::Owner as Asked;
     match owner {
         Asked::Unnamed => None,
-        Asked::Session => Some(Owner::Session(session)),
+        // No simulated client works under another's place.
+        Asked::Session | Asked::Under(_) => Some(Owner::Session(session)),
         Asked::Named(number) => Some(Owner::Named(number)),
     }
 }

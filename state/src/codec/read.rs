@@ -158,6 +158,7 @@ impl<'a> Reader<'a> {
                 Some(kind) => match kind? {
                     owner::SESSION => Owner::Session,
                     owner::NAMED => Owner::Named(self.u64()?),
+                    owner::UNDER => Owner::Under(self.u64()?),
                     _ => return None,
                 },
             },

@@ -159,6 +159,11 @@ fn acquire(acquire: &Acquire, out: &mut Vec<u8>) {
             out.push(owner::NAMED);
             u64(number, out);
         }
+        Owner::Under(number) => {
+            there |= bits::OWNER;
+            out.push(owner::UNDER);
+            u64(number, out);
+        }
     }
     if (acquire.max_hold_ms, acquire.lock_delay_ms) != (0, 0) {
         there |= bits::TIMES;

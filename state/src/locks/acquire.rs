@@ -12,6 +12,7 @@ use rowlock_proto::{CreateMode, ErrorCode, FencingToken, Version, path as paths}
 use smallvec::SmallVec;
 
 use super::contender::{Contender, address_in};
+use super::deadlock::Newcomer;
 use super::index::{Key, Lock, OwnerKey};
 use super::publish::{Cause, shortened};
 use super::{PLACES_MAX, QUEUE_MAX, limit_data, limit_in, queue_path};
@@ -223,7 +224,8 @@ impl Machine {
             return Some(Standing::Busy { ahead, holder });
         }
         let owner = OwnerKey::new(acquire.owner, by.session)?;
-        self.circle(owner, &acquire.lock, acquire.mode, steps).map(Standing::Deadlock)
+        let newcomer = Newcomer { owner, under: OwnerKey::works_under(acquire.owner), mode: acquire.mode };
+        self.circle(newcomer, &acquire.lock, steps).map(Standing::Deadlock)
     }
 
     /// Makes the lock's znode (a container), which is not there, and what is missing above it (persistent).

@@ -112,6 +112,7 @@ impl Contender {
             Owner::Unnamed => (0, 0),
             Owner::Session => (1, 0),
             Owner::Named(number) => (2, number),
+            Owner::Under(number) => (3, number),
         };
         Hasher::new(6)
             .bytes(lock.as_bytes())

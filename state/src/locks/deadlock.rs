@@ -3,7 +3,11 @@
 //! The wait-for graph is read off the committed queues: a waiter waits for everyone before it who could not hold beside
 //! it, and for everyone before whom one of those waits; an owner is blocked by each of its waiters. Only places with an
 //! owner are part of a circle. What the maker of an unnamed place waits for in other queues is not known; in this one it
-//! hands on what those behind it wait for.
+//! hands on what those behind it wait for. The maker of a place also waits for all that works under it ([`Owner::Under`]):
+//! a command under a lock that asks for another lock. That goes from an ancestor to its descendants only: two commands under
+//! one lock do not wait for each other by that.
+//!
+//! [`Owner::Under`]: rowlock_proto::lock::Owner::Under
 //!
 //! Invariant: an owner does one thing at a time, so one waiting place blocks all that it holds: a circle is a deadlock.
 //! Bounded: after [`STEPS_MAX`] places the search gives up and lets the newcomer wait, on every replica alike.
@@ -19,6 +23,15 @@ use crate::machine::Machine;
 /// Places looked at for one command, however many locks it asks for.
 const STEPS_MAX: usize = 10_000;
 
+/// Who asks for a place.
+pub(super) struct Newcomer {
+    /// Itself.
+    pub owner: OwnerKey,
+    /// With whom it works under the same place.
+    pub under: Option<OwnerKey>,
+    pub mode: Mode,
+}
+
 /// How an owner was reached: through its place `at` in the lock `path`, for which the owner `waiter` waits.
 struct Step<'a> {
     waiter: OwnerKey,
@@ -27,29 +40,32 @@ struct Step<'a> {
 }
 
 impl Machine {
-    /// The circle that `owner` would close by waiting for the lock in this mode: the places that are waited for, the
-    /// first by `owner` and the last of them its own.
-    pub(super) fn circle(
-        &self,
-        owner: OwnerKey,
-        lock: &str,
-        mode: Mode,
-        steps: &mut usize,
-    ) -> Option<Vec<Party>> {
-        // Whoever holds nothing and waits nowhere is waited for by nobody.
-        self.locks.places_of(owner).next()?;
+    /// The circle that the newcomer would close by waiting for the lock: the places that are waited for, the first by the
+    /// newcomer, and the last of them its own or the one that it works under.
+    pub(super) fn circle(&self, by: Newcomer, lock: &str, steps: &mut usize) -> Option<Vec<Party>> {
+        let Newcomer { owner, under, mode } = by;
+        // Whoever holds nothing, waits nowhere and works for nobody is waited for by nobody.
+        if under.is_none() {
+            self.locks.places_of(owner).next()?;
+        }
         let mut reached: BTreeMap<OwnerKey, Step<'_>> = BTreeMap::new();
         let mut todo: Vec<OwnerKey> = Vec::new();
         let queue = self.locks.get_entry(lock)?;
         self.look_ahead(owner, queue, None, mode, &mut reached, &mut todo, steps);
         while let Some(next) = todo.pop() {
-            if next == owner {
-                return Some(self.parties(owner, &reached));
+            if next == owner || Some(next) == under {
+                return Some(self.parties(owner, next, &reached));
             }
             for (path, key) in self.locks.places_of(next) {
+                *steps += 1;
                 let Some(entry) = self.locks.get_entry(path) else { continue };
-                let Some(waiter) = entry.1.waiters.get(key) else { continue };
-                self.look_ahead(next, entry, Some(key), waiter.mode, &mut reached, &mut todo, steps);
+                if matches!(next, OwnerKey::Under(_)) {
+                    let step = Step { waiter: next, path: entry.0, at: key };
+                    reach(OwnerKey::workers_of(key), step, &mut reached, &mut todo);
+                }
+                if let Some(waiter) = entry.1.waiters.get(key) {
+                    self.look_ahead(next, entry, Some(key), waiter.mode, &mut reached, &mut todo, steps);
+                }
                 if *steps > STEPS_MAX {
                     return None;
                 }
@@ -85,19 +101,18 @@ impl Machine {
                 continue;
             }
             for (at, in_the_way) in together.drain(..) {
-                let Some(owner) = OwnerKey::new(in_the_way.owner, in_the_way.session) else { continue };
-                if let Entry::Vacant(entry) = reached.entry(owner) {
-                    entry.insert(Step { waiter, path, at });
-                    todo.push(owner);
+                let owner = OwnerKey::new(in_the_way.owner, in_the_way.session);
+                for owner in owner.into_iter().chain([OwnerKey::workers_of(at)]) {
+                    reach(owner, Step { waiter, path, at }, reached, todo);
                 }
             }
         }
     }
 
-    /// The circle, from the newcomer on.
-    fn parties(&self, owner: OwnerKey, reached: &BTreeMap<OwnerKey, Step<'_>>) -> Vec<Party> {
+    /// The circle, from the newcomer on to the last that was reached.
+    fn parties(&self, owner: OwnerKey, last: OwnerKey, reached: &BTreeMap<OwnerKey, Step<'_>>) -> Vec<Party> {
         let mut parties = Vec::new();
-        let mut at = owner;
+        let mut at = last;
         loop {
             let step = &reached[&at];
             let lock = self.locks.get(step.path).expect("it was walked through");
@@ -109,6 +124,19 @@ impl Machine {
         }
         parties.reverse();
         parties
+    }
+}
+
+/// Notes how an owner was reached, the first time.
+fn reach<'a>(
+    owner: OwnerKey,
+    step: Step<'a>,
+    reached: &mut BTreeMap<OwnerKey, Step<'a>>,
+    todo: &mut Vec<OwnerKey>,
+) {
+    if let Entry::Vacant(entry) = reached.entry(owner) {
+        entry.insert(step);
+        todo.push(owner);
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use rowlock_proto::lock::{Mode, Owner};
+use rowlock_proto::lock::{Mode, Owner, place_number};
 use rowlock_proto::{SessionId, Zxid};
 
 use super::contender::Contender;
@@ -27,16 +27,37 @@ fn find(queue: &SharedMap<Key, Contender>, (czxid, path): KeyRef<'_>) -> Option<
 pub(crate) enum OwnerKey {
     Session(SessionId),
     Named(u64),
+    /// All that works under a certain place, and keeps its maker from giving it back.
+    Under(u64),
 }
 
 impl OwnerKey {
     pub(crate) fn new(owner: Owner, session: SessionId) -> Option<Self> {
         match owner {
             Owner::Unnamed => None,
-            Owner::Session => Some(OwnerKey::Session(session)),
+            Owner::Session | Owner::Under(_) => Some(OwnerKey::Session(session)),
             Owner::Named(number) => Some(OwnerKey::Named(number)),
         }
     }
+
+    /// As what else it works: for whom.
+    pub(crate) fn works_under(owner: Owner) -> Option<Self> {
+        match owner {
+            Owner::Under(number) => Some(OwnerKey::Under(number)),
+            Owner::Unnamed | Owner::Session | Owner::Named(_) => None,
+        }
+    }
+
+    /// What works under this place.
+    pub(super) fn workers_of(place: &Key) -> Self {
+        OwnerKey::Under(place_number(&place.1))
+    }
+}
+
+/// Under whom a place is found.
+fn owners(contender: &Contender) -> impl Iterator<Item = OwnerKey> {
+    let own = OwnerKey::new(contender.owner, contender.session);
+    own.into_iter().chain(OwnerKey::works_under(contender.owner))
 }
 
 /// One lock's queue.
@@ -334,7 +355,7 @@ impl Locks {
         if let Some(due_ms) = contender.revoke_at_ms {
             self.due.insert((due_ms, path.into(), key.0), ());
         }
-        if let Some(owner) = OwnerKey::new(contender.owner, contender.session) {
+        for owner in owners(contender) {
             self.owned.insert((owner, path.into(), key.clone()), ());
         }
     }
@@ -345,7 +366,7 @@ impl Locks {
         if let Some(due_ms) = contender.revoke_at_ms {
             self.due.remove(&(due_ms, path.into(), key.0));
         }
-        if let Some(owner) = OwnerKey::new(contender.owner, contender.session) {
+        for owner in owners(contender) {
             self.owned.remove(&(owner, path.into(), key.clone()));
         }
     }

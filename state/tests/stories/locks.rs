@@ -1,6 +1,6 @@
 //! The words of stories about locks, and how standings and queues are written down.
 //!
-//! `as NAME acquire LOCK PREFIX [mode=x|s|N] [limit=N] [try=1] [owner=session|N] [hold=MS] [delay=MS] [data=]`, more of
+//! `as NAME acquire LOCK PREFIX [mode=x|s|N] [limit=N] [try=1] [owner=session|N|under:PLACE] [hold=MS] [delay=MS] [data=]`, more of
 //! them behind `;`; `release PATH TOKEN`, `verify PATH TOKEN` and `abandon LOCK PREFIX` likewise; `convert PATH TOKEN
 //! PREFIX mode=`; `force PATH TOKEN`; `once ID ACKED COMMAND` (as the client sends it again after a lost reply).
 
@@ -54,6 +54,7 @@ fn acquire(words: &Words<'_>) -> Acquire {
         owner: match words.option("owner") {
             None => Owner::Unnamed,
             Some("session") => Owner::Session,
+            Some(under) if under.starts_with("under:") => Owner::under(&under["under:".len()..]),
             Some(number) => Owner::Named(number.parse().unwrap()),
         },
         max_hold_ms: words.number("hold", 0),

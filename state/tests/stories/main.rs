@@ -85,6 +85,7 @@ stories! {
     locks
     locks_deadlock
     locks_many
+    locks_nested
     locks_mixed
     locks_permits
     locks_shared

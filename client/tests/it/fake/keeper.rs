@@ -20,7 +20,7 @@ use rowlock_state::{ContenderView, Machine};
 use super::{Outbox, Server};
 
 /// What this server announces.
-pub const ANNOUNCED: &str = "acquire 1\ntagged 1\nsession-options 1\nreport 1\n";
+pub const ANNOUNCED: &str = "acquire 2\ntagged 1\nsession-options 1\nreport 1\n";
 
 /// Where a connection is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
