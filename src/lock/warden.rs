@@ -7,8 +7,8 @@
 //! and the case of a `rowlock lock` that is stopped. Once nothing of the command runs any more it also takes the place of
 //! a `rowlock lock` that is gone out of the queue, so that the next one need not wait for the session to end.
 //!
-//! Deadlines are points of CLOCK_MONOTONIC, which all processes of a machine share, so a line that was written before a
-//! pause and read after it says nothing wrong. Invariant: the warden extends nothing itself, and gives nothing back before the command is
+//! Deadlines are points of CLOCK_BOOTTIME, which all processes of a machine share and which goes on while it is suspended, so
+//! a line that was written before a pause and read after it says nothing wrong. Invariant: the warden extends nothing itself, and gives nothing back before the command is
 //! gone.
 
 use std::io::{self, Write};
@@ -28,6 +28,8 @@ use crate::exit::{Failure, SOFTWARE};
 
 /// A line is a word and a number or a path; this is many lines.
 const READ_BYTES: usize = 4096;
+/// A sleep does not count the time of a suspended machine: so late is a deadline noticed after that.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// A killed process is gone in milliseconds. One that is not waits for its disk, and may yet write: then nothing is
 /// given back, and the session's end does it.
 const DYING_MAX: Duration = Duration::from_secs(2);
@@ -98,7 +100,7 @@ impl Warden {
     }
 }
 
-/// The point on CLOCK_MONOTONIC in nanoseconds, rounded to the past: the system's clock is read first.
+/// The point on CLOCK_BOOTTIME in nanoseconds, rounded to the past: the system's clock is read first.
 fn on_system_clock(at: Instant) -> u64 {
     let system = system_clock();
     let ahead = at.saturating_since(time::now());
@@ -106,7 +108,7 @@ fn on_system_clock(at: Instant) -> u64 {
 }
 
 fn system_clock() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
+    let now = clock_gettime(ClockId::Boottime);
     let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
     seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(now.tv_nsec).unwrap_or(0))
 }
@@ -189,7 +191,7 @@ fn watch(orders: &mut Orders) -> Verdict {
     while !orders.done {
         // Orders that wait are read before the clock decides: there may be a later deadline among them.
         let left = orders.until.map(|until| Duration::from_nanos(until.saturating_sub(system_clock())));
-        if !readable(left) {
+        if !readable(left.map(|left| left.min(LOOK_AGAIN))) {
             if orders.until.is_some_and(|until| system_clock() >= until) {
                 return Verdict::DeadlinePassed;
             }
