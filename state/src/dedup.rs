@@ -2,8 +2,9 @@
 //! connection, gets the outcome of the first time and has no second effect.
 //!
 //! As in the dissertation on Raft (section 6.3): the client numbers its writes and says up to which one it knows the
-//! outcome; what it knows is forgotten. Invariant: [`OUTCOMES_MAX`] and [`OUTCOMES_MAX_BYTES`] bound what is kept; a
-//! client that goes beyond them is refused before anything is done.
+//! outcome; what it knows is forgotten. Invariant: [`OUTCOMES_MAX`] and [`OUTCOMES_MAX_BYTES`] bound what one session
+//! keeps, [`OUTCOMES_ALL_BYTES`] and [`OUTCOMES_SMALL_BYTES`] what all of them keep, beside one outcome each; a client
+//! that goes beyond them is refused before anything is done. One outcome is in proportion to its request.
 
 use std::sync::Arc;
 
@@ -25,6 +26,17 @@ pub const OUTCOMES_MAX: usize = 1_024;
 
 /// From so many bytes of kept outcomes on, none is added.
 pub const OUTCOMES_MAX_BYTES: usize = 1 << 20;
+
+/// From so many bytes of kept outcomes of all sessions on, each may keep [`OUTCOMES_SMALL_BYTES`].
+pub const OUTCOMES_ALL_BYTES: usize = 256 << 20;
+
+/// What a session may keep when all of them keep much: enough for one that tells what it knows.
+pub const OUTCOMES_SMALL_BYTES: usize = 16 << 10;
+
+/// From so many bytes on none is added to what a session keeps, when all of them keep so many.
+fn allowance(all_bytes: usize) -> usize {
+    if all_bytes < OUTCOMES_ALL_BYTES { OUTCOMES_MAX_BYTES } else { OUTCOMES_SMALL_BYTES }
+}
 
 /// What a write gave the first time.
 pub(crate) type Stored = Result<Outcome, ErrorCode>;
@@ -126,13 +138,19 @@ impl Outcomes {
         }
     }
 
-    pub(crate) fn is_full(&self) -> bool {
-        self.kept.len() >= OUTCOMES_MAX || self.bytes >= OUTCOMES_MAX_BYTES
+    /// Bytes of what is kept.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// `all_bytes`: of all sessions.
+    fn is_full(&self, all_bytes: usize) -> bool {
+        self.kept.len() >= OUTCOMES_MAX || self.bytes >= allowance(all_bytes)
     }
 
     /// Whether a write with this number is new, and behind all that came before: what writes mostly are.
-    fn takes(&self, id: u64) -> bool {
-        id > self.acked && self.kept.last_key().is_none_or(|last| *last < id) && !self.is_full()
+    fn takes(&self, id: u64, all_bytes: usize) -> bool {
+        id > self.acked && self.kept.last_key().is_none_or(|last| *last < id) && !self.is_full(all_bytes)
     }
 
     pub(crate) fn keep(&mut self, id: u64, stored: &Stored, ephemerals: &Paths) {
@@ -185,6 +203,10 @@ impl Outcomes {
         if again.bytes != self.bytes || again.digest != self.digest {
             return Err("the kept outcomes are miscounted".to_owned());
         }
+        let largest = self.kept.iter().map(|(_, kept)| kept.bytes).max().unwrap_or(0);
+        if self.kept.len() > OUTCOMES_MAX || self.bytes - largest >= OUTCOMES_MAX_BYTES {
+            return Err(format!("{} outcomes with {} bytes are kept", self.kept.len(), self.bytes));
+        }
         match self.kept.first() {
             Some((id, _)) if *id <= self.acked => Err(format!("outcome {id} is kept for nobody")),
             _ => Ok(()),
@@ -203,7 +225,7 @@ impl Machine {
     ) -> Stored {
         let (place, open) = self.admit(proposal.session, proposal.attachment)?;
         let near = (proposal.session, place);
-        if acked < id && open.outcomes.takes(id) {
+        if acked < id && open.outcomes.takes(id, self.sessions.outcome_bytes()) {
             let result = self.run_command(stamp, (proposal, place), command, sink);
             self.sessions
                 .with_outcomes(near, |outcomes, paths| outcomes.keep_next(id, &result, acked, paths));
@@ -233,7 +255,7 @@ impl Machine {
         if id <= outcomes.acked() {
             return Err(ErrorCode::BadArguments);
         }
-        if outcomes.is_full() {
+        if outcomes.is_full(self.sessions.outcome_bytes()) {
             return Err(ErrorCode::ThrottledOp);
         }
         let result = self.run_command(stamp, (proposal, place), command, sink);
@@ -325,4 +347,44 @@ fn hash(id: u64, stored: &Stored, weight: usize) -> u64 {
         Err(code) => hasher.int(i64::from(code.code())),
     }
     .finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A session that keeps outcomes of so many bytes.
+    fn keeping(bytes: usize) -> Outcomes {
+        let stored = |len: usize| Ok(Outcome::Multi(vec![OpResult::Create("p".repeat(len))]));
+        let mut outcomes = Outcomes::default();
+        let least = weight(&stored(0));
+        for id in 1.. {
+            let left = bytes - outcomes.bytes();
+            if left == 0 {
+                break;
+            }
+            // What is left behind it is nothing, or enough for one more.
+            let len = if left < 2 * least + 2_000 { left } else { least + 2_000 };
+            outcomes.keep(id, &stored(len - least), &Paths::default());
+        }
+        outcomes.check().unwrap();
+        assert_eq!(outcomes.bytes(), bytes);
+        outcomes
+    }
+
+    #[test]
+    fn one_session_keeps_a_megabyte_and_a_little_only_when_all_of_them_keep_much() {
+        let (next, little, much) = (OUTCOMES_MAX as u64 + 1, OUTCOMES_ALL_BYTES - 1, OUTCOMES_ALL_BYTES);
+        for (bytes, takes_while_little, takes_while_much) in [
+            (0, true, true),
+            (OUTCOMES_SMALL_BYTES - 1, true, true),
+            (OUTCOMES_SMALL_BYTES, true, false),
+            (OUTCOMES_MAX_BYTES - 1, true, false),
+            (OUTCOMES_MAX_BYTES, false, false),
+        ] {
+            let outcomes = keeping(bytes);
+            let takes = (outcomes.takes(next, little), outcomes.takes(next, much));
+            assert_eq!(takes, (takes_while_little, takes_while_much), "{} bytes", outcomes.bytes());
+        }
+    }
 }

@@ -43,8 +43,14 @@ impl Machine {
 
     /// Every place in a queue is an ephemeral znode of its session.
     fn check_contenders(&self) -> Result<(), String> {
-        if let Some(path) = self.locks.idle().find(|path| self.tree.get(path).is_none()) {
-            return Err(format!("{path} is remembered as a lock and is no znode"));
+        let has_had_children =
+            |znode: &Znode| znode.meta.creates != 0 || znode.meta.pzxid != znode.meta.czxid;
+        if let Some(path) = self.locks.idle().find(|path| !self.tree.get(path).is_some_and(has_had_children))
+        {
+            return Err(format!("{path} is remembered as a lock and has never had a place"));
+        }
+        if let Some((path, limit)) = self.locks.limits().find(|(path, limit)| self.limit_of(path) != *limit) {
+            return Err(format!("{path} is granted by the limit {limit:?}, its znode says another"));
         }
         for lock in self.locks() {
             for contender in lock.holders().chain(lock.waiters()) {
@@ -52,6 +58,8 @@ impl Machine {
                 let is_right = znode.is_some_and(|znode| {
                     znode.meta.kind == Kind::Ephemeral(contender.session)
                         && znode.meta.czxid.0 == contender.token.0
+                        && crate::tree::split(&contender.path)
+                            .is_some_and(|(lock_of, _)| lock_of == lock.path())
                 });
                 if !is_right {
                     return Err(format!("{} is in a queue and no znode of its session", contender.path));

@@ -33,8 +33,10 @@ mod tree;
 mod znode;
 
 pub use codec::{BATCH_MAX_BYTES, BatchError};
-pub use dedup::{OUTCOMES_MAX, OUTCOMES_MAX_BYTES};
-pub use locks::{ContenderView, LABEL_MAX, LockView, PLACES_MAX, QUEUE_MAX};
+pub use dedup::{OUTCOMES_ALL_BYTES, OUTCOMES_MAX, OUTCOMES_MAX_BYTES, OUTCOMES_SMALL_BYTES};
+pub use locks::{
+    ContenderView, LABEL_MAX, LockView, PARTIES_MAX_BYTES, PARTY_PATH_MAX, PLACES_MAX, QUEUE_MAX,
+};
 pub use machine::{Counts, Machine};
 pub use sessions::Session;
 pub use snapshot::{Frozen, SnapshotError};

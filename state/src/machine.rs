@@ -155,6 +155,11 @@ impl Machine {
         parts.into_iter().fold(counters, u64::wrapping_add)
     }
 
+    /// What [`Machine::digest`] was before version 4 of the snapshot's format.
+    pub(crate) fn digest_without_limits(&self) -> u64 {
+        self.digest().wrapping_sub(self.locks.digest()).wrapping_add(self.locks.digest_without_limits())
+    }
+
     /// Sizes, for monitoring.
     pub fn counts(&self) -> Counts {
         let totals = self.tree.totals();

@@ -133,7 +133,7 @@ impl Done {
 
     /// What it is called as a place in a queue, if it is ephemeral.
     pub(crate) fn key(&self) -> Option<Key> {
-        Some((self.stat.czxid, self.shared.clone()?))
+        Some(Key { czxid: self.stat.czxid, path: self.shared.clone()? })
     }
 
     /// Tells the sink, if there is something to tell.

@@ -27,6 +27,22 @@ pub(crate) fn is_number(text: &str) -> bool {
     text.parse::<i32>().is_ok_and(|creates| numbered(&[], creates) == text)
 }
 
+/// Which create of its parent a znode was, as far as the end of its path says: rises from one to the next, also past
+/// 2^31-1, and begins anew at 2^32. Any number for what does not end with one.
+///
+/// From 2^31 on for a billion creates the number has eleven characters, of which the first is a dash, and `x-1500000000`
+/// may be either. It is taken for one of those only behind another dash, with which prefixes mostly end.
+pub(crate) fn ordinal(path: &str) -> u32 {
+    let Some((head, tail)) = path.as_bytes().split_last_chunk::<{ ZEROS.len() }>() else { return 0 };
+    let (is_negative, digits) = match tail {
+        [b'-', digits @ ..] => (true, digits.as_slice()),
+        digits => (head.ends_with(b"--") && digits[0] != b'0', digits.as_slice()),
+    };
+    let number = digits.iter().fold(0_i64, |number, digit| number * 10 + i64::from(digit.wrapping_sub(b'0')));
+    // 2^31 itself has a dash.
+    (if is_negative { -number } else { number }) as u32
+}
+
 /// The count after one more create.
 pub(crate) fn next(creates: i32) -> i32 {
     creates.wrapping_add(1)
@@ -42,6 +58,34 @@ mod tests {
         assert_eq!(numbered(&["/q/"], i32::MAX), "/q/2147483647");
         assert_eq!(numbered(&["/q/"], next(i32::MAX)), "/q/-2147483648");
         assert_eq!(numbered(&["/q/"], -5), "/q/-000000005");
+    }
+
+    #[test]
+    fn creates_are_in_the_order_of_their_numbers_past_the_largest_too() {
+        for prefix in ["/q/lock-", "/q/x-lease-", "/q/-"] {
+            for begin in [0, 9, 999_999_998, i32::MAX - 2, i32::MIN, -1_000_000_002, -1_000_000, -5] {
+                let ordinals: Vec<u32> =
+                    (0..5).map(|at| ordinal(&numbered(&[prefix], begin.wrapping_add(at)))).collect();
+                assert!(ordinals.windows(2).all(|two| two[0] < two[1]), "{prefix} {begin} {ordinals:?}");
+            }
+        }
+        for prefix in ["/q/", "/q/a1", "/q/\u{e9}"] {
+            for begin in [0, 9, 999_999_998, i32::MAX - 4, -999_999_999, -5] {
+                let ordinals: Vec<u32> =
+                    (0..5).map(|at| ordinal(&numbered(&[prefix], begin.wrapping_add(at)))).collect();
+                assert!(ordinals.windows(2).all(|two| two[0] < two[1]), "{prefix} {begin} {ordinals:?}");
+            }
+        }
+        for path in [
+            "",
+            "/",
+            "/short",
+            "/q/nothing-at-all",
+            "/q/0123456789-",
+            "/q/\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}",
+        ] {
+            let _ = ordinal(path);
+        }
     }
 
     #[test]

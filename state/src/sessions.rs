@@ -22,6 +22,8 @@ pub struct Session {
     pub password: [u8; 16],
     /// Without a sign of life for so long, the leader expires it.
     pub timeout_ms: u32,
+    /// The longest timeout that it has had.
+    longest_timeout_ms: u32,
     /// How often it has been attached to a connection.
     pub attachment: Attachment,
     /// Paths of its ephemeral znodes.
@@ -61,6 +63,7 @@ impl Session {
         Session {
             password,
             timeout_ms,
+            longest_timeout_ms: timeout_ms,
             attachment,
             ephemerals: SharedMap::default(),
             outcomes: Outcomes::default(),
@@ -68,6 +71,16 @@ impl Session {
             hasher: Hasher::new(2),
             hash: 0,
         }
+    }
+
+    /// The longest timeout that it has had: a client may count with any of those.
+    pub fn longest_timeout_ms(&self) -> u32 {
+        self.longest_timeout_ms
+    }
+
+    /// Bytes of the outcomes that it keeps.
+    pub fn outcome_bytes(&self) -> usize {
+        self.outcomes.bytes()
     }
 
     /// Paths of its ephemeral znodes, in order.
@@ -95,11 +108,16 @@ impl Session {
     }
 
     fn hasher(&self, id: SessionId) -> Hasher {
-        Hasher::new(2)
+        let hasher = Hasher::new(2)
             .int(id.0)
             .bytes(&self.password)
             .word(u64::from(self.timeout_ms))
-            .word(self.attachment.0)
+            .word(self.attachment.0);
+        if self.longest_timeout_ms == self.timeout_ms {
+            hasher
+        } else {
+            hasher.word(u64::from(self.longest_timeout_ms))
+        }
     }
 
     /// Its new hash, and the one that it had until now.
@@ -115,6 +133,8 @@ pub(crate) struct Sessions {
     map: SharedMap<SessionId, Session>,
     /// Sum of the sessions' hashes.
     digest: u64,
+    /// Bytes of the outcomes that they keep.
+    outcome_bytes: usize,
 }
 
 impl Sessions {
@@ -145,6 +165,11 @@ impl Sessions {
         self.digest
     }
 
+    /// Bytes of the outcomes that all of them keep.
+    pub(crate) fn outcome_bytes(&self) -> usize {
+        self.outcome_bytes
+    }
+
     /// Opens a session whose id must be new.
     pub(crate) fn open(&mut self, id: SessionId, mut session: Session) {
         assert_ne!(id, SessionId::NONE, "a session has an id");
@@ -159,10 +184,20 @@ impl Sessions {
         let session = self.map.get_mut(&id).expect("the caller has found the session");
         session.attachment.0 += 1;
         session.timeout_ms = timeout_ms;
+        session.longest_timeout_ms = session.longest_timeout_ms.max(timeout_ms);
         session.hasher = session.hasher(id);
         let (new, old) = session.rehash();
         self.digest = self.digest.wrapping_sub(old).wrapping_add(new);
         session.attachment
+    }
+
+    /// An open session has had this timeout, too. For a snapshot.
+    pub(crate) fn had_timeout(&mut self, id: SessionId, timeout_ms: u32) {
+        let session = self.map.get_mut(&id).expect("the caller has found the session");
+        session.longest_timeout_ms = session.longest_timeout_ms.max(timeout_ms);
+        session.hasher = session.hasher(id);
+        let (new, old) = session.rehash();
+        self.digest = self.digest.wrapping_sub(old).wrapping_add(new);
     }
 
     /// The outcomes that an open session keeps.
@@ -173,9 +208,12 @@ impl Sessions {
     /// Changes the outcomes of an open session; its ephemerals may help.
     pub(crate) fn with_outcomes(&mut self, near: Near, change: impl FnOnce(&mut Outcomes, &Paths)) {
         let session = self.open_mut(near);
+        let bytes_before = session.outcomes.bytes();
         change(&mut session.outcomes, &session.ephemerals);
+        let bytes = session.outcomes.bytes();
         let (new, old) = session.rehash();
         self.digest = self.digest.wrapping_sub(old).wrapping_add(new);
+        self.outcome_bytes = self.outcome_bytes - bytes_before + bytes;
     }
 
     /// Notes where an open session has found a lock.
@@ -188,6 +226,7 @@ impl Sessions {
         let session = self.map.remove(&id).expect("the caller has found the session");
         assert!(session.ephemerals.is_empty(), "ephemerals go before their session");
         self.digest = self.digest.wrapping_sub(session.hash);
+        self.outcome_bytes -= session.outcomes.bytes();
     }
 
     /// A znode of this session has come.
@@ -207,11 +246,18 @@ impl Sessions {
     /// Structure and digest, for [`crate::Machine::check`].
     pub(crate) fn check(&self) -> Result<(), String> {
         self.map.check()?;
-        let mut digest = 0u64;
+        let (mut digest, mut outcome_bytes) = (0u64, 0);
         for (id, session) in self.iter() {
             session.ephemerals.check()?;
             session.outcomes.check()?;
+            outcome_bytes += session.outcomes.bytes();
+            if session.longest_timeout_ms < session.timeout_ms {
+                return Err(format!("{id} has a longer timeout than it ever had"));
+            }
             digest = digest.wrapping_add(session.outcomes.add_to(session.hasher(id)).finish());
+        }
+        if outcome_bytes != self.outcome_bytes {
+            return Err("the bytes of kept outcomes are miscounted".to_owned());
         }
         if digest == self.digest {
             Ok(())

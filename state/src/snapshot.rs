@@ -15,6 +15,7 @@ use rowlock_proto::acl::Acl;
 
 use crate::command::Ordinal;
 use crate::dedup::OutcomeRecord;
+use crate::locks::Key;
 use crate::machine::Machine;
 use crate::znode::Znode;
 use block::BlockWriter;
@@ -76,6 +77,10 @@ impl Frozen {
             let (password, timeout_ms, attachment) =
                 (session.password, session.timeout_ms, session.attachment);
             blocks.put(&Record::Session { id, password, timeout_ms, attachment })?;
+            if session.longest_timeout_ms() != timeout_ms {
+                let longest_ms = session.longest_timeout_ms();
+                blocks.put(&Record::LongestTimeout { session: id, longest_ms })?;
+            }
         }
         let mut acls = BTreeMap::new();
         put_znode(&mut blocks, &mut acls, 0, "", machine.tree.root())?;
@@ -112,7 +117,7 @@ fn put_outcomes(blocks: &mut BlockWriter<'_, impl io::Write>, machine: &Machine)
 
 fn put_locks(blocks: &mut BlockWriter<'_, impl io::Write>, machine: &Machine) -> io::Result<()> {
     for (path, lock) in machine.locks.iter() {
-        for ((czxid, queue_znode), contender) in lock.contenders() {
+        for (Key { czxid, path: queue_znode }, contender) in lock.contenders() {
             let name = rowlock_proto::path::name(queue_znode);
             let contender = contender.clone();
             blocks.put(&Record::Contender {

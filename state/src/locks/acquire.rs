@@ -6,15 +6,17 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use rowlock_proto::acl::Acl;
-use rowlock_proto::lock::{Acquire, Claim, Mode, Party, Standing};
+use rowlock_proto::lock::{Acquire, Claim, Mode, Standing};
 use rowlock_proto::request::{Create, SetData};
 use rowlock_proto::{CreateMode, ErrorCode, FencingToken, Version, path as paths};
 use smallvec::SmallVec;
 
 use super::contender::{Contender, address_in};
 use super::deadlock::Newcomer;
-use super::index::{Key, Lock, OwnerKey};
-use super::publish::{Cause, shortened};
+use super::index::{Lock, OwnerKey};
+use super::key::{Key, KeyRef};
+use super::party::Room;
+use super::publish::Cause;
 use super::{PLACES_MAX, QUEUE_MAX, limit_data, limit_in, queue_path};
 use crate::machine::Machine;
 use crate::ops::{Author, Done, New};
@@ -41,6 +43,14 @@ enum Placed {
     Refused(Standing),
 }
 
+/// What one command may spend.
+pub(super) struct Search {
+    /// Of the search for deadlocks, so far.
+    pub steps: usize,
+    /// For the names of others in the answer.
+    pub room: Room,
+}
+
 impl Machine {
     pub(crate) fn acquire<S: EventSink + ?Sized>(
         &mut self,
@@ -51,13 +61,13 @@ impl Machine {
         check_request(all)?;
         let mut done = AllDone::new();
         let mut places: SmallVec<[Placed; 1]> = SmallVec::with_capacity(all.len());
-        let mut steps = 0;
+        let mut search = Search { steps: 0, room: Room::of_an_answer() };
         for (index, acquire) in all.iter().enumerate() {
-            match self.place(by, acquire, &mut steps, &mut done) {
+            match self.place(by, acquire, &mut search, &mut done) {
                 Ok(Placed::Refused(standing)) => {
                     self.take_all_back(done);
                     // Places of an earlier attempt are still there: unsaid, nobody would ever leave them.
-                    let mut standings = self.standings_again((by.session, by.place), all);
+                    let mut standings = self.standings_in((by.session, by.place), all, &mut search.room);
                     standings[index] = standing;
                     return Ok(Outcome::Standings(standings));
                 }
@@ -72,8 +82,8 @@ impl Machine {
         let mut standings = Vec::with_capacity(all.len());
         for (acquire, placed) in all.iter().zip(places) {
             standings.push(match placed {
-                Placed::Found(key) => self.standing(&acquire.lock, key),
-                Placed::New(at) => self.standing_of(&mut done[at]),
+                Placed::Found(key) => self.standing(&acquire.lock, key, &mut search.room),
+                Placed::New(at) => self.standing_of(&mut done[at], &mut search.room),
                 Placed::Refused(_) => unreachable!("then nothing is done"),
             });
         }
@@ -86,19 +96,23 @@ impl Machine {
     }
 
     /// Where a place stands that has been made just now.
-    fn standing_of(&self, made: &mut Done) -> Standing {
+    fn standing_of(&self, made: &mut Done, room: &mut Room) -> Standing {
         let token = FencingToken(made.stat.czxid.0);
         if made.holds {
             // Nobody asks for the path any more.
             return Standing::Held(Claim { path: std::mem::take(&mut made.path), token });
         }
-        self.standing(made.parent(), made.key().expect("a place in a queue is an ephemeral znode"))
+        self.standing(made.parent(), made.key().expect("a place in a queue is an ephemeral znode"), room)
     }
 
     /// Where those attempts of the session stand now that were asked for before.
     pub(crate) fn standings_again(&self, session: Near, all: &[Acquire]) -> Vec<Standing> {
+        self.standings_in(session, all, &mut Room::of_an_answer())
+    }
+
+    fn standings_in(&self, session: Near, all: &[Acquire], room: &mut Room) -> Vec<Standing> {
         let again = |acquire: &Acquire| match self.find_attempt(session, &acquire.lock, &acquire.prefix) {
-            Some(key) => self.standing(&acquire.lock, key),
+            Some(key) => self.standing(&acquire.lock, key, room),
             None => Standing::Absent,
         };
         all.iter().map(again).collect()
@@ -118,46 +132,15 @@ impl Machine {
         let (path, _) = alike.by_ref().take(ALIKE_MAX).find(|(_, number)| sequence::is_number(number))?;
         let (of, _) = split(path)?;
         let czxid = self.tree.get(path)?.meta.czxid;
-        let is_there = of == lock && self.locks.get(lock)?.contains((czxid, path));
-        is_there.then(|| (czxid, path.clone()))
+        let is_there = of == lock && self.locks.get(lock)?.contains(KeyRef { czxid, path });
+        is_there.then(|| Key { czxid, path: path.clone() })
     }
 
-    pub(super) fn standing(&self, path: &str, key: Key) -> Standing {
-        let claim = Claim { path: key.1.to_string(), token: FencingToken(key.0.0) };
-        let key = (key.0, &*key.1);
-        match self.locks.get(path) {
-            Some(lock) if lock.holder(key).is_some() => Standing::Held(claim),
-            Some(lock) if lock.waiter(key).is_some() => {
-                Standing::Waiting { claim, ahead: lock.ahead(key) as u32, holder: self.holder(lock) }
-            }
-            _ => Standing::Absent,
-        }
-    }
-
-    /// The first holder, as shown to others.
-    pub(super) fn holder(&self, lock: &Lock) -> Option<Party> {
-        lock.holders.first().map(|(key, _)| self.party(lock, key))
-    }
-
-    pub(super) fn party(&self, lock: &Lock, key: &Key) -> Party {
-        let contender = lock.holders.get(key).or_else(|| lock.waiters.get(key));
-        let contender = contender.expect("the caller has found the place");
-        let label = self.tree.get(&key.1).and_then(|znode| znode.data().cloned()).unwrap_or_default();
-        Party {
-            path: key.1.to_string(),
-            session: contender.session,
-            token: FencingToken(key.0.0),
-            label: label.slice_ref(shortened(&label)),
-            since_ms: contender.granted_ms.unwrap_or(contender.requested_ms),
-        }
-    }
-
-    /// `steps`: of the search for deadlocks, so far.
     fn place(
         &mut self,
         by: &Author,
         acquire: &Acquire,
-        steps: &mut usize,
+        search: &mut Search,
         done: &mut AllDone,
     ) -> Result<Placed, ErrorCode> {
         let path = acquire.lock.as_str();
@@ -172,7 +155,7 @@ impl Machine {
         let guess = guess.as_deref();
         let found = self.locks.find_near(path, guess.map(|guess| guess.queue).unwrap_or_default());
         if let Some(lock) = self.locks.at(found) {
-            if let Some(refusal) = self.refusal(by, acquire, lock, steps) {
+            if let Some(refusal) = self.refusal(by, acquire, lock, search) {
                 return Ok(Placed::Refused(refusal));
             }
             if lock.len() >= QUEUE_MAX {
@@ -215,17 +198,17 @@ impl Machine {
     }
 
     /// Why the place cannot be had, as far as the queue tells.
-    fn refusal(&self, by: &Author, acquire: &Acquire, lock: &Lock, steps: &mut usize) -> Option<Standing> {
+    fn refusal(&self, by: &Author, acquire: &Acquire, lock: &Lock, search: &mut Search) -> Option<Standing> {
         if lock.is_free_for(acquire.mode) {
             return None;
         }
         if !acquire.wait {
-            let (ahead, holder) = (lock.len() as u32, self.holder(lock));
+            let (ahead, holder) = (lock.len() as u32, self.holder(lock, &mut search.room));
             return Some(Standing::Busy { ahead, holder });
         }
         let owner = OwnerKey::new(acquire.owner, by.session)?;
         let newcomer = Newcomer { owner, under: OwnerKey::works_under(acquire.owner), mode: acquire.mode };
-        self.circle(newcomer, &acquire.lock, steps).map(Standing::Deadlock)
+        self.circle(newcomer, &acquire.lock, search).map(Standing::Deadlock)
     }
 
     /// Makes the lock's znode (a container), which is not there, and what is missing above it (persistent).

@@ -7,7 +7,7 @@ use rowlock_proto::acl::Id;
 use rowlock_proto::lock::{Acquire, Mode, Owner};
 use serde::{Deserialize, Serialize};
 
-use super::index::Key;
+use super::key::Key;
 use crate::digest::Hasher;
 use crate::tree::Path;
 
@@ -116,8 +116,8 @@ impl Contender {
         };
         Hasher::new(6)
             .bytes(lock.as_bytes())
-            .int(key.0.0)
-            .bytes(Path::below(lock, &key.1).name().as_bytes())
+            .int(key.czxid.0)
+            .bytes(Path::below(lock, &key.path).name().as_bytes())
             .int(self.session.0)
             .word(mode)
             .word(u64::from(permits))

@@ -4,6 +4,7 @@ use rowlock_proto::lock::{Claim, Mode, Standing};
 use rowlock_proto::request::Create;
 use rowlock_proto::{CreateMode, ErrorCode};
 
+use super::party::Room;
 use super::publish::{Cause, place};
 use super::queue_path;
 use crate::machine::Machine;
@@ -12,8 +13,9 @@ use crate::outcome::{EventSink, Outcome, Why};
 
 impl Machine {
     /// To a weaker mode in place: the position and the token stay, and whoever may hold beside it now is granted the
-    /// lock. To a stronger one only if nobody else holds and nobody waits (fairness is the promise), and then in a new
-    /// place with a new token: clients that read the queue by its names see a writer there.
+    /// lock. To a stronger one only if nobody else holds, nobody waits (fairness is the promise) and no lock-delay keeps
+    /// the lock for somebody who has gone; and then in a new place with a new token: clients that read the queue by its
+    /// names see a writer there.
     pub(crate) fn convert<S: EventSink + ?Sized>(
         &mut self,
         by: &Author,
@@ -41,13 +43,10 @@ impl Machine {
                 self.tell_converted(by.zxid, path, key, sink);
                 self.settle(by.zxid, path, sink);
             }
-            (Mode::Shared, Mode::Exclusive) if lock.len() > 1 => {
-                let other = lock
-                    .holders
-                    .iter()
-                    .map(|(other, _)| other)
-                    .find(|(czxid, path)| (*czxid, &**path) != key);
-                let holder = other.map(|other| self.party(lock, other));
+            (Mode::Shared, Mode::Exclusive) if lock.len() > 1 || lock.delayed_until_ms != 0 => {
+                let mut others = lock.holders.iter().map(|(other, _)| other);
+                let other = others.find(|other| other.as_ref() != key);
+                let holder = other.and_then(|other| self.party(lock, other, &mut Room::of_an_answer()));
                 return standings(Standing::Busy { ahead: (lock.len() - 1) as u32, holder });
             }
             (Mode::Shared, Mode::Exclusive) => return self.upgrade(by, claim, prefix, sink),
@@ -80,10 +79,12 @@ impl Machine {
         (contender.mode, contender.granted_ms, contender.revoke_at_ms) = (Mode::Exclusive, None, None);
         contender.requested_ms = self.time_ms;
         created.contender = Some(contender);
-        let key = created.key().expect("it is ephemeral");
+        let new = created.key().expect("it is ephemeral");
         let removed = self.remove(by.zxid, &claim.path);
         let why = Some(Why::Released);
         self.publish(Cause { zxid: by.zxid, session: by.session, why }, &mut [removed, created], sink);
-        Ok(Outcome::Standings(vec![self.standing(path, key)]))
+        let standing = self.standing(path, new, &mut Room::of_an_answer());
+        assert!(matches!(standing, Standing::Held(_)), "nobody was in the way: {standing:?}");
+        Ok(Outcome::Standings(vec![standing]))
     }
 }

@@ -17,7 +17,10 @@ use std::collections::btree_map::Entry;
 
 use rowlock_proto::lock::{Mode, Party};
 
-use super::index::{Key, Lock, OwnerKey};
+use super::acquire::Search;
+use super::index::{Lock, OwnerKey};
+use super::key::Key;
+use super::party::Room;
 use crate::machine::Machine;
 
 /// Places looked at for one command, however many locks it asks for.
@@ -42,7 +45,7 @@ struct Step<'a> {
 impl Machine {
     /// The circle that the newcomer would close by waiting for the lock: the places that are waited for, the first by the
     /// newcomer, and the last of them its own or the one that it works under.
-    pub(super) fn circle(&self, by: Newcomer, lock: &str, steps: &mut usize) -> Option<Vec<Party>> {
+    pub(super) fn circle(&self, by: Newcomer, lock: &str, search: &mut Search) -> Option<Vec<Party>> {
         let Newcomer { owner, under, mode } = by;
         // Whoever holds nothing, waits nowhere and works for nobody is waited for by nobody.
         if under.is_none() {
@@ -51,10 +54,11 @@ impl Machine {
         let mut reached: BTreeMap<OwnerKey, Step<'_>> = BTreeMap::new();
         let mut todo: Vec<OwnerKey> = Vec::new();
         let queue = self.locks.get_entry(lock)?;
+        let Search { steps, room } = search;
         self.look_ahead(owner, queue, None, mode, &mut reached, &mut todo, steps);
         while let Some(next) = todo.pop() {
             if next == owner || Some(next) == under {
-                return Some(self.parties(owner, next, &reached));
+                return Some(self.parties(owner, next, &reached, room));
             }
             for (path, key) in self.locks.places_of(next) {
                 *steps += 1;
@@ -109,21 +113,29 @@ impl Machine {
         }
     }
 
-    /// The circle, from the newcomer on to the last that was reached.
-    fn parties(&self, owner: OwnerKey, last: OwnerKey, reached: &BTreeMap<OwnerKey, Step<'_>>) -> Vec<Party> {
-        let mut parties = Vec::new();
+    /// The circle, from the newcomer on to the last that was reached, as far as there is room.
+    fn parties(
+        &self,
+        owner: OwnerKey,
+        last: OwnerKey,
+        reached: &BTreeMap<OwnerKey, Step<'_>>,
+        room: &mut Room,
+    ) -> Vec<Party> {
+        let mut circle = Vec::new();
         let mut at = last;
         loop {
             let step = &reached[&at];
-            let lock = self.locks.get(step.path).expect("it was walked through");
-            parties.push(self.party(lock, step.at));
+            circle.push(step);
             at = step.waiter;
             if at == owner {
                 break;
             }
         }
-        parties.reverse();
-        parties
+        let named = circle.into_iter().rev().map_while(|step| {
+            let lock = self.locks.get(step.path).expect("it was walked through");
+            self.party(lock, step.at, room)
+        });
+        named.collect()
     }
 }
 

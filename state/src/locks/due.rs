@@ -3,8 +3,6 @@
 //! The state reads no clock: the leader looks at [`Machine::locks_due`] with its own and proposes `LockDue`; applying
 //! it looks again, at the time of the batch.
 
-use std::sync::Arc;
-
 use rowlock_proto::Zxid;
 
 use super::publish::Cause;
@@ -29,14 +27,19 @@ impl Machine {
         let Some(lock) = self.locks.get(path) else { return };
         let now_ms = self.time_ms;
         let is_over = lock.delayed_until_ms != 0 && lock.delayed_until_ms <= now_ms;
-        let overdue =
+        let due =
             lock.holders.iter().filter(|(_, holder)| holder.revoke_at_ms.is_some_and(|at| at <= now_ms));
-        let overdue: Vec<Arc<str>> = overdue.map(|(key, _)| key.1.clone()).collect();
+        // Its session may have got a longer timeout since the grant.
+        let (overdue, later): (Vec<_>, Vec<_>) = due
+            .map(|(key, holder)| (key.clone(), self.revoke_at_ms(holder)))
+            .partition(|(_, revoke_at_ms)| revoke_at_ms.is_some_and(|at| at <= now_ms));
         if is_over {
             self.locks.delay(path, 0);
         }
-        let mut done: Vec<Done> =
-            overdue.into_iter().map(|queue_znode| self.remove(zxid, &queue_znode)).collect();
+        for (key, revoke_at_ms) in later {
+            self.locks.change(path, key.as_ref(), |holder| holder.revoke_at_ms = revoke_at_ms);
+        }
+        let mut done: Vec<Done> = overdue.into_iter().map(|(key, _)| self.remove(zxid, &key.path)).collect();
         let cause = Cause { why: Some(Why::Revoked), ..Cause::of_the_cluster(zxid) };
         self.publish(cause, &mut done, sink);
         self.settle(zxid, path, sink);

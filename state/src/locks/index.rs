@@ -2,24 +2,16 @@
 //!
 //! Knows nothing of the tree, of commands or of events: `publish` tells it what has happened.
 
-use std::sync::Arc;
-
 use rowlock_proto::lock::{Mode, Owner, place_number};
 use rowlock_proto::{SessionId, Zxid};
 
 use super::contender::Contender;
+use super::key::{Key, KeyRef};
 use crate::digest::Hasher;
 use crate::shared_map::{SharedMap, Slot};
 
-/// A place in a queue: czxid and path of its znode. The path decides only between znodes of one multi; it is shared with
-/// the session's list of ephemerals.
-pub(crate) type Key = (Zxid, Arc<str>);
-
-/// A key to be looked for.
-pub(crate) type KeyRef<'a> = (Zxid, &'a str);
-
-fn find(queue: &SharedMap<Key, Contender>, (czxid, path): KeyRef<'_>) -> Option<Slot> {
-    queue.find_by(|known| known.0.cmp(&czxid).then_with(|| (*known.1).cmp(path))).ok()
+fn find(queue: &SharedMap<Key, Contender>, key: KeyRef<'_>) -> Option<Slot> {
+    queue.find_by(|known| known.as_ref().cmp(&key)).ok()
 }
 
 /// Who waits or holds, in the eyes of deadlock detection.
@@ -50,7 +42,7 @@ impl OwnerKey {
 
     /// What works under this place.
     pub(super) fn workers_of(place: &Key) -> Self {
-        OwnerKey::Under(place_number(&place.1))
+        OwnerKey::Under(place_number(&place.path))
     }
 }
 
@@ -66,8 +58,10 @@ pub(crate) struct Lock {
     pub(super) holders: SharedMap<Key, Contender>,
     pub(super) waiters: SharedMap<Key, Contender>,
     /// Permits of the holders together.
-    permits: u64,
+    pub(super) permits: u64,
     /// How many permits there are; `None`: no bound.
+    ///
+    /// Invariant: what the data of the lock's znode say now; `None` if there is no such znode.
     pub(super) limit: Option<u32>,
     /// Nobody is granted the lock before; 0: no delay.
     pub(super) delayed_until_ms: i64,
@@ -137,7 +131,14 @@ impl Lock {
         self.holders.len() + find(&self.waiters, key).map_or(0, |place| self.waiters.rank_of(place))
     }
 
+    /// Its part of the digest besides its contenders'. An idle one has none: it is not in a snapshot.
     fn hash(&self, path: &str) -> u64 {
+        let Some(limit) = self.limit.filter(|_| !self.is_idle()) else { return self.delay_hash(path) };
+        Hasher::new(9).bytes(path.as_bytes()).int(self.delayed_until_ms).word(u64::from(limit)).finish()
+    }
+
+    /// The same without its limit, as it was before version 4 of the snapshot's format.
+    fn delay_hash(&self, path: &str) -> u64 {
         if self.delayed_until_ms == 0 {
             return 0;
         }
@@ -152,14 +153,16 @@ pub(crate) struct Locks {
     /// and go for that.
     ///
     /// Invariant: an idle one is a znode that has had children.
-    map: SharedMap<Box<str>, Lock>,
+    pub(super) map: SharedMap<Box<str>, Lock>,
     /// How many are not idle.
-    busy: u64,
+    pub(super) busy: u64,
+    /// How many have a delay.
+    pub(super) delayed: u64,
     /// What the leader must propose something for: time, lock, and the holder's czxid (0 for the end of a delay).
-    due: SharedMap<(i64, Box<str>, Zxid), ()>,
+    pub(super) due: SharedMap<(i64, Box<str>, Zxid), ()>,
     /// The places of owners that take part in deadlock detection.
-    owned: SharedMap<(OwnerKey, Box<str>, Key), ()>,
-    digest: u64,
+    pub(super) owned: SharedMap<(OwnerKey, Box<str>, Key), ()>,
+    pub(super) digest: u64,
     holders: u64,
     waiters: u64,
 }
@@ -198,8 +201,20 @@ impl Locks {
         self.map.iter().filter(|(_, lock)| lock.is_idle()).map(|(path, _)| &**path)
     }
 
+    /// The limits of all, idle or not.
+    pub(crate) fn limits(&self) -> impl Iterator<Item = (&str, Option<u32>)> {
+        self.map.iter().map(|(path, lock)| (&**path, lock.limit))
+    }
+
     pub(crate) fn digest(&self) -> u64 {
         self.digest
+    }
+
+    /// What it was before limits were a part of it, for snapshots of that time.
+    pub(crate) fn digest_without_limits(&self) -> u64 {
+        self.iter().fold(self.digest, |digest, (path, lock)| {
+            digest.wrapping_sub(lock.hash(path)).wrapping_add(lock.delay_hash(path))
+        })
     }
 
     /// Locks, holders, waiters.
@@ -213,7 +228,7 @@ impl Locks {
 
     /// The places of an owner: lock and key.
     pub(super) fn places_of(&self, owner: OwnerKey) -> impl Iterator<Item = (&str, &Key)> {
-        let from = (owner, Box::from(""), (Zxid(i64::MIN), Arc::from("")));
+        let from = (owner, Box::from(""), Key::before_all());
         self.owned
             .from(&from)
             .map(|(entry, ())| entry)
@@ -221,8 +236,7 @@ impl Locks {
             .map(|(_, lock, key)| (&**lock, key))
     }
 
-    /// A newcomer, behind all others, and a holder if it has been granted the lock. `limit` is of the lock's znode; it
-    /// counts if the lock is new here.
+    /// A newcomer, behind all others, and a holder if it has been granted the lock. `limit` is of the lock's znode.
     pub(crate) fn enter(&mut self, path: &str, key: Key, contender: Contender, limit: Option<u32>) {
         self.enter_at(self.map.find(path), path, key, contender, limit);
     }
@@ -241,18 +255,28 @@ impl Locks {
             self.map.put(place, path.into(), Lock::default());
             self.map.find(path).expect("just put there")
         });
-        let lock = self.map.at_mut(place);
-        if lock.is_idle() {
-            self.busy += 1;
+        self.alter(place, path, |lock| {
             lock.limit = limit;
-        }
-        let waiting = contender.granted_ms.is_none();
-        if !waiting {
-            lock.permits += contender.permits();
-        }
-        let queue = if waiting { &mut lock.waiters } else { &mut lock.holders };
-        let old = queue.insert(key, contender);
-        assert!(old.is_none(), "a znode enters a queue once");
+            let waiting = contender.granted_ms.is_none();
+            if !waiting {
+                lock.permits += contender.permits();
+            }
+            let queue = if waiting { &mut lock.waiters } else { &mut lock.holders };
+            let old = queue.insert(key, contender);
+            assert!(old.is_none(), "a znode enters a queue once");
+        });
+    }
+
+    /// Changes a lock, and what is counted of it besides its contenders.
+    fn alter<R>(&mut self, place: Slot, path: &str, change: impl FnOnce(&mut Lock) -> R) -> R {
+        let lock = self.map.at_mut(place);
+        let before = (u64::from(!lock.is_idle()), lock.hash(path));
+        let was_delayed = lock.delayed_until_ms != 0;
+        let result = change(lock);
+        self.delayed = self.delayed - u64::from(was_delayed) + u64::from(lock.delayed_until_ms != 0);
+        self.busy = self.busy - before.0 + u64::from(!lock.is_idle());
+        self.digest = self.digest.wrapping_sub(before.1).wrapping_add(lock.hash(path));
+        result
     }
 
     /// Makes the waiter whose turn it is, in the queue of the lock that was found there, a holder, which `grant` notes in
@@ -273,7 +297,7 @@ impl Locks {
         *digest = digest.wrapping_add(contender.count_hash(path, &key));
         (*waiters, *holders) = (*waiters - 1, *holders + 1);
         if let Some(due_ms) = contender.revoke_at_ms {
-            due.insert((due_ms, path.into(), key.0), ());
+            due.insert((due_ms, path.into(), key.czxid), ());
         }
         lock.permits += contender.permits();
         let old = lock.holders.insert(key, contender);
@@ -283,18 +307,14 @@ impl Locks {
 
     /// Takes a place out of the queue of the lock that was found there, if it is in it.
     pub(crate) fn leave(&mut self, lock: Slot, path: &str, key: KeyRef<'_>) -> Option<(Key, Contender)> {
-        let lock = self.map.at_mut(lock);
-        let (key, contender) = match find(&lock.holders, key) {
+        let (key, contender) = self.alter(lock, path, |lock| match find(&lock.holders, key) {
             Some(place) => {
                 let (key, holder) = lock.holders.take(place);
                 lock.permits -= holder.permits();
-                (key, holder)
+                Some((key, holder))
             }
-            None => lock.waiters.take(find(&lock.waiters, key)?),
-        };
-        if lock.is_idle() {
-            self.busy -= 1;
-        }
+            None => Some(lock.waiters.take(find(&lock.waiters, key)?)),
+        })?;
         self.sub(path, &key, &contender);
         Some((key, contender))
     }
@@ -308,28 +328,34 @@ impl Locks {
         self.enter_at(Ok(lock), path, key, contender, limit);
     }
 
-    /// The lock's znode says another limit. True if that changes something here.
-    pub(crate) fn set_limit(&mut self, path: &str, limit: Option<u32>) -> bool {
-        let Some(lock) = self.map.get(path) else { return false };
-        if lock.limit == limit {
+    /// Whether there is any lock-delay.
+    pub(super) fn has_delays(&self) -> bool {
+        self.delayed != 0
+    }
+
+    /// Whether a change of the znode at `path` may be one of a limit: there is a lock, idle or not.
+    pub(super) fn knows(&self, path: &str) -> bool {
+        self.map.get(path).is_some()
+    }
+
+    /// The lock's znode says this limit now. True if that changes something here.
+    pub(super) fn set_limit(&mut self, path: &str, limit: Option<u32>) -> bool {
+        let Ok(place) = self.map.find(path) else { return false };
+        if self.map.at(place).1.limit == limit {
             return false;
         }
-        self.map.get_mut(path).expect("just looked at").limit = limit;
+        self.alter(place, path, |lock| lock.limit = limit);
         true
     }
 
     /// Nobody is granted the lock before `until_ms`; 0 ends a delay. The later of two delays counts.
     pub(crate) fn delay(&mut self, path: &str, until_ms: i64) {
-        let Some(lock) = self.map.get_mut(path) else { return };
-        let before = lock.delayed_until_ms;
+        let Ok(place) = self.map.find(path) else { return };
+        let before = self.map.at(place).1.delayed_until_ms;
         if until_ms != 0 && until_ms <= before {
             return;
         }
-        self.busy -= u64::from(!lock.is_idle());
-        self.digest = self.digest.wrapping_sub(lock.hash(path));
-        lock.delayed_until_ms = until_ms;
-        self.digest = self.digest.wrapping_add(lock.hash(path));
-        self.busy += u64::from(!lock.is_idle());
+        self.alter(place, path, |lock| lock.delayed_until_ms = until_ms);
         if before != 0 {
             self.due.remove(&(before, path.into(), Zxid(0)));
         }
@@ -353,7 +379,7 @@ impl Locks {
         self.digest = self.digest.wrapping_add(contender.count_hash(path, key));
         *self.count_of(contender) += 1;
         if let Some(due_ms) = contender.revoke_at_ms {
-            self.due.insert((due_ms, path.into(), key.0), ());
+            self.due.insert((due_ms, path.into(), key.czxid), ());
         }
         for owner in owners(contender) {
             self.owned.insert((owner, path.into(), key.clone()), ());
@@ -364,7 +390,7 @@ impl Locks {
         self.digest = self.digest.wrapping_sub(contender.counted_hash());
         *self.count_of(contender) -= 1;
         if let Some(due_ms) = contender.revoke_at_ms {
-            self.due.remove(&(due_ms, path.into(), key.0));
+            self.due.remove(&(due_ms, path.into(), key.czxid));
         }
         for owner in owners(contender) {
             self.owned.remove(&(owner, path.into(), key.clone()));
@@ -373,48 +399,6 @@ impl Locks {
 
     fn count_of(&mut self, contender: &Contender) -> &mut u64 {
         if contender.granted_ms.is_some() { &mut self.holders } else { &mut self.waiters }
-    }
-
-    /// Recomputes everything that is kept beside the queues, for [`crate::Machine::check`].
-    pub(crate) fn check(&self) -> Result<(), String> {
-        let mut again = Locks::default();
-        self.map.check()?;
-        if self.iter().count() as u64 != self.busy {
-            return Err("the locks that are not idle are miscounted".to_owned());
-        }
-        for (path, lock) in self.iter() {
-            lock.holders.check()?;
-            lock.waiters.check()?;
-            for (key, contender) in lock.holders.iter().chain(lock.waiters.iter()) {
-                again.enter(path, key.clone(), contender.clone(), lock.limit);
-            }
-            if lock.delayed_until_ms != 0 {
-                again.restore_delay(path, lock.delayed_until_ms, lock.limit);
-            }
-            let copy = again.get(path).ok_or_else(|| format!("{path}: a lock without contenders is kept"))?;
-            if copy.permits != lock.permits || copy.holders.len() != lock.holders.len() {
-                return Err(format!("{path}: a waiter is among the holders, or permits are miscounted"));
-            }
-            if let (Some(last), Some((first, _))) = (lock.holders.last_key(), lock.waiters.first())
-                && last >= first
-            {
-                return Err(format!("{path}: {first:?} waits before the holder {last:?}"));
-            }
-            if let Some(next) = lock.next() {
-                return Err(format!("{path}: {next:?} waits and could hold"));
-            }
-            let excluded = lock.holders.iter().filter(|(_, holder)| holder.mode == Mode::Exclusive).count();
-            if excluded > 0 && lock.holders.len() > 1 {
-                return Err(format!("{path}: somebody holds beside an exclusive holder"));
-            }
-        }
-        if again.counts() != self.counts() || again.digest != self.digest {
-            return Err("the counts or the digest of the locks are wrong".to_owned());
-        }
-        if !again.due.iter().eq(self.due.iter()) || !again.owned.iter().eq(self.owned.iter()) {
-            return Err("an index over the locks is wrong".to_owned());
-        }
-        Ok(())
     }
 }
 
@@ -425,17 +409,18 @@ mod tests {
     #[test]
     fn an_idle_lock_is_none_for_everybody_and_takes_the_limit_of_its_znode_anew() {
         let mut locks = Locks::default();
-        let path: Arc<str> = "/sem/place-0000000000".into();
+        let path: std::sync::Arc<str> = "/sem/place-0000000000".into();
         for (czxid, limit) in [(5, Some(3)), (6, Some(7)), (7, None)] {
             let contender = Contender::plain("place-0000000000", SessionId(1), &[], 0);
-            locks.enter("/sem", (Zxid(czxid), path.clone()), contender, limit);
+            let key = Key { czxid: Zxid(czxid), path: path.clone() };
+            locks.enter("/sem", key.clone(), contender, limit);
             locks.check().unwrap_err();
             let found = locks.find_near("/sem", Slot::default()).unwrap();
             locks.grant_next(found, "/sem", |waiter| waiter.granted_ms = Some(1)).unwrap();
             locks.check().unwrap();
             assert_eq!(locks.get("/sem").unwrap().limit, limit);
             assert_eq!(locks.counts(), (1, 1, 0));
-            locks.leave(found, "/sem", (Zxid(czxid), &path)).unwrap();
+            locks.leave(found, "/sem", key.as_ref()).unwrap();
             assert!(locks.get("/sem").is_none() && locks.iter().next().is_none());
             assert_eq!((locks.counts(), locks.digest()), ((0, 0, 0), 0));
             assert_eq!(locks.idle().collect::<Vec<_>>(), ["/sem"]);

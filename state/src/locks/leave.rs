@@ -8,6 +8,7 @@ use rowlock_proto::{ErrorCode, SessionId, Zxid};
 use smallvec::SmallVec;
 
 use super::PLACES_MAX;
+use super::key::KeyRef;
 use super::publish::{Cause, path_of, place};
 use crate::machine::Machine;
 use crate::ops::{Author, Done, permit};
@@ -57,8 +58,8 @@ impl Machine {
         }
         let mut done = Vec::with_capacity(attempts.len());
         for Attempt { lock, prefix } in attempts {
-            if let Some((_, path)) = self.find_attempt((by.session, by.place), lock, prefix) {
-                done.push(self.remove(by.zxid, &path));
+            if let Some(key) = self.find_attempt((by.session, by.place), lock, prefix) {
+                done.push(self.remove(by.zxid, &key.path));
             }
         }
         let why = Some(Why::Released);
@@ -110,7 +111,8 @@ impl Machine {
         let path = path_of(claim)?;
         let known = guess.map(|guess| guess.queue).unwrap_or_default();
         let queue = self.locks.find_near(path.parent(), known);
-        let holder = self.locks.at(queue)?.holder((Zxid(claim.token.0), path.full))?;
+        let key = KeyRef { czxid: Zxid(claim.token.0), path: path.full };
+        let holder = self.locks.at(queue)?.holder(key)?;
         if holder.session != by.session {
             return None;
         }

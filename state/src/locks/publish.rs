@@ -7,7 +7,7 @@ use rowlock_proto::lock::Claim;
 use rowlock_proto::{FencingToken, SessionId, Zxid};
 
 use super::contender::Contender;
-use super::index::KeyRef;
+use super::key::KeyRef;
 use super::{LABEL_MAX, limit_in};
 use crate::machine::Machine;
 use crate::ops::Done;
@@ -55,10 +55,10 @@ impl Machine {
                     let found = self.locks.find(done.parent());
                     found.ok().and_then(|queue| self.left(cause, done, queue, sink))
                 }
-                (Some(ChangeKind::DataChanged), _) => self.limit_changed(done.path()),
                 _ => None,
             };
             changed.extend(lock);
+            changed.extend(self.limit_changed(done));
         }
         for lock in changed {
             self.settle(cause.zxid, lock, sink);
@@ -89,13 +89,13 @@ impl Machine {
                     self.settle_at(cause.zxid, lock, queue, sink);
                 }
             }
-            (Some(ChangeKind::Deleted), _) if done.was_parent() => self.locks.forget_if_idle(done.path()),
-            (Some(ChangeKind::DataChanged), _) => {
-                if let Some(lock) = self.limit_changed(done.path()) {
-                    self.settle(cause.zxid, lock, sink);
-                }
-            }
             _ => {}
+        }
+        if let Some(lock) = self.limit_changed(done) {
+            self.settle(cause.zxid, lock, sink);
+        }
+        if done.was_parent() {
+            self.locks.forget_if_idle(done.path());
         }
     }
 
@@ -113,8 +113,9 @@ impl Machine {
             locks.grant_next(lock, path, |waiter| grant(waiter, sessions, *time_ms))
         {
             let waited_ms = *time_ms - holder.requested_ms;
-            let label = tree.get(&key.1).and_then(|znode| znode.data());
-            let place = Place { lock: path, path: &key.1, czxid: key.0, label: label.map(|data| &data[..]) };
+            let label = tree.get(&key.path).and_then(|znode| znode.data());
+            let label = label.map(|data| &data[..]);
+            let place = Place { lock: path, path: &key.path, czxid: key.czxid, label };
             sink.lock(&place.event(zxid, *time_ms, holder, LockEventKind::Granted { waited_ms }));
         }
     }
@@ -135,8 +136,8 @@ impl Machine {
         let known = self.locks.at(found);
         let is_alone = label.is_some();
         let ahead = known.map_or(0, |queue| queue.len() as u32);
-        let label = label.unwrap_or_else(|| self.tree.get(&key.1)?.data().map(|data| &data[..]));
-        let place = Place { lock, path: &key.1, czxid: key.0, label };
+        let label = label.unwrap_or_else(|| self.tree.get(&key.path)?.data().map(|data| &data[..]));
+        let place = Place { lock, path: &key.path, czxid: key.czxid, label };
         sink.lock(&place.event(zxid, time_ms, &contender, LockEventKind::Requested { ahead }));
         // Together with other changes it waits for `settle`, which comes behind all of them.
         let holds = is_alone && known.is_none_or(|queue| queue.is_free_for(contender.mode));
@@ -157,7 +158,7 @@ impl Machine {
     ) -> Option<&'a str> {
         let lock = done.parent();
         let czxid = done.stat.czxid;
-        let (_, contender) = self.locks.leave(queue, lock, (czxid, done.path()))?;
+        let (_, contender) = self.locks.leave(queue, lock, KeyRef { czxid, path: done.path() })?;
         let why = cause.why.unwrap_or(if cause.session == contender.session {
             Why::Released
         } else {
@@ -177,14 +178,22 @@ impl Machine {
         Some(lock)
     }
 
-    /// Most znodes are no locks: their data are not looked at.
-    fn limit_changed<'a>(&mut self, path: &'a str) -> Option<&'a str> {
-        self.locks.get(path)?;
+    /// A znode has come, gone or changed, if that was done. If a lock is known there, which a lock-delay keeps without its
+    /// znode too, its limit is that of the znode that is there now, if any. Most znodes are no locks: their data are not
+    /// looked at.
+    fn limit_changed<'a>(&mut self, done: &'a Done) -> Option<&'a str> {
+        // Nobody stands below an ephemeral znode: only a delay can be known there.
+        let may_be_known = done.stat.ephemeral_owner == SessionId::NONE || self.locks.has_delays();
+        let path = done.kind().filter(|_| may_be_known).map(|_| done.path())?;
+        if !self.locks.knows(path) {
+            return None;
+        }
         let limit = self.limit_of(path);
         self.locks.set_limit(path, limit).then_some(path)
     }
 
-    fn limit_of(&self, lock: &str) -> Option<u32> {
+    /// How many permits the lock's znode names.
+    pub(crate) fn limit_of(&self, lock: &str) -> Option<u32> {
         self.tree.get(lock).and_then(|znode| limit_in(znode.data()))
     }
 
@@ -197,8 +206,8 @@ impl Machine {
         sink: &mut S,
     ) {
         let holder = self.locks.get(lock).and_then(|lock| lock.holder(key)).expect("it was changed");
-        let label = self.tree.get(key.1).and_then(|znode| znode.data());
-        let place = Place { lock, path: key.1, czxid: key.0, label: label.map(|data| &data[..]) };
+        let label = self.tree.get(key.path).and_then(|znode| znode.data()).map(|data| &data[..]);
+        let place = Place { lock, path: key.path, czxid: key.czxid, label };
         sink.lock(&place.event(zxid, self.time_ms, holder, LockEventKind::Converted));
     }
 }
@@ -206,13 +215,22 @@ impl Machine {
 /// Makes a contender a holder.
 fn grant(waiter: &mut Contender, sessions: &Sessions, now_ms: i64) {
     waiter.granted_ms = Some(now_ms);
-    // The client counts from when it learns of the grant, but from a session timeout after it last knew that there was
-    // none at the latest: so it gives up before this, also if its clock runs slower.
-    waiter.revoke_at_ms = (waiter.max_hold_ms > 0).then(|| {
-        let session = sessions.get(waiter.session).expect("an ephemeral znode has its session");
-        let most_ms = i64::from(waiter.max_hold_ms);
-        now_ms.saturating_add(most_ms + most_ms / 8 + i64::from(session.timeout_ms))
-    });
+    waiter.revoke_at_ms = revoke_at_ms(waiter, sessions);
+}
+
+/// When a holder will have held the lock for too long, as far as its session's timeouts tell until now.
+///
+/// The client counts from when it learns of the grant, but from a session timeout after it last knew that there was none
+/// at the latest: so it gives up before this, also if its clock runs slower. Which of the session's timeouts it counts
+/// with, only the client knows: the longest is on the safe side.
+pub(super) fn revoke_at_ms(holder: &Contender, sessions: &Sessions) -> Option<i64> {
+    if holder.max_hold_ms == 0 {
+        return None;
+    }
+    let session = sessions.get(holder.session).expect("an ephemeral znode has its session");
+    let most_ms = i64::from(holder.max_hold_ms);
+    let whole_ms = most_ms + most_ms / 8 + i64::from(session.longest_timeout_ms());
+    Some(holder.granted_ms?.saturating_add(whole_ms))
 }
 
 /// Where an event is.
@@ -263,5 +281,5 @@ pub(super) fn path_of(claim: &Claim) -> Option<Path<'_>> {
 /// The place that is claimed: its lock, and its key there.
 pub(super) fn place(claim: &Claim) -> Option<(&str, KeyRef<'_>)> {
     let path = path_of(claim)?;
-    Some((path.parent(), (Zxid(claim.token.0), path.full)))
+    Some((path.parent(), KeyRef { czxid: Zxid(claim.token.0), path: path.full }))
 }

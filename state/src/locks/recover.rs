@@ -1,8 +1,7 @@
 //! The queues of a state from before they were indexed: found by the names of the ephemeral znodes.
 
 use super::contender::Contender;
-use super::index::Key;
-use super::limit_in;
+use super::key::Key;
 use crate::machine::Machine;
 use crate::outcome::{Change, EventSink, SessionEnd};
 use crate::tree::split;
@@ -16,13 +15,14 @@ impl Machine {
                 let (Some((lock, name)), Some(znode)) = (split(path), self.tree.get(path)) else { continue };
                 if has_number(name) {
                     let contender = Contender::plain(name, session, &[], znode.meta.ctime_ms);
-                    found.push((lock.to_owned(), (znode.meta.czxid, path.into()), contender));
+                    let key = Key { czxid: znode.meta.czxid, path: path.into() };
+                    found.push((lock.to_owned(), key, contender));
                 }
             }
         }
         found.sort_by(|a, b| (&a.0, &a.1).cmp(&(&b.0, &b.1)));
         for (lock, key, contender) in found {
-            let limit = self.tree.get(&lock).and_then(|znode| limit_in(znode.data()));
+            let limit = self.limit_of(&lock);
             self.locks.enter(&lock, key, contender, limit);
             self.settle(self.last_zxid, &lock, &mut Nobody);
         }

@@ -5,8 +5,9 @@ use rowlock_proto::lock::{Mode, Owner};
 use rowlock_proto::{FencingToken, SessionId};
 
 use super::contender::Contender;
-use super::index::{Key, Lock};
-use super::publish::shortened;
+use super::index::Lock;
+use super::key::{Key, KeyRef};
+use super::publish::{self, shortened};
 use crate::machine::Machine;
 
 /// A lock with its queue.
@@ -56,6 +57,12 @@ impl Machine {
         Some(LockView { machine: self, path, lock })
     }
 
+    /// When a holder will have held its lock for too long. The index may say an earlier time: what is due is looked at
+    /// again then ([`Machine::lock_due`]).
+    pub(super) fn revoke_at_ms(&self, contender: &Contender) -> Option<i64> {
+        publish::revoke_at_ms(contender, &self.sessions)
+    }
+
     /// Locks that the session holds, and waits for.
     pub fn session_locks(&self, session: SessionId) -> (usize, usize) {
         let mut counts = (0, 0);
@@ -63,7 +70,7 @@ impl Machine {
         for path in open.ephemerals() {
             let Some((lock, _)) = crate::tree::split(path) else { continue };
             let (Some(lock), Some(znode)) = (self.locks.get(lock), self.tree.get(path)) else { continue };
-            let key = (znode.meta.czxid, path);
+            let key = KeyRef { czxid: znode.meta.czxid, path };
             counts.0 += usize::from(lock.holder(key).is_some());
             counts.1 += usize::from(lock.waiter(key).is_some());
         }
@@ -118,10 +125,10 @@ impl<'a> LockView<'a> {
 }
 
 fn view(machine: &Machine, key: &Key, contender: &Contender) -> ContenderView {
-    let label = machine.tree.get(&key.1).and_then(|znode| znode.data().cloned()).unwrap_or_default();
+    let label = machine.tree.get(&key.path).and_then(|znode| znode.data().cloned()).unwrap_or_default();
     ContenderView {
-        path: key.1.to_string(),
-        token: FencingToken(key.0.0),
+        path: key.path.to_string(),
+        token: FencingToken(key.czxid.0),
         session: contender.session,
         address: contender.address.to_string(),
         label: label.slice_ref(shortened(&label)),
@@ -130,6 +137,6 @@ fn view(machine: &Machine, key: &Key, contender: &Contender) -> ContenderView {
         is_acquired: contender.is_acquired,
         requested_ms: contender.requested_ms,
         granted_ms: contender.granted_ms,
-        revoke_at_ms: contender.revoke_at_ms,
+        revoke_at_ms: machine.revoke_at_ms(contender),
     }
 }

@@ -9,7 +9,7 @@ use super::record::Record;
 
 /// Format version behind the magic. No checksum covers it, so two versions differ by two bits: there was no 3.
 pub(super) const VERSION: u16 = 4;
-/// Before entries of a term had numbers; still read.
+/// Before entries of a term had numbers, and the limits of locks were in the digest; still read.
 pub(super) const VERSION_WITHOUT_NUMBERS: u16 = 2;
 /// Before locks had an index and sessions kept outcomes; still read.
 pub(super) const VERSION_WITHOUT_LOCKS: u16 = 1;

@@ -9,12 +9,12 @@ use rowlock_proto::SessionId;
 
 use super::SnapshotError;
 use super::block::BlockReader;
-use super::block::VERSION_WITHOUT_LOCKS;
+use super::block::{VERSION, VERSION_WITHOUT_LOCKS};
 use super::record::Record;
 use crate::acl::SharedAcl;
 use crate::command::Ordinal;
 use crate::dedup::OutcomeRecord;
-use crate::locks::{Contender, Key, Locks, limit_in, queue_path};
+use crate::locks::{Contender, Key, Locks, queue_path};
 use crate::machine::{Machine, RESERVED};
 use crate::sessions::{Session, Sessions};
 use crate::shared_map::{SharedMap, Slot};
@@ -37,6 +37,12 @@ pub(super) fn load(input: &mut impl Read) -> Result<Machine, SnapshotError> {
                     return damaged("a session has a bad id");
                 }
                 sessions.open(id, Session::new(password, timeout_ms, attachment));
+            }
+            Record::LongestTimeout { session, longest_ms } => {
+                if sessions.get(session).is_none_or(|known| longest_ms <= known.timeout_ms) {
+                    return damaged("a session has a bad timeout");
+                }
+                sessions.had_timeout(session, longest_ms);
             }
             Record::Acl(entries) if entries.is_empty() => return damaged("an ACL is empty"),
             Record::Acl(entries) => acls.push(SharedAcl::new(entries.into_owned())),
@@ -63,7 +69,7 @@ pub(super) fn load(input: &mut impl Read) -> Result<Machine, SnapshotError> {
             }
             Record::Contender { lock, czxid, name, contender } => {
                 let path = queue_path(&lock, &name).into();
-                queues.push((lock.into_owned(), (czxid, path), contender));
+                queues.push((lock.into_owned(), Key { czxid, path }, contender));
             }
             Record::LastEntry(_) if last_entry != Ordinal::default() => {
                 return damaged("the last entry comes twice");
@@ -80,7 +86,8 @@ pub(super) fn load(input: &mut impl Read) -> Result<Machine, SnapshotError> {
     if RESERVED.iter().any(|path| machine.tree.get(path).is_none()) {
         return damaged("a reserved znode is missing");
     }
-    if !records.is_at_block_end() || machine.digest() != digest {
+    let found = if version < VERSION { machine.digest_without_limits() } else { machine.digest() };
+    if !records.is_at_block_end() || found != digest {
         return damaged("the digest is wrong");
     }
     if version == VERSION_WITHOUT_LOCKS {
@@ -95,18 +102,18 @@ fn restore_locks(
     delays: Vec<(String, i64)>,
 ) -> Result<(), SnapshotError> {
     for (lock, key, contender) in queues {
-        let znode = machine.tree.get(&key.1);
+        let znode = machine.tree.get(&key.path);
         let is_right = znode.is_some_and(|znode| {
-            znode.meta.kind == Kind::Ephemeral(contender.session) && znode.meta.czxid == key.0
+            znode.meta.kind == Kind::Ephemeral(contender.session) && znode.meta.czxid == key.czxid
         });
-        if !is_right || machine.locks.get(&lock).is_some_and(|known| known.contains((key.0, &key.1))) {
+        if !is_right || machine.locks.get(&lock).is_some_and(|known| known.contains(key.as_ref())) {
             return damaged("a place in a queue is no znode of its session");
         }
-        let limit = machine.tree.get(&lock).and_then(|znode| limit_in(znode.data()));
+        let limit = machine.limit_of(&lock);
         machine.locks.enter(&lock, key, contender, limit);
     }
     for (lock, until_ms) in delays {
-        let limit = machine.tree.get(&lock).and_then(|znode| limit_in(znode.data()));
+        let limit = machine.limit_of(&lock);
         machine.locks.restore_delay(&lock, until_ms, limit);
     }
     // A queue that is wrong would be granted twice.

@@ -35,4 +35,6 @@ pub(super) enum Record<'a> {
     Delay { lock: Cow<'a, str>, until_ms: i64 },
     /// Behind the counters. Not there before the first entry with a number.
     LastEntry(Ordinal),
+    /// Behind its session, which has a shorter timeout now.
+    LongestTimeout { session: SessionId, longest_ms: u32 },
 }

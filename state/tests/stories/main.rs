@@ -13,6 +13,8 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
+use rowlock_state::Machine;
+
 fn testdata() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata")
 }
@@ -56,8 +58,18 @@ fn replay(story: &str) -> String {
             played.push('\n');
         }
         world.machine.check().unwrap_or_else(|error| panic!("after {line:?}: {error}"));
+        restore(&world.machine).unwrap_or_else(|error| panic!("after {line:?}: {error}"));
     }
     played
+}
+
+/// Every state can be written and read back.
+fn restore(machine: &Machine) -> Result<(), String> {
+    let mut bytes = Vec::new();
+    machine.freeze().encode(&mut bytes).map_err(|error| error.to_string())?;
+    let restored = Machine::decode(&mut bytes.as_slice()).map_err(|error| error.to_string())?;
+    restored.check()?;
+    if restored.digest() == machine.digest() { Ok(()) } else { Err("it is restored to another".to_owned()) }
 }
 
 macro_rules! stories {
@@ -88,6 +100,7 @@ stories! {
     locks_nested
     locks_mixed
     locks_permits
+    locks_replaced
     locks_shared
     locks_time
     multi

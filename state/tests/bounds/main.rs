@@ -1,0 +1,111 @@
+//! What an answer holds of others is bounded, however long names are and however many locks are asked for at once.
+
+#![expect(clippy::unwrap_used, reason = "the helpers of a test are part of the test")]
+
+use rowlock_proto::acl::Acl;
+use rowlock_proto::lock::{Acquire, Mode, Owner, Party, Standing};
+use rowlock_proto::request::Create;
+use rowlock_proto::{CreateMode, SessionId};
+use rowlock_state::command::{Attachment, Command, Origin, Proposal};
+use rowlock_state::outcome::Outcome;
+use rowlock_state::{Machine, OUTCOMES_MAX_BYTES, PARTIES_MAX_BYTES, PARTY_PATH_MAX, PLACES_MAX};
+
+fn apply(machine: &mut Machine, session: SessionId, command: Command) -> Outcome {
+    let attachment = Attachment(u64::from(session != SessionId::NONE));
+    let origin = Origin::default();
+    let proposal = Proposal { origin, session, attachment, identities: Default::default(), command };
+    machine.apply(1_000, &proposal, &mut ()).result.unwrap()
+}
+
+fn open(machine: &mut Machine) -> SessionId {
+    let command = Command::CreateSession { password: [1; 16], timeout_ms: 1_000 };
+    match apply(machine, SessionId::NONE, command) {
+        Outcome::Session { session, .. } => session,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn create(path: String, mode: CreateMode) -> Command {
+    let create = Create { path, data: None, acl: Some(Acl::shared_open()), flags: mode.flags() };
+    Command::Create { create, ttl_ms: None }
+}
+
+fn acquire(lock: String, owner: Owner) -> Acquire {
+    Acquire {
+        lock,
+        prefix: "a-".to_owned(),
+        data: None,
+        acl: Some(Acl::shared_open()),
+        mode: Mode::Exclusive,
+        limit: 0,
+        wait: true,
+        owner,
+        max_hold_ms: 0,
+        lock_delay_ms: 0,
+    }
+}
+
+fn named(parties: &[&Party]) -> usize {
+    assert!(parties.iter().all(|party| party.path.len() <= PARTY_PATH_MAX));
+    parties.iter().map(|party| party.path.len() + party.label.len()).sum()
+}
+
+#[test]
+fn a_thousand_holders_with_long_names_are_not_all_named_and_the_outcome_fits_a_snapshot() {
+    let mut machine = Machine::new();
+    let (holder, waiter) = (open(&mut machine), open(&mut machine));
+    // Of two bytes each: a path is cut between characters.
+    let name = "é".repeat(70_000);
+    let mut all = Vec::new();
+    for at in 0..PLACES_MAX {
+        let lock = format!("/k{at}");
+        apply(&mut machine, holder, create(lock.clone(), CreateMode::Persistent));
+        apply(&mut machine, holder, create(format!("{lock}/{name}"), CreateMode::EphemeralSequential));
+        all.push(acquire(lock, Owner::Unnamed));
+    }
+    let command = Box::new(Command::Acquire(all));
+    let outcome = apply(&mut machine, waiter, Command::Tagged { id: 1, acked: 0, command });
+    let Outcome::Standings(standings) = &outcome else { panic!("{outcome:?}") };
+    let mut holders = Vec::new();
+    for standing in standings {
+        let Standing::Waiting { ahead: 1, holder, .. } = standing else { panic!("{standing:?}") };
+        holders.extend(holder);
+    }
+    assert!(!holders.is_empty() && holders.len() < PLACES_MAX, "{}", holders.len());
+    assert!(named(&holders) <= PARTIES_MAX_BYTES);
+    assert!(machine.session(waiter).unwrap().outcome_bytes() < OUTCOMES_MAX_BYTES);
+    let mut bytes = Vec::new();
+    machine.freeze().encode(&mut bytes).unwrap();
+    assert_eq!(Machine::decode(&mut bytes.as_slice()).unwrap().digest(), machine.digest());
+}
+
+#[test]
+fn a_circle_of_many_owners_is_told_from_its_beginning_as_far_as_there_is_room() {
+    const OWNERS: u64 = 400;
+    let mut machine = Machine::new();
+    let session = open(&mut machine);
+    let lock = |at: u64| format!("/{}{at}", "l".repeat(2_000));
+    for at in 0..OWNERS {
+        apply(&mut machine, session, Command::Acquire(vec![acquire(lock(at), Owner::Named(at))]));
+    }
+    let wait = |machine: &mut Machine, at: u64| {
+        let lock = lock((at + 1) % OWNERS);
+        let wanted = Acquire { prefix: "w-".to_owned(), ..acquire(lock, Owner::Named(at)) };
+        apply(machine, session, Command::Acquire(vec![wanted]))
+    };
+    for at in 0..OWNERS - 1 {
+        assert!(
+            matches!(wait(&mut machine, at), Outcome::Standings(it) if matches!(it[0], Standing::Waiting { .. }))
+        );
+    }
+    let Outcome::Standings(standings) = wait(&mut machine, OWNERS - 1) else {
+        panic!("acquire gives standings")
+    };
+    let [Standing::Deadlock(circle)] = &standings[..] else { panic!("{standings:?}") };
+    let circle: Vec<&Party> = circle.iter().collect();
+    assert!(!circle.is_empty() && circle.len() < OWNERS as usize, "{}", circle.len());
+    assert!(named(&circle) <= PARTIES_MAX_BYTES);
+    // The first is the one whose lock is asked for.
+    let first = machine.lock_queue(&lock(0)).unwrap().holders().next().unwrap();
+    assert_eq!(circle[0].token, first.token);
+}

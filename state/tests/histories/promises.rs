@@ -1,0 +1,208 @@
+//! What clients are promised, judged by what they are told and not by what the state says of itself.
+
+use std::collections::BTreeMap;
+
+use rowlock_proto::lock::{Claim, Mode, Party, Standing};
+use rowlock_proto::response::OpResult;
+use rowlock_proto::{FencingToken, SessionId};
+use rowlock_state::command::{Batch, Command, Proposal};
+use rowlock_state::outcome::{Applied, Outcome, Why};
+use rowlock_state::{Machine, PARTIES_MAX_BYTES};
+
+/// An answer's bytes for each of the request's: a multi of the shortest setData is answered with Stats.
+const ANSWER_PER_REQUEST: usize = 8;
+
+#[derive(Clone, Debug)]
+pub struct Place {
+    pub lock: String,
+    pub path: String,
+    pub token: FencingToken,
+    pub session: SessionId,
+}
+
+/// What a sink is told that promises are about.
+#[derive(Clone, Debug)]
+pub enum Told {
+    /// A session has this timeout from now on.
+    Timeout(SessionId, u32),
+    /// A place was made, in the order in which places were.
+    Requested(Place),
+    Granted(Place, i64),
+    Gone(Place, Why, i64),
+}
+
+#[derive(Default)]
+pub struct Promises {
+    /// The longest timeout of each session.
+    timeouts: BTreeMap<SessionId, u32>,
+    /// When holders were granted their lock, and for how long at most.
+    granted: BTreeMap<String, i64>,
+    max_holds: BTreeMap<String, u32>,
+    /// The last token that was granted of each lock, and to whom.
+    tokens: BTreeMap<String, (FencingToken, SessionId)>,
+    /// In which order the places that are there were made.
+    made: BTreeMap<String, usize>,
+    count: usize,
+}
+
+impl Promises {
+    pub fn check(
+        &mut self,
+        before: &Machine,
+        after: &Machine,
+        proposal: &Proposal,
+        applied: &Applied,
+        told: &[Told],
+    ) -> Result<(), String> {
+        if after.time_ms() < before.time_ms() {
+            return Err("time has gone back".to_owned());
+        }
+        // A conversion makes a new place of an old one.
+        self.note_max_holds(proposal, applied, told);
+        for one in told {
+            self.hear(before, one)?;
+        }
+        self.queues_are_in_the_order_of_creation(after)?;
+        a_conversion_that_is_not_answered_held_leaves_the_hold(before, after, proposal, applied)?;
+        if applied.zxid == before.last_zxid() {
+            // Nothing was done: what is kept is answered, and was in proportion then.
+            return Ok(());
+        }
+        an_answer_is_in_proportion_to_its_request(proposal, applied)
+    }
+
+    fn hear(&mut self, before: &Machine, told: &Told) -> Result<(), String> {
+        match told {
+            Told::Timeout(session, timeout_ms) => {
+                let longest = self.timeouts.entry(*session).or_default();
+                *longest = (*longest).max(*timeout_ms);
+            }
+            Told::Requested(place) => {
+                self.count += 1;
+                self.made.insert(place.path.clone(), self.count);
+            }
+            Told::Granted(place, time_ms) => {
+                let until_ms = before.lock_queue(&place.lock).and_then(|lock| lock.delayed_until_ms());
+                if until_ms.is_some_and(|until_ms| *time_ms < until_ms) {
+                    return Err(format!("{place:?} is granted the lock before the lock-delay is over"));
+                }
+                self.granted.insert(place.path.clone(), *time_ms);
+                // One multi makes its places under one zxid, and they are of one session.
+                let this = (place.token, place.session);
+                if let Some(last) = self.tokens.insert(place.lock.clone(), this)
+                    && last.0 >= place.token
+                    && last != this
+                {
+                    return Err(format!("{place:?} is granted the lock after {last:?}"));
+                }
+            }
+            Told::Gone(place, why, time_ms) => {
+                let granted_ms = self.granted.remove(&place.path);
+                let max_hold_ms = self.max_holds.remove(&place.path);
+                self.made.remove(&place.path);
+                if *why == Why::Revoked {
+                    let (granted_ms, max_hold_ms) = (granted_ms.unwrap(), i64::from(max_hold_ms.unwrap()));
+                    let timeout_ms = i64::from(self.timeouts[&place.session]);
+                    if *time_ms < granted_ms + max_hold_ms + max_hold_ms / 8 + timeout_ms {
+                        return Err(format!("{place:?} is taken away before its client has given up"));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// For how long those hold at most that this command has made, as it has asked.
+    fn note_max_holds(&mut self, proposal: &Proposal, applied: &Applied, told: &[Told]) {
+        let command = match &proposal.command {
+            Command::Tagged { command, .. } => command,
+            command => command,
+        };
+        let Ok(Outcome::Standings(standings)) = &applied.result else { return };
+        let is_new = |claim: &Claim| {
+            told.iter().any(|one| matches!(one, Told::Requested(place) if place.path == claim.path))
+        };
+        for (at, standing) in standings.iter().enumerate() {
+            let (Standing::Held(claim) | Standing::Waiting { claim, .. }) = standing else { continue };
+            if !is_new(claim) {
+                continue;
+            }
+            let max_hold_ms = match command {
+                Command::Acquire(all) => Some(all[at].max_hold_ms),
+                Command::Convert { claim: old, .. } => self.max_holds.get(&old.path).copied(),
+                _ => None,
+            };
+            self.max_holds.extend(max_hold_ms.map(|max_hold_ms| (claim.path.clone(), max_hold_ms)));
+        }
+    }
+
+    fn queues_are_in_the_order_of_creation(&self, after: &Machine) -> Result<(), String> {
+        for lock in after.locks() {
+            let queue: Vec<_> = lock.holders().chain(lock.waiters()).map(|place| place.path).collect();
+            let order: Vec<_> = queue.iter().map(|path| self.made.get(path)).collect();
+            if !order.is_sorted() {
+                return Err(format!("the queue is not in the order of creation: {queue:?} {order:?}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn a_conversion_that_is_not_answered_held_leaves_the_hold(
+    before: &Machine,
+    after: &Machine,
+    proposal: &Proposal,
+    applied: &Applied,
+) -> Result<(), String> {
+    let Command::Convert { claim, .. } = &proposal.command else { return Ok(()) };
+    let Some(mode) = held(before, claim) else { return Ok(()) };
+    let answer = match &applied.result {
+        Ok(Outcome::Standings(standings)) => standings.first(),
+        _ => None,
+    };
+    let is_kept = match answer {
+        Some(Standing::Held(new)) => held(after, new).is_some(),
+        _ => held(after, claim) == Some(mode),
+    };
+    if is_kept { Ok(()) } else { Err(format!("{claim:?} was held and the answer is {answer:?}")) }
+}
+
+fn held(machine: &Machine, claim: &Claim) -> Option<Mode> {
+    let (lock, _) = claim.path.rsplit_once('/')?;
+    let mut holders = machine.lock_queue(if lock.is_empty() { "/" } else { lock })?.holders();
+    holders.find(|holder| holder.path == claim.path && holder.token == claim.token).map(|holder| holder.mode)
+}
+
+fn an_answer_is_in_proportion_to_its_request(proposal: &Proposal, applied: &Applied) -> Result<(), String> {
+    let request = Batch { proposals: vec![proposal.clone()], ..Batch::default() }.encode().len();
+    let answer = match &applied.result {
+        Ok(Outcome::Standings(standings)) => standings.iter().map(standing_bytes).sum(),
+        Ok(Outcome::Multi(results)) => results.iter().map(result_bytes).sum(),
+        Ok(Outcome::Created { path, .. }) => path.len(),
+        _ => 0,
+    };
+    if answer <= ANSWER_PER_REQUEST * request + PARTIES_MAX_BYTES {
+        Ok(())
+    } else {
+        Err(format!("an answer of {answer} bytes to a request of {request}"))
+    }
+}
+
+fn standing_bytes(standing: &Standing) -> usize {
+    let party = |party: &Party| party.path.len() + party.label.len();
+    let holder = |holder: &Option<Party>| holder.as_ref().map_or(0, party);
+    match standing {
+        Standing::Held(claim) => claim.path.len(),
+        Standing::Waiting { claim, holder: one, .. } => claim.path.len() + holder(one),
+        Standing::Busy { holder: one, .. } => holder(one),
+        Standing::Deadlock(circle) => circle.iter().map(party).sum(),
+        Standing::LimitIs(_) | Standing::Absent => 0,
+    }
+}
+
+fn result_bytes(result: &OpResult) -> usize {
+    match result {
+        OpResult::Create(path) | OpResult::Create2(path, _) => path.len() + 68,
+        _ => 68,
+    }
+}

@@ -1,0 +1,288 @@
+//! What is proposed: anything on any znode, the locks' own znodes included, from sessions that hold and wait.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rowlock_proto::acl::{Acl, Id, perms};
+use rowlock_proto::lock::{Acquire, Attempt, Claim, Mode, Owner};
+use rowlock_proto::request::{Create, Op, SetAcl, SetData};
+use rowlock_proto::{CreateMode, FencingToken, NodeId, SessionId, Version};
+use rowlock_state::Machine;
+use rowlock_state::command::{Attachment, Command, Origin, Proposal, Stamp};
+use rowlock_state::outcome::{Applied, Outcome};
+
+use crate::chance::Chance;
+
+const LOCKS: [&str; 4] = ["/l", "/a/b", "/a", "/q"];
+const SESSIONS: usize = 4;
+const PASSWORD: [u8; 16] = [7; 16];
+/// Numbered writes that a session's client may not know the outcome of.
+const UNKNOWN_MAX: u64 = 6;
+
+/// A session as its client knows it.
+#[derive(Clone, Debug)]
+struct Session {
+    id: SessionId,
+    attachment: Attachment,
+    /// Its latest numbered write.
+    tag: u64,
+    latest: Vec<(u64, Command)>,
+}
+
+pub struct Generator {
+    sessions: Vec<Session>,
+    time_ms: i64,
+    attempts: u64,
+    /// What long names end with; empty in most histories.
+    long: String,
+}
+
+/// A place in some queue.
+#[derive(Clone, Debug)]
+struct Place {
+    lock: String,
+    path: String,
+    token: FencingToken,
+    session: SessionId,
+}
+
+impl Generator {
+    pub fn new(chance: &mut Chance) -> Self {
+        let long = if chance.one_in(20) { "n".repeat(100_000) + "-" } else { String::new() };
+        Generator { sessions: Vec::new(), time_ms: 1_000, attempts: 0, long }
+    }
+
+    pub fn next(&mut self, chance: &mut Chance, state: &Machine) -> (Stamp, Proposal) {
+        self.time_ms += chance.pick(&[0, 0, 1, 5, 200, 2_000, -500]);
+        let stamp = Stamp { time_ms: self.time_ms, enforce_quota: chance.one_in(4) };
+        if self.sessions.len() < SESSIONS {
+            let timeout_ms = chance.pick(&[500, 1_000, 4_000]);
+            let open = Command::CreateSession { password: PASSWORD, timeout_ms };
+            return (stamp, proposal(SessionId::NONE, Attachment(0), open));
+        }
+        let at = chance.below(SESSIONS);
+        if chance.one_in(4) {
+            return (stamp, self.of_the_cluster(chance, state, at));
+        }
+        let places = places(state);
+        let place = (!places.is_empty()).then(|| chance.pick(&places));
+        // Mostly those act whose place it is.
+        let owner =
+            place.as_ref().and_then(|place| self.sessions.iter().position(|it| it.id == place.session));
+        let at = owner.filter(|_| !chance.one_in(4)).unwrap_or(at);
+        let mut command = self.of_a_client(chance, place);
+        let may_be_tagged = !matches!(command, Command::CloseSession | Command::Verify(_));
+        let session = &mut self.sessions[at];
+        if may_be_tagged && chance.one_in(3) {
+            if !session.latest.is_empty() && chance.one_in(4) {
+                // The reply was lost: the same once more, or something else under its number.
+                let (id, again) = chance.pick(&session.latest);
+                let sent = if chance.one_in(8) { command } else { again };
+                command = tagged(chance, id, sent);
+            } else {
+                session.tag += 1;
+                session.latest.push((session.tag, command.clone()));
+                if session.latest.len() as u64 > UNKNOWN_MAX {
+                    session.latest.remove(0);
+                }
+                command = tagged(chance, session.tag, command);
+            }
+        }
+        let stale = u64::from(chance.one_in(30));
+        (stamp, proposal(session.id, Attachment(session.attachment.0 - stale), command))
+    }
+
+    /// What an answer tells the sessions' clients.
+    pub fn learn(&mut self, proposal: &Proposal, applied: &Applied) {
+        match (&proposal.command, &applied.result) {
+            (Command::CreateSession { .. }, Ok(Outcome::Session { session, attachment, .. })) => {
+                let (id, attachment) = (*session, *attachment);
+                self.sessions.push(Session { id, attachment, tag: 0, latest: Vec::new() });
+            }
+            (Command::Attach { .. }, Ok(Outcome::Session { session, attachment, .. })) => {
+                let open = self.sessions.iter_mut().find(|open| open.id == *session).unwrap();
+                open.attachment = *attachment;
+            }
+            (Command::CloseSession, Ok(_)) => self.sessions.retain(|open| open.id != proposal.session),
+            (Command::ExpireSession { session, .. }, Ok(_)) => {
+                self.sessions.retain(|open| open.id != *session)
+            }
+            _ => {}
+        }
+    }
+
+    fn of_the_cluster(&mut self, chance: &mut Chance, state: &Machine, at: usize) -> Proposal {
+        let session = self.sessions[at].clone();
+        let now_ms = state.time_ms().max(self.time_ms);
+        let due: Vec<&str> = state.locks_due(now_ms).collect();
+        let idle: Vec<&str> = state.reap_due(now_ms).collect();
+        let command = match chance.below(8) {
+            0 => Command::ExpireSession { session: session.id, attachment: session.attachment },
+            1 => Command::ExpireSession { session: session.id, attachment: Attachment(0) },
+            2 => return proposal(session.id, session.attachment, Command::CloseSession),
+            3 => {
+                let timeout_ms = chance.pick(&[500, 1_000, 4_000, 9_000]);
+                let password = Bytes::copy_from_slice(&PASSWORD);
+                Command::Attach { session: session.id, password, timeout_ms }
+            }
+            4 | 5 if !due.is_empty() => Command::LockDue { lock: chance.pick(&due).to_owned() },
+            6 if !idle.is_empty() => Command::Reap { path: chance.pick(&idle).to_owned() },
+            7 => Command::Reap { path: chance.pick(&LOCKS).to_owned() },
+            _ => Command::LockDue { lock: chance.pick(&LOCKS).to_owned() },
+        };
+        proposal(SessionId::NONE, Attachment(0), command)
+    }
+
+    fn of_a_client(&mut self, chance: &mut Chance, place: Option<Place>) -> Command {
+        // Many meet at one.
+        let lock = if chance.one_in(2) { LOCKS[0] } else { chance.pick(&LOCKS) }.to_owned();
+        match (chance.below(20), place) {
+            (0..=3, _) => Command::Acquire(vec![self.acquire(chance, lock)]),
+            (4, _) => {
+                let locks = &LOCKS[chance.below(LOCKS.len())..];
+                Command::Acquire(locks.iter().map(|lock| self.acquire(chance, (*lock).to_owned())).collect())
+            }
+            (5 | 6, Some(place)) => Command::Release(vec![claim(chance, &place)]),
+            (7, Some(place)) => Command::Delete { path: place.path, version: Version::ANY },
+            (8 | 9, Some(place)) => {
+                self.attempts += 1;
+                let prefix = format!("c{}-", self.attempts);
+                let mode = chance.pick(&[Mode::Exclusive, Mode::Exclusive, Mode::Shared, Mode::Permits(1)]);
+                Command::Convert { claim: claim(chance, &place), mode, prefix }
+            }
+            (10, Some(place)) => Command::ForceRelease(claim(chance, &place)),
+            (11, Some(place)) => {
+                let name = &place.path[place.lock.len() + 1..];
+                let prefix = name[..name.len() - 10].to_owned();
+                Command::Abandon(vec![Attempt { lock: place.lock, prefix }])
+            }
+            (12, Some(place)) => Command::Verify(vec![claim(chance, &place)]),
+            (13 | 14, _) => Command::Create { create: self.plain(chance, &lock), ttl_ms: None },
+            (15, _) => self.lock_znode(chance, lock),
+            (16, _) => Command::Delete { path: lock, version: Version::ANY },
+            (17, _) => Command::SetData(SetData { path: lock, data: data(chance), version: Version::ANY }),
+            (18, _) if chance.one_in(8) => {
+                Command::SetAcl(SetAcl { path: lock, acl: Some(some_acl(chance)), version: Version::ANY })
+            }
+            (_, place) => {
+                let ops = 1 + chance.below(5);
+                Command::Multi((0..ops).map(|_| self.op(chance, place.as_ref())).collect())
+            }
+        }
+    }
+
+    fn acquire(&mut self, chance: &mut Chance, lock: String) -> Acquire {
+        let prefix = if chance.one_in(3) { self.long.clone() } else { String::new() };
+        Acquire {
+            lock,
+            prefix: format!("{prefix}p{}-", chance.below(6)),
+            data: chance.pick(&[None, Some(Bytes::from_static(b"who"))]),
+            acl: Some(Acl::shared_open()),
+            mode: mode(chance),
+            limit: chance.pick(&[0, 1, 2, 3]),
+            wait: !chance.one_in(4),
+            owner: chance.pick(&[Owner::Unnamed, Owner::Session, Owner::Named(7)]),
+            max_hold_ms: chance.pick(&[0, 0, 500]),
+            lock_delay_ms: chance.pick(&[0, 3_000, 60_000]),
+        }
+    }
+
+    /// A place of a client that knows a recipe only.
+    fn plain(&mut self, chance: &mut Chance, lock: &str) -> Create {
+        let long = if chance.one_in(3) { self.long.clone() } else { String::new() };
+        let name = chance.pick(&["x-", "x-lease-", "b-lease-", "x__READ__", "a__READ__", "lock-"]);
+        let mode = chance.pick(&[
+            CreateMode::EphemeralSequential,
+            CreateMode::EphemeralSequential,
+            CreateMode::EphemeralSequential,
+            CreateMode::Ephemeral,
+            CreateMode::PersistentSequential,
+        ]);
+        create(format!("{lock}/{long}{name}"), None, mode)
+    }
+
+    /// The lock's znode itself, in any kind.
+    fn lock_znode(&mut self, chance: &mut Chance, lock: String) -> Command {
+        let mode = chance.pick(&[
+            CreateMode::Persistent,
+            CreateMode::Persistent,
+            CreateMode::Container,
+            CreateMode::PersistentWithTtl,
+            CreateMode::Ephemeral,
+        ]);
+        let ttl_ms = mode.has_ttl().then_some(1_000);
+        Command::Create { create: create(lock, data(chance), mode), ttl_ms }
+    }
+
+    fn op(&mut self, chance: &mut Chance, place: Option<&Place>) -> Op {
+        let lock = chance.pick(&LOCKS).to_owned();
+        match (chance.below(10), place) {
+            // Mostly of one lock: several places of one multi.
+            (0..=3, _) => {
+                let lock = place.map_or(lock, |place| place.lock.clone());
+                Op::Create(self.plain(chance, &lock))
+            }
+            (4, Some(place)) => Op::Delete { path: place.path.clone(), version: Version::ANY },
+            (5, _) => Op::SetData(SetData { path: lock, data: data(chance), version: Version::ANY }),
+            (6, _) => Op::Delete { path: lock, version: Version::ANY },
+            (7, _) => match self.lock_znode(chance, lock) {
+                Command::Create { create, ttl_ms: Some(ttl_ms) } => Op::CreateTtl(create, ttl_ms),
+                Command::Create { create, ttl_ms: None } => Op::Create2(create),
+                _ => unreachable!("it is a create"),
+            },
+            _ => Op::Check { path: "/".to_owned(), version: Version::ANY },
+        }
+    }
+}
+
+fn proposal(session: SessionId, attachment: Attachment, command: Command) -> Proposal {
+    let origin = Origin { node: NodeId(1), incarnation: 1, request: 1 };
+    Proposal { origin, session, attachment, identities: Default::default(), command }
+}
+
+fn tagged(chance: &mut Chance, id: u64, command: Command) -> Command {
+    let acked = id.saturating_sub(chance.pick(&[0, 1, 2, UNKNOWN_MAX]));
+    Command::Tagged { id, acked, command: Box::new(command) }
+}
+
+fn places(state: &Machine) -> Vec<Place> {
+    let mut places = Vec::new();
+    for lock in state.locks() {
+        places.extend(lock.holders().chain(lock.waiters()).map(|place| Place {
+            lock: lock.path().to_owned(),
+            path: place.path,
+            token: place.token,
+            session: place.session,
+        }));
+    }
+    places
+}
+
+fn claim(chance: &mut Chance, place: &Place) -> Claim {
+    let wrong = i64::from(chance.one_in(12));
+    Claim { path: place.path.clone(), token: FencingToken(place.token.0 - wrong) }
+}
+
+fn mode(chance: &mut Chance) -> Mode {
+    chance.pick(&[
+        Mode::Exclusive,
+        Mode::Exclusive,
+        Mode::Shared,
+        Mode::Shared,
+        Mode::Permits(1),
+        Mode::Permits(2),
+    ])
+}
+
+fn data(chance: &mut Chance) -> Option<Bytes> {
+    chance.pick(&[None, Some("permits=1"), Some("permits=2"), Some("x"), Some("")]).map(Bytes::from)
+}
+
+fn create(path: String, data: Option<Bytes>, mode: CreateMode) -> Create {
+    Create { path, data, acl: Some(Acl::shared_open()), flags: mode.flags() }
+}
+
+fn some_acl(chance: &mut Chance) -> Arc<[Acl]> {
+    let without = chance.pick(&[perms::CREATE, perms::DELETE, perms::READ, 0]);
+    [Acl { perms: perms::ALL & !without, id: Id::anyone() }].into()
+}
