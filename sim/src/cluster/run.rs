@@ -74,6 +74,11 @@ const SPARES: usize = 3;
 /// [`Fact::Passed`] is told so often.
 const TICK: Duration = Duration::from_secs(1);
 
+/// What the clients are like is drawn from a stream of its own: what the script says does not change who takes part.
+pub(super) fn theme_stream(seed: u64) -> Rng {
+    Rng::new(seed ^ 0x006c_6f63_6b73)
+}
+
 /// Runs a plan.
 pub fn run(plan: &Plan) -> Outcome {
     let _mistake = mutant::with(plan.mutant);
@@ -143,8 +148,7 @@ impl Run {
     fn new(plan: &Plan) -> Run {
         let sim = Simulation::new(plan.seed, plan.record);
         sim.network().set_labeler(crate::report::label::label);
-        // A stream of its own: what the script says does not change who takes part.
-        let mut rng = Rng::new(plan.seed ^ 0x006c_6f63_6b73);
+        let mut rng = theme_stream(plan.seed);
         let shape = Shape::of(&mut Rng::new(plan.seed ^ 0x7368_6170_6573));
         // Behind the first members there are machines for those that operators add.
         let nodes: Vec<HostId> = (0..shape.nodes() + SPARES)

@@ -19,6 +19,7 @@ pub(super) fn terms(script: &Script) -> Terms {
     let mut terms = Terms {
         has_bounded_clocks: has_bounded_clocks(script.steps()),
         starts_with_right_clocks: starts_with_right_clocks(script.steps()),
+        has_faults: !script.steps().is_empty(),
         ..Terms::default()
     };
     if script.is_over_budget() {

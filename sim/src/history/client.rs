@@ -129,6 +129,13 @@ pub enum Store {
 pub enum ClientFact {
     /// It has opened a session. `grace_ms`: its disconnect grace, if it asked for one.
     Session { session: SessionId, timeout_ms: u32, grace_ms: Option<u32> },
+    /// The session that it has opened speaks only ZooKeeper's requests: it hears of no grant, and asks for no place but by
+    /// creating one.
+    Plain { session: SessionId },
+    /// One of the largest requests that are allowed has come to its end: refused or not, or without an answer.
+    Asked { kind: Large, outcome: Result<Option<ErrorCode>, ()> },
+    /// Something about the persistent watches of a session.
+    Follows { session: SessionId, what: Follow },
     /// It believes at this moment that its session is alive, and that it will be for so long at least, by its clock.
     Alive { session: SessionId, for_ms: u32 },
     /// It calls.
@@ -145,6 +152,59 @@ pub enum ClientFact {
     Wrote { lock: Lock, token: FencingToken, store: Store },
     /// Its process is gone, or it does nothing more. What it still had on its way may happen. It may come back.
     Ended,
+}
+
+/// Requests that are as large as a frame, or a list in it, may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Large {
+    /// create, with as much data.
+    Data,
+    /// setData.
+    Set,
+    /// create, with a name as long.
+    Name,
+    /// multi, of as many operations.
+    Checks,
+    /// multi, of as many creates.
+    Creates,
+    /// acquire, of as many locks with names as long.
+    Places,
+    /// setWatches2, with as many paths.
+    Watches,
+    /// setACL, with as many entries.
+    Acl,
+}
+
+impl Large {
+    /// All of them.
+    pub const ALL: [Large; 8] = [
+        Large::Data,
+        Large::Set,
+        Large::Name,
+        Large::Checks,
+        Large::Creates,
+        Large::Places,
+        Large::Watches,
+        Large::Acl,
+    ];
+}
+
+/// What a session with persistent watches does and hears. Told for one connection after another.
+#[allow(missing_docs, reason = "the line above a variant is about its fields too")]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Follow {
+    /// A watch was added; the answer showed the state of `since`.
+    Added { path: String, is_recursive: bool, since: Zxid },
+    /// It was taken away again.
+    Removed { path: String, is_recursive: bool },
+    /// An event has come.
+    Told { kind: EventType, path: String, zxid: Zxid },
+    /// An answer has shown the state of `zxid`.
+    Shown { zxid: Zxid },
+    /// The connection is gone.
+    Cut,
+    /// All its watches are registered on the next one; the answer showed the state of `since`.
+    Rearmed { since: Zxid },
 }
 
 /// A write below [`DATA`] that the log has run.

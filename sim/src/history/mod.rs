@@ -111,6 +111,8 @@ pub enum Fact {
     },
     /// The log removed a member from a lock's queue.
     Left { lock: Lock, token: FencingToken, at: Zxid },
+    /// The znode of a lock says so from now on; `None`: no limit, or no znode.
+    Limit { lock: Lock, limit: Option<u32> },
     /// The session of a holder has expired, and it had asked that nobody is granted the lock before.
     Delayed { lock: Lock, until: Millis },
     /// The log took the lock from a holder that had it for too long.

@@ -73,6 +73,8 @@ pub struct Terms {
     pub has_bounded_clocks: bool,
     /// No node starts behind a jump of a wall clock: whoever starts takes what his shows.
     pub starts_with_right_clocks: bool,
+    /// Something goes wrong in it.
+    pub has_faults: bool,
     /// Once everything is healed, a granted client knows it within this.
     pub grant_within: Duration,
     /// Once everything is healed, every client's next call has its answer within this.
@@ -84,6 +86,7 @@ impl Default for Terms {
         Terms {
             has_bounded_clocks: true,
             starts_with_right_clocks: true,
+            has_faults: true,
             grant_within: Duration::from_secs(15),
             answer_within: Duration::from_secs(15),
         }
@@ -124,15 +127,18 @@ impl Invariants {
             Box::new(cluster::monotonic_reads::MonotonicReads::default()),
             Box::new(cluster::read_your_writes::ReadYourWrites::default()),
             Box::new(cluster::watches::Watches::default()),
+            Box::new(cluster::persistent_watches::PersistentWatches::default()),
             Box::new(cluster::verify::LinearizableVerify::default()),
             Box::new(cluster::fifo_in_real_time::FifoInRealTime::default()),
             Box::new(cluster::fenced_store::FencedStore::default()),
             Box::new(cluster::session_expiry::SessionExpiry::new(terms.has_bounded_clocks)),
             Box::new(cluster::grant_in_time::GrantInTime::within(terms.grant_within)),
             Box::new(cluster::progress::Progress::within(terms.answer_within)),
+            Box::new(cluster::steady::Steady::new(terms.has_faults)),
         ];
         if terms.has_bounded_clocks {
-            all.push(Box::new(cluster::beliefs::Beliefs::default()));
+            let beliefs = cluster::beliefs::Beliefs::with_clocks(terms.starts_with_right_clocks);
+            all.push(Box::new(beliefs));
         }
         if terms.has_bounded_clocks && terms.starts_with_right_clocks {
             all.push(Box::new(cluster::log_time::LogTime::default()));

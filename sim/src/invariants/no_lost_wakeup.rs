@@ -1,8 +1,9 @@
-//! no-lost-wakeup: the log never leaves a lock free while somebody waits for it; and once faults have ended, holders
+//! no-lost-wakeup: the log never leaves a lock free for the first of those that wait for it; and once faults have ended, holders
 //! have released and messages have arrived, nobody still waits.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use rowlock_proto::lock::Mode;
 use rowlock_proto::{FencingToken, SessionId};
 
 use super::Invariant;
@@ -11,10 +12,32 @@ use crate::history::{Fact, Lock};
 /// A lock's queue, as far as it matters here.
 #[derive(Default)]
 struct Queue {
-    waiters: BTreeSet<FencingToken>,
-    holders: BTreeSet<FencingToken>,
+    waiters: BTreeMap<FencingToken, Mode>,
+    holders: BTreeMap<FencingToken, Mode>,
+    /// How many permits there are, if that is bounded.
+    limit: Option<u32>,
     /// A delay keeps it from the next; the next grant ends it.
     delayed: bool,
+}
+
+impl Queue {
+    /// The waiter whose turn it is, and who has not been granted the lock.
+    fn passed_over(&self) -> Option<FencingToken> {
+        let (token, wanted) = self.waiters.first_key_value().filter(|_| !self.delayed)?;
+        let taken: u64 = self.holders.values().map(permits).sum();
+        let is_free = match (self.holders.values().next(), wanted) {
+            (None, _) | (Some(Mode::Shared), Mode::Shared) => true,
+            (Some(Mode::Permits(_)), Mode::Permits(more)) => {
+                self.limit.is_none_or(|limit| taken + u64::from(*more) <= u64::from(limit))
+            }
+            _ => false,
+        };
+        is_free.then_some(*token)
+    }
+}
+
+fn permits(mode: &Mode) -> u64 {
+    if let Mode::Permits(permits) = mode { u64::from(*permits) } else { 0 }
 }
 
 /// Who waits.
@@ -37,15 +60,19 @@ impl Invariant for NoLostWakeup {
 
     fn observe(&mut self, fact: &Fact) -> Result<(), String> {
         match *fact {
-            Fact::Queued { lock, token, .. } => {
-                self.queue(lock).waiters.insert(token);
+            Fact::Queued { lock, token, mode, .. } => {
+                self.queue(lock).waiters.insert(token, mode);
             }
             Fact::Entitled { lock, token, .. } => {
                 let queue = self.queue(lock);
-                queue.waiters.remove(&token);
-                queue.holders.insert(token);
+                let mode = queue.waiters.remove(&token).unwrap_or(Mode::Exclusive);
+                queue.holders.insert(token, mode);
                 queue.delayed = false;
             }
+            Fact::Converted { lock, token, mode } => {
+                self.queue(lock).holders.insert(token, mode);
+            }
+            Fact::Limit { lock, limit } => self.queue(lock).limit = limit,
             Fact::Left { lock, token, .. } => {
                 let queue = self.queue(lock);
                 queue.waiters.remove(&token);
@@ -53,13 +80,9 @@ impl Invariant for NoLostWakeup {
             }
             Fact::Delayed { lock, .. } => self.queue(lock).delayed = true,
             Fact::Committed { zxid } => {
-                let is_stuck =
-                    |queue: &Queue| queue.holders.is_empty() && !queue.waiters.is_empty() && !queue.delayed;
-                if let Some((lock, queue)) = self.queues.iter().find(|(_, queue)| is_stuck(queue)) {
-                    return Err(format!(
-                        "{lock:?} is free after {zxid}, and {:?} wait for it",
-                        queue.waiters
-                    ));
+                let stuck = |(lock, queue): (&Lock, &Queue)| Some((*lock, queue.passed_over()?));
+                if let Some((lock, first)) = self.queues.iter().find_map(stuck) {
+                    return Err(format!("{lock:?} is free after {zxid} for {first}, which waits for it"));
                 }
             }
             Fact::Wanted { lock, session } => {
@@ -100,6 +123,27 @@ mod tests {
     fn a_waiter_that_gave_up_is_not_missed() {
         let facts = [WANTED, Fact::Unwanted { lock: Lock(0), session: SessionId(1) }, Fact::Settled];
         assert_eq!(judge(NoLostWakeup::default(), &facts), Ok(()));
+    }
+
+    #[test]
+    fn a_waiter_for_whom_there_are_permits_or_other_readers_is_caught() {
+        let committed = Fact::Committed { zxid: Zxid(9) };
+        let limit = |limit| Fact::Limit { lock: Lock(0), limit };
+        let taken = |first, second| {
+            let (first, second) = (queued(1, 1, first, None), queued(2, 2, second, None));
+            [first, entitled(1, None, Millis(0)), second, committed.clone()]
+        };
+        let opinion = |facts: &[Fact]| judge(NoLostWakeup::default(), facts);
+        let permits = taken(Mode::Permits(1), Mode::Permits(2));
+        assert!(opinion(&permits).unwrap_err().contains("is free"));
+        assert_eq!(opinion(&[&[limit(Some(2))], &permits[..]].concat()), Ok(()));
+        let raised = [&[limit(Some(2))], &permits[..], &[limit(Some(3)), committed.clone()]].concat();
+        assert!(opinion(&raised).is_err());
+        assert!(opinion(&taken(Mode::Shared, Mode::Shared)).is_err());
+        assert_eq!(opinion(&taken(Mode::Shared, Mode::Exclusive)), Ok(()));
+        let to = Fact::Converted { lock: Lock(0), token: FencingToken(1), mode: Mode::Shared };
+        let converted = [&taken(Mode::Exclusive, Mode::Shared)[..], &[to, committed.clone()]].concat();
+        assert!(opinion(&converted).is_err());
     }
 
     #[test]

@@ -10,7 +10,7 @@ mod reference;
 use std::collections::BTreeMap;
 
 use rowlock_proto::lock::{Acquire, Claim, Mode, Party, Standing};
-use rowlock_proto::path::join;
+use rowlock_proto::path::{join, name};
 use rowlock_proto::response::OpResult;
 use rowlock_proto::{ErrorCode, FencingToken, SessionId, Zxid};
 use rowlock_state::Machine;
@@ -152,7 +152,7 @@ impl Scribe {
             Recorded::Ended(session, end) => vec![Fact::SessionEnded { session, end, at }],
             Recorded::Granted { zxid, lock: path, token, session } => {
                 let Some(lock) = self.locks.find(&path) else { return Vec::new() };
-                let limit = machine.lock_queue(&path).and_then(|lock| lock.limit());
+                let limit = limit_of(machine, &path);
                 vec![Fact::Entitled { lock, token, session, limit, zxid, at }]
             }
             Recorded::Converted { lock, token, mode } => {
@@ -163,13 +163,24 @@ impl Scribe {
                 Some(lock) => self.gone((lock, token), session, held.then_some(why), why, at),
                 None => Vec::new(),
             },
-            Recorded::Changed { zxid, path, kind: ChangeKind::Deleted } => {
+            Recorded::Changed { zxid, path, kind } => self.changed(machine, zxid, path, kind),
+        }
+    }
+
+    fn changed(&mut self, machine: &Machine, zxid: Zxid, path: String, kind: ChangeKind) -> Vec<Fact> {
+        if let Some(lock) = self.locks.find(&path) {
+            let limit = Fact::Limit { lock, limit: limit_of(machine, &path) };
+            let deleted = (kind == ChangeKind::Deleted).then_some(Fact::Deleted { path });
+            return [limit].into_iter().chain(deleted).collect();
+        }
+        match kind {
+            ChangeKind::Deleted => {
                 let left =
                     self.members.remove(&path).map(|(lock, token)| Fact::Left { lock, token, at: zxid });
                 [Fact::Deleted { path }].into_iter().chain(left).collect()
             }
-            Recorded::Changed { path, kind: ChangeKind::Created, .. } => self.created(machine, path),
-            Recorded::Changed { kind: ChangeKind::DataChanged, .. } => Vec::new(),
+            ChangeKind::Created => self.created(machine, path),
+            ChangeKind::DataChanged => Vec::new(),
         }
     }
 
@@ -212,11 +223,18 @@ impl Scribe {
         }
     }
 
-    /// What was asked for with this place; whoever only creates a znode wants the lock for itself.
+    /// What was asked for with this place; of whoever only creates a znode, its name says it in the words of Curator's and
+    /// kazoo's recipes.
     fn wish(&self, path: &str) -> Wish {
         let asked = self.wishes.range(..=path.to_owned()).next_back();
         let asked = asked.filter(|(prefix, _)| path.starts_with(prefix.as_str()));
-        asked.map_or(Wish { mode: Mode::Exclusive, owner: None, lock_delay_ms: 0 }, |(_, wish)| *wish)
+        let says = |word: &str| name(path).contains(word);
+        let mode = match (says("__READ__") || says("__rlock__"), says("-lease-")) {
+            (true, _) => Mode::Shared,
+            (false, true) => Mode::Permits(1),
+            (false, false) => Mode::Exclusive,
+        };
+        asked.map_or(Wish { mode, owner: None, lock_delay_ms: 0 }, |(_, wish)| *wish)
     }
 
     /// A znode that the same command deleted again tells nothing.
@@ -226,7 +244,9 @@ impl Scribe {
         };
         let (session, token) = (stat.ephemeral_owner, FencingToken(stat.czxid.0));
         let mut facts = Vec::new();
-        if let Some(lock) = self.locks.of_member(&path) {
+        // Other ephemeral children are no places.
+        let is_numbered = path.bytes().rev().take_while(u8::is_ascii_digit).count() >= 10;
+        if let Some(lock) = self.locks.of_member(&path).filter(|_| is_numbered) {
             self.members.insert(path.clone(), (lock, token));
             let wish @ Wish { mode, owner, .. } = self.wish(&path);
             self.places.insert((lock, token), wish);
@@ -267,6 +287,13 @@ impl Scribe {
         let refused = result.as_ref().err().copied();
         Reply { places, text: format!("{result:?}"), bytes: results * RESULT_BYTES_MIN, refused }
     }
+}
+
+/// The limit that the data of a lock's znode name, by the words of docs/protocol.md.
+fn limit_of(machine: &Machine, lock: &str) -> Option<u32> {
+    let (data, _) = machine.get_data(lock, &[]).ok()?;
+    let text = String::from_utf8(data?.to_vec()).ok()?;
+    text.strip_prefix("permits=")?.trim_end().parse().ok().filter(|limit| *limit > 0)
 }
 
 /// Number and acknowledgement of a numbered write, and the write itself.

@@ -11,7 +11,7 @@ use rowlock_env::time;
 use super::caller::Caller;
 use super::chance::{about, between, chance, millis, weighted};
 use super::theme::Errand;
-use super::{Journal, Profile, errands};
+use super::{Journal, Profile, errands, plain};
 use crate::history::client::ClientFact;
 
 /// A process takes at most so long from its start to its first session, milliseconds.
@@ -95,6 +95,16 @@ async fn serve(caller: Caller, closing: watch::Receiver<bool>) {
     let place = Place { caller: caller.clone(), is_ending };
     let mut tasks = vec![task::spawn("ticker", tick(place.clone()))];
     tasks.extend((0..caller.profile().lanes).map(|number| task::spawn("lane", lane(place.clone(), number))));
+    let sides = caller.profile().sides;
+    if sides.queues {
+        tasks.push(task::spawn("queues", plain::queues::live(place.clone())));
+    }
+    if sides.follows {
+        tasks.push(task::spawn("follow", plain::follow::live(place.clone())));
+    }
+    if sides.frames {
+        tasks.push(task::spawn("frames", plain::frames::live(place.clone())));
+    }
     until_over(&caller, closing).await;
     ending.send(true);
     let deadline = time::now() + LAST_ERRANDS;

@@ -2,7 +2,7 @@
 //!
 //! `theme` draws from the seed what the clients of a run do, `life` opens sessions and sends errands (`errands`) over
 //! them, `caller` and `section` stand between these and the client and tell the checkers of every call, every watch and
-//! every lock that is held.
+//! every lock that is held. `plain` are clients that speak only ZooKeeper's requests.
 //!
 //! Invariant: nothing here waits for ever, but for locks and for what ends with the session.
 
@@ -10,8 +10,11 @@ mod caller;
 mod chance;
 mod errands;
 mod life;
+mod plain;
 mod section;
 mod store;
+#[cfg(test)]
+mod tests;
 mod theme;
 mod watches;
 

@@ -39,6 +39,7 @@ pub(super) enum Errand {
     Latch,
     Force,
     Hold,
+    Upgrade,
 }
 
 const LOCKING: [Errand; 12] = [
@@ -82,6 +83,26 @@ const QUIET_STREAM: u64 = 0x7175_6965_7400;
 /// Mean time between two errands of such a client.
 const QUIET_PAUSE: Duration = Duration::from_secs(4);
 
+/// In so many runs of a hundred some clients have another session beside, that speaks only ZooKeeper's requests: to work on
+/// the locks' own znodes, to keep persistent watches, and to send the largest frames that are allowed.
+const QUEUES_PERCENT: usize = 35;
+const FOLLOWS_PERCENT: usize = 35;
+const FRAMES_PERCENT: usize = 3;
+/// In so many runs of a hundred readers become writers beside others' lock-delays.
+const UPGRADES_PERCENT: usize = 30;
+/// Of their clients so many in a hundred.
+const BESIDE_PERCENT: usize = 60;
+/// Mixed into what decides about it.
+const SIDES_STREAM: u64 = 0x0073_6964_6573;
+
+/// What is done beside the errands, on sessions of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Sides {
+    pub(super) queues: bool,
+    pub(super) follows: bool,
+    pub(super) frames: bool,
+}
+
 /// What the clients of a run have in common.
 #[derive(Clone, Debug)]
 pub struct Theme {
@@ -101,6 +122,7 @@ pub struct Theme {
     work: Duration,
     has_grace: bool,
     changes_sessions: bool,
+    sides: Sides,
 }
 
 /// What one client of a run is like. A life after a crash begins with it anew.
@@ -131,6 +153,7 @@ pub struct Profile {
     pub(super) work: Duration,
     /// The mean of how long it stays with a session; none: until it is lost.
     pub(super) session_life: Option<Duration>,
+    pub(super) sides: Sides,
     /// When it moves to the leader from another node that has opened its session.
     pub(super) prefers_leader: PreferLeader,
 }
@@ -146,7 +169,7 @@ fn prefer_leader(rng: &mut Rng) -> PreferLeader {
 impl Errand {
     /// It may wait in the queue of a lock.
     pub(super) fn waits(self) -> bool {
-        LOCKING.contains(&self) || matches!(self, Errand::Campaign | Errand::Hold)
+        LOCKING.contains(&self) || matches!(self, Errand::Campaign | Errand::Hold | Errand::Upgrade)
     }
 }
 
@@ -168,6 +191,15 @@ impl Theme {
         if errands.is_empty() {
             errands.push((Errand::Mutex, 1));
         }
+        let mut beside = Rng::new(rng.clone().u64() ^ SIDES_STREAM);
+        let sides = Sides {
+            queues: beside.chance(QUEUES_PERCENT),
+            follows: beside.chance(FOLLOWS_PERCENT),
+            frames: beside.chance(FRAMES_PERCENT),
+        };
+        if beside.chance(UPGRADES_PERCENT) {
+            errands.push((Errand::Upgrade, 1 + beside.below(5) as u64));
+        }
         let plain: Vec<Lock> = (0..1 + rng.below(3)).map(Lock).collect();
         let (permits, lead) = (Lock(plain.len()), Lock(plain.len() + 1));
         let paths = plain.iter().map(|lock| format!("/locks/lock{}", lock.0));
@@ -185,12 +217,19 @@ impl Theme {
             work: Duration::from_millis(rng.pick(&[20, 60, 150, 400])),
             has_grace: rng.chance(25),
             changes_sessions: rng.chance(30),
+            sides,
         }
     }
 
     /// The locks of the run.
     pub fn locks(&self) -> &Locks {
         &self.locks
+    }
+
+    /// Readers become writers beside others' lock-delays.
+    #[cfg(test)]
+    pub(super) fn upgrades(&self) -> bool {
+        self.errands.iter().any(|(errand, _)| *errand == Errand::Upgrade)
     }
 }
 
@@ -217,8 +256,14 @@ impl Profile {
             pause: theme.pause,
             work: theme.work,
             session_life: (theme.changes_sessions && rng.chance(60)).then_some(life),
+            sides: Sides::default(),
             prefers_leader: prefer_leader(&mut Rng::new(rng.clone().u64() ^ LEADER_STREAM)),
         };
+        let mut beside = Rng::new(rng.clone().u64() ^ SIDES_STREAM);
+        let mut takes_part = |is_in_run: bool| is_in_run && beside.chance(BESIDE_PERCENT);
+        let Sides { queues, follows, frames } = theme.sides;
+        let (queues, follows, frames) = (takes_part(queues), takes_part(follows), takes_part(frames));
+        let profile = Profile { sides: Sides { queues, follows, frames }, ..profile };
         // Beside the stream, so that busy clients are what they were.
         let mut beside = Rng::new(rng.clone().u64() ^ QUIET_STREAM);
         if beside.chance(QUIET_PERCENT) { profile.quiet(&mut beside) } else { profile }
@@ -255,6 +300,23 @@ mod tests {
             assert!((30..270).contains(&with), "{errand:?} in {with} of 300");
         }
         assert!(runs.iter().all(|run| !run.is_empty()));
+    }
+
+    #[test]
+    fn runs_have_plain_clients_and_upgrades_beside_and_most_have_no_large_frames() {
+        let runs: Vec<Theme> = themes().collect();
+        let with = |is: &dyn Fn(&Theme) -> bool| runs.iter().filter(|theme| is(theme)).count();
+        assert!((60..150).contains(&with(&|theme| theme.sides.queues)));
+        assert!((60..150).contains(&with(&|theme| theme.sides.follows)));
+        assert!((2..25).contains(&with(&|theme| theme.sides.frames)));
+        assert!((60..130).contains(&with(&Theme::upgrades)));
+        let mut rng = Rng::new(1);
+        let own: Vec<Sides> =
+            runs.iter().map(|theme| Profile::of(&mut rng, theme, HostId(0)).sides).collect();
+        let queues = own.iter().filter(|sides| sides.queues).count();
+        assert!((30..100).contains(&queues), "{queues} of 300");
+        assert!(own.iter().zip(&runs).all(|(own, run)| run.sides.queues || !own.queues));
+        assert!(own.iter().any(|sides| sides.follows) && own.iter().any(|sides| sides.frames));
     }
 
     #[test]

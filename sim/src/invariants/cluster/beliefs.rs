@@ -1,8 +1,10 @@
 //! mutual-exclusion-of-beliefs: of two clients that may not hold a lock together, one has stopped to believe in it
-//! before the other begins; and nobody believes in a lock that the log has granted to another since. As long as the
-//! clocks' rates are within their bound, the lock was not taken away by force, and its session has no disconnect grace
-//! (docs/guarantees.md, the clock assumption). Of a loss by force a client knows once the log has answered a call that it
-//! made behind the loss.
+//! before the other begins; and who believes in a lock holds it in the log. As long as the clocks' rates are within their
+//! bound, the lock was not taken away by force, and its session has no disconnect grace (docs/guarantees.md, the clock
+//! assumption). Of a loss by force a client knows once the log has answered a call that it made behind the loss.
+//!
+//! Plain clients know the queue and nothing else: behind a lock-delay they believe in what the log has not granted yet, and
+//! nobody else is granted it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,6 +42,9 @@ pub struct Beliefs {
     held: BTreeMap<(Lock, FencingToken), Mode>,
     sessions: BTreeMap<(Lock, FencingToken), SessionId>,
     with_grace: BTreeSet<SessionId>,
+    plain: BTreeSet<SessionId>,
+    /// A node may have started with a clock that was set: what it leads is taken away too early then.
+    has_wrong_clocks: bool,
     /// Nobody can know of these in time.
     excused: BTreeSet<(Lock, FencingToken)>,
     /// What each session has lost by force.
@@ -60,6 +65,11 @@ fn go_together(one: Mode, other: Mode) -> bool {
 }
 
 impl Beliefs {
+    /// Of a run in which no node starts with a wrong clock, or one may.
+    pub fn with_clocks(starts_with_right_clocks: bool) -> Self {
+        Beliefs { has_wrong_clocks: !starts_with_right_clocks, ..Beliefs::default() }
+    }
+
     fn holds(&mut self, client: ClientId, lock: Lock, token: FencingToken, mode: Mode) -> Result<(), String> {
         self.moments += 1;
         let key = (lock, token);
@@ -102,7 +112,11 @@ impl Beliefs {
                 "client {} believes in {token} of {lock:?} ({mode:?}), which the log has granted to {other}",
                 client.0
             )),
-            None => Ok(()),
+            None if self.sessions.get(&key).is_some_and(|session| self.plain.contains(session)) => Ok(()),
+            None => Err(format!(
+                "client {} believes in {token} of {lock:?} ({mode:?}), which it does not hold in the log",
+                client.0
+            )),
         }
     }
 }
@@ -133,7 +147,8 @@ impl Invariant for Beliefs {
                 let session = self.sessions.remove(&(*lock, *token));
                 let has_grace = session.is_some_and(|session| self.with_grace.contains(&session));
                 let by_force = matches!(why, Why::Deleted | Why::Forced);
-                if by_force || has_grace && *why == Why::SessionExpired {
+                let is_early = self.has_wrong_clocks && *why == Why::Revoked;
+                if by_force || is_early || has_grace && *why == Why::SessionExpired {
                     self.excused.insert((*lock, *token));
                 }
                 if let Some(session) = session.filter(|_| by_force) {
@@ -142,6 +157,9 @@ impl Invariant for Beliefs {
             }
             Fact::Client { what: ClientFact::Session { session, grace_ms: Some(_), .. }, .. } => {
                 self.with_grace.insert(*session);
+            }
+            Fact::Client { what: ClientFact::Plain { session }, .. } => {
+                self.plain.insert(*session);
             }
             Fact::Client { what: ClientFact::Invoked { call, session, op }, .. } if is_logged(op) => {
                 if let Some(lost) = self.forced.get(session) {
@@ -203,8 +221,25 @@ mod tests {
         Fact::Gone { lock: Lock(0), token: FencingToken(token), why }
     }
 
+    /// Of plain clients, whose places wait: who holds in the log is another matter.
     fn opinion(facts: &[Fact]) -> Result<(), String> {
-        judge(Beliefs::default(), facts)
+        let plain = |who| client(who, ClientFact::Plain { session: SessionId(who as i64) });
+        let places = (1..=2).map(|who| queued(who, who, Mode::Exclusive, None));
+        let start: Vec<Fact> = (1..=2).map(plain).chain(places).collect();
+        judge(Beliefs::default(), &[&start[..], facts].concat())
+    }
+
+    #[test]
+    fn a_belief_in_what_the_log_has_not_granted_or_has_taken_back_is_caught() {
+        let opinion = |facts: &[Fact]| judge(Beliefs::default(), facts);
+        let start = [queued(1, 1, Mode::Exclusive, None), entitled(1, None, Millis(0)), alone(1)];
+        assert_eq!(opinion(&start), Ok(()));
+        assert!(opinion(&[&start[..1], &start[2..]].concat()).unwrap_err().contains("does not hold"));
+        let lost = |why| [&start[..], &[left(1, 3), gone(1, why), alone(1)]].concat();
+        assert!(opinion(&lost(Why::Released)).unwrap_err().contains("does not hold"));
+        assert!(opinion(&lost(Why::Revoked)).is_err());
+        assert_eq!(judge(Beliefs::with_clocks(false), &lost(Why::Revoked)), Ok(()), "by a wrong clock");
+        assert_eq!(opinion(&lost(Why::Deleted)), Ok(()), "by force");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! Before, while faults go on, the calls of a session are its clock: they are answered in order, and so is the question
 //! about the grant (or the removal of a place that nobody wants), which was asked when the connection came back.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use rowlock_proto::{FencingToken, SessionId};
@@ -54,6 +54,8 @@ pub struct GrantInTime {
     rounds: BTreeMap<SessionId, Rounds>,
     /// The session of each call that is its current round.
     current: BTreeMap<CallId, SessionId>,
+    /// Sessions that are not told of grants: they look at the queue when they like.
+    plain: BTreeSet<SessionId>,
 }
 
 /// Behind so many rounds a client that asks knows of its grant: one began before the grant, one before the connection
@@ -80,6 +82,7 @@ impl GrantInTime {
             asked: BTreeMap::new(),
             rounds: BTreeMap::new(),
             current: BTreeMap::new(),
+            plain: BTreeSet::new(),
         }
     }
 
@@ -191,6 +194,9 @@ impl GrantInTime {
                 }
             }
             ClientFact::Holds { lock, token, .. } => self.known(*lock, *token),
+            ClientFact::Plain { session } => {
+                self.plain.insert(*session);
+            }
             ClientFact::Ended => {
                 let own = self.asked.iter().filter(|(_, (who, ..))| *who == client);
                 self.ended(&own.map(|(call, _)| *call).collect::<Vec<_>>());
@@ -215,7 +221,7 @@ impl Invariant for GrantInTime {
     fn observe(&mut self, fact: &Fact) -> Result<(), String> {
         self.now = fact.true_time().unwrap_or(self.now);
         match fact {
-            Fact::Queued { lock, token, session, .. } => {
+            Fact::Queued { lock, token, session, .. } if !self.plain.contains(session) => {
                 let (session, queued, unasked) = (*session, self.now, self.moment(*session));
                 let place = Place { session, queued, granted: None, unasked, is_known: false };
                 self.places.insert((*lock, *token), place);
@@ -291,6 +297,16 @@ mod tests {
             client_at(5_001, 5, ClientFact::Returned { call: CallId(99), result: Ok(Answer::Synced) }),
         ];
         assert!(opinion(&[&ghost[..], &later, &last].concat()).unwrap_err().contains("does not ask"));
+    }
+
+    #[test]
+    fn a_client_that_only_looks_at_the_queue_is_told_of_no_grant() {
+        let healed = Fact::Healed { at: Nanos(0) };
+        let granted = [healed, queued(5, 5, Mode::Exclusive, None), entitled(5, None, Millis(0))];
+        let passed = [Fact::Passed { at: Nanos::from_millis(101) }];
+        assert!(opinion(&[&granted[..], &passed].concat()).is_err());
+        let plain = [client_at(0, 5, ClientFact::Plain { session: SessionId(5) })];
+        assert_eq!(opinion(&[&plain[..], &granted, &passed].concat()), Ok(()));
     }
 
     #[test]

@@ -20,11 +20,13 @@ mod matching;
 pub(super) mod monotonic_reads;
 mod node_log;
 pub(super) mod one_leader_per_term;
+pub(super) mod persistent_watches;
 pub(super) mod progress;
 pub(super) mod read_your_writes;
 mod reads;
 pub(super) mod session_expiry;
 pub(super) mod session_order;
+pub(super) mod steady;
 pub(super) mod synced_reads;
 #[cfg(test)]
 pub(super) mod testing;

@@ -13,7 +13,7 @@ use crate::cluster::workload::section::{Grip, Section};
 use crate::history::Lock;
 
 /// One of the plain locks, and its path.
-fn any_lock(place: &Place) -> (Lock, String) {
+pub(super) fn any_lock(place: &Place) -> (Lock, String) {
     let lock = pick(&place.caller.profile().plain);
     (lock, place.caller.lock_path(lock).to_owned())
 }

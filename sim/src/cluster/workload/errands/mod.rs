@@ -3,6 +3,7 @@
 
 mod locks;
 mod recipes;
+mod upgrades;
 mod watching;
 mod znodes;
 
@@ -37,5 +38,6 @@ pub(super) async fn run(errand: Errand, place: &Place) {
         Errand::Latch => recipes::latch(place).await,
         Errand::Force => locks::force(place).await,
         Errand::Hold => locks::hold(place).await,
+        Errand::Upgrade => upgrades::upgrade(place).await,
     }
 }

@@ -1,0 +1,203 @@
+//! The largest requests that are allowed, a few in a run: each must be answered, and nothing else may come to harm by it.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use rowlock_proto::lock::{Acquire, Claim, Mode, Owner, Standing};
+use rowlock_proto::request::{Create, Op, SetAcl, SetData, SetWatches};
+use rowlock_proto::response::Response;
+use rowlock_proto::{Acl, CreateMode, ErrorCode, Id, Request, SessionId, Version, Xid, encode, frame, perms};
+
+use super::super::chance::{between, millis, pick};
+use super::super::life::Place as Life;
+use super::session::{Fate, Session};
+use crate::history::client::{ClientFact, Large};
+
+/// Where it leaves its znodes.
+const PARENT: &str = "/frames";
+/// It sends so many of them, with so many milliseconds between two at most.
+const FRAMES: (u64, u64) = (2, 6);
+const PAUSE_MS: u64 = 3_000;
+/// Places in one acquire, and claims in one release.
+const PLACES_MAX: u64 = 1_024;
+/// Of one ACL, as state/src/acl.rs counts it.
+const ACL_MAX_BYTES: usize = 256 << 10;
+
+/// Sends some, and takes away what it has made.
+pub(in super::super) async fn live(life: Life) {
+    let (journal, roster) = (life.caller.journal(), &life.caller.profile().roster);
+    let Some(mut session) = Session::open(journal, roster, Duration::from_secs(8)).await else { return };
+    for _ in 0..between(FRAMES.0, FRAMES.1) {
+        session.idle(millis(0, PAUSE_MS)).await;
+        if life.is_over() || session.is_over() {
+            break;
+        }
+        // Whatever has come of it: a lost connection is made anew.
+        if session.is_attached() || session.attach().await.is_ok() {
+            let _ = one(&mut session).await;
+        }
+    }
+    session.close().await;
+}
+
+/// One of them, and what must be done before and afterwards.
+async fn one(session: &mut Session) -> Result<(), Fate> {
+    let kind = pick(&Large::ALL);
+    let path = format!("{PARENT}/{:x}-{}", session.id().0, between(0, u64::MAX / 2));
+    // It may be there.
+    session.attempt(Request::Create2(create(PARENT, None))).await?;
+    if matches!(kind, Large::Set | Large::Acl) {
+        session.attempt(Request::Create2(create(&path, None))).await?;
+    }
+    let request = largest(kind, &path, session.id());
+    let made = made_by(&request);
+    let outcome = session.ask(request).await;
+    let told = match &outcome {
+        // Nobody can say whether it has happened.
+        Err(_) | Ok((_, Err(ErrorCode::OperationTimeout | ErrorCode::ConnectionLoss))) => Err(()),
+        Ok((_, result)) => Ok(result.as_ref().err().copied()),
+    };
+    session.journal().tell(ClientFact::Asked { kind, outcome: told });
+    let (_, result) = outcome?;
+    if let Ok(Response::Standings(standings)) = result {
+        let claims = standings.into_iter().filter_map(claim).collect();
+        session.attempt(Request::Release(claims)).await?;
+    }
+    if kind == Large::Watches {
+        // They go with the connection.
+        session.hang_up();
+        session.attach().await?;
+    }
+    for path in made.into_iter().chain([path]) {
+        session.attempt(Request::Delete { path, version: Version::ANY }).await?;
+    }
+    Ok(())
+}
+
+fn claim(standing: Standing) -> Option<Claim> {
+    match standing {
+        Standing::Held(claim) | Standing::Waiting { claim, .. } => Some(claim),
+        _ => None,
+    }
+}
+
+/// Where a create of one znode makes it.
+fn made_by(request: &Request) -> Option<String> {
+    if let Request::Create2(create) = request { Some(create.path.clone()) } else { None }
+}
+
+fn create(path: &str, data: Option<Bytes>) -> Create {
+    let (acl, flags) = (Some(Acl::shared_open()), CreateMode::Persistent.flags());
+    Create { path: path.to_owned(), data, acl, flags }
+}
+
+/// Bytes of a request's frame.
+fn bytes(request: &Request) -> usize {
+    let mut out = BytesMut::new();
+    encode::request_of(Xid(1), request, &mut out);
+    out.len() - frame::LENGTH_BYTES
+}
+
+/// What is left of the largest frame behind this one.
+fn room(request: &Request) -> usize {
+    frame::DEFAULT_MAX_BYTES.saturating_sub(bytes(request))
+}
+
+/// So many items as the largest frame has room for, if each is as long as the one numbered `sample`.
+fn fill<T>(of: impl Fn(Vec<T>) -> Request, item: impl Fn(usize) -> T, sample: usize) -> Request {
+    let base = bytes(&of(Vec::new()));
+    let each = bytes(&of(vec![item(sample)])) - base;
+    of((0..(frame::DEFAULT_MAX_BYTES - base) / each).map(item).collect())
+}
+
+/// The largest request of this kind.
+fn largest(kind: Large, path: &str, session: SessionId) -> Request {
+    match kind {
+        Large::Data => {
+            let of = |bytes| Request::Create2(create(path, Some(Bytes::from(vec![7; bytes]))));
+            of(room(&of(0)))
+        }
+        Large::Set => {
+            let of = |bytes| {
+                let (path, version) = (path.to_owned(), Version::ANY);
+                Request::SetData(SetData { path, data: Some(Bytes::from(vec![7; bytes])), version })
+            };
+            of(room(&of(0)))
+        }
+        Large::Name => {
+            let of = |bytes| Request::Create2(create(&format!("{path}{}", "n".repeat(bytes)), None));
+            of(room(&of(0)))
+        }
+        Large::Checks => {
+            let check = |_| Op::Check { path: "/".to_owned(), version: Version::ANY };
+            fill(Request::Multi, check, 0)
+        }
+        Large::Creates => {
+            let flags = CreateMode::EphemeralSequential.flags();
+            let made = |_| Op::Create(Create { flags, ..create(&format!("{PARENT}/e"), None) });
+            fill(Request::Multi, made, 0)
+        }
+        Large::Places => {
+            let of = |bytes: usize| {
+                let place = |number| acquire(number, bytes, session);
+                Request::Acquire((0..PLACES_MAX).map(place).collect())
+            };
+            let each = room(&of(0)) / usize::try_from(PLACES_MAX).unwrap_or(1);
+            of(each)
+        }
+        Large::Watches => {
+            let of = |exist| Request::SetWatches2(SetWatches { exist, ..SetWatches::default() });
+            fill(of, |number| format!("{PARENT}/w{number:06}"), 0)
+        }
+        Large::Acl => {
+            let entry = |number: usize| Acl {
+                perms: perms::READ,
+                id: Id { scheme: "digest".to_owned(), id: format!("user{number:06}:{}", "h".repeat(28)) },
+            };
+            let length = |acl: &Acl| 12 + acl.id.scheme.len() + acl.id.id.len();
+            let open = Acl::open();
+            let left = ACL_MAX_BYTES - open.iter().map(length).sum::<usize>();
+            let all = (0..left / length(&entry(0))).map(entry);
+            let acl = open.into_iter().chain(all).collect();
+            Request::SetAcl(SetAcl { path: path.to_owned(), acl: Some(acl), version: Version::ANY })
+        }
+    }
+}
+
+/// One place of many, whose lock has a name with so many bytes more.
+fn acquire(number: u64, bytes: usize, session: SessionId) -> Acquire {
+    Acquire {
+        lock: format!("{PARENT}/l{number:04}{}", "l".repeat(bytes)),
+        prefix: format!("{:016x}-", session.0),
+        data: None,
+        acl: Some(Acl::shared_open()),
+        mode: Mode::Shared,
+        limit: 0,
+        wait: true,
+        owner: Owner::Unnamed,
+        max_hold_ms: 0,
+        lock_delay_ms: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_is_as_large_as_a_frame_may_be_or_as_its_list() {
+        for kind in Large::ALL {
+            let request = largest(kind, "/frames/1-1", SessionId(0x0102_0304_0506_0708));
+            let bytes = bytes(&request);
+            assert!(bytes <= frame::DEFAULT_MAX_BYTES, "{kind:?}: {bytes}");
+            match &request {
+                Request::SetAcl(set) => assert!(set.acl.as_ref().is_some_and(|acl| acl.len() > 2_000)),
+                Request::Acquire(all) => {
+                    assert_eq!(all.len() as u64, PLACES_MAX);
+                    assert!(bytes > frame::DEFAULT_MAX_BYTES - 1_024, "{bytes}");
+                }
+                _ => assert!(bytes > frame::DEFAULT_MAX_BYTES - 128, "{kind:?}: {bytes}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! A client that takes a shared lock with a lock-delay and dies at once: what is left is the delay, for whoever holds the
+//! lock beside it or comes next.
+
+use std::time::Duration;
+
+use rowlock_proto::lock::{Acquire, Mode, Owner, SessionOptions};
+use rowlock_proto::{Acl, Request};
+
+use super::super::chance::{between, millis};
+use super::super::life::Place as Life;
+use super::session::Session;
+
+/// It is missed so soon.
+const GRACE_MS: u32 = 100;
+
+/// Takes the lock at `path` in this mode, if it is free for it, and is gone.
+pub(in super::super) async fn pass_by(life: &Life, path: &str, mode: Mode) {
+    let profile = life.caller.profile();
+    let timeout = Duration::from_millis(1_500);
+    let Some(mut session) =
+        Session::open_with(life.caller.journal(), &profile.roster, timeout, Some(GRACE_MS)).await
+    else {
+        return;
+    };
+    let options = Request::SessionOptions(SessionOptions { disconnect_grace_ms: GRACE_MS });
+    let acquire = Acquire {
+        lock: path.to_owned(),
+        prefix: format!("{:016x}-ghost-", session.id().0),
+        data: None,
+        acl: Some(Acl::shared_open()),
+        mode,
+        limit: 0,
+        wait: false,
+        owner: Owner::Unnamed,
+        max_hold_ms: 0,
+        lock_delay_ms: u32::try_from(between(200, 3_000)).unwrap_or(200),
+    };
+    // Whatever comes of it: it may have been refused, or have happened unheard.
+    if session.ask(options).await.is_ok() {
+        let _ = session.attempt(Request::Acquire(vec![acquire])).await;
+        session.idle(millis(0, 100)).await;
+    }
+    session.hang_up();
+}

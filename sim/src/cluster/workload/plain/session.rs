@@ -1,0 +1,319 @@
+//! A session that speaks the protocol by hand: one request at a time, over one connection after another. It is what the
+//! clients of other makers are: it sends no numbers with its writes and understands no notices.
+//!
+//! Tells the checkers of its session, of every event, of every zxid that it is shown, and of lost connections.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use rowlock_env::time::{self, Instant};
+use rowlock_proto::request::{ConnectRequest, SetWatches};
+use rowlock_proto::response::Response;
+use rowlock_proto::{ErrorCode, OpCode, Request, SessionId, Xid, Zxid, decode, encode};
+
+use super::super::Journal;
+use super::super::chance::pick;
+use super::wire::{Broken, Wire};
+use crate::cluster::roster::Roster;
+use crate::history::client::{ClientFact, Follow};
+
+/// A node that does not take the connection for so long is not there.
+const DIAL: Duration = Duration::from_millis(500);
+/// Pings are sent in such a part of the session timeout.
+const PINGS_PER_TIMEOUT: u32 = 5;
+/// A client of this kind gives its session up when so many percent of the timeout have passed since it sent the last frame
+/// that was answered.
+const BELIEVED_PERCENT: u32 = 90;
+
+/// What a call has come to if it was not answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// The connection is gone: it may have happened.
+    Lost,
+    /// The session has ended.
+    Over,
+}
+
+impl From<Broken> for Fate {
+    fn from(_: Broken) -> Fate {
+        Fate::Lost
+    }
+}
+
+/// An answer: its header's zxid, and what it says.
+pub(super) type Answered = (Zxid, Result<Response, ErrorCode>);
+
+/// A session, with or without a connection.
+pub(super) struct Session {
+    journal: Journal,
+    roster: Roster,
+    id: SessionId,
+    password: Bytes,
+    timeout: Duration,
+    last_zxid: Zxid,
+    next_xid: i32,
+    wire: Option<Wire>,
+    /// When the last ping (or handshake) was sent that has been answered: other answers say nothing of the session.
+    confirmed: Instant,
+    /// When the ping was sent that has no answer yet.
+    pinged: Option<Instant>,
+    /// When the node was last heard of.
+    heard: Instant,
+    /// Its events and zxids are told.
+    follows: bool,
+    is_over: bool,
+}
+
+impl Session {
+    /// Opens a session with any node; none if no node could be reached at once.
+    pub(super) async fn open(journal: &Journal, roster: &Roster, timeout: Duration) -> Option<Session> {
+        Session::open_with(journal, roster, timeout, None).await
+    }
+
+    /// The same for one that will ask for this disconnect grace.
+    pub(super) async fn open_with(
+        journal: &Journal,
+        roster: &Roster,
+        timeout: Duration,
+        grace_ms: Option<u32>,
+    ) -> Option<Session> {
+        let mut session = Session {
+            journal: journal.clone(),
+            roster: roster.clone(),
+            id: SessionId::NONE,
+            password: Bytes::from_static(&[0; 16]),
+            timeout,
+            last_zxid: Zxid(0),
+            next_xid: 1,
+            wire: None,
+            confirmed: time::now(),
+            pinged: None,
+            heard: time::now(),
+            follows: false,
+            is_over: false,
+        };
+        session.attach().await.ok()?;
+        let timeout_ms = u32::try_from(session.timeout.as_millis()).unwrap_or(u32::MAX);
+        journal.tell(ClientFact::Session { session: session.id, timeout_ms, grace_ms });
+        journal.tell(ClientFact::Plain { session: session.id });
+        Some(session)
+    }
+
+    pub(super) fn id(&self) -> SessionId {
+        self.id
+    }
+
+    pub(super) fn journal(&self) -> &Journal {
+        &self.journal
+    }
+
+    /// Its session has ended.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// Its session is alive as far as can be known here and now.
+    pub(super) fn is_alive(&self) -> bool {
+        !self.is_over && time::now() < self.confirmed + self.timeout * BELIEVED_PERCENT / 100
+    }
+
+    /// From now on its events, zxids and connections are told.
+    pub(super) fn follow(&mut self) {
+        self.follows = true;
+    }
+
+    /// Tells of something that concerns its watches.
+    pub(super) fn tell(&self, what: Follow) {
+        if self.follows {
+            self.journal.tell(ClientFact::Follows { session: self.id, what });
+        }
+    }
+
+    /// Gives the connection up, as a process that dies; the session stays.
+    pub(super) fn hang_up(&mut self) {
+        if self.wire.take().is_some() {
+            self.tell(Follow::Cut);
+        }
+    }
+
+    /// It has a connection.
+    pub(super) fn is_attached(&self) -> bool {
+        self.wire.is_some()
+    }
+
+    /// A connection to any node, for the session that there is or for a new one.
+    pub(super) async fn attach(&mut self) -> Result<(), Fate> {
+        self.hang_up();
+        let endpoints = self.roster.endpoints();
+        let endpoints: Vec<&str> = endpoints.split(',').collect();
+        let mut wire = Wire::dial(pick(&endpoints), DIAL).await?;
+        let hello = ConnectRequest {
+            protocol_version: 0,
+            last_zxid_seen: self.last_zxid,
+            timeout_ms: i32::try_from(self.timeout.as_millis()).unwrap_or(i32::MAX),
+            session_id: self.id,
+            password: self.password.clone(),
+            read_only: Some(false),
+        };
+        let sent = time::now();
+        let mut out = BytesMut::new();
+        encode::connect_request(&hello, &mut out);
+        let answer = time::timeout(self.patience(), async {
+            wire.send(&out).await?;
+            wire.frame().await
+        });
+        let answer = answer.await.map_err(|_| Fate::Lost)??;
+        let answer = decode::connect_response(answer).map_err(|_| Fate::Lost)?;
+        if answer.session_id == SessionId::NONE || answer.timeout_ms <= 0 {
+            self.is_over = true;
+            return Err(Fate::Over);
+        }
+        (self.id, self.password) = (answer.session_id, answer.password);
+        self.timeout = Duration::from_millis(u64::try_from(answer.timeout_ms).unwrap_or(0));
+        (self.confirmed, self.pinged, self.heard, self.wire) = (sent, None, time::now(), Some(wire));
+        Ok(())
+    }
+
+    fn patience(&self) -> Duration {
+        self.timeout * 2 / 3
+    }
+
+    /// Asks and waits for the answer. Every other frame that comes before it is taken in.
+    pub(super) async fn ask(&mut self, request: Request) -> Result<Answered, Fate> {
+        let xid = Xid(self.next_xid);
+        self.next_xid += 1;
+        let result = self.exchange(xid, request).await;
+        if result.is_err() {
+            self.hang_up();
+        }
+        result
+    }
+
+    /// The same where it does not matter whether it is refused.
+    pub(super) async fn attempt(&mut self, request: Request) -> Result<(), Fate> {
+        self.ask(request).await.map(drop)
+    }
+
+    async fn exchange(&mut self, xid: Xid, request: Request) -> Result<Answered, Fate> {
+        let (sent, opcode) = (time::now(), request.opcode());
+        let deadline = sent + self.patience();
+        let mut out = BytesMut::new();
+        encode::request_of(xid, &request, &mut out);
+        let wire = self.wire.as_mut().ok_or(Fate::Lost)?;
+        time::timeout_at(deadline, wire.send(&out)).await.map_err(|_| Fate::Lost)??;
+        loop {
+            let wire = self.wire.as_mut().ok_or(Fate::Lost)?;
+            let frame = time::timeout_at(deadline, wire.frame()).await.map_err(|_| Fate::Lost)??;
+            if let Some(answered) = self.take(frame, Some((xid, opcode)))? {
+                return match answered.1 {
+                    Err(ErrorCode::SessionExpired) => {
+                        self.is_over = true;
+                        Err(Fate::Over)
+                    }
+                    Err(ErrorCode::SessionMoved) => Err(Fate::Lost),
+                    _ => Ok(answered),
+                };
+            }
+        }
+    }
+
+    /// Takes a frame in; the answer if it is that of `asked`.
+    fn take(&mut self, mut frame: Bytes, asked: Option<(Xid, OpCode)>) -> Result<Option<Answered>, Fate> {
+        let header = decode::reply_header(&mut frame).map_err(|_| Fate::Lost)?;
+        self.heard = time::now();
+        if header.xid == Xid::EVENT {
+            let mut event = decode::event(&mut frame).map_err(|_| Fate::Lost)?;
+            event.zxid = header.zxid;
+            let (kind, path, zxid) = (event.event_type, event.path, event.zxid);
+            self.tell(Follow::Told { kind, path, zxid });
+            self.last_zxid = self.last_zxid.max(header.zxid);
+            return Ok(None);
+        }
+        if header.xid == Xid::PING {
+            self.confirmed = self.pinged.take().unwrap_or(self.confirmed);
+        }
+        let Some((_, opcode)) = asked.filter(|(xid, _)| *xid == header.xid) else { return Ok(None) };
+        self.last_zxid = self.last_zxid.max(header.zxid);
+        // A refusal of the session itself shows nothing.
+        if matches!(header.err, None | Some(ErrorCode::NoNode | ErrorCode::NoWatcher)) {
+            self.tell(Follow::Shown { zxid: header.zxid });
+        }
+        let body = match header.err {
+            None => Ok(decode::response(&mut frame, opcode).map_err(|_| Fate::Lost)?),
+            Some(code) => Err(code),
+        };
+        Ok(Some((header.zxid, body)))
+    }
+
+    /// Lets time pass: pings, and takes in what comes. Ends early when the connection does.
+    pub(super) async fn idle(&mut self, long: Duration) {
+        let end = time::now() + long;
+        while self.pass(end).await.unwrap_or(false) {}
+    }
+
+    /// True: there is more time to pass.
+    async fn pass(&mut self, end: Instant) -> Result<bool, Fate> {
+        let now = time::now();
+        let is_silent = now >= self.heard + self.patience();
+        let is_time_to_ping =
+            self.pinged.is_none() && now >= self.confirmed + self.timeout / PINGS_PER_TIMEOUT;
+        let Some(wire) = self.wire.as_mut().filter(|_| !is_silent) else {
+            self.hang_up();
+            return Err(Fate::Lost);
+        };
+        if now >= end {
+            return Ok(false);
+        }
+        if is_time_to_ping {
+            self.pinged = Some(now);
+            let mut out = BytesMut::new();
+            encode::request_of(Xid::PING, &Request::Ping, &mut out);
+            if wire.send(&out).await.is_err() {
+                self.hang_up();
+                return Err(Fate::Lost);
+            }
+        }
+        let until = end.min(now + self.timeout / (2 * PINGS_PER_TIMEOUT));
+        let Some(wire) = self.wire.as_mut() else { return Err(Fate::Lost) };
+        match time::timeout_at(until, wire.frame()).await {
+            Err(_) => Ok(true),
+            Ok(Ok(frame)) => match self.take(frame, None) {
+                Ok(_) => Ok(true),
+                Err(fate) => {
+                    self.hang_up();
+                    Err(fate)
+                }
+            },
+            Ok(Err(Broken)) => {
+                self.hang_up();
+                Err(Fate::Lost)
+            }
+        }
+    }
+
+    /// Registers persistent watches again on a new connection, in one request.
+    pub(super) async fn rearm(
+        &mut self,
+        persistent: Vec<String>,
+        recursive: Vec<String>,
+    ) -> Result<Zxid, Fate> {
+        let relative_zxid = self.last_zxid;
+        let watches = SetWatches {
+            relative_zxid,
+            persistent,
+            persistent_recursive: recursive,
+            ..SetWatches::default()
+        };
+        let (zxid, result) = self.ask(Request::SetWatches2(watches)).await?;
+        result.map(|_| zxid).map_err(|_| Fate::Lost)
+    }
+
+    /// Says goodbye; what it had is gone when this returns, if the cluster could be told.
+    pub(super) async fn close(mut self) {
+        if self.wire.is_none() {
+            let _ = self.attach().await;
+        }
+        // Unanswered, it expires by itself.
+        let _ = self.attempt(Request::CloseSession).await;
+    }
+}

@@ -1,0 +1,55 @@
+//! One connection to a node, in frames. Knows nothing of sessions.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use rowlock_env::net::{ReadHalf, Stream, WriteHalf};
+use rowlock_proto::frame;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+/// Room made for one read.
+const READ_BYTES: usize = 16 << 10;
+/// The largest frame that a node may send.
+const FRAME_MAX: usize = 64 << 20;
+
+/// The connection is of no more use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Broken;
+
+/// An open connection.
+pub(super) struct Wire {
+    read: ReadHalf,
+    write: WriteHalf,
+    inbox: BytesMut,
+}
+
+impl Wire {
+    /// Connects to `endpoint` within `patience`.
+    pub(super) async fn dial(endpoint: &str, patience: Duration) -> Result<Wire, Broken> {
+        let stream = Stream::connect(endpoint, patience).await.map_err(|_| Broken)?;
+        let (read, write) = stream.into_split();
+        Ok(Wire { read, write, inbox: BytesMut::new() })
+    }
+
+    /// Hands over all of it.
+    pub(super) async fn send(&mut self, bytes: &[u8]) -> Result<(), Broken> {
+        self.write.write_all(bytes).await.map_err(|_| Broken)
+    }
+
+    /// The next frame.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
+    pub(super) async fn frame(&mut self) -> Result<Bytes, Broken> {
+        loop {
+            if let Some(frame) = frame::split(&mut self.inbox, FRAME_MAX).map_err(|_| Broken)? {
+                return Ok(frame);
+            }
+            self.inbox.reserve(READ_BYTES);
+            match self.read.read_buf(&mut self.inbox).await {
+                Ok(0) | Err(_) => return Err(Broken),
+                Ok(_) => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! What runs really reach of the rarer things that clients do, by the frames that they send.
+
+use std::collections::BTreeSet;
+
+use rowlock_world::rng::Rng;
+use rowlock_world::time::HostId;
+use rowlock_world::trace::What;
+
+use super::super::roster::Roster;
+use super::super::run::{Plan, run, theme_stream};
+use super::super::scenario::Scenario;
+use super::super::shape::Shape;
+use super::theme::{Profile, Theme};
+
+/// The first seed behind `from` whose run is so.
+fn seed_with(from: u64, is_wanted: impl Fn(&Theme, &[Profile]) -> bool) -> u64 {
+    let is_so = |seed: &u64| {
+        let mut rng = theme_stream(*seed);
+        let theme = Theme::of(&mut rng, Roster::new(&Shape::of(&mut Rng::new(1)), 0));
+        let profiles: Vec<Profile> = (0..4).map(|_| Profile::of(&mut rng, &theme, HostId(0))).collect();
+        is_wanted(&theme, &profiles)
+    };
+    (from..).find(is_so).expect("there are many seeds")
+}
+
+/// The names of the frames that the run's clients send, which breaks no promise.
+fn sent(seed: u64, seconds: u64) -> BTreeSet<String> {
+    let (scenario, script) = (Scenario::Calm, Some("".parse().expect("a script")));
+    let outcome = run(&Plan { seed, seconds, scenario, script, mutant: None, record: true });
+    assert_eq!(outcome.violation, None, "seed {seed}");
+    let label = |what: What| if let What::Sent { label, .. } = what { Some(label) } else { None };
+    outcome.record.into_iter().filter_map(|happening| label(happening.what)).collect()
+}
+
+#[test]
+fn plain_clients_work_on_the_znodes_of_locks_and_keep_watches_across_connections() {
+    let all =
+        |profiles: &[Profile], is: fn(&Profile) -> bool| profiles.iter().filter(|it| is(it)).count() > 1;
+    let seed = seed_with(0, |theme, profiles| {
+        theme.upgrades() && all(profiles, |it| it.sides.queues) && all(profiles, |it| it.sides.follows)
+    });
+    let sent = sent(seed, 10);
+    for wanted in [
+        "delete /locks/lock0",
+        "create2 /locks/lock0",
+        "createContainer /locks/lock0",
+        "setData /locks/lock0",
+        "create2 /locks/lock0/_c_",
+        "multi",
+        "convert",
+        "sessionOptions",
+        "addWatch",
+        "removeWatches",
+        "setWatches2",
+        "event NodeChildrenChanged /data",
+    ] {
+        let is_there = |label: &String| match wanted.ends_with("_c_") {
+            true => label.contains(wanted),
+            false => label.split(", ").any(|label| label == wanted),
+        };
+        assert!(sent.iter().any(is_there), "seed {seed}: {wanted} is none of {sent:?}");
+    }
+}
+
+#[test]
+fn the_largest_frames_are_answered_and_the_leader_leads_on() {
+    let seed = seed_with(0, |_, profiles| profiles.iter().filter(|it| it.sides.frames).count() > 1);
+    let sent = sent(seed, 10);
+    assert!(sent.iter().any(|label| label.contains("/frames")), "seed {seed}: {sent:?}");
+}

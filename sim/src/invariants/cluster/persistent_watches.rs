@@ -1,0 +1,238 @@
+//! persistent-watches: as long as a connection lasts, a session is told of every change behind the registration that one of
+//! its persistent watches is about: once, in the order of the log, before a reply shows the change, and of nothing else. A
+//! watch that is registered again on another connection begins there; what has happened between is not told.
+
+use std::collections::BTreeMap;
+
+use rowlock_proto::{EventType, SessionId, Zxid};
+
+use super::super::Invariant;
+use crate::history::Fact;
+use crate::history::client::{ClientFact, ClientId, Follow, ZnodeChange};
+
+/// Something that a watch may be about.
+struct Change {
+    zxid: Zxid,
+    kind: EventType,
+    path: String,
+}
+
+/// A session with persistent watches.
+struct Follower {
+    client: ClientId,
+    /// By path, and whether it is recursive: since when it is registered with the node.
+    watches: BTreeMap<(String, bool), Zxid>,
+    /// It has a connection on which they are registered.
+    is_armed: bool,
+    /// The first change that it may still be told of.
+    next: usize,
+}
+
+impl Follower {
+    fn is_about(&self, change: &Change) -> bool {
+        let is_here = |path: &str, is_recursive| {
+            self.watches.get(&(path.to_owned(), is_recursive)).is_some_and(|since| change.zxid > *since)
+        };
+        if is_here(&change.path, false) {
+            return true;
+        }
+        if change.kind == EventType::NodeChildrenChanged {
+            return false;
+        }
+        let above = change.path.match_indices('/').skip(1).map(|(at, _)| &change.path[..at]);
+        is_here(&change.path, true) || above.into_iter().any(|path| is_here(path, true))
+    }
+}
+
+/// Who follows what, and all that has happened.
+#[derive(Default)]
+pub struct PersistentWatches {
+    changes: Vec<Change>,
+    followers: BTreeMap<SessionId, Follower>,
+}
+
+impl PersistentWatches {
+    fn changed(&mut self, path: &str, zxid: Zxid, change: ZnodeChange) {
+        let kind = match change {
+            ZnodeChange::Created => EventType::NodeCreated,
+            ZnodeChange::Deleted => EventType::NodeDeleted,
+            ZnodeChange::Data => EventType::NodeDataChanged,
+            ZnodeChange::Child { .. } => EventType::NodeChildrenChanged,
+        };
+        self.changes.push(Change { zxid, kind, path: path.to_owned() });
+    }
+
+    fn follower(&mut self, client: ClientId, session: SessionId, what: &Follow) -> Result<(), String> {
+        let changes = &self.changes;
+        let new = || Follower { client, watches: BTreeMap::new(), is_armed: true, next: 0 };
+        let follower = self.followers.entry(session).or_insert_with(new);
+        let behind = |zxid: Zxid| changes.partition_point(|change| change.zxid <= zxid);
+        let due = |follower: &Follower| {
+            let at = (follower.next..changes.len()).find(|at| follower.is_about(&changes[*at]));
+            at.filter(|_| follower.is_armed)
+        };
+        let who = format!("client {} in session {session}", client.0);
+        match what {
+            Follow::Added { path, is_recursive, since } => {
+                follower.watches.entry((path.clone(), *is_recursive)).or_insert(*since);
+            }
+            Follow::Removed { path, is_recursive } => {
+                follower.watches.remove(&(path.clone(), *is_recursive));
+            }
+            Follow::Cut => follower.is_armed = false,
+            Follow::Rearmed { since } => {
+                follower.watches.values_mut().for_each(|from| *from = *since);
+                (follower.is_armed, follower.next) = (true, behind(*since));
+            }
+            Follow::Told { kind, path, zxid } => {
+                let told = |change: &Change| (change.kind, &change.path, change.zxid) == (*kind, path, *zxid);
+                match due(follower) {
+                    Some(at) if told(&changes[at]) => follower.next = at + 1,
+                    Some(at) => {
+                        let Change { zxid: due, kind: wanted, path: of } = &changes[at];
+                        return Err(format!(
+                            "{who} was told of {kind:?} {path} at {zxid}, and {wanted:?} {of} at {due} was next"
+                        ));
+                    }
+                    None => {
+                        return Err(format!(
+                            "{who} was told of {kind:?} {path} at {zxid}, which it does not watch or was told of"
+                        ));
+                    }
+                }
+            }
+            Follow::Shown { zxid } => {
+                if let Some(Change { zxid: due, kind, path }) =
+                    due(follower).map(|at| &changes[at]).filter(|change| change.zxid <= *zxid)
+                {
+                    return Err(format!(
+                        "{who} was shown the state of {zxid} before it was told of {kind:?} {path} at {due}"
+                    ));
+                }
+                follower.next = follower.next.max(behind(*zxid));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Invariant for PersistentWatches {
+    fn name(&self) -> &'static str {
+        "persistent-watches"
+    }
+
+    fn observe(&mut self, fact: &Fact) -> Result<(), String> {
+        match fact {
+            Fact::Znode(znode) => self.changed(&znode.path, znode.zxid, znode.change),
+            Fact::Client { client, what: ClientFact::Follows { session, what }, .. } => {
+                return self.follower(*client, *session, what);
+            }
+            Fact::Client { client, what: ClientFact::Ended, .. } => {
+                self.followers.retain(|_, follower| follower.client != *client);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::judge;
+    use super::super::testing::{client, stat, znode};
+    use super::*;
+
+    fn opinion(facts: &[Fact]) -> Result<(), String> {
+        judge(PersistentWatches::default(), facts)
+    }
+
+    fn follows(what: Follow) -> Fact {
+        client(1, ClientFact::Follows { session: SessionId(1), what })
+    }
+
+    fn added(path: &str, is_recursive: bool, since: i64) -> Fact {
+        follows(Follow::Added { path: path.to_owned(), is_recursive, since: Zxid(since) })
+    }
+
+    fn told(kind: EventType, path: &str, zxid: i64) -> Fact {
+        follows(Follow::Told { kind, path: path.to_owned(), zxid: Zxid(zxid) })
+    }
+
+    fn shown(zxid: i64) -> Fact {
+        follows(Follow::Shown { zxid: Zxid(zxid) })
+    }
+
+    /// A child of `/data/a` comes at `zxid`.
+    fn child_comes(zxid: i64) -> [Fact; 2] {
+        let there = Some(("x", stat(zxid, zxid, 0)));
+        let child = ZnodeChange::Child { name_hash: 7 };
+        [
+            znode(zxid, "/data/a/b", ZnodeChange::Created, there),
+            znode(zxid, "/data/a", child, Some(("x", stat(1, 1, 0)))),
+        ]
+    }
+
+    fn written(zxid: i64) -> Fact {
+        znode(zxid, "/data/a", ZnodeChange::Data, Some(("y", stat(1, zxid, 1))))
+    }
+
+    #[test]
+    fn each_kind_of_watch_is_told_what_it_is_about_and_stays() {
+        let [comes, list] = child_comes(4);
+        let plain = [added("/data/a", false, 3), comes.clone(), list.clone(), written(5)];
+        let heard = [
+            told(EventType::NodeChildrenChanged, "/data/a", 4),
+            told(EventType::NodeDataChanged, "/data/a", 5),
+            shown(5),
+        ];
+        assert_eq!(opinion(&[&plain[..], &heard].concat()), Ok(()));
+        let recursive = [added("/data", true, 3), comes, list, written(5)];
+        let heard = [
+            told(EventType::NodeCreated, "/data/a/b", 4),
+            told(EventType::NodeDataChanged, "/data/a", 5),
+            shown(5),
+        ];
+        assert_eq!(opinion(&[&recursive[..], &heard].concat()), Ok(()));
+        let children = told(EventType::NodeChildrenChanged, "/data/a", 4);
+        assert!(opinion(&[&recursive[..], &[children]].concat()).is_err(), "not of children's lists");
+    }
+
+    #[test]
+    fn an_event_that_is_left_out_invented_or_told_twice_is_caught() {
+        let start = [added("/data/a", false, 3), written(4), written(5)];
+        let event = |zxid| told(EventType::NodeDataChanged, "/data/a", zxid);
+        assert!(opinion(&[&start[..], &[event(5)]].concat()).unwrap_err().contains("was next"));
+        assert!(opinion(&[&start[..], &[event(4), event(4)]].concat()).is_err());
+        assert!(opinion(&[&start[..], &[event(4), event(5), event(6)]].concat()).is_err());
+        assert!(opinion(&[written(2), start[0].clone(), event(2)]).is_err(), "before its registration");
+        assert_eq!(opinion(&[&start[..], &[event(4), event(5)]].concat()), Ok(()));
+    }
+
+    #[test]
+    fn a_reply_that_shows_a_change_before_its_event_is_caught() {
+        let start = [added("/data/a", false, 3), written(4)];
+        assert!(opinion(&[&start[..], &[shown(4)]].concat()).unwrap_err().contains("before it was told"));
+        assert_eq!(opinion(&[&start[..], &[shown(3)]].concat()), Ok(()));
+    }
+
+    #[test]
+    fn what_happens_between_two_connections_is_not_told_and_behind_them_everything_is() {
+        let event = |zxid| told(EventType::NodeDataChanged, "/data/a", zxid);
+        let start = [added("/data/a", false, 3), follows(Follow::Cut), written(4)];
+        assert!(opinion(&[&start[..], &[event(4)]].concat()).is_err(), "without a connection");
+        let back = |since| follows(Follow::Rearmed { since: Zxid(since) });
+        let again = [&start[..], &[shown(4), back(4), written(5)]].concat();
+        assert_eq!(opinion(&[&again[..], &[event(5)]].concat()), Ok(()));
+        assert!(opinion(&[&again[..], &[event(4)]].concat()).is_err());
+        assert!(opinion(&[&again[..], &[shown(5)]].concat()).is_err());
+    }
+
+    #[test]
+    fn a_watch_that_was_taken_away_hears_nothing_more() {
+        let path = "/data/a".to_owned();
+        let start = [added("/data/a", true, 3), follows(Follow::Removed { path, is_recursive: true })];
+        let event = told(EventType::NodeDataChanged, "/data/a", 4);
+        assert!(opinion(&[&start[..], &[written(4), event]].concat()).is_err());
+        assert_eq!(opinion(&[&start[..], &[written(4), shown(4)]].concat()), Ok(()));
+    }
+}

@@ -1,0 +1,105 @@
+//! bounded: no request that is allowed is too large to be answered; and where nothing goes wrong, it is answered, and
+//! nothing that clients send keeps a leader from leading.
+
+use std::time::Duration;
+
+use rowlock_proto::NodeId;
+use rowlock_world::time::Nanos;
+
+use super::super::Invariant;
+use crate::history::Fact;
+use crate::history::client::ClientFact;
+use crate::history::node::NodeFact;
+
+/// A cluster that comes up has its leader within this, and clients find it.
+const UP_WITHIN: Duration = Duration::from_secs(3);
+
+/// Who leads.
+pub struct Steady {
+    has_faults: bool,
+    leads: Option<(NodeId, u64)>,
+    /// Nodes are stopped from then on.
+    is_settled: bool,
+}
+
+impl Steady {
+    /// Of a run in which something goes wrong, or nothing.
+    pub fn new(has_faults: bool) -> Self {
+        Steady { has_faults, leads: None, is_settled: false }
+    }
+
+    fn leads(&mut self, node: NodeId, term: u64, at: Nanos) -> Result<(), String> {
+        let before = self.leads.replace((node, term));
+        match before.filter(|_| !self.has_faults && !self.is_settled && at > Nanos(0) + UP_WITHIN) {
+            Some((old, before)) if before != term => Err(format!(
+                "node {node} leads term {term} at {at} behind node {old} in term {before}, and nothing has gone wrong"
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Invariant for Steady {
+    fn name(&self) -> &'static str {
+        "bounded"
+    }
+
+    fn observe(&mut self, fact: &Fact) -> Result<(), String> {
+        match fact {
+            Fact::Node { node, at, what: NodeFact::Leads { term } } => self.leads(*node, *term, *at),
+            Fact::Client { client, at, what: ClientFact::Asked { kind, outcome } } => match outcome {
+                Ok(None) => Ok(()),
+                Ok(Some(code)) => Err(format!(
+                    "client {} sent the largest request of {kind:?}, and was refused it with {code:?} at {at}",
+                    client.0
+                )),
+                Err(()) if self.has_faults => Ok(()),
+                Err(()) => Err(format!(
+                    "client {} sent the largest request of {kind:?}, and had no answer at {at}; nothing has gone wrong",
+                    client.0
+                )),
+            },
+            Fact::Settled => {
+                self.is_settled = true;
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rowlock_proto::ErrorCode;
+
+    use super::super::super::judge;
+    use super::super::testing::client;
+    use super::*;
+    use crate::history::client::Large;
+
+    fn leads(at: u64, node: u64, term: u64) -> Fact {
+        Fact::Node { node: NodeId(node), at: Nanos::from_millis(at), what: NodeFact::Leads { term } }
+    }
+
+    #[test]
+    fn a_leader_that_goes_although_nothing_has_gone_wrong_is_caught() {
+        let coming_up = [leads(500, 1, 1), leads(900, 2, 2)];
+        assert_eq!(judge(Steady::new(false), &coming_up), Ok(()));
+        let later = [&coming_up[..], &[leads(3_001, 1, 3)]].concat();
+        assert!(judge(Steady::new(false), &later).unwrap_err().contains("nothing has gone wrong"));
+        assert_eq!(judge(Steady::new(true), &later), Ok(()));
+        let stopped = [&coming_up[..], &[Fact::Settled, leads(3_001, 1, 3)]].concat();
+        assert_eq!(judge(Steady::new(false), &stopped), Ok(()), "nodes are stopped one after another");
+    }
+
+    #[test]
+    fn a_large_request_that_is_refused_is_caught_and_an_unanswered_one_where_nothing_goes_wrong() {
+        let asked = |outcome| [client(1, ClientFact::Asked { kind: Large::Data, outcome })];
+        for has_faults in [true, false] {
+            let refused = asked(Ok(Some(ErrorCode::MarshallingError)));
+            assert!(judge(Steady::new(has_faults), &refused).is_err());
+            assert_eq!(judge(Steady::new(has_faults), &asked(Ok(None))), Ok(()));
+            assert_eq!(judge(Steady::new(has_faults), &asked(Err(()))).is_ok(), has_faults);
+        }
+    }
+}
