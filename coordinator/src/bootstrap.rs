@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use openraft_rt::watch::WatchReceiver as _;
+use rowlock_env::rare::{self, Rare};
 use rowlock_env::task::Shutdown;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::NodeId;
@@ -148,6 +149,7 @@ impl Bootstrap {
                     Err(error) => tracing::debug!(%node, %error, "not taken in yet"),
                 }
             }
+            rare::taken(Rare::JoinAgain);
             time::sleep(AGAIN).await;
         }
         Ok(())

@@ -46,10 +46,10 @@ pub struct Ballot {
 pub trait Observer: Send + Sync + 'static {
     // The log.
 
-    /// The log was read from the disk, once, before anything else is told. It begins behind `purged`; its entries follow
-    /// as [`Observer::appended`].
-    fn opened(&self, vote: Option<Ballot>, purged: Option<Position>) {
-        let _ = (vote, purged);
+    /// The log was read from the disk, once, before anything else is told. It begins behind `purged` and ends with `last`;
+    /// its entries follow as [`Observer::appended`].
+    fn opened(&self, vote: Option<Ballot>, purged: Option<Position>, last: Option<Position>) {
+        let _ = (vote, purged, last);
     }
 
     /// The node's vote is on disk: nobody is told of it before.
@@ -62,6 +62,11 @@ pub trait Observer: Send + Sync + 'static {
     /// entry is [`applied`](Observer::applied) here.
     fn appended(&self, entry: Position, payload: Option<&[u8]>) {
         let _ = (entry, payload);
+    }
+
+    /// A leader is about to hear that the entries up to `upto` are on this node's disk.
+    fn acknowledges(&self, upto: Position) {
+        let _ = upto;
     }
 
     /// The entries behind `after` (all, if none) were taken out of the local log: another leader's take their place.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use openraft::ServerState;
 use openraft_rt::watch::WatchReceiver as _;
+use rowlock_env::rare::{self, Rare};
 use rowlock_env::sync::watch;
 use rowlock_env::task::Shutdown;
 use rowlock_env::time::{self, Instant};
@@ -126,6 +127,7 @@ impl Standing {
             if *self.leaving.borrow() {
                 self.registry.close_all(CloseReason::Leaving);
             } else {
+                rare::taken(Rare::StoppedServing);
                 tracing::warn!("no contact to a quorum: closing all client connections");
                 self.registry.close_all(CloseReason::NotServing);
             }

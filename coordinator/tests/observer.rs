@@ -62,7 +62,7 @@ impl Diary {
 }
 
 impl Observer for Diary {
-    fn opened(&self, vote: Option<Ballot>, purged: Option<Position>) {
+    fn opened(&self, vote: Option<Ballot>, purged: Option<Position>, _: Option<Position>) {
         self.write(Told::Opened(vote, purged));
     }
 

@@ -12,6 +12,7 @@ pub mod disk;
 pub mod mutant;
 pub mod net;
 pub mod process;
+pub mod rare;
 mod resolve;
 pub mod rng;
 pub mod sync;

@@ -76,6 +76,15 @@ mutants! {
     /// Takes everything in its log for committed after a restart.
     CommittedTooHigh = "committed-too-high", by ["replica-equality"], when "a cut off leader dies with entries that nobody else has";
 
+    /// Takes segments into use again whose old names the disk may still know.
+    RecycleWithoutDirSync = "recycle-without-dir-sync", by ["durable"], when "power is lost between the taking of an old segment and the flush of its new name";
+    /// A follower that is spared says that entries are on disk before they are.
+    SparedAckBeforeFlush = "spared-ack-before-flush", by ["durable"], when "a spared follower loses power within a few milliseconds of entries that it was sent";
+    /// Tells its vote before it is on disk.
+    VoteBeforeFlush = "vote-before-flush", by ["raft"], when "a node loses power at the flush of its vote";
+    /// Takes damage in the middle of the log for the end of an unfinished write.
+    DamageIsTorn = "damage-is-torn", by ["durable"], when "a bit of the last segment flips, and the node is started again";
+
     // The replicated state.
 
     /// Leaves out the log entry behind a snapshot.
@@ -88,6 +97,9 @@ mutants! {
     StampByWallClock = "stamp-by-wall-clock", by ["log-time", "no-lost-wakeup"], when "the wall clock of a leader jumps";
     /// Runs a numbered write again that comes again.
     RunAgain = "run-again", by ["exactly-once"], when "connections break while writes are on their way";
+
+    /// Leaves the connections open when a snapshot has skipped what they should have been told.
+    SnapshotKeepsConnections = "snapshot-keeps-connections", by ["watches", "no-lost-wakeup"], when "a node with clients is sent a snapshot before it has lost touch for long";
 
     // Raft.
 
@@ -113,8 +125,17 @@ mutants! {
     /// A node answers heartbeats by itself; the leader's word is not waited for.
     PongByItself = "pong-by-itself", by ["mutual-exclusion", "ephemeral-lifetime"], when "a node is cut off together with clients";
 
+    /// Expires sessions one tick (50 ms) before their timeout.
+    ExpireATickEarly = "expire-a-tick-early", by ["ephemeral-lifetime"], when "a client falls silent right behind a heartbeat, and no clock is off";
+    /// Answers heartbeats whose report to the leader failed.
+    AnswerUnreported = "answer-unreported", by ["session-expiry", "mutual-exclusion"], when "the way to the leader breaks while a heartbeat is reported, and stays broken";
+    /// Gives sessions no time when a leader that stood still goes on.
+    NobodyForgiven = "nobody-forgiven", by ["session-expiry"], when "a leader stands still for longer than a session's timeout and leads on";
+
     // Writes on their way.
 
+    /// Sends batches again that the leader may have.
+    ForwardAgain = "forward-again", by ["exactly-once"], when "the way to a leader that stays breaks while writes of clients without numbers are on it";
     /// Forgets, when the leader changes, that somebody waits for the writes that the old one was given.
     ForgetWhoWaits = "forget-who-waits", by ["liveness"], when "the leader changes while writes are on their way to it";
     /// Applies an entry that has overtaken another one.
@@ -128,6 +149,8 @@ mutants! {
     EventAfterReply = "event-after-reply", by ["event-before-reply"], when "nothing: clients watch what they read and write";
     /// Arms the watches of a client that comes back without telling what it has missed.
     MissedEventsForgotten = "missed-events-forgotten", by ["watches", "no-lost-wakeup"], when "a client that watches is cut off during the change";
+    /// Does not tell a client that comes back of a znode that was created meanwhile.
+    MissedCreationForgotten = "missed-creation-forgotten", by ["watches"], when "a client that waits for a znode is cut off while it is created";
     /// Tells no waiter of its grant.
     LoseNotices = "lose-notices", by ["no-lost-wakeup"], when "nothing: locks are contended";
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use rowlock_env::rare::{self, Counts, Rare};
 use rowlock_sim::cluster::{Outcome, Stats};
 use rowlock_sim::fault::Kind;
 
@@ -71,6 +72,8 @@ impl Figures {
             rows.push(("simulated", format!("{:.2} h, {speed:.0} simulated seconds a second", self.hours())));
             rows.push(("calls answered", counted(self.stats.acknowledged)));
             rows.push(("faults", faults(&self.stats.faults)));
+            rows.push(("rare branches", taken(&self.stats.rare)));
+            rows.push(("never taken", never_taken(&self.stats.rare)));
         }
         rows.push(("fingerprint", format!("{:016x}", self.fingerprint)));
         rows.push(("broken", counted(self.broken.len() as u64)));
@@ -100,6 +103,26 @@ pub fn faults(by_kind: &BTreeMap<Kind, u64>) -> String {
     let kinds: Vec<String> =
         by_kind.iter().map(|(kind, n)| format!("{} {}", kind.name(), counted(*n))).collect();
     format!("{}: {}", counted(total), kinds.join(", "))
+}
+
+/// `2 of 54: torn-tail 3, session-moved 1`
+pub fn taken(counts: &Counts) -> String {
+    if !rare::COUNTED {
+        return "not counted where assertions are off; build with --profile sim".to_owned();
+    }
+    let taken: Vec<String> = Rare::ALL
+        .iter()
+        .filter(|branch| counts.of(**branch) > 0)
+        .map(|branch| format!("{} {}", branch.name(), counted(counts.of(*branch))))
+        .collect();
+    format!("{} of {}: {}", taken.len(), Rare::ALL.len(), taken.join(", "))
+}
+
+/// The names of the others.
+pub fn never_taken(counts: &Counts) -> String {
+    let never: Vec<&str> =
+        Rare::ALL.iter().filter(|branch| counts.of(**branch) == 0).map(|branch| branch.name()).collect();
+    if never.is_empty() { "none".to_owned() } else { never.join(", ") }
 }
 
 /// How far it is, as a bar of this width.
@@ -142,6 +165,17 @@ mod tests {
         let by_kind = BTreeMap::from([(Kind::Partition, 1_500), (Kind::Kill, 2)]);
         assert_eq!(faults(&by_kind), "1,502: partition 1,500, kill 2");
         assert_eq!(faults(&BTreeMap::new()), "none");
+    }
+
+    #[test]
+    fn rare_branches_are_named_whether_they_were_taken_or_not() {
+        let _ = Counts::take();
+        (0..2).for_each(|_| rare::taken(Rare::TornTail));
+        let counts = Counts::take();
+        assert!(taken(&counts).starts_with("1 of ") && taken(&counts).ends_with(": torn-tail 2"));
+        assert!(
+            never_taken(&counts).contains("session-moved") && !never_taken(&counts).contains("torn-tail")
+        );
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rowlock_env::mutant::{self, Mutant};
+use rowlock_env::rare::{self, Rare};
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::lock::{Acquire, Claim, Standing};
 use rowlock_proto::{Acl, Request, Response, path};
@@ -267,13 +268,17 @@ impl<'a> Attempt<'a> {
                                 self.fates.iter().for_each(|cell| cell.turn(held));
                                 Ok(true)
                             }
-                            None => Ok(false),
+                            None => {
+                                rare::taken(Rare::ClientAsksAgain);
+                                Ok(false)
+                            }
                         };
                     }
                     () = at(ask_again_at) => return Ok(false),
                 }
             }
             if let Fate::Lost(_) = cell.get() {
+                rare::taken(Rare::ClientPlaceLost);
                 return Err(Error::PlaceLost);
             }
         }

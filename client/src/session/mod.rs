@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::process;
+use rowlock_env::rare::{self, Rare};
 use rowlock_env::sync::watch;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::{Request, Response, SessionId};
@@ -193,7 +194,10 @@ impl Shared {
         match (vitals.ending, vitals.valid_until) {
             (Some(ending), _) => Some(ending.lost()),
             (None, Some(until)) if time::now() < until || mutant::is(Mutant::LostOnlyWhenTold) => None,
-            (None, _) => Some(LostReason::Unreachable),
+            (None, _) => {
+                rare::taken(Rare::ClientPastDeadline);
+                Some(LostReason::Unreachable)
+            }
         }
     }
 

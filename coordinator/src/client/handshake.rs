@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use rowlock_env::rare::{self, Rare};
 use rowlock_env::{rng, time};
 use rowlock_proto::request::ConnectRequest;
 use rowlock_proto::response::ConnectResponse;
@@ -203,8 +204,13 @@ impl Handshake<'_> {
         if seen <= replica.state.read().last_zxid() {
             return Ok(());
         }
+        rare::taken(Rare::ClientAhead);
         self.submit(Command::Noop).await?;
-        if seen <= replica.state.read().last_zxid() { Ok(()) } else { Err(End::Ahead) }
+        if seen <= replica.state.read().last_zxid() {
+            return Ok(());
+        }
+        rare::taken(Rare::ClientStillAhead);
+        Err(End::Ahead)
     }
 
     /// The client's session is none of this cluster's. To be asked when this node has caught up: then a session that it

@@ -3,6 +3,7 @@
 //! Must never do: make a pusher wait. Apply pushes while it holds the write lock of the state, so a client that is too
 //! slow loses its connection instead of slowing everybody down.
 
+use rowlock_env::rare::{self, Rare};
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -159,6 +160,7 @@ impl Outbox {
             }
             if queue.messages.len() >= queue.max.messages || queue.bytes >= queue.max.bytes {
                 queue.is_lost = true;
+                rare::taken(Rare::OutboxOverflowed);
                 queue.state = State::Overflowed;
                 queue.messages = VecDeque::new();
             } else {

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use rowlock_env::rare::{self, Rare};
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::SessionId;
 use rowlock_state::command::Attachment;
@@ -106,6 +107,7 @@ impl Registry {
         let inner = self.inner.lock();
         for (connection, theirs) in inner.attached(session) {
             if theirs != attachment {
+                rare::taken(Rare::SessionMoved);
                 inner.tell(connection, CloseReason::SessionMoved);
             }
         }

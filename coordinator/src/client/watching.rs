@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use rowlock_env::mutant::{self, Mutant};
+use rowlock_env::rare::{self, Rare};
 use rowlock_proto::event::EventType;
 use rowlock_proto::request::SetWatches;
 use rowlock_proto::response::Response;
@@ -27,7 +28,8 @@ pub(super) fn set_watches(
         None => Some(EventType::NodeDeleted),
         Some(stat) => (stat.mzxid > seen).then_some(EventType::NodeDataChanged),
     };
-    let exist = |stat: Option<Stat>| stat.map(|_| EventType::NodeCreated);
+    let forgets = mutant::is(Mutant::MissedCreationForgotten);
+    let exist = |stat: Option<Stat>| stat.filter(|_| !forgets).map(|_| EventType::NodeCreated);
     let child = |stat: Option<Stat>| match stat {
         None => Some(EventType::NodeDeleted),
         Some(stat) => (stat.pzxid > seen).then_some(EventType::NodeChildrenChanged),
@@ -44,7 +46,11 @@ pub(super) fn set_watches(
             let missed = missed(announcement::stat(machine, path));
             match missed.filter(|_| !mutant::is(Mutant::MissedEventsForgotten)) {
                 None => table.add(connection, path, kinds)?,
-                Some(event_type) => events.push(event_frame(UNKNOWN_CHANGE, event_type, path)),
+                Some(event_type) => {
+                    let is_creation = event_type == EventType::NodeCreated;
+                    rare::taken(if is_creation { Rare::MissedCreationTold } else { Rare::MissedChangeTold });
+                    events.push(event_frame(UNKNOWN_CHANGE, event_type, path));
+                }
             }
         }
     }

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use rowlock_env::mutant::{self, Mutant};
+use rowlock_env::rare::{self, Rare};
 use rowlock_env::time;
 use rowlock_proto::SessionId;
 use rowlock_state::Machine;
@@ -100,6 +101,7 @@ impl EventSink for Sink<'_> {
 impl Apply for Applier {
     fn apply(&self, machine: &mut Machine, _index: u64, batch: Batch) -> Fate {
         if !machine.takes(batch.ordinal) && !mutant::is(Mutant::OvertakenApplied) {
+            rare::taken(Rare::EntryOvertaken);
             tracing::warn!(ordinal = ?batch.ordinal, last = ?machine.last_entry(), "skipped a log entry that does not follow");
             self.metrics.batches_skipped_total.inc();
             return Fate::Skipped;
@@ -132,7 +134,12 @@ impl Apply for Applier {
         self.clock.observe(machine.time_ms());
         self.history.installed(machine.last_zxid(), machine.time_ms());
         self.lock_alarm.look(machine);
+        if self.metrics.connections.get() > 0 {
+            rare::taken(Rare::SnapshotUnderClients);
+        }
         self.pending.give_up_all();
-        self.registry.close_all(CloseReason::NotServing);
+        if !mutant::is(Mutant::SnapshotKeepsConnections) {
+            self.registry.close_all(CloseReason::NotServing);
+        }
     }
 }

@@ -14,6 +14,7 @@ use openraft::errors::ClientWriteError;
 use openraft::impls::ProgressResponder;
 use openraft::raft::ClientWriteResult;
 use rowlock_env::busy_poll;
+use rowlock_env::rare::{self, Rare};
 use rowlock_env::sync::watch;
 use rowlock_env::task::Shutdown;
 use rowlock_env::time::{self, Instant};
@@ -262,6 +263,7 @@ impl Folder {
             if !self.may_propose(entry.ordinal.term, shutdown).await {
                 return;
             }
+            rare::taken(Rare::EntryProposedAgain);
             self.propose(entry, in_flight).await;
         }
     }
@@ -317,9 +319,11 @@ impl Folder {
                 // Its documentation: rejected before the entry was appended.
                 Ok(Err(ClientWriteError::ForwardToLeader(e))) => {
                     tracing::debug!(error = %e, reason = ?e.reason, "an entry was refused");
+                    rare::taken(Rare::EntryRefused);
                     Ended::Undone(entry)
                 }
                 Ok(Err(e)) => {
+                    rare::taken(Rare::EntryGivenUp);
                     tracing::debug!(error = %e, "an entry was given up");
                     Ended::GivenUp
                 }

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rowlock_env::mutant::{self, Mutant};
+use rowlock_env::rare::{self, Rare};
 use rowlock_env::sync::watch;
 use rowlock_env::task::Shutdown;
 use rowlock_env::time;
@@ -131,6 +132,8 @@ impl Router {
         }
         if self.pending.len() > way.held_proposals() && !mutant::is(Mutant::ForgetWhoWaits) {
             self.give_up(way);
+        } else if !way.held.is_empty() {
+            rare::taken(Rare::HeldForNextLeader);
         }
     }
 
@@ -138,6 +141,7 @@ impl Router {
         let lost = self.pending.give_up_all();
         *way = OnTheWay::default();
         if lost > 0 {
+            rare::taken(Rare::WritesLostFromSight);
             self.metrics.proposals_lost_total.add(lost as u64);
             tracing::info!(
                 lost,
@@ -168,7 +172,9 @@ impl Router {
         while let Some(submission) = next {
             // One that has lost an earlier write may not have a later one done: its client sends both again, and the order
             // would be wrong.
-            if !submission.reply_to.has_lost() && !is_attach_of_nobody(&submission) {
+            if submission.reply_to.has_lost() {
+                rare::taken(Rare::WriterGone);
+            } else if !is_attach_of_nobody(&submission) {
                 let origin = self.pending.register(submission.reply_to, submission.tag);
                 batch.push(Proposal {
                     origin,
@@ -207,6 +213,7 @@ impl Router {
                             way.unacked.push_back((seq, batch));
                         }
                         Err(SendError::Full(batch) | SendError::Ended(batch)) => {
+                            rare::taken(Rare::ForwardWindowFull);
                             way.held.push_front(batch);
                             return false;
                         }
@@ -237,13 +244,16 @@ impl Router {
                 None
             }
             Some(ForwardEvent::Refused { refusal, .. }) => {
+                rare::taken(Rare::ForwardRefused);
                 tracing::debug!(%refusal, "the leader did not take forwarded writes");
                 way.take_back();
                 Some(if refusal == Refusal::NotServing { RETRY_LEAVING } else { RETRY })
             }
             Some(ForwardEvent::Lost { unsent, error, .. }) => {
                 tracing::debug!(%error, "the way to the leader is lost");
-                if way.unacked.front().is_some_and(|(seq, _)| *seq < unsent) {
+                let unknown = way.unacked.front().is_some_and(|(seq, _)| *seq < unsent);
+                rare::taken(if unknown { Rare::ForwardLinkLost } else { Rare::ForwardLinkLostIdle });
+                if unknown && !mutant::is(Mutant::ForwardAgain) {
                     self.give_up(way);
                 } else {
                     way.take_back();

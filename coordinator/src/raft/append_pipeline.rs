@@ -14,6 +14,7 @@ use futures_util::{FutureExt, Stream, StreamExt};
 use openraft::errors::RPCError;
 use openraft::raft::StreamAppendResult;
 use rowlock_env::mutant::{self, Mutant};
+use rowlock_env::rare::{self, Rare};
 use rowlock_env::time::{self, Instant, Sleep};
 
 use super::acks::Acks;
@@ -216,6 +217,11 @@ impl<S: Stream<Item = AppendRequest> + Unpin> Stream for AppendPipeline<'_, S> {
 
 /// What an answer says about the entries from `prev` to `last`.
 fn judge(response: AppendResponse, prev: Option<LogId>, last: Option<LogId>) -> Item {
+    match response {
+        AppendResponse::Conflict => rare::taken(Rare::AppendConflict),
+        AppendResponse::HigherVote(_) => rare::taken(Rare::HigherVote),
+        AppendResponse::Success | AppendResponse::PartialSuccess(_) => {}
+    }
     if response == AppendResponse::Conflict && mutant::is(Mutant::ConflictTakenForSuccess) {
         return Ok(Ok(last));
     }

@@ -89,7 +89,8 @@ pub fn dispatch(
     metrics: &Arc<Metrics>,
 ) -> Arc<dyn RaftService> {
     let (sink, thrift) = (Arc::new(snapshots.clone()), log.thrift().clone());
-    Arc::new(RaftDispatch::new(raft.clone(), sink, thrift, metrics.clone()))
+    let dispatch = RaftDispatch::new(raft.clone(), sink, thrift, metrics.clone());
+    Arc::new(dispatch.observed(log.observer().clone()))
 }
 
 /// Whether the node is a member, voting or not, as far as this node knows.

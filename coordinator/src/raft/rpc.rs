@@ -14,6 +14,7 @@ use openraft::Raft;
 use openraft::storage::RaftStateMachine;
 use parking_lot::Mutex;
 use rowlock_env::mutant::{self, Mutant};
+use rowlock_env::rare::{self, Rare};
 use rowlock_env::worker;
 use rowlock_proto::NodeId;
 use serde::{Deserialize, Serialize};
@@ -22,6 +23,7 @@ use super::news::Audience;
 use super::thrift::Thrift;
 use super::types::{LogId, SnapshotMeta, TypeConfig, Vote};
 use crate::metrics::Metrics;
+use crate::observer::Observed;
 use crate::peer::service::{RaftConnection, RaftService};
 
 /// openraft's append request.
@@ -163,6 +165,7 @@ pub struct RaftDispatch<SM: RaftStateMachine<TypeConfig>, K> {
     sink: Arc<K>,
     thrift: Thrift,
     metrics: Arc<Metrics>,
+    observed: Observed,
 }
 
 impl<SM, K> RaftDispatch<SM, K>
@@ -172,7 +175,12 @@ where
 {
     /// For this Raft, with received snapshots written to `sink`. `metrics` know whether this node has clients.
     pub fn new(raft: Raft<TypeConfig, SM>, sink: Arc<K>, thrift: Thrift, metrics: Arc<Metrics>) -> Self {
-        RaftDispatch { raft, sink, thrift, metrics }
+        RaftDispatch { raft, sink, thrift, metrics, observed: Observed::default() }
+    }
+
+    /// As it is, and `observed` hears of what leaders are told.
+    pub fn observed(self, observed: Observed) -> Self {
+        RaftDispatch { observed, ..self }
     }
 }
 
@@ -188,6 +196,7 @@ where
             sink: self.sink.clone(),
             thrift: self.thrift.clone(),
             metrics: self.metrics.clone(),
+            observed: self.observed.clone(),
             receiving: Slot::default(),
         })
     }
@@ -199,6 +208,7 @@ struct Connection<SM: RaftStateMachine<TypeConfig>, K: SnapshotSink> {
     sink: Arc<K>,
     thrift: Thrift,
     metrics: Arc<Metrics>,
+    observed: Observed,
     /// Taken out by each step and put back if it succeeds; an ordered lane has one step at a time.
     receiving: Slot<K::Incoming>,
 }
@@ -224,21 +234,24 @@ where
             RaftRequest::AppendSpared(request) => {
                 let spared_to = request.entries.last().map_or(0, |entry| entry.log_id.index);
                 self.thrift.spare_to(spared_to);
-                append(raft, request, self.metrics.clone()).boxed()
+                append(raft, request, self.metrics.clone(), self.observed.clone()).boxed()
             }
             RaftRequest::Append(request) => {
                 if !request.entries.is_empty() {
                     self.thrift.spare_to(0);
                 }
-                append(raft, request, self.metrics.clone()).boxed()
+                append(raft, request, self.metrics.clone(), self.observed.clone()).boxed()
             }
             RaftRequest::Vote(request) => {
-                async move { answer(raft.vote(believed(request)).await, RaftResponse::Vote) }.boxed()
+                let voted = |vote| judged(vote, Rare::VoteRefused);
+                async move { answer(raft.vote(believed(request)).await, voted) }.boxed()
             }
             RaftRequest::PreVote(request) => {
-                async move { answer(raft.pre_vote(believed(request)).await, RaftResponse::Vote) }.boxed()
+                let voted = |vote| judged(vote, Rare::PreVoteRefused);
+                async move { answer(raft.pre_vote(believed(request)).await, voted) }.boxed()
             }
             RaftRequest::TransferLeader(request) => async move {
+                rare::taken(Rare::LeaderTransferred);
                 answer(raft.handle_transfer_leader(request).await, RaftResponse::TransferLeader)
             }
             .boxed(),
@@ -269,10 +282,17 @@ async fn append<SM: RaftStateMachine<TypeConfig>>(
     raft: Raft<TypeConfig, SM>,
     request: AppendRequest,
     metrics: Arc<Metrics>,
+    observed: Observed,
 ) -> RaftResponse {
-    answer(raft.append_entries(request).await, |response| match metrics.connections.get() {
-        0 => RaftResponse::AppendQuiet(response),
-        _ => RaftResponse::Append(response),
+    let upto = request.entries.last().map(|entry| entry.log_id).or(request.prev_log_id);
+    answer(raft.append_entries(request).await, |response| {
+        if let (AppendResponse::Success, Some(upto)) = (&response, upto) {
+            observed.tell(|observer| observer.acknowledges(upto.into()));
+        }
+        match metrics.connections.get() {
+            0 => RaftResponse::AppendQuiet(response),
+            _ => RaftResponse::Append(response),
+        }
     })
 }
 
@@ -282,6 +302,14 @@ fn believed(mut request: VoteRequest) -> VoteRequest {
         request.last_log_id = Some(LogId::new(request.vote.leader_id, u64::MAX));
     }
     request
+}
+
+/// The answer to a candidate.
+fn judged(vote: VoteResponse, refused: Rare) -> RaftResponse {
+    if !vote.vote_granted {
+        rare::taken(refused);
+    }
+    RaftResponse::Vote(vote)
 }
 
 fn answer<T, E: fmt::Display>(
@@ -346,6 +374,7 @@ where
         Ok(snapshot) => snapshot,
         Err(error) => return RaftResponse::Failed(error.to_string()),
     };
+    rare::taken(Rare::SnapshotReceived);
     let installed = raft.install_full_snapshot(vote, Snapshot { meta, snapshot }).await;
     answer(installed, RaftResponse::SnapshotInstalled)
 }

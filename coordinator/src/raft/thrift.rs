@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use openraft::metrics::RaftServerMetrics;
 use parking_lot::Mutex;
+use rowlock_env::rare::{self, Rare};
 use rowlock_env::time::{self, Instant};
 
 use super::types::TypeConfig;
@@ -169,6 +170,7 @@ impl Follower {
         if was_spared {
             // The last entries before its flush may be too new to be committed; those before them are not.
             if took >= WAL_PATIENCE / 2 && index > state.committed {
+                rare::taken(Rare::SparedWasNeeded);
                 state.quickest.clear();
                 state.hurry = Some(Hurry::after(state.hurry, now));
             }

@@ -10,6 +10,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rowlock_env::mutant::{self, Mutant};
+use rowlock_env::rare::{self, Rare};
 use rowlock_env::sync::watch;
 use rowlock_env::task::Shutdown;
 use rowlock_env::time::{self, Instant};
@@ -142,6 +144,7 @@ impl Collected {
     /// soon, or the leader has not applied the opening of the session yet and says otherwise next time.
     fn refuse(&mut self, refused: &[SessionId]) {
         for (_, outbox) in self.waiting.extract_if(.., |(session, _)| refused.contains(session)) {
+            rare::taken(Rare::HeartbeatRefused);
             outbox.push(Message::NotTouched);
         }
     }
@@ -171,6 +174,7 @@ impl Liveness {
             }
             // Another leader is to have the report: this one may be silent until the deadline.
             if let Some(outdated) = report.take_if(|report| report.term != view.term) {
+                rare::taken(Rare::ReportOutdated);
                 self.answered(outdated.of, Answer::default(), &mut collected);
             }
             let urgent = collected.is_urgent() && !last_failed;
@@ -219,7 +223,10 @@ impl Liveness {
         *stalled |= !in_contact || now.saturating_since(*last_tick) > TICK_MISSED;
         if *stalled && in_contact {
             tracing::info!("contact to the quorum is back: every session gets its full timeout again");
-            self.charge.forgive_all(now);
+            rare::taken(Rare::SessionsForgiven);
+            if !mutant::is(Mutant::NobodyForgiven) {
+                self.charge.forgive_all(now);
+            }
             *stalled = false;
         }
         *last_tick = now;
@@ -308,6 +315,10 @@ impl Liveness {
             }
             // The next report tries again, with the same sessions: nobody is answered for whom no timer was restarted.
             None => {
+                rare::taken(Rare::ReportFailed);
+                if mutant::is(Mutant::AnswerUnreported) {
+                    reported.answer();
+                }
                 collected.sessions.extend(reported.sessions);
                 reported.waiting.into_iter().for_each(|(session, outbox)| collected.wait(session, outbox));
             }

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use rowlock_env::mutant::{self, Mutant};
+use rowlock_env::rare::{self, Rare};
 use rowlock_env::time::Instant;
 use rowlock_proto::SessionId;
 use rowlock_state::command::Attachment;
@@ -30,7 +31,13 @@ struct Entry {
 impl Entry {
     fn silent_until(&self) -> Instant {
         let timeout = Duration::from_millis(u64::from(self.timeout_ms));
-        self.last_touch + if mutant::is(Mutant::ExpireEarly) { timeout / 2 } else { timeout }
+        match () {
+            () if mutant::is(Mutant::ExpireEarly) => self.last_touch + timeout / 2,
+            () if mutant::is(Mutant::ExpireATickEarly) => {
+                self.last_touch + timeout - Duration::from_millis(50)
+            }
+            () => self.last_touch + timeout,
+        }
     }
 }
 
@@ -87,10 +94,10 @@ impl Tracker {
     /// A frame of this session came in somewhere. It does not take a hang-up back: it can only have been on its way since
     /// before, perhaps from another node that the session has left.
     pub fn touch(&mut self, now: Instant, session: SessionId) {
-        if let Some(entry) = self.sessions.get_mut(&session)
-            && !entry.decided
-        {
-            entry.last_touch = entry.last_touch.max(now);
+        match self.sessions.get_mut(&session) {
+            Some(entry) if entry.decided => rare::taken(Rare::TouchTooLate),
+            Some(entry) => entry.last_touch = entry.last_touch.max(now),
+            None => {}
         }
     }
 
@@ -105,6 +112,7 @@ impl Tracker {
     pub fn departed(&mut self, now: Instant, departure: &Departure) {
         let known = self.sessions.get_mut(&departure.session);
         let Some(entry) = known.filter(|entry| entry.attachment >= departure.attachment) else {
+            rare::taken(Rare::HungUpEarly);
             if self.early.len() == DEPARTURES_EARLY_MAX {
                 self.early.pop_first();
             }
@@ -114,6 +122,7 @@ impl Tracker {
         if entry.decided || departure.attachment < entry.attachment {
             return;
         }
+        rare::taken(Rare::HungUpWithGrace);
         let until = now + departure.grace();
         self.departed.insert(departure.session, until);
         if until < entry.look_at {
@@ -143,6 +152,11 @@ impl Tracker {
             let entry = self.sessions.get_mut(&session).expect("the agenda holds only known sessions");
             let silent_until = entry.silent_until();
             let deadline = self.departed.get(&session).map_or(silent_until, |until| silent_until.min(*until));
+            if entry.decided {
+                rare::taken(Rare::ExpiryAgain);
+            } else if deadline <= now {
+                rare::taken(Rare::SessionExpired);
+            }
             entry.decided |= deadline <= now;
             entry.look_at = if entry.decided {
                 due.push((session, entry.attachment));

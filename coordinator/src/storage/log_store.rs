@@ -18,6 +18,7 @@ use openraft::{OptionalSend, RaftTypeConfig};
 use parking_lot::Mutex;
 use rowlock_env::busy_poll::BusyPoll;
 use rowlock_env::mutant::{self, Mutant};
+use rowlock_env::rare::{self, Rare};
 use rowlock_env::time;
 use rowlock_env::worker::Worker;
 use tokio::sync::oneshot;
@@ -71,11 +72,17 @@ impl LogStore {
         let log = self.log.lock();
         observed.tell(|observer| {
             let found = log.checkpoint();
-            observer.opened(found.vote.map(Ballot::from), found.purged.map(Position::from));
+            let (purged, last) = (found.purged.map(Position::from), found.last.map(Position::from));
+            observer.opened(found.vote.map(Ballot::from), purged, last);
             log.entries().for_each(|entry| observer.appended(entry.log_id.into(), observer::payload(entry)));
         });
         drop(log);
         LogStore { observed, ..self }
+    }
+
+    /// Who hears of what happens to it.
+    pub fn observer(&self) -> &Observed {
+        &self.observed
     }
 
     /// Tells the log whose flushes may wait, and hears from it how far it is committed.
@@ -161,7 +168,9 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         // Readers compare the vote to notice a change of leader: they may see it early, never late.
         self.log.lock().set_vote(*vote);
         self.thrift.spare_to(0);
-        if !mutant::is(Mutant::VoteInMemory) {
+        if mutant::is(Mutant::VoteBeforeFlush) {
+            self.write(vec![Record::Vote(*vote)], Done::Nobody).await?;
+        } else if !mutant::is(Mutant::VoteInMemory) {
             self.write_durably(Record::Vote(*vote)).await?;
         }
         self.observed.tell(|observer| observer.voted((*vote).into()));
@@ -204,15 +213,20 @@ impl RaftLogStorage<TypeConfig> for LogStore {
                 }
             }
         });
-        let done = Done::Flushed(callback);
         if last.is_some_and(|last| self.thrift.is_spared(last)) {
-            self.write_patiently(records, done).await
+            if mutant::is(Mutant::SparedAckBeforeFlush) {
+                callback.io_completed(Ok(()));
+                return self.write_patiently(records, Done::Nobody).await;
+            }
+            rare::taken(Rare::FlushSpared);
+            self.write_patiently(records, Done::Flushed(callback)).await
         } else {
-            self.write(records, done).await
+            self.write(records, Done::Flushed(callback)).await
         }
     }
 
     async fn truncate_after(&mut self, last_log_id: Option<LogId>) -> Result<(), io::Error> {
+        rare::taken(Rare::LogTruncated);
         self.log.lock().truncate_after(last_log_id);
         self.observed.tell(|observer| observer.truncated(last_log_id.map(Position::from)));
         if mutant::is(Mutant::TruncateInMemory) {

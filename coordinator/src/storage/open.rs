@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rowlock_env::disk::{Dir, DirLock};
+use rowlock_env::rare::{self, Rare};
 use rowlock_env::{time, worker};
 
 use super::error::StorageError;
@@ -94,6 +95,7 @@ impl Storage {
             );
         }
         for name in &report.damaged_snapshots {
+            rare::taken(Rare::SnapshotPutAside);
             tracing::error!(
                 name,
                 "a snapshot file is damaged and was put aside: check the disk, then remove the file"
@@ -179,6 +181,7 @@ fn read(
     let mut report = report(&found);
     let mut log = found.log;
     if report.committed.map(|log_id| log_id.index) > report.last.map(|log_id| log_id.index) {
+        rare::taken(Rare::CommittedBeyondLog);
         // The mark is in front of entries that were torn off: what is left is all committed.
         log.set_committed(report.last);
         report.committed = report.last;

@@ -70,7 +70,8 @@ impl Design for Rowlock {
     fn build(&self, world: &Simulation, observer: &Observer) -> Deployment {
         // The models' way of naming messages cannot read ours.
         world.network().set_labeler(crate::report::label::label);
-        let shape = Shape { voters: 3, learners: 0, snapshot_every: 1_000, keep_logs: 100 };
+        let shape =
+            Shape { voters: 3, learners: 0, snapshot_every: 1_000, keep_logs: 100, segment_bytes: 64 << 10 };
         let add = |place| world.add_host(&format!("node{}", place + 1), "node", node::address(place));
         let hosts: Vec<HostId> = (0..shape.nodes()).map(add).collect();
         let (world, board) = (world.clone(), Board::new(hosts.len()));

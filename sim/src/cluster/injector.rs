@@ -1,9 +1,10 @@
 //! Does to the world what the script says, and ends what it began.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use rowlock_world::clock::TRUE_RATE;
+use rowlock_world::disk::Op;
 use rowlock_world::executor::{Halt, Simulation};
 use rowlock_world::network::Delay;
 use rowlock_world::time::{HostId, Nanos};
@@ -13,8 +14,10 @@ use super::agenda::Agenda;
 use super::board::{Board, Order, node_id};
 use super::cuts::{Cuts, Link, between, one_way};
 use super::operator::{Desk, Job};
+use super::record::Record;
 use super::roster::Roster;
-use crate::fault::{CrashPoint, Down, Fault, Script, Target};
+use crate::fault::{CrashPoint, Down, Fault, Moment, Script, Target};
+use crate::history::node::NodeFact;
 
 /// What there is to do things to.
 pub struct Patients {
@@ -28,6 +31,8 @@ pub struct Patients {
     pub roster: Roster,
     /// Who changes that.
     pub desk: Desk,
+    /// Where it is told.
+    pub record: Record,
 }
 
 /// What the injector cannot do itself: processes are started by who knows what runs in them.
@@ -53,8 +58,16 @@ enum End {
     TrueRate(HostId),
     FastDisk(HostId),
     Room(HostId),
-    /// The power goes at last, if no disk operation has taken it.
-    CutPower(usize, Down),
+    /// The power goes at last, if its moment has not come.
+    CutPower(usize),
+}
+
+/// A node that loses its power at a certain moment.
+struct Armed {
+    /// For how long.
+    down: Down,
+    /// It has been seen running since: when it does not any more, its moment has come.
+    was_up: bool,
 }
 
 /// What is being done.
@@ -65,6 +78,10 @@ pub struct Injector {
     cuts: Cuts,
     /// Clients that die as soon as they wait for a lock, and what then.
     dying: Vec<(usize, Down)>,
+    /// Since when hosts stand still.
+    paused: BTreeMap<HostId, Nanos>,
+    /// Nodes that lose their power at a certain moment, by place.
+    armed: BTreeMap<usize, Armed>,
     /// How long a node that failed by itself stays down.
     patience: Vec<Duration>,
     /// Nodes that may stop by themselves, by place: their disk was damaged, or they were taken out of the cluster.
@@ -73,6 +90,8 @@ pub struct Injector {
 
 /// More than any run fills.
 const ROOM_BYTES: u64 = 1 << 40;
+/// If the moment at which the power is to go has not come by then, it goes all the same.
+const MOMENT_WITHIN: Duration = Duration::from_secs(3);
 /// A process that failed by itself is started again after so long, as supervisors do.
 const SUPERVISOR: Duration = Duration::from_secs(2);
 
@@ -85,7 +104,8 @@ impl Injector {
         }
         let patience = vec![SUPERVISOR; patients.nodes.len()];
         let (cuts, dying, excused) = (Cuts::default(), Vec::new(), BTreeSet::new());
-        Injector { sim, patients, agenda, cuts, dying, patience, excused }
+        let (paused, armed) = (BTreeMap::new(), BTreeMap::new());
+        Injector { sim, patients, agenda, cuts, dying, paused, armed, patience, excused }
     }
 
     /// Whether something was done to the node at this place for which it may stop by itself.
@@ -127,6 +147,38 @@ impl Injector {
         Ok(())
     }
 
+    /// Hosts that run and whose power is to go at a certain moment.
+    pub fn armed(&mut self) -> Vec<HostId> {
+        let (sim, nodes) = (&self.sim, &self.patients.nodes);
+        self.armed.iter_mut().for_each(|(place, armed)| armed.was_up |= sim.is_up(nodes[*place]));
+        let up = self.armed.iter().filter(|(_, armed)| armed.was_up);
+        up.map(|(place, _)| nodes[*place]).collect()
+    }
+
+    /// Nodes whose moment has come are started again later.
+    pub fn notice_cuts(&mut self) {
+        let (sim, nodes) = (&self.sim, &self.patients.nodes);
+        let gone = self.armed.extract_if(.., |place, armed| armed.was_up && !sim.is_up(nodes[*place]));
+        for (place, armed) in gone.collect::<Vec<_>>() {
+            self.start_later(Birth::Node(place), armed.down);
+        }
+    }
+
+    /// The power of the node goes at the n-th of these moments, or after a while.
+    fn arm(&mut self, place: usize, moment: Moment, nth: u64, down: Down) {
+        let host = self.patients.nodes[place];
+        match moment {
+            Moment::Message => self.sim.cut_power_at_message(host, nth),
+            Moment::DiskOperation => self.sim.cut_power_at_operation(host, nth, |_| true),
+            Moment::Flush => {
+                self.sim.cut_power_at_operation(host, nth, |op| matches!(op, Op::Sync | Op::SyncDir));
+            }
+            Moment::Rename => self.sim.cut_power_at_operation(host, nth, |op| op == Op::Rename),
+        }
+        self.armed.insert(place, Armed { down, was_up: false });
+        self.later(MOMENT_WITHIN, End::CutPower(place));
+    }
+
     /// The client at this place waits for a lock: if it is to die now, it does.
     pub fn die_waiting(&mut self, client: usize) -> Result<(), Halt> {
         let due: Vec<Down> =
@@ -147,16 +199,11 @@ impl Injector {
     /// Ends everything that can be ended, at once; tells whom to start.
     pub fn heal(&mut self) -> Result<Vec<Birth>, Halt> {
         self.dying.clear();
+        self.notice_cuts();
         let mut births = Vec::new();
         while let Some(next) = self.agenda.next() {
             match self.agenda.take_due(next) {
-                // A disk operation has taken the power before.
-                Some(Deed::End(End::CutPower(place, down)))
-                    if !self.sim.is_up(self.patients.nodes[place]) =>
-                {
-                    self.start_later(Birth::Node(place), down);
-                }
-                Some(Deed::End(End::CutPower(..)) | Deed::Begin(_)) | None => {}
+                Some(Deed::End(End::CutPower(_)) | Deed::Begin(_)) | None => {}
                 Some(Deed::End(end)) => add(&mut births, self.end(end)?),
             }
         }
@@ -184,11 +231,15 @@ impl Injector {
             }
             End::Unlose(links) => links.iter().for_each(|(from, to)| network.lose_segments(*from, *to, 0)),
             End::Start(who) => return Ok(self.may_start(who).then_some(who)),
-            End::Resume(host) => self.sim.resume(host),
+            End::Resume(host) => self.resume(host),
             End::TrueRate(host) => self.sim.set_clock_rate(host, TRUE_RATE),
             End::FastDisk(host) => self.sim.disk(host).set_pace(1),
             End::Room(host) => self.sim.disk(host).set_capacity(ROOM_BYTES),
-            End::CutPower(place, down) => self.power_off(place, down)?,
+            End::CutPower(place) => {
+                if let Some(armed) = self.armed.remove(&place) {
+                    self.power_off(place, armed.down)?;
+                }
+            }
         }
         Ok(None)
     }
@@ -264,16 +315,16 @@ impl Injector {
                 for place in self.places(target) {
                     match point {
                         CrashPoint::AtOnce => self.power_off(place, down)?,
-                        CrashPoint::AtDiskOperation(nth) => {
-                            self.sim.cut_power_at_operation(self.patients.nodes[place], u64::from(nth));
-                            self.later(Duration::from_secs(2), End::CutPower(place, down));
-                        }
+                        CrashPoint::At(moment, nth) => self.arm(place, moment, u64::from(nth), down),
                     }
                 }
             }
             Fault::Pause { target, lasts } => {
                 for host in self.hosts(&[target]) {
                     self.sim.pause(host);
+                    if self.sim.is_paused(host) {
+                        self.paused.entry(host).or_insert(self.sim.now());
+                    }
                     self.later(lasts, End::Resume(host));
                 }
             }
@@ -360,6 +411,16 @@ impl Injector {
         if self.patients.roster.is_in_use(place) {
             self.patients.desk.ask(job);
         }
+    }
+
+    fn resume(&mut self, host: HostId) {
+        let (since, is_paused) = (self.paused.remove(&host), self.sim.is_paused(host));
+        let place = self.patients.nodes.iter().position(|node| *node == host);
+        if let (Some(since), Some(place), true) = (since, place, is_paused) {
+            let after = self.sim.now() - since;
+            self.patients.record.node(node_id(place), NodeFact::Resumed { after });
+        }
+        self.sim.resume(host);
     }
 
     fn power_off(&mut self, place: usize, down: Down) -> Result<(), Halt> {

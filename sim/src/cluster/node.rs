@@ -12,9 +12,6 @@ use super::board::{Board, Order, Process, node_id};
 use super::operator::SUPER_DIGEST;
 use super::shape::Shape;
 
-/// Small, so that the log goes through many segments, and disks stay small.
-const SEGMENT_BYTES: u64 = 64 << 10;
-
 /// Where the node at a place lives.
 pub fn address(place: usize) -> Ipv4Addr {
     Ipv4Addr::new(10, 0, 0, u8::try_from(place + 1).expect("a cluster has few nodes"))
@@ -42,7 +39,7 @@ pub fn config(shape: &Shape, place: usize, known: &[usize]) -> NodeConfig {
     };
     // Its storage is a library with files and threads of its own, past the seam; what it keeps is derived.
     config.history = HistoryConfig { enabled: false, ..HistoryConfig::default() };
-    config.log_segment_bytes = SEGMENT_BYTES;
+    config.log_segment_bytes = shape.segment_bytes;
     config
 }
 

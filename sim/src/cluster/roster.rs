@@ -142,7 +142,10 @@ mod tests {
     use super::*;
 
     fn roster() -> Roster {
-        Roster::new(&Shape { voters: 3, learners: 1, snapshot_every: 100, keep_logs: 10 }, 1)
+        Roster::new(
+            &Shape { voters: 3, learners: 1, snapshot_every: 100, keep_logs: 10, segment_bytes: 64 << 10 },
+            1,
+        )
     }
 
     #[test]

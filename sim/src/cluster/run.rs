@@ -4,6 +4,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use rowlock_env::mutant::{self, Mutant};
+use rowlock_env::rare::Counts;
 use rowlock_env::sync::watch;
 use rowlock_world::executor::{Halt, Simulation};
 use rowlock_world::rng::Rng;
@@ -82,6 +83,7 @@ pub(super) fn theme_stream(seed: u64) -> Rng {
 /// Runs a plan.
 pub fn run(plan: &Plan) -> Outcome {
     let _mistake = mutant::with(plan.mutant);
+    let _before = Counts::take();
     let mut run = Run::new(plan);
     let halt = run.all().err();
     // A world that has halted may not stand being taken down either; the first finding counts.
@@ -96,6 +98,7 @@ pub fn run(plan: &Plan) -> Outcome {
         facts,
         acknowledged,
         grants,
+        rare: Counts::take(),
         ..Stats::default()
     };
     for step in run.script.steps() {
@@ -173,6 +176,7 @@ impl Run {
             board: board.clone(),
             roster: roster.clone(),
             desk: desk.clone(),
+            record: record.clone(),
         };
         let injector = Injector::new(sim.clone(), patients, &script);
         let closing = watch::channel(false).0;
@@ -243,7 +247,10 @@ impl Run {
             let next = self.injector.next().unwrap_or(until).min(until).min(tick);
             let (record, board, dying) = (self.record.clone(), self.board.clone(), self.injector.dying());
             let is_time_to_die = || dying.iter().any(|client| record.waits(ClientId(*client)));
-            self.sim.run_until_or(next, || record.is_broken() || board.has_news() || is_time_to_die())?;
+            let (armed, sim) = (self.injector.armed(), self.sim.clone());
+            let has_gone = || armed.iter().any(|host| !sim.is_up(*host));
+            let is_news = || record.is_broken() || board.has_news() || is_time_to_die() || has_gone();
+            self.sim.run_until_or(next, is_news)?;
             if self.record.is_broken() {
                 return Err(Stop::Broken);
             }
@@ -251,6 +258,7 @@ impl Run {
                 self.injector.die_waiting(client)?;
             }
             self.look_after()?;
+            self.injector.notice_cuts();
             if self.sim.now() >= tick {
                 self.record.tell(&Fact::Passed { at: self.sim.now() });
                 tick = self.sim.now() + TICK;

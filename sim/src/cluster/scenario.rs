@@ -82,6 +82,13 @@ impl Scenario {
         match mutant {
             M::AckBeforeFlush | M::NeverFlush | M::IgnoreFailedFlush | M::VoteInMemory => Scenario::Power,
             M::RenameWithoutDirSync | M::ChecksumIgnored | M::LeaderRestore => Scenario::Power,
+            M::RecycleWithoutDirSync | M::SparedAckBeforeFlush | M::VoteBeforeFlush => Scenario::Power,
+            M::DamageIsTorn => Scenario::Machines,
+            M::SnapshotKeepsConnections => Scenario::Members,
+            M::ExpireATickEarly | M::MissedCreationForgotten => Scenario::Clients,
+            M::AnswerUnreported => Scenario::Isolation,
+            M::NobodyForgiven => Scenario::Stalls,
+            M::ForwardAgain => Scenario::Network,
             M::TruncateInMemory | M::CommittedTooHigh | M::VoteForStaleLog => Scenario::Power,
             M::SnapshotNotFlushed | M::ForgetWhoWaits => Scenario::Power,
             M::SkipEntryAfterSnapshot | M::SnapshotForgetsOutcomes | M::KeepOldDeadlines => Scenario::Members,

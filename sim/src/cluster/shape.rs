@@ -13,6 +13,8 @@ pub struct Shape {
     pub snapshot_every: u64,
     /// Entries that stay behind a snapshot.
     pub keep_logs: u64,
+    /// Bytes of a segment of the log.
+    pub segment_bytes: u64,
 }
 
 impl Shape {
@@ -24,9 +26,15 @@ impl Shape {
             80..92 => (3, 1),
             _ => (1, 0),
         };
-        let snapshot_every = 20 + rng.below(381) as u64;
-        let keep_logs = 5 + rng.below(96) as u64;
-        Shape { voters, learners, snapshot_every, keep_logs }
+        // A third of the runs keeps hardly anything: a node that is cut off for a moment is sent a snapshot.
+        let (snapshot_every, keep_logs) = if rng.chance(33) {
+            (3 + rng.below(18) as u64, rng.below(6) as u64)
+        } else {
+            (20 + rng.below(381) as u64, 5 + rng.below(96) as u64)
+        };
+        // Small, so that the log goes through many segments, and disks stay small.
+        let segment_bytes = rng.pick(&[12, 16, 32, 64]) << 10;
+        Shape { voters, learners, snapshot_every, keep_logs, segment_bytes }
     }
 
     /// All nodes.
@@ -44,11 +52,14 @@ mod tests {
     #[test]
     fn most_seeds_have_three_nodes_and_some_have_one_or_five_or_a_learner() {
         let mut seen: BTreeMap<(usize, usize), u32> = BTreeMap::new();
+        let mut hasty = 0;
         for seed in 0..1_000 {
             let shape = Shape::of(&mut Rng::new(seed));
             *seen.entry((shape.voters, shape.learners)).or_default() += 1;
-            assert!((20..=400).contains(&shape.snapshot_every) && (5..=100).contains(&shape.keep_logs));
+            assert!((3..=400).contains(&shape.snapshot_every) && shape.keep_logs <= 100);
+            hasty += u32::from(shape.snapshot_every < 20);
         }
+        assert!((250..420).contains(&hasty), "{hasty}");
         assert!(seen[&(3, 0)] > 600, "{seen:?}");
         assert!([(5, 0), (3, 1), (1, 0)].into_iter().all(|shape| seen[&shape] > 40), "{seen:?}");
     }

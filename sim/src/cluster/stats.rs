@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
 
+use rowlock_env::rare::Counts;
 use rowlock_world::time::Nanos;
 
 use crate::fault::Kind;
@@ -24,6 +25,8 @@ pub struct Stats {
     pub grants: u64,
     /// Faults by kind.
     pub faults: BTreeMap<Kind, u64>,
+    /// Rare branches of the code that were taken.
+    pub rare: Counts,
 }
 
 impl AddAssign<&Stats> for Stats {
@@ -34,6 +37,7 @@ impl AddAssign<&Stats> for Stats {
         self.facts += other.facts;
         self.acknowledged += other.acknowledged;
         self.grants += other.grants;
+        self.rare += &other.rare;
         for (kind, count) in &other.faults {
             *self.faults.entry(*kind).or_default() += count;
         }

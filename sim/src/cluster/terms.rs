@@ -18,6 +18,7 @@ const FOREVER: Duration = Duration::from_secs(10 * 365 * 86_400);
 pub(super) fn terms(script: &Script) -> Terms {
     let mut terms = Terms {
         has_bounded_clocks: has_bounded_clocks(script.steps()),
+        has_true_clocks: !script.steps().iter().any(|step| matches!(step.fault, Fault::ClockRate { .. })),
         starts_with_right_clocks: starts_with_right_clocks(script.steps()),
         has_faults: !script.steps().is_empty(),
         ..Terms::default()

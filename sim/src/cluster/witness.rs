@@ -36,8 +36,18 @@ impl Witness {
 }
 
 impl Observer for Witness {
-    fn opened(&self, _: Option<Ballot>, purged: Option<rowlock_coordinator::Position>) {
-        self.tell(NodeFact::Opened { purged: purged.map(position) });
+    fn opened(
+        &self,
+        vote: Option<Ballot>,
+        purged: Option<rowlock_coordinator::Position>,
+        last: Option<rowlock_coordinator::Position>,
+    ) {
+        let vote = vote.map(|vote| (vote.term, vote.candidate));
+        self.tell(NodeFact::Opened { vote, purged: purged.map(position), last: last.map(position) });
+    }
+
+    fn acknowledges(&self, upto: rowlock_coordinator::Position) {
+        self.tell(NodeFact::Acknowledged { upto: position(upto) });
     }
 
     fn voted(&self, vote: Ballot) {

@@ -8,7 +8,7 @@ use rowlock_world::time::Nanos;
 use super::budget::Budget;
 use super::kind::Kind;
 use super::mix::Odds;
-use super::script::{CrashPoint, Down, Fault, Target};
+use super::script::{CrashPoint, Down, Fault, Moment, Target};
 
 /// Two clocks of which one is this much faster and the other this much slower differ by less than the documented 5 %.
 const PPM: usize = 24_000;
@@ -162,11 +162,23 @@ impl Draw {
             Kind::Kill => Fault::Kill { target, down },
             Kind::SyncFailure => Fault::SyncFailure { target, down },
             _ => {
-                let point = CrashPoint::AtDiskOperation(1 + self.rng.below(40) as u32);
-                let point = if self.rng.chance(60) { point } else { CrashPoint::AtOnce };
+                let moments = Moment::ALL;
+                let point = if self.rng.chance(70) { self.moment(&moments) } else { CrashPoint::AtOnce };
                 Fault::PowerLoss { target, point, down }
             }
         })
+    }
+
+    /// One of the next such moments. Where something is done in steps, the first ones matter.
+    pub(super) fn moment(&mut self, moments: &[Moment]) -> CrashPoint {
+        let moment = self.rng.pick(moments);
+        let most = match moment {
+            Moment::DiskOperation => 40,
+            Moment::Flush => 6,
+            Moment::Rename => 3,
+            Moment::Message => 12,
+        };
+        CrashPoint::At(moment, 1 + self.rng.below(most) as u32)
     }
 
     /// For good now and then, if the budget has room for it.
@@ -217,7 +229,7 @@ impl Draw {
         }
     }
 
-    fn follower(&mut self) -> Target {
+    pub(super) fn follower(&mut self) -> Target {
         let others = self.budget.voters().len().saturating_sub(1).max(1);
         Target::Follower(1 + self.rng.below(others))
     }

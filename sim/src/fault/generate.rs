@@ -15,7 +15,7 @@ use super::budget::Budget;
 use super::draw::Draw;
 use super::kind::Kind;
 use super::mix::{Mix, PACES, Pace};
-use super::script::{Fault, Script, Step, Target};
+use super::script::{CrashPoint, Down, Fault, Moment, Script, Step, Target};
 
 /// Mixed into the seed, so that the stream of faults is another than the world's.
 const STREAM: u64 = 0xfa17_5eed_0000_0001;
@@ -60,6 +60,9 @@ pub fn generate(seed: u64, ground: &Ground, mix: &Mix) -> Script {
         let kind = draw.rng.pick(&kinds);
         let Some(fault) = draw.fault(kind, at) else { continue };
         let replacement = replacement(&mut draw, &kinds, at, &fault);
+        steps.extend(breaks(&mut draw, ground, at, &fault));
+        steps.extend(in_election(&mut draw, &kinds, at, &fault));
+        steps.extend(rot_found(&mut draw, at, &fault));
         steps.extend(away(&mut draw, mix, at, &fault));
         steps.extend(late_before_pause(&mut draw, mix, ground, at, &fault));
         steps.push(Step { at, fault });
@@ -99,6 +102,67 @@ fn late_before_pause(draw: &mut Draw, mix: &Mix, ground: &Ground, at: Nanos, fau
     let (from, to) = (vec![Target::AllNodes], vec![*client]);
     let at = Nanos(at.0 - before.as_nanos() as u64);
     Some(Step { at, fault: Fault::Clog { from, to, least, most, lasts: before + before / 2 } })
+}
+
+/// Slow ways before a cut, and connections that break with it, as behind a firewall that begins to refuse: what was on its
+/// way is lost at that moment, and both sides know.
+fn breaks(draw: &mut Draw, ground: &Ground, at: Nanos, fault: &Fault) -> Vec<Step> {
+    let (groups, before) = match fault {
+        Fault::Partition { groups, .. } => (groups.clone(), Duration::from_millis(900)),
+        _ => return Vec::new(),
+    };
+    if !draw.rng.chance(draw.odds.breaks) || at < ground.begin + before || at + before > ground.quiet {
+        return Vec::new();
+    }
+    let nodes = |group: &[Target]| -> Vec<Target> {
+        group.iter().copied().filter(|target| matches!(target, Target::Node(_))).collect()
+    };
+    let (least, most) = (Duration::from_millis(10), Duration::from_millis(60));
+    let everywhere = || vec![Target::AllNodes];
+    let clog = Fault::Clog { from: everywhere(), to: everywhere(), least, most, lasts: before };
+    let mut steps = vec![Step { at: Nanos(at.0 - before.as_nanos() as u64), fault: clog }];
+    let (left, right) = (nodes(&groups[0]), nodes(&groups[1]));
+    steps.push(Step { at, fault: Fault::Reset { from: left.clone(), to: right.clone() } });
+    steps.push(Step { at, fault: Fault::Reset { from: right, to: left } });
+    steps
+}
+
+/// Behind the loss of a leader: another node loses its power at one of the next flushes or messages, which are those of an
+/// election, and is back at once.
+fn in_election(draw: &mut Draw, kinds: &[Kind], at: Nanos, fault: &Fault) -> Option<Step> {
+    let leader_is_lost = match fault {
+        Fault::Kill { target, .. } | Fault::Isolate { target, .. } | Fault::Pause { target, .. } => {
+            *target == Target::Leader
+        }
+        Fault::PowerLoss { target, .. } => matches!(target, Target::Leader | Target::AllNodes),
+        _ => false,
+    };
+    if !leader_is_lost || !kinds.contains(&Kind::PowerLoss) || !draw.rng.chance(draw.odds.in_election) {
+        return None;
+    }
+    let at = at + draw.between_ms(1, 400);
+    let down = draw.between_ms(1, 300);
+    // If its moment does not come, the power goes all the same, some seconds later.
+    if at + Duration::from_secs(4) > draw.quiet {
+        return None;
+    }
+    let target = draw.follower();
+    let point = match draw.moment(&[Moment::Flush, Moment::Message]) {
+        CrashPoint::At(moment, nth) => CrashPoint::At(moment, 1 + nth / 3),
+        CrashPoint::AtOnce => CrashPoint::AtOnce,
+    };
+    Some(Step { at, fault: Fault::PowerLoss { target, point, down: Down::For(down) } })
+}
+
+/// A disk that rots is read soon: its node is started again.
+fn rot_found(draw: &mut Draw, at: Nanos, fault: &Fault) -> Option<Step> {
+    let Fault::BitRot { target, .. } = fault else { return None };
+    let at = at + draw.between_ms(1, 1_500);
+    let down = Down::For(draw.between_ms(1, 300));
+    if !draw.rng.chance(draw.odds.rot_found) || at + Duration::from_millis(300) > draw.quiet {
+        return None;
+    }
+    Some(Step { at, fault: Fault::Kill { target: *target, down } })
 }
 
 /// What an operator does after a disk was lost: another node in its place.

@@ -31,6 +31,12 @@ pub(super) struct Odds {
     pub(super) long_stops: usize,
     /// All clients are on the smaller side of a partition.
     pub(super) clients_with_few: usize,
+    /// Behind the loss of a leader another node loses its power as it votes.
+    pub(super) in_election: usize,
+    /// A way that is cut was slow before, and its connections break with the cut.
+    pub(super) breaks: usize,
+    /// A node whose disk rots is started again soon.
+    pub(super) rot_found: usize,
 }
 
 impl Odds {
@@ -43,6 +49,9 @@ impl Odds {
         away: 0,
         long_stops: 0,
         clients_with_few: 0,
+        in_election: 15,
+        breaks: 15,
+        rot_found: 60,
     };
 }
 
@@ -112,7 +121,7 @@ impl Mix {
     /// Now and then nodes are cut off from the others for long, with clients that they serve, and nothing disturbs that
     /// but a clock that is set.
     pub fn isolation() -> Self {
-        let odds = Odds { long_stops: 80, clients_with_few: 60, ..Odds::USUAL };
+        let odds = Odds { long_stops: 80, clients_with_few: 60, breaks: 50, ..Odds::USUAL };
         let mix = Mix::only(&[Kind::Isolate, Kind::Partition, Kind::Partition, Kind::ClockJump]);
         Mix { odds, ..mix }.at_pace(Pace::PerMinute(12))
     }
@@ -122,6 +131,7 @@ impl Mix {
     pub fn power() -> Self {
         let odds =
             Odds { all_nodes: 40, killed_client: 0, paused_client: 0, back_at_once: 30, ..Odds::USUAL };
+        let odds = Odds { in_election: 50, ..odds };
         let mix =
             Mix::only(&[Kind::PowerLoss, Kind::PowerLoss, Kind::SyncFailure, Kind::Isolate, Kind::SlowDisk]);
         Mix { odds, ..mix }.at_pace(Pace::PerMinute(25))

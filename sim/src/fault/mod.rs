@@ -22,5 +22,5 @@ pub use generate::{Ground, generate};
 pub use kind::Kind;
 pub use mix::{Mix, Pace};
 pub use read::ScriptError;
-pub use script::{CrashPoint, Down, Fault, Script, Step, Target};
+pub use script::{CrashPoint, Down, Fault, Moment, Script, Step, Target};
 pub use span::{read as read_span, show as show_span};

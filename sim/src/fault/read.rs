@@ -5,7 +5,7 @@ use std::str::FromStr;
 use rowlock_world::time::Nanos;
 
 use super::kind::Kind;
-use super::script::{CrashPoint, Fault, Script, Step};
+use super::script::{CrashPoint, Fault, Moment, Script, Step};
 use super::span;
 use super::words::Words;
 use super::write::OVER_BUDGET;
@@ -75,10 +75,9 @@ fn fault(kind: Kind, mut words: Words<'_>) -> Result<Fault, String> {
         Kind::Kill => Fault::Kill { target: w.target()?, down: w.down()? },
         Kind::PowerLoss => {
             let target = w.target()?;
-            let point = if w.take("at-operation") {
-                CrashPoint::AtDiskOperation(w.number("", "", "17")?)
-            } else {
-                CrashPoint::AtOnce
+            let point = match Moment::ALL.into_iter().find(|moment| w.take(moment.word())) {
+                Some(moment) => CrashPoint::At(moment, w.number("", "", "17")?),
+                None => CrashPoint::AtOnce,
             };
             Fault::PowerLoss { target, point, down: w.down()? }
         }

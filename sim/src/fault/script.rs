@@ -40,8 +40,36 @@ pub enum Down {
 pub enum CrashPoint {
     /// As the fault begins.
     AtOnce,
-    /// Within the n-th operation on the disk from then on, counted from 1. If so many never come, when the fault ends.
-    AtDiskOperation(u32),
+    /// At the n-th of these moments from then on, counted from 1. If so many do not come soon, at last all the same.
+    At(Moment, u32),
+}
+
+/// What a program does that must not be taken apart by a loss of power.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Moment {
+    /// Any operation on the disk.
+    DiskOperation,
+    /// A flush, of a file or of names.
+    Flush,
+    /// A change of a file's name.
+    Rename,
+    /// Right behind a message that has left.
+    Message,
+}
+
+impl Moment {
+    /// All of them.
+    pub const ALL: [Moment; 4] = [Moment::DiskOperation, Moment::Flush, Moment::Rename, Moment::Message];
+
+    /// The word that stands before the number.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Moment::DiskOperation => "at-operation",
+            Moment::Flush => "at-flush",
+            Moment::Rename => "at-rename",
+            Moment::Message => "at-message",
+        }
+    }
 }
 
 /// One thing that goes wrong, or that an operator does.

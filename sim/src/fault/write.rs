@@ -53,8 +53,8 @@ impl fmt::Display for Fault {
                 write!(f, "{name} {} {percent}% for {}", way(from, to), show(*lasts))
             }
             Fault::Reset { from, to } => write!(f, "{name} {}", way(from, to)),
-            Fault::PowerLoss { target, point: CrashPoint::AtDiskOperation(n), down } => {
-                write!(f, "{name} {target} at-operation {n} {down}")
+            Fault::PowerLoss { target, point: CrashPoint::At(moment, n), down } => {
+                write!(f, "{name} {target} {} {n} {down}", moment.word())
             }
             Fault::Kill { target, down }
             | Fault::PowerLoss { target, point: CrashPoint::AtOnce, down }

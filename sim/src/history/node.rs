@@ -1,5 +1,7 @@
 //! What the nodes of a simulated cluster were seen doing, as `rowlock_coordinator`'s observer tells it.
 
+use std::time::Duration;
+
 use rowlock_proto::{NodeId, SessionId};
 use rowlock_world::time::Nanos;
 
@@ -35,10 +37,15 @@ pub enum NodeFact {
     Started,
     /// Its process is gone.
     Ended { how: Down },
+    /// Its process goes on, having stood still for so long.
+    Resumed { after: Duration },
     /// Its log was read from disk: it begins behind this position. Its entries follow as [`NodeFact::Appended`].
-    Opened { purged: Option<Position> },
+    /// It ends with `last`, and the last vote is the one told.
+    Opened { vote: Option<(u64, NodeId)>, purged: Option<Position>, last: Option<Position> },
     /// An entry was taken into its log; `hash`: of the payload (0 without one).
     Appended { entry: Position, hash: u64 },
+    /// It tells a leader that its disk has everything up to this entry.
+    Acknowledged { upto: Position },
     /// Its log's entries behind this index were taken out.
     Truncated { after: Index },
     /// Its state is now the one behind this entry.

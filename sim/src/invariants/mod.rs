@@ -71,6 +71,8 @@ pub struct Terms {
     /// The rates of all clocks stay within the documented bound of each other. Without it clients may believe in what
     /// they have lost.
     pub has_bounded_clocks: bool,
+    /// No clock runs faster or slower than true time at all.
+    pub has_true_clocks: bool,
     /// No node starts behind a jump of a wall clock: whoever starts takes what his shows.
     pub starts_with_right_clocks: bool,
     /// Something goes wrong in it.
@@ -85,6 +87,7 @@ impl Default for Terms {
     fn default() -> Self {
         Terms {
             has_bounded_clocks: true,
+            has_true_clocks: false,
             starts_with_right_clocks: true,
             has_faults: true,
             grant_within: Duration::from_secs(15),
@@ -118,6 +121,7 @@ impl Invariants {
             Box::new(cluster::leader_completeness::LeaderCompleteness::default()),
             Box::new(cluster::one_leader_per_term::OneLeaderPerTerm::default()),
             Box::new(cluster::votes_never_go_back::VotesNeverGoBack::default()),
+            Box::new(cluster::logs_never_go_back::LogsNeverGoBack::default()),
             Box::new(cluster::durable::Durable::default()),
             Box::new(cluster::effects::Effects::default()),
             Box::new(cluster::session_order::SentOrder::default()),
@@ -131,7 +135,10 @@ impl Invariants {
             Box::new(cluster::verify::LinearizableVerify::default()),
             Box::new(cluster::fifo_in_real_time::FifoInRealTime::default()),
             Box::new(cluster::fenced_store::FencedStore::default()),
-            Box::new(cluster::session_expiry::SessionExpiry::new(terms.has_bounded_clocks)),
+            Box::new(
+                cluster::session_expiry::SessionExpiry::new(terms.has_bounded_clocks)
+                    .with_true_clocks(terms.has_true_clocks),
+            ),
             Box::new(cluster::grant_in_time::GrantInTime::within(terms.grant_within)),
             Box::new(cluster::progress::Progress::within(terms.answer_within)),
             Box::new(cluster::steady::Steady::new(terms.has_faults)),

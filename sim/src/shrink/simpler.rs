@@ -106,7 +106,7 @@ fn simpler_machines(fault: &Fault) -> Vec<Fault> {
     match fault {
         Fault::PowerLoss { target, point, down } => {
             let mut faults = vec![Fault::Kill { target: *target, down: *down }];
-            if matches!(point, CrashPoint::AtDiskOperation(_)) {
+            if matches!(point, CrashPoint::At(..)) {
                 faults.push(Fault::PowerLoss { target: *target, point: CrashPoint::AtOnce, down: *down });
             }
             faults.extend(one(*target).map(|target| Fault::PowerLoss { target, point: *point, down: *down }));

@@ -5,6 +5,7 @@
 
 use bytes::BytesMut;
 use rowlock_env::mutant::{self, Mutant};
+use rowlock_env::rare::{self, Rare};
 use rowlock_env::time::Instant;
 use rowlock_proto::lock::SessionOptions;
 use rowlock_proto::{Request, Xid, encode, frame};
@@ -137,6 +138,7 @@ impl Machine {
         }
         if extensions.has_locks() && !mutant::is(Mutant::HeldNotVerified) {
             for claims in self.claims.unverified() {
+                rare::taken(Rare::ClientVerifiesHolds);
                 self.send(Request::Verify(claims.clone()), Job::Verify(claims));
             }
         }
@@ -158,6 +160,9 @@ fn step_of(mut asked: Asked, extensions: Extensions, tags: &mut Tags) -> Step {
     // Nobody waits for it: it need not happen, or what happens does not matter.
     if asked.call.reply.is_closed() {
         return Step::Skip(asked.tag);
+    }
+    if asked.sent {
+        rare::taken(Rare::ClientSentAgain);
     }
     let request = &asked.call.request;
     if let Some(what) = extensions.lacks(request) {

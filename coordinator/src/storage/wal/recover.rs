@@ -3,6 +3,8 @@
 //! It changes nothing on the disk; the writer cuts the tail by writing over it. `verify` uses it, too.
 
 use rowlock_env::disk::{Dir, File};
+use rowlock_env::mutant::{self, Mutant};
+use rowlock_env::rare::{self, Rare};
 use rowlock_proto::NodeId;
 
 use super::frame::{Chain, SegmentKey};
@@ -139,8 +141,13 @@ fn read_segment(
 fn check_tail(path: &std::path::Path, found: &Scan) -> Result<bool, StorageError> {
     match found.ending {
         Ending::Clean => Ok(false),
-        Ending::Torn => Ok(true),
+        Ending::Torn => {
+            rare::taken(Rare::TornTail);
+            Ok(true)
+        }
+        Ending::Damaged { .. } if mutant::is(Mutant::DamageIsTorn) => Ok(true),
         Ending::Damaged { witness } => {
+            rare::taken(Rare::DamagedLog);
             let why = format!(
                 "the record there had been flushed before the intact one at offset {witness} was written"
             );

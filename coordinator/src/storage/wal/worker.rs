@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use openraft::storage::IOFlushed;
 use rowlock_env::disk::DirLock;
+use rowlock_env::rare::{self, Rare};
 use rowlock_env::worker::{self, Worker};
 use tokio::sync::oneshot;
 
@@ -104,6 +105,7 @@ fn run(state: &mut State, jobs: &mut Vec<Job>, on_fatal: &OnFatal) {
         let result = batch.write(state);
         if let (Err(failure), State::Open { .. }) = (&result, &*state) {
             *state = State::Failed(failure.clone());
+            rare::taken(Rare::DiskFailed);
             on_fatal(failure);
         }
         batch.finish(state, &result);

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use rowlock_env::disk::{Dir, File};
 use rowlock_env::mutant::{self, Mutant};
+use rowlock_env::rare::{self, Rare};
 use rowlock_env::{rng, time};
 
 use super::frame::{self, Chain, Place, SegmentKey};
@@ -89,6 +90,7 @@ impl Writer {
         found: &Recovered,
     ) -> Result<Writer, StorageError> {
         for name in &found.leftovers {
+            rare::taken(Rare::LeftoverRemoved);
             dir.remove(name).map_err(StorageError::io("removing", &dir.path().join(name)))?;
         }
         let checkpoint = *found.log.checkpoint();
@@ -237,6 +239,7 @@ impl Writer {
             let name = oldest.seq.file_name();
             let keep = oldest.len == self.segment_bytes && self.spares.len() < SPARES_MAX;
             let done = if keep {
+                rare::taken(Rare::SegmentRecycled);
                 let spare = oldest.seq.spare_name();
                 let renamed = self.dir.rename(&name, &spare);
                 self.spares.push(spare);
@@ -246,7 +249,8 @@ impl Writer {
             };
             // One at a time, oldest first, so that no crash leaves a hole.
             let path = self.dir.path().join(&name);
-            done.and_then(|()| self.dir.sync())
+            let skips = mutant::is(Mutant::RecycleWithoutDirSync);
+            done.and_then(|()| if skips { Ok(()) } else { self.dir.sync() })
                 .map_err(|error| DiskFailure::new("recycling", &path, &error))?;
             self.older.pop_front();
         }
@@ -300,7 +304,10 @@ fn create(
     let name = new.seq.file_name();
     let make = || {
         let file = match spare {
-            Some(spare) => dir.open_file(spare)?,
+            Some(spare) => {
+                rare::taken(Rare::SegmentReused);
+                dir.open_file(spare)?
+            }
             None => dir.create_new(UNFINISHED)?,
         };
         let is_used = file.len()? == new.len;
@@ -344,6 +351,9 @@ fn reopen(dir: &Dir, last: &SegmentInfo) -> Result<Active, StorageError> {
     let file = dir.open_file(&name).map_err(StorageError::io("opening", &path))?;
     let SegmentInfo { seq, len, max_index, key, end, flushed, chain } = *last;
     let mut unsure = vec![0; usize::try_from(end.saturating_sub(flushed)).expect("a 64-bit system")];
+    if !unsure.is_empty() {
+        rare::taken(Rare::TailWrittenAgain);
+    }
     let again = file.read_exact_at(&mut unsure, flushed).and_then(|()| file.write_all_at(&unsure, flushed));
     again.map_err(StorageError::io("writing again", &path))?;
     let (flushed, written, filled) = (end, end, end);

@@ -16,6 +16,7 @@ pub(super) mod linearizability;
 pub(super) mod linearizable_writes;
 pub(super) mod log_matching;
 pub(super) mod log_time;
+pub(super) mod logs_never_go_back;
 mod matching;
 pub(super) mod monotonic_reads;
 mod node_log;

@@ -17,7 +17,7 @@ impl NodeLog {
     /// Takes note of what happened to it.
     pub(super) fn observe(&mut self, what: &NodeFact) {
         match what {
-            NodeFact::Opened { purged } => {
+            NodeFact::Opened { purged, .. } => {
                 self.entries.clear();
                 self.base = *purged;
             }

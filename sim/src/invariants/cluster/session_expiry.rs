@@ -3,6 +3,8 @@
 //! one led in a later term; and no client believes in a session that has expired, or has been assured of it for longer than
 //! it lasted.
 //!
+//! A leader that stood still for longer than a second gives every session its timeout again.
+//!
 //! Times are true ones. Clocks whose rates are off by the documented bound make a timeout end a twentieth earlier.
 //! Sessions with a disconnect grace may end earlier when their connection is gone.
 
@@ -20,6 +22,11 @@ use crate::history::node::NodeFact;
 
 /// What is left of a timeout, in percent, on a clock that is as fast as the bound allows.
 const LEFT_PERCENT: u32 = 95;
+/// Of a timeout, its client gives up so much, in percent: it believes until the rest has passed since it sent the last
+/// heartbeat that was answered.
+const MARGIN_PERCENT: u32 = 10;
+/// A leader that stood still for so long notices, also by a slow clock.
+const STOOD_STILL: Duration = Duration::from_millis(1_060);
 
 struct Session {
     timeout_ms: u32,
@@ -32,6 +39,8 @@ struct Session {
 pub struct SessionExpiry {
     /// No clock is faster than the bound.
     has_bounded_clocks: bool,
+    /// No clock is off at all.
+    has_true_clocks: bool,
     now: Nanos,
     sessions: BTreeMap<SessionId, Session>,
     with_grace: BTreeSet<SessionId>,
@@ -39,7 +48,8 @@ pub struct SessionExpiry {
     leads: BTreeMap<NodeId, (u64, Nanos)>,
     /// Who was first seen leading in each term, and since when.
     elected: BTreeMap<u64, (NodeId, Nanos)>,
-    decided: BTreeSet<SessionId>,
+    /// Which leader has decided so, in which term.
+    decided: BTreeMap<SessionId, (NodeId, u64)>,
     expired: BTreeSet<SessionId>,
     /// Until when its client was last assured of each session, at least.
     assured: BTreeMap<SessionId, Nanos>,
@@ -51,6 +61,16 @@ impl SessionExpiry {
         SessionExpiry { has_bounded_clocks, ..Self::default() }
     }
 
+    /// The same, and whether no clock is off at all.
+    #[must_use]
+    pub fn with_true_clocks(self, has_true_clocks: bool) -> Self {
+        SessionExpiry { has_true_clocks, ..self }
+    }
+
+    fn left_percent(&self) -> u32 {
+        if self.has_true_clocks { 100 } else { LEFT_PERCENT }
+    }
+
     fn node(&mut self, node: NodeId, what: &NodeFact) -> Result<(), String> {
         match what {
             NodeFact::Started | NodeFact::Ended { .. } => {
@@ -59,6 +79,11 @@ impl SessionExpiry {
             NodeFact::Leads { term } => {
                 self.leads.insert(node, (*term, self.now));
                 self.elected.entry(*term).or_insert((node, self.now));
+            }
+            NodeFact::Resumed { after } if *after > STOOD_STILL => {
+                if let Some((_, since)) = self.leads.get_mut(&node) {
+                    *since = self.now;
+                }
             }
             NodeFact::Confirms { term, since } => self.confirms(node, *term, *since)?,
             NodeFact::Expires { session, term } => self.expires(node, *session, *term)?,
@@ -84,10 +109,13 @@ impl SessionExpiry {
         let Some((_, leads_since)) = self.leads.get(&node).filter(|(leads, _)| *leads == term) else {
             return Err(format!("node {node} expires session {session} and does not lead term {term}"));
         };
-        self.decided.insert(session);
+        // Decided before, and proposed again because the log did not say so.
+        if self.decided.insert(session, (node, term)) == Some((node, term)) {
+            return Ok(());
+        }
         let Some(known) = self.sessions.get(&session) else { return Ok(()) };
         let since = known.since.max(*leads_since);
-        let timeout = Duration::from_millis(known.timeout_ms.into()) * LEFT_PERCENT / 100;
+        let timeout = Duration::from_millis(known.timeout_ms.into()) * self.left_percent() / 100;
         if self.has_bounded_clocks && !self.with_grace.contains(&session) && self.now < since + timeout {
             return Err(format!(
                 "node {node} expires session {session} at {}, and its {} ms cannot have begun before {since}",
@@ -113,8 +141,13 @@ impl SessionExpiry {
                 ));
             }
             ClientFact::Alive { session, for_ms } => {
-                let at_least = Duration::from_millis((*for_ms).into()) * LEFT_PERCENT / 100;
-                self.assured.insert(*session, self.now + at_least);
+                let left = Duration::from_millis((*for_ms).into());
+                self.assured.insert(*session, self.now + left * self.left_percent() / 100);
+                if let Some(known) = self.sessions.get_mut(session).filter(|_| self.has_true_clocks) {
+                    let lasts = Duration::from_millis(known.timeout_ms.into()) * (100 - MARGIN_PERCENT) / 100;
+                    let answered = Nanos((self.now + left).0.saturating_sub(lasts.as_nanos() as u64));
+                    known.since = known.since.max(answered);
+                }
             }
             _ => {}
         }
@@ -124,7 +157,7 @@ impl SessionExpiry {
     /// A session has come to its end. Whoever was assured of it until later could not know.
     fn ended(&mut self, session: SessionId, end: SessionEnd) -> Result<(), String> {
         self.sessions.remove(&session);
-        let (is_decided, assured) = (self.decided.remove(&session), self.assured.remove(&session));
+        let (is_decided, assured) = (self.decided.remove(&session).is_some(), self.assured.remove(&session));
         if end != SessionEnd::Expired {
             return Ok(());
         }
@@ -153,6 +186,7 @@ impl Invariant for SessionExpiry {
         match fact {
             Fact::SessionOpened { session, timeout_ms, .. }
             | Fact::SessionAttached { session, timeout_ms, .. } => {
+                self.decided.remove(session);
                 self.sessions.insert(*session, Session { timeout_ms: *timeout_ms, since: self.now });
             }
             Fact::SessionEnded { session, end, .. } => {
@@ -206,6 +240,29 @@ mod tests {
         let (session, timeout_ms, grace_ms) = (SESSION, 1_000, Some(50));
         let grace = client_at(100, 1, ClientFact::Session { session, timeout_ms, grace_ms });
         assert_eq!(opinion(&[leads(100), opened(), grace, expires(200)]), Ok(()));
+    }
+
+    #[test]
+    fn where_all_clocks_are_true_an_expiry_is_early_by_any_time() {
+        let exact = |facts: &[Fact]| judge(SessionExpiry::new(true).with_true_clocks(true), facts);
+        assert!(exact(&[leads(100), opened(), expires(1_099)]).is_err());
+        assert_eq!(exact(&[leads(100), opened(), expires(1_100)]), Ok(()));
+        // Believes for 800 ms more at 500: its last answered heartbeat was sent at 400.
+        let alive = client_at(500, 1, ClientFact::Alive { session: SESSION, for_ms: 800 });
+        assert!(exact(&[leads(100), opened(), alive.clone(), expires(1_399)]).is_err());
+        assert_eq!(exact(&[leads(100), opened(), alive.clone(), expires(1_400)]), Ok(()));
+        assert_eq!(opinion(&[leads(100), opened(), alive, expires(1_399)]), Ok(()), "clocks may be off");
+    }
+
+    #[test]
+    fn an_expiry_by_a_leader_that_has_just_stood_still_is_caught() {
+        let resumed =
+            |at_ms, after_ms| node_at(at_ms, 1, NodeFact::Resumed { after: Duration::from_millis(after_ms) });
+        assert!(opinion(&[leads(100), opened(), resumed(5_000, 4_000), expires(5_100)]).is_err());
+        assert_eq!(opinion(&[leads(100), opened(), resumed(5_000, 4_000), expires(6_000)]), Ok(()));
+        assert_eq!(opinion(&[leads(100), opened(), resumed(5_000, 900), expires(5_100)]), Ok(()));
+        let decided = [leads(100), opened(), expires(1_200), resumed(5_000, 3_500), expires(5_001)];
+        assert_eq!(opinion(&decided), Ok(()), "it had been decided before");
     }
 
     #[test]

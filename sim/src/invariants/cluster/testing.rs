@@ -20,7 +20,7 @@ pub(super) fn node(who: u64, what: NodeFact) -> Fact {
     node_at(0, who, what)
 }
 
-fn position((term, leader, index): (u64, u64, u64)) -> Position {
+pub(super) fn position((term, leader, index): (u64, u64, u64)) -> Position {
     Position { term, leader: NodeId(leader), index: Index(index) }
 }
 

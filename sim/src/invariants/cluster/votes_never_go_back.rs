@@ -1,5 +1,5 @@
 //! votes-never-go-back: a node that has voted never votes for less, also not after a crash: otherwise two quorums could
-//! elect two leaders for one term.
+//! elect two leaders for one term. What it has told of its vote is on its disk when it is started again.
 
 use std::collections::BTreeMap;
 
@@ -21,10 +21,22 @@ impl Invariant for VotesNeverGoBack {
     }
 
     fn observe(&mut self, fact: &Fact) -> Result<(), String> {
-        let Fact::Node { node, what: NodeFact::Voted { term, candidate }, .. } = fact else { return Ok(()) };
-        let vote = (*term, *candidate);
-        match self.votes.insert(*node, vote) {
-            Some(last) if vote < last => Err(format!("node {node} voted for {vote:?} after {last:?}")),
+        match fact {
+            Fact::Node { node, what: NodeFact::Voted { term, candidate }, .. } => {
+                let vote = (*term, *candidate);
+                match self.votes.insert(*node, vote) {
+                    Some(last) if vote < last => {
+                        Err(format!("node {node} voted for {vote:?} after {last:?}"))
+                    }
+                    _ => Ok(()),
+                }
+            }
+            Fact::Node { node, what: NodeFact::Opened { vote, .. }, .. } => match self.votes.get(node) {
+                Some(last) if *vote < Some(*last) => {
+                    Err(format!("node {node} is started again with vote {vote:?}, and had told {last:?}"))
+                }
+                _ => Ok(()),
+            },
             _ => Ok(()),
         }
     }
@@ -42,5 +54,15 @@ mod tests {
         let restart = node(1, NodeFact::Started);
         assert!(judge(VotesNeverGoBack::default(), &[voted(2, 3), restart, voted(2, 1)]).is_err());
         assert_eq!(judge(VotesNeverGoBack::default(), &[voted(2, 1), voted(2, 1), voted(2, 3)]), Ok(()));
+    }
+
+    #[test]
+    fn a_vote_that_was_told_and_is_not_on_the_disk_is_caught_as_the_node_starts() {
+        let opened = |vote| node(1, NodeFact::Opened { vote, purged: None, last: None });
+        let voted = || node(1, NodeFact::Voted { term: 2, candidate: NodeId(3) });
+        let facts = |vote| [opened(None), voted(), opened(vote)];
+        assert!(judge(VotesNeverGoBack::default(), &facts(None)).is_err());
+        assert!(judge(VotesNeverGoBack::default(), &facts(Some((1, NodeId(3))))).is_err());
+        assert_eq!(judge(VotesNeverGoBack::default(), &facts(Some((2, NodeId(3))))), Ok(()));
     }
 }

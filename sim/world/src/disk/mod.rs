@@ -39,6 +39,9 @@ use crate::rng::Rng;
 use mount::Mount;
 use state::{CAPACITY_BYTES, Cut, Faults, Life, Power, State};
 
+/// So often another place is looked for when there is nothing where the disk was to rot.
+const ROT_TRIES: usize = 8;
+
 /// The disk of a host. It outlives the host's processes.
 ///
 /// Invariant: nothing is called, and nothing foreign is dropped, while its lock is held.
@@ -106,8 +109,13 @@ impl HostDisk {
     /// it should let [`HostDisk::power_loss`] (or [`HostDisk::process_died`]: a kill at this place) and the end of
     /// the host's tasks follow. A later call takes the place of an earlier one; so does any end of the process.
     pub fn cut_power_at_op(&self, n: u64, on_cut: Box<dyn FnOnce() + Send>) {
+        self.cut_power_at(n, |_| true, on_cut);
+    }
+
+    /// As [`HostDisk::cut_power_at_op`], where only changes count that `counts` accepts.
+    pub fn cut_power_at(&self, n: u64, counts: fn(Op) -> bool, on_cut: Box<dyn FnOnce() + Send>) {
         assert!(n > 0, "the next change is number 1");
-        let earlier = self.state.lock().cut.replace(Cut { left: n, on_cut });
+        let earlier = self.state.lock().cut.replace(Cut { left: n, counts, on_cut });
         drop(earlier);
     }
 
@@ -170,7 +178,15 @@ impl HostDisk {
         }
         let (path, ino) = &files[rng.below(files.len())];
         let file = tree.file(*ino).ok()?;
-        let offset = rng.below(file.durable().stored().len());
+        // What was never written holds zeroes, and nobody reads it.
+        let stored = file.durable().stored();
+        let mut offset = rng.below(stored.len());
+        for _ in 0..ROT_TRIES {
+            if stored[offset] != 0 {
+                break;
+            }
+            offset = rng.below(stored.len());
+        }
         let bit = u8::try_from(rng.below(8)).expect("below 8");
         file.rot(offset, bit);
         state.stats.rotten_bits += 1;

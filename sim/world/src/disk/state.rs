@@ -54,6 +54,8 @@ impl Default for Faults {
 /// The operation at which the power will go.
 pub(super) struct Cut {
     pub left: u64,
+    /// Which operations count.
+    pub counts: fn(Op) -> bool,
     pub on_cut: OnCut,
 }
 
@@ -100,7 +102,7 @@ impl State {
     /// A change is about to be made, and must not be if this fails.
     pub fn begin(&mut self, op: Op) -> io::Result<()> {
         self.stats.count(op);
-        if let Some(cut) = &mut self.cut {
+        if let Some(cut) = self.cut.as_mut().filter(|cut| (cut.counts)(op)) {
             cut.left -= 1;
             if cut.left == 0 {
                 self.due = self.cut.take().map(|cut| cut.on_cut);

@@ -5,6 +5,7 @@ use std::task::Waker;
 use super::core::Core;
 use super::host::Life;
 use super::{Halt, Simulation};
+use crate::disk::Op;
 use crate::heart::Heart;
 use crate::time::HostId;
 use crate::trace::What;
@@ -83,15 +84,24 @@ impl Simulation {
         if was_up { self.drop_all_of(host) } else { Ok(()) }
     }
 
-    /// The power of the machine goes in the middle of its `nth` disk operation from now.
-    pub fn cut_power_at_operation(&self, host: HostId, nth: u64) {
+    /// The power of the machine goes in the middle of its `nth` disk operation from now, of those that `counts` accepts.
+    pub fn cut_power_at_operation(&self, host: HostId, nth: u64, counts: fn(Op) -> bool) {
+        self.core.disk_of(host).cut_power_at(nth, counts, self.doom(host));
+    }
+
+    /// The power of the machine goes right behind the `nth` message that it sends from now on.
+    pub fn cut_power_at_message(&self, host: HostId, nth: u64) {
+        self.core.network().at_message(host, nth, self.doom(host));
+    }
+
+    /// Lets the power of the machine go before any other task runs.
+    fn doom(&self, host: HostId) -> Box<dyn FnOnce() + Send> {
         let core = std::sync::Arc::downgrade(&self.core);
-        let cut = move || {
+        Box::new(move || {
             if let Some(core) = core.upgrade() {
                 core.state.lock().doomed.push(host);
             }
-        };
-        self.core.disk_of(host).cut_power_at_op(nth, Box::new(cut));
+        })
     }
 
     fn drop_all_of(&self, host: HostId) -> Result<(), Halt> {

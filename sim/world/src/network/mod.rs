@@ -75,8 +75,13 @@ impl Network {
     fn with<T>(&self, f: impl FnOnce(&mut State, &mut Effects<'_>) -> T) -> Option<T> {
         let heart = self.shared.heart.upgrade()?;
         let mut fx = Effects::new(&*heart);
-        let result = f(&mut self.shared.state.lock(), &mut fx);
+        let (result, due) = {
+            let mut state = self.shared.state.lock();
+            let result = f(&mut state, &mut fx);
+            (result, std::mem::take(&mut state.wire.due_calls))
+        };
         self.carry_out(fx, &*heart);
+        due.into_iter().for_each(|call| call());
         Some(result)
     }
 
@@ -120,17 +125,32 @@ impl Network {
     /// The process of a host ended, however: its kernel closes its sockets. Call this before its tasks are dropped:
     /// otherwise they close their connections one by one, as a process does that stops by itself.
     pub fn process_died(&self, host: HostId) {
+        self.forget_plan(host);
         self.with(|state, fx| state.process_died(host, fx));
     }
 
     /// A machine falls silent. Call this before its tasks are dropped: otherwise they close their connections.
     pub fn power_lost(&self, host: HostId) {
+        self.forget_plan(host);
         self.with(|state, fx| state.power_lost(host, fx));
     }
 
     /// A machine has power again. It knows none of its connections: what arrives on them is answered with a reset.
     pub fn boot(&self, host: HostId) {
         self.with(|state, fx| state.boot(host, fx));
+    }
+
+    /// Calls `then` right behind the `nth` message that the host sends from now on (1 is the next one), unless its process
+    /// ends before. A later call takes the place of an earlier one.
+    pub fn at_message(&self, host: HostId, nth: u64, then: Box<dyn FnOnce() + Send>) {
+        assert!(nth > 0, "the next message is number 1");
+        let earlier = self.shared.state.lock().wire.planned.insert(host, (nth, then));
+        drop(earlier);
+    }
+
+    fn forget_plan(&self, host: HostId) {
+        let planned = self.shared.state.lock().wire.planned.remove(&host);
+        drop(planned);
     }
 
     /// The process of a host stands still. Its kernel does not: it takes data up to the window and connections up to

@@ -1,5 +1,6 @@
 //! What all connections share: the links, the network's randomness, its figures and its part of the record.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::Labeler;
@@ -29,13 +30,21 @@ pub(super) struct Wire {
     pub labeler: Option<Labeler>,
     /// Bytes of one direction that may be under way or unread.
     pub window: usize,
+    /// What is to be done behind so many more messages of a host.
+    pub planned: BTreeMap<HostId, (u64, Call)>,
+    /// What is to be done now, as soon as the lock is free.
+    pub due_calls: Vec<Call>,
     messages: u64,
 }
+
+/// Something to do once.
+pub(super) type Call = Box<dyn FnOnce() + Send>;
 
 impl Wire {
     pub fn new(rng: Rng) -> Self {
         let (links, stats) = (Links::new(), NetworkStats::default());
-        Wire { links, rng, stats, labeler: None, window: 256 * 1024, messages: 0 }
+        let (planned, due_calls) = (BTreeMap::new(), Vec::new());
+        Wire { links, rng, stats, labeler: None, window: 256 * 1024, planned, due_calls, messages: 0 }
     }
 
     /// When a segment that leaves now arrives, and whether it was lost once on the way.
@@ -59,6 +68,7 @@ impl Wire {
         self.stats.segments += 1;
         self.stats.bytes += bytes.len() as u64;
         self.messages += 1;
+        self.count_for(hop.from);
         let id = self.messages;
         fx.trace.print(&[SENT, fx.now.0, hop.serial, hop.way as u64, bytes.len() as u64]);
         fx.trace.note(fx.now, || What::Sent {
@@ -69,6 +79,15 @@ impl Wire {
             label,
         });
         id
+    }
+
+    fn count_for(&mut self, host: HostId) {
+        if let Some((left, _)) = self.planned.get_mut(&host) {
+            *left -= 1;
+            if *left == 0 {
+                self.due_calls.extend(self.planned.remove(&host).map(|(_, call)| call));
+            }
+        }
     }
 
     /// The name of what is written.

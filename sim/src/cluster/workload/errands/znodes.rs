@@ -42,7 +42,7 @@ fn version(answer: &Result<Answer, Failure>) -> Option<Version> {
 }
 
 /// The parent of all may not be there yet.
-async fn with_parent(caller: &Caller, mode: CreateMode, path: &str) -> Result<Answer, Failure> {
+pub(super) async fn with_parent(caller: &Caller, mode: CreateMode, path: &str) -> Result<Answer, Failure> {
     let answer = caller.ask(create(path, mode)).await;
     if let Err(Failure::Refused(ErrorCode::NoNode)) = answer {
         // Refused if somebody else was faster, which is as good.
