@@ -1,7 +1,10 @@
-//! The table of hazards in docs/testing.md names tests that exist.
+//! The table of hazards in docs/testing.md names tests that exist; mutants and rare branches stand somewhere in the code.
 
 use std::fs;
 use std::path::Path;
+
+use rowlock_env::mutant::Mutant;
+use rowlock_env::rare::Rare;
 
 /// Where no test is.
 const SKIPPED: &[&str] = &["target", "fuzz", ".git"];
@@ -26,6 +29,23 @@ fn every_test_in_the_table_of_hazards_exists() {
         }
     }
     assert_eq!(count, 27);
+}
+
+#[test]
+fn every_mutant_and_every_rare_branch_stands_somewhere_in_nodes_and_clients() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut code = String::new();
+    ["coordinator/src", "client/src"].into_iter().for_each(|part| collect(&root.join(part), &mut code));
+    let stands = |name: &str| {
+        let mut behind = code.split(name).skip(1);
+        behind.any(|rest| !rest.starts_with(|c: char| c.is_ascii_alphanumeric()))
+    };
+    for mutant in Mutant::ALL {
+        assert!(stands(&format!("Mutant::{mutant:?}")), "{mutant}");
+    }
+    for branch in Rare::ALL {
+        assert!(stands(&format!("Rare::{branch:?}")), "{}", branch.name());
+    }
 }
 
 fn collect(folder: &Path, code: &mut String) {

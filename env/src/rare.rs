@@ -98,7 +98,7 @@ rare! {
     ForwardLinkLost = "forward-link-lost";
     /// The way to the leader breaks with nothing on it.
     ForwardLinkLostIdle = "forward-link-lost-idle";
-    /// Too many forwarded writes are not acknowledged.
+    /// Writes cannot be forwarded at once: too many are not acknowledged, or the way has just ended.
     ForwardWindowFull = "forward-window-full";
     /// Raft refuses an entry of its leader.
     EntryRefused = "entry-refused";

@@ -31,13 +31,12 @@ struct Entry {
 impl Entry {
     fn silent_until(&self) -> Instant {
         let timeout = Duration::from_millis(u64::from(self.timeout_ms));
-        match () {
-            () if mutant::is(Mutant::ExpireEarly) => self.last_touch + timeout / 2,
-            () if mutant::is(Mutant::ExpireATickEarly) => {
-                self.last_touch + timeout - Duration::from_millis(50)
-            }
-            () => self.last_touch + timeout,
-        }
+        let early = match () {
+            () if mutant::is(Mutant::ExpireEarly) => timeout / 2,
+            () if mutant::is(Mutant::ExpireATickEarly) => Duration::from_millis(50),
+            () => Duration::ZERO,
+        };
+        self.last_touch + (timeout - early)
     }
 }
 

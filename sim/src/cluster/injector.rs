@@ -321,10 +321,10 @@ impl Injector {
             }
             Fault::Pause { target, lasts } => {
                 for host in self.hosts(&[target]) {
-                    self.sim.pause(host);
-                    if self.sim.is_paused(host) {
-                        self.paused.entry(host).or_insert(self.sim.now());
+                    if !self.sim.is_paused(host) {
+                        self.paused.insert(host, self.sim.now());
                     }
+                    self.sim.pause(host);
                     self.later(lasts, End::Resume(host));
                 }
             }

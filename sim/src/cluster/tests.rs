@@ -64,6 +64,28 @@ fn a_node_whose_power_goes_while_it_starts_has_a_cause_to_stop() {
     }
 }
 
+/// The power of a follower goes at the moment that the script names, and the node is started again soon behind it, not at
+/// the end of the time in which that moment was waited for.
+#[test]
+fn the_power_goes_at_the_moment_of_the_script_and_the_node_is_back_soon() {
+    for moment in ["at-message", "at-flush", "at-operation"] {
+        let script = format!("3s power-loss follower1 {moment} 2 for 100ms");
+        let (script, scenario) = (script.parse().expect("a script"), Scenario::Calm);
+        let plan = Plan { seed: 3, seconds: 8, scenario, script: Some(script), mutant: None, record: true };
+        let outcome = run(&plan);
+        assert_eq!(outcome.violation, None, "{moment}");
+        let mut after = outcome.record.iter().skip_while(|it| it.at < Nanos::from_millis(3_000));
+        let down = after.find_map(|it| match it.what {
+            What::Down { host, how: "power lost" } => Some((it.at, host)),
+            _ => None,
+        });
+        let (down, node) = down.expect("the power goes");
+        let up = after.find(|it| matches!(it.what, What::Up { host } if host == node)).expect("it is back");
+        assert!(down < Nanos::from_millis(5_500), "{moment}: at {down}");
+        assert_eq!(up.at - down, Duration::from_millis(100), "{moment}");
+    }
+}
+
 /// A leader that is cut off answers no report of heartbeats. The one who stays behind with a successor reports to that at
 /// once, however long the other report might still wait.
 #[test]

@@ -80,13 +80,15 @@ fn choose_kinds(rng: &mut Rng, mix: &Mix) -> Vec<Kind> {
     if chosen.is_empty() { vec![rng.pick(&mix.kinds)] } else { chosen }
 }
 
-/// Behind the loss of its connections a client reaches nobody for a while, which is shorter than most sessions.
+/// Behind the loss of its connections a client reaches nobody for a while.
 fn away(draw: &mut Draw, mix: &Mix, at: Nanos, fault: &Fault) -> Option<Step> {
     let Fault::Disconnect { client } = fault else { return None };
     if mix.odds.away == 0 || !draw.rng.chance(mix.odds.away) {
         return None;
     }
-    let lasts = draw.between_ms(300, 3_000).min(draw.quiet - at);
+    // Mostly shorter than a session, now and then about as long as one.
+    let (least, most) = draw.rng.pick(&[(300, 3_000), (300, 3_000), (300, 3_000), (1_300, 8_200)]);
+    let lasts = draw.between_ms(least, most).min(draw.quiet - at);
     let (from, to) = (vec![Target::Client(*client)], vec![Target::AllNodes]);
     Some(Step { at, fault: Fault::OneWay { from, to, lasts } })
 }
