@@ -281,3 +281,88 @@ async fn next_event(route: &mut Route) -> Option<ForwardEvent> {
         Route::Nowhere | Route::Here { .. } => std::future::pending().await,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rowlock_env::task::TaskGroup;
+    use rowlock_proto::SessionId;
+    use rowlock_state::command::{Attachment, Command};
+
+    use super::*;
+    use crate::client::outbox::{self, Inbox, Message};
+    use crate::peer::{Identity, PeerError};
+
+    const LEADER: NodeId = NodeId(2);
+
+    fn router() -> Router {
+        let us = Identity { cluster: "test".to_owned(), node: NodeId(1) };
+        Router {
+            me: us.node,
+            submissions: mpsc::channel(1).1,
+            leadership: watch::channel(Leadership::default()).1,
+            pending: Arc::new(Pending::new(us.node, 7)),
+            folder: mpsc::channel(1).0,
+            peers: PeerPool::new(us, TaskGroup::new(Shutdown::new())),
+            metrics: Arc::default(),
+        }
+    }
+
+    /// Two batches of one write each, sent over the way to the leader, and who waits for them.
+    fn sent(router: &Router) -> (OnTheWay, Vec<Inbox>) {
+        let (mut way, mut waiting) = (OnTheWay::default(), Vec::new());
+        for number in 1..=2 {
+            let (reply_to, inbox) = outbox::channel();
+            let batch = vec![Proposal {
+                origin: router.pending.register(reply_to, number),
+                session: SessionId(1),
+                attachment: Attachment(1),
+                identities: Default::default(),
+                command: Command::Noop,
+            }];
+            way.unacked.push_back((BatchSeq(number), batch));
+            waiting.push(inbox);
+        }
+        (way, waiting)
+    }
+
+    fn lost(unsent: u64) -> Option<ForwardEvent> {
+        let error = PeerError::Timeout { node: LEADER };
+        Some(ForwardEvent::Lost { unknown: BatchSeq(1), unsent: BatchSeq(unsent), error })
+    }
+
+    fn heard(waiting: &mut [Inbox]) -> Vec<bool> {
+        let is_lost = |inbox: &mut Inbox| {
+            let mut messages = VecDeque::new();
+            inbox.take(&mut messages).is_ok() && matches!(messages.pop_front(), Some(Message::Lost))
+        };
+        waiting.iter_mut().map(is_lost).collect()
+    }
+
+    #[test]
+    fn writes_that_the_leader_may_have_are_given_up_and_never_sent_again() {
+        let router = router();
+        let (mut way, mut waiting) = sent(&router);
+        // The first batch left, and its acknowledgement did not come.
+        assert_eq!(router.on_event(lost(2), &mut way), Some(RETRY));
+        assert_eq!((way.held.len(), way.unacked.len()), (0, 0));
+        assert_eq!(heard(&mut waiting), [true, true], "nor the second, which would overtake it");
+        assert!(router.pending.is_empty());
+        let mistake = mutant::AVAILABLE.then(|| mutant::with(Some(Mutant::ForwardAgain)));
+        if mistake.is_some() {
+            let (mut way, _waiting) = sent(&router);
+            router.on_event(lost(2), &mut way);
+            assert_eq!(way.held.len(), 2, "the mistake would be seen here");
+        }
+    }
+
+    #[test]
+    fn writes_that_have_never_left_go_on_in_their_order() {
+        let router = router();
+        let (mut way, mut waiting) = sent(&router);
+        assert_eq!(router.on_event(lost(1), &mut way), Some(RETRY));
+        let requests: Vec<u64> = way.held.iter().flatten().map(|proposal| proposal.origin.request).collect();
+        assert_eq!(requests, [1, 2]);
+        assert_eq!(heard(&mut waiting), [false, false]);
+        assert_eq!(router.pending.len(), 2);
+    }
+}

@@ -104,9 +104,12 @@ impl Mix {
         ])
     }
 
-    /// Only what operators do, and leaders that go.
+    /// Only what operators do, leaders that go, and nodes that are cut off or have slow disks: those that come in, come back
+    /// or lag are sent snapshots, the last ones under their clients' connections.
     pub fn members() -> Self {
         Mix::only(&[
+            Kind::SlowDisk,
+            Kind::SlowDisk,
             Kind::AddLearner,
             Kind::AddVoter,
             Kind::Remove,
