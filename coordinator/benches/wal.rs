@@ -82,7 +82,7 @@ async fn run(dir: &Path) {
     next = measure(dir, "folded, 4 in flight, 51 KB", &mut opened, (next, 5_000, folded, 4)).await;
     // The same in recycled segments: everything so far is covered by a snapshot.
     let meta = SnapshotMeta { last_log_id: Some(log_id(next - 1)), ..SnapshotMeta::default() };
-    opened.snapshots.write(meta, |_| Ok(())).expect("writes");
+    opened.snapshots.write(meta, |_| Ok(()), |_| Ok(())).expect("writes");
     opened.log.purge(log_id(next - 1)).await.expect("purges");
     next = measure(dir, "folded, 4 in flight, 51 KB, recycled", &mut opened, (next, 2_500, folded, 4)).await;
     measure(dir, "one at a time, 100 B, after recycling", &mut opened, (next, 3_000, COMMAND_BYTES, 1)).await;

@@ -125,6 +125,10 @@ pub const SNAPSHOT_PIECE_BYTES: usize = 256 << 10;
 /// Pause after each such piece: the log's flushes wait for what is in the disk's queue before them. So a snapshot is
 /// written at 128 MB per second at most.
 pub const SNAPSHOT_PIECE_PAUSE: Duration = Duration::from_millis(2);
+/// Pause before a snapshot that could not be written is tried again; doubles with each further one, up to the maximum.
+pub const SNAPSHOT_RETRY_MIN: Duration = Duration::from_secs(5);
+/// Longest pause between two such attempts.
+pub const SNAPSHOT_RETRY_MAX: Duration = Duration::from_secs(300);
 /// Bytes by which the snapshot before it is made shorter at once: the log's flushes may wait for the file system, which
 /// takes the longer the more room it gets back.
 pub const SNAPSHOT_CUT_BYTES: u64 = 4 << 20;

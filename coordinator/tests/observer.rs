@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use rowlock_client::{Acl, Client, CreateMode};
+use rowlock_coordinator::raft::compaction::take_snapshot;
 use rowlock_coordinator::{Ballot, Instant, Node, NodeConfig, NodeId, Observer, Position, SessionId};
 use rowlock_env::net::Stream;
 use rowlock_env::time;
@@ -181,7 +182,7 @@ async fn an_observer_is_told_of_the_snapshot_that_a_node_begins_with() {
     client.create("/a", None, CreateMode::Persistent, Acl::open()).await.unwrap();
     client.close().await.unwrap();
     let digest = diary.applied().last().unwrap().2;
-    node.raft().trigger().snapshot().await.unwrap();
+    take_snapshot(node.raft()).await.unwrap();
     let deadline = Instant::now() + SOON;
     while node.status().borrow().snapshot_index == 0 {
         assert!(Instant::now() < deadline, "no snapshot");

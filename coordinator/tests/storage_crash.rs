@@ -217,7 +217,7 @@ async fn act(opened: &mut Opened, asked: &mut Asked, rng: &mut Rng) -> io::Resul
             // A snapshot is of what is committed, and that is durable.
             log.blocking_append(Vec::new()).await?;
             asked.acknowledge();
-            snapshots.write(meta, |out| out.write_all(&[7; 5_000]))?;
+            snapshots.write(meta, |out| out.write_all(&[7; 5_000]), |_| Ok(()))?;
             asked.step(|held| {
                 held.entries.drain(..count);
                 held.purged = Some(upto);

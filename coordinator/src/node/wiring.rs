@@ -6,7 +6,7 @@ use std::time::Duration;
 use rowlock_env::net::Listener;
 use rowlock_env::sync::watch;
 use rowlock_env::task::{self, Shutdown, TaskGroup};
-use rowlock_env::time;
+use rowlock_env::{time, worker};
 use tokio::sync::mpsc;
 
 use super::leave::Leave;
@@ -27,7 +27,7 @@ use crate::peer::PeerServer;
 use crate::proposer::fold::{Folder, Parcel};
 use crate::proposer::router::Router;
 use crate::proposer::{Proposer, Submission};
-use crate::raft::compaction::{Compaction, Schedule};
+use crate::raft::compaction::{Compaction, Retry, Schedule};
 use crate::raft::leadership::{self, Leadership};
 use crate::raft::reconfigure::Reconfigurer;
 use crate::raft::succession::Succession;
@@ -40,7 +40,7 @@ use crate::session::notes::Notes;
 use crate::session::{SessionTouch, Sign};
 use crate::standing::Standing;
 use crate::status::Status;
-use crate::storage::LogStore;
+use crate::storage::{LogStore, SnapshotStore};
 use crate::sweep::Sweep;
 use crate::zk_config::ZkConfig;
 
@@ -67,7 +67,7 @@ async fn stop_at(
     tasks: TaskGroup,
     raft: Raft,
     history: History,
-    log: LogStore,
+    (snapshots, log): (SnapshotStore, LogStore),
 ) {
     word.wait().await;
     leave.run().await;
@@ -77,6 +77,7 @@ async fn stop_at(
     }
     // The log holds the lock on the folder, so it is the last one.
     history.close().await;
+    worker::run_blocking("snapshots-close", move || snapshots.close()).await;
     log.close().await;
     tracing::info!("stopped");
 }
@@ -131,7 +132,8 @@ impl Parts {
             leaving: leaving_tx,
             peers: self.peers.clone(),
         };
-        let end = stop_at(word.clone(), leave, self.tasks, self.raft.clone(), self.history, self.storage);
+        let folder = (self.snapshots, self.storage);
+        let end = stop_at(word.clone(), leave, self.tasks, self.raft.clone(), self.history, folder);
         Node {
             raft: self.raft,
             word,
@@ -211,7 +213,7 @@ impl Parts {
     fn start_compaction(&self, config: &NodeConfig) {
         let schedule = Schedule::new(config.id, config.raft.snapshot_every);
         let (raft, log, metrics) = (self.raft.clone(), self.storage.clone(), self.metrics.clone());
-        let compaction = Compaction { schedule, raft, log, metrics };
+        let compaction = Compaction { schedule, raft, log, metrics, retry: Retry::default() };
         self.tasks.spawn("compaction", compaction.run(self.shutdown_word()));
     }
 

@@ -4,20 +4,28 @@
 //! openraft would count entries by itself, and all nodes would write their snapshots at the same entry. Writing one costs
 //! processor and disk, so here each node has entries of its own for it, by its number: a quorum is never busy with it
 //! because of the count alone.
+//!
+//! openraft also takes a snapshot that fails for the end of the node. So the snapshot is written here, and openraft hears
+//! of it when it is on disk and known to be readable.
+//!
+//! Invariant: whatever fails here, the node goes on with its snapshot of before and all of the log behind it, and tries
+//! again later.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use openraft_rt::watch::WatchReceiver as _;
 use rowlock_env::task::Shutdown;
-use rowlock_env::time;
+use rowlock_env::time::{self, Instant};
 use rowlock_proto::NodeId;
 
 use super::Raft;
 use super::types::LogId;
-use crate::limits::{LOG_MEMORY_BYTES, LOG_MEMORY_MAX_BYTES};
+use crate::limits::{LOG_MEMORY_BYTES, LOG_MEMORY_MAX_BYTES, SNAPSHOT_RETRY_MAX, SNAPSHOT_RETRY_MIN};
 use crate::metrics::Metrics;
 use crate::storage::LogStore;
+use crate::storage::error::StorageError;
 
 /// How often the log is looked at.
 const EVERY: Duration = Duration::from_millis(200);
@@ -38,20 +46,25 @@ pub struct Compaction {
     pub log: LogStore,
     /// Knows the size of the last snapshot: writing more than that again and again would gain nothing.
     pub metrics: Arc<Metrics>,
+    /// Snapshots that have failed in a row.
+    pub retry: Retry,
 }
 
 impl Compaction {
     /// Runs until `shutdown`, or until Raft has stopped.
     pub async fn run(mut self, shutdown: Shutdown) {
-        loop {
-            tokio::select! {
-                biased;
-                () = shutdown.wait() => return,
-                () = time::sleep_about(EVERY) => {}
+        let look = async {
+            loop {
+                time::sleep_about(EVERY).await;
+                if self.look().await.is_err() {
+                    return;
+                }
             }
-            if self.look().await.is_err() {
-                return;
-            }
+        };
+        tokio::select! {
+            biased;
+            () = shutdown.wait() => {}
+            () = look => {}
         }
     }
 
@@ -63,24 +76,96 @@ impl Compaction {
             let index = |id: Option<&LogId>| id.map_or(0, |id| id.index);
             (index(metrics.last_applied.as_ref()), index(metrics.snapshot.as_ref()))
         };
-        if self.schedule.is_due(applied, snapshot) {
-            // While one is being built, asking again does nothing.
-            return self.raft.trigger().snapshot().await.map_err(stopped);
+        let snapshot = snapshot.max(self.schedule.written);
+        if !self.retry.is_patient() && self.schedule.is_due(applied, snapshot) {
+            return self.take_snapshot().await;
         }
         self.look_at_bytes(snapshot).await
     }
 
+    /// Writes a snapshot of what is applied, and tells openraft of it. One that fails is tried again later.
+    async fn take_snapshot(&mut self) -> Result<(), ()> {
+        match take_snapshot(&self.raft).await {
+            Ok(index) => {
+                self.schedule.written = index;
+                self.retry = Retry::default();
+                Ok(())
+            }
+            Err(NoSnapshot::Stopped(why)) => {
+                stopped(why);
+                Err(())
+            }
+            Err(NoSnapshot::Failed(error)) => {
+                let pause = self.retry.after_failure();
+                tracing::error!(
+                    %error,
+                    again_in_s = pause.as_secs(),
+                    "a snapshot could not be written. The node goes on with the one before it and keeps its log, which \
+                     grows meanwhile: free room on the disk, or check it; if the snapshot was refused, report that"
+                );
+                Ok(())
+            }
+        }
+    }
+
     /// Takes one step towards a log within its bound: a snapshot first, then the purge.
-    async fn look_at_bytes(&self, snapshot: u64) -> Result<(), ()> {
+    async fn look_at_bytes(&mut self, snapshot: u64) -> Result<(), ()> {
         let snapshot_bytes = usize::try_from(self.metrics.snapshot_bytes.get()).unwrap_or(usize::MAX);
         let most = self.schedule.most_bytes(snapshot_bytes);
         if self.log.bytes() <= most {
             return Ok(());
         }
         let Some(upto) = self.log.purge_point(most / KEPT_PART) else { return Ok(()) };
-        let trigger = self.raft.trigger();
-        let step = if snapshot < upto { trigger.snapshot().await } else { trigger.purge_log(upto).await };
-        step.map_err(stopped)
+        if snapshot >= upto {
+            return self.raft.trigger().purge_log(upto).await.map_err(stopped);
+        }
+        if self.retry.is_patient() { Ok(()) } else { self.take_snapshot().await }
+    }
+}
+
+/// Why there is no new snapshot.
+#[derive(Debug, thiserror::Error)]
+pub enum NoSnapshot {
+    /// It could not be written, or not be read back. Nothing has changed.
+    #[error(transparent)]
+    Failed(#[from] StorageError),
+    /// Raft has stopped.
+    #[error("{0}")]
+    Stopped(String),
+}
+
+/// Writes a snapshot of what is applied now and tells openraft of it. Gives the index of the last entry in it.
+pub async fn take_snapshot(raft: &Raft) -> Result<u64, NoSnapshot> {
+    let ended = |error: &dyn std::fmt::Display| NoSnapshot::Stopped(error.to_string());
+    let frozen = raft.with_state_machine(|machine| {
+        let writer = machine.freeze();
+        async move { writer }.boxed()
+    });
+    let writer = frozen.await.map_err(|error| ended(&error))?;
+    let written = writer.write().await?;
+    raft.trigger().snapshot().await.map_err(|error| ended(&error))?;
+    Ok(written.meta().last_log_id.map_or(0, |last| last.index))
+}
+
+/// When a snapshot that has failed is tried again.
+#[derive(Debug, Default)]
+pub struct Retry {
+    failures: u32,
+    until: Option<Instant>,
+}
+
+impl Retry {
+    /// Not yet.
+    fn is_patient(&self) -> bool {
+        self.until.is_some_and(|until| time::now() < until)
+    }
+
+    /// One more has failed. How long the next one waits: twice as long as this one has, up to a bound.
+    fn after_failure(&mut self) -> Duration {
+        let pause = SNAPSHOT_RETRY_MIN.saturating_mul(1 << self.failures.min(16)).min(SNAPSHOT_RETRY_MAX);
+        self.failures += 1;
+        self.until = Some(time::now() + pause);
+        pause
     }
 }
 
@@ -96,15 +181,15 @@ pub struct Schedule {
     every: u64,
     /// Added to an index, this makes a multiple of `every` due.
     ahead: u64,
-    /// What had been applied when a snapshot was last asked for. One that failed is not asked for again at once.
-    tried: u64,
+    /// The last entry in the newest snapshot that was written here. openraft hears of it a little later.
+    written: u64,
 }
 
 impl Schedule {
     /// That of `node`: every so many entries, not the same ones as another node.
     pub fn new(node: NodeId, every: u64) -> Schedule {
         let part = GOLDEN.wrapping_mul(node.0);
-        Schedule { part, every, ahead: share(every, part), tried: 0 }
+        Schedule { part, every, ahead: share(every, part), written: 0 }
     }
 
     /// Bytes of the log beyond which a snapshot is due, when the last one has `snapshot_bytes`. Writing a large state for
@@ -116,14 +201,10 @@ impl Schedule {
         wanted - usize::try_from(share(wanted as u64 / 8, self.part)).unwrap_or(0)
     }
 
-    /// Whether a snapshot is to be asked for when `applied` is the last entry applied and `snapshot` the last one in the
-    /// newest snapshot. Says so once.
-    fn is_due(&mut self, applied: u64, snapshot: u64) -> bool {
-        let is_due = self.turn(applied) > self.turn(snapshot.max(self.tried));
-        if is_due {
-            self.tried = applied;
-        }
-        is_due
+    /// Whether a snapshot is to be written when `applied` is the last entry applied and `snapshot` the last one in the
+    /// newest snapshot.
+    fn is_due(&self, applied: u64, snapshot: u64) -> bool {
+        self.turn(applied) > self.turn(snapshot)
     }
 
     fn turn(&self, index: u64) -> u64 {
@@ -142,7 +223,7 @@ mod tests {
 
     /// The entries at which a node takes its snapshots, if it looks at each.
     fn due(node: u64, every: u64) -> Vec<u64> {
-        let mut schedule = Schedule::new(NodeId(node), every);
+        let schedule = Schedule::new(NodeId(node), every);
         let mut snapshot = 0;
         let is_due = |index: &u64| {
             let is_due = schedule.is_due(*index, snapshot);
@@ -181,11 +262,15 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_that_failed_is_asked_for_again_at_its_next_turn() {
-        let mut schedule = Schedule::new(NodeId(1), 100);
-        assert!(schedule.is_due(150, 0));
-        assert!(!schedule.is_due(160, 0), "it failed, or is being written");
-        assert!(schedule.is_due(250, 0));
+    fn a_snapshot_that_fails_again_and_again_is_tried_less_and_less_often_but_for_ever() {
+        let mut retry = Retry::default();
+        assert!(!retry.is_patient());
+        let pauses: Vec<Duration> = (0..40).map(|_| retry.after_failure()).collect();
+        assert!(retry.is_patient());
+        assert_eq!(pauses[..3], [SNAPSHOT_RETRY_MIN, SNAPSHOT_RETRY_MIN * 2, SNAPSHOT_RETRY_MIN * 4]);
+        assert!(pauses.is_sorted() && pauses[39] == SNAPSHOT_RETRY_MAX);
+        let schedule = Schedule::new(NodeId(1), 100);
+        assert!(schedule.is_due(150, 0) && schedule.is_due(160, 0), "it is due until it is written");
     }
 
     #[test]

@@ -53,12 +53,20 @@ pub struct StateMachine {
 }
 
 /// The state at one moment, to be written out beside apply.
-pub struct SnapshotBuilder {
-    /// Until it is being written.
-    frozen: Option<Frozen>,
+pub struct SnapshotWriter {
+    frozen: Frozen,
     meta: SnapshotMeta,
     snapshots: SnapshotStore,
     metrics: Arc<Metrics>,
+}
+
+/// What openraft takes for the making of a snapshot. An error of it ends the node, so a node that runs writes its
+/// snapshots beside openraft ([`super::compaction`]) and gives it those that are on disk.
+pub enum SnapshotBuilder {
+    /// Written before openraft was asked to build one.
+    Written(SnapshotFile),
+    /// To be written: only while a node starts.
+    ToWrite(Option<Box<SnapshotWriter>>),
 }
 
 impl StateMachine {
@@ -71,14 +79,29 @@ impl StateMachine {
         observed: Observed,
     ) -> Result<StateMachine, StorageError> {
         let (last_applied, membership) = (None, StoredMembership::default());
-        let newest = snapshots.current();
+        let store = snapshots.clone();
+        let newest = worker::run_blocking("snapshot-load", move || load_newest(&store)).await?;
         let mut opened =
             StateMachine { replica, snapshots, apply, metrics, observed, last_applied, membership };
-        if let Some(snapshot) = newest {
-            let (machine, snapshot) = worker::run_blocking("snapshot-load", || load(snapshot)).await?;
+        if let Some((machine, snapshot)) = newest {
             drop(opened.replace(machine, &snapshot)); // nothing was in it
         }
         Ok(opened)
+    }
+
+    /// The state as it is now, to be written out.
+    pub fn freeze(&self) -> SnapshotWriter {
+        let frozen = {
+            let state = self.replica.state.read();
+            self.apply.frozen(&state);
+            state.freeze()
+        };
+        SnapshotWriter {
+            frozen,
+            meta: SnapshotMeta { last_log_id: self.last_applied, last_membership: self.membership.clone() },
+            snapshots: self.snapshots.clone(),
+            metrics: self.metrics.clone(),
+        }
     }
 
     fn apply_entry(&mut self, log_id: LogId, payload: EntryPayload) -> io::Result<Fate> {
@@ -135,11 +158,49 @@ impl StateMachine {
     }
 }
 
+impl SnapshotWriter {
+    /// Writes the snapshot, reads it back, and makes it the newest. After an error everything is as it was: the snapshot
+    /// before it is the newest, and the log behind that is needed.
+    ///
+    /// Dropping the future does not stop the work.
+    pub async fn write(self) -> Result<SnapshotFile, StorageError> {
+        let begun = time::now();
+        let SnapshotWriter { frozen, meta, snapshots, metrics } = self;
+        // The state goes with it: where much has changed since, dropping it is long work, too.
+        let written = worker::run_in_background("snapshot-write", move || {
+            let digest = frozen.machine().digest();
+            let body = |mut out: &mut dyn io::Write| frozen.encode(&mut out);
+            snapshots.write(meta, body, |written| written.check_state(digest))
+        })
+        .await;
+        let snapshot = written.inspect_err(|_| metrics.snapshots_failed_total.inc())?;
+        metrics.snapshots_written_total.inc();
+        metrics.snapshot_write_seconds.record(begun.elapsed());
+        metrics.snapshot_bytes.set(snapshot.len());
+        tracing::info!(meta = %snapshot.meta(), bytes = snapshot.len(), "wrote a snapshot");
+        Ok(snapshot)
+    }
+}
+
+/// The newest snapshot whose state can be read, and that state. One that cannot be is put aside if an older one and the
+/// log, or the log alone, take its place.
+fn load_newest(store: &SnapshotStore) -> Result<Option<(Machine, SnapshotFile)>, StorageError> {
+    while let Some(snapshot) = store.current() {
+        match load(snapshot) {
+            Ok(loaded) => {
+                store.settle();
+                return Ok(Some(loaded));
+            }
+            Err(StorageError::BadSnapshot { why, .. }) => store.put_newest_aside(&why)?,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(None)
+}
+
 /// Reads the state out of a snapshot. Blocks on the disk.
 fn load(snapshot: SnapshotFile) -> Result<(Machine, SnapshotFile), StorageError> {
-    let machine = Machine::decode(&mut snapshot.body());
-    let bad = |why: String| StorageError::BadSnapshot { path: snapshot.path(), why };
-    let mut machine = machine.map_err(|error| bad(error.to_string()))?;
+    let mut machine = snapshot.state()?;
     if mutant::is(Mutant::SnapshotForgetsOutcomes) {
         machine.forget_outcomes();
     }
@@ -167,18 +228,16 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         Ok(())
     }
 
-    async fn get_snapshot_builder(&mut self) -> SnapshotBuilder {
-        let frozen = {
-            let state = self.replica.state.read();
-            self.apply.frozen(&state);
-            Some(state.freeze())
-        };
-        SnapshotBuilder {
-            frozen,
-            meta: SnapshotMeta { last_log_id: self.last_applied, last_membership: self.membership.clone() },
-            snapshots: self.snapshots.clone(),
-            metrics: self.metrics.clone(),
+    /// `force` is said only while a node starts, where an error is the answer to a person who starts it.
+    async fn try_create_snapshot_builder(&mut self, force: bool) -> Option<SnapshotBuilder> {
+        if force {
+            return Some(self.get_snapshot_builder().await);
         }
+        self.snapshots.current().map(SnapshotBuilder::Written)
+    }
+
+    async fn get_snapshot_builder(&mut self) -> SnapshotBuilder {
+        SnapshotBuilder::ToWrite(Some(Box::new(self.freeze())))
     }
 
     async fn install_snapshot(
@@ -217,19 +276,14 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
     type SnapshotData = SnapshotFile;
 
     async fn build_snapshot(&mut self) -> Result<RaftSnapshot, io::Error> {
-        let begun = time::now();
-        let (frozen, meta, store) = (self.frozen.take(), self.meta.clone(), self.snapshots.clone());
-        let frozen = frozen.ok_or_else(|| io::Error::other("a builder builds one snapshot"))?;
-        // The state goes with it: where much has changed since, dropping it is long work, too.
-        let written = worker::run_in_background("snapshot-write", move || {
-            store.write(meta, |mut out| frozen.encode(&mut out))
-        })
-        .await;
-        let snapshot = written.inspect_err(|_| self.metrics.snapshots_failed_total.inc())?;
-        self.metrics.snapshots_written_total.inc();
-        self.metrics.snapshot_write_seconds.record(begun.elapsed());
-        self.metrics.snapshot_bytes.set(snapshot.len());
-        tracing::info!(meta = %snapshot.meta(), bytes = snapshot.len(), "wrote a snapshot");
+        let snapshot = match self {
+            SnapshotBuilder::Written(snapshot) => snapshot.clone(),
+            SnapshotBuilder::ToWrite(writer) => {
+                let writer =
+                    writer.take().ok_or_else(|| io::Error::other("a builder builds one snapshot"))?;
+                writer.write().await?
+            }
+        };
         Ok(Snapshot { meta: snapshot.meta().clone(), snapshot })
     }
 }

@@ -3,13 +3,15 @@
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rowlock_env::disk::{Dir, File};
 use rowlock_env::worker;
+use rowlock_state::{Machine, SnapshotError};
 
 use super::format::{FIXED_BYTES, SnapshotHeader};
-use crate::limits::{SNAPSHOT_CUT_BYTES, SNAPSHOT_CUT_PAUSE};
+use crate::limits::{SNAPSHOT_CUT_BYTES, SNAPSHOT_CUT_PAUSE, SNAPSHOT_PIECE_PAUSE};
 use crate::raft::snapshot_transfer::SnapshotSource;
 use crate::raft::types::SnapshotMeta;
 use crate::storage::error::StorageError;
@@ -31,6 +33,8 @@ struct Inner {
     header_len: u64,
     dir: Dir,
     name: Mutex<Name>,
+    /// The state in it, where that was read before anybody needs it.
+    state: Mutex<Option<Machine>>,
 }
 
 /// What a file is called decides whether it outlives its last handle.
@@ -76,6 +80,7 @@ impl SnapshotFile {
             header_len: lengths.header as u64,
             dir: dir.clone(),
             name: Mutex::new(name),
+            state: Mutex::new(None),
         };
         let snapshot = SnapshotFile { inner: Arc::new(inner) };
         if snapshot.body_crc().map_err(io)? != snapshot.inner.header.body_crc {
@@ -107,9 +112,46 @@ impl SnapshotFile {
         Ok(chunk)
     }
 
+    /// The state in it. Blocks on the disk.
+    pub fn state(&self) -> Result<Machine, StorageError> {
+        match self.inner.state.lock().take() {
+            Some(state) => Ok(state),
+            None => self.read_state(Duration::ZERO),
+        }
+    }
+
+    /// Reads the state in it and keeps that for whoever asks for it first. Blocks on the disk.
+    pub(super) fn load_state(&self) -> Result<(), StorageError> {
+        let state = self.read_state(Duration::ZERO)?;
+        *self.inner.state.lock() = Some(state);
+        Ok(())
+    }
+
+    /// Whether this state can be read from it. Takes its time. Blocks on the disk.
+    pub fn check_state(&self, digest: u64) -> Result<(), StorageError> {
+        if self.read_state(SNAPSHOT_PIECE_PAUSE)?.digest() == digest {
+            return Ok(());
+        }
+        Err(StorageError::BadSnapshot { path: self.path(), why: "it holds another state".to_owned() })
+    }
+
+    fn read_state(&self, pause: Duration) -> Result<Machine, StorageError> {
+        Machine::decode(&mut Body { pause, ..self.open_body() }).map_err(|error| match error {
+            SnapshotError::Io(source) if source.kind() != io::ErrorKind::UnexpectedEof => {
+                StorageError::Io { action: "reading", path: self.path(), source }
+            }
+            error => StorageError::BadSnapshot { path: self.path(), why: error.to_string() },
+        })
+    }
+
     /// Reads the state machine's encoding. Blocks on the disk.
     pub fn body(&self) -> impl Read + use<> {
-        Body { snapshot: self.clone(), at: self.inner.header_len, chunk: Vec::new(), used: 0 }
+        self.open_body()
+    }
+
+    fn open_body(&self) -> Body {
+        let (snapshot, at) = (self.clone(), self.inner.header_len);
+        Body { snapshot, at, chunk: Vec::new(), used: 0, pause: Duration::ZERO }
     }
 
     /// Where it is.
@@ -167,11 +209,14 @@ impl Drop for Inner {
     }
 }
 
+/// The state machine's encoding.
 struct Body {
     snapshot: SnapshotFile,
     at: u64,
     chunk: Vec<u8>,
     used: usize,
+    /// After each chunk, where others are to have processor and disk.
+    pause: Duration,
 }
 
 impl Read for Body {
@@ -180,6 +225,9 @@ impl Read for Body {
             self.chunk = self.snapshot.read_at(self.at, CHUNK_BYTES)?;
             self.used = 0;
             self.at += self.chunk.len() as u64;
+            if !self.pause.is_zero() {
+                worker::pause(self.pause);
+            }
         }
         let count = buf.len().min(self.chunk.len() - self.used);
         buf[..count].copy_from_slice(&self.chunk[self.used..self.used + count]);

@@ -80,8 +80,11 @@ impl IncomingSnapshot for Incoming {
         Incoming::write(self, data)
     }
 
+    /// With its state: openraft takes what cannot be read when it is installed for the end of the node.
     fn finish(self) -> io::Result<SnapshotFile> {
-        Ok(Incoming::finish(self)?)
+        let snapshot = Incoming::finish(self)?;
+        snapshot.load_state()?;
+        Ok(snapshot)
     }
 }
 

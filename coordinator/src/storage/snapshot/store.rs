@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use rowlock_env::disk::Dir;
@@ -31,7 +31,13 @@ struct Inner {
     dir: Dir,
     identity: Identity,
     current: Mutex<Option<SnapshotFile>>,
+    /// Older ones that were found at start, the newest last: until it is known that the newest can be read.
+    older: Mutex<Vec<SnapshotFile>>,
+    /// Where the log began at start.
+    purged: Option<LogId>,
     temporaries: AtomicU64,
+    /// Written under the lock of `current`: what is being written then takes no name any more.
+    is_closed: AtomicBool,
 }
 
 impl SnapshotStore {
@@ -47,19 +53,38 @@ impl SnapshotStore {
         let path = dir.path().to_owned();
         tidy(&dir, &found).map_err(StorageError::io("tidying", &path))?;
         let damaged = found.damaged.into_iter().map(|(name, _)| name).collect();
-        let inner =
-            Inner { dir, identity, current: Mutex::new(found.usable), temporaries: AtomicU64::new(0) };
+        let inner = Inner {
+            dir,
+            identity,
+            current: Mutex::new(found.usable),
+            older: Mutex::new(found.older),
+            purged,
+            temporaries: AtomicU64::new(0),
+            is_closed: AtomicBool::new(false),
+        };
         Ok((SnapshotStore { inner: Arc::new(inner) }, damaged))
     }
 
-    /// As [`SnapshotStore::open`], without changing anything.
+    /// The newest snapshot whose state can be read, and the names of those that cannot be used, without changing anything.
+    /// Reads the state.
     pub(in crate::storage) fn inspect(
         dir: &Dir,
         identity: &Identity,
         purged: Option<LogId>,
     ) -> Result<(Option<SnapshotFile>, Vec<String>), StorageError> {
-        let found = survey(dir, identity)?;
+        let mut found = survey(dir, identity)?;
         found.check(dir, purged)?;
+        while let Some(snapshot) = &found.usable {
+            match snapshot.state() {
+                Ok(_) => break,
+                Err(StorageError::BadSnapshot { why, .. }) => {
+                    found.damaged.push((snapshot.name(), why));
+                    found.usable = found.older.pop();
+                    found.check(dir, purged)?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
         Ok((found.usable, found.damaged.into_iter().map(|(name, _)| name).collect()))
     }
 
@@ -68,15 +93,57 @@ impl SnapshotStore {
         self.inner.current.lock().clone()
     }
 
-    /// Writes a snapshot of the local state and makes it the newest. Blocks on the disk.
+    /// Writes a snapshot of the local state and makes it the newest if `check` finds what it is to hold. Blocks on the
+    /// disk.
     pub fn write(
         &self,
         meta: SnapshotMeta,
         body: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+        check: impl FnOnce(&SnapshotFile) -> Result<(), StorageError>,
     ) -> Result<SnapshotFile, StorageError> {
         let mut outgoing = Outgoing::new(self.begin_receive()?, meta);
         body(&mut outgoing).map_err(StorageError::io("writing a snapshot to", self.inner.dir.path()))?;
-        self.keep(outgoing.finish()?)
+        let written = outgoing.finish()?;
+        check(&written)?;
+        self.keep(written)
+    }
+
+    /// The newest one can be read: older ones are not needed any more. Blocks on the disk.
+    pub(crate) fn settle(&self) {
+        self.inner.older.lock().clear();
+        let Some(newest) = self.current() else { return };
+        if let Err(error) = remove_others(&self.inner.dir, &newest.name()) {
+            warn_of_remains(&self.inner.dir, &error);
+        }
+    }
+
+    /// The newest one cannot be read: the next older one takes its place, or none, if the log begins early enough.
+    /// Otherwise nothing is changed. Blocks on the disk.
+    pub(crate) fn put_newest_aside(&self, why: &str) -> Result<(), StorageError> {
+        let Inner { dir, current, older, purged, .. } = &*self.inner;
+        let (mut current, mut older) = (current.lock(), older.lock());
+        let bad = current.as_ref().expect("the caller has read it").name();
+        let next = older.last().cloned();
+        let damaged = vec![(bad.clone(), why.to_owned())];
+        Survey { usable: next, damaged, ..Survey::default() }.check(dir, *purged)?;
+        dir.rename(&bad, &set_aside(&bad))
+            .and_then(|()| dir.sync())
+            .map_err(StorageError::io("renaming", &dir.path().join(&bad)))?;
+        tracing::error!(
+            name = bad,
+            why,
+            "a snapshot cannot be read and was put aside; an older one, or the log, takes its place: keep the file and \
+             report it, then remove it"
+        );
+        *current = older.pop();
+        Ok(())
+    }
+
+    /// The node has stopped. A snapshot that is still being written changes the folder no more, which may soon be another
+    /// node's of this process. Waits for one that takes its name just now.
+    pub(crate) fn close(&self) {
+        let _current = self.inner.current.lock();
+        self.inner.is_closed.store(true, Ordering::Relaxed);
     }
 
     /// A place for the bytes of another node's snapshot file.
@@ -92,6 +159,10 @@ impl SnapshotStore {
         let dir = &self.inner.dir;
         let snapshot = if snapshot.is_in(dir.path()) { snapshot } else { self.copy(&snapshot)? };
         let mut current = self.inner.current.lock();
+        if self.inner.is_closed.load(Ordering::Relaxed) {
+            let source = io::Error::other("the node has stopped");
+            return Err(StorageError::Io { action: "keeping", path: snapshot.path(), source });
+        }
         if let Some(newest) = &*current
             && newest.meta().last_log_id > snapshot.meta().last_log_id
         {
@@ -108,15 +179,15 @@ impl SnapshotStore {
             snapshot.keep_as(name.clone());
         }
         let before = current.replace(snapshot.clone());
-        let tidying =
-            |error| StorageError::Io { action: "tidying", path: dir.path().to_owned(), source: error };
-        remove_others(dir, &name).map_err(tidying)?;
+        self.inner.older.lock().clear();
+        let removed = remove_others(dir, &name);
         drop(current);
         // Without the lock, which others want who cannot wait. The name is gone, durably, so no crash leaves half of it.
-        before
-            .filter(|before| before.name() != name)
-            .map_or(Ok(()), SnapshotFile::discard)
-            .map_err(tidying)?;
+        let discarded = removed
+            .and_then(|()| before.filter(|old| old.name() != name).map_or(Ok(()), SnapshotFile::discard));
+        if let Err(error) = discarded {
+            warn_of_remains(dir, &error);
+        }
         Ok(snapshot)
     }
 
@@ -150,6 +221,17 @@ fn file_name(last: Option<LogId>) -> String {
     }
 }
 
+/// The newest one is on disk; what is left of others only takes room.
+fn warn_of_remains(dir: &Dir, error: &io::Error) {
+    let path = dir.path().display();
+    tracing::warn!(%error, %path, "an older snapshot could not be removed; it goes with the next one or at the next start");
+}
+
+/// What a file that cannot be used is called from then on.
+fn set_aside(name: &str) -> String {
+    Path::new(name).with_extension(&DAMAGED_SUFFIX[1..]).to_string_lossy().into_owned()
+}
+
 fn remove_others(dir: &Dir, name: &str) -> io::Result<()> {
     let others: Vec<String> = dir.list()?.into_iter().filter(|n| n.ends_with(SUFFIX) && n != name).collect();
     for other in &others {
@@ -158,11 +240,14 @@ fn remove_others(dir: &Dir, name: &str) -> io::Result<()> {
     if others.is_empty() { Ok(()) } else { dir.sync() }
 }
 
+#[derive(Default)]
 struct Survey {
     usable: Option<SnapshotFile>,
+    /// Usable, too, the newest last.
+    older: Vec<SnapshotFile>,
     /// Name and what is wrong.
     damaged: Vec<(String, String)>,
-    /// Usable and older, or never finished.
+    /// Never finished.
     superfluous: Vec<String>,
 }
 
@@ -186,7 +271,7 @@ impl Survey {
 
 /// Looks at all files; changes nothing.
 fn survey(dir: &Dir, identity: &Identity) -> Result<Survey, StorageError> {
-    let mut survey = Survey { usable: None, damaged: Vec::new(), superfluous: Vec::new() };
+    let mut survey = Survey::default();
     for name in dir.list().map_err(StorageError::io("listing", dir.path()))? {
         if name.ends_with(TEMPORARY_SUFFIX) {
             survey.superfluous.push(name);
@@ -197,21 +282,18 @@ fn survey(dir: &Dir, identity: &Identity) -> Result<Survey, StorageError> {
         }
         let file = dir.open_file(&name).map_err(StorageError::io("opening", &dir.path().join(&name)))?;
         match SnapshotFile::verify(dir, &name, file, false, identity) {
-            Ok(snapshot) => match &survey.usable {
-                Some(newest) if newest.meta().last_log_id >= snapshot.meta().last_log_id => {
-                    survey.superfluous.push(name);
-                }
-                _ => survey.superfluous.extend(survey.usable.replace(snapshot).map(|older| older.name())),
-            },
+            Ok(snapshot) => survey.older.push(snapshot),
             Err(error) => survey.damaged.push((name, error.to_string())),
         }
     }
+    survey.older.sort_by_key(|snapshot| snapshot.meta().last_log_id);
+    survey.usable = survey.older.pop();
     Ok(survey)
 }
 
 fn tidy(dir: &Dir, found: &Survey) -> io::Result<()> {
     for (name, _) in &found.damaged {
-        dir.rename(name, &Path::new(name).with_extension(&DAMAGED_SUFFIX[1..]).to_string_lossy())?;
+        dir.rename(name, &set_aside(name))?;
     }
     for name in &found.superfluous {
         dir.remove(name)?;

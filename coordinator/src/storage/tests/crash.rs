@@ -1,6 +1,7 @@
 //! What is found again after a stop, a kill, a torn write, and damage.
 
 use openraft::storage::{RaftLogReader, RaftLogStorage};
+use rowlock_state::Machine;
 
 use super::*;
 use crate::storage::open::verify;
@@ -266,7 +267,9 @@ async fn a_stopped_nodes_folder_can_be_verified_without_changing_it() {
     let dir = temp();
     let mut opened = open(dir.path()).await;
     append(&mut opened.log, entries(1, 0..30, 1000)).await;
-    super::snapshots::write(&opened.snapshots, 1, 20);
+    let meta = crate::storage::testing::snapshot_meta(1, 20);
+    let state = |mut out: &mut dyn std::io::Write| Machine::new().freeze().encode(&mut out);
+    opened.snapshots.write(meta, state, |_| Ok(())).expect("writes");
     opened.log.purge(log_id(1, 20)).await.expect("purges");
     assert!(matches!(verify(dir.path()), Err(StorageError::InUse(_))));
     opened.log.close().await;

@@ -12,13 +12,13 @@ use crate::storage::testing::{log_id, snapshot_meta};
 /// A snapshot that covers `index`, with a content that says so.
 pub fn write(store: &SnapshotStore, term: u64, index: u64) -> SnapshotFile {
     let body = |out: &mut dyn Write| out.write_all(content(index).as_bytes());
-    store.write(snapshot_meta(term, index), body).expect("writes")
+    store.write(snapshot_meta(term, index), body, |_| Ok(())).expect("writes")
 }
 
 /// A snapshot with next to no content.
 pub fn write_small(store: &SnapshotStore, last: LogId) {
     let meta = SnapshotMeta { last_log_id: Some(last), ..SnapshotMeta::default() };
-    store.write(meta, |out| out.write_all(b"small")).expect("writes");
+    store.write(meta, |out| out.write_all(b"small"), |_| Ok(())).expect("writes");
 }
 
 fn content(index: u64) -> String {

@@ -9,9 +9,11 @@ use rowlock_state::command::{Batch, Command, Proposal};
 
 use super::*;
 use crate::observer::Observed;
+use crate::raft::rpc::IncomingSnapshot;
 use crate::raft::state_machine::{Apply, StateMachine};
 use crate::raft::types::{EntryPayload, Fate, Payload};
 use crate::replica::Replica;
+use crate::storage::open::verify;
 use crate::storage::testing::{log_id, membership_entry};
 use rowlock_proto::SessionId;
 use rowlock_state::command::Attachment;
@@ -166,4 +168,118 @@ async fn a_snapshot_that_was_announced_as_another_is_refused() {
     let built = node.machine.get_snapshot_builder().await.build_snapshot().await.expect("builds");
     let announced = crate::storage::testing::snapshot_meta(9, 9);
     node.machine.install_snapshot(&announced, built.snapshot).await.expect_err("is refused");
+}
+
+#[tokio::test]
+async fn a_snapshot_that_is_not_read_back_as_the_state_changes_nothing() {
+    let dir = temp();
+    let mut node = node(dir.path()).await;
+    apply(&mut node, vec![membership_entry(1, 0), batch_entry(1)]).await.expect("applies");
+    let first = node.machine.freeze().write().await.expect("writes");
+    let store = &node.opened.snapshots;
+    let meta = crate::storage::testing::snapshot_meta(1, 9);
+    let state = node.replica.state.read().freeze();
+    let digest = state.machine().digest();
+    let mut whole = Vec::new();
+    state.encode(&mut whole).expect("encodes");
+    let attempts: [(&[u8], u64); 3] =
+        [(&whole[..whole.len() - 1], digest), (b"nonsense", digest), (&whole, digest + 1)];
+    for (bytes, digest) in attempts {
+        let body = |out: &mut dyn std::io::Write| out.write_all(bytes);
+        store.write(meta.clone(), body, |written| written.check_state(digest)).expect_err("is refused");
+        assert_eq!(store.current().expect("is there").meta(), first.meta());
+        assert_eq!(std::fs::read_dir(dir.path().join("snapshots")).expect("lists").count(), 1);
+    }
+    let body = |out: &mut dyn std::io::Write| out.write_all(&whole);
+    store.write(meta.clone(), body, |written| written.check_state(digest)).expect("is the state");
+    assert_eq!(store.current().expect("is there").meta(), &meta);
+}
+
+#[tokio::test]
+async fn a_snapshot_that_is_finished_after_its_node_has_stopped_leaves_the_folder_alone() {
+    let dir = temp();
+    let mut node = node(dir.path()).await;
+    apply(&mut node, vec![membership_entry(1, 0), batch_entry(1)]).await.expect("applies");
+    node.machine.freeze().write().await.expect("writes");
+    apply(&mut node, vec![batch_entry(2)]).await.expect("applies");
+    let late = node.machine.freeze();
+    node.opened.snapshots.close();
+    let newer = dir.path().join("snapshots/0000000000000009-1-1.snapshot");
+    std::fs::write(&newer, b"of the node that came after it").expect("writes");
+    let before = names(dir.path());
+    late.write().await.expect_err("is refused");
+    assert_eq!(names(dir.path()), before);
+}
+
+#[tokio::test]
+async fn a_received_snapshot_whose_content_is_no_state_is_refused_before_raft_hears_of_it() {
+    let (here, there) = (temp(), temp());
+    let bad = super::snapshots::write(&open(here.path()).await.snapshots, 1, 10);
+    let store = open(there.path()).await.snapshots;
+    let mut incoming = store.begin_receive().expect("begins");
+    incoming.write(&bad.read_at(0, usize::MAX).expect("reads")).expect("writes");
+    IncomingSnapshot::finish(incoming).expect_err("is refused");
+    assert_eq!(std::fs::read_dir(there.path().join("snapshots")).expect("lists").count(), 0);
+}
+
+/// A folder with a snapshot at index 1, and a newer one that is whole and holds no state.
+async fn folder_with_a_bad_newest(purged: Option<u64>) -> (tempfile::TempDir, u64) {
+    let (dir, other) = (temp(), temp());
+    let mut first = node(dir.path()).await;
+    let entries = || vec![membership_entry(1, 0), batch_entry(1), batch_entry(2), batch_entry(3)];
+    append(&mut first.opened.log, entries()).await;
+    apply(&mut first, entries()[..2].to_vec()).await.expect("applies");
+    let at = digest(&first);
+    first.machine.freeze().write().await.expect("writes");
+    if let Some(index) = purged {
+        first.opened.log.purge(log_id(1, index)).await.expect("purges");
+        settle(&mut first.opened.log).await;
+    }
+    let copy = killed(dir.path());
+    super::snapshots::write(&open(other.path()).await.snapshots, 1, 3);
+    let name = "0000000000000003-1-1.snapshot";
+    let (from, to) = (other.path().join("snapshots").join(name), copy.path().join("snapshots").join(name));
+    std::fs::copy(from, to).expect("copies");
+    (copy, at)
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let list = std::fs::read_dir(dir.join("snapshots")).expect("lists");
+    let mut names: Vec<String> =
+        list.map(|file| file.expect("lists").file_name().into_string().expect("is UTF-8")).collect();
+    names.sort();
+    names
+}
+
+#[tokio::test]
+async fn a_newest_snapshot_that_cannot_be_read_gives_way_to_the_one_before_and_to_the_log() {
+    for purged in [None, Some(1)] {
+        let (dir, at) = folder_with_a_bad_newest(purged).await;
+        let (_, report) = verify(dir.path()).expect("a node can start");
+        assert_eq!(report.snapshot, Some(log_id(1, 1)));
+        assert_eq!(report.damaged_snapshots, ["0000000000000003-1-1.snapshot"]);
+        let node = node(dir.path()).await;
+        assert_eq!((digest(&node), node.replica.applied_index()), (at, 1));
+        assert_eq!(names(dir.path()), ["0000000000000001-1-1.snapshot", "0000000000000003-1-1.damaged"]);
+    }
+    let (dir, _) = folder_with_a_bad_newest(None).await;
+    std::fs::remove_file(dir.path().join("snapshots/0000000000000001-1-1.snapshot")).expect("removes");
+    let node = node(dir.path()).await;
+    assert_eq!((digest(&node), node.replica.applied_index()), (Machine::new().digest(), 0));
+    assert_eq!(names(dir.path()), ["0000000000000003-1-1.damaged"]);
+}
+
+#[tokio::test]
+async fn a_newest_snapshot_that_cannot_be_read_is_refused_where_nothing_takes_its_place() {
+    let (dir, _) = folder_with_a_bad_newest(Some(2)).await;
+    let before = names(dir.path());
+    assert!(matches!(verify(dir.path()), Err(StorageError::NoSnapshot { .. })));
+    let opened = open(dir.path()).await;
+    let applier = Arc::new(Applier::default());
+    let replica = Arc::new(Replica::default());
+    let refused =
+        StateMachine::open(replica, opened.snapshots, applier, Arc::default(), Observed::default()).await;
+    let text = refused.err().expect("is refused").to_string();
+    assert!(text.contains("no usable snapshot") && text.contains("under a new node id"), "{text}");
+    assert_eq!(names(dir.path()), before, "nothing was changed");
 }

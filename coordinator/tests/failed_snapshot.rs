@@ -1,0 +1,88 @@
+//! A snapshot that cannot be written stops no node, and the next one that can be is written.
+
+#![allow(clippy::unwrap_used)]
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rowlock_client::{Acl, Client, CreateMode};
+use rowlock_coordinator::raft::compaction::{NoSnapshot, take_snapshot};
+use rowlock_coordinator::{Instant, Node, NodeConfig};
+use rowlock_env::time;
+
+const SOON: Duration = Duration::from_secs(30);
+
+async fn start(config: NodeConfig) -> (Node, Client) {
+    let node = Node::start(config).await.unwrap();
+    node.serving(Instant::now() + SOON).await.unwrap();
+    let endpoint = node.addresses().client.to_string();
+    let client = Client::builder().endpoints(&endpoint).connect_timeout(SOON).connect().await.unwrap();
+    (node, client)
+}
+
+async fn create(client: &Client, path: &str) {
+    client.create(path, None, CreateMode::Persistent, Acl::open()).await.unwrap();
+}
+
+async fn until(what: &str, is_so: impl Fn() -> bool) {
+    let deadline = Instant::now() + SOON;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}");
+        time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Where the snapshot of this number is to be written, there is something else.
+fn block(folder: &Path, number: u64) -> PathBuf {
+    let path = folder.join("snapshots").join(format!("{number}.tmp"));
+    std::fs::create_dir(&path).unwrap();
+    path
+}
+
+#[tokio::test]
+async fn a_node_goes_on_when_the_snapshot_that_is_due_fails_and_writes_it_later() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = NodeConfig::single(folder.path());
+    config.raft.snapshot_every = 100;
+    // The first one is due at the 39th entry: a node begins with far fewer.
+    let (node, client) = start(config).await;
+    block(folder.path(), 0);
+    for number in 0..100 {
+        create(&client, &format!("/before-{number}")).await;
+    }
+    let metrics = node.metrics();
+    until("a snapshot fails", || metrics.snapshots_failed_total.get() > 0).await;
+    create(&client, "/after").await;
+    let status = node.status();
+    until("the next one is written", || status.borrow().snapshot_index >= 100).await;
+    assert_eq!((metrics.snapshots_failed_total.get(), metrics.snapshots_written_total.get()), (1, 1));
+    create(&client, "/at-last").await;
+    client.close().await.unwrap();
+    node.shutdown().await;
+}
+
+#[tokio::test]
+async fn raft_builds_no_snapshot_itself_and_hears_of_those_that_are_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let (node, client) = start(NodeConfig::single(folder.path())).await;
+    let blocks = [0, 1, 2, 3].map(|number| block(folder.path(), number));
+    for round in 0..2 {
+        match take_snapshot(node.raft()).await {
+            Err(NoSnapshot::Failed(error)) => assert!(error.to_string().contains(".tmp"), "{error}"),
+            other => panic!("{other:?}"),
+        }
+        // What openraft builds when it is asked to is what is there: nothing.
+        node.raft().trigger().snapshot().await.unwrap();
+        create(&client, &format!("/after-{round}")).await;
+    }
+    assert_eq!(node.status().borrow().snapshot_index, 0);
+    for path in blocks {
+        std::fs::remove_dir(path).unwrap();
+    }
+    let written = take_snapshot(node.raft()).await.unwrap();
+    let status = node.status();
+    until("Raft hears of the snapshot", || status.borrow().snapshot_index >= written).await;
+    create(&client, "/at-last").await;
+    client.close().await.unwrap();
+    node.shutdown().await;
+}
