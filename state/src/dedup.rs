@@ -276,15 +276,15 @@ impl Machine {
 
     /// Where an attempt stood the first time is out of date: its client is told where it stands now.
     fn again(&self, session: SessionId, command: &Command, outcome: Outcome) -> Outcome {
-        let Outcome::Standings(standings) = &outcome else { return outcome };
-        let Command::Acquire(all) = command else { return outcome };
+        let Outcome::Standings(mut standings) = outcome else { return outcome };
         let had_places =
             standings.iter().all(|one| matches!(one, Standing::Held(_) | Standing::Waiting { .. }));
-        if had_places {
-            Outcome::Standings(self.standings_again((session, Slot::default()), all))
-        } else {
-            outcome
+        if let (Command::Acquire(all), true) = (command, had_places) {
+            return Outcome::Standings(self.standings_again((session, Slot::default()), all));
         }
+        // Of a convert, or beside a place that was refused.
+        self.renew_standings(session, &mut standings);
+        Outcome::Standings(standings)
     }
 }
 

@@ -54,6 +54,8 @@ pub enum Owner {
     Session(SessionId),
     /// For one of the clients' own owners.
     Named(u64),
+    /// For the session as a whole, which works under the places with this number: their maker waits for it.
+    Under(SessionId, u64),
 }
 
 /// The leaders' clocks, all of them at all times, are no further than this from one clock that runs as the
@@ -98,8 +100,15 @@ pub enum Fact {
     /// The log deleted a znode.
     Deleted { path: String },
 
-    /// The log added a member to a lock's queue.
-    Queued { lock: Lock, token: FencingToken, session: SessionId, mode: Mode, owner: Option<Owner> },
+    /// The log added a member to a lock's queue. `number` is for those who work under it ([`Owner::Under`]).
+    Queued {
+        lock: Lock,
+        token: FencingToken,
+        session: SessionId,
+        mode: Mode,
+        owner: Option<Owner>,
+        number: u64,
+    },
     /// The log granted a lock that has so many permits.
     Entitled {
         lock: Lock,

@@ -190,7 +190,7 @@ use rowlock_proto::{FencingToken, SessionId, Zxid, lock::Mode};
 #[cfg(test)]
 fn queued(session: i64, token: i64, mode: Mode, owner: Option<Owner>) -> Fact {
     let (token, session) = (FencingToken(token), SessionId(session));
-    Fact::Queued { lock: Lock(0), token, session, mode, owner }
+    Fact::Queued { lock: Lock(0), token, session, mode, owner, number: 0 }
 }
 
 /// The log grants the first lock to a place of a session with the same number.

@@ -2,7 +2,8 @@
 //! refuses a place only if waiting there would have closed one.
 //!
 //! Naively: who waits for whom is worked out anew from the whole queues, by what strict order means. A waiter waits for
-//! everybody before it who could not hold beside it, and for everybody before whom one of those waits.
+//! everybody before it who could not hold beside it, and for everybody before whom one of those waits. The maker of a
+//! place waits for all that works under it, and so does whoever waits for that place; nothing waits the other way.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,26 +13,34 @@ use rowlock_proto::lock::Mode;
 use super::Invariant;
 use crate::history::{Fact, Lock, Owner};
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Place {
     mode: Mode,
     owner: Option<Owner>,
     holds: bool,
+    number: u64,
 }
+
+type Queues = BTreeMap<Lock, BTreeMap<FencingToken, Place>>;
 
 /// All queues.
 #[derive(Default)]
 pub struct NoDeadlock {
-    queues: BTreeMap<Lock, BTreeMap<FencingToken, Place>>,
+    queues: Queues,
     /// Somebody has come to a queue since it was looked for circles.
     changed: bool,
 }
 
 type Graph = BTreeMap<Owner, BTreeSet<Owner>>;
 
+/// Who it is, whatever it works under.
+fn who(owner: Owner) -> Owner {
+    if let Owner::Under(session, ..) = owner { Owner::Session(session) } else { owner }
+}
+
 impl NoDeadlock {
-    /// Owners of the places that the place at `at` waits for.
-    fn waits_for(queue: &[Place], at: usize) -> BTreeSet<Owner> {
+    /// Places before the one at `at`, for which it waits.
+    fn waits_for(queue: &[Place], at: usize) -> BTreeSet<usize> {
         let mut blockers = BTreeSet::new();
         let mut blocked = vec![at];
         while let Some(waiter) = blocked.pop() {
@@ -46,17 +55,27 @@ impl NoDeadlock {
                 }
             }
         }
-        blockers.into_iter().filter_map(|ahead| queue[ahead].owner).collect()
+        blockers
     }
 
-    fn graph(&self) -> Graph {
+    fn graph(queues: &Queues) -> Graph {
+        let mut workers: BTreeMap<u64, BTreeSet<Owner>> = BTreeMap::new();
+        for owner in queues.values().flat_map(BTreeMap::values).filter_map(|place| place.owner) {
+            if let Owner::Under(_, number) = owner {
+                workers.entry(number).or_default().insert(who(owner));
+            }
+        }
         let mut graph = Graph::new();
-        for queue in self.queues.values() {
+        for queue in queues.values() {
             let queue: Vec<Place> = queue.values().copied().collect();
+            let workers_of = |at: usize| workers.get(&queue[at].number).into_iter().flatten().copied();
             for (at, place) in queue.iter().enumerate() {
-                if let (Some(owner), false) = (place.owner, place.holds) {
-                    graph.entry(owner).or_default().extend(Self::waits_for(&queue, at));
-                }
+                let Some(owner) = place.owner else { continue };
+                let edges = graph.entry(who(owner)).or_default();
+                edges.extend(workers_of(at));
+                let ahead = if place.holds { BTreeSet::new() } else { Self::waits_for(&queue, at) };
+                edges.extend(ahead.iter().filter_map(|ahead| queue[*ahead].owner).map(who));
+                edges.extend(ahead.into_iter().flat_map(workers_of));
             }
         }
         graph
@@ -80,12 +99,10 @@ impl NoDeadlock {
 
     /// Whether `owner`, were it to wait for `lock`, would be in a circle.
     fn would_close(&self, owner: Owner, lock: Lock, mode: Mode) -> bool {
-        let mut graph = self.graph();
-        let mut queue: Vec<Place> =
-            self.queues.get(&lock).into_iter().flat_map(BTreeMap::values).copied().collect();
-        queue.push(Place { mode, owner: Some(owner), holds: false });
-        graph.entry(owner).or_default().extend(Self::waits_for(&queue, queue.len() - 1));
-        Self::is_in_circle(&graph, owner)
+        let mut queues = self.queues.clone();
+        let place = Place { mode, owner: Some(owner), holds: false, number: 0 };
+        queues.entry(lock).or_default().insert(FencingToken(i64::MAX), place);
+        Self::is_in_circle(&Self::graph(&queues), who(owner))
     }
 
     fn check_refusal(
@@ -100,8 +117,13 @@ impl NoDeadlock {
             return Err(format!("{lock:?} was refused to {owner:?} without need: {circle:?} is no circle"));
         }
         let place = |(lock, token): &(Lock, FencingToken)| self.queues.get(lock)?.get(token);
-        let last = circle.last().and_then(place).and_then(|place| place.owner);
-        if circle.iter().any(|at| place(at).is_none()) || last != Some(owner) {
+        let is_own = |at: &(Lock, FencingToken)| {
+            place(at).is_some_and(|place| {
+                let is_above = matches!(owner, Owner::Under(_, number) if number == place.number);
+                is_above || place.owner.map(who) == Some(who(owner))
+            })
+        };
+        if circle.iter().any(|at| place(at).is_none()) || !circle.last().is_some_and(is_own) {
             return Err(format!(
                 "{lock:?} was refused to {owner:?} with a circle that is not there: {circle:?}"
             ));
@@ -117,8 +139,8 @@ impl Invariant for NoDeadlock {
 
     fn observe(&mut self, fact: &Fact) -> Result<(), String> {
         match fact {
-            Fact::Queued { lock, token, mode, owner, .. } => {
-                let place = Place { mode: *mode, owner: *owner, holds: false };
+            Fact::Queued { lock, token, mode, owner, number, .. } => {
+                let place = Place { mode: *mode, owner: *owner, holds: false, number: *number };
                 self.queues.entry(*lock).or_default().insert(*token, place);
                 self.changed = true;
             }
@@ -140,7 +162,7 @@ impl Invariant for NoDeadlock {
             }
             // Nobody comes to wait for anybody but by coming.
             Fact::Committed { zxid } if std::mem::take(&mut self.changed) => {
-                let graph = self.graph();
+                let graph = Self::graph(&self.queues);
                 if let Some(owner) = graph.keys().find(|owner| Self::is_in_circle(&graph, **owner)) {
                     return Err(format!("after {zxid} {owner:?} waits for itself: {graph:?}"));
                 }
@@ -165,7 +187,11 @@ mod tests {
     fn place(lock: usize, token: i64, mode: Mode, owner: u64) -> Fact {
         let owner = (owner > 0).then_some(Owner::Named(owner));
         let (lock, session, token) = (Lock(lock), SessionId(token), FencingToken(token));
-        Fact::Queued { lock, token, session, mode, owner }
+        Fact::Queued { lock, token, session, mode, owner, number: number_of(token) }
+    }
+
+    fn number_of(token: FencingToken) -> u64 {
+        token.0 as u64
     }
 
     fn holds(lock: usize, token: i64) -> Fact {
@@ -221,6 +247,42 @@ mod tests {
             COMMITTED,
         ];
         assert_eq!(opinion(&facts), Ok(()));
+    }
+
+    #[test]
+    fn the_maker_of_a_place_waits_for_what_works_under_it_and_not_the_other_way() {
+        let under = |token: i64| Some(Owner::Under(SessionId(9), number_of(FencingToken(token))));
+        let of = |lock: usize, token: i64, owner| {
+            let (lock, session, token) = (Lock(lock), SessionId(9), FencingToken(token));
+            Fact::Queued { lock, token, session, mode: Exclusive, owner, number: number_of(token) }
+        };
+        // Owner 1 made place 1; what works under it holds place 2, and waits for place 3 of owner 2.
+        let facts = [
+            place(0, 1, Exclusive, 1),
+            holds(0, 1),
+            of(1, 2, under(1)),
+            holds(1, 2),
+            place(2, 3, Exclusive, 2),
+            holds(2, 3),
+            of(2, 4, under(1)),
+            COMMITTED,
+        ];
+        assert_eq!(opinion(&facts), Ok(()));
+        let asks =
+            |lock, token, owner| [&facts[..], &[place(lock, token, Exclusive, owner), COMMITTED]].concat();
+        assert_eq!(opinion(&asks(1, 5, 3)), Ok(()), "a third one is in no circle");
+        assert!(
+            opinion(&asks(0, 5, 2)).is_err(),
+            "owner 2 waits for 1, who waits for the worker, who waits for 2"
+        );
+        // Whoever works under place 1 may not wait for it, whoever made that.
+        let session = SessionId(9);
+        let circle = vec![(Lock(0), FencingToken(1))];
+        let refused = Fact::Refused { lock: Lock(0), session, mode: Exclusive, owner: under(1), circle };
+        assert_eq!(opinion(&[&facts[..], &[refused]].concat()), Ok(()));
+        let circle = vec![(Lock(2), FencingToken(3))];
+        let beside = Fact::Refused { lock: Lock(2), session, mode: Exclusive, owner: under(1), circle };
+        assert!(opinion(&[&facts[..6], &[beside]].concat()).is_err(), "owner 2 waits for nothing");
     }
 
     #[test]

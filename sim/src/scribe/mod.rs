@@ -9,7 +9,7 @@ mod reference;
 
 use std::collections::BTreeMap;
 
-use rowlock_proto::lock::{Acquire, Claim, Mode, Party, Standing};
+use rowlock_proto::lock::{Acquire, Claim, Mode, Owner as Asked, Party, Standing, place_number};
 use rowlock_proto::path::{join, name};
 use rowlock_proto::response::OpResult;
 use rowlock_proto::{ErrorCode, FencingToken, SessionId, Zxid};
@@ -250,7 +250,7 @@ impl Scribe {
             self.members.insert(path.clone(), (lock, token));
             let wish @ Wish { mode, owner, .. } = self.wish(&path);
             self.places.insert((lock, token), wish);
-            facts.push(Fact::Queued { lock, token, session, mode, owner });
+            facts.push(Fact::Queued { lock, token, session, mode, owner, number: place_number(&path) });
         }
         facts.push(Fact::EphemeralCreated { path, session });
         facts
@@ -270,16 +270,20 @@ impl Scribe {
 
     /// An answer, for the judges.
     fn reply(&self, command: &Command, result: &Result<Outcome, ErrorCode>) -> Reply {
+        let token = |standing: &Standing| match standing {
+            Standing::Held(claim) | Standing::Waiting { claim, .. } => Some(claim.token),
+            _ => None,
+        };
         let places = match (command, result) {
             (Command::Acquire(all), Ok(Outcome::Standings(standings))) => {
                 let place = |(acquire, standing): (&Acquire, &Standing)| {
-                    let token = match standing {
-                        Standing::Held(claim) | Standing::Waiting { claim, .. } => Some(claim.token),
-                        _ => None,
-                    };
-                    Some((self.locks.find(&acquire.lock)?, token))
+                    Some((self.locks.find(&acquire.lock)?, token(standing)))
                 };
                 all.iter().zip(standings).filter_map(place).collect()
+            }
+            (Command::Convert { claim, .. }, Ok(Outcome::Standings(standings))) => {
+                let lock = self.locks.of_member(&claim.path);
+                lock.into_iter().zip(standings.iter().map(token)).collect()
             }
             _ => Vec::new(),
         };
@@ -310,12 +314,11 @@ pub fn is_stale(applied: &Applied) -> bool {
 }
 
 /// The owner as deadlock detection sees it.
-pub fn owner_in(owner: rowlock_proto::lock::Owner, session: SessionId) -> Option<Owner> {
-    use rowlock_proto::lock::Owner as Asked;
+fn owner_in(owner: Asked, session: SessionId) -> Option<Owner> {
     match owner {
         Asked::Unnamed => None,
-        // No simulated client works under another's place.
-        Asked::Session | Asked::Under(_) => Some(Owner::Session(session)),
+        Asked::Session => Some(Owner::Session(session)),
         Asked::Named(number) => Some(Owner::Named(number)),
+        Asked::Under(number) => Some(Owner::Under(session, number)),
     }
 }

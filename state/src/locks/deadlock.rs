@@ -63,10 +63,9 @@ impl Machine {
             for (path, key) in self.locks.places_of(next) {
                 *steps += 1;
                 let Some(entry) = self.locks.get_entry(path) else { continue };
-                if matches!(next, OwnerKey::Under(_)) {
-                    let step = Step { waiter: next, path: entry.0, at: key };
-                    reach(OwnerKey::workers_of(key), step, &mut reached, &mut todo);
-                }
+                // Its maker does one thing at a time: it waits for that work before it gives back any of its places.
+                let step = Step { waiter: next, path: entry.0, at: key };
+                reach(OwnerKey::workers_of(key), step, &mut reached, &mut todo);
                 if let Some(waiter) = entry.1.waiters.get(key) {
                     self.look_ahead(next, entry, Some(key), waiter.mode, &mut reached, &mut todo, steps);
                 }

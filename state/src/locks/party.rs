@@ -3,12 +3,12 @@
 //! Names are as long as other clients like them, and one acquire may ask for a thousand locks. Without a bound, an
 //! answer would be a thousand times as large as its request, in memory, on its way, and among the kept outcomes.
 
-use rowlock_proto::FencingToken;
 use rowlock_proto::lock::{Claim, Party, Standing};
+use rowlock_proto::{FencingToken, SessionId};
 
 use super::index::Lock;
 use super::key::Key;
-use super::publish::shortened;
+use super::publish::{place, shortened};
 use super::{PARTIES_MAX_BYTES, PARTY_PATH_MAX};
 use crate::machine::Machine;
 
@@ -37,6 +37,23 @@ impl Machine {
                 Standing::Waiting { claim, ahead: lock.ahead(key) as u32, holder: self.holder(lock, room) }
             }
             _ => Standing::Absent,
+        }
+    }
+
+    /// Says of each of the session's places where it stands now.
+    pub(crate) fn renew_standings(&self, session: SessionId, standings: &mut [Standing]) {
+        let mut room = Room::of_an_answer();
+        for standing in standings {
+            let (Standing::Held(claim) | Standing::Waiting { claim, .. }) = &*standing else { continue };
+            let found = place(claim).filter(|(path, key)| {
+                let lock = self.locks.get(path);
+                let contender = lock.and_then(|lock| lock.holder(*key).or_else(|| lock.waiter(*key)));
+                contender.is_some_and(|contender| contender.session == session)
+            });
+            *standing = found.map_or(Standing::Absent, |(path, key)| {
+                let key = Key { czxid: key.czxid, path: key.path.into() };
+                self.standing(path, key, &mut room)
+            });
         }
     }
 

@@ -63,11 +63,12 @@ impl Promises {
             self.hear(before, one)?;
         }
         self.queues_are_in_the_order_of_creation(after)?;
-        a_conversion_that_is_not_answered_held_leaves_the_hold(before, after, proposal, applied)?;
+        whoever_is_told_that_it_holds_does(after, applied)?;
         if applied.zxid == before.last_zxid() {
-            // Nothing was done: what is kept is answered, and was in proportion then.
+            // Nothing was done: what is kept is answered, and was right and in proportion then.
             return Ok(());
         }
+        a_conversion_that_is_not_answered_held_leaves_the_hold(before, after, proposal, applied)?;
         an_answer_is_in_proportion_to_its_request(proposal, applied)
     }
 
@@ -114,10 +115,7 @@ impl Promises {
 
     /// For how long those hold at most that this command has made, as it has asked.
     fn note_max_holds(&mut self, proposal: &Proposal, applied: &Applied, told: &[Told]) {
-        let command = match &proposal.command {
-            Command::Tagged { command, .. } => command,
-            command => command,
-        };
+        let command = written(&proposal.command);
         let Ok(Outcome::Standings(standings)) = &applied.result else { return };
         let is_new = |claim: &Claim| {
             told.iter().any(|one| matches!(one, Told::Requested(place) if place.path == claim.path))
@@ -148,13 +146,18 @@ impl Promises {
     }
 }
 
+/// The write itself, with or without a number.
+fn written(command: &Command) -> &Command {
+    if let Command::Tagged { command, .. } = command { command } else { command }
+}
+
 fn a_conversion_that_is_not_answered_held_leaves_the_hold(
     before: &Machine,
     after: &Machine,
     proposal: &Proposal,
     applied: &Applied,
 ) -> Result<(), String> {
-    let Command::Convert { claim, .. } = &proposal.command else { return Ok(()) };
+    let Command::Convert { claim, .. } = written(&proposal.command) else { return Ok(()) };
     let Some(mode) = held(before, claim) else { return Ok(()) };
     let answer = match &applied.result {
         Ok(Outcome::Standings(standings)) => standings.first(),
@@ -165,6 +168,17 @@ fn a_conversion_that_is_not_answered_held_leaves_the_hold(
         _ => held(after, claim) == Some(mode),
     };
     if is_kept { Ok(()) } else { Err(format!("{claim:?} was held and the answer is {answer:?}")) }
+}
+
+/// Now, and not when the write was done of which this is the answer once more.
+fn whoever_is_told_that_it_holds_does(after: &Machine, applied: &Applied) -> Result<(), String> {
+    let Ok(Outcome::Standings(standings)) = &applied.result else { return Ok(()) };
+    let mut told = standings.iter().filter_map(|standing| match standing {
+        Standing::Held(claim) => Some(claim),
+        _ => None,
+    });
+    let wrong = told.find(|claim| held(after, claim).is_none());
+    wrong.map_or(Ok(()), |claim| Err(format!("{claim:?} is told to hold, and does not")))
 }
 
 fn held(machine: &Machine, claim: &Claim) -> Option<Mode> {

@@ -4,18 +4,21 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use rowlock_proto::acl::{Acl, Id, perms};
+use rowlock_proto::frame::DEFAULT_MAX_BYTES;
 use rowlock_proto::lock::{Acquire, Attempt, Claim, Mode, Owner};
 use rowlock_proto::request::{Create, Op, SetAcl, SetData};
 use rowlock_proto::{CreateMode, FencingToken, NodeId, SessionId, Version};
-use rowlock_state::Machine;
 use rowlock_state::command::{Attachment, Command, Origin, Proposal, Stamp};
 use rowlock_state::outcome::{Applied, Outcome};
+use rowlock_state::{LockView, Machine};
 
 use crate::chance::Chance;
 
 const LOCKS: [&str; 4] = ["/l", "/a/b", "/a", "/q"];
 const SESSIONS: usize = 4;
 const PASSWORD: [u8; 16] = [7; 16];
+/// Bytes of the largest names and data: a request with one of them fills a frame, but for what else it says.
+const LARGEST: usize = DEFAULT_MAX_BYTES - 256;
 /// Numbered writes that a session's client may not know the outcome of.
 const UNKNOWN_MAX: u64 = 6;
 
@@ -33,8 +36,12 @@ pub struct Generator {
     sessions: Vec<Session>,
     time_ms: i64,
     attempts: u64,
-    /// What long names end with; empty in most histories.
+    /// Nearly all share locks and have a lock-delay: one of them expires beside another who wants to be alone then.
+    are_readers: bool,
+    /// What long names begin with; empty in most histories.
     long: String,
+    /// What long data are; none in most histories.
+    large: Option<Bytes>,
 }
 
 /// A place in some queue.
@@ -48,8 +55,20 @@ struct Place {
 
 impl Generator {
     pub fn new(chance: &mut Chance) -> Self {
-        let long = if chance.one_in(20) { "n".repeat(100_000) + "-" } else { String::new() };
-        Generator { sessions: Vec::new(), time_ms: 1_000, attempts: 0, long }
+        let (long, large) = match chance.below(100) {
+            0..5 => (100_000, 0),
+            5 => (LARGEST, LARGEST),
+            6 => (0, LARGEST),
+            _ => (0, 0),
+        };
+        Generator {
+            sessions: Vec::new(),
+            time_ms: 1_000,
+            attempts: 0,
+            are_readers: chance.one_in(4),
+            long: "n".repeat(long),
+            large: (large > 0).then(|| vec![b'd'; large].into()),
+        }
     }
 
     pub fn next(&mut self, chance: &mut Chance, state: &Machine) -> (Stamp, Proposal) {
@@ -64,13 +83,20 @@ impl Generator {
         if chance.one_in(4) {
             return (stamp, self.of_the_cluster(chance, state, at));
         }
-        let places = places(state);
+        // Who holds alone while a lock-delay runs may want more, and that moment is short.
+        let is_alone = |lock: &LockView<'_>| lock.holder_count() == 1 && lock.waiter_count() == 0;
+        let alone = places(state, |lock| lock.delayed_until_ms().is_some() && is_alone(lock));
+        let wants_more = !alone.is_empty() && chance.one_in(2);
+        let places = if wants_more { alone } else { places(state, |_| true) };
         let place = (!places.is_empty()).then(|| chance.pick(&places));
         // Mostly those act whose place it is.
         let owner =
             place.as_ref().and_then(|place| self.sessions.iter().position(|it| it.id == place.session));
         let at = owner.filter(|_| !chance.one_in(4)).unwrap_or(at);
-        let mut command = self.of_a_client(chance, place);
+        let mut command = match place {
+            Some(place) if wants_more => self.convert(chance, &place),
+            place => self.of_a_client(chance, place),
+        };
         let may_be_tagged = !matches!(command, Command::CloseSession | Command::Verify(_));
         let session = &mut self.sessions[at];
         if may_be_tagged && chance.one_in(3) {
@@ -137,19 +163,15 @@ impl Generator {
         // Many meet at one.
         let lock = if chance.one_in(2) { LOCKS[0] } else { chance.pick(&LOCKS) }.to_owned();
         match (chance.below(20), place) {
-            (0..=3, _) => Command::Acquire(vec![self.acquire(chance, lock)]),
-            (4, _) => {
+            (0..=3, place) => Command::Acquire(vec![self.acquire(chance, lock, place.as_ref())]),
+            (4, place) => {
                 let locks = &LOCKS[chance.below(LOCKS.len())..];
-                Command::Acquire(locks.iter().map(|lock| self.acquire(chance, (*lock).to_owned())).collect())
+                let acquire = |lock: &&str| self.acquire(chance, (*lock).to_owned(), place.as_ref());
+                Command::Acquire(locks.iter().map(acquire).collect())
             }
             (5 | 6, Some(place)) => Command::Release(vec![claim(chance, &place)]),
             (7, Some(place)) => Command::Delete { path: place.path, version: Version::ANY },
-            (8 | 9, Some(place)) => {
-                self.attempts += 1;
-                let prefix = format!("c{}-", self.attempts);
-                let mode = chance.pick(&[Mode::Exclusive, Mode::Exclusive, Mode::Shared, Mode::Permits(1)]);
-                Command::Convert { claim: claim(chance, &place), mode, prefix }
-            }
+            (8 | 9, Some(place)) => self.convert(chance, &place),
             (10, Some(place)) => Command::ForceRelease(claim(chance, &place)),
             (11, Some(place)) => {
                 let name = &place.path[place.lock.len() + 1..];
@@ -160,7 +182,12 @@ impl Generator {
             (13 | 14, _) => Command::Create { create: self.plain(chance, &lock), ttl_ms: None },
             (15, _) => self.lock_znode(chance, lock),
             (16, _) => Command::Delete { path: lock, version: Version::ANY },
-            (17, _) => Command::SetData(SetData { path: lock, data: data(chance), version: Version::ANY }),
+            (17, Some(place)) if chance.one_in(4) => {
+                Command::SetData(SetData { path: place.path, data: self.data(chance), version: Version::ANY })
+            }
+            (17, _) => {
+                Command::SetData(SetData { path: lock, data: self.data(chance), version: Version::ANY })
+            }
             (18, _) if chance.one_in(8) => {
                 Command::SetAcl(SetAcl { path: lock, acl: Some(some_acl(chance)), version: Version::ANY })
             }
@@ -171,20 +198,37 @@ impl Generator {
         }
     }
 
-    fn acquire(&mut self, chance: &mut Chance, lock: String) -> Acquire {
+    fn convert(&mut self, chance: &mut Chance, place: &Place) -> Command {
+        self.attempts += 1;
+        let prefix = format!("c{}-", self.attempts);
+        let mode = chance.pick(&[Mode::Exclusive, Mode::Exclusive, Mode::Shared, Mode::Permits(1)]);
+        Command::Convert { claim: claim(chance, place), mode, prefix }
+    }
+
+    /// Maybe for the work that is done under the place `above`.
+    fn acquire(&mut self, chance: &mut Chance, lock: String, above: Option<&Place>) -> Acquire {
         let prefix = if chance.one_in(3) { self.long.clone() } else { String::new() };
+        let under = above.map_or(Owner::Unnamed, |above| Owner::under(&above.path));
+        let is_reader = self.are_readers && !chance.one_in(8);
         Acquire {
             lock,
             prefix: format!("{prefix}p{}-", chance.below(6)),
-            data: chance.pick(&[None, Some(Bytes::from_static(b"who"))]),
+            data: chance.pick(&[None, Some(Bytes::from_static(b"who")), self.large.clone()]),
             acl: Some(Acl::shared_open()),
-            mode: mode(chance),
+            mode: if is_reader { Mode::Shared } else { mode(chance) },
             limit: chance.pick(&[0, 1, 2, 3]),
-            wait: !chance.one_in(4),
-            owner: chance.pick(&[Owner::Unnamed, Owner::Session, Owner::Named(7)]),
+            wait: !chance.one_in(if is_reader { 2 } else { 4 }),
+            owner: chance.pick(&[Owner::Unnamed, Owner::Session, Owner::Named(7), under]),
             max_hold_ms: chance.pick(&[0, 0, 500]),
-            lock_delay_ms: chance.pick(&[0, 3_000, 60_000]),
+            lock_delay_ms: chance.pick(if is_reader { &[3_000, 60_000] } else { &[0, 3_000, 60_000] }),
         }
+    }
+
+    /// Of a lock's znode or of a place: the words about permits, and other things.
+    fn data(&self, chance: &mut Chance) -> Option<Bytes> {
+        let words =
+            [None, Some("permits=1"), Some("permits=2"), Some("x"), Some("")].map(|it| it.map(Bytes::from));
+        if chance.one_in(8) { self.large.clone() } else { chance.pick(&words) }
     }
 
     /// A place of a client that knows a recipe only.
@@ -211,7 +255,7 @@ impl Generator {
             CreateMode::Ephemeral,
         ]);
         let ttl_ms = mode.has_ttl().then_some(1_000);
-        Command::Create { create: create(lock, data(chance), mode), ttl_ms }
+        Command::Create { create: create(lock, self.data(chance), mode), ttl_ms }
     }
 
     fn op(&mut self, chance: &mut Chance, place: Option<&Place>) -> Op {
@@ -223,7 +267,7 @@ impl Generator {
                 Op::Create(self.plain(chance, &lock))
             }
             (4, Some(place)) => Op::Delete { path: place.path.clone(), version: Version::ANY },
-            (5, _) => Op::SetData(SetData { path: lock, data: data(chance), version: Version::ANY }),
+            (5, _) => Op::SetData(SetData { path: lock, data: self.data(chance), version: Version::ANY }),
             (6, _) => Op::Delete { path: lock, version: Version::ANY },
             (7, _) => match self.lock_znode(chance, lock) {
                 Command::Create { create, ttl_ms: Some(ttl_ms) } => Op::CreateTtl(create, ttl_ms),
@@ -245,9 +289,9 @@ fn tagged(chance: &mut Chance, id: u64, command: Command) -> Command {
     Command::Tagged { id, acked, command: Box::new(command) }
 }
 
-fn places(state: &Machine) -> Vec<Place> {
+fn places(state: &Machine, is_wanted: impl Fn(&LockView<'_>) -> bool) -> Vec<Place> {
     let mut places = Vec::new();
-    for lock in state.locks() {
+    for lock in state.locks().filter(is_wanted) {
         places.extend(lock.holders().chain(lock.waiters()).map(|place| Place {
             lock: lock.path().to_owned(),
             path: place.path,
@@ -272,10 +316,6 @@ fn mode(chance: &mut Chance) -> Mode {
         Mode::Permits(1),
         Mode::Permits(2),
     ])
-}
-
-fn data(chance: &mut Chance) -> Option<Bytes> {
-    chance.pick(&[None, Some("permits=1"), Some("permits=2"), Some("x"), Some("")]).map(Bytes::from)
 }
 
 fn create(path: String, data: Option<Bytes>, mode: CreateMode) -> Create {

@@ -16,7 +16,12 @@ pub fn mode() -> impl Strategy<Value = Mode> {
 }
 
 fn owner() -> impl Strategy<Value = Owner> {
-    prop_oneof![Just(Owner::Unnamed), Just(Owner::Session), any::<u64>().prop_map(Owner::Named)]
+    prop_oneof![
+        Just(Owner::Unnamed),
+        Just(Owner::Session),
+        any::<u64>().prop_map(Owner::Named),
+        any::<u64>().prop_map(Owner::Under)
+    ]
 }
 
 /// Any place that is asked for.
