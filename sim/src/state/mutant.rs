@@ -58,6 +58,8 @@ pub enum Mutant {
     ReleaseByName,
     /// Deadlock detection does not see those who share a lock.
     DeadlockSkipsShared,
+    /// Deadlock detection does not see who works under a place.
+    DeadlockSkipsWorkers,
     /// Deadlock detection has readers wait for readers.
     ReadersBlockReaders,
     /// The clock of a follower, which is ahead, decides what is due.
@@ -69,7 +71,7 @@ pub enum Mutant {
 }
 
 /// All of them.
-pub const MUTANTS: [Mutant; 31] = [
+pub const MUTANTS: [Mutant; 32] = [
     Mutant::GrantOnWake,
     Mutant::WatchTheHolder,
     Mutant::TrustOldWatch,
@@ -97,6 +99,7 @@ pub const MUTANTS: [Mutant; 31] = [
     Mutant::ForgetLockDelay,
     Mutant::ReleaseByName,
     Mutant::DeadlockSkipsShared,
+    Mutant::DeadlockSkipsWorkers,
     Mutant::ReadersBlockReaders,
     Mutant::FollowerClock,
     Mutant::IgnoreMaxHold,

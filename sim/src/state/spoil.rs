@@ -78,6 +78,10 @@ fn spoil(machine: &Machine, mutant: Mutant, session: SessionId, command: &mut Co
             let shared = all.iter_mut().filter(|acquire| acquire.mode == Mode::Shared);
             shared.for_each(|acquire| acquire.owner = Owner::Unnamed);
         }
+        (Mutant::DeadlockSkipsWorkers, Command::Acquire(all)) => {
+            let workers = all.iter_mut().filter(|acquire| matches!(acquire.owner, Owner::Under(_)));
+            workers.for_each(|acquire| acquire.owner = Owner::Session);
+        }
         (Mutant::PlaceNotFound, Command::Acquire(all)) => {
             let zxid = machine.last_zxid().0;
             all.iter_mut().for_each(|acquire| acquire.prefix = format!("{}{zxid}-", acquire.prefix));

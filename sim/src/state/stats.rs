@@ -48,6 +48,12 @@ stats! {
     limits,
     /// Acquires refused because they would have closed a circle.
     deadlocks,
+    /// Readers that became writers.
+    upgrades,
+    /// Znodes of locks that were deleted while a lock-delay lasted.
+    deleted_in_delay,
+    /// Acquires for work under another one's place.
+    nested,
     /// Looks of the leader at locks that were due.
     sweeps,
     /// Holders whose time was over.

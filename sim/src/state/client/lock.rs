@@ -37,6 +37,12 @@ pub(super) struct Attempt {
     guid: String,
 }
 
+impl Attempt {
+    pub(super) fn member_path(&self, name: &str) -> String {
+        format!("{}/{name}", lock_path(self.lock))
+    }
+}
+
 /// A member of a queue.
 #[derive(Clone, Debug)]
 pub(super) struct Member {
@@ -78,7 +84,7 @@ impl Client {
     /// Its turn, connected and with nothing more urgent.
     pub(super) fn act_on_lock(&mut self, moment: &mut Moment<'_>) -> Vec<Act> {
         match self.place.clone() {
-            Place::Idle if !moment.settling && moment.rng.chance(50) => {
+            Place::Idle if !moment.settling && moment.rng.chance(moment.eager) => {
                 let lock = Lock(moment.rng.below(LOCKS));
                 self.attempts += 1;
                 let attempt = Attempt { lock, guid: format!("c{}-{}", self.number, self.attempts) };
@@ -102,6 +108,12 @@ impl Client {
     /// A message that is not about the session.
     pub(super) fn receive_on_lock(&mut self, down: Down, moment: &mut Moment<'_>) -> Vec<Act> {
         match (self.place.clone(), down) {
+            // Another client has deleted the lock's znode, in whose queue nobody was.
+            (Place::Creating(attempt, sent), Down::Answer { tag, result: Err(ErrorCode::NoNode), .. })
+                if tag == sent =>
+            {
+                self.left(attempt, moment.facts)
+            }
             (Place::Creating(attempt, sent), Down::Answer { tag, result, .. }) if tag == sent => {
                 assert!(
                     matches!(result, Ok(Outcome::Created { .. })),

@@ -48,6 +48,10 @@ pub struct Moment<'a> {
     pub now: Millis,
     /// The run comes to its end: finish, begin nothing.
     pub settling: bool,
+    /// In how many of a hundred turns it asks for a lock if it has none.
+    pub eager: usize,
+    /// A place that another client holds: maybe this one works under it.
+    pub above: Option<String>,
     /// For decisions.
     pub rng: &'a mut Rng,
     /// Where facts are told.
@@ -142,6 +146,15 @@ impl Client {
     /// It neither waits for a lock nor holds one.
     pub fn is_idle(&self) -> bool {
         matches!(self.place, Place::Idle) && self.acquirer.as_ref().is_none_or(Acquirer::is_idle)
+    }
+
+    /// The path of a place that it believes to hold.
+    pub fn held_place(&self) -> Option<String> {
+        let own = match &self.place {
+            Place::Holding { attempt, own, .. } if self.belief.is_some() => Some(attempt.member_path(own)),
+            _ => None,
+        };
+        own.or_else(|| self.acquirer.as_ref()?.held_place())
     }
 
     /// The process dies, and another takes its place.

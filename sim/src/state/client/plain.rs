@@ -1,4 +1,5 @@
-//! Commands on plain znodes, legal and not: they make the replicas' states differ in every way that a bug could.
+//! Commands on plain znodes, legal and not: they make the replicas' states differ in every way that a bug could. Some are
+//! on the znodes of the locks themselves, which anybody may delete, make anew and resize.
 
 use bytes::Bytes;
 use rowlock_proto::acl::Acl;
@@ -6,10 +7,15 @@ use rowlock_proto::request::{Create, Op, SetAcl, SetData};
 use rowlock_proto::{CreateMode, Version};
 use rowlock_state::command::Command;
 
+use super::{LOCKS, lock_path};
+use crate::history::Lock;
 use rowlock_world::rng::Rng;
 
-/// A random command. Never one on the locks.
+/// A random command. Never one on the places in the locks' queues.
 pub(super) fn command(rng: &mut Rng) -> Command {
+    if rng.chance(30) {
+        return on_a_lock(rng);
+    }
     match rng.below(10) {
         0..=2 => Command::Create { create: create(rng), ttl_ms: None },
         3 => {
@@ -32,6 +38,21 @@ pub fn path(rng: &mut Rng) -> String {
         0 => format!("/data/{}", name(rng)),
         1 => format!("/data/{}/{}", name(rng), name(rng)),
         _ => format!("/data/{}/{}/{}", name(rng), name(rng), name(rng)),
+    }
+}
+
+/// On the znode of a lock: nobody is in its queue if the delete succeeds, but a lock-delay may last.
+fn on_a_lock(rng: &mut Rng) -> Command {
+    let path = lock_path(Lock(rng.below(LOCKS + 1)));
+    let data = rng.pick(&[None, Some("permits=1"), Some("permits=2"), Some("permits=5")]).map(Bytes::from);
+    let flags = rng.pick(&[CreateMode::Persistent, CreateMode::Container]).flags();
+    let create = Create { path: path.clone(), data: data.clone(), acl: Some(Acl::shared_open()), flags };
+    let delete = Op::Delete { path: path.clone(), version: Version::ANY };
+    match rng.below(6) {
+        0 => Command::Delete { path, version: Version::ANY },
+        1 => Command::Create { create, ttl_ms: None },
+        2 => Command::SetData(SetData { path, data, version: Version::ANY }),
+        _ => Command::Multi(vec![delete, Op::Create(create)]),
     }
 }
 

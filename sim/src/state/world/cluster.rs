@@ -1,11 +1,11 @@
 //! The cluster's work: commands come to the log, replicas apply it, each at its own pace.
 
 use rowlock_proto::acl::Acl;
-use rowlock_proto::lock::Standing;
+use rowlock_proto::lock::{Owner, Standing};
 use rowlock_proto::request::Create;
 use rowlock_proto::{CreateMode, ErrorCode, SessionId};
 use rowlock_state::command::{Attachment, Batch, Command, Origin, Proposal};
-use rowlock_state::outcome::{Applied, Outcome, Why};
+use rowlock_state::outcome::{Applied, ChangeKind, Outcome, Why};
 
 use crate::history::{self, ConnectionId, Fact, Index, Lock};
 use crate::scribe::{Recorded, Recorder, is_stale, written};
@@ -177,10 +177,17 @@ impl World {
             let (once, command) = written(&proposal.command);
             self.stats.repeats += u64::from(once.is_some() && !is_stale && !changed);
             // A repeated answer was counted the first time.
-            if let (true, Command::Acquire(_), Ok(Outcome::Standings(standings))) =
+            if let (true, Command::Acquire(all), Ok(Outcome::Standings(standings))) =
                 (changed, command, &applied.result)
             {
+                let is_nested = all.iter().any(|acquire| matches!(acquire.owner, Owner::Under(_)));
+                self.stats.nested += u64::from(is_nested);
                 standings.iter().for_each(|standing| self.count_standing(standing));
+            }
+            if let (true, Command::Convert { .. }, Ok(Outcome::Standings(standings))) =
+                (changed, command, &applied.result)
+            {
+                self.stats.upgrades += u64::from(matches!(standings[..], [Standing::Held(_)]));
             }
         }
         for fact in self.scribe.answered(proposal, applied, changed) {
@@ -216,6 +223,11 @@ impl World {
                 self.leader.forget(*session);
             }
             Recorded::Gone { why: Why::Revoked, .. } => self.stats.revocations += 1,
+            Recorded::Changed { path, kind: ChangeKind::Deleted, .. } => {
+                let is_delayed =
+                    self.reference.lock_queue(path).is_some_and(|lock| lock.delayed_until_ms().is_some());
+                self.stats.deleted_in_delay += u64::from(is_delayed);
+            }
             Recorded::Changed { .. }
             | Recorded::Granted { .. }
             | Recorded::Converted { .. }

@@ -174,8 +174,14 @@ impl World {
         }
         self.trace.line(format_args!("{} to client {client}: {down:?}", self.now.0));
         let mut facts = Vec::new();
-        let mut moment =
-            Moment { now: self.now, settling: self.settling, rng: &mut self.rng, facts: &mut facts };
+        let mut moment = Moment {
+            now: self.now,
+            settling: self.settling,
+            eager: self.eager,
+            above: None,
+            rng: &mut self.rng,
+            facts: &mut facts,
+        };
         let acts = self.clients[client].receive(down, &mut moment);
         self.told_by_client(client, facts, acts)
     }

@@ -91,6 +91,8 @@ struct World {
     connections: BTreeMap<ConnectionId, Connection>,
     next_connection: u64,
     clients: Vec<Client>,
+    /// How much they want locks: where nobody waits, lock-delays last alone and locks' znodes can be deleted.
+    eager: usize,
     /// The highest token that the resource of each lock has seen.
     resources: BTreeMap<Lock, FencingToken>,
     /// Writes on their way to the resources.
@@ -103,6 +105,7 @@ impl World {
         let nodes = (1..=3 + 2 * rng.below(2) as u64).map(|id| Node::new(NodeId(id), plan.mutant)).collect();
         let number = 4 + rng.below(9);
         let clients = (0..number).map(|number| Client::new(number, kind(&mut rng), plan.mutant)).collect();
+        let eager = rng.pick(&[50, 50, 50, 5]);
         let mut world = World {
             rng,
             now: Millis(0),
@@ -122,6 +125,7 @@ impl World {
             connections: BTreeMap::new(),
             next_connection: 0,
             clients,
+            eager,
             resources: BTreeMap::new(),
             writes: Vec::new(),
         };
@@ -178,8 +182,16 @@ impl World {
             return Ok(());
         }
         let mut facts = Vec::new();
-        let mut moment =
-            Moment { now: self.now, settling: self.settling, rng: &mut self.rng, facts: &mut facts };
+        let other = self.rng.below(self.clients.len());
+        let above = if other == index { None } else { self.clients[other].held_place() };
+        let mut moment = Moment {
+            now: self.now,
+            settling: self.settling,
+            eager: self.eager,
+            above,
+            rng: &mut self.rng,
+            facts: &mut facts,
+        };
         let acts = self.clients[index].act(&mut moment);
         self.told_by_client(index, facts, acts)
     }

@@ -1,12 +1,12 @@
 //! What an acquiring client learns: from answers to its writes, from verifications, from notices.
 
-use rowlock_proto::lock::{Acquire, Claim, News, Notice, Standing};
+use rowlock_proto::lock::{Acquire, Claim, Mode, News, Notice, Standing};
 use rowlock_proto::{ErrorCode, Zxid};
 use rowlock_state::command::Command;
 use rowlock_state::outcome::Outcome;
 
 use super::outbox::Sent;
-use super::place::Stage;
+use super::place::{Place, Stage};
 use super::{Acquirer, Turn};
 use crate::history::{Fact, Millis};
 use crate::state::client::{Act, lock_path};
@@ -62,6 +62,7 @@ impl Acquirer {
                 claims.iter().for_each(|claim| self.gone(claim, turn));
                 Vec::new()
             }
+            (Command::Convert { prefix, .. }, result) => self.upgraded(&prefix, result, zxid, turn),
             (Command::Abandon(attempts), _) => {
                 for attempt in attempts {
                     if let Some(at) = self.find(|prefix| prefix == attempt.prefix, &attempt.lock) {
@@ -70,6 +71,35 @@ impl Acquirer {
                 }
                 Vec::new()
             }
+            _ => Vec::new(),
+        }
+    }
+
+    /// A convert was answered: it holds the lock alone in another place, or with others as before.
+    fn upgraded(
+        &mut self,
+        prefix: &str,
+        result: Result<Outcome, ErrorCode>,
+        zxid: Zxid,
+        turn: &mut Turn<'_, '_>,
+    ) -> Vec<Act> {
+        let is_it = |place: &Place| place.upgrade.as_deref() == Some(prefix);
+        let Some(at) = self.places.iter().position(is_it) else { return Vec::new() };
+        self.places[at].upgrade = None;
+        let Ok(Outcome::Standings(standings)) = result else { return Vec::new() };
+        match standings.into_iter().next() {
+            Some(Standing::Held(claim)) => {
+                self.end_belief(at, turn);
+                let place = &mut self.places[at];
+                (place.prefix, place.wish.mode) = (prefix.to_owned(), Mode::Exclusive);
+                self.believe(at, claim, zxid, turn)
+            }
+            Some(Standing::Absent) => {
+                self.end_belief(at, turn);
+                self.remove(at, turn);
+                Vec::new()
+            }
+            // Busy: nothing has changed. There is no other answer.
             _ => Vec::new(),
         }
     }
@@ -211,10 +241,9 @@ impl Acquirer {
 #[cfg(test)]
 mod tests {
     use rowlock_proto::SessionId;
-    use rowlock_proto::lock::Mode;
     use rowlock_world::rng::Rng;
 
-    use super::super::place::{Place, Wish, owner_of};
+    use super::super::place::{Wish, owner_of};
     use super::super::{Style, prefix};
     use super::*;
     use crate::history::Lock;
@@ -224,7 +253,14 @@ mod tests {
     /// What a client does that has asked for two locks, has maybe given up the first, and is then refused for want of room.
     fn refused_for_want_of_room(gives_up_first: bool) -> Vec<Act> {
         let (mut rng, mut facts, mut tags) = (Rng::new(1), Vec::new(), 0);
-        let moment = &mut Moment { now: Millis(1), settling: false, rng: &mut rng, facts: &mut facts };
+        let moment = &mut Moment {
+            now: Millis(1),
+            settling: false,
+            eager: 0,
+            above: None,
+            rng: &mut rng,
+            facts: &mut facts,
+        };
         let mut turn = Turn {
             session: SessionId(1),
             timeout_ms: 1_000,
@@ -254,6 +290,7 @@ mod tests {
             waited_at: Millis(0),
             cap: None,
             believed: false,
+            upgrade: None,
         }
     }
 

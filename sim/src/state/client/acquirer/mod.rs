@@ -8,7 +8,7 @@ mod learn;
 mod outbox;
 mod place;
 
-use rowlock_proto::lock::{Claim, Mode};
+use rowlock_proto::lock::{Claim, Mode, Owner};
 use rowlock_proto::request::{Op, SetData};
 use rowlock_proto::{SessionId, Version};
 use rowlock_state::command::Command;
@@ -62,6 +62,8 @@ pub(super) struct Acquirer {
     number: usize,
     style: Style,
     attempts: u64,
+    /// For whom it asks. One as long as it has places: it does one thing at a time.
+    owner: Owner,
     outbox: Outbox,
     places: Vec<Place>,
     /// The lock that it left last: whoever wants it again soon meets its own late messages.
@@ -81,6 +83,7 @@ impl Acquirer {
             number,
             style,
             attempts: 0,
+            owner: owner_of(number),
             outbox,
             places,
             last,
@@ -102,6 +105,12 @@ impl Acquirer {
     /// It has no places and waits for no answer.
     pub(super) fn is_idle(&self) -> bool {
         self.places.is_empty() && self.outbox.is_empty()
+    }
+
+    /// The path of a place that it believes to hold.
+    pub(super) fn held_place(&self) -> Option<String> {
+        let held = self.places.iter().find(|place| place.believed);
+        held.and_then(|place| place.held()).map(|claim| claim.path.clone())
     }
 
     /// A write on plain znodes.
@@ -142,7 +151,7 @@ impl Acquirer {
     /// Its turn, connected and with nothing more urgent.
     pub(super) fn act(&mut self, turn: &mut Turn<'_, '_>) -> Vec<Act> {
         self.end_overdue(turn);
-        let doubted = self.places.iter().any(|place| place.held().is_some() && !place.believed);
+        let doubted = self.places.iter().any(|place| place.settled().is_some() && !place.believed);
         if doubted && let Some(overdue) = self.give_up_overdue(turn) {
             return vec![overdue];
         }
@@ -160,7 +169,7 @@ impl Acquirer {
             return vec![self.outbox.send(Command::Multi(vec![check; HOARD]), turn)];
         }
         let may_begin = match self.attempt_count() {
-            0 => turn.moment.rng.chance(50),
+            0 => turn.moment.rng.chance(turn.moment.eager),
             // Waiting while it holds: that is what deadlocks are made of.
             1 => turn.moment.rng.chance(15),
             _ => false,
@@ -171,6 +180,7 @@ impl Acquirer {
         match turn.moment.rng.below(20) {
             0 => self.abandon(turn).into_iter().collect(),
             1 => vec![self.resize(turn)],
+            7..=9 => self.upgrade(turn).into_iter().collect(),
             2..=6 => self.release(turn).into_iter().collect(),
             _ => self.use_lock(turn).into_iter().collect(),
         }
@@ -188,13 +198,17 @@ impl Acquirer {
         let mut free: Vec<usize> = (0..LOCKS).filter(|lock| !taken(lock)).collect();
         let rng = &mut *turn.moment.rng;
         let wanted = if rng.chance(70) { 1 } else { 2 + rng.below(2) };
-        let (wait, owner) = (rng.chance(85), owner_of(self.number));
+        let wait = rng.chance(85);
+        if self.places.is_empty() {
+            let above = turn.moment.above.take().filter(|_| rng.chance(40));
+            self.owner = above.map_or(owner_of(self.number), |path| Owner::under(&path));
+        }
         self.attempts += 1;
         let first = self.places.len();
         for _ in 0..wanted.min(free.len()) {
             let again = free.iter().position(|lock| Lock(*lock) == self.last).filter(|_| rng.chance(40));
             let lock = Lock(free.swap_remove(again.unwrap_or_else(|| rng.below(free.len()))));
-            let wish = Wish::random(owner, wait, rng);
+            let wish = Wish::random(self.owner, wait, rng);
             turn.moment.facts.push(Fact::Wanted { lock, session: turn.session });
             self.places.push(Place {
                 lock,
@@ -205,6 +219,7 @@ impl Acquirer {
                 waited_at: turn.moment.now,
                 cap: None,
                 believed: false,
+                upgrade: None,
             });
         }
         let new: Vec<usize> = (first..self.places.len()).collect();
@@ -220,7 +235,7 @@ impl Acquirer {
     /// Gives back what one of its attempts holds. While the same place is asked for again, its claim may be out of
     /// date.
     fn release(&mut self, turn: &mut Turn<'_, '_>) -> Option<Act> {
-        let mut held = self.indexes(|place| place.held().is_some());
+        let mut held = self.indexes(|place| place.settled().is_some());
         held.retain(|at| !self.is_asked(*at));
         if held.is_empty() {
             return None;
@@ -236,7 +251,7 @@ impl Acquirer {
 
     /// Leaves the queues of one of its attempts, wherever it stands.
     fn abandon(&mut self, turn: &mut Turn<'_, '_>) -> Option<Act> {
-        let here = self.indexes(|place| place.stage != Stage::Leaving);
+        let here = self.indexes(|place| place.stage != Stage::Leaving && place.upgrade.is_none());
         if here.is_empty() {
             return None;
         }
@@ -264,7 +279,7 @@ impl Acquirer {
 
     /// Asks whether it still holds what it was granted.
     fn verify(&mut self, turn: &mut Turn<'_, '_>) -> Option<Act> {
-        let claims: Vec<Claim> = self.places.iter().filter_map(Place::held).cloned().collect();
+        let claims: Vec<Claim> = self.places.iter().filter_map(Place::settled).cloned().collect();
         if claims.is_empty() {
             return None;
         }
@@ -272,6 +287,22 @@ impl Acquirer {
         self.verifying = Some(tag);
         self.verified_claims = claims.clone();
         Some(Act::Send(Up::Write { tag, command: Command::Verify(claims) }))
+    }
+
+    /// Asks to hold a lock alone that it shares. Only with a number: without one, a second request after a lost reply would
+    /// not know the place that the first has made.
+    fn upgrade(&mut self, turn: &mut Turn<'_, '_>) -> Option<Act> {
+        let mut shared = self.indexes(|place| place.settled().is_some() && place.wish.mode == Mode::Shared);
+        shared.retain(|at| self.style.tagged && !self.is_asked(*at));
+        if shared.is_empty() {
+            return None;
+        }
+        let place = &mut self.places[turn.moment.rng.pick(&shared)];
+        let claim = place.held().expect("just looked at").clone();
+        self.attempts += 1;
+        let prefix = prefix(self.number, self.attempts, Mode::Exclusive);
+        place.upgrade = Some(prefix.clone());
+        Some(self.outbox.send(Command::Convert { claim, mode: Mode::Exclusive, prefix }, turn))
     }
 
     /// Changes the number of permits of some lock.
@@ -303,7 +334,7 @@ impl Acquirer {
     /// Leaves a place that it may not believe in any more, whatever the cluster says.
     fn give_up_overdue(&mut self, turn: &mut Turn<'_, '_>) -> Option<Act> {
         let now = turn.moment.now;
-        let overdue = |place: &Place| place.held().is_some() && place.cap.is_some_and(|cap| cap <= now);
+        let overdue = |place: &Place| place.settled().is_some() && place.cap.is_some_and(|cap| cap <= now);
         let at = *self.indexes(overdue).first()?;
         let attempt = self.places[at].as_attempt();
         self.leave(at, turn);

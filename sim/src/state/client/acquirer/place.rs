@@ -66,6 +66,8 @@ pub(super) struct Place {
     pub(super) cap: Option<Millis>,
     /// The client believes that it holds the lock.
     pub(super) believed: bool,
+    /// It has asked to hold it alone instead of with others, under this name; the answer is to come.
+    pub(super) upgrade: Option<String>,
 }
 
 impl Place {
@@ -97,6 +99,11 @@ impl Place {
             Stage::Held(claim) => Some(claim),
             _ => None,
         }
+    }
+
+    /// The same, unless its name is about to change.
+    pub(super) fn settled(&self) -> Option<&Claim> {
+        self.held().filter(|_| self.upgrade.is_none())
     }
 
     /// Until when the client may believe in it if it learns of the grant at `now`.
