@@ -98,7 +98,7 @@ impl PeerService for Service {
             self.metrics.forwards_refused_total.inc();
             return Err(Refusal::NotServing);
         }
-        if !self.leads().is_some_and(|view| view.term == term) {
+        if self.leads().is_none_or(|view| view.term != term) {
             self.metrics.forwards_refused_total.inc();
             return Err(self.not_leader());
         }

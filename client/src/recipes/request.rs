@@ -173,6 +173,7 @@ impl<G: Granted> LockRequest<G> {
     /// As [`LockRequest::lock`].
     /// # Cancel safety
     /// As [`LockRequest::lock`].
+    #[expect(clippy::manual_async_fn, reason = "the signature promises Send and 'static")]
     pub fn lock_owned(self) -> impl Future<Output = Result<G, Error>> + Send + 'static
     where
         G: Send + 'static,

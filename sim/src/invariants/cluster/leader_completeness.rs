@@ -11,10 +11,15 @@ use crate::history::Fact;
 use crate::history::node::{NodeFact, Position};
 
 /// All logs, and what was committed under whom.
+///
+/// An entry is often committed by a later leader than the one that made it. A candidate of a term in between may lack it
+/// and still learn late that it was elected. So an entry is demanded only of leaders behind the vote of the node that
+/// applied it: a node hears of a commit from the leader of its vote or of an earlier one.
 #[derive(Default)]
 pub struct LeaderCompleteness {
-    /// The last entry of each leader that was applied somewhere. By log-matching it stands for those before it.
+    /// The last entry that was applied somewhere by a node with this vote. By log-matching it stands for those before it.
     committed: BTreeMap<(u64, NodeId), Position>,
+    votes: BTreeMap<NodeId, (u64, NodeId)>,
     logs: BTreeMap<NodeId, NodeLog>,
 }
 
@@ -28,8 +33,16 @@ impl Invariant for LeaderCompleteness {
         let log = self.logs.entry(*node).or_default();
         log.observe(what);
         match what {
+            NodeFact::Voted { term, candidate } => {
+                self.votes.insert(*node, (*term, *candidate));
+            }
+            NodeFact::Opened { vote: Some(vote), .. } => {
+                self.votes.insert(*node, *vote);
+            }
             NodeFact::Applied { entry, .. } => {
-                let last = self.committed.entry((entry.term, entry.leader)).or_insert(*entry);
+                let made_by = (entry.term, entry.leader);
+                let committed_by = self.votes.get(node).map_or(made_by, |vote| made_by.max(*vote));
+                let last = self.committed.entry(committed_by).or_insert(*entry);
                 *last = (*last).max(*entry);
             }
             NodeFact::Leads { term } => {
@@ -65,6 +78,16 @@ mod tests {
         assert_eq!(judge(LeaderCompleteness::default(), &complete), Ok(()));
         let by_snapshot = [&facts[..], &[installed(2, (1, 1, 5), 0), leads(2, 2)]].concat();
         assert_eq!(judge(LeaderCompleteness::default(), &by_snapshot), Ok(()));
+    }
+
+    /// Two nodes form the cluster at once; the entry of one of them is committed in term 1. The other was elected in
+    /// that term before, by votes that arrive late.
+    #[test]
+    fn a_leader_that_learns_late_of_its_election_need_not_have_what_a_later_one_has_committed() {
+        let voted = node(2, NodeFact::Voted { term: 1, candidate: NodeId(2) });
+        let facts = [appended(2, (0, 2, 0), 7), voted, applied(2, (0, 2, 0), 7)];
+        assert_eq!(judge(LeaderCompleteness::default(), &[&facts[..], &[leads(1, 1)]].concat()), Ok(()));
+        assert!(judge(LeaderCompleteness::default(), &[&facts[..], &[leads(1, 2)]].concat()).is_err());
     }
 
     #[test]
