@@ -93,10 +93,7 @@ async fn a_task_that_panics_takes_nothing_with_it_that_still_says_held() {
     let fake = Fake::rowlock().await;
     let (other, (runtime, client)) = (fake.client().await, elsewhere(&fake).await);
     let guard = client.mutex("l").lock().await.unwrap();
-    let waiting = task::spawn("next", {
-        let next = other.mutex("l").lock_owned();
-        async move { next.await }
-    });
+    let waiting = task::spawn("next", other.mutex("l").lock_owned());
     fake.until("it waits", |world| world.contenders(LOCK) == 2).await;
     let bomb = Waker::from(Arc::new(Bomb));
     let mut call = pin!(client.exists("/"));

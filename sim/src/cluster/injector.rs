@@ -158,9 +158,14 @@ impl Injector {
     /// Nodes whose moment has come are started again later.
     pub fn notice_cuts(&mut self) {
         let (sim, nodes) = (&self.sim, &self.patients.nodes);
-        let gone = self.armed.extract_if(.., |place, armed| armed.was_up && !sim.is_up(nodes[*place]));
-        for (place, armed) in gone.collect::<Vec<_>>() {
-            self.start_later(Birth::Node(place), armed.down);
+        let is_gone = |place: usize, armed: &Armed| armed.was_up && !sim.is_up(nodes[place]);
+        let all = self.armed.iter();
+        let gone: Vec<usize> =
+            all.filter(|(place, armed)| is_gone(**place, armed)).map(|(place, _)| *place).collect();
+        for place in gone {
+            if let Some(armed) = self.armed.remove(&place) {
+                self.start_later(Birth::Node(place), armed.down);
+            }
         }
     }
 
