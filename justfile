@@ -66,6 +66,10 @@ up *flags:
 processes:
     cargo test --test black_box
 
+# Nodes that come back without their data under their old numbers, or with an older copy of it: so many rounds of each.
+wiped rounds="20":
+    WIPED_ROUNDS={{rounds}} cargo test --test black_box wiped_nodes -- --test-threads 1
+
 # Licences and advisories; needs cargo-deny.
 deny:
     cargo deny check

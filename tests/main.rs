@@ -33,3 +33,4 @@ mod reconfig;
 mod sim;
 mod snapshot_rejoin;
 mod up;
+mod wiped_nodes;

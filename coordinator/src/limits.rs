@@ -45,6 +45,8 @@ pub const HTTP_CONNECTION_MAX: std::time::Duration = std::time::Duration::from_s
 pub const PEER_HELLO_MAX_BYTES: usize = 4 << 10;
 /// Connections of other nodes to this one. Beyond: refused in the handshake.
 pub const PEER_CONNECTIONS_MAX: usize = 256;
+/// Nodes whose incarnations a node remembers, all members that a cluster ever had. Beyond: refused in the handshake.
+pub const ACQUAINTANCES_MAX: usize = 1_024;
 /// Requests that wait for one lane's connection to a node. Beyond: the call fails at once, unsent.
 pub const PEER_QUEUE_MAX: usize = 1_024;
 /// Requests of one connection that wait for their answer. Beyond: the dialer keeps them queued, the listener stops reading.
@@ -107,6 +109,9 @@ pub const RECONFIG_QUEUE_MAX: usize = 16;
 pub const WAL_QUEUE_MAX: usize = 16_384;
 /// How long entries whose flush nobody waits for wait for more, before this node flushes them.
 pub const WAL_PATIENCE: Duration = Duration::from_millis(5);
+/// A log to which nothing was written for so long gets the record that witnesses its last flush. Longer than commits
+/// under load are apart, so that it costs them nothing.
+pub const WAL_REST: Duration = Duration::from_millis(20);
 /// Containers and TTL znodes that one sweep removes (ZooKeeper's `znode.container.maxPerMinute`). Beyond: the next sweep.
 pub const SWEEP_MAX_ZNODES: usize = 10_000;
 /// Locks that one look at what is due proposes. Beyond: the next look.

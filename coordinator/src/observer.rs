@@ -46,8 +46,8 @@ pub struct Ballot {
 pub trait Observer: Send + Sync + 'static {
     // The log.
 
-    /// The log was read from the disk, once, before anything else is told. It begins behind `purged` and ends with `last`;
-    /// its entries follow as [`Observer::appended`].
+    /// The log was read from the disk, once, before anything else is told but what was cut off it meanwhile. It begins
+    /// behind `purged` and ends with `last`; its entries follow as [`Observer::appended`].
     fn opened(&self, vote: Option<Ballot>, purged: Option<Position>, last: Option<Position>) {
         let _ = (vote, purged, last);
     }

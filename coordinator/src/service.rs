@@ -7,6 +7,7 @@ use std::time::Duration;
 use openraft::ChangeMembers;
 use openraft::errors::{LinearizableReadError, RaftError};
 use openraft::raft::ReadPolicy;
+use openraft_rt::watch::WatchReceiver as _;
 use rowlock_env::sync::watch;
 use rowlock_env::time;
 use rowlock_proto::{ErrorCode, NodeId, SessionId};
@@ -14,18 +15,19 @@ use rowlock_state::command::Proposal;
 use tokio::sync::mpsc;
 
 use crate::metrics::Metrics;
-use crate::peer::{Lane, PeerService, Refusal};
+use crate::peer::{Introduction, Lane, PeerService, Refusal};
 use crate::proposer::fold::Parcel;
 use crate::raft::leadership::Leadership;
 use crate::raft::reconfigure::Reconfigurer;
 use crate::raft::types::Member;
-use crate::raft::{Raft, is_member};
+use crate::raft::{Admission, QuorumContact, Raft, is_member};
 use crate::reconfig::Wanted;
 use crate::session::Departure;
 use crate::session::charge::Charge;
 use crate::session::liveness::REPORT_DEADLINE;
 use crate::session::notes::{Notes, Unnoted};
 use crate::status::Status;
+use crate::storage::Folder;
 
 /// A membership change or a read's confirmation that takes longer has no quorum.
 const QUORUM_DEADLINE: Duration = Duration::from_secs(10);
@@ -52,6 +54,12 @@ pub struct Service {
     pub reconfigurer: Arc<Reconfigurer>,
     /// What this node says of itself.
     pub status: watch::Receiver<Status>,
+    /// How far the others have stored the log, while this node leads.
+    pub quorum: QuorumContact,
+    /// Whether this node takes part.
+    pub admission: Admission,
+    /// Whom it has met.
+    pub data_folder: Folder,
     /// Counters.
     pub metrics: Arc<Metrics>,
 }
@@ -146,6 +154,23 @@ impl PeerService for Service {
             }
             Ok(Err(RaftError::APIError(LinearizableReadError::ForwardToLeader(_)))) => Err(self.not_leader()),
             Ok(Err(RaftError::Fatal(_))) => Err(Refusal::NotServing),
+        }
+    }
+
+    async fn meet(&self, from: NodeId) -> Introduction {
+        let metrics = self.raft.metrics();
+        let raft = metrics.borrow_watched();
+        let (members, stored) = (&raft.membership_config, self.quorum.stored_by(from.0));
+        Introduction {
+            voters: members.membership().voter_ids().map(NodeId).collect(),
+            learners: members.membership().learner_ids().map(NodeId).collect(),
+            members_at: members.log_id().as_ref().map(|id| id.index),
+            last_index: raft.last_log_index,
+            is_admitted: self.admission.is_granted(),
+            term: stored.map_or(raft.current_term, |(term, _)| term),
+            leader: raft.current_leader.map(NodeId),
+            acknowledged: stored.map(|(_, index)| index),
+            met: self.data_folder.met(),
         }
     }
 

@@ -19,8 +19,8 @@ use crate::client::registry::Registry;
 use crate::metrics::Metrics;
 use crate::peer::{Lane, PeerPool, Request, Response};
 use crate::proposer::pending::Pending;
-use crate::raft::Raft;
 use crate::raft::leadership::Leadership;
+use crate::raft::{Admission, Raft};
 use crate::replica::Replica;
 use crate::session::contact::Contact;
 use crate::status::{Role, Status};
@@ -52,6 +52,8 @@ pub struct Standing {
     pub peers: PeerPool,
     /// This node is about to stop: it serves nobody any more.
     pub leaving: watch::Receiver<bool>,
+    /// Whether this node takes part.
+    pub admission: Admission,
     /// Where the standing goes.
     pub publish: watch::Sender<Status>,
     /// Gauges.
@@ -172,6 +174,7 @@ impl Standing {
                 .flatten()
                 .map(|(node, id)| (NodeId(*node), index(id)))
                 .collect(),
+            waits_for: self.admission.waits_for(),
         }
     }
 

@@ -46,4 +46,6 @@ pub struct Status {
     pub learners: Vec<NodeId>,
     /// On the leader: up to which log index each other member has stored the log.
     pub replicated: Vec<(NodeId, u64)>,
+    /// This node takes no part before these nodes have said that it has forgotten nothing.
+    pub waits_for: Vec<NodeId>,
 }

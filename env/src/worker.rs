@@ -51,11 +51,21 @@ struct Shared<J> {
     bell: Option<watch::Sender<()>>,
     /// How long jobs that are not pressing may collect.
     patience: Duration,
+    /// The handler is called once with nothing when nothing has come for so long behind its last work.
+    rest: Option<Duration>,
+}
+
+/// What a worker is to do next.
+enum Next {
+    Work,
+    Rest,
+    End,
 }
 
 impl<J> Shared<J> {
-    /// Waits until there is something to do. False: there never will be.
-    fn wait(&self, queue: &mut MutexGuard<'_, Queue<J>>) -> bool {
+    /// Waits until there is something to do.
+    fn wait(&self, queue: &mut MutexGuard<'_, Queue<J>>, rests: bool) -> Next {
+        let rest_at = self.rest.filter(|_| !rests).map(|rest| Instant::now() + rest);
         if !self.patience.is_zero() {
             let until = Instant::now() + self.patience;
             while !queue.is_pressing && queue.handles > 0 && !self.filled.wait_until(queue, until).timed_out()
@@ -64,13 +74,22 @@ impl<J> Shared<J> {
         }
         while queue.jobs.is_empty() {
             if queue.handles == 0 {
-                return false;
+                return Next::End;
             }
             queue.is_asleep = true;
-            self.filled.wait(queue);
+            let is_over = match rest_at {
+                Some(at) => self.filled.wait_until(queue, at).timed_out(),
+                None => {
+                    self.filled.wait(queue);
+                    false
+                }
+            };
             queue.is_asleep = false;
+            if is_over && queue.jobs.is_empty() {
+                return Next::Rest;
+            }
         }
-        true
+        Next::Work
     }
 
     fn ring(&self) {
@@ -147,17 +166,19 @@ pub fn spawn<J: Send + 'static>(
     capacity: usize,
     handler: impl FnMut(&mut Vec<J>) + Send + 'static,
 ) -> Worker<J> {
-    start(name, capacity, Duration::ZERO, || {}, handler)
+    start(name, capacity, (Duration::ZERO, None), || {}, handler)
 }
 
-/// As [`spawn`], and what is submitted patiently may collect for as long as `patience` says.
+/// As [`spawn`], and what is submitted patiently may collect for as long as `patience` says. When nothing has come for as
+/// long as `rest` says, `handler` is called once with nothing.
 pub fn spawn_patient<J: Send + 'static>(
     name: &str,
     capacity: usize,
     patience: Duration,
+    rest: Duration,
     handler: impl FnMut(&mut Vec<J>) + Send + 'static,
 ) -> Worker<J> {
-    start(name, capacity, patience, || {}, handler)
+    start(name, capacity, (patience, Some(rest)), || {}, handler)
 }
 
 /// As [`spawn`], for work that nobody waits for: when the processors are busy, this thread and those that it starts
@@ -169,7 +190,7 @@ pub fn spawn_in_background<J: Send + 'static>(
     patience: Duration,
     handler: impl FnMut(&mut Vec<J>) + Send + 'static,
 ) -> Worker<J> {
-    start(name, capacity, patience, step_back, handler)
+    start(name, capacity, (patience, None), step_back, handler)
 }
 
 /// Linux keeps this number per thread, and threads inherit it. A system that refuses has a thread like any other.
@@ -180,27 +201,30 @@ fn step_back() {
 fn start<J: Send + 'static>(
     name: &str,
     capacity: usize,
-    patience: Duration,
+    (patience, rest): (Duration, Option<Duration>),
     first: impl FnOnce() + Send + 'static,
     mut handler: impl FnMut(&mut Vec<J>) + Send + 'static,
 ) -> Worker<J> {
     let queue = Queue::new(capacity);
     if let Some(world) = world::current() {
-        return start_in(&world, name, queue, patience, handler);
+        return start_in(&world, name, queue, (patience, rest), handler);
     }
-    let shared = Arc::new(Shared { queue: Mutex::new(queue), filled: Condvar::new(), bell: None, patience });
+    let shared =
+        Arc::new(Shared { queue: Mutex::new(queue), filled: Condvar::new(), bell: None, patience, rest });
     let theirs = StopOnExit(shared.clone());
     let run = move || {
         first();
-        let mut batch = Vec::new();
+        let (mut batch, mut rests) = (Vec::new(), true);
         loop {
             {
                 let mut queue = theirs.0.queue.lock();
-                if !theirs.0.wait(&mut queue) {
-                    return;
+                match theirs.0.wait(&mut queue, rests) {
+                    Next::Work => queue.take(&mut batch),
+                    Next::Rest => {}
+                    Next::End => return,
                 }
-                queue.take(&mut batch);
             }
+            rests = batch.is_empty();
             handler(&mut batch);
             batch.clear();
         }
@@ -217,17 +241,18 @@ fn start_in<J: Send + 'static>(
     world: &Arc<dyn World>,
     name: &str,
     queue: Queue<J>,
-    patience: Duration,
+    (patience, rest): (Duration, Option<Duration>),
     mut handler: impl FnMut(&mut Vec<J>) + Send + 'static,
 ) -> Worker<J> {
     let (bell, mut rung) = watch::channel(());
     let filled = Condvar::new();
-    let shared = Arc::new(Shared { queue: Mutex::new(queue), filled, bell: Some(bell), patience });
+    let shared = Arc::new(Shared { queue: Mutex::new(queue), filled, bell: Some(bell), patience, rest });
     let theirs = StopOnExit(shared.clone());
     let (clock, name) = (world.clone(), name.to_owned());
     let run: Boxed<()> = Box::pin(async move {
         let mut batch = Vec::new();
         let mut patient_until = time::now();
+        let mut rest_at = None;
         loop {
             loop {
                 let (is_empty, is_orphan, is_pressing) = {
@@ -239,15 +264,25 @@ fn start_in<J: Send + 'static>(
                 }
                 if !is_empty {
                     let _ = time::timeout_at(patient_until, rung.changed()).await; // both end a wait
-                } else if is_orphan || rung.changed().await.is_err() {
+                } else if is_orphan {
+                    return;
+                } else if let Some(at) = rest_at {
+                    match time::timeout_at(at, rung.changed()).await {
+                        Ok(Ok(())) => {}
+                        Ok(Err(_)) => return,
+                        Err(_) => break,
+                    }
+                } else if rung.changed().await.is_err() {
                     return;
                 }
             }
             clock.blocking_work(&name).await;
             theirs.0.queue.lock().take(&mut batch);
+            let has_worked = !batch.is_empty();
             handler(&mut batch);
             batch.clear();
             patient_until = time::now() + patience;
+            rest_at = rest.filter(|_| has_worked).map(|rest| time::now() + rest);
         }
     });
     world.spawn("worker", run);
@@ -320,6 +355,21 @@ mod tests {
             got.push(i);
         }
         assert_eq!(got, (0..500).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_worker_is_called_once_with_nothing_when_it_rests() {
+        let (told, calls) = std::sync::mpsc::channel();
+        let (patience, rest) = (Duration::ZERO, Duration::from_millis(1));
+        let worker = spawn_patient("test", 10, patience, rest, move |batch: &mut Vec<u32>| {
+            let _ = told.send(batch.len());
+        });
+        for _ in 0..3 {
+            worker.submit(1).expect("there is room");
+            assert_eq!((calls.recv(), calls.recv()), (Ok(1), Ok(0)));
+        }
+        drop(worker);
+        assert!(calls.recv().is_err(), "it is not called again while it rests");
     }
 
     #[test]

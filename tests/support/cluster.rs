@@ -180,6 +180,35 @@ impl Cluster {
         fs::remove_dir_all(self.folder.join("data")).unwrap();
     }
 
+    /// Deletes the data of a node, which must not run.
+    pub fn wipe(&mut self, id: u64) {
+        assert!(self.node_mut(id).process.is_none());
+        fs::remove_dir_all(self.data(id)).unwrap();
+    }
+
+    /// The data folder of a node.
+    pub fn data(&self, id: u64) -> PathBuf {
+        self.folder.join("data").join(format!("node-{id}"))
+    }
+
+    /// Waits until a node has stopped by itself, and gives its exit code.
+    pub async fn exit_code(&mut self, id: u64) -> Option<i32> {
+        let deadline = std::time::Instant::now() + SERVING;
+        loop {
+            if let Some(status) = self.node_mut(id).process.as_mut().unwrap().try_wait().unwrap() {
+                self.node_mut(id).process = None;
+                return status.code();
+            }
+            assert!(std::time::Instant::now() < deadline, "node {id} does not stop by itself");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// What `readyz` says that is not 200.
+    pub async fn unready(&self, id: u64) -> Option<String> {
+        http::get_refused(&self.nodes[&id].http, "/readyz").await
+    }
+
     pub fn is_running(&mut self, id: u64) -> bool {
         let process = self.node_mut(id).process.as_mut();
         process.is_some_and(|p| p.try_wait().unwrap().is_none())

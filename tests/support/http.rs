@@ -8,14 +8,25 @@ use tokio::net::TcpStream;
 
 /// The body of a 200, or nothing.
 pub async fn get(addr: &str, path: &str) -> Option<String> {
+    let (code, body) = answer(addr, path).await?;
+    (code == "200").then_some(body)
+}
+
+/// The body of a 503, or nothing.
+pub async fn get_refused(addr: &str, path: &str) -> Option<String> {
+    let (code, body) = answer(addr, path).await?;
+    (code == "503").then_some(body)
+}
+
+async fn answer(addr: &str, path: &str) -> Option<(String, String)> {
     let exchange = async {
         let mut stream = TcpStream::connect(addr).await.ok()?;
         stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: {addr}\r\n\r\n").as_bytes()).await.ok()?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.ok()?;
         let (head, body) = answer.split_once("\r\n\r\n")?;
-        head.split_whitespace().nth(1).filter(|code| *code == "200")?;
-        Some(body.to_owned())
+        let code = head.split_whitespace().nth(1)?;
+        Some((code.to_owned(), body.to_owned()))
     };
     tokio::time::timeout(Duration::from_secs(2), exchange).await.ok()?
 }

@@ -4,6 +4,7 @@ use axum::Json;
 use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use rowlock_proto::NodeId;
 use serde_json::{Value, json};
 
 use crate::status::Status;
@@ -64,7 +65,7 @@ struct Check {
 }
 
 /// All conditions, the cause before its consequences.
-fn checks(status: &Status) -> [Check; 2] {
+fn checks(status: &Status) -> Vec<Check> {
     let leader = status.leader.map_or("no leader is known".to_owned(), |node| format!("node {node} leads"));
     let serving = match status.serving {
         true => "clients are served".to_owned(),
@@ -73,10 +74,19 @@ fn checks(status: &Status) -> [Check; 2] {
             status.applied_index, status.committed_index
         ),
     };
-    [
+    let mut checks = vec![
         Check { name: "leader", passed: status.leader.is_some(), found: leader },
         Check { name: "serving", passed: status.serving, found: serving },
-    ]
+    ];
+    if !status.waits_for.is_empty() {
+        let nodes: Vec<String> = status.waits_for.iter().map(NodeId::to_string).collect();
+        let found = format!(
+            "this node has an empty data folder and may have lost its data; it waits for the word of node {}",
+            nodes.join(", ")
+        );
+        checks.insert(0, Check { name: "admitted", passed: false, found });
+    }
+    checks
 }
 
 fn not_ready(checks: &[Check]) -> Option<String> {

@@ -17,7 +17,7 @@ use crate::observer::Observed;
 use crate::peer::{self, PeerPool};
 use crate::proposer::apply::Applier;
 use crate::proposer::pending::Pending;
-use crate::raft::{self, QuorumContact, Raft};
+use crate::raft::{self, Admission, QuorumContact, Raft};
 use crate::replica::Replica;
 use crate::report::Reports;
 use crate::session::charge::Charge;
@@ -29,6 +29,7 @@ pub(super) struct Parts {
     pub(super) quorum: QuorumContact,
     pub(super) storage: LogStore,
     pub(super) snapshots: SnapshotStore,
+    pub(super) admission: Admission,
     pub(super) replica: Arc<Replica>,
     pub(super) pending: Arc<Pending>,
     pub(super) registry: Arc<Registry>,
@@ -74,19 +75,20 @@ impl Parts {
         });
         let tasks = TaskGroup::new(Shutdown::new());
         let us = peer::Identity { cluster: config.cluster.clone(), node: config.id };
-        let peers = PeerPool::new(us, tasks.clone());
+        let opened = raft::open_storage(config, metrics.clone(), on_disk_failure).await?;
+        let peers = PeerPool::new(us, tasks.clone()).of_folder(opened.folder.clone());
         for member in config.members.iter().filter(|m| m.id != config.id) {
             peers.set_address(member.id, &member.peer_addr);
         }
         let reports = Reports::new(history.clone(), registry.clone(), clock.clone(), tasks.clone());
         let (raft, quorum, storage, snapshots) = raft::open(
             config,
+            opened,
             replica.clone(),
             applier,
             peers.clone(),
             metrics.clone(),
             observed.clone(),
-            on_disk_failure,
         )
         .await?;
         Ok(Parts {
@@ -94,6 +96,7 @@ impl Parts {
             quorum,
             storage,
             snapshots,
+            admission: Admission::default(),
             replica,
             pending,
             registry,

@@ -266,6 +266,7 @@ impl Parts {
             registry: self.registry.clone(),
             peers: self.peers.clone(),
             leaving: wires.leaving.clone(),
+            admission: self.admission.clone(),
             publish,
             metrics: self.metrics.clone(),
         };
@@ -292,11 +293,16 @@ impl Parts {
             parted,
             reconfigurer: wires.reconfigurer.clone(),
             status: wires.status.clone(),
+            quorum: self.quorum.clone(),
+            admission: self.admission.clone(),
+            data_folder: self.peers.folder().clone(),
             metrics: self.metrics.clone(),
         };
-        let dispatch = raft::dispatch(&self.raft, &self.storage, &self.snapshots, &self.metrics);
+        let dispatch =
+            raft::dispatch(&self.raft, &self.storage, &self.snapshots, &self.metrics, &self.admission);
         let us = self.peers.identity().clone();
-        PeerServer::new(us, dispatch, Arc::new(service), self.tasks.clone()).start(listener);
+        let server = PeerServer::new(us, dispatch, Arc::new(service), self.tasks.clone());
+        server.of_folder(self.peers.folder().clone()).start(listener);
     }
 
     fn start_clients(&self, wires: &Wires, contact: Arc<Contact>, touch: SessionTouch, listener: Listener) {
@@ -355,7 +361,8 @@ impl Parts {
 
     fn start_bootstrap(&self, wires: &Wires) {
         let (raft, peers) = (self.raft.clone(), self.peers.clone());
-        let bootstrap = Bootstrap { config: wires.config.clone(), raft, peers };
+        let admission = self.admission.clone();
+        let bootstrap = Bootstrap { config: wires.config.clone(), raft, peers, admission };
         let (failure, shutdown) = (self.failure.0.clone(), self.shutdown_word());
         self.tasks.spawn("bootstrap", async move {
             if let Err(error) = bootstrap.run(shutdown).await {

@@ -66,6 +66,7 @@ impl<S: PeerService> Handler<S> {
                     .boxed()
             }
             Request::Status => async move { Response::Status(service.status().await) }.boxed(),
+            Request::Meet => async move { Response::Met(service.meet(from).await) }.boxed(),
             Request::AddLearner { node, member } => async move {
                 answer(service.add_learner(node, member).await, |index| Response::MembershipChanged { index })
             }

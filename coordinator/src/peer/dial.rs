@@ -17,6 +17,7 @@ use crate::limits::{
     PEER_BACKOFF_MAX, PEER_BACKOFF_MIN, PEER_BACKOFF_REFUSED, PEER_CONNECT_TIMEOUT, PEER_FRAME_MAX_BYTES,
     PEER_HANDSHAKE_TIMEOUT, PEER_HELLO_MAX_BYTES,
 };
+use crate::storage::{Folder, Unmet};
 
 /// Where a node is; changed when the membership says so, used from the next attempt on.
 pub(super) type Address = Arc<Mutex<String>>;
@@ -25,6 +26,7 @@ pub(super) type Address = Arc<Mutex<String>>;
 #[derive(Clone)]
 pub(super) struct Dialer {
     pub(super) us: Arc<Identity>,
+    pub(super) folder: Folder,
     pub(super) to: NodeId,
     pub(super) lane: Lane,
     pub(super) address: Address,
@@ -66,7 +68,12 @@ impl Dialer {
         let stream =
             Stream::connect(address, PEER_CONNECT_TIMEOUT).await.map_err(|e| unreachable(e.to_string()))?;
         let (mut inbox, mut outbox) = wire::split(stream, PEER_HELLO_MAX_BYTES);
-        let hello = Hello { from: (*self.us).clone(), to: self.to, lane: self.lane };
+        let hello = Hello {
+            from: (*self.us).clone(),
+            to: self.to,
+            lane: self.lane,
+            incarnation: self.folder.incarnation(),
+        };
         outbox.push(RequestId::NONE, &handshake::encode_hello(&hello));
         let answer = async {
             outbox.drain().await?;
@@ -78,7 +85,14 @@ impl Dialer {
             Ok(Err(error)) => return Err(unreachable(format!("in the handshake: {error}"))),
             Ok(Ok(frame)) => handshake::check_verdict(&frame.body),
         };
-        verdict.map_err(|refusal| PeerError::Refused { node: self.to, refusal })?;
+        let theirs = verdict.map_err(|refusal| PeerError::Refused { node: self.to, refusal })?;
+        self.folder.meet(self.to, theirs).await.map_err(|unmet| match unmet {
+            Unmet::OtherFolder => {
+                let refusal = HandshakeRefusal::OtherFolder { node: self.to };
+                PeerError::Refused { node: self.to, refusal }
+            }
+            Unmet::TooMany | Unmet::Disk(_) => unreachable(unmet.to_string()),
+        })?;
         inbox.set_body_max_bytes(PEER_FRAME_MAX_BYTES);
         Ok((inbox, outbox))
     }

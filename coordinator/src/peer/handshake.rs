@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::codec;
 use crate::limits::PEER_HELLO_MAX_BYTES;
+use crate::storage::Incarnation;
 
 /// What a connection between nodes begins with.
 pub const MAGIC: [u8; 8] = *b"ROWLOCKp";
@@ -71,6 +72,8 @@ pub struct Hello {
     pub to: NodeId,
     /// What for.
     pub lane: Lane,
+    /// Of the dialer's data folder.
+    pub incarnation: Incarnation,
 }
 
 /// Why a listener does not talk to a dialer.
@@ -113,6 +116,15 @@ pub enum HandshakeRefusal {
         /// The number that both use.
         node: NodeId,
     },
+    /// The node with this number had another data folder before.
+    #[error(
+        "node {node} comes with another data folder than the one it had before: it may have lost its data, or two nodes \
+         run under one number"
+    )]
+    OtherFolder {
+        /// Which.
+        node: NodeId,
+    },
     /// No room for another connection.
     #[error("this node has as many connections of other nodes as it takes")]
     Full,
@@ -124,7 +136,7 @@ pub fn encode_hello(hello: &Hello) -> Vec<u8> {
 }
 
 /// The body of the listener's first frame.
-pub fn encode_verdict(verdict: &Result<(), HandshakeRefusal>) -> Vec<u8> {
+pub fn encode_verdict(verdict: &Result<Incarnation, HandshakeRefusal>) -> Vec<u8> {
     with_prefix(verdict)
 }
 
@@ -147,10 +159,10 @@ pub fn check_hello(body: &[u8], us: &Identity) -> Result<Hello, HandshakeRefusal
     Ok(hello)
 }
 
-/// What the listener's first frame says.
-pub fn check_verdict(body: &[u8]) -> Result<(), HandshakeRefusal> {
+/// What the listener's first frame says: its incarnation, or why not.
+pub fn check_verdict(body: &[u8]) -> Result<Incarnation, HandshakeRefusal> {
     let (theirs, rest) = split_prefix(body)?;
-    let verdict: Result<Result<(), HandshakeRefusal>, _> = codec::decode(rest, PEER_HELLO_MAX_BYTES);
+    let verdict: Result<Result<Incarnation, HandshakeRefusal>, _> = codec::decode(rest, PEER_HELLO_MAX_BYTES);
     match verdict {
         Ok(verdict) => verdict,
         // A later version may have reasons that we do not know.
@@ -185,7 +197,12 @@ mod tests {
     }
 
     fn hello(cluster: &str, from: u64, to: u64) -> Hello {
-        Hello { from: identity(cluster, from), to: NodeId(to), lane: Lane::Raft }
+        Hello {
+            from: identity(cluster, from),
+            to: NodeId(to),
+            lane: Lane::Raft,
+            incarnation: Incarnation(from.into()),
+        }
     }
 
     #[test]
@@ -219,9 +236,11 @@ mod tests {
 
     #[test]
     fn verdicts_arrive_as_given() {
-        for verdict in
-            [Ok(()), Err(HandshakeRefusal::Full), Err(HandshakeRefusal::Itself { node: NodeId(1) })]
-        {
+        for verdict in [
+            Ok(Incarnation(u128::MAX)),
+            Err(HandshakeRefusal::Full),
+            Err(HandshakeRefusal::Itself { node: NodeId(1) }),
+        ] {
             assert_eq!(check_verdict(&encode_verdict(&verdict)), verdict);
         }
     }

@@ -8,6 +8,7 @@ use rowlock_state::command::Proposal;
 use serde::{Deserialize, Serialize};
 
 use super::handshake::Lane;
+use super::introduction::Introduction;
 use crate::codec::{self, CodecError};
 use crate::raft::rpc::{RaftRequest, RaftResponse};
 use crate::raft::types::Member;
@@ -66,6 +67,8 @@ pub enum Request {
         /// As in `Touches`.
         term: u64,
     },
+    /// A node that has been started asks what is known of it. Answered with `Met` by any node.
+    Meet,
 }
 
 /// An answer of another node.
@@ -99,6 +102,8 @@ pub enum Response {
     Reconfigured(Result<u64, ErrorCode>),
     /// The sessions of `Departures` have their shorter time, but for those that are elsewhere by now.
     DeparturesNoted,
+    /// What the node knows.
+    Met(Introduction),
 }
 
 /// Why a node did nothing.
@@ -163,7 +168,8 @@ impl Request {
             | Request::AddLearner { .. }
             | Request::ChangeVoters { .. }
             | Request::Reconfigure(_)
-            | Request::Departures { .. } => lane == Lane::Control,
+            | Request::Departures { .. }
+            | Request::Meet => lane == Lane::Control,
         }
     }
 }

@@ -22,6 +22,7 @@ pub mod error;
 pub mod forward;
 pub mod frame;
 pub mod handshake;
+pub mod introduction;
 pub mod message;
 pub mod pool;
 pub mod server;
@@ -38,7 +39,8 @@ pub(crate) mod tests;
 
 pub use error::PeerError;
 pub use forward::{ForwardEvent, ForwardLink};
-pub use handshake::{Identity, Lane};
+pub use handshake::{HandshakeRefusal, Identity, Lane};
+pub use introduction::Introduction;
 pub use message::{Refusal, Request, Response};
 pub use pool::{Peer, PeerPool};
 pub use server::PeerServer;

@@ -21,11 +21,13 @@ use super::lane::{self, Call, Health, Stage};
 use super::message::{Request, Response};
 use crate::codec;
 use crate::limits::{PEER_FRAME_MAX_BYTES, PEER_QUEUE_MAX};
+use crate::storage::Folder;
 
 /// All other nodes that this node knows of. Clone it freely.
 #[derive(Clone)]
 pub struct PeerPool {
     us: Arc<Identity>,
+    folder: Folder,
     tasks: TaskGroup,
     peers: Arc<Mutex<BTreeMap<NodeId, Peer>>>,
 }
@@ -33,7 +35,19 @@ pub struct PeerPool {
 impl PeerPool {
     /// Knows nobody yet. Its tasks belong to `tasks`.
     pub fn new(us: Identity, tasks: TaskGroup) -> Self {
-        PeerPool { us: Arc::new(us), tasks, peers: Arc::default() }
+        let folder = Folder::without_disk(us.node);
+        PeerPool { us: Arc::new(us), folder, tasks, peers: Arc::default() }
+    }
+
+    /// As it is, for the node of this folder, which remembers whom it meets.
+    #[must_use]
+    pub fn of_folder(self, folder: Folder) -> Self {
+        PeerPool { folder, ..self }
+    }
+
+    /// What the node remembers.
+    pub fn folder(&self) -> &Folder {
+        &self.folder
     }
 
     /// Who we are to the others.
@@ -44,7 +58,8 @@ impl PeerPool {
     /// Says where a node is (`host:port`), at first or anew. Connections that stand are kept; the next one goes there.
     pub fn set_address(&self, node: NodeId, address: &str) -> Peer {
         let mut peers = self.peers.lock();
-        let peer = peers.entry(node).or_insert_with(|| Peer::new(node, self.us.clone(), self.tasks.clone()));
+        let new = || Peer::new(node, self.us.clone(), self.folder.clone(), self.tasks.clone());
+        let peer = peers.entry(node).or_insert_with(new);
         address.clone_into(&mut peer.inner.address.lock());
         peer.clone()
     }
@@ -85,6 +100,7 @@ pub struct Peer {
 struct Inner {
     node: NodeId,
     us: Arc<Identity>,
+    folder: Folder,
     tasks: TaskGroup,
     address: Address,
     lanes: Mutex<BTreeMap<Lane, LaneHandle>>,
@@ -98,10 +114,11 @@ struct LaneHandle {
 }
 
 impl Peer {
-    fn new(node: NodeId, us: Arc<Identity>, tasks: TaskGroup) -> Self {
+    fn new(node: NodeId, us: Arc<Identity>, folder: Folder, tasks: TaskGroup) -> Self {
         let inner = Inner {
             node,
             us,
+            folder,
             tasks,
             address: Address::default(),
             lanes: Mutex::default(),
@@ -181,8 +198,9 @@ impl Peer {
     }
 
     fn dialer(&self, lane: Lane, backoff: Arc<Mutex<Backoff>>) -> Dialer {
-        let Inner { node, us, address, .. } = &*self.inner;
-        Dialer { us: us.clone(), to: *node, lane, address: address.clone(), backoff }
+        let Inner { node, us, folder, address, .. } = &*self.inner;
+        let (us, folder, address) = (us.clone(), folder.clone(), address.clone());
+        Dialer { us, folder, to: *node, lane, address, backoff }
     }
 }
 

@@ -16,6 +16,7 @@ use super::wire::{self, Inbox, Outbox, WireError};
 use crate::limits::{
     PEER_CONNECTIONS_MAX, PEER_FRAME_MAX_BYTES, PEER_HANDSHAKE_TIMEOUT, PEER_HELLO_MAX_BYTES,
 };
+use crate::storage::{Folder, Unmet};
 
 /// Pause after a failed accept (out of descriptors, most likely): the next one would fail at once as well.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -23,6 +24,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// The listener for other nodes.
 pub struct PeerServer<S> {
     us: Arc<Identity>,
+    folder: Folder,
     raft: Arc<dyn RaftService>,
     service: Arc<S>,
     tasks: TaskGroup,
@@ -33,6 +35,7 @@ impl<S> Clone for PeerServer<S> {
     fn clone(&self) -> Self {
         PeerServer {
             us: self.us.clone(),
+            folder: self.folder.clone(),
             raft: self.raft.clone(),
             service: self.service.clone(),
             tasks: self.tasks.clone(),
@@ -44,7 +47,14 @@ impl<S> Clone for PeerServer<S> {
 impl<S: PeerService> PeerServer<S> {
     /// A server whose tasks belong to `tasks`.
     pub fn new(us: Identity, raft: Arc<dyn RaftService>, service: Arc<S>, tasks: TaskGroup) -> Self {
-        PeerServer { us: Arc::new(us), raft, service, tasks, connections: Arc::default() }
+        let folder = Folder::without_disk(us.node);
+        PeerServer { us: Arc::new(us), folder, raft, service, tasks, connections: Arc::default() }
+    }
+
+    /// As it is, for the node of this folder, which remembers whom it meets.
+    #[must_use]
+    pub fn of_folder(self, folder: Folder) -> Self {
+        PeerServer { folder, ..self }
     }
 
     /// Starts accepting, until shutdown.
@@ -124,13 +134,28 @@ impl<S: PeerService> PeerServer<S> {
         };
         let full = self.connections.load(Ordering::Acquire) > PEER_CONNECTIONS_MAX;
         let checked = checked.and_then(|hello| if full { Err(HandshakeRefusal::Full) } else { Ok(hello) });
-        let verdict = checked.as_ref().map(|_| ()).map_err(Clone::clone);
+        let checked = match checked {
+            Ok(hello) => self.meet(hello).await?,
+            Err(refusal) => Err(refusal),
+        };
+        let verdict = checked.as_ref().map(|_| self.folder.incarnation()).map_err(Clone::clone);
         // Noise gets no answer.
         if verdict != Err(HandshakeRefusal::NotRowlock) {
             outbox.push(RequestId::NONE, &handshake::encode_verdict(&verdict));
             outbox.drain().await.map_err(|error| error.to_string())?;
         }
         checked.map_err(|refusal| refusal.to_string())
+    }
+
+    /// Nothing is heard from a node before it is on disk by which incarnation it is known. An error is of our own disk.
+    async fn meet(&self, hello: Hello) -> Result<Result<Hello, HandshakeRefusal>, String> {
+        let node = hello.from.node;
+        match self.folder.meet(node, hello.incarnation).await {
+            Ok(()) => Ok(Ok(hello)),
+            Err(Unmet::OtherFolder) => Ok(Err(HandshakeRefusal::OtherFolder { node })),
+            Err(Unmet::TooMany) => Ok(Err(HandshakeRefusal::Full)),
+            Err(Unmet::Disk(error)) => Err(error.to_string()),
+        }
     }
 }
 

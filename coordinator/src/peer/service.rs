@@ -8,6 +8,7 @@ use rowlock_proto::{ErrorCode, NodeId, SessionId};
 use rowlock_state::command::Proposal;
 
 use super::handshake::Lane;
+use super::introduction::Introduction;
 use super::message::Refusal;
 use crate::raft::rpc::{RaftRequest, RaftResponse};
 use crate::raft::types::Member;
@@ -48,6 +49,9 @@ pub trait PeerService: Send + Sync + 'static {
 
     /// The log index that a linearizable read must wait for, confirmed by a quorum.
     fn read_index(&self) -> impl Future<Output = Result<u64, Refusal>> + Send;
+
+    /// What this node says to `from`, which has been started.
+    fn meet(&self, from: NodeId) -> impl Future<Output = Introduction> + Send;
 
     /// How this node stands.
     fn status(&self) -> impl Future<Output = Status> + Send;

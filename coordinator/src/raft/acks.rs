@@ -28,19 +28,35 @@ struct Latest {
     leader: Option<LeaderId>,
     /// By member: when the latest of its answered requests was about to be sent.
     sent: BTreeMap<u64, Instant>,
+    /// By member: up to where it has stored this leader's log.
+    stored: BTreeMap<u64, u64>,
 }
 
 impl Acks {
     /// `member` has accepted a request of this leader, which was not sent before `sent`.
     pub fn note(&self, leader: LeaderId, member: u64, sent: Instant) {
         let mut latest = self.latest.lock();
-        if latest.leader < Some(leader) {
-            *latest = Latest { leader: Some(leader), sent: BTreeMap::new() };
-        }
+        latest.follow(leader);
         if latest.leader == Some(leader) {
             let at = latest.sent.entry(member).or_insert(sent);
             *at = sent.max(*at);
         }
+    }
+
+    /// `member` has said that it has stored this leader's log up to `index`.
+    pub fn note_stored(&self, leader: LeaderId, member: u64, index: u64) {
+        let mut latest = self.latest.lock();
+        latest.follow(leader);
+        if latest.leader == Some(leader) {
+            let stored = latest.stored.entry(member).or_insert(index);
+            *stored = index.max(*stored);
+        }
+    }
+
+    /// Up to where `member` has stored the log of this leader, as far as it has said so.
+    pub fn stored(&self, leader: LeaderId, member: u64) -> Option<u64> {
+        let latest = self.latest.lock();
+        latest.stored.get(&member).copied().filter(|_| latest.leader == Some(leader))
     }
 
     /// When the latest request that `member` has answered was about to be sent.
@@ -68,6 +84,15 @@ impl Acks {
     }
 }
 
+impl Latest {
+    /// Forgets an earlier leader.
+    fn follow(&mut self, leader: LeaderId) {
+        if self.leader < Some(leader) {
+            *self = Latest { leader: Some(leader), ..Latest::default() };
+        }
+    }
+}
+
 /// A leader's contact to its quorum.
 #[derive(Clone)]
 pub struct QuorumContact {
@@ -79,6 +104,15 @@ impl QuorumContact {
     /// Of the node whose Raft this is, and whose network notes `acks`.
     pub fn new(raft: Raft, acks: Acks) -> Self {
         QuorumContact { raft, acks }
+    }
+
+    /// If this node leads: its term, and up to where `member` has said that it has stored its log.
+    pub fn stored_by(&self, member: u64) -> Option<(u64, u64)> {
+        let metrics = self.raft.metrics();
+        let metrics: &RaftMetrics<TypeConfig> = &metrics.borrow_watched();
+        let (term, us) = (metrics.current_term, metrics.id);
+        let stored = self.acks.stored(LeaderId { term, node_id: us }, member);
+        stored.filter(|_| metrics.state.is_leader()).map(|index| (term, index))
     }
 
     /// When this leader was last known to have a quorum, with its term: when the last request that one acknowledged was

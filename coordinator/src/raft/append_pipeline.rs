@@ -11,11 +11,12 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures_util::{FutureExt, Stream, StreamExt};
-use openraft::errors::RPCError;
+use openraft::errors::{RPCError, Unreachable};
 use openraft::raft::StreamAppendResult;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::time::{self, Instant, Sleep};
+use rowlock_proto::NodeId;
 
 use super::acks::Acks;
 use super::network::{Faults, accepts, unexpected};
@@ -165,6 +166,8 @@ impl<'p, S: Stream<Item = AppendRequest> + Unpin> AppendPipeline<'p, S> {
             if accepts(&response) {
                 self.acks.note(leader, self.peer.node().0, self.acknowledged(since, last));
             }
+            let node = self.peer.node();
+            notice(&self.acks, leader, node, &response, prev, last)?;
             judge(response, prev, last)
         });
         self.done = !matches!(&item, Ok(Ok(reached)) if *reached == last);
@@ -213,6 +216,43 @@ impl<S: Stream<Item = AppendRequest> + Unpin> Stream for AppendPipeline<'_, S> {
         this.fill(cx);
         this.poll_answer(cx)
     }
+}
+
+/// Notes how far a member has stored the log. One that has less than it had said has lost some of it, and is not to be
+/// counted on: an older copy of its folder was put back.
+///
+/// # Errors
+/// It has.
+pub fn notice(
+    acks: &Acks,
+    leader: LeaderId,
+    node: NodeId,
+    response: &AppendResponse,
+    prev: Option<LogId>,
+    last: Option<LogId>,
+) -> Result<(), RPCError<TypeConfig>> {
+    let stored = match response {
+        AppendResponse::Success => last,
+        AppendResponse::PartialSuccess(upto) => *upto,
+        AppendResponse::Conflict => {
+            let (had, lacks) = (acks.stored(leader, node.0), prev.map(|prev| prev.index));
+            if lacks.is_none() || had < lacks {
+                return Ok(());
+            }
+            tracing::error!(
+                %node,
+                "the node had stored the log up to {had:?} and lacks {lacks:?} now: an older copy of its data folder was \
+                 put back, or its disk has lost writes. It gets no more entries from this leader; replace it by a node \
+                 with a new id"
+            );
+            return Err(Unreachable::from_string("it has lost what it had stored").into());
+        }
+        AppendResponse::HigherVote(_) => None,
+    };
+    if let Some(stored) = stored {
+        acks.note_stored(leader, node.0, stored.index);
+    }
+    Ok(())
 }
 
 /// What an answer says about the entries from `prev` to `last`.

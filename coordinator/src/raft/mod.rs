@@ -2,6 +2,7 @@
 //! `storage/` names openraft.
 
 pub mod acks;
+pub mod admission;
 pub mod append_pipeline;
 pub mod compaction;
 pub mod leadership;
@@ -18,7 +19,8 @@ pub mod thrift;
 pub mod types;
 
 pub use acks::QuorumContact;
-pub use open::{Raft, dispatch, has_joined, is_member, open, stopped};
+pub use admission::Admission;
+pub use open::{Raft, dispatch, has_joined, is_member, open, open_storage, stopped, take_part};
 
 #[cfg(test)]
 mod tests;

@@ -17,7 +17,7 @@ use rowlock_env::time;
 use rowlock_proto::NodeId;
 
 use super::acks::Acks;
-use super::append_pipeline::AppendPipeline;
+use super::append_pipeline::{self, AppendPipeline};
 use super::rpc::{
     AppendRequest, AppendResponse, RaftRequest, RaftResponse, Snapshot, SnapshotResponse, TransferRequest,
     TransferResponse, VoteRequest, VoteResponse,
@@ -100,11 +100,14 @@ impl<D: SnapshotSource> RaftNetworkV2<TypeConfig> for Target<D> {
     ) -> Result<AppendResponse, RPCError<TypeConfig>> {
         let (lane, ttl) = (self.lane, option.soft_ttl());
         let (leader, sent) = (request.vote.leader_id, time::now());
+        let prev = request.prev_log_id;
+        let last = request.entries.last().map(|entry| entry.log_id).or(prev);
         let response = self.ask(RPCTypes::AppendEntries, lane, RaftRequest::Append(request), ttl).await?;
         let (response, _) = response.into_append().map_err(|other| unexpected(&other))?;
         if accepts(&response) {
             self.acks.note(leader, self.peer.node().0, sent);
         }
+        append_pipeline::notice(&self.acks, leader, self.peer.node(), &response, prev, last)?;
         Ok(response)
     }
 

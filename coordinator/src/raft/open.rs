@@ -10,6 +10,7 @@ use rowlock_env::mutant::{self, Mutant};
 use rowlock_proto::NodeId;
 
 use super::acks::{Acks, QuorumContact};
+use super::admission::Admission;
 use super::network::Network;
 use super::rpc::RaftDispatch;
 use super::state_machine::{Apply, StateMachine};
@@ -17,10 +18,10 @@ use super::types::TypeConfig;
 use crate::config::NodeConfig;
 use crate::metrics::Metrics;
 use crate::node::StartError;
-use crate::observer::Observed;
+use crate::observer::{Observed, Position};
 use crate::peer::{PeerPool, RaftService};
 use crate::replica::Replica;
-use crate::storage::{DiskFailure, Identity, LogStore, SnapshotStore, Storage};
+use crate::storage::{DiskFailure, Identity, LogStore, Opened, SnapshotStore, Storage};
 
 /// Raft with our types.
 pub type Raft = openraft::Raft<TypeConfig, StateMachine>;
@@ -51,26 +52,38 @@ fn raft_config(config: &NodeConfig) -> Config {
         max_in_snapshot_log_to_keep: raft.keep_logs,
         backoff: REPLICATION_BACKOFF.to_owned(),
         enable_pre_vote: Some(true),
+        // Not before it is known that the node has forgotten nothing, see `take_part`.
+        enable_elect: false,
         enable_leader_restore: Some(mutant::is(Mutant::LeaderRestore)),
         ..Config::default()
     }
 }
 
-/// Opens the data folder, recovers, and starts Raft.
+/// Opens the data folder and recovers.
+pub async fn open_storage(
+    config: &NodeConfig,
+    metrics: Arc<Metrics>,
+    on_disk_failure: impl Fn(&DiskFailure) + Send + Sync + 'static,
+) -> Result<Opened, StartError> {
+    let identity = Identity { cluster: config.cluster.clone(), node: config.id };
+    let (on_fatal, segment_bytes) = (Arc::new(on_disk_failure), config.log_segment_bytes);
+    Ok(Storage::open_with(&config.data_dir, identity, on_fatal, metrics, segment_bytes).await?)
+}
+
+/// Starts Raft on an open folder. It takes no part yet: see [`take_part`].
 pub async fn open(
     config: &NodeConfig,
+    opened: Opened,
     replica: Arc<Replica>,
     apply: Arc<dyn Apply>,
     peers: PeerPool,
     metrics: Arc<Metrics>,
     observed: Observed,
-    on_disk_failure: impl Fn(&DiskFailure) + Send + Sync + 'static,
 ) -> Result<(Raft, QuorumContact, LogStore, SnapshotStore), StartError> {
     let raft_config = raft_config(config).validate().map_err(|e| StartError::Raft(e.to_string()))?;
-    let identity = Identity { cluster: config.cluster.clone(), node: config.id };
-    let (on_fatal, segment_bytes) = (Arc::new(on_disk_failure), config.log_segment_bytes);
-    let opened =
-        Storage::open_with(&config.data_dir, identity, on_fatal, metrics.clone(), segment_bytes).await?;
+    if let Some(after) = opened.report.cut_behind {
+        observed.tell(|observer| observer.truncated(after.map(Position::from)));
+    }
     let polled = opened.log.polled(Duration::from_micros(config.raft.busy_poll_us));
     let (log, snapshots) = (polled.observed(observed.clone()), opened.snapshots);
     let state_machine = StateMachine::open(replica, snapshots.clone(), apply, metrics, observed).await?;
@@ -87,10 +100,17 @@ pub fn dispatch(
     log: &LogStore,
     snapshots: &SnapshotStore,
     metrics: &Arc<Metrics>,
+    admission: &Admission,
 ) -> Arc<dyn RaftService> {
     let (sink, thrift) = (Arc::new(snapshots.clone()), log.thrift().clone());
     let dispatch = RaftDispatch::new(raft.clone(), sink, thrift, metrics.clone());
-    Arc::new(dispatch.observed(log.observer().clone()))
+    Arc::new(dispatch.observed(log.observer().clone()).behind(admission.clone()))
+}
+
+/// From now on the node votes, acknowledges, and stands for election.
+pub fn take_part(raft: &Raft, admission: &Admission) {
+    admission.grant();
+    raft.runtime_config().elect(true);
 }
 
 /// Whether the node is a member, voting or not, as far as this node knows.

@@ -19,6 +19,7 @@ use rowlock_env::worker;
 use rowlock_proto::NodeId;
 use serde::{Deserialize, Serialize};
 
+use super::admission::Admission;
 use super::news::Audience;
 use super::thrift::Thrift;
 use super::types::{LogId, SnapshotMeta, TypeConfig, Vote};
@@ -166,6 +167,7 @@ pub struct RaftDispatch<SM: RaftStateMachine<TypeConfig>, K> {
     thrift: Thrift,
     metrics: Arc<Metrics>,
     observed: Observed,
+    admission: Admission,
 }
 
 impl<SM, K> RaftDispatch<SM, K>
@@ -175,12 +177,19 @@ where
 {
     /// For this Raft, with received snapshots written to `sink`. `metrics` know whether this node has clients.
     pub fn new(raft: Raft<TypeConfig, SM>, sink: Arc<K>, thrift: Thrift, metrics: Arc<Metrics>) -> Self {
-        RaftDispatch { raft, sink, thrift, metrics, observed: Observed::default() }
+        let (observed, admission) = (Observed::default(), Admission::granted());
+        RaftDispatch { raft, sink, thrift, metrics, observed, admission }
     }
 
     /// As it is, and `observed` hears of what leaders are told.
     pub fn observed(self, observed: Observed) -> Self {
         RaftDispatch { observed, ..self }
+    }
+
+    /// As it is, and nothing is answered before the node may take part.
+    #[must_use]
+    pub fn behind(self, admission: Admission) -> Self {
+        RaftDispatch { admission, ..self }
     }
 }
 
@@ -197,6 +206,7 @@ where
             thrift: self.thrift.clone(),
             metrics: self.metrics.clone(),
             observed: self.observed.clone(),
+            admission: self.admission.clone(),
             receiving: Slot::default(),
         })
     }
@@ -209,6 +219,7 @@ struct Connection<SM: RaftStateMachine<TypeConfig>, K: SnapshotSink> {
     thrift: Thrift,
     metrics: Arc<Metrics>,
     observed: Observed,
+    admission: Admission,
     /// Taken out by each step and put back if it succeeds; an ordered lane has one step at a time.
     receiving: Slot<K::Incoming>,
 }
@@ -229,6 +240,10 @@ where
     K: SnapshotSink<Data = SM::SnapshotData>,
 {
     fn handle(&mut self, request: RaftRequest) -> BoxFuture<'static, RaftResponse> {
+        if !self.admission.is_granted() {
+            let why = "it may have lost its data, and waits for the others to say that it has not";
+            return std::future::ready(RaftResponse::Failed(why.into())).boxed();
+        }
         let raft = self.raft.clone();
         match request {
             RaftRequest::AppendSpared(request) => {

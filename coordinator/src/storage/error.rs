@@ -82,6 +82,12 @@ pub enum StorageError {
         /// What is wrong with the file.
         why: String,
     },
+    /// The list of the nodes that this one has met cannot be read.
+    #[error("the file {} is damaged. It says which nodes this one has met. {REJOIN_ADVICE}", path.display())]
+    Acquaintances {
+        /// The file.
+        path: PathBuf,
+    },
     /// The beginning of a segment cannot be read.
     #[error("the log segment {} cannot be used: {why}. {REJOIN_ADVICE}", path.display())]
     SegmentHeader {

@@ -1,12 +1,15 @@
 //! Whose data folder it is: a small text file, written when the folder is new, checked at every start.
 //!
 //! It also says whether the log has been begun: a folder whose log has vanished must not pass for a new one, because the
-//! node would have forgotten its vote.
+//! node would have forgotten its vote. And it holds the folder's incarnation, by which the other nodes tell it from an
+//! emptied one, and what the node has become in its cluster so far. A folder of version 0.1 has no line for these.
 
 use std::fmt;
 
 use rowlock_env::disk::Dir;
+use rowlock_env::rng;
 use rowlock_proto::NodeId;
+use serde::{Deserialize, Serialize};
 
 use super::error::StorageError;
 
@@ -48,8 +51,64 @@ pub enum LogState {
     Begun,
 }
 
+/// Which folder of a node this is: random, made with the folder. A folder that was emptied comes back with another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Incarnation(pub u128);
+
+impl Incarnation {
+    /// Of a new folder.
+    pub fn random() -> Incarnation {
+        Incarnation(u128::from(rng::u64()) << 64 | u128::from(rng::u64()))
+    }
+
+    /// As it is written in files.
+    pub(super) fn parse(text: &str) -> Option<Incarnation> {
+        u128::from_str_radix(text, 16).ok().map(Incarnation)
+    }
+}
+
+impl fmt::Display for Incarnation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+/// What the node of this folder has become in its cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Standing {
+    /// It may have lost its data: it must neither vote nor acknowledge anything yet.
+    Unknown,
+    /// The others have said that they never knew another folder of it.
+    Admitted,
+    /// It has applied a membership with itself in it.
+    Member,
+}
+
+impl Standing {
+    fn word(self) -> &'static str {
+        match self {
+            Standing::Unknown => "unknown",
+            Standing::Admitted => "admitted",
+            Standing::Member => "member",
+        }
+    }
+
+    fn named(word: &str) -> Option<Standing> {
+        [Standing::Unknown, Standing::Admitted, Standing::Member].into_iter().find(|one| one.word() == word)
+    }
+}
+
+/// What the file says besides whose folder it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// Of the log.
+    pub log: LogState,
+    /// Unset in a folder of version 0.1.
+    pub life: Option<(Incarnation, Standing)>,
+}
+
 /// Checks that the folder is of `identity`, or makes it so if it is new.
-pub fn claim(dir: &Dir, identity: &Identity) -> Result<LogState, StorageError> {
+pub fn claim(dir: &Dir, identity: &Identity) -> Result<Claim, StorageError> {
     let path = dir.path().to_owned();
     if !dir.exists(FILE) {
         let names = dir.list().map_err(StorageError::io("listing", &path))?;
@@ -57,51 +116,51 @@ pub fn claim(dir: &Dir, identity: &Identity) -> Result<LogState, StorageError> {
         if names.iter().any(|name| name == super::WAL_DIR || name == super::SNAPSHOT_DIR) {
             return Err(StorageError::NoIdentity { path, why: "there is no such file".to_owned() });
         }
-        write(dir, identity, LogState::New)?;
-        return Ok(LogState::New);
+        let new = Claim { log: LogState::New, life: Some((Incarnation::random(), Standing::Unknown)) };
+        write(dir, identity, new)?;
+        return Ok(new);
     }
-    let (found, log) = read(dir)?;
+    let (found, claim) = read(dir)?;
     if (found.node, found.cluster.as_str()) != (identity.node, one_line(&identity.cluster).as_str()) {
         return Err(StorageError::NotOurs { path, found, expected: identity.clone() });
     }
-    Ok(log)
+    Ok(claim)
 }
 
 /// Whose an existing folder is.
-pub fn read(dir: &Dir) -> Result<(Identity, LogState), StorageError> {
+pub fn read(dir: &Dir) -> Result<(Identity, Claim), StorageError> {
     let path = dir.path().to_owned();
     if !dir.exists(FILE) {
         return Err(StorageError::NoIdentity { path, why: "there is no such file".to_owned() });
     }
     let bytes = dir.read(FILE).map_err(StorageError::io("reading", &path.join(FILE)))?;
-    let (version, found, log) =
+    let (version, found, claim) =
         parse(&bytes).map_err(|why| StorageError::NoIdentity { path: path.clone(), why })?;
     if version != LAYOUT_VERSION {
         return Err(StorageError::FormatVersion { path, found: version, expected: LAYOUT_VERSION });
     }
-    Ok((found, log))
+    Ok((found, claim))
 }
 
-/// Notes that the log has been begun.
-pub fn note_begun(dir: &Dir, identity: &Identity) -> Result<(), StorageError> {
-    write(dir, identity, LogState::Begun)
-}
-
-fn write(dir: &Dir, identity: &Identity, log: LogState) -> Result<(), StorageError> {
+/// Replaces the file.
+pub fn write(dir: &Dir, identity: &Identity, claim: Claim) -> Result<(), StorageError> {
     let path = dir.path().join(FILE);
-    dir.write_atomic(FILE, text(identity, log).as_bytes()).map_err(StorageError::io("writing", &path))
+    dir.write_atomic(FILE, text(identity, claim).as_bytes()).map_err(StorageError::io("writing", &path))
 }
 
-fn text(identity: &Identity, log: LogState) -> String {
-    let content = format!(
+fn text(identity: &Identity, claim: Claim) -> String {
+    let mut content = format!(
         "rowlock data folder {LAYOUT_VERSION}\nnode {}\ncluster {}\nlog {}\n",
         identity.node,
         one_line(&identity.cluster),
-        match log {
+        match claim.log {
             LogState::New => "new",
             LogState::Begun => "begun",
         },
     );
+    if let Some((incarnation, standing)) = claim.life {
+        content.push_str(&format!("incarnation {incarnation}\nstanding {}\n", standing.word()));
+    }
     let crc = crc32fast::hash(content.as_bytes());
     format!("{content}crc {crc:08x}\n")
 }
@@ -111,7 +170,7 @@ fn one_line(name: &str) -> String {
     name.replace(|c: char| c.is_control(), " ").trim().to_owned()
 }
 
-fn parse(bytes: &[u8]) -> Result<(u32, Identity, LogState), String> {
+fn parse(bytes: &[u8]) -> Result<(u32, Identity, Claim), String> {
     let text = std::str::from_utf8(bytes).map_err(|_| "it is not text".to_owned())?;
     let (content, crc) = text.rsplit_once("crc ").ok_or("it is cut short")?;
     let crc = u32::from_str_radix(crc.trim_end(), 16).map_err(|_| "its checksum is cut short".to_owned())?;
@@ -127,7 +186,8 @@ fn parse(bytes: &[u8]) -> Result<(u32, Identity, LogState), String> {
         field("rowlock data folder")?.parse().map_err(|_| "its version is not a number".to_owned())?;
     if version != LAYOUT_VERSION {
         // Another version's other lines may mean anything.
-        return Ok((version, Identity { cluster: String::new(), node: NodeId(0) }, LogState::Begun));
+        let claim = Claim { log: LogState::Begun, life: None };
+        return Ok((version, Identity { cluster: String::new(), node: NodeId(0) }, claim));
     }
     let node = field("node")?.parse().map(NodeId).map_err(|_| "its node id is not a number".to_owned())?;
     let cluster = field("cluster")?.to_owned();
@@ -136,7 +196,16 @@ fn parse(bytes: &[u8]) -> Result<(u32, Identity, LogState), String> {
         "begun" => LogState::Begun,
         other => return Err(format!("it says \"log {other}\"")),
     };
-    Ok((version, Identity { cluster, node }, log))
+    let life = match field("incarnation") {
+        Ok(number) => {
+            let incarnation = Incarnation::parse(number).ok_or("its incarnation is not a number")?;
+            let word = field("standing")?;
+            let standing = Standing::named(word).ok_or_else(|| format!("it says \"standing {word}\""))?;
+            Some((incarnation, standing))
+        }
+        Err(_) => None,
+    };
+    Ok((version, Identity { cluster, node }, Claim { log, life }))
 }
 
 #[cfg(test)]
@@ -151,10 +220,13 @@ mod tests {
     fn a_new_folder_is_claimed_and_known_again() {
         let temp = tempfile::tempdir().expect("a temporary folder");
         let dir = Dir::open(temp.path()).expect("opens");
-        assert_eq!(claim(&dir, &identity("prod", 1)).expect("is new"), LogState::New);
-        assert_eq!(claim(&dir, &identity("prod", 1)).expect("is ours"), LogState::New);
-        note_begun(&dir, &identity("prod", 1)).expect("writes");
-        assert_eq!(claim(&dir, &identity("prod", 1)).expect("is ours"), LogState::Begun);
+        let new = claim(&dir, &identity("prod", 1)).expect("is new");
+        assert_eq!((new.log, new.life.map(|life| life.1)), (LogState::New, Some(Standing::Unknown)));
+        assert_eq!(claim(&dir, &identity("prod", 1)).expect("is ours"), new);
+        let life = new.life.map(|(incarnation, _)| (incarnation, Standing::Member));
+        let begun = Claim { log: LogState::Begun, life };
+        write(&dir, &identity("prod", 1), begun).expect("writes");
+        assert_eq!(claim(&dir, &identity("prod", 1)).expect("is ours"), begun);
     }
 
     #[test]
@@ -201,8 +273,15 @@ mod tests {
     }
 
     #[test]
-    fn the_file_reads_like_this() {
-        let golden = "rowlock data folder 1\nnode 1\ncluster prod\nlog begun\ncrc f2de9a0c\n";
-        assert_eq!(text(&identity("prod", 1), LogState::Begun), golden);
+    fn the_file_reads_like_this_and_that_of_version_0_1_is_read() {
+        let old = "rowlock data folder 1\nnode 1\ncluster prod\nlog begun\ncrc f2de9a0c\n";
+        let claim = Claim { log: LogState::Begun, life: None };
+        assert_eq!(text(&identity("prod", 1), claim), old);
+        assert_eq!(parse(old.as_bytes()), Ok((1, identity("prod", 1), claim)));
+        let claim = Claim { life: Some((Incarnation(0xabc), Standing::Admitted)), ..claim };
+        let golden = "rowlock data folder 1\nnode 1\ncluster prod\nlog begun\nincarnation \
+                      00000000000000000000000000000abc\nstanding admitted\ncrc e30c1f4f\n";
+        assert_eq!(text(&identity("prod", 1), claim), golden);
+        assert_eq!(parse(golden.as_bytes()), Ok((1, identity("prod", 1), claim)));
     }
 }

@@ -134,7 +134,7 @@ impl MemLog {
             Record::Committed(log_id) => self.set_committed(Some(log_id)),
             Record::Purge(log_id) => self.purge(log_id),
             Record::Truncate(after) => self.truncate_after(after),
-            Record::Opened(_) => {}
+            Record::Mark(_) => {}
             // The first record of the oldest segment; in later segments it repeats what is known.
             Record::Checkpoint(checkpoint) if self.checkpoint == Checkpoint::default() => {
                 self.checkpoint = checkpoint;

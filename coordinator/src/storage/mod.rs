@@ -4,13 +4,15 @@
 //! (framing, scanning, replaying) is pure; the threads only move bytes.
 //!
 //! ```text
-//! <data>/identity            cluster, node, format version
+//! <data>/identity            cluster, node, format version, incarnation
+//! <data>/acquaintances       the incarnations of the nodes that this one has met
 //! <data>/LOCK                held by the running process
 //! <data>/wal/                segments of the log
 //! <data>/snapshots/          the newest snapshot
 //! ```
 
 pub mod error;
+pub mod folder;
 pub mod identity;
 pub mod log_store;
 pub mod memlog;
@@ -24,7 +26,8 @@ pub mod testing;
 mod tests;
 
 pub use error::{DiskFailure, StorageError};
-pub use identity::Identity;
+pub use folder::{Folder, Unmet};
+pub use identity::{Identity, Incarnation, Standing};
 pub use log_store::LogStore;
 pub use open::{Opened, RecoveryReport, SEGMENT_BYTES, Storage, verify};
 pub use snapshot::{Incoming, SnapshotFile, SnapshotStore};

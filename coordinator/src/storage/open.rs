@@ -10,13 +10,15 @@ use rowlock_env::rare::{self, Rare};
 use rowlock_env::{time, worker};
 
 use super::error::StorageError;
-use super::identity::{self, Identity, LogState};
+use super::folder::Folder;
+use super::identity::{self, Claim, Identity, Incarnation, LogState, Standing};
 use super::log_store::LogStore;
 use super::memlog::MemLog;
 use super::snapshot::SnapshotStore;
+use super::wal::record::Record;
 use super::wal::recover::{self, Recovered};
 use super::wal::worker::{self as wal_worker, OnFatal};
-use super::wal::writer::Writer;
+use super::wal::writer::{Writer, into_storage_error};
 use super::{SNAPSHOT_DIR, WAL_DIR};
 use crate::metrics::Metrics;
 use crate::raft::types::{LogId, Vote};
@@ -36,6 +38,8 @@ pub struct Opened {
     pub log: LogStore,
     /// For the state machine and for snapshots on their way in.
     pub snapshots: SnapshotStore,
+    /// What it says of its node.
+    pub folder: Folder,
     /// What was found.
     pub report: RecoveryReport,
 }
@@ -61,6 +65,8 @@ pub struct RecoveryReport {
     pub snapshot: Option<LogId>,
     /// Snapshot files that cannot be used; they were renamed and another, or the log, takes their place.
     pub damaged_snapshots: Vec<String>,
+    /// The end of the log conflicted with a newer snapshot, and was cut off behind this.
+    pub cut_behind: Option<Option<LogId>>,
     /// How long it took.
     pub took: Duration,
 }
@@ -87,7 +93,7 @@ impl Storage {
     ) -> Result<Opened, StorageError> {
         let path = dir.to_owned();
         let work = move || read(path, identity, metrics, segment_bytes);
-        let Ready { writer, lock, log, snapshots, report } =
+        let Ready { writer, lock, log, snapshots, folder, report } =
             worker::run_blocking("storage-open", work).await?;
         if report.torn {
             tracing::warn!(
@@ -102,7 +108,7 @@ impl Storage {
             );
         }
         let log = LogStore::new(log, wal_worker::start(writer, lock, on_fatal));
-        Ok(Opened { log, snapshots, report })
+        Ok(Opened { log, snapshots, folder, report })
     }
 }
 
@@ -112,13 +118,13 @@ impl Storage {
 pub fn verify(path: &Path) -> Result<(Identity, RecoveryReport), StorageError> {
     let begun = time::now();
     let dir = Dir::open(path).map_err(StorageError::io("opening", path))?;
-    let (identity, log_state) = identity::read(&dir)?;
+    let (identity, claim) = identity::read(&dir)?;
     let _lock = lock(&dir)?;
     let open = |name: &str| {
         let path = path.join(name);
         Dir::open(&path).map_err(StorageError::io("opening", &path))
     };
-    let found = find_log(&open(WAL_DIR)?, &identity, log_state)?;
+    let found = find_log(&open(WAL_DIR)?, &identity, claim.log)?;
     let (snapshot, damaged) =
         SnapshotStore::inspect(&open(SNAPSHOT_DIR)?, &identity, found.log.checkpoint().purged)?;
     let mut report = report(&found);
@@ -149,6 +155,7 @@ struct Ready {
     lock: DirLock,
     log: MemLog,
     snapshots: SnapshotStore,
+    folder: Folder,
     report: RecoveryReport,
 }
 
@@ -161,7 +168,7 @@ fn read(
     let begun = time::now();
     let dir = Dir::create(&path).map_err(StorageError::io("creating", &path))?;
     let lock = lock(&dir)?;
-    let log_state = identity::claim(&dir, &identity)?;
+    let claim = identity::claim(&dir, &identity)?;
     let wal = dir.sub(WAL_DIR).map_err(StorageError::io("creating the log's folder in", &path))?;
     let snapshots =
         dir.sub(SNAPSHOT_DIR).map_err(StorageError::io("creating the snapshots' folder in", &path))?;
@@ -171,15 +178,33 @@ fn read(
         dir.sync().map_err(StorageError::io("flushing", dir.path()))?;
     }
 
-    let found = find_log(&wal, &identity, log_state)?;
+    let found = find_log(&wal, &identity, claim.log)?;
     let purged = found.log.checkpoint().purged;
     let (snapshots, damaged) = SnapshotStore::open(snapshots, identity.clone(), purged)?;
-    let writer = Writer::open(wal, identity.clone(), segment_bytes, metrics, &found)?;
-    if log_state == LogState::New {
-        identity::note_begun(&dir, &identity)?;
+    let mut writer = Writer::open(wal, identity.clone(), segment_bytes, metrics, &found)?;
+    // A folder of version 0.1 has no incarnation. Whoever has something in its log has been a member.
+    let was = if found.log.checkpoint().last.is_some() { Standing::Member } else { Standing::Unknown };
+    let life = claim.life.unwrap_or_else(|| (Incarnation::random(), was));
+    let begun_claim = Claim { log: LogState::Begun, life: Some(life) };
+    if claim != begun_claim {
+        identity::write(&dir, &identity, begun_claim)?;
     }
     let mut report = report(&found);
     let mut log = found.log;
+    let covered = snapshots.current().and_then(|snapshot| snapshot.meta().last_log_id);
+    if let Some(covered) = covered
+        && let Some(end) = conflict(&log, covered)
+    {
+        // A snapshot was taken over whose log replaces the end of this one; the node was killed before that was cut off.
+        let records = [Record::Truncate(end), Record::Purge(covered)];
+        writer.write(&records).map_err(into_storage_error)?;
+        for record in records {
+            log.replay(record).expect("Invariant: neither is an entry");
+        }
+        report.cut_behind = Some(end);
+        report.last = log.checkpoint().last;
+        report.purged = log.checkpoint().purged;
+    }
     if report.committed.map(|log_id| log_id.index) > report.last.map(|log_id| log_id.index) {
         rare::taken(Rare::CommittedBeyondLog);
         // The mark is in front of entries that were torn off: what is left is all committed.
@@ -189,7 +214,21 @@ fn read(
     report.snapshot = snapshots.current().and_then(|snapshot| snapshot.meta().last_log_id);
     report.damaged_snapshots = damaged;
     report.took = begun.elapsed();
-    Ok(Ready { writer, lock, log, snapshots, report })
+    let folder = Folder::open(dir, identity, life)?;
+    Ok(Ready { writer, lock, log, snapshots, folder, report })
+}
+
+/// Where to cut the log off, if what it has at the end of the snapshot is another leader's.
+fn conflict(log: &MemLog, covered: LogId) -> Option<Option<LogId>> {
+    let last = log.checkpoint().last?;
+    let there = log.range(&(covered.index..=covered.index)).next().map(|entry| entry.log_id);
+    let is_another = there.is_some_and(|there| there != covered);
+    if last.index < covered.index || !is_another {
+        return None;
+    }
+    let before = covered.index.checked_sub(1);
+    let kept = before.and_then(|before| log.range(&(before..=before)).next().map(|entry| entry.log_id));
+    Some(kept.or(log.checkpoint().purged))
 }
 
 fn report(found: &Recovered) -> RecoveryReport {

@@ -31,6 +31,10 @@ impl Run {
             if self.roster.is_damaged(place) && self.board.processes()[place] != Process::Up {
                 continue;
             }
+            // Its node asks the others first, and stops only then.
+            if self.roster.has_forgotten(place) {
+                continue;
+            }
             self.demand(self.board.status(place).serving, || {
                 let how = &self.board.processes()[place];
                 format!("node {} does not serve {RECOVERY:?} after all faults: {how:?}", place + 1)

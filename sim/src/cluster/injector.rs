@@ -1,10 +1,13 @@
 //! Does to the world what the script says, and ends what it began.
 
+mod data;
+mod tail;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use rowlock_world::clock::TRUE_RATE;
-use rowlock_world::disk::Op;
+use rowlock_world::disk::{DiskCopy, Op};
 use rowlock_world::executor::{Halt, Simulation};
 use rowlock_world::network::Delay;
 use rowlock_world::time::{HostId, Nanos};
@@ -60,6 +63,8 @@ enum End {
     Room(HostId),
     /// The power goes at last, if its moment has not come.
     CutPower(usize),
+    /// The node at this place goes on with this older copy of its disk.
+    PutBack(usize, DiskCopy),
 }
 
 /// A node that loses its power at a certain moment.
@@ -208,7 +213,7 @@ impl Injector {
         let mut births = Vec::new();
         while let Some(next) = self.agenda.next() {
             match self.agenda.take_due(next) {
-                Some(Deed::End(End::CutPower(_)) | Deed::Begin(_)) | None => {}
+                Some(Deed::End(End::CutPower(_) | End::PutBack(..)) | Deed::Begin(_)) | None => {}
                 Some(Deed::End(end)) => add(&mut births, self.end(end)?),
             }
         }
@@ -245,6 +250,7 @@ impl Injector {
                     self.power_off(place, armed.down)?;
                 }
             }
+            End::PutBack(place, copy) => self.put_back(place, copy)?,
         }
         Ok(None)
     }
@@ -403,7 +409,7 @@ impl Injector {
                     self.patients.desk.ask(Job::Remove(place));
                 }
             }
-            other => unreachable!("{other} is begun elsewhere"),
+            other => self.begin_on_data(other)?,
         }
         Ok(())
     }
@@ -477,34 +483,7 @@ impl Injector {
 
     /// Whom a fault concerns, for the record.
     fn concerned(&self, fault: &Fault) -> Vec<HostId> {
-        let mut hosts = match fault {
-            Fault::Partition { groups, .. } => self.hosts(&groups.concat()),
-            Fault::OneWay { from, to, .. }
-            | Fault::Clog { from, to, .. }
-            | Fault::Lose { from, to, .. }
-            | Fault::Reset { from, to } => self.hosts(&[from.clone(), to.clone()].concat()),
-            Fault::Bridge { left, middle, right, .. } => {
-                self.hosts(&[left.clone(), vec![*middle], right.clone()].concat())
-            }
-            Fault::Isolate { target, .. }
-            | Fault::Kill { target, .. }
-            | Fault::PowerLoss { target, .. }
-            | Fault::Pause { target, .. }
-            | Fault::ClockRate { target, .. }
-            | Fault::ClockJump { target, .. }
-            | Fault::SlowDisk { target, .. }
-            | Fault::SyncFailure { target, .. }
-            | Fault::DiskFull { target, .. }
-            | Fault::BitRot { target, .. }
-            | Fault::LoseDisk { target }
-            | Fault::Remove { target }
-            | Fault::Transfer { to: target }
-            | Fault::FallBehind { target, .. } => self.hosts(&[*target]),
-            Fault::AddLearner { node } | Fault::AddVoter { node } => self.hosts(&[Target::Node(*node)]),
-            Fault::DieWaiting { client, .. } | Fault::Disconnect { client } => {
-                self.hosts(&[Target::Client(*client)])
-            }
-        };
+        let mut hosts = self.hosts(&fault.targets());
         hosts.sort_unstable();
         hosts.dedup();
         hosts

@@ -42,6 +42,8 @@ struct Entry {
     part: Part,
     /// Bits on its disk have flipped: its node may refuse to start, and say so.
     is_damaged: bool,
+    /// It came back with less than it had: its node may stay away, and is started again and again for that.
+    has_forgotten: bool,
 }
 
 /// One entry per place. Clones are the same roster.
@@ -53,10 +55,11 @@ impl Roster {
     pub fn new(shape: &Shape, spares: usize) -> Self {
         let founder = |place| {
             let part = if place < shape.voters { Part::Voter } else { Part::Learner };
-            Entry { machine: Machine::InUse, part, is_damaged: false }
+            Entry { machine: Machine::InUse, part, is_damaged: false, has_forgotten: false }
         };
         let mut entries: Vec<Entry> = (0..shape.nodes()).map(founder).collect();
-        let spare = Entry { machine: Machine::Spare, part: Part::Stranger, is_damaged: false };
+        let spare =
+            Entry { machine: Machine::Spare, part: Part::Stranger, is_damaged: false, has_forgotten: false };
         entries.extend((0..spares).map(|_| spare));
         Roster(Arc::new(Mutex::new(entries)))
     }
@@ -89,6 +92,16 @@ impl Roster {
     /// Bits on its disk have flipped.
     pub fn damage(&self, place: usize) {
         self.0.lock()[place].is_damaged = true;
+    }
+
+    /// It comes back with less than it had.
+    pub fn forget(&self, place: usize) {
+        self.0.lock()[place].has_forgotten = true;
+    }
+
+    /// Whether it came back with less than it had.
+    pub fn has_forgotten(&self, place: usize) -> bool {
+        self.0.lock()[place].has_forgotten
     }
 
     /// Whether a node there may refuse to start.

@@ -30,6 +30,10 @@ pub enum Scenario {
     Pauses,
     /// Nodes stand still, often until another one leads.
     Stalls,
+    /// Nodes come back without their data under their old numbers.
+    Wiped,
+    /// Nodes come back with an older copy of their data.
+    Restored,
     /// Changes of members and leaders.
     Members,
     /// Nothing.
@@ -45,7 +49,7 @@ const QUIET: Duration = Duration::from_secs(5);
 
 impl Scenario {
     /// All of them.
-    pub const ALL: [Scenario; 11] = [
+    pub const ALL: [Scenario; 13] = [
         Scenario::All,
         Scenario::Network,
         Scenario::Isolation,
@@ -54,6 +58,8 @@ impl Scenario {
         Scenario::Clients,
         Scenario::Pauses,
         Scenario::Stalls,
+        Scenario::Wiped,
+        Scenario::Restored,
         Scenario::Members,
         Scenario::Calm,
         Scenario::OverBudget,
@@ -70,6 +76,8 @@ impl Scenario {
             Scenario::Clients => "clients",
             Scenario::Pauses => "pauses",
             Scenario::Stalls => "stalls",
+            Scenario::Wiped => "wiped",
+            Scenario::Restored => "restored",
             Scenario::Members => "members",
             Scenario::Calm => "calm",
             Scenario::OverBudget => "over-budget",
@@ -119,6 +127,8 @@ impl Scenario {
             Scenario::Clients => Mix::clients(),
             Scenario::Pauses => Mix::pauses(),
             Scenario::Stalls => Mix::stalls(),
+            Scenario::Wiped => Mix::wiped(),
+            Scenario::Restored => Mix::restored(),
             Scenario::Members => Mix::members(),
             Scenario::Calm => Mix::calm(),
             Scenario::OverBudget => Mix::all().over_budget(),

@@ -63,6 +63,9 @@ fn starts_nodes(fault: &Fault) -> bool {
         | Fault::DiskFull { .. }
         | Fault::BitRot { .. }
         | Fault::LoseDisk { .. }
+        | Fault::Wipe { .. }
+        | Fault::RotTail { .. }
+        | Fault::Restore { .. }
         | Fault::AddLearner { .. }
         | Fault::AddVoter { .. }
         | Fault::Remove { .. } => true,

@@ -51,14 +51,11 @@ impl Draw {
                 Some(Fault::SlowDisk { target: self.node(), times, lasts: self.lasts(at) })
             }
             Kind::DiskFull => Some(Fault::DiskFull { target: self.node(), lasts: self.lasts(at) }),
-            Kind::BitRot | Kind::LoseDisk => {
-                let node = self.some_alive()?;
-                let target = Target::Node(node);
-                let bits = 1 + self.rng.below(8) as u32;
-                self.budget.lose_node(node).then_some(match kind {
-                    Kind::BitRot => Fault::BitRot { target, bits },
-                    _ => Fault::LoseDisk { target },
-                })
+            Kind::BitRot | Kind::LoseDisk | Kind::Wipe | Kind::RotTail => self.disk_loss(kind, at),
+            // Its node may only be found out by the leader that has its word: nothing else may go wrong meanwhile.
+            Kind::Restore => {
+                let target = self.follower();
+                self.budget.lose_some_node().then(|| Fault::Restore { target, lasts: self.lasts(at) })
             }
             Kind::AddVoter | Kind::Remove if !self.budget.is_settled(at) => None,
             Kind::AddLearner => Some(Fault::AddLearner { node: self.budget.add_learner()? }),
@@ -76,6 +73,22 @@ impl Draw {
             }
             Kind::Disconnect => Some(Fault::Disconnect { client: 1 + self.rng.below(self.clients) }),
         }
+    }
+
+    /// A node whose data is not to be trusted any more counts as gone for good.
+    fn disk_loss(&mut self, kind: Kind, at: Nanos) -> Option<Fault> {
+        let node = self.some_alive()?;
+        let target = Target::Node(node);
+        let bits = 1 + self.rng.below(8) as u32;
+        if !self.budget.lose_node(node) {
+            return None;
+        }
+        Some(match kind {
+            Kind::BitRot => Fault::BitRot { target, bits },
+            Kind::Wipe => Fault::Wipe { target, lasts: self.crash_lasts(at) },
+            Kind::RotTail => Fault::RotTail { target, lasts: self.crash_lasts(at) },
+            _ => Fault::LoseDisk { target },
+        })
     }
 
     fn link_fault(&mut self, kind: Kind, at: Nanos) -> Option<Fault> {

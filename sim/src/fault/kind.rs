@@ -21,6 +21,9 @@ pub enum Kind {
     DiskFull,
     BitRot,
     LoseDisk,
+    Wipe,
+    RotTail,
+    Restore,
     AddLearner,
     AddVoter,
     Remove,
@@ -32,7 +35,7 @@ pub enum Kind {
 
 impl Kind {
     /// All of them, in the order in which figures list them.
-    pub const ALL: [Kind; 24] = [
+    pub const ALL: [Kind; 27] = [
         Kind::Partition,
         Kind::OneWay,
         Kind::Bridge,
@@ -50,6 +53,9 @@ impl Kind {
         Kind::DiskFull,
         Kind::BitRot,
         Kind::LoseDisk,
+        Kind::Wipe,
+        Kind::RotTail,
+        Kind::Restore,
         Kind::AddLearner,
         Kind::AddVoter,
         Kind::Remove,
@@ -79,6 +85,9 @@ impl Kind {
             Kind::DiskFull => "disk-full",
             Kind::BitRot => "bit-rot",
             Kind::LoseDisk => "lose-disk",
+            Kind::Wipe => "wipe",
+            Kind::RotTail => "rot-tail",
+            Kind::Restore => "restore",
             Kind::AddLearner => "add-learner",
             Kind::AddVoter => "add-voter",
             Kind::Remove => "remove",
@@ -114,6 +123,9 @@ impl Kind {
             Kind::DiskFull => "3s disk-full follower1 for 4s",
             Kind::BitRot => "3s bit-rot follower1 3bits",
             Kind::LoseDisk => "3s lose-disk follower1",
+            Kind::Wipe => "3s wipe follower1 for 2s",
+            Kind::RotTail => "3s rot-tail follower1 for 2s",
+            Kind::Restore => "3s restore follower1 for 2s",
             Kind::AddLearner => "3s add-learner node4",
             Kind::AddVoter => "3s add-voter node4",
             Kind::Remove => "3s remove follower1",

@@ -71,7 +71,9 @@ impl Mix {
     /// Everything that the promises allow for. Each seed enables some of the kinds only: a run with all of them at once
     /// hides what a run with two of them shows (Groce et al., *Swarm testing*, 2012).
     pub fn all() -> Self {
-        Mix { kinds: Kind::ALL.to_vec(), subset: true, ..Mix::only(&[]) }
+        // What is put back may only be found out while nothing else goes wrong.
+        let kinds = Kind::ALL.into_iter().filter(|kind| *kind != Kind::Restore).collect();
+        Mix { kinds, subset: true, ..Mix::only(&[]) }
     }
 
     /// Only what happens to the network.
@@ -166,6 +168,20 @@ impl Mix {
     pub fn stalls() -> Self {
         let odds = Odds { paused_client: 0, long_stops: 80, ..Odds::USUAL };
         Mix { odds, ..Mix::only(&[Kind::Pause]) }.at_pace(Pace::PerMinute(15))
+    }
+
+    /// Nodes lose their disks, or the end of their logs, and come back under their old numbers, while the others die and are
+    /// cut off now and then.
+    pub fn wiped() -> Self {
+        let odds = Odds { all_nodes: 20, killed_client: 0, paused_client: 0, ..Odds::USUAL };
+        let mix =
+            Mix::only(&[Kind::Wipe, Kind::RotTail, Kind::Kill, Kind::Kill, Kind::Isolate, Kind::Transfer]);
+        Mix { odds, ..mix }.at_pace(Pace::PerMinute(30))
+    }
+
+    /// Older copies of nodes' disks are put back, and nothing else goes wrong.
+    pub fn restored() -> Self {
+        Mix::only(&[Kind::Restore]).at_pace(Pace::PerMinute(30))
     }
 
     /// Nothing goes wrong.

@@ -111,6 +111,13 @@ pub enum Fault {
     BitRot { target: Target, bits: u32 },
     /// The machine is lost with its disk. It never comes back under its number.
     LoseDisk { target: Target },
+    /// The machine is lost with its disk, and comes back after a while with an empty one, under its old number.
+    Wipe { target: Target, lasts: Duration },
+    /// The process is killed, and a bit flips in the last entry of its log, which has been flushed and has rested since;
+    /// then it is started again. Nothing happens if the log does not rest.
+    RotTail { target: Target, lasts: Duration },
+    /// A copy is taken of the disk, and put back after a while: the process is killed and started again on it.
+    Restore { target: Target, lasts: Duration },
     /// An operator starts a node with an empty disk and this number (a number that nobody has had) as a learner.
     AddLearner { node: usize },
     /// An operator makes the node a voter; if there is none with this number, it is started as a learner first.
@@ -149,6 +156,9 @@ impl Fault {
             Fault::DiskFull { .. } => Kind::DiskFull,
             Fault::BitRot { .. } => Kind::BitRot,
             Fault::LoseDisk { .. } => Kind::LoseDisk,
+            Fault::Wipe { .. } => Kind::Wipe,
+            Fault::RotTail { .. } => Kind::RotTail,
+            Fault::Restore { .. } => Kind::Restore,
             Fault::AddLearner { .. } => Kind::AddLearner,
             Fault::AddVoter { .. } => Kind::AddVoter,
             Fault::Remove { .. } => Kind::Remove,
@@ -156,6 +166,41 @@ impl Fault {
             Fault::FallBehind { .. } => Kind::FallBehind,
             Fault::DieWaiting { .. } => Kind::DieWaiting,
             Fault::Disconnect { .. } => Kind::Disconnect,
+        }
+    }
+
+    /// Whom it concerns.
+    pub fn targets(&self) -> Vec<Target> {
+        match self {
+            Fault::Partition { groups, .. } => groups.concat(),
+            Fault::OneWay { from, to, .. }
+            | Fault::Clog { from, to, .. }
+            | Fault::Lose { from, to, .. }
+            | Fault::Reset { from, to } => [from.clone(), to.clone()].concat(),
+            Fault::Bridge { left, middle, right, .. } => {
+                [left.clone(), vec![*middle], right.clone()].concat()
+            }
+            Fault::Isolate { target, .. }
+            | Fault::Kill { target, .. }
+            | Fault::PowerLoss { target, .. }
+            | Fault::Pause { target, .. }
+            | Fault::ClockRate { target, .. }
+            | Fault::ClockJump { target, .. }
+            | Fault::SlowDisk { target, .. }
+            | Fault::SyncFailure { target, .. }
+            | Fault::DiskFull { target, .. }
+            | Fault::BitRot { target, .. }
+            | Fault::LoseDisk { target }
+            | Fault::Wipe { target, .. }
+            | Fault::RotTail { target, .. }
+            | Fault::Restore { target, .. }
+            | Fault::Remove { target }
+            | Fault::Transfer { to: target }
+            | Fault::FallBehind { target, .. } => vec![*target],
+            Fault::AddLearner { node } | Fault::AddVoter { node } => vec![Target::Node(*node)],
+            Fault::DieWaiting { client, .. } | Fault::Disconnect { client } => {
+                vec![Target::Client(*client)]
+            }
         }
     }
 
@@ -185,6 +230,9 @@ impl Fault {
             | Fault::ClockRate { lasts, .. }
             | Fault::SlowDisk { lasts, .. }
             | Fault::DiskFull { lasts, .. }
+            | Fault::Wipe { lasts, .. }
+            | Fault::RotTail { lasts, .. }
+            | Fault::Restore { lasts, .. }
             | Fault::FallBehind { lasts, .. } => Some(lasts),
             Fault::Kill { down: Down::For(lasts), .. }
             | Fault::PowerLoss { down: Down::For(lasts), .. }

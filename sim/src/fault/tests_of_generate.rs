@@ -47,7 +47,7 @@ fn every_kind_appears_and_each_seed_has_some_of_them_only() {
         kinds.iter().for_each(|kind| *seen.entry(*kind).or_default() += 1);
         distinct.insert(kinds);
     }
-    assert_eq!(seen.len(), Kind::ALL.len(), "{seen:?}");
+    assert_eq!(seen.len(), Kind::ALL.len() - 1, "all but what is put back: {seen:?}");
     assert!(seen.values().all(|n| *n > 20), "{seen:?}");
     assert!(distinct.len() > 300);
 }

@@ -62,6 +62,9 @@ impl fmt::Display for Fault {
             Fault::Isolate { target, lasts }
             | Fault::Pause { target, lasts }
             | Fault::DiskFull { target, lasts }
+            | Fault::Wipe { target, lasts }
+            | Fault::RotTail { target, lasts }
+            | Fault::Restore { target, lasts }
             | Fault::FallBehind { target, lasts } => write!(f, "{name} {target} for {}", show(*lasts)),
             Fault::ClockRate { target, ppm, lasts } => {
                 write!(f, "{name} {target} {ppm:+}ppm for {}", show(*lasts))

@@ -39,6 +39,8 @@ pub enum NodeFact {
     Ended { how: Down },
     /// Its process goes on, having stood still for so long.
     Resumed { after: Duration },
+    /// Its disk holds less than it did: it was emptied, or an older copy was put back.
+    Forgot,
     /// Its log was read from disk: it begins behind this position. Its entries follow as [`NodeFact::Appended`].
     /// It ends with `last`, and the last vote is the one told.
     Opened { vote: Option<(u64, NodeId)>, purged: Option<Position>, last: Option<Position> },

@@ -14,6 +14,7 @@ use super::support::{PATIENCE, Raw, Service, listen, listen_anywhere, no_raft, p
 use crate::peer::handshake;
 use crate::peer::{Lane, PeerError, PeerPool, Refusal, Request, Response};
 use crate::session::Departure;
+use crate::storage::Incarnation;
 
 async fn ask(pool: &PeerPool, request: &Request) -> Result<Response, PeerError> {
     pool.call(NodeId(2), Lane::Control, request, time::now() + PATIENCE).await
@@ -139,7 +140,7 @@ async fn a_side_that_has_gone_silent_is_given_up() {
         let (stream, _) = listener.accept().await.expect("accepts");
         let mut raw = Raw::on(stream);
         raw.receive().await.expect("a hello");
-        raw.send(0, &handshake::encode_verdict(&Ok(()))).await;
+        raw.send(0, &handshake::encode_verdict(&Ok(Incarnation(2)))).await;
         std::future::pending::<()>().await;
     });
     let error = ask(&pool, &Request::ReadIndex).await.expect_err("never answers");

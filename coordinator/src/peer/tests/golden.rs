@@ -10,6 +10,7 @@ use crate::peer::Lane;
 use crate::peer::handshake::{self, HandshakeRefusal};
 use crate::peer::message::{Refusal, Request, Response};
 use crate::raft::rpc::{AppendRequest, AppendResponse, RaftRequest, RaftResponse};
+use crate::storage::Incarnation;
 use crate::storage::testing::{entry, log_id, vote};
 
 const GOLDEN: &str = include_str!("../testdata/wire-v5.txt");
@@ -27,7 +28,7 @@ fn the_handshake_entries_and_forwarded_proposals_have_their_bytes() {
     let not_leader = Response::Refused(Refusal::NotLeader { leader: Some(NodeId(3)) });
     let frames = [
         ("hello", framed(0, &handshake::encode_hello(&hello(Lane::Proposals)))),
-        ("welcome", framed(0, &handshake::encode_verdict(&Ok(())))),
+        ("welcome", framed(0, &handshake::encode_verdict(&Ok(Incarnation(1 << 100))))),
         ("refused", framed(0, &handshake::encode_verdict(&Err(refusal)))),
         ("ping", framed(0, &[])),
         ("forward", framed(1, &forward.encode())),

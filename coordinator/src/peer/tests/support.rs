@@ -17,12 +17,15 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::peer::frame::{self, Frame, FrameReader, RequestId};
 use crate::peer::handshake::{self, Hello};
-use crate::peer::{Identity, Lane, PeerPool, PeerServer, PeerService, RaftConnection, RaftService, Refusal};
+use crate::peer::{
+    Identity, Introduction, Lane, PeerPool, PeerServer, PeerService, RaftConnection, RaftService, Refusal,
+};
 use crate::raft::rpc::{RaftRequest, RaftResponse};
 use crate::raft::types::Member;
 use crate::reconfig::Wanted;
 use crate::session::Departure;
 use crate::status::Status;
+use crate::storage::Incarnation;
 
 /// Long enough for anything that must happen on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -54,6 +57,7 @@ pub struct Script {
     pub forwarded: Vec<u64>,
     pub refuse_from: Option<(u64, Refusal)>,
     pub parted: Vec<(NodeId, Lane)>,
+    pub taken_in: Vec<NodeId>,
 }
 
 /// Records what is forwarded; waits at its gate before it takes a batch or says how it stands.
@@ -122,12 +126,17 @@ impl PeerService for Service {
         Ok(*reads)
     }
 
+    async fn meet(&self, _from: NodeId) -> Introduction {
+        Introduction::default()
+    }
+
     async fn status(&self) -> Status {
         self.pass_gate().await;
         Status { node: NodeId(2), ..Status::default() }
     }
 
     async fn add_learner(&self, node: NodeId, _member: Member) -> Result<u64, Refusal> {
+        self.script.lock().taken_in.push(node);
         Ok(node.0)
     }
 
@@ -242,7 +251,7 @@ impl Raw {
 }
 
 pub fn hello(lane: Lane) -> Hello {
-    Hello { from: identity(1), to: NodeId(2), lane }
+    Hello { from: identity(1), to: NodeId(2), lane, incarnation: Incarnation(1) }
 }
 
 /// A frame's bytes.

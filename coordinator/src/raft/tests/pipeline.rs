@@ -133,11 +133,22 @@ async fn a_conflict_ends_the_stream() {
     let node = listening(&follower).await;
     follower.gate.send(true);
     let mut target = target(&node.address).await;
+    let answers = target.stream_append(requests(50).skip(4), option()).await.expect("streams");
+    let answers = time::timeout(PATIENCE, answers.collect::<Vec<_>>()).await.expect("ends");
+    assert_eq!(answers, [Ok(Err(StreamAppendError::Conflict(log_id(1, 4))))]);
+}
+
+#[tokio::test]
+async fn a_follower_that_lacks_what_it_had_stored_is_not_counted_on() {
+    let follower = Follower::new(Some(5));
+    let node = listening(&follower).await;
+    follower.gate.send(true);
+    let mut target = target(&node.address).await;
     let answers = target.stream_append(requests(50), option()).await.expect("streams");
     let answers = time::timeout(PATIENCE, answers.collect::<Vec<_>>()).await.expect("ends");
     assert_eq!(answers.len(), 5);
     assert!(answers[..4].iter().all(|answer| matches!(answer, Ok(Ok(Some(_))))));
-    assert_eq!(answers[4], Ok(Err(StreamAppendError::Conflict(log_id(1, 4)))));
+    assert!(matches!(&answers[4], Err(RPCError::Unreachable(_))), "{:?}", answers[4]);
 }
 
 #[tokio::test]

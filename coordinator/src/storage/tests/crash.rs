@@ -291,3 +291,50 @@ async fn a_stopped_nodes_folder_can_be_verified_without_changing_it() {
     std::fs::write(&newest, bytes).expect("writes");
     assert!(matches!(verify(dir.path()), Err(StorageError::Damaged { .. })));
 }
+
+/// Offset and end of the last entry's record in the last segment, found by its payload.
+fn last_entry(bytes: &[u8], payload: u8) -> std::ops::Range<usize> {
+    let run = [payload; 64];
+    let at = bytes.windows(run.len()).rposition(|window| window == run).expect("is there");
+    at..at + run.len()
+}
+
+#[tokio::test]
+async fn rot_in_the_last_flushed_batch_of_a_log_that_rests_is_damage_and_nothing_is_cut() {
+    let dir = temp();
+    let mut log = open(dir.path()).await.log;
+    append(&mut log, entries(1, 0..3, 100)).await;
+    // The witness follows by itself.
+    let is_witnessed = || verify_copy(dir.path()).records >= 6;
+    let begun = rowlock_env::time::now();
+    while !is_witnessed() {
+        assert!(begun.elapsed() < std::time::Duration::from_secs(20), "no witness was written");
+        rowlock_env::time::sleep(crate::limits::WAL_REST).await;
+    }
+    let copy = killed(dir.path());
+    let segment = segments(copy.path())[0].clone();
+    let mut bytes = std::fs::read(&segment).expect("reads");
+    let place = last_entry(&bytes, 2);
+    bytes[place.start] ^= 4;
+    std::fs::write(&segment, &bytes).expect("writes");
+    assert!(matches!(try_open(copy.path()).await, Err(StorageError::Damaged { .. })));
+}
+
+#[tokio::test]
+async fn rot_in_the_last_batch_of_a_log_that_was_closed_is_damage() {
+    let dir = temp();
+    let mut log = open(dir.path()).await.log;
+    append(&mut log, entries(1, 0..3, 100)).await;
+    log.close().await;
+    let segment = segments(dir.path())[0].clone();
+    let mut bytes = std::fs::read(&segment).expect("reads");
+    let place = last_entry(&bytes, 2);
+    bytes[place.start] ^= 4;
+    std::fs::write(&segment, &bytes).expect("writes");
+    assert!(matches!(try_open(dir.path()).await, Err(StorageError::Damaged { .. })));
+}
+
+/// What a process that is killed now leaves behind.
+fn verify_copy(dir: &Path) -> crate::storage::RecoveryReport {
+    verify(killed(dir).path()).expect("is whole").1
+}

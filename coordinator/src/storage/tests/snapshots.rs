@@ -177,3 +177,30 @@ async fn a_damaged_only_snapshot_is_refused_if_the_log_was_purged_and_put_aside_
     assert!(text.contains("no usable snapshot") && text.contains("under a new node id"), "{text}");
     assert_eq!(files(purged.path()), files(dir.path()), "nothing was changed");
 }
+
+#[tokio::test]
+async fn a_snapshot_over_a_conflicting_log_that_was_not_yet_cut_replaces_its_end() {
+    let dir = temp();
+    let opened = open(dir.path()).await;
+    let mut log = opened.log;
+    append(&mut log, entries(1, 0..10, 10)).await;
+    // Another leader's snapshot has its name on disk; the process is killed before the log was cut.
+    write_small(&opened.snapshots, log_id(2, 5));
+    let copy = killed(dir.path());
+    for cut in [Some(Some(log_id(1, 4))), None] {
+        let Opened { mut log, report, .. } = open(copy.path()).await;
+        assert_eq!(report.cut_behind, cut);
+        assert_eq!((report.last, report.purged), (Some(log_id(2, 5)), Some(log_id(2, 5))));
+        let state = log.get_log_state().await.expect("reads");
+        assert_eq!((state.last_log_id, state.last_purged_log_id), (Some(log_id(2, 5)), Some(log_id(2, 5))));
+        assert_eq!(stored(&mut log).await, []);
+        log.close().await;
+    }
+    // One of this log leaves what is behind it.
+    let opened = open(dir.path().join("other").as_path()).await;
+    let mut log = opened.log;
+    append(&mut log, entries(1, 0..10, 10)).await;
+    write_small(&opened.snapshots, log_id(1, 5));
+    let report = open(killed(&dir.path().join("other")).path()).await.report;
+    assert_eq!((report.last, report.purged), (Some(log_id(1, 9)), None));
+}

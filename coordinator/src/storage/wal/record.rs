@@ -21,8 +21,9 @@ pub enum Record {
     Truncate(Option<LogId>),
     /// At the start of a segment: what the segments before it amount to, so that they can be recycled.
     Checkpoint(Checkpoint),
-    /// The node was started; random, so that nothing behind a cut tail follows the chain any more.
-    Opened(u64),
+    /// Says nothing of its own. At a start its number is random, so that nothing behind a cut tail follows the chain any
+    /// more; behind the last flush of a log that rests it is there to say what had been flushed.
+    Mark(u64),
 }
 
 /// The log without its entries.
@@ -61,7 +62,7 @@ impl Checkpoint {
                     self.last = Some(*upto);
                 }
             }
-            Record::Checkpoint(_) | Record::Opened(_) => {}
+            Record::Checkpoint(_) | Record::Mark(_) => {}
         }
     }
 }
@@ -87,7 +88,7 @@ impl Record {
             Record::Purge(log_id) => (codec::encode_into(log_id, out), 4).1,
             Record::Truncate(after) => (codec::encode_into(after, out), 5).1,
             Record::Checkpoint(checkpoint) => (codec::encode_into(checkpoint, out), 6).1,
-            Record::Opened(nonce) => (codec::encode_into(nonce, out), 7).1,
+            Record::Mark(nonce) => (codec::encode_into(nonce, out), 7).1,
         }
     }
 
@@ -100,7 +101,7 @@ impl Record {
             4 => codec::decode(body, BODY_MAX_BYTES).map(Record::Purge),
             5 => codec::decode(body, BODY_MAX_BYTES).map(Record::Truncate),
             6 => codec::decode(body, BODY_MAX_BYTES).map(Record::Checkpoint),
-            7 => codec::decode(body, BODY_MAX_BYTES).map(Record::Opened),
+            7 => codec::decode(body, BODY_MAX_BYTES).map(Record::Mark),
             other => return Err(RecordError::Kind(other)),
         };
         record.map_err(|error| RecordError::Body(kind, error))
@@ -137,7 +138,7 @@ mod tests {
             (Record::Truncate(None), "5 00"),
             (Record::Truncate(Some(log_id(5, 9))), "5 01050109"),
             (Record::Checkpoint(checkpoint), "6 010502010105010900010501fb2c01"),
-            (Record::Opened(1 << 32), "7 fd0000000001000000"),
+            (Record::Mark(1 << 32), "7 fd0000000001000000"),
         ];
         for (record, bytes) in golden {
             assert_eq!(hex(&record), bytes, "{record:?}");

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 
 use super::record::Record;
 use super::writer::Writer;
-use crate::limits::{WAL_PATIENCE, WAL_QUEUE_MAX};
+use crate::limits::{WAL_PATIENCE, WAL_QUEUE_MAX, WAL_REST};
 use crate::raft::types::{LogId, TypeConfig};
 use crate::storage::error::DiskFailure;
 
@@ -76,13 +76,16 @@ enum State {
 /// Starts the thread. It holds `lock` until it is closed, fails or ends.
 pub fn start(writer: Writer, lock: DirLock, on_fatal: OnFatal) -> Worker<Job> {
     let mut state = State::Open { writer: Box::new(writer), _lock: lock };
-    worker::spawn_patient("rowlock-wal", WAL_QUEUE_MAX, WAL_PATIENCE, move |jobs| {
+    worker::spawn_patient("rowlock-wal", WAL_QUEUE_MAX, WAL_PATIENCE, WAL_REST, move |jobs| {
         run(&mut state, jobs, &on_fatal)
     })
 }
 
 /// Does the jobs. The node hears of a failure before those who wait for the batch that failed.
 fn run(state: &mut State, jobs: &mut Vec<Job>, on_fatal: &OnFatal) {
+    if jobs.is_empty() {
+        return rest(state, on_fatal);
+    }
     let mut rest = std::mem::take(jobs).into_iter().peekable();
     while rest.peek().is_some() {
         let mut batch = Batch::default();
@@ -112,6 +115,16 @@ fn run(state: &mut State, jobs: &mut Vec<Job>, on_fatal: &OnFatal) {
     }
 }
 
+/// Nothing has come for a while.
+fn rest(state: &mut State, on_fatal: &OnFatal) {
+    if let State::Open { writer, .. } = state
+        && let Err(failure) = writer.witness()
+    {
+        *state = State::Failed(failure.clone());
+        on_fatal(&failure);
+    }
+}
+
 #[derive(Default)]
 struct Batch {
     records: Vec<Record>,
@@ -137,7 +150,10 @@ impl Batch {
                 let known = writer.checkpoint().committed;
                 let news = self.committed.filter(|committed| Some(*committed) != known);
                 self.records.extend(news.map(Record::Committed));
-                if self.records.is_empty() { Ok(()) } else { writer.write(&self.records) }
+                if !self.records.is_empty() {
+                    writer.write(&self.records)?;
+                }
+                if self.close.is_some() { writer.witness() } else { Ok(()) }
             }
             State::Failed(failure) => Err(failure.clone()),
             State::Closed if self.waiting.is_empty() => Ok(()),

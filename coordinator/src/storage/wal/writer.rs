@@ -52,6 +52,8 @@ pub struct Writer {
     staged: Vec<u8>,
     /// One record's body, kept for its allocation.
     body: Vec<u8>,
+    /// The last flush has its witness, see [`Writer::witness`].
+    is_witnessed: bool,
 }
 
 /// The segment that records go into.
@@ -104,14 +106,24 @@ impl Writer {
             }
         };
         let spares = found.spares.clone();
-        let (staged, body) = (Vec::new(), Vec::new());
-        let mut writer =
-            Writer { dir, identity, segment_bytes, metrics, active, older, spares, checkpoint, staged, body };
+        let mut writer = Writer {
+            dir,
+            identity,
+            segment_bytes,
+            metrics,
+            active,
+            older,
+            spares,
+            checkpoint,
+            staged: Vec::new(),
+            body: Vec::new(),
+            is_witnessed: false,
+        };
         // A killed process leaves records that are readable and not flushed. They must be on disk before anything is
         // written behind them that says so.
         writer.active.file.sync_data().map_err(StorageError::io("flushing", &writer.active_path()))?;
         // The checkpoint, because a segment may have been begun and nothing of it have been finished: see `wal`.
-        let begin = [Record::Checkpoint(checkpoint), Record::Opened(rng::u64())];
+        let begin = [Record::Checkpoint(checkpoint), Record::Mark(rng::u64())];
         writer.write(&begin).map_err(into_storage_error)?;
         Ok(writer)
     }
@@ -129,8 +141,21 @@ impl Writer {
             count += 1;
         }
         self.flush()?;
+        self.is_witnessed = false;
         self.metrics.wal_flush_records.record(count);
         self.recycle()
+    }
+
+    /// Writes a record behind the last flush, which says that all before it had been flushed, and flushes it: from then on
+    /// a record before it that cannot be read is damage, and is not taken for a write that power loss has torn. Does
+    /// nothing if nothing was written since the last time.
+    pub fn witness(&mut self) -> Result<(), DiskFailure> {
+        if self.is_witnessed {
+            return Ok(());
+        }
+        self.write(&[Record::Mark(0)])?;
+        self.is_witnessed = true;
+        Ok(())
     }
 
     fn stage(&mut self, record: &Record) -> Result<(), DiskFailure> {
@@ -360,7 +385,8 @@ fn reopen(dir: &Dir, last: &SegmentInfo) -> Result<Active, StorageError> {
     Ok(Active { seq, file, len, key, chain, flushed, written, end, filled, max_index })
 }
 
-fn into_storage_error(failure: DiskFailure) -> StorageError {
+/// For who opens a folder.
+pub fn into_storage_error(failure: DiskFailure) -> StorageError {
     let DiskFailure { action, path, kind, text } = failure;
     StorageError::Io { action, path, source: io::Error::new(kind, text) }
 }

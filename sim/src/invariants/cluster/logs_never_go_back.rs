@@ -1,5 +1,6 @@
 //! logs-never-go-back: what a node has told a leader to be on its disk is there when the node is started again, unless a
-//! leader has had it taken out since: the leader has counted it for a quorum.
+//! leader has had it taken out since: the leader has counted it for a quorum. What the simulation itself takes from the
+//! disk is not asked for.
 
 use std::collections::BTreeMap;
 
@@ -31,6 +32,7 @@ impl Invariant for LogsNeverGoBack {
                 let told = self.told.entry(*node).or_default();
                 *told = (*told).min(*after);
             }
+            NodeFact::Forgot => drop(self.told.remove(node)),
             NodeFact::Opened { last, .. } => {
                 let told = self.told.get(node).copied().unwrap_or_default();
                 let last = last.map_or(Index(0), |last| last.index);
@@ -76,5 +78,12 @@ mod tests {
     fn what_a_leader_has_taken_out_need_not_be_there() {
         assert_eq!(opinion(&[acknowledged(7), truncated(1, 5), opened(Some(5))]), Ok(()));
         assert!(opinion(&[acknowledged(7), truncated(1, 5), opened(Some(4))]).is_err());
+    }
+
+    #[test]
+    fn what_the_simulation_took_from_the_disk_need_not_be_there() {
+        let forgot = || node(1, NodeFact::Forgot);
+        assert_eq!(opinion(&[acknowledged(7), forgot(), opened(None)]), Ok(()));
+        assert!(opinion(&[acknowledged(7), forgot(), opened(None), acknowledged(3), opened(None)]).is_err());
     }
 }

@@ -1,5 +1,6 @@
 //! votes-never-go-back: a node that has voted never votes for less, also not after a crash: otherwise two quorums could
-//! elect two leaders for one term. What it has told of its vote is on its disk when it is started again.
+//! elect two leaders for one term. What it has told of its vote is on its disk when it is started again, unless the
+//! simulation itself has taken it from there.
 
 use std::collections::BTreeMap;
 
@@ -37,6 +38,10 @@ impl Invariant for VotesNeverGoBack {
                 }
                 _ => Ok(()),
             },
+            Fact::Node { node, what: NodeFact::Forgot, .. } => {
+                self.votes.remove(node);
+                Ok(())
+            }
             _ => Ok(()),
         }
     }
@@ -64,5 +69,7 @@ mod tests {
         assert!(judge(VotesNeverGoBack::default(), &facts(None)).is_err());
         assert!(judge(VotesNeverGoBack::default(), &facts(Some((1, NodeId(3))))).is_err());
         assert_eq!(judge(VotesNeverGoBack::default(), &facts(Some((2, NodeId(3))))), Ok(()));
+        let emptied = [voted(), node(1, NodeFact::Forgot), opened(None)];
+        assert_eq!(judge(VotesNeverGoBack::default(), &emptied), Ok(()));
     }
 }

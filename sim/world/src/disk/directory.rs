@@ -7,7 +7,7 @@ use super::tree::Ino;
 use crate::rng::Rng;
 
 /// A directory.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Directory {
     names: BTreeMap<String, Ino>,
     durable: BTreeMap<String, Ino>,
@@ -15,7 +15,7 @@ pub(super) struct Directory {
     pending: Vec<Change>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Change {
     Link(String, Ino),
     Unlink(String),

@@ -10,7 +10,7 @@ pub(super) const SECTOR_BYTES: u64 = 512;
 pub(super) const BLOCK_BYTES: u64 = 4096;
 
 /// A file that has a name, had one, or is open.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct FileNode {
     /// What every process sees: the page cache.
     cached: Image,
@@ -29,7 +29,7 @@ pub(super) struct FileNode {
     pub handles: u32,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Change {
     Write { at: u64, data: Vec<u8>, len: u64 },
     SetLen(u64),

@@ -49,6 +49,10 @@ pub struct HostDisk {
     state: Mutex<State>,
 }
 
+/// The content of a disk at a moment.
+#[derive(Clone, Debug)]
+pub struct DiskCopy(tree::Tree);
+
 impl fmt::Debug for HostDisk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.state.lock();
@@ -191,6 +195,41 @@ impl HostDisk {
         file.rot(offset, bit);
         state.stats.rotten_bits += 1;
         Some(format!("bit {bit} of byte {offset} of {}", path.display()))
+    }
+
+    /// As [`HostDisk::rot`], in a place of one's choice: `choose` is given each file's path and durable content, and says
+    /// which byte. The first file of which it names one is hit.
+    pub fn rot_at(&self, choose: impl Fn(&Path, &[u8]) -> Option<usize>) -> Option<String> {
+        let mut state = self.state.lock();
+        let State { tree, rng, .. } = &mut *state;
+        for (path, ino) in tree.files() {
+            let Ok(file) = tree.file(ino) else { continue };
+            let Some(offset) = choose(&path, file.durable().stored()) else { continue };
+            let bit = u8::try_from(rng.below(8)).expect("below 8");
+            file.rot(offset, bit);
+            state.stats.rotten_bits += 1;
+            return Some(format!("bit {bit} of byte {offset} of {}", path.display()));
+        }
+        None
+    }
+
+    /// Everything on it, as a copy of all files at this moment would have it.
+    pub fn copy(&self) -> DiskCopy {
+        DiskCopy(self.state.lock().tree.clone())
+    }
+
+    /// Puts a copy in the place of everything. No process may live.
+    pub fn put_back(&self, copy: DiskCopy) {
+        let mut state = self.state.lock();
+        assert!(state.power != Power::On, "the files of a process that lives are not exchanged");
+        state.tree = copy.0;
+        let State { tree, rng, .. } = &mut *state;
+        tree.process_died(rng);
+    }
+
+    /// Removes everything. No process may live.
+    pub fn wipe(&self) {
+        self.put_back(DiskCopy(tree::Tree::new()));
     }
 
     /// What happened since the disk was made.

@@ -16,14 +16,14 @@ pub(super) struct Ino(u64);
 
 const ROOT: Ino = Ino(0);
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Inode {
     Dir(Directory),
     File(FileNode),
 }
 
 /// A file system.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Tree {
     inodes: BTreeMap<Ino, Inode>,
     made: u64,

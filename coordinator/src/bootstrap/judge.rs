@@ -1,0 +1,237 @@
+//! What the others' answers to a node that has been started mean. Pure.
+//!
+//! A node with a log asks half of the other voters: those that it needs for a quorum anyway. One without may
+//! have lost it: it asks more than half of them, who must take part themselves, unless nobody has anything at
+//! all.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rowlock_proto::NodeId;
+
+use super::BootstrapError;
+use crate::peer::Introduction;
+use crate::storage::Standing;
+
+/// Who has answered what.
+pub(super) type Answers = BTreeMap<NodeId, Introduction>;
+
+/// What a node that has been started knows of itself.
+#[derive(Clone, Debug)]
+pub(super) struct Us {
+    pub(super) node: NodeId,
+    pub(super) standing: Standing,
+    /// By its configuration.
+    pub(super) is_learner: bool,
+    /// The voters of its configuration.
+    pub(super) founders: BTreeSet<NodeId>,
+    /// Those of its log.
+    pub(super) voters: BTreeSet<NodeId>,
+    /// End of its log.
+    pub(super) last_index: Option<u64>,
+    /// Of its vote.
+    pub(super) term: u64,
+}
+
+impl Us {
+    /// It has nothing, and nobody has said yet that it never had.
+    pub(super) fn is_newcomer(&self) -> bool {
+        self.standing == Standing::Unknown && self.last_index.is_none()
+    }
+}
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Vote and acknowledge.
+    TakePart,
+    /// Not yet: the word of these may be needed.
+    WaitFor(Vec<NodeId>),
+}
+
+/// Whether the node may take part.
+pub(super) fn judge(us: &Us, answers: &Answers) -> Result<Verdict, BootstrapError> {
+    for (node, answer) in answers {
+        check_log(us, *node, answer)?;
+    }
+    if us.is_newcomer() { judge_newcomer(us, answers) } else { Ok(judge_known(us, answers)) }
+}
+
+fn judge_newcomer(us: &Us, answers: &Answers) -> Result<Verdict, BootstrapError> {
+    check_membership(us, answers)?;
+    let Some(newest) = newest(answers) else {
+        // Nobody has anything. A majority of founders may begin; a learner waits for them.
+        let others: Vec<NodeId> = us.founders.iter().filter(|node| **node != us.node).copied().collect();
+        let here = others.iter().filter(|node| answers.contains_key(node)).count();
+        if !us.is_learner && (here + 1) * 2 > us.founders.len() {
+            return Ok(Verdict::TakePart);
+        }
+        return Ok(Verdict::WaitFor(without(&others, answers)));
+    };
+    let others: Vec<NodeId> = newest.voters.iter().filter(|node| **node != us.node).copied().collect();
+    let vouches = |node: &&NodeId| answers.get(node).is_some_and(|answer| answer.is_admitted);
+    let needed = if others.is_empty() { 0 } else { others.len() / 2 + 1 };
+    if others.iter().filter(vouches).count() >= needed {
+        return Ok(Verdict::TakePart);
+    }
+    Ok(Verdict::WaitFor(others.iter().filter(|node| !vouches(node)).copied().collect()))
+}
+
+fn judge_known(us: &Us, answers: &Answers) -> Verdict {
+    let voters = if us.voters.is_empty() { &us.founders } else { &us.voters };
+    let others: Vec<NodeId> = voters.iter().filter(|node| **node != us.node).copied().collect();
+    let here = others.iter().filter(|node| answers.contains_key(node)).count();
+    // With as many, and itself, there is a quorum. One that does not vote needs nobody.
+    let needed = if voters.contains(&us.node) { voters.len() / 2 } else { 0 };
+    if here >= needed { Verdict::TakePart } else { Verdict::WaitFor(without(&others, answers)) }
+}
+
+fn without(nodes: &[NodeId], answers: &Answers) -> Vec<NodeId> {
+    nodes.iter().filter(|node| !answers.contains_key(node)).copied().collect()
+}
+
+/// Who knows the newest membership of a cluster in which anything has happened.
+fn newest(answers: &Answers) -> Option<&Introduction> {
+    let established = answers.values().filter(|answer| !answer.is_fresh());
+    established.max_by_key(|answer| answer.members_at)
+}
+
+/// Whether the leader that the answers name has answered itself, if they name one: it knows most.
+pub(super) fn leader_has_answered(us: &Us, answers: &Answers) -> bool {
+    let named = answers.values().filter(|answer| answer.leader.is_some()).max_by_key(|answer| answer.term);
+    named
+        .and_then(|answer| answer.leader)
+        .is_none_or(|leader| leader == us.node || answers.contains_key(&leader))
+}
+
+/// A cluster that exists has its members; a node that is none of them joins as a learner.
+pub(super) fn check_membership(us: &Us, answers: &Answers) -> Result<(), BootstrapError> {
+    match newest(answers) {
+        Some(known)
+            if !us.is_learner && !known.voters.contains(&us.node) && !known.learners.contains(&us.node) =>
+        {
+            Err(BootstrapError::NotAMember { node: us.node })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A leader that has this node's word for more than it has.
+pub(super) fn check_log(us: &Us, leader: NodeId, answer: &Introduction) -> Result<(), BootstrapError> {
+    let Some(acknowledged) = answer.acknowledged else { return Ok(()) };
+    // Under a later leader the node may have cut off what it had.
+    let is_behind = us.term < answer.term
+        || (us.term == answer.term && us.last_index.is_none_or(|last| last < acknowledged));
+    if !is_behind {
+        return Ok(());
+    }
+    if us.last_index.is_none() {
+        return Err(BootstrapError::DataLost { node: us.node, witness: leader });
+    }
+    let (node, term, last) = (us.node, answer.term, us.last_index.unwrap_or(0));
+    Err(BootstrapError::RolledBack { node, leader, term, acknowledged, last })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(nodes: &[u64]) -> BTreeSet<NodeId> {
+        nodes.iter().copied().map(NodeId).collect()
+    }
+
+    fn newcomer(node: u64, founders: &[u64]) -> Us {
+        Us {
+            node: NodeId(node),
+            standing: Standing::Unknown,
+            is_learner: false,
+            founders: set(founders),
+            voters: BTreeSet::new(),
+            last_index: None,
+            term: 0,
+        }
+    }
+
+    fn member(voters: &[u64]) -> Introduction {
+        let voters = voters.iter().copied().map(NodeId).collect();
+        Introduction {
+            voters,
+            members_at: Some(0),
+            last_index: Some(9),
+            is_admitted: true,
+            term: 2,
+            ..Default::default()
+        }
+    }
+
+    fn wait_for(nodes: &[u64]) -> Result<Verdict, BootstrapError> {
+        Ok(Verdict::WaitFor(nodes.iter().copied().map(NodeId).collect()))
+    }
+
+    #[test]
+    fn a_majority_of_founders_without_anything_begins_and_fewer_wait() {
+        let us = newcomer(1, &[1, 2, 3]);
+        assert_eq!(judge(&us, &Answers::new()), wait_for(&[2, 3]));
+        let fresh = Introduction::default();
+        assert_eq!(judge(&us, &[(NodeId(2), fresh.clone())].into()), Ok(Verdict::TakePart));
+        let formed = Introduction { last_index: Some(0), ..member(&[1, 2, 3]) };
+        assert_eq!(judge(&us, &[(NodeId(2), formed)].into()), Ok(Verdict::TakePart), "it waits for votes");
+        let learner = Us { is_learner: true, ..newcomer(4, &[1, 2, 3]) };
+        assert_eq!(judge(&learner, &[(NodeId(2), fresh)].into()), wait_for(&[1, 3]));
+        assert_eq!(judge(&newcomer(1, &[1]), &Answers::new()), Ok(Verdict::TakePart), "nobody else is there");
+    }
+
+    #[test]
+    fn an_empty_node_waits_for_more_than_half_of_the_others_when_a_cluster_exists() {
+        let us = newcomer(3, &[1, 2, 3]);
+        let known = member(&[1, 2, 3]);
+        assert_eq!(judge(&us, &[(NodeId(2), known.clone())].into()), wait_for(&[1]));
+        let empty = Introduction::default();
+        let answers = [(NodeId(1), empty), (NodeId(2), known.clone())].into();
+        assert_eq!(judge(&us, &answers), wait_for(&[1]), "one that waits itself says nothing for others");
+        let answers = [(NodeId(1), known.clone()), (NodeId(2), known)].into();
+        assert_eq!(judge(&us, &answers), Ok(Verdict::TakePart));
+        let (us, known) = (newcomer(5, &[1, 2, 3, 4, 5]), member(&[1, 2, 3, 4, 5]));
+        let answers = |nodes: &[u64]| nodes.iter().map(|node| (NodeId(*node), known.clone())).collect();
+        assert_eq!(judge(&us, &answers(&[1, 2])), wait_for(&[3, 4]));
+        assert_eq!(judge(&us, &answers(&[1, 2, 4])), Ok(Verdict::TakePart));
+    }
+
+    #[test]
+    fn the_newest_membership_counts_and_who_is_not_in_it_is_told() {
+        let old = member(&[1, 2, 3]);
+        let new = Introduction { members_at: Some(7), ..member(&[1, 4, 5]) };
+        let answers = Answers::from([(NodeId(1), new.clone()), (NodeId(2), old.clone())]);
+        let missing = BootstrapError::NotAMember { node: NodeId(3) };
+        assert_eq!(judge(&newcomer(3, &[1, 2, 3]), &answers), Err(missing));
+        let learner = Us { is_learner: true, ..newcomer(6, &[1, 2, 3]) };
+        assert_eq!(judge(&learner, &answers), wait_for(&[4, 5]));
+    }
+
+    #[test]
+    fn a_node_with_a_log_needs_as_many_as_a_quorum_does() {
+        let us = Us { standing: Standing::Member, last_index: Some(4), term: 2, ..newcomer(3, &[1, 2, 3]) };
+        assert_eq!(judge(&us, &Answers::new()), wait_for(&[1, 2]));
+        assert_eq!(judge(&us, &[(NodeId(2), Introduction::default())].into()), Ok(Verdict::TakePart));
+        let names = Introduction { leader: Some(NodeId(1)), ..member(&[1, 2, 3]) };
+        let mut answers = Answers::from([(NodeId(2), names.clone())]);
+        assert!(!leader_has_answered(&us, &answers));
+        answers.insert(NodeId(1), names);
+        assert!(leader_has_answered(&us, &answers));
+    }
+
+    #[test]
+    fn a_log_that_ends_before_what_it_has_acknowledged_is_refused_and_one_that_was_cut_is_not() {
+        let us = Us { standing: Standing::Member, last_index: Some(4), term: 2, ..newcomer(3, &[1, 2, 3]) };
+        let said = |term, index| {
+            let answer = Introduction { acknowledged: Some(index), term, ..member(&[1, 2, 3]) };
+            judge(&us, &[(NodeId(1), answer)].into())
+        };
+        assert_eq!(said(2, 4), Ok(Verdict::TakePart));
+        assert!(matches!(said(2, 5), Err(BootstrapError::RolledBack { acknowledged: 5, last: 4, .. })));
+        assert!(matches!(said(3, 1), Err(BootstrapError::RolledBack { term: 3, .. })), "it had voted since");
+        assert_eq!(said(1, 9), Ok(Verdict::TakePart), "a later leader may have cut it");
+        let answer = Introduction { acknowledged: Some(5), ..member(&[1, 2, 3]) };
+        let lost = BootstrapError::DataLost { node: NodeId(3), witness: NodeId(1) };
+        assert_eq!(judge(&newcomer(3, &[1, 2, 3]), &[(NodeId(1), answer)].into()), Err(lost));
+    }
+}

@@ -1,0 +1,321 @@
+//! How a node that has been started comes into its cluster: it hears from the others whether it has forgotten
+//! anything (`judge.rs`), and takes no part before; then one with an empty log forms the cluster once with
+//! the others, waits to be told, or joins.
+//!
+//! Invariant: a cluster is formed from the voters of `cluster.toml` at most once. A node forms it only after
+//! a majority of those voters has said that its log is empty, too; two majorities meet, so a cluster that
+//! exists is never formed again.
+//!
+//! Invariant: a node that lost its data takes no part under its old number: it would have forgotten its votes
+//! and what it acknowledged. It has another incarnation than the one that the others have written down before
+//! they counted anything of it. Who counted something of it was at least half of the other voters, so it asks
+//! more than half of them.
+
+mod judge;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use openraft_rt::watch::WatchReceiver as _;
+use rowlock_env::rare::{self, Rare};
+use rowlock_env::task::Shutdown;
+use rowlock_env::time::{self, Instant};
+use rowlock_proto::NodeId;
+
+use self::judge::{Answers, Us, Verdict, judge};
+use crate::config::NodeConfig;
+use crate::peer::{HandshakeRefusal, Lane, PeerError, PeerPool, Refusal, Request, Response};
+use crate::raft::types::Member;
+use crate::raft::{self, Admission, Raft, has_joined};
+use crate::storage::Standing;
+
+const ASK_DEADLINE: Duration = Duration::from_secs(1);
+const JOIN_DEADLINE: Duration = Duration::from_secs(10);
+const AGAIN: Duration = Duration::from_millis(100);
+/// A node that waits says so at once and then as often as this.
+const SAY_EVERY: Duration = Duration::from_secs(10);
+/// How often a node looks whether a leader is there that it can ask.
+const LEADER_EVERY: Duration = Duration::from_millis(500);
+
+/// Why a node cannot come into its cluster. A person must act.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BootstrapError {
+    /// The others know another data folder of this number.
+    #[error(
+        "node {node} comes with a data folder that is not the one by which node {witness} knows it: the folder was emptied \
+         or replaced, or two nodes run under this number. A node that lost its data has forgotten its votes and what it \
+         acknowledged, and must not come back under its old number: remove node {node} from the cluster and start it \
+         with an empty folder under a new id with `learner = true` in cluster.toml"
+    )]
+    DataLost {
+        /// This node.
+        node: NodeId,
+        /// Who knows it.
+        witness: NodeId,
+    },
+    /// The leader knows that this node has stored more than it has.
+    #[error(
+        "the data folder of node {node} is older than what the node has acknowledged: the leader of term {term}, node \
+         {leader}, has its word for the log up to index {acknowledged}, and its log ends at {last}. An older copy of the \
+         folder was put back, or the disk has lost writes. Never put an older copy back: remove node {node} from the \
+         cluster and start it with an empty folder under a new id with `learner = true` in cluster.toml"
+    )]
+    RolledBack {
+        /// This node.
+        node: NodeId,
+        /// Who has its word.
+        leader: NodeId,
+        /// In which term.
+        term: u64,
+        /// Up to where.
+        acknowledged: u64,
+        /// Where its log ends.
+        last: u64,
+    },
+    /// The cluster exists without this node.
+    #[error(
+        "the cluster exists already and node {node} is not one of its members: set `learner = true` for it in \
+         cluster.toml, and it joins"
+    )]
+    NotAMember {
+        /// This node.
+        node: NodeId,
+    },
+    /// Raft refused.
+    #[error("the cluster could not be formed: {0}")]
+    Raft(String),
+    /// It could not be written down what the node has become.
+    #[error("{0}")]
+    Storage(String),
+}
+
+/// What a node needs to come in.
+pub struct Bootstrap {
+    /// This node's configuration.
+    pub config: Arc<NodeConfig>,
+    /// Raft, which takes no part yet.
+    pub raft: Raft,
+    /// The ways to the others.
+    pub peers: PeerPool,
+    /// Opened here.
+    pub admission: Admission,
+}
+
+impl Bootstrap {
+    /// Comes in, however long it takes. Ends with the shutdown.
+    pub async fn run(self, shutdown: Shutdown) -> Result<(), BootstrapError> {
+        tokio::select! {
+            biased;
+            () = shutdown.wait() => Ok(()),
+            result = self.come_in() => result,
+        }
+    }
+
+    async fn come_in(&self) -> Result<(), BootstrapError> {
+        self.be_admitted().await?;
+        if self.config.learner {
+            self.join().await?;
+        } else {
+            self.form().await?;
+        }
+        self.hear_the_leader().await
+    }
+
+    /// Asks the others until it is known that this node has forgotten nothing.
+    async fn be_admitted(&self) -> Result<(), BootstrapError> {
+        let folder = self.peers.folder();
+        let mut said: Option<Instant> = None;
+        let answers = loop {
+            let us = self.us().await?;
+            let answers = self.introduce(&us).await?;
+            match judge(&us, &answers)? {
+                Verdict::TakePart => break answers,
+                Verdict::WaitFor(nodes) => {
+                    if us.is_newcomer() && said.is_none_or(|said| said.elapsed() >= SAY_EVERY) {
+                        let list: Vec<String> = nodes.iter().map(NodeId::to_string).collect();
+                        tracing::warn!(
+                            "node {} has an empty data folder. It neither votes nor acknowledges anything before node {} \
+                             has said that it never stored anything with it under this number. If they are gone for \
+                             good, start this node under a new id with `learner = true` in cluster.toml",
+                            us.node,
+                            list.join(", ")
+                        );
+                        said = Some(time::now());
+                    }
+                    self.admission.wait_for(if us.is_newcomer() { nodes } else { Vec::new() });
+                }
+            }
+            time::sleep(AGAIN).await;
+        };
+        for (node, incarnation) in answers.into_values().flat_map(|answer| answer.met) {
+            if node != self.config.id
+                && let Err(error) = folder.meet(node, incarnation).await
+            {
+                tracing::warn!(%node, %error, "others know another folder of a node");
+            }
+        }
+        // Before the first vote or acknowledgement: a restart must not begin to wait again. And a newcomer is
+        // from now on asked about others, whom it may never see itself.
+        let rising = folder.rise_to(Standing::Admitted).await;
+        rising.map_err(|error| BootstrapError::Storage(error.to_string()))?;
+        raft::take_part(&self.raft, &self.admission);
+        Ok(())
+    }
+
+    /// What this node knows of itself.
+    async fn us(&self) -> Result<Us, BootstrapError> {
+        let (node, is_learner) = (self.config.id, self.config.learner);
+        let standing = self.peers.folder().standing();
+        let founders = self.config.members.iter().filter(|m| !m.learner).map(|m| m.id).collect();
+        let us = self.raft.with_raft_state(move |state| Us {
+            node,
+            standing,
+            is_learner,
+            founders,
+            voters: state.membership_state.effective().voter_ids().map(NodeId).collect(),
+            last_index: state.log_ids.last().map(|last| last.index),
+            term: state.vote_ref().leader_id.term,
+        });
+        us.await.map_err(|e| BootstrapError::Raft(e.to_string()))
+    }
+
+    /// Asks everybody at once. Gives the answers as soon as they suffice.
+    async fn introduce(&self, us: &Us) -> Result<Answers, BootstrapError> {
+        let deadline = Instant::now() + ASK_DEADLINE;
+        let mut calls: FuturesUnordered<_> = self
+            .acquaintances(us)
+            .into_iter()
+            .map(|node| async move {
+                (node, self.peers.call(node, Lane::Control, &Request::Meet, deadline).await)
+            })
+            .collect();
+        let mut answers = Answers::new();
+        while let Some((node, answer)) = calls.next().await {
+            match answer {
+                Ok(Response::Met(introduction)) => {
+                    answers.insert(node, introduction);
+                }
+                Err(PeerError::Refused {
+                    refusal: HandshakeRefusal::OtherFolder { node: whose }, ..
+                }) if whose == us.node => {
+                    return Err(BootstrapError::DataLost { node: us.node, witness: node });
+                }
+                Ok(other) => tracing::debug!(%node, ?other, "no introduction"),
+                Err(error) => tracing::debug!(%node, %error, "no introduction"),
+            }
+            if judge(us, &answers)? == Verdict::TakePart && judge::leader_has_answered(us, &answers) {
+                break;
+            }
+        }
+        Ok(answers)
+    }
+
+    /// Whom to ask: the members that this node knows, by its log or by its configuration.
+    fn acquaintances(&self, us: &Us) -> BTreeSet<NodeId> {
+        let founders = us.founders.iter().chain(&us.voters).copied();
+        let known = founders.filter(|node| self.peers.peer(*node).is_some());
+        known.filter(|node| *node != us.node).collect()
+    }
+
+    /// A leader may not have been there to be asked at the start. The first one that is says whether it has
+    /// this node's word for more than it has.
+    async fn hear_the_leader(&self) -> Result<(), BootstrapError> {
+        loop {
+            let us = self.us().await?;
+            let leader = self.raft.metrics().borrow_watched().current_leader.map(NodeId);
+            let joined = has_joined(&self.raft.metrics().borrow_watched(), us.node);
+            if joined {
+                let rising = self.peers.folder().rise_to(Standing::Member).await;
+                rising.map_err(|error| BootstrapError::Storage(error.to_string()))?;
+            }
+            match leader {
+                Some(leader) if leader == us.node && joined => return Ok(()),
+                Some(leader) if leader != us.node => {
+                    let deadline = Instant::now() + ASK_DEADLINE;
+                    let answer = self.peers.call(leader, Lane::Control, &Request::Meet, deadline).await;
+                    if let Ok(Response::Met(introduction)) = answer {
+                        // As it is by now: what it has acknowledged meanwhile is in it.
+                        judge::check_log(&self.us().await?, leader, &introduction)?;
+                        if introduction.acknowledged.is_some() && joined {
+                            return Ok(());
+                        }
+                    }
+                }
+                _ => {}
+            }
+            time::sleep(LEADER_EVERY).await;
+        }
+    }
+
+    async fn form(&self) -> Result<(), BootstrapError> {
+        let voters: BTreeMap<u64, Member> =
+            self.config.members.iter().filter(|m| !m.learner).map(|m| (m.id.0, member(m))).collect();
+        loop {
+            let us = self.us().await?;
+            if us.last_index.is_some() {
+                return Ok(());
+            }
+            let answers = self.introduce(&us).await?;
+            judge::check_membership(&us, &answers)?;
+            // Whoever knows of a cluster has a leader, or stands for election: nothing to form then.
+            let is_unknown = answers.values().all(|answer| answer.voters.is_empty());
+            let empty = answers.keys().filter(|node| us.founders.contains(node)).count() + 1;
+            if is_unknown && empty * 2 > voters.len() {
+                match self.raft.initialize(voters.clone()).await {
+                    Ok(()) => {
+                        tracing::info!(voters = voters.len(), "formed the cluster");
+                        return Ok(());
+                    }
+                    Err(e) => tracing::debug!(error = %e, "the cluster has been formed meanwhile"),
+                }
+            }
+            time::sleep(AGAIN).await;
+        }
+    }
+
+    /// Asks any node, follows to the leader, until the change is committed.
+    async fn join(&self) -> Result<(), BootstrapError> {
+        let me = self.config.id;
+        let entry = self.config.members.iter().find(|m| m.id == me);
+        let ours = entry.map(member).expect("a node's configuration holds its own entry");
+        let others: Vec<NodeId> = self.config.members.iter().map(|m| m.id).filter(|id| *id != me).collect();
+        // What is in the log may come from a leader that has been deposed since, and go again. A node that
+        // was taken in once and is no member any more was removed: it does not come again by itself.
+        if self.peers.folder().standing() == Standing::Member {
+            return Ok(());
+        }
+        while !has_joined(&self.raft.metrics().borrow_watched(), me) {
+            let mut candidates = others.clone();
+            while let Some(node) = candidates.pop() {
+                let request = Request::AddLearner { node: me, member: ours.clone() };
+                let deadline = Instant::now() + JOIN_DEADLINE;
+                match self.peers.call(node, Lane::Control, &request, deadline).await {
+                    Ok(Response::MembershipChanged { index }) => {
+                        tracing::info!(index, "joined the cluster as a learner");
+                        return Ok(());
+                    }
+                    Ok(Response::Refused(Refusal::NotLeader { leader: Some(leader) }))
+                        if candidates.contains(&leader) =>
+                    {
+                        candidates.retain(|c| *c != leader);
+                        candidates.push(leader);
+                    }
+                    Ok(other) => tracing::debug!(%node, ?other, "not taken in yet"),
+                    Err(error) => tracing::debug!(%node, %error, "not taken in yet"),
+                }
+            }
+            rare::taken(Rare::JoinAgain);
+            time::sleep(AGAIN).await;
+        }
+        Ok(())
+    }
+}
+
+fn member(entry: &crate::config::NodeEntry) -> Member {
+    Member { peer_addr: entry.peer_addr.clone(), client_addr: entry.client_addr.clone() }
+}

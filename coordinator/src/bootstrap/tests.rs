@@ -1,0 +1,76 @@
+//! A node that comes in beside a scripted one.
+
+use std::sync::Arc;
+
+use openraft::storage::RaftLogStorageExt;
+use rowlock_env::time;
+use rowlock_proto::NodeId;
+
+use super::LEADER_EVERY;
+use crate::config::{NodeConfig, NodeEntry};
+use crate::node::Node;
+use crate::peer::tests::support::{self, PATIENCE, Service};
+use crate::storage::testing::{entry, membership_entry};
+use crate::storage::{Identity, Standing, Storage};
+
+/// A learner with number 4 of the cluster that the scripted node 2 listens for.
+fn newcomer(data: &std::path::Path, other: &str) -> NodeConfig {
+    let mut config = NodeConfig::single(data);
+    let learner = NodeEntry { id: NodeId(4), learner: true, ..config.members[0].clone() };
+    let other = NodeEntry { id: NodeId(2), peer_addr: other.to_owned(), ..config.members[0].clone() };
+    "test".clone_into(&mut config.cluster);
+    (config.id, config.learner) = (NodeId(4), true);
+    config.members = vec![learner, other];
+    config
+}
+
+async fn taken_in(service: &Service) -> usize {
+    let begun = time::now();
+    loop {
+        let asked = service.script.lock().taken_in.len();
+        if asked > 0 || begun.elapsed() > PATIENCE {
+            return asked;
+        }
+        time::sleep(LEADER_EVERY / 10).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_newcomer_that_is_restarted_with_entries_of_a_deposed_leader_asks_again() {
+    let data = tempfile::tempdir().expect("a temporary folder");
+    let identity = Identity { cluster: "test".to_owned(), node: NodeId(4) };
+    let opened =
+        Storage::open(data.path(), identity, Arc::new(|_| {}), Arc::default()).await.expect("is new");
+    opened.folder.rise_to(Standing::Admitted).await.expect("writes");
+    let mut log = opened.log.clone();
+    log.blocking_append([membership_entry(1, 0), entry(1, 1, b"x")]).await.expect("appends");
+    log.close().await;
+
+    let service = Service::new();
+    let other = support::listen_anywhere(service.clone()).await;
+    let node = Node::start(newcomer(data.path(), &other.address)).await.expect("starts");
+    assert!(taken_in(&service).await > 0, "it took itself for a member because its log is not empty");
+    node.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_was_removed_does_not_come_again_by_itself() {
+    let data = tempfile::tempdir().expect("a temporary folder");
+    let identity = Identity { cluster: "test".to_owned(), node: NodeId(4) };
+    let opened =
+        Storage::open(data.path(), identity, Arc::new(|_| {}), Arc::default()).await.expect("is new");
+    opened.folder.rise_to(Standing::Member).await.expect("writes");
+    let mut log = opened.log.clone();
+    log.blocking_append([membership_entry(1, 0), entry(1, 1, b"x")]).await.expect("appends");
+    log.close().await;
+
+    let service = Service::new();
+    let other = support::listen_anywhere(service.clone()).await;
+    let node = Node::start(newcomer(data.path(), &other.address)).await.expect("starts");
+    let mut status = node.status();
+    let known = status.wait_for(|status| !status.voters.is_empty());
+    time::timeout(PATIENCE, known).await.expect("in time").expect("runs");
+    time::sleep(2 * LEADER_EVERY).await;
+    assert_eq!(service.script.lock().taken_in, []);
+    node.shutdown().await;
+}

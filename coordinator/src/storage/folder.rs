@@ -1,0 +1,233 @@
+//! What a data folder says of its node's life beside the log: its incarnation, what the node has become, and whom it has
+//! met under which incarnation.
+//!
+//! Stands below `peer/`, which notes whom it meets before it lets them say anything, and `bootstrap/`, which decides.
+//!
+//! Invariant: an incarnation is on disk before anything of its node is counted, and stays: a node that lost its data
+//! comes with another one and is known by that.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rowlock_env::disk::Dir;
+use rowlock_env::worker;
+use rowlock_proto::NodeId;
+
+use super::error::StorageError;
+use super::identity::{self, Claim, Identity, Incarnation, LogState, Standing};
+use crate::limits::ACQUAINTANCES_MAX;
+
+/// Name of the file.
+const FILE: &str = "acquaintances";
+const FIRST_LINE: &str = "rowlock acquaintances 1";
+
+/// How a meeting went wrong.
+#[derive(Debug, thiserror::Error)]
+pub enum Unmet {
+    /// The node was known by another folder.
+    #[error("it comes with another data folder than before")]
+    OtherFolder,
+    /// More nodes than any cluster has.
+    #[error("too many nodes have been met")]
+    TooMany,
+    /// It could not be noted.
+    #[error(transparent)]
+    Disk(#[from] StorageError),
+}
+
+/// An open folder. Clones are the same.
+#[derive(Clone, Debug)]
+pub struct Folder {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    /// Unset in tests without a disk.
+    place: Option<(Dir, Identity)>,
+    incarnation: Incarnation,
+    standing: Mutex<Standing>,
+    met: Mutex<BTreeMap<NodeId, Incarnation>>,
+    /// Held while a file is written.
+    writing: Mutex<()>,
+}
+
+impl Folder {
+    /// Reads whom the node of this folder has met. Blocks.
+    pub(super) fn open(
+        dir: Dir,
+        identity: Identity,
+        (incarnation, standing): (Incarnation, Standing),
+    ) -> Result<Folder, StorageError> {
+        let met = read(&dir)?;
+        let inner = Inner {
+            place: Some((dir, identity)),
+            incarnation,
+            standing: Mutex::new(standing),
+            met: Mutex::new(met),
+            writing: Mutex::new(()),
+        };
+        Ok(Folder { inner: Arc::new(inner) })
+    }
+
+    /// Of a member that keeps nothing.
+    pub fn without_disk(node: NodeId) -> Folder {
+        let inner = Inner {
+            place: None,
+            incarnation: Incarnation(u128::from(node.0)),
+            standing: Mutex::new(Standing::Member),
+            met: Mutex::default(),
+            writing: Mutex::new(()),
+        };
+        Folder { inner: Arc::new(inner) }
+    }
+
+    /// Which folder this is.
+    pub fn incarnation(&self) -> Incarnation {
+        self.inner.incarnation
+    }
+
+    /// What its node has become so far.
+    pub fn standing(&self) -> Standing {
+        *self.inner.standing.lock()
+    }
+
+    /// Whom it has met.
+    pub fn met(&self) -> Vec<(NodeId, Incarnation)> {
+        self.inner.met.lock().iter().map(|(node, incarnation)| (*node, *incarnation)).collect()
+    }
+
+    /// Notes durably what the node has become. Never takes anything back.
+    pub async fn rise_to(&self, standing: Standing) -> Result<(), StorageError> {
+        let inner = self.inner.clone();
+        worker::run_blocking("standing", move || inner.rise_to(standing)).await
+    }
+
+    /// Notes durably by which incarnation a node is known, if this is the first time.
+    pub async fn meet(&self, node: NodeId, incarnation: Incarnation) -> Result<(), Unmet> {
+        if let Some(known) = self.inner.knows(node, incarnation) {
+            return known;
+        }
+        let inner = self.inner.clone();
+        worker::run_blocking("acquaintance", move || inner.note(node, incarnation)).await
+    }
+}
+
+impl Inner {
+    fn rise_to(&self, standing: Standing) -> Result<(), StorageError> {
+        let _writing = self.writing.lock();
+        if *self.standing.lock() >= standing {
+            return Ok(());
+        }
+        if let Some((dir, identity)) = &self.place {
+            let claim = Claim { log: LogState::Begun, life: Some((self.incarnation, standing)) };
+            identity::write(dir, identity, claim)?;
+        }
+        *self.standing.lock() = standing;
+        Ok(())
+    }
+
+    fn knows(&self, node: NodeId, incarnation: Incarnation) -> Option<Result<(), Unmet>> {
+        let known = *self.met.lock().get(&node)?;
+        Some(if known == incarnation { Ok(()) } else { Err(Unmet::OtherFolder) })
+    }
+
+    fn note(&self, node: NodeId, incarnation: Incarnation) -> Result<(), Unmet> {
+        let _writing = self.writing.lock();
+        if let Some(known) = self.knows(node, incarnation) {
+            return known;
+        }
+        let mut met = self.met.lock().clone();
+        if met.len() >= ACQUAINTANCES_MAX {
+            return Err(Unmet::TooMany);
+        }
+        met.insert(node, incarnation);
+        if let Some((dir, _)) = &self.place {
+            let path = dir.path().join(FILE);
+            dir.write_atomic(FILE, text(&met).as_bytes()).map_err(StorageError::io("writing", &path))?;
+        }
+        *self.met.lock() = met;
+        Ok(())
+    }
+}
+
+fn text(met: &BTreeMap<NodeId, Incarnation>) -> String {
+    let mut content = format!("{FIRST_LINE}\n");
+    for (node, incarnation) in met {
+        content.push_str(&format!("node {node} {incarnation}\n"));
+    }
+    let crc = crc32fast::hash(content.as_bytes());
+    format!("{content}crc {crc:08x}\n")
+}
+
+fn read(dir: &Dir) -> Result<BTreeMap<NodeId, Incarnation>, StorageError> {
+    if !dir.exists(FILE) {
+        return Ok(BTreeMap::new());
+    }
+    let path = dir.path().join(FILE);
+    let bytes = dir.read(FILE).map_err(StorageError::io("reading", &path))?;
+    parse(&bytes).ok_or(StorageError::Acquaintances { path })
+}
+
+fn parse(bytes: &[u8]) -> Option<BTreeMap<NodeId, Incarnation>> {
+    let (content, crc) = std::str::from_utf8(bytes).ok()?.rsplit_once("crc ")?;
+    if crc32fast::hash(content.as_bytes()) != u32::from_str_radix(crc.trim_end(), 16).ok()? {
+        return None;
+    }
+    let mut lines = content.lines();
+    if lines.next()? != FIRST_LINE {
+        return None;
+    }
+    lines
+        .map(|line| {
+            let (node, incarnation) = line.strip_prefix("node ")?.split_once(' ')?;
+            Some((NodeId(node.parse().ok()?), Incarnation::parse(incarnation)?))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open(path: &std::path::Path) -> Result<Folder, StorageError> {
+        let dir = Dir::open(path).expect("opens");
+        let identity = Identity { cluster: "test".to_owned(), node: NodeId(1) };
+        Folder::open(dir, identity, (Incarnation(7), Standing::Unknown))
+    }
+
+    #[tokio::test]
+    async fn a_node_is_known_by_its_first_folder_for_ever() {
+        let temp = tempfile::tempdir().expect("a temporary folder");
+        let folder = open(temp.path()).expect("is new");
+        folder.meet(NodeId(2), Incarnation(20)).await.expect("is new");
+        folder.meet(NodeId(2), Incarnation(20)).await.expect("is known");
+        let again = open(temp.path()).expect("is read");
+        assert_eq!(again.met(), [(NodeId(2), Incarnation(20))]);
+        assert!(matches!(again.meet(NodeId(2), Incarnation(21)).await, Err(Unmet::OtherFolder)));
+    }
+
+    #[tokio::test]
+    async fn what_a_node_has_become_is_never_taken_back() {
+        let temp = tempfile::tempdir().expect("a temporary folder");
+        let folder = open(temp.path()).expect("is new");
+        folder.rise_to(Standing::Member).await.expect("writes");
+        folder.rise_to(Standing::Admitted).await.expect("does nothing");
+        assert_eq!(folder.standing(), Standing::Member);
+        let (_, claim) = identity::read(&Dir::open(temp.path()).expect("opens")).expect("is there");
+        assert_eq!(claim.life, Some((Incarnation(7), Standing::Member)));
+    }
+
+    #[test]
+    fn the_file_reads_like_this_and_a_damaged_one_is_refused() {
+        let met = BTreeMap::from([(NodeId(2), Incarnation(0xabc)), (NodeId(3), Incarnation(1))]);
+        let golden = "rowlock acquaintances 1\nnode 2 00000000000000000000000000000abc\n\
+                      node 3 00000000000000000000000000000001\ncrc 971022f8\n";
+        assert_eq!(text(&met), golden);
+        assert_eq!(parse(golden.as_bytes()), Some(met));
+        let temp = tempfile::tempdir().expect("a temporary folder");
+        std::fs::write(temp.path().join(FILE), golden.replace("node 2", "node 4")).expect("writes");
+        assert!(matches!(open(temp.path()), Err(StorageError::Acquaintances { .. })));
+    }
+}

@@ -1,0 +1,64 @@
+//! Faults of what a node has stored: it is emptied, rots at its end, or an older copy of it is put back.
+
+use std::time::Duration;
+
+use rowlock_world::disk::DiskCopy;
+use rowlock_world::executor::Halt;
+
+use super::super::board::node_id;
+use super::{Birth, End, Injector, tail};
+use crate::fault::{Down, Fault};
+use crate::history::node::NodeFact;
+
+impl Injector {
+    /// Takes away what a node has stored, and lets it go on.
+    pub(super) fn begin_on_data(&mut self, fault: Fault) -> Result<(), Halt> {
+        match fault {
+            Fault::Wipe { target, lasts } => {
+                for place in self.places(target) {
+                    self.forgets(place);
+                    self.power_off(place, Down::For(lasts))?;
+                    self.sim.disk(self.patients.nodes[place]).wipe();
+                }
+            }
+            Fault::RotTail { target, lasts } => {
+                for place in self.places(target) {
+                    self.excused.insert(place);
+                    self.patients.roster.damage(place);
+                    let host = self.patients.nodes[place];
+                    self.sim.kill(host)?;
+                    tail::rot(&self.sim.disk(host));
+                    self.start_later(Birth::Node(place), Down::For(lasts));
+                }
+            }
+            Fault::Restore { target, lasts } => {
+                for place in self.places(target) {
+                    let copy = self.sim.disk(self.patients.nodes[place]).copy();
+                    self.later(lasts, End::PutBack(place, copy));
+                }
+            }
+            other => unreachable!("{other} is begun elsewhere"),
+        }
+        Ok(())
+    }
+
+    /// The node at this place comes back with less than it had, and may stay away for that.
+    fn forgets(&mut self, place: usize) {
+        self.excused.insert(place);
+        self.patients.roster.forget(place);
+        self.patients.record.node(node_id(place), NodeFact::Forgot);
+    }
+
+    /// A leader knows most of what the others have said; what it has forgotten itself nobody may know.
+    pub(super) fn put_back(&mut self, place: usize, copy: DiskCopy) -> Result<(), Halt> {
+        let host = self.patients.nodes[place];
+        if !self.sim.is_up(host) || self.patients.board.leader().is_none_or(|leader| leader == place) {
+            return Ok(());
+        }
+        self.forgets(place);
+        self.sim.kill(host)?;
+        self.sim.disk(host).put_back(copy);
+        self.start_later(Birth::Node(place), Down::For(Duration::from_millis(1)));
+        Ok(())
+    }
+}
