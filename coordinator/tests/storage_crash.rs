@@ -126,9 +126,15 @@ struct Asked {
     steps: Vec<Held>,
     acknowledged: usize,
     term: u64,
+    /// So many of the log are committed, since a snapshot was taken of them: no leader has them cut off.
+    committed: u64,
 }
 
 impl Asked {
+    fn new() -> Asked {
+        Asked { steps: vec![Held::default()], acknowledged: 0, term: 1, committed: 0 }
+    }
+
     fn now(&self) -> &Held {
         self.steps.last().expect("never empty")
     }
@@ -203,7 +209,9 @@ async fn act(opened: &mut Opened, asked: &mut Asked, rng: &mut Rng) -> io::Resul
             asked.acknowledge();
         }
         3 if !asked.now().entries.is_empty() => {
-            let kept = rng.below(asked.now().entries.len());
+            let is_committed = |entry: &&Entry| entry.log_id.index < asked.committed;
+            let committed = asked.now().entries.iter().take_while(is_committed).count();
+            let kept = rng.below(asked.now().entries.len()).max(committed);
             let last =
                 if kept == 0 { asked.now().purged } else { Some(asked.now().entries[kept - 1].log_id) };
             asked.step(|held| held.entries.truncate(kept));
@@ -217,6 +225,7 @@ async fn act(opened: &mut Opened, asked: &mut Asked, rng: &mut Rng) -> io::Resul
             // A snapshot is of what is committed, and that is durable.
             log.blocking_append(Vec::new()).await?;
             asked.acknowledge();
+            asked.committed = asked.committed.max(upto.index + 1);
             snapshots.write(meta, |out| out.write_all(&[7; 5_000]), |_| Ok(()))?;
             asked.step(|held| {
                 held.entries.drain(..count);
@@ -245,7 +254,7 @@ fn what_the_storage_acknowledged_survives_any_crash_and_nothing_else_appears() {
     for seed in 0..SEEDS {
         let disk = HostDisk::new(Rng::new(seed));
         let mut rng = Rng::new(seed ^ 0xd15c);
-        let mut asked = Asked { steps: vec![Held::default()], acknowledged: 0, term: 1 };
+        let mut asked = Asked::new();
         for number in 0..6 {
             let gone = Arc::new(AtomicBool::new(false));
             let tell = gone.clone();
@@ -281,7 +290,7 @@ fn what_a_start_after_a_failed_flush_found_survives_the_next_loss_of_power() {
     for seed in 0..SEEDS {
         let disk = HostDisk::new(Rng::new(seed));
         let mut rng = Rng::new(seed ^ 0xe10);
-        let mut asked = Asked { steps: vec![Held::default()], acknowledged: 0, term: 1 };
+        let mut asked = Asked::new();
         let never = AtomicBool::new(false);
         for number in 0..6 {
             let place = format!("seed {seed}, life {number}");
