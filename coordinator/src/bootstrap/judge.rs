@@ -24,7 +24,9 @@ pub(super) struct Us {
     pub(super) is_learner: bool,
     /// The voters of its configuration.
     pub(super) founders: BTreeSet<NodeId>,
-    /// Those of its log.
+    /// All members of its configuration: those that it calls learners may have become voters since.
+    pub(super) configured: BTreeSet<NodeId>,
+    /// The voters of its log.
     pub(super) voters: BTreeSet<NodeId>,
     /// End of its log.
     pub(super) last_index: Option<u64>,
@@ -33,6 +35,12 @@ pub(super) struct Us {
 }
 
 impl Us {
+    /// Whom to ask: the members that this node knows, by its log or by its configuration.
+    pub(super) fn acquaintances(&self) -> impl Iterator<Item = NodeId> {
+        let known: BTreeSet<NodeId> = self.configured.union(&self.voters).copied().collect();
+        known.into_iter().filter(|node| *node != self.node)
+    }
+
     /// It has nothing, and nobody has said yet that it never had.
     pub(super) fn is_newcomer(&self) -> bool {
         self.standing == Standing::Unknown && self.last_index.is_none()
@@ -145,6 +153,7 @@ mod tests {
             standing: Standing::Unknown,
             is_learner: false,
             founders: set(founders),
+            configured: set(founders),
             voters: BTreeSet::new(),
             last_index: None,
             term: 0,
@@ -194,6 +203,16 @@ mod tests {
         let answers = |nodes: &[u64]| nodes.iter().map(|node| (NodeId(*node), known.clone())).collect();
         assert_eq!(judge(&us, &answers(&[1, 2])), wait_for(&[3, 4]));
         assert_eq!(judge(&us, &answers(&[1, 2, 4])), Ok(Verdict::TakePart));
+    }
+
+    #[test]
+    fn a_learner_asks_also_those_that_were_learners_when_it_was_configured() {
+        let us = Us { is_learner: true, configured: set(&[1, 2, 3, 4, 5]), ..newcomer(5, &[1, 2, 3]) };
+        assert_eq!(us.acquaintances().collect::<BTreeSet<_>>(), set(&[1, 2, 3, 4]));
+        let known = member(&[1, 2, 3, 4]);
+        let of = |nodes: &[u64]| nodes.iter().map(|node| (NodeId(*node), known.clone())).collect();
+        assert_eq!(judge(&us, &of(&[2, 3])), wait_for(&[1, 4]), "two of four are not enough");
+        assert_eq!(judge(&us, &of(&[2, 3, 4])), Ok(Verdict::TakePart));
     }
 
     #[test]

@@ -15,7 +15,7 @@ mod judge;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -172,11 +172,13 @@ impl Bootstrap {
         let (node, is_learner) = (self.config.id, self.config.learner);
         let standing = self.peers.folder().standing();
         let founders = self.config.members.iter().filter(|m| !m.learner).map(|m| m.id).collect();
+        let configured = self.config.members.iter().map(|m| m.id).collect();
         let us = self.raft.with_raft_state(move |state| Us {
             node,
             standing,
             is_learner,
             founders,
+            configured,
             voters: state.membership_state.effective().voter_ids().map(NodeId).collect(),
             last_index: state.log_ids.last().map(|last| last.index),
             term: state.vote_ref().leader_id.term,
@@ -187,9 +189,9 @@ impl Bootstrap {
     /// Asks everybody at once. Gives the answers as soon as they suffice.
     async fn introduce(&self, us: &Us) -> Result<Answers, BootstrapError> {
         let deadline = Instant::now() + ASK_DEADLINE;
-        let mut calls: FuturesUnordered<_> = self
-            .acquaintances(us)
-            .into_iter()
+        let mut calls: FuturesUnordered<_> = us
+            .acquaintances()
+            .filter(|node| self.peers.peer(*node).is_some())
             .map(|node| async move {
                 (node, self.peers.call(node, Lane::Control, &Request::Meet, deadline).await)
             })
@@ -213,13 +215,6 @@ impl Bootstrap {
             }
         }
         Ok(answers)
-    }
-
-    /// Whom to ask: the members that this node knows, by its log or by its configuration.
-    fn acquaintances(&self, us: &Us) -> BTreeSet<NodeId> {
-        let founders = us.founders.iter().chain(&us.voters).copied();
-        let known = founders.filter(|node| self.peers.peer(*node).is_some());
-        known.filter(|node| *node != us.node).collect()
     }
 
     /// A leader may not have been there to be asked at the start. The first one that is says whether it has

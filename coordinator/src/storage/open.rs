@@ -191,11 +191,13 @@ fn read(
     }
     let mut report = report(&found);
     let mut log = found.log;
-    let covered = snapshots.current().and_then(|snapshot| snapshot.meta().last_log_id);
-    if let Some(covered) = covered
+    if let Some(snapshot) = snapshots.current()
+        && let Some(covered) = snapshot.meta().last_log_id
         && let Some(end) = conflict(&log, covered)
+        && snapshot.state().is_ok()
     {
         // A snapshot was taken over whose log replaces the end of this one; the node was killed before that was cut off.
+        // One that cannot be read gives way to this log instead.
         let records = [Record::Truncate(end), Record::Purge(covered)];
         writer.write(&records).map_err(into_storage_error)?;
         for record in records {

@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 
 use openraft::storage::RaftLogStorage;
+use rowlock_state::Machine;
 
 use super::*;
 use crate::raft::types::{LogId, SnapshotMeta};
@@ -18,7 +19,8 @@ pub fn write(store: &SnapshotStore, term: u64, index: u64) -> SnapshotFile {
 /// A snapshot with next to no content.
 pub fn write_small(store: &SnapshotStore, last: LogId) {
     let meta = SnapshotMeta { last_log_id: Some(last), ..SnapshotMeta::default() };
-    store.write(meta, |out| out.write_all(b"small"), |_| Ok(())).expect("writes");
+    let state = |mut out: &mut dyn Write| Machine::new().freeze().encode(&mut out);
+    store.write(meta, state, |_| Ok(())).expect("writes");
 }
 
 fn content(index: u64) -> String {
