@@ -139,7 +139,7 @@ fn stopped_by_itself(e: &NodeError) -> Failure {
     let code = match e {
         NodeError::Disk(_) => IO,
         NodeError::Bootstrap(_) => DATA_FOLDER,
-        NodeError::Raft(_) => SOFTWARE,
+        NodeError::Raft(_) | NodeError::Differs(_) => SOFTWARE,
     };
     Failure::new(code, e)
 }

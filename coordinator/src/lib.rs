@@ -59,6 +59,7 @@
 pub mod bootstrap;
 pub mod client;
 pub mod codec;
+pub mod comparison;
 pub mod config;
 pub mod history;
 pub mod http;

@@ -167,3 +167,6 @@ pub const REPORT_DEFAULT_ITEMS: usize = 100;
 pub const REPORT_MAX_ITEMS: usize = 10_000;
 /// Bytes of a report's items, since it has to fit into a client's frame. Beyond: the report says that there are more.
 pub const REPORT_MAX_BYTES: usize = 768 << 10;
+/// Marks for the comparison of replicas that are waited for until a majority of the voters has told its digest. Beyond: if
+/// those that have told theirs differ, they stop.
+pub const MARKS_MAX: usize = 8;

@@ -95,6 +95,8 @@ mutants! {
     ApplyByLocalClock = "apply-by-local-clock", by ["replica-equality"], when "nothing: clocks differ by themselves";
     /// Stamps batches with the wall clock, which is set.
     StampByWallClock = "stamp-by-wall-clock", by ["log-time", "no-lost-wakeup"], when "the wall clock of a leader jumps";
+    /// Applies one entry in 300 with a time of its own, as after a flipped bit in its memory.
+    SilentlyDiffers = "silently-differs", by ["replica-equality"], when "nothing: writes leave their time behind";
     /// Runs a numbered write again that comes again.
     RunAgain = "run-again", by ["exactly-once"], when "connections break while writes are on their way";
 

@@ -265,6 +265,14 @@ mod tests {
                 .prop_map(|(path, data)| { Command::SetData(SetData { path, data, version: Version::ANY }) }),
             (text(), text()).prop_map(|(lock, prefix)| Command::Abandon(vec![Attempt { lock, prefix }])),
             text().prop_map(|lock| Command::LockDue { lock }),
+            ([number(), number()], int()).prop_map(|([from, timeout], session)| Command::AttachFrom {
+                from: Attachment(from),
+                session: SessionId(session),
+                password: Bytes::from_static(b"0123456789abcdef"),
+                timeout_ms: timeout as u32,
+            }),
+            Just(Command::CompareDigests),
+            (number(), number()).prop_map(|(index, digest)| Command::DigestAt { index, digest }),
         ];
         let plain = prop_oneof![
             prop::collection::vec(acquire(), 0..3).prop_map(Command::Acquire),

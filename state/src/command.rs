@@ -149,6 +149,15 @@ pub enum Command {
         /// Newly negotiated timeout, milliseconds.
         timeout_ms: u32,
     },
+    /// The leader's mark: every node notes its digest behind this entry. Changes nothing, takes no zxid.
+    CompareDigests,
+    /// The digest of the origin's state behind a mark. Changes nothing, takes no zxid.
+    DigestAt {
+        /// Log index of the mark's entry.
+        index: u64,
+        /// [`crate::Machine::digest`].
+        digest: u64,
+    },
 }
 
 /// The payload of one log entry.

@@ -133,7 +133,8 @@ impl Machine {
     /// Applies the next proposal of the log. `stamp` is its batch's.
     ///
     /// Events go to `sink` in order, after the change is whole. A command takes one zxid, also when it is rejected,
-    /// but none if it is `Noop`, `Attach` or `AttachFrom`, or if its session or attachment is not (or no longer) valid.
+    /// but none if it is `Noop`, `Attach`, `AttachFrom` or about digests, or if its session or attachment is not (or no
+    /// longer) valid.
     pub fn apply_stamped<S: EventSink + ?Sized>(
         &mut self,
         stamp: Stamp,
@@ -182,7 +183,7 @@ impl Machine {
         sink: &mut S,
     ) -> Result<Outcome, ErrorCode> {
         match &proposal.command {
-            Command::Noop => Ok(Outcome::Done),
+            Command::Noop | Command::CompareDigests | Command::DigestAt { .. } => Ok(Outcome::Done),
             Command::CreateSession { password, timeout_ms } => {
                 Ok(self.create_session(proposal.origin.node, *password, *timeout_ms, sink))
             }
@@ -268,6 +269,8 @@ impl Machine {
             | Command::CreateSession { .. }
             | Command::Attach { .. }
             | Command::AttachFrom { .. }
+            | Command::CompareDigests
+            | Command::DigestAt { .. }
             | Command::CloseSession
             | Command::ExpireSession { .. }
             | Command::Reap { .. }

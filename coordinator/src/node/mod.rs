@@ -22,6 +22,7 @@ use rowlock_env::task::{Shutdown, Task};
 use crate::bootstrap::BootstrapError;
 use crate::client::outbox::CloseReason;
 use crate::client::registry::Registry;
+use crate::comparison::Difference;
 use crate::config::NodeConfig;
 use crate::metrics::Metrics;
 use crate::observer::{Observed, Observer};
@@ -66,6 +67,9 @@ pub enum NodeError {
     /// The node may not be part of its cluster.
     #[error(transparent)]
     Bootstrap(#[from] BootstrapError),
+    /// Its state is another one than that of the other nodes.
+    #[error("{0}")]
+    Differs(Difference),
     /// Raft stopped.
     #[error("Raft has stopped: {0}; start the node again, and keep its log for us if this repeats")]
     Raft(String),

@@ -8,6 +8,7 @@ use rowlock_env::{rng, time, worker};
 
 use super::{NodeError, StartError};
 use crate::client::registry::Registry;
+use crate::comparison::Marks;
 use crate::config::NodeConfig;
 use crate::history::History;
 use crate::lock_sweep::LockAlarm;
@@ -32,6 +33,7 @@ pub(super) struct Parts {
     pub(super) admission: Admission,
     pub(super) replica: Arc<Replica>,
     pub(super) pending: Arc<Pending>,
+    pub(super) marks: Arc<Marks>,
     pub(super) registry: Arc<Registry>,
     pub(super) charge: Arc<Charge>,
     pub(super) history: History,
@@ -54,7 +56,9 @@ impl Parts {
             move |error: &DiskFailure| fail(&failure, NodeError::Disk(error.to_string()))
         };
         let replica = Arc::new(Replica::default());
-        let pending = Arc::new(Pending::new(config.id, rng::u64()));
+        let incarnation = rng::u64();
+        let pending = Arc::new(Pending::new(config.id, incarnation));
+        let marks = Arc::new(Marks::new(config.id, incarnation));
         let registry = Arc::new(Registry::new());
         let charge = Arc::new(Charge::default());
         let clock = Arc::new(LogClock::starting_now());
@@ -69,6 +73,7 @@ impl Parts {
             registry: registry.clone(),
             charge: charge.clone(),
             clock: clock.clone(),
+            marks: marks.clone(),
             lock_alarm,
             history: history_sink,
             metrics: metrics.clone(),
@@ -99,6 +104,7 @@ impl Parts {
             admission: Admission::default(),
             replica,
             pending,
+            marks,
             registry,
             charge,
             reports,

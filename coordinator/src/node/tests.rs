@@ -1,7 +1,7 @@
 //! A node of its own, seen from inside: what it takes from other nodes and out of its log.
 
-use rowlock_env::net::Stream;
-use rowlock_env::time::Instant;
+use rowlock_env::net::{Listener, Stream};
+use rowlock_env::time::{self, Instant};
 use rowlock_proto::{NodeId, SessionId};
 use rowlock_state::command::{Attachment, Batch, Command, Ordinal, Proposal};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::peer::tests::support::Raw;
 use crate::peer::{Lane, Refusal};
 use crate::raft::types::{Fate, Payload};
 use crate::storage::Incarnation;
-use crate::{Node, NodeConfig};
+use crate::{Node, NodeConfig, NodeError};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -88,4 +88,38 @@ async fn an_entry_that_has_overtaken_another_one_is_skipped_and_can_come_again()
     assert_eq!(write(Ordinal { term, number: last.number }).await, Fate::Skipped, "it comes a second time");
     assert_eq!(sessions(&node), 2);
     node.shutdown().await;
+}
+
+/// As if a bit had flipped in its memory.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_whose_state_differs_from_the_others_stops_and_they_go_on_even_if_it_leads() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut text = String::from("name = \"test\"\n");
+    for id in 1..=3 {
+        text += &format!("[[node]]\nid = {id}\n");
+        for name in ["client", "peer", "http"] {
+            let free = Listener::bind("127.0.0.1:0").await.expect("a free port");
+            text += &format!("{name} = \"{}\"\n", free.local_addr());
+        }
+    }
+    let mut nodes = Vec::new();
+    for id in 1..=3 {
+        let config = NodeConfig::from_toml(&text, folder.path(), NodeId(id)).expect("the text is right");
+        nodes.push(Node::start(config).await.expect("starts"));
+    }
+    for node in &nodes {
+        node.serving(Instant::now() + PATIENCE).await.expect("serves");
+    }
+    let leader =
+        nodes.iter().position(|node| node.status().borrow().leader == Some(node.status().borrow().node));
+    let wrong = nodes.swap_remove(leader.expect("one leads"));
+    wrong.replica.state.write().apply(1, &opening(), &mut ()).result.expect("opens");
+    let stopped = time::timeout(PATIENCE, wrong.stopped()).await.expect("it notices");
+    let NodeError::Differs(difference) = &stopped else { panic!("{stopped}") };
+    assert!(difference.to_string().contains("a majority has another one"), "{difference}");
+    wrong.shutdown().await;
+    for node in nodes {
+        node.serving(Instant::now() + PATIENCE).await.expect("goes on without it");
+        node.shutdown().await;
+    }
 }

@@ -16,6 +16,7 @@ use super::{Addresses, Listeners, Node, NodeError};
 use crate::bootstrap::Bootstrap;
 use crate::client::read_only::Isolation;
 use crate::client::{self, ClientContext};
+use crate::comparison::Comparison;
 use crate::config::NodeConfig;
 use crate::history::History;
 use crate::http::{self, HttpContext};
@@ -120,6 +121,7 @@ impl Parts {
         self.start_clients(&wires, contact, SessionTouch::new(touch), listeners.client);
         self.start_http(&wires, listeners.http);
         self.start_bootstrap(&wires);
+        self.start_comparison(&wires);
         self.start_watchdog();
         // Not the tasks' word: they go on until the node has left.
         let word = Shutdown::new();
@@ -367,6 +369,24 @@ impl Parts {
         self.tasks.spawn("bootstrap", async move {
             if let Err(error) = bootstrap.run(shutdown).await {
                 fail(&failure, error.into());
+            }
+        });
+    }
+
+    fn start_comparison(&self, wires: &Wires) {
+        let comparison = Comparison {
+            me: wires.config.id,
+            raft: self.raft.clone(),
+            leadership: wires.leadership.clone(),
+            replica: self.replica.clone(),
+            marks: self.marks.clone(),
+            folder: wires.folder.clone(),
+            proposer: wires.proposer.clone(),
+        };
+        let (failure, shutdown) = (self.failure.0.clone(), self.shutdown_word());
+        self.tasks.spawn("comparison", async move {
+            if let Some(difference) = comparison.run(shutdown).await {
+                fail(&failure, NodeError::Differs(difference));
             }
         });
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
-use rowlock_env::time;
+use rowlock_env::{rng, time};
 use rowlock_proto::SessionId;
 use rowlock_state::Machine;
 use rowlock_state::command::{Attachment, Batch};
@@ -15,6 +15,7 @@ use super::pending::Pending;
 use crate::client::events::Dispatcher;
 use crate::client::outbox::CloseReason;
 use crate::client::registry::Registry;
+use crate::comparison::Marks;
 use crate::history::{HistorySink, Off};
 use crate::lock_sweep::LockAlarm;
 use crate::log_clock::LogClock;
@@ -37,6 +38,8 @@ pub struct Applier {
     pub charge: Arc<Charge>,
     /// Raised to the time of all that is applied, so that this node goes on there when it leads.
     pub clock: Arc<LogClock>,
+    /// Notes digests, for the comparison with the other replicas.
+    pub marks: Arc<Marks>,
     /// When locks are due.
     pub lock_alarm: LockAlarm,
     /// Keeps what happens to locks.
@@ -99,7 +102,7 @@ impl EventSink for Sink<'_> {
 }
 
 impl Apply for Applier {
-    fn apply(&self, machine: &mut Machine, _index: u64, batch: Batch) -> Fate {
+    fn apply(&self, machine: &mut Machine, index: u64, batch: Batch) -> Fate {
         if !machine.takes(batch.ordinal) && !mutant::is(Mutant::OvertakenApplied) {
             rare::taken(Rare::EntryOvertaken);
             tracing::warn!(ordinal = ?batch.ordinal, last = ?machine.last_entry(), "skipped a log entry that does not follow");
@@ -113,11 +116,13 @@ impl Apply for Applier {
         if mutant::is(Mutant::ApplyByLocalClock) {
             stamp.time_ms = time::wall_ms();
         }
+        stamp.time_ms += i64::from(mutant::is(Mutant::SilentlyDiffers) && rng::below(300) == 0);
         for proposal in &batch.proposals {
             let applied = machine.apply_stamped(stamp, proposal, &mut sink);
             // Behind the events of the same command, in front of those of the next: per connection in zxid order.
             self.pending.answer(applied);
         }
+        self.marks.applied(index, &batch.proposals, machine);
         self.clock.observe(machine.time_ms());
         self.history.applied();
         self.lock_alarm.look(machine);
@@ -134,6 +139,7 @@ impl Apply for Applier {
         self.clock.observe(machine.time_ms());
         self.history.installed(machine.last_zxid(), machine.time_ms());
         self.lock_alarm.look(machine);
+        self.marks.installed();
         if self.metrics.connections.get() > 0 {
             rare::taken(Rare::SnapshotUnderClients);
         }

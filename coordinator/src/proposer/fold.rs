@@ -384,6 +384,8 @@ pub fn weight(proposal: &Proposal) -> usize {
         | Command::CreateSession { .. }
         | Command::Attach { .. }
         | Command::AttachFrom { .. }
+        | Command::CompareDigests
+        | Command::DigestAt { .. }
         | Command::CloseSession
         | Command::ExpireSession { .. } => 0,
     };

@@ -20,7 +20,9 @@ pub mod types;
 
 pub use acks::QuorumContact;
 pub use admission::Admission;
-pub use open::{Raft, dispatch, has_joined, is_member, open, open_storage, stopped, take_part};
+pub use open::{
+    Raft, dispatch, has_joined, is_alone, is_member, open, open_storage, stopped, take_part, voters,
+};
 
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,7 @@
 //! Opens the storage and starts Raft with Rowlock's settings (docs/decisions/openraft.md), and asks it what only it
 //! knows.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -116,6 +117,20 @@ pub fn take_part(raft: &Raft, admission: &Admission) {
 /// Whether the node is a member, voting or not, as far as this node knows.
 pub fn is_member(raft: &Raft, node: NodeId) -> bool {
     raft.metrics().borrow_watched().membership_config.membership().get_node(&node.0).is_some()
+}
+
+/// Those who vote, as far as this node knows.
+pub fn voters(raft: &Raft) -> BTreeSet<NodeId> {
+    let metrics = raft.metrics();
+    let known = metrics.borrow_watched();
+    known.membership_config.membership().voter_ids().map(NodeId).collect()
+}
+
+/// It knows of no other member.
+pub fn is_alone(raft: &Raft) -> bool {
+    let metrics = raft.metrics();
+    let known = metrics.borrow_watched();
+    known.membership_config.membership().nodes().count() <= 1
 }
 
 /// Whether a node with these metrics has applied a membership with `node` in it: unlike one that is only in its log, which

@@ -15,7 +15,12 @@ pub enum Process {
     /// It runs.
     Up,
     /// It ended by itself: it did not start, its disk failed, it may not take part.
-    Failed(String),
+    Failed {
+        /// In its own words.
+        why: String,
+        /// Its state is another one than that of the other nodes.
+        differs: bool,
+    },
     /// It stopped in order, as it was asked to.
     Stopped,
 }
@@ -27,6 +32,13 @@ pub enum Order {
     Stop,
     /// Give the leadership to that node.
     HandOver(NodeId),
+}
+
+impl Process {
+    /// It ended by itself, and not because of its state.
+    pub fn failed(why: impl ToString) -> Process {
+        Process::Failed { why: why.to_string(), differs: false }
+    }
 }
 
 struct Seat {
@@ -75,7 +87,7 @@ impl Board {
 
     /// A process has ended by itself, and nobody has cleared it away.
     pub fn has_news(&self) -> bool {
-        self.0.lock().iter().any(|seat| matches!(seat.process, Process::Failed(_) | Process::Stopped))
+        self.0.lock().iter().any(|seat| matches!(seat.process, Process::Failed { .. } | Process::Stopped))
     }
 
     /// How the processes stand.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rowlock_coordinator::config::{HistoryConfig, NodeEntry, RaftConfig, SessionConfig, SpareFlushes};
-use rowlock_coordinator::{Node, NodeConfig, Observer};
+use rowlock_coordinator::{Node, NodeConfig, NodeError, Observer};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::board::{Board, Order, Process, node_id};
@@ -66,7 +66,7 @@ pub async fn process(
 ) {
     let node = match Node::start_observed(config, observer).await {
         Ok(node) => node,
-        Err(error) => return board.end(place, Process::Failed(error.to_string())),
+        Err(error) => return board.end(place, Process::failed(error)),
     };
     let mut status = node.status();
     loop {
@@ -75,7 +75,9 @@ pub async fn process(
             biased;
             error = node.stopped() => {
                 node.shutdown().await;
-                return board.end(place, Process::Failed(error.to_string()));
+                let differs = matches!(error, NodeError::Differs(_));
+                let why = error.to_string();
+                return board.end(place, Process::Failed { why, differs });
             }
             order = orders.recv() => match order {
                 // As wherever nodes do it themselves: a learner would never take over, and this node lead no more.
@@ -91,7 +93,7 @@ pub async fn process(
             },
             changed = status.changed() => {
                 if changed.is_err() {
-                    return board.end(place, Process::Failed("its status ended".to_owned()));
+                    return board.end(place, Process::failed("its status ended"));
                 }
             }
         }

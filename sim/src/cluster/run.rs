@@ -277,10 +277,11 @@ impl Run {
             // A disk without power fails whoever asks it for something, before the machine is seen to be off.
             let lost_power = !is_up && self.sim.last_end(self.nodes[place]) == "power lost";
             match process {
-                Process::Failed(why) if !lost_power => {
+                Process::Failed { why, differs } if !lost_power => {
                     let text = format!("the node has stopped by itself: {why}");
                     let host = Some(self.nodes[place]);
-                    if !self.injector.excuses(place) {
+                    // What a disk loses or damages, its node notices: no fault makes a state another one.
+                    if differs || !self.injector.excuses(place) {
                         self.record
                             .break_promise("stops-with-cause", format!("node {}: {text}", node_id(place)));
                     }
@@ -297,7 +298,7 @@ impl Run {
                     self.record.node(node_id(place), NodeFact::Ended { how: Down::Stopped });
                     self.sim.stop(self.nodes[place])?;
                 }
-                Process::Up | Process::Failed(_) if !is_up => {
+                Process::Up | Process::Failed { .. } if !is_up => {
                     self.board.end(place, Process::Down);
                     let how = if lost_power { Down::PowerLost } else { Down::Killed };
                     self.record.node(node_id(place), NodeFact::Ended { how });

@@ -103,7 +103,11 @@ impl Scenario {
             M::ConflictTakenForSuccess | M::SyncIsLocal => Scenario::Network,
             M::ServeWithoutQuorum | M::PongByItself => Scenario::Isolation,
             M::StampByWallClock => Scenario::Isolation,
-            M::ApplyByLocalClock | M::ReorderBatch | M::EventAfterReply | M::LoseNotices => Scenario::Calm,
+            M::ApplyByLocalClock
+            | M::SilentlyDiffers
+            | M::ReorderBatch
+            | M::EventAfterReply
+            | M::LoseNotices => Scenario::Calm,
             M::OvertakenApplied => Scenario::All,
             M::GhostWaiter | M::TokenFromName => Scenario::Calm,
             M::RunAgain | M::ExpireEarly | M::MissedEventsForgotten => Scenario::Clients,

@@ -63,6 +63,12 @@ fn a_batch_about_locks_is_written_as_in_the_golden_file_and_read_back() {
 }
 
 #[test]
+fn a_batch_of_later_commands_is_written_as_in_the_golden_file_and_read_back() {
+    let bytes = golden("batch_later", &sample::later_batch().encode());
+    assert_eq!(Batch::decode(&bytes).unwrap(), sample::later_batch());
+}
+
+#[test]
 fn a_batch_that_enforces_quotas_differs_in_its_flags_only() {
     let plain = sample::batch();
     let enforcing = Batch { enforce_quota: true, ..plain.clone() };

@@ -171,6 +171,30 @@ pub fn lock_batch() -> Batch {
     batch
 }
 
+/// What has come later than the others: it stands in a batch of its own, since the bytes of those are kept.
+pub fn later_batch() -> Batch {
+    let mut batch = batch();
+    let mut proposal = batch.proposals.swap_remove(0);
+    batch.proposals.clear();
+    let under = Acquire { owner: Owner::Under(300), ..acquire("/l/x", "x-", Mode::Exclusive) };
+    for command in [
+        Command::AttachFrom {
+            from: Attachment(1),
+            session: SESSION,
+            password: Bytes::from_static(b"0123456789abcdef"),
+            timeout_ms: 20_000,
+        },
+        Command::Acquire(vec![under]),
+        Command::CompareDigests,
+        Command::DigestAt { index: 300, digest: 0x1122_3344_5566_7788 },
+    ] {
+        proposal.origin.request += 1;
+        proposal.command = command;
+        batch.proposals.push(proposal.clone());
+    }
+    batch
+}
+
 /// As it was before entries had numbers.
 pub fn unnumbered(batch: Batch) -> Batch {
     Batch { ordinal: Ordinal::default(), ..batch }
