@@ -28,7 +28,8 @@ pub fn check(filter: &str) -> Result<Targets, Failure> {
     };
     for directive in filter.split(',').map(str::trim) {
         let level = directive.rsplit_once('=').map_or(directive, |(_, level)| level);
-        if level.parse::<LevelFilter>().is_err() {
+        // An empty word parses as `error`.
+        if level.is_empty() || level.parse::<LevelFilter>().is_err() {
             return Err(wrong(&format!("\"{level}\" is no level")));
         }
     }
