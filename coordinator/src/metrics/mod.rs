@@ -92,6 +92,8 @@ metrics! {
     proposals_lost_total: Counter,
     /// Log entries proposed by this node as the leader.
     batches_total: Counter,
+    /// Of them, those that only compare the nodes' digests.
+    comparison_batches_total: Counter,
     /// Log entries that were skipped by all nodes, and proposed again, because they had overtaken another one.
     batches_skipped_total: Counter,
     /// Commands per log entry proposed.

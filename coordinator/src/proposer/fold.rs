@@ -234,6 +234,12 @@ impl Folder {
 
     fn stamp(&self, ordinal: Ordinal, proposals: Vec<Proposal>) -> Payload {
         self.metrics.batches_total.inc();
+        let compares = |proposal: &Proposal| {
+            matches!(proposal.command, Command::CompareDigests | Command::DigestAt { .. })
+        };
+        if proposals.iter().all(compares) {
+            self.metrics.comparison_batches_total.inc();
+        }
         self.metrics.batch_commands.record(proposals.len());
         let (time_ms, enforce_quota) = (self.clock.now_ms(), self.enforce_quota);
         let batch = Batch { time_ms, enforce_quota, ordinal, proposals };
