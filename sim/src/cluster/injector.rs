@@ -350,6 +350,11 @@ impl Injector {
                 self.hosts(&[target]).into_iter().for_each(|host| self.sim.jump_wall_clock(host, by_ms));
             }
             Fault::DieWaiting { client, down } => self.dying.push((client - 1, down)),
+            Fault::EndRuntime { client } => self.end_runtime(client - 1)?,
+            Fault::ReturnFromMain { client, down } => {
+                self.sim.return_from_main(self.patients.clients[client - 1])?;
+                self.start_later(Birth::Client(client - 1), down);
+            }
             Fault::Transfer { to } => {
                 if let (Some(leader), Some(to)) = (self.patients.board.leader(), self.places(to).first()) {
                     self.patients.board.order(leader, Order::HandOver(node_id(*to)));
@@ -481,12 +486,14 @@ impl Injector {
         processes.map(|who| self.host(who)).collect()
     }
 
+    /// Only the task of its session runs on a client's own runtime.
+    fn end_runtime(&mut self, client: usize) -> Result<(), Halt> {
+        self.sim.end_runtime(self.patients.clients[client], "rowlock-session")
+    }
+
     /// Whom a fault concerns, for the record.
     fn concerned(&self, fault: &Fault) -> Vec<HostId> {
-        let mut hosts = self.hosts(&fault.targets());
-        hosts.sort_unstable();
-        hosts.dedup();
-        hosts
+        BTreeSet::from_iter(self.hosts(&fault.targets())).into_iter().collect()
     }
 }
 

@@ -109,3 +109,29 @@ fn heartbeats_go_to_a_new_leader_before_the_silent_one_is_given_up() {
         assert!(took < Duration::from_millis(100), "seed {seed}: after {took:?}");
     }
 }
+
+/// What goes on elsewhere relies on sessions whose tasks are dropped, again and again.
+const ENDS: &str = "2s end-runtime client1\n2200ms end-runtime client2\n2400ms end-runtime client3\n\
+    2600ms return-from-main client4 for 1s\n4s end-runtime client1\n4200ms return-from-main client2 for 500ms\n\
+    4400ms end-runtime client3\n5s end-runtime client4\n6s end-runtime client1\n6s end-runtime client2\n\
+    6s return-from-main client3 for 1s";
+
+#[test]
+fn nothing_says_held_behind_the_end_of_its_clients_runtime() {
+    for seed in 1..=8 {
+        let (script, scenario) = (ENDS.parse().expect("a script"), Scenario::Calm);
+        let plan = Plan { seed, seconds: 8, scenario, script: Some(script), mutant: None, record: false };
+        assert_eq!(run(&plan).violation, None, "seed {seed}");
+    }
+}
+
+#[cfg(feature = "mutants")]
+#[test]
+fn a_client_that_keeps_the_end_of_its_runtime_to_itself_is_found() {
+    let found = (1..=40).find_map(|seed| {
+        let (script, scenario) = (ENDS.parse().expect("a script"), Scenario::Calm);
+        let mutant = Some(rowlock_env::mutant::Mutant::StopUnseen);
+        run(&Plan { seed, seconds: 8, scenario, script: Some(script), mutant, record: false }).violation
+    });
+    assert_eq!(found.map(|violation| violation.invariant), Some("mutual-exclusion"));
+}

@@ -72,6 +72,11 @@ impl Draw {
                 Some(Fault::DieWaiting { client: 1 + self.rng.below(self.clients), down })
             }
             Kind::Disconnect => Some(Fault::Disconnect { client: 1 + self.rng.below(self.clients) }),
+            Kind::EndRuntime => Some(Fault::EndRuntime { client: 1 + self.rng.below(self.clients) }),
+            Kind::ReturnFromMain => {
+                let down = self.client_down(at);
+                Some(Fault::ReturnFromMain { client: 1 + self.rng.below(self.clients), down })
+            }
         }
     }
 

@@ -31,11 +31,13 @@ pub enum Kind {
     FallBehind,
     DieWaiting,
     Disconnect,
+    EndRuntime,
+    ReturnFromMain,
 }
 
 impl Kind {
     /// All of them, in the order in which figures list them.
-    pub const ALL: [Kind; 27] = [
+    pub const ALL: [Kind; 29] = [
         Kind::Partition,
         Kind::OneWay,
         Kind::Bridge,
@@ -63,6 +65,8 @@ impl Kind {
         Kind::FallBehind,
         Kind::DieWaiting,
         Kind::Disconnect,
+        Kind::EndRuntime,
+        Kind::ReturnFromMain,
     ];
 
     /// The word that stands for it in a script.
@@ -95,6 +99,8 @@ impl Kind {
             Kind::FallBehind => "fall-behind",
             Kind::DieWaiting => "die-waiting",
             Kind::Disconnect => "disconnect",
+            Kind::EndRuntime => "end-runtime",
+            Kind::ReturnFromMain => "return-from-main",
         }
     }
 
@@ -133,6 +139,8 @@ impl Kind {
             Kind::FallBehind => "3s fall-behind follower1 for 10s",
             Kind::DieWaiting => "3s die-waiting client2 for good",
             Kind::Disconnect => "3s disconnect client2",
+            Kind::EndRuntime => "3s end-runtime client2",
+            Kind::ReturnFromMain => "3s return-from-main client2 for 2s",
         }
     }
 }

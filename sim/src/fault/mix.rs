@@ -154,6 +154,8 @@ impl Mix {
             Kind::Clog,
             Kind::SlowDisk,
             Kind::ClockRate,
+            Kind::EndRuntime,
+            Kind::ReturnFromMain,
         ]);
         Mix { odds, ..mix }.at_pace(Pace::PerMinute(50))
     }

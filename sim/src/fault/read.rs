@@ -107,6 +107,8 @@ fn fault(kind: Kind, mut words: Words<'_>) -> Result<Fault, String> {
         Kind::FallBehind => Fault::FallBehind { target: w.target()?, lasts: w.lasts()? },
         Kind::DieWaiting => Fault::DieWaiting { client: w.client()?, down: w.down()? },
         Kind::Disconnect => Fault::Disconnect { client: w.client()? },
+        Kind::EndRuntime => Fault::EndRuntime { client: w.client()? },
+        Kind::ReturnFromMain => Fault::ReturnFromMain { client: w.client()?, down: w.down()? },
     };
     words.end()?;
     Ok(fault)

@@ -133,6 +133,10 @@ pub enum Fault {
     DieWaiting { client: usize, down: Down },
     /// All of the client's connections are reset at once.
     Disconnect { client: usize },
+    /// The runtime that serves the client's session ends, while all that relies on the session goes on elsewhere.
+    EndRuntime { client: usize },
+    /// The client's program returns from `main`, whatever it is at.
+    ReturnFromMain { client: usize, down: Down },
 }
 
 impl Fault {
@@ -166,6 +170,8 @@ impl Fault {
             Fault::FallBehind { .. } => Kind::FallBehind,
             Fault::DieWaiting { .. } => Kind::DieWaiting,
             Fault::Disconnect { .. } => Kind::Disconnect,
+            Fault::EndRuntime { .. } => Kind::EndRuntime,
+            Fault::ReturnFromMain { .. } => Kind::ReturnFromMain,
         }
     }
 
@@ -198,9 +204,10 @@ impl Fault {
             | Fault::Transfer { to: target }
             | Fault::FallBehind { target, .. } => vec![*target],
             Fault::AddLearner { node } | Fault::AddVoter { node } => vec![Target::Node(*node)],
-            Fault::DieWaiting { client, .. } | Fault::Disconnect { client } => {
-                vec![Target::Client(*client)]
-            }
+            Fault::DieWaiting { client, .. }
+            | Fault::Disconnect { client }
+            | Fault::EndRuntime { client }
+            | Fault::ReturnFromMain { client, .. } => vec![Target::Client(*client)],
         }
     }
 
@@ -237,6 +244,7 @@ impl Fault {
             Fault::Kill { down: Down::For(lasts), .. }
             | Fault::PowerLoss { down: Down::For(lasts), .. }
             | Fault::SyncFailure { down: Down::For(lasts), .. }
+            | Fault::ReturnFromMain { down: Down::For(lasts), .. }
             | Fault::DieWaiting { down: Down::For(lasts), .. } => Some(lasts),
             _ => None,
         }
@@ -262,6 +270,7 @@ impl Step {
                 | Fault::PowerLoss { .. }
                 | Fault::SyncFailure { .. }
                 | Fault::DieWaiting { .. }
+                | Fault::ReturnFromMain { .. }
                 | Fault::LoseDisk { .. }
                 | Fault::BitRot { .. },
                 None,

@@ -80,8 +80,12 @@ impl fmt::Display for Fault {
             Fault::AddLearner { node } | Fault::AddVoter { node } => {
                 write!(f, "{name} {}", Target::Node(*node))
             }
-            Fault::DieWaiting { client, down } => write!(f, "{name} {} {down}", Target::Client(*client)),
-            Fault::Disconnect { client } => write!(f, "{name} {}", Target::Client(*client)),
+            Fault::DieWaiting { client, down } | Fault::ReturnFromMain { client, down } => {
+                write!(f, "{name} {} {down}", Target::Client(*client))
+            }
+            Fault::Disconnect { client } | Fault::EndRuntime { client } => {
+                write!(f, "{name} {}", Target::Client(*client))
+            }
         }
     }
 }

@@ -64,6 +64,35 @@ impl Simulation {
         self.end(host, "stopped")
     }
 
+    /// A runtime of the process ends, in order, while the process goes on: its tasks are dropped, which are those of this
+    /// name. Nothing happens on a host that stands still.
+    ///
+    /// # Errors
+    /// As [`Simulation::kill`].
+    pub fn end_runtime(&self, host: HostId, name: &str) -> Result<(), Halt> {
+        let core = &self.core;
+        if core.state.lock().hosts[host.0].life != Life::Up {
+            return Ok(());
+        }
+        let futures = core.state.lock().tasks.take_named(host, name);
+        let _stay = rowlock_env::world::enter(core.clone());
+        futures.into_iter().try_for_each(|future| core.drop_on(host, future))?;
+        self.bury()
+    }
+
+    /// The program returns from `main`: what it has is dropped in order while the network still takes what it says. Then
+    /// the process is gone. Nothing happens on a host that stands still.
+    ///
+    /// # Errors
+    /// As [`Simulation::kill`].
+    pub fn return_from_main(&self, host: HostId) -> Result<(), Halt> {
+        if self.core.state.lock().hosts[host.0].life == Life::Up {
+            self.drop_all_of(host)?;
+            self.end(host, "returned from main")?;
+        }
+        Ok(())
+    }
+
     fn end(&self, host: HostId, how: &'static str) -> Result<(), Halt> {
         if !self.core.bring_down(host, how) {
             return Ok(());

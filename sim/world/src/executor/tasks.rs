@@ -156,10 +156,19 @@ impl Tasks {
 
     /// Takes all tasks of a host out, in the order of their places.
     pub(super) fn take_all_of(&mut self, host: HostId) -> Vec<Boxed<()>> {
+        self.take(|entry| entry.host == host)
+    }
+
+    /// Takes the tasks of this name out.
+    pub(super) fn take_named(&mut self, host: HostId, name: &str) -> Vec<Boxed<()>> {
+        self.take(|entry| entry.host == host && entry.name == name)
+    }
+
+    fn take(&mut self, is_meant: impl Fn(&Entry) -> bool) -> Vec<Boxed<()>> {
         let mut futures = Vec::new();
         for index in 0..self.slots.len() {
             let slot = &mut self.slots[index];
-            if slot.task.as_ref().is_some_and(|entry| entry.host == host) {
+            if slot.task.as_ref().is_some_and(&is_meant) {
                 futures.extend(slot.task.take().and_then(|entry| entry.future));
                 self.free.push(index);
             }
