@@ -350,7 +350,9 @@ impl Injector {
                 self.hosts(&[target]).into_iter().for_each(|host| self.sim.jump_wall_clock(host, by_ms));
             }
             Fault::DieWaiting { client, down } => self.dying.push((client - 1, down)),
-            Fault::EndRuntime { client } => self.end_runtime(client - 1)?,
+            Fault::EndRuntime { client } => {
+                self.sim.end_runtime(self.patients.clients[client - 1], "rowlock-session")?;
+            }
             Fault::ReturnFromMain { client, down } => {
                 self.sim.return_from_main(self.patients.clients[client - 1])?;
                 self.start_later(Birth::Client(client - 1), down);
@@ -484,11 +486,6 @@ impl Injector {
     fn hosts(&self, targets: &[Target]) -> Vec<HostId> {
         let processes = targets.iter().flat_map(|target| self.processes(*target));
         processes.map(|who| self.host(who)).collect()
-    }
-
-    /// Only the task of its session runs on a client's own runtime.
-    fn end_runtime(&mut self, client: usize) -> Result<(), Halt> {
-        self.sim.end_runtime(self.patients.clients[client], "rowlock-session")
     }
 
     /// Whom a fault concerns, for the record.
