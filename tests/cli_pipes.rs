@@ -58,6 +58,8 @@ async fn command_under_a_lock_keeps_its_code_when_nobody_reads_what_rowlock_says
     let mut child = rowlock(&cluster.folder, &["lock", "l"]).spawn().unwrap();
     drop((child.stdout.take(), child.stderr.take()));
     let holder = Running::of(child, &cluster.folder);
+    // It says nothing that can be read. Without this the waiter may be the first.
+    queue_of(&cluster, "/locks/l", 1).await;
     let waiter = start(&cluster.folder, &["lock", "l", "true"]);
     queue_of(&cluster, "/locks/l", 2).await;
     holder.end_with_signal().await;
