@@ -29,7 +29,7 @@ use super::ClientContext;
 use super::announcement::Whereabouts;
 use super::end::End;
 use super::listener::Shared;
-use super::outbox::{Inbox, Message};
+use super::outbox::{CloseReason, Inbox, Message};
 use super::pending::{Pending, Queue, What};
 use super::pings::{AskConfirmation, Pings};
 use super::read::{Answer, Reader, Then};
@@ -95,6 +95,8 @@ pub(super) struct Conversation {
 enum Phase {
     /// Requests are taken.
     Open,
+    /// The session is attached to another connection: the next frame ends this one.
+    Moved,
     /// No more requests are taken; those that wait are answered.
     Finishing,
     /// Nothing more is to be done.
@@ -131,7 +133,7 @@ impl Conversation {
 
     /// A further frame may be given to [`Self::receive`].
     pub(super) fn accepts(&self) -> bool {
-        matches!(self.phase, Phase::Open)
+        matches!(self.phase, Phase::Open | Phase::Moved)
             && self.queue.len() + self.pings.len() < limits::PIPELINE_MAX_REQUESTS
             && self.queue.bytes() < limits::PIPELINE_MAX_BYTES
             && !self.is_full()
@@ -150,6 +152,9 @@ impl Conversation {
     /// A frame of the client.
     pub(super) fn receive(&mut self, frame: Bytes, now: Instant) {
         debug_assert!(self.accepts(), "frames wait while the conversation does not accept");
+        if matches!(self.phase, Phase::Moved) {
+            return self.over(End::Told(CloseReason::SessionMoved));
+        }
         self.peer.stats.received.fetch_add(1, Relaxed);
         self.shared.stats.received.fetch_add(1, Relaxed);
         self.shared.context.metrics.packets_received_total.inc();

@@ -11,7 +11,7 @@ impl Conversation {
         match &mut self.phase {
             Phase::Over(end) => Some(std::mem::replace(end, End::Finished)),
             Phase::Finishing if self.queue.is_empty() => Some(End::Finished),
-            Phase::Open | Phase::Finishing => None,
+            Phase::Open | Phase::Moved | Phase::Finishing => None,
         }
     }
 
@@ -32,10 +32,16 @@ impl Conversation {
             (CloseReason::NotServing | CloseReason::Shutdown | CloseReason::Writable, _) => {
                 self.over(End::Told(reason));
             }
+            // A client that asks for nothing is closed at its next frame, as ZooKeeper does. It would come back at once,
+            // and two programs that share a session would take it from each other without end.
+            (CloseReason::SessionMoved, Phase::Open) if self.may_stay_unaware() => {
+                self.phase = Phase::Moved;
+                self.shared.context.replica.watches.lock().leave(self.peer.id);
+            }
             // Without an answer, as ZooKeeper does: a client that is still here finds its session again by a new
             // connection, and clients do not expect the error SessionMoved of a server that they have not left.
             (CloseReason::SessionMoved, _) => self.over(End::Told(reason)),
-            (CloseReason::Leaving, Phase::Open) => {
+            (CloseReason::Leaving, Phase::Open | Phase::Moved) => {
                 if self.queue.is_empty() && self.output.is_empty() {
                     self.over(End::Told(reason));
                 } else {
@@ -43,8 +49,14 @@ impl Conversation {
                 }
             }
             // What was asked before the end is still answered: among it may be closeSession itself.
-            (CloseReason::SessionEnded, Phase::Open) => self.phase = Phase::Finishing,
+            (CloseReason::SessionEnded, Phase::Open | Phase::Moved) => self.phase = Phase::Finishing,
             (CloseReason::Leaving | CloseReason::SessionEnded, _) => {}
         }
+    }
+
+    /// The session has moved, and it does no harm if the client does not know yet: it waits for no answer, and the
+    /// session has its whole timeout, although the connection that it has moved to may be gone already.
+    fn may_stay_unaware(&self) -> bool {
+        self.queue.is_empty() && self.pings.len() == 0 && self.disconnect_grace_ms == 0
     }
 }

@@ -1,5 +1,7 @@
 //! The conversation alone, step by step: what would be a race over sockets is an order of calls here.
 
+mod moved;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -102,14 +104,34 @@ impl Stage {
         let _ = apply(&self.context, session, command, Some((reply_to, tag)));
     }
 
-    /// A change by somebody else.
+    /// A change by another connection of the session.
     fn change(&self, request: Request) {
+        self.change_by(self.session, request);
+    }
+
+    /// A change by another session.
+    fn change_by_another(&self, request: Request) {
+        let open = Command::CreateSession { password: [8; 16], timeout_ms: 10_000 };
+        match apply(&self.context, SessionId::NONE, open, None) {
+            Ok(Outcome::Session { session, .. }) => self.change_by(session, request),
+            other => panic!("a session opens: {other:?}"),
+        }
+    }
+
+    fn change_by(&self, session: SessionId, request: Request) {
         let command = match request {
             Request::Create(create) => Command::Create { create, ttl_ms: None },
             Request::SetData(set) => Command::SetData(set),
             other => panic!("{other:?}"),
         };
-        apply(&self.context, self.session, command, None).unwrap();
+        apply(&self.context, session, command, None).unwrap();
+    }
+
+    /// The session is attached to another connection.
+    fn move_away(&self) {
+        let password = Bytes::copy_from_slice(&self.password);
+        let attach = Command::Attach { session: self.session, password, timeout_ms: 10_000 };
+        apply(&self.context, SessionId::NONE, attach, None).unwrap();
     }
 
     fn look(&mut self) {
@@ -358,37 +380,6 @@ fn reads_stop_while_the_client_does_not_take_their_replies() {
     assert!(made < 5, "{made} replies were made");
     stage.answer();
     assert_eq!(stage.told().len(), made);
-}
-
-#[test]
-fn a_conversation_whose_session_moves_ends_without_a_word_about_it() {
-    let mut stage = Stage::new();
-    stage.ask(create("/a", CreateMode::Persistent));
-    stage.ask(Request::GetData(unwatched("/a")));
-    stage.ask(set("/a", "1"));
-    let write = stage.submission().unwrap();
-    stage.apply(write);
-    let password = Bytes::copy_from_slice(&stage.password);
-    let attach = Command::Attach { session: stage.session, password, timeout_ms: 10_000 };
-    apply(&stage.context, SessionId::NONE, attach, None).unwrap();
-    stage.look();
-    stage.answer();
-    assert_eq!(stage.told(), [(1, None)], "what was done before is answered");
-    assert!(stage.submission().is_none());
-    assert!(matches!(stage.conversation.take_end(), Some(End::Told(CloseReason::SessionMoved))));
-}
-
-#[test]
-fn a_write_that_comes_behind_the_move_of_its_session_is_not_answered() {
-    let mut stage = Stage::new();
-    stage.ask(create("/a", CreateMode::Persistent));
-    let write = stage.submission().unwrap();
-    let answer = Applied { origin: Origin::default(), zxid: Zxid(1), result: Err(ErrorCode::SessionMoved) };
-    write.reply_to.push(Message::Applied { tag: write.tag, applied: Box::new(answer) });
-    stage.look();
-    stage.answer();
-    assert_eq!(stage.told(), []);
-    assert!(matches!(stage.conversation.take_end(), Some(End::Told(CloseReason::SessionMoved))));
 }
 
 /// The zxid of a reply is how far the client has seen, by which it asks for no older state on another node.

@@ -123,13 +123,14 @@ async fn a_client_that_is_slightly_ahead_is_served_once_this_node_has_caught_up(
 }
 
 #[tokio::test]
-async fn a_session_that_moves_keeps_its_ephemerals_and_its_old_connection_is_closed() {
+async fn a_session_that_moves_keeps_its_ephemerals_and_its_old_connection_is_closed_when_it_is_used() {
     let node = Node::start().await;
     let mut old = Client::connect(&node).await;
     old.call(create("/e", CreateMode::Ephemeral)).await.unwrap();
     let mut new = Client::open(&node, connect_request(Some(&old.opened))).await.unwrap();
     assert_eq!(new.opened.session_id, old.opened.session_id);
     assert_eq!(new.opened.password, old.opened.password);
+    old.send(set("/e", "old")).await;
     old.closed().await;
     assert!(new.call(set("/e", "new")).await.is_ok());
     node.stop().await;

@@ -171,6 +171,7 @@ async fn a_grant_goes_to_the_connection_that_the_session_has_now() {
     // What may have been missed is found out by asking again.
     let again = standing(new.call(Request::Acquire(vec![acquire("b-lock-")])).await);
     assert_eq!(again, Standing::Held(claim));
+    old.send(Request::Ping).await;
     old.closed().await;
     node.stop().await;
 }
