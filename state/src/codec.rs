@@ -11,7 +11,7 @@ mod write;
 use bincode::config::{Configuration, Limit, LittleEndian, Varint};
 use bytes::Bytes;
 
-use crate::command::{Batch, Proposal};
+use crate::command::{Batch, Proposal, Rules};
 
 /// Largest encoded batch. The proposer folds far less; one command is bounded by the client's frame.
 pub const BATCH_MAX_BYTES: usize = 64 << 20;
@@ -27,6 +27,8 @@ const FLAGGED: u8 = 2;
 
 /// The flag of [`Batch::enforce_quota`].
 const ENFORCE_QUOTA: u8 = 1;
+/// The flag of [`Rules::Second`].
+const SECOND_RULES: u8 = 4;
 /// Of version 2: there are commands that nodes without lock queues do not know.
 const LOCKS: u8 = 2;
 
@@ -110,7 +112,7 @@ pub enum BatchError {
     #[error("the batch has format version {0}, this node knows {PLAIN} to {VERSION}")]
     Version(u8),
     /// Written by another version, which knows more flags.
-    #[error("the batch has flags {0:#04x}, this node knows {known:#04x}", known = ENFORCE_QUOTA | LOCKS)]
+    #[error("the batch has flags {0:#04x}, this node knows {known:#04x}", known = ENFORCE_QUOTA | LOCKS | SECOND_RULES)]
     Flags(u8),
     /// More than [`BATCH_MAX_BYTES`].
     #[error("the batch has {0} bytes, more than {BATCH_MAX_BYTES}")]
@@ -130,7 +132,8 @@ impl Batch {
     /// The payload of a log entry. The proposer bounds what it folds: a batch that no node could read must not get
     /// into the log.
     pub fn encode(&self) -> Bytes {
-        let mut bytes = vec![VERSION, if self.enforce_quota { ENFORCE_QUOTA } else { 0 }];
+        let rules = if self.rules == Rules::Second { SECOND_RULES } else { 0 };
+        let mut bytes = vec![VERSION, rules | if self.enforce_quota { ENFORCE_QUOTA } else { 0 }];
         write::batch(self, &mut bytes);
         assert!(bytes.len() <= BATCH_MAX_BYTES, "a batch of {} bytes was folded", bytes.len());
         // The room was guessed, and the log keeps entries in memory.
@@ -152,7 +155,8 @@ impl Batch {
             [] | [FLAGGED | UNNUMBERED | VERSION] => return Err(BatchError::Empty),
             [PLAIN, body @ ..] => (0, 0, body),
             [FLAGGED, flags, body @ ..] => (*flags, ENFORCE_QUOTA | LOCKS, body),
-            [UNNUMBERED | VERSION, flags, body @ ..] => (*flags, ENFORCE_QUOTA, body),
+            [UNNUMBERED, flags, body @ ..] => (*flags, ENFORCE_QUOTA, body),
+            [VERSION, flags, body @ ..] => (*flags, ENFORCE_QUOTA | SECOND_RULES, body),
             [version, ..] => return Err(BatchError::Version(*version)),
         };
         if flags & !known != 0 {
@@ -163,7 +167,8 @@ impl Batch {
             UNNUMBERED => read::unnumbered_batch(body, bytes)?,
             _ => in_bincode(body)?,
         };
-        Ok(Batch { enforce_quota: flags & ENFORCE_QUOTA != 0, ..batch })
+        let rules = if flags & SECOND_RULES != 0 { Rules::Second } else { Rules::First };
+        Ok(Batch { enforce_quota: flags & ENFORCE_QUOTA != 0, rules, ..batch })
     }
 }
 
@@ -199,7 +204,7 @@ mod tests {
     use rowlock_proto::{FencingToken, NodeId, SessionId, Version};
 
     use super::*;
-    use crate::command::{Attachment, Command, Ordinal, Origin};
+    use crate::command::{Attachment, Command, Ordinal, Origin, Rules};
 
     /// Of every length that a number may have.
     fn number() -> impl Strategy<Value = u64> {
@@ -313,10 +318,12 @@ mod tests {
 
     fn batch() -> impl Strategy<Value = Batch> {
         let ordinal = (number(), number()).prop_map(|(term, number)| Ordinal { term, number });
-        (int(), any::<bool>(), ordinal, proposals()).prop_map(
-            |(time_ms, enforce_quota, ordinal, proposals)| Batch {
+        let rules = prop_oneof![Just(Rules::First), Just(Rules::Second)];
+        (int(), any::<bool>(), rules, ordinal, proposals()).prop_map(
+            |(time_ms, enforce_quota, rules, ordinal, proposals)| Batch {
                 time_ms,
                 enforce_quota,
+                rules,
                 ordinal,
                 proposals,
             },
@@ -357,7 +364,7 @@ mod tests {
 
         #[test]
         fn older_versions_are_read(batch in batch()) {
-            let batch = Batch { ordinal: Ordinal::default(), ..batch };
+            let batch = Batch { ordinal: Ordinal::default(), rules: Rules::First, ..batch };
             let mut body = Vec::new();
             write::unnumbered_batch(&batch, &mut body);
             let flags = u8::from(batch.enforce_quota);

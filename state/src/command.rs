@@ -171,6 +171,9 @@ pub struct Batch {
     /// whatever is in theirs. Not part of the body: see `codec.rs`.
     #[serde(skip)]
     pub enforce_quota: bool,
+    /// Not part of the body: see `codec.rs`.
+    #[serde(skip)]
+    pub rules: Rules,
     /// Which entry of its leader's it is. Not part of the body: see `codec.rs`.
     #[serde(skip)]
     pub ordinal: Ordinal,
@@ -199,6 +202,18 @@ impl Ordinal {
     }
 }
 
+/// By which rules commands are carried out: those of the version that proposed them. So an old log gives the state that it
+/// gave then, and replicas that begin at different places of it agree.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rules {
+    /// Of the versions before there were others: answers about queues ask for no permission, a lock-delay has no bound,
+    /// the number of an owner is one for all sessions.
+    First,
+    /// Permission first; bounded lock-delays; owners of one user.
+    #[default]
+    Second,
+}
+
 /// What the leader decides for all proposals of a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stamp {
@@ -206,11 +221,13 @@ pub struct Stamp {
     pub time_ms: i64,
     /// See [`Batch::enforce_quota`].
     pub enforce_quota: bool,
+    /// See [`Batch::rules`].
+    pub rules: Rules,
 }
 
 impl Batch {
     /// What holds for each of its proposals.
     pub fn stamp(&self) -> Stamp {
-        Stamp { time_ms: self.time_ms, enforce_quota: self.enforce_quota }
+        Stamp { time_ms: self.time_ms, enforce_quota: self.enforce_quota, rules: self.rules }
     }
 }

@@ -14,8 +14,9 @@ use rowlock_proto::{ErrorCode, FencingToken, SessionId};
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
-use crate::command::{Command, Proposal, Stamp};
+use crate::command::{Command, Proposal, Rules, Stamp};
 use crate::digest::Hasher;
+use crate::locks::Room;
 use crate::machine::Machine;
 use crate::outcome::{EventSink, Outcome};
 use crate::sessions::Paths;
@@ -247,7 +248,7 @@ impl Machine {
         if let Some(stored) = outcomes.get(id) {
             let stored = stored?;
             return if fits(command, &stored) {
-                Ok(self.again(proposal.session, command, stored))
+                Ok(self.again(stamp.rules, proposal, command, stored))
             } else {
                 Err(ErrorCode::BadArguments)
             };
@@ -275,15 +276,16 @@ impl Machine {
     }
 
     /// Where an attempt stood the first time is out of date: its client is told where it stands now.
-    fn again(&self, session: SessionId, command: &Command, outcome: Outcome) -> Outcome {
+    fn again(&self, rules: Rules, proposal: &Proposal, command: &Command, outcome: Outcome) -> Outcome {
+        let (session, room) = (proposal.session, Room::of_an_answer(&proposal.identities, rules));
         let Outcome::Standings(mut standings) = outcome else { return outcome };
         let had_places =
             standings.iter().all(|one| matches!(one, Standing::Held(_) | Standing::Waiting { .. }));
         if let (Command::Acquire(all), true) = (command, had_places) {
-            return Outcome::Standings(self.standings_again((session, Slot::default()), all));
+            return Outcome::Standings(self.standings_again((session, Slot::default()), all, room));
         }
         // Of a convert, or beside a place that was refused.
-        self.renew_standings(session, &mut standings);
+        self.renew_standings(session, &mut standings, room);
         Outcome::Standings(standings)
     }
 }

@@ -127,7 +127,7 @@ impl Machine {
         proposal: &Proposal,
         sink: &mut S,
     ) -> Applied {
-        self.apply_stamped(Stamp { time_ms, enforce_quota: false }, proposal, sink)
+        self.apply_stamped(Stamp { time_ms, ..Stamp::default() }, proposal, sink)
     }
 
     /// Applies the next proposal of the log. `stamp` is its batch's.
@@ -219,7 +219,7 @@ impl Machine {
             }
             Command::Verify(claims) => {
                 self.admit(proposal.session, proposal.attachment)?;
-                self.verify(claims)
+                self.verify(stamp.rules, proposal, claims)
             }
             _ => self.run_for_client(stamp, proposal, sink),
         }
@@ -248,7 +248,7 @@ impl Machine {
     ) -> Result<Outcome, ErrorCode> {
         let zxid = self.next_zxid();
         let (session, who) = (proposal.session, &*proposal.identities);
-        let by = Author { zxid, session, place, who, enforce_quota: stamp.enforce_quota };
+        let by = Author { zxid, session, place, who, stamp };
         let done = match command {
             Command::Create { create, ttl_ms } => self.create(&by, create, *ttl_ms)?,
             Command::Delete { path, version } => self.delete(&by, path, *version)?,

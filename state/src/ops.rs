@@ -12,6 +12,7 @@ use rowlock_proto::request::{Create, SetAcl, SetData};
 use rowlock_proto::{CreateMode, ErrorCode, SessionId, Stat, Version, Zxid, path as paths};
 
 use crate::acl::{self, SharedAcl};
+use crate::command::Stamp;
 use crate::locks::{Contender, Key, limit_in};
 use crate::machine::{CONFIG_PATH, Machine, RESERVED};
 use crate::outcome::{Change, ChangeKind, EventSink};
@@ -31,8 +32,8 @@ pub(crate) struct Author<'a> {
     pub place: Slot,
     /// Identities, without `world:anyone`.
     pub who: &'a [Id],
-    /// Whether hard quotas refuse what goes beyond them.
-    pub enforce_quota: bool,
+    /// What the leader decided for its batch.
+    pub stamp: Stamp,
 }
 
 /// What a create asks for, once it is known to be well formed.
@@ -200,7 +201,7 @@ impl Machine {
         if matches!(parent.meta.kind, Kind::Ephemeral(_)) {
             return Err(ErrorCode::NoChildrenForEphemerals);
         }
-        if by.enforce_quota {
+        if by.stamp.enforce_quota {
             let data_len = new.data.as_ref().map_or(0, Bytes::len);
             self.check_quota(&path, 1, data_len as i64)?;
         }
@@ -242,7 +243,7 @@ impl Machine {
         let (trail, znode) = self.tree.find(&set.path).ok_or(ErrorCode::NoNode)?;
         permit(&znode.acl, perms::WRITE, by.who)?;
         let bytes_diff = bytes_diff(znode, set.data.as_ref());
-        if by.enforce_quota {
+        if by.stamp.enforce_quota {
             self.check_quota(&set.path, 0, bytes_diff)?;
         }
         check_version(znode.meta.version, set.version)?;

@@ -197,7 +197,17 @@ impl Tree {
         Some(znode)
     }
 
-    /// The same, with the way there.
+    /// The znode at `path`, or the nearest one above it that is there.
+    pub(crate) fn nearest(&self, path: &str) -> &Znode {
+        let mut znode = &*self.root;
+        for name in names(path).into_iter().flatten() {
+            let Some(child) = znode.children.get(name) else { break };
+            znode = child;
+        }
+        znode
+    }
+
+    /// The znode at `path`, with the way there.
     pub(crate) fn find(&self, path: &str) -> Option<(Trail, &Znode)> {
         let mut znode = &*self.root;
         let mut trail = Trail::default();

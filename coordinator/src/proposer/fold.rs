@@ -20,7 +20,7 @@ use rowlock_env::task::Shutdown;
 use rowlock_env::time::{self, Instant};
 use rowlock_env::world;
 use rowlock_proto::{Acl, Id, NodeId};
-use rowlock_state::command::{Batch, Command, Ordinal, Proposal};
+use rowlock_state::command::{Batch, Command, Ordinal, Proposal, Rules};
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
@@ -242,7 +242,8 @@ impl Folder {
         }
         self.metrics.batch_commands.record(proposals.len());
         let (time_ms, enforce_quota) = (self.clock.now_ms(), self.enforce_quota);
-        let batch = Batch { time_ms, enforce_quota, ordinal, proposals };
+        let rules = Rules::default();
+        let batch = Batch { time_ms, enforce_quota, rules, ordinal, proposals };
         let bytes = batch.encode();
         self.replica.folded.keep(bytes.clone(), batch);
         Payload(bytes)

@@ -130,7 +130,7 @@ impl World {
             command,
         };
         let time_ms = 1_700_000_000_000 + (self.requests / 64) as i64;
-        Sent { proposal, stamp: Stamp { time_ms, enforce_quota: false } }
+        Sent { proposal, stamp: Stamp { time_ms, ..Stamp::default() } }
     }
 
     /// Name of a queue znode as Rowlock's client makes it: of a random id, which is not random here.

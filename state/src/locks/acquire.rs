@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use rowlock_proto::acl::Acl;
+use rowlock_proto::acl::{Acl, perms};
 use rowlock_proto::lock::{Acquire, Claim, Mode, Standing};
 use rowlock_proto::request::{Create, SetData};
 use rowlock_proto::{CreateMode, ErrorCode, FencingToken, Version, path as paths};
@@ -18,13 +18,15 @@ use super::key::{Key, KeyRef};
 use super::party::Room;
 use super::publish::Cause;
 use super::{PLACES_MAX, QUEUE_MAX, limit_data, limit_in, queue_path};
+use crate::acl::may;
+use crate::command::Rules;
 use crate::machine::Machine;
-use crate::ops::{Author, Done, New};
+use crate::ops::{Author, Done, New, permit};
 use crate::outcome::{EventSink, Outcome};
 use crate::sequence;
 use crate::sessions::{LastLock, Near};
 use crate::tree::{Trail, first_slash, split};
-use crate::znode::Kind;
+use crate::znode::{Kind, Znode};
 
 /// Ephemerals of the session that begin as an attempt, looked through for it. A client whose attempts have names of their
 /// own has one; one that gives a thousand others the same beginning may get a second place.
@@ -44,11 +46,11 @@ enum Placed {
 }
 
 /// What one command may spend.
-pub(super) struct Search {
+pub(super) struct Search<'a> {
     /// Of the search for deadlocks, so far.
     pub steps: usize,
     /// For the names of others in the answer.
-    pub room: Room,
+    pub room: Room<'a>,
 }
 
 impl Machine {
@@ -61,7 +63,7 @@ impl Machine {
         check_request(all)?;
         let mut done = AllDone::new();
         let mut places: SmallVec<[Placed; 1]> = SmallVec::with_capacity(all.len());
-        let mut search = Search { steps: 0, room: Room::of_an_answer() };
+        let mut search = Search { steps: 0, room: Room::of(by) };
         for (index, acquire) in all.iter().enumerate() {
             match self.place(by, acquire, &mut search, &mut done) {
                 Ok(Placed::Refused(standing)) => {
@@ -96,7 +98,7 @@ impl Machine {
     }
 
     /// Where a place stands that has been made just now.
-    fn standing_of(&self, made: &mut Done, room: &mut Room) -> Standing {
+    fn standing_of(&self, made: &mut Done, room: &mut Room<'_>) -> Standing {
         let token = FencingToken(made.stat.czxid.0);
         if made.holds {
             // Nobody asks for the path any more.
@@ -106,11 +108,16 @@ impl Machine {
     }
 
     /// Where those attempts of the session stand now that were asked for before.
-    pub(crate) fn standings_again(&self, session: Near, all: &[Acquire]) -> Vec<Standing> {
-        self.standings_in(session, all, &mut Room::of_an_answer())
+    pub(crate) fn standings_again(
+        &self,
+        session: Near,
+        all: &[Acquire],
+        mut room: Room<'_>,
+    ) -> Vec<Standing> {
+        self.standings_in(session, all, &mut room)
     }
 
-    fn standings_in(&self, session: Near, all: &[Acquire], room: &mut Room) -> Vec<Standing> {
+    fn standings_in(&self, session: Near, all: &[Acquire], room: &mut Room<'_>) -> Vec<Standing> {
         let again = |acquire: &Acquire| match self.find_attempt(session, &acquire.lock, &acquire.prefix) {
             Some(key) => self.standing(&acquire.lock, key, room),
             None => Standing::Absent,
@@ -140,7 +147,7 @@ impl Machine {
         &mut self,
         by: &Author,
         acquire: &Acquire,
-        search: &mut Search,
+        search: &mut Search<'_>,
         done: &mut AllDone,
     ) -> Result<Placed, ErrorCode> {
         let path = acquire.lock.as_str();
@@ -153,6 +160,13 @@ impl Machine {
             return Ok(Placed::Found(key));
         }
         let guess = guess.as_deref();
+        let known = self.tree.find_near(path, guess.map(|guess| &guess.trail));
+        if by.stamp.rules != Rules::First {
+            // Before anything is said of the queue.
+            let znode = known.as_ref().map_or_else(|| self.tree.nearest(path), |(_, znode)| *znode);
+            permit(&znode.acl, perms::CREATE, by.who)?;
+        }
+        let known = known.map(|(trail, _)| trail);
         let found = self.locks.find_near(path, guess.map(|guess| guess.queue).unwrap_or_default());
         if let Some(lock) = self.locks.at(found) {
             if let Some(refusal) = self.refusal(by, acquire, lock, search) {
@@ -162,8 +176,8 @@ impl Machine {
                 return Err(ErrorCode::QuotaExceeded);
             }
         }
-        let trail = match self.tree.find_near(path, guess.map(|guess| &guess.trail)) {
-            Some((trail, _)) => trail,
+        let trail = match known {
+            Some(trail) => trail,
             None => Cow::Owned(self.make_lock(by, path, done)?),
         };
         if let Some(refusal) = self.agree_on_limit(by, acquire, &trail, done)? {
@@ -198,12 +212,19 @@ impl Machine {
     }
 
     /// Why the place cannot be had, as far as the queue tells.
-    fn refusal(&self, by: &Author, acquire: &Acquire, lock: &Lock, search: &mut Search) -> Option<Standing> {
+    fn refusal(
+        &self,
+        by: &Author,
+        acquire: &Acquire,
+        lock: &Lock,
+        search: &mut Search<'_>,
+    ) -> Option<Standing> {
         if lock.is_free_for(acquire.mode) {
             return None;
         }
         if !acquire.wait {
-            let (ahead, holder) = (lock.len() as u32, self.holder(lock, &mut search.room));
+            let ahead = self.ahead_shown(&acquire.lock, lock.len(), &search.room);
+            let holder = self.holder(lock, &mut search.room);
             return Some(Standing::Busy { ahead, holder });
         }
         let owner = OwnerKey::new(acquire.owner, by.session)?;
@@ -240,9 +261,12 @@ impl Machine {
         done: &mut AllDone,
     ) -> Result<Option<Standing>, ErrorCode> {
         let Mode::Permits(permits) = acquire.mode else { return Ok(None) };
-        let data = self.tree.at(trail).data();
+        let znode = self.tree.at(trail);
+        let data = znode.data();
         let limit = match limit_in(data) {
             Some(limit) if acquire.limit == 0 || acquire.limit == limit => limit,
+            // The limit is the znode's data.
+            Some(_) if !may_tell_limit(by, znode) => return Err(ErrorCode::NoAuth),
             Some(limit) => return Ok(Some(Standing::LimitIs(limit))),
             None if acquire.limit == 0 => return Ok(Some(Standing::LimitIs(0))),
             None if data.is_none_or(Bytes::is_empty) => {
@@ -254,7 +278,11 @@ impl Machine {
             // Somebody uses the znode for something else.
             None => return Err(ErrorCode::BadArguments),
         };
-        Ok((permits > limit).then_some(Standing::LimitIs(limit)))
+        match permits > limit {
+            true if !may_tell_limit(by, self.tree.at(trail)) => Err(ErrorCode::NoAuth),
+            true => Ok(Some(Standing::LimitIs(limit))),
+            false => Ok(None),
+        }
     }
 
     pub(crate) fn take_all_back(
@@ -265,6 +293,11 @@ impl Machine {
             self.undo(done);
         }
     }
+}
+
+/// Whether the client may know a limit that it has not named itself.
+fn may_tell_limit(by: &Author, lock: &Znode) -> bool {
+    by.stamp.rules == Rules::First || may(lock.acl.entries(), perms::READ, by.who)
 }
 
 fn check_request(all: &[Acquire]) -> Result<(), ErrorCode> {

@@ -46,8 +46,10 @@ impl Machine {
             (Mode::Shared, Mode::Exclusive) if lock.len() > 1 || lock.delayed_until_ms != 0 => {
                 let mut others = lock.holders.iter().map(|(other, _)| other);
                 let other = others.find(|other| other.as_ref() != key);
-                let holder = other.and_then(|other| self.party(lock, other, &mut Room::of_an_answer()));
-                return standings(Standing::Busy { ahead: (lock.len() - 1) as u32, holder });
+                let mut room = Room::of(by);
+                let ahead = self.ahead_shown(path, lock.len() - 1, &room);
+                let holder = other.and_then(|other| self.neighbour(lock, other, &mut room));
+                return standings(Standing::Busy { ahead, holder });
             }
             (Mode::Shared, Mode::Exclusive) => return self.upgrade(by, claim, prefix, sink),
             _ => return Err(ErrorCode::BadArguments),
@@ -83,7 +85,7 @@ impl Machine {
         let removed = self.remove(by.zxid, &claim.path);
         let why = Some(Why::Released);
         self.publish(Cause { zxid: by.zxid, session: by.session, why }, &mut [removed, created], sink);
-        let standing = self.standing(path, new, &mut Room::of_an_answer());
+        let standing = self.standing(path, new, &mut Room::of(by));
         assert!(matches!(standing, Standing::Held(_)), "nobody was in the way: {standing:?}");
         Ok(Outcome::Standings(vec![standing]))
     }

@@ -45,7 +45,7 @@ struct Step<'a> {
 impl Machine {
     /// The circle that the newcomer would close by waiting for the lock: the places that are waited for, the first by the
     /// newcomer, and the last of them its own or the one that it works under.
-    pub(super) fn circle(&self, by: Newcomer, lock: &str, search: &mut Search) -> Option<Vec<Party>> {
+    pub(super) fn circle(&self, by: Newcomer, lock: &str, search: &mut Search<'_>) -> Option<Vec<Party>> {
         let Newcomer { owner, under, mode } = by;
         // Whoever holds nothing, waits nowhere and works for nobody is waited for by nobody.
         if under.is_none() {
@@ -118,7 +118,7 @@ impl Machine {
         owner: OwnerKey,
         last: OwnerKey,
         reached: &BTreeMap<OwnerKey, Step<'_>>,
-        room: &mut Room,
+        room: &mut Room<'_>,
     ) -> Vec<Party> {
         let mut circle = Vec::new();
         let mut at = last;

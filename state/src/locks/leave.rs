@@ -10,12 +10,14 @@ use smallvec::SmallVec;
 use super::PLACES_MAX;
 use super::key::KeyRef;
 use super::publish::{Cause, path_of, place};
+use crate::command::{Proposal, Rules};
 use crate::machine::Machine;
 use crate::ops::{Author, Done, permit};
 use crate::outcome::{EventSink, Outcome, Why};
 use crate::sessions::LastLock;
 use crate::shared_map::Slot;
 use crate::tree::{Path, Trail};
+use crate::znode::Kind;
 
 impl Machine {
     /// Gives back those of the claims that the session holds: exactly this znode with exactly this token. No permission is
@@ -74,24 +76,51 @@ impl Machine {
         claim: &Claim,
         sink: &mut S,
     ) -> Result<Outcome, ErrorCode> {
+        let found = place(claim).and_then(|(lock, _)| self.tree.get(lock));
+        if let Some(lock) = found.filter(|_| by.stamp.rules != Rules::First) {
+            permit(&lock.acl, perms::DELETE, by.who)?;
+        }
         if self.holder_of(claim).is_none() {
             return Ok(Outcome::Held(vec![false]));
         }
-        let (lock, _) = place(claim).ok_or(ErrorCode::BadArguments)?;
-        let znode = self.tree.get(lock).expect("a lock with a holder is a znode");
-        permit(&znode.acl, perms::DELETE, by.who)?;
+        let lock = found.expect("a lock with a holder is a znode");
+        permit(&lock.acl, perms::DELETE, by.who)?;
         let mut done = [self.remove(by.zxid, &claim.path)];
         let why = Some(Why::Forced);
         self.publish(Cause { zxid: by.zxid, session: by.session, why }, &mut done, sink);
         Ok(Outcome::Held(vec![true]))
     }
 
-    /// Which of the claims are held, by whomsoever.
-    pub(crate) fn verify(&self, claims: &[Claim]) -> Result<Outcome, ErrorCode> {
+    /// Which of the claims are held, by whomsoever. Of other sessions' places that needs what a plain client would need to
+    /// know it: READ on the place and on its lock.
+    pub(crate) fn verify(
+        &self,
+        rules: Rules,
+        proposal: &Proposal,
+        claims: &[Claim],
+    ) -> Result<Outcome, ErrorCode> {
         if claims.len() > PLACES_MAX {
             return Err(ErrorCode::BadArguments);
         }
-        Ok(Outcome::Held(claims.iter().map(|claim| self.holder_of(claim).is_some()).collect()))
+        let held = claims.iter().map(|claim| {
+            let holder = self.holder_of(claim);
+            if rules != Rules::First && holder != Some(proposal.session) {
+                self.permit_reading(proposal, claim)?;
+            }
+            Ok(holder.is_some())
+        });
+        Ok(Outcome::Held(held.collect::<Result<_, _>>()?))
+    }
+
+    /// Refuses who may not read a place that is there, and another session's. That there is none everybody may know.
+    fn permit_reading(&self, proposal: &Proposal, claim: &Claim) -> Result<(), ErrorCode> {
+        let Some((lock, key)) = place(claim) else { return Ok(()) };
+        let Some(znode) = self.tree.get(key.path) else { return Ok(()) };
+        if znode.meta.kind == Kind::Ephemeral(proposal.session) {
+            return Ok(());
+        }
+        permit(&znode.acl, perms::READ, &proposal.identities)?;
+        permit(&self.tree.nearest(lock).acl, perms::READ, &proposal.identities)
     }
 
     /// The session that holds a lock by this claim.

@@ -24,6 +24,7 @@ mod view;
 pub(crate) use contender::Contender;
 pub(crate) use index::Locks;
 pub(crate) use key::Key;
+pub(crate) use party::Room;
 pub(crate) use publish::Cause;
 pub use view::{ContenderView, LockView};
 

@@ -1,8 +1,14 @@
-//! What an answer says of places: the client's own in full, and others by name as far as there is room.
+//! What an answer says of places: the client's own in full, and others by name as far as there is room and its reader may
+//! READ them.
 //!
 //! Names are as long as other clients like them, and one acquire may ask for a thousand locks. Without a bound, an
 //! answer would be a thousand times as large as its request, in memory, on its way, and among the kept outcomes.
+//!
+//! Invariant: nothing is said of a place that a plain client of the same rights could not read: its name needs READ on the
+//! lock's znode, all else READ on its own as well.
 
+use bytes::Bytes;
+use rowlock_proto::acl::{Id, perms};
 use rowlock_proto::lock::{Claim, Party, Standing};
 use rowlock_proto::{FencingToken, SessionId};
 
@@ -10,39 +16,79 @@ use super::index::Lock;
 use super::key::Key;
 use super::publish::{place, shortened};
 use super::{PARTIES_MAX_BYTES, PARTY_PATH_MAX};
+use crate::acl::may;
+use crate::command::Rules;
 use crate::machine::Machine;
+use crate::ops::Author;
+use crate::tree::split;
 
-/// What is left of the bytes for names of others in one answer.
-pub(crate) struct Room(usize);
+/// What an answer may say of others: how many bytes are left for their names, and who reads it.
+pub(crate) struct Room<'a> {
+    bytes: usize,
+    who: &'a [Id],
+    rules: Rules,
+}
 
-impl Room {
-    pub(crate) fn of_an_answer() -> Room {
-        Room(PARTIES_MAX_BYTES)
+/// How much of a place its reader may see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sight {
+    Nothing,
+    Name,
+    All,
+}
+
+impl<'a> Room<'a> {
+    pub(crate) fn of_an_answer(who: &'a [Id], rules: Rules) -> Room<'a> {
+        Room { bytes: PARTIES_MAX_BYTES, who, rules }
+    }
+
+    pub(super) fn of(by: &Author<'a>) -> Room<'a> {
+        Room::of_an_answer(by.who, by.stamp.rules)
     }
 
     /// Takes it, if there is so much.
     fn take(&mut self, bytes: usize) -> Option<()> {
-        self.0 = self.0.checked_sub(bytes)?;
+        self.bytes = self.bytes.checked_sub(bytes)?;
         Some(())
+    }
+
+    /// Whether the reader may READ the znode, which may have gone.
+    fn may_read(&self, machine: &Machine, path: &str) -> bool {
+        self.rules == Rules::First
+            || machine.tree.get(path).is_some_and(|znode| may(znode.acl.entries(), perms::READ, self.who))
+    }
+
+    fn sight(&self, machine: &Machine, place: &str) -> Sight {
+        let (lock, _) = split(place).expect("a place is below a lock");
+        match self.may_read(machine, lock) {
+            false => Sight::Nothing,
+            true if self.may_read(machine, place) => Sight::All,
+            true => Sight::Name,
+        }
     }
 }
 
 impl Machine {
-    pub(super) fn standing(&self, path: &str, key: Key, room: &mut Room) -> Standing {
+    pub(super) fn standing(&self, path: &str, key: Key, room: &mut Room<'_>) -> Standing {
         let claim = Claim { path: key.path.to_string(), token: FencingToken(key.czxid.0) };
         let key = key.as_ref();
         match self.locks.get(path) {
             Some(lock) if lock.holder(key).is_some() => Standing::Held(claim),
             Some(lock) if lock.waiter(key).is_some() => {
-                Standing::Waiting { claim, ahead: lock.ahead(key) as u32, holder: self.holder(lock, room) }
+                let ahead = self.ahead_shown(path, lock.ahead(key), room);
+                Standing::Waiting { claim, ahead, holder: self.holder(lock, room) }
             }
             _ => Standing::Absent,
         }
     }
 
+    /// How many are said to be ahead: to whom may not read the lock, that there is somebody.
+    pub(super) fn ahead_shown(&self, path: &str, ahead: usize, room: &Room<'_>) -> u32 {
+        if room.may_read(self, path) { ahead as u32 } else { 1 }
+    }
+
     /// Says of each of the session's places where it stands now.
-    pub(crate) fn renew_standings(&self, session: SessionId, standings: &mut [Standing]) {
-        let mut room = Room::of_an_answer();
+    pub(crate) fn renew_standings(&self, session: SessionId, standings: &mut [Standing], mut room: Room<'_>) {
         for standing in standings {
             let (Standing::Held(claim) | Standing::Waiting { claim, .. }) = &*standing else { continue };
             let found = place(claim).filter(|(path, key)| {
@@ -57,25 +103,36 @@ impl Machine {
         }
     }
 
-    /// The first holder, as shown to others.
-    pub(super) fn holder(&self, lock: &Lock, room: &mut Room) -> Option<Party> {
-        lock.holders.first().and_then(|(key, _)| self.party(lock, key, room))
+    /// The first holder, as shown to others who may know of him.
+    pub(super) fn holder(&self, lock: &Lock, room: &mut Room<'_>) -> Option<Party> {
+        lock.holders.first().and_then(|(key, _)| self.neighbour(lock, key, room))
     }
 
-    /// A place as shown to others, if there is room for it.
-    pub(super) fn party(&self, lock: &Lock, key: &Key, room: &mut Room) -> Option<Party> {
-        let contender = lock.holders.get(key).or_else(|| lock.waiters.get(key));
-        let contender = contender.expect("the caller has found the place");
-        let label = self.tree.get(&key.path).and_then(|znode| znode.data().cloned()).unwrap_or_default();
-        let (path, label) = (shown(&key.path), label.slice_ref(shortened(&label)));
-        room.take(path.len() + label.len() + size_of::<Party>())?;
-        Some(Party {
-            path: path.to_owned(),
-            session: contender.session,
-            token: FencingToken(key.czxid.0),
-            label,
-            since_ms: contender.granted_ms.unwrap_or(contender.requested_ms),
-        })
+    /// A place as shown to others, if they may know that it is there and there is room for it.
+    pub(super) fn neighbour(&self, lock: &Lock, key: &Key, room: &mut Room<'_>) -> Option<Party> {
+        if room.sight(self, &key.path) == Sight::Nothing { None } else { self.party(lock, key, room) }
+    }
+
+    /// A place as shown to others, if there is room for it: what they may not see is empty.
+    pub(super) fn party(&self, lock: &Lock, key: &Key, room: &mut Room<'_>) -> Option<Party> {
+        let sight = room.sight(self, &key.path);
+        let mut party = Party {
+            path: if sight == Sight::Nothing { String::new() } else { shown(&key.path).to_owned() },
+            session: SessionId::NONE,
+            token: FencingToken(0),
+            label: Bytes::new(),
+            since_ms: 0,
+        };
+        if sight == Sight::All {
+            let contender = lock.holders.get(key).or_else(|| lock.waiters.get(key));
+            let contender = contender.expect("the caller has found the place");
+            let label = self.tree.get(&key.path).and_then(|znode| znode.data().cloned()).unwrap_or_default();
+            (party.session, party.token) = (contender.session, FencingToken(key.czxid.0));
+            party.label = label.slice_ref(shortened(&label));
+            party.since_ms = contender.granted_ms.unwrap_or(contender.requested_ms);
+        }
+        room.take(party.path.len() + party.label.len() + size_of::<Party>())?;
+        Some(party)
     }
 }
 

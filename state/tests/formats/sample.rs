@@ -6,7 +6,7 @@ use rowlock_proto::lock::{Acquire, Attempt, Claim, Mode, Owner};
 use rowlock_proto::request::{Create, Op, SetAcl, SetData};
 use rowlock_proto::{FencingToken, NodeId, SessionId, Version};
 use rowlock_state::Machine;
-use rowlock_state::command::{Attachment, Batch, Command, Ordinal, Origin, Proposal};
+use rowlock_state::command::{Attachment, Batch, Command, Ordinal, Origin, Proposal, Rules};
 use rowlock_state::outcome::{Change, EventSink, Outcome, SessionEnd};
 
 /// Nobody watches.
@@ -91,6 +91,7 @@ pub fn batch() -> Batch {
     Batch {
         time_ms: 1_700_000_000_123,
         enforce_quota: false,
+        rules: Rules::Second,
         ordinal: Ordinal { term: 7, number: 300 },
         proposals: commands().into_iter().enumerate().map(proposal).collect(),
     }
@@ -197,7 +198,7 @@ pub fn later_batch() -> Batch {
 
 /// As it was before entries had numbers.
 pub fn unnumbered(batch: Batch) -> Batch {
-    Batch { ordinal: Ordinal::default(), ..batch }
+    Batch { ordinal: Ordinal::default(), rules: Rules::First, ..batch }
 }
 
 /// The state after it: holders, waiters, permits, kept outcomes, and a lock-delay that another session left behind.

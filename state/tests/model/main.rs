@@ -148,8 +148,8 @@ proptest! {
             prop_assert_eq!(machine.check(), Ok(()), "{:?}", proposal);
             same_trees(&machine, &naive)?;
             clients.learn(&applied.result);
-            let Stamp { time_ms, enforce_quota } = stamp;
-            log.push(Batch { time_ms, enforce_quota, proposals: vec![proposal], ..Batch::default() });
+            let Stamp { time_ms, enforce_quota, rules } = stamp;
+            log.push(Batch { time_ms, enforce_quota, rules, proposals: vec![proposal], ..Batch::default() });
         }
 
         // Another replica, through the log format.

@@ -1,0 +1,183 @@
+//! The guarantee need-to-know: what an answer about a lock may say, to whom. A session that may not read a lock gets the
+//! same answer whatever the lock's queue is like, so it learns nothing of it.
+
+#![expect(clippy::unwrap_used, reason = "the helpers of a test are part of the test")]
+
+mod world;
+
+use rowlock_proto::acl::perms;
+use rowlock_proto::lock::{Mode, Owner, Party, Standing};
+use rowlock_proto::{ErrorCode, FencingToken, SessionId};
+use rowlock_state::command::{Command, Rules};
+use rowlock_state::outcome::Outcome;
+use world::{LOCK, Queue, World, acquire, claim};
+
+/// What the stranger, who has no rights on the lock, is answered in each of the worlds.
+fn without_rights(command: impl Fn(&World) -> Command) -> Result<Outcome, ErrorCode> {
+    let answers = [Queue::Free, Queue::HeldFirst, Queue::HeldSecond, Queue::Delayed].map(|queue| {
+        let mut world = World::new(queue, 0);
+        let command = command(&world);
+        (queue, world.ask(command))
+    });
+    for (queue, answer) in &answers {
+        assert_eq!(*answer, answers[0].1, "{queue:?} is told apart from {:?}", answers[0].0);
+    }
+    answers[0].1.clone()
+}
+
+/// One test per operation: refused alike whatever the queue is like, also when it is sent again with a number.
+macro_rules! refused_alike {
+    ($($name:ident: $command:expr;)*) => { $(
+        #[test]
+        fn $name() {
+            let plain: fn(&World) -> Command = $command;
+            assert_eq!(without_rights(plain), Err(ErrorCode::NoAuth));
+            let tagged = |world: &World| {
+                Command::Tagged { id: 1, acked: 0, command: Box::new(plain(world)) }
+            };
+            assert_eq!(without_rights(tagged), Err(ErrorCode::NoAuth));
+        }
+    )* };
+}
+
+refused_alike! {
+    an_acquire_that_does_not_wait_tells_a_stranger_nothing: |_| {
+        Command::Acquire(vec![world::Acquire { wait: false, ..acquire(LOCK, "s-") }])
+    };
+    an_acquire_that_waits_tells_a_stranger_nothing: |_| Command::Acquire(vec![acquire(LOCK, "s-")]);
+    an_acquire_of_several_locks_tells_a_stranger_nothing: |_| {
+        Command::Acquire(vec![acquire("/open", "s-"), world::Acquire { wait: false, ..acquire(LOCK, "s-") }])
+    };
+    an_acquire_below_a_private_lock_tells_a_stranger_nothing: |_| {
+        Command::Acquire(vec![acquire("/private/none", "s-")])
+    };
+    an_acquire_of_permits_tells_a_stranger_nothing: |_| {
+        Command::Acquire(vec![world::Acquire { mode: Mode::Permits(1), limit: 9, ..acquire(LOCK, "s-") }])
+    };
+    an_acquire_by_the_victims_owner_tells_a_stranger_nothing: |_| {
+        Command::Acquire(vec![world::Acquire { owner: Owner::Named(7), ..acquire(LOCK, "s-") }])
+    };
+    a_forced_release_tells_a_stranger_nothing: |world| {
+        Command::ForceRelease(claim(&world.first, world.first_token))
+    };
+    a_forced_release_with_a_wrong_token_tells_a_stranger_nothing: |world| {
+        Command::ForceRelease(claim(&world.first, 1))
+    };
+}
+
+#[test]
+fn release_convert_and_abandon_tell_a_stranger_nothing() {
+    let of = |world: &World| claim(&world.first, world.first_token);
+    let released = without_rights(|world| Command::Release(vec![of(world)]));
+    assert_eq!(released, Ok(Outcome::Held(vec![false])));
+    let converted = without_rights(|world| Command::Convert {
+        claim: of(world),
+        mode: Mode::Shared,
+        prefix: "s-".to_owned(),
+    });
+    assert_eq!(converted, Ok(Outcome::Standings(vec![Standing::Absent])));
+    let attempt = rowlock_proto::lock::Attempt { lock: LOCK.to_owned(), prefix: "a-".to_owned() };
+    assert_eq!(without_rights(|_| Command::Abandon(vec![attempt.clone()])), Ok(Outcome::Done));
+}
+
+/// That a znode is there a plain client is told too, by `exists`: refused if it is, NoNode if it is not.
+#[test]
+fn verify_tells_a_stranger_no_more_than_exists_does() {
+    for (queue, expected) in [
+        (Queue::Free, Ok(Outcome::Held(vec![false]))),
+        (Queue::HeldFirst, Err(ErrorCode::NoAuth)),
+        (Queue::HeldSecond, Err(ErrorCode::NoAuth)),
+    ] {
+        let mut world = World::new(queue, 0);
+        for token in [world.first_token, 1] {
+            let verify = Command::Verify(vec![claim(&world.first, token)]);
+            assert_eq!(world.ask(verify), expected, "{queue:?}, token {token}");
+        }
+        let exists = world.machine.exists(&world.first, &world::stranger());
+        assert_eq!(exists.is_err_and(|code| code == ErrorCode::NoAuth), expected.is_err());
+    }
+    let mut world = World::new(Queue::HeldFirst, perms::READ);
+    let verify = Command::Verify(vec![claim(&world.first, world.first_token)]);
+    assert_eq!(world.ask(verify), Ok(Outcome::Held(vec![true])), "who may read may know");
+}
+
+#[test]
+fn whoever_made_a_place_may_verify_it_without_reading_it() {
+    let mut world = World::new(Queue::Free, perms::CREATE);
+    let mine = world.ask(Command::Acquire(vec![acquire(LOCK, "s-")])).unwrap();
+    let Outcome::Standings(standings) = mine else { panic!("{mine:?}") };
+    let Standing::Held(claim) = &standings[0] else { panic!("{standings:?}") };
+    assert_eq!(world.ask(Command::Verify(vec![claim.clone()])), Ok(Outcome::Held(vec![true])));
+}
+
+#[test]
+fn who_may_create_but_not_read_learns_that_it_waits_and_nothing_else() {
+    let mut world = World::new(Queue::HeldSecond, perms::CREATE);
+    let busy = world.ask(Command::Acquire(vec![world::Acquire { wait: false, ..acquire(LOCK, "s-") }]));
+    assert_eq!(busy, Ok(Outcome::Standings(vec![Standing::Busy { ahead: 1, holder: None }])));
+    for _ in 0..2 {
+        // The second time it is told where it stands now.
+        let waiting = Command::Acquire(vec![acquire(LOCK, "s-")]);
+        let again = Command::Tagged { id: 1, acked: 0, command: Box::new(waiting) };
+        let Ok(Outcome::Standings(standings)) = world.ask(again) else { panic!("it may wait") };
+        assert!(matches!(standings[0], Standing::Waiting { ahead: 1, holder: None, .. }), "{standings:?}");
+    }
+    for (permits, limit) in [(9, 0), (1, 8)] {
+        let many = world::Acquire { mode: Mode::Permits(permits), limit, ..acquire("/semaphore", "s-") };
+        assert_eq!(world.ask(Command::Acquire(vec![many])), Err(ErrorCode::NoAuth), "the limit is data");
+    }
+}
+
+#[test]
+fn who_may_read_the_lock_but_not_the_place_learns_its_name() {
+    let mut world = World::new(Queue::HeldFirst, perms::CREATE | perms::READ);
+    world.hide_places();
+    let Ok(Outcome::Standings(standings)) = world.ask(Command::Acquire(vec![acquire(LOCK, "s-")])) else {
+        panic!("it may wait")
+    };
+    let Standing::Waiting { ahead: 2, holder: Some(holder), .. } = &standings[0] else {
+        panic!("{standings:?}")
+    };
+    let (session, token) = (SessionId::NONE, FencingToken(0));
+    let expected =
+        Party { path: world.first.clone(), session, token, label: Default::default(), since_ms: 0 };
+    assert_eq!(*holder, expected);
+}
+
+#[test]
+fn who_may_read_lock_and_place_is_told_who_holds() {
+    let mut world = World::new(Queue::HeldFirst, perms::CREATE | perms::READ);
+    let busy = world.ask(Command::Acquire(vec![world::Acquire { wait: false, ..acquire(LOCK, "s-") }]));
+    let Ok(Outcome::Standings(standings)) = busy else { panic!("{busy:?}") };
+    let Standing::Busy { ahead: 2, holder: Some(holder) } = &standings[0] else { panic!("{standings:?}") };
+    assert_eq!((holder.token.0, &holder.label[..]), (world.first_token, &b"secret"[..]));
+    assert_eq!(holder.session, world.victim);
+}
+
+/// The circle is a fact that the one who asked has to know, but not who else is part of it.
+#[test]
+fn a_circle_does_not_name_what_its_reader_may_not_read() {
+    let mut world = World::new(Queue::HeldFirst, perms::CREATE);
+    let own = |lock: &str| world::Acquire { owner: Owner::Session, ..acquire(lock, "s-") };
+    world.ask(Command::Acquire(vec![own("/open")])).unwrap();
+    world.wait_as_victim("/open");
+    let Ok(Outcome::Standings(standings)) = world.ask(Command::Acquire(vec![own(LOCK)])) else { panic!() };
+    let Standing::Deadlock(circle) = &standings[0] else { panic!("{standings:?}") };
+    assert_eq!((circle[0].path.as_str(), circle[0].session), ("", SessionId::NONE));
+    assert_eq!((circle[0].token, circle[0].label.len()), (FencingToken(0), 0));
+    assert!(circle[1].path.starts_with("/open/s-"), "its own place is told: {circle:?}");
+}
+
+/// Replicas that replay an old log from different places must agree.
+#[test]
+fn entries_of_the_first_rules_give_the_answers_that_they_gave() {
+    let mut world = World::new(Queue::HeldFirst, 0);
+    world.rules = Rules::First;
+    let busy = world.ask(Command::Acquire(vec![world::Acquire { wait: false, ..acquire(LOCK, "s-") }]));
+    let Ok(Outcome::Standings(standings)) = busy else { panic!("{busy:?}") };
+    assert!(matches!(&standings[0], Standing::Busy { ahead: 2, holder: Some(_) }), "{standings:?}");
+    let verify = Command::Verify(vec![claim(&world.first, world.first_token)]);
+    assert_eq!(world.ask(verify), Ok(Outcome::Held(vec![true])));
+    let force = Command::ForceRelease(claim(&world.first, 1));
+    assert_eq!(world.ask(force), Ok(Outcome::Held(vec![false])));
+}
