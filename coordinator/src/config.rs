@@ -121,6 +121,11 @@ impl SpareFlushes {
 pub struct ClientConfig {
     /// Open connections of one node. Beyond: a new connection is closed at once.
     pub max_connections: usize,
+    /// Those of one address but loopback. Beyond: likewise. 0: no bound.
+    pub max_connections_per_address: usize,
+    /// New sessions that this node takes in a second, and five times as many at once. Beyond: their connections are closed.
+    /// 0: no bound.
+    pub new_sessions_per_second: u32,
     /// Four-letter words that are answered; `*` stands for all.
     pub words: Vec<String>,
     /// `super:<base64 of sha1>`, ZooKeeper's superDigest: who presents it passes every ACL.
@@ -234,10 +239,13 @@ impl Default for RaftConfig {
 }
 
 impl Default for ClientConfig {
+    /// ZooKeeper's `maxClientCnxns`; a throttle that only floods meet.
     fn default() -> Self {
         let words = ["ruok", "srvr", "stat", "mntr", "envi", "isro", "conf"];
         ClientConfig {
             max_connections: 20_000,
+            max_connections_per_address: 60,
+            new_sessions_per_second: 2_000,
             words: words.iter().map(|w| (*w).to_owned()).collect(),
             super_digest: None,
             sasl_users: BTreeMap::new(),

@@ -6,6 +6,12 @@ use std::time::Duration;
 pub const CLIENT_FRAME_MAX_BYTES: usize = 0xfffff;
 /// From accepting a client to its whole handshake. Beyond: the connection is closed.
 pub const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
+/// Largest first frame of a client: a connect request has under 100 bytes. Beyond: the connection is closed.
+pub const HANDSHAKE_FRAME_MAX_BYTES: usize = 1 << 10;
+/// Bytes read behind the first frame while the session is opened, about. Beyond: they wait in the socket.
+pub const HANDSHAKE_ARRIVED_MAX_BYTES: usize = 16 << 10;
+/// Connections that have not sent their first frame. Beyond: the oldest of them is closed, since a client sends it at once.
+pub const HALF_OPEN_MAX: usize = 4_096;
 /// Messages (events, answers) waiting for one connection's task. Beyond: they are dropped and the connection is closed.
 pub const OUTBOX_MAX_MESSAGES: usize = 16_384;
 /// Bytes of these messages, about. Beyond: the same. A single larger one still passes.
@@ -24,8 +30,13 @@ pub const IDENTITIES_MAX_BYTES: usize = 64 << 10;
 pub const PIPELINE_MAX_BYTES: usize = 4 << 20;
 /// Shortest disconnect grace of a connection, in milliseconds: time to come back over another one. Below: raised to it.
 pub const DISCONNECT_GRACE_MIN_MS: u32 = 100;
-/// Watches of one connection. Beyond: the request is answered with a system error and the connection closed.
-pub const WATCHES_PER_CONNECTION_MAX: usize = 1 << 20;
+/// Bytes of one connection's watches, each of 256 and its path. Beyond: the request is answered with a system error and
+/// the connection closed.
+pub const WATCH_BYTES_PER_CONNECTION: usize = 64 << 20;
+/// From so many bytes of all connections' watches on, each connection may have [`WATCH_BYTES_SMALL`].
+pub const WATCH_BYTES_ALL: usize = 256 << 20;
+/// Bytes of one connection's watches while all of them have much. Beyond: as with more of them.
+pub const WATCH_BYTES_SMALL: usize = 16 << 10;
 /// Submissions waiting for the proposer, each of at most one client frame: a gigabyte at the very worst, while there is no
 /// leader and every client writes the largest znodes. Beyond: submitting waits, so reading from sockets stops.
 pub const PROPOSER_QUEUE_MAX: usize = 1_024;

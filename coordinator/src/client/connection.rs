@@ -60,7 +60,7 @@ impl Drop for Place {
         {
             let mut watches = context.replica.watches.lock();
             watches.leave(self.peer.id);
-            context.metrics.watches.set(watches.len() as u64);
+            context.metrics.show_watches(&watches);
         }
         context.registry.gone(self.peer.id, self.session);
         context.metrics.connections.dec();

@@ -39,6 +39,9 @@ pub(super) enum End {
     /// The session was refused: it is unknown, has ended or the password is wrong.
     #[error("session {0} is not valid")]
     BadSession(SessionId),
+    /// There are too many new sessions, or there is no room for one.
+    #[error("no new session: {0}")]
+    NoNewSession(&'static str),
     /// The outcome of what is under way cannot be known.
     #[error("outcome of requests is unknown: leader lost")]
     Lost,
@@ -64,9 +67,12 @@ impl End {
         }
     }
 
-    /// The client broke a rule or a bound: worth a line at info (rate limited), so that an operator can find it.
+    /// The client broke a rule or met a bound: worth a line at info (rate limited), so that an operator can find it.
     pub(super) fn is_fault_of_client(&self) -> bool {
-        matches!(self, End::Frame(_) | End::Garbage(_) | End::Slow(_) | End::NoHandshake)
+        matches!(
+            self,
+            End::Frame(_) | End::Garbage(_) | End::Slow(_) | End::NoHandshake | End::NoNewSession(_)
+        )
     }
 
     /// A bound was exceeded.

@@ -104,7 +104,7 @@ fn ms(ms: i64) -> Duration {
 impl Drop for Dispatcher<'_> {
     fn drop(&mut self) {
         self.metrics.watch_fired_total.add(self.watches.fired() - self.fired_before);
-        self.metrics.watches.set(self.watches.len() as u64);
+        self.metrics.show_watches(self.watches);
     }
 }
 
@@ -117,6 +117,7 @@ mod tests {
     use rowlock_proto::{FencingToken, Xid, Zxid, decode};
 
     use super::super::outbox::{self, Inbox, Message};
+    use super::super::registry::Most;
     use super::*;
 
     const MINE: SessionId = SessionId(7);
@@ -133,7 +134,8 @@ mod tests {
         fn new() -> Stage {
             let (outbox, inbox) = outbox::channel();
             let registry = Registry::new();
-            let peer = registry.accepted(SocketAddr::from(([127, 0, 0, 1], 1)), outbox, 1).unwrap();
+            let most = Most { connections: 1, of_address: 0, half_open: 1 };
+            let peer = registry.accepted(SocketAddr::from(([127, 0, 0, 1], 1)), outbox, most).unwrap();
             registry.attach(peer.id, MINE, Attachment(1));
             Stage { registry, metrics: Metrics::default(), watches: WatchTable::default(), inbox }
         }

@@ -70,7 +70,9 @@ impl Handshake<'_> {
     /// Reads the first bytes and does what they ask for. Cancelling it may leave a session behind that nobody knows;
     /// it expires.
     pub(super) async fn run(&mut self, wire: &mut Wire) -> Result<Greeting, Refused> {
-        let request = match self.first_bytes(wire).await? {
+        let first = self.first_bytes(wire).await?;
+        self.shared.context.registry.greeted(self.peer.id);
+        let request = match first {
             First::Word(word) => return Ok(Greeting::Word(word)),
             First::Frame(frame) => {
                 decode::connect_request(frame).map_err(|e| End::Garbage(format!("handshake: {e}")))?
@@ -87,6 +89,10 @@ impl Handshake<'_> {
                 return Err(Refused { end: End::BadSession(request.session_id), reply });
             }
             caught_up => caught_up?,
+        }
+        if request.session_id == SessionId::NONE && !self.shared.new_sessions.lock().take(time::now()) {
+            self.shared.context.metrics.sessions_refused_total.inc();
+            return Err(End::NoNewSession("new_sessions_per_second is reached").into());
         }
         let timeout = self.timeout_for(&request);
         let applied = self.open(wire, &request, timeout).await?;
@@ -180,7 +186,7 @@ impl Handshake<'_> {
             {
                 return Ok(First::Word(word));
             }
-            if let Some(frame) = frame::split(&mut wire.input, limits::CLIENT_FRAME_MAX_BYTES)? {
+            if let Some(frame) = frame::split(&mut wire.input, limits::HANDSHAKE_FRAME_MAX_BYTES)? {
                 return Ok(First::Frame(frame));
             }
             tokio::select! {

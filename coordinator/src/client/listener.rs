@@ -11,8 +11,9 @@ use rowlock_env::time::{self, Instant};
 use super::end::End;
 use super::identity::Neighbours;
 use super::outbox::{self, CloseReason};
-use super::registry::Peer;
+use super::registry::{Most, Peer};
 use super::stats::ListenerStats;
+use super::throttle::Throttle;
 use super::{ClientContext, connection};
 use crate::limits;
 
@@ -34,6 +35,7 @@ pub(super) struct Shared {
     pub(super) started_ms: i64,
     pub(super) handshake_max: Duration,
     pub(super) neighbours: Neighbours,
+    pub(super) new_sessions: Mutex<Throttle>,
     complaints: Mutex<Complaints>,
 }
 
@@ -46,8 +48,10 @@ struct Complaints {
 impl Listener {
     /// Takes what connections need of the node.
     pub fn new(context: ClientContext) -> Self {
+        let new_sessions = Mutex::new(Throttle::new(context.config.client.new_sessions_per_second));
         let shared = Shared {
             context,
+            new_sessions,
             stats: ListenerStats::default(),
             client_port: 0,
             started_ms: time::wall_ms(),
@@ -100,14 +104,22 @@ impl Listener {
     fn accepted(&self, stream: Stream, tasks: &TaskGroup) {
         let context = &self.shared.context;
         let (outbox, inbox) = outbox::channel();
-        let max = context.config.client.max_connections;
+        let config = &context.config.client;
+        let most = Most {
+            connections: config.max_connections,
+            of_address: config.max_connections_per_address,
+            half_open: limits::HALF_OPEN_MAX,
+        };
         context.metrics.connections_accepted_total.inc();
-        let Some(peer) = context.registry.accepted(stream.peer_addr(), outbox, max) else {
-            context.metrics.connections_rejected_total.inc();
-            if let Some(suppressed) = self.shared.may_complain() {
-                tracing::info!(peer = %stream.peer_addr(), max, suppressed, "client turned away: too many connections");
+        let peer = match context.registry.accepted(stream.peer_addr(), outbox, most) {
+            Ok(peer) => peer,
+            Err(reason) => {
+                context.metrics.connections_rejected_total.inc();
+                if let Some(suppressed) = self.shared.may_complain() {
+                    tracing::info!(peer = %stream.peer_addr(), %reason, suppressed, "client turned away");
+                }
+                return;
             }
-            return;
         };
         tasks.spawn("client connection", connection::run(self.shared.clone(), stream, peer, inbox));
     }

@@ -22,6 +22,7 @@ pub mod read_only;
 pub mod registry;
 mod sasl;
 mod stats;
+mod throttle;
 mod vigil;
 mod watching;
 mod wire;

@@ -85,6 +85,8 @@ pub enum CloseReason {
     Shutdown,
     /// The connection is read-only, and the node is in contact with a quorum again: the client is to come back.
     Writable,
+    /// It has not sent its first frame, and too many that came later have not either.
+    HalfOpen,
 }
 
 /// The pushing side. Cheap to clone; pushing to a connection that is gone does nothing.

@@ -173,7 +173,7 @@ impl Reader<'_> {
         let mut table = self.watches.lock();
         table.join(self.connection, self.outbox, self.identities);
         let result = change(&mut table);
-        self.metrics.watches.set(table.len() as u64);
+        self.metrics.show_watches(&table);
         result
     }
 

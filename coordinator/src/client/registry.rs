@@ -5,8 +5,8 @@
 //!
 //! Invariant: lock order is `Replica::state`, `Replica::watches`, then this registry's own lock.
 
-use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -27,13 +27,37 @@ pub struct Registry {
     inner: Mutex<Inner>,
 }
 
-/// Invariant: `sessions` mentions only connections that are in `peers`.
+/// Invariant: `addresses` counts what is in `peers`; `sessions` and `half_open` mention only connections that are in `peers`.
 #[derive(Default)]
 struct Inner {
     last_id: u64,
     peers: BTreeMap<ConnectionId, Arc<Peer>>,
+    /// How many of them each address has, but loopback.
+    addresses: BTreeMap<IpAddr, usize>,
+    /// Those that have not sent their first frame, the oldest first.
+    half_open: BTreeSet<ConnectionId>,
     /// Flat, because nearly every session has one connection, and a map for each would be larger than all the rest.
     sessions: BTreeMap<(SessionId, ConnectionId), Attachment>,
+}
+
+/// How many connections there may be.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Most {
+    /// Of all kinds. Beyond: a new one is turned away.
+    pub(super) connections: usize,
+    /// Of one address but loopback. Beyond: likewise. 0: no bound.
+    pub(super) of_address: usize,
+    /// Without their first frame. Beyond: the oldest is told to close.
+    pub(super) half_open: usize,
+}
+
+/// A new connection is turned away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum TooMany {
+    #[error("max_connections is reached")]
+    Connections,
+    #[error("max_connections_per_address is reached")]
+    OfAddress,
 }
 
 /// A connection as others see it.
@@ -64,11 +88,29 @@ impl Registry {
         Self::default()
     }
 
-    /// A connection was accepted. `None`: there are `max` already.
-    pub(super) fn accepted(&self, addr: SocketAddr, outbox: Outbox, max: usize) -> Option<Arc<Peer>> {
+    /// A connection was accepted.
+    pub(super) fn accepted(
+        &self,
+        addr: SocketAddr,
+        outbox: Outbox,
+        most: Most,
+    ) -> Result<Arc<Peer>, TooMany> {
         let mut inner = self.inner.lock();
-        if inner.peers.len() >= max {
-            return None;
+        if inner.peers.len() >= most.connections {
+            return Err(TooMany::Connections);
+        }
+        if let Some(ip) = counted(addr) {
+            let of_address = inner.addresses.entry(ip).or_default();
+            // There is one already, so the entry is not a new one.
+            if most.of_address > 0 && *of_address >= most.of_address {
+                return Err(TooMany::OfAddress);
+            }
+            *of_address += 1;
+        }
+        if inner.half_open.len() >= most.half_open
+            && let Some(oldest) = inner.half_open.pop_first()
+        {
+            inner.tell(oldest, CloseReason::HalfOpen);
         }
         inner.last_id += 1;
         let peer = Arc::new(Peer {
@@ -80,8 +122,14 @@ impl Registry {
             stats: PeerStats::default(),
             read_only: AtomicBool::new(false),
         });
+        inner.half_open.insert(peer.id);
         inner.peers.insert(peer.id, peer.clone());
-        Some(peer)
+        Ok(peer)
+    }
+
+    /// The connection has sent its first frame.
+    pub(super) fn greeted(&self, connection: ConnectionId) {
+        self.inner.lock().half_open.remove(&connection);
     }
 
     /// The connection speaks for the session. Call it under the read lock of the state, after checking there that the
@@ -96,7 +144,15 @@ impl Registry {
     /// The connection is gone. Idempotent.
     pub(super) fn gone(&self, connection: ConnectionId, session: Option<SessionId>) {
         let mut inner = self.inner.lock();
-        inner.peers.remove(&connection);
+        let peer = inner.peers.remove(&connection);
+        if let Some(ip) = peer.and_then(|peer| counted(peer.addr)) {
+            let of_address = inner.addresses.get_mut(&ip).expect("each connection is counted");
+            *of_address -= 1;
+            if *of_address == 0 {
+                inner.addresses.remove(&ip);
+            }
+        }
+        inner.half_open.remove(&connection);
         if let Some(session) = session {
             inner.sessions.remove(&(session, connection));
         }
@@ -198,6 +254,12 @@ impl Inner {
     }
 }
 
+/// The address that a connection counts for. None: it is of this machine.
+fn counted(addr: SocketAddr) -> Option<IpAddr> {
+    let ip = addr.ip().to_canonical();
+    (!ip.is_loopback()).then_some(ip)
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::VecDeque;
@@ -205,10 +267,16 @@ mod tests {
     use super::super::outbox::{self, Inbox};
     use super::*;
 
+    const MOST: Most = Most { connections: 10, of_address: 2, half_open: 10 };
+
     fn peer(registry: &Registry) -> (Arc<Peer>, Inbox) {
+        peer_of(registry, MOST)
+    }
+
+    fn peer_of(registry: &Registry, most: Most) -> (Arc<Peer>, Inbox) {
         let (outbox, inbox) = outbox::channel();
         let addr = SocketAddr::from(([127, 0, 0, 1], 1));
-        (registry.accepted(addr, outbox, 10).unwrap(), inbox)
+        (registry.accepted(addr, outbox, most).unwrap(), inbox)
     }
 
     fn told(inbox: &mut Inbox) -> Vec<CloseReason> {
@@ -268,11 +336,49 @@ mod tests {
     }
 
     #[test]
+    fn an_address_has_as_many_connections_as_it_may_and_loopback_has_more() {
+        let registry = Registry::new();
+        let from = |ip: &str| {
+            let addr = SocketAddr::new(ip.parse().unwrap(), 1);
+            registry.accepted(addr, outbox::channel().0, MOST)
+        };
+        let first = from("10.0.0.1").unwrap();
+        // The same address, as a listener on both protocols shows it.
+        from("::ffff:10.0.0.1").unwrap();
+        assert_eq!(from("10.0.0.1").err(), Some(TooMany::OfAddress));
+        from("10.0.0.2").unwrap();
+        for _ in 0..3 {
+            from("127.0.0.9").unwrap();
+            from("::1").unwrap();
+        }
+        registry.gone(first.id, None);
+        from("10.0.0.1").unwrap();
+        assert_eq!(from("10.0.0.1").err(), Some(TooMany::OfAddress));
+    }
+
+    #[test]
+    fn of_too_many_connections_without_a_first_frame_the_oldest_is_closed() {
+        let registry = Registry::new();
+        let most = Most { half_open: 2, ..MOST };
+        let (greeted, mut greeted_inbox) = peer_of(&registry, most);
+        registry.greeted(greeted.id);
+        let (oldest, mut oldest_inbox) = peer_of(&registry, most);
+        let (_, mut second_inbox) = peer_of(&registry, most);
+        assert_eq!(told(&mut oldest_inbox), [], "as many as there may be");
+        peer_of(&registry, most);
+        assert_eq!(told(&mut oldest_inbox), [CloseReason::HalfOpen]);
+        registry.gone(oldest.id, None);
+        peer_of(&registry, most);
+        assert_eq!(told(&mut second_inbox), [CloseReason::HalfOpen]);
+        assert_eq!(told(&mut greeted_inbox), [], "it has said what it wants");
+    }
+
+    #[test]
     fn everybody_is_told_when_the_node_stops_serving_and_the_number_of_connections_is_bounded() {
         let registry = Registry::new();
         let mut inboxes: Vec<_> = (0..10).map(|_| peer(&registry)).collect();
         let addr = SocketAddr::from(([127, 0, 0, 1], 1));
-        assert!(registry.accepted(addr, outbox::channel().0, 10).is_none());
+        assert!(matches!(registry.accepted(addr, outbox::channel().0, MOST), Err(TooMany::Connections)));
         registry.close_all(CloseReason::NotServing);
         for (_, inbox) in &mut inboxes {
             assert_eq!(told(inbox), [CloseReason::NotServing]);

@@ -81,9 +81,9 @@ impl Wire {
         self.was_read(result)
     }
 
-    /// Takes what has arrived, without waiting for more: fails if the client has hung up behind it.
+    /// Takes what has arrived, up to a bound, without waiting for more: fails if the client has hung up behind it.
     pub(super) async fn take_arrived(&mut self) -> Result<(), End> {
-        while self.input.len() < limits::CLIENT_FRAME_MAX_BYTES {
+        while self.input.len() < limits::HANDSHAKE_ARRIVED_MAX_BYTES {
             match poll_fn(|cx| Poll::Ready(self.poll_read(cx))).await {
                 Poll::Ready(result) => self.was_read(result)?,
                 Poll::Pending => break,

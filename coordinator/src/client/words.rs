@@ -214,7 +214,7 @@ fn configuration(shared: &Shared) -> String {
     line!(out, "dataDir={}", config.data_dir.display());
     // ZooKeeper's shortest session timeout is two ticks.
     line!(out, "tickTime={}", config.session.min_timeout_ms / 2);
-    line!(out, "maxClientCnxns={}", config.client.max_connections);
+    line!(out, "maxClientCnxns={}", config.client.max_connections_per_address);
     line!(out, "minSessionTimeout={}", config.session.min_timeout_ms);
     line!(out, "maxSessionTimeout={}", config.session.max_timeout_ms);
     line!(out, "serverId={}", config.id);

@@ -72,6 +72,8 @@ pub(super) struct RawRaft {
 #[serde(deny_unknown_fields)]
 pub(super) struct RawClient {
     pub max_connections: Option<Spanned<usize>>,
+    pub max_connections_per_address: Option<usize>,
+    pub new_sessions_per_second: Option<u32>,
     pub words: Option<Spanned<Vec<String>>>,
     pub super_digest: Option<Spanned<String>>,
     #[serde(default)]
@@ -167,6 +169,14 @@ fn convert(raw: RawCluster, path: &Path) -> ClusterConfig {
         },
         client: ClientConfig {
             max_connections: or(raw.client.max_connections, client.max_connections),
+            max_connections_per_address: raw
+                .client
+                .max_connections_per_address
+                .unwrap_or(client.max_connections_per_address),
+            new_sessions_per_second: raw
+                .client
+                .new_sessions_per_second
+                .unwrap_or(client.new_sessions_per_second),
             words: or(raw.client.words, client.words),
             super_digest: raw.client.super_digest.map(Spanned::into_inner),
             sasl_users: raw.client.sasl_users.into_iter().map(|(k, v)| (k.into_inner(), v)).collect(),
@@ -235,7 +245,7 @@ pub(super) fn print(config: &ClusterConfig) -> String {
         out,
         "name = {}\nlog = {}\n\n[session]\nmin_timeout_ms = {}\nmax_timeout_ms = {}\n\n[raft]\nheartbeat_ms = {}\n\
          election_timeout_min_ms = {}\nelection_timeout_max_ms = {}\nsnapshot_every = {}\nkeep_logs = {}\nbusy_poll_us = {}\nspare_flushes = {}\n\n[client]\n\
-         max_connections = {}\nwords = [{}]\n",
+         max_connections = {}\nmax_connections_per_address = {}\nnew_sessions_per_second = {}\nwords = [{}]\n",
         text(&config.name),
         text(&config.log),
         config.session.min_timeout_ms,
@@ -248,6 +258,8 @@ pub(super) fn print(config: &ClusterConfig) -> String {
         config.raft.busy_poll_us,
         text(config.raft.spare_flushes.as_str()),
         config.client.max_connections,
+        config.client.max_connections_per_address,
+        config.client.new_sessions_per_second,
         words.join(", "),
     );
     if let Some(digest) = &config.client.super_digest {

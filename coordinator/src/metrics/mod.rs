@@ -4,6 +4,8 @@
 pub mod instrument;
 mod text;
 
+use crate::watch::WatchTable;
+
 pub use instrument::{Counter, Gauge, Histogram, LongHistogram, RoleGauge, SizeHistogram};
 
 macro_rules! metrics {
@@ -29,6 +31,8 @@ metrics! {
     sessions: Gauge,
     /// Sessions opened.
     sessions_opened_total: Counter,
+    /// Clients whose wish for a new session this node has refused (too many a second, too many in all, no memory).
+    sessions_refused_total: Counter,
     /// Sessions closed by their client.
     sessions_closed_total: Counter,
     /// Sessions expired.
@@ -42,6 +46,8 @@ metrics! {
 
     /// Watches of this node's connections.
     watches: Gauge,
+    /// Bytes of these watches, about: 256 and the path for each path of each connection.
+    watch_bytes: Gauge,
     /// Watch events queued for connections of this node.
     watch_fired_total: Counter,
 
@@ -154,6 +160,12 @@ impl Metrics {
     /// All at zero. `start_time_ms` is the wall clock at the start of the process.
     pub fn started_at(start_time_ms: i64) -> Self {
         Metrics { start_time_ms, ..Metrics::default() }
+    }
+
+    /// What this node's connections watch.
+    pub fn show_watches(&self, watches: &WatchTable) {
+        self.watches.set(watches.len() as u64);
+        self.watch_bytes.set(watches.bytes() as u64);
     }
 
     /// The Prometheus text format, version 0.0.4.

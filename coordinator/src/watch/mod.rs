@@ -8,10 +8,12 @@
 
 mod kinds;
 mod table;
+mod weight;
 
 pub use kinds::Kinds;
 pub(crate) use table::event_frame;
 pub use table::{TooManyWatches, WatchCounts, WatchTable};
+pub use weight::WatchBounds;
 
 /// A client connection of this node, numbered from 1 in the order of accepting; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -10,9 +10,9 @@ use rowlock_proto::{Zxid, encode, path as znode_path};
 use rowlock_state::acl;
 use rowlock_state::outcome::{Change, ChangeKind};
 
+use super::weight::{WatchBounds, weight};
 use super::{ConnectionId, Kinds};
 use crate::client::outbox::{Message, Outbox};
-use crate::limits;
 
 /// `WatchedEvent::state` of everything that servers send: SyncConnected.
 const SYNC_CONNECTED: i32 = 3;
@@ -20,20 +20,17 @@ const SYNC_CONNECTED: i32 = 3;
 /// Who watches what.
 ///
 /// Invariant: `watchers[c].paths` holds exactly the paths under which `paths` mentions `c`; no set of kinds in `paths`
-/// is empty; `watches` and `recursive` count what is in `paths`.
+/// is empty; `watches`, `recursive` and `bytes` count what is in `paths`.
+#[derive(Default)]
 pub struct WatchTable {
     paths: BTreeMap<Arc<str>, BTreeMap<ConnectionId, Kinds>>,
     watchers: BTreeMap<ConnectionId, Watcher>,
     watches: usize,
     recursive: usize,
+    /// What those of all connections weigh.
+    bytes: usize,
     fired: u64,
-    max_per_connection: usize,
-}
-
-impl Default for WatchTable {
-    fn default() -> Self {
-        Self::with_max(limits::WATCHES_PER_CONNECTION_MAX)
-    }
+    bounds: WatchBounds,
 }
 
 /// A connection that may have watches.
@@ -42,6 +39,8 @@ struct Watcher {
     identities: Arc<[Id]>,
     paths: BTreeSet<Arc<str>>,
     watches: usize,
+    /// What they weigh.
+    bytes: usize,
 }
 
 /// How much there is in the table.
@@ -55,7 +54,7 @@ pub struct WatchCounts {
     pub watches: usize,
 }
 
-/// The connection has as many watches as it may have (`limits::WATCHES_PER_CONNECTION_MAX`).
+/// The connection's watches weigh as much as they may ([`WatchBounds`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("too many watches on one connection")]
 pub struct TooManyWatches;
@@ -74,16 +73,9 @@ impl WatchTable {
         Self::default()
     }
 
-    /// An empty table that grants a connection `max_per_connection` watches.
-    pub fn with_max(max_per_connection: usize) -> Self {
-        WatchTable {
-            paths: BTreeMap::new(),
-            watchers: BTreeMap::new(),
-            watches: 0,
-            recursive: 0,
-            fired: 0,
-            max_per_connection,
-        }
+    /// An empty table with other bounds.
+    pub fn bounded_by(bounds: WatchBounds) -> Self {
+        WatchTable { bounds, ..Self::default() }
     }
 
     /// A connection that may set watches from now on. Its identities decide which events it may hear. To be called before
@@ -94,6 +86,7 @@ impl WatchTable {
             identities: identities.clone(),
             paths: BTreeSet::new(),
             watches: 0,
+            bytes: 0,
         });
     }
 
@@ -107,6 +100,7 @@ impl WatchTable {
     /// The connection is gone, and its watches with it. Idempotent.
     pub fn leave(&mut self, connection: ConnectionId) {
         let Some(watcher) = self.watchers.remove(&connection) else { return };
+        self.bytes -= watcher.bytes;
         for path in watcher.paths {
             let on_path = self.paths.get_mut(&path).expect("the indexes agree");
             let kinds = on_path.remove(&connection).expect("the indexes agree");
@@ -125,7 +119,8 @@ impl WatchTable {
         if new.is_empty() {
             return Ok(());
         }
-        if watcher.watches + new.count() > self.max_per_connection {
+        let more = if here.is_empty() { weight(path) } else { 0 };
+        if !self.bounds.has_room(watcher.bytes, self.bytes, more) {
             return Err(TooManyWatches);
         }
         let key = match self.paths.get_key_value(path) {
@@ -134,6 +129,8 @@ impl WatchTable {
         };
         watcher.paths.insert(key.clone());
         watcher.watches += new.count();
+        watcher.bytes += more;
+        self.bytes += more;
         self.paths.entry(key).or_default().insert(connection, here | new);
         self.watches += new.count();
         self.recursive += new.and(Kinds::RECURSIVE).count();
@@ -150,7 +147,7 @@ impl WatchTable {
         watcher.watches -= gone.count();
         if here.is_empty() {
             on_path.remove(&connection);
-            watcher.paths.remove(path);
+            self.bytes -= watcher.forget(path);
             if on_path.is_empty() {
                 self.paths.remove(path);
             }
@@ -178,6 +175,11 @@ impl WatchTable {
     /// Number of watches.
     pub fn len(&self) -> usize {
         self.watches
+    }
+
+    /// Bytes of all watches, about.
+    pub fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// There is no watch.
@@ -250,7 +252,7 @@ impl WatchTable {
             let watcher = self.watchers.get_mut(connection).expect("the indexes agree");
             watcher.watches -= gone.count();
             if kinds.is_empty() {
-                watcher.paths.remove(path);
+                self.bytes -= watcher.forget(path);
                 left -= 1;
             }
         }
@@ -288,6 +290,16 @@ impl WatchTable {
             watcher.outbox.push(Message::Event(frame.clone()));
             self.fired += 1;
         }
+    }
+}
+
+impl Watcher {
+    /// It has no watch left on the path. Gives what that weighed.
+    fn forget(&mut self, path: &str) -> usize {
+        let there = self.paths.remove(path);
+        assert!(there, "the indexes agree");
+        self.bytes -= weight(path);
+        weight(path)
     }
 }
 

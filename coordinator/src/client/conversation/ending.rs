@@ -29,9 +29,13 @@ impl Conversation {
 
     pub(super) fn told_to_close(&mut self, reason: CloseReason) {
         match (reason, &self.phase) {
-            (CloseReason::NotServing | CloseReason::Shutdown | CloseReason::Writable, _) => {
-                self.over(End::Told(reason));
-            }
+            (
+                CloseReason::NotServing
+                | CloseReason::Shutdown
+                | CloseReason::Writable
+                | CloseReason::HalfOpen,
+                _,
+            ) => self.over(End::Told(reason)),
             // A client that asks for nothing is closed at its next frame, as ZooKeeper does. It would come back at once,
             // and two programs that share a session would take it from each other without end.
             (CloseReason::SessionMoved, Phase::Open) if self.may_stay_unaware() => {

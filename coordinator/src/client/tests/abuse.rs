@@ -5,7 +5,7 @@ use std::time::Duration;
 use rowlock_proto::{CreateMode, ErrorCode, Request};
 use tokio::io::AsyncWriteExt;
 
-use super::client::{Client, create, raw, rest, set, unwatched};
+use super::client::{Client, connect_request, create, raw, rest, set, unwatched};
 use super::node::{Log, Node, config};
 use crate::limits;
 
@@ -24,6 +24,20 @@ async fn half_a_handshake_is_closed_at_its_deadline() {
     }
     still_serves(&node).await;
     assert_eq!(node.context.metrics.connections_rejected_total.get(), 3);
+    node.stop().await;
+}
+
+/// The deadline is far: what ends the connection is the announced length, before any of the frame has come.
+#[tokio::test]
+async fn a_first_frame_larger_than_any_connect_request_closes_its_connection_at_once() {
+    let node = Node::with(config(), "127.0.0.1:0", Duration::from_secs(3_600)).await;
+    for length in [limits::HANDSHAKE_FRAME_MAX_BYTES + 1, limits::CLIENT_FRAME_MAX_BYTES] {
+        let mut stream = raw(&node).await;
+        stream.write_all(&u32::try_from(length).unwrap().to_be_bytes()).await.unwrap();
+        assert!(rest(&mut stream).await.is_empty());
+    }
+    still_serves(&node).await;
+    assert_eq!(node.context.metrics.connections_overflowed_total.get(), 2);
     node.stop().await;
 }
 
@@ -133,5 +147,23 @@ async fn many_idle_connections_leave_room_for_others() {
         idle.push(Client::connect(&node).await);
     }
     still_serves(&node).await;
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn new_sessions_that_come_too_fast_are_refused_and_known_ones_come_back() {
+    let mut config = config();
+    config.client.new_sessions_per_second = 1;
+    let node = Node::with(config, "127.0.0.1:0", limits::HANDSHAKE_MAX).await;
+    let first = Client::connect(&node).await;
+    // A burst of five passes, and one more for each second that this takes.
+    let mut refused = 0;
+    for _ in 0..200 {
+        refused += u32::from(Client::open(&node, connect_request(None)).await.is_none());
+        let mut back = Client::open(&node, connect_request(Some(&first.opened))).await.expect("it is known");
+        assert!(back.call(Request::Exists(unwatched("/"))).await.is_ok());
+    }
+    assert!(refused > 100, "{refused}");
+    assert_eq!(node.context.metrics.sessions_refused_total.get(), u64::from(refused));
     node.stop().await;
 }

@@ -26,7 +26,7 @@ use crate::client::end::End;
 use crate::client::events::Dispatcher;
 use crate::client::outbox::{self, CloseReason, Inbox, Message};
 use crate::client::read_only::Isolation;
-use crate::client::registry::Registry;
+use crate::client::registry::{Most, Registry};
 use crate::client::{ClientContext, Listener};
 use crate::history::History;
 use crate::limits;
@@ -38,7 +38,7 @@ use crate::replica::Replica;
 use crate::report::Reports;
 use crate::session::{SessionTouch, Sign};
 use crate::status::Status;
-use crate::watch::WatchTable;
+use crate::watch::{WatchBounds, WatchTable};
 
 /// A conversation of a session that may have two watches, and the log in the test's hands.
 struct Stage {
@@ -67,7 +67,9 @@ impl Stage {
             config: Arc::new(config()),
             metrics: Arc::new(Metrics::default()),
         };
-        *context.replica.watches.lock() = WatchTable::with_max(2);
+        // Room for three paths of two bytes.
+        let bounds = WatchBounds { connection: 3 * 258, ..WatchBounds::default() };
+        *context.replica.watches.lock() = WatchTable::bounded_by(bounds);
         let password = [7; 16];
         let open = Command::CreateSession { password, timeout_ms: 10_000 };
         let Ok(Outcome::Session { session, attachment, .. }) = apply(&context, SessionId::NONE, open, None)
@@ -76,7 +78,10 @@ impl Stage {
         };
         let (outbox, inbox) = outbox::channel();
         let addr = SocketAddr::from(([127, 0, 0, 1], 1));
-        let peer = context.registry.accepted(addr, outbox, 1).unwrap();
+        let peer = context
+            .registry
+            .accepted(addr, outbox, Most { connections: 1, of_address: 0, half_open: 1 })
+            .unwrap();
         context.registry.attach(peer.id, session, attachment);
         let shared = Listener::new(context.clone()).shared();
         let identities = shared.neighbours.identities(addr.ip());
@@ -438,12 +443,12 @@ fn a_node_that_leaves_closes_whoever_waits_for_nothing_and_in_the_end_everybody(
 #[test]
 fn one_watch_too_many_is_an_error_and_the_end_of_the_connection() {
     let mut stage = Stage::new();
-    for path in ["/a", "/b", "/b", "/c", "/d"] {
+    for path in ["/a", "/b", "/c", "/b", "/d", "/e"] {
         stage.ask(Request::Exists(watched(path)));
     }
     stage.answer();
     let missing = Some(ErrorCode::NoNode);
-    let want = [(1, missing), (2, missing), (3, missing), (4, Some(ErrorCode::SystemError))];
+    let want = [(1, missing), (2, missing), (3, missing), (4, missing), (5, Some(ErrorCode::SystemError))];
     assert_eq!(stage.told(), want);
     assert!(matches!(stage.conversation.take_end(), Some(End::Finished)));
 }

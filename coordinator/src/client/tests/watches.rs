@@ -6,6 +6,7 @@ use rowlock_proto::{CreateMode, ErrorCode, EventType, Request, Xid, Zxid};
 
 use super::client::{Client, Frame, connect_request, create, delete, set, unwatched, watched};
 use super::node::Node;
+use crate::limits;
 
 #[tokio::test]
 async fn the_event_of_an_own_write_comes_before_its_reply_and_carries_its_zxid() {
@@ -171,5 +172,53 @@ async fn persistent_watches_stay_until_they_are_removed() {
     assert_eq!(a.call(remove(3)).await, Err(ErrorCode::NoWatcher));
     b.call(set("/p", "1")).await.unwrap();
     a.call(Request::Sync("/".to_owned())).await.expect("silence after the removal");
+    node.stop().await;
+}
+
+/// A list of watches on paths that do not exist, each of `length` bytes.
+fn absent(first: usize, count: usize, length: usize) -> Request {
+    let paths =
+        (first..first + count).map(|number| format!("/{number:0>width$}", width = length - 1)).collect();
+    let (data, child, persistent, persistent_recursive) = Default::default();
+    let relative_zxid = Zxid(0);
+    Request::SetWatches2(SetWatches {
+        relative_zxid,
+        data,
+        exist: paths,
+        child,
+        persistent,
+        persistent_recursive,
+    })
+}
+
+#[tokio::test]
+async fn a_client_with_a_hundred_thousand_watches_gets_them_all_back() {
+    let node = Node::start().await;
+    let mut client = Client::connect(&node).await;
+    for first in (0..100_000).step_by(2_000) {
+        assert_eq!(client.call(absent(first, 2_000, 200)).await, Ok(Response::Empty));
+    }
+    assert_eq!(node.context.metrics.watches.get(), 100_000);
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn watches_that_weigh_too_much_close_their_connection_and_no_other() {
+    let node = Node::start().await;
+    let (mut greedy, mut modest) = (Client::connect(&node).await, Client::connect(&node).await);
+    modest.call(Request::Exists(watched("/none"))).await.unwrap_err();
+    let mut refused = None;
+    for first in (0..40_000).step_by(200) {
+        refused = greedy.call(absent(first, 200, 4_000)).await.err();
+        let bytes = node.context.metrics.watch_bytes.get() as usize;
+        assert!(bytes <= limits::WATCH_BYTES_PER_CONNECTION + 1_000, "{bytes}");
+        if refused.is_some() {
+            break;
+        }
+    }
+    assert_eq!(refused, Some(ErrorCode::SystemError));
+    greedy.closed().await;
+    modest.send(create("/none", CreateMode::Ephemeral)).await;
+    assert_eq!(modest.event().await, (EventType::NodeCreated, "/none".to_owned()));
     node.stop().await;
 }

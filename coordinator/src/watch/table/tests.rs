@@ -29,12 +29,17 @@ impl Room {
     fn new() -> Room {
         let mut room =
             Room { table: WatchTable::new(), inboxes: BTreeMap::new(), acl: Acl::open(), last_zxid: 0 };
+        room.join_all();
+        room
+    }
+
+    /// Both connections, with an outbox of their own each.
+    fn join_all(&mut self) {
         for (connection, user) in [(A, "a"), (B, "b")] {
             let (outbox, inbox) = outbox::channel();
-            room.table.join(connection, &outbox, &Arc::from([digest(user)]));
-            room.inboxes.insert(connection, inbox);
+            self.table.join(connection, &outbox, &Arc::from([digest(user)]));
+            self.inboxes.insert(connection, inbox);
         }
-        room
     }
 
     fn watch(&mut self, connection: ConnectionId, path: &str, kinds: Kinds) {
@@ -91,7 +96,9 @@ impl Room {
         for (connection, watcher) in &table.watchers {
             let (watches, paths) = of.remove(connection).unwrap_or_default();
             assert_eq!((watcher.watches, &watcher.paths), (watches, &paths));
+            assert_eq!(watcher.bytes, paths.iter().map(|path| weight(path)).sum::<usize>());
         }
+        assert_eq!(table.bytes, table.watchers.values().map(|watcher| watcher.bytes).sum::<usize>());
         assert!(of.is_empty());
     }
 }
@@ -275,14 +282,35 @@ fn the_listings_name_paths_and_connections_in_order() {
 #[test]
 fn a_connection_gets_no_more_watches_than_it_may_have_and_other_connections_do() {
     let mut room = Room::new();
-    room.table.max_per_connection = 3;
+    let long = format!("/{}", "x".repeat(999));
+    let most = weight("/p") + weight(&long);
+    room.table = WatchTable::bounded_by(WatchBounds { connection: most, ..WatchBounds::default() });
+    room.join_all();
     room.watch(A, "/p", Kinds::DATA | Kinds::CHILD);
-    assert_eq!(room.table.add(A, "/q", Kinds::DATA | Kinds::CHILD), Err(TooManyWatches));
-    room.check();
+    room.watch(A, &long, Kinds::DATA);
+    room.watch(A, "/p", Kinds::PERSISTENT);
+    assert_eq!(room.table.add(A, "/q", Kinds::DATA), Err(TooManyWatches));
+    room.watch(B, "/q", Kinds::DATA);
+    room.change(&long, DataChanged);
+    assert_eq!(room.table.add(A, &format!("{long}x"), Kinds::DATA), Err(TooManyWatches), "a byte too long");
     room.watch(A, "/q", Kinds::DATA);
-    room.watch(A, "/p", Kinds::DATA);
-    assert_eq!(room.table.add(A, "/p", Kinds::PERSISTENT), Err(TooManyWatches));
-    room.watch(B, "/p", Kinds::PERSISTENT);
-    room.change("/p", DataChanged);
-    room.watch(A, "/r", Kinds::DATA);
+    room.table.remove(A, "/p", Kinds::ALL);
+    room.check();
+    room.table.leave(A);
+    room.table.leave(B);
+    assert_eq!(room.table.bytes(), 0);
+}
+
+#[test]
+fn when_all_connections_have_much_each_may_still_have_a_little() {
+    let mut room = Room::new();
+    let (all, small) = (weight("/pp"), weight("/p"));
+    room.table = WatchTable::bounded_by(WatchBounds { connection: 1 << 20, all, small });
+    room.join_all();
+    room.watch(A, "/pp", Kinds::DATA);
+    assert_eq!(room.table.add(A, "/p", Kinds::DATA), Err(TooManyWatches));
+    assert_eq!(room.table.add(B, "/pp", Kinds::DATA), Err(TooManyWatches));
+    room.watch(B, "/p", Kinds::DATA);
+    room.change("/pp", DataChanged);
+    room.watch(A, "/qq", Kinds::DATA);
 }
