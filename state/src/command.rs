@@ -55,8 +55,8 @@ pub enum Command {
         /// Negotiated timeout, milliseconds.
         timeout_ms: u32,
     },
-    /// Moves a session to a new connection: bumps its attachment. Takes no zxid. Proposed where the node does not know the
-    /// session yet.
+    /// Moves a session to a new connection: bumps its attachment. Takes no zxid. Nodes propose `AttachFrom`; this is in logs
+    /// of builds before it.
     Attach {
         /// Which one.
         session: SessionId,

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use rowlock_env::rare::{self, Rare};
-use rowlock_env::{rng, time};
+use rowlock_env::rng;
+use rowlock_env::time::{self, Instant};
 use rowlock_proto::request::ConnectRequest;
 use rowlock_proto::response::ConnectResponse;
 use rowlock_proto::{ErrorCode, FourLetterWord, SessionId, Zxid, decode, encode, frame};
@@ -81,6 +82,8 @@ impl Handshake<'_> {
         if !self.shared.context.status.borrow().serving {
             return self.open_read_only(&request);
         }
+        // As of now: while this node catches up, the client may go elsewhere.
+        let (asked, known) = (time::now(), self.attachment_of(request.session_id));
         match self.catch_up(request.last_zxid_seen).await {
             // Of another cluster, or of this one before it was begun anew: no node will ever have seen so much, and
             // only the word that its session is over ends the client's attempts.
@@ -95,7 +98,7 @@ impl Handshake<'_> {
             return Err(End::NoNewSession("new_sessions_per_second is reached").into());
         }
         let timeout = self.timeout_for(&request);
-        let applied = self.open(wire, &request, timeout).await?;
+        let applied = self.open(wire, &request, timeout, asked, known).await?;
         match applied.result {
             Ok(Outcome::Session { session, password, attachment, .. }) => {
                 self.attach(session, attachment)?;
@@ -114,26 +117,29 @@ impl Handshake<'_> {
         }
     }
 
-    /// Opens the session, or takes it over from where it is known to be.
+    /// Opens the session, or takes it over from where it was known to be when the client asked.
     ///
     /// Invariant: a connection that its client has given up takes the session from none that lives, as far as this node
     /// can know: neither when the client has closed it, nor when the session has been attached elsewhere meanwhile.
-    /// Only that this node had not heard of an earlier move yet is no reason, so it asks again while that must be it.
+    /// Only that this node had not heard of the session or of an earlier move yet is no reason, so it asks again while
+    /// that must be it.
     async fn open(
         &mut self,
         wire: &mut Wire,
         request: &ConnectRequest,
         timeout: SessionTimeout,
+        asked: Instant,
+        known: Option<Attachment>,
     ) -> Result<Applied, End> {
-        let asked = time::now();
+        let mut known = known;
         loop {
             wire.take_arrived().await?;
-            let from = self.attachment_of(request.session_id);
-            let applied = self.submit(open_command(request, from, timeout)).await?;
+            let applied = self.submit(open_command(request, known, timeout)).await?;
             let is_fresh = asked.elapsed() < Duration::from(timeout) / PATIENT_FOR_A;
             if applied.result != Err(ErrorCode::SessionMoved) || !is_fresh {
                 return Ok(applied);
             }
+            known = self.attachment_of(request.session_id);
         }
     }
 
@@ -286,7 +292,7 @@ async fn next_message(inbox: &mut Inbox) -> Result<Message, End> {
     }
 }
 
-fn open_command(request: &ConnectRequest, from: Option<Attachment>, timeout: SessionTimeout) -> Command {
+fn open_command(request: &ConnectRequest, known: Option<Attachment>, timeout: SessionTimeout) -> Command {
     let timeout_ms = timeout.as_millis();
     if request.session_id == SessionId::NONE {
         let mut password = [0; 16];
@@ -296,10 +302,9 @@ fn open_command(request: &ConnectRequest, from: Option<Attachment>, timeout: Ses
     // What is not 16 bytes long cannot be right; it is not carried through the log.
     let password = request.password.get(..16).filter(|_| request.password.len() == 16).unwrap_or_default();
     let (session, password) = (request.session_id, Bytes::copy_from_slice(password));
-    match from {
-        Some(from) => Command::AttachFrom { from, session, password, timeout_ms },
-        None => Command::Attach { session, password, timeout_ms },
-    }
+    // No session is at attachment 0: one that is not known here is over, or has to be asked for again.
+    let from = known.unwrap_or(Attachment(0));
+    Command::AttachFrom { from, session, password, timeout_ms }
 }
 
 /// The session is not valid.

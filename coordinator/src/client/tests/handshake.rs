@@ -1,8 +1,10 @@
 //! Opening, taking over and losing sessions.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use rowlock_env::time;
 use rowlock_proto::request::ConnectRequest;
 use rowlock_proto::response::Response;
 use rowlock_proto::{CreateMode, ErrorCode, OpCode, Request, RequestFrame, SessionId, Xid, Zxid, encode};
@@ -11,7 +13,7 @@ use tokio::io::AsyncWriteExt;
 
 use super::client::{Client, connect_request, create, raw, rest, set, unwatched};
 use super::node::{Log, Node};
-use crate::client::outbox::{self, Message};
+use crate::client::outbox::{self, Inbox, Message};
 use crate::proposer::Submission;
 
 #[tokio::test]
@@ -136,6 +138,15 @@ async fn a_session_that_moves_keeps_its_ephemerals_and_its_old_connection_is_clo
     node.stop().await;
 }
 
+/// Gives it to the log, as from another node.
+async fn submit(node: &Node, command: Command) -> Inbox {
+    let (reply_to, answer) = outbox::channel();
+    let (session, attachment, identities) = (SessionId::NONE, Attachment::default(), Default::default());
+    let submission = Submission { session, attachment, identities, command, reply_to, tag: 0 };
+    assert!(node.context.proposer.submit(submission).await.is_ok());
+    answer
+}
+
 /// Its client has gone elsewhere while the attach was on its way into the log.
 #[tokio::test]
 async fn an_attach_that_comes_late_takes_nothing_from_the_connection_that_the_session_has_now() {
@@ -145,22 +156,70 @@ async fn an_attach_that_comes_late_takes_nothing_from_the_connection_that_the_se
     let (session, from) = (first.opened.session_id, Attachment(1));
     let password = first.opened.password.clone();
     let late = Command::AttachFrom { from, session, password, timeout_ms: 10_000 };
-    let (outbox, mut answer) = outbox::channel();
-    let submission = Submission {
-        session: SessionId::NONE,
-        attachment: Attachment::default(),
-        identities: Default::default(),
-        command: late,
-        reply_to: outbox,
-        tag: 0,
-    };
-    assert!(node.context.proposer.submit(submission).await.is_ok());
+    let mut answer = submit(&node, late).await;
     answer.ready().await;
     let mut messages = VecDeque::new();
     answer.take(&mut messages).unwrap();
     let Some(Message::Applied { applied, .. }) = messages.pop_front() else { panic!("{messages:?}") };
     assert_eq!(applied.result, Err(ErrorCode::SessionMoved));
     assert!(second.call(create("/e", CreateMode::Ephemeral)).await.is_ok());
+    node.stop().await;
+}
+
+/// A node that had not heard of the session yet when the client asked, and did not for so long that the client went elsewhere.
+#[tokio::test]
+async fn an_attach_of_a_node_that_lags_takes_nothing_from_the_connection_that_the_session_has_now() {
+    const TIMEOUT_MS: u32 = 5_000;
+    let node = Node::start().await;
+    node.log(Log::Stands);
+    let (password, session) = ([7; 16], SessionId((1 << 56) + 1));
+    let opened = Command::CreateSession { password, timeout_ms: TIMEOUT_MS };
+    let moved = Command::AttachFrom {
+        from: Attachment(1),
+        session,
+        password: Bytes::copy_from_slice(&password),
+        timeout_ms: TIMEOUT_MS,
+    };
+    let _answers = [submit(&node, opened).await, submit(&node, moved).await];
+    let request = ConnectRequest {
+        session_id: session,
+        password: Bytes::copy_from_slice(&password),
+        timeout_ms: TIMEOUT_MS.cast_signed(),
+        ..connect_request(None)
+    };
+    let mut bytes = BytesMut::new();
+    encode::connect_request(&request, &mut bytes);
+    let mut given_up = raw(&node).await;
+    given_up.write_all(&bytes).await.unwrap();
+    while node.context.metrics.bytes_received_total.get() < bytes.len() as u64 {
+        tokio::task::yield_now().await;
+    }
+    // So long clients wait at least.
+    time::sleep(Duration::from_millis(u64::from(TIMEOUT_MS / 10))).await;
+    node.log(Log::Runs);
+    assert!(rest(&mut given_up).await.is_empty(), "it is closed without an answer");
+    assert_eq!(node.context.replica.state.read().session(session).unwrap().attachment, Attachment(2));
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_whose_session_its_node_does_not_know_yet_is_served_once_it_does() {
+    let node = Node::start().await;
+    node.log(Log::Stands);
+    let (password, session) = ([7; 16], SessionId((1 << 56) + 1));
+    let _answer = submit(&node, Command::CreateSession { password, timeout_ms: 10_000 }).await;
+    let password = Bytes::copy_from_slice(&password);
+    let request = ConnectRequest { session_id: session, password, ..connect_request(None) };
+    let asked = async {
+        while node.context.registry.is_empty() {
+            tokio::task::yield_now().await;
+        }
+        node.log(Log::Runs);
+    };
+    let (client, ()) = tokio::join!(Client::open(&node, request), asked);
+    let mut client = client.expect("served");
+    assert_eq!(client.opened.session_id, session);
+    assert!(client.call(create("/e", CreateMode::Ephemeral)).await.is_ok());
     node.stop().await;
 }
 
