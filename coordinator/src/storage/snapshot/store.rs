@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::Mutex;
 use rowlock_env::disk::Dir;
 use rowlock_env::mutant::{self, Mutant};
+use rowlock_env::rng;
 
 use super::file::SnapshotFile;
 use super::incoming::{Incoming, Outgoing};
@@ -35,6 +36,9 @@ struct Inner {
     older: Mutex<Vec<SnapshotFile>>,
     /// Where the log began at start.
     purged: Option<LogId>,
+    /// Names of temporary files begin with it, so that what a stopped node of this process still writes or removes is none
+    /// of those of the next one.
+    start: u64,
     temporaries: AtomicU64,
     /// Written under the lock of `current`: what is being written then takes no name any more.
     is_closed: AtomicBool,
@@ -59,6 +63,7 @@ impl SnapshotStore {
             current: Mutex::new(found.usable),
             older: Mutex::new(found.older),
             purged,
+            start: rng::u64(),
             temporaries: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
         };
@@ -149,7 +154,7 @@ impl SnapshotStore {
     /// A place for the bytes of another node's snapshot file.
     pub fn begin_receive(&self) -> Result<Incoming, StorageError> {
         let number = self.inner.temporaries.fetch_add(1, Ordering::Relaxed);
-        let name = format!("{number}{TEMPORARY_SUFFIX}");
+        let name = format!("{:016x}-{number}{TEMPORARY_SUFFIX}", self.inner.start);
         Incoming::create(self.inner.dir.clone(), self.inner.identity.clone(), name)
     }
 

@@ -139,6 +139,24 @@ async fn a_kill_before_the_rename_leaves_the_older_snapshot_in_force() {
 }
 
 #[tokio::test]
+async fn what_a_stopped_node_still_writes_and_removes_is_none_of_the_next_nodes_files() {
+    let dir = temp();
+    let before = open(dir.path()).await;
+    let late = before.snapshots.begin_receive().expect("begins");
+    before.snapshots.close();
+    before.log.close().await;
+    let after = open(dir.path()).await;
+    let mut state = String::new();
+    let body = |out: &mut dyn Write| {
+        state = files(dir.path()).join(" ");
+        drop(late);
+        out.write_all(content(10).as_bytes())
+    };
+    let written = after.snapshots.write(snapshot_meta(1, 10), body, |_| Ok(())).expect("writes");
+    assert_eq!((read(&written), files(dir.path()).len()), (content(10), 1), "beside {state}");
+}
+
+#[tokio::test]
 async fn a_damaged_newest_snapshot_gives_way_to_the_one_before_if_the_log_reaches_back_to_it() {
     let (dir, other) = (temp(), temp());
     let mut opened = open(dir.path()).await;
