@@ -35,38 +35,34 @@ async fn taken_in(service: &Service) -> usize {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_newcomer_that_is_restarted_with_entries_of_a_deposed_leader_asks_again() {
-    let data = tempfile::tempdir().expect("a temporary folder");
+/// The newcomer, started with such a standing and with entries of a leader in its log.
+async fn restarted(
+    standing: Standing,
+    data: &std::path::Path,
+    service: &Arc<Service>,
+) -> (Node, support::Node) {
     let identity = Identity { cluster: "test".to_owned(), node: NodeId(4) };
-    let opened =
-        Storage::open(data.path(), identity, Arc::new(|_| {}), Arc::default()).await.expect("is new");
-    opened.folder.rise_to(Standing::Admitted).await.expect("writes");
+    let opened = Storage::open(data, identity, Arc::new(|_| {}), Arc::default()).await.expect("is new");
+    opened.folder.rise_to(standing).await.expect("writes");
     let mut log = opened.log.clone();
     log.blocking_append([membership_entry(1, 0), entry(1, 1, b"x")]).await.expect("appends");
     log.close().await;
-
-    let service = Service::new();
     let other = support::listen_anywhere(service.clone()).await;
-    let node = Node::start(newcomer(data.path(), &other.address)).await.expect("starts");
+    (Node::start(newcomer(data, &other.address)).await.expect("starts"), other)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_newcomer_that_is_restarted_with_entries_of_a_deposed_leader_asks_again() {
+    let (data, service) = (tempfile::tempdir().expect("a temporary folder"), Service::new());
+    let (node, _other) = restarted(Standing::Admitted, data.path(), &service).await;
     assert!(taken_in(&service).await > 0, "it took itself for a member because its log is not empty");
     node.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_that_was_removed_does_not_come_again_by_itself() {
-    let data = tempfile::tempdir().expect("a temporary folder");
-    let identity = Identity { cluster: "test".to_owned(), node: NodeId(4) };
-    let opened =
-        Storage::open(data.path(), identity, Arc::new(|_| {}), Arc::default()).await.expect("is new");
-    opened.folder.rise_to(Standing::Member).await.expect("writes");
-    let mut log = opened.log.clone();
-    log.blocking_append([membership_entry(1, 0), entry(1, 1, b"x")]).await.expect("appends");
-    log.close().await;
-
-    let service = Service::new();
-    let other = support::listen_anywhere(service.clone()).await;
-    let node = Node::start(newcomer(data.path(), &other.address)).await.expect("starts");
+    let (data, service) = (tempfile::tempdir().expect("a temporary folder"), Service::new());
+    let (node, _other) = restarted(Standing::Member, data.path(), &service).await;
     let mut status = node.status();
     let known = status.wait_for(|status| !status.voters.is_empty());
     time::timeout(PATIENCE, known).await.expect("in time").expect("runs");

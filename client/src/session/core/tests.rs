@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rowlock_env::net::{Listener, Stream};
+use rowlock_env::time;
 use rowlock_proto::Request;
 use rowlock_proto::request::SetData;
 use tokio::io::AsyncReadExt;
@@ -13,6 +14,9 @@ use super::super::chore::Chore;
 use super::super::machine::tests::Rig;
 use super::*;
 use crate::error::LostReason;
+
+/// Nothing here takes so long.
+const SOON: Duration = Duration::from_secs(30);
 
 /// An attached session without a task, and the server's side of its connection.
 async fn attached() -> (Arc<Core>, Stream) {
@@ -163,19 +167,20 @@ fn what_is_dropped_outside_of_the_runtime_is_sent_without_it() {
     other.block_on(async { core.tell(chore()).unwrap() });
     let mut received = BytesMut::new();
     for _ in 0..3 {
-        let mut server = &server;
-        let frame = task.block_on(async {
+        let reading = async {
             loop {
                 if let Some(frame) = frame::split(&mut received, FRAME_BYTES).unwrap() {
                     return frame;
                 }
                 match server.try_read(&mut room) {
+                    Ok(0) => panic!("the connection has ended"),
                     Ok(count) => received.extend_from_slice(&room[..count]),
                     Err(_) => tokio::task::yield_now().await,
                 }
-                let _ = &mut server;
             }
-        });
+        };
+        let frame = task.block_on(async { time::timeout(SOON, reading).await });
+        let frame = frame.expect("it is sent without the task");
         let request = rowlock_proto::decode::request(frame).unwrap().request;
         assert!(matches!(request, Request::Delete { .. }), "{request:?}");
     }
