@@ -9,6 +9,7 @@ use crate::support::cluster::{Cluster, FAST};
 
 const REFUSED: i32 = 1;
 const USAGE: i32 = 64;
+const DEADLOCK: i32 = 79;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn listener_is_told_every_leader_and_the_end_of_each() {
@@ -43,6 +44,21 @@ async fn listener_is_told_every_leader_and_the_end_of_each() {
     assert_eq!(news.recv().await.unwrap(), Value::Null);
     listener.end_with_signal().await;
     reader.join().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn command_that_waits_for_what_is_held_for_it_is_refused_rather_than_stuck() {
+    let cluster = Cluster::start(1, FAST).await;
+    let binary = env!("CARGO_BIN_EXE_rowlock");
+    // A command that leads wants the lead, or the lock under which it runs; -w, so that it is not stuck for ever.
+    for arguments in [
+        &["elect", "e", "outer", "--", binary, "elect", "-w", "20", "e", "inner", "--", "true"][..],
+        &["lock", "a", binary, "elect", "e", "v", "--", binary, "lock", "-w", "20", "a", "true"],
+        &["elect", "e", "v", "--", binary, "lock", "a", binary, "elect", "-w", "20", "e", "w", "--", "true"],
+    ] {
+        let said = start(&cluster.folder, arguments).end().await;
+        assert_eq!(said.code, DEADLOCK, "{arguments:?}: {}", said.err);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

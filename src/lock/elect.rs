@@ -7,7 +7,7 @@ use std::time::Duration;
 use rowlock_client::{Client, Election, Error, Leader, Leadership};
 use serde_json::json;
 
-use super::options::{Asking, Ties, Work};
+use super::options::{self, Asking, Ties, Work};
 use super::passed::Passed;
 use super::under::{self, Over, Setting};
 use crate::cluster::{failed, leave, seconds};
@@ -86,8 +86,12 @@ impl Elect {
         asking: &Asking,
         passed: &mut Passed,
     ) -> Result<Over, Failure> {
-        let leadership = match passed.unless(asking.bound(self.campaign(election, asking))).await {
-            Ok(leadership) => leadership?,
+        let campaign = async {
+            let owner = options::owner(client).await?;
+            Ok((owner, self.campaign(&election.of_owner(owner), asking).await?))
+        };
+        let (owner, leadership) = match passed.unless(asking.bound(campaign)).await {
+            Ok(campaigned) => campaigned?,
             // The candidacy ends with the session.
             Err(signal) => return Ok(Over::Code(under::shell_code(signal))),
         };
@@ -99,7 +103,7 @@ impl Elect {
             name: self.name.as_said(),
             work: &self.work,
             words: self.work.command(&self.words),
-            environment: Vec::new(),
+            owner,
             endpoints: self.ties.cluster.endpoints()?,
             may_be_followed_at_once: true,
         };

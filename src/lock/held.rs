@@ -2,7 +2,9 @@
 
 use std::future::Future;
 
-use rowlock_client::{FencingToken, Guard, Instant, Leadership, LostReason, Permits, ReleaseError};
+use rowlock_client::{
+    FencingToken, Guard, Instant, Leadership, LostReason, Permits, ReleaseError, WaitStats,
+};
 
 /// Something that is held, and can be lost.
 pub trait Held {
@@ -10,6 +12,8 @@ pub trait Held {
     fn key(&self) -> String;
     /// Larger than that of every earlier holder.
     fn token(&self) -> FencingToken;
+    /// See [`Guard::wait_stats`].
+    fn wait_stats(&self) -> WaitStats;
     /// See [`Guard::valid_until`].
     fn valid_until(&self) -> Option<Instant>;
     /// See [`Guard::lost`].
@@ -28,6 +32,10 @@ macro_rules! held {
 
             fn token(&self) -> FencingToken {
                 Guard::token(self)
+            }
+
+            fn wait_stats(&self) -> WaitStats {
+                Guard::wait_stats(self)
             }
 
             fn valid_until(&self) -> Option<Instant> {

@@ -4,14 +4,14 @@ use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
-use rowlock_client::{Client, ReleaseError};
+use rowlock_client::{Client, Owner, ReleaseError};
 use rowlock_env::time;
 use rustix::process::Signal;
 
 use super::attend::{Attended, End};
 use super::held::Held;
 use super::job::Job;
-use super::options::Work;
+use super::options::{self, Work};
 use super::passed::Passed;
 use super::terminal::Terminal;
 use super::warden::Warden;
@@ -58,8 +58,8 @@ pub struct Setting<'a> {
     pub work: &'a Work,
     /// Program and arguments to run. Empty: just hold.
     pub words: Vec<OsString>,
-    /// More for its environment.
-    pub environment: Vec<(&'static str, String)>,
+    /// In whose name we asked.
+    pub owner: Owner,
     /// Where the cluster is.
     pub endpoints: String,
     /// Whoever dies under the lock may be followed at once, as soon as the command is gone.
@@ -68,7 +68,7 @@ pub struct Setting<'a> {
 
 /// Runs the work under `held`; the exit code is the command's.
 pub async fn run<H: Held>(held: H, setting: Setting<'_>, passed: &mut Passed) -> Result<Over, Failure> {
-    let Setting { client, name, work, words, mut environment, endpoints, may_be_followed_at_once } = setting;
+    let Setting { client, name, work, words, owner, endpoints, may_be_followed_at_once } = setting;
     let end = if words.is_empty() {
         hold(&held, passed).await
     } else {
@@ -77,7 +77,7 @@ pub async fn run<H: Held>(held: H, setting: Setting<'_>, passed: &mut Passed) ->
         if may_be_followed_at_once {
             warden.give_back(&held.key());
         }
-        environment.extend(environment_of(client, &held, name));
+        let environment = environment_of(client, &held, name, owner);
         let job = Job::start(&words, &environment)?;
         let terminal = Terminal::controlling();
         Attended { held: &held, name, job, warden, terminal, client }.run(passed).await?
@@ -102,13 +102,19 @@ pub async fn run<H: Held>(held: H, setting: Setting<'_>, passed: &mut Passed) ->
 }
 
 /// What runs under a lock finds this in its environment.
-fn environment_of<H: Held>(client: &Client, held: &H, name: &str) -> Vec<(&'static str, String)> {
+fn environment_of<H: Held>(
+    client: &Client,
+    held: &H,
+    name: &str,
+    owner: Owner,
+) -> Vec<(&'static str, String)> {
     vec![
         ("ROWLOCK_LOCK_NAME", name.to_owned()),
         ("ROWLOCK_LOCK_KEY", held.key()),
         ("ROWLOCK_LOCK_TOKEN", held.token().to_string()),
         ("ROWLOCK_SESSION_ID", client.session_id().to_string()),
         ("ROWLOCK_LOCK_HELD", "true".to_owned()),
+        options::owner_in_environment(owner, &held.key()),
     ]
 }
 

@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rowlock_env::time::{self, Instant};
+use rowlock_proto::lock::Owner;
 use rowlock_proto::request::PathWatch;
 use rowlock_proto::{ErrorCode, Request, path};
 
@@ -65,6 +66,8 @@ pub struct Election {
 struct Parts {
     site: Site,
     mutex: Mutex,
+    /// In whose name candidates stand.
+    owner: Owner,
 }
 
 impl Client {
@@ -84,7 +87,15 @@ impl Election {
     fn new(client: &Client, site: Site) -> Self {
         // A path that is none makes the mutex fail; the site says why, and is asked first.
         let mutex = client.mutex_at(site.path().unwrap_or_default());
-        Election { parts: Arc::new(Parts { site, mutex }) }
+        Election { parts: Arc::new(Parts { site, mutex, owner: Owner::Unnamed }) }
+    }
+
+    /// The same election for candidates that take part in deadlock detection, as [`crate::LockRequest::owner`] does. Only
+    /// Rowlock detects deadlocks: elsewhere to campaign in an owner's name is [`Error::Unsupported`].
+    #[must_use]
+    pub fn of_owner(&self, owner: Owner) -> Election {
+        let Parts { site, mutex, .. } = &*self.parts;
+        Election { parts: Arc::new(Parts { site: site.clone(), mutex: mutex.clone(), owner }) }
     }
 
     fn site(&self) -> &Site {
@@ -198,7 +209,7 @@ impl Election {
     async fn stand(&self, value: &str, deadline: Option<Instant>) -> Result<Leadership, Error> {
         self.path()?;
         loop {
-            let request = self.parts.mutex.request().label(value);
+            let request = self.parts.mutex.request().label(value).owner(self.parts.owner);
             let guard = match deadline.map(|deadline| deadline.saturating_since(time::now())) {
                 None => request.lock().await?,
                 // Without time to wait, a lead that nobody has can still be had.
