@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, ChildStdout};
+use std::time::Instant;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -68,6 +69,26 @@ async fn znode_commands_answer_on_stdout_and_refusals_have_code_one() {
     for child in ["/app/n-0000000000", "/app/n-0000000001", "/app"] {
         assert_eq!(told(&cluster, &["delete", child]).await, "");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn data_that_no_server_takes_is_refused_at_once() {
+    let cluster = Cluster::start(1, FAST).await;
+    told(&cluster, &["create", "/x", "before"]).await;
+    let file = cluster.folder.join("large");
+    fs::write(&file, vec![b'x'; 1_500_000]).unwrap();
+    for arguments in [["set", "/x", "-"], ["create", "/y", "-"]] {
+        let begun = Instant::now();
+        let stdin = fs::File::open(&file).unwrap();
+        let child = rowlock(&cluster.folder, &arguments).stdin(stdin).spawn().unwrap();
+        let said = tokio::task::spawn_blocking(|| finish(child)).await.unwrap();
+        assert_eq!((said.code, said.out.as_str()), (REFUSED, ""), "{}", said.err);
+        let (path, rest) = (arguments[1], "bytes, the server takes 1048575\n");
+        assert!(said.err.starts_with(&format!("rowlock: {path}: the request has 15000")), "{}", said.err);
+        assert!(said.err.ends_with(rest), "{}", said.err);
+        assert!(begun.elapsed() < secs(8), "it waited for the end of its session: {:?}", begun.elapsed());
+    }
+    assert_eq!(told(&cluster, &["get", "/x"]).await, "before");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -9,9 +9,10 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+use crate::config_errors::one_node;
 use crate::support::cluster::{Cluster, FAST};
 use crate::support::command::{Said, finish, rowlock};
-use crate::support::{eventually, secs};
+use crate::support::{eventually, http, secs};
 
 const LOST: i32 = 75;
 /// The shortest that FAST allows, twice: the tests wait for it to pass.
@@ -369,6 +370,27 @@ async fn command_at_a_terminal_can_read_from_it_and_hears_the_keyboard() {
     let said = terminal.end().await;
     assert_eq!(said.code, 9, "{}{}", said.out, said.err);
     drop(keyboard);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn node_at_a_terminal_logs_in_colour_unless_it_is_told_not_to() {
+    let _turn = crate::support::cluster::turn().await;
+    let folder = tempfile::tempdir().unwrap();
+    let http = one_node(folder.path(), "");
+    let mut has_colours = Vec::new();
+    for setting in ["unset NO_COLOR", "export NO_COLOR=", "export NO_COLOR=1"] {
+        let line = format!("{setting}; exec rowlock serve --node 1");
+        let Some(mut terminal) = at_a_terminal(folder.path(), &line) else { return };
+        let mut keyboard = terminal.stdin();
+        let serves =
+            || async { http::status(&http).await.filter(|status| status["serving"] == true).map(drop) };
+        eventually("the node serves", secs(60), serves).await;
+        keyboard.write_all(b"\x03").unwrap();
+        let said = terminal.end().await;
+        assert!(said.code == 0 && said.out.contains("INFO"), "{}{}", said.out, said.err);
+        has_colours.push(said.out.contains("\x1b["));
+    }
+    assert_eq!(has_colours, [true, true, false]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -36,6 +36,22 @@ async fn a_cluster_starts_fast_and_leaves_no_folder_behind() {
     assert!(took < Duration::from_secs(10), "{took:?}");
 }
 
+/// To stop three nodes in order takes more than a second, each time.
+#[tokio::test]
+async fn a_cluster_is_dropped_at_once_whatever_its_clients_do() {
+    let mut fastest = Duration::MAX;
+    for _ in 0..3 {
+        let cluster = Cluster::start(3).await;
+        let client = cluster.client().await;
+        assert_eq!(client.session_timeout(), Duration::from_secs(4));
+        let _guard = within("a lock", client.mutex("m").lock()).await.unwrap();
+        let begun = Instant::now();
+        drop(cluster);
+        fastest = fastest.min(begun.elapsed());
+    }
+    assert!(fastest < Duration::from_millis(700), "{fastest:?}");
+}
+
 #[tokio::test]
 async fn a_partitioned_leader_is_replaced_and_comes_back_when_the_network_heals() {
     let cluster = Cluster::start(3).await;
