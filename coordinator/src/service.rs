@@ -8,6 +8,8 @@ use openraft::ChangeMembers;
 use openraft::errors::{LinearizableReadError, RaftError};
 use openraft::raft::ReadPolicy;
 use openraft_rt::watch::WatchReceiver as _;
+use rowlock_env::mutant::{self, Mutant};
+use rowlock_env::rare::{self, Rare};
 use rowlock_env::sync::watch;
 use rowlock_env::time;
 use rowlock_proto::{ErrorCode, NodeId, SessionId};
@@ -106,7 +108,12 @@ impl PeerService for Service {
             self.metrics.forwards_refused_total.inc();
             return Err(Refusal::NotServing);
         }
-        if self.leads().is_none_or(|view| view.term != term) {
+        let leads_in = self.leads().map(|view| view.term);
+        if leads_in.is_some_and(|leads_in| leads_in > term) {
+            rare::taken(Rare::ForwardOfEarlierTerm);
+        }
+        let term = leads_in.filter(|_| mutant::is(Mutant::ForwardOfAnyTerm)).unwrap_or(term);
+        if leads_in != Some(term) {
             self.metrics.forwards_refused_total.inc();
             return Err(self.not_leader());
         }

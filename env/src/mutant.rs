@@ -85,6 +85,11 @@ mutants! {
     /// Takes damage in the middle of the log for the end of an unfinished write.
     DamageIsTorn = "damage-is-torn", by ["durable"], when "a bit of the last segment flips, and the node is started again";
 
+    /// Writes no record behind the last flush that says that all before it had been flushed.
+    NoWitness = "no-witness", by ["durable"], when "the last entry of a log that rests rots";
+    /// A node is known by its number alone, whatever data folder it comes with.
+    AnyFolderWillDo = "any-folder-will-do", by ["durable"], when "a node that has acknowledged writes is wiped, and others with those writes are away";
+
     // The replicated state.
 
     /// Leaves out the log entry behind a snapshot.
@@ -97,6 +102,8 @@ mutants! {
     StampByWallClock = "stamp-by-wall-clock", by ["log-time", "no-lost-wakeup"], when "the wall clock of a leader jumps";
     /// Applies one entry in 300 with a time of its own, as after a flipped bit in its memory.
     SilentlyDiffers = "silently-differs", by ["replica-equality"], when "nothing: writes leave their time behind";
+    /// Nodes tell each other their digests, and none that differs stops.
+    DigestsNotJudged = "digests-not-judged", by ["replica-equality"], when "a replica differs: a test of the judgement itself";
     /// Runs a numbered write again that comes again.
     RunAgain = "run-again", by ["exactly-once"], when "connections break while writes are on their way";
 
@@ -138,6 +145,8 @@ mutants! {
 
     /// Sends batches again that the leader may have.
     ForwardAgain = "forward-again", by ["exactly-once"], when "the way to a leader that stays breaks while writes of clients without numbers are on it";
+    /// Takes forwarded batches that were meant for an earlier term of the same leader.
+    ForwardOfAnyTerm = "forward-of-any-term", by ["session-order"], when "a leader loses its leadership and regains it while batches are on their way to it";
     /// Forgets, when the leader changes, that somebody waits for the writes that the old one was given.
     ForgetWhoWaits = "forget-who-waits", by ["liveness"], when "the leader changes while writes are on their way to it";
     /// Applies an entry that has overtaken another one.
@@ -146,6 +155,9 @@ mutants! {
     ReorderBatch = "reorder-batch", by ["session-order"], when "clients send several writes at once";
 
     // Clients' conversations.
+
+    /// Takes a session to a connection wherever it is by then, and not only from where the node knew it to be.
+    AttachFromAnywhere = "attach-from-anywhere", by ["session-moves"], when "an attach is late in the log, and its client has come by another node meanwhile";
 
     /// Sends events after the replies that reveal them.
     EventAfterReply = "event-after-reply", by ["event-before-reply"], when "nothing: clients watch what they read and write";

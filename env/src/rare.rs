@@ -84,6 +84,9 @@ rare! {
     /// A new node asks to be taken in again.
     JoinAgain = "join-again";
 
+    /// A node reads in the log what another has for the digest of a place, and has its own of it.
+    DigestsCompared = "digests-compared";
+
     // Writes on their way.
 
     /// A write whose connection has gone is left out.
@@ -94,6 +97,8 @@ rare! {
     HeldForNextLeader = "held-for-next-leader";
     /// A node that is taken for the leader refuses forwarded writes.
     ForwardRefused = "forward-refused";
+    /// Forwarded writes are for an earlier term of a leader that has regained its leadership.
+    ForwardOfEarlierTerm = "forward-of-earlier-term";
     /// The way to the leader breaks with writes on it.
     ForwardLinkLost = "forward-link-lost";
     /// The way to the leader breaks with nothing on it.
@@ -136,6 +141,8 @@ rare! {
     ClientAhead = "client-ahead";
     /// A client is ahead of the node, which does not get there.
     ClientStillAhead = "client-still-ahead";
+    /// An attach comes so late in the log that its session is elsewhere by then.
+    AttachTooLate = "attach-too-late";
     /// A session moves to another connection while it has one.
     SessionMoved = "session-moved";
     /// Too much waits for a client that does not read.

@@ -18,9 +18,9 @@ use crate::print::print;
 use crate::signals::Stop;
 use crate::table::table;
 
-/// Noticed by a test beside its place and by no run: all that our own clients write carries a number, so that a write that
-/// comes twice is run once.
-const BESIDE_RUNS: [Mutant; 1] = [Mutant::ForwardAgain];
+/// Noticed by a test beside its place and by no run. All that our own clients write carries a number, so that a write that
+/// comes twice is run once. And no replica differs but by another mistake, which the checkers see as soon as nodes do.
+const BESIDE_RUNS: [Mutant; 2] = [Mutant::ForwardAgain, Mutant::DigestsNotJudged];
 
 /// Run each deliberate mistake until a checker notices it
 #[derive(clap::Args)]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::rng;
 use rowlock_env::time::{self, Instant};
@@ -134,9 +135,14 @@ impl Handshake<'_> {
         let mut known = known;
         loop {
             wire.take_arrived().await?;
-            let applied = self.submit(open_command(request, known, timeout)).await?;
+            let from = known.filter(|_| !mutant::is(Mutant::AttachFromAnywhere));
+            let applied = self.submit(open_command(request, from, timeout)).await?;
             let is_fresh = asked.elapsed() < Duration::from(timeout) / PATIENT_FOR_A;
-            if applied.result != Err(ErrorCode::SessionMoved) || !is_fresh {
+            if applied.result != Err(ErrorCode::SessionMoved) {
+                return Ok(applied);
+            }
+            rare::taken(Rare::AttachTooLate);
+            if !is_fresh {
                 return Ok(applied);
             }
             known = self.attachment_of(request.session_id);

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 
 use parking_lot::Mutex;
+use rowlock_env::mutant::{self, Mutant};
+use rowlock_env::rare::{self, Rare};
 use rowlock_env::sync::watch;
 use rowlock_proto::NodeId;
 use rowlock_state::Machine;
@@ -74,6 +76,7 @@ impl Marks {
                     if is_of_now {
                         mark.standing = Standing::Logged;
                     } else if !is_mine {
+                        rare::taken(Rare::DigestsCompared);
                         mark.others.insert(proposal.origin.node, digest);
                     }
                 }
@@ -143,7 +146,13 @@ impl Marks {
                 None => most + missing < quorum || is_last_time,
             };
             let (me, index, mine) = (self.me, mark.index, mark.mine);
-            stops.then_some(Difference { me, index, mine, voters: all, majority })
+            (stops && !mutant::is(Mutant::DigestsNotJudged)).then_some(Difference {
+                me,
+                index,
+                mine,
+                voters: all,
+                majority,
+            })
         })
     }
 }
@@ -226,6 +235,10 @@ mod tests {
         assert_eq!(found.majority, Some(mine ^ 1));
         let words = found.to_string();
         assert!(words.contains("node 2 and 3") && words.contains("operations.md"), "{words}");
+        if mutant::AVAILABLE {
+            let _mistake = mutant::with(Some(Mutant::DigestsNotJudged));
+            assert_eq!(marks.judge(&voters(3)), None, "the mistake would be seen here");
+        }
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! Does to the world what the script says, and ends what it began.
 
 mod data;
+mod disk;
+mod regain;
+mod rest;
 mod tail;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,10 +16,12 @@ use rowlock_world::network::Delay;
 use rowlock_world::time::{HostId, Nanos};
 use rowlock_world::trace::What;
 
+use self::regain::Regain;
+use self::rest::Rest;
 use super::agenda::Agenda;
 use super::board::{Board, Order, node_id};
 use super::cuts::{Cuts, Link, between, one_way};
-use super::operator::{Desk, Job};
+use super::operator::Desk;
 use super::record::Record;
 use super::roster::Roster;
 use crate::fault::{CrashPoint, Down, Fault, Moment, Script, Target};
@@ -65,6 +70,10 @@ enum End {
     CutPower(usize),
     /// The node at this place goes on with this older copy of its disk.
     PutBack(usize, DiskCopy),
+    /// The leader that nobody hears is on its way back to its leadership.
+    Regain(Regain),
+    /// The log of a node that is cut off comes to rest.
+    Rest(Rest),
 }
 
 /// A node that loses its power at a certain moment.
@@ -214,6 +223,8 @@ impl Injector {
         while let Some(next) = self.agenda.next() {
             match self.agenda.take_due(next) {
                 Some(Deed::End(End::CutPower(_) | End::PutBack(..)) | Deed::Begin(_)) | None => {}
+                Some(Deed::End(End::Regain(regain))) => self.give_up(&regain),
+                Some(Deed::End(End::Rest(rest))) => self.leave(&rest),
                 Some(Deed::End(end)) => add(&mut births, self.end(end)?),
             }
         }
@@ -251,6 +262,8 @@ impl Injector {
                 }
             }
             End::PutBack(place, copy) => self.put_back(place, copy)?,
+            End::Regain(regain) => self.go_on(regain),
+            End::Rest(rest) => self.look_at(rest)?,
         }
         Ok(None)
     }
@@ -357,6 +370,7 @@ impl Injector {
                 self.sim.return_from_main(self.patients.clients[client - 1])?;
                 self.start_later(Birth::Client(client - 1), down);
             }
+            Fault::Regain { late, after, lasts } => self.take_leadership(late, after, lasts),
             Fault::Transfer { to } => {
                 if let (Some(leader), Some(to)) = (self.patients.board.leader(), self.places(to).first()) {
                     self.patients.board.order(leader, Order::HandOver(node_id(*to)));
@@ -365,70 +379,6 @@ impl Injector {
             other => self.begin_on_disk(other)?,
         }
         Ok(())
-    }
-
-    fn begin_on_disk(&mut self, fault: Fault) -> Result<(), Halt> {
-        match fault {
-            Fault::SlowDisk { target, times, lasts } => {
-                for host in self.hosts(&[target]) {
-                    self.sim.disk(host).set_pace(times);
-                    self.later(lasts, End::FastDisk(host));
-                }
-            }
-            Fault::SyncFailure { target, down } => {
-                for place in self.places(target) {
-                    self.excused.insert(place);
-                    self.sim.disk(self.patients.nodes[place]).fail_syncs(1);
-                    match down {
-                        Down::For(lasts) => self.patience[place] = lasts,
-                        Down::ForGood => self.patients.roster.lose(place),
-                    }
-                }
-            }
-            Fault::DiskFull { target, lasts } => {
-                for place in self.places(target) {
-                    self.excused.insert(place);
-                    let host = self.patients.nodes[place];
-                    self.sim.disk(host).fill_up(0);
-                    self.later(lasts, End::Room(host));
-                }
-            }
-            Fault::BitRot { target, bits } => {
-                for place in self.places(target) {
-                    self.excused.insert(place);
-                    self.patients.roster.damage(place);
-                    let disk = self.sim.disk(self.patients.nodes[place]);
-                    for _ in 0..bits {
-                        disk.rot(|_| true);
-                    }
-                }
-            }
-            Fault::LoseDisk { target } => {
-                for place in self.places(target) {
-                    self.power_off(place, Down::ForGood)?;
-                }
-            }
-            Fault::AddLearner { node } => self.begin_node(node - 1, Job::Learner(node - 1)),
-            Fault::AddVoter { node } => self.begin_node(node - 1, Job::Voter(node - 1)),
-            Fault::Remove { target } => {
-                for place in self.places(target) {
-                    self.excused.insert(place);
-                    self.patients.desk.ask(Job::Remove(place));
-                }
-            }
-            other => self.begin_on_data(other)?,
-        }
-        Ok(())
-    }
-
-    /// A new machine gets a node, which joins as a learner by itself; the rest is for the operator.
-    fn begin_node(&mut self, place: usize, job: Job) {
-        if self.patients.roster.take_into_use(place) {
-            self.later(Duration::ZERO, End::Start(Birth::Node(place)));
-        }
-        if self.patients.roster.is_in_use(place) {
-            self.patients.desk.ask(job);
-        }
     }
 
     fn resume(&mut self, host: HostId) {

@@ -36,6 +36,8 @@ pub enum Scenario {
     Restored,
     /// Changes of members and leaders.
     Members,
+    /// Leaders lose their leadership and regain it, and ways between nodes are slow.
+    Leaders,
     /// Nothing.
     Calm,
     /// More than the promises allow for: the cluster may stop, and must not lie.
@@ -49,7 +51,7 @@ const QUIET: Duration = Duration::from_secs(5);
 
 impl Scenario {
     /// All of them.
-    pub const ALL: [Scenario; 13] = [
+    pub const ALL: [Scenario; 14] = [
         Scenario::All,
         Scenario::Network,
         Scenario::Isolation,
@@ -61,6 +63,7 @@ impl Scenario {
         Scenario::Wiped,
         Scenario::Restored,
         Scenario::Members,
+        Scenario::Leaders,
         Scenario::Calm,
         Scenario::OverBudget,
     ];
@@ -79,6 +82,7 @@ impl Scenario {
             Scenario::Wiped => "wiped",
             Scenario::Restored => "restored",
             Scenario::Members => "members",
+            Scenario::Leaders => "leaders",
             Scenario::Calm => "calm",
             Scenario::OverBudget => "over-budget",
         }
@@ -92,6 +96,9 @@ impl Scenario {
             M::RenameWithoutDirSync | M::ChecksumIgnored | M::LeaderRestore => Scenario::Power,
             M::RecycleWithoutDirSync | M::SparedAckBeforeFlush | M::VoteBeforeFlush => Scenario::Power,
             M::DamageIsTorn => Scenario::Machines,
+            M::NoWitness | M::AnyFolderWillDo => Scenario::Wiped,
+            M::ForwardOfAnyTerm | M::AttachFromAnywhere => Scenario::Leaders,
+            M::DigestsNotJudged => Scenario::Calm,
             M::SnapshotKeepsConnections => Scenario::Members,
             M::ExpireATickEarly | M::MissedCreationForgotten => Scenario::Clients,
             M::AnswerUnreported => Scenario::Isolation,
@@ -134,6 +141,7 @@ impl Scenario {
             Scenario::Wiped => Mix::wiped(),
             Scenario::Restored => Mix::restored(),
             Scenario::Members => Mix::members(),
+            Scenario::Leaders => Mix::leaders(),
             Scenario::Calm => Mix::calm(),
             Scenario::OverBudget => Mix::all().over_budget(),
         };

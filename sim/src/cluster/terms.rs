@@ -21,6 +21,7 @@ pub(super) fn terms(script: &Script) -> Terms {
         has_true_clocks: !script.steps().iter().any(|step| matches!(step.fault, Fault::ClockRate { .. })),
         starts_with_right_clocks: starts_with_right_clocks(script.steps()),
         has_faults: !script.steps().is_empty(),
+        hears_of_hang_ups: !script.steps().iter().any(|step| hides_hang_ups(&step.fault)),
         ..Terms::default()
     };
     if script.is_over_budget() {
@@ -52,6 +53,17 @@ fn has_bounded_clocks(steps: &[Step]) -> bool {
 fn starts_with_right_clocks(steps: &[Step]) -> bool {
     let jumps = |step: &Step| matches!(step.fault, Fault::ClockJump { .. });
     !steps.iter().any(jumps) || !steps.iter().any(|step| starts_nodes(&step.fault))
+}
+
+/// What a client sends to a node may be late, or is not read.
+fn hides_hang_ups(fault: &Fault) -> bool {
+    let is_between = matches!(
+        fault,
+        Fault::Partition { .. } | Fault::OneWay { .. } | Fault::Clog { .. } | Fault::Lose { .. }
+    );
+    let is_client = |target: &Target| matches!(target, Target::Client(_) | Target::AllClients);
+    matches!(fault, Fault::Pause { .. } | Fault::RotTail { .. })
+        || is_between && fault.targets().iter().any(is_client)
 }
 
 /// A node starts behind it, or may: what damages a disk may stop its node.
@@ -106,6 +118,18 @@ mod tests {
             ("3s clock-jump client1 +30000ms\n4s add-voter node4", false),
         ] {
             assert_eq!(of(script).starts_with_right_clocks, is_right, "{script}");
+        }
+    }
+
+    #[test]
+    fn hang_ups_are_heard_of_where_nothing_is_between_clients_and_nodes() {
+        for (script, is_heard) in [
+            ("3s clog follower1 -> leader by 10ms..90ms for 4s\n4s regain follower1 after 9ms for 3s", true),
+            ("3s clog client1 -> node1 by 10ms..90ms for 4s", false),
+            ("3s partition node1 clients | node2 for 4s", false),
+            ("3s pause node1 for 1s", false),
+        ] {
+            assert_eq!(of(script).hears_of_hang_ups, is_heard, "{script}");
         }
     }
 

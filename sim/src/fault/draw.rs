@@ -66,7 +66,8 @@ impl Draw {
                 self.budget.remove(node).then_some(Fault::Remove { target: Target::Node(node) })
             }
             Kind::Transfer => Some(Fault::Transfer { to: self.follower() }),
-            Kind::FallBehind => Some(Fault::FallBehind { target: self.node(), lasts: self.lasts(at) }),
+            Kind::Regain => self.regain(at),
+            Kind::FallBehind => Some(self.fall_behind(at)),
             Kind::DieWaiting => {
                 let down = self.client_down(at);
                 Some(Fault::DieWaiting { client: 1 + self.rng.below(self.clients), down })
@@ -78,6 +79,25 @@ impl Draw {
                 Some(Fault::ReturnFromMain { client: 1 + self.rng.below(self.clients), down })
             }
         }
+    }
+
+    /// Elections take some hundred milliseconds, and what has been sent before their end is what matters.
+    fn regain(&mut self, at: Nanos) -> Option<Fault> {
+        let late = self.follower();
+        let (after, lasts) = (self.between_ms(5, 300), self.between_ms(1_500, 4_000));
+        if self.budget.voters().len() < 3 || at + lasts > self.quiet || self.budget.cuts(at) > 0 {
+            return None;
+        }
+        self.budget.cut(at + lasts);
+        Some(Fault::Regain { late, after, lasts })
+    }
+
+    /// A node without contact to the leader goes on serving for about a second.
+    fn fall_behind(&mut self, at: Nanos) -> Fault {
+        let target = self.node();
+        let is_short = self.rng.chance(self.odds.short_falls);
+        let lasts = if is_short { self.between_ms(200, 1_000).min(self.quiet - at) } else { self.lasts(at) };
+        Fault::FallBehind { target, lasts }
     }
 
     /// A node whose data is not to be trusted any more counts as gone for good.
@@ -120,7 +140,9 @@ impl Draw {
             }
             Kind::Isolate => Some(Fault::Isolate { target: self.node(), lasts }),
             _ => {
-                let (from, to) = self.ends();
+                let to_leader = self.odds.slow_to_leader > 0 && self.rng.chance(self.odds.slow_to_leader);
+                let (from, to) =
+                    if to_leader { (vec![self.follower()], vec![Target::Leader]) } else { self.ends() };
                 Some(match kind {
                     Kind::OneWay => Fault::OneWay { from, to, lasts },
                     Kind::Clog => {

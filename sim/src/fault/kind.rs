@@ -28,6 +28,7 @@ pub enum Kind {
     AddVoter,
     Remove,
     Transfer,
+    Regain,
     FallBehind,
     DieWaiting,
     Disconnect,
@@ -37,7 +38,7 @@ pub enum Kind {
 
 impl Kind {
     /// All of them, in the order in which figures list them.
-    pub const ALL: [Kind; 29] = [
+    pub const ALL: [Kind; 30] = [
         Kind::Partition,
         Kind::OneWay,
         Kind::Bridge,
@@ -62,6 +63,7 @@ impl Kind {
         Kind::AddVoter,
         Kind::Remove,
         Kind::Transfer,
+        Kind::Regain,
         Kind::FallBehind,
         Kind::DieWaiting,
         Kind::Disconnect,
@@ -96,6 +98,7 @@ impl Kind {
             Kind::AddVoter => "add-voter",
             Kind::Remove => "remove",
             Kind::Transfer => "transfer",
+            Kind::Regain => "regain",
             Kind::FallBehind => "fall-behind",
             Kind::DieWaiting => "die-waiting",
             Kind::Disconnect => "disconnect",
@@ -136,6 +139,7 @@ impl Kind {
             Kind::AddVoter => "3s add-voter node4",
             Kind::Remove => "3s remove follower1",
             Kind::Transfer => "3s transfer follower1",
+            Kind::Regain => "3s regain follower1 after 100ms for 3s",
             Kind::FallBehind => "3s fall-behind follower1 for 10s",
             Kind::DieWaiting => "3s die-waiting client2 for good",
             Kind::Disconnect => "3s disconnect client2",

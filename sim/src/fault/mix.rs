@@ -37,6 +37,10 @@ pub(super) struct Odds {
     pub(super) breaks: usize,
     /// A node whose disk rots is started again soon.
     pub(super) rot_found: usize,
+    /// A slow way is one from a follower to the leader.
+    pub(super) slow_to_leader: usize,
+    /// A node that falls behind is back before its clients have noticed.
+    pub(super) short_falls: usize,
 }
 
 impl Odds {
@@ -52,6 +56,8 @@ impl Odds {
         in_election: 15,
         breaks: 15,
         rot_found: 60,
+        slow_to_leader: 0,
+        short_falls: 30,
     };
 }
 
@@ -109,7 +115,7 @@ impl Mix {
     /// Only what operators do, leaders that go, and nodes that are cut off or have slow disks: those that come in, come back
     /// or lag are sent snapshots, the last ones under their clients' connections.
     pub fn members() -> Self {
-        Mix::only(&[
+        let mix = Mix::only(&[
             Kind::SlowDisk,
             Kind::SlowDisk,
             Kind::AddLearner,
@@ -117,10 +123,20 @@ impl Mix {
             Kind::Remove,
             Kind::Transfer,
             Kind::FallBehind,
+            Kind::FallBehind,
             Kind::Kill,
             Kind::Isolate,
             Kind::LoseDisk,
-        ])
+        ]);
+        Mix { odds: Odds { short_falls: 70, ..Odds::USUAL }, ..mix }
+    }
+
+    /// Leaders lose their leadership and regain it or hand over, and ways to them are slow, so that what is forwarded comes
+    /// late. All clients are heard at once.
+    pub fn leaders() -> Self {
+        let odds = Odds { slow_to_leader: 100, ..Odds::USUAL };
+        let mix = Mix::only(&[Kind::Regain, Kind::Regain, Kind::Transfer, Kind::Clog]);
+        Mix { odds, ..mix }.at_pace(Pace::PerMinute(25))
     }
 
     /// Now and then nodes are cut off from the others for long, with clients that they serve, and nothing disturbs that

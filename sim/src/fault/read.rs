@@ -104,6 +104,12 @@ fn fault(kind: Kind, mut words: Words<'_>) -> Result<Fault, String> {
         Kind::AddVoter => Fault::AddVoter { node: w.node()? },
         Kind::Remove => Fault::Remove { target: w.target()? },
         Kind::Transfer => Fault::Transfer { to: w.target()? },
+        Kind::Regain => {
+            let late = w.target()?;
+            w.expect("after")?;
+            let after = span::read(w.next("a length of time")?)?;
+            Fault::Regain { late, after, lasts: w.lasts()? }
+        }
         Kind::FallBehind => Fault::FallBehind { target: w.target()?, lasts: w.lasts()? },
         Kind::DieWaiting => Fault::DieWaiting { client: w.client()?, down: w.down()? },
         Kind::Disconnect => Fault::Disconnect { client: w.client()? },

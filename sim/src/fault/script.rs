@@ -113,8 +113,9 @@ pub enum Fault {
     LoseDisk { target: Target },
     /// The machine is lost with its disk, and comes back after a while with an empty one, under its old number.
     Wipe { target: Target, lasts: Duration },
-    /// The process is killed, and a bit flips in the last entry of its log, which has been flushed and has rested since;
-    /// then it is started again. Nothing happens if the log does not rest.
+    /// The node is cut off from everybody until its log has rested for a moment. Then the process is killed, a bit flips in
+    /// the last entry or vote of the log, which has been flushed, and the node is started again after a while. Nothing
+    /// happens if the log does not come to rest.
     RotTail { target: Target, lasts: Duration },
     /// A copy is taken of the disk, and put back after a while: the process is killed and started again on it.
     Restore { target: Target, lasts: Duration },
@@ -126,6 +127,9 @@ pub enum Fault {
     Remove { target: Target },
     /// An operator asks for the leadership to be given to the target.
     Transfer { to: Target },
+    /// The leader is heard by nobody until another node leads, and is given its leadership back. What `late` sends to it
+    /// arrives for so long (`after`), and the rest of it when the leader leads again.
+    Regain { late: Target, after: Duration, lasts: Duration },
     /// The target is cut off from the other nodes, which snapshot and purge their logs before it comes back: it needs
     /// a snapshot.
     FallBehind { target: Target, lasts: Duration },
@@ -167,6 +171,7 @@ impl Fault {
             Fault::AddVoter { .. } => Kind::AddVoter,
             Fault::Remove { .. } => Kind::Remove,
             Fault::Transfer { .. } => Kind::Transfer,
+            Fault::Regain { .. } => Kind::Regain,
             Fault::FallBehind { .. } => Kind::FallBehind,
             Fault::DieWaiting { .. } => Kind::DieWaiting,
             Fault::Disconnect { .. } => Kind::Disconnect,
@@ -202,6 +207,7 @@ impl Fault {
             | Fault::Restore { target, .. }
             | Fault::Remove { target }
             | Fault::Transfer { to: target }
+            | Fault::Regain { late: target, .. }
             | Fault::FallBehind { target, .. } => vec![*target],
             Fault::AddLearner { node } | Fault::AddVoter { node } => vec![Target::Node(*node)],
             Fault::DieWaiting { client, .. }
@@ -240,6 +246,7 @@ impl Fault {
             | Fault::Wipe { lasts, .. }
             | Fault::RotTail { lasts, .. }
             | Fault::Restore { lasts, .. }
+            | Fault::Regain { lasts, .. }
             | Fault::FallBehind { lasts, .. } => Some(lasts),
             Fault::Kill { down: Down::For(lasts), .. }
             | Fault::PowerLoss { down: Down::For(lasts), .. }

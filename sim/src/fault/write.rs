@@ -77,6 +77,9 @@ impl fmt::Display for Fault {
             Fault::LoseDisk { target } | Fault::Remove { target } | Fault::Transfer { to: target } => {
                 write!(f, "{name} {target}")
             }
+            Fault::Regain { late, after, lasts } => {
+                write!(f, "{name} {late} after {} for {}", show(*after), show(*lasts))
+            }
             Fault::AddLearner { node } | Fault::AddVoter { node } => {
                 write!(f, "{name} {}", Target::Node(*node))
             }

@@ -134,6 +134,8 @@ pub enum ClientFact {
     Plain { session: SessionId },
     /// One of the largest requests that are allowed has come to its end: refused or not, or without an answer.
     Asked { kind: Large, outcome: Result<Option<ErrorCode>, ()> },
+    /// Something about the connections of a plain session.
+    Connects { session: SessionId, what: Connect },
     /// Something about the persistent watches of a session.
     Follows { session: SessionId, what: Follow },
     /// It believes at this moment that its session is alive, and that it will be for so long at least, by its clock.
@@ -205,6 +207,20 @@ pub enum Follow {
     Cut,
     /// All its watches are registered on the next one; the answer showed the state of `since`.
     Rearmed { since: Zxid },
+}
+
+/// How a plain session stands with its connections: it has one at a time at most.
+#[allow(missing_docs, reason = "the line above a variant is about its fields too")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Connect {
+    /// It asks a node for its session. `has_seen`: it names a zxid, so that the node knows the session before it answers.
+    Begins { has_seen: bool },
+    /// The node has said that the session is there.
+    Done,
+    /// It gives the connection up, or has lost it.
+    Left,
+    /// The node has answered a request with SessionMoved (-118).
+    ToldMoved,
 }
 
 /// A write below [`DATA`] that the log has run.

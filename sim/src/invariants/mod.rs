@@ -77,6 +77,8 @@ pub struct Terms {
     pub starts_with_right_clocks: bool,
     /// Something goes wrong in it.
     pub has_faults: bool,
+    /// Nothing is between clients and nodes: a node learns at once that a client has hung up.
+    pub hears_of_hang_ups: bool,
     /// Once everything is healed, a granted client knows it within this.
     pub grant_within: Duration,
     /// Once everything is healed, every client's next call has its answer within this.
@@ -90,6 +92,7 @@ impl Default for Terms {
             has_true_clocks: false,
             starts_with_right_clocks: true,
             has_faults: true,
+            hears_of_hang_ups: false,
             grant_within: Duration::from_secs(15),
             answer_within: Duration::from_secs(15),
         }
@@ -132,6 +135,7 @@ impl Invariants {
             Box::new(cluster::read_your_writes::ReadYourWrites::default()),
             Box::new(cluster::watches::Watches::default()),
             Box::new(cluster::persistent_watches::PersistentWatches::default()),
+            Box::new(cluster::session_moves::SessionMoves::new(terms.hears_of_hang_ups)),
             Box::new(cluster::verify::LinearizableVerify::default()),
             Box::new(cluster::fifo_in_real_time::FifoInRealTime::default()),
             Box::new(cluster::fenced_store::FencedStore::default()),

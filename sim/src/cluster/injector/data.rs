@@ -6,7 +6,7 @@ use rowlock_world::disk::DiskCopy;
 use rowlock_world::executor::Halt;
 
 use super::super::board::node_id;
-use super::{Birth, End, Injector, tail};
+use super::{Birth, End, Injector};
 use crate::fault::{Down, Fault};
 use crate::history::node::NodeFact;
 
@@ -23,12 +23,7 @@ impl Injector {
             }
             Fault::RotTail { target, lasts } => {
                 for place in self.places(target) {
-                    self.excused.insert(place);
-                    self.patients.roster.damage(place);
-                    let host = self.patients.nodes[place];
-                    self.sim.kill(host)?;
-                    tail::rot(&self.sim.disk(host));
-                    self.start_later(Birth::Node(place), Down::For(lasts));
+                    self.bring_to_rest(place, lasts);
                 }
             }
             Fault::Restore { target, lasts } => {

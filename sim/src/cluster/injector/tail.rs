@@ -1,4 +1,4 @@
-//! Rot in the last entry or vote of a log that rests: it has been flushed, and a record behind it says so.
+//! Rot in the last entry or vote of a log that rests: it has been flushed, and a record behind it has to say so.
 
 use std::path::Path;
 
@@ -15,22 +15,20 @@ struct Found {
     at: usize,
     len: usize,
     kind: u8,
-    flushed: usize,
 }
 
-/// Flips a bit there, if the log rests. The process must not live.
+/// Flips a bit there. The process must not live.
 pub(super) fn rot(disk: &HostDisk) -> Option<String> {
     let is_segment = |path: &Path| path.extension().is_some_and(|extension| extension == "wal");
     let newest = disk.files().into_iter().map(|(path, _)| path).filter(|path| is_segment(path)).max()?;
     disk.rot_at(|path, bytes| if path == newest { place(bytes) } else { None })
 }
 
-/// The middle of the last entry or vote, if a later record was written behind its flush.
+/// The middle of the last entry or vote.
 fn place(bytes: &[u8]) -> Option<usize> {
     let records = records(bytes);
-    let flushed = records.last()?.flushed;
     let last = records.iter().rfind(|record| matches!(record.kind, ENTRY | VOTE))?;
-    (last.at < flushed).then_some(last.at + HEADER_BYTES + last.len / 2)
+    Some(last.at + HEADER_BYTES + last.len / 2)
 }
 
 /// The records of a segment, as far as each follows the one before.
@@ -41,14 +39,14 @@ fn records(bytes: &[u8]) -> Vec<Found> {
     };
     let mut records = Vec::new();
     let (mut at, mut before) = (FIRST_RECORD_AT, word(12));
-    while let (Some(crc), Some(len), Some(previous), Some(flushed), Some(kind)) =
-        (word(at), word(at + 4), word(at + 8), word(at + 16), bytes.get(at + 20))
+    while let (Some(crc), Some(len), Some(previous), Some(kind)) =
+        (word(at), word(at + 4), word(at + 8), bytes.get(at + 20))
     {
         if Some(previous) != before {
             break;
         }
         let len = len as usize;
-        records.push(Found { at, len, kind: *kind, flushed: flushed as usize });
+        records.push(Found { at, len, kind: *kind });
         (at, before) = (at + (HEADER_BYTES + len).next_multiple_of(ALIGN), Some(crc));
     }
     records

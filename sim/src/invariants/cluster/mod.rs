@@ -26,6 +26,7 @@ pub(super) mod progress;
 pub(super) mod read_your_writes;
 mod reads;
 pub(super) mod session_expiry;
+pub(super) mod session_moves;
 pub(super) mod session_order;
 pub(super) mod steady;
 pub(super) mod synced_reads;

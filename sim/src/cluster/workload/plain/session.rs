@@ -12,10 +12,10 @@ use rowlock_proto::response::Response;
 use rowlock_proto::{ErrorCode, OpCode, Request, SessionId, Xid, Zxid, decode, encode};
 
 use super::super::Journal;
-use super::super::chance::pick;
+use super::super::chance::{chance, millis, pick};
 use super::wire::{Broken, Wire};
 use crate::cluster::roster::Roster;
-use crate::history::client::{ClientFact, Follow};
+use crate::history::client::{ClientFact, Connect, Follow};
 
 /// A node that does not take the connection for so long is not there.
 const DIAL: Duration = Duration::from_millis(500);
@@ -24,6 +24,9 @@ const PINGS_PER_TIMEOUT: u32 = 5;
 /// A client of this kind gives its session up when so many percent of the timeout have passed since it sent the last frame
 /// that was answered.
 const BELIEVED_PERCENT: u32 = 90;
+
+/// So many handshakes of a hundred are given up soon, and another node is asked.
+const IMPATIENT_PERCENT: u64 = 40;
 
 /// What a call has come to if it was not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,9 +132,16 @@ impl Session {
         }
     }
 
+    fn connects(&self, what: Connect) {
+        if self.id != SessionId::NONE {
+            self.journal.tell(ClientFact::Connects { session: self.id, what });
+        }
+    }
+
     /// Gives the connection up, as a process that dies; the session stays.
     pub(super) fn hang_up(&mut self) {
         if self.wire.take().is_some() {
+            self.connects(Connect::Left);
             self.tell(Follow::Cut);
         }
     }
@@ -158,7 +168,9 @@ impl Session {
         let sent = time::now();
         let mut out = BytesMut::new();
         encode::connect_request(&hello, &mut out);
-        let answer = time::timeout(self.patience(), async {
+        self.connects(Connect::Begins { has_seen: self.last_zxid > Zxid(0) });
+        let patience = if chance(IMPATIENT_PERCENT) { millis(20, 300) } else { self.patience() };
+        let answer = time::timeout(patience, async {
             wire.send(&out).await?;
             wire.frame().await
         });
@@ -171,6 +183,7 @@ impl Session {
         (self.id, self.password) = (answer.session_id, answer.password);
         self.timeout = Duration::from_millis(u64::try_from(answer.timeout_ms).unwrap_or(0));
         (self.confirmed, self.pinged, self.heard, self.wire) = (sent, None, time::now(), Some(wire));
+        self.connects(Connect::Done);
         Ok(())
     }
 
@@ -210,7 +223,10 @@ impl Session {
                         self.is_over = true;
                         Err(Fate::Over)
                     }
-                    Err(ErrorCode::SessionMoved) => Err(Fate::Lost),
+                    Err(ErrorCode::SessionMoved) => {
+                        self.connects(Connect::ToldMoved);
+                        Err(Fate::Lost)
+                    }
                     _ => Ok(answered),
                 };
             }

@@ -1,0 +1,76 @@
+//! Faults of disks, of machines with them, and of what an operator does with machines.
+
+use std::time::Duration;
+
+use rowlock_world::executor::Halt;
+
+use super::super::operator::Job;
+use super::{Birth, End, Injector};
+use crate::fault::{Down, Fault};
+
+impl Injector {
+    /// Does what happens to disks.
+    pub(super) fn begin_on_disk(&mut self, fault: Fault) -> Result<(), Halt> {
+        match fault {
+            Fault::SlowDisk { target, times, lasts } => {
+                for host in self.hosts(&[target]) {
+                    self.sim.disk(host).set_pace(times);
+                    self.later(lasts, End::FastDisk(host));
+                }
+            }
+            Fault::SyncFailure { target, down } => {
+                for place in self.places(target) {
+                    self.excused.insert(place);
+                    self.sim.disk(self.patients.nodes[place]).fail_syncs(1);
+                    match down {
+                        Down::For(lasts) => self.patience[place] = lasts,
+                        Down::ForGood => self.patients.roster.lose(place),
+                    }
+                }
+            }
+            Fault::DiskFull { target, lasts } => {
+                for place in self.places(target) {
+                    self.excused.insert(place);
+                    let host = self.patients.nodes[place];
+                    self.sim.disk(host).fill_up(0);
+                    self.later(lasts, End::Room(host));
+                }
+            }
+            Fault::BitRot { target, bits } => {
+                for place in self.places(target) {
+                    self.excused.insert(place);
+                    self.patients.roster.damage(place);
+                    let disk = self.sim.disk(self.patients.nodes[place]);
+                    for _ in 0..bits {
+                        disk.rot(|_| true);
+                    }
+                }
+            }
+            Fault::LoseDisk { target } => {
+                for place in self.places(target) {
+                    self.power_off(place, Down::ForGood)?;
+                }
+            }
+            Fault::AddLearner { node } => self.begin_node(node - 1, Job::Learner(node - 1)),
+            Fault::AddVoter { node } => self.begin_node(node - 1, Job::Voter(node - 1)),
+            Fault::Remove { target } => {
+                for place in self.places(target) {
+                    self.excused.insert(place);
+                    self.patients.desk.ask(Job::Remove(place));
+                }
+            }
+            other => self.begin_on_data(other)?,
+        }
+        Ok(())
+    }
+
+    /// A new machine gets a node, which joins as a learner by itself; the rest is for the operator.
+    fn begin_node(&mut self, place: usize, job: Job) {
+        if self.patients.roster.take_into_use(place) {
+            self.later(Duration::ZERO, End::Start(Birth::Node(place)));
+        }
+        if self.patients.roster.is_in_use(place) {
+            self.patients.desk.ask(job);
+        }
+    }
+}

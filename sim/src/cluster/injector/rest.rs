@@ -1,0 +1,78 @@
+//! Waits until the log of a node that is cut off has come to rest, and lets its last entry rot.
+
+use std::time::Duration;
+
+use rowlock_world::executor::Halt;
+use rowlock_world::time::HostId;
+
+use super::super::cuts::{Link, between};
+use super::{Birth, End, Injector, tail};
+use crate::fault::Down;
+
+/// So often it is looked whether anything has been written.
+const LOOK: Duration = Duration::from_millis(50);
+/// So often nothing has been, one time behind another: by then the last flush has its witness.
+const STILL: u32 = 6;
+/// A log that has not come to rest by then is let alone.
+const LOOKS_MAX: u32 = 40;
+
+/// A node that is cut off from everybody.
+pub(super) struct Rest {
+    place: usize,
+    links: Vec<Link>,
+    down: Duration,
+    /// What its disk had done when it was last looked at.
+    done: u64,
+    still: u32,
+    looks: u32,
+}
+
+impl Injector {
+    /// Cuts the node off; what comes then is in [`Injector::look_at`].
+    pub(super) fn bring_to_rest(&mut self, place: usize, down: Duration) {
+        let host = self.patients.nodes[place];
+        let others: Vec<HostId> = self
+            .patients
+            .nodes
+            .iter()
+            .chain(&self.patients.clients)
+            .filter(|other| **other != host)
+            .copied()
+            .collect();
+        let links = between(&[host], &others);
+        self.cuts.cut(self.sim.network(), &links);
+        let rest = Rest { place, links, down, done: 0, still: 0, looks: 0 };
+        self.later(LOOK, End::Rest(rest));
+    }
+
+    /// Whether it rests by now.
+    pub(super) fn look_at(&mut self, mut rest: Rest) -> Result<(), Halt> {
+        let host = self.patients.nodes[rest.place];
+        if !self.sim.is_up(host) || rest.looks >= LOOKS_MAX {
+            self.leave(&rest);
+            return Ok(());
+        }
+        let disk = self.sim.disk(host);
+        let done = disk.stats().operations();
+        // A process that stands still, or waits for a slow disk, does not rest.
+        let is_still = done == rest.done && !self.sim.is_paused(host) && disk.pace() == 1;
+        rest.still = if is_still { rest.still + 1 } else { 0 };
+        (rest.done, rest.looks) = (done, rest.looks + 1);
+        if rest.still < STILL {
+            self.later(LOOK, End::Rest(rest));
+            return Ok(());
+        }
+        self.leave(&rest);
+        self.excused.insert(rest.place);
+        self.patients.roster.damage(rest.place);
+        self.sim.kill(host)?;
+        tail::rot(&disk);
+        self.start_later(Birth::Node(rest.place), Down::For(rest.down));
+        Ok(())
+    }
+
+    /// It is cut off no more.
+    pub(super) fn leave(&mut self, rest: &Rest) {
+        self.cuts.join(self.sim.network(), &rest.links);
+    }
+}

@@ -1,0 +1,111 @@
+//! session-moves: a session goes to another connection only when its client asks for it, and no client is told that it has
+//! gone (SessionMoved, -118): whoever has left a connection does not hear of it, and whoever has not must not be told.
+//!
+//! An attach may be late in the log, and its client have come by another node meanwhile. It takes nothing then. Only where
+//! nodes cannot hear that a client has hung up may it be otherwise, and the client comes back once more.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rowlock_proto::SessionId;
+
+use super::super::Invariant;
+use crate::history::Fact;
+use crate::history::client::{ClientFact, ClientId, Connect};
+
+/// Which plain sessions have connections.
+pub struct SessionMoves {
+    hears_of_hang_ups: bool,
+    /// Each by the client's word, since a node's answer.
+    attached: BTreeMap<SessionId, ClientId>,
+    /// A node may not have known the session when it was asked for it: its attach was for wherever the session is.
+    unknown: BTreeSet<SessionId>,
+}
+
+impl SessionMoves {
+    /// Of a run in which nodes hear at once that a client has hung up, or not.
+    pub fn new(hears_of_hang_ups: bool) -> Self {
+        SessionMoves { hears_of_hang_ups, attached: BTreeMap::new(), unknown: BTreeSet::new() }
+    }
+}
+
+impl Invariant for SessionMoves {
+    fn name(&self) -> &'static str {
+        "session-moves"
+    }
+
+    fn observe(&mut self, fact: &Fact) -> Result<(), String> {
+        match fact {
+            Fact::Client { client, at, what: ClientFact::Connects { session, what } } => match what {
+                Connect::Begins { has_seen } => {
+                    self.attached.remove(session);
+                    self.unknown.extend((!has_seen).then_some(*session));
+                }
+                Connect::Done => drop(self.attached.insert(*session, *client)),
+                Connect::Left => drop(self.attached.remove(session)),
+                Connect::ToldMoved => {
+                    return Err(format!(
+                        "client {} was told at {at} that session {session} has moved, on a connection that it had not left",
+                        client.0
+                    ));
+                }
+            },
+            Fact::Client { client, what: ClientFact::Ended, .. } => {
+                self.attached.retain(|_, who| who != client);
+            }
+            Fact::SessionAttached { session, .. } if self.hears_of_hang_ups => {
+                if let Some(client) = self.attached.get(session).filter(|_| !self.unknown.contains(session)) {
+                    return Err(format!(
+                        "session {session} of client {} has moved, although it had a connection and asked for no other",
+                        client.0
+                    ));
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rowlock_state::command::Attachment;
+
+    use super::super::super::judge;
+    use super::super::testing::client;
+    use super::*;
+    use crate::history::Millis;
+
+    const SESSION: SessionId = SessionId(5);
+
+    fn connects(what: Connect) -> Fact {
+        client(1, ClientFact::Connects { session: SESSION, what })
+    }
+
+    fn moved() -> Fact {
+        let attachment = Attachment(2);
+        Fact::SessionAttached { session: SESSION, attachment, timeout_ms: 100, at: Millis(0) }
+    }
+
+    fn opinion(hears_of_hang_ups: bool, facts: &[Fact]) -> Result<(), String> {
+        judge(SessionMoves::new(hears_of_hang_ups), facts)
+    }
+
+    #[test]
+    fn a_session_that_is_taken_from_a_living_connection_is_caught_where_nodes_hear_of_hang_ups() {
+        let comes = |has_seen| [connects(Connect::Begins { has_seen }), moved(), connects(Connect::Done)];
+        assert_eq!(opinion(true, &comes(true)), Ok(()));
+        let late = |has_seen| [&comes(has_seen)[..], &[moved()]].concat();
+        assert!(opinion(true, &late(true)).is_err());
+        assert_eq!(opinion(false, &late(true)), Ok(()));
+        assert_eq!(opinion(true, &late(false)), Ok(()), "the node did not know where it is");
+        let left = [&comes(true)[..], &[connects(Connect::Left), moved()]].concat();
+        assert_eq!(opinion(true, &left), Ok(()));
+        let dead = [&comes(true)[..], &[client(1, ClientFact::Ended), moved()]].concat();
+        assert_eq!(opinion(true, &dead), Ok(()));
+    }
+
+    #[test]
+    fn a_client_that_is_told_of_a_move_is_always_caught() {
+        assert!(opinion(false, &[connects(Connect::ToldMoved)]).is_err());
+    }
+}
