@@ -59,6 +59,8 @@ enum Deed {
 
 enum End {
     Join(Vec<Link>),
+    /// What was stuck there is not waited for: connections break, and new ones are made.
+    JoinAnew(Vec<Link>),
     Unclog(Vec<Link>),
     Unlose(Vec<Link>),
     Start(Birth),
@@ -247,6 +249,10 @@ impl Injector {
         let network = self.sim.network().clone();
         match end {
             End::Join(links) => self.cuts.join(&network, &links),
+            End::JoinAnew(links) => {
+                self.cuts.join(&network, &links);
+                links.iter().for_each(|(from, to)| network.reset_between(*from, *to));
+            }
             End::Unclog(links) => {
                 links.iter().for_each(|(from, to)| network.set_delay(*from, *to, Delay::NONE))
             }
@@ -294,11 +300,14 @@ impl Injector {
             Fault::Bridge { left, right, lasts, .. } => {
                 self.cut(between(&self.hosts(&left), &self.hosts(&right)), lasts);
             }
-            Fault::Isolate { target, lasts } | Fault::FallBehind { target, lasts } => {
-                let cut_off = self.hosts(&[target]);
-                let rest: Vec<HostId> =
-                    self.patients.nodes.iter().filter(|node| !cut_off.contains(node)).copied().collect();
-                self.cut(between(&cut_off, &rest), lasts);
+            Fault::Isolate { target, lasts } => {
+                let links = self.to_other_nodes(target);
+                self.cut(links, lasts);
+            }
+            Fault::FallBehind { target, lasts } => {
+                let links = self.to_other_nodes(target);
+                self.cuts.cut(self.sim.network(), &links);
+                self.later(lasts, End::JoinAnew(links));
             }
             Fault::Clog { from, to, least, most, lasts } => {
                 let links = one_way(&self.hosts(&from), &self.hosts(&to));
@@ -401,6 +410,13 @@ impl Injector {
     fn cut(&mut self, links: Vec<Link>, lasts: Duration) {
         self.cuts.cut(self.sim.network(), &links);
         self.later(lasts, End::Join(links));
+    }
+
+    /// Between the target and the nodes, both ways.
+    fn to_other_nodes(&self, target: Target) -> Vec<Link> {
+        let cut_off = self.hosts(&[target]);
+        let others = self.patients.nodes.iter().filter(|node| !cut_off.contains(node));
+        between(&cut_off, &others.copied().collect::<Vec<HostId>>())
     }
 
     fn host(&self, who: Birth) -> HostId {

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use rowlock_coordinator::config::RaftConfig;
-use rowlock_world::time::Nanos;
-use rowlock_world::trace::What;
+use rowlock_world::time::{HostId, Nanos};
+use rowlock_world::trace::{Happening, What};
 
 use super::{Plan, Scenario, run};
 
@@ -134,4 +134,39 @@ fn a_client_that_keeps_the_end_of_its_runtime_to_itself_is_found() {
         run(&Plan { seed, seconds: 8, scenario, script: Some(script), mutant, record: false }).violation
     });
     assert_eq!(found.map(|violation| violation.invariant), Some("mutual-exclusion"));
+}
+
+/// Between, another node leads, unless it is the one whose messages come late: that cannot hand over to whom it does not reach.
+#[test]
+fn a_leader_that_nobody_hears_regains_its_leadership_from_another_node() {
+    let lost = Nanos::from_millis(3_000);
+    let mut regained = 0;
+    for seed in 1..=6 {
+        let script = "3s regain follower1 after 100ms for 3s".parse().expect("a script");
+        let (scenario, mutant) = (Scenario::Calm, None);
+        let outcome = run(&Plan { seed, seconds: 8, scenario, script: Some(script), mutant, record: true });
+        assert_eq!(outcome.violation, None, "seed {seed}");
+        let leads = |it: &Happening| match it.what {
+            What::Leads { host, .. } => Some((it.at, host)),
+            _ => None,
+        };
+        let all: Vec<(Nanos, HostId)> = outcome.record.iter().filter_map(leads).collect();
+        let Some((_, before)) = all.iter().rfind(|(at, _)| *at <= lost) else { continue };
+        let after: Vec<HostId> = all.iter().filter(|(at, _)| *at > lost).map(|(_, host)| *host).collect();
+        regained += u32::from(after.len() >= 2 && after[0] != *before && after[1] == *before);
+    }
+    assert!(regained >= 1, "none regained it");
+}
+
+#[test]
+fn rot_in_the_last_entry_of_a_log_that_rests_is_found_as_its_node_starts() {
+    for seed in 1..=3 {
+        let script = "3s rot-tail follower1 for 300ms".parse().expect("a script");
+        let (scenario, mutant) = (Scenario::Calm, None);
+        let outcome = run(&Plan { seed, seconds: 8, scenario, script: Some(script), mutant, record: true });
+        assert_eq!(outcome.violation, None, "seed {seed}");
+        let says =
+            |it: &Happening| matches!(&it.what, What::Note { text, .. } if text.contains("had been flushed"));
+        assert!(outcome.record.iter().any(says), "seed {seed}");
+    }
 }

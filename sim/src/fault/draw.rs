@@ -96,7 +96,7 @@ impl Draw {
     fn fall_behind(&mut self, at: Nanos) -> Fault {
         let target = self.node();
         let is_short = self.rng.chance(self.odds.short_falls);
-        let lasts = if is_short { self.between_ms(200, 1_000).min(self.quiet - at) } else { self.lasts(at) };
+        let lasts = if is_short { self.between_ms(200, 800).min(self.quiet - at) } else { self.lasts(at) };
         Fault::FallBehind { target, lasts }
     }
 

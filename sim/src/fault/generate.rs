@@ -63,6 +63,7 @@ pub fn generate(seed: u64, ground: &Ground, mix: &Mix) -> Script {
         steps.extend(breaks(&mut draw, ground, at, &fault));
         steps.extend(in_election(&mut draw, &kinds, at, &fault));
         steps.extend(rot_found(&mut draw, at, &fault));
+        steps.extend(wiped_alone(&mut draw, ground, at, &fault));
         steps.extend(away(&mut draw, mix, at, &fault));
         steps.extend(late_before_pause(&mut draw, mix, ground, at, &fault));
         steps.push(Step { at, fault });
@@ -165,6 +166,31 @@ fn rot_found(draw: &mut Draw, at: Nanos, fault: &Fault) -> Option<Step> {
         return None;
     }
     Some(Step { at, fault: Fault::Kill { target: *target, down } })
+}
+
+/// The one of three that is wiped has acknowledged what the second lacks, which was away; and the third, which has it as
+/// well, is down until the other two might have elected a leader without it.
+fn wiped_alone(draw: &mut Draw, ground: &Ground, at: Nanos, fault: &Fault) -> Vec<Step> {
+    let Fault::Wipe { target: Target::Node(wiped), .. } = fault else { return Vec::new() };
+    let mut others: Vec<usize> = draw.budget.voters().into_iter().filter(|node| node != wiped).collect();
+    let (away, down) = (draw.between_ms(300, 1_500), draw.between_ms(500, 3_000));
+    if others.len() != 2 || !draw.rng.chance(draw.odds.wiped_alone) {
+        return Vec::new();
+    }
+    if at < ground.begin + away || at + down > ground.quiet {
+        return Vec::new();
+    }
+    if draw.rng.chance(50) {
+        others.reverse();
+    }
+    draw.budget.cut(at);
+    draw.budget.down(at + down);
+    let [lags, dies] = [0, 1].map(|which| Target::Node(others[which]));
+    let begins = Nanos(at.0 - away.as_nanos() as u64);
+    vec![
+        Step { at: begins, fault: Fault::Isolate { target: lags, lasts: away } },
+        Step { at, fault: Fault::Kill { target: dies, down: Down::For(down) } },
+    ]
 }
 
 /// What an operator does after a disk was lost: another node in its place.

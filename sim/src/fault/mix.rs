@@ -37,6 +37,8 @@ pub(super) struct Odds {
     pub(super) breaks: usize,
     /// A node whose disk rots is started again soon.
     pub(super) rot_found: usize,
+    /// Before a node is wiped, another one was away, and with it the third goes down for a while.
+    pub(super) wiped_alone: usize,
     /// A slow way is one from a follower to the leader.
     pub(super) slow_to_leader: usize,
     /// A node that falls behind is back before its clients have noticed.
@@ -56,6 +58,7 @@ impl Odds {
         in_election: 15,
         breaks: 15,
         rot_found: 60,
+        wiped_alone: 50,
         slow_to_leader: 0,
         short_falls: 30,
     };

@@ -130,8 +130,8 @@ pub enum Fault {
     /// The leader is heard by nobody until another node leads, and is given its leadership back. What `late` sends to it
     /// arrives for so long (`after`), and the rest of it when the leader leads again.
     Regain { late: Target, after: Duration, lasts: Duration },
-    /// The target is cut off from the other nodes, which snapshot and purge their logs before it comes back: it needs
-    /// a snapshot.
+    /// The target is cut off from the other nodes, which snapshot and purge their logs before it comes back, on new
+    /// connections: it needs a snapshot.
     FallBehind { target: Target, lasts: Duration },
     /// The client is killed at the first moment from now at which it waits for a lock.
     DieWaiting { client: usize, down: Down },
