@@ -251,7 +251,9 @@ impl Injector {
             End::Join(links) => self.cuts.join(&network, &links),
             End::JoinAnew(links) => {
                 self.cuts.join(&network, &links);
-                links.iter().for_each(|(from, to)| network.reset_between(*from, *to));
+                for (from, to) in links {
+                    network.reset_between(from, to);
+                }
             }
             End::Unclog(links) => {
                 links.iter().for_each(|(from, to)| network.set_delay(*from, *to, Delay::NONE))
