@@ -135,13 +135,14 @@ impl Handshake<'_> {
         let mut known = known;
         loop {
             wire.take_arrived().await?;
-            let from = known.filter(|_| !mutant::is(Mutant::AttachFromAnywhere));
-            let applied = self.submit(open_command(request, from, timeout)).await?;
+            let applied = self.submit(open_command(request, known, timeout)).await?;
             let is_fresh = asked.elapsed() < Duration::from(timeout) / PATIENT_FOR_A;
             if applied.result != Err(ErrorCode::SessionMoved) {
                 return Ok(applied);
             }
-            rare::taken(Rare::AttachTooLate);
+            if known.is_some() {
+                rare::taken(Rare::AttachTooLate);
+            }
             if !is_fresh {
                 return Ok(applied);
             }
@@ -308,6 +309,9 @@ fn open_command(request: &ConnectRequest, known: Option<Attachment>, timeout: Se
     // What is not 16 bytes long cannot be right; it is not carried through the log.
     let password = request.password.get(..16).filter(|_| request.password.len() == 16).unwrap_or_default();
     let (session, password) = (request.session_id, Bytes::copy_from_slice(password));
+    if mutant::is(Mutant::AttachFromAnywhere) {
+        return Command::Attach { session, password, timeout_ms };
+    }
     // No session is at attachment 0: one that is not known here is over, or has to be asked for again.
     let from = known.unwrap_or(Attachment(0));
     Command::AttachFrom { from, session, password, timeout_ms }
