@@ -64,6 +64,8 @@ impl Client {
     /// ([`crate::LostReason::ForceReleased`]), but may have a write on its way: this is for people who know that it is
     /// dead.
     ///
+    /// With the path of the lock and the token 0 it ends a lock-delay instead; `true`: there was one.
+    ///
     /// On plain ZooKeeper the znode is deleted, after a look that it is the one with this token.
     ///
     /// # Errors

@@ -14,6 +14,9 @@ use crate::ids::{FencingToken, SessionId};
 /// Path of the virtual znode whose data say what the server understands: one `name version` per line.
 pub const ANNOUNCEMENT: &str = "/zookeeper/rowlock";
 
+/// Longest lock-delay (Consul's bound, too): whoever may stand in a queue keeps the others from the lock for no longer.
+pub const LOCK_DELAY_MAX_MS: u32 = 60_000;
+
 /// What a contender wants of its lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Mode {
@@ -98,7 +101,8 @@ pub struct Acquire {
     pub owner: Owner,
     /// Revoked after being held so long, in milliseconds; 0: never.
     pub max_hold_ms: u32,
-    /// How long nobody is granted the lock after its holder's session expired, in milliseconds.
+    /// How long nobody is granted the lock after its holder's session expired, in milliseconds. At most
+    /// [`LOCK_DELAY_MAX_MS`].
     pub lock_delay_ms: u32,
 }
 

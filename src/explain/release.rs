@@ -23,7 +23,7 @@ pub struct Release {
     /// Yes, take it away: whoever has it may be writing at this moment
     #[arg(long)]
     force: bool,
-    /// The token of the one who is meant, as `rowlock queue` shows it
+    /// The token of the one who is meant, as `rowlock queue` shows it; 0 for a lock-delay
     #[arg(long, value_name = "TOKEN")]
     token: Option<i64>,
     #[command(flatten)]
@@ -53,6 +53,13 @@ impl Release {
                 format!("{name}: {who}; to take it away, say --force --token TOKEN"),
             ));
         };
+        if token == 0 {
+            let delay = Claim { path: path.to_owned(), token: FencingToken(0) };
+            return match client.force_release(&delay).await.map_err(wrong)? {
+                true => Ok(()),
+                false => Err(Failure::new(REFUSED, format!("{name}: there is no lock-delay"))),
+            };
+        }
         let found = match queue(&format!("token={token}")).await {
             // A node of an older version knows no such parameter.
             Err(_) => queue("limit=10000").await?,

@@ -199,7 +199,7 @@ impl Machine {
             }
             Command::Reap { path } => {
                 let zxid = self.next_zxid();
-                let done = self.reap(zxid, path)?;
+                let done = self.reap(stamp.rules, zxid, path)?;
                 self.publish(Cause::of_the_cluster(zxid), &mut [done], sink);
                 Ok(Outcome::Done)
             }
@@ -277,6 +277,7 @@ impl Machine {
             | Command::Configure { .. } => unreachable!("handled before: it is not an operation on a znode"),
         };
         let mut done = [done];
+        self.end_delays(&by, &done);
         self.publish(Cause { zxid, session, why: None }, &mut done, sink);
         let [done] = done;
         Ok(match command {

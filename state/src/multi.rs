@@ -28,6 +28,7 @@ impl Machine {
                 Err(code) => return self.take_back(all_done, code, ops.len()),
             }
         }
+        self.end_delays(by, &all_done);
         self.publish(Cause { zxid: by.zxid, session: by.session, why: None }, &mut all_done, sink);
         all_done.into_iter().zip(ops).map(|(done, op)| result(op, done)).collect()
     }

@@ -5,6 +5,7 @@
 
 use rowlock_proto::{ErrorCode, Zxid};
 
+use crate::command::Rules;
 use crate::machine::Machine;
 use crate::ops::Done;
 use crate::znode::{Kind, Znode};
@@ -20,17 +21,24 @@ impl Machine {
 
     /// Those that would be reaped at `now_ms` (the log's clock).
     pub fn reap_due(&self, now_ms: i64) -> impl Iterator<Item = &str> {
-        let due = move |path: &&str| self.tree.get(path).is_some_and(|znode| is_due(znode, now_ms));
+        let due = move |path: &&str| {
+            !self.has_delay(path) && self.tree.get(path).is_some_and(|znode| is_due(znode, now_ms))
+        };
         self.tree.reapable().iter().map(|(path, ())| &**path).filter(due)
     }
 
+    /// A lock-delay lasts for the lock there: it would go with the lock's znode.
+    fn has_delay(&self, path: &str) -> bool {
+        self.locks.get(path).is_some_and(|lock| lock.delayed_until_ms() != 0)
+    }
+
     /// The command: deletes the znode if it is still due.
-    pub(crate) fn reap(&mut self, zxid: Zxid, path: &str) -> Result<Done, ErrorCode> {
+    pub(crate) fn reap(&mut self, rules: Rules, zxid: Zxid, path: &str) -> Result<Done, ErrorCode> {
         let znode = self.tree.get(path).ok_or(ErrorCode::NoNode)?;
         if !znode.children.is_empty() {
             return Err(ErrorCode::NotEmpty);
         }
-        if !is_due(znode, self.time_ms) {
+        if !is_due(znode, self.time_ms) || (rules != Rules::First && self.has_delay(path)) {
             return Err(ErrorCode::BadVersion);
         }
         Ok(self.remove(zxid, path))

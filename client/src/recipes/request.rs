@@ -99,7 +99,9 @@ impl<G: Granted> LockRequest<G> {
 
     /// Should our session *expire* while we hold the lock, nobody is granted it for so long: for resources that cannot
     /// check fencing tokens, and so must be left time for our last writes to arrive. A lock that is released is free at
-    /// once. Needs a Rowlock server. (Clients of plain ZooKeeper's recipes on the same lock do not see the delay.)
+    /// once. Needs a Rowlock server. (Clients of plain ZooKeeper's recipes on the same lock do not see the delay.) At most a
+    /// minute: a longer one is refused (BadArguments). The delay ends with the lock's znode, and by
+    /// [`Client::force_release`](crate::Client::force_release) of the lock's path with the token 0.
     pub fn lock_delay(mut self, delay: Duration) -> Self {
         self.terms.lock_delay = delay;
         self

@@ -124,6 +124,8 @@ pub enum Fact {
     Limit { lock: Lock, limit: Option<u32> },
     /// The session of a holder has expired, and it had asked that nobody is granted the lock before.
     Delayed { lock: Lock, until: Millis },
+    /// The znode of a lock was deleted, and with it a delay.
+    Undelayed { lock: Lock },
     /// The log took the lock from a holder that had it for too long.
     Revoked { lock: Lock, token: FencingToken, session: SessionId, at: Millis },
     /// A node told a session that the log has granted it the lock.

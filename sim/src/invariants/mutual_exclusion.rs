@@ -126,6 +126,7 @@ impl Invariant for MutualExclusion {
                 let known = self.delayed.entry(lock).or_insert(until);
                 *known = until.max(*known);
             }
+            Fact::Undelayed { lock } => drop(self.delayed.remove(&lock)),
             Fact::Revoked { lock, token, session, at } => {
                 if let Some(belief) = self.beliefs.get(&(lock, session))
                     && belief.until > at
@@ -240,12 +241,15 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_before_the_delay_is_over_is_caught() {
+    fn a_grant_before_the_delay_is_over_is_caught_unless_the_lock_was_deleted() {
         let delayed = Fact::Delayed { lock: Lock(0), until: Millis(500) };
         let place = queued(1, 1, Mode::Exclusive, None);
         let early = [place.clone(), delayed.clone(), entitled(1, None, 449)];
         assert!(judge(MutualExclusion::default(), &early).unwrap_err().contains("before its delay"));
-        assert_eq!(judge(MutualExclusion::default(), &[place, delayed, entitled(1, None, 450)]), Ok(()));
+        let late = [place.clone(), delayed.clone(), entitled(1, None, 450)];
+        assert_eq!(judge(MutualExclusion::default(), &late), Ok(()));
+        let ended = [delayed, Fact::Undelayed { lock: Lock(0) }, place, entitled(1, None, 449)];
+        assert_eq!(judge(MutualExclusion::default(), &ended), Ok(()));
     }
 
     #[test]

@@ -79,6 +79,7 @@ impl Invariant for NoLostWakeup {
                 queue.holders.remove(&token);
             }
             Fact::Delayed { lock, .. } => self.queue(lock).delayed = true,
+            Fact::Undelayed { lock } => self.queue(lock).delayed = false,
             Fact::Committed { zxid } => {
                 let stuck = |(lock, queue): (&Lock, &Queue)| Some((*lock, queue.passed_over()?));
                 if let Some((lock, first)) = self.queues.iter().find_map(stuck) {

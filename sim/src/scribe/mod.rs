@@ -170,8 +170,9 @@ impl Scribe {
     fn changed(&mut self, machine: &Machine, zxid: Zxid, path: String, kind: ChangeKind) -> Vec<Fact> {
         if let Some(lock) = self.locks.find(&path) {
             let limit = Fact::Limit { lock, limit: limit_of(machine, &path) };
-            let deleted = (kind == ChangeKind::Deleted).then_some(Fact::Deleted { path });
-            return [limit].into_iter().chain(deleted).collect();
+            let deleted =
+                (kind == ChangeKind::Deleted).then(|| [Fact::Deleted { path }, Fact::Undelayed { lock }]);
+            return [limit].into_iter().chain(deleted.into_iter().flatten()).collect();
         }
         match kind {
             ChangeKind::Deleted => {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use rowlock_proto::acl::{Acl, perms};
-use rowlock_proto::lock::{Acquire, Claim, Mode, Standing};
+use rowlock_proto::lock::{Acquire, Claim, LOCK_DELAY_MAX_MS, Mode, Standing};
 use rowlock_proto::request::{Create, SetData};
 use rowlock_proto::{CreateMode, ErrorCode, FencingToken, Version, path as paths};
 use smallvec::SmallVec;
@@ -60,7 +60,7 @@ impl Machine {
         all: &[Acquire],
         sink: &mut S,
     ) -> Result<Outcome, ErrorCode> {
-        check_request(all)?;
+        check_request(by.stamp.rules, all)?;
         let mut done = AllDone::new();
         let mut places: SmallVec<[Placed; 1]> = SmallVec::with_capacity(all.len());
         let mut search = Search { steps: 0, room: Room::of(by) };
@@ -300,7 +300,7 @@ fn may_tell_limit(by: &Author, lock: &Znode) -> bool {
     by.stamp.rules == Rules::First || may(lock.acl.entries(), perms::READ, by.who)
 }
 
-fn check_request(all: &[Acquire]) -> Result<(), ErrorCode> {
+fn check_request(rules: Rules, all: &[Acquire]) -> Result<(), ErrorCode> {
     let mut locks = BTreeSet::new();
     let is_good = |acquire: &Acquire| {
         acquire.lock != "/"
@@ -308,6 +308,7 @@ fn check_request(all: &[Acquire]) -> Result<(), ErrorCode> {
             && !acquire.prefix.is_empty()
             && first_slash(&acquire.prefix).is_none()
             && !matches!(acquire.mode, Mode::Permits(0))
+            && (rules == Rules::First || acquire.lock_delay_ms <= LOCK_DELAY_MAX_MS)
     };
     // One alone is no other's lock.
     let is_good = match all {

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use rowlock_proto::acl::perms;
 use rowlock_proto::lock::{Attempt, Claim};
-use rowlock_proto::{ErrorCode, SessionId, Zxid};
+use rowlock_proto::{ErrorCode, FencingToken, SessionId, Zxid};
 use smallvec::SmallVec;
 
 use super::PLACES_MAX;
@@ -13,11 +13,14 @@ use super::publish::{Cause, path_of, place};
 use crate::command::{Proposal, Rules};
 use crate::machine::Machine;
 use crate::ops::{Author, Done, permit};
-use crate::outcome::{EventSink, Outcome, Why};
+use crate::outcome::{ChangeKind, EventSink, Outcome, Why};
 use crate::sessions::LastLock;
 use crate::shared_map::Slot;
 use crate::tree::{Path, Trail};
 use crate::znode::Kind;
+
+/// Of no znode: with a lock's path it stands for the lock's delay.
+const NO_TOKEN: FencingToken = FencingToken(0);
 
 impl Machine {
     /// Gives back those of the claims that the session holds: exactly this znode with exactly this token. No permission is
@@ -69,13 +72,16 @@ impl Machine {
         Ok(Outcome::Done)
     }
 
-    /// Ends somebody's hold, whoever asks, with permission to delete below the lock.
+    /// Ends somebody's hold, or a lock-delay, whoever asks, with permission to delete below the lock.
     pub(crate) fn force_release<S: EventSink + ?Sized>(
         &mut self,
         by: &Author,
         claim: &Claim,
         sink: &mut S,
     ) -> Result<Outcome, ErrorCode> {
+        if claim.token == NO_TOKEN && by.stamp.rules != Rules::First {
+            return self.force_end_of_delay(by, &claim.path, sink);
+        }
         let found = place(claim).and_then(|(lock, _)| self.tree.get(lock));
         if let Some(lock) = found.filter(|_| by.stamp.rules != Rules::First) {
             permit(&lock.acl, perms::DELETE, by.who)?;
@@ -89,6 +95,34 @@ impl Machine {
         let why = Some(Why::Forced);
         self.publish(Cause { zxid: by.zxid, session: by.session, why }, &mut done, sink);
         Ok(Outcome::Held(vec![true]))
+    }
+
+    /// Ends the lock's delay, and grants the lock to those whose turn it is.
+    fn force_end_of_delay<S: EventSink + ?Sized>(
+        &mut self,
+        by: &Author,
+        lock: &str,
+        sink: &mut S,
+    ) -> Result<Outcome, ErrorCode> {
+        permit(&self.tree.nearest(lock).acl, perms::DELETE, by.who)?;
+        let lasts = self.locks.get(lock).is_some_and(|lock| lock.delayed_until_ms() != 0);
+        if lasts {
+            self.locks.delay(lock, 0);
+            self.settle(by.zxid, lock, sink);
+            self.locks.forget_if_idle(lock);
+        }
+        Ok(Outcome::Held(vec![lasts]))
+    }
+
+    /// With the znodes of locks go their lock-delays. To be called before the queues hear of what was done: nobody waits
+    /// for a lock whose znode could be deleted, but who comes after it in the same command does.
+    pub(crate) fn end_delays(&mut self, by: &Author, done: &[Done]) {
+        if by.stamp.rules == Rules::First || !self.locks.has_delays() {
+            return;
+        }
+        for done in done.iter().filter(|done| done.kind() == Some(ChangeKind::Deleted)) {
+            self.locks.delay(done.path(), 0);
+        }
     }
 
     /// Which of the claims are held, by whomsoever. Of other sessions' places that needs what a plain client would need to

@@ -59,8 +59,13 @@ impl Promises {
         }
         // A conversion makes a new place of an old one.
         self.note_max_holds(proposal, applied, told);
+        let ended = |lock: &str| {
+            let znode = |machine: &Machine| machine.stat(lock).map(|stat| stat.czxid);
+            let forced = Command::ForceRelease(Claim { path: lock.to_owned(), token: FencingToken(0) });
+            znode(before) != znode(after) || *written(&proposal.command) == forced
+        };
         for one in told {
-            self.hear(before, one)?;
+            self.hear(before, &ended, one)?;
         }
         self.queues_are_in_the_order_of_creation(after)?;
         whoever_is_told_that_it_holds_does(after, applied)?;
@@ -72,7 +77,7 @@ impl Promises {
         an_answer_is_in_proportion_to_its_request(proposal, applied)
     }
 
-    fn hear(&mut self, before: &Machine, told: &Told) -> Result<(), String> {
+    fn hear(&mut self, before: &Machine, ended: &dyn Fn(&str) -> bool, told: &Told) -> Result<(), String> {
         match told {
             Told::Timeout(session, timeout_ms) => {
                 let longest = self.timeouts.entry(*session).or_default();
@@ -84,7 +89,8 @@ impl Promises {
             }
             Told::Granted(place, time_ms) => {
                 let until_ms = before.lock_queue(&place.lock).and_then(|lock| lock.delayed_until_ms());
-                if until_ms.is_some_and(|until_ms| *time_ms < until_ms) {
+                // The delay ends with the lock's znode, too, and by force.
+                if until_ms.is_some_and(|until_ms| *time_ms < until_ms) && !ended(&place.lock) {
                     return Err(format!("{place:?} is granted the lock before the lock-delay is over"));
                 }
                 self.granted.insert(place.path.clone(), *time_ms);

@@ -172,7 +172,9 @@ impl Generator {
             (5 | 6, Some(place)) => Command::Release(vec![claim(chance, &place)]),
             (7, Some(place)) => Command::Delete { path: place.path, version: Version::ANY },
             (8 | 9, Some(place)) => self.convert(chance, &place),
-            (10, Some(place)) => Command::ForceRelease(claim(chance, &place)),
+            (10, Some(place)) if !chance.one_in(4) => Command::ForceRelease(claim(chance, &place)),
+            // Of a lock-delay.
+            (10, _) => Command::ForceRelease(Claim { path: lock, token: FencingToken(0) }),
             (11, Some(place)) => {
                 let name = &place.path[place.lock.len() + 1..];
                 let prefix = name[..name.len() - 10].to_owned();

@@ -63,6 +63,7 @@ refused_alike! {
     a_forced_release_with_a_wrong_token_tells_a_stranger_nothing: |world| {
         Command::ForceRelease(claim(&world.first, 1))
     };
+    a_forced_end_of_a_delay_tells_a_stranger_nothing: |_| Command::ForceRelease(claim(LOCK, 0));
 }
 
 #[test]
