@@ -1,13 +1,17 @@
 //! `rowlock queue`, `locks`, `history`, `session` and `release`: what locks are about, and taking one away.
 
+use std::process::Stdio;
+
 use rowlock_proto::lock::News;
 use serde_json::Value;
 
 use crate::cli_under_lock::{Running, queue_of, start};
 use crate::support::cluster::{Cluster, FAST};
-use crate::support::command::Said;
+use crate::support::command::{Said, rowlock};
 use crate::support::raw::{Raw, SESSION_MS, exclusive, held, waiting};
 
+/// Its password is `test`.
+const SUPER: &str = "[client]\nsuper_digest = \"super:D/InIHSb7yEEbrWz8b9l71RjZJU=\"\n";
 const REFUSED: i32 = 1;
 const USAGE: i32 = 64;
 const LOST: i32 = 75;
@@ -18,6 +22,14 @@ async fn ask(cluster: &Cluster, arguments: &[&str]) -> Said {
 
 async fn told(cluster: &Cluster, arguments: &[&str]) -> String {
     let said = ask(cluster, arguments).await;
+    assert_eq!(said.code, 0, "{arguments:?}: {}", said.err);
+    said.out
+}
+
+async fn as_super(cluster: &Cluster, arguments: &[&str]) -> String {
+    let mut command = rowlock(&cluster.folder, arguments);
+    let child = command.env("ROWLOCK_AUTH", "digest:super:test").stdin(Stdio::piped()).spawn().unwrap();
+    let said = Running::of(child, &cluster.folder).end().await;
     assert_eq!(said.code, 0, "{arguments:?}: {}", said.err);
     said.out
 }
@@ -50,7 +62,7 @@ async fn contended(cluster: &Cluster) -> [Running; 3] {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn queue_shows_who_holds_and_what_each_waiter_waits_for() {
-    let cluster = Cluster::start(1, FAST).await;
+    let cluster = Cluster::start(1, &format!("{FAST}{SUPER}")).await;
     let [holder, reader, writer] = contended(&cluster).await;
     let document = json(&cluster, &["queue", "l"]).await;
     let places = lines(&cluster, &["queue", "l"]).await;
@@ -75,13 +87,21 @@ async fn queue_shows_who_holds_and_what_each_waiter_waits_for() {
     let locks: Vec<_> = locks.iter().map(|lock| [&*lock[0], &*lock[1], &*lock[3]]).collect();
     assert_eq!(locks, [["/locks/l", "2", "1"], ["/locks/quiet", "0", "1"]], "the most contended first");
 
-    let sessions = json(&cluster, &["session", "ls"]).await;
+    let own = json(&cluster, &["session", "ls"]).await;
+    assert_eq!(
+        (own["sessions"].as_array().unwrap().len(), &own["sessions"][0]["locks_held"]),
+        (1, &0.into())
+    );
+    let sessions: Value =
+        serde_json::from_str(&as_super(&cluster, &["session", "ls", "-o", "json"]).await).unwrap();
     let sessions = sessions["sessions"].as_array().unwrap();
     let sum = |what: &str| sessions.iter().map(|session| session[what].as_u64().unwrap()).sum::<u64>();
     assert_eq!((sum("locks_held"), sum("locks_waiting")), (2, 2));
     let id = document["holders"][0]["session"].as_str().unwrap();
-    let one = lines(&cluster, &["session", "ls", id]).await;
-    assert_eq!((one.len(), &*one[0][0], &*one[0][3]), (1, id, "1"));
+    assert_eq!(ask(&cluster, &["session", "ls", id]).await.code, REFUSED, "another's");
+    let one = as_super(&cluster, &["session", "ls", "-o", "simple", id]).await;
+    let one: Vec<&str> = one.trim_end().split('\t').collect();
+    assert_eq!((one[0], one[3]), (id, "1"));
 
     quiet.end_with_signal().await;
     holder.end_with_signal().await;

@@ -17,6 +17,7 @@ use rowlock_coordinator::config::HistoryConfig;
 use rowlock_coordinator::history::{Filter, History, HistorySink, Key};
 use rowlock_coordinator::metrics::Metrics;
 use rowlock_env::time;
+use rowlock_proto::acl::Acl;
 use rowlock_proto::lock::Mode;
 use rowlock_proto::{FencingToken, SessionId, Zxid};
 use rowlock_state::outcome::{LockEvent, LockEventKind, Why};
@@ -68,6 +69,8 @@ impl Clients {
             session: SessionId(0x0100_0000_0000_0000 + n),
             address: &self.addresses[which],
             label: b"",
+            acl: Acl::open_entries(),
+            lock_acl: Acl::open_entries(),
             mode: Mode::Exclusive,
             is_acquired: true,
             kind,

@@ -154,6 +154,8 @@ fn history() -> u64 {
             session: SessionId(0x0100_0000_0000_0000 + (n % LOCKS) as i64),
             address: "127.0.0.1",
             label: b"host-17.example.org:41234",
+            acl: Acl::open_entries(),
+            lock_acl: Acl::open_entries(),
             mode: Mode::Exclusive,
             is_acquired: true,
             kind,

@@ -45,6 +45,8 @@ impl Id {
     }
 }
 
+static OPEN: LazyLock<Arc<[Acl]>> = LazyLock::new(|| Acl::open().into());
+
 impl Acl {
     /// The list of an open znode: everything for everyone.
     pub fn open() -> Vec<Acl> {
@@ -58,7 +60,11 @@ impl Acl {
 
     /// [`Acl::open`], always one list: it is what most znodes of queues have.
     pub fn shared_open() -> Arc<[Acl]> {
-        static OPEN: LazyLock<Arc<[Acl]>> = LazyLock::new(|| Acl::open().into());
         OPEN.clone()
+    }
+
+    /// The same, to be looked at.
+    pub fn open_entries() -> &'static [Acl] {
+        &OPEN
     }
 }

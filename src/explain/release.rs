@@ -87,8 +87,9 @@ impl Release {
 
 fn who_holds(queue: &Value) -> String {
     let holders: Vec<String> = items(queue, "holders")
-        .map(|place| {
-            format!(
+        .map(|place| match place["token"].is_null() {
+            true => "somebody whom you may not see holds it".to_owned(),
+            false => format!(
                 "\"{}\" holds it with token {} since {} ({}), session {} from {}",
                 text(&place["label"]),
                 place["token"],
@@ -96,7 +97,7 @@ fn who_holds(queue: &Value) -> String {
                 span(place["held_ms"].as_i64().unwrap_or(0)),
                 text(&place["session"]),
                 text(&place["address"]),
-            )
+            ),
         })
         .collect();
     if holders.is_empty() { "nobody holds it".to_owned() } else { holders.join("; ") }

@@ -137,14 +137,20 @@ impl Done {
         Some(Key { czxid: self.stat.czxid, path: self.shared.clone()? })
     }
 
+    /// The ACL of what came or went, and of its parent.
+    pub(crate) fn acls(&self) -> (&[Acl], &[Acl]) {
+        let Some(Event { acl, parent_acl, .. }) = &self.event else { return (&[], &[]) };
+        let acl = match &self.undo {
+            Undo::Create { znode, .. } | Undo::Delete { znode, .. } => Some(&znode.acl),
+            Undo::Nothing | Undo::SetData { .. } => acl.as_ref(),
+        };
+        (acl.map_or(&[][..], SharedAcl::entries), parent_acl.entries())
+    }
+
     /// Tells the sink, if there is something to tell.
     pub(crate) fn fire<S: EventSink + ?Sized>(&self, zxid: Zxid, sink: &mut S) {
-        if let Some(Event { kind, acl, parent_acl }) = &self.event {
-            let acl = match &self.undo {
-                Undo::Create { znode, .. } | Undo::Delete { znode, .. } => Some(&znode.acl),
-                Undo::Nothing | Undo::SetData { .. } => acl.as_ref(),
-            };
-            let (acl, parent_acl) = (acl.map_or(&[][..], SharedAcl::entries), parent_acl.entries());
+        if let Some(Event { kind, .. }) = &self.event {
+            let (acl, parent_acl) = self.acls();
             sink.changed(&Change { zxid, path: self.path(), kind: *kind, acl, parent_acl });
         }
     }

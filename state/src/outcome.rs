@@ -104,6 +104,10 @@ pub struct LockEvent<'a> {
     pub address: &'a str,
     /// The beginning of the queue znode's data.
     pub label: &'a [u8],
+    /// The queue znode's ACL (its last one, if it is gone).
+    pub acl: &'a [Acl],
+    /// That of the lock's znode.
+    pub lock_acl: &'a [Acl],
     /// What is wanted.
     pub mode: Mode,
     /// It was made by acquire, so its session is to be told of grants and losses ([`rowlock_proto::lock::Notice`]).

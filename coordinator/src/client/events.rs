@@ -113,6 +113,7 @@ mod tests {
     use std::collections::VecDeque;
     use std::net::SocketAddr;
 
+    use rowlock_proto::acl::Acl;
     use rowlock_proto::lock::Mode;
     use rowlock_proto::{FencingToken, Xid, Zxid, decode};
 
@@ -166,6 +167,8 @@ mod tests {
             session: MINE,
             address: "",
             label: b"",
+            acl: Acl::open_entries(),
+            lock_acl: Acl::open_entries(),
             mode: Mode::Exclusive,
             is_acquired: true,
             kind,

@@ -12,14 +12,15 @@ use rowlock_proto::lock::Mode;
 use rowlock_state::outcome::{LockEvent, LockEventKind};
 
 use super::name::Cut;
+use super::readers;
 use super::record::{Key, LOCK_MAX_BYTES};
 use super::sheet::{HEAD_BYTES, SHEET_MAX_BYTES, Span, tag};
 use super::varint::{MAX_BYTES, Numbers};
 
 /// Longest texts of an event, all together. Beyond: it is not recorded.
 const TEXTS_MAX_BYTES: usize = 28_000;
-/// What an event needs beside its texts, in three rows of numbers.
-const NUMBERS_MAX_BYTES: usize = 3 * Numbers::ROOM;
+/// What an event needs beside its texts, in four rows of numbers.
+const NUMBERS_MAX_BYTES: usize = 4 * Numbers::ROOM;
 const _: () = assert!(HEAD_BYTES + TEXTS_MAX_BYTES + NUMBERS_MAX_BYTES <= SHEET_MAX_BYTES);
 /// The longest row: clock, zxid, place and two numbers, behind a tag.
 const _: () = assert!(5 * MAX_BYTES < Numbers::ROOM);
@@ -64,6 +65,8 @@ pub(super) struct Draft {
     whole: Part,
     /// Key of the first event behind that.
     behind: Key,
+    /// Of the event that is being put; empty if everybody may read it.
+    readers: Vec<u8>,
 }
 
 /// The beginning of a draft.
@@ -86,6 +89,9 @@ struct Party {
     lock: usize,
     address: usize,
     label: usize,
+    /// Length of the list of its readers.
+    readers: usize,
+    is_public: bool,
     /// Its latest place.
     place: Option<Place>,
 }
@@ -127,12 +133,18 @@ impl Draft {
     /// Adds an event, which comes behind all others.
     pub fn put(&mut self, key: Key, event: &LockEvent<'_>) -> Put {
         let guess = guess(event);
+        match readers::is_public(event) {
+            true => self.readers.clear(),
+            false => readers::write(event, &mut self.readers),
+        }
         // What is known already takes no text, and is not too long.
         let known = self.known(guess, event);
         let name = if known.is_some() { "" } else { name_of(event) };
         let texts = match known {
             Some(_) => 0,
-            None => event.lock.len() + name.len() + event.address.len() + event.label.len(),
+            None => {
+                event.lock.len() + name.len() + event.address.len() + event.label.len() + self.readers.len()
+            }
         };
         if texts > TEXTS_MAX_BYTES || event.lock.len() > LOCK_MAX_BYTES || name.len() > LOCK_MAX_BYTES {
             return Put::TooLong;
@@ -172,7 +184,8 @@ impl Draft {
             && party.is_alike(event)
             && self.paths[place.at..place.at + place.len] == *event.path.as_bytes()
             && party.lock == event.lock.len()
-            && (party.label == 0 || self.definitions[party.label()] == *event.label);
+            && (party.label == 0 || self.definitions[party.label()] == *event.label)
+            && party.is_for(event, &self.readers, &self.definitions);
         is_it.then_some(place.number)
     }
 
@@ -188,7 +201,7 @@ impl Draft {
             None => self.guesses.resize(GUESSES, 0),
             Some(number) => {
                 let party = self.parties.get(usize::from(*number));
-                if party.is_some_and(|party| party.is_of(event, &self.definitions)) {
+                if party.is_some_and(|party| party.is_of(event, &self.readers, &self.definitions)) {
                     return *number;
                 }
             }
@@ -198,7 +211,13 @@ impl Draft {
         let mut numbers = Numbers::new();
         numbers.byte(tag::PARTY);
         let (mode, permits) = tag::of_mode(event.mode);
-        numbers.byte(mode | if event.is_acquired { tag::ACQUIRED } else { 0 });
+        let is_public = readers::is_public(event);
+        let readers = match (is_public, self.readers.is_empty()) {
+            (true, _) => tag::PUBLIC,
+            (false, false) => tag::READERS,
+            (false, true) => 0,
+        };
+        numbers.byte(mode | readers | if event.is_acquired { tag::ACQUIRED } else { 0 });
         numbers.unsigned(permits.into());
         numbers.signed(event.session.0);
         let (lock, address, label) = (event.lock.len(), event.address.len(), event.label.len());
@@ -208,10 +227,19 @@ impl Draft {
         numbers.append_to(&mut self.definitions);
         let LockEvent { session, mode, is_acquired, .. } = *event;
         let at = self.definitions.len();
-        self.parties.push(Party { session, mode, is_acquired, at, lock, address, label, place: None });
+        let readers = self.readers.len();
+        let party =
+            Party { session, mode, is_acquired, at, lock, address, label, readers, is_public, place: None };
+        self.parties.push(party);
         self.definitions.extend_from_slice(event.lock.as_bytes());
         self.definitions.extend_from_slice(event.address.as_bytes());
         self.definitions.extend_from_slice(event.label);
+        if readers != 0 {
+            let mut numbers = Numbers::new();
+            numbers.length(readers);
+            numbers.append_to(&mut self.definitions);
+            self.definitions.extend_from_slice(&self.readers);
+        }
         number
     }
 
@@ -318,12 +346,20 @@ impl Draft {
 }
 
 impl Party {
-    fn is_of(&self, event: &LockEvent<'_>, definitions: &[u8]) -> bool {
+    fn is_of(&self, event: &LockEvent<'_>, readers: &[u8], definitions: &[u8]) -> bool {
         let (address, label) = (self.at + self.lock, self.label());
         self.is_alike(event)
             && definitions[self.at..address] == *event.lock.as_bytes()
             && definitions[address..label.start] == *event.address.as_bytes()
             && definitions[label] == *event.label
+            && self.is_for(event, readers, definitions)
+    }
+
+    /// Whether the same may read it.
+    fn is_for(&self, event: &LockEvent<'_>, readers: &[u8], definitions: &[u8]) -> bool {
+        // The length of the list before it is of one or two bytes.
+        let end = self.label().end + usize::from(self.readers > 0) + usize::from(self.readers > 127);
+        self.is_public == readers::is_public(event) && definitions[end..end + self.readers] == *readers
     }
 
     /// But for the texts.

@@ -16,6 +16,7 @@ mod error;
 mod name;
 mod page;
 mod queue;
+mod readers;
 mod record;
 mod seal;
 mod sheet;
@@ -37,6 +38,7 @@ use tokio::sync::oneshot;
 
 pub use page::{Filter, Page};
 pub use queue::{HistorySink, Off, Recorder};
+pub use readers::Readers;
 pub use record::{Entry, Gap, GapReason, Key, Record, What};
 
 use crate::config::HistoryConfig;

@@ -13,6 +13,7 @@ use rowlock_state::outcome::Why;
 use serde::{Deserialize, Serialize};
 
 use super::error::HistoryError;
+use super::readers::Readers;
 use crate::codec;
 
 /// The form of gaps.
@@ -110,6 +111,8 @@ pub struct Record<'a> {
     pub mode: Mode,
     /// Made by acquire.
     pub is_acquired: bool,
+    /// Who could read it then.
+    pub readers: Readers,
     /// What happened.
     pub what: What,
 }

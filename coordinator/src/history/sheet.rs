@@ -11,7 +11,8 @@
 //! key of the first event         20 bytes, as Key::encode gives them
 //! key of the last event          20 bytes
 //! definitions
-//!   of a party:  0, mode and whether acquire made it, permits, session, lengths of lock, address and label; these
+//!   of a party:  0, mode, whether acquire made it and who may read it, permits, session, lengths of lock, address and
+//!                label; these; the length of the list of readers and the list (`readers.rs`), where there is one
 //!   of a place:  1 + number of its party, token less that of the place before, name (`name.rs`)
 //! events
 //!   tag: what happened, whether the command is that of the event before, whether the place is, why it is gone
@@ -31,6 +32,7 @@ use rowlock_proto::{FencingToken, SessionId, Zxid};
 use super::block::{BLOCK_MAX_BYTES, Wanted};
 use super::error::HistoryError;
 use super::name::Name;
+use super::readers::Readers;
 use super::record::{Entry, Key, Record, What};
 use super::table::Range;
 use super::varint::Reader;
@@ -53,6 +55,11 @@ pub(super) mod tag {
     const MODE: u8 = 0b11;
     /// Made by acquire.
     pub const ACQUIRED: u8 = 1 << 2;
+    /// Everybody may read it.
+    pub const PUBLIC: u8 = 1 << 3;
+    /// Those may read it whom a list names. Without this bit and the one before, nobody knows who may: it is from before
+    /// these bits, or the list was too long.
+    pub const READERS: u8 = 1 << 4;
 
     pub const REQUESTED: u8 = 0;
     pub const GRANTED: u8 = 1;
@@ -213,6 +220,7 @@ struct Party<'a> {
     lock: &'a [u8],
     address: &'a [u8],
     label: &'a [u8],
+    readers: Readers,
 }
 
 /// A znode in the queue of a lock.
@@ -302,14 +310,17 @@ fn definition<'a>(reader: &mut Reader<'a>, before: &mut Before<'a>) -> Option<De
     let mode = tag::mode(bits, u32::try_from(reader.unsigned()?).ok()?)?;
     let session = SessionId(reader.signed()?);
     let (lock, address, label) = (reader.length()?, reader.length()?, reader.length()?);
-    Some(Definition::Party(Party {
-        mode,
-        is_acquired: bits & tag::ACQUIRED != 0,
-        session,
-        lock: reader.bytes(lock)?,
-        address: reader.bytes(address)?,
-        label: reader.bytes(label)?,
-    }))
+    let (lock, address, label) = (reader.bytes(lock)?, reader.bytes(address)?, reader.bytes(label)?);
+    let readers = match (bits & tag::PUBLIC != 0, bits & tag::READERS != 0) {
+        (true, _) => Readers::Anyone,
+        (false, true) => {
+            let len = reader.length()?;
+            Readers::read(reader.bytes(len)?)?
+        }
+        (false, false) => Readers::Unknown,
+    };
+    let is_acquired = bits & tag::ACQUIRED != 0;
+    Some(Definition::Party(Party { mode, is_acquired, session, lock, address, label, readers }))
 }
 
 /// `before`: key of the event before, unless this is the first.
@@ -373,6 +384,7 @@ impl Found<'_> {
             label: party.label.to_owned().into(),
             mode: party.mode,
             is_acquired: party.is_acquired,
+            readers: party.readers.clone(),
             what: moment.what,
         }))
     }

@@ -7,6 +7,7 @@ mod overload;
 use std::path::Path;
 use std::sync::Arc;
 
+use rowlock_proto::acl::Acl;
 use rowlock_proto::lock::Mode;
 use rowlock_proto::{FencingToken, SessionId, Zxid};
 use rowlock_state::outcome::{LockEvent, LockEventKind, Why};
@@ -36,6 +37,8 @@ fn change(sink: &dyn HistorySink, zxid: i64) {
         session: SessionId(zxid % 2 + 1),
         address: "10.0.0.1:5000",
         label: b"worker",
+        acl: Acl::open_entries(),
+        lock_acl: Acl::open_entries(),
         mode: Mode::Exclusive,
         is_acquired: true,
         kind,

@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::HttpContext;
 use super::problem::Problem;
-use crate::report::Refusal;
+use crate::report::{Reader, Refusal};
 
 /// The same document as a client gets for the same path and query.
 pub(super) async fn report(State(context): State<HttpContext>, uri: Uri) -> Response {
@@ -16,7 +16,7 @@ pub(super) async fn report(State(context): State<HttpContext>, uri: Uri) -> Resp
         Ok(place) => place,
         Err(refusal) => return problem(&refusal).into_response(),
     };
-    match place.answer(context.source.freeze(), what, Vec::new()).await {
+    match place.answer(context.source.freeze(), what, Reader::anyone()).await {
         Ok(document) => {
             let content_type = HeaderValue::from_static("application/json");
             ([(header::CONTENT_TYPE, content_type)], document + "\n").into_response()

@@ -165,7 +165,7 @@ async fn reports_are_documents_and_their_refusals_problems() {
     for (asked, expected, detail) in [
         ("/v1/queue", 400, "say which: /v1/queue?lock=/locks/NAME"),
         ("/v1/queue?lock=/none", 404, "there is no /none"),
-        ("/v1/sessions?session=0x5", 404, "there is no session 0x5"),
+        ("/v1/sessions?session=0x5", 403, "0x5 is another session; superusers may see it"),
         ("/v1/history", 501, "this node keeps no history: history.enabled = false in its cluster.toml"),
     ] {
         let (code, head, body) = ask(&server.addr, &format!("GET {asked}")).await;

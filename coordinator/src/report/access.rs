@@ -1,12 +1,45 @@
-//! Who may see a lock: whoever may READ its znode, or, when that is gone, the nearest one above it that is there.
+//! Who may see what: a lock whoever may READ its znode, or, when that is gone, the nearest one above it that is there; a
+//! place in its queue whoever may READ that znode as well; a session itself and superusers.
 
 use std::collections::BTreeMap;
 
+use rowlock_proto::SessionId;
 use rowlock_proto::acl::{Id, perms};
 use rowlock_proto::path as paths;
 use rowlock_state::{Machine, acl};
 
 use super::Refusal;
+
+/// Who asks.
+#[derive(Clone, Debug)]
+pub struct Reader {
+    /// Its identities.
+    pub who: Vec<Id>,
+    /// Its session; `NONE` over HTTP.
+    pub session: SessionId,
+}
+
+impl Reader {
+    /// Somebody who has proven nothing.
+    pub fn anyone() -> Reader {
+        Reader { who: Vec::new(), session: SessionId::NONE }
+    }
+
+    /// Whether it may see everything.
+    pub(super) fn is_super(&self) -> bool {
+        self.who.iter().any(|id| id.scheme == "super")
+    }
+
+    /// Whether it may see what this session has.
+    pub(super) fn may_see_session(&self, session: SessionId) -> bool {
+        session == self.session || self.is_super()
+    }
+}
+
+/// Whether `who` may see more of a place in a queue than its name.
+pub(super) fn may_see_place(machine: &Machine, path: &str, who: &[Id]) -> bool {
+    machine.acl(path).is_some_and(|list| acl::may(list, perms::READ, who))
+}
 
 /// Refuses whoever may not see the lock.
 pub(super) fn check(machine: &Machine, lock: &str, who: &[Id]) -> Result<(), Refusal> {

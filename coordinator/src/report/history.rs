@@ -1,16 +1,15 @@
 //! `/v1/history`: what happened to locks.
 
 use rowlock_env::time;
-use rowlock_proto::acl::Id;
 use rowlock_state::Frozen;
 use rowlock_state::outcome::Why;
 use serde_json::{Map, Value, json};
 
-use super::Refusal;
 use super::access::Known;
 use super::list::List;
 use super::locks::{address, label, mode, permits, session};
 use super::question::{HistoryQuestion, cursor_text};
+use super::{Reader, Refusal};
 use crate::history::{Entry, Filter, Gap, GapReason, History, Key, Record, Unavailable, What};
 use crate::limits::HISTORY_READ_MAX;
 
@@ -19,7 +18,7 @@ pub(super) async fn collect(
     history: &History,
     frozen: &Frozen,
     question: &HistoryQuestion,
-    who: &[Id],
+    reader: &Reader,
 ) -> Result<(Vec<Value>, Option<Key>), Refusal> {
     let deadline = time::now() + HISTORY_READ_MAX;
     let (mut list, mut known, mut before) = (List::new(question.limit), Known::default(), question.before);
@@ -41,7 +40,11 @@ pub(super) async fn collect(
         for (key, entry) in page.entries {
             let is_shown = match &entry {
                 Entry::Gap(_) => true,
-                Entry::Lock(record) => known.may_see(frozen.machine(), &record.lock, who),
+                // By the permissions of its time and, as long as the lock is there, by its present ones.
+                Entry::Lock(record) => {
+                    record.readers.include(&reader.who)
+                        && known.may_see(frozen.machine(), &record.lock, &reader.who)
+                }
             };
             if is_shown && !list.push(item(key, &entry)) {
                 return Ok((list.items, Some(key.successor())));

@@ -17,7 +17,8 @@ pub(super) fn overview(machine: &Machine, limit: usize, who: &[Id], now_ms: i64)
     locks.sort_by_key(|lock| (Reverse(lock.waiter_count()), Reverse(lock.holder_count())));
     let mut list = List::new(limit);
     for lock in locks.iter().filter(|lock| access::may_see(machine, lock.path(), who)) {
-        let oldest = lock.waiters().next().map(|waiter| since(waiter.requested_ms, now_ms));
+        let oldest = lock.waiters().next().filter(|place| access::may_see_place(machine, &place.path, who));
+        let oldest = oldest.map(|waiter| since(waiter.requested_ms, now_ms));
         let item = json!({
             "lock": lock.path(),
             "holders": lock.holder_count(),
@@ -47,7 +48,8 @@ pub(super) fn queue(
     if view.is_none() && machine.stat(lock).is_none() {
         return Err(Refusal::NotThere(format!("there is no {lock}")));
     }
-    let is_meant = |place: &ContenderView| token.is_none_or(|token| place.token == token);
+    let shown = |place: &ContenderView| access::may_see_place(machine, &place.path, who);
+    let is_meant = |place: &ContenderView| token.is_none_or(|token| place.token == token && shown(place));
     let (mut holders, mut waiters, mut before) = (List::new(limit), List::new(limit), Before::default());
     if let Some(view) = &view {
         for (position, place) in (1u64..).zip(view.holders()) {
@@ -55,7 +57,7 @@ pub(super) fn queue(
             if !is_meant(&place) {
                 continue;
             }
-            if !holders.push(holder(position, &place, now_ms)) {
+            if !holders.push(limited(shown(&place), holder(position, &place, now_ms))) {
                 break;
             }
         }
@@ -70,7 +72,7 @@ pub(super) fn queue(
             if !is_meant(&place) {
                 continue;
             }
-            if !waiters.push(waiter(position, &place, waits_for, now_ms)) {
+            if !waiters.push(limited(shown(&place), waiter(position, &place, waits_for, now_ms))) {
                 break;
             }
         }
@@ -110,22 +112,27 @@ impl Before {
     }
 }
 
-fn holder(position: u64, place: &ContenderView, now_ms: i64) -> Value {
+fn holder(position: u64, place: &ContenderView, now_ms: i64) -> Map<String, Value> {
     let granted_ms = place.granted_ms.unwrap_or(place.requested_ms);
     let mut item = contender(position, place);
     item.insert("since_ms".to_owned(), granted_ms.into());
     item.insert("held_ms".to_owned(), since(granted_ms, now_ms).into());
     item.insert("waited_ms".to_owned(), since(place.requested_ms, granted_ms).into());
     item.insert("revoke_at_ms".to_owned(), place.revoke_at_ms.into());
-    item.into()
+    item
 }
 
-fn waiter(position: u64, place: &ContenderView, waits_for: Option<String>, now_ms: i64) -> Value {
+fn waiter(
+    position: u64,
+    place: &ContenderView,
+    waits_for: Option<String>,
+    now_ms: i64,
+) -> Map<String, Value> {
     let mut item = contender(position, place);
     item.insert("since_ms".to_owned(), place.requested_ms.into());
     item.insert("waited_ms".to_owned(), since(place.requested_ms, now_ms).into());
     item.insert("waits_for".to_owned(), waits_for.into());
-    item.into()
+    item
 }
 
 fn contender(position: u64, place: &ContenderView) -> Map<String, Value> {
@@ -147,6 +154,16 @@ fn contender(position: u64, place: &ContenderView) -> Map<String, Value> {
     item.insert("owner".to_owned(), owner);
     item.insert("acquired".to_owned(), place.is_acquired.into());
     item
+}
+
+/// What a place shows to whom may not READ it: where it stands in the queue and its name, as the lock's children do.
+fn limited(is_shown: bool, mut item: Map<String, Value>) -> Value {
+    if !is_shown {
+        let hidden =
+            item.iter_mut().filter(|(name, _)| !matches!(name.as_str(), "position" | "path" | "waits_for"));
+        hidden.for_each(|(_, value)| *value = Value::Null);
+    }
+    item.into()
 }
 
 fn since(then_ms: i64, now_ms: i64) -> i64 {

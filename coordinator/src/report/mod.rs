@@ -18,7 +18,6 @@ use std::sync::Arc;
 use rowlock_env::task::TaskGroup;
 use rowlock_env::worker;
 use rowlock_proto::ErrorCode;
-use rowlock_proto::acl::Id;
 use rowlock_state::{Frozen, Machine};
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -28,6 +27,7 @@ use crate::client::registry::Registry;
 use crate::history::History;
 use crate::limits::REPORTS_MAX;
 use crate::log_clock::LogClock;
+pub use access::Reader;
 use question::{HistoryQuestion, Question};
 
 /// Why there is no document.
@@ -109,7 +109,7 @@ impl Reports {
         &self,
         frozen: Frozen,
         what: String,
-        who: Vec<Id>,
+        reader: Reader,
         tag: u64,
         reply_to: Outbox,
     ) -> Result<(), Refusal> {
@@ -118,7 +118,7 @@ impl Reports {
             let result = tokio::select! {
                 biased;
                 () = shutdown.wait() => return,
-                result = place.answer(frozen, &what, who) => result.map_err(|refusal| refusal.code()),
+                result = place.answer(frozen, &what, reader) => result.map_err(|refusal| refusal.code()),
             };
             reply_to.push(Message::Reported { tag, result });
         });
@@ -136,7 +136,7 @@ impl Reports {
 }
 
 impl Place {
-    /// The document that `what` (path and query) asks for, as JSON text, of the state `frozen` and for `who`. Takes at
+    /// The document that `what` (path and query) asks for, as JSON text, of the state `frozen` and for `reader`. Takes at
     /// most a little longer than `limits::HISTORY_READ_MAX`.
     ///
     /// # Errors
@@ -147,13 +147,13 @@ impl Place {
     ///
     /// # Ordering
     /// The document shows the state that was frozen; the history also what came after it.
-    pub async fn answer(self, frozen: Frozen, what: &str, who: Vec<Id>) -> Result<String, Refusal> {
+    pub async fn answer(self, frozen: Frozen, what: &str, reader: Reader) -> Result<String, Refusal> {
         match Question::parse(what)? {
-            Question::History(question) => self.history(frozen, question, who).await,
+            Question::History(question) => self.history(frozen, question, reader).await,
             question => {
                 let (registry, now_ms) = (self.reports.registry.clone(), self.reports.clock.now_ms());
                 worker::run_blocking("report", move || {
-                    let document = document(frozen.machine(), &question, &who, &registry, now_ms);
+                    let document = document(frozen.machine(), &question, &reader, &registry, now_ms);
                     document.map(|value| value.to_string())
                 })
                 .await
@@ -165,13 +165,13 @@ impl Place {
         &self,
         frozen: Frozen,
         question: HistoryQuestion,
-        who: Vec<Id>,
+        reader: Reader,
     ) -> Result<String, Refusal> {
         if let Some(lock) = &question.lock {
-            access::check(frozen.machine(), lock, &who)?;
+            access::check(frozen.machine(), lock, &reader.who)?;
         }
         let history = self.reports.history.clone();
-        let (entries, more_before) = history::collect(&history, &frozen, &question, &who).await?;
+        let (entries, more_before) = history::collect(&history, &frozen, &question, &reader).await?;
         Ok(history::document(&entries, more_before).to_string())
     }
 }
@@ -179,16 +179,20 @@ impl Place {
 fn document(
     machine: &Machine,
     question: &Question,
-    who: &[Id],
+    reader: &Reader,
     registry: &Registry,
     now_ms: i64,
 ) -> Result<Value, Refusal> {
     // The leader's clock may be ahead of this node's: nobody has waited for less than nothing.
     let now_ms = now_ms.max(machine.time_ms());
     match question {
-        Question::Locks { limit } => Ok(locks::overview(machine, *limit, who, now_ms)),
-        Question::Queue { lock, token, limit } => locks::queue(machine, lock, *token, *limit, who, now_ms),
-        Question::Sessions { session, limit } => sessions::overview(machine, *session, *limit, registry),
+        Question::Locks { limit } => Ok(locks::overview(machine, *limit, &reader.who, now_ms)),
+        Question::Queue { lock, token, limit } => {
+            locks::queue(machine, lock, *token, *limit, &reader.who, now_ms)
+        }
+        Question::Sessions { session, limit } => {
+            sessions::overview(machine, *session, *limit, reader, registry)
+        }
         Question::History(_) => unreachable!("answered before: it is not made of the state"),
     }
 }

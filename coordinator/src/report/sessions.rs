@@ -1,28 +1,33 @@
-//! `/v1/sessions`: the open sessions and what they have.
-//!
-//! Not secret: an id without the session's password opens nothing.
+//! `/v1/sessions`: the open sessions and what they have. Each sees itself; superusers see all.
 
 use rowlock_proto::SessionId;
 use rowlock_state::{Machine, Session};
 use serde_json::{Value, json};
 
 use super::list::List;
-use super::{Refusal, locks};
+use super::{Reader, Refusal, locks};
 use crate::client::registry::Registry;
 
-/// All sessions in order of their ids, or one.
+/// All sessions that the reader may see, in order of their ids, or one.
 pub(super) fn overview(
     machine: &Machine,
     only: Option<SessionId>,
     limit: usize,
+    reader: &Reader,
     registry: &Registry,
 ) -> Result<Value, Refusal> {
     let mut list = List::new(limit);
     if let Some(id) = only {
+        if !reader.may_see_session(id) {
+            return Err(Refusal::NotPermitted(format!("{id} is another session; superusers may see it")));
+        }
         let Some(session) = machine.session(id) else {
             return Err(Refusal::NotThere(format!("there is no session {id}")));
         };
         list.push(item(machine, id, session, registry));
+    } else if !reader.is_super() {
+        let own = machine.session(reader.session);
+        own.map(|session| list.push(item(machine, reader.session, session, registry)));
     } else {
         for (id, session) in machine.sessions() {
             if !list.push(item(machine, id, session, registry)) {

@@ -3,7 +3,7 @@
 use rowlock_env::task::Shutdown;
 use rowlock_env::time;
 use rowlock_proto::SessionId;
-use rowlock_proto::acl::{Acl, perms};
+use rowlock_proto::acl::{Acl, Id, perms};
 use rowlock_proto::lock::{Acquire, Attempt, Mode, Owner};
 use rowlock_proto::request::Create;
 use rowlock_state::command::{Attachment, Command, Origin, Proposal};
@@ -93,8 +93,13 @@ impl World {
     }
 
     async fn ask_as(&self, what: &str, who: &[Id]) -> Result<Value, Refusal> {
+        self.ask_in(SessionId::NONE, what, who).await
+    }
+
+    async fn ask_in(&self, session: SessionId, what: &str, who: &[Id]) -> Result<Value, Refusal> {
         let place = self.reports.begin().unwrap();
-        let text = place.answer(self.machine.freeze(), what, who.to_vec()).await?;
+        let reader = Reader { who: who.to_vec(), session };
+        let text = place.answer(self.machine.freeze(), what, reader).await?;
         Ok(serde_json::from_str(&text).unwrap())
     }
 
@@ -224,11 +229,89 @@ async fn sessions_are_listed_with_what_they_have() {
             "ephemerals": ephemerals, "locks_held": held, "locks_waiting": waiting,
         })
     };
-    let found = world.ask("/v1/sessions").await;
+    let superuser = [Id { scheme: "super".to_owned(), id: String::new() }];
+    let found = world.ask_as("/v1/sessions", &superuser).await.unwrap();
     assert_eq!(found["sessions"], json!([item(a, 1, 1, 0), item(b, 2, 1, 1)]));
     assert_eq!((&found["session_count"], &found["more"]), (&json!(2), &json!(false)));
-    let one = world.ask(&format!("/v1/sessions?session={b}")).await;
+    let one = world.ask_as(&format!("/v1/sessions?session={b}"), &superuser).await.unwrap();
     assert_eq!(one["sessions"], json!([item(b, 2, 1, 1)]));
+    for what in ["/v1/sessions".to_owned(), format!("/v1/sessions?session={a}")] {
+        let own = world.ask_in(a, &what, &[]).await.unwrap();
+        assert_eq!(own["sessions"], json!([item(a, 1, 1, 0)]), "{what}");
+    }
+}
+
+#[tokio::test]
+async fn nobody_is_shown_another_session_or_told_whether_it_is_there() {
+    let mut world = World::new();
+    let (a, b) = (world.open(), world.open());
+    assert_eq!(world.ask("/v1/sessions").await["sessions"], json!([]));
+    for id in [b, SessionId(0x1234)] {
+        let asked = world.ask_in(a, &format!("/v1/sessions?session={id}"), &[]).await;
+        assert_eq!(asked.unwrap_err().code(), ErrorCode::NoAuth, "{id}");
+    }
+}
+
+#[tokio::test]
+async fn a_place_shows_only_its_name_to_whom_may_not_read_it() {
+    let mut world = World::new();
+    let (bob, acl) = private();
+    let (a, b) = (world.open(), world.open());
+    let hidden = Acquire { acl: Some(acl.clone().into()), ..acquire("/locks/x", 1, Mode::Exclusive) };
+    world.run_as(a, &bob, Command::Acquire(vec![hidden])).unwrap();
+    // Of a plain client.
+    let (path, data) = ("/locks/x/x-lock-".to_owned(), Some("secret".into()));
+    let flags = rowlock_proto::CreateMode::EphemeralSequential.flags();
+    let create = Create { path, data, acl: Some(acl.into()), flags };
+    world.run_as(b, &bob, Command::Create { create, ttl_ms: None }).unwrap();
+    let found = world.ask("/v1/queue?lock=/locks/x").await;
+    let is_name_only = |place: &Value| {
+        let shown = ["position", "path", "waits_for"];
+        place.as_object().unwrap().iter().all(|(name, it)| shown.contains(&name.as_str()) != it.is_null())
+    };
+    assert!(is_name_only(&found["holders"][0]) && is_name_only(&found["waiters"][0]), "{found}");
+    assert_eq!(found["waiters"][0]["waits_for"], found["holders"][0]["path"]);
+    assert_eq!(world.ask("/v1/locks").await["locks"][0]["oldest_wait_ms"], Value::Null);
+    for token in [3, 4, 5] {
+        let by_token = world.ask(&format!("/v1/queue?lock=/locks/x&token={token}")).await;
+        assert_eq!((&by_token["holders"], &by_token["waiters"]), (&json!([]), &json!([])), "{token}");
+    }
+    assert_eq!(world.ask("/v1/history?lock=/locks/x").await["entries"], json!([]));
+    let told = world.ask_as("/v1/queue?lock=/locks/x", &bob).await.unwrap();
+    let labels = (&told["holders"][0]["label"], &told["waiters"][0]["label"]);
+    assert_eq!(labels, (&json!("worker-1"), &json!("secret")));
+}
+
+#[tokio::test]
+async fn the_history_of_a_private_lock_stays_private_when_others_make_the_lock_anew() {
+    let mut world = World::new();
+    let (bob, acl) = private();
+    let a = world.open();
+    let create = |acl: Vec<Acl>| {
+        let create = Create { path: "/lock".to_owned(), data: None, acl: Some(acl.into()), flags: 0 };
+        Command::Create { create, ttl_ms: None }
+    };
+    world.run_as(a, &bob, create(acl)).unwrap();
+    // The place itself is open, so the lock's own permissions are all that protects it.
+    world.run_as(a, &bob, Command::Acquire(vec![acquire("/lock", 1, Mode::Exclusive)])).unwrap();
+    let attempt = Attempt { lock: "/lock".to_owned(), prefix: prefix(1) };
+    world.run_as(a, &bob, Command::Abandon(vec![attempt])).unwrap();
+    let delete = Command::Delete { path: "/lock".to_owned(), version: rowlock_proto::Version::ANY };
+    world.run_as(a, &bob, delete).unwrap();
+    let superuser = [Id { scheme: "super".to_owned(), id: String::new() }];
+    for round in ["when it is gone", "when it is another's"] {
+        for what in ["/v1/history", "/v1/history?lock=/lock", &format!("/v1/history?session={a}")] {
+            let shown = world.ask(what).await;
+            assert_eq!(shown["entries"], json!([]), "{what} {round}");
+            for reader in [&bob[..], &superuser] {
+                let shown = world.ask_as(what, reader).await.unwrap();
+                assert_eq!(shown["entries"].as_array().unwrap().len(), 3, "{what} {round}");
+            }
+        }
+        if round == "when it is gone" {
+            world.run(a, create(Acl::open()));
+        }
+    }
 }
 
 #[tokio::test]
@@ -349,7 +432,7 @@ async fn a_queue_of_very_many_is_shown_up_to_a_bound() {
     }
     let what = format!("/v1/queue?lock=/locks/x&limit={REPORT_MAX_ITEMS}");
     let place = world.reports.begin().unwrap();
-    let text = place.answer(world.machine.freeze(), &what, Vec::new()).await.unwrap();
+    let text = place.answer(world.machine.freeze(), &what, Reader::anyone()).await.unwrap();
     assert!(text.len() < REPORT_MAX_BYTES + 1_000, "{}", text.len());
     let found: Value = serde_json::from_str(&text).unwrap();
     assert_eq!((&found["more"], &found["waiter_count"]), (&json!(true), &json!(3_999)));

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use rowlock_proto::acl::Acl;
 use rowlock_proto::lock::Claim;
 use rowlock_proto::{FencingToken, SessionId, Zxid};
 
@@ -113,9 +114,12 @@ impl Machine {
             locks.grant_next(lock, path, |waiter| grant(waiter, sessions, *time_ms))
         {
             let waited_ms = *time_ms - holder.requested_ms;
-            let label = tree.get(&key.path).and_then(|znode| znode.data());
-            let label = label.map(|data| &data[..]);
-            let place = Place { lock: path, path: &key.path, czxid: key.czxid, label };
+            let lock_znode = tree.get(path).expect("who waits for a lock is its znode's child");
+            let name = Path::below(path, &key.path).name();
+            let znode = lock_znode.children.get(name).expect("a contender is a znode");
+            let label = znode.data().map(|data| &data[..]);
+            let acls = (znode.acl.entries(), lock_znode.acl.entries());
+            let place = Place { lock: path, path: &key.path, czxid: key.czxid, label, acls };
             sink.lock(&place.event(zxid, *time_ms, holder, LockEventKind::Granted { waited_ms }));
         }
     }
@@ -137,7 +141,7 @@ impl Machine {
         let is_alone = label.is_some();
         let ahead = known.map_or(0, |queue| queue.len() as u32);
         let label = label.unwrap_or_else(|| self.tree.get(&key.path)?.data().map(|data| &data[..]));
-        let place = Place { lock, path: &key.path, czxid: key.czxid, label };
+        let place = Place { lock, path: &key.path, czxid: key.czxid, label, acls: done.acls() };
         sink.lock(&place.event(zxid, time_ms, &contender, LockEventKind::Requested { ahead }));
         // Together with other changes it waits for `settle`, which comes behind all of them.
         let holds = is_alone && known.is_none_or(|queue| queue.is_free_for(contender.mode));
@@ -170,7 +174,7 @@ impl Machine {
             waited_ms: until_ms - contender.requested_ms,
             why,
         };
-        let place = Place { lock, path: done.path(), czxid, label: done.data() };
+        let place = Place { lock, path: done.path(), czxid, label: done.data(), acls: done.acls() };
         sink.lock(&place.event(cause.zxid, self.time_ms, &contender, kind));
         if why == Why::SessionExpired && contender.granted_ms.is_some() && contender.lock_delay_ms > 0 {
             self.locks.delay(lock, self.time_ms.saturating_add(i64::from(contender.lock_delay_ms)));
@@ -206,8 +210,11 @@ impl Machine {
         sink: &mut S,
     ) {
         let holder = self.locks.get(lock).and_then(|lock| lock.holder(key)).expect("it was changed");
-        let label = self.tree.get(key.path).and_then(|znode| znode.data()).map(|data| &data[..]);
-        let place = Place { lock, path: key.path, czxid: key.czxid, label };
+        let znode = self.tree.get(key.path).expect("a contender is a znode");
+        let label = znode.data().map(|data| &data[..]);
+        let lock_acl = self.tree.get(lock).map_or(&[][..], |lock| lock.acl.entries());
+        let acls = (znode.acl.entries(), lock_acl);
+        let place = Place { lock, path: key.path, czxid: key.czxid, label, acls };
         sink.lock(&place.event(zxid, self.time_ms, holder, LockEventKind::Converted));
     }
 }
@@ -241,6 +248,8 @@ struct Place<'a> {
     czxid: Zxid,
     /// Data of the queue znode.
     label: Option<&'a [u8]>,
+    /// Of the queue znode, and of the lock's.
+    acls: (&'a [Acl], &'a [Acl]),
 }
 
 impl<'a> Place<'a> {
@@ -260,6 +269,8 @@ impl<'a> Place<'a> {
             session: contender.session,
             address: &contender.address,
             label: shortened(self.label.unwrap_or_default()),
+            acl: self.acls.0,
+            lock_acl: self.acls.1,
             mode: contender.mode,
             is_acquired: contender.is_acquired,
             kind,

@@ -6,6 +6,7 @@ use rowlock_env::time::Instant;
 
 use super::super::outbox::Inbox;
 use super::Conversation;
+use crate::report::Reader;
 
 impl Conversation {
     /// Has the report made whose turn has come, if it has. Gives how many replies were made on the way.
@@ -20,8 +21,9 @@ impl Conversation {
             self.seen(state.last_zxid());
             let frozen = state.freeze();
             drop(state);
-            let (who, reply_to) = (self.identities.to_vec(), self.peer.outbox.clone());
-            if let Err(refusal) = self.shared.context.reports.make(frozen, question, who, tag, reply_to) {
+            let reader = Reader { who: self.identities.to_vec(), session: self.attached.session };
+            let (reports, reply_to) = (&self.shared.context.reports, self.peer.outbox.clone());
+            if let Err(refusal) = reports.make(frozen, question, reader, tag, reply_to) {
                 self.queue.reported(tag, Err(refusal.code()));
             }
             answered += self.answer_settled(now);

@@ -38,7 +38,8 @@ async fn a_report_shows_what_was_asked_before_it_and_nothing_behind_it() {
         assert!(client.reply().await.1.is_ok());
     }
     let mut other = Client::connect(&node).await;
-    let sessions = document(other.call(ask("/v1/sessions")).await);
+    assert_eq!(document(other.call(ask("/v1/sessions")).await)["sessions"][0]["locks_held"], 0, "its own");
+    let sessions = document(client.call(ask("/v1/sessions")).await);
     let first = &sessions["sessions"][0];
     assert_eq!((&first["locks_held"], &first["locks_waiting"]), (&json!(1), &json!(2)));
     assert!(first["address"].as_str().unwrap().starts_with("127.0.0.1:"), "{first}");
@@ -61,7 +62,7 @@ async fn a_report_that_cannot_be_made_is_refused_and_the_connection_goes_on() {
         ("/v1/queue?lock=/p", ErrorCode::NoAuth),
         ("/v1/history?lock=/p/l", ErrorCode::NoAuth),
         ("/v1/queue?lock=/none", ErrorCode::NoNode),
-        ("/v1/sessions?session=0x1234", ErrorCode::NoNode),
+        ("/v1/sessions?session=0x1234", ErrorCode::NoAuth),
         ("/v1/locks?limit=no", ErrorCode::BadArguments),
         ("/v1/nothing", ErrorCode::BadArguments),
         ("", ErrorCode::BadArguments),

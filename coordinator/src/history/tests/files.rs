@@ -33,6 +33,8 @@ fn put_of(store: &mut Store, zxid: i64, lock: &str, session: SessionId, len: usi
         session,
         address: "",
         label: &vec![zxid.to_le_bytes()[0]; len],
+        acl: Acl::open_entries(),
+        lock_acl: Acl::open_entries(),
         mode: Mode::Exclusive,
         is_acquired: true,
         kind: LockEventKind::Converted,

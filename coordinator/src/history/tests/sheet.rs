@@ -1,6 +1,7 @@
 //! What is put into drafts comes out of sheets.
 
 use proptest::prelude::*;
+use rowlock_proto::acl::{Acl, Id, perms};
 use rowlock_state::outcome::{LockEvent, LockEventKind, Why};
 
 use super::*;
@@ -20,6 +21,8 @@ fn event<'a>(lock: &'a str, path: &'a str, kind: LockEventKind) -> LockEvent<'a>
         session: SessionId(3),
         address: "a",
         label: b"",
+        acl: Acl::open_entries(),
+        lock_acl: Acl::open_entries(),
         mode: Mode::Exclusive,
         is_acquired: true,
         kind,
@@ -69,11 +72,11 @@ fn bytes_of_a_sheet_are_those_of_version_3() {
         "6f0000002d00000004000000", // lengths of all and of definitions; events
         "8000000000000007800000000000000900000000", // first key
         "8000000000000008800000000000000a00000001", // last key
-        "000400060201002f6c61",     // a party: exclusive, acquired; lock and address
+        "000c00060201002f6c61",     // a party: exclusive, acquired, for everybody; lock and address
         "011200016e",               // its place: token and name
-        "000602060201002f6c61",     // another party: two permits
+        "000e02060201002f6c61",     // another party: two permits
         "020000016e",               // its place
-        "000400060201002f6c61",     // the first one again: what was guessed last is the other one
+        "000c00060201002f6c61",     // the first one again: what was guessed last is the other one
         "030000016e",               // its place
     );
     let events = concat!(
@@ -120,6 +123,7 @@ fn what_cannot_be_said_in_a_sheet_needs_the_next_one_or_is_refused() {
 #[derive(Clone, Debug)]
 struct Made {
     who: usize,
+    readers: usize,
     token: i64,
     mode: Mode,
     kind: LockEventKind,
@@ -154,20 +158,34 @@ fn made() -> impl Strategy<Value = Made> {
         1 => any::<u32>().prop_map(Mode::Permits)
     ];
     let command = proptest::option::of(0..3_i64);
-    (0..6_usize, 0..4_i64, mode, kind, command, any::<bool>(), proptest::bool::weighted(0.2)).prop_map(
-        |(who, token, mode, kind, command, is_end, is_taken)| Made {
+    ((0..6_usize, 0..4_usize), 0..4_i64, mode, kind, command, any::<bool>(), proptest::bool::weighted(0.2))
+        .prop_map(|((who, readers), token, mode, kind, command, is_end, is_taken)| Made {
             who,
+            readers,
             token: token * (i64::MAX / 3),
             mode,
             kind,
             command,
             is_end,
             is_taken,
-        },
-    )
+        })
 }
 
 const LOCKS: [&str; 3] = ["/", "/locks/a", "/locks/orders%2F17"];
+
+/// Of the lock and of the place, and who may read the place then.
+fn permissions(which: usize) -> ((Vec<Acl>, Vec<Acl>), Readers) {
+    let user = |name: &str| Id { scheme: "digest".to_owned(), id: name.to_owned() };
+    let may = |perms, name: &str| Acl { perms, id: user(name) };
+    let all = |name: &str| vec![may(perms::READ, name), may(perms::WRITE, "w")];
+    match which {
+        0 => ((Acl::open(), Acl::open()), Readers::Anyone),
+        1 => ((Acl::open(), all("a")), Readers::These(vec![Id::anyone()], vec![user("a")])),
+        2 => ((all("b"), all("a")), Readers::These(vec![user("b")], vec![user("a")])),
+        // Too long to be kept.
+        _ => ((Acl::open(), all(&"a".repeat(1_100))), Readers::Unknown),
+    }
+}
 
 /// Puts the events into a draft, and gives what should be read.
 fn write(events: &[Made], bytes: &mut Vec<u8>) -> Vec<(Key, Entry<'static>)> {
@@ -188,6 +206,7 @@ fn write(events: &[Made], bytes: &mut Vec<u8>) -> Vec<(Key, Entry<'static>)> {
         let path = format!("{}/{name}", lock.trim_end_matches('/'));
         let (address, label) = (format!("10.0.0.{}:5000", made.who), vec![b'x'; made.who]);
         let session = SessionId(made.who as i64 - 2);
+        let (acls, readers) = permissions(made.readers);
         let event = LockEvent {
             zxid: key.zxid,
             time_ms: key.time_ms,
@@ -197,6 +216,8 @@ fn write(events: &[Made], bytes: &mut Vec<u8>) -> Vec<(Key, Entry<'static>)> {
             mode: made.mode,
             token: FencingToken(made.token),
             is_acquired: made.who % 2 == 0,
+            acl: &acls.1,
+            lock_acl: &acls.0,
             ..event(lock, &path, made.kind)
         };
         assert_eq!(draft.put(key, &event), Put::Done);
@@ -215,6 +236,7 @@ fn write(events: &[Made], bytes: &mut Vec<u8>) -> Vec<(Key, Entry<'static>)> {
             label: label.into(),
             mode: made.mode,
             is_acquired: made.who % 2 == 0,
+            readers,
             what,
         };
         assert_eq!(record.path(), path);
