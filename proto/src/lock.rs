@@ -38,17 +38,18 @@ pub enum Owner {
     /// For the session as a whole: it does one thing at a time.
     Session,
     /// For this one of the client's own owners (a task, a thread, a job), which does one thing at a time. The number is
-    /// the client's choice; owners of different sessions that use one number are one owner.
+    /// the client's choice; owners of different sessions of one user that use one number are one owner. The user is what
+    /// the connection has proven first (digest, sasl, x509); without that, the address that it comes from.
     Named(u64),
     /// As [`Owner::Session`], and whoever made a certain place waits for this session: a program that takes a lock in the
-    /// work that another one does under its lock. Sessions that work under the same place are different owners and may wait
-    /// for each other. The number stands for the place: see [`Owner::under`].
+    /// work that another one does under its lock. Both have to come from one address. Sessions that work under the same place
+    /// are different owners and may wait for each other. The number stands for the place: see [`Owner::under`].
     Under(u64),
 }
 
 impl Owner {
-    /// The owner of this name: the same one for everybody who uses the name, in whatever session. (The number is the
-    /// FNV-1a hash of the name.)
+    /// The owner of this name: the same one in whatever session of the same user. (The number is the FNV-1a hash of the
+    /// name.)
     pub const fn named(name: &str) -> Owner {
         Owner::Named(fnv(name))
     }

@@ -84,7 +84,7 @@ fn is_anyone(id: &Id) -> bool {
 }
 
 /// Schemes that prove who somebody is, as opposed to where he connects from.
-fn is_proof(scheme: &str) -> bool {
+pub(crate) fn is_proof(scheme: &str) -> bool {
     matches!(scheme, "digest" | "sasl" | "x509")
 }
 

@@ -154,6 +154,9 @@ async fn a_queue_shows_who_holds_who_waits_and_for_whom() {
     found["time_ms"] = json!(0);
     found["holders"][0]["since_ms"] = json!(0);
     found["holders"][0]["revoke_at_ms"] = json!(0);
+    let owner = found["waiters"][0]["owner"].as_str().unwrap();
+    assert!(owner != "77" && owner.parse::<u64>().is_ok(), "the number is of its user: {owner}");
+    found["waiters"][0]["owner"] = json!("of a user");
     for waiter in found["waiters"].as_array_mut().unwrap() {
         waiter["since_ms"] = json!(0);
     }
@@ -162,7 +165,7 @@ async fn a_queue_shows_who_holds_who_waits_and_for_whom() {
         json!({
             "position": n, "path": path(n), "session": session.to_string(), "token": n + 2,
             "label": format!("worker-{n}"), "address": "10.0.0.7", "mode": mode, "permits": null,
-            "owner": if n == 2 { json!("77") } else { json!(null) }, "acquired": true, "since_ms": 0,
+            "owner": if n == 2 { json!("of a user") } else { json!(null) }, "acquired": true, "since_ms": 0,
         })
     };
     let with = |mut place: Value, more: Value| {

@@ -9,6 +9,7 @@ mod reference;
 
 use std::collections::BTreeMap;
 
+use rowlock_proto::acl::Id;
 use rowlock_proto::lock::{Acquire, Claim, Mode, Owner as Asked, Party, Standing, place_number};
 use rowlock_proto::path::{join, name};
 use rowlock_proto::response::OpResult;
@@ -102,12 +103,17 @@ pub struct Scribe {
     wishes: BTreeMap<String, Wish>,
     /// What each member asked for.
     places: BTreeMap<(Lock, FencingToken), Wish>,
+    /// The address that each session's latest command came from.
+    addresses: BTreeMap<SessionId, String>,
+    /// Numbers that clients give, with the user or the address that they are of.
+    numbers: BTreeMap<(u64, String), u64>,
 }
 
 impl Scribe {
     /// Tells of these locks; others are nobody's business.
     pub fn new(locks: Locks) -> Self {
-        Scribe { locks, members: BTreeMap::new(), wishes: BTreeMap::new(), places: BTreeMap::new() }
+        let (members, wishes, places) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Scribe { locks, members, wishes, places, addresses: BTreeMap::new(), numbers: BTreeMap::new() }
     }
 
     /// The facts about the answer of a command, before those about its effects. `changed`: it took a zxid, or
@@ -119,6 +125,7 @@ impl Scribe {
             return Vec::new();
         }
         let (session, attachment) = (proposal.session, proposal.attachment);
+        self.addresses.insert(session, address_in(&proposal.identities));
         let refused = applied.result.as_ref().err().copied();
         let mut facts = vec![Fact::Answered { session, attachment, refused }];
         let (once, command) = written(&proposal.command);
@@ -133,9 +140,9 @@ impl Scribe {
         if let (true, Command::Acquire(all), Ok(Outcome::Standings(standings))) =
             (changed, command, &applied.result)
         {
-            self.note(all, session);
+            self.note(all, proposal);
             let each = all.iter().zip(standings);
-            facts.extend(each.filter_map(|(acquire, standing)| self.refusal(session, acquire, standing)));
+            facts.extend(each.filter_map(|(acquire, standing)| self.refusal(proposal, acquire, standing)));
         }
         facts
     }
@@ -207,9 +214,9 @@ impl Scribe {
     }
 
     /// Remembers what a command asks for, before its effects are told.
-    fn note(&mut self, all: &[Acquire], session: SessionId) {
+    fn note(&mut self, all: &[Acquire], proposal: &Proposal) {
         for Acquire { lock, prefix, mode, owner, lock_delay_ms, .. } in all {
-            let owner = owner_in(*owner, session);
+            let owner = self.owner_in(*owner, proposal);
             let wish = Wish { mode: *mode, owner, lock_delay_ms: *lock_delay_ms };
             self.wishes.insert(join(lock, prefix), wish);
         }
@@ -251,20 +258,43 @@ impl Scribe {
             self.members.insert(path.clone(), (lock, token));
             let wish @ Wish { mode, owner, .. } = self.wish(&path);
             self.places.insert((lock, token), wish);
-            facts.push(Fact::Queued { lock, token, session, mode, owner, number: place_number(&path) });
+            let address = self.addresses.get(&session).cloned().unwrap_or_default();
+            let number = self.number(place_number(&path), address);
+            facts.push(Fact::Queued { lock, token, session, mode, owner, number });
         }
         facts.push(Fact::EphemeralCreated { path, session });
         facts
     }
 
-    fn refusal(&self, session: SessionId, acquire: &Acquire, standing: &Standing) -> Option<Fact> {
+    /// What stands for a number that is one user's, or of one address.
+    fn number(&mut self, number: u64, of: String) -> u64 {
+        let next = self.numbers.len() as u64;
+        *self.numbers.entry((number, of)).or_insert(next)
+    }
+
+    /// The owner as deadlock detection sees it: a named one is one user's, by what it has proven or else by its address;
+    /// works under a place only what comes from the address of its maker.
+    fn owner_in(&mut self, owner: Asked, proposal: &Proposal) -> Option<Owner> {
+        let address = address_in(&proposal.identities);
+        let proven = proposal.identities.iter().find(|id| matches!(&*id.scheme, "digest" | "sasl" | "x509"));
+        let user = proven.map_or(address.clone(), |id| format!("{}:{}", id.scheme, id.id));
+        match owner {
+            Asked::Unnamed => None,
+            Asked::Session => Some(Owner::Session(proposal.session)),
+            Asked::Named(number) => Some(Owner::Named(self.number(number, user))),
+            Asked::Under(number) => Some(Owner::Under(proposal.session, self.number(number, address))),
+        }
+    }
+
+    fn refusal(&mut self, proposal: &Proposal, acquire: &Acquire, standing: &Standing) -> Option<Fact> {
         let Standing::Deadlock(circle) = standing else { return None };
+        let owner = self.owner_in(acquire.owner, proposal);
         let place = |party: &Party| Some((self.locks.of_member(&party.path)?, party.token));
         Some(Fact::Refused {
             lock: self.locks.find(&acquire.lock)?,
-            session,
+            session: proposal.session,
             mode: acquire.mode,
-            owner: owner_in(acquire.owner, session),
+            owner,
             circle: circle.iter().filter_map(place).collect(),
         })
     }
@@ -314,12 +344,6 @@ pub fn is_stale(applied: &Applied) -> bool {
     matches!(applied.result, Err(ErrorCode::SessionMoved | ErrorCode::SessionExpired))
 }
 
-/// The owner as deadlock detection sees it.
-fn owner_in(owner: Asked, session: SessionId) -> Option<Owner> {
-    match owner {
-        Asked::Unnamed => None,
-        Asked::Session => Some(Owner::Session(session)),
-        Asked::Named(number) => Some(Owner::Named(number)),
-        Asked::Under(number) => Some(Owner::Under(session, number)),
-    }
+fn address_in(who: &[Id]) -> String {
+    who.iter().find(|id| id.scheme == "ip").map(|id| id.id.clone()).unwrap_or_default()
 }

@@ -11,7 +11,7 @@ use rowlock_proto::request::{Create, SetData};
 use rowlock_proto::{CreateMode, ErrorCode, FencingToken, Version, path as paths};
 use smallvec::SmallVec;
 
-use super::contender::{Contender, address_in};
+use super::contender::{Contender, address_in, owner_of};
 use super::deadlock::Newcomer;
 use super::index::{Lock, OwnerKey};
 use super::key::{Key, KeyRef};
@@ -206,7 +206,7 @@ impl Machine {
             let trail = trail.into_owned();
             self.sessions.note_lock(near, LastLock { trail, queue, address: address.clone() });
         }
-        done[at].contender = Some(Contender::acquired(acquire, by.session, address, self.time_ms));
+        done[at].contender = Some(Contender::acquired(acquire, by, address, self.time_ms));
         done[at].queue = Some(found);
         Ok(Placed::New(at))
     }
@@ -227,8 +227,9 @@ impl Machine {
             let holder = self.holder(lock, &mut search.room);
             return Some(Standing::Busy { ahead, holder });
         }
-        let owner = OwnerKey::new(acquire.owner, by.session)?;
-        let newcomer = Newcomer { owner, under: OwnerKey::works_under(acquire.owner), mode: acquire.mode };
+        let owner = OwnerKey::new(owner_of(acquire.owner, by), by.session)?;
+        let under = OwnerKey::works_under(acquire.owner, address_in(by.who));
+        let newcomer = Newcomer { owner, under, mode: acquire.mode };
         self.circle(newcomer, &acquire.lock, search).map(Standing::Deadlock)
     }
 

@@ -7,8 +7,13 @@ use rowlock_proto::acl::Id;
 use rowlock_proto::lock::{Acquire, Mode, Owner};
 use serde::{Deserialize, Serialize};
 
+use sha1::{Digest as _, Sha1};
+
 use super::key::Key;
+use crate::acl::is_proof;
+use crate::command::Rules;
 use crate::digest::Hasher;
+use crate::ops::Author;
 use crate::tree::Path;
 
 /// A holder or waiter. Its znode is the truth about its life; this is what the tree does not say.
@@ -18,7 +23,7 @@ pub(crate) struct Contender {
     pub session: SessionId,
     /// What is wanted.
     pub mode: Mode,
-    /// For deadlock detection.
+    /// For deadlock detection: what [`owner_of`] gave.
     pub owner: Owner,
     /// Made by acquire.
     pub is_acquired: bool,
@@ -67,11 +72,11 @@ impl Contender {
     }
 
     /// Made by acquire, which says all of this.
-    pub(crate) fn acquired(acquire: &Acquire, session: SessionId, address: Arc<str>, now_ms: i64) -> Self {
+    pub(crate) fn acquired(acquire: &Acquire, by: &Author, address: Arc<str>, now_ms: i64) -> Self {
         Contender {
-            session,
+            session: by.session,
             mode: acquire.mode,
-            owner: acquire.owner,
+            owner: owner_of(acquire.owner, by),
             is_acquired: true,
             max_hold_ms: acquire.max_hold_ms,
             lock_delay_ms: acquire.lock_delay_ms,
@@ -132,6 +137,25 @@ impl Contender {
             .bytes(self.address.as_bytes())
             .finish()
     }
+}
+
+/// The owner as it is kept and compared: a named one is one user's, so nobody is taken for another by naming itself so.
+pub(super) fn owner_of(owner: Owner, by: &Author) -> Owner {
+    match owner {
+        Owner::Named(number) if by.stamp.rules != Rules::First => Owner::Named(of_user(number, by.who)),
+        other => other,
+    }
+}
+
+/// The number of the user's owner: who the user is says what it has proven first, without that its address. No other user
+/// finds a number that gives the same one.
+fn of_user(number: u64, who: &[Id]) -> u64 {
+    let proven = who.iter().find(|id| is_proof(&id.scheme));
+    let Some(user) = proven.or_else(|| who.iter().find(|id| id.scheme == "ip")) else { return number };
+    let hash = Sha1::new().chain_update(number.to_be_bytes()).chain_update(&user.scheme);
+    let hash = hash.chain_update([0]).chain_update(&user.id).finalize();
+    let (first, _) = hash.split_first_chunk().expect("a SHA-1 has 20 bytes");
+    u64::from_be_bytes(*first)
 }
 
 /// The address that a client has connected from, if it is known.

@@ -63,9 +63,12 @@ impl Machine {
             for (path, key) in self.locks.places_of(next) {
                 *steps += 1;
                 let Some(entry) = self.locks.get_entry(path) else { continue };
+                let Some(maker) = entry.1.holders.get(key).or_else(|| entry.1.waiters.get(key)) else {
+                    continue;
+                };
                 // Its maker does one thing at a time: it waits for that work before it gives back any of its places.
                 let step = Step { waiter: next, path: entry.0, at: key };
-                reach(OwnerKey::workers_of(key), step, &mut reached, &mut todo);
+                reach(OwnerKey::workers_of(key, maker), step, &mut reached, &mut todo);
                 if let Some(waiter) = entry.1.waiters.get(key) {
                     self.look_ahead(next, entry, Some(key), waiter.mode, &mut reached, &mut todo, steps);
                 }
@@ -105,7 +108,7 @@ impl Machine {
             }
             for (at, in_the_way) in together.drain(..) {
                 let owner = OwnerKey::new(in_the_way.owner, in_the_way.session);
-                for owner in owner.into_iter().chain([OwnerKey::workers_of(at)]) {
+                for owner in owner.into_iter().chain([OwnerKey::workers_of(at, in_the_way)]) {
                     reach(owner, Step { waiter, path, at }, reached, todo);
                 }
             }

@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "the helpers of a test are part of the test")]
 
+mod owners;
 mod world;
 
 use rowlock_proto::acl::perms;

@@ -144,7 +144,7 @@ impl World {
         }
     }
 
-    fn open(&mut self) -> SessionId {
+    pub fn open(&mut self) -> SessionId {
         let command = Command::CreateSession { password: [7; 16], timeout_ms: 4_000 };
         match self.run(SessionId::NONE, &[], command) {
             Ok(Outcome::Session { session, .. }) => session,
@@ -157,7 +157,7 @@ impl World {
         self.run(self.stranger, &stranger(), command)
     }
 
-    fn run(&mut self, session: SessionId, who: &[Id], command: Command) -> Result<Outcome, ErrorCode> {
+    pub fn run(&mut self, session: SessionId, who: &[Id], command: Command) -> Result<Outcome, ErrorCode> {
         self.time_ms += 1;
         let attachment = Attachment(1);
         let proposal =
