@@ -69,6 +69,8 @@ impl Serve {
             tracing::warn!("{}: {warning}", self.config.display());
         }
         leave_files_for_the_node(&mut config);
+        // What libraries make for us, too: the history's files.
+        rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
         // Before the node starts, so that a signal during recovery is not lost.
         let mut stop = Stop::listen()?;
         let mut hangup = hear_unless_ignored(SignalKind::hangup())?;

@@ -134,6 +134,13 @@ async fn lock_exits_with_the_code_of_its_command() {
     );
     assert!(value("ROWLOCK_LOCK_KEY").starts_with("/locks/my%20lock/"), "{out}");
     assert!(value("ROWLOCK_SESSION_ID").starts_with("0x"), "{out}");
+    assert!(!out.contains("ROWLOCK_AUTH"), "{out}");
+    for (flags, expected) in [(&[][..], "none\n"), (&["--pass-auth"], "digest:u:p\n")] {
+        let show = ["l", "-c", "echo ${ROWLOCK_AUTH:-none}"];
+        let arguments: Vec<&str> = ["lock"].iter().chain(flags).chain(&show).copied().collect();
+        let said = finish(rowlock(&cluster.folder, &arguments).env("ROWLOCK_AUTH", "digest:u:p")).await;
+        assert_eq!((said.code, said.out.as_str()), (0, expected), "{}", said.err);
+    }
     let first: i64 = value("ROWLOCK_LOCK_TOKEN").parse().unwrap();
     let second = told(&cluster, &["lock", "my lock", "-c", "echo $ROWLOCK_LOCK_TOKEN"]).await;
     assert!(second.trim().parse::<i64>().unwrap() > first);

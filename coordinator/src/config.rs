@@ -9,6 +9,7 @@
 
 mod check;
 mod parse;
+mod secrets;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -272,31 +273,38 @@ impl Default for HistoryConfig {
 impl ClusterConfig {
     /// Reads and checks a file. Relative data folders in it are relative to the folder of the file.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let folder = match path.parent() {
-            Some(p) if !p.as_os_str().is_empty() => p,
-            _ => Path::new("."),
-        };
         let unreadable = |what: String| ConfigError {
             file: path.to_owned(),
             line: None,
             what,
             remedy: "give the path of a cluster.toml with --config".to_owned(),
         };
-        let name = path
-            .file_name()
-            .and_then(|n| n.to_str())
-            .ok_or_else(|| unreadable("this is not the name of a file".to_owned()))?;
-        let bytes = Dir::open(folder)
-            .and_then(|dir| dir.read(name))
-            .map_err(|e| unreadable(format!("cannot be read: {e}")))?;
+        let (folder, name) =
+            secrets::place_of(path).ok_or_else(|| unreadable("this is not the name of a file".to_owned()))?;
+        let cannot = |e: std::io::Error| unreadable(format!("cannot be read: {e}"));
+        let dir = Dir::open(folder).map_err(cannot)?;
+        let bytes = dir.read(name).map_err(cannot)?;
         let text =
             String::from_utf8(bytes).map_err(|_| unreadable("is not a text file in UTF-8".to_owned()))?;
+        // The file alone: secrets in files of their own are looked at where they are read.
+        let has_secrets = parse::has_secrets(&text);
+        if has_secrets && dir.is_open_to_others(name).map_err(cannot)? {
+            return Err(ConfigError {
+                remedy: format!(
+                    "chmod 600 {}, or name files for them: super_digest_file, sasl_users_file",
+                    path.display()
+                ),
+                ..unreadable(
+                    "has secrets, and can be read or written by other users of this machine".to_owned(),
+                )
+            });
+        }
         Self::parse(&text, path)
     }
 
     /// Checks the text of a file; `path` is only named in errors and the base of relative data folders.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
-        let config = parse::parse(text, path)?;
+        let config = parse::parse(text, path, &secrets::read_private)?;
         debug_assert!(!config.nodes.is_empty(), "check refuses a file without nodes");
         Ok(config)
     }

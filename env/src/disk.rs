@@ -8,11 +8,17 @@
 use std::any::Any;
 use std::fs;
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::world::{self, Disk, DiskFile, Open};
+
+/// Rights of what this module makes: its owner's alone.
+const FILE_MODE: u32 = 0o600;
+const DIR_MODE: u32 = 0o700;
+/// Of the group and of others.
+const RIGHTS_OF_OTHERS: u32 = 0o077;
 
 /// A directory; names inside it are plain file names.
 #[derive(Clone)]
@@ -91,12 +97,37 @@ impl Dir {
         if let Some(parent) = parent(path) {
             Dir::create(parent)?;
         }
-        match fs::create_dir(path) {
+        match fs::DirBuilder::new().mode(DIR_MODE).create(path) {
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
             _ => {}
         }
         fs::File::open(above)?.sync_all()?;
         Dir::open(path)
+    }
+
+    /// Takes the rights of all but the owner away from the directory and the files in it. True: there were some. An error if
+    /// that cannot be done: it is somebody else's, or the file system knows no rights.
+    pub fn make_private(&self) -> io::Result<bool> {
+        if self.disk.is_some() {
+            return Ok(false);
+        }
+        // The directory first: then nobody comes to what is in it any more.
+        let mut had = take_rights_of_others(&self.path)?;
+        for entry in fs::read_dir(&self.path)? {
+            let entry = entry?;
+            if entry.file_type()?.is_file() {
+                had |= take_rights_of_others(&entry.path())?;
+            }
+        }
+        Ok(had)
+    }
+
+    /// Whether others than its owner may read, write or replace a file.
+    pub fn is_open_to_others(&self, name: &str) -> io::Result<bool> {
+        match &self.disk {
+            Some(_) => Ok(false),
+            None => Ok(fs::metadata(self.path.join(name))?.mode() & RIGHTS_OF_OTHERS != 0),
+        }
     }
 
     /// Where it is.
@@ -112,7 +143,7 @@ impl Dir {
     /// A new, empty file; an error if the name is taken.
     pub fn create_new(&self, name: &str) -> io::Result<File> {
         let mut options = fs::OpenOptions::new();
-        self.open_as(name, Open::New, options.read(true).write(true).create_new(true))
+        self.open_as(name, Open::New, options.read(true).write(true).create_new(true).mode(FILE_MODE))
     }
 
     /// An existing file, to read and write.
@@ -149,7 +180,8 @@ impl Dir {
     pub fn write_atomic(&self, name: &str, content: &[u8]) -> io::Result<()> {
         let temporary = format!("{name}.tmp");
         let mut options = fs::OpenOptions::new();
-        let file = self.open_as(&temporary, Open::Empty, options.write(true).create(true).truncate(true))?;
+        let options = options.write(true).create(true).truncate(true).mode(FILE_MODE);
+        let file = self.open_as(&temporary, Open::Empty, options)?;
         file.write_all_at(content, 0)?;
         file.sync_data()?;
         self.rename(&temporary, name)?;
@@ -229,13 +261,26 @@ impl Dir {
         if let Some(disk) = &self.disk {
             return Ok(DirLock { _held: Held::World { _lock: disk.lock(&path)? } });
         }
-        let file = fs::OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
+        let mut options = fs::OpenOptions::new();
+        let file = options.write(true).create(true).truncate(false).mode(FILE_MODE).open(path)?;
         match file.try_lock() {
             Ok(()) => Ok(DirLock { _held: Held::Reality { _file: file } }),
             Err(fs::TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
             Err(fs::TryLockError::Error(e)) => Err(e),
         }
     }
+}
+
+fn take_rights_of_others(path: &Path) -> io::Result<bool> {
+    let mode = fs::metadata(path)?.mode();
+    if mode & RIGHTS_OF_OTHERS == 0 {
+        return Ok(false);
+    }
+    fs::set_permissions(path, fs::Permissions::from_mode(mode & !RIGHTS_OF_OTHERS))?;
+    if fs::metadata(path)?.mode() & RIGHTS_OF_OTHERS != 0 {
+        return Err(io::Error::new(io::ErrorKind::Unsupported, "the file system keeps no rights"));
+    }
+    Ok(true)
 }
 
 /// As [`Dir::create`], on a simulated disk.
@@ -378,6 +423,28 @@ mod tests {
         assert_eq!(dir.read("one").expect("reads"), b"2");
         dir.rename("two", "three").expect("renames");
         assert_eq!(dir.list().expect("lists"), ["one", "three"]);
+    }
+
+    #[test]
+    fn what_is_made_is_its_owners_alone_and_what_is_looser_is_mended() {
+        let temp = tempfile::tempdir().expect("a temporary folder");
+        let dir = Dir::create(&temp.path().join("a/b")).expect("creates parents");
+        dir.create_new("new").expect("new file");
+        dir.write_atomic("atomic", b"1").expect("writes");
+        let _lock = dir.lock("LOCK").expect("free");
+        let mode = |name: &str| fs::metadata(temp.path().join(name)).expect("is there").mode() & 0o777;
+        let all = ["a", "a/b", "a/b/new", "a/b/atomic", "a/b/LOCK"];
+        assert_eq!(all.map(mode), [0o700, 0o700, 0o600, 0o600, 0o600]);
+        assert!(
+            !dir.make_private().expect("nothing to do") && !dir.is_open_to_others("new").expect("is there")
+        );
+        let loosen =
+            |name: &str, mode| fs::set_permissions(temp.path().join(name), fs::Permissions::from_mode(mode));
+        loosen("a/b", 0o755).expect("is ours");
+        loosen("a/b/new", 0o640).expect("is ours");
+        assert!(dir.is_open_to_others("new").expect("is there"));
+        assert!(dir.make_private().expect("is ours"));
+        assert_eq!(all.map(mode), [0o700, 0o700, 0o600, 0o600, 0o600]);
     }
 
     #[test]

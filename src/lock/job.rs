@@ -32,15 +32,20 @@ pub struct Ended {
 }
 
 impl Job {
-    /// Starts `words` (program and arguments) with `env` added to our environment.
+    /// Starts `words` (program and arguments) with `env` added to our environment, and `kept_back` taken out of it.
     ///
     /// It is started through ourselves (`__exec`), which ties it to our life before it becomes the command. It does not
     /// become it before [`Job::ready`] has returned and it has been continued.
-    pub fn start(words: &[OsString], env: &[(&'static str, String)]) -> Result<Job, Failure> {
+    pub fn start(
+        words: &[OsString],
+        env: &[(&'static str, String)],
+        kept_back: Option<&'static str>,
+    ) -> Result<Job, Failure> {
         let failed = |e: std::io::Error| Failure::new(SOFTWARE, format!("cannot start a process: {e}"));
         let children = hear(SignalKind::child())?;
         let mut command = Command::new(OURSELVES);
         command.arg0("rowlock").arg("__exec").arg(std::process::id().to_string()).arg("--").args(words);
+        kept_back.map(|name| command.env_remove(name));
         command.envs(env.iter().map(|(name, value)| (name, value)));
         let child = command.kill_on_drop(true).process_group(0).spawn().map_err(failed)?;
         let raw = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));

@@ -200,6 +200,9 @@ pub struct Work {
     /// Run this with `sh -c`
     #[arg(short = 'c', long, visible_alias = "command", value_name = "COMMAND", conflicts_with = "words")]
     shell: Option<OsString>,
+    /// Give the command ROWLOCK_AUTH, too, if it is set here
+    #[arg(long)]
+    pub pass_auth: bool,
     /// Say on stderr what happens
     #[arg(short, long)]
     pub verbose: bool,

@@ -77,8 +77,10 @@ pub async fn run<H: Held>(held: H, setting: Setting<'_>, passed: &mut Passed) ->
         if may_be_followed_at_once {
             warden.give_back(&held.key());
         }
-        let environment = environment_of(client, &held, name, owner);
-        let job = Job::start(&words, &environment)?;
+let environment = environment_of(client, &held, name, owner);
+        // Who may take the lock is not therefore to be known to all that runs under it.
+        let kept_back = if work.pass_auth { None } else { Some(AUTH) };
+        let job = Job::start(&words, &environment, kept_back)?;
         let terminal = Terminal::controlling();
         Attended { held: &held, name, job, warden, terminal, client }.run(passed).await?
     };
@@ -100,6 +102,9 @@ pub async fn run<H: Held>(held: H, setting: Setting<'_>, passed: &mut Passed) ->
     }
     Ok(over)
 }
+
+/// A credential.
+const AUTH: &str = "ROWLOCK_AUTH";
 
 /// What runs under a lock finds this in its environment.
 fn environment_of<H: Held>(

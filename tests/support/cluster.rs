@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -132,6 +133,8 @@ impl Cluster {
     fn write_file(&self) {
         let beside = self.folder.join("cluster.toml.new");
         fs::write(&beside, self.file()).unwrap();
+        // Some have secrets.
+        fs::set_permissions(&beside, fs::Permissions::from_mode(0o600)).unwrap();
         fs::rename(beside, self.config()).unwrap();
     }
 

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::check::{self, Source};
+use super::secrets;
 use super::{
     ClientConfig, ClusterConfig, ConfigError, HistoryConfig, NodeEntry, RaftConfig, SessionConfig,
     SpareFlushes, ZnodesConfig,
@@ -76,8 +77,10 @@ pub(super) struct RawClient {
     pub new_sessions_per_second: Option<u32>,
     pub words: Option<Spanned<Vec<String>>>,
     pub super_digest: Option<Spanned<String>>,
+    pub super_digest_file: Option<Spanned<PathBuf>>,
     #[serde(default)]
     pub sasl_users: BTreeMap<Spanned<String>, String>,
+    pub sasl_users_file: Option<Spanned<PathBuf>>,
     pub reconfig: Option<bool>,
     pub read_only_mode: Option<bool>,
 }
@@ -115,16 +118,28 @@ fn duration_text(duration_ms: u64) -> String {
     format!("{}{unit}", duration_ms / ms)
 }
 
-pub(super) fn parse(text: &str, path: &Path) -> Result<ClusterConfig, ConfigError> {
+/// `secrets`: reads the files that the text names for them.
+pub(super) fn parse(
+    text: &str,
+    path: &Path,
+    secrets: &dyn Fn(&Path) -> Result<String, String>,
+) -> Result<ClusterConfig, ConfigError> {
     let source = Source { text, path };
-    let raw: RawCluster = toml::from_str(text).map_err(|e| {
+    let mut raw: RawCluster = toml::from_str(text).map_err(|e| {
         let at = e.span().map(|span| span.start);
         source.error(at, first_line(e.message()), remedy_for(e.message()))
     })?;
+    secrets::read_into(&source, &mut raw.client, secrets)?;
     check::check_raw(&source, &raw)?;
     let mut config = convert(raw, path);
     config.warnings = check::warnings(&config);
     Ok(config)
+}
+
+/// Whether the text holds secrets itself. Of one that cannot be read: no; its mistake is told elsewhere.
+pub(super) fn has_secrets(text: &str) -> bool {
+    let raw: Result<RawCluster, _> = toml::from_str(text);
+    raw.is_ok_and(|raw| raw.client.super_digest.is_some() || !raw.client.sasl_users.is_empty())
 }
 
 fn first_line(message: &str) -> String {

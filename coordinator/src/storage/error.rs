@@ -36,6 +36,18 @@ pub enum StorageError {
         /// Why it failed.
         source: io::Error,
     },
+    /// Others may read it, and that cannot be changed.
+    #[error(
+        "other users of this machine have rights on the data folder {}, and they cannot be taken away: {source}. Run the \
+         node as the owner of the folder (chown), on a file system that keeps rights, or name a folder below this one.",
+        path.display()
+    )]
+    Exposed {
+        /// The folder.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
     /// Another process has it.
     #[error(
         "the data folder {} is in use by another process. Stop that process, or give this node a folder of its own.",

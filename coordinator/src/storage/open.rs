@@ -53,6 +53,8 @@ pub struct RecoveryReport {
     pub records: u64,
     /// Remains of an unfinished write were cut off the log.
     pub torn: bool,
+    /// Other users of the machine had rights on the folder; they were taken away.
+    pub exposed: bool,
     /// The vote.
     pub vote: Option<Vote>,
     /// Known committed.
@@ -95,6 +97,13 @@ impl Storage {
         let work = move || read(path, identity, metrics, segment_bytes);
         let Ready { writer, lock, log, snapshots, folder, report } =
             worker::run_blocking("storage-open", work).await?;
+        if report.exposed {
+            tracing::warn!(
+                folder = %dir.display(),
+                "other users of this machine could read or write the data folder; it is this user's alone now. If they are \
+                 not to be trusted: what is in it (data, digests of passwords) may be known to them"
+            );
+        }
         if report.torn {
             tracing::warn!(
                 "cut the remains of an unfinished write off the log: nobody was told that it was durable"
@@ -167,11 +176,16 @@ fn read(
 ) -> Result<Ready, StorageError> {
     let begun = time::now();
     let dir = Dir::create(&path).map_err(StorageError::io("creating", &path))?;
+    let make_private = |dir: &Dir| {
+        dir.make_private().map_err(|source| StorageError::Exposed { path: dir.path().to_owned(), source })
+    };
+    let mut exposed = make_private(&dir)?;
     let lock = lock(&dir)?;
     let claim = identity::claim(&dir, &identity)?;
     let wal = dir.sub(WAL_DIR).map_err(StorageError::io("creating the log's folder in", &path))?;
     let snapshots =
         dir.sub(SNAPSHOT_DIR).map_err(StorageError::io("creating the snapshots' folder in", &path))?;
+    exposed |= make_private(&wal)? | make_private(&snapshots)?;
     // A killed process leaves names that are there and not flushed. They must be on disk before anything is built on
     // them, or a loss of power takes them away with what was acknowledged since.
     for dir in [&dir, &wal, &snapshots] {
@@ -215,6 +229,7 @@ fn read(
     }
     report.snapshot = snapshots.current().and_then(|snapshot| snapshot.meta().last_log_id);
     report.damaged_snapshots = damaged;
+    report.exposed = exposed;
     report.took = begun.elapsed();
     let folder = Folder::open(dir, identity, life)?;
     Ok(Ready { writer, lock, log, snapshots, folder, report })

@@ -48,6 +48,60 @@ fn good_file_gives_every_node_its_own_folder_and_addresses() {
     assert!(config.node(NodeId(4)).is_none());
 }
 
+/// The file with these lines under `[client]`, with these rights, beside a file of secrets with those.
+#[expect(clippy::disallowed_methods, reason = "the test writes a file as a person would")]
+fn load(client: &str, mode: u32, secret: &str, secret_mode: u32) -> Result<ClusterConfig, String> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let temp = tempfile::tempdir().unwrap();
+    for (name, text, mode) in
+        [("cluster.toml", &*format!("{THREE}[client]\n{client}\n"), mode), ("secret", secret, secret_mode)]
+    {
+        let path = temp.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let loaded = ClusterConfig::load(&temp.path().join("cluster.toml"));
+    loaded.map_err(|e| e.to_string().replace(temp.path().to_str().unwrap(), ""))
+}
+
+const DIGEST: &str = "super:D/InIHSb7yEEbrWz8b9l71RjZJU=";
+
+#[test]
+fn a_file_with_secrets_that_others_may_read_is_refused() {
+    for secret in [&format!("super_digest = \"{DIGEST}\""), "sasl_users = { bob = \"pw\" }"] {
+        for mode in [0o644, 0o640, 0o620] {
+            let refused = load(secret, mode, "", 0o600).unwrap_err();
+            assert!(refused.contains("has secrets, and can be read or written by other users"), "{refused}");
+            assert!(refused.contains("chmod 600"), "{refused}");
+        }
+        assert!(load(secret, 0o600, "", 0o600).is_ok(), "{secret}");
+    }
+    assert!(load("", 0o644, "", 0o644).is_ok(), "without secrets everybody may read it");
+}
+
+#[test]
+fn secrets_may_be_in_files_of_their_own_that_nobody_else_may_read() {
+    let (digest, users) = ("super_digest_file = \"secret\"", "sasl_users_file = \"secret\"");
+    let loaded = load(digest, 0o644, &format!("{DIGEST}\n"), 0o600).unwrap();
+    assert_eq!(loaded.client.super_digest.as_deref(), Some(DIGEST));
+    let loaded = load(users, 0o644, "bob:p:w\nann:x\n", 0o600).unwrap();
+    let found: Vec<(&str, &str)> =
+        loaded.client.sasl_users.iter().map(|(user, password)| (&**user, &**password)).collect();
+    assert_eq!(found, [("ann", "x"), ("bob", "p:w")]);
+    for (client, secret, mode, why) in [
+        (digest, DIGEST, 0o640, "super_digest_file = \"secret\" can be read or written by other users"),
+        (users, "bob:pw", 0o604, "sasl_users_file = \"secret\" can be read or written by other users"),
+        (users, "bob", 0o600, "line 1 of secret is not user:password"),
+        (users, "bob:a\nbob:b", 0o600, "sasl_users has \"bob\" twice"),
+        (digest, "nonsense", 0o600, "super_digest is not \"super:\""),
+        ("super_digest_file = \"none\"", "", 0o600, "super_digest_file = \"none\" cannot be read"),
+    ] {
+        let refused = load(client, 0o600, secret, mode).unwrap_err();
+        assert!(refused.contains(why), "{refused}");
+        assert!(refused.starts_with("/cluster.toml:"), "{refused}");
+    }
+}
+
 #[test]
 fn printed_configuration_reads_back_equal() {
     let text = THREE.replace(

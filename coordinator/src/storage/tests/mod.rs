@@ -55,6 +55,43 @@ async fn open_noting(dir: &Path, metrics: Arc<Metrics>) -> (Opened, Arc<Mutex<Ve
     (opened, failures)
 }
 
+#[tokio::test]
+async fn a_folder_is_its_users_alone_and_a_looser_one_is_mended() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let temp = temp();
+    let dir = temp.path().join("data/node-1");
+    let mode = |path: &Path| std::fs::metadata(path).expect("is there").permissions().mode() & 0o777;
+    let all = |of: &Path| -> Vec<std::path::PathBuf> {
+        let mut found = vec![of.to_owned()];
+        let mut next = 0;
+        while let Some(path) = found.get(next).cloned() {
+            next += 1;
+            if path.is_dir() {
+                found.extend(
+                    std::fs::read_dir(path).expect("is read").map(|entry| entry.expect("is read").path()),
+                );
+            }
+        }
+        found
+    };
+    let is_private = || all(&dir).iter().all(|path| mode(path) == if path.is_dir() { 0o700 } else { 0o600 });
+    let opened = open(&dir).await;
+    assert!(!opened.report.exposed && is_private());
+    drop(opened);
+    for path in all(&dir) {
+        let loose = std::fs::Permissions::from_mode(if path.is_dir() { 0o755 } else { 0o644 });
+        std::fs::set_permissions(&path, loose).expect("is ours");
+    }
+    // The log's thread of the node before may still have the folder.
+    let opened = loop {
+        match try_open(&dir).await {
+            Err(StorageError::InUse(_)) => tokio::task::yield_now().await,
+            opened => break opened.expect("opens"),
+        }
+    };
+    assert!(opened.report.exposed && is_private());
+}
+
 /// What a process that is killed now leaves behind, in another folder.
 fn killed(dir: &Path) -> TempDir {
     let copy = temp();
