@@ -138,7 +138,8 @@ async fn lock_exits_with_the_code_of_its_command() {
     for (flags, expected) in [(&[][..], "none\n"), (&["--pass-auth"], "digest:u:p\n")] {
         let show = ["l", "-c", "echo ${ROWLOCK_AUTH:-none}"];
         let arguments: Vec<&str> = ["lock"].iter().chain(flags).chain(&show).copied().collect();
-        let said = finish(rowlock(&cluster.folder, &arguments).env("ROWLOCK_AUTH", "digest:u:p")).await;
+        let child = rowlock(&cluster.folder, &arguments).env("ROWLOCK_AUTH", "digest:u:p").spawn().unwrap();
+        let said = tokio::task::spawn_blocking(move || finish(child)).await.unwrap();
         assert_eq!((said.code, said.out.as_str()), (0, expected), "{}", said.err);
     }
     let first: i64 = value("ROWLOCK_LOCK_TOKEN").parse().unwrap();

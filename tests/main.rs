@@ -19,6 +19,7 @@ mod cli_under_lock;
 mod config_errors;
 mod containers_and_quotas;
 mod exactly_counts;
+mod files;
 mod hazards_crashes;
 mod hazards_partitions;
 mod hazards_requests;

@@ -77,7 +77,7 @@ pub async fn run<H: Held>(held: H, setting: Setting<'_>, passed: &mut Passed) ->
         if may_be_followed_at_once {
             warden.give_back(&held.key());
         }
-let environment = environment_of(client, &held, name, owner);
+        let environment = environment_of(client, &held, name, owner);
         // Who may take the lock is not therefore to be known to all that runs under it.
         let kept_back = if work.pass_auth { None } else { Some(AUTH) };
         let job = Job::start(&words, &environment, kept_back)?;

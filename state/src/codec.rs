@@ -205,6 +205,7 @@ mod tests {
 
     use super::*;
     use crate::command::{Attachment, Command, Ordinal, Origin, Rules};
+    use crate::proof::Proof;
 
     /// Of every length that a number may have.
     fn number() -> impl Strategy<Value = u64> {
@@ -275,6 +276,14 @@ mod tests {
                 session: SessionId(session),
                 password: Bytes::from_static(b"0123456789abcdef"),
                 timeout_ms: timeout as u32,
+            }),
+            (number(), any::<[u8; 4]>()).prop_map(|(timeout, password)| Command::OpenSession {
+                proof: Proof::of(&password),
+                timeout_ms: timeout as u32,
+            }),
+            (prop::option::of(number()), int(), number()).prop_map(|(from, session, timeout)| {
+                let (from, session) = (from.map(Attachment), SessionId(session));
+                Command::Reattach { from, session, proof: Proof::of(b"p"), timeout_ms: timeout as u32 }
             }),
             Just(Command::CompareDigests),
             (number(), number()).prop_map(|(index, digest)| Command::DigestAt { index, digest }),

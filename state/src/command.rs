@@ -11,6 +11,8 @@ use rowlock_proto::request::{Create, Op, SetAcl, SetData};
 use rowlock_proto::{NodeId, SessionId, Version};
 use serde::{Deserialize, Serialize};
 
+use crate::proof::Proof;
+
 /// How often a session has been attached to a connection. Proposals of an older attachment are refused
 /// (`SessionMoved`), so a connection that the client has left cannot act any more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -32,7 +34,7 @@ pub struct Origin {
 pub struct Proposal {
     /// Who answers.
     pub origin: Origin,
-    /// On whose behalf; [`SessionId::NONE`] for the cluster's own commands and for `CreateSession`.
+    /// On whose behalf; [`SessionId::NONE`] for the cluster's own commands and for `OpenSession`.
     pub session: SessionId,
     /// The sender's attachment of that session.
     pub attachment: Attachment,
@@ -48,15 +50,14 @@ pub struct Proposal {
 pub enum Command {
     /// Nothing: a new leader's first entry, and `sync`'s place in the log. Takes no zxid.
     Noop,
-    /// Opens a session; its id is made from this command's zxid and the origin node.
+    /// As `OpenSession`, with the password itself: of older versions, which had no other.
     CreateSession {
         /// Random bytes from the origin node.
         password: [u8; 16],
         /// Negotiated timeout, milliseconds.
         timeout_ms: u32,
     },
-    /// Moves a session to a new connection: bumps its attachment. Takes no zxid. Nodes propose `AttachFrom`; this is in logs
-    /// of builds before it.
+    /// As `Reattach`, with the password itself: of older versions.
     Attach {
         /// Which one.
         session: SessionId,
@@ -137,8 +138,7 @@ pub enum Command {
         /// Path of the lock's znode.
         lock: String,
     },
-    /// As `Attach`, but refused (`SessionMoved`) unless the session is still at the attachment that the node knew. So an
-    /// attach that comes late, because its client has given it up and gone elsewhere, takes nothing from the client.
+    /// As `Reattach` from somewhere, with the password itself: of older versions.
     AttachFrom {
         /// The session's attachment when the client asked.
         from: Attachment,
@@ -157,6 +157,26 @@ pub enum Command {
         index: u64,
         /// [`crate::Machine::digest`].
         digest: u64,
+    },
+    /// Opens a session; its id is made from this command's zxid and the origin node.
+    OpenSession {
+        /// Of the password that the origin node has made and tells the client alone.
+        proof: Proof,
+        /// Negotiated timeout, milliseconds.
+        timeout_ms: u32,
+    },
+    /// Moves a session to a new connection: bumps its attachment. Takes no zxid.
+    Reattach {
+        /// The session's attachment when the client asked, as its node knew it; `None`: whatever it is. If it is another one by now the
+        /// command is refused (`SessionMoved`): one that comes late, because its client has given it up and gone elsewhere,
+        /// takes nothing from the client.
+        from: Option<Attachment>,
+        /// Which session.
+        session: SessionId,
+        /// Must be the session's.
+        proof: Proof,
+        /// Newly negotiated timeout, milliseconds.
+        timeout_ms: u32,
     },
 }
 

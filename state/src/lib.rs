@@ -22,6 +22,7 @@ mod machine;
 mod multi;
 mod ops;
 pub mod outcome;
+mod proof;
 mod query;
 pub mod quota;
 mod reap;
@@ -38,6 +39,7 @@ pub use locks::{
     ContenderView, LABEL_MAX, LockView, PARTIES_MAX_BYTES, PARTY_PATH_MAX, PLACES_MAX, QUEUE_MAX,
 };
 pub use machine::{Counts, Machine};
+pub use proof::Proof;
 pub use sessions::Session;
 pub use snapshot::{Frozen, SnapshotError};
 pub use znode::Kind;

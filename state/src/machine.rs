@@ -13,6 +13,7 @@ use crate::digest::Hasher;
 use crate::locks::{Cause, Locks};
 use crate::ops::Author;
 use crate::outcome::{Applied, EventSink, Outcome, SessionEnd};
+use crate::proof::Proof;
 use crate::sessions::Sessions;
 use crate::shared_map::Slot;
 use crate::tree::{Path, Tree};
@@ -185,13 +186,19 @@ impl Machine {
         match &proposal.command {
             Command::Noop | Command::CompareDigests | Command::DigestAt { .. } => Ok(Outcome::Done),
             Command::CreateSession { password, timeout_ms } => {
-                Ok(self.create_session(proposal.origin.node, *password, *timeout_ms, sink))
+                Ok(self.create_session(proposal.origin.node, Proof::of(password), *timeout_ms, sink))
+            }
+            Command::OpenSession { proof, timeout_ms } => {
+                Ok(self.create_session(proposal.origin.node, *proof, *timeout_ms, sink))
             }
             Command::Attach { session, password, timeout_ms } => {
-                self.attach(*session, password, None, *timeout_ms, sink)
+                self.attach(*session, Proof::of(password), None, *timeout_ms, sink)
             }
             Command::AttachFrom { from, session, password, timeout_ms } => {
-                self.attach(*session, password, Some(*from), *timeout_ms, sink)
+                self.attach(*session, Proof::of(password), Some(*from), *timeout_ms, sink)
+            }
+            Command::Reattach { from, session, proof, timeout_ms } => {
+                self.attach(*session, *proof, *from, *timeout_ms, sink)
             }
             Command::ExpireSession { session, attachment } => {
                 self.admit(*session, *attachment)?;
@@ -269,6 +276,8 @@ impl Machine {
             | Command::CreateSession { .. }
             | Command::Attach { .. }
             | Command::AttachFrom { .. }
+            | Command::OpenSession { .. }
+            | Command::Reattach { .. }
             | Command::CompareDigests
             | Command::DigestAt { .. }
             | Command::CloseSession

@@ -31,12 +31,10 @@ impl Applied {
 pub enum Outcome {
     /// Noop, delete, close, expire, reap, configure.
     Done,
-    /// `CreateSession`, `Attach`.
+    /// `OpenSession`, `Reattach`.
     Session {
         /// The session.
         session: SessionId,
-        /// Its proof.
-        password: [u8; 16],
         /// The attachment for this connection's proposals.
         attachment: Attachment,
         /// The timeout in force.

@@ -12,14 +12,15 @@ use crate::digest::Hasher;
 use crate::locks::Cause;
 use crate::machine::Machine;
 use crate::outcome::{EventSink, Outcome, SessionEnd, Why};
+use crate::proof::Proof;
 use crate::shared_map::{SharedMap, Slot};
 use crate::tree::Trail;
 
 /// A client's session.
 #[derive(Clone, Debug)]
 pub struct Session {
-    /// Its proof when it comes back.
-    pub password: [u8; 16],
+    /// What it shows when it comes back.
+    pub proof: Proof,
     /// Without a sign of life for so long, the leader expires it.
     pub timeout_ms: u32,
     /// The longest timeout that it has had.
@@ -59,9 +60,9 @@ pub(crate) struct LastLock {
 }
 
 impl Session {
-    pub(crate) fn new(password: [u8; 16], timeout_ms: u32, attachment: Attachment) -> Self {
+    pub(crate) fn new(proof: Proof, timeout_ms: u32, attachment: Attachment) -> Self {
         Session {
-            password,
+            proof,
             timeout_ms,
             longest_timeout_ms: timeout_ms,
             attachment,
@@ -110,7 +111,7 @@ impl Session {
     fn hasher(&self, id: SessionId) -> Hasher {
         let hasher = Hasher::new(2)
             .int(id.0)
-            .bytes(&self.password)
+            .bytes(&self.proof.0)
             .word(u64::from(self.timeout_ms))
             .word(self.attachment.0);
         if self.longest_timeout_ms == self.timeout_ms {
@@ -200,6 +201,18 @@ impl Sessions {
         self.digest = self.digest.wrapping_sub(old).wrapping_add(new);
     }
 
+    /// What was kept of passwords are the passwords themselves: keeps their proofs instead. For a snapshot.
+    pub(crate) fn hash_passwords(&mut self) {
+        let ids: Vec<SessionId> = self.map.iter().map(|(id, _)| *id).collect();
+        for id in ids {
+            let session = self.map.get_mut(&id).expect("just found");
+            session.proof = Proof::of(&session.proof.0);
+            session.hasher = session.hasher(id);
+            let (new, old) = session.rehash();
+            self.digest = self.digest.wrapping_sub(old).wrapping_add(new);
+        }
+    }
+
     /// The outcomes that an open session keeps.
     pub(crate) fn outcomes(&self, id: SessionId) -> Option<&Outcomes> {
         self.get(id).map(|session| &session.outcomes)
@@ -282,35 +295,34 @@ impl Machine {
     pub(crate) fn create_session<S: EventSink + ?Sized>(
         &mut self,
         node: NodeId,
-        password: [u8; 16],
+        proof: Proof,
         timeout_ms: u32,
         sink: &mut S,
     ) -> Outcome {
         let zxid = self.next_zxid();
         let session = session_id(node, zxid);
         let attachment = Attachment(1);
-        self.sessions.open(session, Session::new(password, timeout_ms, attachment));
+        self.sessions.open(session, Session::new(proof, timeout_ms, attachment));
         sink.session_opened(session, attachment, timeout_ms);
-        Outcome::Session { session, password, attachment, timeout_ms }
+        Outcome::Session { session, attachment, timeout_ms }
     }
 
     pub(crate) fn attach<S: EventSink + ?Sized>(
         &mut self,
         session: SessionId,
-        password: &[u8],
+        proof: Proof,
         from: Option<Attachment>,
         timeout_ms: u32,
         sink: &mut S,
     ) -> Result<Outcome, ErrorCode> {
-        let known = self.sessions.get(session).filter(|open| open.password == password);
+        let known = self.sessions.get(session).filter(|open| open.proof.is_that_of(&proof));
         let open = known.ok_or(ErrorCode::SessionExpired)?;
         if from.is_some_and(|from| from != open.attachment) {
             return Err(ErrorCode::SessionMoved);
         }
-        let password = open.password;
         let attachment = self.sessions.attach(session, timeout_ms);
         sink.session_attached(session, attachment, timeout_ms);
-        Ok(Outcome::Session { session, password, attachment, timeout_ms })
+        Ok(Outcome::Session { session, attachment, timeout_ms })
     }
 
     /// Ends an open session: all its ephemerals go under one zxid, in the order of their paths.

@@ -74,9 +74,8 @@ impl Frozen {
             blocks.put(&Record::LastEntry(machine.last_entry))?;
         }
         for (id, session) in machine.sessions() {
-            let (password, timeout_ms, attachment) =
-                (session.password, session.timeout_ms, session.attachment);
-            blocks.put(&Record::Session { id, password, timeout_ms, attachment })?;
+            let (proof, timeout_ms, attachment) = (session.proof, session.timeout_ms, session.attachment);
+            blocks.put(&Record::Session { id, proof, timeout_ms, attachment })?;
             if session.longest_timeout_ms() != timeout_ms {
                 let longest_ms = session.longest_timeout_ms();
                 blocks.put(&Record::LongestTimeout { session: id, longest_ms })?;

@@ -13,6 +13,7 @@ use rowlock_env::time::{self, Instant};
 use rowlock_proto::request::ConnectRequest;
 use rowlock_proto::response::ConnectResponse;
 use rowlock_proto::{ErrorCode, FourLetterWord, SessionId, Zxid, decode, encode, frame};
+use rowlock_state::Proof;
 use rowlock_state::command::{Attachment, Command};
 use rowlock_state::outcome::{Applied, Outcome};
 
@@ -99,9 +100,10 @@ impl Handshake<'_> {
             return Err(End::NoNewSession("new_sessions_per_second is reached").into());
         }
         let timeout = self.timeout_for(&request);
-        let applied = self.open(wire, &request, timeout, asked, known).await?;
+        let password = password_of(&request);
+        let applied = self.open(wire, &request, &password, timeout, asked, known).await?;
         match applied.result {
-            Ok(Outcome::Session { session, password, attachment, .. }) => {
+            Ok(Outcome::Session { session, attachment, .. }) => {
                 self.attach(session, attachment)?;
                 let (zxid, access) = (applied.zxid, Access::Full);
                 let attached = Attached { session, attachment, timeout, access };
@@ -128,6 +130,7 @@ impl Handshake<'_> {
         &mut self,
         wire: &mut Wire,
         request: &ConnectRequest,
+        password: &[u8; 16],
         timeout: SessionTimeout,
         asked: Instant,
         known: Option<Attachment>,
@@ -135,7 +138,7 @@ impl Handshake<'_> {
         let mut known = known;
         loop {
             wire.take_arrived().await?;
-            let applied = self.submit(open_command(request, known, timeout)).await?;
+            let applied = self.submit(open_command(request, known, password, timeout)).await?;
             let is_fresh = asked.elapsed() < Duration::from(timeout) / PATIENT_FOR_A;
             if applied.result != Err(ErrorCode::SessionMoved) {
                 return Ok(applied);
@@ -236,7 +239,8 @@ impl Handshake<'_> {
     /// does not know is not open, and never will be again.
     fn is_foreign(&self, request: &ConnectRequest) -> bool {
         let state = self.shared.context.replica.state.read();
-        let is_ours = |id| state.session(id).is_some_and(|open| open.password[..] == request.password[..]);
+        let shown = Proof::of(&request.password);
+        let is_ours = |id| state.session(id).is_some_and(|open| open.proof.is_that_of(&shown));
         request.session_id != SessionId::NONE && !is_ours(request.session_id)
     }
 
@@ -299,22 +303,33 @@ async fn next_message(inbox: &mut Inbox) -> Result<Message, End> {
     }
 }
 
-fn open_command(request: &ConnectRequest, known: Option<Attachment>, timeout: SessionTimeout) -> Command {
-    let timeout_ms = timeout.as_millis();
-    if request.session_id == SessionId::NONE {
+/// The one that the client shows, or a new one for a new session. Known to the client and this connection alone: what goes
+/// through the log is its proof.
+fn password_of(request: &ConnectRequest) -> [u8; 16] {
+    let shown = request.password[..].try_into().ok().filter(|_| request.session_id != SessionId::NONE);
+    shown.unwrap_or_else(|| {
+        // Also instead of one of another length, which no session has.
         let mut password = [0; 16];
         rng::fill(&mut password);
-        return Command::CreateSession { password, timeout_ms };
+        password
+    })
+}
+
+fn open_command(
+    request: &ConnectRequest,
+    known: Option<Attachment>,
+    password: &[u8; 16],
+    timeout: SessionTimeout,
+) -> Command {
+    let (session, timeout_ms, proof) = (request.session_id, timeout.as_millis(), Proof::of(password));
+    match session {
+        SessionId::NONE => Command::OpenSession { proof, timeout_ms },
+        _ if mutant::is(Mutant::AttachFromAnywhere) => {
+            Command::Reattach { from: None, session, proof, timeout_ms }
+        }
+        // No session is at attachment 0: one that is not known here is over, or has to be asked for again.
+        _ => Command::Reattach { from: Some(known.unwrap_or(Attachment(0))), session, proof, timeout_ms },
     }
-    // What is not 16 bytes long cannot be right; it is not carried through the log.
-    let password = request.password.get(..16).filter(|_| request.password.len() == 16).unwrap_or_default();
-    let (session, password) = (request.session_id, Bytes::copy_from_slice(password));
-    if mutant::is(Mutant::AttachFromAnywhere) {
-        return Command::Attach { session, password, timeout_ms };
-    }
-    // No session is at attachment 0: one that is not known here is over, or has to be asked for again.
-    let from = known.unwrap_or(Attachment(0));
-    Command::AttachFrom { from, session, password, timeout_ms }
 }
 
 /// The session is not valid.

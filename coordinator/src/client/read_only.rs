@@ -11,12 +11,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use rowlock_env::rng;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::request::ConnectRequest;
 use rowlock_proto::{NodeId, SessionId};
-use rowlock_state::Machine;
+use rowlock_state::{Machine, Proof};
 
 use crate::session::contact::Contact;
 
@@ -62,8 +61,12 @@ pub(super) fn admit(request: &ConnectRequest, state: &Machine, me: NodeId) -> Ad
         return Admission::Session(local_session(me), password);
     }
     match state.session(request.session_id) {
-        Some(open) if request.password == Bytes::copy_from_slice(&open.password) => {
-            Admission::Session(request.session_id, open.password)
+        Some(open) if open.proof.is_that_of(&Proof::of(&request.password)) => {
+            let password = request.password[..].try_into();
+            Admission::Session(
+                request.session_id,
+                password.expect("Invariant: only such passwords are given"),
+            )
         }
         None if is_local(request.session_id) => Admission::Over,
         _ => Admission::Unknown,

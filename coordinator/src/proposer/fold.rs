@@ -391,6 +391,8 @@ pub fn weight(proposal: &Proposal) -> usize {
         | Command::CreateSession { .. }
         | Command::Attach { .. }
         | Command::AttachFrom { .. }
+        | Command::OpenSession { .. }
+        | Command::Reattach { .. }
         | Command::CompareDigests
         | Command::DigestAt { .. }
         | Command::CloseSession

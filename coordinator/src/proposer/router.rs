@@ -271,7 +271,7 @@ impl Router {
 
 /// It would take the session to a connection that is gone, from one that may live.
 fn is_attach_of_nobody(submission: &Submission) -> bool {
-    let attaches = matches!(submission.command, Command::Attach { .. } | Command::AttachFrom { .. });
+    let attaches = matches!(submission.command, Command::Reattach { .. });
     attaches && submission.reply_to.is_closed()
 }
 

@@ -120,7 +120,8 @@ impl Scribe {
     /// something was recorded; otherwise its answer may be that of an earlier time.
     pub fn answered(&mut self, proposal: &Proposal, applied: &Applied, changed: bool) -> Vec<Fact> {
         // A sync that comes late orders nothing any more, and nobody hears of it.
-        let no_effect = matches!(proposal.command, Command::Attach { .. } | Command::Noop);
+        let no_effect =
+            matches!(proposal.command, Command::Attach { .. } | Command::Reattach { .. } | Command::Noop);
         if proposal.session == SessionId::NONE || no_effect {
             return Vec::new();
         }

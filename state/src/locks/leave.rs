@@ -122,6 +122,7 @@ impl Machine {
         }
         for done in done.iter().filter(|done| done.kind() == Some(ChangeKind::Deleted)) {
             self.locks.delay(done.path(), 0);
+            self.locks.forget_if_idle(done.path());
         }
     }
 

@@ -7,8 +7,10 @@ use bincode::config::{Configuration, Limit, LittleEndian, Varint};
 use super::SnapshotError;
 use super::record::Record;
 
-/// Format version behind the magic. No checksum covers it, so two versions differ by two bits: there was no 3.
-pub(super) const VERSION: u16 = 4;
+/// Format version behind the magic. No checksum covers it, so two versions differ by two bits: there were no 3, 5 and 6.
+pub(super) const VERSION: u16 = 7;
+/// With the passwords of sessions; still read.
+pub(super) const VERSION_WITH_PASSWORDS: u16 = 4;
 /// Before entries of a term had numbers, and the limits of locks were in the digest; still read.
 pub(super) const VERSION_WITHOUT_NUMBERS: u16 = 2;
 /// Before locks had an index and sessions kept outcomes; still read.
@@ -74,7 +76,10 @@ impl<'a, R: Read> BlockReader<'a, R> {
             return Err(SnapshotError::NotASnapshot);
         }
         let version = u16::from_le_bytes(read_array(input)?);
-        if !matches!(version, VERSION | VERSION_WITHOUT_NUMBERS | VERSION_WITHOUT_LOCKS) {
+        if !matches!(
+            version,
+            VERSION | VERSION_WITH_PASSWORDS | VERSION_WITHOUT_NUMBERS | VERSION_WITHOUT_LOCKS
+        ) {
             return Err(SnapshotError::Version(version));
         }
         Ok(BlockReader { input, block: Vec::new(), read: 0, version })

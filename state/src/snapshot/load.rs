@@ -9,7 +9,7 @@ use rowlock_proto::SessionId;
 
 use super::SnapshotError;
 use super::block::BlockReader;
-use super::block::{VERSION, VERSION_WITHOUT_LOCKS};
+use super::block::{VERSION, VERSION_WITH_PASSWORDS, VERSION_WITHOUT_LOCKS};
 use super::record::Record;
 use crate::acl::SharedAcl;
 use crate::command::Ordinal;
@@ -32,11 +32,11 @@ pub(super) fn load(input: &mut impl Read) -> Result<Machine, SnapshotError> {
     let digest = loop {
         match records.next()? {
             Record::Counters { .. } => return damaged("counters come twice"),
-            Record::Session { id, password, timeout_ms, attachment } => {
+            Record::Session { id, proof, timeout_ms, attachment } => {
                 if id == SessionId::NONE || sessions.get(id).is_some() {
                     return damaged("a session has a bad id");
                 }
-                sessions.open(id, Session::new(password, timeout_ms, attachment));
+                sessions.open(id, Session::new(proof, timeout_ms, attachment));
             }
             Record::LongestTimeout { session, longest_ms } => {
                 if sessions.get(session).is_none_or(|known| longest_ms <= known.timeout_ms) {
@@ -86,9 +86,13 @@ pub(super) fn load(input: &mut impl Read) -> Result<Machine, SnapshotError> {
     if RESERVED.iter().any(|path| machine.tree.get(path).is_none()) {
         return damaged("a reserved znode is missing");
     }
-    let found = if version < VERSION { machine.digest_without_limits() } else { machine.digest() };
+    let found =
+        if version < VERSION_WITH_PASSWORDS { machine.digest_without_limits() } else { machine.digest() };
     if !records.is_at_block_end() || found != digest {
         return damaged("the digest is wrong");
+    }
+    if version < VERSION {
+        machine.sessions.hash_passwords();
     }
     if version == VERSION_WITHOUT_LOCKS {
         machine.find_contenders();

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::command::{Attachment, Ordinal};
 use crate::dedup::OutcomeRecord;
 use crate::locks::Contender;
+use crate::proof::Proof;
 use crate::znode::Meta;
 
 /// One item.
@@ -17,8 +18,8 @@ use crate::znode::Meta;
 pub(super) enum Record<'a> {
     /// First.
     Counters { last_zxid: Zxid, time_ms: i64 },
-    /// Rising ids. The ephemerals follow from the znodes.
-    Session { id: SessionId, password: [u8; 16], timeout_ms: u32, attachment: Attachment },
+    /// Rising ids. The ephemerals follow from the znodes. Older versions had the password in the place of its proof.
+    Session { id: SessionId, proof: Proof, timeout_ms: u32, attachment: Attachment },
     /// Gets the next number, from 0; comes before the first znode that has it.
     Acl(Cow<'a, [Acl]>),
     /// Behind its parent, whose depth is one less; siblings in order of their names. The root has depth 0.

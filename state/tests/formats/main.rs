@@ -10,8 +10,8 @@ mod sample;
 use std::path::Path;
 
 use proptest::prelude::*;
-use rowlock_state::command::{Batch, Ordinal};
-use rowlock_state::{BatchError, Machine, SnapshotError};
+use rowlock_state::command::{Batch, Ordinal, Rules};
+use rowlock_state::{BatchError, Machine, Proof, SnapshotError};
 use sample::SESSION;
 
 /// Magic and version in front of the blocks.
@@ -106,9 +106,10 @@ fn batches_and_snapshots_of_the_release_before_are_read() {
     assert_eq!((golden_bytes("batch_v3")[0], golden_bytes("batch_locks_v3")[0]), (3, 3));
     assert_eq!(read("batch_v3"), sample::unnumbered(sample::batch()));
     assert_eq!(read("batch_locks_v3"), sample::unnumbered(sample::lock_batch()));
-    for (name, machine) in
-        [("snapshot_v2", sample::machine()), ("snapshot_locks_v2", sample::machine_with_locks(false))]
-    {
+    for (name, machine) in [
+        ("snapshot_v2", sample::machine()),
+        ("snapshot_locks_v2", sample::machine_with_locks(false, Rules::First)),
+    ] {
         let bytes = golden_bytes(name);
         assert_eq!(bytes[8], 2, "the version of {name}");
         let restored = Machine::decode(&mut bytes.as_slice()).unwrap();
@@ -134,7 +135,7 @@ fn a_snapshot_is_written_as_in_the_golden_file_and_read_back() {
 
 #[test]
 fn a_snapshot_with_queues_and_outcomes_is_written_as_in_the_golden_file_and_read_back() {
-    let machine = sample::machine_with_locks(true);
+    let machine = sample::machine_with_locks(true, Rules::Second);
     machine.check().unwrap();
     let counts = machine.counts();
     assert_eq!((counts.locks, counts.lock_holders, counts.lock_waiters), (4, 3, 1));
@@ -151,19 +152,41 @@ fn a_snapshot_with_queues_and_outcomes_is_written_as_in_the_golden_file_and_read
 /// Written by version 2, whose digest knew nothing of limits: one of the queues is a semaphore's.
 #[test]
 fn snapshots_of_the_second_version_are_read_and_written_as_the_newest() {
-    for (name, machine) in
-        [("snapshot_v2", sample::machine()), ("snapshot_locks_v2", sample::machine_with_locks(false))]
-    {
+    for (name, machine) in [
+        ("snapshot_v2", sample::machine()),
+        ("snapshot_locks_v2", sample::machine_with_locks(false, Rules::First)),
+    ] {
         let bytes = golden_bytes(name);
         assert_eq!(bytes[8..HEADER], [2, 0]);
         let restored = Machine::decode(&mut bytes.as_slice()).unwrap();
         restored.check().unwrap();
         assert_eq!(restored.counts(), machine.counts(), "{name}");
         let again = snapshot(&restored);
-        assert_eq!(again[8..HEADER], [4, 0]);
+        assert_eq!(again[8..HEADER], [7, 0]);
         assert_eq!(Machine::decode(&mut again.as_slice()).unwrap().digest(), restored.digest());
     }
-    assert!(sample::machine_with_locks(false).locks().any(|lock| lock.limit().is_some()));
+    assert!(sample::machine_with_locks(false, Rules::First).locks().any(|lock| lock.limit().is_some()));
+}
+
+/// Written by version 4, which kept the passwords of sessions.
+#[test]
+fn a_snapshot_with_passwords_is_read_and_only_their_proofs_are_kept() {
+    let holds = |bytes: &[u8], password: &[u8]| bytes.windows(password.len()).any(|part| part == password);
+    for (name, machine) in [
+        ("snapshot_v4", sample::machine()),
+        ("snapshot_locks_v4", sample::machine_with_locks(true, Rules::First)),
+    ] {
+        let bytes = golden_bytes(name);
+        assert_eq!(bytes[8..HEADER], [4, 0]);
+        let restored = Machine::decode(&mut bytes.as_slice()).unwrap();
+        restored.check().unwrap();
+        assert_eq!(restored.digest(), machine.digest(), "{name}: as if the log had been replayed");
+        for (_, session) in restored.sessions() {
+            let password = b"0123456789abcdef";
+            assert!(session.proof.is_that_of(&Proof::of(password)));
+            assert!(holds(&bytes, password) && !holds(&snapshot(&restored), password), "{name}");
+        }
+    }
 }
 
 /// Written by version 1, which knew nothing of queues: they are found by the names of the znodes.
@@ -222,7 +245,7 @@ fn a_batch_of_another_version_or_with_a_tail_is_refused() {
 
 #[test]
 fn every_cut_and_every_flipped_bit_of_a_snapshot_is_noticed() {
-    let bytes = snapshot(&sample::machine_with_locks(true));
+    let bytes = snapshot(&sample::machine_with_locks(true, Rules::Second));
     for length in 0..bytes.len() {
         assert!(Machine::decode(&mut &bytes[..length]).is_err(), "cut at {length}");
     }

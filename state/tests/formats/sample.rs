@@ -5,9 +5,9 @@ use rowlock_proto::acl::{Acl, Id, perms};
 use rowlock_proto::lock::{Acquire, Attempt, Claim, Mode, Owner};
 use rowlock_proto::request::{Create, Op, SetAcl, SetData};
 use rowlock_proto::{FencingToken, NodeId, SessionId, Version};
-use rowlock_state::Machine;
-use rowlock_state::command::{Attachment, Batch, Command, Ordinal, Origin, Proposal, Rules};
+use rowlock_state::command::{Attachment, Batch, Command, Ordinal, Origin, Proposal, Rules, Stamp};
 use rowlock_state::outcome::{Change, EventSink, Outcome, SessionEnd};
+use rowlock_state::{Machine, Proof};
 
 /// Nobody watches.
 pub struct Silent;
@@ -186,6 +186,13 @@ pub fn later_batch() -> Batch {
             timeout_ms: 20_000,
         },
         Command::Acquire(vec![under]),
+        Command::OpenSession { proof: Proof::of(b"0123456789abcdef"), timeout_ms: 20_000 },
+        Command::Reattach {
+            from: Some(Attachment(1)),
+            session: SESSION,
+            proof: Proof::of(b"0123456789abcdef"),
+            timeout_ms: 20_000,
+        },
         Command::CompareDigests,
         Command::DigestAt { index: 300, digest: 0x1122_3344_5566_7788 },
     ] {
@@ -202,20 +209,21 @@ pub fn unnumbered(batch: Batch) -> Batch {
 }
 
 /// The state after it: holders, waiters, permits, kept outcomes, and a lock-delay that another session left behind.
-pub fn machine_with_locks(is_numbered: bool) -> Machine {
+pub fn machine_with_locks(is_numbered: bool, rules: Rules) -> Machine {
     let mut machine = Machine::new();
     let batch = lock_batch();
+    let stamp = Stamp { rules, ..batch.stamp() };
     for proposal in &batch.proposals {
-        machine.apply(batch.time_ms, proposal, &mut Silent);
+        machine.apply_stamped(stamp, proposal, &mut Silent);
     }
     let mut proposal = batch.proposals[0].clone();
-    let opened = machine.apply(batch.time_ms, &proposal, &mut Silent);
+    let opened = machine.apply_stamped(stamp, &proposal, &mut Silent);
     let Ok(Outcome::Session { session, attachment, .. }) = opened.result else { panic!("{opened:?}") };
     proposal.session = session;
     proposal.command = Command::Acquire(vec![acquire("/l/delayed", "d-", Mode::Exclusive)]);
-    machine.apply(batch.time_ms, &proposal, &mut Silent).result.expect("nobody holds it");
+    machine.apply_stamped(stamp, &proposal, &mut Silent).result.expect("nobody holds it");
     proposal.command = Command::ExpireSession { session, attachment };
-    machine.apply(batch.time_ms, &proposal, &mut Silent).result.expect("the session is open");
+    machine.apply_stamped(stamp, &proposal, &mut Silent).result.expect("the session is open");
     if is_numbered {
         assert!(machine.takes(Ordinal { term: 7, number: 1 }), "it is the first entry with a number");
     }

@@ -92,9 +92,9 @@ impl Naive {
                 let open = open.ok_or(ErrorCode::SessionExpired)?;
                 open.attachment.0 += 1;
                 open.timeout_ms = *timeout_ms;
-                let (password, attachment, timeout_ms) = (open.password, open.attachment, *timeout_ms);
+                let (attachment, timeout_ms) = (open.attachment, *timeout_ms);
                 self.events.push(Event::Attached(*session, attachment, timeout_ms));
-                return Ok(Outcome::Session { session: *session, password, attachment, timeout_ms });
+                return Ok(Outcome::Session { session: *session, attachment, timeout_ms });
             }
             Command::ExpireSession { session, attachment } => self.admit(*session, *attachment)?,
             Command::CreateSession { .. } | Command::Reap { .. } | Command::Configure { .. } => {}
@@ -108,7 +108,7 @@ impl Naive {
                 let (password, timeout_ms, attachment) = (*password, *timeout_ms, Attachment(1));
                 self.sessions.insert(session, Open { password, timeout_ms, attachment });
                 self.events.push(Event::Opened(session, attachment, timeout_ms));
-                Ok(Outcome::Session { session, password, attachment, timeout_ms })
+                Ok(Outcome::Session { session, attachment, timeout_ms })
             }
             Command::CloseSession => Ok(self.end(session, SessionEnd::Closed)),
             Command::ExpireSession { session, .. } => Ok(self.end(*session, SessionEnd::Expired)),

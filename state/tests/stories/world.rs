@@ -1,6 +1,7 @@
 //! A machine with named clients, and how its answers are written down.
 //!
-//! Verbs: `time MS`, `enforce on|off` (hard quotas), `node N`, `open NAME [timeout_ms=]`, `attach NAME [password=wrong] [timeout_ms=] [from=]` (the client goes
+//! Verbs: `time MS`, `enforce on|off` (hard quotas), `rules first|second` (of
+//! the log entries), `node N`, `open NAME [timeout_ms=]`, `attach NAME [password=wrong] [timeout_ms=] [from=]` (the client goes
 //! on with the new attachment unless `stay=1`), `auth NAME ID`, `as NAME COMMAND` (also reads; `@N` after the name:
 //! with that attachment), `expire NAME [attachment=]`, `reap PATH`, `due MS`, `configure TEXT`, `noop`, and reads by
 //! nobody in particular: `exists`, `get`, `ls`, `getacl`, `count`, `ephemerals NAME PREFIX`, `quotas`, `counts`,
@@ -13,7 +14,7 @@ use rowlock_proto::acl::{Acl, Id, perms};
 use rowlock_proto::response::OpResult;
 use rowlock_proto::{ErrorCode, NodeId, SessionId, Stat};
 use rowlock_state::Machine;
-use rowlock_state::command::{Attachment, Batch, Command, Origin, Proposal};
+use rowlock_state::command::{Attachment, Batch, Command, Origin, Proposal, Rules};
 use rowlock_state::outcome::{Applied, Change, EventSink, LockEvent, Outcome, SessionEnd};
 use rowlock_state::quota::Quota;
 
@@ -33,6 +34,7 @@ pub struct World {
     clients: BTreeMap<String, Client>,
     time_ms: i64,
     enforce_quota: bool,
+    rules: Rules,
     node: NodeId,
 }
 
@@ -44,6 +46,7 @@ impl World {
         match words.at(0) {
             "time" => self.time_ms = number(1),
             "enforce" => self.enforce_quota = words.at(1) == "on",
+            "rules" => self.rules = if words.at(1) == "first" { Rules::First } else { Rules::Second },
             "quotas" => return self.quotas(),
             "node" => self.node = NodeId(words.at(1).parse().unwrap()),
             "auth" => self.client(words.at(1)).who.push(id(words.at(2))),
@@ -145,8 +148,8 @@ impl World {
             identities: client.who.as_slice().into(),
             command,
         };
-        let (time_ms, enforce_quota) = (self.time_ms, self.enforce_quota);
-        let batch = Batch { time_ms, enforce_quota, proposals: vec![proposal], ..Batch::default() };
+        let (time_ms, enforce_quota, rules) = (self.time_ms, self.enforce_quota, self.rules);
+        let batch = Batch { time_ms, enforce_quota, rules, proposals: vec![proposal], ..Batch::default() };
         let batch = Batch::decode(&batch.encode()).unwrap();
         let mut told = Told::default();
         let applied = self.machine.apply_stamped(batch.stamp(), &batch.proposals[0], &mut told);

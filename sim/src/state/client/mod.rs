@@ -9,8 +9,8 @@ mod acquirer;
 mod lock;
 mod plain;
 
-use bytes::Bytes;
 use rowlock_proto::{ErrorCode, FencingToken, SessionId, Zxid};
+use rowlock_state::Proof;
 use rowlock_state::command::{Attachment, Command};
 use rowlock_state::outcome::Outcome;
 
@@ -62,7 +62,6 @@ pub struct Moment<'a> {
 #[derive(Clone, Debug)]
 struct Session {
     id: SessionId,
-    password: [u8; 16],
     timeout_ms: u32,
     /// Send time of the last sign of life that was confirmed.
     base: Millis,
@@ -105,6 +104,8 @@ pub struct Client {
     belief: Option<Lock>,
     /// The locks of one that acquires.
     acquirer: Option<Acquirer>,
+    /// Of the session that it has or asks for.
+    password: [u8; 16],
 }
 
 impl Client {
@@ -130,6 +131,7 @@ impl Client {
             place: Place::Idle,
             belief: None,
             acquirer,
+            password: [0; 16],
         }
     }
 
@@ -288,15 +290,13 @@ impl Client {
         self.last_ping = moment.now;
         let timeout_ms = self.timeout_ms(moment.rng);
         let command = match &self.session {
-            Some(session) => Command::Attach {
-                session: session.id,
-                password: Bytes::copy_from_slice(&session.password),
-                timeout_ms,
-            },
+            Some(session) => {
+                let (session, proof) = (session.id, Proof::of(&self.password));
+                Command::Reattach { from: None, session, proof, timeout_ms }
+            }
             None => {
-                let mut password = [0; 16];
-                password[..8].copy_from_slice(&moment.rng.u64().to_le_bytes());
-                Command::CreateSession { password, timeout_ms }
+                self.password[..8].copy_from_slice(&moment.rng.u64().to_le_bytes());
+                Command::OpenSession { proof: Proof::of(&self.password), timeout_ms }
             }
         };
         Up::Write { tag, command }
@@ -304,12 +304,12 @@ impl Client {
 
     fn opened(&mut self, result: Result<Outcome, ErrorCode>, moment: &mut Moment<'_>) -> Vec<Act> {
         let (_, sent) = self.opening.take().expect("an answer to the handshake");
-        let Ok(Outcome::Session { session, password, timeout_ms, attachment }) = result else {
+        let Ok(Outcome::Session { session, timeout_ms, attachment }) = result else {
             self.lose_session(moment.facts);
             return vec![Act::Disconnect];
         };
         assert!(attachment >= Attachment(1), "attachments count from 1");
-        let known = self.session.replace(Session { id: session, password, timeout_ms, base: sent });
+        let known = self.session.replace(Session { id: session, timeout_ms, base: sent });
         assert!(known.is_none_or(|known| known.id == session), "an attached session keeps its id");
         let until = Millis(sent.0 + i64::from(timeout_ms));
         if self.past_deadline(moment.now) {

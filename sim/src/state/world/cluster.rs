@@ -172,7 +172,7 @@ impl World {
                 |late: &Proposal| (late.session, &late.command) == (proposal.session, &proposal.command);
             self.duplicates.retain(|late| !is_it(late));
         }
-        let is_attach = matches!(proposal.command, Command::Attach { .. });
+        let is_attach = matches!(proposal.command, Command::Reattach { .. });
         if proposal.session != SessionId::NONE && !is_attach {
             let (once, command) = written(&proposal.command);
             self.stats.repeats += u64::from(once.is_some() && !is_stale && !changed);
@@ -269,7 +269,7 @@ impl World {
 /// An ephemeral sequential create is not among them, and nothing in Rowlock repeats one.
 fn may_repeat(command: &Command) -> bool {
     match command {
-        Command::Attach { .. } | Command::CloseSession | Command::Delete { .. } => true,
+        Command::Reattach { .. } | Command::CloseSession | Command::Delete { .. } => true,
         Command::Tagged { .. } | Command::Release(_) | Command::Verify(_) => true,
         Command::Create { create, .. } => {
             CreateMode::from_flags(create.flags).is_some_and(|mode| !mode.is_sequential())

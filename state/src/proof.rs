@@ -1,0 +1,40 @@
+//! What is kept of a session's password, in memory, log and snapshots: enough to know it again, and no use to whoever reads it.
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+/// The first half of the SHA-256 of a session's password. A password is 16 random bytes, so nothing shorter than trying all of
+/// them finds one that fits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Proof(pub(crate) [u8; 16]);
+
+impl Proof {
+    /// Of this password.
+    pub fn of(password: &[u8]) -> Proof {
+        let hash = Sha256::digest(password);
+        let (half, _) = hash.split_first_chunk().expect("a SHA-256 has 32 bytes");
+        Proof(*half)
+    }
+
+    /// Whether it is that of the other's password. Takes the same time wherever they differ.
+    pub fn is_that_of(&self, other: &Proof) -> bool {
+        let different = self.0.iter().zip(&other.0).fold(0, |sum, (a, b)| sum | std::hint::black_box(a ^ b));
+        different == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proof_is_that_of_its_password_alone() {
+        let proof = Proof::of(b"abc");
+        assert_eq!(proof.0[..4], [0xba, 0x78, 0x16, 0xbf], "as FIPS 180 has it");
+        assert!(proof.is_that_of(&Proof::of(b"abc")));
+        for other in [&b"abd"[..], b"", b"abc\0"] {
+            assert!(!proof.is_that_of(&Proof::of(other)));
+        }
+        assert!(!proof.is_that_of(&Proof([0xba; 16])));
+    }
+}
