@@ -24,7 +24,7 @@ fn all(folder: &Path) -> Vec<PathBuf> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_data_folder_is_its_users_alone_and_holds_no_password() {
-    let mut cluster = Cluster::start(1, &format!("{FAST}[raft]\nsnapshot_every = 50\n")).await;
+    let mut cluster = Cluster::start(1, &format!("{FAST}snapshot_every = 50\n")).await;
     let addr = cluster.endpoint(1).to_owned();
     let session = Raw::attach(&addr, SESSION_MS).await;
     let again = session.resume(&addr).await.expect("the password is right");

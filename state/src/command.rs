@@ -167,9 +167,9 @@ pub enum Command {
     },
     /// Moves a session to a new connection: bumps its attachment. Takes no zxid.
     Reattach {
-        /// The session's attachment when the client asked, as its node knew it; `None`: whatever it is. If it is another one by now the
-        /// command is refused (`SessionMoved`): one that comes late, because its client has given it up and gone elsewhere,
-        /// takes nothing from the client.
+        /// The session's attachment when the client asked, as its node knew it; `None`: whatever it is. If it is another one
+        /// by now the command is refused (`SessionMoved`): one that comes late, because its client has given it up and gone
+        /// elsewhere, takes nothing from the client.
         from: Option<Attachment>,
         /// Which session.
         session: SessionId,
