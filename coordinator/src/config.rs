@@ -13,6 +13,7 @@ mod secrets;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rowlock_env::disk::Dir;
@@ -40,6 +41,8 @@ pub struct ClusterConfig {
     pub znodes: ZnodesConfig,
     /// The lock history.
     pub history: HistoryConfig,
+    /// The HTTP listener.
+    pub http: HttpConfig,
     /// What is allowed and yet unwise (an even number of voters, HTTP beyond loopback): to be logged at WARN.
     pub warnings: Vec<String>,
 }
@@ -159,6 +162,13 @@ pub struct HistoryConfig {
     pub max_bytes: u64,
 }
 
+/// `[http]`
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HttpConfig {
+    /// Names that requests may be for, besides IP addresses, localhost and the hosts of the nodes' `http`.
+    pub hosts: Vec<String>,
+}
+
 /// What one node needs to start: its own entry, the cluster's settings, and who else there is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeConfig {
@@ -188,6 +198,8 @@ pub struct NodeConfig {
     pub znodes: ZnodesConfig,
     /// The lock history.
     pub history: HistoryConfig,
+    /// The HTTP listener.
+    pub http: HttpConfig,
     /// How much of the disk the log takes at a time. Not in `cluster.toml`: only tests with many small clusters have a
     /// reason to take less.
     pub log_segment_bytes: u64,
@@ -270,6 +282,15 @@ impl Default for HistoryConfig {
     }
 }
 
+impl NodeConfig {
+    /// The names that HTTP requests may be for: those of `[http]`, and the hosts of all nodes' `http`.
+    pub(crate) fn http_hosts(&self) -> Arc<[String]> {
+        let of_nodes =
+            self.members.iter().filter_map(|node| Some(node.http_addr.rsplit_once(':')?.0.to_owned()));
+        self.http.hosts.iter().cloned().chain(of_nodes).collect()
+    }
+}
+
 impl ClusterConfig {
     /// Reads and checks a file. Relative data folders in it are relative to the folder of the file.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
@@ -328,6 +349,7 @@ impl ClusterConfig {
             client: self.client.clone(),
             znodes: self.znodes,
             history: self.history,
+            http: self.http.clone(),
             log_segment_bytes: SEGMENT_BYTES,
         })
     }

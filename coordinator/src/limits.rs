@@ -48,8 +48,14 @@ pub const BATCH_MAX_BYTES: usize = 1 << 20;
 pub const BATCHES_IN_FLIGHT_MAX: usize = 4;
 /// Largest frame between nodes. Beyond: the connection is closed and the cause logged.
 pub const PEER_FRAME_MAX_BYTES: usize = 64 << 20;
-/// HTTP connections at once. Beyond: accepting waits until one ends, which `HTTP_CONNECTION_MAX` bounds.
+/// HTTP connections at once. Beyond: the oldest without a request gives way, else the oldest.
 pub const HTTP_CONNECTIONS_MAX: usize = 64;
+/// HTTP connections of one address, but loopback. Beyond: closed at once.
+pub const HTTP_CONNECTIONS_OF_ADDRESS_MAX: usize = 16;
+/// From the accept to the end of the head of an HTTP request. Beyond: the connection is closed.
+pub const HTTP_HEAD_MAX: std::time::Duration = std::time::Duration::from_secs(2);
+/// What an HTTP connection gets in any case before it gives way to others: a flood waits, not the requests that are here.
+pub const HTTP_YIELD_AFTER: std::time::Duration = std::time::Duration::from_millis(50);
 /// Life of an HTTP connection (it carries one request). Beyond: the connection is closed.
 pub const HTTP_CONNECTION_MAX: std::time::Duration = std::time::Duration::from_secs(10);
 /// The first frame of a connection between nodes, before the other side has said who it is. Beyond: closed.
@@ -170,8 +176,17 @@ pub const HISTORY_RETRY_PAUSE: Duration = Duration::from_secs(60);
 pub const HISTORY_READ_MAX: Duration = Duration::from_secs(5);
 /// What the history gets at the end of a node to write out what it has.
 pub const HISTORY_CLOSE_MAX: Duration = Duration::from_secs(2);
+/// Wrong passwords of the superuser of one address within `SUPER_GUESSES_WITHIN`. Beyond: AuthFailed, and the connection is
+/// closed.
+pub const SUPER_GUESSES_MAX: u32 = 10;
+/// See `SUPER_GUESSES_MAX`.
+pub const SUPER_GUESSES_WITHIN: Duration = Duration::from_secs(1);
+/// Addresses whose wrong passwords are counted one by one. Beyond: all others count as one.
+pub const SUPER_GUESSERS_MAX: usize = 1_024;
 /// Reports that are made at once. Beyond: ThrottledOp, or HTTP's 503.
 pub const REPORTS_MAX: usize = 8;
+/// Of these, how many are left for superusers.
+pub const REPORTS_FOR_SUPERUSERS: usize = 2;
 /// Items of a report that does not say how many it wants.
 pub const REPORT_DEFAULT_ITEMS: usize = 100;
 /// Items of a report. Asking for more is a mistake.

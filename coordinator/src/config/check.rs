@@ -7,7 +7,8 @@ use std::path::Path;
 use toml::Spanned;
 
 use super::parse::{
-    RawClient, RawCluster, RawHistory, RawNode, RawRaft, RawSession, RawZnodes, default_http, duration_ms,
+    RawClient, RawCluster, RawHistory, RawHttp, RawNode, RawRaft, RawSession, RawZnodes, default_http,
+    duration_ms,
 };
 use super::{ClusterConfig, ConfigError, RaftConfig, SessionConfig};
 
@@ -63,7 +64,8 @@ pub(super) fn check_raw(source: &Source<'_>, raw: &RawCluster) -> Result<(), Con
     check_raft(source, &raw.raft)?;
     check_client(source, &raw.client)?;
     check_znodes(source, &raw.znodes)?;
-    check_history(source, &raw.history)
+    check_history(source, &raw.history)?;
+    check_http(source, &raw.http)
 }
 
 fn check_nodes(source: &Source<'_>, nodes: &[Spanned<RawNode>]) -> Result<(), ConfigError> {
@@ -307,6 +309,20 @@ fn check_history(source: &Source<'_>, raw: &RawHistory) -> Result<(), ConfigErro
         return Err(source.at(bytes, what, remedy));
     }
     Ok(())
+}
+
+fn check_http(source: &Source<'_>, raw: &RawHttp) -> Result<(), ConfigError> {
+    let is_name = |host: &str| {
+        let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+        !host.is_empty() && !host.ends_with('.') && host.chars().all(fits)
+    };
+    match raw.hosts.iter().find(|host| !is_name(host.get_ref())) {
+        Some(host) => {
+            let what = format!("hosts has \"{}\", which is not the name of a host", host.get_ref());
+            Err(source.at(host, what, "list names without port, e.g. \"rowlock.internal\""))
+        }
+        None => Ok(()),
+    }
 }
 
 /// What is allowed and yet unwise.

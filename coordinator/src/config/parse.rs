@@ -11,8 +11,8 @@ use toml::Spanned;
 use super::check::{self, Source};
 use super::secrets;
 use super::{
-    ClientConfig, ClusterConfig, ConfigError, HistoryConfig, NodeEntry, RaftConfig, SessionConfig,
-    SpareFlushes, ZnodesConfig,
+    ClientConfig, ClusterConfig, ConfigError, HistoryConfig, HttpConfig, NodeEntry, RaftConfig,
+    SessionConfig, SpareFlushes, ZnodesConfig,
 };
 
 /// The file as written, each judged value with its place.
@@ -34,6 +34,8 @@ pub(super) struct RawCluster {
     pub znodes: RawZnodes,
     #[serde(default)]
     pub history: RawHistory,
+    #[serde(default)]
+    pub http: RawHttp,
 }
 
 #[derive(Deserialize)]
@@ -98,6 +100,13 @@ pub(super) struct RawHistory {
     pub enabled: Option<bool>,
     pub max_age: Option<Spanned<String>>,
     pub max_bytes: Option<Spanned<u64>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawHttp {
+    #[serde(default)]
+    pub hosts: Vec<Spanned<String>>,
 }
 
 /// Units of a duration, the longest first.
@@ -207,6 +216,7 @@ fn convert(raw: RawCluster, path: &Path) -> ClusterConfig {
             max_age_ms: max_age_ms.unwrap_or(history.max_age_ms),
             max_bytes: or(raw.history.max_bytes, history.max_bytes),
         },
+        http: HttpConfig { hosts: raw.http.hosts.into_iter().map(Spanned::into_inner).collect() },
         warnings: Vec::new(),
     }
 }
@@ -294,6 +304,10 @@ pub(super) fn print(config: &ClusterConfig) -> String {
     let HistoryConfig { enabled, max_age_ms, max_bytes } = config.history;
     let max_age = text(&duration_text(max_age_ms));
     let _ = write!(out, "\n[history]\nenabled = {enabled}\nmax_age = {max_age}\nmax_bytes = {max_bytes}\n");
+    if !config.http.hosts.is_empty() {
+        let hosts: Vec<String> = config.http.hosts.iter().map(|host| text(host)).collect();
+        let _ = write!(out, "\n[http]\nhosts = [{}]\n", hosts.join(", "));
+    }
     for node in &config.nodes {
         let data = node.data_dir.to_string_lossy();
         let _ = write!(

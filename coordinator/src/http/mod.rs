@@ -5,8 +5,10 @@
 //! never touch Raft, never propose and never wait.
 //! Invariant: every connection carries one request and ends within `limits::HTTP_CONNECTION_MAX`, and there are at
 //! most `limits::HTTP_CONNECTIONS_MAX`, so that no HTTP client can hold anything for long.
+//! Invariant: a request for a host that is not this one is refused, so that no web page reads here.
 
 mod health;
+mod host;
 mod listen;
 mod problem;
 mod report;
@@ -27,7 +29,7 @@ use crate::metrics::Metrics;
 use crate::report::Reports;
 use crate::status::Status;
 
-use listen::BoundedListener;
+use listen::{BoundedListener, Bounds};
 use problem::Problem;
 
 pub use status::{StateView, StatusSource};
@@ -43,6 +45,8 @@ pub struct HttpContext {
     pub source: Arc<dyn StatusSource>,
     /// Makes reports on locks, queues, sessions and their history.
     pub reports: Reports,
+    /// Names that requests may be for, besides IP addresses and localhost.
+    pub hosts: Arc<[String]>,
     /// When the process started.
     pub started: Instant,
 }
@@ -50,7 +54,7 @@ pub struct HttpContext {
 /// Answers HTTP requests on `listener` until `shutdown`, then until the requests under way are answered (bounded by
 /// `limits::HTTP_CONNECTION_MAX`). The only error is the listener's.
 pub async fn serve(listener: Listener, context: HttpContext, shutdown: Shutdown) -> std::io::Result<()> {
-    let listener = BoundedListener::new(listener, context.metrics.clone());
+    let listener = BoundedListener::new(listener, context.metrics.clone(), Bounds::default());
     // axum starts its connection tasks on tokio itself, past `env`: the simulator leaves this listener out. The
     // tasks end with `serve`, which waits for them.
     let stop = async move { shutdown.wait().await };
@@ -71,6 +75,7 @@ fn router(context: HttpContext) -> Router {
         .route("/v1/sessions", get(report::report))
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
+        .layer(axum::middleware::from_fn_with_state(context.clone(), host::check))
         .layer(axum::middleware::map_response(finish))
         .with_state(context)
 }

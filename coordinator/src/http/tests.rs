@@ -12,10 +12,11 @@ use rowlock_state::{Frozen, Machine};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::listen::BoundedListener;
+use super::listen::{BoundedListener, Bounds};
 use super::*;
 use crate::client::registry::Registry;
 use crate::history::History;
+use crate::limits::{HTTP_CONNECTION_MAX, HTTP_CONNECTIONS_MAX};
 use crate::log_clock::LogClock;
 use crate::status::Role;
 
@@ -74,6 +75,7 @@ async fn start() -> Server {
         status: receiver,
         source: Arc::new(Fixed),
         reports: reports(),
+        hosts: Arc::from(["rowlock.internal".to_owned()]),
         started: Instant::now(),
     };
     let shutdown = Shutdown::new();
@@ -195,9 +197,11 @@ async fn a_silent_connection_is_closed_at_its_deadline_and_makes_room() {
         status: receiver,
         source: Arc::new(Fixed),
         reports: reports(),
+        hosts: Arc::from(["rowlock.internal".to_owned()]),
         started: Instant::now(),
     };
-    let listener = BoundedListener::with_bounds(inner, metrics, 1, Duration::from_millis(50));
+    let bounds = Bounds { connections: 1, head: Duration::from_millis(50), ..Bounds::default() };
+    let listener = BoundedListener::new(inner, metrics, bounds);
     let task = spawn("http", async move { axum::serve(listener, router(context)).await });
     let mut silent = Stream::connect(&addr, PATIENCE).await.unwrap();
     silent.write_all(b"GET /liv").await.unwrap();
@@ -206,4 +210,71 @@ async fn a_silent_connection_is_closed_at_its_deadline_and_makes_room() {
     let mut rest = Vec::new();
     let _ = timeout(PATIENCE, silent.read_to_end(&mut rest)).await.expect("the server closed the silent one");
     task.abort();
+}
+
+#[tokio::test]
+async fn idle_connections_and_half_requests_do_not_keep_a_probe_waiting() {
+    let server = start().await;
+    let mut idle = Vec::new();
+    for n in 0..HTTP_CONNECTIONS_MAX + 16 {
+        let mut stream = Stream::connect(&server.addr, PATIENCE).await.unwrap();
+        if n % 2 == 0 {
+            stream.write_all(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n").await.unwrap();
+        }
+        idle.push(stream);
+    }
+    for path in ["/livez", "/readyz", "/metrics"] {
+        let answer = timeout(HTTP_CONNECTION_MAX / 2, ask(&server.addr, &format!("GET {path}"))).await;
+        assert_eq!(answer.expect("well before the idle ones are closed anyway").0, 200, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_head_that_does_not_come_ends_the_connection_long_before_its_time_is_over() {
+    let server = start().await;
+    let mut silent = Stream::connect(&server.addr, PATIENCE).await.unwrap();
+    silent.write_all(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n").await.unwrap();
+    let mut rest = Vec::new();
+    let end = timeout(HTTP_CONNECTION_MAX / 2, silent.read_to_end(&mut rest)).await;
+    let _ = end.expect("the server closes it");
+}
+
+/// Status code of the answer to a whole head.
+async fn code_of(addr: &str, head: &str) -> (u16, String) {
+    let mut stream = Stream::connect(addr, PATIENCE).await.unwrap();
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    timeout(PATIENCE, stream.read_to_string(&mut answer)).await.expect("the server closes").unwrap();
+    (answer[9..12].parse().unwrap(), answer)
+}
+
+#[tokio::test]
+async fn requests_for_a_host_that_is_not_this_one_are_misdirected() {
+    let server = start().await;
+    for (head, expected) in [
+        ("GET /v1/status HTTP/1.1\r\nHost: localhost:8081\r\n\r\n", 200),
+        ("GET /v1/status HTTP/1.1\r\nHost: LocalHost\r\n\r\n", 200),
+        ("GET /v1/status HTTP/1.1\r\nHost: 127.0.0.1:8081\r\n\r\n", 200),
+        ("GET /v1/status HTTP/1.1\r\nHost: 10.1.2.3\r\n\r\n", 200),
+        ("GET /v1/status HTTP/1.1\r\nHost: rowlock.internal:80\r\n\r\n", 200),
+        ("GET /v1/status HTTP/1.1\r\nHost: [::1]:8081\r\n\r\n", 200),
+        ("GET /v1/status HTTP/1.1\r\nHost: evil.example\r\n\r\n", 421),
+        ("GET /livez HTTP/1.1\r\nHost: evil.example:8081\r\n\r\n", 421),
+        ("GET /v1/status HTTP/1.1\r\nHost: localhost.evil.example\r\n\r\n", 421),
+        ("GET /v1/status HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n", 421),
+        ("GET /v1/status HTTP/1.1\r\nHost: 127.0.0.1@evil.example\r\n\r\n", 421),
+        ("GET /v1/status HTTP/1.1\r\nHost: 1.2.3.4.evil.example\r\n\r\n", 421),
+        ("GET http://evil.example/v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n", 421),
+        ("GET /v1/status HTTP/1.1\r\n\r\n", 421),
+        ("GET /v1/status HTTP/1.0\r\n\r\n", 421),
+        ("GET /livez HTTP/1.0\r\n\r\n", 200),
+        ("GET /readyz HTTP/1.0\r\n\r\n", 200),
+        ("GET /metrics HTTP/1.0\r\n\r\n", 200),
+    ] {
+        let (code, answer) = code_of(&server.addr, head).await;
+        assert_eq!(code, expected, "{head}{answer}");
+        if code == 421 {
+            assert!(answer.contains("application/problem+json") && answer.contains("http.hosts"), "{answer}");
+        }
+    }
 }

@@ -72,6 +72,8 @@ metrics! {
     connections_rejected_total: Counter,
     /// Client connections closed because a bound was exceeded (slow reader, frame too large).
     connections_overflowed_total: Counter,
+    /// Wrong passwords of the superuser.
+    super_passwords_wrong_total: Counter,
     /// Frames received from clients.
     packets_received_total: Counter,
     /// Frames sent to clients.
@@ -154,6 +156,8 @@ metrics! {
     serving: Gauge,
     /// HTTP connections accepted.
     http_connections_total: Counter,
+    /// HTTP connections closed at once because their address has as many as it may have.
+    http_connections_refused_total: Counter,
 }
 
 impl Metrics {

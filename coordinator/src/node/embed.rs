@@ -10,7 +10,7 @@ use rowlock_state::command::{Attachment, Command};
 use super::{Addresses, Node, NodeError};
 use crate::client::outbox::{self, Inbox, Message};
 use crate::config::{
-    ClientConfig, ClusterConfig, ConfigError, HistoryConfig, NodeConfig, NodeEntry, RaftConfig,
+    ClientConfig, ClusterConfig, ConfigError, HistoryConfig, HttpConfig, NodeConfig, NodeEntry, RaftConfig,
     SessionConfig, ZnodesConfig,
 };
 use crate::proposer::Submission;
@@ -71,6 +71,7 @@ impl NodeConfig {
             client: ClientConfig::default(),
             znodes: ZnodesConfig::default(),
             history: HistoryConfig::default(),
+            http: HttpConfig::default(),
             log_segment_bytes: SEGMENT_BYTES,
         }
     }

@@ -351,6 +351,7 @@ impl Parts {
             status: wires.status.clone(),
             source: Arc::new(source),
             reports: self.reports.clone(),
+            hosts: wires.config.http_hosts(),
             started: time::now(),
         };
         let shutdown = self.shutdown_word();

@@ -16,7 +16,9 @@ use crate::client::outbox::{CloseReason, Message};
 use crate::client::read_only::Isolation;
 use crate::client::registry::Registry;
 use crate::client::{ClientContext, Listener};
-use crate::config::{ClientConfig, HistoryConfig, NodeConfig, RaftConfig, SessionConfig, ZnodesConfig};
+use crate::config::{
+    ClientConfig, HistoryConfig, HttpConfig, NodeConfig, RaftConfig, SessionConfig, ZnodesConfig,
+};
 use crate::history::History;
 use crate::limits;
 use crate::log_clock::LogClock;
@@ -74,6 +76,7 @@ pub fn config() -> NodeConfig {
         raft: RaftConfig::default(),
         znodes: ZnodesConfig::default(),
         history: HistoryConfig::default(),
+        http: HttpConfig::default(),
         log_segment_bytes: crate::storage::SEGMENT_BYTES,
         client: ClientConfig {
             max_connections: 1_000,

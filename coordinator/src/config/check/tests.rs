@@ -111,6 +111,7 @@ fn printed_configuration_reads_back_equal() {
     let mut config = ClusterConfig::parse(&text, Path::new("/x/cluster.toml")).unwrap();
     config.nodes[1].learner = true;
     config.znodes.enforce_quota = true;
+    config.http.hosts = vec!["rowlock.internal".to_owned(), "b".to_owned()];
     config.client.max_connections_per_address = 7;
     config.client.new_sessions_per_second = 8;
     config.warnings.clear();
