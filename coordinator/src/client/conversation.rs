@@ -302,7 +302,11 @@ impl Conversation {
     /// Answered at once, around the queue; what is sent behind it is done with the new identities.
     fn authenticate(&mut self, xid: Xid, scheme: &str, auth: &Bytes) {
         let super_digest = self.shared.context.config.client.super_digest.as_deref();
-        let proven = identity::authenticated(&self.identities, scheme, auth, super_digest);
+        let attempt = identity::super_attempt(scheme, auth, super_digest);
+        let proven = match attempt {
+            Some(is_right) if !self.shared.may_be_super(&self.peer, is_right) => Err(identity::AuthFailed),
+            _ => identity::authenticated(&self.identities, scheme, auth, super_digest),
+        };
         let err = self.take_on(proven).err();
         self.put_reply(ReplyHeader { xid, zxid: Zxid(0), err }, None);
     }

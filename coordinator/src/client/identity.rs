@@ -74,6 +74,13 @@ pub(super) fn authenticated(
     with(identities, proven)
 }
 
+/// Whether the packet presents the superuser's name, and if so, whether its password is right.
+pub(super) fn super_attempt(scheme: &str, auth: &Bytes, super_digest: Option<&str>) -> Option<bool> {
+    let expected = super_digest.filter(|_| scheme == "digest" && auth.starts_with(b"super:"))?;
+    let digest = digest_identity(&String::from_utf8_lossy(auth));
+    Some(same_secret(expected.as_bytes(), digest.id.as_bytes()))
+}
+
 /// The identities after a SASL negotiation that has proven a user.
 pub(super) fn with_sasl_user(identities: &Arc<[Id]>, user: String) -> Result<Arc<[Id]>, AuthFailed> {
     with(identities, vec![Id { scheme: "sasl".to_owned(), id: user }])
@@ -95,7 +102,7 @@ fn with(identities: &Arc<[Id]>, proven: Vec<Id>) -> Result<Arc<[Id]>, AuthFailed
 }
 
 /// Who passes every ACL, and may change the membership.
-pub(super) fn is_super(identities: &[Id]) -> bool {
+pub(crate) fn is_super(identities: &[Id]) -> bool {
     identities.iter().any(|id| id.scheme == "super")
 }
 

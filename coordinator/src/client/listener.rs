@@ -9,6 +9,7 @@ use rowlock_env::task::{Shutdown, TaskGroup};
 use rowlock_env::time::{self, Instant};
 
 use super::end::End;
+use super::guesses::Guesses;
 use super::identity::Neighbours;
 use super::outbox::{self, CloseReason};
 use super::registry::{Most, Peer};
@@ -37,6 +38,8 @@ pub(super) struct Shared {
     pub(super) neighbours: Neighbours,
     pub(super) new_sessions: Mutex<Throttle>,
     complaints: Mutex<Complaints>,
+    guesses: Guesses,
+    wrong_passwords: Mutex<Complaints>,
 }
 
 #[derive(Default)]
@@ -58,6 +61,8 @@ impl Listener {
             handshake_max: limits::HANDSHAKE_MAX,
             neighbours: Neighbours::default(),
             complaints: Mutex::default(),
+            guesses: Guesses::default(),
+            wrong_passwords: Mutex::default(),
         };
         Listener { shared: Arc::new(shared) }
     }
@@ -125,6 +130,18 @@ impl Listener {
     }
 }
 
+impl Complaints {
+    fn may_complain(&mut self) -> Option<u64> {
+        let now = time::now();
+        if self.last.is_some_and(|last| now < last + COMPLAINT_INTERVAL) {
+            self.suppressed += 1;
+            return None;
+        }
+        self.last = Some(now);
+        Some(std::mem::take(&mut self.suppressed))
+    }
+}
+
 impl Shared {
     /// Says why a connection ended: at info, rate limited, if the client broke a rule; else at debug.
     pub(super) fn report(&self, peer: &Peer, end: &End) {
@@ -141,15 +158,29 @@ impl Shared {
         }
     }
 
+    /// Whether a password of the superuser, right or wrong, counts. A wrong one is counted and logged; beyond a number of
+    /// them none of that address counts for a moment.
+    pub(super) fn may_be_super(&self, peer: &Peer, is_right: bool) -> bool {
+        let (addr, now) = (peer.addr, time::now());
+        let counts = self.guesses.may_try(addr.ip(), now);
+        if is_right && counts {
+            return true;
+        }
+        self.guesses.wrong(addr.ip(), now);
+        self.context.metrics.super_passwords_wrong_total.inc();
+        if let Some(suppressed) = self.wrong_passwords.lock().may_complain() {
+            let what = if counts {
+                "wrong password of the superuser"
+            } else {
+                "too many wrong passwords of the superuser"
+            };
+            tracing::warn!(peer = %addr, session = %peer.stats.session(), suppressed, "{what}");
+        }
+        counts
+    }
+
     /// Whether a line may be logged now, and how many were not since the last one.
     fn may_complain(&self) -> Option<u64> {
-        let mut complaints = self.complaints.lock();
-        let now = time::now();
-        if complaints.last.is_some_and(|last| now < last + COMPLAINT_INTERVAL) {
-            complaints.suppressed += 1;
-            return None;
-        }
-        complaints.last = Some(now);
-        Some(std::mem::take(&mut complaints.suppressed))
+        self.complaints.lock().may_complain()
     }
 }

@@ -12,7 +12,7 @@ use crate::report::{Reader, Refusal};
 /// The same document as a client gets for the same path and query.
 pub(super) async fn report(State(context): State<HttpContext>, uri: Uri) -> Response {
     let what = uri.path_and_query().map_or(uri.path(), |asked| asked.as_str());
-    let place = match context.reports.begin() {
+    let place = match context.reports.begin(&[]) {
         Ok(place) => place,
         Err(refusal) => return problem(&refusal).into_response(),
     };

@@ -18,14 +18,16 @@ use std::sync::Arc;
 use rowlock_env::task::TaskGroup;
 use rowlock_env::worker;
 use rowlock_proto::ErrorCode;
+use rowlock_proto::acl::Id;
 use rowlock_state::{Frozen, Machine};
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::client::identity::is_super;
 use crate::client::outbox::{Message, Outbox};
 use crate::client::registry::Registry;
 use crate::history::History;
-use crate::limits::REPORTS_MAX;
+use crate::limits::{REPORTS_FOR_SUPERUSERS, REPORTS_MAX};
 use crate::log_clock::LogClock;
 pub use access::Reader;
 use question::{HistoryQuestion, Question};
@@ -78,7 +80,10 @@ pub struct Reports {
     registry: Arc<Registry>,
     /// By which the state says since when.
     clock: Arc<LogClock>,
+    /// Places for all.
     permits: Arc<Semaphore>,
+    /// Places for superusers.
+    kept: Arc<Semaphore>,
     tasks: TaskGroup,
 }
 
@@ -92,13 +97,15 @@ impl Reports {
     /// From the history and the connections of this node, at the time of `clock`. What is made for clients is made by
     /// tasks of `tasks`.
     pub fn new(history: History, registry: Arc<Registry>, clock: Arc<LogClock>, tasks: TaskGroup) -> Reports {
-        Reports { history, registry, clock, permits: Arc::new(Semaphore::new(REPORTS_MAX)), tasks }
+        let permits = Arc::new(Semaphore::new(REPORTS_MAX - REPORTS_FOR_SUPERUSERS));
+        let kept = Arc::new(Semaphore::new(REPORTS_FOR_SUPERUSERS));
+        Reports { history, registry, clock, permits, kept, tasks }
     }
 
     /// How many more may be made now.
     #[cfg(test)]
     pub(crate) fn free(&self) -> usize {
-        self.permits.available_permits()
+        self.permits.available_permits() + self.kept.available_permits()
     }
 
     /// Has a report made, of the state `frozen`; it goes to `reply_to` as `Message::Reported` with that tag.
@@ -113,7 +120,7 @@ impl Reports {
         tag: u64,
         reply_to: Outbox,
     ) -> Result<(), Refusal> {
-        let (place, shutdown) = (self.begin()?, self.tasks.shutdown().clone());
+        let (place, shutdown) = (self.begin(&reader.who)?, self.tasks.shutdown().clone());
         self.tasks.spawn("report", async move {
             let result = tokio::select! {
                 biased;
@@ -125,12 +132,13 @@ impl Reports {
         Ok(())
     }
 
-    /// A place among those that are made.
+    /// A place among those that are made, for `who`. The last ones are for superusers: they look when others flood.
     ///
     /// # Errors
     /// [`Refusal::Busy`]: there is none.
-    pub fn begin(&self) -> Result<Place, Refusal> {
-        let permit = self.permits.clone().try_acquire_owned().map_err(|_| Refusal::Busy)?;
+    pub fn begin(&self, who: &[Id]) -> Result<Place, Refusal> {
+        let kept = is_super(who).then(|| self.kept.clone().try_acquire_owned().ok()).flatten();
+        let permit = kept.or_else(|| self.permits.clone().try_acquire_owned().ok()).ok_or(Refusal::Busy)?;
         Ok(Place { reports: self.clone(), _permit: permit })
     }
 }

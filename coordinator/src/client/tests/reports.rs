@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::client::{Client, create, set, unwatched};
 use super::locks::acquire;
 use super::node::Node;
-use crate::limits::REPORTS_MAX;
+use crate::limits::{REPORTS_FOR_SUPERUSERS, REPORTS_MAX};
 
 fn ask(what: &str) -> Request {
     Request::Report(what.to_owned())
@@ -103,12 +103,29 @@ async fn a_client_may_ask_for_many_reports_at_once_and_gets_them_in_order() {
 async fn beyond_the_reports_that_are_made_at_once_a_client_is_throttled() {
     let node = Node::start().await;
     let mut client = Client::connect(&node).await;
-    let places: Vec<_> = (0..REPORTS_MAX).map(|_| node.context.reports.begin().unwrap()).collect();
+    let most = REPORTS_FOR_SUPERUSERS..REPORTS_MAX;
+    let places: Vec<_> = most.map(|_| node.context.reports.begin(&[]).unwrap()).collect();
     client.send(ask("/v1/locks")).await;
     client.send(ask("/v1/sessions")).await;
     assert_eq!(client.reply().await.1, Err(ErrorCode::ThrottledOp));
     assert_eq!(client.reply().await.1, Err(ErrorCode::ThrottledOp));
     drop(places);
     assert!(client.call(ask("/v1/locks")).await.is_ok());
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_superuser_gets_a_report_while_others_take_all_that_they_can() {
+    let node = Node::start().await;
+    let (mut other, mut superuser) = (Client::connect(&node).await, Client::connect(&node).await);
+    let test = Request::Auth { auth_type: 0, scheme: "digest".to_owned(), auth: "super:test".into() };
+    superuser.call(test).await.unwrap();
+    let places: Vec<_> = std::iter::from_fn(|| node.context.reports.begin(&[]).ok()).collect();
+    assert_eq!(other.call(ask("/v1/locks")).await, Err(ErrorCode::ThrottledOp));
+    for _ in 0..20 {
+        assert!(superuser.call(ask("/v1/locks")).await.is_ok());
+    }
+    drop(places);
+    assert!(other.call(ask("/v1/locks")).await.is_ok());
     node.stop().await;
 }

@@ -359,3 +359,21 @@ async fn the_last_reply_reaches_a_client_that_goes_on_sending() {
     client.closed().await;
     node.stop().await;
 }
+
+#[tokio::test]
+async fn wrong_passwords_of_the_superuser_are_counted_and_beyond_a_bound_fail_and_close() {
+    let node = Node::start().await;
+    let mut client = Client::connect(&node).await;
+    for n in 0..50 {
+        let guess = format!("super:guess{n}").into();
+        client.send(Request::Auth { auth_type: 0, scheme: "digest".to_owned(), auth: guess }).await;
+    }
+    let mut taken = 0_u64;
+    while client.reply().await.1 == Ok(Response::Empty) {
+        taken += 1;
+    }
+    client.closed().await;
+    assert!((10..50).contains(&taken), "{taken}");
+    assert_eq!(node.context.metrics.super_passwords_wrong_total.get(), taken + 1);
+    node.stop().await;
+}
