@@ -98,7 +98,7 @@ async fn never_reading(cluster: &Cluster, client: &rowlock_client::Client) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn node_holds_ten_thousand_idle_connections_and_serves_on() {
-    let mut cluster = Cluster::start(1, "").await;
+    let mut cluster = Cluster::start(1, "[client]\nwords = [\"ruok\"]\n").await;
     let addr = cluster.endpoint(1).to_owned();
     let client = cluster.client().await;
     let room = descriptors().saturating_sub(DESCRIPTORS_KEPT).min(IDLE_MAX);

@@ -27,7 +27,7 @@ fn binary() -> Result<PathBuf> {
 pub async fn start(system: System, folder: &Path) -> Result<Servers> {
     let binary = binary()?;
     refuse_taken((PORT..PORT + 3).flat_map(|port| [port, port + 100, port + 200]))?;
-    let mut config = String::from("log = \"warn\"\n");
+    let mut config = String::from("log = \"warn\"\n[client]\nwords = [\"*\"]\n");
     let mut addresses = Vec::new();
     for id in 1..=3_u16 {
         let port = PORT + id - 1;

@@ -87,3 +87,15 @@ async fn the_sizes_on_disk_are_told_and_trace_masks_refused() {
     assert!(ask(&node, "stmk").await.contains("not in the whitelist"));
     node.stop().await;
 }
+
+#[tokio::test]
+async fn by_default_only_srvr_is_answered() {
+    let mut config = config();
+    config.client.words = crate::config::ClientConfig::default().words;
+    let node = Node::with(config, "127.0.0.1:0", limits::HANDSHAKE_MAX).await;
+    assert!(ask(&node, "srvr").await.starts_with("Zookeeper version: 3.9"));
+    for word in ["ruok", "stat", "mntr", "envi", "isro", "conf", "cons", "dump", "wchs", "srst", "dirs"] {
+        assert!(ask(&node, word).await.contains("not in the whitelist"), "{word}");
+    }
+    node.stop().await;
+}
