@@ -3,6 +3,9 @@
 //! Follows ZooKeeper's `PrepRequestProcessor.fixupACL` and `ZooKeeperServer.checkACL`.
 
 mod ip;
+mod table;
+
+pub(crate) use table::Acls;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,6 +24,7 @@ pub const ACL_BYTES_MAX: usize = 256 << 10;
 
 /// Whether one of `who` (or everybody) has a bit of `perm` in the list; the scheme `super` passes all.
 pub fn may(acl: &[Acl], perm: i32, who: &[Id]) -> bool {
+    crate::steps::take(acl.len() * who.len());
     who.iter().any(|id| id.scheme == "super")
         || acl.iter().any(|entry| {
             entry.perms & perm != 0
@@ -54,6 +58,7 @@ pub(crate) fn resolve<'a>(acl: Option<&'a [Acl]>, who: &'a [Id]) -> Result<Vec<A
     let mut seen = BTreeSet::new();
     let mut bytes = 0;
     let mut push = |perms: i32, id: &'a Id| {
+        crate::steps::take(1);
         if seen.insert((perms, id)) {
             // Permissions and two lengths, four bytes each.
             bytes += 12 + id.scheme.len() + id.id.len();
@@ -118,7 +123,7 @@ fn is_kerberos_name(name: &str) -> bool {
     }
 }
 
-/// A stored list. Znodes share it with their parent where they can, and cache its hash.
+/// A stored list with its hash, which all znodes that have it share.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedAcl(Arc<Stored>);
 
@@ -137,9 +142,9 @@ impl SharedAcl {
         SharedAcl(Arc::new(Stored { hash: hash.finish(), entries }))
     }
 
-    /// `like` itself if it is the same list (as a znode's and its parent's mostly are), else a new one.
-    pub(crate) fn sharing(entries: Vec<Acl>, like: &SharedAcl) -> Self {
-        if like.entries() == entries { like.clone() } else { SharedAcl::new(entries) }
+    /// Whether both are the very same one.
+    fn is_same(&self, other: &SharedAcl) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// The list.

@@ -34,6 +34,7 @@ impl Hasher {
 
     /// Adds a byte string and its length.
     pub(crate) fn bytes(mut self, bytes: &[u8]) -> Self {
+        crate::steps::take(bytes.len() / 64);
         let (words, rest) = bytes.as_chunks::<8>();
         for word in words {
             self = self.word(u64::from_le_bytes(*word));

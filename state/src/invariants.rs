@@ -2,6 +2,7 @@
 
 use rowlock_proto::SessionId;
 
+use crate::acl::SharedAcl;
 use crate::machine::{Machine, RESERVED};
 use crate::tree::Totals;
 use crate::znode::{Kind, Znode};
@@ -12,6 +13,7 @@ struct Found {
     totals: Totals,
     reapable: Vec<String>,
     ephemerals: Vec<(SessionId, String)>,
+    acls: Vec<SharedAcl>,
 }
 
 impl Machine {
@@ -25,6 +27,7 @@ impl Machine {
         if !self.tree.reapable().iter().map(|(path, ())| &**path).eq(sorted(found.reapable.iter())) {
             return Err("the index of containers and TTL znodes is wrong".to_owned());
         }
+        self.tree.acls().check(found.acls.iter())?;
         self.sessions.check()?;
         self.locks.check()?;
         self.check_contenders()?;
@@ -75,6 +78,7 @@ impl Machine {
         while let Some((path, znode)) = todo.pop() {
             let shown = if path.is_empty() { "/" } else { &path };
             found.totals.add_hashed(shown, znode, znode.hash(shown));
+            found.acls.push(znode.acl.clone());
             self.check_znode(shown, znode)?;
             match znode.meta.kind {
                 Kind::Persistent => {}
@@ -98,10 +102,7 @@ impl Machine {
             (below != znode.descendants, "descendants are miscounted"),
             (bytes_below != znode.bytes_below, "the bytes below are miscounted"),
             (znode.acl.entries().is_empty(), "the ACL is empty"),
-            (
-                znode.acl.hash() != crate::acl::SharedAcl::new(znode.acl.entries().to_vec()).hash(),
-                "stale ACL hash",
-            ),
+            (znode.acl.hash() != SharedAcl::new(znode.acl.entries().to_vec()).hash(), "stale ACL hash"),
             (znode.data_hash_is_stale(), "stale data hash"),
             (znode.counted_hash() != znode.hash(path), "stale hash"),
             (zxids.iter().any(|zxid| *zxid > self.last_zxid), "a zxid lies in the future"),

@@ -6,7 +6,8 @@
 //! The caller's duties:
 //! 1. Apply every batch of the log once, in order, each proposal with the batch's stamp, and nothing else.
 //! 2. Let one thread apply at a time; reads may run beside each other, never beside an apply.
-//! 3. Validate nothing before: whatever a client sends is answered here, the same on every replica.
+//! 3. Validate nothing before: whatever a client sends is answered here, the same on every replica. But let nothing into the
+//!    log whose price ([`Machine::price`]) the leader does not get.
 //! 4. Keep the log until a [`Frozen`] of a later state has been written out and flushed.
 //!
 //! Invariant: no clock, no randomness, no IO, no unordered iteration; [`Machine::apply`] is total.
@@ -30,6 +31,7 @@ mod sequence;
 mod sessions;
 mod shared_map;
 mod snapshot;
+mod steps;
 mod tree;
 mod znode;
 

@@ -264,8 +264,7 @@ impl Machine {
         let (trail, znode) = self.tree.find(&set.path).ok_or(ErrorCode::NoNode)?;
         permit(&znode.acl, perms::ADMIN, by.who)?;
         check_version(znode.meta.aversion, set.version)?;
-        let (stat, _) = self.tree.update(&set.path, &trail, 0, |znode| {
-            znode.acl = SharedAcl::sharing(acl, &znode.acl);
+        let stat = self.tree.set_acl((&set.path, &trail), SharedAcl::new(acl), |znode| {
             znode.meta.aversion = next_version(znode.meta.aversion);
             znode.stat()
         });
@@ -404,8 +403,7 @@ impl Machine {
 fn resolved(given: Option<&[Acl]>, parent: Option<&Znode>, who: &[Id]) -> Result<SharedAcl, ErrorCode> {
     match parent.map(|parent| &parent.acl) {
         Some(acl) if given == Some(acl.entries()) => Ok(acl.clone()),
-        Some(acl) => Ok(SharedAcl::sharing(acl::resolve(given, who)?, acl)),
-        None => Ok(SharedAcl::new(acl::resolve(given, who)?)),
+        _ => Ok(SharedAcl::new(acl::resolve(given, who)?)),
     }
 }
 

@@ -327,6 +327,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
     /// (chunk, index inside it).
     #[inline]
     fn locate_by(&self, order: impl Fn(&K) -> Ordering) -> Result<(usize, usize), (usize, usize)> {
+        crate::steps::take(1);
         let SharedMap::Many(_, chunks) = self else { return self.search(order) };
         if let Some(place) = chunks.guessed(&order) {
             return place;

@@ -8,8 +8,9 @@ use std::borrow::Cow;
 use rowlock_proto::Zxid;
 use smallvec::SmallVec;
 
-use crate::acl::SharedAcl;
+use crate::acl::{Acls, SharedAcl};
 use crate::shared_map::{SharedMap, Slot};
+use crate::steps;
 use crate::znode::{Kind, Meta, SharedZnode, Znode};
 
 /// All znodes.
@@ -19,6 +20,7 @@ pub(crate) struct Tree {
     totals: Totals,
     /// Paths of containers and TTL znodes.
     reapable: SharedMap<Box<str>, ()>,
+    acls: Acls,
 }
 
 /// What is counted over all znodes.
@@ -165,14 +167,20 @@ fn cut(mut path: Option<&str>) -> impl Iterator<Item = &str> {
 impl Tree {
     /// A root without children.
     pub(crate) fn new(mut root: Znode) -> Self {
-        let mut totals = Totals::default();
+        let (mut totals, mut acls) = (Totals::default(), Acls::default());
+        acls.add(&mut root.acl);
         totals.add("/", &mut root);
-        Tree::assembled(root, totals, SharedMap::default())
+        Tree::assembled(root, totals, SharedMap::default(), acls)
     }
 
     /// A root with everything below it, and what has been counted over it.
-    pub(crate) fn assembled(root: Znode, totals: Totals, reapable: SharedMap<Box<str>, ()>) -> Self {
-        Tree { root: SharedZnode::new(root), totals, reapable }
+    pub(crate) fn assembled(
+        root: Znode,
+        totals: Totals,
+        reapable: SharedMap<Box<str>, ()>,
+        acls: Acls,
+    ) -> Self {
+        Tree { root: SharedZnode::new(root), totals, reapable, acls }
     }
 
     pub(crate) fn root(&self) -> &Znode {
@@ -181,6 +189,27 @@ impl Tree {
 
     pub(crate) fn totals(&self) -> &Totals {
         &self.totals
+    }
+
+    /// The lists of all znodes.
+    pub(crate) fn acls(&self) -> &Acls {
+        &self.acls
+    }
+
+    /// Gives the znode at `path`, the end of `trail`, another list; `change` sees to the rest of it.
+    pub(crate) fn set_acl<R>(
+        &mut self,
+        (path, trail): (&str, &Trail),
+        mut acl: SharedAcl,
+        change: impl FnOnce(&mut Znode) -> R,
+    ) -> R {
+        self.acls.add(&mut acl);
+        let ((old, result), _) = self.update(path, trail, 0, |znode| {
+            let old = std::mem::replace(&mut znode.acl, acl);
+            (old, change(znode))
+        });
+        self.acls.sub(&old);
+        result
     }
 
     /// Paths of containers and TTL znodes, in order.
@@ -219,6 +248,23 @@ impl Tree {
         Some((trail, znode))
     }
 
+    /// The way to the deepest znode on the way to `path`, and how much of `path` leads there (0: the root).
+    pub(crate) fn find_deepest(&self, path: &str) -> (Trail, usize) {
+        let (mut znode, mut trail, mut end) = (&*self.root, Trail::default(), 0);
+        for name in names(path).into_iter().flatten() {
+            let Ok(place) = znode.children.find(name) else { break };
+            trail.0.push(place);
+            znode = znode.children.at(place).1;
+            end += 1 + name.len();
+        }
+        (trail, end)
+    }
+
+    /// Goes on with a trail that is still good to a child of the znode at its end, where there is one.
+    pub(crate) fn descend(&self, trail: &mut Trail, name: &str) {
+        trail.0.push(self.at(trail).children.find(name).expect("the caller knows the child"));
+    }
+
     /// The same, which is sooner found if the way is `guess`.
     pub(crate) fn find_near<'a>(
         &self,
@@ -251,6 +297,7 @@ impl Tree {
 
     /// The znode at the end of a trail that is still good.
     pub(crate) fn at(&self, trail: &Trail) -> &Znode {
+        steps::take(trail.0.len());
         trail.0.iter().fold(&*self.root, |znode, place| znode.children.at(*place).1)
     }
 
@@ -295,6 +342,7 @@ impl Tree {
         parent_change: impl FnOnce(&mut Meta),
     ) -> SharedZnode {
         assert!(znode.children.is_empty(), "a znode comes without children");
+        self.acls.add(&mut znode.acl);
         self.totals.add(path.full, &mut znode);
         if matches!(znode.meta.kind, Kind::Container | Kind::Ttl(_)) {
             self.reapable.insert(path.full.into(), ());
@@ -330,6 +378,7 @@ impl Tree {
         assert_eq!(*name, *path.name(), "a place is good as long as its siblings stay");
         assert!(znode.children.is_empty(), "only childless znodes are deleted");
         self.totals.sub(path.full, &znode);
+        self.acls.sub(&znode.acl);
         if matches!(znode.meta.kind, Kind::Container | Kind::Ttl(_)) {
             self.reapable.remove(path.full);
         }
@@ -364,6 +413,7 @@ pub(crate) struct Unlinked {
 
 /// The znode at the end of a trail, to be changed; `each` sees every znode on the way, this one too.
 fn walk<'a>(root: &'a mut SharedZnode, trail: &[Slot], each: impl Fn(&mut Znode)) -> &'a mut Znode {
+    steps::take(trail.len());
     let mut znode = SharedZnode::make_mut(root);
     each(znode);
     for place in trail {

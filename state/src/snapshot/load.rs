@@ -11,7 +11,7 @@ use super::SnapshotError;
 use super::block::BlockReader;
 use super::block::{VERSION, VERSION_WITH_PASSWORDS, VERSION_WITHOUT_LOCKS};
 use super::record::Record;
-use crate::acl::SharedAcl;
+use crate::acl::{Acls, SharedAcl};
 use crate::command::Ordinal;
 use crate::dedup::OutcomeRecord;
 use crate::locks::{Contender, Key, Locks, queue_path};
@@ -81,7 +81,8 @@ pub(super) fn load(input: &mut impl Read) -> Result<Machine, SnapshotError> {
     };
     let version = records.version;
     let locks = Locks::default();
-    let mut machine = Machine { tree: builder.finish()?, sessions, locks, last_zxid, time_ms, last_entry };
+    let (tree, searched) = (builder.finish()?, 0);
+    let mut machine = Machine { tree, sessions, locks, last_zxid, time_ms, last_entry, searched };
     restore_locks(&mut machine, queues, delays)?;
     if RESERVED.iter().any(|path| machine.tree.get(path).is_none()) {
         return damaged("a reserved znode is missing");
@@ -140,6 +141,7 @@ struct Builder {
     path: String,
     totals: Totals,
     reapable: SharedMap<Box<str>, ()>,
+    acls: Acls,
 }
 
 struct Open {
@@ -181,6 +183,7 @@ impl Builder {
         }
         let path = if depth == 0 { "/" } else { self.path.as_str() };
         self.totals.add(path, &mut znode);
+        self.acls.add(&mut znode.acl);
         match znode.meta.kind {
             Kind::Persistent => {}
             Kind::Ephemeral(session) if sessions.get(session).is_some() => {
@@ -209,7 +212,7 @@ impl Builder {
             self.close();
         }
         match self.open.pop() {
-            Some(root) => Ok(Tree::assembled(root.znode, self.totals, self.reapable)),
+            Some(root) => Ok(Tree::assembled(root.znode, self.totals, self.reapable, self.acls)),
             None => damaged("there is no root"),
         }
     }

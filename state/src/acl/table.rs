@@ -1,0 +1,120 @@
+//! The distinct lists of all znodes, each stored once, as in ZooKeeper's `ReferenceCountedACLCache`.
+//!
+//! A list is as long as its author likes, within its bound, and one multi may give it to thousands of znodes: with `auth`,
+//! by a few bytes for each. Kept by [`crate::tree::Tree`], made anew from the znodes of a snapshot.
+
+use std::cmp::Ordering;
+
+use super::SharedAcl;
+use crate::shared_map::SharedMap;
+
+/// Invariant: exactly the lists of the tree's znodes, each with the number of those that have it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Acls(SharedMap<SharedAcl, u64>);
+
+impl Acls {
+    /// A znode has come with this list, which becomes the one that is stored.
+    pub(crate) fn add(&mut self, acl: &mut SharedAcl) {
+        match self.0.find(acl) {
+            Ok(place) => {
+                *self.0.at_mut(place) += 1;
+                let kept = self.0.at(place).0;
+                if !kept.is_same(acl) {
+                    *acl = kept.clone();
+                }
+            }
+            Err(place) => self.0.put(place, acl.clone(), 1),
+        }
+    }
+
+    /// A znode with this list has gone, or has another one.
+    pub(crate) fn sub(&mut self, acl: &SharedAcl) {
+        let place = self.0.find(acl).expect("the list of a znode is in the table");
+        let uses = self.0.at_mut(place);
+        *uses -= 1;
+        if *uses == 0 {
+            self.0.take(place);
+        }
+    }
+
+    /// Entries of the longest one.
+    pub(crate) fn longest(&self) -> usize {
+        self.0.last_key().map_or(0, |acl| acl.entries().len())
+    }
+
+    /// How many there are.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether it is the table of these lists, for [`crate::Machine::check`].
+    pub(crate) fn check<'a>(&self, of: impl Iterator<Item = &'a SharedAcl>) -> Result<(), String> {
+        self.0.check()?;
+        let mut again = Acls::default();
+        for acl in of {
+            again.add(&mut acl.clone());
+            let kept = self.0.get_entry(acl).ok_or("a list is not in the table of ACLs")?.0;
+            if !kept.is_same(acl) {
+                return Err("a list is stored twice".to_owned());
+            }
+        }
+        let is_right = again.0.iter().eq(self.0.iter());
+        if is_right { Ok(()) } else { Err("the lists of the znodes are miscounted".to_owned()) }
+    }
+}
+
+/// The longest is the last one.
+impl Ord for SharedAcl {
+    fn cmp(&self, other: &Self) -> Ordering {
+        if self.is_same(other) {
+            return Ordering::Equal;
+        }
+        let key = |acl: &SharedAcl| (acl.entries().len(), acl.hash());
+        key(self).cmp(&key(other)).then_with(|| self.entries().cmp(other.entries()))
+    }
+}
+
+impl PartialOrd for SharedAcl {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for SharedAcl {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for SharedAcl {}
+
+#[cfg(test)]
+mod tests {
+    use rowlock_proto::acl::{Acl, Id, perms};
+
+    use super::*;
+
+    fn list(ids: &[&str]) -> SharedAcl {
+        let id = |id: &&str| Id { scheme: "digest".to_owned(), id: (*id).to_owned() };
+        SharedAcl::new(ids.iter().map(|it| Acl { perms: perms::ALL, id: id(it) }).collect())
+    }
+
+    #[test]
+    fn a_list_is_stored_once_and_goes_with_the_last_znode_that_has_it() {
+        let mut acls = Acls::default();
+        let [mut first, mut second, mut other] = [list(&["a", "b"]), list(&["a", "b"]), list(&["c"])];
+        for acl in [&mut first, &mut second, &mut other] {
+            acls.add(acl);
+        }
+        assert!(first.is_same(&second));
+        assert_eq!((acls.len(), acls.longest()), (2, 2));
+        acls.check([&first, &second, &other].into_iter()).unwrap();
+        assert!(acls.check([&first, &other].into_iter()).is_err(), "one znode too few");
+        acls.sub(&first);
+        acls.sub(&list(&["a", "b"]));
+        assert_eq!((acls.len(), acls.longest()), (1, 1));
+        acls.check([&other].into_iter()).unwrap();
+        assert!(acls.check([&list(&["c"])].into_iter()).is_err(), "a copy of its own");
+    }
+}
