@@ -38,6 +38,8 @@ pub struct Machine {
     pub(crate) time_ms: i64,
     /// The last entry with a number that was taken.
     pub(crate) last_entry: Ordinal,
+    /// Places looked at by the searches for deadlocks of the entry that is being applied.
+    pub(crate) searched: usize,
 }
 
 /// Sizes, for monitoring.
@@ -91,6 +93,7 @@ impl Machine {
             last_zxid: Zxid(0),
             time_ms: 0,
             last_entry: Ordinal::default(),
+            searched: 0,
         }
     }
 
@@ -105,11 +108,13 @@ impl Machine {
     }
 
     /// Whether the next batch of the log follows the last one of its term. If it does not, no proposal of it may be
-    /// applied: it has overtaken another one, which would then take effect behind it or never, or it comes again.
+    /// applied: it has overtaken another one, which would then take effect behind it or never, or it comes again. To be
+    /// asked for each batch, before its first proposal.
     ///
     /// Invariant: all replicas skip the same entries, since this depends on the log alone.
     #[must_use]
     pub fn takes(&mut self, ordinal: Ordinal) -> bool {
+        self.searched = 0;
         if ordinal.number == 0 {
             return true;
         }

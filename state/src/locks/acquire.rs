@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use rowlock_proto::acl::{Acl, perms};
 use rowlock_proto::lock::{Acquire, Claim, LOCK_DELAY_MAX_MS, Mode, Standing};
-use rowlock_proto::request::{Create, SetData};
+use rowlock_proto::request::SetData;
 use rowlock_proto::{CreateMode, ErrorCode, FencingToken, Version, path as paths};
 use smallvec::SmallVec;
 
@@ -49,6 +49,8 @@ enum Placed {
 pub(super) struct Search<'a> {
     /// Of the search for deadlocks, so far.
     pub steps: usize,
+    /// Beyond these it gives up.
+    pub steps_max: usize,
     /// For the names of others in the answer.
     pub room: Room<'a>,
 }
@@ -61,11 +63,24 @@ impl Machine {
         sink: &mut S,
     ) -> Result<Outcome, ErrorCode> {
         check_request(by.stamp.rules, all)?;
+        let steps_max = self.search_steps_max(by.stamp.rules);
+        let mut search = Search { steps: 0, steps_max, room: Room::of(by) };
+        let result = self.place_all(by, all, &mut search, sink);
+        self.searched += search.steps;
+        result
+    }
+
+    fn place_all<S: EventSink + ?Sized>(
+        &mut self,
+        by: &Author,
+        all: &[Acquire],
+        search: &mut Search<'_>,
+        sink: &mut S,
+    ) -> Result<Outcome, ErrorCode> {
         let mut done = AllDone::new();
         let mut places: SmallVec<[Placed; 1]> = SmallVec::with_capacity(all.len());
-        let mut search = Search { steps: 0, room: Room::of(by) };
         for (index, acquire) in all.iter().enumerate() {
-            match self.place(by, acquire, &mut search, &mut done) {
+            match self.place(by, acquire, search, &mut done) {
                 Ok(Placed::Refused(standing)) => {
                     self.take_all_back(done);
                     // Places of an earlier attempt are still there: unsaid, nobody would ever leave them.
@@ -233,24 +248,26 @@ impl Machine {
         self.circle(newcomer, &acquire.lock, search).map(Standing::Deadlock)
     }
 
-    /// Makes the lock's znode (a container), which is not there, and what is missing above it (persistent).
+    /// Makes the lock's znode (a container), which is not there, and what is missing above it (persistent): one walk down.
     fn make_lock(&mut self, by: &Author, path: &str, done: &mut AllDone) -> Result<Trail, ErrorCode> {
-        let ends = path.match_indices('/').map(|(at, _)| at).skip(1).chain([path.len()]);
-        for end in ends {
-            let missing = &path[..end];
-            if self.tree.get(missing).is_some() {
-                continue;
-            }
-            let mode = if end == path.len() { CreateMode::Container } else { CreateMode::Persistent };
-            let create = Create {
-                path: missing.to_owned(),
+        let (mut trail, there) = self.tree.find_deepest(path);
+        let mut name_at = there + 1;
+        let ends = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
+        for end in ends.filter(|end| *end > there) {
+            let is_lock = end == path.len();
+            let new = New {
+                path: [&path[..end], "", ""],
+                name_at,
                 data: Some(Bytes::new()),
-                acl: Some(Acl::shared_open()),
-                flags: mode.flags(),
+                acl: Some(&Acl::shared_open()),
+                mode: if is_lock { CreateMode::Container } else { CreateMode::Persistent },
+                kind: if is_lock { Kind::Container } else { Kind::Persistent },
             };
-            done.push(self.create(by, &create, None)?);
+            done.push(self.create_below(by, Some(&trail), new)?);
+            self.tree.descend(&mut trail, &path[name_at..end]);
+            name_at = end + 1;
         }
-        Ok(self.tree.find(path).expect("just made").0)
+        Ok(trail)
     }
 
     /// Compares the limit that the client knows with the lock's, and writes it if there is none.

@@ -10,7 +10,9 @@
 //! [`Owner::Under`]: rowlock_proto::lock::Owner::Under
 //!
 //! Invariant: an owner does one thing at a time, so one waiting place blocks all that it holds: a circle is a deadlock.
-//! Bounded: after [`STEPS_MAX`] places the search gives up and lets the newcomer wait, on every replica alike.
+//! Bounded: after [`STEPS_MAX`] places the search gives up and lets the newcomer wait, on every replica alike. So it does
+//! when the commands of one log entry have looked at [`ENTRY_STEPS_MAX`] together, but not before it has looked at
+//! [`SEARCH_FLOOR`] itself: what some search for leaves others enough for the circles that programs close by mistake.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -21,10 +23,17 @@ use super::acquire::Search;
 use super::index::{Lock, OwnerKey};
 use super::key::Key;
 use super::party::Room;
+use crate::command::Rules;
 use crate::machine::Machine;
 
 /// Places looked at for one command, however many locks it asks for.
 const STEPS_MAX: usize = 10_000;
+
+/// Places looked at for all commands of one entry, but for what each may look at in any case.
+const ENTRY_STEPS_MAX: usize = 20_000;
+
+/// What each command may look at in any case.
+pub(crate) const SEARCH_FLOOR: usize = 128;
 
 /// Who asks for a place.
 pub(super) struct Newcomer {
@@ -43,6 +52,12 @@ struct Step<'a> {
 }
 
 impl Machine {
+    /// What the next command may look at. Entries of older versions share nothing, and are applied as they were.
+    pub(super) fn search_steps_max(&self, rules: Rules) -> usize {
+        let left = ENTRY_STEPS_MAX.saturating_sub(self.searched);
+        if rules >= Rules::Second { left.clamp(SEARCH_FLOOR, STEPS_MAX) } else { STEPS_MAX }
+    }
+
     /// The circle that the newcomer would close by waiting for the lock: the places that are waited for, the first by the
     /// newcomer, and the last of them its own or the one that it works under.
     pub(super) fn circle(&self, by: Newcomer, lock: &str, search: &mut Search<'_>) -> Option<Vec<Party>> {
@@ -54,14 +69,15 @@ impl Machine {
         let mut reached: BTreeMap<OwnerKey, Step<'_>> = BTreeMap::new();
         let mut todo: Vec<OwnerKey> = Vec::new();
         let queue = self.locks.get_entry(lock)?;
-        let Search { steps, room } = search;
-        self.look_ahead(owner, queue, None, mode, &mut reached, &mut todo, steps);
+        let Search { steps, steps_max, room } = search;
+        let mut count = Count { steps, max: *steps_max };
+        self.look_ahead(owner, queue, None, mode, &mut reached, &mut todo, &mut count);
         while let Some(next) = todo.pop() {
             if next == owner || Some(next) == under {
                 return Some(self.parties(owner, next, &reached, room));
             }
             for (path, key) in self.locks.places_of(next) {
-                *steps += 1;
+                count.one_more();
                 let Some(entry) = self.locks.get_entry(path) else { continue };
                 let Some(maker) = entry.1.holders.get(key).or_else(|| entry.1.waiters.get(key)) else {
                     continue;
@@ -70,9 +86,9 @@ impl Machine {
                 let step = Step { waiter: next, path: entry.0, at: key };
                 reach(OwnerKey::workers_of(key, maker), step, &mut reached, &mut todo);
                 if let Some(waiter) = entry.1.waiters.get(key) {
-                    self.look_ahead(next, entry, Some(key), waiter.mode, &mut reached, &mut todo, steps);
+                    self.look_ahead(next, entry, Some(key), waiter.mode, &mut reached, &mut todo, &mut count);
                 }
-                if *steps > STEPS_MAX {
+                if count.is_over() {
                     return None;
                 }
             }
@@ -90,7 +106,7 @@ impl Machine {
         mode: Mode,
         reached: &mut BTreeMap<OwnerKey, Step<'a>>,
         todo: &mut Vec<OwnerKey>,
-        steps: &mut usize,
+        count: &mut Count<'_>,
     ) {
         let before = lock.holders.iter().chain(lock.waiters.iter());
         // Readers come to hold together with the readers before them, unless somebody else is in between: he must go
@@ -98,8 +114,7 @@ impl Machine {
         // be enough, so nobody is taken to wait for any of them.
         let mut together = Vec::new();
         for (at, ahead) in before.take_while(|(at, _)| key.is_none_or(|key| *at < key)) {
-            *steps += 1;
-            if *steps > STEPS_MAX {
+            if !count.one_more() {
                 return;
             }
             together.push((at, ahead));
@@ -138,6 +153,25 @@ impl Machine {
             self.party(lock, step.at, room)
         });
         named.collect()
+    }
+}
+
+/// Places that one command has looked at.
+struct Count<'a> {
+    steps: &'a mut usize,
+    max: usize,
+}
+
+impl Count<'_> {
+    /// Whether there may be one more.
+    fn one_more(&mut self) -> bool {
+        crate::steps::take(1);
+        *self.steps += 1;
+        !self.is_over()
+    }
+
+    fn is_over(&self) -> bool {
+        *self.steps > self.max
     }
 }
 

@@ -103,6 +103,16 @@ impl Lock {
         (self.delayed_until_ms == 0 && self.admits(waiter.mode)).then_some(key)
     }
 
+    /// How many wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiters.len()
+    }
+
+    /// What the first that waits wants.
+    pub(crate) fn next_waits_in(&self) -> Option<Mode> {
+        self.waiters.first().map(|(_, waiter)| waiter.mode)
+    }
+
     /// Holders and waiters.
     pub(super) fn len(&self) -> usize {
         self.holders.len() + self.waiters.len()

@@ -22,6 +22,7 @@ mod recover;
 mod view;
 
 pub(crate) use contender::Contender;
+pub(crate) use deadlock::SEARCH_FLOOR;
 pub(crate) use index::Locks;
 pub(crate) use key::Key;
 pub(crate) use party::Room;
