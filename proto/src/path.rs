@@ -37,6 +37,16 @@ pub enum PathError {
     },
 }
 
+/// Longest path of a new znode on Rowlock, in bytes, with its number. ZooKeeper has no such limit.
+pub const MAX_BYTES: usize = 4 << 10;
+/// Most [levels] of it.
+pub const MAX_LEVELS: usize = 255;
+
+/// How many names a path has: `/a/b` two.
+pub fn levels(path: &str) -> usize {
+    path.bytes().filter(|byte| *byte == b'/').count()
+}
+
 /// Whether `path` can be the full path of a znode.
 pub fn validate(path: &str) -> Result<(), PathError> {
     check(path, false)

@@ -50,6 +50,12 @@ impl Target {
         if let Err(e) = paths::validate(&path) {
             return Some(format!("{path}: {e}"));
         }
+        if path.len() > paths::MAX_BYTES {
+            return Some(format!("{path}: the path is longer than {} bytes", paths::MAX_BYTES));
+        }
+        if paths::levels(&path) > paths::MAX_LEVELS {
+            return Some(format!("{path}: the path has more than {} levels", paths::MAX_LEVELS));
+        }
         if self.cost(record) > TRANSACTION_BYTES_MAX {
             let data = record.data.as_ref().map_or(0, |data| data.len());
             return Some(format!("{path}: {data} bytes of data do not fit into a request"));
@@ -81,4 +87,32 @@ impl Target {
 
 fn is_known(entry: &Acl) -> bool {
     matches!(entry.id.scheme.as_str(), "world" | "ip" | "digest" | "sasl" | "x509")
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    fn record(path: &str) -> Record {
+        Record {
+            path: path.to_owned(),
+            data: Some(Bytes::new()),
+            acl: Acl::open().into(),
+            kind: Kind::Persistent,
+            version: 0,
+            creates: 0,
+        }
+    }
+
+    #[test]
+    fn paths_that_no_new_znode_may_have_are_named_before_anything_is_created() {
+        let target = Target { under: "/under".to_owned(), versions_max: None };
+        let obstacle = |path: &str| target.obstacle(&record(path));
+        let (deep, long) = ("/a".repeat(255), format!("/{}", "n".repeat(4_090)));
+        assert_eq!(obstacle(&deep), Some(format!("/under{deep}: the path has more than 255 levels")));
+        assert_eq!(obstacle(&long), Some(format!("/under{long}: the path is longer than 4096 bytes")));
+        assert_eq!((obstacle(&deep[2..]), obstacle(&long[..4_090])), (None, None));
+    }
 }

@@ -287,6 +287,7 @@ mod tests {
             }),
             Just(Command::CompareDigests),
             (number(), number()).prop_map(|(index, digest)| Command::DigestAt { index, digest }),
+            Just(Command::Refused(rowlock_proto::ErrorCode::BadArguments)),
         ];
         let plain = prop_oneof![
             prop::collection::vec(acquire(), 0..3).prop_map(Command::Acquire),

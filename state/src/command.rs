@@ -8,7 +8,7 @@ use bytes::Bytes;
 use rowlock_proto::acl::Id;
 use rowlock_proto::lock::{Acquire, Attempt, Claim, Mode};
 use rowlock_proto::request::{Create, Op, SetAcl, SetData};
-use rowlock_proto::{NodeId, SessionId, Version};
+use rowlock_proto::{ErrorCode, NodeId, SessionId, Version};
 use serde::{Deserialize, Serialize};
 
 use crate::proof::Proof;
@@ -178,6 +178,29 @@ pub enum Command {
         /// Newly negotiated timeout, milliseconds.
         timeout_ms: u32,
     },
+    /// What the leader has refused, in its place: too dear ([`crate::Machine::price`]). Its author is answered with this.
+    Refused(ErrorCode),
+}
+
+impl Command {
+    /// What is done, whoever makes sure that it is done once.
+    pub fn untagged(&self) -> &Command {
+        match self {
+            Command::Tagged { command, .. } => command,
+            other => other,
+        }
+    }
+
+    /// The same with nothing of the command in it but the refusal: a number of a write has one outcome, this one too.
+    #[must_use]
+    pub fn refused(self, code: ErrorCode) -> Command {
+        match self {
+            Command::Tagged { id, acked, .. } => {
+                Command::Tagged { id, acked, command: Box::new(Command::Refused(code)) }
+            }
+            _ => Command::Refused(code),
+        }
+    }
 }
 
 /// The payload of one log entry.
@@ -229,7 +252,7 @@ pub enum Rules {
     /// Of the versions before there were others: answers about queues ask for no permission, a lock-delay has no bound,
     /// the number of an owner is one for all sessions.
     First,
-    /// Permission first; bounded lock-delays; owners of one user.
+    /// Permission first; bounded lock-delays; owners of one user; all searches for deadlocks of one entry share an allowance.
     #[default]
     Second,
 }

@@ -126,6 +126,11 @@ impl Outcomes {
         self.kept.iter().map(|(id, kept)| (*id, kept.stored()))
     }
 
+    /// Whether the write with this number is over.
+    pub(crate) fn knows(&self, id: u64) -> bool {
+        id <= self.acked || self.kept.get(&id).is_some()
+    }
+
     pub(crate) fn get(&self, id: u64) -> Option<Stored> {
         self.kept.get(&id).map(Kept::stored)
     }
@@ -246,6 +251,10 @@ impl Machine {
     ) -> Stored {
         let outcomes = self.sessions.outcomes(proposal.session).expect("the session has been admitted");
         if let Some(stored) = outcomes.get(id) {
+            // The leader refused it before the first one was applied: when it is asked again, it knows.
+            if matches!(command, Command::Refused(_)) {
+                return Err(ErrorCode::ThrottledOp);
+            }
             let stored = stored?;
             return if fits(command, &stored) {
                 Ok(self.again(stamp.rules, proposal, command, stored))

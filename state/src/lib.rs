@@ -15,6 +15,7 @@
 pub mod acl;
 mod codec;
 pub mod command;
+mod cost;
 mod dedup;
 mod digest;
 mod invariants;
@@ -35,7 +36,14 @@ mod steps;
 mod tree;
 mod znode;
 
+#[cfg(test)]
+mod frames;
+
 pub use codec::{BATCH_MAX_BYTES, BatchError};
+pub use cost::{
+    ANCESTORS_MAX, COMMAND_BYTES_MAX, COMMAND_STEPS_MAX, Cost, ENTRY_STEPS_MAX, EPHEMERALS_MAX,
+    EXPANSION_MAX_BYTES,
+};
 pub use dedup::{OUTCOMES_ALL_BYTES, OUTCOMES_MAX, OUTCOMES_MAX_BYTES, OUTCOMES_SMALL_BYTES};
 pub use locks::{
     ContenderView, LABEL_MAX, LockView, PARTIES_MAX_BYTES, PARTY_PATH_MAX, PLACES_MAX, QUEUE_MAX,

@@ -266,6 +266,7 @@ impl Machine {
             Command::Delete { path, version } => self.delete(&by, path, *version)?,
             Command::SetData(set) => self.set_data(&by, set)?,
             Command::SetAcl(set) => self.set_acl(&by, set)?,
+            Command::Refused(code) => return Err(*code),
             Command::Multi(ops) => return Ok(Outcome::Multi(self.multi(&by, ops, sink))),
             Command::Acquire(all) => return self.acquire(&by, all, sink),
             Command::Release(claims) => return self.release(&by, claims, sink),

@@ -104,6 +104,10 @@ metrics! {
     comparison_batches_total: Counter,
     /// Log entries that were skipped by all nodes, and proposed again, because they had overtaken another one.
     batches_skipped_total: Counter,
+    /// Commands that this node as the leader has refused because they are too dear for the log.
+    commands_refused_total: Counter,
+    /// Log entries proposed whose last commands had to wait for the next one, since together they were too dear.
+    batches_cut_total: Counter,
     /// Commands per log entry proposed.
     batch_commands: SizeHistogram,
     /// From proposing a log entry to having applied it, on the leader.

@@ -13,19 +13,11 @@ pub fn all_only_join_queues(commands: &[Proposal], state: &Machine) -> bool {
 }
 
 fn joins_a_queue(proposal: &Proposal, state: &Machine) -> bool {
-    let Command::Acquire(all) = untagged(&proposal.command) else { return false };
+    let Command::Acquire(all) = proposal.command.untagged() else { return false };
     all.iter().any(|acquire| {
         let lock = state.lock_queue(&acquire.lock);
         acquire.wait && lock.is_some_and(|lock| lock.makes_wait(proposal.session, acquire.mode))
     })
-}
-
-/// What is done, whoever makes sure that it is done once.
-pub fn untagged(command: &Command) -> &Command {
-    match command {
-        Command::Tagged { command, .. } => command,
-        other => other,
-    }
 }
 
 #[cfg(test)]

@@ -25,6 +25,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 
 use super::company;
+use super::judge::{self, Judged};
 use super::next::Next;
 use crate::limits::BATCHES_IN_FLIGHT_MAX;
 use crate::log_clock::LogClock;
@@ -191,6 +192,7 @@ impl Folder {
                 && let Some((term, proposals)) = next.take()
             {
                 if self.may_propose(term, &shutdown).await {
+                    let proposals = self.judge(term, proposals, &mut next);
                     (made, proposed) = (self.next_ordinal(made, term), time::now());
                     linger.last = proposals.len();
                     let commands = proposals.len();
@@ -230,6 +232,20 @@ impl Folder {
     fn next_ordinal(&self, last: Ordinal, term: u64) -> Ordinal {
         let last = if last.term == term { last } else { self.replica.state.read().last_entry() };
         last.next_in(term)
+    }
+
+    /// What goes with this entry; the rest is put back.
+    fn judge(&self, term: u64, proposals: Vec<Proposal>, next: &mut Next) -> Vec<Proposal> {
+        let Judged { entry, rest, refused } = judge::judged(proposals, &self.replica.state.read());
+        self.metrics.commands_refused_total.add(refused);
+        if refused > 0 {
+            tracing::debug!(refused, "commands are too dear for the log");
+        }
+        if !rest.is_empty() {
+            self.metrics.batches_cut_total.inc();
+            next.put_back(Parcel { term, proposals: rest });
+        }
+        entry
     }
 
     fn stamp(&self, ordinal: Ordinal, proposals: Vec<Proposal>) -> Payload {
@@ -355,7 +371,7 @@ pub fn weight(proposal: &Proposal) -> usize {
         c.path.len() + c.data.as_ref().map_or(0, |d| d.len()) + of_acl(c.acl.as_deref())
     };
     let of_claims = |claims: &[Claim]| claims.iter().map(|claim| OVERHEAD + claim.path.len()).sum::<usize>();
-    let payload = match company::untagged(&proposal.command) {
+    let payload = match proposal.command.untagged() {
         Command::Create { create, .. } => of_create(create),
         Command::SetData(set) => set.path.len() + set.data.as_ref().map_or(0, |d| d.len()),
         Command::Delete { path, .. } | Command::Reap { path } => path.len(),
@@ -395,6 +411,7 @@ pub fn weight(proposal: &Proposal) -> usize {
         | Command::Reattach { .. }
         | Command::CompareDigests
         | Command::DigestAt { .. }
+        | Command::Refused(_)
         | Command::CloseSession
         | Command::ExpireSession { .. } => 0,
     };

@@ -3,6 +3,7 @@
 pub mod apply;
 mod company;
 pub mod fold;
+mod judge;
 mod next;
 pub mod pending;
 pub mod router;

@@ -1,6 +1,7 @@
 //! The log entry that is being made: what is waiting for one term, within the limits of an entry.
 //!
-//! Parcels stay whole and in their order. Holds at most one entry and one parcel more.
+//! Parcels stay whole and in their order, but for an entry that is too dear: its rest comes back. Holds at most one entry and
+//! one parcel more.
 
 use rowlock_state::command::Proposal;
 
@@ -60,6 +61,19 @@ impl Next {
         }
         Some((parcel.term, parcel.proposals))
     }
+
+    /// What was taken with the last entry and is too much for it: the first of the next one. To be called before anything is
+    /// added.
+    pub fn put_back(&mut self, rest: Parcel) {
+        assert!(self.carry.is_none(), "what was carried has moved up");
+        let behind = self.parcel.take();
+        self.add(rest);
+        match behind {
+            Some(behind) if self.is_full() => self.carry = Some(behind),
+            Some(behind) => self.add(behind),
+            None => {}
+        }
+    }
 }
 
 #[cfg(test)]
@@ -106,6 +120,27 @@ mod tests {
         assert!(next.is_full());
         assert_eq!(taken(&mut next), Some((1, 1)));
         assert_eq!(taken(&mut next), Some((2, 1)));
+    }
+
+    #[test]
+    fn what_was_too_much_for_an_entry_is_the_first_of_the_next() {
+        for (rest, expected) in
+            [(12, &[(1, 512)][..]), (100, &[(1, 100), (1, 500)]), (512, &[(1, 512), (1, 500)])]
+        {
+            let mut next = Next::default();
+            next.add(parcel(1, 512));
+            next.carry = Some(parcel(1, 500));
+            assert_eq!(taken(&mut next), Some((1, 512)));
+            next.put_back(parcel(1, rest));
+            let all: Vec<_> = std::iter::from_fn(|| taken(&mut next)).collect();
+            assert_eq!(all, expected);
+        }
+        let mut next = Next::default();
+        next.add(parcel(1, 10));
+        next.add(parcel(2, 10));
+        assert_eq!(taken(&mut next), Some((1, 10)));
+        next.put_back(parcel(1, 5));
+        assert_eq!((taken(&mut next), taken(&mut next)), (Some((1, 5)), Some((2, 10))));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use rowlock_proto::acl::{Acl, Id, perms};
 use rowlock_proto::lock::{Acquire, Attempt, Claim, Mode, Owner};
 use rowlock_proto::request::{Create, Op, SetAcl, SetData};
-use rowlock_proto::{FencingToken, NodeId, SessionId, Version};
+use rowlock_proto::{ErrorCode, FencingToken, NodeId, SessionId, Version};
 use rowlock_state::command::{Attachment, Batch, Command, Ordinal, Origin, Proposal, Rules, Stamp};
 use rowlock_state::outcome::{Change, EventSink, Outcome, SessionEnd};
 use rowlock_state::{Machine, Proof};
@@ -195,6 +195,7 @@ pub fn later_batch() -> Batch {
         },
         Command::CompareDigests,
         Command::DigestAt { index: 300, digest: 0x1122_3344_5566_7788 },
+        Command::Refused(ErrorCode::BadArguments),
     ] {
         proposal.origin.request += 1;
         proposal.command = command;

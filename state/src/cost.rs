@@ -1,0 +1,339 @@
+//! What a command costs to apply, at most: judged by the leader, with its applied state, before the command enters the log.
+//!
+//! What may not enter stands there as [`Command::Refused`], a few bytes, so that its origin answers it in its turn.
+//!
+//! Invariant: apply never asks for a price. A log of an older version, in which dearer commands are, replays as it was
+//! applied; and prices may change without a new format.
+//! Invariant: a price is not below the steps that apply takes (tests count them), but for what other entries in flight have
+//! changed meanwhile, whose prices bound that.
+
+use std::collections::BTreeSet;
+
+use rowlock_proto::acl::{Acl, Id};
+use rowlock_proto::lock::{Acquire, Claim, Mode};
+use rowlock_proto::request::{Create, Op};
+use rowlock_proto::{CreateMode, ErrorCode, SessionId, path as paths};
+
+use crate::acl::is_proof;
+use crate::command::{Command, Proposal};
+use crate::locks::{PLACES_MAX, SEARCH_FLOOR};
+use crate::machine::Machine;
+use crate::tree::split;
+
+/// Missing znodes above its locks that one acquire makes. More: `BadArguments`.
+pub const ANCESTORS_MAX: usize = 32;
+/// Ephemeral znodes of one session, which all go in one command. Beyond: `QuotaExceeded`.
+pub const EPHEMERALS_MAX: usize = 100_000;
+/// Bytes by which `auth` may make the different ACLs of one command longer. More: `InvalidAcl`.
+pub const EXPANSION_MAX_BYTES: u64 = 16 << 10;
+/// Steps of one command. More: `BadArguments`. A step takes about 20 ns.
+pub const COMMAND_STEPS_MAX: u64 = 3_000_000;
+/// Bytes that one command adds to the state, about. More: `BadArguments`.
+pub const COMMAND_BYTES_MAX: u64 = 16 << 20;
+/// Steps of one log entry. What is beyond begins the next one.
+pub const ENTRY_STEPS_MAX: u64 = COMMAND_STEPS_MAX;
+
+/// What it takes to look at a znode.
+const LOOK: u64 = 24;
+/// To change one besides, or to take one away.
+const CHANGE: u64 = 32;
+/// To make one besides.
+const MAKE: u64 = 64;
+/// For each level of a path that is looked for or changed.
+const LEVEL: u64 = 4;
+/// Bytes that take a step: a path is checked and hashed, data are hashed.
+const BYTES_PER_STEP: u64 = 32;
+/// Bytes of a znode besides its path, its data and its ACL.
+const ZNODE_BYTES: u64 = 320;
+/// Those of a place in a queue besides.
+const PLACE_BYTES: u64 = 320;
+/// Those of an entry of an ACL besides.
+const ENTRY_BYTES: u64 = 96;
+/// The number behind a sequential znode's name.
+const NUMBER_BYTES: usize = 11;
+/// So many comparisons of identities are part of an operation.
+const COMPARISONS_INCLUDED: u64 = 64;
+
+/// See the module.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// About 20 ns each.
+    pub steps: u64,
+    /// That the state grows by, about.
+    pub bytes: u64,
+}
+
+/// A command's costs as they are found out.
+struct Bill<'a> {
+    machine: &'a Machine,
+    session: SessionId,
+    who: &'a [Id],
+    cost: Cost,
+    ephemerals: usize,
+    /// Lists that were charged: the same one again is stored once.
+    lists: BTreeSet<&'a [Acl]>,
+    /// Bytes by which `auth` makes them longer.
+    expansion: u64,
+    /// Entries of the longest list that this command brings.
+    longest: u64,
+    /// Znodes above locks that are missing.
+    ancestors: BTreeSet<&'a str>,
+}
+
+impl Machine {
+    /// What the command of a proposal costs at most, or why it may not enter the log.
+    pub fn price(&self, proposal: &Proposal) -> Result<Cost, ErrorCode> {
+        let (session, who) = (proposal.session, &*proposal.identities);
+        let cost = Cost { steps: LOOK + CHANGE, bytes: 0 };
+        let mut bill = Bill {
+            machine: self,
+            session,
+            who,
+            cost,
+            ephemerals: 0,
+            lists: BTreeSet::new(),
+            expansion: 0,
+            longest: 0,
+            ancestors: BTreeSet::new(),
+        };
+        match &proposal.command {
+            // It is answered with the outcome that is kept, whatever it would cost now.
+            Command::Tagged { id, .. } if self.has_run(session, *id) => {}
+            Command::Tagged { command, .. } => bill.command(command)?,
+            command => bill.command(command)?,
+        }
+        Ok(bill.cost)
+    }
+
+    fn has_run(&self, session: SessionId, id: u64) -> bool {
+        self.sessions.outcomes(session).is_some_and(|outcomes| outcomes.knows(id))
+    }
+}
+
+impl<'a> Bill<'a> {
+    fn command(&mut self, command: &'a Command) -> Result<(), ErrorCode> {
+        match command {
+            Command::Create { create, .. } => self.create(create)?,
+            Command::Multi(ops) => {
+                for op in ops {
+                    self.op(op)?;
+                    self.is_within()?;
+                }
+            }
+            Command::SetData(set) => self.data(&set.path, set.data.as_ref().map_or(0, |data| data.len())),
+            Command::SetAcl(set) => {
+                self.change(&set.path);
+                self.list(set.acl.as_deref())?;
+            }
+            Command::Delete { path, .. } | Command::Reap { path } | Command::LockDue { lock: path } => {
+                self.change(path);
+            }
+            Command::Acquire(all) if all.len() > PLACES_MAX => return Err(ErrorCode::BadArguments),
+            Command::Acquire(all) => {
+                self.steps(SEARCH_FLOOR as u64);
+                for acquire in all {
+                    self.acquire(acquire)?;
+                    self.is_within()?;
+                }
+            }
+            Command::Release(claims) => {
+                claims.iter().for_each(|claim| self.leave(claim));
+                // Whoever gives back one lock is never refused.
+                return if claims.len() > 1 { self.is_within() } else { Ok(()) };
+            }
+            Command::ForceRelease(claim) => {
+                self.leave(claim);
+                return Ok(());
+            }
+            Command::Verify(claims) => claims.iter().for_each(|claim| self.touch(&claim.path)),
+            Command::Abandon(all) => all.iter().for_each(|attempt| self.change(&attempt.lock)),
+            Command::Convert { claim, prefix, .. } => {
+                let lock = claim.path.rsplit_once('/').map_or("", |(lock, _)| lock);
+                check_path([lock, "/", prefix], NUMBER_BYTES)?;
+                self.leave(claim);
+                self.made(claim.path.len() + prefix.len(), 0, true);
+                // It takes the data over.
+                let data = self.machine.tree.get(&claim.path).map_or(0, |znode| znode.data_len());
+                self.steps(data as u64 / BYTES_PER_STEP);
+            }
+            Command::CloseSession => self.end(self.session),
+            Command::ExpireSession { session, .. } => self.end(*session),
+            Command::Configure { config } => self.steps(config.len() as u64 / BYTES_PER_STEP),
+            Command::CreateSession { .. } | Command::OpenSession { .. } => self.cost.bytes += ZNODE_BYTES,
+            Command::Tagged { .. }
+            | Command::Refused(_)
+            | Command::Noop
+            | Command::Attach { .. }
+            | Command::AttachFrom { .. }
+            | Command::Reattach { .. }
+            | Command::CompareDigests
+            | Command::DigestAt { .. } => {}
+        }
+        // An end of a session, or of the cluster's own, cannot be refused.
+        match command {
+            Command::CloseSession | Command::ExpireSession { .. } => Ok(()),
+            _ => self.is_within(),
+        }
+    }
+
+    fn op(&mut self, op: &'a Op) -> Result<(), ErrorCode> {
+        match op {
+            Op::Create(create)
+            | Op::Create2(create)
+            | Op::CreateContainer(create)
+            | Op::CreateTtl(create, _) => {
+                return self.create(create);
+            }
+            Op::SetData(set) => self.data(&set.path, set.data.as_ref().map_or(0, |data| data.len())),
+            Op::Delete { path, .. } => self.change(path),
+            Op::Check { path, .. } => self.touch(path),
+        }
+        Ok(())
+    }
+
+    fn create(&mut self, create: &'a Create) -> Result<(), ErrorCode> {
+        let mode = CreateMode::from_flags(create.flags).unwrap_or(CreateMode::Persistent);
+        check_path([&create.path, "", ""], if mode.is_sequential() { NUMBER_BYTES } else { 0 })?;
+        if mode.is_ephemeral() {
+            self.ephemeral()?;
+        }
+        self.touch(&create.path);
+        self.list(create.acl.as_deref())?;
+        let data = create.data.as_ref().map_or(0, |data| data.len());
+        self.made(create.path.len(), data, mode.is_ephemeral());
+        Ok(())
+    }
+
+    fn acquire(&mut self, acquire: &'a Acquire) -> Result<(), ErrorCode> {
+        let path = acquire.lock.as_str();
+        check_path([path, "/", &acquire.prefix], NUMBER_BYTES)?;
+        self.ephemeral()?;
+        self.touch(path);
+        self.list(acquire.acl.as_deref())?;
+        let data = acquire.data.as_ref().map_or(0, |data| data.len());
+        self.made(path.len() + acquire.prefix.len(), data, true);
+        let (_, there) = self.machine.tree.find_deepest(path);
+        if there < path.len() {
+            self.makes(path, there);
+        }
+        if self.ancestors.len() > ANCESTORS_MAX { Err(ErrorCode::BadArguments) } else { Ok(()) }
+    }
+
+    /// A lock's znode is missing, and what is above it behind so many bytes of its path.
+    fn makes(&mut self, path: &'a str, there: usize) {
+        self.touch(path);
+        self.made(path.len(), 0, false);
+        for (end, _) in path.match_indices('/').filter(|(at, _)| *at > there) {
+            if self.ancestors.len() > ANCESTORS_MAX {
+                return;
+            }
+            let ancestor = &path[..end];
+            if self.ancestors.insert(ancestor) {
+                self.touch(ancestor);
+                self.made(ancestor.len(), 0, false);
+            }
+        }
+    }
+
+    /// One more znode of the session.
+    fn ephemeral(&mut self) -> Result<(), ErrorCode> {
+        self.ephemerals += 1;
+        let open = self.machine.sessions.get(self.session);
+        let known = open.map_or(0, |open| open.ephemeral_count());
+        if known + self.ephemerals > EPHEMERALS_MAX { Err(ErrorCode::QuotaExceeded) } else { Ok(()) }
+    }
+
+    /// A place is given back, and those that wait together for it are granted it.
+    fn leave(&mut self, claim: &'a Claim) {
+        self.change(&claim.path);
+        let Some((lock, _)) = claim.path.rsplit_once('/') else { return };
+        let Some(lock) = self.machine.locks.get(lock) else { return };
+        if lock.next_waits_in() != Some(Mode::Exclusive) {
+            self.steps(lock.waiting() as u64 * (LOOK + CHANGE));
+        }
+    }
+
+    fn end(&mut self, session: SessionId) {
+        let ephemerals = self.machine.session(session).map_or(0, |open| open.ephemeral_count());
+        self.steps(ephemerals as u64 * (LOOK + CHANGE));
+    }
+
+    fn data(&mut self, path: &str, data: usize) {
+        self.change(path);
+        self.steps(data as u64 / BYTES_PER_STEP);
+        self.cost.bytes += data as u64;
+    }
+
+    fn change(&mut self, path: &str) {
+        self.touch(path);
+        self.steps(CHANGE);
+    }
+
+    /// A znode is looked for, and a permission asked for.
+    fn touch(&mut self, path: &str) {
+        let levels = paths::levels(path) as u64;
+        self.steps(LOOK + LEVEL * levels + path.len() as u64 / BYTES_PER_STEP);
+        let who = self.who.len() as u64;
+        let longest = (self.machine.tree.acls().longest() as u64).max(self.longest);
+        if who * longest > COMPARISONS_INCLUDED {
+            // Of the znode or of its parent; or of the deepest one above it that is there.
+            let tree = &self.machine.tree;
+            let parent = split(path).and_then(|(parent, _)| tree.get(parent));
+            let deepest = tree.at(&tree.find_deepest(path).0);
+            let longest = parent.into_iter().chain([deepest]).map(|znode| znode.acl.entries().len()).max();
+            self.steps(who * self.longest.max(longest.unwrap_or(0) as u64));
+        }
+    }
+
+    /// A list that is given: `auth` in it stands for all that its author has proven.
+    fn list(&mut self, acl: Option<&'a [Acl]>) -> Result<(), ErrorCode> {
+        let Some(list) = acl.filter(|list| !Acl::is_open(list)) else { return Ok(()) };
+        let size = |id: &Id| (id.scheme.len() + id.id.len()) as u64 + ENTRY_BYTES;
+        let (mut entries, mut bytes, mut expansion) = (0, 0, 0);
+        let proven = || self.who.iter().filter(|id| is_proof(&id.scheme));
+        for entry in list {
+            if entry.id.scheme == "auth" {
+                entries += proven().count() as u64;
+                expansion += proven().map(size).sum::<u64>();
+            } else {
+                entries += 1;
+                bytes += size(&entry.id);
+            }
+        }
+        self.longest = self.longest.max(entries);
+        self.steps(2 * entries + (bytes + expansion) / BYTES_PER_STEP);
+        if self.lists.insert(list) {
+            self.cost.bytes += bytes + expansion;
+            self.expansion += expansion;
+        }
+        if self.expansion <= EXPANSION_MAX_BYTES { Ok(()) } else { Err(ErrorCode::InvalidAcl) }
+    }
+
+    /// A znode comes.
+    fn made(&mut self, path: usize, data: usize, is_place: bool) {
+        let (path, data) = (path as u64, data as u64);
+        self.steps(MAKE + (path + data) / BYTES_PER_STEP);
+        self.cost.bytes += ZNODE_BYTES + path + data + if is_place { PLACE_BYTES + 2 * path } else { 0 };
+    }
+
+    fn steps(&mut self, steps: u64) {
+        self.cost.steps += steps;
+    }
+
+    fn is_within(&self) -> Result<(), ErrorCode> {
+        let Cost { steps, bytes } = self.cost;
+        let fits = steps <= COMMAND_STEPS_MAX && bytes <= COMMAND_BYTES_MAX;
+        if fits { Ok(()) } else { Err(ErrorCode::BadArguments) }
+    }
+}
+
+/// Whether a new znode may have the path of these pieces, with so many bytes of a number behind it.
+fn check_path(pieces: [&str; 3], number: usize) -> Result<(), ErrorCode> {
+    let bytes = pieces.iter().map(|piece| piece.len()).sum::<usize>() + number;
+    let levels: usize = pieces.iter().map(|piece| paths::levels(piece)).sum();
+    if bytes <= paths::MAX_BYTES && levels <= paths::MAX_LEVELS {
+        Ok(())
+    } else {
+        Err(ErrorCode::BadArguments)
+    }
+}

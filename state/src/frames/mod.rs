@@ -1,0 +1,117 @@
+//! The largest legal request of every kind, and what it makes of the state: counted steps and weighed bytes, no clock.
+//!
+//! A request that fills a frame is either refused by its price, and then the largest that is not refused is tried; or it is
+//! applied. What it did may not have been dearer than its price.
+
+mod entries;
+mod kinds;
+mod weigh;
+mod world;
+
+use rowlock_proto::response::OpResult;
+use rowlock_proto::{ErrorCode, Request, frame};
+
+use crate::cost::{COMMAND_BYTES_MAX, COMMAND_STEPS_MAX, Cost};
+use crate::outcome::Outcome;
+use crate::steps;
+use kinds::{ALL, Kind};
+use world::{World, bytes, command};
+
+/// Bytes of the state for each byte of a frame, beside what the smallest request of its kind may make.
+const BYTES_PER_BYTE: usize = 16;
+/// Those: 32 missing ancestors, an expanded list.
+const BYTES_BESIDE: usize = 48 << 10;
+
+/// The largest number of items for which `fits` says yes, below `end`.
+fn largest(end: usize, fits: impl Fn(usize) -> bool) -> usize {
+    let (mut least, mut beyond) = (0, 1);
+    while beyond < end && fits(beyond) {
+        (least, beyond) = (beyond, 2 * beyond);
+    }
+    beyond = beyond.min(end);
+    while least + 1 < beyond {
+        let middle = least.midpoint(beyond);
+        if fits(middle) { least = middle } else { beyond = middle }
+    }
+    least
+}
+
+/// What became of the largest request that fits a frame.
+struct Found {
+    /// Its bytes, and its price.
+    full: (usize, Result<Cost, ErrorCode>),
+    /// Of the largest that is let in.
+    admitted: Applied,
+}
+
+struct Applied {
+    items: usize,
+    bytes: usize,
+    cost: Cost,
+    steps: u64,
+    grown: usize,
+    succeeds: bool,
+}
+
+fn measured(kind: &Kind) -> Found {
+    let mut world = World::new();
+    (kind.prepare)(&mut world);
+    let of = kind.request;
+    let full = largest(1 << 20, |items| bytes(&of(items)) <= frame::DEFAULT_MAX_BYTES);
+    let price = |request: &Request| world.price(kind.identities, command(request.clone()));
+    let request = of(full);
+    let (price_of_full, looked) = steps::taken_by(|| price(&request));
+    assert!(looked <= COMMAND_STEPS_MAX, "{}: finding out the price takes {looked} steps", kind.name);
+    let items = match price_of_full {
+        Ok(_) => full,
+        Err(_) => largest(full, |items| price(&of(items)).is_ok()),
+    };
+    let request = of(items);
+    let cost = price(&request).unwrap();
+    let before = weigh::bytes(&world.machine);
+    let (applied, steps) = steps::taken_by(|| world.apply(kind.identities, command(request.clone())));
+    world.machine.check().unwrap();
+    let failed = |results: &[OpResult]| matches!(results.first(), Some(OpResult::Error(_)));
+    let succeeds = match &applied {
+        Ok(Outcome::Multi(results)) => !failed(results),
+        other => other.is_ok(),
+    };
+    let grown = weigh::bytes(&world.machine).saturating_sub(before);
+    Found {
+        full: (bytes(&of(full)), price_of_full),
+        admitted: Applied { items, bytes: bytes(&request), cost, steps, grown, succeeds },
+    }
+}
+
+#[test]
+fn no_request_of_any_kind_is_dearer_than_its_price_or_than_a_command_may_be() {
+    let mut found = Vec::new();
+    for kind in &ALL {
+        let Found { full, admitted } = measured(kind);
+        let Applied { items, bytes, cost, steps, grown, succeeds } = admitted;
+        let told = match full.1 {
+            Ok(_) => "let in".to_owned(),
+            Err(code) => format!("refused: {code}"),
+        };
+        println!(
+            "{:46} frame {:>7} {told:24} | largest let in: {items:>6} items {bytes:>7} B, steps {steps:>8} of {:>8}, grown {grown:>9} of {:>9}, {:>4.1} per byte",
+            kind.name,
+            full.0,
+            cost.steps,
+            cost.bytes,
+            grown as f64 / bytes as f64,
+        );
+        let wrong = [
+            (steps > cost.steps, "it takes more steps than its price"),
+            (cost.steps > COMMAND_STEPS_MAX, "it takes more steps than a command may"),
+            (grown as u64 > cost.bytes, "it makes more bytes than its price"),
+            (cost.bytes > COMMAND_BYTES_MAX, "it makes more bytes than a command may"),
+            (grown > BYTES_PER_BYTE * bytes + BYTES_BESIDE, "it makes too many bytes for its own"),
+            (full.1.err() != kind.refused, "the one that fills a frame is judged otherwise"),
+            (succeeds != kind.succeeds, "it is carried out, or not"),
+        ];
+        let wrong = wrong.iter().filter(|(is_wrong, _)| *is_wrong);
+        found.extend(wrong.map(|(_, what)| format!("{}: {what}", kind.name)));
+    }
+    assert!(found.is_empty(), "{found:#?}");
+}

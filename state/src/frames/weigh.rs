@@ -1,0 +1,41 @@
+//! About how many bytes a state takes: what its parts say of themselves, every list of an ACL once for each place in memory.
+
+use std::collections::BTreeSet;
+
+use rowlock_proto::acl::Acl;
+
+use crate::Machine;
+use crate::znode::Znode;
+
+/// Of an allocation, and of an entry in a map of another size.
+const BESIDE: usize = 16;
+
+pub(super) fn bytes(machine: &Machine) -> usize {
+    let mut lists = BTreeSet::new();
+    let mut sum = 0;
+    let mut todo = vec![machine.tree.root()];
+    while let Some(znode) = todo.pop() {
+        sum += size_of::<Znode>() + BESIDE + znode.data_len();
+        let entries = znode.acl.entries();
+        if lists.insert(entries.as_ptr()) {
+            let of = |entry: &Acl| size_of::<Acl>() + 2 * BESIDE + entry.id.scheme.len() + entry.id.id.len();
+            sum += entries.iter().map(of).sum::<usize>();
+        }
+        for (name, child) in znode.children.iter() {
+            sum += name.len() + BESIDE + 32;
+            todo.push(child);
+        }
+    }
+    for (_, session) in machine.sessions() {
+        sum += size_of_val(session) + session.outcome_bytes();
+        sum += session.ephemerals().map(|path| path.len() + 2 * BESIDE + 16).sum::<usize>();
+    }
+    for (path, lock) in machine.locks.iter() {
+        sum += path.len() + size_of_val(lock) + BESIDE;
+        sum += lock
+            .contenders()
+            .map(|(key, contender)| size_of_val(key) + size_of_val(contender))
+            .sum::<usize>();
+    }
+    sum + machine.tree.reapable().iter().map(|(path, ())| path.len() + 2 * BESIDE).sum::<usize>()
+}

@@ -1,0 +1,121 @@
+//! A state with a session, to which requests are put as a node puts them into the log.
+
+use std::sync::Arc;
+
+use bytes::BytesMut;
+use rowlock_proto::acl::{Acl, Id};
+use rowlock_proto::lock::{Acquire, Mode, Owner};
+use rowlock_proto::request::{Create, Op};
+use rowlock_proto::{CreateMode, ErrorCode, Request, SessionId, Xid, encode, frame};
+
+use crate::Machine;
+use crate::command::{Attachment, Command, Origin, Proposal, Stamp};
+use crate::cost::Cost;
+use crate::outcome::Outcome;
+
+pub(super) struct World {
+    pub(super) machine: Machine,
+    pub(super) session: SessionId,
+}
+
+impl World {
+    pub(super) fn new() -> Self {
+        let mut world = World { machine: Machine::new(), session: SessionId::NONE };
+        world.session = world.open();
+        world
+    }
+
+    pub(super) fn open(&mut self) -> SessionId {
+        let attachment = Attachment(0);
+        let command = Command::CreateSession { password: [1; 16], timeout_ms: 1_000 };
+        let (origin, session) = (Origin::default(), SessionId::NONE);
+        let proposal = Proposal { origin, session, attachment, identities: Default::default(), command };
+        match self.machine.apply(1_000, &proposal, &mut ()).result {
+            Ok(Outcome::Session { session, .. }) => session,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(super) fn proposal(&self, identities: fn() -> Arc<[Id]>, command: Command) -> Proposal {
+        let (origin, attachment) = (Origin::default(), Attachment(1));
+        Proposal { origin, session: self.session, attachment, identities: identities(), command }
+    }
+
+    pub(super) fn price(&self, identities: fn() -> Arc<[Id]>, command: Command) -> Result<Cost, ErrorCode> {
+        self.machine.price(&self.proposal(identities, command))
+    }
+
+    pub(super) fn apply(
+        &mut self,
+        identities: fn() -> Arc<[Id]>,
+        command: Command,
+    ) -> Result<Outcome, ErrorCode> {
+        let proposal = self.proposal(identities, command);
+        let stamp = Stamp { time_ms: 1_000, ..Stamp::default() };
+        self.machine.apply_stamped(stamp, &proposal, &mut ()).result
+    }
+
+    /// Of what comes before; must succeed.
+    pub(super) fn run(&mut self, command: Command) -> Outcome {
+        match self.apply(Arc::default, command) {
+            Ok(Outcome::Multi(results)) => {
+                assert!(!results.iter().any(|it| matches!(it, rowlock_proto::response::OpResult::Error(_))));
+                Outcome::Multi(results)
+            }
+            other => other.unwrap(),
+        }
+    }
+
+    pub(super) fn make(&mut self, paths: impl Iterator<Item = String>) {
+        let ops = paths.map(|path| Op::Create(create(&path, CreateMode::Persistent)));
+        self.run(Command::Multi(ops.collect()));
+    }
+}
+
+pub(super) fn create(path: &str, mode: CreateMode) -> Create {
+    Create { path: path.to_owned(), data: None, acl: Some(Acl::shared_open()), flags: mode.flags() }
+}
+
+pub(super) fn acquire(lock: String, prefix: &str) -> Acquire {
+    Acquire {
+        lock,
+        prefix: prefix.to_owned(),
+        data: None,
+        acl: Some(Acl::shared_open()),
+        mode: Mode::Exclusive,
+        limit: 0,
+        wait: true,
+        owner: Owner::Unnamed,
+        max_hold_ms: 0,
+        lock_delay_ms: 0,
+    }
+}
+
+/// Bytes of a request's frame.
+pub(super) fn bytes(request: &Request) -> usize {
+    let mut out = BytesMut::new();
+    encode::request_of(Xid(1), request, &mut out);
+    out.len() - frame::LENGTH_BYTES
+}
+
+/// The command that a node makes of it.
+pub(super) fn command(request: Request) -> Command {
+    match request {
+        Request::Create(create) | Request::Create2(create) => Command::Create { create, ttl_ms: None },
+        Request::Delete { path, version } => Command::Delete { path, version },
+        Request::SetData(set) => Command::SetData(set),
+        Request::SetAcl(set) => Command::SetAcl(set),
+        Request::Multi(ops) => Command::Multi(ops),
+        Request::Acquire(all) => Command::Acquire(all),
+        Request::Release(claims) => Command::Release(claims),
+        Request::Verify(claims) => Command::Verify(claims),
+        Request::Abandon(attempts) => Command::Abandon(attempts),
+        Request::ForceRelease(claim) => Command::ForceRelease(claim),
+        Request::Convert { claim, mode, prefix } => Command::Convert { claim, mode, prefix },
+        Request::CloseSession => Command::CloseSession,
+        Request::Tagged { id, acked, request } => {
+            Command::Tagged { id, acked, command: Box::new(command(*request)) }
+        }
+        other => panic!("not a write: {other:?}"),
+    }
+}
