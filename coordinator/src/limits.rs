@@ -44,6 +44,9 @@ pub const PROPOSER_QUEUE_MAX: usize = 1_024;
 pub const BATCH_MAX_COMMANDS: usize = 512;
 /// Bytes of commands folded into one log entry (a single larger command still passes).
 pub const BATCH_MAX_BYTES: usize = 1 << 20;
+/// Time that apply takes for itself at a stretch, but for what one entry takes more (`rowlock_state::ENTRY_STEPS_MAX`). Beyond:
+/// other tasks of the thread come first.
+pub const APPLY_SLICE: Duration = Duration::from_millis(1);
 /// Log entries proposed and not yet committed. Beyond: folding waits, so batches grow.
 pub const BATCHES_IN_FLIGHT_MAX: usize = 4;
 /// Largest frame between nodes. Beyond: the connection is closed and the cause logged.

@@ -155,6 +155,22 @@ where
     Task { inner: TaskIn::World { world, id, end } }
 }
 
+/// Lets every other task that is ready run first, and the runtime look at its sockets and timers. Cancel safe.
+pub async fn give_way() {
+    if world::current().is_none() {
+        return tokio::task::yield_now().await;
+    }
+    let mut has_waited = false;
+    std::future::poll_fn(|cx| {
+        if std::mem::replace(&mut has_waited, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
 /// The runtime that some code was started in. A simulated world is one.
 #[derive(Clone, Copy, Debug)]
 pub struct Home(Option<tokio::runtime::Id>);

@@ -58,6 +58,25 @@ impl Gauge {
     }
 }
 
+/// The longest duration so far.
+#[derive(Debug, Default)]
+pub struct LongestGauge(AtomicU64);
+
+impl LongestGauge {
+    /// Replaces the value if this is longer.
+    pub fn raise_to(&self, duration: Duration) {
+        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        if nanos > self.0.load(Relaxed) {
+            self.0.fetch_max(nanos, Relaxed);
+        }
+    }
+
+    /// The value now.
+    pub fn get(&self) -> Duration {
+        Duration::from_nanos(self.0.load(Relaxed))
+    }
+}
+
 /// The Raft role, shown as one series per role, of which one is 1.
 #[derive(Debug, Default)]
 pub struct RoleGauge(AtomicU64);

@@ -6,7 +6,7 @@ mod text;
 
 use crate::watch::WatchTable;
 
-pub use instrument::{Counter, Gauge, Histogram, LongHistogram, RoleGauge, SizeHistogram};
+pub use instrument::{Counter, Gauge, Histogram, LongHistogram, LongestGauge, RoleGauge, SizeHistogram};
 
 macro_rules! metrics {
     ($($(#[doc = $help:literal])+ $name:ident: $instrument:ty,)*) => {
@@ -112,6 +112,8 @@ metrics! {
     batch_commands: SizeHistogram,
     /// From proposing a log entry to having applied it, on the leader.
     commit_seconds: Histogram,
+    /// The longest time that applying one log entry has taken since the start.
+    apply_longest_seconds: LongestGauge,
     /// Commands sent to the leader by this node.
     forwarded_total: Counter,
     /// Commands received from other nodes by this node as the leader.

@@ -2,7 +2,9 @@
 
 use std::fmt::{Display, Write as _};
 
-use super::instrument::{Counter, Gauge, Histogram, LongHistogram, RoleGauge, SizeHistogram, View};
+use super::instrument::{
+    Counter, Gauge, Histogram, LongHistogram, LongestGauge, RoleGauge, SizeHistogram, View,
+};
 
 /// The text so far.
 #[derive(Default)]
@@ -63,6 +65,13 @@ impl Render for Gauge {
     fn render(&self, out: &mut Text, name: &str, help: &str) {
         out.family(name, "gauge", help);
         out.sample(name, &[], self.get());
+    }
+}
+
+impl Render for LongestGauge {
+    fn render(&self, out: &mut Text, name: &str, help: &str) {
+        out.family(name, "gauge", help);
+        out.sample(name, &[], self.get().as_secs_f64());
     }
 }
 

@@ -6,16 +6,18 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::{Stream, TryStreamExt};
 use openraft::OptionalSend;
 use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine, Snapshot};
 use rowlock_env::mutant::{self, Mutant};
-use rowlock_env::{time, worker};
+use rowlock_env::{task, time, worker};
 use rowlock_state::command::Batch;
 use rowlock_state::{Frozen, Machine};
 
 use super::types::{EntryPayload, Fate, LogId, Payload, SnapshotMeta, StoredMembership, TypeConfig};
+use crate::limits::APPLY_SLICE;
 use crate::metrics::Metrics;
 use crate::observer::{Observed, Position};
 use crate::replica::Replica;
@@ -219,10 +221,20 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
     where
         Strm: Stream<Item = Result<EntryResponder<TypeConfig>, io::Error>> + Unpin + OptionalSend,
     {
+        let mut at_work = Duration::ZERO;
         while let Some((entry, responder)) = entries.try_next().await? {
+            let begun = time::now();
             let fate = self.apply_entry(entry.log_id, entry.payload)?;
+            let took = begun.elapsed();
+            self.metrics.apply_longest_seconds.raise_to(took);
+            at_work += took;
             if let Some(responder) = responder {
                 responder.send(fate);
+            }
+            // Heartbeats, votes and questions about this node's health may share the thread with this.
+            if at_work >= APPLY_SLICE {
+                at_work = Duration::ZERO;
+                task::give_way().await;
             }
         }
         Ok(())

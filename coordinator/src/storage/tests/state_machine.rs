@@ -1,13 +1,17 @@
 //! The state machine over the replica: apply, snapshot, installation, restart.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use futures_util::stream;
 use openraft::storage::{RaftSnapshotBuilder, RaftStateMachine};
+use rowlock_env::{task, time};
 use rowlock_state::Machine;
 use rowlock_state::command::{Batch, Command, Proposal};
 
 use super::*;
+use crate::limits::APPLY_SLICE;
+use crate::metrics::Metrics;
 use crate::observer::Observed;
 use crate::raft::rpc::IncomingSnapshot;
 use crate::raft::state_machine::{Apply, StateMachine};
@@ -22,6 +26,11 @@ use rowlock_state::command::Attachment;
 struct Applier {
     batches: AtomicUsize,
     installations: AtomicUsize,
+    /// Each batch takes so much of the thread.
+    takes: Duration,
+    /// Turns that another task of the thread has had, and those that each batch has seen.
+    turns: AtomicUsize,
+    seen: Mutex<Vec<usize>>,
 }
 
 impl Apply for Applier {
@@ -30,6 +39,11 @@ impl Apply for Applier {
             machine.apply(batch.time_ms, proposal, &mut ());
         }
         self.batches.fetch_add(1, Ordering::Relaxed);
+        self.seen.lock().push(self.turns.load(Ordering::Relaxed));
+        let begun = time::now();
+        while begun.elapsed() < self.takes {
+            std::hint::spin_loop();
+        }
         Fate::Applied
     }
 
@@ -43,20 +57,26 @@ struct Node {
     applier: Arc<Applier>,
     machine: StateMachine,
     opened: Opened,
+    metrics: Arc<Metrics>,
 }
 
 async fn node(dir: &Path) -> Node {
+    node_with(dir, Applier::default()).await
+}
+
+async fn node_with(dir: &Path, applier: Applier) -> Node {
     let opened = open(dir).await;
-    let (replica, applier) = (Arc::new(Replica::default()), Arc::new(Applier::default()));
+    let (replica, applier) = (Arc::new(Replica::default()), Arc::new(applier));
+    let metrics: Arc<Metrics> = Arc::default();
     let machine = StateMachine::open(
         replica.clone(),
         opened.snapshots.clone(),
         applier.clone(),
-        Arc::default(),
+        metrics.clone(),
         Observed::default(),
     )
     .await;
-    Node { replica, applier, machine: machine.expect("opens"), opened }
+    Node { replica, applier, machine: machine.expect("opens"), opened, metrics }
 }
 
 /// An entry whose batch opens a session: the state changes with every one.
@@ -91,6 +111,25 @@ async fn entries_change_the_replica_and_the_marks() {
     let (last, membership) = node.machine.applied_state().await.expect("reads");
     assert_eq!((last, membership.log_id()), (Some(log_id(1, 2)), &Some(log_id(1, 0))));
     assert_eq!((node.applier.batches.load(Ordering::Relaxed), node.replica.applied_index()), (2, 2));
+}
+
+#[tokio::test]
+async fn between_dear_entries_the_other_tasks_of_the_thread_have_their_turn() {
+    let dir = temp();
+    let mut node = node_with(dir.path(), Applier { takes: APPLY_SLICE, ..Applier::default() }).await;
+    let applier = node.applier.clone();
+    let heartbeat = task::spawn("heartbeat", async move {
+        loop {
+            applier.turns.fetch_add(1, Ordering::Relaxed);
+            task::give_way().await;
+        }
+    });
+    let entries = [membership_entry(1, 0)].into_iter().chain((1..=20).map(batch_entry));
+    apply(&mut node, entries.collect()).await.expect("applies");
+    heartbeat.abort();
+    let seen = node.applier.seen.lock().clone();
+    assert!(seen.windows(2).all(|pair| pair[0] < pair[1]), "turns seen by each entry: {seen:?}");
+    assert!(node.metrics.apply_longest_seconds.get() >= APPLY_SLICE);
 }
 
 #[tokio::test]
