@@ -163,8 +163,12 @@ pub enum Large {
     Data,
     /// setData.
     Set,
-    /// create, with a name as long.
+    /// create, with a name as long as may be.
     Name,
+    /// acquire, of as deep a lock as its missing znodes may make it.
+    Ancestors,
+    /// create, with a name that fills the frame: longer than a path may be.
+    TooLong,
     /// multi, of as many operations.
     Checks,
     /// multi, of as many creates.
@@ -179,16 +183,23 @@ pub enum Large {
 
 impl Large {
     /// All of them.
-    pub const ALL: [Large; 8] = [
+    pub const ALL: [Large; 10] = [
         Large::Data,
         Large::Set,
         Large::Name,
+        Large::Ancestors,
+        Large::TooLong,
         Large::Checks,
         Large::Creates,
         Large::Places,
         Large::Watches,
         Large::Acl,
     ];
+
+    /// The only right answer, if it is no success.
+    pub fn refusal(self) -> Option<ErrorCode> {
+        (self == Large::TooLong).then_some(ErrorCode::BadArguments)
+    }
 }
 
 /// What a session with persistent watches does and hears. Told for one connection after another.

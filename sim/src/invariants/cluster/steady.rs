@@ -48,9 +48,13 @@ impl Invariant for Steady {
         match fact {
             Fact::Node { node, at, what: NodeFact::Leads { term } } => self.leads(*node, *term, *at),
             Fact::Client { client, at, what: ClientFact::Asked { kind, outcome } } => match outcome {
-                Ok(None) => Ok(()),
+                Ok(code) if *code == kind.refusal() => Ok(()),
                 Ok(Some(code)) => Err(format!(
                     "client {} sent the largest request of {kind:?}, and was refused it with {code:?} at {at}",
+                    client.0
+                )),
+                Ok(None) => Err(format!(
+                    "client {} sent a request of {kind:?} at {at}, and nobody refused it, though it is too large",
                     client.0
                 )),
                 Err(()) if self.has_faults => Ok(()),
@@ -100,6 +104,10 @@ mod tests {
             assert!(judge(Steady::new(has_faults), &refused).is_err());
             assert_eq!(judge(Steady::new(has_faults), &asked(Ok(None))), Ok(()));
             assert_eq!(judge(Steady::new(has_faults), &asked(Err(()))).is_ok(), has_faults);
+            let too_long = |outcome| [client(1, ClientFact::Asked { kind: Large::TooLong, outcome })];
+            assert!(judge(Steady::new(has_faults), &too_long(Ok(None))).is_err());
+            let refused = too_long(Ok(Some(ErrorCode::BadArguments)));
+            assert_eq!(judge(Steady::new(has_faults), &refused), Ok(()));
         }
     }
 }
