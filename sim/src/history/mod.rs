@@ -124,7 +124,7 @@ pub enum Fact {
     Limit { lock: Lock, limit: Option<u32> },
     /// The session of a holder has expired, and it had asked that nobody is granted the lock before.
     Delayed { lock: Lock, until: Millis },
-    /// The znode of a lock was deleted, and with it a delay.
+    /// The znode of a lock was deleted, and with it a delay that lasted.
     Undelayed { lock: Lock },
     /// The log took the lock from a holder that had it for too long.
     Revoked { lock: Lock, token: FencingToken, session: SessionId, at: Millis },

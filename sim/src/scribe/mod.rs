@@ -103,6 +103,8 @@ pub struct Scribe {
     wishes: BTreeMap<String, Wish>,
     /// What each member asked for.
     places: BTreeMap<(Lock, FencingToken), Wish>,
+    /// Until when locks are kept for holders that have gone.
+    delays: BTreeMap<Lock, Millis>,
     /// The address that each session's latest command came from.
     addresses: BTreeMap<SessionId, String>,
     /// Numbers that clients give, with the user or the address that they are of.
@@ -113,7 +115,8 @@ impl Scribe {
     /// Tells of these locks; others are nobody's business.
     pub fn new(locks: Locks) -> Self {
         let (members, wishes, places) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Scribe { locks, members, wishes, places, addresses: BTreeMap::new(), numbers: BTreeMap::new() }
+        let (delays, addresses, numbers) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Scribe { locks, members, wishes, places, delays, addresses, numbers }
     }
 
     /// The facts about the answer of a command, before those about its effects. `changed`: it took a zxid, or
@@ -171,16 +174,26 @@ impl Scribe {
                 Some(lock) => self.gone((lock, token), session, held.then_some(why), why, at),
                 None => Vec::new(),
             },
-            Recorded::Changed { zxid, path, kind } => self.changed(machine, zxid, path, kind),
+            Recorded::Changed { zxid, path, kind } => self.changed(machine, zxid, path, kind, at),
         }
     }
 
-    fn changed(&mut self, machine: &Machine, zxid: Zxid, path: String, kind: ChangeKind) -> Vec<Fact> {
+    fn changed(
+        &mut self,
+        machine: &Machine,
+        zxid: Zxid,
+        path: String,
+        kind: ChangeKind,
+        at: Millis,
+    ) -> Vec<Fact> {
         if let Some(lock) = self.locks.find(&path) {
-            let limit = Fact::Limit { lock, limit: limit_of(machine, &path) };
-            let deleted =
-                (kind == ChangeKind::Deleted).then(|| [Fact::Deleted { path }, Fact::Undelayed { lock }]);
-            return [limit].into_iter().chain(deleted.into_iter().flatten()).collect();
+            let mut facts = vec![Fact::Limit { lock, limit: limit_of(machine, &path) }];
+            if kind == ChangeKind::Deleted {
+                facts.push(Fact::Deleted { path });
+                let delay = self.delays.remove(&lock).filter(|until| *until > at);
+                facts.extend(delay.map(|_| Fact::Undelayed { lock }));
+            }
+            return facts;
         }
         match kind {
             ChangeKind::Deleted => {
@@ -205,7 +218,10 @@ impl Scribe {
         let delay_ms = self.places.remove(&(lock, token)).map_or(0, |wish| wish.lock_delay_ms);
         let mut facts = Vec::new();
         if loss == Some(Why::SessionExpired) && delay_ms > 0 {
-            facts.push(Fact::Delayed { lock, until: Millis(at.0 + i64::from(delay_ms)) });
+            let until = Millis(at.0 + i64::from(delay_ms));
+            let known = self.delays.entry(lock).or_insert(until);
+            *known = until.max(*known);
+            facts.push(Fact::Delayed { lock, until });
         }
         if why == Why::Revoked {
             facts.push(Fact::Revoked { lock, token, session, at });

@@ -5,7 +5,7 @@ use rowlock_proto::lock::{Owner, Standing};
 use rowlock_proto::request::Create;
 use rowlock_proto::{CreateMode, ErrorCode, SessionId};
 use rowlock_state::command::{Attachment, Batch, Command, Origin, Proposal};
-use rowlock_state::outcome::{Applied, ChangeKind, Outcome, Why};
+use rowlock_state::outcome::{Applied, Outcome, Why};
 
 use crate::history::{self, ConnectionId, Fact, Index, Lock};
 use crate::scribe::{Recorded, Recorder, is_stale, written};
@@ -223,11 +223,6 @@ impl World {
                 self.leader.forget(*session);
             }
             Recorded::Gone { why: Why::Revoked, .. } => self.stats.revocations += 1,
-            Recorded::Changed { path, kind: ChangeKind::Deleted, .. } => {
-                let is_delayed =
-                    self.reference.lock_queue(path).is_some_and(|lock| lock.delayed_until_ms().is_some());
-                self.stats.deleted_in_delay += u64::from(is_delayed);
-            }
             Recorded::Changed { .. }
             | Recorded::Granted { .. }
             | Recorded::Converted { .. }

@@ -245,6 +245,7 @@ impl World {
             Fact::Woken { .. } => self.stats.wakes += 1,
             Fact::Pushed { .. } => self.stats.notices += 1,
             Fact::Delayed { .. } => self.stats.delays += 1,
+            Fact::Undelayed { .. } => self.stats.deleted_in_delay += 1,
             Fact::Once { ref reply, .. } if reply.refused == Some(ErrorCode::ThrottledOp) => {
                 self.stats.throttled += 1;
             }
