@@ -30,6 +30,32 @@ const EVERY: Duration = Duration::from_millis(50);
 /// Deadline for asking the leader how far to catch up.
 const READ_INDEX_DEADLINE: Duration = Duration::from_secs(1);
 
+/// How often a node that serves no clients says so again.
+const SAY_EVERY: Duration = Duration::from_secs(10);
+
+/// A time without service: what began it is said at once, and that it lasts every ten seconds.
+#[derive(Debug, Default)]
+struct Outage {
+    since: Option<Instant>,
+    said: u32,
+}
+
+impl Outage {
+    /// How long it has lasted, when that is to be said.
+    fn note(&mut self, serving: bool, now: Instant) -> Option<Duration> {
+        if serving {
+            *self = Outage::default();
+            return None;
+        }
+        let lasts = now.saturating_since(*self.since.get_or_insert(now));
+        let due = lasts >= SAY_EVERY * (self.said + 1);
+        if due {
+            self.said = u32::try_from(lasts.as_secs() / SAY_EVERY.as_secs()).unwrap_or(u32::MAX - 1);
+        }
+        due.then_some(lasts)
+    }
+}
+
 /// What the task needs.
 pub struct Standing {
     /// This node.
@@ -64,7 +90,7 @@ impl Standing {
     /// Runs until `shutdown`.
     pub async fn run(mut self, shutdown: Shutdown) {
         let mut caught_up = false;
-        let mut membership = None;
+        let (mut membership, mut outage) = (None, Outage::default());
         loop {
             self.follow_membership(&mut membership);
             let view = *self.leadership.borrow_and_update();
@@ -75,7 +101,18 @@ impl Standing {
                 caught_up = self.catch_up(view).await;
             }
             let leaves = *self.leaving.borrow_and_update();
-            self.publish(view, contact && caught_up && !leaves);
+            let serving = contact && caught_up && !leaves;
+            self.publish(view, serving);
+            if let Some(lasts) = outage.note(serving || leaves, Instant::now()) {
+                let (seconds, leader) = (lasts.as_secs(), view.leader.map_or(0, |node| node.0));
+                tracing::warn!(
+                    seconds,
+                    leader,
+                    term = view.term,
+                    contact,
+                    "no clients are served; /readyz?verbose says why"
+                );
+            }
             tokio::select! {
                 biased;
                 () = shutdown.wait() => return,
@@ -141,7 +178,12 @@ impl Standing {
         if before.role != status.role || before.leader != status.leader {
             self.metrics.leader_changes_total.add(u64::from(before.leader != status.leader));
             let leader = status.leader.map_or(0, |node| node.0);
-            tracing::info!(role = ?status.role, term = status.term, leader, "role");
+            // While there is none, every election that fails would be a line.
+            if before.leader != status.leader || status.leader.is_some() {
+                tracing::info!(role = ?status.role, term = status.term, leader, "role");
+            } else {
+                tracing::debug!(role = ?status.role, term = status.term, leader, "role");
+            }
         }
     }
 
@@ -195,5 +237,26 @@ impl Standing {
         metrics.approximate_data_bytes.set(counts.approximate_data_bytes);
         metrics.locks_held.set(counts.lock_holders);
         metrics.lock_waiters.set(counts.lock_waiters);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_without_service_is_said_again_every_ten_seconds() {
+        let (mut outage, begin) = (Outage::default(), Instant::now());
+        let mut said = |ms: u64, serving| {
+            outage.note(serving, begin + Duration::from_millis(ms)).map(|lasts| lasts.as_secs())
+        };
+        let first: Vec<u64> = (0..700).filter_map(|n| said(n * 50, false)).collect();
+        assert_eq!(first, [10, 20, 30]);
+        assert_eq!(said(65_000, false), Some(65), "late, and once");
+        assert_eq!(said(69_000, false), None);
+        assert_eq!(said(70_000, false), Some(70));
+        assert_eq!(said(80_000, true), None);
+        assert_eq!(said(81_000, false), None, "another one begins");
+        assert_eq!(said(91_000, false), Some(10));
     }
 }
