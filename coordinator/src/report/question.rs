@@ -175,6 +175,7 @@ mod tests {
     use rowlock_proto::Zxid;
 
     use super::*;
+    use crate::spoilt::Spoiler;
 
     #[test]
     fn questions_are_read_with_their_defaults() {
@@ -221,5 +222,29 @@ mod tests {
         assert!(unknown.to_string().starts_with("there is no report /v1/lock; there are /v1/locks, "));
         let endless = format!("/v1/queue?lock=/{}", "a".repeat(QUESTION_MAX_BYTES));
         assert!(matches!(Question::parse(&endless), Err(Refusal::BadQuestion(_))));
+    }
+
+    #[test]
+    fn spoilt_questions_are_refused_or_stay_within_the_bounds() {
+        let mut understood = 0;
+        for good in [
+            "/v1/locks?limit=5",
+            "/v1/queue?lock=/locks/a%20b&token=0x12&limit=7",
+            "/v1/sessions?session=0xfffffffffffffff1&limit=10000",
+            "/v1/history?before=1.2.3&since_ms=-3&lock=/locks/x&session=0x5",
+        ] {
+            let mut spoiler = Spoiler::new(good.len() as u64);
+            for _ in 0..5_000 {
+                let asked = String::from_utf8_lossy(&spoiler.spoil(good.as_bytes())).into_owned();
+                let Ok(question) = Question::parse(&asked) else { continue };
+                let (Question::Locks { limit }
+                | Question::Queue { limit, .. }
+                | Question::Sessions { limit, .. }
+                | Question::History(HistoryQuestion { limit, .. })) = question;
+                assert!((1..=REPORT_MAX_ITEMS).contains(&limit), "{asked}");
+                understood += 1;
+            }
+        }
+        assert!(understood > 100, "the damage must not be too great to see anything: {understood}");
     }
 }

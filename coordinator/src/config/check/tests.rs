@@ -1,5 +1,6 @@
 //! Each mistake a file can hold, and what is said about it.
 
+use crate::spoilt::Spoiler;
 use std::path::Path;
 
 use rowlock_proto::NodeId;
@@ -345,4 +346,27 @@ fn sweeping_without_a_pause_is_refused() {
         complaint("data = \"d\"\n", "[znodes]\nsweep_interval_ms = 0\n"),
         "conf/cluster.toml:3: sweep_interval_ms = 0 is out of range; use 100 (0.1 s) to 86400000 (a day), e.g. 60000"
     );
+}
+
+#[test]
+fn a_spoilt_file_is_refused_with_a_line_that_it_has_or_describes_nodes() {
+    let good = include_str!("../../../../cluster.toml");
+    let (mut spoiler, mut accepted, mut refused) = (Spoiler::new(3), 0, 0);
+    for _ in 0..3_000 {
+        let text = String::from_utf8_lossy(&spoiler.spoil(good.as_bytes())).into_owned();
+        match ClusterConfig::parse(&text, Path::new("conf/cluster.toml")) {
+            Ok(config) => {
+                assert!(config.nodes.iter().all(|node| config.node(node.id).is_some()));
+                accepted += 1;
+            }
+            Err(error) => {
+                assert!(
+                    error.line.is_none_or(|line| (1..=text.lines().count() + 1).contains(&line)),
+                    "{error}"
+                );
+                refused += 1;
+            }
+        }
+    }
+    assert!(accepted > 100 && refused > 100, "{accepted} accepted, {refused} refused");
 }

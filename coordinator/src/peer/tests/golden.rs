@@ -13,6 +13,9 @@ use crate::raft::rpc::{AppendRequest, AppendResponse, RaftRequest, RaftResponse}
 use crate::storage::Incarnation;
 use crate::storage::testing::{entry, log_id, vote};
 
+use crate::limits::PEER_FRAME_MAX_BYTES;
+use crate::spoilt::Spoiler;
+
 const GOLDEN: &str = include_str!("../testdata/wire-v5.txt");
 
 fn append() -> AppendRequest {
@@ -44,4 +47,25 @@ fn the_handshake_entries_and_forwarded_proposals_have_their_bytes() {
         writeln!(lines, "{name} {hex}").expect("strings take everything");
     }
     assert_eq!(lines, GOLDEN, "\n{lines}");
+}
+
+#[test]
+fn spoilt_requests_of_another_node_are_refused_or_can_be_written_again() {
+    let forward = Request::Forward { term: 3, batch: vec![proposal(1), proposal(300)] };
+    let append = Request::Raft(RaftRequest::Append(append()));
+    let (mut spoiler, mut read, mut refused) = (Spoiler::new(4), 0, 0);
+    for good in [forward.encode(), append.encode(), Request::ReadIndex.encode()] {
+        for _ in 0..5_000 {
+            let bytes = spoiler.spoil(&good).into();
+            let Ok(request) = Request::decode(&bytes, PEER_FRAME_MAX_BYTES) else {
+                refused += 1;
+                continue;
+            };
+            let again = request.encode();
+            assert!(again.len() <= 64 + 16 * bytes.len(), "{} bytes of {}", again.len(), bytes.len());
+            assert!(Request::decode(&again.into(), PEER_FRAME_MAX_BYTES).is_ok());
+            read += 1;
+        }
+    }
+    assert!(read > 100 && refused > 100, "{read} read, {refused} refused");
 }

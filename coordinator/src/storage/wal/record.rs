@@ -111,6 +111,7 @@ impl Record {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spoilt::Spoiler;
     use crate::storage::testing::{entry, log_id, membership_entry, vote};
 
     fn hex(record: &Record) -> String {
@@ -148,5 +149,33 @@ mod tests {
     #[test]
     fn an_unknown_kind_is_an_error() {
         assert!(matches!(Record::decode(99, b""), Err(RecordError::Kind(99))));
+    }
+
+    #[test]
+    fn spoilt_records_are_refused_or_can_be_written_again() {
+        let log_id = crate::storage::testing::log_id(3, 8);
+        let checkpoint = Checkpoint { purged: Some(log_id), last: Some(log_id), ..Checkpoint::default() };
+        let all = [
+            Record::Entry(crate::storage::testing::entry(3, 8, b"payload")),
+            Record::Entry(crate::storage::testing::membership_entry(3, 8)),
+            Record::Truncate(Some(log_id)),
+            Record::Checkpoint(checkpoint),
+        ];
+        let (mut spoiler, mut read, mut refused) = (Spoiler::new(2), 0, 0);
+        for record in all {
+            let mut good = Vec::new();
+            record.encode_into(&mut good);
+            for round in 0..4_000_u32 {
+                let Ok(record) = Record::decode((round % 9) as u8, &spoiler.spoil(&good)) else {
+                    refused += 1;
+                    continue;
+                };
+                let mut again = Vec::new();
+                let kind = record.encode_into(&mut again);
+                assert_eq!(Record::decode(kind, &again).unwrap(), record);
+                read += 1;
+            }
+        }
+        assert!(read > 100 && refused > 100, "{read} read, {refused} refused");
     }
 }

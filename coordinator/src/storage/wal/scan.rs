@@ -72,6 +72,7 @@ fn ending(bytes: &[u8], key: SegmentKey, end: usize) -> Ending {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spoilt::Spoiler;
     use crate::storage::wal::frame::Place;
     use std::convert::Infallible;
 
@@ -189,5 +190,22 @@ mod tests {
         let (found, scan) = bodies(&again);
         assert_eq!(found, [b"a".to_vec(), b"x".to_vec()]);
         assert_eq!(scan.ending, Ending::Torn);
+    }
+
+    #[test]
+    fn of_a_spoilt_segment_only_what_was_written_is_read_and_from_its_start() {
+        let (good, _) = segment(&[&[b"a", b"bb"], &[b"ccc", b"dddd"], &[b"eeeee"]]);
+        let (written, _) = bodies(&good);
+        let used = good.iter().rposition(|byte| *byte != 0).unwrap();
+        let (mut spoiler, mut less) = (Spoiler::new(1), 0);
+        for _ in 0..2_000 {
+            let mut bytes = spoiler.spoil(&good[FIRST_RECORD_AT as usize..=used]);
+            bytes.splice(0..0, good[..FIRST_RECORD_AT as usize].iter().copied());
+            let (found, scan) = bodies(&bytes);
+            assert!(written.starts_with(&found), "{found:?}");
+            assert!(scan.end <= bytes.len() as u64 + frame::FRAME_HEADER_BYTES as u64);
+            less += usize::from(found.len() < written.len());
+        }
+        assert!(less > 1_000, "{less}");
     }
 }
