@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rowlock_env::disk::Dir;
+use rowlock_env::process;
 use rowlock_proto::NodeId;
 use serde::Deserialize;
 
@@ -43,6 +44,8 @@ pub struct ClusterConfig {
     pub history: HistoryConfig,
     /// The HTTP listener.
     pub http: HttpConfig,
+    /// Bounds of what clients make a node hold.
+    pub limits: LimitsConfig,
     /// What is allowed and yet unwise (an even number of voters, HTTP beyond loopback): to be logged at WARN.
     pub warnings: Vec<String>,
 }
@@ -169,6 +172,16 @@ pub struct HttpConfig {
     pub hosts: Vec<String>,
 }
 
+/// `[limits]`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LimitsConfig {
+    /// Open sessions of the cluster. Beyond: a node refuses new ones. 0: no bound.
+    pub sessions: u64,
+    /// What a node holds in memory. Beyond: what grows is refused. 0: no bound. `None`: half of what the machine (or the
+    /// cgroup) has, since a snapshot needs the state once more while it is checked, and the system some, too.
+    pub memory_bytes: Option<u64>,
+}
+
 /// What one node needs to start: its own entry, the cluster's settings, and who else there is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeConfig {
@@ -200,6 +213,8 @@ pub struct NodeConfig {
     pub history: HistoryConfig,
     /// The HTTP listener.
     pub http: HttpConfig,
+    /// Bounds of what clients make a node hold.
+    pub limits: LimitsConfig,
     /// How much of the disk the log takes at a time. Not in `cluster.toml`: only tests with many small clusters have a
     /// reason to take less.
     pub log_segment_bytes: u64,
@@ -271,6 +286,20 @@ impl Default for ZnodesConfig {
     /// ZooKeeper's `znode.container.checkIntervalMs` and `enforceQuota`.
     fn default() -> Self {
         ZnodesConfig { sweep_interval_ms: 60_000, enforce_quota: false }
+    }
+}
+
+impl Default for LimitsConfig {
+    /// As many sessions as five nodes have connections.
+    fn default() -> Self {
+        LimitsConfig { sessions: 100_000, memory_bytes: None }
+    }
+}
+
+impl LimitsConfig {
+    /// What a node may hold in memory; 0: no bound.
+    pub fn memory_bytes(&self) -> u64 {
+        self.memory_bytes.unwrap_or_else(|| process::memory_bytes().unwrap_or(0) / 2)
     }
 }
 
@@ -349,6 +378,7 @@ impl ClusterConfig {
             znodes: self.znodes,
             history: self.history,
             http: self.http.clone(),
+            limits: self.limits,
             log_segment_bytes: SEGMENT_BYTES,
         })
     }

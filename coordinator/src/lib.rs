@@ -66,6 +66,7 @@ pub mod http;
 pub mod limits;
 pub mod lock_sweep;
 pub mod log_clock;
+pub mod memory;
 pub mod metrics;
 pub mod node;
 pub mod observer;

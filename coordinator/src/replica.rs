@@ -13,6 +13,7 @@ use rowlock_state::Machine;
 use rowlock_state::command::Batch;
 
 use crate::limits::BATCHES_IN_FLIGHT_MAX;
+use crate::memory::Memory;
 use crate::watch::WatchTable;
 
 /// Shared by apply (the only writer) and all connections (readers).
@@ -22,6 +23,8 @@ pub struct Replica {
     pub state: RwLock<Machine>,
     /// Which connection watches what.
     pub watches: Mutex<WatchTable>,
+    /// What this node holds in memory.
+    pub memory: Memory,
     /// What this node has folded itself.
     pub folded: Folded,
     applied_index: AtomicU64,

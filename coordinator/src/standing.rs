@@ -16,6 +16,7 @@ use rowlock_proto::NodeId;
 
 use crate::client::outbox::CloseReason;
 use crate::client::registry::Registry;
+use crate::memory::Part;
 use crate::metrics::Metrics;
 use crate::peer::{Lane, PeerPool, Request, Response};
 use crate::proposer::pending::Pending;
@@ -24,6 +25,7 @@ use crate::raft::{Admission, Raft};
 use crate::replica::Replica;
 use crate::session::contact::Contact;
 use crate::status::{Role, Status};
+use crate::storage::LogStore;
 
 /// How often the standing is published, when nothing happens.
 const EVERY: Duration = Duration::from_millis(50);
@@ -68,8 +70,10 @@ pub struct Standing {
     pub contact: Arc<Contact>,
     /// Contact older than this ends serving.
     pub contact_max: Duration,
-    /// For the gauges.
+    /// For the gauges, and for what this node holds in memory.
     pub replica: Arc<Replica>,
+    /// The log, for the same.
+    pub log: LogStore,
     /// For the gauges.
     pub pending: Arc<Pending>,
     /// Whom to close when serving ends.
@@ -230,13 +234,42 @@ impl Standing {
         metrics.raft_snapshot_index.set(status.snapshot_index);
         metrics.serving.set(u64::from(status.serving));
         metrics.proposals_in_flight.set(self.pending.len() as u64);
-        let counts = self.replica.state.read().counts();
+        let state = self.replica.state.read();
+        self.replica.memory.set_state(&state);
+        let counts = state.counts();
+        drop(state);
         metrics.sessions.set(counts.sessions);
         metrics.znodes.set(counts.znodes);
         metrics.ephemerals.set(counts.ephemerals);
         metrics.approximate_data_bytes.set(counts.approximate_data_bytes);
         metrics.locks_held.set(counts.lock_holders);
         metrics.lock_waiters.set(counts.lock_waiters);
+        self.weigh();
+    }
+
+    /// Brings what this node holds in memory up to date, as far as the parts do not do so themselves.
+    fn weigh(&self) {
+        let memory = &self.replica.memory;
+        memory.set(Part::Watches, self.replica.watches.lock().bytes() as u64);
+        memory.set(Part::Log, self.log.bytes() as u64);
+        self.metrics.memory_bytes.set(Part::ALL.map(|(part, _)| memory.get(part)));
+        self.metrics.memory_limit_bytes.set(memory.limit());
+        let (is_full, was_full) = (memory.is_full(), self.metrics.memory_full.get() == 1);
+        if is_full == was_full {
+            return;
+        }
+        self.metrics.memory_full.set(u64::from(is_full));
+        let (held, limit) = (memory.total(), memory.limit());
+        if is_full {
+            tracing::warn!(
+                held,
+                limit,
+                "this node holds as much memory as limits.memory_bytes allows: it refuses new sessions and watches, and \
+                 while it leads all writes that grow. Delete znodes, or give it more"
+            );
+        } else {
+            tracing::info!(held, limit, "this node has memory again");
+        }
     }
 }
 

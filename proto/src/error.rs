@@ -86,8 +86,8 @@ codes! {
     ReconfigDisabled = -123, "reconfiguration is disabled";
     /// SASL is required.
     SessionClosedRequireSaslAuth = -124, "session closed: SASL authentication required";
-    /// A quota would be exceeded.
-    QuotaExceeded = -125, "quota exceeded";
+    /// A quota, the bound of a lock's queue or the leader's memory limit would be exceeded.
+    QuotaExceeded = -125, "no room: a quota, a lock's queue or the memory limit of the servers is full";
     /// Too many requests.
     ThrottledOp = -127, "throttled";
 }

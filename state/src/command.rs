@@ -178,7 +178,8 @@ pub enum Command {
         /// Newly negotiated timeout, milliseconds.
         timeout_ms: u32,
     },
-    /// What the leader has refused, in its place: too dear ([`crate::Machine::price`]). Its author is answered with this.
+    /// What the leader has refused, in its place: too dear ([`crate::Machine::price`]), or there is no memory. Its author is
+    /// answered with this.
     Refused(ErrorCode),
 }
 

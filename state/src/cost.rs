@@ -98,15 +98,11 @@ impl Machine {
         };
         match &proposal.command {
             // It is answered with the outcome that is kept, whatever it would cost now.
-            Command::Tagged { id, .. } if self.has_run(session, *id) => {}
+            Command::Tagged { id, .. } if self.knows_write(session, *id) => {}
             Command::Tagged { command, .. } => bill.command(command)?,
             command => bill.command(command)?,
         }
         Ok(bill.cost)
-    }
-
-    fn has_run(&self, session: SessionId, id: u64) -> bool {
-        self.sessions.outcomes(session).is_some_and(|outcomes| outcomes.knows(id))
     }
 }
 

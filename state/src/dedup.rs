@@ -252,7 +252,7 @@ impl Machine {
         let outcomes = self.sessions.outcomes(proposal.session).expect("the session has been admitted");
         if let Some(stored) = outcomes.get(id) {
             // The leader refused it before the first one was applied: when it is asked again, it knows.
-            if matches!(command, Command::Refused(_)) {
+            if let (Command::Refused(_), Ok(_)) = (command, &stored) {
                 return Err(ErrorCode::ThrottledOp);
             }
             let stored = stored?;
@@ -272,6 +272,16 @@ impl Machine {
         let near = (proposal.session, place);
         self.sessions.with_outcomes(near, |outcomes, paths| outcomes.keep(id, &result, paths));
         result
+    }
+
+    /// Bytes of the outcomes that all sessions keep.
+    pub fn outcome_bytes(&self) -> usize {
+        self.sessions.outcome_bytes()
+    }
+
+    /// Whether this write of the session is over: if it comes again, it is only answered.
+    pub fn knows_write(&self, session: SessionId, id: u64) -> bool {
+        self.sessions.outcomes(session).is_some_and(|outcomes| outcomes.knows(id))
     }
 
     /// Forgets the outcomes of all writes. For simulations of a replica that has lost them: a write that comes again would

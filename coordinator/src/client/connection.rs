@@ -27,10 +27,13 @@ use super::vigil::{Order, Vigil};
 use super::wire::Wire;
 use super::words;
 use crate::limits;
+use crate::memory::{CONNECTION_BYTES, Part};
 use crate::proposer::{NotTaken, Submission};
 
 /// Pause before the leader is asked again for its word on pings, when the queue of such questions was full.
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(50);
+/// What a connection holds is told in steps of so many bytes: most connections never hold as much.
+const HELD_STEP_BYTES: u64 = 16 << 10;
 
 // Most connections do nothing most of the time, and a task is as large as the largest of what it may be waiting for. So
 // what is rarely waited for, or only once, is on the heap while it is.
@@ -43,6 +46,7 @@ pub(super) fn run(
     inbox: Inbox,
 ) -> impl Future<Output = ()> + Send + use<> {
     shared.context.metrics.connections.inc();
+    shared.context.replica.memory.shift(Part::Connections, CONNECTION_BYTES as i64);
     let place = Place { shared, peer, session: None };
     Box::new(Connection { place, inbox, wire: Wire::new(stream) }).serve()
 }
@@ -64,6 +68,8 @@ impl Drop for Place {
         }
         context.registry.gone(self.peer.id, self.session);
         context.metrics.connections.dec();
+        let held = CONNECTION_BYTES + self.peer.stats.held.swap(0, Relaxed);
+        context.replica.memory.shift(Part::Connections, -(held as i64));
         context.metrics.requests_outstanding.shift(-(self.peer.stats.outstanding.swap(0, Relaxed) as i64));
     }
 }
@@ -159,6 +165,9 @@ impl Talk {
                 Err(end) => break end,
             }
             self.give_back();
+            if let Err(end) = self.weigh() {
+                break end;
+            }
             if self.conversation.must_ask_again() && now + ASK_AGAIN_AFTER < wake_at {
                 wake_at = now + ASK_AGAIN_AFTER;
                 timer.set(time::sleep_until(wake_at));
@@ -239,6 +248,25 @@ impl Talk {
         }
     }
 
+    /// Tells what the connection holds. Of a node whose connections hold too much, those that hold much are closed.
+    fn weigh(&self) -> Result<(), End> {
+        let Connection { place: Place { shared, peer, .. }, wire, .. } = &self.connection;
+        let held = (wire.input.capacity() + self.conversation.held_bytes()) as u64 / HELD_STEP_BYTES
+            * HELD_STEP_BYTES;
+        let memory = &shared.context.replica.memory;
+        let before = peer.stats.held.load(Relaxed);
+        if held != before {
+            peer.stats.held.store(held, Relaxed);
+            memory.shift(Part::Connections, held as i64 - before as i64);
+        }
+        if held > limits::HELD_SMALL_BYTES && memory.connections_are_full() {
+            return Err(End::Slow(
+                "the connections of this node hold too much memory, and this one much of it",
+            ));
+        }
+        Ok(())
+    }
+
     fn ended(&self, vigil: Vigil, end: &End) {
         if vigil.leave() == Order::Touch {
             self.touch();
@@ -316,6 +344,7 @@ impl Talk {
 
     /// Waits while the proposer is full, and nothing more is read meanwhile. Hears what the node has to say.
     async fn wait_and_submit(&mut self, submission: Box<Submission>) -> Result<(), End> {
+        self.weigh()?;
         let Talk { connection: Connection { place, inbox, .. }, conversation } = self;
         let mut sending = pin!(place.shared.context.proposer.submit(*submission));
         loop {

@@ -144,6 +144,11 @@ impl Conversation {
         self.output.len() >= OUTPUT_FULL_BYTES
     }
 
+    /// Bytes of what is encoded and not written, and of the requests that wait.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.output.capacity() + self.queue.bytes()
+    }
+
     /// The client is silent because it waits for us.
     pub(super) fn owes_an_answer(&self) -> bool {
         self.queue.waits_for_log()
@@ -442,6 +447,7 @@ impl Conversation {
             machine: state,
             watches: &replica.watches,
             metrics: &self.shared.context.metrics,
+            memory: &replica.memory,
             connection: self.peer.id,
             outbox: &self.peer.outbox,
             session: self.attached.session,

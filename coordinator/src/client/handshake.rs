@@ -95,9 +95,8 @@ impl Handshake<'_> {
             }
             caught_up => caught_up?,
         }
-        if request.session_id == SessionId::NONE && !self.shared.new_sessions.lock().take(time::now()) {
-            self.shared.context.metrics.sessions_refused_total.inc();
-            return Err(End::NoNewSession("new_sessions_per_second is reached").into());
+        if request.session_id == SessionId::NONE {
+            self.make_room()?;
         }
         let timeout = self.timeout_for(&request);
         let password = password_of(&request);
@@ -118,6 +117,24 @@ impl Handshake<'_> {
             Err(ErrorCode::SessionMoved) => Err(End::Told(CloseReason::SessionMoved).into()),
             other => unreachable!("opening a session gives a session or refuses it: {other:?}"),
         }
+    }
+
+    /// For one more session. Judged here by what is applied, so that what is refused costs the cluster nothing; those that
+    /// are being opened at the same moment are not counted.
+    fn make_room(&self) -> Result<(), End> {
+        let context = &self.shared.context;
+        let (most, memory) = (context.config.limits.sessions, &context.replica.memory);
+        let why = if most > 0 && context.replica.state.read().counts().sessions >= most {
+            "limits.sessions is reached"
+        } else if memory.is_full() {
+            "limits.memory_bytes is reached"
+        } else if !self.shared.new_sessions.lock().take(time::now()) {
+            "client.new_sessions_per_second is reached"
+        } else {
+            return Ok(());
+        };
+        context.metrics.sessions_refused_total.inc();
+        Err(End::NoNewSession(why))
     }
 
     /// Opens the session, or takes it over from where it was known to be when the client asked.

@@ -18,6 +18,7 @@ use rowlock_state::Machine;
 use super::announcement::Whereabouts;
 use super::outbox::Outbox;
 use super::{announcement, identity, watching};
+use crate::memory::Memory;
 use crate::metrics::Metrics;
 use crate::reconfig::{self, Wanted};
 use crate::watch::{ConnectionId, Kinds, TooManyWatches, WatchTable};
@@ -27,6 +28,7 @@ pub(super) struct Reader<'a> {
     pub(super) machine: &'a Machine,
     pub(super) watches: &'a Mutex<WatchTable>,
     pub(super) metrics: &'a Metrics,
+    pub(super) memory: &'a Memory,
     pub(super) connection: ConnectionId,
     pub(super) outbox: &'a Outbox,
     pub(super) session: SessionId,
@@ -117,6 +119,7 @@ impl Reader<'_> {
                 let events = self.with_watches(set)?;
                 return Ok(Answer { events, result: Ok(Response::Empty), then: Then::Stay });
             }
+            Request::AddWatch { .. } if self.memory.is_full() => Err(ErrorCode::QuotaExceeded),
             Request::AddWatch { path, mode } => {
                 self.with_watches(|table| watching::add_watch(table, self.connection, &path, mode))?
             }

@@ -85,6 +85,8 @@ pub(crate) struct PeerStats {
     pub(crate) received: AtomicU64,
     pub(crate) sent: AtomicU64,
     pub(crate) outstanding: AtomicU64,
+    /// Bytes that the connection holds, as last told.
+    pub(crate) held: AtomicU64,
     pub(crate) latency: Latency,
     session: AtomicI64,
     timeout_ms: AtomicU64,

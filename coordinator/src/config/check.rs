@@ -7,8 +7,8 @@ use std::path::Path;
 use toml::Spanned;
 
 use super::parse::{
-    RawClient, RawCluster, RawHistory, RawHttp, RawNode, RawRaft, RawSession, RawZnodes, default_http,
-    duration_ms,
+    RawClient, RawCluster, RawHistory, RawHttp, RawLimits, RawNode, RawRaft, RawSession, RawZnodes,
+    default_http, duration_ms,
 };
 use super::{ClusterConfig, ConfigError, RaftConfig, SessionConfig};
 
@@ -23,6 +23,9 @@ const BUSY_POLL_MAX_US: u64 = 10_000;
 
 /// A sweep looks at all containers and TTL znodes: a shorter pause would keep the leader busy with it.
 const SWEEP_INTERVAL_MS: RangeInclusive<u64> = 100..=86_400_000;
+
+/// The log of a large state alone may have so much in memory.
+const MEMORY_MIN_BYTES: u64 = 256 << 20;
 
 /// Below, sled's own needs would be most of it.
 const HISTORY_MIN_BYTES: u64 = 64 << 20;
@@ -65,7 +68,8 @@ pub(super) fn check_raw(source: &Source<'_>, raw: &RawCluster) -> Result<(), Con
     check_client(source, &raw.client)?;
     check_znodes(source, &raw.znodes)?;
     check_history(source, &raw.history)?;
-    check_http(source, &raw.http)
+    check_http(source, &raw.http)?;
+    check_limits(source, &raw.limits)
 }
 
 fn check_nodes(source: &Source<'_>, nodes: &[Spanned<RawNode>]) -> Result<(), ConfigError> {
@@ -277,6 +281,16 @@ fn check_znodes(source: &Source<'_>, raw: &RawZnodes) -> Result<(), ConfigError>
         Some(every) if !SWEEP_INTERVAL_MS.contains(every.get_ref()) => {
             let what = format!("sweep_interval_ms = {} is out of range", every.get_ref());
             Err(source.at(every, what, "use 100 (0.1 s) to 86400000 (a day), e.g. 60000"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_limits(source: &Source<'_>, raw: &RawLimits) -> Result<(), ConfigError> {
+    match &raw.memory_bytes {
+        Some(bytes) if (1..MEMORY_MIN_BYTES).contains(bytes.get_ref()) => {
+            let what = format!("memory_bytes = {} is too little for a node", bytes.get_ref());
+            Err(source.at(bytes, what, "use at least 268435456 (256 MiB); 0 for no bound"))
         }
         _ => Ok(()),
     }

@@ -11,7 +11,7 @@ use toml::Spanned;
 use super::check::{self, Source};
 use super::secrets;
 use super::{
-    ClientConfig, ClusterConfig, ConfigError, HistoryConfig, HttpConfig, NodeEntry, RaftConfig,
+    ClientConfig, ClusterConfig, ConfigError, HistoryConfig, HttpConfig, LimitsConfig, NodeEntry, RaftConfig,
     SessionConfig, SpareFlushes, ZnodesConfig,
 };
 
@@ -36,6 +36,8 @@ pub(super) struct RawCluster {
     pub history: RawHistory,
     #[serde(default)]
     pub http: RawHttp,
+    #[serde(default)]
+    pub limits: RawLimits,
 }
 
 #[derive(Deserialize)]
@@ -107,6 +109,13 @@ pub(super) struct RawHistory {
 pub(super) struct RawHttp {
     #[serde(default)]
     pub hosts: Vec<Spanned<String>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawLimits {
+    pub sessions: Option<u64>,
+    pub memory_bytes: Option<Spanned<u64>>,
 }
 
 /// Units of a duration, the longest first.
@@ -217,6 +226,10 @@ fn convert(raw: RawCluster, path: &Path) -> ClusterConfig {
             max_bytes: or(raw.history.max_bytes, history.max_bytes),
         },
         http: HttpConfig { hosts: raw.http.hosts.into_iter().map(Spanned::into_inner).collect() },
+        limits: LimitsConfig {
+            sessions: raw.limits.sessions.unwrap_or(LimitsConfig::default().sessions),
+            memory_bytes: raw.limits.memory_bytes.map(Spanned::into_inner),
+        },
         warnings: Vec::new(),
     }
 }
@@ -307,6 +320,10 @@ pub(super) fn print(config: &ClusterConfig) -> String {
     if !config.http.hosts.is_empty() {
         let hosts: Vec<String> = config.http.hosts.iter().map(|host| text(host)).collect();
         let _ = write!(out, "\n[http]\nhosts = [{}]\n", hosts.join(", "));
+    }
+    let _ = write!(out, "\n[limits]\nsessions = {}\n", config.limits.sessions);
+    if let Some(bytes) = config.limits.memory_bytes {
+        let _ = writeln!(out, "memory_bytes = {bytes}");
     }
     for node in &config.nodes {
         let data = node.data_dir.to_string_lossy();

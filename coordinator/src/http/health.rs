@@ -7,6 +7,7 @@ use axum::response::{IntoResponse, Response};
 use rowlock_proto::NodeId;
 use serde_json::{Value, json};
 
+use crate::metrics::Metrics;
 use crate::status::Status;
 
 use super::HttpContext;
@@ -21,7 +22,8 @@ pub(super) async fn livez() -> &'static str {
 /// Clients may be sent here. `?verbose` lists each check.
 pub(super) async fn readyz(State(context): State<HttpContext>, RawQuery(query): RawQuery) -> Response {
     let status = context.status.borrow().clone();
-    let checks = checks(&status);
+    let mut checks = checks(&status);
+    checks.push(memory(&context.metrics));
     let verbose =
         query.as_deref().is_some_and(|q| q.split('&').any(|p| p == "verbose" || p.starts_with("verbose=")));
     match not_ready(&checks) {
@@ -87,6 +89,20 @@ fn checks(status: &Status) -> Vec<Check> {
         checks.insert(0, Check { name: "admitted", passed: false, found });
     }
     checks
+}
+
+/// What the node holds in memory. A full one still serves.
+fn memory(metrics: &Metrics) -> Check {
+    let held: u64 = metrics.memory_bytes.get().iter().map(|(_, bytes)| bytes).sum();
+    let limit = metrics.memory_limit_bytes.get();
+    let found = match (limit, metrics.memory_full.get()) {
+        (0, _) => format!("{} MiB are held, without a limit", held >> 20),
+        (limit, 0) => format!("{} of {} MiB are held", held >> 20, limit >> 20),
+        (limit, _) => {
+            format!("{} of {} MiB are held: new sessions and what grows are refused", held >> 20, limit >> 20)
+        }
+    };
+    Check { name: "memory", passed: true, found }
 }
 
 fn not_ready(checks: &[Check]) -> Option<String> {

@@ -101,7 +101,16 @@ async fn a_serving_node_is_live_and_ready() {
     assert_eq!((code, body.as_str()), (200, "ready\n"));
     assert!(head.contains("connection: close"), "{head}");
     let (_, _, body) = ask(&server.addr, "GET /readyz?verbose").await;
-    assert_eq!(body, "[+] leader: node 2 leads\n[+] serving: clients are served\nready\n");
+    assert_eq!(
+        body,
+        "[+] leader: node 2 leads\n[+] serving: clients are served\n[+] memory: 0 MiB are held, without a limit\nready\n"
+    );
+    server.metrics.memory_bytes.set([9 << 20, 1 << 20, 0, 0, 0, 0]);
+    server.metrics.memory_limit_bytes.set(10 << 20);
+    server.metrics.memory_full.set(1);
+    let (code, _, body) = ask(&server.addr, "GET /readyz?verbose").await;
+    let line = "[+] memory: 10 of 10 MiB are held: new sessions and what grows are refused\n";
+    assert!(code == 200 && body.contains(line), "{body}");
     let (code, _, body) = ask(&server.addr, "GET /health").await;
     let health: Value = serde_json::from_str(&body).unwrap();
     assert_eq!((code, &health["leader"], &health["role"]), (200, &2.into(), &"leader".into()));

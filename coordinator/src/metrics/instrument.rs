@@ -4,6 +4,7 @@
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use crate::memory::Part;
 use crate::status::Role;
 
 /// Counts what happened; only grows.
@@ -74,6 +75,24 @@ impl LongestGauge {
     /// The value now.
     pub fn get(&self) -> Duration {
         Duration::from_nanos(self.0.load(Relaxed))
+    }
+}
+
+/// How much there is now of each part of what a node holds in memory, shown as one series per part.
+#[derive(Debug, Default)]
+pub struct PartsGauge([AtomicU64; Part::ALL.len()]);
+
+impl PartsGauge {
+    /// Replaces all, in the order of [`Part::ALL`].
+    pub fn set(&self, bytes: [u64; Part::ALL.len()]) {
+        for (part, bytes) in self.0.iter().zip(bytes) {
+            part.store(bytes, Relaxed);
+        }
+    }
+
+    /// The parts with their label.
+    pub fn get(&self) -> [(&'static str, u64); Part::ALL.len()] {
+        Part::ALL.map(|(part, label)| (label, self.0[part as usize].load(Relaxed)))
     }
 }
 

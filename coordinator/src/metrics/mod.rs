@@ -6,7 +6,9 @@ mod text;
 
 use crate::watch::WatchTable;
 
-pub use instrument::{Counter, Gauge, Histogram, LongHistogram, LongestGauge, RoleGauge, SizeHistogram};
+pub use instrument::{
+    Counter, Gauge, Histogram, LongHistogram, LongestGauge, PartsGauge, RoleGauge, SizeHistogram,
+};
 
 macro_rules! metrics {
     ($($(#[doc = $help:literal])+ $name:ident: $instrument:ty,)*) => {
@@ -50,6 +52,15 @@ metrics! {
     watch_bytes: Gauge,
     /// Watch events queued for connections of this node.
     watch_fired_total: Counter,
+
+    /// Bytes that this node holds in memory, about, by what holds them.
+    memory_bytes: PartsGauge,
+    /// From so many on, new sessions, addWatch and (on the leader) writes that grow are refused; 0: none.
+    memory_limit_bytes: Gauge,
+    /// 1 while that is so.
+    memory_full: Gauge,
+    /// Commands that this node has refused as the leader because they would grow.
+    growth_refused_total: Counter,
 
     /// Places in locks' queues that hold.
     locks_held: Gauge,

@@ -3,7 +3,7 @@
 use std::fmt::{Display, Write as _};
 
 use super::instrument::{
-    Counter, Gauge, Histogram, LongHistogram, LongestGauge, RoleGauge, SizeHistogram, View,
+    Counter, Gauge, Histogram, LongHistogram, LongestGauge, PartsGauge, RoleGauge, SizeHistogram, View,
 };
 
 /// The text so far.
@@ -72,6 +72,15 @@ impl Render for LongestGauge {
     fn render(&self, out: &mut Text, name: &str, help: &str) {
         out.family(name, "gauge", help);
         out.sample(name, &[], self.get().as_secs_f64());
+    }
+}
+
+impl Render for PartsGauge {
+    fn render(&self, out: &mut Text, name: &str, help: &str) {
+        out.family(name, "gauge", help);
+        for (part, bytes) in self.get() {
+            out.sample(name, &[("part", part)], bytes);
+        }
     }
 }
 

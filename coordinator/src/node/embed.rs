@@ -10,8 +10,8 @@ use rowlock_state::command::{Attachment, Command};
 use super::{Addresses, Node, NodeError};
 use crate::client::outbox::{self, Inbox, Message};
 use crate::config::{
-    ClientConfig, ClusterConfig, ConfigError, HistoryConfig, HttpConfig, NodeConfig, NodeEntry, RaftConfig,
-    SessionConfig, ZnodesConfig,
+    ClientConfig, ClusterConfig, ConfigError, HistoryConfig, HttpConfig, LimitsConfig, NodeConfig, NodeEntry,
+    RaftConfig, SessionConfig, ZnodesConfig,
 };
 use crate::proposer::Submission;
 use crate::storage::SEGMENT_BYTES;
@@ -72,6 +72,7 @@ impl NodeConfig {
             znodes: ZnodesConfig::default(),
             history: HistoryConfig::default(),
             http: HttpConfig::default(),
+            limits: LimitsConfig::default(),
             log_segment_bytes: SEGMENT_BYTES,
         }
     }

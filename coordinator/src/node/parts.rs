@@ -56,6 +56,7 @@ impl Parts {
             move |error: &DiskFailure| fail(&failure, NodeError::Disk(error.to_string()))
         };
         let replica = Arc::new(Replica::default());
+        replica.memory.limit_to(config.limits.memory_bytes());
         let incarnation = rng::u64();
         let pending = Arc::new(Pending::new(config.id, incarnation));
         let marks = Arc::new(Marks::new(config.id, incarnation));

@@ -215,7 +215,8 @@ impl Parts {
     fn start_compaction(&self, config: &NodeConfig) {
         let schedule = Schedule::new(config.id, config.raft.snapshot_every);
         let (raft, log, metrics) = (self.raft.clone(), self.storage.clone(), self.metrics.clone());
-        let compaction = Compaction { schedule, raft, log, metrics, retry: Retry::default() };
+        let log_max = self.replica.memory.log_max();
+        let compaction = Compaction { schedule, raft, log, metrics, log_max, retry: Retry::default() };
         self.tasks.spawn("compaction", compaction.run(self.shutdown_word()));
     }
 
@@ -264,6 +265,7 @@ impl Parts {
             contact,
             contact_max: contact_max(&wires.config),
             replica: self.replica.clone(),
+            log: self.storage.clone(),
             pending: self.pending.clone(),
             registry: self.registry.clone(),
             peers: self.peers.clone(),

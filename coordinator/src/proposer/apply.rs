@@ -122,6 +122,7 @@ impl Apply for Applier {
             // Behind the events of the same command, in front of those of the next: per connection in zxid order.
             self.pending.answer(applied);
         }
+        self.replica.memory.set_state(machine);
         self.marks.applied(index, &batch.proposals, machine);
         self.clock.observe(machine.time_ms());
         self.history.applied();
@@ -136,6 +137,7 @@ impl Apply for Applier {
     /// A snapshot has replaced the state: events and answers of what it skipped are lost to this node's clients, so
     /// they connect anew and look (setWatches tells them what they missed).
     fn installed(&self, machine: &Machine) {
+        self.replica.memory.set_state(machine);
         self.clock.observe(machine.time_ms());
         self.history.installed(machine.last_zxid(), machine.time_ms());
         self.lock_alarm.look(machine);

@@ -24,9 +24,9 @@ use rowlock_state::command::{Batch, Command, Ordinal, Proposal, Rules};
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
-use super::company;
 use super::judge::{self, Judged};
 use super::next::Next;
+use super::{company, growth};
 use crate::limits::BATCHES_IN_FLIGHT_MAX;
 use crate::log_clock::LogClock;
 use crate::metrics::Metrics;
@@ -189,9 +189,10 @@ impl Folder {
             if has_room
                 && !next.is_empty()
                 && may_go_at <= time::now()
-                && let Some((term, proposals)) = next.take()
+                && let Some((term, mut proposals)) = next.take()
             {
                 if self.may_propose(term, &shutdown).await {
+                    self.refuse_growth(&mut proposals);
                     let proposals = self.judge(term, proposals, &mut next);
                     (made, proposed) = (self.next_ordinal(made, term), time::now());
                     linger.last = proposals.len();
@@ -246,6 +247,14 @@ impl Folder {
             next.put_back(Parcel { term, proposals: rest });
         }
         entry
+    }
+
+    /// Above the memory limit of this node nothing that grows gets into the log.
+    fn refuse_growth(&self, proposals: &mut [Proposal]) {
+        if self.replica.memory.is_full() {
+            let refused = growth::refuse(proposals, &self.replica.state.read());
+            self.metrics.growth_refused_total.add(refused);
+        }
     }
 
     fn stamp(&self, ordinal: Ordinal, proposals: Vec<Proposal>) -> Payload {

@@ -3,6 +3,7 @@
 pub mod apply;
 mod company;
 pub mod fold;
+mod growth;
 mod judge;
 mod next;
 pub mod pending;

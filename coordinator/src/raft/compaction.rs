@@ -46,6 +46,8 @@ pub struct Compaction {
     pub log: LogStore,
     /// Knows the size of the last snapshot: writing more than that again and again would gain nothing.
     pub metrics: Arc<Metrics>,
+    /// Of the node's memory limit, what the log may take. A log that filled it would never get shorter.
+    pub log_max: usize,
     /// Snapshots that have failed in a row.
     pub retry: Retry,
 }
@@ -111,7 +113,7 @@ impl Compaction {
     /// Takes one step towards a log within its bound: a snapshot first, then the purge.
     async fn look_at_bytes(&mut self, snapshot: u64) -> Result<(), ()> {
         let snapshot_bytes = usize::try_from(self.metrics.snapshot_bytes.get()).unwrap_or(usize::MAX);
-        let most = self.schedule.most_bytes(snapshot_bytes);
+        let most = self.schedule.most_bytes(snapshot_bytes).min(self.log_max);
         if self.log.bytes() <= most {
             return Ok(());
         }

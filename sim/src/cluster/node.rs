@@ -39,6 +39,8 @@ pub fn config(shape: &Shape, place: usize, known: &[usize]) -> NodeConfig {
     };
     // Its storage is a library with files and threads of its own, past the seam; what it keeps is derived.
     config.history = HistoryConfig { enabled: false, ..HistoryConfig::default() };
+    // The same on every machine.
+    config.limits.memory_bytes = Some(1 << 30);
     config.log_segment_bytes = shape.segment_bytes;
     config
 }

@@ -125,6 +125,14 @@ impl Client {
         xid
     }
 
+    /// Sends a request to a node that may hang up over it.
+    pub async fn try_send(&mut self, request: Request) {
+        let mut out = BytesMut::new();
+        self.next_xid += 1;
+        encode::request(&RequestFrame { xid: Xid(self.next_xid), request }, &mut out);
+        let _ = self.stream.write_all(&out).await;
+    }
+
     /// Sends what need not be a request; the answer is read as one to `opcode`.
     pub async fn send_raw(&mut self, bytes: &[u8], answer: Option<(Xid, OpCode)>) {
         self.asked.extend(answer);

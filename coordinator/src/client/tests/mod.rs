@@ -6,6 +6,7 @@ mod announcement;
 mod client;
 mod conversation;
 mod departure;
+mod flood;
 mod handshake;
 mod locks;
 mod node;

@@ -17,7 +17,8 @@ use crate::client::read_only::Isolation;
 use crate::client::registry::Registry;
 use crate::client::{ClientContext, Listener};
 use crate::config::{
-    ClientConfig, HistoryConfig, HttpConfig, NodeConfig, RaftConfig, SessionConfig, ZnodesConfig,
+    ClientConfig, HistoryConfig, HttpConfig, LimitsConfig, NodeConfig, RaftConfig, SessionConfig,
+    ZnodesConfig,
 };
 use crate::history::History;
 use crate::limits;
@@ -77,6 +78,7 @@ pub fn config() -> NodeConfig {
         znodes: ZnodesConfig::default(),
         history: HistoryConfig::default(),
         http: HttpConfig::default(),
+        limits: LimitsConfig::default(),
         log_segment_bytes: crate::storage::SEGMENT_BYTES,
         client: ClientConfig {
             max_connections: 1_000,

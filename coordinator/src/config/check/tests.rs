@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rowlock_proto::NodeId;
 
-use crate::config::ClusterConfig;
+use crate::config::{ClusterConfig, LimitsConfig};
 
 const THREE: &str = r#"name = "orders"
 data = "d"
@@ -115,6 +115,7 @@ fn printed_configuration_reads_back_equal() {
     config.http.hosts = vec!["rowlock.internal".to_owned(), "b".to_owned()];
     config.client.max_connections_per_address = 7;
     config.client.new_sessions_per_second = 8;
+    config.limits = LimitsConfig { sessions: 9, memory_bytes: Some(1 << 30) };
     config.warnings.clear();
     let mut again = ClusterConfig::parse(&config.to_toml(), Path::new("/y/cluster.toml")).unwrap();
     again.warnings.clear();
@@ -256,6 +257,12 @@ fn wrong_client_settings_are_refused() {
         let said = complaint("data = \"d\"", &format!("[client]\n{line}"));
         assert!(said.starts_with(&format!("conf/cluster.toml:3: {what}")), "{said}");
     }
+}
+
+#[test]
+fn a_memory_limit_that_no_node_could_keep_is_refused() {
+    let said = complaint("data = \"d\"", "[limits]\nmemory_bytes = 1000");
+    assert!(said.starts_with("conf/cluster.toml:3: memory_bytes = 1000 is too little for a node"), "{said}");
 }
 
 #[test]

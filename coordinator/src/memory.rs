@@ -1,0 +1,154 @@
+//! What a node's clients make it hold in memory, by its own count, and whether that is too much.
+//!
+//! In the flow: apply, the connections and the node's standing write what each part holds; the leader's folder, the door for
+//! new sessions and `addWatch` ask whether there is room. Above the limit what grows is refused; what gives back passes, and so
+//! do reads and heartbeats. Counts are estimates on the high side: no allocator is asked.
+//!
+//! Must never do: decide anything that replicas have to agree on. The leader's verdict stands in the log (`proposer/growth.rs`).
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use rowlock_state::Machine;
+
+use crate::limits::LOG_MEMORY_BYTES;
+
+/// A znode beside its path and its data.
+const ZNODE_BYTES: u64 = 256;
+/// More for one of a session: its place in the session's list and in a queue.
+const EPHEMERAL_BYTES: u64 = 256;
+/// A session, in the state and with the leader.
+const SESSION_BYTES: u64 = 512;
+/// A connection that does nothing.
+pub const CONNECTION_BYTES: u64 = 1_536;
+/// Of the limit, what the connections may hold before the largest of them are closed.
+const CONNECTIONS_PART: u64 = 4;
+/// Of the limit, what the log may have.
+const LOG_PART: u64 = 4;
+
+/// What holds memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Znodes and locks.
+    State,
+    /// Open sessions.
+    Sessions,
+    /// Outcomes of writes that may come again.
+    Outcomes,
+    /// Watches of this node's connections.
+    Watches,
+    /// This node's connections, with what they have read and not done, or answered and not written.
+    Connections,
+    /// The log, as far as it is in memory.
+    Log,
+}
+
+impl Part {
+    /// All of them, with their label.
+    pub const ALL: [(Part, &'static str); 6] = [
+        (Part::State, "state"),
+        (Part::Sessions, "sessions"),
+        (Part::Outcomes, "outcomes"),
+        (Part::Watches, "watches"),
+        (Part::Connections, "connections"),
+        (Part::Log, "log"),
+    ];
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Memory {
+    parts: [AtomicU64; Part::ALL.len()],
+    /// 0: none.
+    limit: AtomicU64,
+}
+
+impl Memory {
+    /// Sets the limit; 0: none.
+    pub fn limit_to(&self, bytes: u64) {
+        self.limit.store(bytes, Relaxed);
+    }
+
+    /// The limit; 0: none.
+    pub fn limit(&self) -> u64 {
+        self.limit.load(Relaxed)
+    }
+
+    /// What the part holds now.
+    pub fn set(&self, part: Part, bytes: u64) {
+        self.parts[part as usize].store(bytes, Relaxed);
+    }
+
+    /// The part holds so much more, or less.
+    pub fn shift(&self, part: Part, bytes: i64) {
+        self.parts[part as usize].fetch_add(bytes as u64, Relaxed);
+    }
+
+    /// What the part holds.
+    pub fn get(&self, part: Part) -> u64 {
+        self.parts[part as usize].load(Relaxed)
+    }
+
+    /// What the replicated state holds now.
+    pub fn set_state(&self, machine: &Machine) {
+        let counts = machine.counts();
+        let znodes = ZNODE_BYTES * counts.znodes + EPHEMERAL_BYTES * counts.ephemerals;
+        self.set(Part::State, counts.approximate_data_bytes + znodes);
+        self.set(Part::Sessions, SESSION_BYTES * counts.sessions);
+        self.set(Part::Outcomes, machine.outcome_bytes() as u64);
+    }
+
+    /// All parts.
+    pub fn total(&self) -> u64 {
+        self.parts.iter().map(|part| part.load(Relaxed)).fold(0, u64::saturating_add)
+    }
+
+    /// What grows is refused.
+    pub fn is_full(&self) -> bool {
+        let limit = self.limit();
+        limit > 0 && self.total() >= limit
+    }
+
+    /// What the log may have in memory before a snapshot is taken and the log behind it purged.
+    pub fn log_max(&self) -> usize {
+        match self.limit() {
+            0 => usize::MAX,
+            limit => usize::try_from(limit / LOG_PART).unwrap_or(usize::MAX).max(LOG_MEMORY_BYTES),
+        }
+    }
+
+    /// The largest connections are closed.
+    pub fn connections_are_full(&self) -> bool {
+        let limit = self.limit();
+        limit > 0 && self.get(Part::Connections) >= limit / CONNECTIONS_PART
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_parts_together_are_held_against_the_limit() {
+        let memory = Memory::default();
+        for (part, _) in Part::ALL {
+            memory.set(part, 100);
+        }
+        assert!(!memory.is_full() && !memory.connections_are_full(), "there is no limit");
+        memory.limit_to(601);
+        assert!(!memory.is_full());
+        memory.shift(Part::Connections, 49);
+        assert!(memory.is_full() && !memory.connections_are_full());
+        memory.shift(Part::Connections, 1);
+        assert!(memory.connections_are_full());
+        memory.shift(Part::Connections, -50);
+        assert_eq!((memory.total(), memory.is_full()), (600, false));
+    }
+
+    #[test]
+    fn every_part_has_its_own_place() {
+        for (at, (part, _)) in Part::ALL.into_iter().enumerate() {
+            assert_eq!(part as usize, at);
+        }
+    }
+}

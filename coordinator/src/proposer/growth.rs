@@ -1,0 +1,153 @@
+//! The leader's verdict on commands that would make the state grow while it is above its memory limit. Pure.
+//!
+//! A command that is refused stands in the entry as its refusal, a few bytes, in its place. So its client is answered in its
+//! turn by the node that it is connected to, and every node applies the same, whatever memory it has itself.
+
+use bytes::Bytes;
+use rowlock_proto::request::{Op, SetData};
+use rowlock_proto::{ErrorCode, SessionId};
+use rowlock_state::Machine;
+use rowlock_state::command::{Command, Proposal};
+
+/// Puts the refusal in the place of each command of a client that grows. Gives how many there were.
+pub fn refuse(proposals: &mut [Proposal], state: &Machine) -> u64 {
+    let mut refused = 0;
+    // What the cluster asks for itself has no session.
+    for proposal in proposals.iter_mut().filter(|it| it.session != SessionId::NONE) {
+        if grows(proposal, state) {
+            let command = std::mem::replace(&mut proposal.command, Command::Noop);
+            proposal.command = command.refused(ErrorCode::QuotaExceeded);
+            refused += 1;
+        }
+    }
+    refused
+}
+
+fn grows(proposal: &Proposal, state: &Machine) -> bool {
+    // One that has been done is only answered again.
+    if let Command::Tagged { id, .. } = proposal.command
+        && state.knows_write(proposal.session, id)
+    {
+        return false;
+    }
+    match proposal.command.untagged() {
+        Command::Create { .. } | Command::SetAcl(_) | Command::Acquire(_) => true,
+        Command::SetData(set) => is_longer(set, state),
+        Command::Multi(ops) => ops.iter().any(|op| match op {
+            Op::Create(_) | Op::Create2(_) | Op::CreateContainer(_) | Op::CreateTtl(..) => true,
+            Op::SetData(set) => is_longer(set, state),
+            Op::Delete { .. } | Op::Check { .. } => false,
+        }),
+        Command::Noop
+        | Command::Tagged { .. }
+        | Command::CreateSession { .. }
+        | Command::OpenSession { .. }
+        | Command::Reattach { .. }
+        | Command::Attach { .. }
+        | Command::AttachFrom { .. }
+        | Command::CloseSession
+        | Command::ExpireSession { .. }
+        | Command::Delete { .. }
+        | Command::Reap { .. }
+        | Command::Configure { .. }
+        | Command::Release(_)
+        | Command::Abandon(_)
+        | Command::Verify(_)
+        // The new place takes the room of the old one.
+        | Command::Convert { .. }
+        | Command::ForceRelease(_)
+        | Command::LockDue { .. }
+        | Command::CompareDigests
+        | Command::DigestAt { .. }
+        | Command::Refused(_) => false,
+    }
+}
+
+fn is_longer(set: &SetData, state: &Machine) -> bool {
+    let there = state.stat(&set.path).map_or(0, |stat| usize::try_from(stat.data_length).unwrap_or(0));
+    set.data.as_ref().map_or(0, Bytes::len) > there
+}
+
+#[cfg(test)]
+mod tests {
+    use rowlock_proto::acl::Acl;
+    use rowlock_proto::request::Create;
+    use rowlock_proto::{CreateMode, Version};
+    use rowlock_state::command::{Attachment, Origin};
+    use rowlock_state::outcome::Outcome;
+
+    use super::*;
+
+    fn proposal(session: SessionId, command: Command) -> Proposal {
+        let (origin, attachment) = (Origin::default(), Attachment(1));
+        Proposal { origin, session, attachment, identities: Default::default(), command }
+    }
+
+    fn create(path: &str) -> Create {
+        let (data, flags) = (Some(Bytes::from_static(b"four")), CreateMode::Persistent.flags());
+        Create { path: path.to_owned(), data, acl: Some(Acl::shared_open()), flags }
+    }
+
+    fn set(path: &str, data: &'static [u8]) -> SetData {
+        SetData { path: path.to_owned(), data: Some(Bytes::from_static(data)), version: Version::ANY }
+    }
+
+    fn tagged(id: u64, command: Command) -> Command {
+        Command::Tagged { id, acked: 0, command: Box::new(command) }
+    }
+
+    /// A session, and a znode that its write number 1 has made.
+    fn begun() -> (Machine, SessionId) {
+        let mut machine = Machine::new();
+        let open = Command::CreateSession { password: [7; 16], timeout_ms: 4_000 };
+        let opened = machine.apply(1, &proposal(SessionId::NONE, open), &mut ()).result;
+        let Ok(Outcome::Session { session, .. }) = opened else { panic!("{opened:?}") };
+        let first = tagged(1, Command::Create { create: create("/a"), ttl_ms: None });
+        machine.apply(1, &proposal(session, first), &mut ()).result.unwrap();
+        (machine, session)
+    }
+
+    #[test]
+    fn what_grows_is_refused_and_what_gives_back_passes() {
+        let (machine, session) = begun();
+        let made = || Command::Create { create: create("/b"), ttl_ms: None };
+        let delete = || Op::Delete { path: "/a".to_owned(), version: Version::ANY };
+        for (command, is_refused) in [
+            (made(), true),
+            (tagged(2, made()), true),
+            (tagged(1, made()), false),
+            (Command::SetData(set("/a", b"longer")), true),
+            (Command::SetData(set("/a", b"same")), false),
+            (Command::SetData(set("/none", b"some")), true),
+            (Command::Multi(vec![delete(), Op::Create(create("/b"))]), true),
+            (Command::Multi(vec![delete(), Op::SetData(set("/a", b""))]), false),
+            (Command::Acquire(Vec::new()), true),
+            (Command::Release(Vec::new()), false),
+            (Command::Abandon(Vec::new()), false),
+            (Command::CloseSession, false),
+        ] {
+            let mut one = [proposal(session, command.clone())];
+            assert_eq!(refuse(&mut one, &machine), u64::from(is_refused), "{command:?}");
+            let expected = if is_refused { command.refused(ErrorCode::QuotaExceeded) } else { command };
+            assert_eq!(one[0].command, expected);
+        }
+        let mut own = [proposal(SessionId::NONE, made())];
+        assert_eq!(refuse(&mut own, &machine), 0, "the cluster's own");
+    }
+
+    #[test]
+    fn a_refused_write_is_answered_with_its_refusal_and_has_one_outcome() {
+        let (mut machine, session) = begun();
+        let made = || Command::Create { create: create("/b"), ttl_ms: None };
+        let mut plain = [proposal(session, made())];
+        refuse(&mut plain, &machine);
+        assert_eq!(machine.apply(1, &plain[0], &mut ()).result, Err(ErrorCode::QuotaExceeded));
+        let mut numbered = [proposal(session, tagged(2, made()))];
+        refuse(&mut numbered, &machine);
+        for again in [numbered[0].clone(), proposal(session, tagged(2, made()))] {
+            assert_eq!(machine.apply(1, &again, &mut ()).result, Err(ErrorCode::QuotaExceeded));
+        }
+        assert_eq!(machine.stat("/b"), None);
+        machine.check().unwrap();
+    }
+}
