@@ -1,8 +1,8 @@
 //! What the others' answers to a node that has been started mean. Pure.
 //!
-//! A node with a log asks half of the other voters: those that it needs for a quorum anyway. One without may
-//! have lost it: it asks more than half of them, who must take part themselves, unless nobody has anything at
-//! all.
+//! A node with a log asks half of the other voters: those that it needs for a quorum anyway. If somebody knows later
+//! voters than its log names, half of these suffice. A node without a log may have lost it: it asks more than half of the
+//! others, who must take part themselves, unless nobody has anything at all.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,6 +28,8 @@ pub(super) struct Us {
     pub(super) configured: BTreeSet<NodeId>,
     /// The voters of its log.
     pub(super) voters: BTreeSet<NodeId>,
+    /// Index of the log entry that names them.
+    pub(super) members_at: Option<u64>,
     /// End of its log.
     pub(super) last_index: Option<u64>,
     /// Of its vote.
@@ -85,12 +87,21 @@ fn judge_newcomer(us: &Us, answers: &Answers) -> Result<Verdict, BootstrapError>
 }
 
 fn judge_known(us: &Us, answers: &Answers) -> Verdict {
-    let voters = if us.voters.is_empty() { &us.founders } else { &us.voters };
-    let others: Vec<NodeId> = voters.iter().filter(|node| **node != us.node).copied().collect();
-    let here = others.iter().filter(|node| answers.contains_key(node)).count();
-    // With as many, and itself, there is a quorum. One that does not vote needs nobody.
-    let needed = if voters.contains(&us.node) { voters.len() / 2 } else { 0 };
-    if here >= needed { Verdict::TakePart } else { Verdict::WaitFor(without(&others, answers)) }
+    let own = if us.voters.is_empty() { us.founders.clone() } else { us.voters.clone() };
+    // The log may end before a change of members. The voters that it names may be gone for good, and the later ones elect.
+    let later = newest(answers).filter(|known| known.members_at > us.members_at);
+    let later = later.map(|known| known.voters.iter().copied().collect::<BTreeSet<NodeId>>());
+    let later = later.filter(|voters| voters.contains(&us.node));
+    let suffices = |voters: &BTreeSet<NodeId>| {
+        let here = voters.iter().filter(|node| **node != us.node && answers.contains_key(node)).count();
+        // With as many, and itself, there is a quorum. One that does not vote needs nobody.
+        here >= if voters.contains(&us.node) { voters.len() / 2 } else { 0 }
+    };
+    if suffices(&own) || later.as_ref().is_some_and(suffices) {
+        return Verdict::TakePart;
+    }
+    let others = later.unwrap_or(own).into_iter().filter(|node| *node != us.node);
+    Verdict::WaitFor(without(&others.collect::<Vec<_>>(), answers))
 }
 
 fn without(nodes: &[NodeId], answers: &Answers) -> Vec<NodeId> {
@@ -155,6 +166,7 @@ mod tests {
             founders: set(founders),
             configured: set(founders),
             voters: BTreeSet::new(),
+            members_at: None,
             last_index: None,
             term: 0,
         }
@@ -236,6 +248,25 @@ mod tests {
         assert!(!leader_has_answered(&us, &answers));
         answers.insert(NodeId(1), names);
         assert!(leader_has_answered(&us, &answers));
+    }
+
+    #[test]
+    fn a_node_whose_log_ends_before_a_change_of_members_needs_a_quorum_of_the_new_ones() {
+        let us = Us {
+            standing: Standing::Member,
+            voters: set(&[1, 2, 3]),
+            members_at: Some(3),
+            last_index: Some(4),
+            ..newcomer(2, &[1, 2, 3, 5])
+        };
+        // Node 1 was removed while node 2 was down, and node 3 has been lost since.
+        let at = |members_at| Introduction { members_at: Some(members_at), ..member(&[2, 3, 5]) };
+        assert_eq!(judge(&us, &[(NodeId(5), at(7))].into()), Ok(Verdict::TakePart));
+        assert_eq!(judge(&us, &[(NodeId(5), at(2))].into()), wait_for(&[1, 3]), "its own are newer");
+        let later = Introduction { members_at: Some(7), ..member(&[2, 4, 5, 6]) };
+        assert_eq!(judge(&us, &[(NodeId(5), later)].into()), wait_for(&[4, 6]));
+        let without_us = Introduction { members_at: Some(7), ..member(&[3, 4, 5]) };
+        assert_eq!(judge(&us, &[(NodeId(5), without_us)].into()), wait_for(&[1, 3]));
     }
 
     #[test]

@@ -180,6 +180,7 @@ impl Bootstrap {
             founders,
             configured,
             voters: state.membership_state.effective().voter_ids().map(NodeId).collect(),
+            members_at: state.membership_state.effective().log_id().as_ref().map(|id| id.index),
             last_index: state.log_ids.last().map(|last| last.index),
             term: state.vote_ref().leader_id.term,
         });
