@@ -16,10 +16,12 @@ const IDLE_MAX: usize = 10_000;
 const DESCRIPTORS_KEPT: usize = 500;
 const MEMORY_MAX_KIB: u64 = 1 << 20;
 const MIB: usize = 1 << 20;
+/// The word that asks whether the node is alive is not answered by default.
+const RUOK: &str = "[client]\nwords = [\"ruok\"]\n";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn node_survives_bad_input_and_serves_on() {
-    let mut cluster = Cluster::start(1, "").await;
+    let mut cluster = Cluster::start(1, RUOK).await;
     let addr = cluster.endpoint(1).to_owned();
     let client = cluster.client().await;
 
@@ -98,7 +100,7 @@ async fn never_reading(cluster: &Cluster, client: &rowlock_client::Client) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn node_holds_ten_thousand_idle_connections_and_serves_on() {
-    let mut cluster = Cluster::start(1, "[client]\nwords = [\"ruok\"]\n").await;
+    let mut cluster = Cluster::start(1, RUOK).await;
     let addr = cluster.endpoint(1).to_owned();
     let client = cluster.client().await;
     let room = descriptors().saturating_sub(DESCRIPTORS_KEPT).min(IDLE_MAX);
