@@ -32,11 +32,26 @@ async fn until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Where the snapshot of this number is to be written, there is something else.
-fn block(folder: &Path, number: u64) -> PathBuf {
-    let path = folder.join("snapshots").join(format!("{number}.tmp"));
-    std::fs::create_dir(&path).unwrap();
-    path
+/// Where the folder of the snapshots should be, there is something else, until this is dropped.
+struct Blocked {
+    folder: PathBuf,
+    aside: PathBuf,
+}
+
+impl Blocked {
+    fn new(data: &Path) -> Self {
+        let (folder, aside) = (data.join("snapshots"), data.join("snapshots.aside"));
+        std::fs::rename(&folder, &aside).unwrap();
+        std::fs::write(&folder, "a file").unwrap();
+        Blocked { folder, aside }
+    }
+}
+
+impl Drop for Blocked {
+    fn drop(&mut self) {
+        std::fs::remove_file(&self.folder).unwrap();
+        std::fs::rename(&self.aside, &self.folder).unwrap();
+    }
 }
 
 #[tokio::test]
@@ -46,12 +61,13 @@ async fn a_node_goes_on_when_the_snapshot_that_is_due_fails_and_writes_it_later(
     config.raft.snapshot_every = 100;
     // The first one is due at the 39th entry: a node begins with far fewer.
     let (node, client) = start(config).await;
-    block(folder.path(), 0);
+    let blocked = Blocked::new(folder.path());
     for number in 0..100 {
         create(&client, &format!("/before-{number}")).await;
     }
     let metrics = node.metrics();
     until("a snapshot fails", || metrics.snapshots_failed_total.get() > 0).await;
+    drop(blocked);
     create(&client, "/after").await;
     let status = node.status();
     until("the next one is written", || status.borrow().snapshot_index >= 100).await;
@@ -65,7 +81,7 @@ async fn a_node_goes_on_when_the_snapshot_that_is_due_fails_and_writes_it_later(
 async fn raft_builds_no_snapshot_itself_and_hears_of_those_that_are_written() {
     let folder = tempfile::tempdir().unwrap();
     let (node, client) = start(NodeConfig::single(folder.path())).await;
-    let blocks = [0, 1, 2, 3].map(|number| block(folder.path(), number));
+    let blocked = Blocked::new(folder.path());
     for round in 0..2 {
         match take_snapshot(node.raft()).await {
             Err(NoSnapshot::Failed(error)) => assert!(error.to_string().contains(".tmp"), "{error}"),
@@ -76,9 +92,7 @@ async fn raft_builds_no_snapshot_itself_and_hears_of_those_that_are_written() {
         create(&client, &format!("/after-{round}")).await;
     }
     assert_eq!(node.status().borrow().snapshot_index, 0);
-    for path in blocks {
-        std::fs::remove_dir(path).unwrap();
-    }
+    drop(blocked);
     let written = take_snapshot(node.raft()).await.unwrap();
     let status = node.status();
     until("Raft hears of the snapshot", || status.borrow().snapshot_index >= written).await;
