@@ -37,7 +37,7 @@ impl Readers {
         }
     }
 
-    /// Those whom these bytes of [`write`] name.
+    /// Those whom these bytes of [`write()`] name.
     pub(super) fn read(bytes: &[u8]) -> Option<Readers> {
         let mut reader = Reader(bytes);
         let mut list = || {
