@@ -22,8 +22,9 @@ async fn start(folder: &Path) -> Node {
 }
 
 async fn get(node: &Node, path: &str) -> (u16, String) {
-    let mut stream = Stream::connect(&node.addresses().http.to_string(), SOON).await.expect("it listens");
-    let request = format!("GET {path} HTTP/1.0\r\n\r\n");
+    let address = node.addresses().http.to_string();
+    let mut stream = Stream::connect(&address, SOON).await.expect("it listens");
+    let request = format!("GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n");
     stream.write_all(request.as_bytes()).await.expect("sent");
     let mut answer = String::new();
     time::timeout(SOON, stream.read_to_string(&mut answer)).await.expect("in time").expect("an answer");

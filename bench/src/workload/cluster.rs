@@ -137,7 +137,7 @@ async fn get(address: &str, path: &str) -> Result<String> {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let mut stream = tokio::net::TcpStream::connect(address).await?;
     stream
-        .write_all(format!("GET {path} HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n").as_bytes())
+        .write_all(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").as_bytes())
         .await?;
     let mut page = String::new();
     tokio::time::timeout(Duration::from_secs(10), stream.read_to_string(&mut page)).await??;
