@@ -62,7 +62,7 @@ async fn node_survives_bad_input_and_serves_on() {
     never_reading(&cluster, &client).await;
     assert_alive(&mut cluster, &client, "/after-deaf").await;
     let log = cluster.log(1);
-    assert!(log.contains("bytes, 1048575 allowed"), "the cause of a refusal is logged:\n{log}");
+    assert!(log.contains("bytes, 1024 allowed"), "the cause of a refusal is logged:\n{log}");
     assert!(!log.contains("panicked"), "{log}");
 }
 
