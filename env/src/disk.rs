@@ -19,6 +19,8 @@ const FILE_MODE: u32 = 0o600;
 const DIR_MODE: u32 = 0o700;
 /// Of the group and of others.
 const RIGHTS_OF_OTHERS: u32 = 0o077;
+/// Those that lead others through a directory.
+const SEARCH_OF_OTHERS: u32 = 0o011;
 
 /// A directory; names inside it are plain file names.
 #[derive(Clone)]
@@ -122,12 +124,18 @@ impl Dir {
         Ok(had)
     }
 
-    /// Whether others than its owner may read, write or replace a file.
+    /// Whether others than its owner may read or write a file: it gives them rights, and no directory on the way to it keeps
+    /// them out.
     pub fn is_open_to_others(&self, name: &str) -> io::Result<bool> {
-        match &self.disk {
-            Some(_) => Ok(false),
-            None => Ok(fs::metadata(self.path.join(name))?.mode() & RIGHTS_OF_OTHERS != 0),
+        if self.disk.is_some() || fs::metadata(self.path.join(name))?.mode() & RIGHTS_OF_OTHERS == 0 {
+            return Ok(false);
         }
+        for directory in fs::canonicalize(&self.path)?.ancestors() {
+            if fs::metadata(directory)?.mode() & SEARCH_OF_OTHERS == 0 {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Where it is.
@@ -440,9 +448,13 @@ mod tests {
         );
         let loosen =
             |name: &str, mode| fs::set_permissions(temp.path().join(name), fs::Permissions::from_mode(mode));
-        loosen("a/b", 0o755).expect("is ours");
         loosen("a/b/new", 0o640).expect("is ours");
+        assert!(!dir.is_open_to_others("new").expect("is there"), "nobody else gets there");
+        for directory in ["", "a", "a/b"] {
+            loosen(directory, 0o755).expect("is ours");
+        }
         assert!(dir.is_open_to_others("new").expect("is there"));
+        loosen("a", 0o700).expect("is ours");
         assert!(dir.make_private().expect("is ours"));
         assert_eq!(all.map(mode), [0o700, 0o700, 0o600, 0o600, 0o600]);
     }

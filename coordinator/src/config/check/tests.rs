@@ -49,11 +49,23 @@ fn good_file_gives_every_node_its_own_folder_and_addresses() {
     assert!(config.node(NodeId(4)).is_none());
 }
 
-/// The file with these lines under `[client]`, with these rights, beside a file of secrets with those.
-#[expect(clippy::disallowed_methods, reason = "the test writes a file as a person would")]
+/// The file with these lines under `[client]`, with these rights, beside a file of secrets with those, where everybody gets to.
 fn load(client: &str, mode: u32, secret: &str, secret_mode: u32) -> Result<ClusterConfig, String> {
+    load_in(0o755, client, mode, secret, secret_mode)
+}
+
+/// The same, in a folder with these rights.
+#[expect(clippy::disallowed_methods, reason = "the test writes a file as a person would")]
+fn load_in(
+    folder: u32,
+    client: &str,
+    mode: u32,
+    secret: &str,
+    secret_mode: u32,
+) -> Result<ClusterConfig, String> {
     use std::os::unix::fs::PermissionsExt as _;
     let temp = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(temp.path(), std::fs::Permissions::from_mode(folder)).unwrap();
     for (name, text, mode) in
         [("cluster.toml", &*format!("{THREE}[client]\n{client}\n"), mode), ("secret", secret, secret_mode)]
     {
@@ -76,6 +88,7 @@ fn a_file_with_secrets_that_others_may_read_is_refused() {
             assert!(refused.contains("chmod 600"), "{refused}");
         }
         assert!(load(secret, 0o600, "", 0o600).is_ok(), "{secret}");
+        assert!(load_in(0o700, secret, 0o644, "", 0o600).is_ok(), "nobody else gets there: {secret}");
     }
     assert!(load("", 0o644, "", 0o644).is_ok(), "without secrets everybody may read it");
 }
