@@ -22,10 +22,15 @@ use crate::digest::Hasher;
 /// such limit, but there one frame of `auth` entries can make a list of gigabytes.
 pub const ACL_BYTES_MAX: usize = 256 << 10;
 
-/// Whether one of `who` (or everybody) has a bit of `perm` in the list; the scheme `super` passes all.
+/// Whether one of `who` is a superuser, who passes every list.
+pub fn is_super(who: &[Id]) -> bool {
+    who.iter().any(|id| id.scheme == "super")
+}
+
+/// Whether one of `who` (or everybody) has a bit of `perm` in the list, or is a superuser.
 pub fn may(acl: &[Acl], perm: i32, who: &[Id]) -> bool {
     crate::steps::take(acl.len() * who.len());
-    who.iter().any(|id| id.scheme == "super")
+    is_super(who)
         || acl.iter().any(|entry| {
             entry.perms & perm != 0
                 && (is_anyone(&entry.id) || who.iter().any(|id| identity_matches(id, &entry.id)))

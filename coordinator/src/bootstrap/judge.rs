@@ -1,7 +1,7 @@
 //! What the others' answers to a node that has been started mean. Pure.
 //!
-//! A node with a log asks half of the other voters: those that it needs for a quorum anyway. If somebody knows later
-//! voters than its log names, half of these suffice. A node without a log may have lost it: it asks more than half of the
+//! A node with a log asks half of the other voters: those that it needs for a quorum anyway. If an answer names later
+//! voters than its log does, half of these suffice. A node without a log may have lost it: it asks more than half of the
 //! others, who must take part themselves, unless nobody has anything at all.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -22,8 +22,8 @@ use rowlock_proto::acl::Id;
 use rowlock_proto::decode::{self, BadRequest};
 use rowlock_proto::response::{ReplyHeader, Response};
 use rowlock_proto::{ErrorCode, OpCode, Request, RequestFrame, SessionId, Xid, Zxid};
-use rowlock_state::Machine;
 use rowlock_state::command::Attachment;
+use rowlock_state::{Machine, acl};
 
 use super::ClientContext;
 use super::announcement::Whereabouts;
@@ -207,7 +207,7 @@ impl Conversation {
                 return self.refuse(xid, opcode, ErrorCode::ReconfigDisabled, Then::Stay, now);
             }
             Request::Reconfig { joining, leaving, new_members, config_id }
-                if identity::is_super(&self.identities) =>
+                if acl::is_super(&self.identities) =>
             {
                 What::Reconfig(Wanted { joining, leaving, new_members, config_id })
             }

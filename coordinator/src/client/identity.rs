@@ -101,11 +101,6 @@ fn with(identities: &Arc<[Id]>, proven: Vec<Id>) -> Result<Arc<[Id]>, AuthFailed
     if all.len() > IDENTITIES_MAX || bytes > IDENTITIES_MAX_BYTES { Err(AuthFailed) } else { Ok(all.into()) }
 }
 
-/// Who passes every ACL, and may change the membership.
-pub(crate) fn is_super(identities: &[Id]) -> bool {
-    identities.iter().any(|id| id.scheme == "super")
-}
-
 /// What whoAmI shows: of a digest only the user, of the superuser the scheme.
 pub(super) fn shown(identities: &[Id]) -> Vec<Id> {
     identities

@@ -13,7 +13,7 @@ mod end;
 pub mod events;
 mod guesses;
 mod handshake;
-pub(crate) mod identity;
+mod identity;
 mod listener;
 pub mod outbox;
 mod pending;

@@ -1,5 +1,5 @@
-//! Who may see what: a lock whoever may READ its znode, or, when that is gone, the nearest one above it that is there; a
-//! place in its queue whoever may READ that znode as well; a session itself and superusers.
+//! Who may see what. A lock needs READ on its znode, or on the nearest one above it when that is gone. A place in its queue
+//! needs READ on the queue znode as well. A session is seen by itself and by superusers.
 
 use std::collections::BTreeMap;
 
@@ -20,14 +20,14 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Somebody who has proven nothing.
+    /// A reader who has proven nothing.
     pub fn anyone() -> Reader {
         Reader { who: Vec::new(), session: SessionId::NONE }
     }
 
     /// Whether it may see everything.
     pub(super) fn is_super(&self) -> bool {
-        self.who.iter().any(|id| id.scheme == "super")
+        acl::is_super(&self.who)
     }
 
     /// Whether it may see what this session has.
@@ -41,7 +41,7 @@ pub(super) fn may_see_place(machine: &Machine, path: &str, who: &[Id]) -> bool {
     machine.acl(path).is_some_and(|list| acl::may(list, perms::READ, who))
 }
 
-/// Refuses whoever may not see the lock.
+/// Refuses a reader who may not see the lock.
 pub(super) fn check(machine: &Machine, lock: &str, who: &[Id]) -> Result<(), Refusal> {
     match may_see(machine, lock, who) {
         true => Ok(()),

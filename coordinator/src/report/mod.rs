@@ -19,11 +19,10 @@ use rowlock_env::task::TaskGroup;
 use rowlock_env::worker;
 use rowlock_proto::ErrorCode;
 use rowlock_proto::acl::Id;
-use rowlock_state::{Frozen, Machine};
+use rowlock_state::{Frozen, Machine, acl};
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::client::identity::is_super;
 use crate::client::outbox::{Message, Outbox};
 use crate::client::registry::Registry;
 use crate::history::History;
@@ -137,7 +136,7 @@ impl Reports {
     /// # Errors
     /// [`Refusal::Busy`]: there is none.
     pub fn begin(&self, who: &[Id]) -> Result<Place, Refusal> {
-        let kept = is_super(who).then(|| self.kept.clone().try_acquire_owned().ok()).flatten();
+        let kept = acl::is_super(who).then(|| self.kept.clone().try_acquire_owned().ok()).flatten();
         let permit = kept.or_else(|| self.permits.clone().try_acquire_owned().ok()).ok_or(Refusal::Busy)?;
         Ok(Place { reports: self.clone(), _permit: permit })
     }

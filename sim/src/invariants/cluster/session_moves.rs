@@ -1,8 +1,9 @@
 //! session-moves: a session goes to another connection only when its client asks for it, and no client is told that it has
-//! gone (SessionMoved, -118): whoever has left a connection does not hear of it, and whoever has not must not be told.
+//! moved (SessionMoved, -118). A client that has left a connection reads nothing on it any more. A client
+//! that has not left keeps its session there.
 //!
-//! An attach may be late in the log, and its client have come by another node meanwhile. It takes nothing then. Only where
-//! nodes cannot hear that a client has hung up may it be otherwise, and the client comes back once more.
+//! An attach may be late in the log: its client may have come by another node meanwhile. A late attach takes nothing. Where
+//! nodes cannot hear that a client has hung up, it may take the session, and the client comes back once more.
 
 use std::collections::{BTreeMap, BTreeSet};
 
