@@ -11,7 +11,7 @@ use rowlock_coordinator::{Instant, SessionId};
 use rowlock_env::task::{Shutdown, spawn};
 use rowlock_env::time;
 use rowlock_state::command::{Attachment, Command};
-use support::{SOON, cluster};
+use support::{cluster, in_time};
 
 /// Writes one after another until the word; gives how many, and how long the slowest took. None is lost.
 async fn write(proposer: Proposer, stop: Shutdown) -> (u64, Duration) {
@@ -28,8 +28,8 @@ async fn write(proposer: Proposer, stop: Shutdown) -> (u64, Duration) {
             reply_to: reply_to.clone(),
             tag,
         };
-        proposer.submit(submission).await.expect("the node runs");
-        time::timeout(SOON, inbox.ready()).await.expect("an answer in time");
+        in_time("a place in the queue", proposer.submit(submission)).await.expect("the node runs");
+        in_time("an answer", inbox.ready()).await;
         let mut messages = VecDeque::new();
         inbox.take(&mut messages).expect("one at a time");
         let answered =
@@ -45,23 +45,27 @@ async fn a_leader_that_stops_hands_over_and_no_write_of_the_other_nodes_is_lost_
     let folder = tempfile::tempdir().expect("a folder");
     let mut nodes = cluster(folder.path()).await;
     let leader = nodes.remove(0);
+    // Of both, since the leader may have changed meanwhile.
+    let metrics: Vec<_> = nodes.iter().map(|node| node.metrics()).collect();
+    let done = || -> u64 {
+        metrics.iter().map(|metrics| metrics.forwarded_total.get() + metrics.batches_total.get()).sum()
+    };
+    let fifty_more = async || {
+        let enough = done() + 50;
+        while done() < enough {
+            time::sleep(Duration::from_millis(1)).await;
+        }
+    };
     let stop = Shutdown::new();
     let writers: Vec<_> =
         nodes.iter().map(|node| spawn("writer", write(node.proposer(), stop.clone()))).collect();
-    // In full swing when the leader goes.
-    let swing = nodes[0].metrics();
-    while swing.forwarded_total.get() < 50 {
-        time::sleep(Duration::from_millis(1)).await;
-    }
-    let old = leader.status().borrow().leader;
-    leader.shutdown().await;
+    in_time("writes before the stop", fifty_more()).await;
+    let stopped = leader.status().borrow().node;
+    in_time("the end of the leader", leader.shutdown()).await;
     let mut status = nodes[0].status();
-    let moved = status.wait_for(|status| status.leader.is_some() && status.leader != old);
-    time::timeout(SOON, moved).await.expect("in time").expect("the node runs");
-    let before = swing.forwarded_total.get() + swing.batches_total.get();
-    while swing.forwarded_total.get() + swing.batches_total.get() < before + 50 {
-        time::sleep(Duration::from_millis(1)).await;
-    }
+    let moved = status.wait_for(|status| status.leader.is_some_and(|leader| leader != stopped));
+    in_time("another leader", moved).await.expect("the node runs");
+    in_time("writes after the stop", fifty_more()).await;
     stop.trigger();
     for writer in writers {
         let (count, slowest) = writer.await.expect("no write was lost");
@@ -69,6 +73,6 @@ async fn a_leader_that_stops_hands_over_and_no_write_of_the_other_nodes_is_lost_
         println!("{count} writes, the slowest took {slowest:?}");
     }
     for node in nodes {
-        node.shutdown().await;
+        in_time("the end of a node", node.shutdown()).await;
     }
 }

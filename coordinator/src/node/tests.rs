@@ -1,6 +1,9 @@
 //! A node of its own, seen from inside: what it takes from other nodes and out of its log.
 
-use rowlock_env::net::{Listener, Stream};
+#[path = "../../../tests/support/ports.rs"]
+mod ports;
+
+use rowlock_env::net::Stream;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::{NodeId, SessionId};
 use rowlock_state::command::{Attachment, Batch, Command, Ordinal, Proposal};
@@ -94,12 +97,11 @@ async fn an_entry_that_has_overtaken_another_one_is_skipped_and_can_come_again()
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_whose_state_differs_from_the_others_stops_and_they_go_on_even_if_it_leads() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let mut text = String::from("name = \"test\"\n");
+    let mut text = format!("name = \"test-{}\"\n", ports::free());
     for id in 1..=3 {
         text += &format!("[[node]]\nid = {id}\n");
         for name in ["client", "peer", "http"] {
-            let free = Listener::bind("127.0.0.1:0").await.expect("a free port");
-            text += &format!("{name} = \"{}\"\n", free.local_addr());
+            text += &format!("{name} = \"{}\"\n", ports::address());
         }
     }
     let mut nodes = Vec::new();

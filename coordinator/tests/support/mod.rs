@@ -1,22 +1,30 @@
 //! What tests of whole nodes share: a cluster in one process.
 
+#[path = "../../../tests/support/ports.rs"]
+mod ports;
+
 use std::path::Path;
 use std::time::Duration;
 
 use rowlock_coordinator::{Instant, Node, NodeConfig, NodeId, Role};
-use rowlock_env::net;
+use rowlock_env::time;
 
 /// Longer than anything here takes on a busy machine.
 pub const SOON: Duration = Duration::from_secs(30);
 
-/// Three nodes that serve, the leader first, on ports that were free a moment ago.
+/// What `wanted` gives, which must come soon: a test that waits for ever says nothing.
+pub async fn in_time<T>(what: &str, wanted: impl Future<Output = T>) -> T {
+    time::timeout(SOON, wanted).await.unwrap_or_else(|_| panic!("{what}: not within {SOON:?}"))
+}
+
+/// Three nodes that serve, the leader first. Their cluster has a name of its own: another one, on ports that were free a
+/// moment ago, is not taken for it.
 pub async fn cluster(folder: &Path) -> Vec<Node> {
-    let mut text = String::from("name = \"test\"\n");
+    let mut text = format!("name = \"test-{}\"\n", ports::free());
     for id in 1..=3 {
         text += &format!("[[node]]\nid = {id}\n");
         for name in ["client", "peer", "http"] {
-            let free = net::Listener::bind("127.0.0.1:0").await.expect("a free port");
-            text += &format!("{name} = \"{}\"\n", free.local_addr());
+            text += &format!("{name} = \"{}\"\n", ports::address());
         }
     }
     let mut nodes = Vec::new();
