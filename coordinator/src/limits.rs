@@ -22,6 +22,9 @@ pub const WRITE_BACKLOG_MAX_BYTES: usize = 8 << 20;
 /// Bytes that a connection may hold (read and not done, answered and not written) while all connections of the node hold a
 /// quarter of `limits.memory_bytes`. Beyond: it is closed.
 pub const HELD_SMALL_BYTES: u64 = 64 << 10;
+/// Bytes of data and names in the answer to one multiRead. The operation that reaches it is still done. Beyond: the others are
+/// answered ThrottledOp.
+pub const MULTI_READ_MAX_BYTES: usize = 4 << 20;
 /// Requests of one connection that wait for their commit. Beyond: reading from its socket stops.
 pub const PIPELINE_MAX_REQUESTS: usize = 1_024;
 /// Identities of one connection. Beyond: the auth packet fails, which closes the connection.

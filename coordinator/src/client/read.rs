@@ -18,10 +18,14 @@ use rowlock_state::Machine;
 use super::announcement::Whereabouts;
 use super::outbox::Outbox;
 use super::{announcement, identity, watching};
+use crate::limits;
 use crate::memory::Memory;
 use crate::metrics::Metrics;
 use crate::reconfig::{self, Wanted};
 use crate::watch::{ConnectionId, Kinds, TooManyWatches, WatchTable};
+
+/// Bytes of a name in an answer besides its own.
+const NAME_BYTES: usize = 4;
 
 /// What a request is answered from, and for whom.
 pub(super) struct Reader<'a> {
@@ -100,9 +104,7 @@ impl Reader<'_> {
             Request::GetEphemerals(prefix) => {
                 Ok(Response::Children(machine.ephemerals(self.session, &prefix)))
             }
-            Request::MultiRead(ops) => {
-                Ok(Response::Multi(ops.into_iter().map(|op| self.read_op(op)).collect()))
-            }
+            Request::MultiRead(ops) => Ok(Response::Multi(self.read_all(ops))),
             // A superuser's is carried out elsewhere.
             Request::Reconfig { joining, leaving, new_members, config_id } => {
                 let wanted = Wanted { joining, leaving, new_members, config_id };
@@ -178,6 +180,24 @@ impl Reader<'_> {
         let result = change(&mut table);
         self.metrics.show_watches(&table);
         result
+    }
+
+    /// A short operation may have a long answer, again and again: what is beyond the bound is not done.
+    fn read_all(&self, ops: Vec<ReadOp>) -> Vec<OpResult> {
+        let mut bytes = 0;
+        let mut one = |op| {
+            if bytes >= limits::MULTI_READ_MAX_BYTES {
+                return OpResult::Error(Some(ErrorCode::ThrottledOp));
+            }
+            let result = self.read_op(op);
+            bytes += match &result {
+                OpResult::GetData(data, _) => data.as_ref().map_or(0, Bytes::len),
+                OpResult::GetChildren(names) => names.iter().map(|name| NAME_BYTES + name.len()).sum(),
+                _ => 0,
+            };
+            result
+        };
+        ops.into_iter().map(&mut one).collect()
     }
 
     fn read_op(&self, op: ReadOp) -> OpResult {

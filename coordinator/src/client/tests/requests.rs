@@ -89,6 +89,35 @@ async fn reads_are_answered_from_the_local_state() {
 }
 
 #[tokio::test]
+async fn what_one_multi_read_may_answer_is_bounded_however_often_it_asks_for_the_same() {
+    let node = Node::start().await;
+    let mut client = Client::connect(&node).await;
+    client.call(create("/a", CreateMode::Persistent)).await.unwrap();
+    client.call(set("/a", &"x".repeat(1_000_000))).await.unwrap();
+    client.call(create("/p", CreateMode::Persistent)).await.unwrap();
+    for at in 0..10 {
+        client.call(create(&format!("/p/{at}{}", "n".repeat(4_000)), CreateMode::Persistent)).await.unwrap();
+    }
+    for (op, count) in [(ReadOp::GetData("/a".into()), 20), (ReadOp::GetChildren("/p".into()), 2_000)] {
+        let Ok(Response::Multi(results)) = client.call(Request::MultiRead(vec![op; count])).await else {
+            panic!("one result for each operation")
+        };
+        assert_eq!(results.len(), count);
+        let refused = OpResult::Error(Some(ErrorCode::ThrottledOp));
+        let done = results.iter().take_while(|result| **result != refused).count();
+        assert!(results[done..].iter().all(|result| *result == refused));
+        let bytes = |result: &OpResult| match result {
+            OpResult::GetData(Some(data), _) => data.len(),
+            OpResult::GetChildren(names) => names.iter().map(|name| name.len() + 4).sum(),
+            other => panic!("{other:?}"),
+        };
+        let each = bytes(&results[0]);
+        assert_eq!(done, limits::MULTI_READ_MAX_BYTES.div_ceil(each), "of {each} bytes each");
+    }
+    node.stop().await;
+}
+
+#[tokio::test]
 async fn replies_come_in_request_order_and_zxids_never_go_back() {
     let node = Node::start().await;
     let mut client = Client::connect(&node).await;
