@@ -66,6 +66,12 @@ up *flags:
 processes:
     cargo test --test black_box
 
+# The largest requests of every kind, sent by so many connections one after another at processes of an optimised build. With ten it
+# takes two minutes and 4 GB of memory (docs/threat-model.md, section 1).
+frames connections="10":
+    cargo build --profile sim --bin rowlock
+    ROWLOCK_TEST_FRAMES={{connections}} ROWLOCK_TEST_BINARY="$PWD/target/sim/rowlock" cargo test --test black_box largest_frames -- --nocapture
+
 # Nodes that come back without their data under their old numbers, or with an older copy of it: so many rounds of each.
 wiped rounds="20":
     WIPED_ROUNDS={{rounds}} cargo test --test black_box wiped_nodes -- --test-threads 1

@@ -25,6 +25,7 @@ mod hazards_partitions;
 mod hazards_requests;
 mod hazards_table;
 mod import;
+mod largest_frames;
 mod leader_kill_rounds;
 mod log_bound;
 mod mixed_queue;

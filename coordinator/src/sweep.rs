@@ -94,7 +94,7 @@ impl Sweep {
     async fn look(&self) -> Found {
         let frozen = {
             let machine = self.replica.state.read();
-            if machine.containers_and_ttl().next().is_none() && machine.quotas().next().is_none() {
+            if machine.containers_and_ttl().next().is_none() && !machine.may_have_quotas() {
                 return Found::default();
             }
             machine.freeze()

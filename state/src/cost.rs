@@ -10,20 +10,24 @@
 use std::collections::BTreeSet;
 
 use rowlock_proto::acl::{Acl, Id};
-use rowlock_proto::lock::{Acquire, Claim, Mode};
+use rowlock_proto::lock::{Acquire, Mode};
 use rowlock_proto::request::{Create, Op};
 use rowlock_proto::{CreateMode, ErrorCode, SessionId, path as paths};
 
 use crate::acl::is_proof;
 use crate::command::{Command, Proposal};
-use crate::locks::{PLACES_MAX, SEARCH_FLOOR};
+use crate::locks::{Contender, Lock, PLACES_MAX, SEARCH_FLOOR};
 use crate::machine::Machine;
 use crate::tree::split;
 
 /// Missing znodes above its locks that one acquire makes. More: `BadArguments`.
 pub const ANCESTORS_MAX: usize = 32;
-/// Ephemeral znodes of one session, which all go in one command. Beyond: `QuotaExceeded`.
-pub const EPHEMERALS_MAX: usize = 100_000;
+/// Ephemeral znodes of one session, which all go in one command, with at most [`COMMAND_STEPS_MAX`]. Beyond: `QuotaExceeded`.
+pub const EPHEMERALS_MAX: usize = 20_000;
+/// Places in the queue of one lock: those that wait together may be granted it in one command. Beyond: `QuotaExceeded` for an
+/// acquire, and for a plain create of a place that is not exclusive. (What apply itself refuses is
+/// [`crate::locks::QUEUE_MAX`], and stays, since old logs depend on it.)
+pub const QUEUE_PLACES_MAX: usize = 20_000;
 /// Bytes by which `auth` may make the different ACLs of one command longer. More: `InvalidAcl`.
 pub const EXPANSION_MAX_BYTES: u64 = 16 << 10;
 /// Steps of one command. More: `BadArguments`. A step takes about 20 ns.
@@ -45,6 +49,8 @@ const LEVEL: u64 = 4;
 const BYTES_PER_STEP: u64 = 32;
 /// Bytes of a znode besides its path, its data and its ACL.
 const ZNODE_BYTES: u64 = 320;
+/// To take a znode away, to leave its queue, or to be granted a lock.
+const LEAVE: u64 = LOOK + CHANGE;
 /// Those of a place in a queue besides.
 const PLACE_BYTES: u64 = 320;
 /// Those of an entry of an ACL besides.
@@ -70,6 +76,8 @@ struct Bill<'a> {
     who: &'a [Id],
     cost: Cost,
     ephemerals: usize,
+    /// What the session's end takes for these, too.
+    end_steps: u64,
     /// Lists that were charged: the same one again is stored once.
     lists: BTreeSet<&'a [Acl]>,
     /// Bytes by which `auth` makes them longer.
@@ -91,6 +99,7 @@ impl Machine {
             who,
             cost,
             ephemerals: 0,
+            end_steps: 0,
             lists: BTreeSet::new(),
             expansion: 0,
             longest: 0,
@@ -121,9 +130,13 @@ impl<'a> Bill<'a> {
                 self.change(&set.path);
                 self.list(set.acl.as_deref())?;
             }
-            Command::Delete { path, .. } | Command::Reap { path } | Command::LockDue { lock: path } => {
-                self.change(path);
+            Command::Delete { path, .. } => {
+                self.leave(path);
+                // It may be a place that is given back: never refused.
+                return Ok(());
             }
+            Command::Reap { path } => self.change(path),
+            Command::LockDue { lock } => self.due(lock),
             Command::Acquire(all) if all.len() > PLACES_MAX => return Err(ErrorCode::BadArguments),
             Command::Acquire(all) => {
                 self.steps(SEARCH_FLOOR as u64);
@@ -133,20 +146,26 @@ impl<'a> Bill<'a> {
                 }
             }
             Command::Release(claims) => {
-                claims.iter().for_each(|claim| self.leave(claim));
+                claims.iter().for_each(|claim| self.leave(&claim.path));
                 // Whoever gives back one lock is never refused.
                 return if claims.len() > 1 { self.is_within() } else { Ok(()) };
             }
             Command::ForceRelease(claim) => {
-                self.leave(claim);
+                self.leave(&claim.path);
                 return Ok(());
             }
             Command::Verify(claims) => claims.iter().for_each(|claim| self.touch(&claim.path)),
-            Command::Abandon(all) => all.iter().for_each(|attempt| self.change(&attempt.lock)),
+            Command::Abandon(all) => {
+                for attempt in all {
+                    self.change(&attempt.lock);
+                    self.grants(&attempt.lock);
+                }
+                return if all.len() > 1 { self.is_within() } else { Ok(()) };
+            }
             Command::Convert { claim, prefix, .. } => {
                 let lock = claim.path.rsplit_once('/').map_or("", |(lock, _)| lock);
                 check_path([lock, "/", prefix], NUMBER_BYTES)?;
-                self.leave(claim);
+                self.leave(&claim.path);
                 self.made(claim.path.len() + prefix.len(), 0, true);
                 // It takes the data over.
                 let data = self.machine.tree.get(&claim.path).map_or(0, |znode| znode.data_len());
@@ -181,7 +200,7 @@ impl<'a> Bill<'a> {
                 return self.create(create);
             }
             Op::SetData(set) => self.data(&set.path, set.data.as_ref().map_or(0, |data| data.len())),
-            Op::Delete { path, .. } => self.change(path),
+            Op::Delete { path, .. } => self.leave(path),
             Op::Check { path, .. } => self.touch(path),
         }
         Ok(())
@@ -191,7 +210,13 @@ impl<'a> Bill<'a> {
         let mode = CreateMode::from_flags(create.flags).unwrap_or(CreateMode::Persistent);
         check_path([&create.path, "", ""], if mode.is_sequential() { NUMBER_BYTES } else { 0 })?;
         if mode.is_ephemeral() {
-            self.ephemeral()?;
+            self.ephemeral([&create.path, ""])?;
+        }
+        if let Some((lock, name)) = create.path.rsplit_once('/')
+            && mode == CreateMode::EphemeralSequential
+            && Contender::plain_mode(name) != Mode::Exclusive
+        {
+            self.enters(lock)?;
         }
         self.touch(&create.path);
         self.list(create.acl.as_deref())?;
@@ -203,7 +228,11 @@ impl<'a> Bill<'a> {
     fn acquire(&mut self, acquire: &'a Acquire) -> Result<(), ErrorCode> {
         let path = acquire.lock.as_str();
         check_path([path, "/", &acquire.prefix], NUMBER_BYTES)?;
-        self.ephemeral()?;
+        if let Err(code) = self.ephemeral([path, &acquire.prefix]).and_then(|()| self.enters(path))
+            && !self.machine.has_attempt(self.session, acquire)
+        {
+            return Err(code);
+        }
         self.touch(path);
         self.list(acquire.acl.as_deref())?;
         let data = acquire.data.as_ref().map_or(0, |data| data.len());
@@ -231,27 +260,50 @@ impl<'a> Bill<'a> {
         }
     }
 
-    /// One more znode of the session.
-    fn ephemeral(&mut self) -> Result<(), ErrorCode> {
+    /// One more znode of the session, with a path of these parts.
+    fn ephemeral(&mut self, path: [&str; 2]) -> Result<(), ErrorCode> {
         self.ephemerals += 1;
+        self.end_steps += path.iter().map(|part| LEVEL * levels(part) + bytes_steps(part.len())).sum::<u64>();
+        // For the slash between them, and the number.
+        self.end_steps += LEAVE + LEVEL + 1;
         let open = self.machine.sessions.get(self.session);
         let known = open.map_or(0, |open| open.ephemeral_count());
-        if known + self.ephemerals > EPHEMERALS_MAX { Err(ErrorCode::QuotaExceeded) } else { Ok(()) }
+        let steps = self.end_steps + open.map_or(0, |open| open.end_steps());
+        let fits = known + self.ephemerals <= EPHEMERALS_MAX && steps <= COMMAND_STEPS_MAX;
+        if fits { Ok(()) } else { Err(ErrorCode::QuotaExceeded) }
     }
 
-    /// A place is given back, and those that wait together for it are granted it.
-    fn leave(&mut self, claim: &'a Claim) {
-        self.change(&claim.path);
-        let Some((lock, _)) = claim.path.rsplit_once('/') else { return };
-        let Some(lock) = self.machine.locks.get(lock) else { return };
-        if lock.next_waits_in() != Some(Mode::Exclusive) {
-            self.steps(lock.waiting() as u64 * (LOOK + CHANGE));
+    /// One more place in a queue, beside the others of this command.
+    fn enters(&self, lock: &str) -> Result<(), ErrorCode> {
+        let there = self.machine.locks.get(lock).map_or(0, Lock::len);
+        if there + self.ephemerals <= QUEUE_PLACES_MAX { Ok(()) } else { Err(ErrorCode::QuotaExceeded) }
+    }
+
+    /// A place may be given back, and those that wait together for it are granted it.
+    fn leave(&mut self, path: &str) {
+        self.change(path);
+        if let Some((lock, _)) = path.rsplit_once('/') {
+            self.grants(lock);
+        }
+    }
+
+    fn grants(&mut self, lock: &str) {
+        let lock = self.machine.locks.get(lock);
+        if let Some(lock) = lock.filter(|lock| lock.next_waits_in() != Some(Mode::Exclusive)) {
+            self.steps(lock.waiting() as u64 * LEAVE);
+        }
+    }
+
+    /// All that hold it may have to go, and then those that wait are granted it.
+    fn due(&mut self, lock: &str) {
+        self.change(lock);
+        if let Some(queue) = self.machine.locks.get(lock) {
+            self.steps(queue.len() as u64 * (LEAVE + LEVEL * levels(lock) + bytes_steps(lock.len())));
         }
     }
 
     fn end(&mut self, session: SessionId) {
-        let ephemerals = self.machine.session(session).map_or(0, |open| open.ephemeral_count());
-        self.steps(ephemerals as u64 * (LOOK + CHANGE));
+        self.steps(self.machine.session(session).map_or(0, |open| open.end_steps()));
     }
 
     fn data(&mut self, path: &str, data: usize) {
@@ -321,6 +373,19 @@ impl<'a> Bill<'a> {
         let fits = steps <= COMMAND_STEPS_MAX && bytes <= COMMAND_BYTES_MAX;
         if fits { Ok(()) } else { Err(ErrorCode::BadArguments) }
     }
+}
+
+/// What the end of a session takes for one of its znodes.
+pub(crate) fn end_steps(path: &str) -> u64 {
+    LEAVE + LEVEL * levels(path) + bytes_steps(path.len())
+}
+
+fn levels(path: &str) -> u64 {
+    paths::levels(path) as u64
+}
+
+fn bytes_steps(bytes: usize) -> u64 {
+    bytes as u64 / BYTES_PER_STEP
 }
 
 /// Whether a new znode may have the path of these pieces, with so many bytes of a number behind it.

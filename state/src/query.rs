@@ -51,7 +51,8 @@ impl Machine {
     /// getEphemerals: the session's znodes whose path begins with `prefix`, in order.
     pub fn ephemerals(&self, session: SessionId, prefix: &str) -> Vec<String> {
         let Some(session) = self.sessions.get(session) else { return Vec::new() };
-        session.ephemerals().filter(|path| path.starts_with(prefix)).map(str::to_owned).collect()
+        let from = session.ephemerals_from(prefix);
+        from.take_while(|path| path.starts_with(prefix)).map(|path| (**path).to_owned()).collect()
     }
 
     /// The Stat of a znode without asking for permission: for setWatches.

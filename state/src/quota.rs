@@ -85,6 +85,11 @@ impl Limits {
 }
 
 impl Machine {
+    /// Whether there may be a quota, without looking for one.
+    pub fn may_have_quotas(&self) -> bool {
+        self.tree.get(QUOTA_PATH).is_some_and(|root| !root.children.is_empty())
+    }
+
     /// All quotas, in no particular order. Walks everything below `/zookeeper/quota`.
     pub fn quotas(&self) -> impl Iterator<Item = Quota> {
         let mut todo: Vec<(String, &Znode)> = Vec::new();

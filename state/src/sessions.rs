@@ -7,6 +7,7 @@ use std::sync::Arc;
 use rowlock_proto::{ErrorCode, NodeId, SessionId, Zxid};
 
 use crate::command::Attachment;
+use crate::cost::end_steps;
 use crate::dedup::Outcomes;
 use crate::digest::Hasher;
 use crate::locks::Cause;
@@ -31,6 +32,8 @@ pub struct Session {
     ///
     /// Invariant: exactly the znodes of the tree whose `ephemeral_owner` it is.
     ephemerals: Paths,
+    /// What its end takes for these, as [`crate::cost`] counts it. No part of a snapshot, nor of a digest.
+    end_steps: u64,
     /// Of the writes that its client may send again.
     pub(crate) outcomes: Outcomes,
     /// Of the lock that it last asked for. Apart from the rest, for those sessions that want no locks.
@@ -67,6 +70,7 @@ impl Session {
             longest_timeout_ms: timeout_ms,
             attachment,
             ephemerals: SharedMap::default(),
+            end_steps: 0,
             outcomes: Outcomes::default(),
             last_lock: None,
             hasher: Hasher::new(2),
@@ -102,6 +106,11 @@ impl Session {
     /// How many ephemeral znodes it has.
     pub fn ephemeral_count(&self) -> usize {
         self.ephemerals.len()
+    }
+
+    /// What its end takes for its znodes.
+    pub(crate) fn end_steps(&self) -> u64 {
+        self.end_steps
     }
 
     pub(crate) fn last_lock(&self) -> Option<&Arc<LastLock>> {
@@ -245,6 +254,7 @@ impl Sessions {
     /// A znode of this session has come.
     pub(crate) fn add_ephemeral(&mut self, near: Near, path: Arc<str>) {
         let session = self.open_mut(near);
+        session.end_steps += end_steps(&path);
         let old = session.ephemerals.insert(path, ());
         assert!(old.is_none(), "a znode is created once");
     }
@@ -252,6 +262,7 @@ impl Sessions {
     /// A znode of this session has gone. Gives its path.
     pub(crate) fn remove_ephemeral(&mut self, near: Near, path: &str) -> Arc<str> {
         let session = self.open_mut(near);
+        session.end_steps -= end_steps(path);
         let place = session.ephemerals.find(path).expect("an ephemeral znode is registered with its session");
         session.ephemerals.take(place).0
     }
@@ -264,6 +275,9 @@ impl Sessions {
             session.ephemerals.check()?;
             session.outcomes.check()?;
             outcome_bytes += session.outcomes.bytes();
+            if session.end_steps != session.ephemerals().map(end_steps).sum::<u64>() {
+                return Err(format!("what the end of {id} takes is miscounted"));
+            }
             if session.longest_timeout_ms < session.timeout_ms {
                 return Err(format!("{id} has a longer timeout than it ever had"));
             }

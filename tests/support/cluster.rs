@@ -4,6 +4,7 @@
 //! processes it started. When a test fails, the ends of the nodes' logs are printed; `ROWLOCK_TEST_KEEP=1` keeps the folder.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -45,6 +46,11 @@ struct Node {
     http: String,
     learner: bool,
     process: Option<Child>,
+}
+
+/// What nodes are: `ROWLOCK_TEST_BINARY` names another build of the same code, with which times mean more.
+fn binary() -> OsString {
+    std::env::var_os("ROWLOCK_TEST_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_rowlock").into())
 }
 
 /// For tests that start their nodes in another way.
@@ -141,7 +147,7 @@ impl Cluster {
     pub fn start_node(&mut self, id: u64) {
         self.write_file();
         let log = OpenOptions::new().create(true).append(true).open(log_path(&self.folder, id)).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_rowlock"));
+        let mut command = Command::new(binary());
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("ROWLOCK_")) {
             command.env_remove(name);
         }
@@ -205,6 +211,19 @@ impl Cluster {
             assert!(std::time::Instant::now() < deadline, "node {id} does not stop by itself");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
+    }
+
+    /// Where it answers HTTP.
+    pub fn http(&self, id: u64) -> &str {
+        &self.nodes[&id].http
+    }
+
+    /// The most memory that its process ever had, in bytes.
+    pub fn peak_bytes(&self, id: u64) -> u64 {
+        let text = fs::read_to_string(format!("/proc/{}/status", self.pid(id))).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        let kib: u64 = line.trim().strip_suffix(" kB").unwrap().parse().unwrap();
+        kib << 10
     }
 
     /// What `readyz` says that is not 200.

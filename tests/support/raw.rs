@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use rowlock_proto::frame::{self, DEFAULT_MAX_BYTES};
+use rowlock_proto::frame;
 use rowlock_proto::lock::{Acquire, Claim, Mode, Notice, Owner, Standing};
 use rowlock_proto::request::{Create, PathWatch};
 use rowlock_proto::{
@@ -19,6 +19,8 @@ use super::secs;
 
 /// How long an answer may take on a machine that is busy with other things.
 const ANSWER: Duration = secs(120);
+/// The answer to the largest request may be larger than that.
+const ANSWER_MAX_BYTES: usize = 64 << 20;
 /// Of sessions that are not to expire. They send nothing by themselves, so this is longer than any test takes, however busy
 /// the machine is.
 pub const SESSION_MS: i32 = 600_000;
@@ -88,10 +90,7 @@ impl Raw {
     /// One frame out.
     pub async fn send(&mut self, request: Request) -> (Xid, OpCode) {
         self.xid += 1;
-        self.send_as(Xid(self.xid), request).await
-    }
-
-    async fn send_as(&mut self, xid: Xid, request: Request) -> (Xid, OpCode) {
+        let xid = if matches!(request, Request::Auth { .. }) { Xid::AUTH } else { Xid(self.xid) };
         let opcode = match &request {
             Request::Tagged { request, .. } => request.opcode(),
             request => request.opcode(),
@@ -135,7 +134,7 @@ impl Raw {
     /// The next frame, whatever it is; nothing at the end of the connection.
     async fn frame(&mut self) -> Option<Bytes> {
         loop {
-            if let Some(frame) = frame::split(&mut self.input, DEFAULT_MAX_BYTES).unwrap() {
+            if let Some(frame) = frame::split(&mut self.input, ANSWER_MAX_BYTES).unwrap() {
                 self.frames_in += 1;
                 return Some(frame);
             }
@@ -178,7 +177,15 @@ impl Raw {
     pub async fn become_superuser(&mut self) {
         let auth = Bytes::from_static(b"super:test");
         let request = Request::Auth { auth_type: 0, scheme: "digest".to_owned(), auth };
-        let sent = self.send_as(Xid::AUTH, request).await;
+        let sent = self.send(request).await;
+        self.answer(sent).await.expect("the connection stays").unwrap();
+    }
+
+    /// Proves to be this user, by digest.
+    pub async fn prove(&mut self, user: &str) {
+        let auth = Bytes::from(format!("{user}:password"));
+        let request = Request::Auth { auth_type: 0, scheme: "digest".to_owned(), auth };
+        let sent = self.send(request).await;
         self.answer(sent).await.expect("the connection stays").unwrap();
     }
 

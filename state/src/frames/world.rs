@@ -2,16 +2,18 @@
 
 use std::sync::Arc;
 
-use bytes::BytesMut;
+use rowlock_frames::{Kind, create};
 use rowlock_proto::acl::{Acl, Id};
-use rowlock_proto::lock::{Acquire, Mode, Owner};
-use rowlock_proto::request::{Create, Op};
-use rowlock_proto::{CreateMode, ErrorCode, Request, SessionId, Xid, encode, frame};
+use rowlock_proto::lock::{Acquire, Mode, Owner, Standing};
+use rowlock_proto::{CreateMode, ErrorCode, FencingToken, Request, SessionId};
 
 use crate::Machine;
 use crate::command::{Attachment, Command, Origin, Proposal, Stamp};
 use crate::cost::Cost;
 use crate::outcome::Outcome;
+
+/// Below which requests of the kinds work.
+pub(super) const ROOT: &str = "/0000";
 
 pub(super) struct World {
     pub(super) machine: Machine,
@@ -36,20 +38,16 @@ impl World {
         }
     }
 
-    pub(super) fn proposal(&self, identities: fn() -> Arc<[Id]>, command: Command) -> Proposal {
+    pub(super) fn proposal(&self, identities: &Arc<[Id]>, command: Command) -> Proposal {
         let (origin, attachment) = (Origin::default(), Attachment(1));
-        Proposal { origin, session: self.session, attachment, identities: identities(), command }
+        Proposal { origin, session: self.session, attachment, identities: identities.clone(), command }
     }
 
-    pub(super) fn price(&self, identities: fn() -> Arc<[Id]>, command: Command) -> Result<Cost, ErrorCode> {
+    pub(super) fn price(&self, identities: &Arc<[Id]>, command: Command) -> Result<Cost, ErrorCode> {
         self.machine.price(&self.proposal(identities, command))
     }
 
-    pub(super) fn apply(
-        &mut self,
-        identities: fn() -> Arc<[Id]>,
-        command: Command,
-    ) -> Result<Outcome, ErrorCode> {
+    pub(super) fn apply(&mut self, identities: &Arc<[Id]>, command: Command) -> Result<Outcome, ErrorCode> {
         let proposal = self.proposal(identities, command);
         let stamp = Stamp { time_ms: 1_000, ..Stamp::default() };
         self.machine.apply_stamped(stamp, &proposal, &mut ()).result
@@ -57,7 +55,7 @@ impl World {
 
     /// Of what comes before; must succeed.
     pub(super) fn run(&mut self, command: Command) -> Outcome {
-        match self.apply(Arc::default, command) {
+        match self.apply(&Arc::default(), command) {
             Ok(Outcome::Multi(results)) => {
                 assert!(!results.iter().any(|it| matches!(it, rowlock_proto::response::OpResult::Error(_))));
                 Outcome::Multi(results)
@@ -66,14 +64,20 @@ impl World {
         }
     }
 
-    pub(super) fn make(&mut self, paths: impl Iterator<Item = String>) {
-        let ops = paths.map(|path| Op::Create(create(&path, CreateMode::Persistent)));
-        self.run(Command::Multi(ops.collect()));
+    /// What comes before a request of this kind, below a znode of its own. Gives the token of the first place taken.
+    pub(super) fn prepare(&mut self, kind: &Kind) -> FencingToken {
+        let root = create(ROOT, CreateMode::Persistent);
+        self.run(Command::Create { create: root, ttl_ms: None });
+        let mut token = FencingToken::default();
+        for request in (kind.prepare)(ROOT) {
+            if let Outcome::Standings(standings) = self.run(command(request))
+                && let Some(Standing::Held(claim)) = standings.first()
+            {
+                token = claim.token;
+            }
+        }
+        token
     }
-}
-
-pub(super) fn create(path: &str, mode: CreateMode) -> Create {
-    Create { path: path.to_owned(), data: None, acl: Some(Acl::shared_open()), flags: mode.flags() }
 }
 
 pub(super) fn acquire(lock: String, prefix: &str) -> Acquire {
@@ -91,17 +95,13 @@ pub(super) fn acquire(lock: String, prefix: &str) -> Acquire {
     }
 }
 
-/// Bytes of a request's frame.
-pub(super) fn bytes(request: &Request) -> usize {
-    let mut out = BytesMut::new();
-    encode::request_of(Xid(1), request, &mut out);
-    out.len() - frame::LENGTH_BYTES
-}
-
 /// The command that a node makes of it.
 pub(super) fn command(request: Request) -> Command {
     match request {
-        Request::Create(create) | Request::Create2(create) => Command::Create { create, ttl_ms: None },
+        Request::Create(create) | Request::Create2(create) | Request::CreateContainer(create) => {
+            Command::Create { create, ttl_ms: None }
+        }
+        Request::CreateTtl(create, ttl_ms) => Command::Create { create, ttl_ms: Some(ttl_ms) },
         Request::Delete { path, version } => Command::Delete { path, version },
         Request::SetData(set) => Command::SetData(set),
         Request::SetAcl(set) => Command::SetAcl(set),

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use rowlock_proto::acl::{Acl, perms};
 use rowlock_proto::lock::{Acquire, Claim, LOCK_DELAY_MAX_MS, Mode, Standing};
 use rowlock_proto::request::SetData;
-use rowlock_proto::{CreateMode, ErrorCode, FencingToken, Version, path as paths};
+use rowlock_proto::{CreateMode, ErrorCode, FencingToken, SessionId, Version, path as paths};
 use smallvec::SmallVec;
 
 use super::contender::{Contender, address_in, owner_of};
@@ -25,6 +25,7 @@ use crate::ops::{Author, Done, New, permit};
 use crate::outcome::{EventSink, Outcome};
 use crate::sequence;
 use crate::sessions::{LastLock, Near};
+use crate::shared_map::Slot;
 use crate::tree::{Trail, first_slash, split};
 use crate::znode::{Kind, Znode};
 
@@ -138,6 +139,11 @@ impl Machine {
             None => Standing::Absent,
         };
         all.iter().map(again).collect()
+    }
+
+    /// Whether the session has the place already that it asks for.
+    pub(crate) fn has_attempt(&self, session: SessionId, acquire: &Acquire) -> bool {
+        self.find_attempt((session, Slot::default()), &acquire.lock, &acquire.prefix).is_some()
     }
 
     /// The session's place in the lock's queue whose name is `prefix` and a number.

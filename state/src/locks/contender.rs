@@ -47,18 +47,22 @@ pub(crate) struct Contender {
 }
 
 impl Contender {
-    /// Made by a create of any client: the name tells what it wants, in the words of Curator's and kazoo's recipes.
-    pub(crate) fn plain(name: &str, session: SessionId, who: &[Id], now_ms: i64) -> Self {
-        let mode = if name.contains("__READ__") || name.contains("__rlock__") {
+    /// What a place wants that a create of any client has made: its name says it, in the words of Curator's and kazoo's recipes.
+    pub(crate) fn plain_mode(name: &str) -> Mode {
+        if name.contains("__READ__") || name.contains("__rlock__") {
             Mode::Shared
         } else if name.contains("-lease-") {
             Mode::Permits(1)
         } else {
             Mode::Exclusive
-        };
+        }
+    }
+
+    /// Made by a create of any client.
+    pub(crate) fn plain(name: &str, session: SessionId, who: &[Id], now_ms: i64) -> Self {
         Contender {
             session,
-            mode,
+            mode: Contender::plain_mode(name),
             owner: Owner::Unnamed,
             is_acquired: false,
             max_hold_ms: 0,

@@ -114,7 +114,7 @@ impl Lock {
     }
 
     /// Holders and waiters.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.holders.len() + self.waiters.len()
     }
 

@@ -23,13 +23,14 @@ mod view;
 
 pub(crate) use contender::Contender;
 pub(crate) use deadlock::SEARCH_FLOOR;
-pub(crate) use index::Locks;
+pub(crate) use index::{Lock, Locks};
 pub(crate) use key::Key;
 pub(crate) use party::Room;
 pub(crate) use publish::Cause;
 pub use view::{ContenderView, LockView};
 
-/// Contenders of one lock; the next acquire is refused with `QuotaExceeded`. Plain creates are not bounded by it.
+/// Contenders of one lock; the next acquire is refused with `QuotaExceeded`. Plain creates are not bounded by it. The leader lets
+/// fewer in ([`crate::cost::QUEUE_PLACES_MAX`]).
 pub const QUEUE_MAX: usize = 100_000;
 
 /// Locks in one acquire, claims in one release; more are refused with `BadArguments`.

@@ -1,0 +1,156 @@
+//! What ends something for which much waits: a session with its znodes, a hold, and all holds of a lock that last too long. Each is
+//! one command that is not refused, so what it finds there is bounded before.
+
+use std::sync::Arc;
+
+use rowlock_frames::create;
+use rowlock_proto::lock::{Acquire, Attempt, Claim, Mode, Standing};
+use rowlock_proto::request::Op;
+use rowlock_proto::{CreateMode, ErrorCode, SessionId, Version};
+
+use super::world::{World, acquire};
+use crate::command::{Command, Proposal, Stamp};
+use crate::cost::{COMMAND_STEPS_MAX, EPHEMERALS_MAX, QUEUE_PLACES_MAX};
+use crate::outcome::Outcome;
+use crate::steps;
+
+const FULL: Result<(), ErrorCode> = Err(ErrorCode::QuotaExceeded);
+
+fn price(world: &World, command: Command) -> Result<(), ErrorCode> {
+    world.price(&Arc::default(), command).map(drop)
+}
+
+fn made(path: &str, mode: CreateMode) -> Command {
+    Command::Create { create: create(path, mode), ttl_ms: None }
+}
+
+/// Applies a command of the session that is let in. It takes no more steps than its price, and that is no more than a
+/// command may have.
+fn ends(world: &mut World, command: Command) {
+    let what = format!("{command:?}");
+    let cost = world.price(&Arc::default(), command.clone()).unwrap();
+    let (result, steps) = steps::taken_by(|| world.apply(&Arc::default(), command));
+    result.unwrap();
+    world.machine.check().unwrap();
+    println!("{what:.60}: {steps} steps of {}", cost.steps);
+    assert!(steps <= cost.steps && cost.steps <= COMMAND_STEPS_MAX, "{what}: {steps} of {}", cost.steps);
+}
+
+/// Creates ephemeral znodes below a znode until the session may have no more.
+fn fill(world: &mut World, parent: &str) -> usize {
+    for count in 0.. {
+        let next = made(&format!("{parent}/{count}"), CreateMode::Ephemeral);
+        if price(world, next.clone()).is_err() {
+            assert_eq!(price(world, next), FULL);
+            return count;
+        }
+        world.run(next);
+    }
+    unreachable!("a session's znodes have an end")
+}
+
+#[test]
+fn a_session_has_as_many_ephemerals_as_one_command_can_take_away() {
+    let mut world = World::new();
+    let place = || Command::Acquire(vec![acquire("/lock".to_owned(), "p-")]);
+    world.run(place());
+    assert_eq!(fill(&mut world, ""), EPHEMERALS_MAX - 1);
+    assert_eq!(price(&world, place()), Ok(()), "it has this place already");
+    assert_eq!(price(&world, Command::Acquire(vec![acquire("/lock".to_owned(), "other-")])), FULL);
+    assert_eq!(price(&world, made("/p", CreateMode::Persistent)), Ok(()));
+    ends(&mut world, Command::CloseSession);
+}
+
+#[test]
+fn a_session_has_fewer_ephemerals_if_their_paths_are_deep() {
+    let mut world = World::new();
+    for levels in 1..=250 {
+        world.run(made(&"/a".repeat(levels), CreateMode::Persistent));
+    }
+    let count = fill(&mut world, &"/a".repeat(250));
+    assert!((1_000..EPHEMERALS_MAX).contains(&count), "{count}");
+    ends(&mut world, Command::CloseSession);
+}
+
+fn reader(prefix: &str) -> Acquire {
+    Acquire { mode: Mode::Shared, ..acquire("/l".to_owned(), prefix) }
+}
+
+/// A lock whose queue is full of readers of another session that wait for this one's. The place that holds it.
+fn queue(world: &mut World) -> (SessionId, Claim) {
+    let Outcome::Standings(standings) =
+        world.run(Command::Acquire(vec![acquire("/l".to_owned(), "holder-")]))
+    else {
+        panic!("acquire gives standings")
+    };
+    let [Standing::Held(claim)] = &standings[..] else { panic!("{standings:?}") };
+    let holder = std::mem::take(&mut world.session);
+    world.session = world.open();
+    for at in 1..QUEUE_PLACES_MAX - 1 {
+        world.run(Command::Acquire(vec![reader(&format!("r{at}-"))]));
+    }
+    world.session = world.open();
+    world.run(Command::Acquire(vec![reader("last-")]));
+    (std::mem::replace(&mut world.session, holder), claim.clone())
+}
+
+#[test]
+fn a_queue_has_as_many_places_as_one_command_can_grant() {
+    let mut world = World::new();
+    let (last, claim) = queue(&mut world);
+    assert_eq!(price(&world, Command::Acquire(vec![reader("new-")])), FULL);
+    let plain = |name: &str| made(&format!("/l/{name}"), CreateMode::EphemeralSequential);
+    assert_eq!(price(&world, plain("x-__READ__-")), FULL);
+    let many = Op::Create(create("/m/x-__READ__-", CreateMode::EphemeralSequential));
+    assert_eq!(price(&world, Command::Multi(vec![many; 10_000])), Ok(()));
+    assert_eq!(price(&world, plain("x-lock-")), Ok(()), "an exclusive place is granted alone");
+    let holder = std::mem::replace(&mut world.session, last);
+    assert_eq!(price(&world, Command::Acquire(vec![reader("last-")])), Ok(()), "it has this place already");
+    world.session = holder;
+    let before = world.machine.clone();
+    let gone = |path: &str| Command::Delete { path: path.to_owned(), version: Version::ANY };
+    for command in [
+        Command::Release(vec![claim.clone()]),
+        Command::ForceRelease(claim.clone()),
+        Command::Abandon(vec![Attempt { lock: "/l".to_owned(), prefix: "holder-".to_owned() }]),
+        gone(&claim.path),
+        Command::Multi(vec![Op::Delete { path: claim.path.clone(), version: Version::ANY }]),
+    ] {
+        world.machine = before.clone();
+        ends(&mut world, command);
+        assert_eq!(world.machine.counts().lock_waiters, 0);
+    }
+}
+
+#[test]
+fn holds_that_all_last_too_long_end_within_the_steps_of_one_command() {
+    let mut world = World::new();
+    for at in 0..QUEUE_PLACES_MAX / 2 {
+        world.run(Command::Acquire(vec![Acquire { max_hold_ms: 1, ..reader(&format!("h{at}-")) }]));
+    }
+    world.run(Command::Acquire(vec![acquire("/l".to_owned(), "writer-")]));
+    for at in 1..QUEUE_PLACES_MAX / 2 {
+        world.run(Command::Acquire(vec![reader(&format!("r{at}-"))]));
+    }
+    let command = Command::LockDue { lock: "/l".to_owned() };
+    let proposal = Proposal { session: SessionId::NONE, ..world.proposal(&Arc::default(), command) };
+    let cost = world.machine.price(&proposal).unwrap();
+    let stamp = Stamp { time_ms: 1_000_000, ..Stamp::default() };
+    let (result, steps) = steps::taken_by(|| world.machine.apply_stamped(stamp, &proposal, &mut ()).result);
+    result.unwrap();
+    assert_eq!(world.machine.counts().lock_holders, 1, "the writer's");
+    println!("{} holds end: {steps} steps of {}", QUEUE_PLACES_MAX / 2, cost.steps);
+    assert!(steps <= cost.steps && cost.steps <= COMMAND_STEPS_MAX);
+}
+
+#[test]
+fn a_session_that_opens_is_at_its_price() {
+    let mut world = World::new();
+    let command = Command::CreateSession { password: [1; 16], timeout_ms: 1_000 };
+    let proposal = Proposal { session: SessionId::NONE, ..world.proposal(&Arc::default(), command) };
+    let cost = world.machine.price(&proposal).unwrap();
+    let before = super::weigh::bytes(&world.machine);
+    let (_, steps) = steps::taken_by(|| world.machine.apply(1_000, &proposal, &mut ()).result.unwrap());
+    let grown = super::weigh::bytes(&world.machine) - before;
+    assert!(steps <= cost.steps && grown as u64 <= cost.bytes, "{steps} steps, {grown} bytes of {cost:?}");
+}
