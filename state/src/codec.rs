@@ -295,10 +295,9 @@ mod tests {
             other,
         ];
         plain.prop_recursive(2, 2, 1, |inner| {
-            (number(), number(), inner).prop_map(|(id, acked, command)| Command::Tagged {
-                id,
-                acked,
-                command: Box::new(command),
+            (number(), number(), inner).prop_map(|(id, acked, command)| match command {
+                write if write.is_write() => Command::Tagged { id, acked, command: Box::new(write) },
+                other => other,
             })
         })
     }
@@ -428,5 +427,28 @@ mod tests {
         assert!(matches!(Batch::decode(&bytes), Err(BatchError::Damaged(_))));
         let bytes = [&[VERSION, 0, 0, 0, 0, 252][..], &1_000_000u32.to_le_bytes(), &[0; 2_000_000]].concat();
         assert!(matches!(Batch::decode(&bytes), Err(BatchError::Damaged(_))), "two thirds of them are there");
+    }
+    #[test]
+    fn a_tag_is_on_a_write_and_never_on_another_tag_however_long_the_chain() {
+        let (tagged, noop, abandon) = ([12, 1, 0], 0, [15, 0]);
+        // Before the command: of the first version its sender, of the newest the entry's number and what repeats.
+        let heads = [&[PLAIN, 0, 1, 0, 0, 0, 0, 0, 0][..], &[VERSION, 0, 0, 0, 0, 1, 0, 0]];
+        for head in heads {
+            let read = |command: &[u8]| Batch::decode(&[head, command].concat());
+            assert!(read(&[&tagged[..], &abandon].concat()).is_ok(), "one tag on a write");
+            assert!(read(&[noop]).is_ok());
+            assert!(read(&[&tagged[..], &[noop]].concat()).is_err(), "that changes nothing");
+            for count in [2, 1_000_000] {
+                assert!(read(&[&tagged.repeat(count)[..], &abandon].concat()).is_err(), "{count} tags");
+                assert!(read(&[&tagged[..], &abandon].concat()).is_ok(), "and the next one is read again");
+            }
+        }
+        let tag_before = |command: &[u8]| {
+            Batch::decode(
+                &[&[VERSION, 0, 0, 0, 0, 1, head::TAG | head::ACKED, 0, 1, 0][..], command].concat(),
+            )
+        };
+        assert!(tag_before(&abandon).is_ok());
+        assert!(tag_before(&[noop]).is_err() && tag_before(&[&tagged[..], &abandon].concat()).is_err());
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! A log entry is one [`Batch`]: the commands that waited together, folded by the leader.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -9,7 +10,8 @@ use rowlock_proto::acl::Id;
 use rowlock_proto::lock::{Acquire, Attempt, Claim, Mode};
 use rowlock_proto::request::{Create, Op, SetAcl, SetData};
 use rowlock_proto::{ErrorCode, NodeId, SessionId, Version};
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::proof::Proof;
 
@@ -111,7 +113,8 @@ pub enum Command {
         id: u64,
         /// Up to here the session's client knows the outcomes.
         acked: u64,
-        /// The write: one of a client, not this one again and not `CloseSession`.
+        /// The write: one of a client ([`Command::is_write`]), not this one again and not `CloseSession`.
+        #[serde(deserialize_with = "one_write")]
         command: Box<Command>,
     },
     /// acquire: places in the queues of all these locks, or in none.
@@ -183,7 +186,60 @@ pub enum Command {
     Refused(ErrorCode),
 }
 
+thread_local! {
+    static IS_TAGGED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// What a number belongs to. Tags in tags would be read by recursion, and a long chain of them would be the end of the stack:
+/// the second one is refused before it is looked into.
+fn one_write<'de, D: Deserializer<'de>>(from: D) -> Result<Box<Command>, D::Error> {
+    if IS_TAGGED.replace(true) {
+        return Err(D::Error::custom("a tagged command in a tagged command"));
+    }
+    let command = Command::deserialize(from);
+    IS_TAGGED.set(false);
+    let command = command?;
+    if command.is_write() {
+        Ok(Box::new(command))
+    } else {
+        Err(D::Error::custom("a tag on what is no write"))
+    }
+}
+
 impl Command {
+    /// Whether it is a client's write, of which its session may keep the outcome. What the cluster does itself is none, nor
+    /// what changes nothing.
+    pub fn is_write(&self) -> bool {
+        match self {
+            Command::Create { .. }
+            | Command::Delete { .. }
+            | Command::SetData(_)
+            | Command::SetAcl(_)
+            | Command::Multi(_)
+            | Command::Acquire(_)
+            | Command::Release(_)
+            | Command::Abandon(_)
+            | Command::Convert { .. }
+            | Command::ForceRelease(_)
+            | Command::Refused(_) => true,
+            Command::Noop
+            | Command::Tagged { .. }
+            | Command::Verify(_)
+            | Command::LockDue { .. }
+            | Command::CreateSession { .. }
+            | Command::Attach { .. }
+            | Command::AttachFrom { .. }
+            | Command::OpenSession { .. }
+            | Command::Reattach { .. }
+            | Command::CompareDigests
+            | Command::DigestAt { .. }
+            | Command::CloseSession
+            | Command::ExpireSession { .. }
+            | Command::Reap { .. }
+            | Command::Configure { .. } => false,
+        }
+    }
+
     /// What is done, whoever makes sure that it is done once.
     pub fn untagged(&self) -> &Command {
         match self {

@@ -113,6 +113,7 @@ impl<'a> Reader<'a> {
             attachment: before.attachment,
             identities: before.identities.clone(),
             command: match tag {
+                Some(_) if !command.is_write() => return None,
                 Some((id, acked)) => Command::Tagged { id, acked, command: Box::new(command) },
                 None => command,
             },

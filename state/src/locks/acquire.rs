@@ -249,8 +249,9 @@ impl Machine {
             return Some(Standing::Busy { ahead, holder });
         }
         let owner = OwnerKey::new(owner_of(acquire.owner, by), by.session)?;
-        let under = OwnerKey::works_under(acquire.owner, address_in(by.who));
-        let newcomer = Newcomer { owner, under, mode: acquire.mode };
+        let rules = by.stamp.rules;
+        let under = OwnerKey::works_under(rules, acquire.owner, address_in(by.who));
+        let newcomer = Newcomer { owner, under, mode: acquire.mode, rules };
         self.circle(newcomer, &acquire.lock, search).map(Standing::Deadlock)
     }
 

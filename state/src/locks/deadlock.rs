@@ -42,6 +42,7 @@ pub(super) struct Newcomer {
     /// With whom it works under the same place.
     pub under: Option<OwnerKey>,
     pub mode: Mode,
+    pub rules: Rules,
 }
 
 /// How an owner was reached: through its place `at` in the lock `path`, for which the owner `waiter` waits.
@@ -61,7 +62,7 @@ impl Machine {
     /// The circle that the newcomer would close by waiting for the lock: the places that are waited for, the first by the
     /// newcomer, and the last of them its own or the one that it works under.
     pub(super) fn circle(&self, by: Newcomer, lock: &str, search: &mut Search<'_>) -> Option<Vec<Party>> {
-        let Newcomer { owner, under, mode } = by;
+        let Newcomer { owner, under, mode, rules } = by;
         // Whoever holds nothing, waits nowhere and works for nobody is waited for by nobody.
         if under.is_none() {
             self.locks.places_of(owner).next()?;
@@ -70,7 +71,7 @@ impl Machine {
         let mut todo: Vec<OwnerKey> = Vec::new();
         let queue = self.locks.get_entry(lock)?;
         let Search { steps, steps_max, room } = search;
-        let mut count = Count { steps, max: *steps_max };
+        let mut count = Count { steps, max: *steps_max, rules };
         self.look_ahead(owner, queue, None, mode, &mut reached, &mut todo, &mut count);
         while let Some(next) = todo.pop() {
             if next == owner || Some(next) == under {
@@ -84,7 +85,7 @@ impl Machine {
                 };
                 // Its maker does one thing at a time: it waits for that work before it gives back any of its places.
                 let step = Step { waiter: next, path: entry.0, at: key };
-                reach(OwnerKey::workers_of(key, maker), step, &mut reached, &mut todo);
+                reach(OwnerKey::workers_of(rules, key, maker), step, &mut reached, &mut todo);
                 if let Some(waiter) = entry.1.waiters.get(key) {
                     self.look_ahead(next, entry, Some(key), waiter.mode, &mut reached, &mut todo, &mut count);
                 }
@@ -123,7 +124,8 @@ impl Machine {
             }
             for (at, in_the_way) in together.drain(..) {
                 let owner = OwnerKey::new(in_the_way.owner, in_the_way.session);
-                for owner in owner.into_iter().chain([OwnerKey::workers_of(at, in_the_way)]) {
+                let workers = OwnerKey::workers_of(count.rules, at, in_the_way);
+                for owner in owner.into_iter().chain([workers]) {
                     reach(owner, Step { waiter, path, at }, reached, todo);
                 }
             }
@@ -156,10 +158,11 @@ impl Machine {
     }
 }
 
-/// Places that one command has looked at.
+/// Places that one command has looked at, and how it looks at them.
 struct Count<'a> {
     steps: &'a mut usize,
     max: usize,
+    rules: Rules,
 }
 
 impl Count<'_> {

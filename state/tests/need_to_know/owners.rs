@@ -59,8 +59,9 @@ fn a_stranger_who_takes_the_name_of_an_owner_is_another_owner() {
 
 /// The victim holds /a, the stranger waits for /b, which a third one holds and says to do so under the victim's place. Then
 /// the third one asks for /a: a circle only if the victim waits for the stranger.
-fn third_is_refused(victim: &str, worker: &str) -> bool {
+fn third_is_refused(rules: Rules, victim: &str, worker: &str) -> bool {
     let mut world = World::new(Queue::Free, 0);
+    world.rules = rules;
     let [a, b, c] = [world.open(), world.open(), world.open()];
     let Standing::Held(place) = ask(&mut world, a, &at(victim, None), "/a", Owner::Session) else { panic!() };
     let third = at("10.0.0.3", None);
@@ -72,6 +73,9 @@ fn third_is_refused(victim: &str, worker: &str) -> bool {
 
 #[test]
 fn what_works_under_a_place_comes_from_the_address_of_its_maker() {
-    assert!(third_is_refused("10.0.0.1", "10.0.0.1"));
-    assert!(!third_is_refused("10.0.0.1", "10.0.0.2"));
+    for rules in [Rules::First, Rules::Second] {
+        assert!(third_is_refused(rules, "10.0.0.1", "10.0.0.1"), "{rules:?}");
+    }
+    assert!(!third_is_refused(Rules::Second, "10.0.0.1", "10.0.0.2"));
+    assert!(third_is_refused(Rules::First, "10.0.0.1", "10.0.0.2"), "as a log from before has it");
 }
