@@ -146,21 +146,26 @@ pub async fn open(config: ClientConfig) -> Result<Client, Failure> {
     config.connect().await.map_err(|e| match e {
         ConnectError::Config(_) => Failure::new(USAGE, e),
         ConnectError::AuthFailed => Failure::new(REFUSED, format!("{e}; check ROWLOCK_AUTH")),
+        ConnectError::AuthRequired => Failure::new(REFUSED, format!("{e}; {AUTHENTICATE}")),
         _ => Failure::new(UNAVAILABLE, format!("{e}; start the cluster or name it with --endpoints")),
     })
 }
+
+const AUTHENTICATE: &str = "set ROWLOCK_AUTH=digest:USER:PASSWORD";
 
 /// The failure of a call about `what` (a path, the name of a lock).
 pub fn failed(what: &str, e: &Error) -> Failure {
     let code = match e {
         Error::InvalidName(_) | Error::Unsupported(_) => USAGE,
         Error::Deadlock { .. } => DEADLOCK,
+        Error::AuthRequired => REFUSED,
         e if e.may_have_happened() || e.is_session_end() => LOST,
         _ => REFUSED,
     };
     let text = match (e.code(), e) {
         (Some(code), _) => format!("{what}: {code}"),
         (None, Error::Deadlock { .. }) => format!("{what}: {e}; give back what is held and start over"),
+        (None, Error::AuthRequired) => format!("{e}; {AUTHENTICATE}"),
         (None, _) => format!("{what}: {e}"),
     };
     Failure::new(code, text)

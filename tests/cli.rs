@@ -264,3 +264,20 @@ async fn flags_beat_the_environment_and_that_beats_the_file_that_lies_here() {
         assert_eq!(said.code, code, "{variables:?} {flags:?}: {}", said.err);
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_that_requires_authentication_says_how_and_serves_who_authenticates() {
+    let cluster = Cluster::start(1, &format!("{FAST}[client]\nrequire_auth = true\n")).await;
+    let hint = "rowlock: the cluster requires authentication, and no credential was presented; set \
+                ROWLOCK_AUTH=digest:USER:PASSWORD\n";
+    for arguments in [&["create", "/a"][..], &["ls", "/"], &["lock", "l", "--", "true"], &["locks"]] {
+        let said = ask(&cluster, arguments).await;
+        assert_eq!((said.code, said.err.as_str()), (REFUSED, hint), "{arguments:?}");
+    }
+    for arguments in [&["create", "/a"][..], &["lock", "l", "--", "true"]] {
+        let mut command = rowlock(&cluster.folder, arguments);
+        command.env("ROWLOCK_AUTH", "digest:user:password");
+        let said = tokio::task::spawn_blocking(move || finish(command.spawn().unwrap())).await.unwrap();
+        assert_eq!(said.code, 0, "{arguments:?}: {}", said.err);
+    }
+}

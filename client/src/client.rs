@@ -119,6 +119,7 @@ impl Client {
         let opened = time::timeout(patience, opened).await.is_ok();
         match client.vitals().ending {
             Some(Ending::AuthFailed) => Err(ConnectError::AuthFailed),
+            Some(Ending::AuthRequired) => Err(ConnectError::AuthRequired),
             None if opened => Ok(client),
             _ => Err(ConnectError::Unreachable {
                 endpoints: client.inner.config.endpoints.join(","),

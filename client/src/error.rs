@@ -35,6 +35,10 @@ pub enum Error {
     /// A credential was refused; the session is closed.
     #[error("authentication failed")]
     AuthFailed,
+    /// The cluster does nothing for a session that has presented no credential; the session is closed. The request had no
+    /// effect. Give [`crate::ClientConfig::auth`] one, or `ROWLOCK_AUTH`.
+    #[error("the cluster requires authentication, and no credential was presented")]
+    AuthRequired,
     /// The runtime on which [`crate::ClientConfig::connect`] ran has ended, or the session's task panicked: the session,
     /// its locks and ephemeral znodes are given up. The request was not sent. [`crate::Client::renew`] opens a new
     /// session, on the runtime where it is called.
@@ -158,7 +162,12 @@ impl Error {
     pub fn is_session_end(&self) -> bool {
         matches!(
             self,
-            Error::SessionExpired | Error::Closed | Error::AuthFailed | Error::Stopped | Error::Forked
+            Error::SessionExpired
+                | Error::Closed
+                | Error::AuthFailed
+                | Error::AuthRequired
+                | Error::Stopped
+                | Error::Forked
         )
     }
 }
@@ -197,6 +206,9 @@ pub enum ConnectError {
     /// A credential was refused.
     #[error("authentication failed")]
     AuthFailed,
+    /// The cluster does nothing for a session that has presented no credential.
+    #[error("the cluster requires authentication, and no credential was presented")]
+    AuthRequired,
     /// The system gave no thread to a blocking client.
     #[error("no thread for the client: {0}")]
     Thread(String),
@@ -294,7 +306,9 @@ mod tests {
 
     #[test]
     fn the_end_of_a_session_is_not_retryable() {
-        for end in [Error::SessionExpired, Error::Closed, Error::AuthFailed, Error::Stopped] {
+        for end in
+            [Error::SessionExpired, Error::Closed, Error::AuthFailed, Error::AuthRequired, Error::Stopped]
+        {
             assert!(end.is_session_end() && !end.is_retryable());
         }
         assert!(Error::ConnectionLoss.is_retryable());

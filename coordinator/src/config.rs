@@ -143,6 +143,8 @@ pub struct ClientConfig {
     pub reconfig: bool,
     /// Whether clients that allow it are served reads while there is no quorum.
     pub read_only_mode: bool,
+    /// Nothing is done for a client before it has proven who it is (ZooKeeper's `enforce.auth`).
+    pub require_auth: bool,
 }
 
 /// `[znodes]`
@@ -278,6 +280,7 @@ impl Default for ClientConfig {
             sasl_users: BTreeMap::new(),
             reconfig: true,
             read_only_mode: false,
+            require_auth: false,
         }
     }
 }
@@ -353,7 +356,17 @@ impl ClusterConfig {
 
     /// Checks the text of a file; `path` is only named in errors and the base of relative data folders.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
-        let config = parse::parse(text, path, &secrets::read_private)?;
+        Self::parse_with(text, path, &secrets::read_private)
+    }
+
+    /// The same, with another reader of the files that the text names for its secrets: for the fuzz targets.
+    #[doc(hidden)]
+    pub fn parse_with(
+        text: &str,
+        path: &Path,
+        read: &dyn Fn(&Path) -> Result<String, String>,
+    ) -> Result<Self, ConfigError> {
+        let config = parse::parse(text, path, read)?;
         debug_assert!(!config.nodes.is_empty(), "check refuses a file without nodes");
         Ok(config)
     }

@@ -85,7 +85,7 @@ codes! {
     /// Reconfiguration is switched off.
     ReconfigDisabled = -123, "reconfiguration is disabled";
     /// SASL is required.
-    SessionClosedRequireSaslAuth = -124, "session closed: SASL authentication required";
+    SessionClosedRequireSaslAuth = -124, "session closed: authentication required";
     /// A quota, the bound of a lock's queue or the leader's memory limit would be exceeded.
     QuotaExceeded = -125, "no room: a quota, a lock's queue, what one session may have or the memory limit of the servers is full";
     /// Too many requests.

@@ -27,6 +27,11 @@ pub fn is_super(who: &[Id]) -> bool {
     who.iter().any(|id| id.scheme == "super")
 }
 
+/// Whether one of `who` says more than from where somebody connects.
+pub fn has_proven(who: &[Id]) -> bool {
+    who.iter().any(|id| is_proof(&id.scheme))
+}
+
 /// Whether one of `who` (or everybody) has a bit of `perm` in the list, or is a superuser.
 pub fn may(acl: &[Acl], perm: i32, who: &[Id]) -> bool {
     crate::steps::take(acl.len() * who.len());

@@ -62,6 +62,8 @@ pub(crate) enum Ending {
     Closed,
     /// A credential was refused.
     AuthFailed,
+    /// A server does nothing for a session that has presented no credential.
+    AuthRequired,
     /// The task that served it is gone: its runtime has ended, or it panicked.
     Stopped,
 }
@@ -72,6 +74,7 @@ impl Ending {
             Ending::Expired | Ending::DeadlinePassed => Error::SessionExpired,
             Ending::Closed => Error::Closed,
             Ending::AuthFailed => Error::AuthFailed,
+            Ending::AuthRequired => Error::AuthRequired,
             Ending::Stopped => Error::Stopped,
         }
     }
@@ -79,7 +82,7 @@ impl Ending {
     /// What a close says that comes afterwards: whether the servers know that the session is over.
     pub(crate) fn of_close(self) -> Result<(), Error> {
         match self {
-            Ending::Expired | Ending::Closed | Ending::AuthFailed => Ok(()),
+            Ending::Expired | Ending::Closed | Ending::AuthFailed | Ending::AuthRequired => Ok(()),
             Ending::DeadlinePassed | Ending::Stopped => Err(self.error()),
         }
     }
@@ -87,7 +90,9 @@ impl Ending {
     pub(crate) fn state(self) -> SessionState {
         match self {
             Ending::Expired | Ending::DeadlinePassed => SessionState::Expired,
-            Ending::Closed | Ending::AuthFailed | Ending::Stopped => SessionState::Closed,
+            Ending::Closed | Ending::AuthFailed | Ending::AuthRequired | Ending::Stopped => {
+                SessionState::Closed
+            }
         }
     }
 
@@ -95,7 +100,7 @@ impl Ending {
         match self {
             Ending::Expired => LostReason::Expired,
             Ending::DeadlinePassed => LostReason::Unreachable,
-            Ending::Closed | Ending::AuthFailed => LostReason::Closed,
+            Ending::Closed | Ending::AuthFailed | Ending::AuthRequired => LostReason::Closed,
             Ending::Stopped => LostReason::Stopped,
         }
     }

@@ -6,6 +6,7 @@
 
 mod ending;
 mod options;
+mod proof;
 mod replies;
 mod reports;
 mod rest;
@@ -16,7 +17,6 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::{Bytes, BytesMut};
 use rowlock_env::mutant::{self, Mutant};
-use rowlock_env::rng;
 use rowlock_env::time::Instant;
 use rowlock_proto::acl::Id;
 use rowlock_proto::decode::{self, BadRequest};
@@ -36,7 +36,7 @@ use super::read::{Answer, Reader, Then};
 use super::registry::Peer;
 use super::vigil::SessionTimeout;
 use super::write::{Form, Route};
-use super::{identity, read_only, sasl, write};
+use super::{read_only, sasl, write};
 use crate::limits;
 use crate::proposer::Submission;
 use crate::reconfig::{Ask, Wanted};
@@ -165,7 +165,11 @@ impl Conversation {
         self.shared.context.metrics.packets_received_total.inc();
         self.frame_bytes = frame.len();
         self.note_first_requests();
-        match decode::request(frame) {
+        let read = decode::request(frame);
+        if let Some(xid) = self.barred(&read) {
+            return self.bar(xid);
+        }
+        match read {
             Ok(RequestFrame { xid, request }) => self.request(xid, request, now),
             // Of auth packets ZooKeeper takes note before it queues them, and closes over one that it cannot read.
             Err(bad @ (BadRequest::Header | BadRequest::Body { opcode: OpCode::Auth, .. })) => {
@@ -302,51 +306,6 @@ impl Conversation {
         if then == Then::Close {
             self.phase = Phase::Finishing;
         }
-    }
-
-    /// Answered at once, around the queue; what is sent behind it is done with the new identities.
-    fn authenticate(&mut self, xid: Xid, scheme: &str, auth: &Bytes) {
-        let super_digest = self.shared.context.config.client.super_digest.as_deref();
-        let attempt = identity::super_attempt(scheme, auth, super_digest);
-        let proven = match attempt {
-            Some(is_right) if !self.shared.may_be_super(&self.peer, is_right) => Err(identity::AuthFailed),
-            _ => identity::authenticated(&self.identities, scheme, auth, super_digest),
-        };
-        let err = self.take_on(proven).err();
-        self.put_reply(ReplyHeader { xid, zxid: Zxid(0), err }, None);
-    }
-
-    /// As `authenticate`: clients send nothing else before SASL has succeeded.
-    fn negotiate(&mut self, xid: Xid, token: &Bytes) {
-        let users = &self.shared.context.config.client.sasl_users;
-        let nonce = || format!("{:016x}{:016x}", rng::u64(), rng::u64());
-        let step = self.sasl.step(token, users, nonce);
-        let step = step.map_err(|sasl::Failed| identity::AuthFailed).and_then(|step| match step {
-            sasl::Step::Challenge(challenge) => Ok((self.identities.clone(), challenge)),
-            sasl::Step::Proven { user, token } => {
-                tracing::debug!(peer = %self.peer.addr, user, "authenticated by SASL");
-                Ok((identity::with_sasl_user(&self.identities, user)?, token))
-            }
-        });
-        let (proven, token) = match step {
-            Ok((identities, token)) => (Ok(identities), token),
-            Err(failed) => (Err(failed), String::new()),
-        };
-        let err = self.take_on(proven).err();
-        let header = ReplyHeader { xid, zxid: Zxid(0), err };
-        let body = Response::Sasl(Some(token.into()));
-        self.put_reply(header, err.is_none().then_some(&body));
-    }
-
-    /// Whoever fails to authenticate is closed.
-    fn take_on(&mut self, proven: Result<Arc<[Id]>, identity::AuthFailed>) -> Result<(), ErrorCode> {
-        let Ok(identities) = proven else {
-            self.phase = Phase::Finishing;
-            return Err(ErrorCode::AuthFailed);
-        };
-        self.shared.context.replica.watches.lock().identify(self.peer.id, identities.clone());
-        self.identities = identities;
-        Ok(())
     }
 
     fn confirm(&mut self, ask: Option<AskConfirmation>) {

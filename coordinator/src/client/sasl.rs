@@ -164,7 +164,7 @@ fn unquote(text: &str) -> Option<(String, &str)> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     fn users() -> BTreeMap<String, String> {
@@ -181,7 +181,8 @@ mod tests {
         negotiation
     }
 
-    fn token(user: &str, password: &str, nonce: &str) -> String {
+    /// What a client answers to the challenge with this nonce.
+    pub(in crate::client) fn token(user: &str, password: &str, nonce: &str) -> String {
         let start = format!(
             "charset=utf-8,username=\"{user}\",realm=\"zk-sasl-md5\",nonce=\"{nonce}\",nc=00000001,cnonce=\"c,\\\"n\",\
              digest-uri=\"zookeeper/zk-sasl-md5\",maxbuf=65536,qop=auth"

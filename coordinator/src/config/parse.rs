@@ -87,6 +87,7 @@ pub(super) struct RawClient {
     pub sasl_users_file: Option<Spanned<PathBuf>>,
     pub reconfig: Option<bool>,
     pub read_only_mode: Option<bool>,
+    pub require_auth: Option<bool>,
 }
 
 #[derive(Default, Deserialize)]
@@ -215,6 +216,7 @@ fn convert(raw: RawCluster, path: &Path) -> ClusterConfig {
             sasl_users: raw.client.sasl_users.into_iter().map(|(k, v)| (k.into_inner(), v)).collect(),
             reconfig: raw.client.reconfig.unwrap_or(client.reconfig),
             read_only_mode: raw.client.read_only_mode.unwrap_or(client.read_only_mode),
+            require_auth: raw.client.require_auth.unwrap_or(client.require_auth),
         },
         znodes: ZnodesConfig {
             sweep_interval_ms: or(raw.znodes.sweep_interval_ms, znodes.sweep_interval_ms),
@@ -303,8 +305,11 @@ pub(super) fn print(config: &ClusterConfig) -> String {
     if let Some(digest) = &config.client.super_digest {
         let _ = writeln!(out, "super_digest = {}", text(digest));
     }
-    let ClientConfig { reconfig, read_only_mode, .. } = config.client;
-    let _ = write!(out, "reconfig = {reconfig}\nread_only_mode = {read_only_mode}\n");
+    let ClientConfig { reconfig, read_only_mode, require_auth, .. } = config.client;
+    let _ = write!(
+        out,
+        "reconfig = {reconfig}\nread_only_mode = {read_only_mode}\nrequire_auth = {require_auth}\n"
+    );
     if !config.client.sasl_users.is_empty() {
         out.push_str("\n[client.sasl_users]\n");
         for (user, password) in &config.client.sasl_users {

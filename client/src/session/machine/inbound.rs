@@ -104,6 +104,11 @@ impl Machine {
 
     fn reply(&mut self, mut frame: Bytes, now: Instant) -> Result<(), Fault> {
         let header = decode::reply_header(&mut frame)?;
+        if header.err == Some(ErrorCode::SessionClosedRequireSaslAuth) {
+            // The server closes, and would again.
+            self.end(Ending::AuthRequired);
+            return Ok(());
+        }
         match header.xid {
             Xid::EVENT => {
                 let mut event = decode::event(&mut frame)?;

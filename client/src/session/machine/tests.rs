@@ -345,3 +345,30 @@ fn the_server_s_word_that_the_session_has_expired_ends_it() {
     assert_eq!(it.machine.ending(), Some(Ending::Expired));
     assert_eq!(it.error(&mut outcome), Error::SessionExpired);
 }
+
+#[test]
+fn a_server_that_requires_a_proof_ends_the_session_and_says_why_nothing_was_done() {
+    let mut it = Rig::new();
+    it.silent_about_extensions = true;
+    it.attach(0);
+    let mut outcome = it.call(sync());
+    it.reply_at(0, 0, Err(ErrorCode::SessionClosedRequireSaslAuth), 0).unwrap();
+    assert_eq!(it.machine.ending(), Some(Ending::AuthRequired));
+    assert_eq!(it.error(&mut outcome), Error::AuthRequired);
+    assert!(!Error::AuthRequired.may_have_happened() && !Error::AuthRequired.is_retryable());
+}
+
+#[test]
+fn what_an_earlier_connection_was_asked_for_may_have_happened_before_a_proof_was_required() {
+    let mut it = Rig::up();
+    let mut write = it.call(Request::Delete { path: "/a".to_owned(), version: rowlock_proto::Version::ANY });
+    let mut read = it.call(sync());
+    it.sent(0);
+    it.cut();
+    it.silent_about_extensions = true;
+    it.attach(1);
+    let answer = it.reply_at(0, 0, Err(ErrorCode::SessionClosedRequireSaslAuth), 1);
+    answer.unwrap();
+    assert_eq!(it.error(&mut write), Error::ConnectionLoss);
+    assert_eq!(it.error(&mut read), Error::ConnectionLoss);
+}

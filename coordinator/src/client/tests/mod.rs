@@ -10,6 +10,7 @@ mod flood;
 mod handshake;
 mod locks;
 mod node;
+mod proof;
 mod read_only;
 mod reports;
 mod requests;

@@ -1,0 +1,89 @@
+//! Who a client proves to be, and what it may do before that.
+//!
+//! Must never do: tell a client that has proven nothing more than that, where the configuration asks for a proof
+//! (`client.require_auth`).
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rowlock_env::rng;
+use rowlock_proto::acl::Id;
+use rowlock_proto::decode::BadRequest;
+use rowlock_proto::response::{ReplyHeader, Response};
+use rowlock_proto::{ErrorCode, OpCode, RequestFrame, Xid, Zxid};
+use rowlock_state::acl;
+
+use super::super::{identity, sasl};
+use super::{Conversation, Phase};
+
+impl Conversation {
+    /// The number of a request that is not looked at, because the client has to prove who it is before it asks for anything.
+    /// Until then it may do that, say that it lives, and close its session.
+    pub(super) fn barred(&self, read: &Result<RequestFrame, BadRequest>) -> Option<Xid> {
+        if !self.shared.context.config.client.require_auth || acl::has_proven(&self.identities) {
+            return None;
+        }
+        let (xid, opcode) = match read {
+            Ok(RequestFrame { xid, request }) => (*xid, Some(request.opcode())),
+            Err(BadRequest::Body { xid, opcode, .. }) => (*xid, Some(*opcode)),
+            Err(BadRequest::UnknownOpcode { xid, .. }) => (*xid, None),
+            Err(BadRequest::Header) => return None,
+        };
+        let may_pass = [OpCode::Auth, OpCode::Sasl, OpCode::Ping, OpCode::CloseSession];
+        opcode.is_none_or(|opcode| !may_pass.contains(&opcode)).then_some(xid)
+    }
+
+    /// Answers as ZooKeeper's `enforce.auth` does, and closes. The session stays until its timeout, for a client that comes
+    /// back and proves who it is.
+    pub(super) fn bar(&mut self, xid: Xid) {
+        tracing::debug!(peer = %self.peer.addr, "closed: it has not authenticated, and client.require_auth is on");
+        let err = Some(ErrorCode::SessionClosedRequireSaslAuth);
+        self.put_reply(ReplyHeader { xid, zxid: Zxid(0), err }, None);
+        self.phase = Phase::Finishing;
+    }
+
+    /// Answered at once, around the queue; what is sent behind it is done with the new identities.
+    pub(super) fn authenticate(&mut self, xid: Xid, scheme: &str, auth: &Bytes) {
+        let super_digest = self.shared.context.config.client.super_digest.as_deref();
+        let attempt = identity::super_attempt(scheme, auth, super_digest);
+        let proven = match attempt {
+            Some(is_right) if !self.shared.may_be_super(&self.peer, is_right) => Err(identity::AuthFailed),
+            _ => identity::authenticated(&self.identities, scheme, auth, super_digest),
+        };
+        let err = self.take_on(proven).err();
+        self.put_reply(ReplyHeader { xid, zxid: Zxid(0), err }, None);
+    }
+
+    /// As `authenticate`: clients send nothing else before SASL has succeeded.
+    pub(super) fn negotiate(&mut self, xid: Xid, token: &Bytes) {
+        let users = &self.shared.context.config.client.sasl_users;
+        let nonce = || format!("{:016x}{:016x}", rng::u64(), rng::u64());
+        let step = self.sasl.step(token, users, nonce);
+        let step = step.map_err(|sasl::Failed| identity::AuthFailed).and_then(|step| match step {
+            sasl::Step::Challenge(challenge) => Ok((self.identities.clone(), challenge)),
+            sasl::Step::Proven { user, token } => {
+                tracing::debug!(peer = %self.peer.addr, user, "authenticated by SASL");
+                Ok((identity::with_sasl_user(&self.identities, user)?, token))
+            }
+        });
+        let (proven, token) = match step {
+            Ok((identities, token)) => (Ok(identities), token),
+            Err(failed) => (Err(failed), String::new()),
+        };
+        let err = self.take_on(proven).err();
+        let header = ReplyHeader { xid, zxid: Zxid(0), err };
+        let body = Response::Sasl(Some(token.into()));
+        self.put_reply(header, err.is_none().then_some(&body));
+    }
+
+    /// Whoever fails to authenticate is closed.
+    fn take_on(&mut self, proven: Result<Arc<[Id]>, identity::AuthFailed>) -> Result<(), ErrorCode> {
+        let Ok(identities) = proven else {
+            self.phase = Phase::Finishing;
+            return Err(ErrorCode::AuthFailed);
+        };
+        self.shared.context.replica.watches.lock().identify(self.peer.id, identities.clone());
+        self.identities = identities;
+        Ok(())
+    }
+}
