@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rowlock_frames::create;
 use rowlock_proto::lock::{Acquire, Owner};
 use rowlock_proto::request::{Create, Op};
-use rowlock_proto::{CreateMode, ErrorCode};
+use rowlock_proto::{CreateMode, ErrorCode, Version};
 
 use super::world::{World, acquire};
 use crate::command::{Batch, Command, Ordinal, Rules};
@@ -102,4 +102,25 @@ fn a_circle_is_found_behind_a_search_that_has_used_up_the_entrys_share() {
         panic!("acquire gives standings")
     };
     assert!(matches!(&standings[..], [rowlock_proto::lock::Standing::Deadlock(circle)] if circle.len() == 2));
+}
+
+#[test]
+fn a_delete_finds_a_znode_by_its_path_alone() {
+    for mode in [CreateMode::Persistent, CreateMode::Ephemeral, CreateMode::Container] {
+        let mut world = World::new();
+        world.run(Command::Create { create: create("/a", mode), ttl_ms: None });
+        for path in ["//a", "///a", "/a/", "//", "a"] {
+            let delete = Command::Delete { path: path.to_owned(), version: Version::ANY };
+            let proposal = world.proposal(Arc::default, delete);
+            for rules in [Rules::First, Rules::Second] {
+                let mut machine = world.machine.clone();
+                let stamp = Batch { rules, ..Batch::default() }.stamp();
+                let result = machine.apply_stamped(stamp, &proposal, &mut ()).result;
+                machine.check().unwrap_or_else(|error| panic!("{mode:?} {path} {rules:?}: {error}"));
+                // So old entries had it.
+                let was_found = rules == Rules::First && path == "//a";
+                assert_eq!(result.is_ok(), was_found, "{mode:?} {path} {rules:?}: {result:?}");
+            }
+        }
+    }
 }

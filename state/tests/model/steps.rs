@@ -129,7 +129,7 @@ fn path() -> impl Strategy<Value = String> {
         2 => "(/[ab]){1,2}/[ab]0{9}[0-3]",
         8 => "/zookeeper/quota(/[ab]){1,2}(/zookeeper_(limits|stats))?",
         2 => prop::sample::select(vec![
-            "", "a", "//", "/a/.", "/a/..", "/a//b", "a/b", "/a/\0", "/a/\u{1}", "/zookeeper", "/zookeeper/config",
+            "", "a", "//", "//a", "//b", "///a", "/a/.", "/a/..", "/a//b", "a/b", "/a/\0", "/a/\u{1}", "/zookeeper", "/zookeeper/config",
             "/zookeeper/quota", "/zookeeper/a", "/zookeeper/quota/zookeeper_limits", "/zookeeper/quota/zookeeper_stats",
         ]).prop_map(str::to_owned),
     ]
