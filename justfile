@@ -76,6 +76,23 @@ frames connections="10":
 wiped rounds="20":
     WIPED_ROUNDS={{rounds}} cargo test --test black_box wiped_nodes -- --test-threads 1
 
+# Fuzzes one reader of what others wrote, for so many seconds: decode_request, decode_response, peer_frames, entries, wal,
+# snapshot, config, import, report. Needs cargo-fuzz (`cargo install cargo-fuzz`) and a C++ compiler; the stable compiler will
+# do. What it finds is put into fuzz/artifacts, and found again by `just fuzz TARGET 0`, which runs all inputs once.
+fuzz target seconds="600":
+    #!/usr/bin/env bash
+    set -euo pipefail
+    # For `-Cpasses` and its like alone: no code of ours needs a nightly compiler.
+    export RUSTC_BOOTSTRAP=1
+    test -d fuzz/corpus/{{target}} || cargo fuzz run --sanitizer none seeds -- -runs=0
+    mkdir -p fuzz/artifacts/{{target}}
+    limits="-rss_limit_mb=1024 -malloc_limit_mb=256 -max_len=16384 -print_final_stats=1"
+    if [ {{seconds}} = 0 ]; then
+        cargo fuzz run --sanitizer none {{target}} fuzz/corpus/{{target}} fuzz/artifacts/{{target}} -- $limits -runs=0
+    else
+        cargo fuzz run --sanitizer none {{target}} -- $limits -max_total_time={{seconds}}
+    fi
+
 # Licences and advisories; needs cargo-deny.
 deny:
     cargo deny check

@@ -9,7 +9,9 @@ mod read;
 mod write;
 
 use bincode::config::{Configuration, Limit, LittleEndian, Varint};
+use bincode::error::DecodeError;
 use bytes::Bytes;
+use serde::de::DeserializeOwned;
 
 use crate::command::{Batch, Proposal, Rules};
 
@@ -97,9 +99,28 @@ mod owner {
     pub(super) const UNDER: u8 = 3;
 }
 
-/// Little-endian, variable-length integers, and no allocation beyond the limit.
-pub(crate) const BINCODE: Configuration<LittleEndian, Varint, Limit<BATCH_MAX_BYTES>> =
-    bincode::config::standard().with_limit::<BATCH_MAX_BYTES>();
+/// How it is written: little-endian, variable-length integers.
+pub(crate) const BINCODE: Configuration<LittleEndian, Varint> = bincode::config::standard();
+
+/// Reads a value off the front of `bytes`, and says how many of them it is.
+///
+/// bincode believes lengths up to its limit, which is a constant and counts integers at full width (one byte as eight, or
+/// sixteen). So the limit is a step above the input: a forged length gets no memory beyond that.
+pub(crate) fn from_bincode<T: DeserializeOwned>(bytes: &[u8]) -> Result<(T, usize), DecodeError> {
+    match bytes.len() {
+        0..=0x1000 => within::<T, 0x1_0000>(bytes),
+        0x1001..=0x1_0000 => within::<T, 0x10_0000>(bytes),
+        0x1_0001..=0x10_0000 => within::<T, 0x100_0000>(bytes),
+        0x10_0001..=0x100_0000 => within::<T, 0x1000_0000>(bytes),
+        _ => within::<T, 0x4000_0000>(bytes),
+    }
+}
+
+fn within<T: DeserializeOwned, const LIMIT: usize>(bytes: &[u8]) -> Result<(T, usize), DecodeError> {
+    let config: Configuration<LittleEndian, Varint, Limit<LIMIT>> =
+        bincode::config::standard().with_limit::<LIMIT>();
+    bincode::serde::decode_from_slice(bytes, config)
+}
 
 /// Why bytes are not a batch. In the log of this node that means damage or a newer version: the node must stop.
 #[derive(Debug, thiserror::Error)]
@@ -122,7 +143,7 @@ pub enum BatchError {
     Damaged(usize),
     /// Of an older version, and does not decode.
     #[error("the batch is damaged: {0}")]
-    Bincode(#[from] bincode::error::DecodeError),
+    Bincode(#[from] DecodeError),
     /// Something follows the batch.
     #[error("{0} bytes follow the batch")]
     Trailing(usize),
@@ -174,7 +195,7 @@ impl Batch {
 
 /// The batch of an older version.
 fn in_bincode(body: &[u8]) -> Result<Batch, BatchError> {
-    let (batch, read) = bincode::serde::decode_from_slice(body, BINCODE)?;
+    let (batch, read) = from_bincode(body)?;
     if read == body.len() { Ok(batch) } else { Err(BatchError::Trailing(body.len() - read)) }
 }
 
@@ -450,5 +471,13 @@ mod tests {
         };
         assert!(tag_before(&abandon).is_ok());
         assert!(tag_before(&[noop]).is_err() && tag_before(&[&tagged[..], &abandon].concat()).is_err());
+    }
+    #[test]
+    fn a_forged_length_gets_no_memory() {
+        let claims = [&[7, 2, b'/', b'a', 1, 252][..], &(BATCH_MAX_BYTES as u32 / 2).to_le_bytes()].concat();
+        let oldest = [&[PLAIN, 0, 1, 0, 0, 0, 0, 0, 0][..], &claims].concat();
+        let read = Batch::decode(&oldest);
+        assert!(matches!(read, Err(BatchError::Bincode(DecodeError::LimitExceeded))), "{read:?}");
+        assert!(matches!(from_bincode::<Command>(&claims), Err(DecodeError::LimitExceeded)));
     }
 }

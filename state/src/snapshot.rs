@@ -42,7 +42,15 @@ pub enum SnapshotError {
     /// Written by another version.
     #[error("the snapshot has format version {0}, this node knows {version}", version = block::VERSION)]
     Version(u16),
-    /// A checksum, the digest or the structure is wrong.
+    /// All of it could be read, and is another state than the one that was written.
+    #[error("the snapshot is damaged: it was written with the digest {written:#018x}, and has {found:#018x}")]
+    Digest {
+        /// As the snapshot says.
+        written: u64,
+        /// As it is.
+        found: u64,
+    },
+    /// A checksum or the structure is wrong.
     #[error("the snapshot is damaged: {0}")]
     Damaged(String),
 }

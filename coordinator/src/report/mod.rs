@@ -10,7 +10,7 @@ mod access;
 mod history;
 mod list;
 mod locks;
-mod question;
+pub mod question;
 mod sessions;
 
 use std::sync::Arc;

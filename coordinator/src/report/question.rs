@@ -13,24 +13,44 @@ const QUESTION_MAX_BYTES: usize = 16 << 10;
 
 /// A question that makes sense.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Question {
+pub enum Question {
     /// `/v1/locks`
-    Locks { limit: usize },
+    Locks {
+        /// Items at most.
+        limit: usize,
+    },
     /// `/v1/queue`
-    Queue { lock: String, token: Option<FencingToken>, limit: usize },
+    Queue {
+        /// Path of the lock.
+        lock: String,
+        /// Of the place that the question is about; otherwise all of them.
+        token: Option<FencingToken>,
+        /// Items at most.
+        limit: usize,
+    },
     /// `/v1/sessions`
-    Sessions { session: Option<SessionId>, limit: usize },
+    Sessions {
+        /// This one; otherwise all of them.
+        session: Option<SessionId>,
+        /// Items at most.
+        limit: usize,
+    },
     /// `/v1/history`
     History(HistoryQuestion),
 }
 
 /// `/v1/history`
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct HistoryQuestion {
+pub struct HistoryQuestion {
+    /// Of this lock; otherwise of all of them.
     pub lock: Option<String>,
+    /// Of this session; otherwise of all of them.
     pub session: Option<SessionId>,
+    /// Not older than this, milliseconds since 1970.
     pub since_ms: i64,
+    /// Only what comes before this place.
     pub before: Key,
+    /// Items at most.
     pub limit: usize,
 }
 

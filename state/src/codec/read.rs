@@ -8,7 +8,7 @@ use rowlock_proto::lock::{Acquire, Claim, Mode, Owner};
 use rowlock_proto::request::Create;
 use rowlock_proto::{FencingToken, NodeId, SessionId, Version};
 
-use super::{BINCODE, BatchError, bits, head, mode, owner, tag};
+use super::{BatchError, bits, from_bincode, head, mode, owner, tag};
 use crate::command::{Attachment, Batch, Command, Ordinal, Origin, Proposal};
 
 /// A proposal, a place, an entry of a list of permissions take no fewer bytes: a longer list is damage.
@@ -129,7 +129,7 @@ impl<'a> Reader<'a> {
             tag::CREATE => self.create(),
             tag::DELETE => Some(Command::Delete { path: self.text()?, version: Version(self.i32()?) }),
             _ => {
-                let (command, read) = bincode::serde::decode_from_slice(begin, BINCODE).ok()?;
+                let (command, read) = from_bincode(begin).ok()?;
                 self.rest = begin.get(read..)?;
                 Some(command)
             }

@@ -2,10 +2,9 @@
 
 use std::io::{self, Read, Write};
 
-use bincode::config::{Configuration, Limit, LittleEndian, Varint};
-
 use super::SnapshotError;
 use super::record::Record;
+use crate::codec::{BINCODE, from_bincode};
 
 /// Format version behind the magic. No checksum covers it, so two versions differ by two bits: there were no 3, 5 and 6.
 pub(super) const VERSION: u16 = 7;
@@ -21,9 +20,6 @@ const MAGIC: [u8; 8] = *b"ROWLSNAP";
 const BLOCK_BYTES: usize = 64 << 10;
 /// No record is larger; a length beyond it is damage.
 const BLOCK_MAX_BYTES: usize = 128 << 20;
-
-const BINCODE: Configuration<LittleEndian, Varint, Limit<BLOCK_MAX_BYTES>> =
-    bincode::config::standard().with_limit::<BLOCK_MAX_BYTES>();
 
 /// Collects records into blocks.
 pub(super) struct BlockWriter<'a, W> {
@@ -89,7 +85,7 @@ impl<'a, R: Read> BlockReader<'a, R> {
         if self.read == self.block.len() {
             self.read_block()?;
         }
-        let (record, read) = bincode::serde::decode_from_slice(&self.block[self.read..], BINCODE)
+        let (record, read) = from_bincode(&self.block[self.read..])
             .map_err(|error| SnapshotError::Damaged(format!("a record does not decode: {error}")))?;
         self.read += read;
         Ok(record)

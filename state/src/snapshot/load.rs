@@ -89,8 +89,11 @@ pub(super) fn load(input: &mut impl Read) -> Result<Machine, SnapshotError> {
     }
     let found =
         if version < VERSION_WITH_PASSWORDS { machine.digest_without_limits() } else { machine.digest() };
-    if !records.is_at_block_end() || found != digest {
-        return damaged("the digest is wrong");
+    if !records.is_at_block_end() {
+        return damaged("records follow its end");
+    }
+    if found != digest {
+        return Err(SnapshotError::Digest { written: digest, found });
     }
     if version < VERSION {
         machine.sessions.hash_passwords();

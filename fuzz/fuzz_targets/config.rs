@@ -1,0 +1,33 @@
+//! A `cluster.toml`. The files that it may name are not opened.
+//!
+//! Nothing may panic, a mistake has a line that the file has, and a file that was accepted is printed as one that says the same.
+
+#![no_main]
+
+use std::path::Path;
+
+use libfuzzer_sys::fuzz_target;
+use rowlock_coordinator::ClusterConfig;
+use rowlock_fuzz::within_worth;
+
+fn parse(text: &str, path: &str) -> Result<ClusterConfig, rowlock_coordinator::ConfigError> {
+    let no_file = |_: &Path| Ok("user:password\n".to_owned());
+    ClusterConfig::parse_with(text, Path::new(path), &no_file)
+}
+
+fuzz_target!(|input: &[u8]| {
+    let Ok(text) = std::str::from_utf8(input) else { return };
+    let config = match within_worth(input, 1 << 20, 512, || parse(text, "conf/cluster.toml")) {
+        Ok(config) => config,
+        Err(error) => {
+            assert!(error.line.is_none_or(|line| (1..=text.lines().count() + 1).contains(&line)), "{error}");
+            return;
+        }
+    };
+    assert!(config.nodes.iter().all(|node| config.node(node.id).is_some()));
+    let _ = config.endpoints();
+    let printed = config.to_toml();
+    // Its folders are relative to this one by now.
+    let again = parse(&printed, "cluster.toml").unwrap_or_else(|error| panic!("{error}\n{printed}"));
+    assert_eq!(again.to_toml(), printed);
+});

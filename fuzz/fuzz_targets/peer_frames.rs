@@ -1,0 +1,72 @@
+//! Everything that comes from another node: the cut into frames, the handshake and its answer, requests and responses, and
+//! the log entries in them.
+//!
+//! The first byte of the input chooses, so that no checksum has to be guessed. Nothing may panic or take more memory than the
+//! bytes are worth, and what was read can be written and read again.
+
+#![no_main]
+
+use bytes::{Bytes, BytesMut};
+use libfuzzer_sys::fuzz_target;
+use rowlock_coordinator::codec;
+use rowlock_coordinator::limits::PEER_FRAME_MAX_BYTES;
+use rowlock_coordinator::peer::frame::{self, FrameReader, RequestId};
+use rowlock_coordinator::peer::{Identity, Lane, Request, Response, handshake};
+use rowlock_fuzz::within_worth;
+use rowlock_proto::NodeId;
+
+/// What a list that claims to be long gets in advance, at each level.
+const ADVANCE: usize = 4 << 20;
+
+fuzz_target!(|input: &[u8]| {
+    let Some((choice, rest)) = input.split_first() else { return };
+    match choice % 6 {
+        0 => within_worth(rest, ADVANCE, 64, || frames(rest)),
+        1 => within_worth(rest, ADVANCE, 64, || hello(rest)),
+        2 => drop(within_worth(rest, ADVANCE, 64, || handshake::check_verdict(rest))),
+        3 => response(rest),
+        _ => request(&Bytes::copy_from_slice(rest)),
+    }
+});
+
+fn frames(stream: &[u8]) {
+    let mut reader = FrameReader::new(64 << 10);
+    reader.room().extend_from_slice(stream);
+    while let Ok(Some(frame)) = reader.next_frame() {
+        let _ = Request::decode(&frame.body, PEER_FRAME_MAX_BYTES);
+    }
+    // And with the checksum that it has.
+    let mut out = BytesMut::new();
+    frame::push(&mut out, RequestId(1), stream);
+    let mut reader = FrameReader::new(stream.len());
+    reader.room().extend_from_slice(&out);
+    let frame = reader.next_frame().expect("the checksum is right").expect("it is whole");
+    assert_eq!(frame.body, stream);
+}
+
+fn hello(body: &[u8]) {
+    let us = Identity { cluster: "fuzz".to_owned(), node: NodeId(1) };
+    if let Ok(hello) = handshake::check_hello(body, &us) {
+        assert_eq!(handshake::check_hello(&handshake::encode_hello(&hello), &us), Ok(hello));
+    }
+}
+
+fn response(body: &[u8]) {
+    let read = within_worth(body, ADVANCE, 64, || codec::decode::<Response>(body, PEER_FRAME_MAX_BYTES));
+    if let Ok(response) = read {
+        let again = codec::encode(&response);
+        assert_eq!(codec::decode::<Response>(&again, PEER_FRAME_MAX_BYTES).expect("was just written"), response);
+    }
+}
+
+fn request(body: &Bytes) {
+    let read = within_worth(body, ADVANCE, 64, || Request::decode(body, PEER_FRAME_MAX_BYTES));
+    let Ok(request) = read else { return };
+    let lanes = [Lane::Raft, Lane::Heartbeat, Lane::Proposals, Lane::Control, Lane::Snapshot];
+    assert!(lanes.iter().any(|lane| request.belongs_to(*lane)));
+    let _ = format!("{request:?}");
+    let again = Bytes::from(request.encode());
+    assert!(again.len() <= 64 + 16 * body.len(), "{} bytes of {}", again.len(), body.len());
+    let twice = Request::decode(&again, PEER_FRAME_MAX_BYTES).expect("was just written");
+    assert_eq!(Bytes::from(twice.encode()), again);
+}

@@ -1,0 +1,23 @@
+//! The questions that clients ask for reports, over HTTP and as the request `report`.
+//!
+//! Nothing may panic, and what is understood stays within the bounds of a report.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use rowlock_coordinator::limits::REPORT_MAX_ITEMS;
+use rowlock_coordinator::report::question::{HistoryQuestion, Question};
+use rowlock_fuzz::within_worth;
+use rowlock_proto::path;
+
+fuzz_target!(|input: &[u8]| {
+    let asked = String::from_utf8_lossy(input);
+    let Ok(question) = within_worth(input, 16 << 10, 64, || Question::parse(&asked)) else { return };
+    let (limit, lock) = match &question {
+        Question::Locks { limit } | Question::Sessions { limit, .. } => (*limit, None),
+        Question::Queue { lock, limit, .. } => (*limit, Some(lock)),
+        Question::History(HistoryQuestion { lock, limit, .. }) => (*limit, lock.as_ref()),
+    };
+    assert!((1..=REPORT_MAX_ITEMS).contains(&limit));
+    assert!(lock.is_none_or(|lock| path::validate(lock).is_ok()));
+});

@@ -1,0 +1,70 @@
+//! A snapshot, as a node reads it at its start and from another node: the header of the file, the state in it as it is, and
+//! records of whatever bytes in blocks whose checksums are right, behind which comes the digest that they have.
+//!
+//! Nothing may panic or take more memory than the bytes are worth. A state that was read can be
+//! written again. (Whether its numbers can be, says its digest, which only damage or a liar changes.)
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use rowlock_coordinator::storage::snapshot::format::{FIXED_BYTES, SnapshotHeader};
+use rowlock_fuzz::within_worth;
+use rowlock_state::{Machine, SnapshotError};
+
+/// All versions that are read.
+const VERSIONS: [u16; 4] = [1, 2, 4, 7];
+/// Of `Record::End`, among the records.
+const END: u8 = 4;
+
+fuzz_target!(|input: &[u8]| {
+    let Some((choice, rest)) = input.split_first() else { return };
+    match choice % 4 {
+        0 => header(rest),
+        1 => drop(read(rest)),
+        _ => records(VERSIONS[usize::from(choice / 4) % VERSIONS.len()], rest),
+    }
+});
+
+/// With the checksum that it has.
+fn header(bytes: &[u8]) {
+    let mut bytes = bytes.to_vec();
+    if let Some(crc) = bytes.get_mut(12..16) {
+        crc.fill(0);
+        let crc = crc32fast::hash(&bytes).to_le_bytes();
+        bytes[12..16].copy_from_slice(&crc);
+    }
+    if let Some(meta) = bytes.len().checked_sub(FIXED_BYTES)
+        && let Some(length) = bytes.get_mut(32..36)
+    {
+        length.copy_from_slice(&u32::try_from(meta).expect("an input is short").to_le_bytes());
+    }
+    let decoded = within_worth(&bytes, 4 << 20, 64, || SnapshotHeader::decode(&bytes));
+    if let Ok(header) = decoded {
+        assert_eq!(SnapshotHeader::decode(&header.encode()).expect("was just written"), header);
+    }
+}
+
+fn records(version: u16, records: &[u8]) {
+    let whole = |digest: u64| {
+        let mut block = records.to_vec();
+        block.extend_from_slice(&[END, 253]);
+        block.extend_from_slice(&digest.to_le_bytes());
+        let mut bytes = b"ROWLSNAP".to_vec();
+        bytes.extend_from_slice(&version.to_le_bytes());
+        bytes.extend_from_slice(&u32::try_from(block.len()).expect("an input is short").to_le_bytes());
+        bytes.extend_from_slice(&crc32fast::hash(&block).to_le_bytes());
+        bytes.extend_from_slice(&block);
+        bytes
+    };
+    let Err(SnapshotError::Digest { found, .. }) = read(&whole(0)) else { return };
+    read(&whole(found)).expect("has the right digest now");
+}
+
+fn read(bytes: &[u8]) -> Result<Machine, SnapshotError> {
+    let machine = within_worth(bytes, 4 << 20, 512, || Machine::decode(&mut &bytes[..]))?;
+    let mut again = Vec::new();
+    machine.freeze().encode(&mut again).expect("memory takes everything");
+    let copy = Machine::decode(&mut &again[..]).expect("was just written");
+    assert_eq!(copy.digest(), machine.digest());
+    Ok(machine)
+}
