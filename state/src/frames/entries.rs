@@ -111,7 +111,7 @@ fn a_delete_finds_a_znode_by_its_path_alone() {
         world.run(Command::Create { create: create("/a", mode), ttl_ms: None });
         for path in ["//a", "///a", "/a/", "//", "a"] {
             let delete = Command::Delete { path: path.to_owned(), version: Version::ANY };
-            let proposal = world.proposal(Arc::default, delete);
+            let proposal = world.proposal(&Arc::default(), delete);
             for rules in [Rules::First, Rules::Second] {
                 let mut machine = world.machine.clone();
                 let stamp = Batch { rules, ..Batch::default() }.stamp();
