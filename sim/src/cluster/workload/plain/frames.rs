@@ -25,13 +25,15 @@ const PLACES_MAX: u64 = 1_024;
 /// Missing znodes above the locks of one acquire, as state/src/cost.rs has it. (What the leader judges by may be older than the
 /// last answer, so one is left for the parent.)
 const ANCESTORS_MAX: usize = 32;
+/// Of its sessions.
+const SESSION: Duration = Duration::from_secs(8);
 /// Of one ACL, as state/src/acl.rs counts it.
 const ACL_MAX_BYTES: usize = 256 << 10;
 
 /// Sends some, and takes away what it has made.
 pub(in super::super) async fn live(life: Life) {
     let (journal, roster) = (life.caller.journal(), &life.caller.profile().roster);
-    let Some(mut session) = Session::open(journal, roster, Duration::from_secs(8)).await else { return };
+    let Some(mut session) = Session::open(journal, roster, SESSION).await else { return };
     for _ in 0..between(FRAMES.0, FRAMES.1) {
         session.idle(millis(0, PAUSE_MS)).await;
         if life.is_over() || session.is_over() {
@@ -39,15 +41,21 @@ pub(in super::super) async fn live(life: Life) {
         }
         // Whatever has come of it: a lost connection is made anew.
         if session.is_attached() || session.attach().await.is_ok() {
-            let _ = one(&mut session).await;
+            let kind = pick(&Large::ALL);
+            let _ = one(&mut session, kind).await;
+            if kind == Large::Creates {
+                // They go with it, and it may not have as many again.
+                session.close().await;
+                let Some(next) = Session::open(journal, roster, SESSION).await else { return };
+                session = next;
+            }
         }
     }
     session.close().await;
 }
 
 /// One of them, and what must be done before and afterwards.
-async fn one(session: &mut Session) -> Result<(), Fate> {
-    let kind = pick(&Large::ALL);
+async fn one(session: &mut Session, kind: Large) -> Result<(), Fate> {
     let path = format!("{PARENT}/{:x}-{}", session.id().0, between(0, u64::MAX / 2));
     // It may be there.
     session.attempt(Request::Create2(create(PARENT, None))).await?;
