@@ -6,6 +6,7 @@
 //!
 //! Must never do: decide anything that replicas have to agree on. The leader's verdict stands in the log (`proposer/growth.rs`).
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -29,7 +30,7 @@ const LOG_PART: u64 = 4;
 /// What holds memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// Znodes and locks.
+    /// Znodes, their ACLs, and locks.
     State,
     /// Open sessions.
     Sessions,
@@ -39,26 +40,79 @@ pub enum Part {
     Watches,
     /// This node's connections, with what they have read and not done, or answered and not written.
     Connections,
+    /// What other nodes have sent and is not begun, and what is to be written to them.
+    Peers,
     /// The log, as far as it is in memory.
     Log,
 }
 
 impl Part {
     /// All of them, with their label.
-    pub const ALL: [(Part, &'static str); 6] = [
+    pub const ALL: [(Part, &'static str); 7] = [
         (Part::State, "state"),
         (Part::Sessions, "sessions"),
         (Part::Outcomes, "outcomes"),
         (Part::Watches, "watches"),
         (Part::Connections, "connections"),
+        (Part::Peers, "peers"),
         (Part::Log, "log"),
     ];
+}
+
+/// Bytes that many hold, who come and go: each its [`Share`].
+#[derive(Clone, Debug, Default)]
+pub struct Tally(Arc<AtomicU64>);
+
+impl Tally {
+    /// What all hold.
+    pub fn bytes(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+
+    /// One more who holds something.
+    pub fn share(&self) -> Share {
+        Share { tally: self.clone(), bytes: 0 }
+    }
+}
+
+/// What one of them holds; nothing any more when it is dropped.
+#[derive(Debug)]
+pub struct Share {
+    tally: Tally,
+    bytes: usize,
+}
+
+impl Share {
+    /// It holds about so much now. Less than [`Share::STEP`] more or less is not worth a word.
+    pub fn hold(&mut self, bytes: usize) {
+        if bytes.abs_diff(self.bytes) >= Self::STEP {
+            // Wraps around where it is less.
+            self.tally.0.fetch_add((bytes as u64).wrapping_sub(self.bytes as u64), Relaxed);
+            self.bytes = bytes;
+        }
+    }
+
+    /// See [`Share::hold`].
+    pub const STEP: usize = 4 << 10;
+
+    /// Another one of the same kind.
+    pub fn another(&self) -> Share {
+        self.tally.share()
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.tally.0.fetch_sub(self.bytes as u64, Relaxed);
+    }
 }
 
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Memory {
     parts: [AtomicU64; Part::ALL.len()],
+    /// [`Part::Peers`], which counts itself.
+    pub peers: Tally,
     /// 0: none.
     limit: AtomicU64,
 }
@@ -86,21 +140,24 @@ impl Memory {
 
     /// What the part holds.
     pub fn get(&self, part: Part) -> u64 {
-        self.parts[part as usize].load(Relaxed)
+        match part {
+            Part::Peers => self.peers.bytes(),
+            _ => self.parts[part as usize].load(Relaxed),
+        }
     }
 
     /// What the replicated state holds now.
     pub fn set_state(&self, machine: &Machine) {
         let counts = machine.counts();
         let znodes = ZNODE_BYTES * counts.znodes + EPHEMERAL_BYTES * counts.ephemerals;
-        self.set(Part::State, counts.approximate_data_bytes + znodes);
+        self.set(Part::State, counts.approximate_data_bytes + machine.acl_bytes() + znodes);
         self.set(Part::Sessions, SESSION_BYTES * counts.sessions);
         self.set(Part::Outcomes, machine.outcome_bytes() as u64);
     }
 
     /// All parts.
     pub fn total(&self) -> u64 {
-        self.parts.iter().map(|part| part.load(Relaxed)).fold(0, u64::saturating_add)
+        Part::ALL.iter().map(|(part, _)| self.get(*part)).fold(0, u64::saturating_add)
     }
 
     /// What grows is refused.
@@ -134,7 +191,17 @@ mod tests {
         for (part, _) in Part::ALL {
             memory.set(part, 100);
         }
+        let mut share = memory.peers.share();
+        share.hold(10_000);
         assert!(!memory.is_full() && !memory.connections_are_full(), "there is no limit");
+        memory.limit_to(10_601);
+        assert!(!memory.is_full());
+        share.hold(10_001);
+        assert_eq!((memory.get(Part::Peers), memory.total()), (10_000, 10_600), "a byte is not worth a word");
+        share.hold(20_000);
+        assert!(memory.is_full());
+        drop(share);
+        assert_eq!(memory.get(Part::Peers), 0);
         memory.limit_to(601);
         assert!(!memory.is_full());
         memory.shift(Part::Connections, 49);

@@ -65,6 +65,11 @@ impl Machine {
         self.tree.get(path).map(|znode| znode.acl.entries())
     }
 
+    /// Bytes of all lists of rights, about: each distinct one once.
+    pub fn acl_bytes(&self) -> u64 {
+        self.tree.acls().bytes()
+    }
+
     /// An open session.
     pub fn session(&self, id: SessionId) -> Option<&Session> {
         self.sessions.get(id)

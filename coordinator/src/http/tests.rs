@@ -105,7 +105,7 @@ async fn a_serving_node_is_live_and_ready() {
         body,
         "[+] leader: node 2 leads\n[+] serving: clients are served\n[+] memory: 0 MiB are held, without a limit\nready\n"
     );
-    server.metrics.memory_bytes.set([9 << 20, 1 << 20, 0, 0, 0, 0]);
+    server.metrics.memory_bytes.set([9 << 20, 1 << 20, 0, 0, 0, 0, 0]);
     server.metrics.memory_limit_bytes.set(10 << 20);
     server.metrics.memory_full.set(1);
     let (code, _, body) = ask(&server.addr, "GET /readyz?verbose").await;

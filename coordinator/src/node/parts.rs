@@ -83,6 +83,7 @@ impl Parts {
         let us = peer::Identity { cluster: config.cluster.clone(), node: config.id };
         let opened = raft::open_storage(config, metrics.clone(), on_disk_failure).await?;
         let peers = PeerPool::new(us, tasks.clone()).of_folder(opened.folder.clone());
+        let peers = peers.counted_in(replica.memory.peers.clone());
         for member in config.members.iter().filter(|m| m.id != config.id) {
             peers.set_address(member.id, &member.peer_addr);
         }

@@ -29,6 +29,7 @@ use crate::codec;
 use crate::limits::{
     PEER_ANSWER_PATIENCE, PEER_BACKLOG_MAX_BYTES, PEER_FRAME_MAX_BYTES, PEER_IDLE_MAX, PEER_IN_FLIGHT_MAX,
 };
+use crate::memory::Share;
 
 /// How often a connection looks whether its dialer still lives.
 const IDLE_TICK: Duration = Duration::from_secs(1);
@@ -96,6 +97,8 @@ pub(super) struct Connection<S> {
     /// Read and not begun.
     backlog: VecDeque<Frame>,
     backlog_bytes: usize,
+    /// Of the backlog.
+    held: Share,
     /// Begun and not answered.
     running: Running,
     /// On the proposals lane: the first refusal, which holds for all that follows.
@@ -109,6 +112,7 @@ pub(super) struct Connection<S> {
 impl<S: PeerService> Connection<S> {
     pub(super) fn new(handler: Handler<S>, inbox: Inbox, outbox: Outbox) -> Self {
         let (backlog, running) = (VecDeque::new(), Running::new());
+        let held = inbox.share();
         let (refused, urgencies, patience) = (None, Urgencies::of(handler.lane), None);
         Connection {
             handler,
@@ -116,6 +120,7 @@ impl<S: PeerService> Connection<S> {
             outbox,
             backlog,
             backlog_bytes: 0,
+            held,
             running,
             refused,
             urgencies,
@@ -158,7 +163,9 @@ impl<S: PeerService> Connection<S> {
                 tick.set(time::sleep_about(IDLE_TICK));
             }
         }
-        self.begin()
+        self.begin()?;
+        self.held.hold(self.backlog_bytes);
+        Ok(())
     }
 
     fn receive(&mut self) -> Result<(), WireError> {

@@ -17,6 +17,7 @@ use crate::limits::{
     PEER_BACKOFF_MAX, PEER_BACKOFF_MIN, PEER_BACKOFF_REFUSED, PEER_CONNECT_TIMEOUT, PEER_FRAME_MAX_BYTES,
     PEER_HANDSHAKE_TIMEOUT, PEER_HELLO_MAX_BYTES,
 };
+use crate::memory::Tally;
 use crate::storage::{Folder, Unmet};
 
 /// Where a node is; changed when the membership says so, used from the next attempt on.
@@ -30,6 +31,8 @@ pub(super) struct Dialer {
     pub(super) to: NodeId,
     pub(super) lane: Lane,
     pub(super) address: Address,
+    /// What connections hold.
+    pub(super) tally: Tally,
     /// Shared by all who dial this lane, so that they share the pauses.
     pub(super) backoff: Arc<Mutex<Backoff>>,
 }
@@ -67,7 +70,7 @@ impl Dialer {
         let unreachable = |reason: String| PeerError::Unreachable { node: self.to, reason };
         let stream =
             Stream::connect(address, PEER_CONNECT_TIMEOUT).await.map_err(|e| unreachable(e.to_string()))?;
-        let (mut inbox, mut outbox) = wire::split(stream, PEER_HELLO_MAX_BYTES);
+        let (mut inbox, mut outbox) = wire::split(stream, PEER_HELLO_MAX_BYTES, &self.tally);
         let hello = Hello {
             from: (*self.us).clone(),
             to: self.to,

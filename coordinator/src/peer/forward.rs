@@ -21,6 +21,7 @@ use super::message::{Refusal, Request, Response};
 use super::pool;
 use super::wire::{self, Inbox, Outbox, WireError};
 use crate::limits::{PEER_FORWARD_WINDOW_BATCHES, PEER_FORWARD_WINDOW_BYTES};
+use crate::memory::{Share, Tally};
 
 /// The number of a batch on its link, from 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -73,11 +74,14 @@ pub struct ForwardLink {
     term: u64,
     queue: mpsc::Sender<Outgoing>,
     window: Arc<Window>,
+    tally: Tally,
     last: BatchSeq,
 }
 
 struct Outgoing {
     body: Vec<u8>,
+    /// Of it, until it is with the connection.
+    _held: Share,
 }
 
 /// What is sent and not acknowledged.
@@ -112,7 +116,9 @@ impl ForwardLink {
         let Ok(body) = encoded else { return Err(SendError::TooLarge(batch)) };
         window.batches.fetch_add(1, Ordering::AcqRel);
         window.bytes.fetch_add(body.len(), Ordering::AcqRel);
-        match self.queue.try_send(Outgoing { body }) {
+        let mut held = self.tally.share();
+        held.hold(body.len());
+        match self.queue.try_send(Outgoing { body, _held: held }) {
             Ok(()) => {
                 self.last.0 += 1;
                 Ok((self.last, batch))
@@ -132,7 +138,8 @@ pub(super) fn open(
 ) -> ForwardLink {
     let (queue, outgoing) = mpsc::channel(PEER_FORWARD_WINDOW_BATCHES);
     let window = Arc::new(Window::default());
-    let link = ForwardLink { to: dialer.to, term, queue, window: window.clone(), last: BatchSeq(0) };
+    let (tally, last) = (dialer.tally.clone(), BatchSeq(0));
+    let link = ForwardLink { to: dialer.to, term, queue, window: window.clone(), tally, last };
     tasks.spawn("peer-forward", run(dialer, outgoing, window, events, tasks.shutdown().clone()));
     link
 }

@@ -102,6 +102,11 @@ impl FrameReader {
         &mut self.buf
     }
 
+    /// What it has room for.
+    pub fn held_bytes(&self) -> usize {
+        self.buf.capacity()
+    }
+
     /// The next complete frame, if there is one.
     pub fn next_frame(&mut self) -> Result<Option<Frame>, FrameError> {
         let Some(len) = self.announced() else { return Ok(None) };

@@ -17,11 +17,14 @@ use super::error::PeerError;
 use super::frame::RequestId;
 use super::wire::{self, Inbox, Outbox, WireError};
 use crate::limits::PEER_IN_FLIGHT_MAX;
+use crate::memory::Share;
 
 /// A request on its way to the connection.
 pub(super) struct Call {
     /// Encoded.
     pub(super) body: Vec<u8>,
+    /// Of it.
+    pub(super) _held: Share,
     /// Who waits; gone when its deadline has passed.
     pub(super) reply: oneshot::Sender<Result<Bytes, PeerError>>,
     /// Shared with the caller.

@@ -21,6 +21,7 @@ use super::lane::{self, Call, Health, Stage};
 use super::message::{Request, Response};
 use crate::codec;
 use crate::limits::{PEER_FRAME_MAX_BYTES, PEER_QUEUE_MAX};
+use crate::memory::Tally;
 use crate::storage::Folder;
 
 /// All other nodes that this node knows of. Clone it freely.
@@ -29,6 +30,7 @@ pub struct PeerPool {
     us: Arc<Identity>,
     folder: Folder,
     tasks: TaskGroup,
+    tally: Tally,
     peers: Arc<Mutex<BTreeMap<NodeId, Peer>>>,
 }
 
@@ -36,7 +38,13 @@ impl PeerPool {
     /// Knows nobody yet. Its tasks belong to `tasks`.
     pub fn new(us: Identity, tasks: TaskGroup) -> Self {
         let folder = Folder::without_disk(us.node);
-        PeerPool { us: Arc::new(us), folder, tasks, peers: Arc::default() }
+        PeerPool { us: Arc::new(us), folder, tasks, tally: Tally::default(), peers: Arc::default() }
+    }
+
+    /// As it is, with what its connections and queues hold counted here. To be said before any node is known.
+    #[must_use]
+    pub fn counted_in(self, tally: Tally) -> Self {
+        PeerPool { tally, ..self }
     }
 
     /// As it is, for the node of this folder, which remembers whom it meets.
@@ -58,7 +66,7 @@ impl PeerPool {
     /// Says where a node is (`host:port`), at first or anew. Connections that stand are kept; the next one goes there.
     pub fn set_address(&self, node: NodeId, address: &str) -> Peer {
         let mut peers = self.peers.lock();
-        let new = || Peer::new(node, self.us.clone(), self.folder.clone(), self.tasks.clone());
+        let new = || Peer::new(node, self);
         let peer = peers.entry(node).or_insert_with(new);
         address.clone_into(&mut peer.inner.address.lock());
         peer.clone()
@@ -102,6 +110,7 @@ struct Inner {
     us: Arc<Identity>,
     folder: Folder,
     tasks: TaskGroup,
+    tally: Tally,
     address: Address,
     lanes: Mutex<BTreeMap<Lane, LaneHandle>>,
     forward_backoff: Arc<Mutex<Backoff>>,
@@ -114,12 +123,13 @@ struct LaneHandle {
 }
 
 impl Peer {
-    fn new(node: NodeId, us: Arc<Identity>, folder: Folder, tasks: TaskGroup) -> Self {
+    fn new(node: NodeId, pool: &PeerPool) -> Self {
         let inner = Inner {
             node,
-            us,
-            folder,
-            tasks,
+            us: pool.us.clone(),
+            folder: pool.folder.clone(),
+            tasks: pool.tasks.clone(),
+            tally: pool.tally.clone(),
             address: Address::default(),
             lanes: Mutex::default(),
             forward_backoff: Arc::default(),
@@ -167,7 +177,9 @@ impl Peer {
         let bytes = body.len();
         let (reply, answer) = oneshot::channel();
         let stage = Arc::new(Stage::default());
-        let call = Call { body, reply, stage: stage.clone() };
+        let mut held = self.inner.tally.share();
+        held.hold(bytes);
+        let call = Call { body, _held: held, reply, stage: stage.clone() };
         let LaneHandle { queue, health } = self.lane(lane);
         queue.try_send(call).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => PeerError::Overloaded { node },
@@ -198,9 +210,9 @@ impl Peer {
     }
 
     fn dialer(&self, lane: Lane, backoff: Arc<Mutex<Backoff>>) -> Dialer {
-        let Inner { node, us, folder, address, .. } = &*self.inner;
-        let (us, folder, address) = (us.clone(), folder.clone(), address.clone());
-        Dialer { us, folder, to: *node, lane, address, backoff }
+        let Inner { node, us, folder, address, tally, .. } = &*self.inner;
+        let (us, folder, address, tally) = (us.clone(), folder.clone(), address.clone(), tally.clone());
+        Dialer { us, folder, to: *node, lane, address, tally, backoff }
     }
 }
 

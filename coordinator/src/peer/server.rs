@@ -16,6 +16,7 @@ use super::wire::{self, Inbox, Outbox, WireError};
 use crate::limits::{
     PEER_CONNECTIONS_MAX, PEER_FRAME_MAX_BYTES, PEER_HANDSHAKE_TIMEOUT, PEER_HELLO_MAX_BYTES,
 };
+use crate::memory::Tally;
 use crate::storage::{Folder, Unmet};
 
 /// Pause after a failed accept (out of descriptors, most likely): the next one would fail at once as well.
@@ -29,6 +30,7 @@ pub struct PeerServer<S> {
     service: Arc<S>,
     tasks: TaskGroup,
     connections: Arc<AtomicUsize>,
+    tally: Tally,
 }
 
 impl<S> Clone for PeerServer<S> {
@@ -40,6 +42,7 @@ impl<S> Clone for PeerServer<S> {
             service: self.service.clone(),
             tasks: self.tasks.clone(),
             connections: self.connections.clone(),
+            tally: self.tally.clone(),
         }
     }
 }
@@ -48,13 +51,20 @@ impl<S: PeerService> PeerServer<S> {
     /// A server whose tasks belong to `tasks`.
     pub fn new(us: Identity, raft: Arc<dyn RaftService>, service: Arc<S>, tasks: TaskGroup) -> Self {
         let folder = Folder::without_disk(us.node);
-        PeerServer { us: Arc::new(us), folder, raft, service, tasks, connections: Arc::default() }
+        let (connections, tally) = (Arc::default(), Tally::default());
+        PeerServer { us: Arc::new(us), folder, raft, service, tasks, connections, tally }
     }
 
     /// As it is, for the node of this folder, which remembers whom it meets.
     #[must_use]
     pub fn of_folder(self, folder: Folder) -> Self {
         PeerServer { folder, ..self }
+    }
+
+    /// As it is, with what its connections hold counted here.
+    #[must_use]
+    pub fn counted_in(self, tally: Tally) -> Self {
+        PeerServer { tally, ..self }
     }
 
     /// Starts accepting, until shutdown.
@@ -97,7 +107,7 @@ impl<S: PeerService> PeerServer<S> {
 
     async fn serve(self, stream: Stream) {
         let address = stream.peer_addr();
-        let (mut inbox, mut outbox) = wire::split(stream, PEER_HELLO_MAX_BYTES);
+        let (mut inbox, mut outbox) = wire::split(stream, PEER_HELLO_MAX_BYTES, &self.tally);
         let greeted = time::timeout(PEER_HANDSHAKE_TIMEOUT, self.greet(&mut inbox, &mut outbox)).await;
         let hello = match greeted {
             Ok(Ok(hello)) => hello,

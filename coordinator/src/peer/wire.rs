@@ -12,6 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::frame::{self, Frame, FrameError, FrameReader, RequestId};
 use crate::limits::{PEER_PING_AFTER, PEER_SILENCE_MAX, PEER_WRITE_BUFFER_MAX_BYTES};
+use crate::memory::{Share, Tally};
 
 /// The connection cannot go on.
 #[derive(Debug, thiserror::Error)]
@@ -32,6 +33,8 @@ pub(super) enum WireError {
 pub(super) struct Inbox {
     half: ReadHalf,
     frames: FrameReader,
+    /// Of `frames`.
+    held: Share,
     /// When bytes last came in.
     last_heard: Instant,
     /// When a sign of life was asked for, if none has come since.
@@ -42,18 +45,22 @@ pub(super) struct Inbox {
 pub(super) struct Outbox {
     half: WriteHalf,
     buf: BytesMut,
+    /// Of `buf`.
+    held: Share,
     /// It has held an unusually large frame, and gives its memory back once that is written.
     outgrown: bool,
     /// When bytes last went out.
     last_moved: Instant,
 }
 
-/// Cuts a stream into frames of at most `body_max_bytes`.
-pub(super) fn split(stream: Stream, body_max_bytes: usize) -> (Inbox, Outbox) {
+/// Cuts a stream into frames of at most `body_max_bytes`. What is held is counted in `tally`.
+pub(super) fn split(stream: Stream, body_max_bytes: usize, tally: &Tally) -> (Inbox, Outbox) {
     let (read, write) = stream.into_split();
     let now = time::now();
-    let inbox = Inbox { half: read, frames: FrameReader::new(body_max_bytes), last_heard: now, asked: None };
-    (inbox, Outbox { half: write, buf: BytesMut::new(), outgrown: false, last_moved: now })
+    let (frames, held) = (FrameReader::new(body_max_bytes), tally.share());
+    let inbox = Inbox { half: read, frames, held, last_heard: now, asked: None };
+    let (buf, held) = (BytesMut::new(), tally.share());
+    (inbox, Outbox { half: write, buf, held, outgrown: false, last_moved: now })
 }
 
 impl Inbox {
@@ -63,9 +70,15 @@ impl Inbox {
         if read == 0 {
             return Err(WireError::Closed);
         }
+        self.held.hold(self.frames.held_bytes());
         self.last_heard = time::now();
         self.asked = None;
         Ok(())
+    }
+
+    /// For what is made of its frames.
+    pub(super) fn share(&self) -> Share {
+        self.held.another()
     }
 
     /// For how long nothing came in.
@@ -75,7 +88,9 @@ impl Inbox {
 
     /// The next frame that is there already.
     pub(super) fn take(&mut self) -> Result<Option<Frame>, WireError> {
-        Ok(self.frames.next_frame()?)
+        let frame = self.frames.next_frame()?;
+        self.held.hold(self.frames.held_bytes());
+        Ok(frame)
     }
 
     /// The next frame, waited for. Cancel safe.
@@ -101,6 +116,7 @@ impl Outbox {
             self.last_moved = time::now();
         }
         frame::push(&mut self.buf, id, body);
+        self.held.hold(self.buf.capacity());
         self.outgrown |= self.buf.len() > 2 * PEER_WRITE_BUFFER_MAX_BYTES;
     }
 
@@ -124,6 +140,7 @@ impl Outbox {
         if self.buf.is_empty() && std::mem::take(&mut self.outgrown) {
             self.buf = BytesMut::new();
         }
+        self.held.hold(self.buf.capacity());
         Ok(())
     }
 

@@ -5,61 +5,87 @@
 
 use std::cmp::Ordering;
 
+use rowlock_proto::acl::Acl;
+
 use super::SharedAcl;
 use crate::shared_map::SharedMap;
 
+/// An entry, besides its texts: two allocations.
+const ENTRY_BYTES: usize = size_of::<Acl>() + 32;
+/// A list besides its entries.
+const LIST_BYTES: usize = 64;
+
 /// Invariant: exactly the lists of the tree's znodes, each with the number of those that have it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Acls(SharedMap<SharedAcl, u64>);
+pub(crate) struct Acls {
+    lists: SharedMap<SharedAcl, u64>,
+    /// That these take, about.
+    bytes: u64,
+}
+
+/// What a list takes, about.
+fn bytes_of(acl: &SharedAcl) -> u64 {
+    let of = |entry: &Acl| ENTRY_BYTES + entry.id.scheme.len() + entry.id.id.len();
+    (LIST_BYTES + acl.entries().iter().map(of).sum::<usize>()) as u64
+}
 
 impl Acls {
     /// A znode has come with this list, which becomes the one that is stored.
     pub(crate) fn add(&mut self, acl: &mut SharedAcl) {
-        match self.0.find(acl) {
+        match self.lists.find(acl) {
             Ok(place) => {
-                *self.0.at_mut(place) += 1;
-                let kept = self.0.at(place).0;
+                *self.lists.at_mut(place) += 1;
+                let kept = self.lists.at(place).0;
                 if !kept.is_same(acl) {
                     *acl = kept.clone();
                 }
             }
-            Err(place) => self.0.put(place, acl.clone(), 1),
+            Err(place) => {
+                self.bytes += bytes_of(acl);
+                self.lists.put(place, acl.clone(), 1);
+            }
         }
     }
 
     /// A znode with this list has gone, or has another one.
     pub(crate) fn sub(&mut self, acl: &SharedAcl) {
-        let place = self.0.find(acl).expect("the list of a znode is in the table");
-        let uses = self.0.at_mut(place);
+        let place = self.lists.find(acl).expect("the list of a znode is in the table");
+        let uses = self.lists.at_mut(place);
         *uses -= 1;
         if *uses == 0 {
-            self.0.take(place);
+            self.lists.take(place);
+            self.bytes -= bytes_of(acl);
         }
+    }
+
+    /// What all take, about.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// Entries of the longest one.
     pub(crate) fn longest(&self) -> usize {
-        self.0.last_key().map_or(0, |acl| acl.entries().len())
+        self.lists.last_key().map_or(0, |acl| acl.entries().len())
     }
 
     /// How many there are.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
-        self.0.len()
+        self.lists.len()
     }
 
     /// Whether it is the table of these lists, for [`crate::Machine::check`].
     pub(crate) fn check<'a>(&self, of: impl Iterator<Item = &'a SharedAcl>) -> Result<(), String> {
-        self.0.check()?;
+        self.lists.check()?;
         let mut again = Acls::default();
         for acl in of {
             again.add(&mut acl.clone());
-            let kept = self.0.get_entry(acl).ok_or("a list is not in the table of ACLs")?.0;
+            let kept = self.lists.get_entry(acl).ok_or("a list is not in the table of ACLs")?.0;
             if !kept.is_same(acl) {
                 return Err("a list is stored twice".to_owned());
             }
         }
-        let is_right = again.0.iter().eq(self.0.iter());
+        let is_right = again.lists.iter().eq(self.lists.iter()) && again.bytes == self.bytes;
         if is_right { Ok(()) } else { Err("the lists of the znodes are miscounted".to_owned()) }
     }
 }
@@ -109,6 +135,7 @@ mod tests {
         }
         assert!(first.is_same(&second));
         assert_eq!((acls.len(), acls.longest()), (2, 2));
+        assert_eq!(acls.bytes(), bytes_of(&first) + bytes_of(&other));
         acls.check([&first, &second, &other].into_iter()).unwrap();
         assert!(acls.check([&first, &other].into_iter()).is_err(), "one znode too few");
         acls.sub(&first);

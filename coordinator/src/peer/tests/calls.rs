@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use futures_util::future;
 use rowlock_env::net::Listener;
-use rowlock_env::task;
+use rowlock_env::task::{self, Shutdown, TaskGroup};
 use rowlock_env::time;
 use rowlock_proto::{NodeId, SessionId};
 use rowlock_state::command::Attachment;
 
-use super::support::{PATIENCE, Raw, Service, listen, listen_anywhere, no_raft, pool};
+use super::support::{PATIENCE, Raw, Service, identity, listen, listen_anywhere, no_raft, pool};
+use crate::memory::Tally;
 use crate::peer::handshake;
 use crate::peer::{Lane, PeerError, PeerPool, Refusal, Request, Response};
 use crate::session::Departure;
@@ -54,6 +55,32 @@ async fn hang_ups_are_noted_by_the_leader_of_the_term_only() {
     assert_eq!(ask(&pool, &departures(3)).await, Ok(Response::DeparturesNoted));
     let refusal = Refusal::NotLeader { leader: Some(NodeId(9)) };
     assert_eq!(ask(&pool, &departures(4)).await, Ok(Response::Refused(refusal)));
+}
+
+#[tokio::test]
+async fn what_waits_for_a_node_is_counted_until_it_has_left() {
+    let service = Service::new();
+    let node = listen_anywhere(service.clone()).await;
+    let tally = Tally::default();
+    let tasks = TaskGroup::new(Shutdown::new());
+    let pool = PeerPool::new(identity(1), tasks).counted_in(tally.clone());
+    pool.set_address(NodeId(2), &node.address);
+    ask(&pool, &Request::ReadIndex).await.expect("connects");
+    let before = tally.bytes();
+    let sessions: Vec<SessionId> = (0..100_000).map(|n| SessionId(i64::MAX - n)).collect();
+    let touches = Request::Touches { sessions, term: 3 };
+    let peer = pool.peer(NodeId(2)).expect("is known");
+    let pending = peer.begin(Lane::Control, &touches).expect("is queued");
+    assert!(tally.bytes() >= before + pending.request_bytes() as u64, "{} of {before}", tally.bytes());
+    time::timeout(PATIENCE, pending).await.expect("in time").expect("an answer");
+    pool.remove(NodeId(2));
+    drop(peer);
+    let gone = async {
+        while tally.bytes() != 0 {
+            time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    time::timeout(PATIENCE, gone).await.expect("nothing is held for a connection that has ended");
 }
 
 #[tokio::test]
