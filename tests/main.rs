@@ -18,6 +18,7 @@ mod cli_signals;
 mod cli_under_lock;
 mod config_errors;
 mod containers_and_quotas;
+mod dependencies;
 mod exactly_counts;
 mod files;
 mod hazards_crashes;
