@@ -362,4 +362,14 @@ mod tests {
             ClientConfig::from_vars(|n| (n == "ROWLOCK_SESSION_TIMEOUT_MS").then(|| "10s".into())).is_err()
         );
     }
+
+    #[test]
+    fn what_is_printed_of_a_configuration_has_no_secret_in_it() {
+        let it = ClientConfig::default().auth("digest", "bob:hunter2");
+        for shown in [format!("{it:?}"), format!("{it:#?}")] {
+            assert!(shown.contains("digest") && !shown.contains("hunter2"), "{shown}");
+        }
+        let wrong = ClientConfig::from_vars(|name| (name == "ROWLOCK_AUTH").then(|| "hunter2".to_owned()));
+        assert!(!format!("{wrong:?}").contains("hunter2"), "{wrong:?}");
+    }
 }

@@ -12,6 +12,7 @@ mod parse;
 mod secrets;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -124,7 +125,7 @@ impl SpareFlushes {
 }
 
 /// `[client]`
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct ClientConfig {
     /// Open connections of one node. Beyond: a new connection is closed at once.
     pub max_connections: usize,
@@ -145,6 +146,35 @@ pub struct ClientConfig {
     pub read_only_mode: bool,
     /// Nothing is done for a client before it has proven who it is (ZooKeeper's `enforce.auth`).
     pub require_auth: bool,
+}
+
+/// A configuration may end in a log: without its secrets.
+impl fmt::Debug for ClientConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Each field by its name, so that a new one is thought of.
+        let ClientConfig {
+            max_connections,
+            max_connections_per_address,
+            new_sessions_per_second,
+            words,
+            super_digest,
+            sasl_users,
+            reconfig,
+            read_only_mode,
+            require_auth,
+        } = self;
+        f.debug_struct("ClientConfig")
+            .field("max_connections", max_connections)
+            .field("max_connections_per_address", max_connections_per_address)
+            .field("new_sessions_per_second", new_sessions_per_second)
+            .field("words", words)
+            .field("super_digest", &super_digest.as_ref().map(|_| "(secret)"))
+            .field("sasl_users", &sasl_users.keys())
+            .field("reconfig", reconfig)
+            .field("read_only_mode", read_only_mode)
+            .field("require_auth", require_auth)
+            .finish()
+    }
 }
 
 /// `[znodes]`

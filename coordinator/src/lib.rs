@@ -78,8 +78,6 @@ pub mod replica;
 pub mod report;
 pub mod service;
 pub mod session;
-#[cfg(test)]
-mod spoilt;
 pub mod standing;
 pub mod status;
 pub mod storage;

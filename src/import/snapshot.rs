@@ -315,7 +315,11 @@ impl Adler {
 
 #[cfg(test)]
 mod tests {
+    use rowlock_world::spoilt::Spoiler;
+
     use super::*;
+    use crate::import::plan::{Counting, Plan};
+    use crate::import::target::Target;
 
     /// Written by Apache ZooKeeper 3.8.0.
     const GOLDEN: &[u8] = include_bytes!("../../tests/testdata/zookeeper-3.8.0.snapshot");
@@ -395,5 +399,40 @@ mod tests {
             adler.add(part);
         }
         assert_eq!(adler.value(), 0x11e6_0398);
+    }
+
+    #[test]
+    fn a_spoilt_file_is_refused_or_can_be_planned_also_behind_a_right_checksum() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = Dir::open(folder.path()).unwrap();
+        let target = Target { under: "/".to_owned(), versions_max: Some(10) };
+        let planned = |bytes: &[u8]| {
+            dir.create_new("snapshot.1").unwrap().write_all_at(bytes, 0).unwrap();
+            let snapshot = Snapshot::open(&folder.path().join("snapshot.1"));
+            dir.remove("snapshot.1").unwrap();
+            let (snapshot, mut plan) = (snapshot?, Plan::new(Counting::default()));
+            let mut records = snapshot.records();
+            while let Some(record) = records.next()? {
+                plan.add(&record, &target);
+            }
+            plan.finish(&target);
+            Ok::<Plan, SnapshotError>(plan)
+        };
+        let (mut spoiler, mut read, mut refused) = (Spoiler::new(6), 0, 0);
+        for _ in 0..2_000 {
+            let mut bytes = spoiler.spoil(GOLDEN);
+            let mut outcome = planned(&bytes);
+            if let Err(SnapshotError::Checksum { expected, found }) = outcome {
+                let [old, new] = [expected, found].map(|sum| i64::from(sum).to_be_bytes());
+                let at = bytes.windows(8).rposition(|window| window == old).unwrap();
+                bytes[at..at + 8].copy_from_slice(&new);
+                outcome = planned(&bytes);
+            }
+            match outcome {
+                Ok(plan) => read += usize::from(plan.znodes > 0),
+                Err(_) => refused += 1,
+            }
+        }
+        assert!(read > 100 && refused > 100, "{read} read, {refused} refused");
     }
 }

@@ -195,7 +195,7 @@ mod tests {
     use rowlock_proto::Zxid;
 
     use super::*;
-    use crate::spoilt::Spoiler;
+    use rowlock_world::spoilt::Spoiler;
 
     #[test]
     fn questions_are_read_with_their_defaults() {

@@ -6,6 +6,7 @@
 //! - [`clock`]: each host's own clocks, which drift and jump;
 //! - [`network`]: streams with latency, one-way partitions, lost connections;
 //! - [`disk`]: files whose unflushed writes are kept, dropped, torn or reordered when the power goes;
+//! - [`spoilt`]: bytes from outside, damaged, for the tests of what reads them;
 //! - [`trace`]: what happened, for people, and its fingerprint.
 //!
 //! Nothing here knows Rowlock's nodes or clients. Architecture invariant: no thread, no clock, no randomness but
@@ -17,5 +18,6 @@ pub mod executor;
 pub mod heart;
 pub mod network;
 pub mod rng;
+pub mod spoilt;
 pub mod time;
 pub mod trace;

@@ -5,10 +5,11 @@
 const EDGES: [u8; 8] = [0, 1, 0x7f, 0x80, 0xfb, 0xfc, 0xfd, 0xff];
 
 /// Spoils the same bytes in the same way with the same seed.
-pub(crate) struct Spoiler(u64);
+pub struct Spoiler(u64);
 
 impl Spoiler {
-    pub(crate) fn new(seed: u64) -> Spoiler {
+    /// Of this seed.
+    pub fn new(seed: u64) -> Spoiler {
         Spoiler(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
@@ -20,7 +21,7 @@ impl Spoiler {
     }
 
     /// `good` with one to four kinds of damage.
-    pub(crate) fn spoil(&mut self, good: &[u8]) -> Vec<u8> {
+    pub fn spoil(&mut self, good: &[u8]) -> Vec<u8> {
         let mut bytes = good.to_vec();
         for _ in 0..=self.below(4) {
             self.damage(&mut bytes);

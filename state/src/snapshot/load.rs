@@ -67,6 +67,9 @@ pub(super) fn load(input: &mut impl Read) -> Result<Machine, SnapshotError> {
                     outcomes.keep(id, &stored, paths)
                 });
             }
+            Record::Contender { .. } | Record::Delay { .. } if records.version == VERSION_WITHOUT_LOCKS => {
+                return damaged("a queue comes before there were any");
+            }
             Record::Contender { lock, czxid, name, contender } => {
                 let path = queue_path(&lock, &name).into();
                 queues.push((lock.into_owned(), Key { czxid, path }, contender));

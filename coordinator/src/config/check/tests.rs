@@ -1,6 +1,6 @@
 //! Each mistake a file can hold, and what is said about it.
 
-use crate::spoilt::Spoiler;
+use rowlock_world::spoilt::Spoiler;
 use std::path::Path;
 
 use rowlock_proto::NodeId;
@@ -389,4 +389,17 @@ fn a_spoilt_file_is_refused_with_a_line_that_it_has_or_describes_nodes() {
         }
     }
     assert!(accepted > 100 && refused > 100, "{accepted} accepted, {refused} refused");
+}
+
+#[test]
+fn what_is_printed_of_a_configuration_has_no_secret_in_it() {
+    let secrets = "[client]\nsuper_digest = \"super:D/InIHSb7yEEbrWz8b9l71RjZJU=\"\nsasl_users = { bob = \"hunter2\" }\n";
+    let config = parse(&THREE.replace("data = \"d\"", secrets)).unwrap();
+    let node = config.node(config.nodes[0].id).unwrap();
+    for shown in
+        [format!("{config:?}"), format!("{config:#?}"), format!("{node:?}"), format!("{:?}", node.client)]
+    {
+        assert!(shown.contains("bob") && shown.contains("(secret)"), "{shown}");
+        assert!(!shown.contains("hunter2") && !shown.contains("D/InIHSb7yEE"), "{shown}");
+    }
 }

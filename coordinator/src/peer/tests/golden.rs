@@ -14,7 +14,7 @@ use crate::storage::Incarnation;
 use crate::storage::testing::{entry, log_id, vote};
 
 use crate::limits::PEER_FRAME_MAX_BYTES;
-use crate::spoilt::Spoiler;
+use rowlock_world::spoilt::Spoiler;
 
 const GOLDEN: &str = include_str!("../testdata/wire-v5.txt");
 

@@ -8,6 +8,7 @@ mod failing_disk;
 mod identity;
 mod model;
 mod snapshots;
+mod spoilt;
 mod state_machine;
 
 use std::path::Path;

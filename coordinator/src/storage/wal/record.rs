@@ -111,8 +111,8 @@ impl Record {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spoilt::Spoiler;
     use crate::storage::testing::{entry, log_id, membership_entry, vote};
+    use rowlock_world::spoilt::Spoiler;
 
     fn hex(record: &Record) -> String {
         let mut body = Vec::new();

@@ -72,8 +72,8 @@ fn ending(bytes: &[u8], key: SegmentKey, end: usize) -> Ending {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spoilt::Spoiler;
     use crate::storage::wal::frame::Place;
+    use rowlock_world::spoilt::Spoiler;
     use std::convert::Infallible;
 
     const KEY: SegmentKey = SegmentKey { segment: 5, salt: 21 };

@@ -1,0 +1,84 @@
+//! The state in a snapshot, spoilt, as a damaged disk or another node may give it.
+
+use bytes::Bytes;
+use rowlock_proto::SessionId;
+use rowlock_proto::acl::{Acl, Id};
+use rowlock_proto::lock::{Acquire, Mode, Owner};
+use rowlock_proto::request::Create;
+use rowlock_state::command::{Attachment, Command, Origin, Proposal};
+use rowlock_state::outcome::Outcome;
+use rowlock_state::{Machine, Proof};
+use rowlock_world::spoilt::Spoiler;
+
+/// A block of these records as a snapshot of this version has it: its checksum is right.
+fn sealed(version: u8, records: &[u8]) -> Vec<u8> {
+    let len = u32::try_from(records.len()).unwrap().to_le_bytes();
+    [b"ROWLSNAP", &[version, 0][..], &len, &crc32fast::hash(records).to_le_bytes(), records].concat()
+}
+
+#[test]
+fn a_spoilt_state_is_refused_or_is_the_one_that_was_written_also_behind_a_right_checksum() {
+    let (machine, mut good) = (busy_machine(), Vec::new());
+    machine.freeze().encode(&mut good).expect("memory takes everything");
+    let records = good[18..].to_vec();
+    assert_eq!(sealed(7, &records), good, "it is one block");
+    let (mut spoiler, mut read, mut refused) = (Spoiler::new(5), 0, 0);
+    for round in 0..6_000_u32 {
+        let version = [1, 2, 4, 7][round as usize % 4];
+        let bytes =
+            if round % 3 == 0 { spoiler.spoil(&good) } else { sealed(version, &spoiler.spoil(&records)) };
+        match Machine::decode(&mut bytes.as_slice()) {
+            Ok(state) => {
+                state.check().expect("it is whole");
+                read += 1;
+            }
+            Err(error) => {
+                assert!(!error.to_string().is_empty());
+                refused += 1;
+            }
+        }
+    }
+    assert!(refused > 5_000, "{read} read, {refused} refused");
+    assert_eq!(Machine::decode(&mut good.as_slice()).expect("is not spoilt").digest(), machine.digest());
+}
+
+/// With sessions, znodes of all kinds, a queue and kept outcomes.
+fn busy_machine() -> Machine {
+    let mut machine = Machine::new();
+    let mut proposal = Proposal {
+        origin: Origin::default(),
+        session: SessionId::NONE,
+        attachment: Attachment(1),
+        identities: [Id { scheme: "digest".to_owned(), id: "u:hash".to_owned() }].into(),
+        command: Command::OpenSession { proof: Proof::of(b"0123456789abcdef"), timeout_ms: 4_000 },
+    };
+    let opened = machine.apply(1_000, &proposal, &mut ()).result;
+    let Ok(Outcome::Session { session, .. }) = opened else { panic!("{opened:?}") };
+    proposal.session = session;
+    let acquire = |number: u32| Acquire {
+        lock: "/l/x".to_owned(),
+        prefix: format!("p{number}-"),
+        data: Some(Bytes::from_static(b"label")),
+        acl: Some(Acl::shared_open()),
+        mode: Mode::Exclusive,
+        limit: 0,
+        wait: true,
+        owner: Owner::Unnamed,
+        max_hold_ms: 60_000,
+        lock_delay_ms: 1_000,
+    };
+    let create = |(path, flags): (&str, i32)| {
+        let (path, data) = (path.to_owned(), Some(Bytes::from_static(b"data")));
+        Command::Create { create: Create { path, data, acl: Some(Acl::shared_open()), flags }, ttl_ms: None }
+    };
+    let locks = (1..=3).map(|id| Command::Tagged {
+        id: u64::from(id),
+        acked: 0,
+        command: Box::new(Command::Acquire(vec![acquire(id)])),
+    });
+    for command in [("/a", 0), ("/a/e", 1), ("/box", 4), ("/a/s-", 2)].map(create).into_iter().chain(locks) {
+        proposal.command = command;
+        machine.apply(2_000, &proposal, &mut ()).result.expect("nothing forbids it");
+    }
+    machine
+}
