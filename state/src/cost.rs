@@ -162,15 +162,7 @@ impl<'a> Bill<'a> {
                 }
                 return if all.len() > 1 { self.is_within() } else { Ok(()) };
             }
-            Command::Convert { claim, prefix, .. } => {
-                let lock = claim.path.rsplit_once('/').map_or("", |(lock, _)| lock);
-                check_path([lock, "/", prefix], NUMBER_BYTES)?;
-                self.leave(&claim.path);
-                self.made(claim.path.len() + prefix.len(), 0, true);
-                // It takes the data over.
-                let data = self.machine.tree.get(&claim.path).map_or(0, |znode| znode.data_len());
-                self.steps(data as u64 / BYTES_PER_STEP);
-            }
+            Command::Convert { claim, prefix, .. } => self.convert(&claim.path, prefix)?,
             Command::CloseSession => self.end(self.session),
             Command::ExpireSession { session, .. } => self.end(*session),
             Command::Configure { config } => self.steps(config.len() as u64 / BYTES_PER_STEP),
@@ -189,6 +181,17 @@ impl<'a> Bill<'a> {
             Command::CloseSession | Command::ExpireSession { .. } => Ok(()),
             _ => self.is_within(),
         }
+    }
+
+    fn convert(&mut self, path: &'a str, prefix: &str) -> Result<(), ErrorCode> {
+        let lock = path.rsplit_once('/').map_or("", |(lock, _)| lock);
+        check_path([lock, "/", prefix], NUMBER_BYTES)?;
+        self.leave(path);
+        self.made(path.len() + prefix.len(), 0, true);
+        // It takes the data over.
+        let data = self.machine.tree.get(path).map_or(0, |znode| znode.data_len());
+        self.steps(data as u64 / BYTES_PER_STEP);
+        Ok(())
     }
 
     fn op(&mut self, op: &'a Op) -> Result<(), ErrorCode> {

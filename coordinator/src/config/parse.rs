@@ -330,23 +330,26 @@ pub(super) fn print(config: &ClusterConfig) -> String {
     if let Some(bytes) = config.limits.memory_bytes {
         let _ = writeln!(out, "memory_bytes = {bytes}");
     }
-    for node in &config.nodes {
-        let data = node.data_dir.to_string_lossy();
-        let _ = write!(
-            out,
-            "\n[[node]]\nid = {}\nclient = {}\npeer = {}\nhttp = {}\ndata = {}\nlearner = {}\n",
-            node.id,
-            text(&node.client_addr),
-            text(&node.peer_addr),
-            text(&node.http_addr),
-            text(&data),
-            node.learner,
-        );
-        for (key, listen) in [("client_listen", &node.client_listen), ("peer_listen", &node.peer_listen)] {
-            if let Some(listen) = listen {
-                let _ = writeln!(out, "{key} = {}", text(listen));
-            }
+    config.nodes.iter().for_each(|node| print_node(&mut out, node));
+    out
+}
+
+fn print_node(out: &mut String, node: &NodeEntry) {
+    let text = quote;
+    let data = node.data_dir.to_string_lossy();
+    let _ = write!(
+        out,
+        "\n[[node]]\nid = {}\nclient = {}\npeer = {}\nhttp = {}\ndata = {}\nlearner = {}\n",
+        node.id,
+        text(&node.client_addr),
+        text(&node.peer_addr),
+        text(&node.http_addr),
+        text(&data),
+        node.learner,
+    );
+    for (key, listen) in [("client_listen", &node.client_listen), ("peer_listen", &node.peer_listen)] {
+        if let Some(listen) = listen {
+            let _ = writeln!(out, "{key} = {}", text(listen));
         }
     }
-    out
 }

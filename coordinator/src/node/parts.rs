@@ -80,13 +80,8 @@ impl Parts {
             metrics: metrics.clone(),
         });
         let tasks = TaskGroup::new(Shutdown::new());
-        let us = peer::Identity { cluster: config.cluster.clone(), node: config.id };
         let opened = raft::open_storage(config, metrics.clone(), on_disk_failure).await?;
-        let peers = PeerPool::new(us, tasks.clone()).of_folder(opened.folder.clone());
-        let peers = peers.counted_in(replica.memory.peers.clone());
-        for member in config.members.iter().filter(|m| m.id != config.id) {
-            peers.set_address(member.id, &member.peer_addr);
-        }
+        let peers = peers_of(config, &opened, &replica, &tasks);
         let reports = Reports::new(history.clone(), registry.clone(), clock.clone(), tasks.clone());
         let (raft, quorum, storage, snapshots) = raft::open(
             config,
@@ -120,6 +115,22 @@ impl Parts {
             failure,
         })
     }
+}
+
+/// The other nodes, at their addresses.
+fn peers_of(
+    config: &NodeConfig,
+    opened: &crate::storage::Opened,
+    replica: &Replica,
+    tasks: &TaskGroup,
+) -> PeerPool {
+    let us = peer::Identity { cluster: config.cluster.clone(), node: config.id };
+    let peers = PeerPool::new(us, tasks.clone()).of_folder(opened.folder.clone());
+    let peers = peers.counted_in(replica.memory.peers.clone());
+    for other in config.members.iter().filter(|member| member.id != config.id) {
+        peers.set_address(other.id, &other.peer_addr);
+    }
+    peers
 }
 
 /// The first failure stands.

@@ -30,42 +30,18 @@ pub(super) fn load(input: &mut impl Read) -> Result<Machine, SnapshotError> {
     let mut builder = Builder::default();
     let mut last_entry = Ordinal::default();
     let digest = loop {
-        match records.next()? {
+        let record = records.next()?;
+        match record {
             Record::Counters { .. } => return damaged("counters come twice"),
-            Record::Session { id, proof, timeout_ms, attachment } => {
-                if id == SessionId::NONE || sessions.get(id).is_some() {
-                    return damaged("a session has a bad id");
-                }
-                sessions.open(id, Session::new(proof, timeout_ms, attachment));
-            }
-            Record::LongestTimeout { session, longest_ms } => {
-                if sessions.get(session).is_none_or(|known| longest_ms <= known.timeout_ms) {
-                    return damaged("a session has a bad timeout");
-                }
-                sessions.had_timeout(session, longest_ms);
-            }
+            Record::Session { .. }
+            | Record::LongestTimeout { .. }
+            | Record::Acked { .. }
+            | Record::Outcome(_) => restore_session(&mut sessions, record)?,
             Record::Acl(entries) if entries.is_empty() => return damaged("an ACL is empty"),
             Record::Acl(entries) => acls.push(SharedAcl::new(entries.into_owned())),
             Record::Znode { depth, name, data, acl, meta } => {
                 let Some(acl) = acls.get(acl as usize) else { return damaged("a znode has an unknown ACL") };
                 builder.add(depth as usize, &name, znode(meta, data, acl), &mut sessions)?;
-            }
-            Record::Acked { session, acked } => {
-                if sessions.get(session).is_none() {
-                    return damaged("an outcome has no session");
-                }
-                sessions.with_outcomes((session, Slot::default()), |outcomes, _| outcomes.acknowledge(acked));
-            }
-            Record::Outcome(OutcomeRecord { session, id, stored }) => {
-                let Some(outcomes) = sessions.outcomes(session) else {
-                    return damaged("an outcome has no session");
-                };
-                if id <= outcomes.acked() || outcomes.get(id).is_some() {
-                    return damaged("an outcome has a bad number");
-                }
-                sessions.with_outcomes((session, Slot::default()), |outcomes, paths| {
-                    outcomes.keep(id, &stored, paths)
-                });
             }
             Record::Contender { .. } | Record::Delay { .. } if records.version == VERSION_WITHOUT_LOCKS => {
                 return damaged("a queue comes before there were any");
@@ -105,6 +81,43 @@ pub(super) fn load(input: &mut impl Read) -> Result<Machine, SnapshotError> {
         machine.find_contenders();
     }
     Ok(machine)
+}
+
+/// A session, or what belongs to one that came before.
+fn restore_session(sessions: &mut Sessions, record: Record) -> Result<(), SnapshotError> {
+    match record {
+        Record::Session { id, proof, timeout_ms, attachment } => {
+            if id == SessionId::NONE || sessions.get(id).is_some() {
+                return damaged("a session has a bad id");
+            }
+            sessions.open(id, Session::new(proof, timeout_ms, attachment));
+        }
+        Record::LongestTimeout { session, longest_ms } => {
+            if sessions.get(session).is_none_or(|known| longest_ms <= known.timeout_ms) {
+                return damaged("a session has a bad timeout");
+            }
+            sessions.had_timeout(session, longest_ms);
+        }
+        Record::Acked { session, acked } => {
+            if sessions.get(session).is_none() {
+                return damaged("an outcome has no session");
+            }
+            sessions.with_outcomes((session, Slot::default()), |outcomes, _| outcomes.acknowledge(acked));
+        }
+        Record::Outcome(OutcomeRecord { session, id, stored }) => {
+            let Some(outcomes) = sessions.outcomes(session) else {
+                return damaged("an outcome has no session");
+            };
+            if id <= outcomes.acked() || outcomes.get(id).is_some() {
+                return damaged("an outcome has a bad number");
+            }
+            sessions.with_outcomes((session, Slot::default()), |outcomes, paths| {
+                outcomes.keep(id, &stored, paths)
+            });
+        }
+        _ => unreachable!("not of a session"),
+    }
+    Ok(())
 }
 
 fn restore_locks(

@@ -1,0 +1,110 @@
+//! Links and paths in the documentation.
+
+use super::tree::Tree;
+
+/// What a report should look like: its plots are not there.
+const GOLDEN: &str = "/golden.md";
+
+pub fn breaches(tree: &Tree) -> Vec<String> {
+    let mut found = Vec::new();
+    for (path, text) in tree.of_kind("md").filter(|(path, _)| !path.ends_with(GOLDEN)) {
+        let mut fenced = false;
+        for (at, line) in text.lines().enumerate() {
+            fenced ^= line.trim_start().starts_with("```");
+            if fenced {
+                continue;
+            }
+            let broken =
+                links(line).filter(|link| !leads_somewhere(tree, path, link)).map(|link| ("link", link));
+            let gone = paths(line).filter(|named| !exists(tree, path, named)).map(|named| ("path", named));
+            let all = broken.chain(gone);
+            found.extend(all.map(|(what, to)| format!("{path}:{}: no such {what}: {to}", at + 1)));
+        }
+    }
+    found
+}
+
+/// The targets of `[text](target)`.
+fn links(line: &str) -> impl Iterator<Item = &str> {
+    line.match_indices("](").filter_map(|(at, _)| line[at + 2..].split(')').next())
+}
+
+/// What stands between backticks and is meant as a file: it has a folder and one of our kinds.
+fn paths(line: &str) -> impl Iterator<Item = &str> {
+    // What a build makes is not there yet.
+    let ours = |word: &&str| !word.starts_with("target/");
+    let plain =
+        |word: &&str| word.chars().all(|letter| letter.is_ascii_alphanumeric() || "/._-".contains(letter));
+    let is_file =
+        |word: &&str| word.contains('/') && [".rs", ".md", ".toml"].iter().any(|kind| word.ends_with(kind));
+    line.split('`').skip(1).step_by(2).filter(ours).filter(plain).filter(is_file)
+}
+
+fn leads_somewhere(tree: &Tree, from: &str, link: &str) -> bool {
+    if link.contains("://") || link.starts_with("mailto:") {
+        return true;
+    }
+    let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
+    let file = if file.is_empty() { from.to_owned() } else { joined(from, file) };
+    tree.has(&file)
+        && (anchor.is_empty() || tree.get(&file).is_some_and(|text| headings(text).any(|one| one == anchor)))
+}
+
+/// Relative to the repository, to the document, or to a crate's `src`.
+fn exists(tree: &Tree, from: &str, named: &str) -> bool {
+    let roots = [
+        "",
+        "coordinator/src/",
+        "client/src/",
+        "state/src/",
+        "sim/src/",
+        "proto/src/",
+        "env/src/",
+        "coordinator/",
+    ];
+    roots.iter().any(|root| tree.has(&format!("{root}{named}"))) || tree.has(&joined(from, named))
+}
+
+/// `path`, seen from the folder of `from`.
+fn joined(from: &str, path: &str) -> String {
+    let mut parts: Vec<&str> = from.split('/').collect();
+    parts.pop();
+    for part in path.split('/') {
+        match part {
+            ".." => drop(parts.pop()),
+            "." | "" => (),
+            part => parts.push(part),
+        }
+    }
+    parts.join("/")
+}
+
+/// The anchors of a document's headings, as they are made of them by the usual viewers.
+fn headings(text: &str) -> impl Iterator<Item = String> {
+    text.lines().filter(|line| line.starts_with('#')).map(|line| {
+        let title = line.trim_start_matches('#').trim().to_lowercase();
+        let kept = |letter: &char| letter.is_alphanumeric() || " -_".contains(*letter);
+        title.chars().filter(kept).collect::<String>().replace(' ', "-")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_to_nothing_and_paths_of_nothing_are_found() {
+        let page = "[a](b.md#the-end) [b](b.md#gone) [c](c.md) [d](https://x.y) [e](../README.md)\n\
+                    `b.md` `state/src/gone.rs` `locks/mod.rs`\n```\n[f](f.md)\n```\n";
+        let files = [
+            ("docs/a.md", page),
+            ("docs/b.md", "# The end\n"),
+            ("README.md", ""),
+            ("state/src/locks/mod.rs", ""),
+        ];
+        let found = breaches(&Tree::with(&files));
+        let wanted =
+            ["1: no such link: b.md#gone", "1: no such link: c.md", "2: no such path: state/src/gone.rs"];
+        assert_eq!(found, wanted.map(|rest| format!("docs/a.md:{rest}")));
+    }
+}

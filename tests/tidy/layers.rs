@@ -1,0 +1,125 @@
+//! Who may import whom: between crates by their manifests, inside the coordinator by what its files say.
+
+use std::collections::BTreeSet;
+
+use super::tree::{Tree, product_lines};
+
+/// A crate's manifest and the crates of this workspace that it may depend on, as docs/architecture.md has it.
+const CRATES: [(&str, &[&str]); 11] = [
+    ("proto", &[]),
+    ("env", &[]),
+    ("state", &["proto"]),
+    ("coordinator", &["env", "proto", "state"]),
+    // The coordinator only with the feature `test-util`.
+    ("client", &["coordinator", "env", "proto"]),
+    ("sim/world", &["env"]),
+    ("sim/designs", &["env", "world"]),
+    ("sim", &["client", "coordinator", "designs", "env", "proto", "state", "world"]),
+    ("bench", &["client", "proto"]),
+    ("compat", &["env", "proto"]),
+    ("fuzz", &["client", "coordinator", "env", "proto", "state"]),
+];
+
+/// Modules of the coordinator that import each other today. The list only becomes shorter.
+const CIRCLES: [(&str, &str); 14] = [
+    ("client", "proposer"),
+    ("client", "reconfig"),
+    ("client", "report"),
+    ("client", "session"),
+    ("client", "watch"),
+    ("comparison", "proposer"),
+    ("lock_sweep", "proposer"),
+    ("observer", "raft"),
+    ("peer", "raft"),
+    ("peer", "reconfig"),
+    ("peer", "session"),
+    ("proposer", "session"),
+    ("raft", "reconfig"),
+    ("raft", "storage"),
+];
+
+pub fn breaches(tree: &Tree) -> Vec<String> {
+    let mut found = Vec::new();
+    for (name, may) in CRATES {
+        if let Some(manifest) = tree.get(&format!("{name}/Cargo.toml")) {
+            let upward = dependencies(manifest).into_iter().filter(|one| !may.contains(&one.as_str()));
+            found.extend(upward.map(|one| format!("{name}/Cargo.toml: must not know rowlock-{one}")));
+        }
+    }
+    let circles = circles(&imports(tree));
+    let known: BTreeSet<_> = CIRCLES.iter().map(|&(a, b)| (a.to_owned(), b.to_owned())).collect();
+    found.extend(
+        circles.difference(&known).map(|(a, b)| format!("coordinator: {a} and {b} import each other")),
+    );
+    if tree.get("coordinator/Cargo.toml").is_some() {
+        let gone = known.difference(&circles);
+        found.extend(
+            gone.map(|(a, b)| format!("{a} and {b} import each other no more: take them off the list")),
+        );
+    }
+    found
+}
+
+/// The crates of this workspace in `[dependencies]`, without the prefix.
+fn dependencies(manifest: &str) -> Vec<String> {
+    let inside = manifest.lines().skip_while(|line| *line != "[dependencies]").skip(1);
+    inside
+        .take_while(|line| !line.starts_with('['))
+        .filter_map(|line| line.strip_prefix("rowlock-"))
+        .map(|line| line.split(['.', ' ', '=']).next().unwrap().to_owned())
+        .collect()
+}
+
+/// (module, module that it imports) of the coordinator's top modules.
+fn imports(tree: &Tree) -> BTreeSet<(String, String)> {
+    let mut found = BTreeSet::new();
+    for (path, text) in tree.product() {
+        let Some(inside) = path.strip_prefix("coordinator/src/") else { continue };
+        let module = inside.split(['/', '.']).next().unwrap();
+        for line in product_lines(text).filter(|line| !line.trim_start().starts_with("//")) {
+            for (at, _) in line.match_indices("crate::") {
+                let word = line[at + 7..].split(|letter: char| !(letter.is_alphanumeric() || letter == '_'));
+                let other = word.into_iter().next().unwrap();
+                let is_module = tree.has(&format!("coordinator/src/{other}.rs"))
+                    || tree.has(&format!("coordinator/src/{other}"));
+                if is_module && !other.is_empty() && other != module {
+                    found.insert((module.to_owned(), other.to_owned()));
+                }
+            }
+        }
+    }
+    found
+}
+
+/// Pairs in both directions, each once. `node` wires all others and `lib` names them: they do not count.
+fn circles(imports: &BTreeSet<(String, String)>) -> BTreeSet<(String, String)> {
+    let back = |(a, b): &(String, String)| imports.contains(&(b.clone(), a.clone()));
+    let counts =
+        |(a, b): &(String, String)| a < b && ![a, b].iter().any(|one| *one == "node" || *one == "lib");
+    imports.iter().filter(|pair| counts(pair) && back(pair)).cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_crate_that_knows_one_above_it_is_found() {
+        let manifest =
+            "[dependencies]\nrowlock-env.workspace = true\nrowlock-client = { path = \"x\" }\n\n[lints]\n";
+        let found = breaches(&Tree::with(&[("sim/world/Cargo.toml", manifest)]));
+        assert_eq!(found, ["sim/world/Cargo.toml: must not know rowlock-client"]);
+    }
+
+    #[test]
+    fn modules_that_import_each_other_are_found_and_their_tests_do_not_count() {
+        let lower = "use crate::upper::Thing;\n";
+        let upper = "use crate::lower;\n// crate::other\n#[cfg(test)]\nmod tests { use crate::other; }\n";
+        let files = [
+            ("coordinator/src/lower.rs", lower),
+            ("coordinator/src/upper/mod.rs", upper),
+            ("coordinator/src/other.rs", "use crate::upper;\n"),
+        ];
+        assert_eq!(breaches(&Tree::with(&files)), ["coordinator: lower and upper import each other"]);
+    }
+}

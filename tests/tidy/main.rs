@@ -1,0 +1,45 @@
+//! The rules of the repository that no compiler keeps: the size of files and functions, who may import whom, and that the
+//! documentation names what exists. A check takes the text of all files and gives a line for each breach; each has a
+//! test with a breach in it.
+//!
+//! The tests read the files of the repository directly: nothing here is simulated.
+#![allow(clippy::disallowed_methods, clippy::unwrap_used, missing_docs)]
+
+mod assertions;
+mod docs;
+mod layers;
+mod names;
+mod sizes;
+mod tree;
+
+use tree::Tree;
+
+/// Fails with all breaches at once.
+fn holds(breaches: Vec<String>) {
+    assert!(breaches.is_empty(), "{} breaches:\n{}", breaches.len(), breaches.join("\n"));
+}
+
+#[test]
+fn no_file_function_or_line_is_too_long() {
+    holds(sizes::breaches(&Tree::of_the_repository()));
+}
+
+#[test]
+fn crates_and_modules_import_downward() {
+    holds(layers::breaches(&Tree::of_the_repository()));
+}
+
+#[test]
+fn links_and_paths_of_the_documentation_lead_somewhere() {
+    holds(docs::breaches(&Tree::of_the_repository()));
+}
+
+#[test]
+fn metrics_config_keys_and_exit_codes_are_documented_and_exist() {
+    holds(names::breaches(&Tree::of_the_repository()));
+}
+
+#[test]
+fn assertions_do_not_become_fewer() {
+    holds(assertions::breaches(&Tree::of_the_repository()));
+}

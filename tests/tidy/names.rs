@@ -1,0 +1,172 @@
+//! Metrics, config keys and exit codes: what the documentation names exists, and what exists is documented.
+
+use std::collections::BTreeSet;
+
+use super::tree::Tree;
+
+const METRICS: &str = "coordinator/src/metrics/mod.rs";
+const METRICS_PAGE: &str = "docs/metrics.md";
+const KEYS: &str = "coordinator/src/config/parse.rs";
+const KEYS_FILE: &str = "cluster.toml";
+const CODES: &str = "src/exit.rs";
+/// Where a code must be explained.
+const CODES_PAGES: [&str; 2] = ["README.md", "docs/operations.md"];
+/// Names of crates and files, which look like metrics.
+const NO_METRICS: [&str; 8] = [
+    "rowlock_bench",
+    "rowlock_client",
+    "rowlock_coordinator",
+    "rowlock_env",
+    "rowlock_proto",
+    "rowlock_sim",
+    "rowlock_state",
+    "rowlock_world",
+];
+/// A metric that is not in the list of metrics, and what Prometheus adds to the names of histograms.
+const BUILD_INFO: &str = "rowlock_build_info";
+const OF_HISTOGRAMS: [&str; 3] = ["_bucket", "_sum", "_count"];
+
+pub fn breaches(tree: &Tree) -> Vec<String> {
+    let mut found = metrics(tree);
+    found.extend(keys(tree));
+    found.extend(codes(tree));
+    found
+}
+
+fn metrics(tree: &Tree) -> Vec<String> {
+    let Some(code) = tree.get(METRICS) else { return Vec::new() };
+    let real: Vec<(String, &str)> = declared(code);
+    let page: BTreeSet<&str> = tree.get(METRICS_PAGE).unwrap_or_default().lines().collect();
+    let mut found = Vec::new();
+    for (name, help) in &real {
+        let row = format!("| `{name}` | {help} |");
+        if !page.contains(row.as_str()) {
+            found.push(format!("{METRICS_PAGE}: lacks the row {row}"));
+        }
+    }
+    let is_real = |name: &str| {
+        let plain = OF_HISTOGRAMS.iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
+        name == BUILD_INFO || real.iter().any(|(one, _)| one == name || one == plain)
+    };
+    for (path, text) in tree.of_kind("md").filter(|(path, _)| *path != "CHANGELOG.md") {
+        for name in words(text).filter(|word| word.starts_with("rowlock_") && !NO_METRICS.contains(word)) {
+            if !is_real(name) {
+                found.push(format!("{path}: no such metric: {name}"));
+            }
+        }
+    }
+    found
+}
+
+/// (exported name, first line of help) of every field in the list of metrics.
+fn declared(code: &str) -> Vec<(String, &str)> {
+    let list = code.lines().skip_while(|line| !line.starts_with("metrics! {")).skip(1);
+    let mut help = None;
+    let mut found = Vec::new();
+    for line in list.take_while(|line| !line.starts_with('}')).map(str::trim) {
+        if let Some(text) = line.strip_prefix("/// ") {
+            help.get_or_insert(text);
+        } else if let Some((name, _)) = line.split_once(": ") {
+            found.push((format!("rowlock_{name}"), help.take().unwrap()));
+        }
+    }
+    found
+}
+
+fn keys(tree: &Tree) -> Vec<String> {
+    let (Some(code), Some(file)) = (tree.get(KEYS), tree.get(KEYS_FILE)) else { return Vec::new() };
+    let real: BTreeSet<&str> = code
+        .lines()
+        .filter_map(|line| line.strip_prefix("    pub ")?.split_once(": "))
+        .map(|(name, _)| name)
+        .collect();
+    // The names of users are no keys.
+    let lines = file
+        .lines()
+        .map(|line| line.trim_start_matches("# "))
+        .take_while(|line| *line != "[client.sasl_users]");
+    let named: BTreeSet<&str> =
+        lines.flat_map(|line| if line.starts_with('[') { tables(line) } else { key(line) }).collect();
+    let explained: BTreeSet<&str> = words(file).collect();
+    let lacks = real.difference(&explained).map(|key| format!("{KEYS_FILE}: lacks the key {key}"));
+    let gone = named.difference(&real).map(|key| format!("{KEYS_FILE}: no such key: {key}"));
+    lacks.chain(gone).collect()
+}
+
+/// The names of `[a.b]` or `[[a]]`.
+fn tables(line: &str) -> Vec<&str> {
+    line.trim_start_matches('[').split(']').next().unwrap().split('.').collect()
+}
+
+/// The key of `key = value`.
+fn key(line: &str) -> Vec<&str> {
+    let plain =
+        |name: &&str| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+    line.split_once(" = ").map(|(name, _)| name).filter(plain).into_iter().collect()
+}
+
+fn codes(tree: &Tree) -> Vec<String> {
+    let Some(code) = tree.get(CODES) else { return Vec::new() };
+    let value = |line: &str| {
+        line.strip_prefix("pub const ")?.split_once(": u8 = ")?.1.strip_suffix(';')?.parse().ok()
+    };
+    let real: BTreeSet<u8> = code.lines().filter_map(value).chain([0]).collect();
+    let pages: Vec<(&str, &str)> =
+        CODES_PAGES.iter().map(|page| (*page, tree.get(page).unwrap_or_default())).collect();
+    let explained =
+        |code: &u8| pages.iter().any(|(_, text)| words(text).any(|word| word == code.to_string()));
+    let mut found: Vec<String> = real
+        .iter()
+        .filter(|code| !explained(code))
+        .map(|code| format!("exit code {code} is in no page"))
+        .collect();
+    for (path, text) in pages {
+        for (at, start) in text.match_indices("exit code ") {
+            let number =
+                text[at + start.len()..].split(|letter: char| !letter.is_ascii_digit()).next().unwrap();
+            if number.parse().is_ok_and(|number: u8| !real.contains(&number)) {
+                found.push(format!("{path}: no such exit code: {number}"));
+            }
+        }
+    }
+    found
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|letter: char| !(letter.is_ascii_alphanumeric() || letter == '_'))
+        .filter(|word| !word.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_metric_without_a_row_and_a_row_without_a_metric_are_found() {
+        let code = "metrics! {\n    /// Open sessions.\n    /// More.\n    sessions: Gauge,\n    /// Waits.\n    wait_seconds: Histogram,\n}\n";
+        let page = "| `rowlock_sessions` | Open sessions. |\n`rowlock_wait_seconds_sum` `rowlock_gone` rowlock_client\n";
+        let found = breaches(&Tree::with(&[(METRICS, code), (METRICS_PAGE, page)]));
+        let wanted = [
+            "docs/metrics.md: lacks the row | `rowlock_wait_seconds` | Waits. |",
+            "docs/metrics.md: no such metric: rowlock_gone",
+        ];
+        assert_eq!(found, wanted);
+    }
+
+    #[test]
+    fn a_key_that_the_file_lacks_and_one_that_is_gone_are_found() {
+        let code =
+            "struct A {\n    pub raft: B,\n    pub user: C,\n    pub limit: u8,\n    pub new_key: u8,\n}\n";
+        let file = "[raft]\nlimit = 1\n# old_key = 2\n[[user]]\n";
+        let found = breaches(&Tree::with(&[(KEYS, code), (KEYS_FILE, file)]));
+        assert_eq!(found, ["cluster.toml: lacks the key new_key", "cluster.toml: no such key: old_key"]);
+    }
+
+    #[test]
+    fn an_exit_code_that_no_page_explains_and_one_that_is_none_are_found() {
+        let code = "pub const USAGE: u8 = 64;\npub const BUG: u8 = 70;\n";
+        let page = "| 64 | wrong usage |\nexit code 65; 0\n";
+        let found = breaches(&Tree::with(&[(CODES, code), ("README.md", page)]));
+        assert_eq!(found, ["exit code 70 is in no page", "README.md: no such exit code: 65"]);
+    }
+}

@@ -1,0 +1,80 @@
+//! Files of at most 500 lines, functions of at most 70.
+
+use super::tree::Tree;
+
+const FILE_LINES: usize = 500;
+const FUNCTION_LINES: usize = 70;
+
+pub fn breaches(tree: &Tree) -> Vec<String> {
+    let mut found = Vec::new();
+    for (path, text) in tree.sources() {
+        let lines = text.lines().count();
+        if lines > FILE_LINES {
+            found.push(format!("{path}: {lines} lines, at most {FILE_LINES}"));
+        }
+        found.extend(long_functions(path, text));
+    }
+    found
+}
+
+/// Counts from the line with `fn` to the closing brace at its indentation: the tree is formatted by rustfmt.
+fn long_functions<'a>(path: &'a str, text: &'a str) -> impl Iterator<Item = String> + 'a {
+    let lines: Vec<&str> = text.lines().collect();
+    let starts = (0..lines.len()).filter_map({
+        let lines = lines.clone();
+        move |at| function_name(lines[at]).map(|name| (at, name))
+    });
+    starts.filter_map(move |(at, name)| {
+        let indentation = &lines[at][..lines[at].len() - lines[at].trim_start().len()];
+        let end = lines[at..].iter().position(|line| {
+            let rest = line.strip_prefix(indentation).filter(|rest| !rest.starts_with(' '));
+            rest.is_some_and(|rest| rest.starts_with('}') || rest.ends_with([';', '}']))
+        });
+        let count = end? + 1;
+        (count > FUNCTION_LINES)
+            .then(|| format!("{path}:{}: {name} has {count} lines, at most {FUNCTION_LINES}", at + 1))
+    })
+}
+
+fn function_name(line: &str) -> Option<&str> {
+    let mut words = line.split_whitespace();
+    let first = words.next()?;
+    if first.starts_with("//") || first.contains('"') {
+        return None;
+    }
+    let before = ["pub", "async", "const", "unsafe", "extern"];
+    let known = |word: &str| before.contains(&word) || word.starts_with("pub(");
+    let mut rest = std::iter::once(first).chain(words).skip_while(|word| known(word));
+    if rest.next()? != "fn" {
+        return None;
+    }
+    rest.next()?.split(['(', '<']).next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(text: &str) -> Vec<String> {
+        breaches(&Tree::with(&[("a.rs", text)]))
+    }
+
+    #[test]
+    fn what_is_short_passes() {
+        assert_eq!(found("// A comment.\nfn short() {\n}\n"), [] as [&str; 0]);
+    }
+
+    #[test]
+    fn a_long_file_is_found() {
+        assert_eq!(found(&"\n".repeat(501)), ["a.rs: 501 lines, at most 500"]);
+    }
+
+    #[test]
+    fn a_long_function_is_found_and_the_next_one_counts_for_itself() {
+        let body = "        step();\n".repeat(69);
+        let text = format!(
+            "impl A {{\n    pub(crate) async fn long<T>() {{\n{body}    }}\n\n    fn short() {{}}\n}}\n"
+        );
+        assert_eq!(found(&text), ["a.rs:2: long has 71 lines, at most 70"]);
+    }
+}
