@@ -22,7 +22,7 @@ use crate::raft::{self, Admission, QuorumContact, Raft};
 use crate::replica::Replica;
 use crate::report::Reports;
 use crate::session::charge::Charge;
-use crate::storage::{DiskFailure, LogStore, SnapshotStore};
+use crate::storage::{DiskFailure, LogStore, Opened, SnapshotStore};
 
 /// What must be there before the first task runs.
 pub(super) struct Parts {
@@ -118,12 +118,7 @@ impl Parts {
 }
 
 /// The other nodes, at their addresses.
-fn peers_of(
-    config: &NodeConfig,
-    opened: &crate::storage::Opened,
-    replica: &Replica,
-    tasks: &TaskGroup,
-) -> PeerPool {
+fn peers_of(config: &NodeConfig, opened: &Opened, replica: &Replica, tasks: &TaskGroup) -> PeerPool {
     let us = peer::Identity { cluster: config.cluster.clone(), node: config.id };
     let peers = PeerPool::new(us, tasks.clone()).of_folder(opened.folder.clone());
     let peers = peers.counted_in(replica.memory.peers.clone());
