@@ -107,3 +107,32 @@ pub fn bytes(request: &Request) -> usize {
 pub fn create(path: &str, mode: CreateMode) -> Create {
     Create { path: path.to_owned(), data: None, acl: Some(Acl::shared_open()), flags: mode.flags() }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use rowlock_proto::OpCode;
+
+    use super::*;
+
+    /// As large as they are, always.
+    const SMALL: [OpCode; 3] = [OpCode::Ping, OpCode::WhoAmI, OpCode::SessionOptions];
+
+    #[test]
+    fn every_opcode_has_a_kind_or_is_small() {
+        let at = At { root: "/0000", token: FencingToken(1) };
+        let of = |kind: &Kind| (kind.request)(&at, 1).opcode();
+        let mut seen: BTreeSet<OpCode> = LOGGED.iter().copied().flatten().chain(LOCAL).map(of).collect();
+        seen.extend(SMALL);
+        assert_eq!(seen, OpCode::ALL.iter().copied().collect());
+    }
+
+    #[test]
+    fn what_comes_before_fits_frames() {
+        for kind in LOGGED.iter().copied().flatten().chain(LOCAL) {
+            let fits = |request: &Request| bytes(request) <= frame::DEFAULT_MAX_BYTES;
+            assert!((kind.prepare)("/0000").iter().all(fits), "{}", kind.name);
+        }
+    }
+}

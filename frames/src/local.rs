@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use rowlock_proto::request::{PathWatch, ReadOp, SetWatches};
-use rowlock_proto::{CreateMode, ErrorCode, Request};
+use rowlock_proto::{CreateMode, ErrorCode, Request, Version};
 
 use crate::Kind;
 use crate::make::{BAD, KIND, many, with_data};
@@ -62,6 +62,44 @@ pub const LOCAL: &[Kind] = &[
         name: "exists with a watch on a long path",
         request: |at, n| Request::Exists(PathWatch { path: long(at.root, n), watch: true }),
         refused: NO_NODE,
+        ..KIND
+    },
+    Kind {
+        name: "getData of a long path",
+        request: |at, n| Request::GetData(PathWatch { path: long(at.root, n), watch: true }),
+        refused: NO_NODE,
+        ..KIND
+    },
+    Kind {
+        name: "getChildren of a long path",
+        request: |at, n| Request::GetChildren(PathWatch { path: long(at.root, n), watch: true }),
+        refused: NO_NODE,
+        ..KIND
+    },
+    Kind {
+        name: "getChildren2 of many children",
+        prepare: |root| many(root, "c", 10_000, CreateMode::Persistent),
+        request: |at, _| Request::GetChildren2(PathWatch { path: at.root.to_owned(), watch: true }),
+        ..KIND
+    },
+    Kind {
+        name: "check outside of a multi",
+        request: |at, n| Request::Check { path: long(at.root, n), version: Version::ANY },
+        refused: Some(ErrorCode::Unimplemented),
+        ..KIND
+    },
+    Kind {
+        name: "sasl with a long token",
+        request: |_, n| Request::Sasl(Some(Bytes::from(vec![b't'; n]))),
+        refused: Some(ErrorCode::AuthFailed),
+        ..KIND
+    },
+    Kind {
+        name: "setWatches of many paths",
+        request: |at, n| {
+            let child = (0..n).map(|number| format!("{}/w{number:06}", at.root)).collect();
+            Request::SetWatches(SetWatches { child, ..SetWatches::default() })
+        },
         ..KIND
     },
     Kind {

@@ -19,7 +19,12 @@ const HOUR_MS: i64 = 3_600_000;
 /// Those with lists of rights, on znodes, on many of them, on locks, and those that end something for which much waits.
 pub const LOGGED: &[&[Kind]] = &[&LISTS, &ZNODES, &MULTIS, &LOCKS, &ENDS];
 
-const ZNODES: [Kind; 9] = [
+const ZNODES: [Kind; 10] = [
+    Kind {
+        name: "create with data, answered without a Stat",
+        request: |at, n| Request::Create(with_data(&format!("{}/z", at.root), n, CreateMode::Persistent)),
+        ..KIND
+    },
     Kind {
         name: "create with data",
         request: |at, n| Request::Create2(with_data(&format!("{}/z", at.root), n, CreateMode::Persistent)),

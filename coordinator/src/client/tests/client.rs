@@ -27,6 +27,8 @@ pub struct Client {
     next_xid: i32,
     /// What was asked for and is not answered yet.
     asked: VecDeque<(Xid, OpCode)>,
+    /// Bytes of all frames that have come.
+    pub received: usize,
     /// The answer to the handshake.
     pub opened: ConnectResponse,
 }
@@ -98,8 +100,14 @@ impl Client {
             password: Bytes::new(),
             read_only: None,
         };
-        let mut client =
-            Client { stream, input: BytesMut::new(), next_xid: 0, asked: VecDeque::new(), opened };
+        let mut client = Client {
+            stream,
+            input: BytesMut::new(),
+            next_xid: 0,
+            asked: VecDeque::new(),
+            received: 0,
+            opened,
+        };
         let reply = client.bytes().await?;
         client.opened = decode::connect_response(reply).expect("a handshake's answer");
         Some(client)
@@ -207,6 +215,7 @@ impl Client {
         let all = async {
             loop {
                 if let Some(frame) = frame::split(&mut self.input, usize::MAX >> 1).expect("a frame") {
+                    self.received += frame.len();
                     return Some(frame);
                 }
                 match self.stream.read_buf(&mut self.input).await {

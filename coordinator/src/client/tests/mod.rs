@@ -7,6 +7,7 @@ mod client;
 mod conversation;
 mod departure;
 mod flood;
+mod frames;
 mod handshake;
 mod locks;
 mod node;
