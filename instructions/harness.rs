@@ -1,11 +1,14 @@
-//! Counts instructions and allocations per operation with valgrind's callgrind, and compares them with what was kept: so
-//! that a regression shows on a noisy machine too. Included by the `benches/instructions.rs` of several crates.
+//! Counts instructions and allocations per operation with valgrind's callgrind, and compares them with what
+//! was kept: so that a regression shows on a noisy machine too. Included by the `benches/instructions.rs` of
+//! several crates.
 //!
-//! The bench binary starts itself again under valgrind. There each case sets up what it needs, not counted, and carries
-//! out its operations inside [`measured`], which is where callgrind counts; behind each case it writes what it has.
+//! The bench binary starts itself again under valgrind. There each case sets up what it needs, not counted,
+//! and carries out its operations inside [`measured`], which is where callgrind counts; behind each case it
+//! writes what it has.
 //!
-//! `cargo bench -p <crate> --bench instructions [-- [--keep] [NAME]]`: only cases whose names contain NAME; `--keep`
-//! writes the figures into the table `instructions/<suite>.txt`. Fails where a case needs more than was kept.
+//! `cargo bench -p <crate> --bench instructions [-- [--keep] [NAME]]`: only cases whose names contain NAME;
+//! `--keep` writes the figures into the table `instructions/<suite>.txt`. Fails where a case needs more than
+//! was kept.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -128,7 +131,8 @@ fn figures(profile: &Path, operations: u64) -> Result<Figures> {
         if let Some(total) = line.strip_prefix("totals: ") {
             instructions = Some(total.trim().parse::<u64>()?);
         } else if let Some((of, function)) = line.split_once("fn=").filter(|(of, _)| ["", "c"].contains(of)) {
-            // A name comes once, behind its number, be it of a caller or called; later there is only the number.
+            // A name comes once, behind its number, be it of a caller or called; later there is only the
+            // number.
             let (number, name) = function.split_once(' ').unwrap_or((function, ""));
             if ALLOCATORS.contains(&name) {
                 allocators.insert(number, BTreeMap::<u64, u64>::new());

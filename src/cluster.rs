@@ -19,8 +19,8 @@ const CONNECT_TIMEOUT: &str = "ROWLOCK_CONNECT_TIMEOUT_MS";
 /// As the client's own.
 const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Somebody who wants to go is not kept longer than this by a cluster that does not answer: so long for giving a lock back,
-/// and so long for closing the session.
+/// Somebody who wants to go is not kept longer than this by a cluster that does not answer: so long for
+/// giving a lock back, and so long for closing the session.
 pub const LEAVING_MAX: Duration = Duration::from_secs(1);
 
 /// Options of every command that talks to a cluster.
@@ -58,7 +58,8 @@ impl Cluster {
         Ok(file.map_or_else(|| DEFAULT_ENDPOINTS.to_owned(), |config| config.endpoints()))
     }
 
-    /// Flags beat the environment, and that beats the default file. Of two that are equally explicit the addresses count.
+    /// Flags beat the environment, and that beats the default file. Of two that are equally explicit the
+    /// addresses count.
     fn place(&self) -> Place {
         let said = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
         let (endpoints, config) = (self.endpoints.clone(), self.config.clone());
@@ -98,8 +99,8 @@ impl Cluster {
         Ok(config)
     }
 
-    /// The cluster's file, which says more than its addresses. `None`: only addresses were given, or nothing, and there is
-    /// no `cluster.toml` here.
+    /// The cluster's file, which says more than its addresses. `None`: only addresses were given, or nothing,
+    /// and there is no `cluster.toml` here.
     pub fn file(&self) -> Result<Option<ClusterConfig>, Failure> {
         // Beside addresses, a file that is as explicit as they are is taken to be the same cluster's.
         if let Some(path) = &self.config {
@@ -135,8 +136,8 @@ enum Place {
     Default,
 }
 
-/// Ends the session at once rather than by its timeout. A server that cannot be told in [`LEAVING_MAX`] is left without; the
-/// session ends by itself then.
+/// Ends the session at once rather than by its timeout. A server that cannot be told in [`LEAVING_MAX`] is
+/// left without; the session ends by itself then.
 pub async fn leave(client: &Client) {
     let _ = time::timeout(LEAVING_MAX, client.close()).await;
 }

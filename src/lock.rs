@@ -1,11 +1,12 @@
 //! `rowlock lock`: a command under a lock, in the manner of flock(1).
 //!
-//! connect -> wait in the queue -> run the command -> release. While the command runs, the lock's deadline is watched:
-//! the command is asked to end (SIGTERM) when the deadline comes near, and ended (SIGKILL) when it is there, which is
-//! before the cluster grants the lock to the next.
+//! connect -> wait in the queue -> run the command -> release. While the command runs, the lock's deadline is
+//! watched: the command is asked to end (SIGTERM) when the deadline comes near, and ended (SIGKILL) when it
+//! is there, which is before the cluster grants the lock to the next.
 //!
-//! `options` flags; `queued` what `lock` and `sem` share; `under` what is common to all that a command can run under (`held`); `attend` stays with the
-//! command; `job` the process, `exec` and `warden` its ties to us, `terminal` job control, `passed` signals.
+//! `options` flags; `queued` what `lock` and `sem` share; `under` what is common to all that a command can
+//! run under (`held`); `attend` stays with the command; `job` the process, `exec` and `warden` its ties to
+//! us, `terminal` job control, `passed` signals.
 
 mod attend;
 pub mod elect;

@@ -20,7 +20,8 @@ pub enum LogFormat {
 /// What `filter` lets through.
 ///
 /// # Errors
-/// A word that is neither a level nor `target=level`: tracing would take it for a target, and be silent about all others.
+/// A word that is neither a level nor `target=level`: tracing would take it for a target, and be silent about
+/// all others.
 pub fn check(filter: &str) -> Result<Targets, Failure> {
     let wrong = |why: &str| {
         let use_these = "use error, warn, info, debug, trace or off, or directives such as info,rowlock_coordinator=debug";

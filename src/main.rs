@@ -1,7 +1,7 @@
 //! The `rowlock` command line: parses, dispatches, reports one failure in one line.
 //!
-//! One file per subcommand; each only turns flags into calls of the library crates and answers into text. Data goes to
-//! stdout, messages to stderr, the outcome into the exit code (`exit.rs`).
+//! One file per subcommand; each only turns flags into calls of the library crates and answers into text.
+//! Data goes to stdout, messages to stderr, the outcome into the exit code (`exit.rs`).
 
 // These panic when their reader is gone: use those of `print`.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
@@ -36,8 +36,8 @@ use clap::error::ErrorKind;
 use crate::print::errln;
 use exit::{Failure, SOFTWARE, USAGE};
 
-/// A command is applied by every node of the cluster, and makes and drops dozens of small values there: with the system's
-/// allocator that was an eighth of all time (docs/benchmarks.md).
+/// A command is applied by every node of the cluster, and makes and drops dozens of small values there: with
+/// the system's allocator that was an eighth of all time (docs/benchmarks.md).
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -101,8 +101,8 @@ fn main() -> ExitCode {
     })
 }
 
-/// A panic is a bug, and a node with a bug must stop at once, whichever task or thread it is in: half a node would go on
-/// acknowledging.
+/// A panic is a bug, and a node with a bug must stop at once, whichever task or thread it is in: half a node
+/// would go on acknowledging.
 fn end_by_bugs() {
     let tell = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

@@ -1,4 +1,5 @@
-//! Moments and spans of time as people write and read them. UTC throughout: nodes, clients and readers may stand anywhere.
+//! Moments and spans of time as people write and read them. UTC throughout: nodes, clients and readers may
+//! stand anywhere.
 
 use std::time::Duration;
 
@@ -29,7 +30,8 @@ pub fn span(ms: i64) -> String {
     }
 }
 
-/// What a person means by a point in the past: `10m` ago (s, m, h, d), `2026-11-20T13:42:05Z`, seconds since 1970.
+/// What a person means by a point in the past: `10m` ago (s, m, h, d), `2026-11-20T13:42:05Z`, seconds since
+/// 1970.
 pub fn past(text: &str, now_ms: i64) -> Result<i64, String> {
     let wrong = || format!("{text}: use 10m (s, m, h, d), 2026-11-20T13:42:05Z, or seconds since 1970");
     if let Some(ago) = ago(text) {
@@ -81,8 +83,8 @@ fn parse_rfc3339(text: &str) -> Option<i64> {
     in_range.then(|| (days * DAY_S + hour * 3_600 + minute * 60 - offset_s) * 1_000 + ms)
 }
 
-/// Year, month, day of a day since 1970-01-01; Howard Hinnant's `civil_from_days`. Years begin in March there, so that
-/// the leap day is their last.
+/// Year, month, day of a day since 1970-01-01; Howard Hinnant's `civil_from_days`. Years begin in March
+/// there, so that the leap day is their last.
 fn date(days: i64) -> (i64, i64, i64) {
     let days = days + 719_468;
     let (era, of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));

@@ -1,4 +1,5 @@
-//! `rowlock serve`: one node of the cluster, in the foreground, until SIGINT or SIGTERM (SIGHUP changes nothing).
+//! `rowlock serve`: one node of the cluster, in the foreground, until SIGINT or SIGTERM (SIGHUP changes
+//! nothing).
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -38,9 +39,10 @@ pub struct Serve {
     parent: Option<i32>,
 }
 
-/// The runtime of a node: half as many threads as there are processors, because the log, the history and the other
-/// programs of the machine need some as well, and because each thread more is one that the others wake for little. One
-/// thread needs no scheduler that is made for many (docs/benchmarks.md). The variable TOKIO_WORKER_THREADS says otherwise.
+/// The runtime of a node: half as many threads as there are processors, because the log, the history and the
+/// other programs of the machine need some as well, and because each thread more is one that the others wake
+/// for little. One thread needs no scheduler that is made for many (docs/benchmarks.md). The variable
+/// TOKIO_WORKER_THREADS says otherwise.
 pub fn runtime() -> tokio::runtime::Builder {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     if std::env::var_os("TOKIO_WORKER_THREADS").is_none() && processors < 4 {
@@ -82,7 +84,8 @@ impl Serve {
                     node.shutdown().await;
                     return Ok(ExitCode::SUCCESS);
                 }
-                // A terminal that is closed, or somebody who wants files to be read again: no reason to stop serving.
+                // A terminal that is closed, or somebody who wants files to be read again: no reason to stop
+                // serving.
                 () = next(hangup.as_mut()) => tracing::info!("SIGHUP: nothing is read again; restart the node for that"),
                 error = node.stopped() => {
                     node.shutdown().await;

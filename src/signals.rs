@@ -1,6 +1,6 @@
-//! The signals that ask the command to stop, and the rule for hearing any: one that was ignored when we started stays
-//! ignored, for us and for the commands that we start. So `nohup` (SIGHUP) and a shell that starts a job in the
-//! background (SIGINT, SIGQUIT) get what they ask for.
+//! The signals that ask the command to stop, and the rule for hearing any: one that was ignored when we
+//! started stays ignored, for us and for the commands that we start. So `nohup` (SIGHUP) and a shell that
+//! starts a job in the background (SIGINT, SIGQUIT) get what they ask for.
 
 use std::fs::File;
 use std::io::Read;

@@ -1,8 +1,8 @@
-//! `rowlock sim`: whole clusters with their clients in a simulated world, from a seed; what breaks there is told, drawn
-//! and made small.
+//! `rowlock sim`: whole clusters with their clients in a simulated world, from a seed; what breaks there is
+//! told, drawn and made small.
 //!
-//! options and files -> [`case::Case`] (what to run) -> a thread that runs it -> story, figures, verdict, pages.
-//! Exit codes: 0 when every promise held, 1 when one was broken.
+//! options and files -> [`case::Case`] (what to run) -> a thread that runs it -> story, figures, verdict,
+//! pages. Exit codes: 0 when every promise held, 1 when one was broken.
 
 mod case;
 mod compare;

@@ -73,7 +73,8 @@ impl Status {
         if !self.http.is_empty() {
             return Ok(by_http(&self.http).await);
         }
-        // Endpoints that were given may be another cluster than that of the cluster.toml that happens to lie here.
+        // Endpoints that were given may be another cluster than that of the cluster.toml that happens to lie
+        // here.
         if let Some(file) = self.cluster.file()? {
             let addrs: Vec<String> = file.nodes.iter().map(|node| node.http_addr.clone()).collect();
             return Ok(by_http(&addrs).await);

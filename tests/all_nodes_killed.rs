@@ -76,7 +76,8 @@ fn owner_of_an_ephemeral(cluster: &Cluster) -> Child {
     command::rowlock(&cluster.folder, &arguments).spawn().unwrap()
 }
 
-/// Creates znodes and changes them until told to stop; what was acknowledged, with the last acknowledged data.
+/// Creates znodes and changes them until told to stop; what was acknowledged, with the last acknowledged
+/// data.
 ///
 /// A change whose outcome is unknown makes the znode useless for the check, so each is changed at most once.
 async fn write(

@@ -12,7 +12,8 @@ use crate::support::{eventually, secs, wire};
 
 const CLOSE_LIMIT: Duration = secs(30);
 const IDLE_MAX: usize = 10_000;
-/// Descriptors that are not for idle connections: listeners, logs, the runtime, the other tests of this process.
+/// Descriptors that are not for idle connections: listeners, logs, the runtime, the other tests of this
+/// process.
 const DESCRIPTORS_KEPT: usize = 500;
 const MEMORY_MAX_KIB: u64 = 1 << 20;
 const MIB: usize = 1 << 20;
@@ -78,8 +79,8 @@ async fn half_handshakes(addr: &str) {
     assert!(wire::is_closed(&mut stays, secs(60)).await, "a handshake is not waited for without end");
 }
 
-/// Asks for a gigabyte of answers and reads none: the node closes the connection or stops reading from it, and keeps
-/// only a bounded part.
+/// Asks for a gigabyte of answers and reads none: the node closes the connection or stops reading from it,
+/// and keeps only a bounded part.
 async fn never_reading(cluster: &Cluster, client: &rowlock_client::Client) {
     let data = vec![7u8; MIB - 10_000];
     client.create("/big", Some(data.into()), CreateMode::Persistent, Acl::open()).await.unwrap();

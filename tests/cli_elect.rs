@@ -50,7 +50,8 @@ async fn listener_is_told_every_leader_and_the_end_of_each() {
 async fn command_that_waits_for_what_is_held_for_it_is_refused_rather_than_stuck() {
     let cluster = Cluster::start(1, FAST).await;
     let binary = env!("CARGO_BIN_EXE_rowlock");
-    // A command that leads wants the lead, or the lock under which it runs; -w, so that it is not stuck for ever.
+    // A command that leads wants the lead, or the lock under which it runs; -w, so that it is not stuck for
+    // ever.
     for arguments in [
         &["elect", "e", "outer", "--", binary, "elect", "-w", "20", "e", "inner", "--", "true"][..],
         &["lock", "a", binary, "elect", "e", "v", "--", binary, "lock", "-w", "20", "a", "true"],

@@ -150,7 +150,8 @@ async fn nested_locks_in_opposite_orders_are_refused_rather_than_stuck() {
 async fn locks_that_are_asked_for_side_by_side_below_one_lock_wait_for_each_other() {
     let cluster = Cluster::start(1, FAST).await;
     let binary = env!("CARGO_BIN_EXE_rowlock");
-    // As `make -j` would: the second one waits until the first has given back, which holds until the second waits.
+    // As `make -j` would: the second one waits until the first has given back, which holds until the second
+    // waits.
     let script = "\"$0\" lock b -c 'echo > first; while [ ! -e go-on ]; do sleep 0.02; done; echo one >> order' & one=$!; \
                   while [ ! -e first ]; do sleep 0.02; done; \
                   \"$0\" lock b -c 'echo two >> order' & two=$!; \

@@ -1,5 +1,5 @@
-//! Signals to `rowlock` itself: while it connects, while it leaves a cluster that does not answer, and those that it was
-//! started to ignore.
+//! Signals to `rowlock` itself: while it connects, while it leaves a cluster that does not answer, and those
+//! that it was started to ignore.
 
 use std::fs;
 use std::net::TcpListener;
@@ -109,7 +109,8 @@ async fn signals_that_were_ignored_at_the_start_stay_ignored_in_the_command_too(
     let mask = running.wrote("mask").await;
     let mask = u64::from_str_radix(mask.trim_start_matches("SigIgn:").trim(), 16).unwrap();
     assert_eq!(mask & 0b111, 0b111, "SIGHUP, SIGINT and SIGQUIT are ignored in the command: {mask:x}");
-    // Whatever the signals would do, they would have done it to the one that is next in the queue before it is granted.
+    // Whatever the signals would do, they would have done it to the one that is next in the queue before it
+    // is granted.
     let next = start(&cluster.folder, &["lock", "l", "true"]);
     queue_of(&cluster, "/locks/l", 2).await;
     fs::write(cluster.folder.join("finish"), "").unwrap();

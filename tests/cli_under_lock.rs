@@ -1,4 +1,5 @@
-//! A command under `rowlock lock`: its process group, its signals, its terminal, and its end when the lock is lost.
+//! A command under `rowlock lock`: its process group, its signals, its terminal, and its end when the lock is
+//! lost.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -30,7 +31,8 @@ pub fn start(folder: &Path, arguments: &[&str]) -> Running {
     Running::of(child, folder)
 }
 
-/// The same for one that is to be sent what a runner of tests in the background ignores, and hands on to all it starts.
+/// The same for one that is to be sent what a runner of tests in the background ignores, and hands on to all
+/// it starts.
 fn start_with_all_signals(folder: &Path, arguments: &[&str]) -> Running {
     let mut all = vec!["--default-signal=INT,QUIT,HUP", env!("CARGO_BIN_EXE_rowlock")];
     all.extend(arguments);
@@ -159,12 +161,13 @@ async fn signals_reach_the_command_and_all_that_it_started() {
     }
 }
 
-/// A command whose child outlives what is sent to the command alone: both write their numbers and ignore SIGTERM.
+/// A command whose child outlives what is sent to the command alone: both write their numbers and ignore
+/// SIGTERM.
 const STUBBORN: &str = "trap '' TERM; sh -c 'echo $$ > grandchild; while :; do sleep 0.05; done' & \
                         echo $$ > command; while :; do sleep 0.05; done";
 
-/// Prints `free` if neither process runs any more. (A killed process that nobody waits for is in the list of processes
-/// as a zombie.)
+/// Prints `free` if neither process runs any more. (A killed process that nobody waits for is in the list of
+/// processes as a zombie.)
 fn look_for(command: u32, grandchild: u32) -> String {
     format!(
         "runs() {{ grep -qs '^State:.[^Z]' /proc/$1/status; }}; runs {command} || runs {grandchild} || echo free"
@@ -331,10 +334,11 @@ async fn command_gets_time_to_end_when_its_lock_is_taken_away() {
     client.close().await.unwrap();
 }
 
-/// The command at a terminal of its own, as util-linux's `script` makes one; its stdin is the keyboard. None, and a word
-/// about it, where one of the tools is missing.
+/// The command at a terminal of its own, as util-linux's `script` makes one; its stdin is the keyboard. None,
+/// and a word about it, where one of the tools is missing.
 fn at_a_terminal(folder: &Path, line: &str) -> Option<Running> {
-    // A runner that was started in the background hands on that it ignores Ctrl-C, which no shell can take back.
+    // A runner that was started in the background hands on that it ignores Ctrl-C, which no shell can take
+    // back.
     let plain = ["--default-signal=INT,QUIT"];
     for tool in ["bash", "script"] {
         let tried = Command::new("env").args(plain).args([tool, "--version"]).stdout(Stdio::null()).status();
@@ -423,8 +427,8 @@ async fn command_in_a_pipeline_gets_the_terminal_when_it_asks() {
     assert_eq!(terminal.end().await.code, 0);
 }
 
-/// Adds a line to a file every now and then, without starting a process: a shell that is just starting one (by vfork)
-/// when Ctrl-Z comes may hang over that, whoever runs it.
+/// Adds a line to a file every now and then, without starting a process: a shell that is just starting one
+/// (by vfork) when Ctrl-Z comes may hang over that, whoever runs it.
 const COUNT: &str = "echo >> count; read -t 0.02 <> never";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,4 +1,5 @@
-//! What we build on: only crates of crates.io, only with licences that deny.toml allows, none with a hole that is known.
+//! What we build on: only crates of crates.io, only with licences that deny.toml allows, none with a hole
+//! that is known.
 //!
 //! `cargo deny` knows more, and asks a database for that; this needs no network and no tool.
 
@@ -145,8 +146,8 @@ fn every_licence_is_one_that_we_may_use() {
     assert!(seen.is_empty(), "{seen:?}");
 }
 
-/// Of what is built on this machine. Its packages have been downloaded, or this test would not run; others of the workspace
-/// may not have been.
+/// Of what is built on this machine. Its packages have been downloaded, or this test would not run; others of
+/// the workspace may not have been.
 fn metadata() -> Value {
     let platform = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let ask = |more: &[&str]| {

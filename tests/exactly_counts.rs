@@ -61,8 +61,8 @@ impl Cost {
     }
 }
 
-/// Waits until exactly this has been spent since. A node counts what it sends right behind sending it, so for a moment less
-/// may be seen; more never becomes less.
+/// Waits until exactly this has been spent since. A node counts what it sends right behind sending it, so for
+/// a moment less may be seen; more never becomes less.
 async fn has_cost(cluster: &Cluster, before: Cost, expected: Cost) {
     let exact = async || {
         let seen = spent(cluster).await.since(before);

@@ -1,5 +1,6 @@
-//! What went wrong in other lock services when machines died: replies lost with a leader, grants lost with a server, queues
-//! lost with a cluster, members that change while everybody waits. Numbers as in docs/testing.md.
+//! What went wrong in other lock services when machines died: replies lost with a leader, grants lost with a
+//! server, queues lost with a cluster, members that change while everybody waits. Numbers as in
+//! docs/testing.md.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -178,7 +179,8 @@ async fn contend(client: Client, stop: Arc<AtomicBool>) -> Vec<(i64, i64)> {
         let guard = client.mutex("contended").lock().await.unwrap();
         let token = guard.token().0;
         let (data, mut stat) = read(&client).await;
-        // Nobody else writes while the lock is held; a write of ours whose reply was lost is found by its data.
+        // Nobody else writes while the lock is held; a write of ours whose reply was lost is found by its
+        // data.
         loop {
             match client.set("/witness", Some(token.to_string().into()), Some(stat.version)).await {
                 Ok(_) => break,

@@ -1,5 +1,6 @@
-//! What went wrong in other lock services when parts of the network or the data were gone: stale leaders that grant, sessions
-//! that end unnoticed, waiters that wait for ever, clients that never come back. Numbers as in docs/testing.md.
+//! What went wrong in other lock services when parts of the network or the data were gone: stale leaders that
+//! grant, sessions that end unnoticed, waiters that wait for ever, clients that never come back. Numbers as
+//! in docs/testing.md.
 
 use std::time::{Duration, Instant};
 
@@ -38,7 +39,8 @@ async fn hazards_2_9_21_a_minority_grants_and_answers_nothing_says_so_and_heals_
     // However long the others take to elect: only sessions on the leader's side are to end.
     let inside = cluster.client_of(&majority.join(",")).await;
     let outside = client_of(cluster.endpoint(old)).await;
-    // The holder of one lock and a waiter for another are on the leader's side, which will be the smaller one.
+    // The holder of one lock and a waiter for another are on the leader's side, which will be the smaller
+    // one.
     let first = outside.mutex("a").lock().await.unwrap();
     let other = inside.mutex("b").lock().await.unwrap();
     let next = tokio::spawn({
@@ -87,7 +89,8 @@ async fn hazards_2_9_21_a_minority_grants_and_answers_nothing_says_so_and_heals_
     second.release().await.unwrap();
     assert!(third.await.unwrap().token() > token);
     other.release().await.unwrap();
-    // The acquire that was never answered had no effect, or was left behind by nobody: its session may still take it.
+    // The acquire that was never answered had no effect, or was left behind by nobody: its session may still
+    // take it.
     let mut raw = eventually("the session goes on", SERVING, || raw.resume(cluster.endpoint(old))).await;
     held(raw.acquire(exclusive("/locks/free", "_c_1-lock-")).await);
     assert_eq!(raw.children("/locks/free").await.len(), 1);

@@ -1,6 +1,7 @@
-//! bounded: the largest legal requests of every kind, sent by several connections one after another, and nothing is taken
-//! back. They cost the cluster neither its leader nor its readiness, nor more memory than a few times their bytes; and it comes
-//! back soon after all nodes were killed. docs/threat-model.md says how to repeat this at its full size.
+//! bounded: the largest legal requests of every kind, sent by several connections one after another, and
+//! nothing is taken back. They cost the cluster neither its leader nor its readiness, nor more memory than a
+//! few times their bytes; and it comes back soon after all nodes were killed. docs/threat-model.md says how
+//! to repeat this at its full size.
 
 use std::time::{Duration, Instant};
 
@@ -15,12 +16,14 @@ use crate::support::cluster::Cluster;
 use crate::support::raw::{Raw, SESSION_MS};
 use crate::support::{http, secs};
 
-/// In the environment: how many connections send each kind, one after another, at nodes with the usual timeouts. Without it one
-/// does, a quarter of what fills a frame, at nodes that may be a debug build: those are 20 times slower.
+/// In the environment: how many connections send each kind, one after another, at nodes with the usual
+/// timeouts. Without it one does, a quarter of what fills a frame, at nodes that may be a debug build: those
+/// are 20 times slower.
 const CONNECTIONS: &str = "ROWLOCK_TEST_FRAMES";
 /// Of the bytes sent, so many times as many may a node have in memory at most.
 const TIMES: u64 = 4;
-/// And so many besides: what a node without clients has, its log in memory and a snapshot that is being written.
+/// And so many besides: what a node without clients has, its log in memory and a snapshot that is being
+/// written.
 const BESIDE_BYTES: u64 = 256 << 20;
 /// After the death of all nodes they are ready again: what a debug build on a busy machine may take.
 const BACK: Duration = secs(120);
@@ -112,7 +115,8 @@ struct Poll {
 }
 
 impl Poll {
-    /// `patient`: only a node that says that it is not ready is none; a debug build may say nothing for a while.
+    /// `patient`: only a node that says that it is not ready is none; a debug build may say nothing for a
+    /// while.
     fn start(cluster: &Cluster, patient: bool) -> Poll {
         let (stop, stopped) = watch::channel(false);
         let mut tasks = JoinSet::new();
@@ -163,7 +167,8 @@ impl Session {
         Session { raw, sent: 0, frames: 0 }
     }
 
-    /// The one that fills a frame, or a part of it; and if the whole is refused, about the largest that is not.
+    /// The one that fills a frame, or a part of it; and if the whole is refused, about the largest that is
+    /// not.
     async fn send_largest(&mut self, kind: &Kind, root: &str, part: usize) {
         let token = self.prepare(kind, root).await;
         let at = At { root, token };

@@ -1,4 +1,5 @@
-//! mutual-exclusion, fencing-monotonic, fifo, durable: twenty clients pass one lock around while the leader dies.
+//! mutual-exclusion, fencing-monotonic, fifo, durable: twenty clients pass one lock around while the leader
+//! dies.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -87,8 +88,8 @@ async fn write(client: &Client, path: &str, token: i64) {
     }
 }
 
-/// A token is the position of its holder's place in the queue, so tokens that grow in the order of the grants are also
-/// grants in the order of the queue.
+/// A token is the position of its holder's place in the queue, so tokens that grow in the order of the grants
+/// are also grants in the order of the queue.
 fn check_order(grants: &mut [Grant]) {
     grants.sort_by_key(|grant| grant.granted);
     for pair in grants.windows(2) {

@@ -6,8 +6,8 @@ use crate::support::cluster::{Cluster, FAST, SERVING};
 use crate::support::eventually;
 
 const LARGE: usize = 1_000_000;
-/// More than a node keeps of its log in memory (`limits::LOG_MEMORY_MAX_BYTES`), in far fewer entries than the snapshot
-/// policy counts.
+/// More than a node keeps of its log in memory (`limits::LOG_MEMORY_MAX_BYTES`), in far fewer entries than
+/// the snapshot policy counts.
 const WRITES: usize = 300;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,5 +1,5 @@
-//! Black box: real processes of the built binary, real clients, `kill -9`, partitions. One test binary, so that clusters
-//! run one after the other; see `support/cluster.rs`.
+//! Black box: real processes of the built binary, real clients, `kill -9`, partitions. One test binary, so
+//! that clusters run one after the other; see `support/cluster.rs`.
 //!
 //! These tests stand outside the system, so they reach the clock, processes and the network directly.
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, missing_docs)]

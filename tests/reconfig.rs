@@ -1,5 +1,5 @@
-//! The superuser changes the members of a running cluster as with ZooKeeper: a learner becomes a voter, the leader is
-//! removed, and what would have no quorum is refused with nothing changed.
+//! The superuser changes the members of a running cluster as with ZooKeeper: a learner becomes a voter, the
+//! leader is removed, and what would have no quorum is refused with nothing changed.
 
 use rowlock_client::{Acl, CreateMode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

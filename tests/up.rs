@@ -1,4 +1,5 @@
-//! `rowlock up`, as a newcomer runs it: the demonstration must keep every promise, and no process may stay behind.
+//! `rowlock up`, as a newcomer runs it: the demonstration must keep every promise, and no process may stay
+//! behind.
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! durable: a node that comes back under its old number without its data, or with an older copy of it, takes no part, says
-//! why, and costs no acknowledged write. `just wiped` runs many rounds of each.
+//! durable: a node that comes back under its old number without its data, or with an older copy of it, takes
+//! no part, says why, and costs no acknowledged write. `just wiped` runs many rounds of each.
 
 use std::path::Path;
 
@@ -101,7 +101,8 @@ async fn a_wiped_node_is_refused_by_a_living_leader_with_a_purged_log() {
     wiped_beside_a_living_leader(&often(), true).await;
 }
 
-/// Acknowledged by the leader and one node while the third is away; then the leader is down and the one is wiped.
+/// Acknowledged by the leader and one node while the third is away; then the leader is down and the one is
+/// wiped.
 async fn wiped_beside_a_dead_leader(settings: &str) {
     for _ in 0..rounds() {
         let mut round = Round::begin(settings).await;

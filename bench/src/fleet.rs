@@ -1,8 +1,9 @@
 //! The servers of a run: started when they are first needed, then kept until the end.
 //!
-//! All of them run all the time. Starting ZooKeeper for every trial would take most of the run, and stopping processes
-//! (SIGSTOP) between their turns costs a cluster its leader and its sessions, which then shows in its next trial. What
-//! idle servers take is measured and written into the results; it is a few percent of one core together.
+//! All of them run all the time. Starting ZooKeeper for every trial would take most of the run, and stopping
+//! processes (SIGSTOP) between their turns costs a cluster its leader and its sessions, which then shows in
+//! its next trial. What idle servers take is measured and written into the results; it is a few percent of
+//! one core together.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -22,7 +23,8 @@ const WARM_UP_CLIENTS: u64 = 256;
 pub struct Fleet {
     folder: PathBuf,
     running: BTreeMap<System, Servers>,
-    /// Compiled code counts only when it is compiled: how long a Java server is loaded before its first trial.
+    /// Compiled code counts only when it is compiled: how long a Java server is loaded before its first
+    /// trial.
     java_warm_up: Duration,
 }
 

@@ -75,8 +75,8 @@ impl Channel {
         drive(&mut self.connection, self.repeated.as_mut(), answer(&mut self.requests)).await
     }
 
-    /// Opens a call on which `message` is sent now and whenever `every` has passed, as long as somebody waits in
-    /// [`Channel::call`] or [`Channel::stay`].
+    /// Opens a call on which `message` is sent now and whenever `every` has passed, as long as somebody waits
+    /// in [`Channel::call`] or [`Channel::stay`].
     ///
     /// # Errors
     /// The connection broke.

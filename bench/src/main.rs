@@ -1,7 +1,8 @@
 //! `rowlock-bench`: the same work on Rowlock and on what people use instead, taken in turns on one machine.
 //!
-//! A [`plan`] says which trials are taken in what order, [`run`] takes them on the servers of a [`fleet`], each trial is
-//! one of the [`workload`]s done by [`drivers`], and [`report`] makes tables and plots of the [`results`].
+//! A [`plan`] says which trials are taken in what order, [`run`] takes them on the servers of a [`fleet`],
+//! each trial is one of the [`workload`]s done by [`drivers`], and [`report`] makes tables and plots of the
+//! [`results`].
 
 #![allow(clippy::disallowed_methods, reason = "a load generator: nothing of it is simulated")]
 
@@ -26,7 +27,8 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::Parser;
 
-/// The same as the server's, for the clients of all systems alike: glibc's took a sixth of the load generator's time.
+/// The same as the server's, for the clients of all systems alike: glibc's took a sixth of the load
+/// generator's time.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -34,7 +34,8 @@ pub struct Options {
     /// Seconds of the same work before
     #[arg(long, default_value_t = 1.0)]
     warm_up: f64,
-    /// Measure servers that run already and go on: host:port,host:port (their processor time is not known then)
+    /// Measure servers that run already and go on: host:port,host:port (their processor time is not known
+    /// then)
     #[arg(long, value_delimiter = ',', conflicts_with = "folder")]
     attach: Vec<String>,
     /// Where servers keep their data while they are measured

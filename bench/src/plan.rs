@@ -1,7 +1,8 @@
 //! Which trials a run takes, and in what order: pure, so that the order can be tested.
 //!
-//! What is compared is taken in turns: of every workload round 0 of all sizes, of each of these all systems, then round 1.
-//! So a machine that slows down for a minute slows all of them, and a ratio is one of neighbours in time.
+//! What is compared is taken in turns: of every workload round 0 of all sizes, of each of these all systems,
+//! then round 1. So a machine that slows down for a minute slows all of them, and a ratio is one of
+//! neighbours in time.
 
 use std::time::Duration;
 
@@ -86,8 +87,8 @@ impl Plan {
         Plan { systems, parts }
     }
 
-    /// What Rowlock's operations cost while something grows. Each trial starts servers and makes it grow. A session takes
-    /// one of `open_files`.
+    /// What Rowlock's operations cost while something grows. Each trial starts servers and makes it grow. A
+    /// session takes one of `open_files`.
     pub fn scale(open_files: u64) -> Plan {
         let measured = times(500, 2500);
         // The rest is for those who do the cycles, and for what a program has open anyway.

@@ -19,8 +19,8 @@ pub struct Results {
     /// What the machine itself allows: metric to value, before each workload and at the end.
     #[serde(default)]
     pub floor: Vec<BTreeMap<String, f64>>,
-    /// Processor time that the servers of each system take while nobody asks anything of them, in percent of one core.
-    /// All servers run all the time, so this is what they cost each other.
+    /// Processor time that the servers of each system take while nobody asks anything of them, in percent of
+    /// one core. All servers run all the time, so this is what they cost each other.
     #[serde(default)]
     pub idle_cpu_percent: BTreeMap<System, f64>,
     /// One per trial, in the order in which they were taken.
@@ -73,7 +73,8 @@ pub struct About {
     pub versions: BTreeMap<System, String>,
 }
 
-/// One measurement of one system, taken in turns with those of the others: round 0 of all systems, then round 1, ...
+/// One measurement of one system, taken in turns with those of the others: round 0 of all systems, then round
+/// 1, ...
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Trial {
     /// Whose.
@@ -84,7 +85,8 @@ pub struct Trial {
     pub size: u64,
     /// Trials with the same round are compared with each other.
     pub round: u32,
-    /// Metric to value. Names end in their unit: `cycles_per_s`, `acquire_p50_ms`, `servers_cpu_us_per_cycle`.
+    /// Metric to value. Names end in their unit: `cycles_per_s`, `acquire_p50_ms`,
+    /// `servers_cpu_us_per_cycle`.
     pub metrics: BTreeMap<String, f64>,
 }
 

@@ -53,8 +53,8 @@ pub struct Options {
 /// Does it.
 ///
 /// # Errors
-/// The report cannot be written, or a floor cannot be measured. What cannot be measured of a system is a line in the
-/// report instead.
+/// The report cannot be written, or a floor cannot be measured. What cannot be measured of a system is a line
+/// in the report instead.
 pub async fn run(options: Options) -> Result<()> {
     let plan = match (options.quick, options.scale) {
         (true, _) => Plan::quick(),

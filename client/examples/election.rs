@@ -22,7 +22,8 @@ async fn candidate(
 ) -> Result<(), Error> {
     let election = client.election(&name);
     let leadership = election.campaign(address).await?;
-    // The leader's work goes here, and its token along with every write. `run` drops the work when the lead is lost.
+    // The leader's work goes here, and its token along with every write. `run` drops the work when the lead
+    // is lost.
     let until_told = async { drop(go.await) };
     match leadership.run(until_told).await {
         Ok(()) => println!("  {address}: I resign"),

@@ -3,8 +3,9 @@
 //! ```text
 //! cargo run -p rowlock-client --features test-util --example fenced_write
 //! ```
-//! A child process holds the lock and writes to a storage service. It is stopped (SIGSTOP: as a long garbage collection,
-//! a suspended laptop or a live migration would) until its session has expired; the next holder writes. Then it is woken.
+//! A child process holds the lock and writes to a storage service. It is stopped (SIGSTOP: as a long garbage
+//! collection, a suspended laptop or a live migration would) until its session has expired; the next holder
+//! writes. Then it is woken.
 
 #![allow(clippy::disallowed_methods)] // an application: what it does is not simulated
 
@@ -37,7 +38,8 @@ pub async fn holder(storage: &str, lock: &str) -> Story {
     };
     println!("  first holder woke up: {lost}");
 
-    // A program without `run`, or one whose write was already on its way: it is the *storage* that saves the data.
+    // A program without `run`, or one whose write was already on its way: it is the *storage* that saves the
+    // data.
     let (status, answer) = put_to(storage, "balance", token, "far too late").await?;
     println!("  first holder writes all the same: {status} {answer}");
     assert_eq!(status, 412);

@@ -1,10 +1,11 @@
-//! Several locks at once: all or none, so that opposite orders do no harm; and what happens if they are taken singly.
+//! Several locks at once: all or none, so that opposite orders do no harm; and what happens if they are taken
+//! singly.
 //!
 //! ```text
 //! cargo run -p rowlock-client --features test-util --example multi_lock
 //! ```
-//! With `ROWLOCK_ENDPOINTS=host:port,...` it runs on that cluster. The end of the story, deadlock detection, is told on
-//! Rowlock only.
+//! With `ROWLOCK_ENDPOINTS=host:port,...` it runs on that cluster. The end of the story, deadlock detection,
+//! is told on Rowlock only.
 
 #![allow(clippy::disallowed_methods)] // an application: what it does is not simulated
 
@@ -23,8 +24,8 @@ async fn balance(client: &Client, account: &str) -> Result<i64, Error> {
 
 /// Moves one coin, under the locks of both accounts.
 async fn transfer(client: &Client, from: &str, to: &str) -> Result<(), Error> {
-    // The places in both queues are taken in one command: whoever does the same the other way round is before us in
-    // both queues, or behind us in both.
+    // The places in both queues are taken in one command: whoever does the same the other way round is before
+    // us in both queues, or behind us in both.
     let guard = client.lock_all([from, to]).await?;
     for (account, change) in [(from, -1), (to, 1)] {
         let new = balance(client, account).await? + change;
@@ -67,8 +68,8 @@ pub async fn main() -> Story {
     println!("one of two is busy: neither is taken");
     held.release().await?;
 
-    // Who takes locks singly, in opposite orders, would wait for ever. With a declared owner the server sees it, and
-    // refuses the request that would close the circle.
+    // Who takes locks singly, in opposite orders, would wait for ever. With a declared owner the server sees
+    // it, and refuses the request that would close the circle.
     let (one, two) = (Owner::Named(1), Owner::Named(2));
     let first = match alice.mutex(&savings).request().owner(one).lock().await {
         Err(Error::Unsupported(_)) => return Ok(()), // not Rowlock

@@ -1,4 +1,5 @@
-//! A mutex between processes: who holds it works, who waits knows behind whom, who leaves the queue leaves nothing.
+//! A mutex between processes: who holds it works, who waits knows behind whom, who leaves the queue leaves
+//! nothing.
 //!
 //! ```text
 //! cargo run -p rowlock-client --features test-util --example mutex

@@ -15,7 +15,8 @@ use support::{Stage, Story, unique};
 
 /// The price that readers see: two znodes that belong together.
 async fn read(client: &Client, at: &str) -> Result<(Bytes, Bytes), Error> {
-    // On another node than the writer's, a reader who holds the lock sees all that was written under it before.
+    // On another node than the writer's, a reader who holds the lock sees all that was written under it
+    // before.
     let (net, _) = client.get(&format!("{at}-net")).await?;
     let (gross, _) = client.get(&format!("{at}-gross")).await?;
     Ok((net.unwrap_or_default(), gross.unwrap_or_default()))

@@ -58,13 +58,15 @@ pub async fn main() -> Story {
     println!("{DOWNLOADS} downloads, at most {most} at a time");
     assert!(most <= AT_A_TIME);
 
-    // How many permits there are stands on the server, so that all agree: whoever says another number is told.
+    // How many permits there are stands on the server, so that all agree: whoever says another number is
+    // told.
     match bob.semaphore(&name, 5).try_acquire().await {
         Err(Error::LimitConflict { actual }) => println!("bob thinks that there are 5, and hears: {actual}"),
         other => return Err(format!("two limits: {other:?}").into()),
     }
 
-    // Several permits come together or not at all, and who waits for many is not overtaken by those who want few.
+    // Several permits come together or not at all, and who waits for many is not overtaken by those who want
+    // few.
     let mut downloads = alice.semaphore(&name, AT_A_TIME);
     let two = downloads.acquire_many(2).await?;
     println!("alice has {}, {} left", two.count(), downloads.available().await?);

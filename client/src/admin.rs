@@ -22,14 +22,14 @@ impl Reconfig {
         Self::default()
     }
 
-    /// Makes exactly these servers the members: lines or a comma-separated list, as `/zookeeper/config` shows them. Who
-    /// joins or leaves beside that is not looked at.
+    /// Makes exactly these servers the members: lines or a comma-separated list, as `/zookeeper/config` shows
+    /// them. Who joins or leaves beside that is not looked at.
     pub fn to(all: impl Into<String>) -> Self {
         Reconfig { all: Some(all.into()), ..Self::default() }
     }
 
-    /// Takes a server in, or gives a member another role: `server.4=HOST:PEER:PEER:participant;CLIENTHOST:CLIENT`, with
-    /// `observer` for one that does not vote.
+    /// Takes a server in, or gives a member another role:
+    /// `server.4=HOST:PEER:PEER:participant;CLIENTHOST:CLIENT`, with `observer` for one that does not vote.
     pub fn join(mut self, server: impl Into<String>) -> Self {
         self.joining.push(server.into());
         self
@@ -41,7 +41,8 @@ impl Reconfig {
         self
     }
 
-    /// Only if `/zookeeper/config` still has this version, the number behind its last `version=` (hexadecimal there).
+    /// Only if `/zookeeper/config` still has this version, the number behind its last `version=` (hexadecimal
+    /// there).
     pub fn if_version(mut self, version: i64) -> Self {
         self.version = Some(version);
         self
@@ -59,10 +60,10 @@ impl Reconfig {
 }
 
 impl Client {
-    /// Ends somebody else's hold (or takes somebody out of the queue): exactly this place with exactly this token, which
-    /// a queue or a report shows. `false`: it was not there any more, and nothing has been changed. The holder is told
-    /// ([`crate::LostReason::ForceReleased`]), but may have a write on its way: this is for people who know that it is
-    /// dead.
+    /// Ends somebody else's hold (or takes somebody out of the queue): exactly this place with exactly this
+    /// token, which a queue or a report shows. `false`: it was not there any more, and nothing has been
+    /// changed. The holder is told ([`crate::LostReason::ForceReleased`]), but may have a write on its way:
+    /// this is for people who know that it is dead.
     ///
     /// With the path of the lock and the token 0 it ends a lock-delay instead; `true`: there was one.
     ///
@@ -83,7 +84,8 @@ impl Client {
         }
     }
 
-    /// The name of a queue znode is never used again, so the one that is looked at is the one that is deleted.
+    /// The name of a queue znode is never used again, so the one that is looked at is the one that is
+    /// deleted.
     async fn force_by_deletion(&self, claim: &Claim) -> Result<bool, Error> {
         self.sync(&claim.path).await?;
         let stat = self.exists(&claim.path).await?;
@@ -97,12 +99,13 @@ impl Client {
         }
     }
 
-    /// A report of the node that we are attached to, as JSON: what its HTTP listener answers to GET of the same path and
-    /// query, for instance `/v1/queue?lock=/locks/x`. Paths of znodes are the server's, without this client's chroot.
+    /// A report of the node that we are attached to, as JSON: what its HTTP listener answers to GET of the
+    /// same path and query, for instance `/v1/queue?lock=/locks/x`. Paths of znodes are the server's, without
+    /// this client's chroot.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] on plain ZooKeeper; [`Error::Rejected`] (NoNode: no such report; BadArguments); the end of
-    /// the session.
+    /// [`Error::Unsupported`] on plain ZooKeeper; [`Error::Rejected`] (NoNode: no such report; BadArguments);
+    /// the end of the session.
     /// # Cancel safety
     /// Cancel safe.
     pub async fn report(&self, path: &str) -> Result<String, Error> {
@@ -112,15 +115,16 @@ impl Client {
         }
     }
 
-    /// Changes the members of the cluster, and returns the configuration that is in force then: what `/zookeeper/config`
-    /// holds. For a superuser ([`crate::ClientConfig::auth`]). New members must run already; who has left is stopped
-    /// afterwards. It may take some seconds, and calls issued behind it wait for that.
+    /// Changes the members of the cluster, and returns the configuration that is in force then: what
+    /// `/zookeeper/config` holds. For a superuser ([`crate::ClientConfig::auth`]). New members must run
+    /// already; who has left is stopped afterwards. It may take some seconds, and calls issued behind it wait
+    /// for that.
     ///
     /// # Errors
-    /// [`Error::Rejected`], with nothing changed: NoAuth; ReconfigDisabled; BadVersion; BadArguments; NewConfigNoQuorum
-    /// (too few of the new voters answer); ReconfigInProgress (another change is under way: ask again).
-    /// [`Error::ConnectionLoss`]: look at `/zookeeper/config`, which a later [`Client::sync`] makes fresh; asking for the
-    /// same once more is harmless.
+    /// [`Error::Rejected`], with nothing changed: NoAuth; ReconfigDisabled; BadVersion; BadArguments;
+    /// NewConfigNoQuorum (too few of the new voters answer); ReconfigInProgress (another change is under way:
+    /// ask again). [`Error::ConnectionLoss`]: look at `/zookeeper/config`, which a later [`Client::sync`]
+    /// makes fresh; asking for the same once more is harmless.
     /// # Cancel safety
     /// A dropped future's change may take effect.
     pub async fn reconfig(&self, change: &Reconfig) -> Result<(String, Stat), Error> {

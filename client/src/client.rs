@@ -30,12 +30,12 @@ use crate::session::{Call, Command, Ending, Reply, SessionState, Shared, Vitals}
 
 /// One session with a cluster: znode calls, locks, state.
 ///
-/// Clones share the session. It ends with [`Client::close`], when the last clone (and the last guard) is dropped, when
-/// a server says that it has expired, or at its local deadline; it is not replaced behind the application's back:
-/// see [`Client::renew`].
+/// Clones share the session. It ends with [`Client::close`], when the last clone (and the last guard) is
+/// dropped, when a server says that it has expired, or at its local deadline; it is not replaced behind the
+/// application's back: see [`Client::renew`].
 ///
-/// Requests of one session take effect in the order in which they were issued. While the connection is down, new calls
-/// wait for the next one, at most until the session ends.
+/// Requests of one session take effect in the order in which they were issued. While the connection is down,
+/// new calls wait for the next one, at most until the session ends.
 #[derive(Clone)]
 pub struct Client {
     inner: Arc<Inner>,
@@ -128,8 +128,8 @@ impl Client {
         }
     }
 
-    /// Opens a fresh session with the same configuration, for when this one is lost for good. Locks, ephemeral znodes
-    /// and watches of the old session are not carried over: they are gone.
+    /// Opens a fresh session with the same configuration, for when this one is lost for good. Locks,
+    /// ephemeral znodes and watches of the old session are not carried over: they are gone.
     ///
     /// # Errors
     /// As [`ClientConfig::connect`].
@@ -163,7 +163,8 @@ impl Client {
         self.vitals().valid_until
     }
 
-    /// What the server understands beyond ZooKeeper's protocol, as last asked on connecting. Waits for the first answer.
+    /// What the server understands beyond ZooKeeper's protocol, as last asked on connecting. Waits for the
+    /// first answer.
     ///
     /// # Errors
     /// How the session ended: [`Error::SessionExpired`], [`Error::Closed`], [`Error::AuthFailed`].
@@ -180,12 +181,13 @@ impl Client {
         self.vitals().extensions.ok_or_else(|| self.inner.shared.ended())
     }
 
-    /// Ends the session: its ephemeral znodes and locks are gone when this returns `Ok`. Further calls fail with
-    /// [`Error::Closed`] at once; calls issued before are served first.
+    /// Ends the session: its ephemeral znodes and locks are gone when this returns `Ok`. Further calls fail
+    /// with [`Error::Closed`] at once; calls issued before are served first.
     ///
     /// # Errors
-    /// [`Error::ConnectionLoss`]: no server could be told before the session's local deadline, or before the client's
-    /// runtime ended; it ends by itself. [`Error::SessionExpired`], [`Error::Stopped`]: so it had ended before.
+    /// [`Error::ConnectionLoss`]: no server could be told before the session's local deadline, or before the
+    /// client's runtime ended; it ends by itself. [`Error::SessionExpired`], [`Error::Stopped`]: so it had
+    /// ended before.
     /// # Cancel safety
     /// The close goes on when the future is dropped.
     pub async fn close(&self) -> Result<(), Error> {

@@ -48,13 +48,13 @@ pub struct ClientConfig {
     pub(crate) prefer_leader: PreferLeader,
 }
 
-/// Under whose names our places stand in the queues of locks: programs that use other clients on the same locks must
-/// recognise them. A Rowlock server orders a queue by creation, whatever the names.
+/// Under whose names our places stand in the queues of locks: programs that use other clients on the same
+/// locks must recognise them. A Rowlock server orders a queue by creation, whatever the names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum QueueNames {
-    /// `_c_<id>-lock-0000000007`, `_c_<id>-__READ__0000000007`, `_c_<id>-__WRIT__0000000007`. (kazoo's `Lock` sees them
-    /// with `extra_lock_patterns`.)
+    /// `_c_<id>-lock-0000000007`, `_c_<id>-__READ__0000000007`, `_c_<id>-__WRIT__0000000007`. (kazoo's `Lock`
+    /// sees them with `extra_lock_patterns`.)
     #[default]
     Curator,
     /// `<id>__lock__0000000007`, `<id>__rlock__0000000007`.
@@ -67,9 +67,10 @@ pub enum QueueNames {
 pub enum PreferLeader {
     /// It stays where it is.
     Never,
-    /// When the session has to wait in a queue, has nothing else under way and holds nothing: the wait is used, and the grant
-    /// comes a shorter way. The session is [`SessionState::Suspended`](crate::SessionState::Suspended) for a moment, once. Not
-    /// with a disconnect grace, which such a moment would set going.
+    /// When the session has to wait in a queue, has nothing else under way and holds nothing: the wait is
+    /// used, and the grant comes a shorter way. The session is
+    /// [`SessionState::Suspended`](crate::SessionState::Suspended) for a moment, once. Not with a disconnect
+    /// grace, which such a moment would set going.
     #[default]
     WhenWaiting,
     /// When the session is opened, or attached anew.
@@ -94,10 +95,10 @@ impl Default for ClientConfig {
 }
 
 impl ClientConfig {
-    /// Reads `ROWLOCK_ENDPOINTS`, `ROWLOCK_SESSION_TIMEOUT_MS`, `ROWLOCK_CONNECT_TIMEOUT_MS`, `ROWLOCK_LABEL`,
-    /// `ROWLOCK_AUTH` (`scheme:secret`), `ROWLOCK_CHROOT`, `ROWLOCK_LOCK_BASE`, `ROWLOCK_DISCONNECT_GRACE_MS`,
-    /// `ROWLOCK_QUEUE_NAMES` (`curator` or `kazoo`) and `ROWLOCK_PREFER_LEADER` (`never`, `when-waiting` or `always`). What
-    /// is not set keeps its default.
+    /// Reads `ROWLOCK_ENDPOINTS`, `ROWLOCK_SESSION_TIMEOUT_MS`, `ROWLOCK_CONNECT_TIMEOUT_MS`,
+    /// `ROWLOCK_LABEL`, `ROWLOCK_AUTH` (`scheme:secret`), `ROWLOCK_CHROOT`, `ROWLOCK_LOCK_BASE`,
+    /// `ROWLOCK_DISCONNECT_GRACE_MS`, `ROWLOCK_QUEUE_NAMES` (`curator` or `kazoo`) and
+    /// `ROWLOCK_PREFER_LEADER` (`never`, `when-waiting` or `always`). What is not set keeps its default.
     ///
     /// # Errors
     /// [`ConnectError::Config`] for a variable that cannot be understood.
@@ -161,9 +162,9 @@ impl ClientConfig {
         Ok(it)
     }
 
-    /// The servers: `host:port,host:port`, port 2181 where none is given, with an optional `/chroot` at the end as in
-    /// ZooKeeper's connect strings. They are tried in random order, so that clients spread over them. A name is looked for
-    /// anew at each attempt, and all addresses that it has are tried.
+    /// The servers: `host:port,host:port`, port 2181 where none is given, with an optional `/chroot` at the
+    /// end as in ZooKeeper's connect strings. They are tried in random order, so that clients spread over
+    /// them. A name is looked for anew at each attempt, and all addresses that it has are tried.
     #[must_use]
     pub fn endpoints(mut self, list: &str) -> Self {
         let hosts = match list.find('/') {
@@ -223,14 +224,15 @@ impl ClientConfig {
         self
     }
 
-    /// Asks the server to end the session so long after our socket has closed, instead of after the whole session
-    /// timeout, unless we are back before (default: zero, which is the whole timeout): the locks of a process that dies
-    /// on a living host are free soon. Plain ZooKeeper knows no such thing and keeps the timeout.
+    /// Asks the server to end the session so long after our socket has closed, instead of after the whole
+    /// session timeout, unless we are back before (default: zero, which is the whole timeout): the locks of a
+    /// process that dies on a living host are free soon. Plain ZooKeeper knows no such thing and keeps the
+    /// timeout.
     ///
-    /// The session then also ends when a connection breaks and no server can be reached within the grace: choose it
-    /// longer than the change of a leader takes (about a second), unless losing locks over that is fine. The local
-    /// deadline follows: at most the loss of the connection plus the grace, less a tenth. Nothing between us and the
-    /// server (a proxy) may close one side of a connection much before the other.
+    /// The session then also ends when a connection breaks and no server can be reached within the grace:
+    /// choose it longer than the change of a leader takes (about a second), unless losing locks over that is
+    /// fine. The local deadline follows: at most the loss of the connection plus the grace, less a tenth.
+    /// Nothing between us and the server (a proxy) may close one side of a connection much before the other.
     #[must_use]
     pub fn disconnect_grace(mut self, grace: Duration) -> Self {
         self.disconnect_grace = grace;
@@ -245,10 +247,11 @@ impl ClientConfig {
     }
 
     /// When to move to the leader from another server that has opened the session (default:
-    /// [`PreferLeader::WhenWaiting`]). There a lock takes two messages between servers less; but many busy clients, or such
-    /// that mostly read, get more from all servers than from one (docs/benchmarks.md). The leader is recognised if one of the
-    /// endpoints is written as `client` of its node in `cluster.toml`; a leader that cannot be reached is done without. Looked
-    /// for on each new connection, so a change of the leader alone moves nobody. Apache ZooKeeper names no leader.
+    /// [`PreferLeader::WhenWaiting`]). There a lock takes two messages between servers less; but many busy
+    /// clients, or such that mostly read, get more from all servers than from one (docs/benchmarks.md). The
+    /// leader is recognised if one of the endpoints is written as `client` of its node in `cluster.toml`; a
+    /// leader that cannot be reached is done without. Looked for on each new connection, so a change of the
+    /// leader alone moves nobody. Apache ZooKeeper names no leader.
     #[must_use]
     pub fn prefer_leader(mut self, prefer: PreferLeader) -> Self {
         self.prefer_leader = prefer;
@@ -258,7 +261,8 @@ impl ClientConfig {
     /// Opens a session.
     ///
     /// # Errors
-    /// [`ConnectError::Config`], [`ConnectError::Unreachable`] after the connect timeout, [`ConnectError::AuthFailed`].
+    /// [`ConnectError::Config`], [`ConnectError::Unreachable`] after the connect timeout,
+    /// [`ConnectError::AuthFailed`].
     /// # Cancel safety
     /// Dropping the future closes what was opened.
     pub async fn connect(self) -> Result<Client, ConnectError> {

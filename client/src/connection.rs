@@ -1,7 +1,7 @@
 //! The task of one session: connects, reads, and wakes the session machine when something is due.
 //!
-//! Its inputs: bytes of the server, the clock, handles that have left it something to do. It decides nothing about the
-//! session.
+//! Its inputs: bytes of the server, the clock, handles that have left it something to do. It decides nothing
+//! about the session.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -43,8 +43,8 @@ impl Drop for Connection {
     }
 }
 
-/// Wakes the task at the machine's next timer. With nearly every frame that timer moves a little further into the future:
-/// one that is set rings early once in a while, instead of being set anew each time.
+/// Wakes the task at the machine's next timer. With nearly every frame that timer moves a little further into
+/// the future: one that is set rings early once in a while, instead of being set anew each time.
 #[derive(Default)]
 struct Timer {
     set: Option<(Instant, Pin<Box<Sleep>>)>,

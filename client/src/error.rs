@@ -25,8 +25,8 @@ pub enum Error {
     /// The connection broke between request and reply: **the request may have taken effect**.
     #[error("connection lost before the reply: the request may have taken effect")]
     ConnectionLoss,
-    /// The session has ended (by the server, or by its local deadline): its ephemeral znodes, locks and watches are
-    /// gone. The request was not sent. [`crate::Client::renew`] opens a new session.
+    /// The session has ended (by the server, or by its local deadline): its ephemeral znodes, locks and
+    /// watches are gone. The request was not sent. [`crate::Client::renew`] opens a new session.
     #[error("the session has expired")]
     SessionExpired,
     /// [`crate::Client::close`] was called. The request was not sent.
@@ -35,17 +35,18 @@ pub enum Error {
     /// A credential was refused; the session is closed.
     #[error("authentication failed")]
     AuthFailed,
-    /// The cluster does nothing for a session that has presented no credential; the session is closed. The request had no
-    /// effect. Give [`crate::ClientConfig::auth`] one, or `ROWLOCK_AUTH`.
+    /// The cluster does nothing for a session that has presented no credential; the session is closed. The
+    /// request had no effect. Give [`crate::ClientConfig::auth`] one, or `ROWLOCK_AUTH`.
     #[error("the cluster requires authentication, and no credential was presented")]
     AuthRequired,
-    /// The runtime on which [`crate::ClientConfig::connect`] ran has ended, or the session's task panicked: the session,
-    /// its locks and ephemeral znodes are given up. The request was not sent. [`crate::Client::renew`] opens a new
-    /// session, on the runtime where it is called.
+    /// The runtime on which [`crate::ClientConfig::connect`] ran has ended, or the session's task panicked:
+    /// the session, its locks and ephemeral znodes are given up. The request was not sent.
+    /// [`crate::Client::renew`] opens a new session, on the runtime where it is called.
     #[error("the runtime that served the client has ended, and the session with it")]
     Stopped,
-    /// This process was forked from the one that opened the session, whose connection it must not touch: nothing is held
-    /// here, nothing was sent. [`crate::Client::renew`] opens a session of this process's own.
+    /// This process was forked from the one that opened the session, whose connection it must not touch:
+    /// nothing is held here, nothing was sent. [`crate::Client::renew`] opens a session of this process's
+    /// own.
     #[error("the client belongs to the process that this one was forked from")]
     Forked,
     /// The total time given to [`crate::Mutex::lock_timeout`] is over; the queue has been left.
@@ -59,8 +60,8 @@ pub enum Error {
     /// Somebody deleted our znode while we waited in the queue.
     #[error("the queue znode was deleted by somebody else")]
     PlaceLost,
-    /// Waiting would have closed a circle of owners that wait for each other: the queue was not entered. Each of these
-    /// waits for the next one, and the last for us. Give something back before trying again.
+    /// Waiting would have closed a circle of owners that wait for each other: the queue was not entered. Each
+    /// of these waits for the next one, and the last for us. Give something back before trying again.
     #[error("waiting would never end: {}", circle(.cycle))]
     Deadlock {
         /// Who waits for whom.
@@ -75,10 +76,12 @@ pub enum Error {
     /// The server cannot do this (plain ZooKeeper, or an older Rowlock). Nothing has been done.
     #[error("not supported by this server: {0}")]
     Unsupported(&'static str),
-    /// The lock is not held (any more), so it can be neither converted nor given back. Nothing has been changed.
+    /// The lock is not held (any more), so it can be neither converted nor given back. Nothing has been
+    /// changed.
     #[error("the lock is not held")]
     NotHeld,
-    /// The request is larger than the server takes (data, label, meta, the paths of many locks). It was not sent.
+    /// The request is larger than the server takes (data, label, meta, the paths of many locks). It was not
+    /// sent.
     #[error("the request has {bytes} bytes, the server takes {max}")]
     TooLarge {
         /// Its size.
@@ -86,8 +89,8 @@ pub enum Error {
         /// The most that is sent in one request.
         max: usize,
     },
-    /// One connection after the other broke while this request was the first one without an answer, so that it may be the
-    /// cause: **it may have taken effect**. Other requests of the session go on.
+    /// One connection after the other broke while this request was the first one without an answer, so that
+    /// it may be the cause: **it may have taken effect**. Other requests of the session go on.
     #[error("given up: {connections} connections broke over this request, which may have taken effect")]
     GivenUp {
         /// How many.
@@ -114,7 +117,8 @@ pub enum Error {
     /// The znode at this path holds something that the recipe has not written; nothing was changed.
     #[error("unexpected data in {0}")]
     UnexpectedData(String),
-    /// No answer came within the operation timeout of a blocking client: **the request may have taken effect**.
+    /// No answer came within the operation timeout of a blocking client: **the request may have taken
+    /// effect**.
     #[error("no answer in time: the request may have taken effect")]
     NoAnswer,
     /// The reply does not fit the request: a bug on one side. The request may have taken effect.
@@ -123,7 +127,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// The request may have taken effect although it failed. Before repeating one that is not idempotent, look.
+    /// The request may have taken effect although it failed. Before repeating one that is not idempotent,
+    /// look.
     pub fn may_have_happened(&self) -> bool {
         use ErrorCode::{ConnectionLoss, OperationTimeout, RequestTimeout, SystemError};
         match self {
@@ -214,16 +219,16 @@ pub enum ConnectError {
     Thread(String),
 }
 
-/// Why [`crate::Guard::release`] did not report success. In either case the guard is gone and the application must not
-/// touch what the lock protects.
+/// Why [`crate::Guard::release`] did not report success. In either case the guard is gone and the application
+/// must not touch what the lock protects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReleaseError {
     /// The lock was lost before the release: others may have worked under it meanwhile.
     #[error("the lock was no longer held")]
     NotHeld,
-    /// The session ended before the release was acknowledged: the lock is free or soon will be, but whether it was
-    /// held until the release cannot be known.
+    /// The session ended before the release was acknowledged: the lock is free or soon will be, but whether
+    /// it was held until the release cannot be known.
     #[error("the session ended before the release was acknowledged")]
     Unknown,
 }
@@ -243,8 +248,8 @@ pub enum LostReason {
     /// The server said that the session has expired.
     #[error("the session has expired")]
     Expired,
-    /// The local deadline passed: no server acknowledged a heartbeat in time. The server may still list the lock for a
-    /// moment, but soon may grant it to another.
+    /// The local deadline passed: no server acknowledged a heartbeat in time. The server may still list the
+    /// lock for a moment, but soon may grant it to another.
     #[error("no heartbeat was acknowledged in time")]
     Unreachable,
     /// Somebody deleted the holder's znode, or took the lock away by other means while we were cut off.

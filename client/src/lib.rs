@@ -26,43 +26,47 @@
 //!
 //! # Why a token
 //!
-//! A lock of a distributed system is not a mutex of one process. Its holder may be stopped (a paused machine, a long
-//! collection, a debugger) while time goes on for everybody else: the cluster has to grant the lock to the next one at
-//! some point, and the old holder may wake with a write half on its way. No lock service can call that write back. So
-//! each grant comes with a **fencing token** ([`Guard::token`]) that rises from holder to holder: send it with every
-//! write, and let the storage refuse tokens lower than the highest it has seen. Where the storage is the coordinator
-//! itself, [`Guard::txn`] does so: a transaction that takes effect only while our place in the queue is there.
-//! `examples/fenced_write.rs` shows a paused holder's late write being refused.
+//! A lock of a distributed system is not a mutex of one process. Its holder may be stopped (a paused machine,
+//! a long collection, a debugger) while time goes on for everybody else: the cluster has to grant the lock to
+//! the next one at some point, and the old holder may wake with a write half on its way. No lock service can
+//! call that write back. So each grant comes with a **fencing token** ([`Guard::token`]) that rises from
+//! holder to holder: send it with every write, and let the storage refuse tokens lower than the highest it
+//! has seen. Where the storage is the coordinator itself, [`Guard::txn`] does so: a transaction that takes
+//! effect only while our place in the queue is there. `examples/fenced_write.rs` shows a paused holder's late
+//! write being refused.
 //!
 //! # What "lost" means
 //!
-//! **A session** is kept alive by heartbeats, three per timeout. When its server fails, the client moves to another and
-//! the session goes on: [`SessionState::Suspended`] is not a loss. It ends when a server says so, or at the **local
-//! deadline** if no heartbeat is acknowledged: sent time of the last acknowledged one, plus the timeout, less a tenth.
-//! So the client knows of the loss *before* the servers expire the session and grant its locks to others, provided that
-//! the rates of the clocks differ by less than 5 %. A session that has ended never comes back: [`Client::renew`].
+//! **A session** is kept alive by heartbeats, three per timeout. When its server fails, the client moves to
+//! another and the session goes on: [`SessionState::Suspended`] is not a loss. It ends when a server says so,
+//! or at the **local deadline** if no heartbeat is acknowledged: sent time of the last acknowledged one, plus
+//! the timeout, less a tenth. So the client knows of the loss *before* the servers expire the session and
+//! grant its locks to others, provided that the rates of the clocks differ by less than 5 %. A session that
+//! has ended never comes back: [`Client::renew`].
 //!
-//! **A guard** is a lock that is held. It is lost with its session, when somebody deletes its znode or forces its
-//! release, or at the end of its maximum hold ([`LockRequest::max_hold`]); [`LostReason`] says which. [`Guard::lost`]
-//! tells, [`Guard::run`] stops the work, [`Guard::loss`] gives other tasks the same news, [`Guard::valid_until`] says how
-//! long the lock is certain, [`Guard::check`] asks the cluster. Dropping a guard never blocks and needs no runtime.
+//! **A guard** is a lock that is held. It is lost with its session, when somebody deletes its znode or forces
+//! its release, or at the end of its maximum hold ([`LockRequest::max_hold`]); [`LostReason`] says which.
+//! [`Guard::lost`] tells, [`Guard::run`] stops the work, [`Guard::loss`] gives other tasks the same news,
+//! [`Guard::valid_until`] says how long the lock is certain, [`Guard::check`] asks the cluster. Dropping a
+//! guard never blocks and needs no runtime.
 //!
 //! # What is promised
 //!
-//! **Mutual exclusion**, in the order of the cluster's log. **Fairness**: a lock is a queue; places are taken in the order
-//! in which the cluster commits them, also beside clients of other makes (Curator, kazoo), and nobody overtakes. A
-//! reconnect keeps the place, dropping the future of [`Mutex::lock`] gives it up, at whatever step. **One wake-up**: a
-//! release tells the next one and nobody else.
+//! **Mutual exclusion**, in the order of the cluster's log. **Fairness**: a lock is a queue; places are taken
+//! in the order in which the cluster commits them, also beside clients of other makes (Curator, kazoo), and
+//! nobody overtakes. A reconnect keeps the place, dropping the future of [`Mutex::lock`] gives it up, at
+//! whatever step. **One wake-up**: a release tells the next one and nobody else.
 //!
-//! **Exactly once** on Rowlock: every write carries an id; when a connection breaks, what is unanswered is sent again on
-//! the next one, in the same order, and a write that had taken effect is answered as the first time. So no call fails
-//! with [`Error::ConnectionLoss`] before the session ends. On plain ZooKeeper such a call may have taken effect or not;
-//! locks find their places again there too, other writes are for the caller to check.
+//! **Exactly once** on Rowlock: every write carries an id; when a connection breaks, what is unanswered is
+//! sent again on the next one, in the same order, and a write that had taken effect is answered as the first
+//! time. So no call fails with [`Error::ConnectionLoss`] before the session ends. On plain ZooKeeper such a
+//! call may have taken effect or not; locks find their places again there too, other writes are for the
+//! caller to check.
 //!
-//! **On Rowlock and on ZooKeeper**: the client asks each server what it understands ([`Client::extensions`]). A Rowlock
-//! keeps the queues itself: a free lock takes one round trip, and so does its release; a grant is pushed. On plain
-//! ZooKeeper the same calls use the recipes of znodes and watches. What cannot be done there is refused
-//! ([`Error::Unsupported`]): lock-delay, deadlock detection by [`Owner`], reports.
+//! **On Rowlock and on ZooKeeper**: the client asks each server what it understands ([`Client::extensions`]).
+//! A Rowlock keeps the queues itself: a free lock takes one round trip, and so does its release; a grant is
+//! pushed. On plain ZooKeeper the same calls use the recipes of znodes and watches. What cannot be done there
+//! is refused ([`Error::Unsupported`]): lock-delay, deadlock detection by [`Owner`], reports.
 //!
 //! **Errors** say what is known: [`Error::may_have_happened`] and [`Error::is_retryable`].
 //!
@@ -77,10 +81,10 @@
 //!
 //! # Inside
 //!
-//! `session::machine` decides (pure: frames and the clock in; bytes and completions out). Handles and one task per session
-//! (`connection`) share it in `session::core`. Everything outside goes through `rowlock-env`, so that the simulator
-//! runs this very code. Invariant: this crate knows `proto` and `env` and nothing of the servers, but for the test kit
-//! (`test_util`), which runs some.
+//! `session::machine` decides (pure: frames and the clock in; bytes and completions out). Handles and one
+//! task per session (`connection`) share it in `session::core`. Everything outside goes through
+//! `rowlock-env`, so that the simulator runs this very code. Invariant: this crate knows `proto` and `env`
+//! and nothing of the servers, but for the test kit (`test_util`), which runs some.
 
 mod admin;
 #[cfg(feature = "blocking")]

@@ -6,28 +6,31 @@ use std::time::Duration;
 pub(crate) const OUTSTANDING_REQUESTS: usize = 4096;
 
 /// Lock attempts, held guards and unfinished removals per session; the next `lock` is refused with
-/// [`crate::Error::TooManyLocks`]. A dropped attempt keeps its slot until its znode is gone, so that this also bounds
-/// what drops may leave to the session task.
+/// [`crate::Error::TooManyLocks`]. A dropped attempt keeps its slot until its znode is gone, so that this
+/// also bounds what drops may leave to the session task.
 pub(crate) const LOCK_SLOTS: usize = 65_536;
 
-/// Bytes of one request, if the server does not say how many it takes: ZooKeeper's `jute.maxbuffer` by default. A longer
-/// one is [`crate::Error::TooLarge`]; servers would close the connection.
+/// Bytes of one request, if the server does not say how many it takes: ZooKeeper's `jute.maxbuffer` by
+/// default. A longer one is [`crate::Error::TooLarge`]; servers would close the connection.
 pub(crate) const REQUEST_BYTES: usize = rowlock_proto::frame::DEFAULT_MAX_BYTES;
 
 /// Bytes of a credential's scheme and secret together; a longer one is refused where it is given.
 pub(crate) const CREDENTIAL_BYTES: usize = 64 << 10;
 
-/// So many connections may break while one and the same request is the first without an answer. Then it is given up
-/// ([`crate::Error::GivenUp`]): it may be the cause, and all other requests of the session wait behind it.
+/// So many connections may break while one and the same request is the first without an answer. Then it is
+/// given up ([`crate::Error::GivenUp`]): it may be the cause, and all other requests of the session wait
+/// behind it.
 pub(crate) const TRIES: u32 = 12;
 
 /// Bytes of one frame from a server; a longer one breaks the connection.
 pub(crate) const FRAME_BYTES: usize = 64 << 20;
 
-/// Bytes of paths in one setWatches frame (servers refuse frames of 1 MiB); more paths go into further frames.
+/// Bytes of paths in one setWatches frame (servers refuse frames of 1 MiB); more paths go into further
+/// frames.
 pub(crate) const SET_WATCHES_BYTES: usize = 128 << 10;
 
-/// Watched paths that are kept before those that nobody waits for any more are swept out; then at twice what is left.
+/// Watched paths that are kept before those that nobody waits for any more are swept out; then at twice what
+/// is left.
 pub(crate) const WATCHES_BEFORE_SWEEP: usize = 1024;
 
 /// Bytes of a lock's name as the application gives it; longer ones are [`crate::Error::InvalidName`].
@@ -45,15 +48,16 @@ pub(crate) const REFUSED_PAUSE: Duration = Duration::from_millis(50);
 /// How long a session that ended by itself tries to tell the server so.
 pub(crate) const FAREWELL: Duration = Duration::from_millis(200);
 
-/// Tagged writes of a session without an answer; the next one waits, and what is behind it. The servers keep so many
-/// outcomes and refuse more.
+/// Tagged writes of a session without an answer; the next one waits, and what is behind it. The servers keep
+/// so many outcomes and refuse more.
 pub(crate) const TAGGED_IN_FLIGHT: u64 = 1024;
 
-/// Places in queues that are followed before those that nobody keeps any more are swept out; then at twice what is
-/// left. A place counts in [`LOCK_SLOTS`] as long as somebody keeps it.
+/// Places in queues that are followed before those that nobody keeps any more are swept out; then at twice
+/// what is left. A place counts in [`LOCK_SLOTS`] as long as somebody keeps it.
 pub(crate) const CLAIMS_BEFORE_SWEEP: usize = 1024;
 
-/// A session with more places in queues stays where it is when it has to wait: moving them would take more than it gives.
+/// A session with more places in queues stays where it is when it has to wait: moving them would take more
+/// than it gives.
 pub(crate) const CLAIMS_TO_MOVE_MAX: usize = 8;
 
 /// Claims in one verify request; more go into further requests.
@@ -65,8 +69,8 @@ pub(crate) const VERIFY_BYTES: usize = 128 << 10;
 /// Locks taken by one `lock_all`; more are [`crate::Error::InvalidName`].
 pub(crate) const LOCKS_AT_ONCE: usize = 256;
 
-/// The largest count of a [`crate::CountDownLatch`] (its count-downs are children of one znode, which each waiter lists
-/// after each of them); a larger one is [`crate::Error::InvalidArgument`].
+/// The largest count of a [`crate::CountDownLatch`] (its count-downs are children of one znode, which each
+/// waiter lists after each of them); a larger one is [`crate::Error::InvalidArgument`].
 pub(crate) const LATCH_COUNT: u32 = 1_000;
 
 /// The largest size of a [`crate::DoubleBarrier`] (one transaction checks all its members); a larger one is
@@ -80,7 +84,7 @@ pub(crate) const COUNTER_ATTEMPTS: u32 = 64;
 /// Longest pause between two tries of a change of a counter.
 pub(crate) const COUNTER_PAUSE_MAX: Duration = Duration::from_millis(100);
 
-/// How long the thread of a blocking client stays for closing the session after its last handle is gone; then the
-/// servers expire it.
+/// How long the thread of a blocking client stays for closing the session after its last handle is gone; then
+/// the servers expire it.
 #[cfg(feature = "blocking")]
 pub(crate) const BLOCKING_FAREWELL: Duration = Duration::from_secs(2);

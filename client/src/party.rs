@@ -18,7 +18,8 @@ pub struct Party {
     pub label: String,
     /// What else it said ([`crate::LockRequest::meta`]).
     pub meta: String,
-    /// When it was granted the lock or, if it waits, entered the queue: the leader's clock, milliseconds since 1970.
+    /// When it was granted the lock or, if it waits, entered the queue: the leader's clock, milliseconds
+    /// since 1970.
     pub since_ms: i64,
 }
 

@@ -1,7 +1,8 @@
 //! Which server to try next, and after which pause.
 //!
-//! Whoever prefers the leader moves there from the server that names it, and does not move again before the next connection
-//! has come to its own end: where the leader cannot be reached, or has no room, any server will do.
+//! Whoever prefers the leader moves there from the server that names it, and does not move again before the
+//! next connection has come to its own end: where the leader cannot be reached, or has no room, any server
+//! will do.
 
 use std::time::Duration;
 
@@ -40,9 +41,9 @@ impl Servers {
         Servers { endpoints, next: 0, current: 0, failures: 0, prefers_leader, has_moved: false }
     }
 
-    /// The server to try now and how long to wait before. The first lap is run at once (a failed server's clients move
-    /// on without delay), each further one after a pause that doubles and is spread, so that they do not all come back
-    /// together.
+    /// The server to try now and how long to wait before. The first lap is run at once (a failed server's
+    /// clients move on without delay), each further one after a pause that doubles and is spread, so that
+    /// they do not all come back together.
     pub(crate) fn next(&mut self) -> (String, Duration) {
         self.current = self.next;
         let endpoint = self.endpoints[self.current].clone();
@@ -76,7 +77,8 @@ impl Servers {
         }
     }
 
-    /// How long one server may take to accept a connection: short enough to try all within a third of the timeout.
+    /// How long one server may take to accept a connection: short enough to try all within a third of the
+    /// timeout.
     pub(crate) fn connect_timeout(&self, session_timeout: Duration) -> Duration {
         let servers = u32::try_from(self.endpoints.len()).unwrap_or(u32::MAX);
         (session_timeout / 3 / servers).clamp(Duration::from_millis(100), Duration::from_secs(3))

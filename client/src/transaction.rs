@@ -134,8 +134,8 @@ impl Client {
     }
 }
 
-/// The operation that failed: in a failed multi all results are errors, 0 (`None`) before the one that failed and
-/// RuntimeInconsistency behind it.
+/// The operation that failed: in a failed multi all results are errors, 0 (`None`) before the one that failed
+/// and RuntimeInconsistency behind it.
 fn failure(results: &[OpResult]) -> Option<(usize, ErrorCode)> {
     results.iter().enumerate().find_map(|(index, result)| match result {
         OpResult::Error(Some(code)) => Some((index, *code)),

@@ -11,8 +11,8 @@ use crate::path;
 use crate::session::Shared;
 use crate::session::watches::{WatchRequest, WatchedBy};
 
-/// A watch on one path. It fires once, also across reconnects: what changed while the connection was down is told after
-/// the next one stands. An event says *that* something changed; read again to see what.
+/// A watch on one path. It fires once, also across reconnects: what changed while the connection was down is
+/// told after the next one stands. An event says *that* something changed; read again to see what.
 #[derive(Debug)]
 pub struct OneshotWatch {
     event: oneshot::Receiver<WatchedEvent>,

@@ -1,10 +1,11 @@
 //! The znode calls of [`Client`].
 //!
-//! They share these rules. *Errors*: [`Error::Rejected`] (the server's answer; no effect), [`Error::ConnectionLoss`]
-//! (a write may have taken effect), the end of the session. *Cancel safety*: a dropped future's request may or may not
-//! take effect, as with a lost connection. *Ordering*: requests of a session take effect in the order in which their
-//! futures were first polled; reads are answered by the server we are attached to, never from before what this session
-//! has already seen; [`Client::sync`] first makes them fresh.
+//! They share these rules. *Errors*: [`Error::Rejected`] (the server's answer; no effect),
+//! [`Error::ConnectionLoss`] (a write may have taken effect), the end of the session. *Cancel safety*: a
+//! dropped future's request may or may not take effect, as with a lost connection. *Ordering*: requests of a
+//! session take effect in the order in which their futures were first polled; reads are answered by the
+//! server we are attached to, never from before what this session has already seen; [`Client::sync`] first
+//! makes them fresh.
 
 use std::time::Duration;
 
@@ -21,12 +22,13 @@ use crate::watch::OneshotWatch;
 const ODD: Error = Error::Protocol("the body does not belong to the request");
 
 impl Client {
-    /// Creates a znode; for sequential modes the server appends ten digits to the name. `data`: null (`None`) and empty
-    /// are different and kept apart. Returns the path that was made and its Stat.
+    /// Creates a znode; for sequential modes the server appends ten digits to the name. `data`: null (`None`)
+    /// and empty are different and kept apart. Returns the path that was made and its Stat.
     ///
     /// # Errors
-    /// NodeExists, NoNode (the parent is missing), NoAuth, NoChildrenForEphemerals, BadArguments; the common ones above.
-    /// After [`Error::ConnectionLoss`] of a sequential create, do not repeat it blindly: there may be two then.
+    /// NodeExists, NoNode (the parent is missing), NoAuth, NoChildrenForEphemerals, BadArguments; the common
+    /// ones above. After [`Error::ConnectionLoss`] of a sequential create, do not repeat it blindly: there
+    /// may be two then.
     pub async fn create(
         &self,
         path: &str,
@@ -43,8 +45,9 @@ impl Client {
         self.created(self.call(request).await?)
     }
 
-    /// Creates a znode (persistent, or persistent sequential) that is removed once it has been without children and
-    /// changes for `ttl`. Apache ZooKeeper refuses this (Unimplemented) unless it is switched on there.
+    /// Creates a znode (persistent, or persistent sequential) that is removed once it has been without
+    /// children and changes for `ttl`. Apache ZooKeeper refuses this (Unimplemented) unless it is switched on
+    /// there.
     ///
     /// # Errors
     /// As [`Client::create`]; BadArguments for a time below 1 ms or above 2^40 - 1 ms, or another mode.
@@ -176,8 +179,8 @@ impl Client {
         )
     }
 
-    /// Brings the server we are attached to up to date: reads issued behind it see everything that was committed
-    /// before it.
+    /// Brings the server we are attached to up to date: reads issued behind it see everything that was
+    /// committed before it.
     ///
     /// # Errors
     /// The common ones above.

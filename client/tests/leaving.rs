@@ -1,5 +1,6 @@
-//! Programs that return from `main` with a guard dropped, in all ways in which they may: the lock is free at once, not when
-//! the session times out. This program starts itself, with the way as its argument, as a real process.
+//! Programs that return from `main` with a guard dropped, in all ways in which they may: the lock is free at
+//! once, not when the session times out. This program starts itself, with the way as its argument, as a real
+//! process.
 
 #![allow(clippy::unwrap_used)]
 

@@ -33,7 +33,8 @@ impl Cleaner {
         Ok(Cleaner { connection })
     }
 
-    /// Removes everything at and below `root`, level by level from below. `None`: the connection is of no use now.
+    /// Removes everything at and below `root`, level by level from below. `None`: the connection is of no use
+    /// now.
     pub async fn remove(&mut self, root: &str) -> Option<()> {
         let mut found = vec![root.to_owned()];
         let mut level = 0..1;

@@ -1,4 +1,5 @@
-//! One raw connection to a server: handshake, whole frames out and in. Knows nothing of scripts and judges no answer.
+//! One raw connection to a server: handshake, whole frames out and in. Knows nothing of scripts and judges no
+//! answer.
 
 use std::io;
 use std::time::Duration;
@@ -51,7 +52,8 @@ pub struct Session {
 const TIMEOUT_MS: i32 = 20_000;
 
 impl Connection {
-    /// Connects and shakes hands, again and again while the server closes without a word (it is behind, or starting).
+    /// Connects and shakes hands, again and again while the server closes without a word (it is behind, or
+    /// starting).
     pub async fn open(host: &str, session: &Session, seen: Zxid) -> anyhow::Result<(Self, ConnectResponse)> {
         for _ in 0..CONNECT_TRIES {
             let mut connection = Connection::connect(host).await?;

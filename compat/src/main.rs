@@ -1,5 +1,5 @@
-//! `rowlock-compat`: Rowlock beside the original. `diff` compares it with Apache ZooKeeper on random request sequences,
-//! `fuzz` sends broken frames to a listener. A tool of this repository, not shipped.
+//! `rowlock-compat`: Rowlock beside the original. `diff` compares it with Apache ZooKeeper on random request
+//! sequences, `fuzz` sends broken frames to a listener. A tool of this repository, not shipped.
 
 mod answer;
 mod clean;

@@ -1,8 +1,8 @@
 //! Plays a script against one cluster and writes down what comes back.
 //!
-//! One client acts at a time, and the next acts when the answers of the one before have all come; requests of one
-//! client behind one another are pipelined. So every answer and every event has one right place, also where clients
-//! are on different servers: there each turn begins with a sync.
+//! One client acts at a time, and the next acts when the answers of the one before have all come; requests of
+//! one client behind one another are pipelined. So every answer and every event has one right place, also
+//! where clients are on different servers: there each turn begins with a sync.
 //!
 //! Invariant: a transcript depends on the script and on the server's semantics, never on timing.
 
@@ -65,8 +65,8 @@ impl<'a> Player<'a> {
         Player { hosts, script, clients, acting: 0, transcript }
     }
 
-    /// Every client gets its session, the first one makes the root and what it stands in: a script may look at and
-    /// change its siblings, which are nobody else's.
+    /// Every client gets its session, the first one makes the root and what it stands in: a script may look
+    /// at and change its siblings, which are nobody else's.
     async fn begin(&mut self) -> anyhow::Result<()> {
         for slot in 0..self.clients.len() {
             self.enter(slot).await?;
@@ -278,7 +278,8 @@ impl<'a> Player<'a> {
         self.enter(slot).await
     }
 
-    /// The events that others get of it come from one transaction: each gets them together, and they are sorted.
+    /// The events that others get of it come from one transaction: each gets them together, and they are
+    /// sorted.
     async fn close_session(&mut self, slot: usize, cause: Cause) -> anyhow::Result<()> {
         for other in 0..self.clients.len() {
             self.drain(other).await?;

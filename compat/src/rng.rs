@@ -1,5 +1,5 @@
-//! The random numbers of scripts and mutations: xoshiro256** seeded by SplitMix64 (Blackman and Vigna, public domain),
-//! written here so that a seed means the same script for ever, whatever a dependency changes.
+//! The random numbers of scripts and mutations: xoshiro256** seeded by SplitMix64 (Blackman and Vigna, public
+//! domain), written here so that a seed means the same script for ever, whatever a dependency changes.
 
 /// A stream of random numbers.
 #[derive(Clone, Debug)]

@@ -1,5 +1,5 @@
-//! A script: what a few clients do, one step after another, below one path. Made by `generate`, carried out by
-//! `player`, made smaller by `minimise`. Holds no answer and knows no server.
+//! A script: what a few clients do, one step after another, below one path. Made by `generate`, carried out
+//! by `player`, made smaller by `minimise`. Holds no answer and knows no server.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use rowlock_proto::request::SetWatches;
@@ -41,8 +41,8 @@ pub enum Action {
         body: Bytes,
         /// For people.
         text: String,
-        /// The answer must be there before anything else happens: its place among others is not certain, or the
-        /// connection may end with it.
+        /// The answer must be there before anything else happens: its place among others is not certain, or
+        /// the connection may end with it.
         alone: bool,
     },
     /// Sends setWatches or setWatches2, whose zxid is known only when it is sent.

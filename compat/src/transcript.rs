@@ -1,7 +1,8 @@
 //! What a server answered to a script, in a form that two servers can be compared by.
 //!
-//! Zxids are kept apart from the text: two transcripts agree if their zxids are equal after each has been replaced by
-//! its rank among all of its transcript. So the mapping between the servers is one to one and keeps the order.
+//! Zxids are kept apart from the text: two transcripts agree if their zxids are equal after each has been
+//! replaced by its rank among all of its transcript. So the mapping between the servers is one to one and
+//! keeps the order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -109,8 +110,9 @@ impl Transcript {
         self.clients[client].len()
     }
 
-    /// Orders the events that a client received since `from` by their text: they come from one transaction whose order
-    /// is not laid down. Lines that are not events keep their places. (Lines of events have no zxids.)
+    /// Orders the events that a client received since `from` by their text: they come from one transaction
+    /// whose order is not laid down. Lines that are not events keep their places. (Lines of events have no
+    /// zxids.)
     pub fn sort_events(&mut self, client: usize, from: usize) {
         for run in self.clients[client][from..].split_mut(|(cause, _)| *cause != Cause::Event) {
             run.sort_by_key(|(_, line)| line.render(&self.root, &BTreeMap::new()));
@@ -128,8 +130,8 @@ impl Transcript {
         self.sessions.get(&session).cloned().unwrap_or_else(|| format!("session {:#x}", session.0))
     }
 
-    /// Appends a Stat. Of the clock only what must hold on any server is looked at: a change has one time, and later
-    /// changes have no earlier ones.
+    /// Appends a Stat. Of the clock only what must hold on any server is looked at: a change has one time,
+    /// and later changes have no earlier ones.
     pub fn stat(&mut self, line: &mut Line, stat: &Stat) {
         line.text(" {c=");
         line.zxid(stat.czxid);

@@ -1,6 +1,6 @@
-//! How long a commit takes, and how many fit into a second: three nodes in this process, on loopback, with their real
-//! write-ahead logs and fdatasync, driven through the proposer of the leader. Beside it, from the same run, the
-//! floors that no design can go below: a flush of the disk and a round trip on loopback.
+//! How long a commit takes, and how many fit into a second: three nodes in this process, on loopback, with
+//! their real write-ahead logs and fdatasync, driven through the proposer of the leader. Beside it, from the
+//! same run, the floors that no design can go below: a flush of the disk and a round trip on loopback.
 //!
 //! `cargo bench -p rowlock-coordinator --bench commit [-- SECONDS]` (default 4 per row)
 
@@ -54,7 +54,8 @@ async fn run(each: Duration) -> Result<()> {
     print(&format!("floor: {DATA_BYTES} B echo on loopback"), echo_floor(each).await?);
     let cluster = Cluster::start(&folder).await?;
     for in_flight in IN_FLIGHT {
-        // Before each row, because other writers of the disk (a build just before) change it from second to second.
+        // Before each row, because other writers of the disk (a build just before) change it from second to
+        // second.
         print("floor: 512 B overwrite + fdatasync", flush_floor(&dir)?);
         let before = cluster.counts();
         let measured = cluster.drive(in_flight, each).await?;
@@ -232,7 +233,8 @@ struct Driver {
 }
 
 impl Driver {
-    /// Keeps `in_flight` commands under way until `until`; the latencies of those answered after `count_from`.
+    /// Keeps `in_flight` commands under way until `until`; the latencies of those answered after
+    /// `count_from`.
     async fn run(mut self, in_flight: usize, count_from: Instant, until: Instant) -> Result<Vec<Duration>> {
         // Answers come in the order of the submissions.
         let mut begun = VecDeque::with_capacity(in_flight);

@@ -1,8 +1,8 @@
-//! Cost of the lock history alone, without Raft and network: `cargo bench -p rowlock-coordinator --bench history
-//! [-- <folder>]`.
+//! Cost of the lock history alone, without Raft and network: `cargo bench -p rowlock-coordinator --bench
+//! history [-- <folder>]`.
 //!
-//! The folder decides the disk; by default a temporary one. Prints one line per figure. The CPU time is that of the
-//! process, so of apply's side, the history's thread and sled's.
+//! The folder decides the disk; by default a temporary one. Prints one line per figure. The CPU time is that
+//! of the process, so of apply's side, the history's thread and sled's.
 
 #![allow(
     clippy::disallowed_methods,
@@ -56,7 +56,8 @@ impl Clients {
         }
     }
 
-    /// A lock is taken and given back: three events of two commands. The clock goes on by a millisecond in 20 cycles.
+    /// A lock is taken and given back: three events of two commands. The clock goes on by a millisecond in 20
+    /// cycles.
     fn cycle(&mut self, sink: &dyn HistorySink) {
         let n = self.next / 2 % LOCKS;
         let which = usize::try_from(n).expect("there are few");

@@ -1,5 +1,6 @@
-//! What the steps around apply cost, in instructions and allocations: the log's records, what nodes send each other, what
-//! the lock history is told, and the watches that a change fires: `cargo bench -p rowlock-coordinator --bench instructions`.
+//! What the steps around apply cost, in instructions and allocations: the log's records, what nodes send each
+//! other, what the lock history is told, and the watches that a change fires: `cargo bench -p
+//! rowlock-coordinator --bench instructions`.
 
 #[path = "../../instructions/harness.rs"]
 mod harness;

@@ -1,4 +1,5 @@
-//! Speed of the log alone, without Raft and network: `cargo bench -p rowlock-coordinator --bench wal [-- <folder>]`.
+//! Speed of the log alone, without Raft and network: `cargo bench -p rowlock-coordinator --bench wal [--
+//! <folder>]`.
 //!
 //! The folder decides the disk; by default a temporary one. Prints one line per figure.
 

@@ -1,7 +1,9 @@
-//! The one door to bincode: log records, snapshot headers and frames between nodes are encoded and decoded here.
+//! The one door to bincode: log records, snapshot headers and frames between nodes are encoded and decoded
+//! here.
 //!
-//! Varint integers, little endian, fields in order, nothing self-describing: a change of a type is a change of the
-//! format that carries it, and needs that format's version. Bytes from outside never make it allocate without bound.
+//! Varint integers, little endian, fields in order, nothing self-describing: a change of a type is a change
+//! of the format that carries it, and needs that format's version. Bytes from outside never make it allocate
+//! without bound.
 
 use bincode::config::{Configuration, Limit, LittleEndian, Varint, standard};
 use serde::Serialize;
@@ -47,8 +49,9 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8], max: usize) -> Result<T, CodecE
     if bytes.len() > max {
         return Err(CodecError::TooLarge { len: bytes.len(), max });
     }
-    // bincode's limit is a constant and counts the decoded integers at full width (a one-byte varint as eight), so
-    // the limit is a step comfortably above the input: a forged length cannot allocate more than that.
+    // bincode's limit is a constant and counts the decoded integers at full width (a one-byte varint as
+    // eight), so the limit is a step comfortably above the input: a forged length cannot allocate more than
+    // that.
     match bytes.len() {
         0..=0x1000 => decode_within::<T, 0x1_0000>(bytes),
         0x1001..=0x1_0000 => decode_within::<T, 0x10_0000>(bytes),

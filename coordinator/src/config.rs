@@ -1,11 +1,11 @@
 //! What `cluster.toml` says: one file for the whole cluster, the same on every node.
 //!
-//! Read once at the start of a process (`serve`, `up`, the client commands); nothing reads it again. Parsing is in
-//! `config/parse.rs`, the rules a file must obey in `config/check.rs`. A mistake is refused with the file, the line,
-//! the key and the remedy.
+//! Read once at the start of a process (`serve`, `up`, the client commands); nothing reads it again. Parsing
+//! is in `config/parse.rs`, the rules a file must obey in `config/check.rs`. A mistake is refused with the
+//! file, the line, the key and the remedy.
 //!
-//! Must never do: guess. An unknown key is an error, since a misspelt timeout that is silently ignored is found at
-//! the worst moment.
+//! Must never do: guess. An unknown key is an error, since a misspelt timeout that is silently ignored is
+//! found at the worst moment.
 
 mod check;
 mod parse;
@@ -94,7 +94,8 @@ pub struct RaftConfig {
     pub snapshot_every: u64,
     /// Log entries that stay behind a snapshot, for followers that are only a little late.
     pub keep_logs: u64,
-    /// While most log entries come within this time of the one before, a node polls for so long instead of sleeping, µs.
+    /// While most log entries come within this time of the one before, a node polls for so long instead of
+    /// sleeping, µs.
     pub busy_poll_us: u64,
     /// Which followers flush a moment later while a quorum does without them.
     pub spare_flushes: SpareFlushes,
@@ -131,8 +132,8 @@ pub struct ClientConfig {
     pub max_connections: usize,
     /// Those of one address but loopback. Beyond: likewise. 0: no bound.
     pub max_connections_per_address: usize,
-    /// New sessions that this node takes in a second, and five times as many at once. Beyond: their connections are closed.
-    /// 0: no bound.
+    /// New sessions that this node takes in a second, and five times as many at once. Beyond: their
+    /// connections are closed. 0: no bound.
     pub new_sessions_per_second: u32,
     /// Four-letter words that are answered; `*` stands for all.
     pub words: Vec<String>,
@@ -209,8 +210,9 @@ pub struct HttpConfig {
 pub struct LimitsConfig {
     /// Open sessions of the cluster. Beyond: a node refuses new ones. 0: no bound.
     pub sessions: u64,
-    /// What a node holds in memory. Beyond: what grows is refused. 0: no bound. `None`: half of what the machine (or the
-    /// cgroup) has, since a snapshot needs the state once more while it is checked, and the system some, too.
+    /// What a node holds in memory. Beyond: what grows is refused. 0: no bound. `None`: half of what the
+    /// machine (or the cgroup) has, since a snapshot needs the state once more while it is checked, and the
+    /// system some, too.
     pub memory_bytes: Option<u64>,
 }
 
@@ -247,8 +249,8 @@ pub struct NodeConfig {
     pub http: HttpConfig,
     /// Bounds of what clients make a node hold.
     pub limits: LimitsConfig,
-    /// How much of the disk the log takes at a time. Not in `cluster.toml`: only tests with many small clusters have a
-    /// reason to take less.
+    /// How much of the disk the log takes at a time. Not in `cluster.toml`: only tests with many small
+    /// clusters have a reason to take less.
     pub log_segment_bytes: u64,
 }
 
@@ -284,7 +286,8 @@ impl SessionConfig {
 }
 
 impl Default for RaftConfig {
-    /// A failover takes about half a second on one site; a snapshot every 100,000 entries, since entries are folded from many commands.
+    /// A failover takes about half a second on one site; a snapshot every 100,000 entries, since entries are
+    /// folded from many commands.
     fn default() -> Self {
         RaftConfig {
             heartbeat_ms: 40,

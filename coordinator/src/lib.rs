@@ -1,6 +1,7 @@
 //! A Rowlock node: Raft, storage, sessions, watches, client listener, HTTP.
 //!
-//! The binary runs one node per process (`rowlock serve`). A program can as well run a node **inside itself**:
+//! The binary runs one node per process (`rowlock serve`). A program can as well run a node **inside
+//! itself**:
 //!
 //! ```
 //! use std::time::Duration;
@@ -27,34 +28,38 @@
 //! # What an application uses
 //!
 //! [`NodeConfig`] says what a node is: [`NodeConfig::single`] is a cluster of one on free loopback ports,
-//! [`NodeConfig::from_toml`] one node of a cluster that a `cluster.toml` describes. Its fields are open: change them
-//! before the start.
+//! [`NodeConfig::from_toml`] one node of a cluster that a `cluster.toml` describes. Its fields are open:
+//! change them before the start.
 //!
-//! [`Node::start`] opens the data folder, listens, and returns before clients are served; [`Node::serving`] waits for
-//! that. [`Node::status`] can be watched: role, leader, term, how far the log is applied. [`Node::stopped`] resolves
-//! when the node has failed by itself (a disk that does not write, for instance): shut it down then, and tell a person.
+//! [`Node::start`] opens the data folder, listens, and returns before clients are served; [`Node::serving`]
+//! waits for that. [`Node::status`] can be watched: role, leader, term, how far the log is applied.
+//! [`Node::stopped`] resolves when the node has failed by itself (a disk that does not write, for instance):
+//! shut it down then, and tell a person.
 //!
-//! [`Node::shutdown`] stops in order and waits for the end. Dropping a [`Node`] tells it to stop and does not wait; a
-//! folder can be opened again only when the former node has ended.
+//! [`Node::shutdown`] stops in order and waits for the end. Dropping a [`Node`] tells it to stop and does not
+//! wait; a folder can be opened again only when the former node has ended.
 //!
 //! # What it does not do
 //!
-//! It has no global state: as many nodes as you like run in one process, each with its own folder. (One thing outlives
-//! the nodes of a process: the lock history's storage, sled, keeps a pool of seven idle threads, unless
-//! `config.history.enabled` is off for all of them.) It never ends the process, installs no signal handler and no logger (it speaks through `tracing`), reads no environment variable, and
-//! writes nowhere but into its data folder.
+//! It has no global state: as many nodes as you like run in one process, each with its own folder. (One thing
+//! outlives the nodes of a process: the lock history's storage, sled, keeps a pool of seven idle threads,
+//! unless `config.history.enabled` is off for all of them.) It never ends the process, installs no signal
+//! handler and no logger (it speaks through `tracing`), reads no environment variable, and writes nowhere but
+//! into its data folder.
 //!
 //! # The caller's duties
 //!
-//! 1. A tokio runtime with timers and IO, whose threads are not blocked for long. A node that cannot run misses its
-//!    heartbeats: the others elect a leader without it. Give it a runtime of its own beside heavy work.
-//! 2. One data folder per node, on a disk that it may fill (the log is kept within bounds, see `docs/operations.md`).
-//! 3. An odd number of voters in different failure domains. A cluster of one survives restarts, not the loss of its
-//!    disk: it is right for one machine, for tests, and for trying things.
+//! 1. A tokio runtime with timers and IO, whose threads are not blocked for long. A node that cannot run
+//!    misses its heartbeats: the others elect a leader without it. Give it a runtime of its own beside heavy
+//!    work.
+//! 2. One data folder per node, on a disk that it may fill (the log is kept within bounds, see
+//!    `docs/operations.md`).
+//! 3. An odd number of voters in different failure domains. A cluster of one survives restarts, not the loss
+//!    of its disk: it is right for one machine, for tests, and for trying things.
 //! 4. `addresses().http` has no authentication: leave it on loopback.
 //!
-//! The names at this level are what embedding needs. The modules are the inside of a node, public for the binary, the
-//! tools and the benchmarks of this repository; they change with every release.
+//! The names at this level are what embedding needs. The modules are the inside of a node, public for the
+//! binary, the tools and the benchmarks of this repository; they change with every release.
 
 pub mod bootstrap;
 pub mod client;

@@ -10,48 +10,52 @@ pub const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 pub const HANDSHAKE_FRAME_MAX_BYTES: usize = 1 << 10;
 /// Bytes read behind the first frame while the session is opened, about. Beyond: they wait in the socket.
 pub const HANDSHAKE_ARRIVED_MAX_BYTES: usize = 16 << 10;
-/// Connections that have not sent their first frame. Beyond: the oldest of them is closed, since a client sends it at once.
+/// Connections that have not sent their first frame. Beyond: the oldest of them is closed, since a client
+/// sends it at once.
 pub const HALF_OPEN_MAX: usize = 4_096;
-/// Messages (events, answers) waiting for one connection's task. Beyond: they are dropped and the connection is closed.
+/// Messages (events, answers) waiting for one connection's task. Beyond: they are dropped and the connection
+/// is closed.
 pub const OUTBOX_MAX_MESSAGES: usize = 16_384;
 /// Bytes of these messages, about. Beyond: the same. A single larger one still passes.
 pub const OUTBOX_MAX_BYTES: usize = 8 << 20;
-/// Bytes encoded for a connection that does not read. Beyond: the connection is closed. The reply that reaches the bound
-/// still passes.
+/// Bytes encoded for a connection that does not read. Beyond: the connection is closed. The reply that
+/// reaches the bound still passes.
 pub const WRITE_BACKLOG_MAX_BYTES: usize = 8 << 20;
-/// Bytes that a connection may hold (read and not done, answered and not written) while all connections of the node hold a
-/// quarter of `limits.memory_bytes`. Beyond: it is closed.
+/// Bytes that a connection may hold (read and not done, answered and not written) while all connections of
+/// the node hold a quarter of `limits.memory_bytes`. Beyond: it is closed.
 pub const HELD_SMALL_BYTES: u64 = 64 << 10;
-/// Bytes of data and names in the answer to one multiRead. The operation that reaches it is still done. Beyond: the others are
-/// answered ThrottledOp.
+/// Bytes of data and names in the answer to one multiRead. The operation that reaches it is still done.
+/// Beyond: the others are answered ThrottledOp.
 pub const MULTI_READ_MAX_BYTES: usize = 4 << 20;
 /// Requests of one connection that wait for their commit. Beyond: reading from its socket stops.
 pub const PIPELINE_MAX_REQUESTS: usize = 1_024;
 /// Identities of one connection. Beyond: the auth packet fails, which closes the connection.
 pub const IDENTITIES_MAX: usize = 64;
-/// Bytes of one connection's identities, since they travel with each of its writes. Beyond: the auth packet fails, which
-/// closes the connection.
+/// Bytes of one connection's identities, since they travel with each of its writes. Beyond: the auth packet
+/// fails, which closes the connection.
 pub const IDENTITIES_MAX_BYTES: usize = 64 << 10;
 /// Bytes of the frames of those requests. Beyond: reading from its socket stops, too.
 pub const PIPELINE_MAX_BYTES: usize = 4 << 20;
-/// Shortest disconnect grace of a connection, in milliseconds: time to come back over another one. Below: raised to it.
+/// Shortest disconnect grace of a connection, in milliseconds: time to come back over another one. Below:
+/// raised to it.
 pub const DISCONNECT_GRACE_MIN_MS: u32 = 100;
-/// Bytes of one connection's watches, each of 256 and its path. Beyond: the request is answered with a system error and
-/// the connection closed.
+/// Bytes of one connection's watches, each of 256 and its path. Beyond: the request is answered with a system
+/// error and the connection closed.
 pub const WATCH_BYTES_PER_CONNECTION: usize = 64 << 20;
 /// From so many bytes of all connections' watches on, each connection may have [`WATCH_BYTES_SMALL`].
 pub const WATCH_BYTES_ALL: usize = 256 << 20;
 /// Bytes of one connection's watches while all of them have much. Beyond: as with more of them.
 pub const WATCH_BYTES_SMALL: usize = 16 << 10;
-/// Submissions waiting for the proposer, each of at most one client frame: a gigabyte at the very worst, while there is no
-/// leader and every client writes the largest znodes. Beyond: submitting waits, so reading from sockets stops.
+/// Submissions waiting for the proposer, each of at most one client frame: a gigabyte at the very worst,
+/// while there is no leader and every client writes the largest znodes. Beyond: submitting waits, so reading
+/// from sockets stops.
 pub const PROPOSER_QUEUE_MAX: usize = 1_024;
 /// Commands folded into one log entry.
 pub const BATCH_MAX_COMMANDS: usize = 512;
 /// Bytes of commands folded into one log entry (a single larger command still passes).
 pub const BATCH_MAX_BYTES: usize = 1 << 20;
-/// Time that apply takes for itself at a stretch, but for what one entry takes more (`rowlock_state::ENTRY_STEPS_MAX`). Beyond:
-/// other tasks of the thread come first.
+/// Time that apply takes for itself at a stretch, but for what one entry takes more
+/// (`rowlock_state::ENTRY_STEPS_MAX`). Beyond: other tasks of the thread come first.
 pub const APPLY_SLICE: Duration = Duration::from_millis(1);
 /// Log entries proposed and not yet committed. Beyond: folding waits, so batches grow.
 pub const BATCHES_IN_FLIGHT_MAX: usize = 4;
@@ -63,7 +67,8 @@ pub const HTTP_CONNECTIONS_MAX: usize = 64;
 pub const HTTP_CONNECTIONS_OF_ADDRESS_MAX: usize = 16;
 /// From the accept to the end of the head of an HTTP request. Beyond: the connection is closed.
 pub const HTTP_HEAD_MAX: std::time::Duration = std::time::Duration::from_secs(2);
-/// What an HTTP connection gets in any case before it gives way to others: a flood waits, not the requests that are here.
+/// What an HTTP connection gets in any case before it gives way to others: a flood waits, not the requests
+/// that are here.
 pub const HTTP_YIELD_AFTER: std::time::Duration = std::time::Duration::from_millis(50);
 /// Life of an HTTP connection (it carries one request). Beyond: the connection is closed.
 pub const HTTP_CONNECTION_MAX: std::time::Duration = std::time::Duration::from_secs(10);
@@ -71,19 +76,24 @@ pub const HTTP_CONNECTION_MAX: std::time::Duration = std::time::Duration::from_s
 pub const PEER_HELLO_MAX_BYTES: usize = 4 << 10;
 /// Connections of other nodes to this one. Beyond: refused in the handshake.
 pub const PEER_CONNECTIONS_MAX: usize = 256;
-/// Nodes whose incarnations a node remembers, all members that a cluster ever had. Beyond: refused in the handshake.
+/// Nodes whose incarnations a node remembers, all members that a cluster ever had. Beyond: refused in the
+/// handshake.
 pub const ACQUAINTANCES_MAX: usize = 1_024;
 /// Requests that wait for one lane's connection to a node. Beyond: the call fails at once, unsent.
 pub const PEER_QUEUE_MAX: usize = 1_024;
-/// Requests of one connection that wait for their answer. Beyond: the dialer keeps them queued, the listener stops reading.
+/// Requests of one connection that wait for their answer. Beyond: the dialer keeps them queued, the listener
+/// stops reading.
 pub const PEER_IN_FLIGHT_MAX: usize = 1_024;
-/// Bytes encoded for another node and not yet written. Beyond: taking from the queue stops (one larger frame still passes).
+/// Bytes encoded for another node and not yet written. Beyond: taking from the queue stops (one larger frame
+/// still passes).
 pub const PEER_WRITE_BUFFER_MAX_BYTES: usize = 4 << 20;
 /// Bytes of requests that a listener has read and not begun. Beyond: it stops reading.
 pub const PEER_BACKLOG_MAX_BYTES: usize = 32 << 20;
-/// How long an answer to another node waits for company when it tells nothing new. Beyond: it leaves by itself.
+/// How long an answer to another node waits for company when it tells nothing new. Beyond: it leaves by
+/// itself.
 pub const PEER_ANSWER_PATIENCE: Duration = Duration::from_millis(2);
-/// How long a follower without clients may not hear what is committed. Beyond: it is told, though nothing else is to be said.
+/// How long a follower without clients may not hear what is committed. Beyond: it is told, though nothing
+/// else is to be said.
 pub const PEER_NEWS_PATIENCE: Duration = Duration::from_millis(5);
 /// Append requests sent to a follower and not yet answered. Beyond: the next waits for an answer.
 pub const PEER_APPEND_WINDOW_REQUESTS: usize = 64;
@@ -91,7 +101,8 @@ pub const PEER_APPEND_WINDOW_REQUESTS: usize = 64;
 pub const PEER_APPEND_WINDOW_BYTES: usize = 16 << 20;
 /// Forwarded batches that the leader has not acknowledged. Beyond: the proposer keeps them and folds on.
 pub const PEER_FORWARD_WINDOW_BATCHES: usize = 256;
-/// Bytes of forwarded batches that the leader has not acknowledged. Beyond: the proposer keeps them and folds on.
+/// Bytes of forwarded batches that the leader has not acknowledged. Beyond: the proposer keeps them and folds
+/// on.
 pub const PEER_FORWARD_WINDOW_BYTES: usize = 16 << 20;
 /// One chunk of a snapshot on its way to another node.
 pub const PEER_SNAPSHOT_CHUNK_BYTES: usize = 1 << 20;
@@ -101,11 +112,13 @@ pub const PEER_CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 pub const PEER_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(1);
 /// The dialer asks for a sign of life when it has heard nothing for so long.
 pub const PEER_PING_AFTER: Duration = Duration::from_secs(1);
-/// No byte of the other side for so long after it was asked: the dialer gives the connection up and dials anew.
+/// No byte of the other side for so long after it was asked: the dialer gives the connection up and dials
+/// anew.
 pub const PEER_SILENCE_MAX: Duration = Duration::from_secs(2);
 /// No byte of the dialer for so long although it pings: the listener closes the connection.
 pub const PEER_IDLE_MAX: Duration = Duration::from_secs(10);
-/// Pause after the first failed attempt to dial; doubles with each further one, up to the maximum, with jitter.
+/// Pause after the first failed attempt to dial; doubles with each further one, up to the maximum, with
+/// jitter.
 pub const PEER_BACKOFF_MIN: Duration = Duration::from_millis(10);
 /// Longest pause between two attempts to dial.
 pub const PEER_BACKOFF_MAX: Duration = Duration::from_millis(250);
@@ -119,15 +132,15 @@ pub const PEER_APPEND_IDLE_MAX: Duration = Duration::from_secs(1);
 pub const HEARTBEATS_WAITING_MAX: usize = 65_536;
 /// Hang-ups of this node's clients that wait for the leader. Beyond: those sessions have their whole timeout.
 pub const DEPARTURES_WAITING_MAX: usize = 65_536;
-/// Hang-ups of sessions that the leader does not know (yet). Beyond: that of the lowest session is forgotten, which then ends
-/// after its whole timeout.
+/// Hang-ups of sessions that the leader does not know (yet). Beyond: that of the lowest session is forgotten,
+/// which then ends after its whole timeout.
 pub const DEPARTURES_EARLY_MAX: usize = 1_024;
 /// Signs of life waiting for the liveness task. Beyond: dropped; the session's next frame gives another.
 pub const TOUCH_QUEUE_MAX: usize = 65_536;
 /// Nodes whose heartbeats have ended, waiting until the one before is done with. Beyond: their silence tells.
 pub const PARTED_QUEUE_MAX: usize = 16;
-/// Parcels of proposals waiting for the leader's folder, each of about `BATCH_MAX_BYTES` at most. Beyond: routing and
-/// forwarding wait.
+/// Parcels of proposals waiting for the leader's folder, each of about `BATCH_MAX_BYTES` at most. Beyond:
+/// routing and forwarding wait.
 pub const FOLDER_QUEUE_MAX: usize = 64;
 /// Reconfigurations of superusers that wait on one node. Beyond: answered that one is in progress.
 pub const RECONFIG_QUEUE_MAX: usize = 16;
@@ -135,10 +148,11 @@ pub const RECONFIG_QUEUE_MAX: usize = 16;
 pub const WAL_QUEUE_MAX: usize = 16_384;
 /// How long entries whose flush nobody waits for wait for more, before this node flushes them.
 pub const WAL_PATIENCE: Duration = Duration::from_millis(5);
-/// A log to which nothing was written for so long gets the record that witnesses its last flush. Longer than commits
-/// under load are apart, so that it costs them nothing.
+/// A log to which nothing was written for so long gets the record that witnesses its last flush. Longer than
+/// commits under load are apart, so that it costs them nothing.
 pub const WAL_REST: Duration = Duration::from_millis(20);
-/// Containers and TTL znodes that one sweep removes (ZooKeeper's `znode.container.maxPerMinute`). Beyond: the next sweep.
+/// Containers and TTL znodes that one sweep removes (ZooKeeper's `znode.container.maxPerMinute`). Beyond: the
+/// next sweep.
 pub const SWEEP_MAX_ZNODES: usize = 10_000;
 /// Locks that one look at what is due proposes. Beyond: the next look.
 pub const LOCK_SWEEP_MAX: usize = 2_048;
@@ -146,26 +160,29 @@ pub const LOCK_SWEEP_MAX: usize = 2_048;
 pub const SWEEP_MAX_QUOTA_WARNINGS: usize = 10;
 /// Bytes of entries that one replication read takes into memory (a single larger entry still passes).
 pub const REPLICATION_READ_MAX_BYTES: usize = 4 << 20;
-/// Bytes of the log in memory beyond which a snapshot is taken and the log behind it purged, however few entries it has,
-/// while the state is small: as much memory as is used again and again. Of a larger state it is twice the last snapshot.
+/// Bytes of the log in memory beyond which a snapshot is taken and the log behind it purged, however few
+/// entries it has, while the state is small: as much memory as is used again and again. Of a larger state it
+/// is twice the last snapshot.
 pub const LOG_MEMORY_BYTES: usize = 32 << 20;
 /// The most of them, or as many as the last snapshot has, if that is more.
 pub const LOG_MEMORY_MAX_BYTES: usize = 256 << 20;
 /// Bytes of a snapshot that are written to its file at once.
 pub const SNAPSHOT_PIECE_BYTES: usize = 256 << 10;
-/// Pause after each such piece: the log's flushes wait for what is in the disk's queue before them. So a snapshot is
-/// written at 128 MB per second at most.
+/// Pause after each such piece: the log's flushes wait for what is in the disk's queue before them. So a
+/// snapshot is written at 128 MB per second at most.
 pub const SNAPSHOT_PIECE_PAUSE: Duration = Duration::from_millis(2);
-/// Pause before a snapshot that could not be written is tried again; doubles with each further one, up to the maximum.
+/// Pause before a snapshot that could not be written is tried again; doubles with each further one, up to the
+/// maximum.
 pub const SNAPSHOT_RETRY_MIN: Duration = Duration::from_secs(5);
 /// Longest pause between two such attempts.
 pub const SNAPSHOT_RETRY_MAX: Duration = Duration::from_secs(300);
-/// Bytes by which the snapshot before it is made shorter at once: the log's flushes may wait for the file system, which
-/// takes the longer the more room it gets back.
+/// Bytes by which the snapshot before it is made shorter at once: the log's flushes may wait for the file
+/// system, which takes the longer the more room it gets back.
 pub const SNAPSHOT_CUT_BYTES: u64 = 4 << 20;
 /// Pause after each such cut.
 pub const SNAPSHOT_CUT_PAUSE: Duration = Duration::from_millis(5);
-/// Events of locks that wait for the history's thread. Beyond: dropped and counted, and the history shows a gap.
+/// Events of locks that wait for the history's thread. Beyond: dropped and counted, and the history shows a
+/// gap.
 pub const HISTORY_QUEUE_MAX_RECORDS: usize = 65_536;
 /// Bytes of them. Beyond: likewise. One log entry may go beyond both.
 pub const HISTORY_QUEUE_MAX_BYTES: usize = 16 << 20;
@@ -185,8 +202,8 @@ pub const HISTORY_RETRY_PAUSE: Duration = Duration::from_secs(60);
 pub const HISTORY_READ_MAX: Duration = Duration::from_secs(5);
 /// What the history gets at the end of a node to write out what it has.
 pub const HISTORY_CLOSE_MAX: Duration = Duration::from_secs(2);
-/// Wrong passwords of the superuser of one address within `SUPER_GUESSES_WITHIN`. Beyond: AuthFailed, and the connection is
-/// closed.
+/// Wrong passwords of the superuser of one address within `SUPER_GUESSES_WITHIN`. Beyond: AuthFailed, and the
+/// connection is closed.
 pub const SUPER_GUESSES_MAX: u32 = 10;
 /// See `SUPER_GUESSES_MAX`.
 pub const SUPER_GUESSES_WITHIN: Duration = Duration::from_secs(1);
@@ -200,8 +217,9 @@ pub const REPORTS_FOR_SUPERUSERS: usize = 2;
 pub const REPORT_DEFAULT_ITEMS: usize = 100;
 /// Items of a report. Asking for more is a mistake.
 pub const REPORT_MAX_ITEMS: usize = 10_000;
-/// Bytes of a report's items, since it has to fit into a client's frame. Beyond: the report says that there are more.
+/// Bytes of a report's items, since it has to fit into a client's frame. Beyond: the report says that there
+/// are more.
 pub const REPORT_MAX_BYTES: usize = 768 << 10;
-/// Marks for the comparison of replicas that are waited for until a majority of the voters has told its digest. Beyond: if
-/// those that have told theirs differ, they stop.
+/// Marks for the comparison of replicas that are waited for until a majority of the voters has told its
+/// digest. Beyond: if those that have told theirs differ, they stop.
 pub const MARKS_MAX: usize = 8;

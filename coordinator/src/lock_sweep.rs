@@ -1,8 +1,8 @@
-//! What time does to locks, on the leader: proposes `LockDue` when a lock-delay is over or something has been held for
-//! longer than it had asked for. Applying the command looks again, so one too many does nothing.
+//! What time does to locks, on the leader: proposes `LockDue` when a lock-delay is over or something has been
+//! held for longer than it had asked for. Applying the command looks again, so one too many does nothing.
 //!
-//! In the flow: apply says when an earlier moment has come into the state ([`LockAlarm`]); the task sleeps until then.
-//! With nothing due it sleeps without end, and so does the task of a node that does not lead.
+//! In the flow: apply says when an earlier moment has come into the state ([`LockAlarm`]); the task sleeps
+//! until then. With nothing due it sleeps without end, and so does the task of a node that does not lead.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,8 +21,8 @@ use crate::proposer::fold::Parcel;
 use crate::raft::leadership::Leadership;
 use crate::replica::Replica;
 
-/// What was proposed and is still due after so long is proposed again. Also the longest that something is late that
-/// becomes due meanwhile.
+/// What was proposed and is still due after so long is proposed again. Also the longest that something is
+/// late that becomes due meanwhile.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// Wakes the sweep when something is due earlier than it knows. Rung by apply, so it never waits.
@@ -56,7 +56,8 @@ pub struct LockSweep {
     pub replica: Arc<Replica>,
     /// Where the commands go.
     pub folder: mpsc::Sender<Parcel>,
-    /// By which it is due. Nobody but this node raises it while this node leads, so a sleep is as long as it says.
+    /// By which it is due. Nobody but this node raises it while this node leads, so a sleep is as long as it
+    /// says.
     pub clock: Arc<LogClock>,
     /// Of this replica's [`LockAlarm`].
     pub alarm: watch::Receiver<Option<i64>>,

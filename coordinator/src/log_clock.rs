@@ -1,20 +1,22 @@
-//! The log's clock: what a leader stamps batches with, and measures by what time brings to locks and znodes (lock-delays,
-//! maximum holds, TTLs).
+//! The log's clock: what a leader stamps batches with, and measures by what time brings to locks and znodes
+//! (lock-delays, maximum holds, TTLs).
 //!
-//! It shows the time of day and is not the wall clock, because that one is set. A step back would stop every lock-delay
-//! and every maximum hold until the wall clock is where it was before (the state never lets the log's time go back); a
-//! step ahead would take locks from their holders before their time. So the wall clock is read once, when the node
-//! starts; from there the monotonic clock counts, and what this node applies raises the reading to the stamps of other
-//! leaders. A new leader goes on where the old one was, to within the delay of replication.
+//! It shows the time of day and is not the wall clock, because that one is set. A step back would stop every
+//! lock-delay and every maximum hold until the wall clock is where it was before (the state never lets the
+//! log's time go back); a step ahead would take locks from their holders before their time. So the wall clock
+//! is read once, when the node starts; from there the monotonic clock counts, and what this node applies
+//! raises the reading to the stamps of other leaders. A new leader goes on where the old one was, to within
+//! the delay of replication.
 //!
-//! What it cannot know: a wall clock that is wrong when its node starts, and ahead, takes the log's time with it when that
-//! node leads; nothing takes the log's time back. One that is behind is raised by the log. Setting a wall clock right takes
-//! effect with the next start of its node, and so does time in which the whole machine was suspended (unless another leader
-//! has stamped meanwhile). A node whose monotonic clock runs faster than the leader's is ahead by the difference when it
-//! leads next. The times in Stats (ctime, mtime) are this clock's.
+//! What it cannot know: a wall clock that is wrong when its node starts, and ahead, takes the log's time with
+//! it when that node leads; nothing takes the log's time back. One that is behind is raised by the log.
+//! Setting a wall clock right takes effect with the next start of its node, and so does time in which the
+//! whole machine was suspended (unless another leader has stamped meanwhile). A node whose monotonic clock
+//! runs faster than the leader's is ahead by the difference when it leads next. The times in Stats (ctime,
+//! mtime) are this clock's.
 //!
-//! Must never be asked for anything but stamps and what is compared with them: durations and deadlines of this node alone
-//! are the monotonic clock's business.
+//! Must never be asked for anything but stamps and what is compared with them: durations and deadlines of
+//! this node alone are the monotonic clock's business.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 

@@ -1,7 +1,8 @@
 //! Sees what a node's log and state go through: the seam for simulators, audits and tests.
 //!
-//! Stands beside the flow: log storage, state machine, leadership and session expiry tell it what has just happened; it
-//! answers nothing and changes nothing. A node without an observer pays one check of an `Option` per entry.
+//! Stands beside the flow: log storage, state machine, leadership and session expiry tell it what has just
+//! happened; it answers nothing and changes nothing. A node without an observer pays one check of an `Option`
+//! per entry.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +23,8 @@ pub struct Position {
     pub index: u64,
 }
 
-/// For whom a node has voted. Votes are ordered, by term first, and a node's never goes back, also over a restart.
+/// For whom a node has voted. Votes are ordered, by term first, and a node's never goes back, also over a
+/// restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ballot {
     /// Raft term.
@@ -35,19 +37,20 @@ pub struct Ballot {
 
 /// Hears of one node's life, from [`Node::start_observed`](crate::Node::start_observed) to its end.
 ///
-/// What is told in one group below comes in the order in which it happens; between groups there is no order but where it
-/// is named. Groups may be told from different threads.
+/// What is told in one group below comes in the order in which it happens; between groups there is no order
+/// but where it is named. Groups may be told from different threads.
 ///
 /// # The observer's duties
 ///
-/// 1. Return soon, and never wait: the node's log, or its state, stands still meanwhile, in places under a lock.
+/// 1. Return soon, and never wait: the node's log, or its state, stands still meanwhile, in places under a
+///    lock.
 /// 2. Never call back into the node, nor into a client of it.
 /// 3. Keep copies of what it needs: nothing that it is lent outlives the call.
 pub trait Observer: Send + Sync + 'static {
     // The log.
 
-    /// The log was read from the disk, once, before anything else is told but what was cut off it meanwhile. It begins
-    /// behind `purged` and ends with `last`; its entries follow as [`Observer::appended`].
+    /// The log was read from the disk, once, before anything else is told but what was cut off it meanwhile.
+    /// It begins behind `purged` and ends with `last`; its entries follow as [`Observer::appended`].
     fn opened(&self, vote: Option<Ballot>, purged: Option<Position>, last: Option<Position>) {
         let _ = (vote, purged, last);
     }
@@ -57,9 +60,9 @@ pub trait Observer: Send + Sync + 'static {
         let _ = vote;
     }
 
-    /// An entry was taken into the local log, behind the last one. It is neither flushed nor committed by that.
-    /// `payload`: an encoded [`Batch`](rowlock_state::command::Batch); none in an entry of Raft's own. Always before the
-    /// entry is [`applied`](Observer::applied) here.
+    /// An entry was taken into the local log, behind the last one. It is neither flushed nor committed by
+    /// that. `payload`: an encoded [`Batch`](rowlock_state::command::Batch); none in an entry of Raft's own.
+    /// Always before the entry is [`applied`](Observer::applied) here.
     fn appended(&self, entry: Position, payload: Option<&[u8]>) {
         let _ = (entry, payload);
     }
@@ -69,7 +72,8 @@ pub trait Observer: Send + Sync + 'static {
         let _ = upto;
     }
 
-    /// The entries behind `after` (all, if none) were taken out of the local log: another leader's take their place.
+    /// The entries behind `after` (all, if none) were taken out of the local log: another leader's take their
+    /// place.
     fn truncated(&self, after: Option<Position>) {
         let _ = after;
     }
@@ -81,13 +85,14 @@ pub trait Observer: Send + Sync + 'static {
 
     // The state. Told under its lock: nobody reads it between the change and the call.
 
-    /// A committed entry was applied; `machine` is the state right after it. Every entry once, without gaps from the last
-    /// one or from the last [`installed`](Observer::installed).
+    /// A committed entry was applied; `machine` is the state right after it. Every entry once, without gaps
+    /// from the last one or from the last [`installed`](Observer::installed).
     fn applied(&self, entry: Position, payload: Option<&[u8]>, machine: &Machine) {
         let _ = (entry, payload, machine);
     }
 
-    /// A snapshot up to `entry` has replaced the state: at start, if there is one, and whenever the leader sends one.
+    /// A snapshot up to `entry` has replaced the state: at start, if there is one, and whenever the leader
+    /// sends one.
     fn installed(&self, entry: Option<Position>, machine: &Machine) {
         let _ = (entry, machine);
     }
@@ -104,8 +109,8 @@ pub trait Observer: Send + Sync + 'static {
         let _ = (term, leader);
     }
 
-    /// This leader of `term` confirms that sessions live: as far as it knows, a quorum has acknowledged a request that it sent
-    /// `age` ago, or later. So nobody may have been elected in a later term before.
+    /// This leader of `term` confirms that sessions live: as far as it knows, a quorum has acknowledged a
+    /// request that it sent `age` ago, or later. So nobody may have been elected in a later term before.
     fn confirms(&self, term: u64, age: Duration) {
         let _ = (term, age);
     }

@@ -1,8 +1,8 @@
 //! The local replica: the applied state and the watches on it, behind one lock order.
 //!
-//! Invariant: lock order is `state` before `watches`; neither is held across an await.
-//! Invariant: events of a change are in the connections' outboxes before the write lock that made it is released,
-//! so whoever reads the new state finds the events there (guarantee: event-before-reply).
+//! Invariant: lock order is `state` before `watches`; neither is held across an await. Invariant: events of a
+//! change are in the connections' outboxes before the write lock that made it is released, so whoever reads
+//! the new state finds the events there (guarantee: event-before-reply).
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,13 +42,14 @@ impl Replica {
     }
 }
 
-/// The last batches that this node has put into log entries as the leader, so that it need not decode its own bytes when
-/// it applies them.
+/// The last batches that this node has put into log entries as the leader, so that it need not decode its own
+/// bytes when it applies them.
 #[derive(Default)]
 pub struct Folded(Mutex<VecDeque<(Bytes, Batch)>>);
 
 impl Folded {
-    /// Keeps `batch`, which was encoded to these bytes. Forgets the oldest when there are more than can be in flight.
+    /// Keeps `batch`, which was encoded to these bytes. Forgets the oldest when there are more than can be in
+    /// flight.
     pub fn keep(&self, bytes: Bytes, batch: Batch) {
         let mut kept = self.0.lock();
         if kept.len() >= BATCHES_IN_FLIGHT_MAX {
@@ -59,8 +60,8 @@ impl Folded {
 
     /// The batch of an entry that is being applied, if it is kept. Those before it have missed their turn.
     ///
-    /// Invariant: it is found by where its bytes lie in memory and not by what they are. What is kept here cannot have
-    /// moved or been written over, so these are the very bytes that were encoded.
+    /// Invariant: it is found by where its bytes lie in memory and not by what they are. What is kept here
+    /// cannot have moved or been written over, so these are the very bytes that were encoded.
     pub fn take(&self, bytes: &Bytes) -> Option<Batch> {
         let mut kept = self.0.lock();
         let is_it = |(kept, _): &(Bytes, Batch)| kept.as_ptr() == bytes.as_ptr() && kept.len() == bytes.len();

@@ -1,4 +1,5 @@
-//! What this node does for the others: takes proposals and touches if it leads, answers for the log, changes members.
+//! What this node does for the others: takes proposals and touches if it leads, answers for the log, changes
+//! members.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -101,8 +102,8 @@ impl Service {
 }
 
 impl PeerService for Service {
-    /// Refused in another term than this one: a leader that has lost its leadership and regained it has dropped what it
-    /// had taken before.
+    /// Refused in another term than this one: a leader that has lost its leadership and regained it has
+    /// dropped what it had taken before.
     async fn forward(&self, _from: NodeId, term: u64, proposals: Vec<Proposal>) -> Result<(), Refusal> {
         if *self.leaving.borrow() {
             self.metrics.forwards_refused_total.inc();
@@ -121,8 +122,8 @@ impl PeerService for Service {
         self.folder.send(Parcel { term, proposals }).await.map_err(|_| Refusal::NotServing)
     }
 
-    /// Refused to a node that is no member (any more): the answer is its contact to the quorum, without which it serves
-    /// nobody; and nothing tells it what is committed.
+    /// Refused to a node that is no member (any more): the answer is its contact to the quorum, without which
+    /// it serves nobody; and nothing tells it what is committed.
     async fn touches(
         &self,
         from: NodeId,
@@ -141,7 +142,8 @@ impl PeerService for Service {
         if self.notes.departed(term, &departures) { Ok(()) } else { Err(self.not_leader()) }
     }
 
-    /// The leader sends its heartbeats over a connection of its own. One that is not heard of here is heard of by silence.
+    /// The leader sends its heartbeats over a connection of its own. One that is not heard of here is heard
+    /// of by silence.
     fn parted(&self, from: NodeId, lane: Lane) {
         if lane == Lane::Heartbeat {
             let _ = self.parted.try_send(from);

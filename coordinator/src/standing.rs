@@ -1,7 +1,8 @@
 //! Publishes this node's standing: role, indices, and whether clients are served.
 //!
-//! A node serves while it is in contact with a quorum and has applied everything that was committed when it (re)gained
-//! that contact. When it stops serving, all client connections are closed, and their clients turn to other nodes.
+//! A node serves while it is in contact with a quorum and has applied everything that was committed when it
+//! (re)gained that contact. When it stops serving, all client connections are closed, and their clients turn
+//! to other nodes.
 
 use std::sync::Arc;
 use std::time::Duration;

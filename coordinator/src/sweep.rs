@@ -1,6 +1,6 @@
-//! The leader's sweep: proposes the removal of containers that have lost their last child and of TTL znodes whose time
-//! is over, and warns of quotas that are exceeded. Applying the command looks again, so a znode that has got a child
-//! meanwhile stays.
+//! The leader's sweep: proposes the removal of containers that have lost their last child and of TTL znodes
+//! whose time is over, and warns of quotas that are exceeded. Applying the command looks again, so a znode
+//! that has got a child meanwhile stays.
 //!
 //! Must never hold the state's lock while it looks: there may be millions of znodes to look at.
 

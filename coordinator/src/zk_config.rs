@@ -1,5 +1,5 @@
-//! Keeps `/zookeeper/config` equal to the membership: Curator and others read it, watch it, and go to the client
-//! addresses that it lists.
+//! Keeps `/zookeeper/config` equal to the membership: Curator and others read it, watch it, and go to the
+//! client addresses that it lists.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -59,7 +59,8 @@ impl ZkConfig {
             let metrics = self.raft.metrics();
             let metrics = metrics.borrow_watched();
             let committed = &metrics.committed_membership_config;
-            // On the way from one set of voters to another: what is written stands until the new set is in force.
+            // On the way from one set of voters to another: what is written stands until the new set is in
+            // force.
             if committed.membership().get_joint_config().len() != 1 {
                 return;
             }
@@ -81,7 +82,8 @@ impl ZkConfig {
     }
 }
 
-/// ZooKeeper's dynamic configuration: a line per server, then the version (here the log index of the membership).
+/// ZooKeeper's dynamic configuration: a line per server, then the version (here the log index of the
+/// membership).
 fn text(membership: &StoredMembership) -> String {
     let mut out = String::new();
     let voters: Vec<u64> = membership.membership().voter_ids().collect();

@@ -35,8 +35,8 @@ async fn client(node: &Node) -> Client {
         .unwrap()
 }
 
-/// Names of the threads of this process, without the test's own, the runtime's, and the seven idle ones that sled keeps
-/// for a process that has ever opened a database.
+/// Names of the threads of this process, without the test's own, the runtime's, and the seven idle ones that
+/// sled keeps for a process that has ever opened a database.
 fn threads() -> Vec<String> {
     let Ok(tasks) = std::fs::read_dir("/proc/self/task") else { return Vec::new() };
     let name = |task: std::fs::DirEntry| {

@@ -1,4 +1,5 @@
-//! A leader that is asked to stop: the others lead on at once, and no write that they were given is lost from sight.
+//! A leader that is asked to stop: the others lead on at once, and no write that they were given is lost from
+//! sight.
 
 mod support;
 

@@ -1,5 +1,6 @@
-//! A node's storage, as it is in production, on a simulated disk: the power goes, or the process is killed, at any
-//! operation, again and again. What was acknowledged is there; what is there is a beginning of what was asked for.
+//! A node's storage, as it is in production, on a simulated disk: the power goes, or the process is killed,
+//! at any operation, again and again. What was acknowledged is there; what is there is a beginning of what
+//! was asked for.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -65,7 +66,8 @@ impl World for Bench {
     }
 }
 
-/// Runs one life of a process: until `main` ends or the power has gone. Then `end` comes before anything is dropped.
+/// Runs one life of a process: until `main` ends or the power has gone. Then `end` comes before anything is
+/// dropped.
 fn live<T>(
     disk: &Arc<HostDisk>,
     seed: u64,

@@ -14,8 +14,8 @@ use crate::task::{self, Task};
 
 type Farewell = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// A runtime and the thread that drives it: sockets, timers, tasks. It ends with [`Background::end`], or when this is
-/// dropped; neither waits for the thread.
+/// A runtime and the thread that drives it: sockets, timers, tasks. It ends with [`Background::end`], or when
+/// this is dropped; neither waits for the thread.
 pub struct Background {
     runtime: Handle,
     end: oneshot::Sender<Farewell>,
@@ -40,7 +40,8 @@ impl Background {
         Ok(Background { runtime: handle, end })
     }
 
-    /// Runs a future to its end, on the calling thread, while the thread of the runtime serves its sockets and timers.
+    /// Runs a future to its end, on the calling thread, while the thread of the runtime serves its sockets
+    /// and timers.
     ///
     /// # Panics
     /// In async code, which must never block: "Cannot start a runtime from within a runtime".

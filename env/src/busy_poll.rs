@@ -1,9 +1,10 @@
 //! Staying awake for what will come soon.
 //!
-//! A processor that sleeps takes tens of microseconds to wake up, on a virtual machine more, and a commit waits for several
-//! that do. While that pays, a node therefore polls its sockets instead of sleeping, and gives the processor to whoever
-//! wants it after each look. It pays, as in KVM's halt polling (Documentation/virt/kvm/halt-polling.rst), while waits are
-//! short: no more time is polled in vain than was polled, or would have been, for what then came.
+//! A processor that sleeps takes tens of microseconds to wake up, on a virtual machine more, and a commit
+//! waits for several that do. While that pays, a node therefore polls its sockets instead of sleeping, and
+//! gives the processor to whoever wants it after each look. It pays, as in KVM's halt polling
+//! (Documentation/virt/kvm/halt-polling.rst), while waits are short: no more time is polled in vain than was
+//! polled, or would have been, for what then came.
 
 #![allow(clippy::disallowed_methods)] // a simulated world has no sleep to avoid
 
@@ -17,7 +18,8 @@ use crate::{time, world};
 /// A turn of the runtime that takes less was a look at the sockets and little else.
 const IDLE: Duration = Duration::from_micros(20);
 
-/// So many waits in vain are paid for by those before, at most: so soon polling ends when work comes seldom again.
+/// So many waits in vain are paid for by those before, at most: so soon polling ends when work comes seldom
+/// again.
 const IN_VAIN_MAX: u32 = 4;
 
 /// Clones watch the same work.
@@ -32,8 +34,8 @@ pub struct BusyPoll {
 struct Moments {
     /// When work last came.
     last: Option<Instant>,
-    /// What polling would have been worth of late, whether it was done or not: how long work that came within the window
-    /// was waited for, less a window for each that did not.
+    /// What polling would have been worth of late, whether it was done or not: how long work that came within
+    /// the window was waited for, less a window for each that did not.
     saved: Duration,
     /// Awake until then. None: it sleeps as it likes.
     until: Option<Instant>,
@@ -94,8 +96,9 @@ impl BusyPoll {
     }
 }
 
-/// Lets everybody run who can, after a look at the sockets; a simulated world, whose tasks take no time, goes on at `until`.
-/// For waits that are shorter than a timer's tick (a millisecond): call it until then. Cancel safe.
+/// Lets everybody run who can, after a look at the sockets; a simulated world, whose tasks take no time, goes
+/// on at `until`. For waits that are shorter than a timer's tick (a millisecond): call it until then. Cancel
+/// safe.
 pub async fn turn(until: time::Instant) {
     if world::current().is_some() {
         time::sleep_until(until).await;

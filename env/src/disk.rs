@@ -1,7 +1,7 @@
 //! Files with explicit flushes. Everything here blocks: call it at start-up or from [`crate::worker`].
 //!
-//! Nothing is durable before `sync_data` (content) and `Dir::sync` (names) have returned. After a failed flush the
-//! content of the page cache is unknown: the caller must stop, not retry.
+//! Nothing is durable before `sync_data` (content) and `Dir::sync` (names) have returned. After a failed
+//! flush the content of the page cache is unknown: the caller must stop, not retry.
 
 #![allow(clippy::disallowed_methods)] // this module is the seam that the ban points to
 
@@ -88,8 +88,8 @@ impl Dir {
         }
         let above = parent(path).unwrap_or(Path::new("."));
         if path.is_dir() {
-            // Whoever made it may have been killed before the name was on disk. If we may not read the directory above,
-            // it was somebody else, and not just now.
+            // Whoever made it may have been killed before the name was on disk. If we may not read the
+            // directory above, it was somebody else, and not just now.
             match fs::File::open(above) {
                 Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {}
                 opened => opened?.sync_all()?,
@@ -107,8 +107,8 @@ impl Dir {
         Dir::open(path)
     }
 
-    /// Takes the rights of all but the owner away from the directory and the files in it. True: there were some. An error if
-    /// that cannot be done: it is somebody else's, or the file system knows no rights.
+    /// Takes the rights of all but the owner away from the directory and the files in it. True: there were
+    /// some. An error if that cannot be done: it is somebody else's, or the file system knows no rights.
     pub fn make_private(&self) -> io::Result<bool> {
         if self.disk.is_some() {
             return Ok(false);
@@ -124,8 +124,8 @@ impl Dir {
         Ok(had)
     }
 
-    /// Whether others than its owner may read or write a file: it gives them rights, and no directory on the way to it keeps
-    /// them out.
+    /// Whether others than its owner may read or write a file: it gives them rights, and no directory on the
+    /// way to it keeps them out.
     pub fn is_open_to_others(&self, name: &str) -> io::Result<bool> {
         if self.disk.is_some() || fs::metadata(self.path.join(name))?.mode() & RIGHTS_OF_OTHERS == 0 {
             return Ok(false);
@@ -184,7 +184,8 @@ impl Dir {
         Ok(content)
     }
 
-    /// Puts `content` under `name`, durably, all or nothing: a reader and a crash see the old or the new file.
+    /// Puts `content` under `name`, durably, all or nothing: a reader and a crash see the old or the new
+    /// file.
     pub fn write_atomic(&self, name: &str, content: &[u8]) -> io::Result<()> {
         let temporary = format!("{name}.tmp");
         let mut options = fs::OpenOptions::new();
@@ -327,8 +328,8 @@ impl File {
         }
     }
 
-    /// Reserves blocks up to `len` and extends the file to it, so that later writes neither fail for space nor change
-    /// metadata. Where the file system cannot, zeroes are written.
+    /// Reserves blocks up to `len` and extends the file to it, so that later writes neither fail for space
+    /// nor change metadata. Where the file system cannot, zeroes are written.
     pub fn allocate(&self, len: u64) -> io::Result<()> {
         let file = match &self.inner {
             FileIn::Reality(file) => file,
@@ -382,17 +383,18 @@ impl File {
         }
     }
 
-    /// Lets the system begin to write these bytes to the disk, and does not wait for it. Promises nothing: it is there
-    /// so that the flush at the end of a large file finds little left to do.
+    /// Lets the system begin to write these bytes to the disk, and does not wait for it. Promises nothing: it
+    /// is there so that the flush at the end of a large file finds little left to do.
     pub fn begin_writing_out(&self, offset: u64, len: u64) {
         if let (FileIn::Reality(file), Some(len)) = (&self.inner, std::num::NonZeroU64::new(len)) {
-            // Linux starts to write what is dirty and drops what is clean, which what was just written is not. A system
-            // that does something else may: this is only advice.
+            // Linux starts to write what is dirty and drops what is clean, which what was just written is
+            // not. A system that does something else may: this is only advice.
             let _ = rustix::fs::fadvise(file, offset, Some(len), rustix::fs::Advice::DontNeed);
         }
     }
 
-    /// Flushes content (fdatasync). After an error nothing is known about what was written since the last success.
+    /// Flushes content (fdatasync). After an error nothing is known about what was written since the last
+    /// success.
     pub fn sync_data(&self) -> io::Result<()> {
         match &self.inner {
             FileIn::Reality(file) => file.sync_data(),

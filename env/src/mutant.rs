@@ -1,16 +1,17 @@
 //! Deliberate mistakes in whole nodes and clients, to see that the simulator finds each of them.
 //!
-//! Most are mistakes that lock services have made. Each is one small deviation at the place where the rule that it breaks
-//! is kept, and stands there as `if mutant::is(Mutant::X)`. Without the cargo feature `mutants` that is a constant: a
-//! production build holds neither the question nor the mistake. With it, a simulation chooses one mistake at most, for
-//! all nodes and clients of its world, by [`with`]. See docs/decisions/mutants.md.
+//! Most are mistakes that lock services have made. Each is one small deviation at the place where the rule
+//! that it breaks is kept, and stands there as `if mutant::is(Mutant::X)`. Without the cargo feature
+//! `mutants` that is a constant: a production build holds neither the question nor the mistake. With it, a
+//! simulation chooses one mistake at most, for all nodes and clients of its world, by [`with`]. See
+//! docs/decisions/mutants.md.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::str::FromStr;
 
-/// Declares the mistakes: what is done wrong, its name, the promises whose checkers are to notice, and what it takes to
-/// come into the open.
+/// Declares the mistakes: what is done wrong, its name, the promises whose checkers are to notice, and what
+/// it takes to come into the open.
 macro_rules! mutants {
     ($($(#[doc = $what:literal])+ $variant:ident = $name:literal, by [$($promise:literal),+], when $when:literal;)+) => {
         /// A mistake.
@@ -156,7 +157,8 @@ mutants! {
 
     // Clients' conversations.
 
-    /// Takes a session to a connection wherever it is by then, and not only from where the node knew it to be.
+    /// Takes a session to a connection wherever it is by then, and not only from where the node knew it to
+    /// be.
     AttachFromAnywhere = "attach-from-anywhere", by ["session-moves"], when "an attach is late in the log, and its client has come by another node meanwhile";
 
     /// Sends events after the replies that reveal them.
@@ -251,8 +253,8 @@ impl Drop for Chosen {
 /// All code of this thread makes this mistake from now on (or none).
 ///
 /// # Panics
-/// If a mistake is asked for and the feature `mutants` is off: a simulation that finds nothing would be taken for one that
-/// has looked.
+/// If a mistake is asked for and the feature `mutants` is off: a simulation that finds nothing would be taken
+/// for one that has looked.
 pub fn with(mutant: Option<Mutant>) -> Chosen {
     assert!(AVAILABLE || mutant.is_none(), "this build makes no mistakes: build with --features mutants");
     Chosen { before: CHOSEN.replace(mutant), _here: PhantomData }

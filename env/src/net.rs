@@ -75,8 +75,8 @@ impl Drop for Writing {
 }
 
 impl Stream {
-    /// Connects to `host:port` within `timeout` altogether: the name is looked for anew, and each address that it has is
-    /// tried, in random order.
+    /// Connects to `host:port` within `timeout` altogether: the name is looked for anew, and each address
+    /// that it has is tried, in random order.
     pub async fn connect(addr: &str, timeout: Duration) -> io::Result<Stream> {
         if let Some(world) = world::current() {
             return Ok(Stream::over(world.connect(addr, timeout).await?));
@@ -174,8 +174,8 @@ impl Writing {
     }
 }
 
-/// To the first that takes it. One that does not answer leaves the others their share of the time. `None`: the last one
-/// did not answer.
+/// To the first that takes it. One that does not answer leaves the others their share of the time. `None`:
+/// the last one did not answer.
 async fn connect_any(all: &[SocketAddr], deadline: Instant) -> Result<TcpStream, Option<io::Error>> {
     let mut failed = Some(io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
     for (tried, address) in all.iter().enumerate() {
@@ -260,9 +260,9 @@ delegate_write!(Stream, StreamIn::Reality, StreamIn::World(_, writing) => writin
 delegate_read!(ReadHalf, ReadHalfIn::Reality, ReadHalfIn::World(reading) => reading);
 delegate_write!(WriteHalf, WriteHalfIn::Reality, WriteHalfIn::World(writing) => writing);
 
-/// So many connections may wait to be accepted, if the system allows as many (Linux: `net.core.somaxconn`, 4,096 by default).
-/// Behind more the system drops what a client says first, and the client tries again a second later: the clients of a node that has
-/// died all come at once. (The standard library asks for 128.)
+/// So many connections may wait to be accepted, if the system allows as many (Linux: `net.core.somaxconn`,
+/// 4,096 by default). Behind more the system drops what a client says first, and the client tries again a
+/// second later: the clients of a node that has died all come at once. (The standard library asks for 128.)
 const LISTEN_BACKLOG: u32 = 4_096;
 
 /// Waits for connections.
@@ -279,7 +279,8 @@ enum ListenerIn {
 }
 
 impl Listener {
-    /// Listens on `host:port`; port 0 takes a free one. A port that lingers from a former process is taken over.
+    /// Listens on `host:port`; port 0 takes a free one. A port that lingers from a former process is taken
+    /// over.
     pub async fn bind(addr: &str) -> io::Result<Listener> {
         if let Some(world) = world::current() {
             let port = world.listen(addr)?;
@@ -291,8 +292,8 @@ impl Listener {
         Ok(Listener { inner: ListenerIn::Reality(inner), local })
     }
 
-    /// The next connection. Cancel safe. Errors of single connections (out of descriptors, reset) are returned: wait
-    /// a little and go on.
+    /// The next connection. Cancel safe. Errors of single connections (out of descriptors, reset) are
+    /// returned: wait a little and go on.
     pub async fn accept(&self) -> io::Result<(Stream, SocketAddr)> {
         match &self.inner {
             ListenerIn::Reality(listener) => {

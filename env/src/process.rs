@@ -1,5 +1,5 @@
-//! What the operating system tells about this process. For people and monitoring, but for its number: a forked child finds
-//! out by it that connections are its parent's.
+//! What the operating system tells about this process. For people and monitoring, but for its number: a
+//! forked child finds out by it that connections are its parent's.
 
 #![allow(clippy::disallowed_methods)] // this module is the seam that the ban points to
 
@@ -21,8 +21,8 @@ pub fn max_open_files() -> Option<u64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// What this process may have of the machine's memory, in bytes, where the system tells: all of it, or what the innermost
-/// of its cgroups (version 2) allows.
+/// What this process may have of the machine's memory, in bytes, where the system tells: all of it, or what
+/// the innermost of its cgroups (version 2) allows.
 pub fn memory_bytes() -> Option<u64> {
     let all = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = all.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;

@@ -1,8 +1,9 @@
 //! Names to addresses, on threads of their own.
 //!
-//! The system's resolver blocks, for half a minute and longer where a name server is away, and cannot be interrupted. On
-//! the runtime's threads for blocking work it would hold up whoever else needs one, and the end of the runtime. Here it
-//! holds up a thread that nobody waits for; who asks for a name that is being looked for already shares the answer.
+//! The system's resolver blocks, for half a minute and longer where a name server is away, and cannot be
+//! interrupted. On the runtime's threads for blocking work it would hold up whoever else needs one, and the
+//! end of the runtime. Here it holds up a thread that nobody waits for; who asks for a name that is being
+//! looked for already shares the answer.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,8 +13,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-/// Names that are looked for at one time; more are an error, so that a resolver that hangs costs a bounded number of
-/// threads.
+/// Names that are looked for at one time; more are an error, so that a resolver that hangs costs a bounded
+/// number of threads.
 const LOOKUPS_MAX: usize = 64;
 
 /// What the system says to `host:port`.

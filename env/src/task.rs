@@ -126,14 +126,16 @@ fn panic_text(payload: &(dyn std::any::Any + Send)) -> String {
     }
 }
 
-/// Runs `future` to its end in the thread that calls and, if the runtime has no threads of its own, all tasks beside it.
+/// Runs `future` to its end in the thread that calls and, if the runtime has no threads of its own, all tasks
+/// beside it.
 pub fn block_on<T>(runtime: &Runtime, future: impl Future<Output = T>) -> T {
     let mut output = None;
     turn(runtime, pin!(async { output = Some(future.await) }));
     output.expect("it ran to its end")
 }
 
-/// The loop that polls all tasks. Not generic, so that it is compiled here and not with a caller whose code is to be small.
+/// The loop that polls all tasks. Not generic, so that it is compiled here and not with a caller whose code
+/// is to be small.
 #[inline(never)]
 fn turn(runtime: &Runtime, future: Pin<&mut dyn Future<Output = ()>>) {
     runtime.block_on(future);
@@ -155,7 +157,8 @@ where
     Task { inner: TaskIn::World { world, id, end } }
 }
 
-/// Lets every other task that is ready run first, and the runtime look at its sockets and timers. Cancel safe.
+/// Lets every other task that is ready run first, and the runtime look at its sockets and timers. Cancel
+/// safe.
 pub async fn give_way() {
     if world::current().is_none() {
         return tokio::task::yield_now().await;
@@ -181,7 +184,8 @@ impl Home {
         Home(Handle::try_current().ok().map(|runtime| runtime.id()))
     }
 
-    /// The code that calls runs in it as well. Its tasks run on, then, or are dropped before the program ends.
+    /// The code that calls runs in it as well. Its tasks run on, then, or are dropped before the program
+    /// ends.
     pub fn is_here(self) -> bool {
         world::is_simulated() || (self.0.is_some() && Home::here().0 == self.0)
     }

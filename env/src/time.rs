@@ -13,8 +13,8 @@ use pin_project_lite::pin_project;
 
 use crate::world::{self, TimerId, World};
 
-/// A point on this process's monotonic clock, in nanoseconds since the first use of the clock. On Linux it goes on while
-/// the machine is suspended: others count that time too.
+/// A point on this process's monotonic clock, in nanoseconds since the first use of the clock. On Linux it
+/// goes on while the machine is suspended: others count that time too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(u64);
 
@@ -30,8 +30,8 @@ impl std::fmt::Display for Elapsed {
 
 impl std::error::Error for Elapsed {}
 
-/// The system's clock that never jumps, and counts the time in which the machine is suspended. (`std::time::Instant`, and
-/// with it tokio's timers, do not.)
+/// The system's clock that never jumps, and counts the time in which the machine is suspended.
+/// (`std::time::Instant`, and with it tokio's timers, do not.)
 #[cfg(target_os = "linux")]
 fn clock() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
@@ -205,12 +205,12 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
     }
 }
 
-/// Timers stand still while the machine is suspended, the clock does not: who must not miss a deadline looks at the clock
-/// so often.
+/// Timers stand still while the machine is suspended, the clock does not: who must not miss a deadline looks
+/// at the clock so often.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// When to look at the clock again so as not to be late for `deadline` by more than a second after the machine was
-/// suspended.
+/// When to look at the clock again so as not to be late for `deadline` by more than a second after the
+/// machine was suspended.
 pub fn look_before(deadline: Instant) -> Instant {
     // A simulated machine is never suspended, and its timers go by its clock.
     if world::is_simulated() { deadline } else { deadline.min(now() + LOOK) }
@@ -226,8 +226,8 @@ pub async fn alarm(deadline: Instant) {
     }
 }
 
-/// What is done again and again, and at no certain moment, is done on the beats of the process's clock, nanoseconds apart: who
-/// has nothing else to do is woken once for all of it, and not once for each.
+/// What is done again and again, and at no certain moment, is done on the beats of the process's clock,
+/// nanoseconds apart: who has nothing else to do is woken once for all of it, and not once for each.
 const BEAT_NS: u64 = 25_000_000;
 
 impl Instant {

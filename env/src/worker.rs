@@ -136,8 +136,8 @@ impl<J> Worker<J> {
         Ok(())
     }
 
-    /// As [`Worker::submit`], for what need not be done at once: a thread that has just been at work looks at it when
-    /// its patience is over ([`spawn_in_background`]), or something comes that is pressing.
+    /// As [`Worker::submit`], for what need not be done at once: a thread that has just been at work looks at
+    /// it when its patience is over ([`spawn_in_background`]), or something comes that is pressing.
     pub fn submit_patiently(&self, job: J) -> Result<(), J> {
         let mut queue = self.shared.queue.lock();
         queue.push(job)?;
@@ -159,8 +159,8 @@ impl<J> Drop for StopOnExit<J> {
     }
 }
 
-/// Starts a thread that takes everything queued at once (at most `capacity` jobs) and hands it to `handler`, in order.
-/// What `handler` leaves in the vector is dropped.
+/// Starts a thread that takes everything queued at once (at most `capacity` jobs) and hands it to `handler`,
+/// in order. What `handler` leaves in the vector is dropped.
 pub fn spawn<J: Send + 'static>(
     name: &str,
     capacity: usize,
@@ -169,8 +169,8 @@ pub fn spawn<J: Send + 'static>(
     start(name, capacity, (Duration::ZERO, None), || {}, handler)
 }
 
-/// As [`spawn`], and what is submitted patiently may collect for as long as `patience` says. When nothing has come for as
-/// long as `rest` says, `handler` is called once with nothing.
+/// As [`spawn`], and what is submitted patiently may collect for as long as `patience` says. When nothing has
+/// come for as long as `rest` says, `handler` is called once with nothing.
 pub fn spawn_patient<J: Send + 'static>(
     name: &str,
     capacity: usize,
@@ -181,9 +181,9 @@ pub fn spawn_patient<J: Send + 'static>(
     start(name, capacity, (patience, Some(rest)), || {}, handler)
 }
 
-/// As [`spawn`], for work that nobody waits for: when the processors are busy, this thread and those that it starts
-/// get about a tenth of what another thread gets. It lets what is submitted patiently collect for as long as `patience`
-/// says, so that it wakes up that often at most for it.
+/// As [`spawn`], for work that nobody waits for: when the processors are busy, this thread and those that it
+/// starts get about a tenth of what another thread gets. It lets what is submitted patiently collect for as
+/// long as `patience` says, so that it wakes up that often at most for it.
 pub fn spawn_in_background<J: Send + 'static>(
     name: &str,
     capacity: usize,
@@ -193,7 +193,8 @@ pub fn spawn_in_background<J: Send + 'static>(
     start(name, capacity, (patience, None), step_back, handler)
 }
 
-/// Linux keeps this number per thread, and threads inherit it. A system that refuses has a thread like any other.
+/// Linux keeps this number per thread, and threads inherit it. A system that refuses has a thread like any
+/// other.
 fn step_back() {
     let _ = rustix::process::nice(10);
 }
@@ -236,7 +237,8 @@ fn start<J: Send + 'static>(
     Worker { shared }
 }
 
-/// A worker that is a task: it takes what is queued after the time that such work takes, and does it in no time.
+/// A worker that is a task: it takes what is queued after the time that such work takes, and does it in no
+/// time.
 fn start_in<J: Send + 'static>(
     world: &Arc<dyn World>,
     name: &str,
@@ -297,8 +299,8 @@ pub async fn run_blocking<T: Send + 'static>(name: &str, work: impl FnOnce() -> 
     run(name, || {}, work).await
 }
 
-/// As [`run_blocking`], for long work that nobody waits for: when the processors are busy, its thread gets about a tenth
-/// of what another one gets.
+/// As [`run_blocking`], for long work that nobody waits for: when the processors are busy, its thread gets
+/// about a tenth of what another one gets.
 pub async fn run_in_background<T: Send + 'static>(
     name: &str,
     work: impl FnOnce() -> T + Send + 'static,
@@ -306,8 +308,8 @@ pub async fn run_in_background<T: Send + 'static>(
     run(name, step_back, work).await
 }
 
-/// Lets others have processor and disk for a while, in the middle of long work. In a simulated world work takes no time,
-/// and neither do its pauses.
+/// Lets others have processor and disk for a while, in the middle of long work. In a simulated world work
+/// takes no time, and neither do its pauses.
 pub fn pause(pause: Duration) {
     if world::current().is_none() {
         std::thread::sleep(pause);

@@ -1,8 +1,8 @@
 //! Another world under this crate: what a simulator implements, and how a thread steps into it.
 //!
-//! A thread that is in a world ([`enter`]) gets its clock, tasks, randomness, network and disks from there; all other
-//! threads stand on tokio and the operating system. Whether any thread is in a world is one relaxed load of a
-//! number that never changes in a production process, so the seam costs nothing there.
+//! A thread that is in a world ([`enter`]) gets its clock, tasks, randomness, network and disks from there;
+//! all other threads stand on tokio and the operating system. Whether any thread is in a world is one relaxed
+//! load of a number that never changes in a production process, so the seam costs nothing there.
 //!
 //! The world knows which of its hosts runs at the moment: everything here means that host.
 
@@ -47,7 +47,8 @@ pub trait World: Send + Sync {
     fn cancel_timer(&self, timer: TimerId);
     /// Starts a task.
     fn spawn(&self, name: &'static str, future: Boxed<()>) -> TaskId;
-    /// Drops a task that has not ended; one that has is fine. A task that aborts itself is dropped when it next waits.
+    /// Drops a task that has not ended; one that has is fine. A task that aborts itself is dropped when it
+    /// next waits.
     fn abort(&self, task: TaskId);
     /// Fills `bytes` with randomness.
     fn random(&self, bytes: &mut [u8]);
@@ -98,8 +99,8 @@ pub enum Open {
     Empty,
 }
 
-/// A host's file systems. Names and contents are durable after [`Disk::sync_dir`] and [`DiskFile::sync`], and after
-/// nothing else.
+/// A host's file systems. Names and contents are durable after [`Disk::sync_dir`] and [`DiskFile::sync`], and
+/// after nothing else.
 pub trait Disk: Send + Sync {
     /// It is there, and a directory.
     fn is_dir(&self, path: &Path) -> bool;
@@ -121,7 +122,8 @@ pub trait Disk: Send + Sync {
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
     /// Bytes that are free.
     fn free_bytes(&self, path: &Path) -> io::Result<u64>;
-    /// Takes a file as a lock, created if absent, until the returned value is dropped; `WouldBlock` if it is taken.
+    /// Takes a file as a lock, created if absent, until the returned value is dropped; `WouldBlock` if it is
+    /// taken.
     fn lock(&self, path: &Path) -> io::Result<Arc<dyn Any + Send + Sync>>;
 }
 
@@ -177,8 +179,8 @@ pub fn is_simulated() -> bool {
     INHABITED.load(Ordering::Relaxed) != 0 && WORLD.with(|slot| slot.borrow().is_some())
 }
 
-/// In a simulated world true one time in `n`, elsewhere never: for what may happen at any time, and hardly ever does. The
-/// code behind it must be right in production, too.
+/// In a simulated world true one time in `n`, elsewhere never: for what may happen at any time, and hardly
+/// ever does. The code behind it must be right in production, too.
 pub fn mishap(n: u64) -> bool {
     is_simulated() && crate::rng::below(n) == 0
 }

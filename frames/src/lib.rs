@@ -1,8 +1,9 @@
-//! The largest legal requests of every kind, as they go over the wire: what tests put to the replicated state, where they count
-//! steps and bytes, and to a cluster of real processes, which must not lose its leader over them.
+//! The largest legal requests of every kind, as they go over the wire: what tests put to the replicated
+//! state, where they count steps and bytes, and to a cluster of real processes, which must not lose its
+//! leader over them.
 //!
-//! [`LOGGED`] go through the log, [`LOCAL`] are answered by the node that gets them. Must never know what the server does with
-//! a request: only how large it may be, and what is asked for before it.
+//! [`LOGGED`] go through the log, [`LOCAL`] are answered by the node that gets them. Must never know what the
+//! server does with a request: only how large it may be, and what is asked for before it.
 
 mod local;
 mod logged;
@@ -44,7 +45,8 @@ pub struct Kind {
     pub identities: Identities,
     /// How one that fills a frame is refused before the log.
     pub refused: Option<ErrorCode>,
-    /// If it is: with so many items it is let in. The test of the state asserts that it is about the largest number.
+    /// If it is: with so many items it is let in. The test of the state asserts that it is about the largest
+    /// number.
     pub admitted: usize,
     /// Whether the largest that is let in is carried out.
     pub succeeds: bool,

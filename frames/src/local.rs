@@ -9,7 +9,8 @@ use crate::make::{BAD, KIND, many, with_data};
 
 const NO_NODE: Option<ErrorCode> = Some(ErrorCode::NoNode);
 
-/// Reads, watches, and what is asked of the node itself. Here `refused` is the answer to the one that fills a frame.
+/// Reads, watches, and what is asked of the node itself. Here `refused` is the answer to the one that fills a
+/// frame.
 pub const LOCAL: &[Kind] = &[
     Kind {
         name: "multiRead of large data",

@@ -16,7 +16,8 @@ const THREE_IDENTITIES: Identities = Identities { count: 3, bytes: 72 };
 /// Time to live of znodes that have one.
 const HOUR_MS: i64 = 3_600_000;
 
-/// Those with lists of rights, on znodes, on many of them, on locks, and those that end something for which much waits.
+/// Those with lists of rights, on znodes, on many of them, on locks, and those that end something for which
+/// much waits.
 pub const LOGGED: &[&[Kind]] = &[&LISTS, &ZNODES, &MULTIS, &LOCKS, &ENDS];
 
 const ZNODES: [Kind; 10] = [

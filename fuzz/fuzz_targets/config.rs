@@ -1,6 +1,7 @@
 //! A `cluster.toml`. The files that it may name are not opened.
 //!
-//! Nothing may panic, a mistake has a line that the file has, and a file that was accepted is printed as one that says the same.
+//! Nothing may panic, a mistake has a line that the file has, and a file that was accepted is printed as one
+//! that says the same.
 
 #![no_main]
 

@@ -1,7 +1,9 @@
-//! Log entries, as a node gets them from another node or reads them from its log, and what they do to the state.
+//! Log entries, as a node gets them from another node or reads them from its log, and what they do to the
+//! state.
 //!
-//! A follower forwards proposals, the leader prices them and puts them into the log, every node applies them: also those that
-//! no node of this version makes. None may make a node stop, the same bytes give the same state, and that stays whole.
+//! A follower forwards proposals, the leader prices them and puts them into the log, every node applies them:
+//! also those that no node of this version makes. None may make a node stop, the same bytes give the same
+//! state, and that stays whole.
 
 #![no_main]
 

@@ -1,5 +1,6 @@
-//! A snapshot file of Apache ZooKeeper, which `rowlock import` reads: the file as it is, and again with the checksum that its
-//! content has, so that what comes behind a right checksum is reached. Then the plan of an import of it.
+//! A snapshot file of Apache ZooKeeper, which `rowlock import` reads: the file as it is, and again with the
+//! checksum that its content has, so that what comes behind a right checksum is reached. Then the plan of an
+//! import of it.
 //!
 //! Nothing may panic or take more memory than the file is worth, whatever its lengths and counts say.
 

@@ -1,4 +1,5 @@
-//! Writes what the fuzz targets begin with, into `corpus/TARGET/`: real encodings of every kind. Nothing of it is kept in git.
+//! Writes what the fuzz targets begin with, into `corpus/TARGET/`: real encodings of every kind. Nothing of
+//! it is kept in git.
 //!
 //! It is a target itself, to be run for no time, so that one build makes all of them.
 

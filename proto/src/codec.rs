@@ -1,7 +1,8 @@
 //! Jute primitives: the few shapes that every record is made of.
 //!
-//! Under `decode` and `encode`, over nothing. Must never trust a length or a count that came from outside: what is
-//! announced is compared with what is there before anything is allocated, and no input makes it panic.
+//! Under `decode` and `encode`, over nothing. Must never trust a length or a count that came from outside:
+//! what is announced is compared with what is there before anything is allocated, and no input makes it
+//! panic.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
@@ -34,8 +35,9 @@ pub enum DecodeError {
     /// Null where the protocol needs a string.
     #[error("null string")]
     NullString,
-    /// A string that is not UTF-8. Also what Java writes for characters above U+FFFF: its jute writer encodes the
-    /// two halves of the pair as three bytes each (CESU-8). Such characters are not allowed in paths at all.
+    /// A string that is not UTF-8. Also what Java writes for characters above U+FFFF: its jute writer encodes
+    /// the two halves of the pair as three bytes each (CESU-8). Such characters are not allowed in paths at
+    /// all.
     #[error("string is not UTF-8")]
     NotUtf8,
     /// An operation that may not stand in this kind of multi, or is unknown.

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident = $code:literal, $text:literal;)*) => {
-        /// A non-zero `err` of a reply header. Unknown codes of newer servers are kept as [`ErrorCode::Other`].
+        /// A non-zero `err` of a reply header. Unknown codes of newer servers are kept as
+        /// [`ErrorCode::Other`].
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[non_exhaustive]
         pub enum ErrorCode { $($(#[$doc])* $name,)*

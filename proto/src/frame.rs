@@ -1,7 +1,7 @@
 //! Cuts a stream of bytes into frames: `int32 length`, then that many bytes.
 //!
-//! First step after the socket, both in servers and clients. Must never reserve memory because a peer announced
-//! much: room grows with what has really come.
+//! First step after the socket, both in servers and clients. Must never reserve memory because a peer
+//! announced much: room grows with what has really come.
 
 use bytes::{Buf, Bytes, BytesMut};
 
@@ -35,8 +35,8 @@ pub enum FrameError {
 
 /// Takes one whole frame, without its length, off the front of `buf`.
 ///
-/// `None`: more bytes must come first; some room for them has been reserved. `max` bounds the announced length, which
-/// is judged as soon as its four bytes are there. The frame shares the memory of `buf`.
+/// `None`: more bytes must come first; some room for them has been reserved. `max` bounds the announced
+/// length, which is judged as soon as its four bytes are there. The frame shares the memory of `buf`.
 pub fn split(buf: &mut BytesMut, max: usize) -> Result<Option<Bytes>, FrameError> {
     let Some(prefix) = buf.first_chunk::<LENGTH_BYTES>() else { return Ok(None) };
     let announced = i32::from_be_bytes(*prefix);

@@ -1,12 +1,14 @@
 //! The ZooKeeper wire protocol (3.9 dialect): records, frames, errors. No IO and no runtime.
 //!
-//! Bytes of a socket go through [`frame::split`], then one function of [`decode`]; answers and requests leave through
-//! one function of [`encode`]. Records keep paths and flags as they came: judging them is the server's part.
+//! Bytes of a socket go through [`frame::split`], then one function of [`decode`]; answers and requests leave
+//! through one function of [`encode`]. Records keep paths and flags as they came: judging them is the
+//! server's part.
 //!
 //! Invariant: no input makes decoding panic, or allocate for more than the frame can hold.
 //!
-//! Strings are UTF-8 and nothing else. Java's jute writer emits characters above U+FFFF as two three-byte surrogates;
-//! such a frame is refused ([`DecodeError::NotUtf8`], so MarshallingError on the wire). Paths may not hold them anyway.
+//! Strings are UTF-8 and nothing else. Java's jute writer emits characters above U+FFFF as two three-byte
+//! surrogates; such a frame is refused ([`DecodeError::NotUtf8`], so MarshallingError on the wire). Paths may
+//! not hold them anyway.
 
 pub mod acl;
 mod codec;

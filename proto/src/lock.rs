@@ -1,7 +1,7 @@
 //! Records of Rowlock's own opcodes: locks as one request instead of a recipe of several (docs/protocol.md).
 //!
-//! A server announces them by the readable znode [`ANNOUNCEMENT`]. Apache's servers do not have it, and close the
-//! connection of whoever sends them an unknown opcode: look before you send.
+//! A server announces them by the readable znode [`ANNOUNCEMENT`]. Apache's servers do not have it, and close
+//! the connection of whoever sends them an unknown opcode: look before you send.
 
 use std::sync::Arc;
 
@@ -14,7 +14,8 @@ use crate::ids::{FencingToken, SessionId};
 /// Path of the virtual znode whose data say what the server understands: one `name version` per line.
 pub const ANNOUNCEMENT: &str = "/zookeeper/rowlock";
 
-/// Longest lock-delay (Consul's bound, too): whoever may stand in a queue keeps the others from the lock for no longer.
+/// Longest lock-delay (Consul's bound, too): whoever may stand in a queue keeps the others from the lock for
+/// no longer.
 pub const LOCK_DELAY_MAX_MS: u32 = 60_000;
 
 /// What a contender wants of its lock.
@@ -31,31 +32,33 @@ pub enum Mode {
 /// For whom a lock is asked, in the eyes of deadlock detection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Owner {
-    /// For nobody in particular: takes no part in detection. Right for a session that many independent tasks share,
-    /// where one task's waiting does not keep another from releasing.
+    /// For nobody in particular: takes no part in detection. Right for a session that many independent tasks
+    /// share, where one task's waiting does not keep another from releasing.
     #[default]
     Unnamed,
     /// For the session as a whole: it does one thing at a time.
     Session,
-    /// For this one of the client's own owners (a task, a thread, a job), which does one thing at a time. The number is
-    /// the client's choice; owners of different sessions of one user that use one number are one owner. The user is what
-    /// the connection has proven first (digest, sasl, x509); without that, the address that it comes from.
+    /// For this one of the client's own owners (a task, a thread, a job), which does one thing at a time. The
+    /// number is the client's choice; owners of different sessions of one user that use one number are one
+    /// owner. The user is what the connection has proven first (digest, sasl, x509); without that, the
+    /// address that it comes from.
     Named(u64),
-    /// As [`Owner::Session`], and whoever made a certain place waits for this session: a program that takes a lock in the
-    /// work that another one does under its lock. Both have to come from one address. Sessions that work under the same place
-    /// are different owners and may wait for each other. The number stands for the place: see [`Owner::under`].
+    /// As [`Owner::Session`], and whoever made a certain place waits for this session: a program that takes a
+    /// lock in the work that another one does under its lock. Both have to come from one address. Sessions
+    /// that work under the same place are different owners and may wait for each other. The number stands for
+    /// the place: see [`Owner::under`].
     Under(u64),
 }
 
 impl Owner {
-    /// The owner of this name: the same one in whatever session of the same user. (The number is the FNV-1a hash of the
-    /// name.)
+    /// The owner of this name: the same one in whatever session of the same user. (The number is the FNV-1a
+    /// hash of the name.)
     pub const fn named(name: &str) -> Owner {
         Owner::Named(fnv(name))
     }
 
-    /// The owner that works under the place of this queue znode. Only its name counts, which holds an id that no other
-    /// attempt has, and not its path: what is below a chroot has another path for others.
+    /// The owner that works under the place of this queue znode. Only its name counts, which holds an id that
+    /// no other attempt has, and not its path: what is below a chroot has another path for others.
     pub fn under(path: &str) -> Owner {
         Owner::Under(place_number(path))
     }
@@ -78,14 +81,14 @@ const fn fnv(text: &str) -> u64 {
     hash
 }
 
-/// acquire: a place in a lock's queue, in one command. The lock's znode is made (a container, as the ones above it)
-/// if it is not there.
+/// acquire: a place in a lock's queue, in one command. The lock's znode is made (a container, as the ones
+/// above it) if it is not there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Acquire {
     /// Path of the lock's znode.
     pub lock: String,
-    /// Name of the queue znode before the server's number. Holds an id that no other attempt has: a repeated acquire
-    /// finds its place by it.
+    /// Name of the queue znode before the server's number. Holds an id that no other attempt has: a repeated
+    /// acquire finds its place by it.
     pub prefix: String,
     /// Data of the queue znode: who this is, for people who look at the queue.
     pub data: Option<Bytes>,
@@ -93,8 +96,8 @@ pub struct Acquire {
     pub acl: Option<Arc<[Acl]>>,
     /// What is wanted.
     pub mode: Mode,
-    /// With [`Mode::Permits`]: how many permits the lock has. The first one decides; whoever says another number is
-    /// answered [`Standing::LimitIs`]. 0: whatever it is.
+    /// With [`Mode::Permits`]: how many permits the lock has. The first one decides; whoever says another
+    /// number is answered [`Standing::LimitIs`]. 0: whatever it is.
     pub limit: u32,
     /// Stay in the queue if the lock is not free. Otherwise nothing is left behind.
     pub wait: bool,
@@ -136,8 +139,8 @@ pub struct Party {
     pub token: FencingToken,
     /// The beginning of its znode's data.
     pub label: Bytes,
-    /// When it was granted the lock, or entered the queue if it has not been: the leader's clock, milliseconds since
-    /// 1970.
+    /// When it was granted the lock, or entered the queue if it has not been: the leader's clock,
+    /// milliseconds since 1970.
     pub since_ms: i64,
 }
 
@@ -162,8 +165,8 @@ pub enum Standing {
         /// As above.
         holder: Option<Party>,
     },
-    /// Waiting would close a circle of owners that wait for each other: nothing was left behind. Each waits for the
-    /// next; the last waits for the one who asked.
+    /// Waiting would close a circle of owners that wait for each other: nothing was left behind. Each waits
+    /// for the next; the last waits for the one who asked.
     Deadlock(Vec<Party>),
     /// The lock has another number of permits (or fewer than were asked for): nothing was left behind.
     LimitIs(u32),
@@ -196,7 +199,7 @@ pub enum News {
 /// What a client wants of its connection and session, sent on each new connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SessionOptions {
-    /// When the client's socket closes, expire the session after so many milliseconds unless it comes back, instead of
-    /// after the whole timeout; 0: the whole timeout.
+    /// When the client's socket closes, expire the session after so many milliseconds unless it comes back,
+    /// instead of after the whole timeout; 0: the whole timeout.
     pub disconnect_grace_ms: u32,
 }

@@ -1,7 +1,7 @@
 //! Numbers of the operations (ZooKeeper's `ZooDefs.OpCode`), and which request has which.
 //!
-//! Only what clients may send: createSession (-10) and deleteContainer (20) are internal to Apache's servers and count
-//! as unknown here.
+//! Only what clients may send: createSession (-10) and deleteContainer (20) are internal to Apache's servers
+//! and count as unknown here.
 
 use crate::request::{Op, ReadOp, Request};
 
@@ -69,9 +69,9 @@ opcodes! {
 }
 
 impl OpCode {
-    /// What [`Request::Tagged`] may carry: everything that a session writes into the tree or the queues. Neither
-    /// reconfig, whose `config_id` does the same work, nor closeSession, after which nobody is left to ask again; nor
-    /// an envelope in an envelope.
+    /// What [`Request::Tagged`] may carry: everything that a session writes into the tree or the queues.
+    /// Neither reconfig, whose `config_id` does the same work, nor closeSession, after which nobody is left
+    /// to ask again; nor an envelope in an envelope.
     pub fn may_be_tagged(self) -> bool {
         matches!(
             self,
@@ -143,8 +143,8 @@ impl Request {
         }
     }
 
-    /// Changes the replicated state, and so goes through the log. Not sync (it waits for the log but changes nothing),
-    /// and not check, which servers refuse outside a multi.
+    /// Changes the replicated state, and so goes through the log. Not sync (it waits for the log but changes
+    /// nothing), and not check, which servers refuse outside a multi.
     pub fn is_write(&self) -> bool {
         matches!(
             self,

@@ -1,7 +1,7 @@
 //! ZooKeeper's rules for paths (`PathUtils.java`), and cutting them into parent and name.
 //!
-//! Used by the server, which answers a bad path with BadArguments, and by clients before they send one. Decoding does
-//! not check paths.
+//! Used by the server, which answers a bad path with BadArguments, and by clients before they send one.
+//! Decoding does not check paths.
 
 /// Why a path cannot name a znode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -52,8 +52,8 @@ pub fn validate(path: &str) -> Result<(), PathError> {
     check(path, false)
 }
 
-/// Whether `prefix` can be the path of a sequential znode before the server appends the number: the last name may be
-/// empty, `.` or `..`.
+/// Whether `prefix` can be the path of a sequential znode before the server appends the number: the last name
+/// may be empty, `.` or `..`.
 pub fn validate_sequential(prefix: &str) -> Result<(), PathError> {
     check(prefix, true)
 }
@@ -62,8 +62,9 @@ fn check(path: &str, number_follows: bool) -> Result<(), PathError> {
     if is_plain(path.as_bytes()) { Ok(()) } else { check_names(path, number_follows) }
 }
 
-/// Whether the path is one of those that nearly all are, and so is good: of visible ASCII characters only, and without a
-/// name that is empty or begins with a dot. Looks at all bytes without a branch in between, eight at once.
+/// Whether the path is one of those that nearly all are, and so is good: of visible ASCII characters only,
+/// and without a name that is empty or begins with a dot. Looks at all bytes without a branch in between,
+/// eight at once.
 fn is_plain(path: &[u8]) -> bool {
     let ([b'/', names @ ..], [before @ .., last]) = (path, path) else { return false };
     // The bytes and, at the same places, those in front of them.
@@ -88,8 +89,9 @@ fn filled_up(rest: &[u8]) -> [u8; 8] {
     all
 }
 
-/// Not 0 if one of the bytes, behind those in front of them, makes a path one that is looked at name by name. (All eight in
-/// one number: a node's program is compiled for size, and its compiler makes no loops of vectors then.)
+/// Not 0 if one of the bytes, behind those in front of them, makes a path one that is looked at name by name.
+/// (All eight in one number: a node's program is compiled for size, and its compiler makes no loops of
+/// vectors then.)
 fn bad_in(fronts: [u8; 8], bytes: [u8; 8]) -> u64 {
     const HIGH: u64 = all(0x80);
     const LOW: u64 = all(0x7f);
@@ -140,7 +142,8 @@ fn check_names(path: &str, number_follows: bool) -> Result<(), PathError> {
     Ok(())
 }
 
-/// Java looks at UTF-16 units, so every character above U+FFFF is two surrogates (U+D800..U+DFFF) to it: forbidden.
+/// Java looks at UTF-16 units, so every character above U+FFFF is two surrogates (U+D800..U+DFFF) to it:
+/// forbidden.
 fn is_forbidden(character: char) -> bool {
     matches!(
         u32::from(character),

@@ -52,7 +52,8 @@ pub enum OpResult {
     SetData(Stat),
     /// check.
     Check,
-    /// In a multi that failed: the code (`None` is 0: would have succeeded). In a multiRead: that read's error.
+    /// In a multi that failed: the code (`None` is 0: would have succeeded). In a multiRead: that read's
+    /// error.
     Error(Option<ErrorCode>),
     /// multiRead: getData.
     GetData(Option<Bytes>, Stat),

@@ -1,7 +1,7 @@
 //! Four-letter words: what operators send instead of a handshake on a fresh connection.
 //!
-//! The listener tests the first four bytes against these before it takes them for a length (read as one they are
-//! all far above any limit). Must never be looked for behind the handshake.
+//! The listener tests the first four bytes against these before it takes them for a length (read as one they
+//! are all far above any limit). Must never be looked for behind the handshake.
 
 macro_rules! words {
     ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {

@@ -1,7 +1,8 @@
 //! Seeded simulation of Rowlock, with a checker for each promise of docs/guarantees.md.
 //!
-//! Two levels: [`state`], the replicated state alone; and whole nodes and clients on a simulated network, clock, disk
-//! and scheduler. Facts (`history`) are told to the checkers (`invariants`); the first broken promise ends a run.
+//! Two levels: [`state`], the replicated state alone; and whole nodes and clients on a simulated network,
+//! clock, disk and scheduler. Facts (`history`) are told to the checkers (`invariants`); the first broken
+//! promise ends a run.
 
 pub mod cluster;
 pub mod fault;

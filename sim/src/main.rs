@@ -1,5 +1,5 @@
-//! `rowlock-sim`: runs seeds and gives a verdict. Exit code 0: all promises held; 1: one was broken (with one line
-//! that reproduces it); 2: bad arguments.
+//! `rowlock-sim`: runs seeds and gives a verdict. Exit code 0: all promises held; 1: one was broken (with one
+//! line that reproduces it); 2: bad arguments.
 
 use std::process::ExitCode;
 

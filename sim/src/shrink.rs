@@ -1,7 +1,8 @@
 //! The smallest script of faults that still fails.
 //!
-//! Delta debugging (Zeller and Hildebrandt, 2002) takes steps away, then what is left is made simpler: fewer are hit,
-//! for a shorter time, at rounder times. Nothing here knows what failing means, or runs anything but the question.
+//! Delta debugging (Zeller and Hildebrandt, 2002) takes steps away, then what is left is made simpler: fewer
+//! are hit, for a shorter time, at rounder times. Nothing here knows what failing means, or runs anything but
+//! the question.
 //!
 //! Invariant: every script that is kept has failed; so has the one that is returned.
 
@@ -66,8 +67,8 @@ impl<F: FnMut(&Script) -> bool> Search<F> {
         }
     }
 
-    /// Each step in turn, as far as it goes. A step that is moved may change places with others; the next round of
-    /// `shrink` comes back to those that were passed over by that.
+    /// Each step in turn, as far as it goes. A step that is moved may change places with others; the next
+    /// round of `shrink` comes back to those that were passed over by that.
     fn simplify_steps(&mut self) {
         for index in 0..self.best.len() {
             while self.left > 0 && self.simplify(index) {}

@@ -23,8 +23,8 @@ enum Command {
     Ls(Ls),
 }
 
-/// List the open sessions: what each holds and waits for; the address where the asked node knows it. All of them for the
-/// superuser, else only the one that asks
+/// List the open sessions: what each holds and waits for; the address where the asked node knows it. All of
+/// them for the superuser, else only the one that asks
 #[derive(clap::Args)]
 struct Ls {
     /// Only this one, e.g. 0x100000000000001

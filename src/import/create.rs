@@ -1,4 +1,5 @@
-//! The pass that creates: znodes in the order of the source, folded into transactions, each with its journal entry.
+//! The pass that creates: znodes in the order of the source, folded into transactions, each with its journal
+//! entry.
 
 use rowlock_client::{Acl, CreateMode, Transaction};
 
@@ -35,8 +36,8 @@ struct Building {
     paths: String,
     about: Vec<(usize, String)>,
     amount: Amount,
-    /// The last znode has a time to live and may get children: its first one comes in the same transaction, or the
-    /// servers might find it idle.
+    /// The last znode has a time to live and may get children: its first one comes in the same transaction,
+    /// or the servers might find it idle.
     is_open_ended: bool,
 }
 

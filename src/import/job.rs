@@ -176,7 +176,8 @@ impl<'a> Job<'a> {
         printed.map(|()| ExitCode::SUCCESS)
     }
 
-    /// Removes what was created; says in the failure what came of that. A second signal leaves it to `--undo`.
+    /// Removes what was created; says in the failure what came of that. A second signal leaves it to
+    /// `--undo`.
     async fn take_back(&self, failure: Failure, stop: &mut Stop) -> Failure {
         errln!("rowlock: the import fails; removing what was created");
         let outcome = tokio::select! {
@@ -207,7 +208,8 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// On our own session while it lives: whatever it still has on its way comes before. `None`: all was done.
+    /// On our own session while it lives: whatever it still has on its way comes before. `None`: all was
+    /// done.
     async fn undo(&self) -> Result<Option<Undone>, Failure> {
         let client = match journal::find(&self.client).await {
             Ok(_) => self.client.clone(),

@@ -6,7 +6,8 @@ use std::time::Duration;
 pub const BATCH_BYTES: usize = 256 << 10;
 /// Operations of one transaction; then the next begins.
 pub const BATCH_OPS: usize = 1_000;
-/// A znode whose create takes more does not fit into a transaction (servers take frames below 1 MiB): refused up front.
+/// A znode whose create takes more does not fit into a transaction (servers take frames below 1 MiB): refused
+/// up front.
 pub const TRANSACTION_BYTES_MAX: usize = 0xfffff - 1_024;
 /// Transactions on their way; then the next waits for the first of them.
 pub const BATCHES_IN_FLIGHT: usize = 8;
@@ -26,5 +27,6 @@ pub const LISTED: usize = 20;
 pub const RECORDS_PER_TURN: usize = 1_000;
 /// Pause before a request is repeated that the cluster could not serve for the moment.
 pub const PAUSE: Duration = Duration::from_millis(50);
-/// Longest session timeout that ZooKeeper grants by default: so long an undo waits for a dead import's marker to go.
+/// Longest session timeout that ZooKeeper grants by default: so long an undo waits for a dead import's marker
+/// to go.
 pub const MARKER_WAIT: Duration = Duration::from_secs(45);

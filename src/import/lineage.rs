@@ -1,5 +1,6 @@
-//! The znodes that are still open while a tree goes by in order: the ancestors of the present one. What is known of a
-//! znode only behind its last descendant (how many children, which numbers they use) is known when it closes.
+//! The znodes that are still open while a tree goes by in order: the ancestors of the present one. What is
+//! known of a znode only behind its last descendant (how many children, which numbers they use) is known when
+//! it closes.
 
 use rowlock_proto::path as paths;
 

@@ -1,7 +1,8 @@
-//! `rowlock import`: brings the tree of a ZooKeeper (a snapshot file, or live) into this cluster. All of it or none.
+//! `rowlock import`: brings the tree of a ZooKeeper (a snapshot file, or live) into this cluster. All of it
+//! or none.
 //!
-//! The way: read the source once (`plan`), look for conflicts, begin a journal in the cluster, try the ACLs, create
-//! (`create`), read everything back (`verify`), end the journal. On any failure or signal: `undo`.
+//! The way: read the source once (`plan`), look for conflicts, begin a journal in the cluster, try the ACLs,
+//! create (`create`), read everything back (`verify`), end the journal. On any failure or signal: `undo`.
 //! Must never overwrite or delete anything that it did not create itself.
 
 mod create;
@@ -43,8 +44,9 @@ use self::trouble::Trouble;
 
 /// Import the tree of a ZooKeeper: all of it or, if anything goes wrong, nothing
 ///
-/// Kept: data, ACLs, containers and times to live (from a snapshot; a live ZooKeeper does not show them), and, by extra
-/// creates, the next sequential numbers. Left out: ephemeral znodes and /zookeeper. Nothing is ever overwritten.
+/// Kept: data, ACLs, containers and times to live (from a snapshot; a live ZooKeeper does not show them),
+/// and, by extra creates, the next sequential numbers. Left out: ephemeral znodes and /zookeeper. Nothing is
+/// ever overwritten.
 #[derive(clap::Args)]
 #[command(group(clap::ArgGroup::new("what").required(true).args(["from_snapshot", "from", "undo"])))]
 pub struct Import {

@@ -1,4 +1,5 @@
-//! Requests that are repeated until the cluster serves them or the session ends, and reads that go out together.
+//! Requests that are repeated until the cluster serves them or the session ends, and reads that go out
+//! together.
 
 use std::future::Future;
 
@@ -8,7 +9,8 @@ use rowlock_env::time;
 
 use super::limits::PAUSE;
 
-/// Repeats a request that may be repeated: the outcome of the last attempt. Ends with the session at the latest.
+/// Repeats a request that may be repeated: the outcome of the last attempt. Ends with the session at the
+/// latest.
 pub async fn insist<T, F>(mut request: impl FnMut() -> F) -> Result<T, Error>
 where
     F: Future<Output = Result<T, Error>>,

@@ -1,4 +1,5 @@
-//! What an import will do, found by reading the whole source once: counts, what cannot be kept, what stands in the way.
+//! What an import will do, found by reading the whole source once: counts, what cannot be kept, what stands
+//! in the way.
 
 use std::collections::BTreeMap;
 

@@ -37,8 +37,9 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// From `ephemeralOwner` as ZooKeeper stores it (not as it is on the wire): a session, or one of two marks
-    /// (`EphemeralType.java`). The two bytes behind the second mark are 0; else it is a session of server 255.
+    /// From `ephemeralOwner` as ZooKeeper stores it (not as it is on the wire): a session, or one of two
+    /// marks (`EphemeralType.java`). The two bytes behind the second mark are 0; else it is a session of
+    /// server 255.
     pub fn from_owner(owner: i64) -> Self {
         const TTL_MARK: u64 = 0xff_0000;
         const TTL_BITS: u64 = 0xff_ffff_ffff;
@@ -64,8 +65,8 @@ impl Kind {
     }
 }
 
-/// The number that ends the name of a sequential znode, if it could be one (`%010d`, up to 2^31 - 1: ZooKeeper goes on
-/// below zero then, and such names are never given twice).
+/// The number that ends the name of a sequential znode, if it could be one (`%010d`, up to 2^31 - 1:
+/// ZooKeeper goes on below zero then, and such names are never given twice).
 pub fn sequence_number(name: &str) -> Option<i64> {
     let digits = name.get(name.len().checked_sub(10)?..)?;
     if !digits.bytes().all(|byte| byte.is_ascii_digit()) {

@@ -1,9 +1,10 @@
-//! Reads the snapshot files of Apache ZooKeeper (`snapshot.<zxid>`) as a stream of znodes, in the order of the file:
-//! every znode before those below it.
+//! Reads the snapshot files of Apache ZooKeeper (`snapshot.<zxid>`) as a stream of znodes, in the order of
+//! the file: every znode before those below it.
 //!
-//! The format, as ZooKeeper 3.8 writes it: `ZKSN`, version 2, database id; sessions; the table of ACLs; znodes until
-//! the path `/`; Adler-32 of everything before; then, in newer versions, parts that say nothing about the tree.
-//! Must never trust a length or a count: what is announced is compared with what the file still has.
+//! The format, as ZooKeeper 3.8 writes it: `ZKSN`, version 2, database id; sessions; the table of ACLs;
+//! znodes until the path `/`; Adler-32 of everything before; then, in newer versions, parts that say nothing
+//! about the tree. Must never trust a length or a count: what is announced is compared with what the file
+//! still has.
 
 use std::collections::BTreeMap;
 use std::path::Path;

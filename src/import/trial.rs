@@ -1,5 +1,6 @@
-//! Tries every ACL of the source on the cluster before anything is created: whether it is accepted, and whether we
-//! could create and remove znodes below one that has it. The servers judge by their own rules, and nothing stays.
+//! Tries every ACL of the source on the cluster before anything is created: whether it is accepted, and
+//! whether we could create and remove znodes below one that has it. The servers judge by their own rules, and
+//! nothing stays.
 
 use rowlock_client::{Acl, Client, CreateMode, Error, ErrorCode, Transaction};
 

@@ -1,7 +1,7 @@
 //! Reads everything back and compares it with the source: data, ACLs, children.
 //!
-//! Kinds are not on the wire (ZooKeeper's protocol shows containers and TTL znodes as persistent ones): that a
-//! transaction with them was accepted is all the evidence there is.
+//! Kinds are not on the wire (ZooKeeper's protocol shows containers and TTL znodes as persistent ones): that
+//! a transaction with them was accepted is all the evidence there is.
 
 use std::collections::BTreeSet;
 

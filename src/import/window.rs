@@ -1,5 +1,5 @@
-//! Transactions on their way, in order, a few at a time. Each creates its entry in the journal, so that after a lost
-//! connection the entry tells whether it took effect.
+//! Transactions on their way, in order, a few at a time. Each creates its entry in the journal, so that after
+//! a lost connection the entry tells whether it took effect.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -99,8 +99,8 @@ impl Window {
         }
     }
 
-    /// The connection was lost: those behind may have failed for want of this one. All have come to an end before any
-    /// is repeated, in order.
+    /// The connection was lost: those behind may have failed for want of this one. All have come to an end
+    /// before any is repeated, in order.
     async fn settle(&mut self, first: Batch) -> Result<(), Refused> {
         let mut open = vec![first];
         while let Some(Sent { batch, reply }) = self.sent.pop_front() {

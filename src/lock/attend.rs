@@ -1,9 +1,9 @@
 //! Stays with a command that runs under a lock, until it has ended: by itself, or because the lock is lost.
 //!
-//! On loss the command's whole group gets SIGTERM while there is time and SIGKILL when there is none. Invariant: the
-//! SIGKILL comes at the lock's local deadline at the latest, which is before the cluster can grant the lock to the next.
-//! Only where the lock went at somebody's command (its znode was deleted, its release forced) is there no deadline; then
-//! the group gets [`GRACE_FORCED`].
+//! On loss the command's whole group gets SIGTERM while there is time and SIGKILL when there is none.
+//! Invariant: the SIGKILL comes at the lock's local deadline at the latest, which is before the cluster can
+//! grant the lock to the next. Only where the lock went at somebody's command (its znode was deleted, its
+//! release forced) is there no deadline; then the group gets [`GRACE_FORCED`].
 
 use std::time::Duration;
 
@@ -19,8 +19,8 @@ use super::warden::Warden;
 use crate::exit::Failure;
 use crate::print::errln;
 
-/// A command that is asked to end gets this long; less if a quarter of the session timeout, or a third of what is left,
-/// is less.
+/// A command that is asked to end gets this long; less if a quarter of the session timeout, or a third of
+/// what is left, is less.
 const GRACE_MAX: Duration = Duration::from_secs(5);
 /// A command whose lock was taken away by a person gets this long to put its things in order.
 const GRACE_FORCED: Duration = Duration::from_secs(1);
@@ -99,7 +99,8 @@ impl<H: Held> Attended<'_, H> {
             self.warden.extend(until);
             if known != Some(until) {
                 known = Some(until);
-                // A deadline that comes suddenly closer (the connection broke) leaves most of the time to mend that.
+                // A deadline that comes suddenly closer (the connection broke) leaves most of the time to
+                // mend that.
                 let grace = GRACE_MAX.min(self.client.session_timeout() / 4);
                 ask_at = until - grace.min(until.saturating_since(time::now()) / 3);
             }
@@ -174,8 +175,8 @@ impl<H: Held> Attended<'_, H> {
         }
     }
 
-    /// The command is stopped. At a terminal that is job control, and we take part in it; elsewhere somebody has stopped
-    /// the command and will continue it, and it keeps the lock meanwhile.
+    /// The command is stopped. At a terminal that is job control, and we take part in it; elsewhere somebody
+    /// has stopped the command and will continue it, and it keeps the lock meanwhile.
     fn stopped(&self, signal: Signal) {
         let Some(terminal) = &self.terminal else { return };
         let group = self.job.group();
@@ -187,7 +188,8 @@ impl<H: Held> Attended<'_, H> {
         if !(wants_it && terminal.is_ours()) {
             terminal.take_back(group);
             if !terminal.stop_with_it() && wants_it {
-                // Nobody will ever give it the terminal: what the kernel does to a stopped group without a shell.
+                // Nobody will ever give it the terminal: what the kernel does to a stopped group without a
+                // shell.
                 self.job.signal(Signal::HUP);
             }
         }

@@ -1,6 +1,7 @@
-//! `rowlock __exec`: the first life of a command under a lock. It ties itself to the `rowlock lock` that started it, and
-//! stops until that says go on, which is when the warden knows of it; then it becomes the command. So there is no moment
-//! at which a `rowlock lock` that is killed or stopped leaves a command that works without a lock.
+//! `rowlock __exec`: the first life of a command under a lock. It ties itself to the `rowlock lock` that
+//! started it, and stops until that says go on, which is when the warden knows of it; then it becomes the
+//! command. So there is no moment at which a `rowlock lock` that is killed or stopped leaves a command that
+//! works without a lock.
 
 use std::ffi::OsString;
 use std::io::ErrorKind;

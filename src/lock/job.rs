@@ -1,7 +1,8 @@
 //! The command that runs under a lock: its process group, its end, its stops.
 //!
-//! The command always leads a process group of its own, so that losing the lock ends it and all that it started. At a
-//! terminal the group is given the terminal (`terminal.rs`). Invariant: nothing here knows of locks.
+//! The command always leads a process group of its own, so that losing the lock ends it and all that it
+//! started. At a terminal the group is given the terminal (`terminal.rs`). Invariant: nothing here knows of
+//! locks.
 
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
@@ -32,10 +33,11 @@ pub struct Ended {
 }
 
 impl Job {
-    /// Starts `words` (program and arguments) with `env` added to our environment, and `kept_back` taken out of it.
+    /// Starts `words` (program and arguments) with `env` added to our environment, and `kept_back` taken out
+    /// of it.
     ///
-    /// It is started through ourselves (`__exec`), which ties it to our life before it becomes the command. It does not
-    /// become it before [`Job::ready`] has returned and it has been continued.
+    /// It is started through ourselves (`__exec`), which ties it to our life before it becomes the command.
+    /// It does not become it before [`Job::ready`] has returned and it has been continued.
     pub fn start(
         words: &[OsString],
         env: &[(&'static str, String)],

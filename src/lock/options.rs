@@ -11,8 +11,8 @@ use crate::cluster::{Cluster, open, seconds};
 use crate::exit::{Failure, REFUSED, UNAVAILABLE, USAGE};
 use crate::print::errln;
 
-/// Under whose place a command works that asks for locks itself, so that the cluster sees when they and others would wait
-/// for each other for ever.
+/// Under whose place a command works that asks for locks itself, so that the cluster sees when they and
+/// others would wait for each other for ever.
 pub const OWNER: &str = "ROWLOCK_LOCK_OWNER";
 const GRACE: &str = "ROWLOCK_DISCONNECT_GRACE_MS";
 
@@ -54,8 +54,8 @@ impl Patience {
 pub struct Ties {
     #[command(flatten)]
     pub cluster: Cluster,
-    /// When our connection has been closed for so many seconds the session ends, instead of after its whole timeout;
-    /// 0: the whole timeout [default: 3] [env: ROWLOCK_DISCONNECT_GRACE_MS=]
+    /// When our connection has been closed for so many seconds the session ends, instead of after its whole
+    /// timeout; 0: the whole timeout [default: 3] [env: ROWLOCK_DISCONNECT_GRACE_MS=]
     #[arg(long, value_name = "SEC", value_parser = seconds)]
     disconnect_grace: Option<Duration>,
 }
@@ -74,8 +74,8 @@ pub struct Terms {
     pub lock_delay: Option<Duration>,
 }
 
-/// For a container that is killed as a whole, warden and all. Longer than a change of the leader takes with the default
-/// elections, even when votes are split: a command must not end because a node does.
+/// For a container that is killed as a whole, warden and all. Longer than a change of the leader takes with
+/// the default elections, even when votes are split: a command must not end because a node does.
 const DEFAULT_GRACE: Duration = Duration::from_secs(3);
 
 /// A cluster that changes its leader is waited for even by those who do not wait for the lock.
@@ -143,7 +143,8 @@ impl Terms {
     }
 }
 
-/// Asks on these terms: a [`rowlock_client::LockRequest`] of any kind. Whether to wait, and how long, included.
+/// Asks on these terms: a [`rowlock_client::LockRequest`] of any kind. Whether to wait, and how long,
+/// included.
 macro_rules! ask_on_terms {
     ($request:expr, $terms:expr, $owner:expr, $asking:expr) => {{
         let mut request = $request.owner($owner);
@@ -168,8 +169,8 @@ fn who_we_are() -> String {
     format!("{}/{}", host.nodename().to_string_lossy(), std::process::id())
 }
 
-/// In whose name we ask: our own, under the place of the `rowlock lock` in whose command we run, if there is one. With an
-/// empty variable, and where the server does not look for deadlocks, in nobody's.
+/// In whose name we ask: our own, under the place of the `rowlock lock` in whose command we run, if there is
+/// one. With an empty variable, and where the server does not look for deadlocks, in nobody's.
 pub async fn owner(client: &Client) -> Result<Owner, Failure> {
     // An error comes up again at the lock itself.
     let Ok(extensions) = client.extensions().await else { return Ok(Owner::Unnamed) };
@@ -186,7 +187,8 @@ pub async fn owner(client: &Client) -> Result<Owner, Failure> {
     }
 }
 
-/// What says to those whom the command will run that they work under our place. Nothing, if nobody is to know.
+/// What says to those whom the command will run that they work under our place. Nothing, if nobody is to
+/// know.
 pub fn owner_in_environment(owner: Owner, key: &str) -> (&'static str, String) {
     match owner {
         Owner::Unnamed => (OWNER, String::new()),

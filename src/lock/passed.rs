@@ -16,7 +16,8 @@ pub struct Passed {
 }
 
 impl Passed {
-    /// From now on these signals no longer end the process. Those that were ignored stay ignored, in the command too.
+    /// From now on these signals no longer end the process. Those that were ignored stay ignored, in the
+    /// command too.
     pub fn listen() -> Result<Passed, Failure> {
         let mut passed = Passed { heard: Vec::new() };
         for (signal, kind) in [
@@ -32,8 +33,8 @@ impl Passed {
         Ok(passed)
     }
 
-    /// From now on also what a terminal tells its foreground job: Ctrl-Z no longer stops us but the command, and we
-    /// follow it.
+    /// From now on also what a terminal tells its foreground job: Ctrl-Z no longer stops us but the command,
+    /// and we follow it.
     pub fn listen_to_terminal(&mut self) -> Result<(), Failure> {
         for (signal, number) in [(Signal::TSTP, TERMINAL_STOP), (Signal::WINCH, WINDOW_CHANGE)] {
             self.add(signal, SignalKind::from_raw(number))?;

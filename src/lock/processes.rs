@@ -6,7 +6,8 @@ use std::io::Read;
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, test_kill_process_group};
 
-/// The program that runs, even if its file has been replaced or removed meanwhile: who waits for hours outlives an update.
+/// The program that runs, even if its file has been replaced or removed meanwhile: who waits for hours
+/// outlives an update.
 pub const OURSELVES: &str = "/proc/self/exe";
 
 /// The part of a process's entry that matters here.
@@ -18,8 +19,8 @@ struct Entry {
     group: Option<Pid>,
 }
 
-/// Whether anything runs in a process group. Who has ended does not run, even if nobody has asked for its exit code
-/// (the first process of a container often never asks).
+/// Whether anything runs in a process group. Who has ended does not run, even if nobody has asked for its
+/// exit code (the first process of a container often never asks).
 pub fn runs_any(group: Pid) -> bool {
     if test_kill_process_group(group).is_err() {
         return false;

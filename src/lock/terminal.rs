@@ -1,11 +1,12 @@
 //! The controlling terminal, which a command in a process group of its own must be lent.
 //!
-//! A terminal has one foreground group; others are stopped when they read from it, and do not hear Ctrl-C. So we do what
-//! a shell does: lend it to the command's group, take it back when the command stops or ends, and stop with it, so that
-//! Ctrl-Z, `fg` and `bg` work on the whole. After `fg` the lock is looked at before the command goes on.
+//! A terminal has one foreground group; others are stopped when they read from it, and do not hear Ctrl-C. So
+//! we do what a shell does: lend it to the command's group, take it back when the command stops or ends, and
+//! stop with it, so that Ctrl-Z, `fg` and `bg` work on the whole. After `fg` the lock is looked at before the
+//! command goes on.
 //!
-//! With stdin and stdout at the terminal it is lent from the start. In a pipeline it is lent when the command asks for
-//! it (the kernel stops a background group that does), as a pager at the other end may want it too.
+//! With stdin and stdout at the terminal it is lent from the start. In a pipeline it is lent when the command
+//! asks for it (the kernel stops a background group that does), as a pager at the other end may want it too.
 
 use nix::sys::signal::{SigSet, Signal as Masked};
 use rustix::fd::OwnedFd;
@@ -59,8 +60,8 @@ impl Terminal {
     }
 
     fn set(&self, group: Pid) {
-        // Without this the kernel would stop us for reaching for the terminal from the background. Only this thread's
-        // mask, and only for the call, so that no command inherits it.
+        // Without this the kernel would stop us for reaching for the terminal from the background. Only this
+        // thread's mask, and only for the call, so that no command inherits it.
         let mut stop = SigSet::empty();
         stop.add(Masked::SIGTTOU);
         let blocked = stop.thread_block().is_ok();
@@ -71,8 +72,8 @@ impl Terminal {
         }
     }
 
-    /// Stops our own job, as the command has been stopped; returns when the shell continues it. False: there is no shell
-    /// that could, so nothing was done.
+    /// Stops our own job, as the command has been stopped; returns when the shell continues it. False: there
+    /// is no shell that could, so nothing was done.
     pub fn stop_with_it(&self) -> bool {
         has_shell() && kill_process_group(self.ours, Signal::STOP).is_ok()
     }
@@ -83,8 +84,8 @@ impl Terminal {
     }
 }
 
-/// Whether somebody of our session, outside our group, is there to continue us: our group is no orphan in the sense of
-/// POSIX. The kernel stops no orphans at Ctrl-Z, and neither do we.
+/// Whether somebody of our session, outside our group, is there to continue us: our group is no orphan in the
+/// sense of POSIX. The kernel stops no orphans at Ctrl-Z, and neither do we.
 fn has_shell() -> bool {
     let Ok(session) = getsid(None) else { return false };
     let ours = getpgrp();

@@ -24,8 +24,8 @@ use crate::print::{errln, outln};
 pub enum Over {
     /// With this code.
     Code(u8),
-    /// As the command did, by a signal of the keyboard: a script that runs us stops at that only if it sees that we
-    /// died of it, too.
+    /// As the command did, by a signal of the keyboard: a script that runs us stops at that only if it sees
+    /// that we died of it, too.
     Signal(Signal),
 }
 

@@ -1,15 +1,16 @@
 //! The warden: a second process that ends the command when `rowlock lock` itself cannot.
 //!
-//! `rowlock lock` may be killed, stopped or held up. Its warden is a process beside it that knows the command's process
-//! group and the lock's deadline, from lines on its stdin. When the deadline passes unextended, or stdin ends without
-//! `done`, it kills the whole group: before the cluster grants the lock to the next, as the deadline is earlier.
-//! The command itself is also tied to `rowlock lock` by the kernel (`exec.rs`); the warden adds all that it started,
-//! and the case of a `rowlock lock` that is stopped. Once nothing of the command runs any more it also takes the place of
-//! a `rowlock lock` that is gone out of the queue, so that the next one need not wait for the session to end.
+//! `rowlock lock` may be killed, stopped or held up. Its warden is a process beside it that knows the
+//! command's process group and the lock's deadline, from lines on its stdin. When the deadline passes
+//! unextended, or stdin ends without `done`, it kills the whole group: before the cluster grants the lock to
+//! the next, as the deadline is earlier. The command itself is also tied to `rowlock lock` by the kernel
+//! (`exec.rs`); the warden adds all that it started, and the case of a `rowlock lock` that is stopped. Once
+//! nothing of the command runs any more it also takes the place of a `rowlock lock` that is gone out of the
+//! queue, so that the next one need not wait for the session to end.
 //!
-//! Deadlines are points of CLOCK_BOOTTIME, which all processes of a machine share and which goes on while it is suspended, so
-//! a line that was written before a pause and read after it says nothing wrong. Invariant: the warden extends nothing itself, and gives nothing back before the command is
-//! gone.
+//! Deadlines are points of CLOCK_BOOTTIME, which all processes of a machine share and which goes on while it
+//! is suspended, so a line that was written before a pause and read after it says nothing wrong. Invariant:
+//! the warden extends nothing itself, and gives nothing back before the command is gone.
 
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
@@ -30,14 +31,15 @@ use crate::exit::{Failure, SOFTWARE};
 const READ_BYTES: usize = 4096;
 /// A sleep does not count the time of a suspended machine: so late is a deadline noticed after that.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
-/// A killed process is gone in milliseconds. One that is not waits for its disk, and may yet write: then nothing is
-/// given back, and the session's end does it.
+/// A killed process is gone in milliseconds. One that is not waits for its disk, and may yet write: then
+/// nothing is given back, and the session's end does it.
 const DYING_MAX: Duration = Duration::from_secs(2);
 const DYING_POLL: Duration = Duration::from_millis(5);
 /// Whoever waits is better off with the end of the session than with a warden that tries for ever.
 const GIVING_BACK_MAX: Duration = Duration::from_secs(5);
 
-/// The warden of one command, as `rowlock lock` sees it. Dropping it before [`Warden::dismiss`] has the command killed.
+/// The warden of one command, as `rowlock lock` sees it. Dropping it before [`Warden::dismiss`] has the
+/// command killed.
 pub struct Warden {
     process: Child,
     orders: Option<ChildStdin>,
@@ -45,12 +47,13 @@ pub struct Warden {
 }
 
 impl Warden {
-    /// Starts the process. It does nothing until it is told a group. `endpoints`: where it could give something back.
+    /// Starts the process. It does nothing until it is told a group. `endpoints`: where it could give
+    /// something back.
     pub fn start(endpoints: &str) -> Result<Warden, Failure> {
         let failed = |e: io::Error| Failure::new(SOFTWARE, format!("cannot start the command's warden: {e}"));
         let mut command = Command::new(OURSELVES);
-        // Of its own group, so that what kills our group leaves it; with none of our outputs, so that nobody who reads
-        // them waits for it.
+        // Of its own group, so that what kills our group leaves it; with none of our outputs, so that nobody
+        // who reads them waits for it.
         command
             .arg0("rowlock")
             .args(["__warden", "--endpoints", endpoints])
@@ -94,7 +97,8 @@ impl Warden {
 
     fn tell(&mut self, line: &str) {
         if let Some(orders) = &mut self.orders {
-            // A warden that is gone or full leaves the kernel's tie and ourselves; and it errs to the safe side.
+            // A warden that is gone or full leaves the kernel's tie and ourselves; and it errs to the safe
+            // side.
             let _ = orders.write_all(line.as_bytes());
         }
     }
@@ -158,7 +162,8 @@ impl Watch {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Takes the place out of the queue, in a session of our own. If that fails, the old session's end does it.
+    /// Takes the place out of the queue, in a session of our own. If that fails, the old session's end does
+    /// it.
     fn give_back(&self, orders: &Orders) {
         let Some(key) = &orders.key else { return };
         let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };

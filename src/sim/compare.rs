@@ -1,6 +1,7 @@
 //! `rowlock sim compare`: lock designs that people use, and Rowlock, under the same faults.
 //!
-//! Without more it prints a table of all designs in all scenarios. With a design, a scenario and a seed it tells one run.
+//! Without more it prints a table of all designs in all scenarios. With a design, a scenario and a seed it
+//! tells one run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -28,7 +29,8 @@ use crate::print::print;
 /// How soon a client of Rowlock with a disconnect grace may be given up after its connection has ended.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// Compare the lock designs that people use: the same faults for Redis, databases, ZooKeeper recipes and Rowlock
+/// Compare the lock designs that people use: the same faults for Redis, databases, ZooKeeper recipes and
+/// Rowlock
 #[derive(clap::Args)]
 pub struct Compare {
     /// Seeds of each design in each scenario

@@ -16,8 +16,8 @@ pub struct Kept {
     pub page: PathBuf,
 }
 
-/// Keeps a failing run in `folder`. `outcome` must have its record. Runs of the state alone need no files: their seed says
-/// everything.
+/// Keeps a failing run in `folder`. `outcome` must have its record. Runs of the state alone need no files:
+/// their seed says everything.
 pub fn keep(case: &Case, outcome: &Outcome, folder: &Path) -> Result<Option<Kept>, Failure> {
     if case.level == Level::State {
         return Ok(None);

@@ -1,5 +1,5 @@
-//! `rowlock sim mutants`: how many seeds it takes to notice each deliberate mistake. A checker that notices none has
-//! shown nothing.
+//! `rowlock sim mutants`: how many seeds it takes to notice each deliberate mistake. A checker that notices
+//! none has shown nothing.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -18,8 +18,9 @@ use crate::print::print;
 use crate::signals::Stop;
 use crate::table::table;
 
-/// Noticed by a test beside its place and by no run. All that our own clients write carries a number, so that a write that
-/// comes twice is run once. And no replica differs but by another mistake, which the checkers see as soon as nodes do.
+/// Noticed by a test beside its place and by no run. All that our own clients write carries a number, so that
+/// a write that comes twice is run once. And no replica differs but by another mistake, which the checkers
+/// see as soon as nodes do.
 const BESIDE_RUNS: [Mutant; 2] = [Mutant::ForwardAgain, Mutant::DigestsNotJudged];
 
 /// Run each deliberate mistake until a checker notices it

@@ -1,4 +1,5 @@
-//! Seeds on several threads: each thread takes the next seed, runs it in a world of its own, and passes the outcome on.
+//! Seeds on several threads: each thread takes the next seed, runs it in a world of its own, and passes the
+//! outcome on.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -20,8 +21,8 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Starts `threads` on `seeds`. They end when there are no more, or when the pool is dropped; a run that has begun is
-    /// not waited for.
+    /// Starts `threads` on `seeds`. They end when there are no more, or when the pool is dropped; a run that
+    /// has begun is not waited for.
     pub fn start<F>(seeds: RangeInclusive<u64>, threads: usize, run: F) -> Pool
     where
         F: Fn(u64) -> Outcome + Send + Sync + 'static,

@@ -1,7 +1,7 @@
 //! The nodes as child processes of this one: started, killed, started again, and all ended with us.
 //!
-//! Invariant: no node outlives `up`: each is killed when its handle is dropped, and asks the kernel to end it when
-//! this process ends in a way that drops nothing.
+//! Invariant: no node outlives `up`: each is killed when its handle is dropped, and asks the kernel to end it
+//! when this process ends in a way that drops nothing.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -31,8 +31,8 @@ impl Nodes {
         Nodes { config, log_level, running: BTreeMap::new() }
     }
 
-    /// Starts node `id`; its log goes to the end of `log`. Must be called on the main thread: the kernel ties the
-    /// child to the thread that made it.
+    /// Starts node `id`; its log goes to the end of `log`. Must be called on the main thread: the kernel ties
+    /// the child to the thread that made it.
     pub fn start(&mut self, id: u64, log: &Path) -> Result<(), Failure> {
         let log =
             append_to(log).map_err(|e| Failure::new(IO, format!("cannot write {}: {e}", log.display())))?;

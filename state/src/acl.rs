@@ -18,8 +18,8 @@ use sha1::{Digest as _, Sha1};
 
 use crate::digest::Hasher;
 
-/// Size of a list on the wire, after `auth` has been expanded. Beyond: [`ErrorCode::InvalidAcl`]. ZooKeeper has no
-/// such limit, but there one frame of `auth` entries can make a list of gigabytes.
+/// Size of a list on the wire, after `auth` has been expanded. Beyond: [`ErrorCode::InvalidAcl`]. ZooKeeper
+/// has no such limit, but there one frame of `auth` entries can make a list of gigabytes.
 pub const ACL_BYTES_MAX: usize = 256 << 10;
 
 /// Whether one of `who` is a superuser, who passes every list.

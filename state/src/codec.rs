@@ -1,9 +1,9 @@
-//! The bytes of a log entry: a version byte, a byte of flags, the entry's number in its term, then the proposals, each of
-//! which says what is not as in the one before ([`mod@write`]). Older versions are read and not written any more: 3 has no
-//! number, 1 and 2 are batches in bincode.
+//! The bytes of a log entry: a version byte, a byte of flags, the entry's number in its term, then the
+//! proposals, each of which says what is not as in the one before ([`mod@write`]). Older versions are read
+//! and not written any more: 3 has no number, 1 and 2 are batches in bincode.
 //!
-//! Invariant: a change of [`crate::command`] that changes these bytes takes a new version and keeps reading the old
-//! ones; `testdata/batch.golden` shows such a change.
+//! Invariant: a change of [`crate::command`] that changes these bytes takes a new version and keeps reading
+//! the old ones; `testdata/batch.golden` shows such a change.
 
 mod read;
 mod write;
@@ -34,7 +34,8 @@ const SECOND_RULES: u8 = 4;
 /// Of version 2: there are commands that nodes without lock queues do not know.
 const LOCKS: u8 = 2;
 
-/// How bincode numbers those commands that are read and written by hand: by their order in [`crate::command::Command`].
+/// How bincode numbers those commands that are read and written by hand: by their order in
+/// [`crate::command::Command`].
 mod tag {
     pub(super) const CREATE: u8 = 5;
     pub(super) const DELETE: u8 = 6;
@@ -43,8 +44,9 @@ mod tag {
     pub(super) const VERIFY: u8 = 16;
 }
 
-/// The byte that a proposal begins with: which of these follow, in this order, because they are not as in the proposal
-/// before it. Before the first one everything is zero or empty. The session always follows, as a difference.
+/// The byte that a proposal begins with: which of these follow, in this order, because they are not as in the
+/// proposal before it. Before the first one everything is zero or empty. The session always follows, as a
+/// difference.
 mod head {
     /// Node and incarnation of the origin.
     pub(super) const SENDER: u8 = 1;
@@ -104,8 +106,8 @@ pub(crate) const BINCODE: Configuration<LittleEndian, Varint> = bincode::config:
 
 /// Reads a value off the front of `bytes`, and says how many of them it is.
 ///
-/// bincode believes lengths up to its limit, which is a constant and counts integers at full width (one byte as eight, or
-/// sixteen). So the limit is a step above the input: a forged length gets no memory beyond that.
+/// bincode believes lengths up to its limit, which is a constant and counts integers at full width (one byte
+/// as eight, or sixteen). So the limit is a step above the input: a forged length gets no memory beyond that.
 pub(crate) fn from_bincode<T: DeserializeOwned>(bytes: &[u8]) -> Result<(T, usize), DecodeError> {
     match bytes.len() {
         0..=0x1000 => within::<T, 0x1_0000>(bytes),
@@ -122,7 +124,8 @@ fn within<T: DeserializeOwned, const LIMIT: usize>(bytes: &[u8]) -> Result<(T, u
     bincode::serde::decode_from_slice(bytes, config)
 }
 
-/// Why bytes are not a batch. In the log of this node that means damage or a newer version: the node must stop.
+/// Why bytes are not a batch. In the log of this node that means damage or a newer version: the node must
+/// stop.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BatchError {
@@ -150,8 +153,8 @@ pub enum BatchError {
 }
 
 impl Batch {
-    /// The payload of a log entry. The proposer bounds what it folds: a batch that no node could read must not get
-    /// into the log.
+    /// The payload of a log entry. The proposer bounds what it folds: a batch that no node could read must
+    /// not get into the log.
     pub fn encode(&self) -> Bytes {
         let rules = if self.rules == Rules::Second { SECOND_RULES } else { 0 };
         let mut bytes = vec![VERSION, rules | if self.enforce_quota { ENFORCE_QUOTA } else { 0 }];
@@ -205,7 +208,8 @@ impl Proposal {
         write::proposals(proposals, out);
     }
 
-    /// The list that these bytes are, all of them. Data in what it gives may be slices of `bytes`, and keep them.
+    /// The list that these bytes are, all of them. Data in what it gives may be slices of `bytes`, and keep
+    /// them.
     pub fn decode_all(bytes: &Bytes) -> Result<Vec<Proposal>, BatchError> {
         if bytes.len() > BATCH_MAX_BYTES {
             return Err(BatchError::TooLarge(bytes.len()));
@@ -452,7 +456,8 @@ mod tests {
     #[test]
     fn a_tag_is_on_a_write_and_never_on_another_tag_however_long_the_chain() {
         let (tagged, noop, abandon) = ([12, 1, 0], 0, [15, 0]);
-        // Before the command: of the first version its sender, of the newest the entry's number and what repeats.
+        // Before the command: of the first version its sender, of the newest the entry's number and what
+        // repeats.
         let heads = [&[PLAIN, 0, 1, 0, 0, 0, 0, 0, 0][..], &[VERSION, 0, 0, 0, 0, 1, 0, 0]];
         for head in heads {
             let read = |command: &[u8]| Batch::decode(&[head, command].concat());

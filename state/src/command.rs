@@ -70,7 +70,8 @@ pub enum Command {
     },
     /// The session (of the proposal) ends by its client's wish.
     CloseSession,
-    /// The leader saw no sign of life for the whole timeout. Without effect if the session has been attached anew.
+    /// The leader saw no sign of life for the whole timeout. Without effect if the session has been attached
+    /// anew.
     ExpireSession {
         /// Which one.
         session: SessionId,
@@ -107,7 +108,8 @@ pub enum Command {
         /// The text that ZooKeeper clients read.
         config: String,
     },
-    /// A write that takes effect once in its session, however often it comes. Takes no zxid when it comes again.
+    /// A write that takes effect once in its session, however often it comes. Takes no zxid when it comes
+    /// again.
     Tagged {
         /// Which write of the session it is.
         id: u64,
@@ -170,9 +172,9 @@ pub enum Command {
     },
     /// Moves a session to a new connection: bumps its attachment. Takes no zxid.
     Reattach {
-        /// The session's attachment when the client asked, as its node knew it; `None`: whatever it is. If it is another one
-        /// by now the command is refused (`SessionMoved`): one that comes late, because its client has given it up and gone
-        /// elsewhere, takes nothing from the client.
+        /// The session's attachment when the client asked, as its node knew it; `None`: whatever it is. If it
+        /// is another one by now the command is refused (`SessionMoved`): one that comes late, because its
+        /// client has given it up and gone elsewhere, takes nothing from the client.
         from: Option<Attachment>,
         /// Which session.
         session: SessionId,
@@ -181,8 +183,8 @@ pub enum Command {
         /// Newly negotiated timeout, milliseconds.
         timeout_ms: u32,
     },
-    /// What the leader has refused, in its place: too dear ([`crate::Machine::price`]), or there is no memory. Its author is
-    /// answered with this.
+    /// What the leader has refused, in its place: too dear ([`crate::Machine::price`]), or there is no
+    /// memory. Its author is answered with this.
     Refused(ErrorCode),
 }
 
@@ -190,8 +192,8 @@ thread_local! {
     static IS_TAGGED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What a number belongs to. Tags in tags would be read by recursion, and a long chain of them would be the end of the stack:
-/// the second one is refused before it is looked into.
+/// What a number belongs to. Tags in tags would be read by recursion, and a long chain of them would be the
+/// end of the stack: the second one is refused before it is looked into.
 fn one_write<'de, D: Deserializer<'de>>(from: D) -> Result<Box<Command>, D::Error> {
     if IS_TAGGED.replace(true) {
         return Err(D::Error::custom("a tagged command in a tagged command"));
@@ -207,8 +209,8 @@ fn one_write<'de, D: Deserializer<'de>>(from: D) -> Result<Box<Command>, D::Erro
 }
 
 impl Command {
-    /// Whether it is a client's write, of which its session may keep the outcome. What the cluster does itself is none, nor
-    /// what changes nothing.
+    /// Whether it is a client's write, of which its session may keep the outcome. What the cluster does
+    /// itself is none, nor what changes nothing.
     pub fn is_write(&self) -> bool {
         match self {
             Command::Create { .. }
@@ -248,7 +250,8 @@ impl Command {
         }
     }
 
-    /// The same with nothing of the command in it but the refusal: a number of a write has one outcome, this one too.
+    /// The same with nothing of the command in it but the refusal: a number of a write has one outcome, this
+    /// one too.
     #[must_use]
     pub fn refused(self, code: ErrorCode) -> Command {
         match self {
@@ -263,12 +266,12 @@ impl Command {
 /// The payload of one log entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Batch {
-    /// The leader's reading of the log's clock, milliseconds since 1970 (`coordinator/src/log_clock.rs`: the wall clock of
-    /// its start, counted on by a monotonic clock and raised by earlier stamps). The state machine never lets time go
-    /// backwards, and measures lock-delays, maximum holds and TTLs by it.
+    /// The leader's reading of the log's clock, milliseconds since 1970 (`coordinator/src/log_clock.rs`: the
+    /// wall clock of its start, counted on by a monotonic clock and raised by earlier stamps). The state
+    /// machine never lets time go backwards, and measures lock-delays, maximum holds and TTLs by it.
     pub time_ms: i64,
-    /// Whether hard quotas refuse what goes beyond them: the leader's configuration, so that all replicas agree
-    /// whatever is in theirs. Not part of the body: see `codec.rs`.
+    /// Whether hard quotas refuse what goes beyond them: the leader's configuration, so that all replicas
+    /// agree whatever is in theirs. Not part of the body: see `codec.rs`.
     #[serde(skip)]
     pub enforce_quota: bool,
     /// Not part of the body: see `codec.rs`.
@@ -283,9 +286,10 @@ pub struct Batch {
 
 /// Which entry of its term a batch is: the leader of a term counts its entries from 1.
 ///
-/// Raft may refuse an entry of a leader's and take the next one. The next one is then skipped on every node, since it
-/// does not follow its predecessor, and the leader proposes both again. The zero of a default is no number: such an
-/// entry is always taken. The entries of versions that did not count have none, nor has one without proposals.
+/// Raft may refuse an entry of a leader's and take the next one. The next one is then skipped on every node,
+/// since it does not follow its predecessor, and the leader proposes both again. The zero of a default is no
+/// number: such an entry is always taken. The entries of versions that did not count have none, nor has one
+/// without proposals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Ordinal {
     /// The Raft term.
@@ -302,14 +306,15 @@ impl Ordinal {
     }
 }
 
-/// By which rules commands are carried out: those of the version that proposed them. So an old log gives the state that it
-/// gave then, and replicas that begin at different places of it agree.
+/// By which rules commands are carried out: those of the version that proposed them. So an old log gives the
+/// state that it gave then, and replicas that begin at different places of it agree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rules {
-    /// Of the versions before there were others: answers about queues ask for no permission, a lock-delay has no bound,
-    /// the number of an owner is one for all sessions.
+    /// Of the versions before there were others: answers about queues ask for no permission, a lock-delay has
+    /// no bound, the number of an owner is one for all sessions.
     First,
-    /// Permission first; bounded lock-delays; owners of one user; all searches for deadlocks of one entry share an allowance.
+    /// Permission first; bounded lock-delays; owners of one user; all searches for deadlocks of one entry
+    /// share an allowance.
     #[default]
     Second,
 }

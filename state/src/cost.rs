@@ -1,11 +1,13 @@
-//! What a command costs to apply, at most: judged by the leader, with its applied state, before the command enters the log.
+//! What a command costs to apply, at most: judged by the leader, with its applied state, before the command
+//! enters the log.
 //!
-//! What may not enter stands there as [`Command::Refused`], a few bytes, so that its origin answers it in its turn.
+//! What may not enter stands there as [`Command::Refused`], a few bytes, so that its origin answers it in its
+//! turn.
 //!
-//! Invariant: apply never asks for a price. A log of an older version, in which dearer commands are, replays as it was
-//! applied; and prices may change without a new format.
-//! Invariant: a price is not below the steps that apply takes (tests count them), but for what other entries in flight have
-//! changed meanwhile, whose prices bound that.
+//! Invariant: apply never asks for a price. A log of an older version, in which dearer commands are, replays
+//! as it was applied; and prices may change without a new format. Invariant: a price is not below the steps
+//! that apply takes (tests count them), but for what other entries in flight have changed meanwhile, whose
+//! prices bound that.
 
 use std::collections::BTreeSet;
 
@@ -22,11 +24,12 @@ use crate::tree::split;
 
 /// Missing znodes above its locks that one acquire makes. More: `BadArguments`.
 pub const ANCESTORS_MAX: usize = 32;
-/// Ephemeral znodes of one session, which all go in one command, with at most [`COMMAND_STEPS_MAX`]. Beyond: `QuotaExceeded`.
+/// Ephemeral znodes of one session, which all go in one command, with at most [`COMMAND_STEPS_MAX`]. Beyond:
+/// `QuotaExceeded`.
 pub const EPHEMERALS_MAX: usize = 20_000;
-/// Places in the queue of one lock: those that wait together may be granted it in one command. Beyond: `QuotaExceeded` for an
-/// acquire, and for a plain create of a place that is not exclusive. (What apply itself refuses is
-/// [`crate::locks::QUEUE_MAX`], and stays, since old logs depend on it.)
+/// Places in the queue of one lock: those that wait together may be granted it in one command. Beyond:
+/// `QuotaExceeded` for an acquire, and for a plain create of a place that is not exclusive. (What apply
+/// itself refuses is [`crate::locks::QUEUE_MAX`], and stays, since old logs depend on it.)
 pub const QUEUE_PLACES_MAX: usize = 20_000;
 /// Bytes by which `auth` may make the different ACLs of one command longer. More: `InvalidAcl`.
 pub const EXPANSION_MAX_BYTES: u64 = 16 << 10;

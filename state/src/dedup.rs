@@ -1,10 +1,11 @@
-//! The outcomes that a session still needs: a write that its client sends again, because the reply was lost with the
-//! connection, gets the outcome of the first time and has no second effect.
+//! The outcomes that a session still needs: a write that its client sends again, because the reply was lost
+//! with the connection, gets the outcome of the first time and has no second effect.
 //!
-//! As in the dissertation on Raft (section 6.3): the client numbers its writes and says up to which one it knows the
-//! outcome; what it knows is forgotten. Invariant: [`OUTCOMES_MAX`] and [`OUTCOMES_MAX_BYTES`] bound what one session
-//! keeps, [`OUTCOMES_ALL_BYTES`] and [`OUTCOMES_SMALL_BYTES`] what all of them keep, beside one outcome each; a client
-//! that goes beyond them is refused before anything is done. One outcome is in proportion to its request.
+//! As in the dissertation on Raft (section 6.3): the client numbers its writes and says up to which one it
+//! knows the outcome; what it knows is forgotten. Invariant: [`OUTCOMES_MAX`] and [`OUTCOMES_MAX_BYTES`]
+//! bound what one session keeps, [`OUTCOMES_ALL_BYTES`] and [`OUTCOMES_SMALL_BYTES`] what all of them keep,
+//! beside one outcome each; a client that goes beyond them is refused before anything is done. One outcome is
+//! in proportion to its request.
 
 use std::sync::Arc;
 
@@ -166,8 +167,8 @@ impl Outcomes {
         assert!(old.is_none(), "an outcome is kept once");
     }
 
-    /// Keeps an outcome that it [takes](Self::takes), and forgets what the client knows: mostly the one before, whose
-    /// place the new one takes then.
+    /// Keeps an outcome that it [takes](Self::takes), and forgets what the client knows: mostly the one
+    /// before, whose place the new one takes then.
     fn keep_next(&mut self, id: u64, stored: &Stored, acked: u64, ephemerals: &Paths) {
         if let Some((known, place)) = self.kept.only_mut().filter(|(known, _)| *known <= acked) {
             let kept = Kept::new(id, stored, ephemerals);
@@ -284,8 +285,8 @@ impl Machine {
         self.sessions.outcomes(session).is_some_and(|outcomes| outcomes.knows(id))
     }
 
-    /// Forgets the outcomes of all writes. For simulations of a replica that has lost them: a write that comes again would
-    /// take effect again.
+    /// Forgets the outcomes of all writes. For simulations of a replica that has lost them: a write that
+    /// comes again would take effect again.
     #[doc(hidden)]
     pub fn forget_outcomes(&mut self) {
         let sessions: Vec<SessionId> = self.sessions.iter().map(|(id, _)| id).collect();
@@ -309,8 +310,8 @@ impl Machine {
     }
 }
 
-/// Whether the outcome is one that the command can have: a client that uses a number twice for different writes must be
-/// told so, and not what another kind of write gave.
+/// Whether the outcome is one that the command can have: a client that uses a number twice for different
+/// writes must be told so, and not what another kind of write gave.
 fn fits(command: &Command, outcome: &Outcome) -> bool {
     match command {
         Command::Create { .. } => matches!(outcome, Outcome::Created { .. }),

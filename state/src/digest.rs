@@ -1,5 +1,6 @@
-//! The fingerprint of the whole state: a sum of one hash per znode and per session, kept up to date by subtraction
-//! and addition, so that replicas can be compared at any log index for the price of reading a number.
+//! The fingerprint of the whole state: a sum of one hash per znode and per session, kept up to date by
+//! subtraction and addition, so that replicas can be compared at any log index for the price of reading a
+//! number.
 //!
 //! It tells apart states that differ by accident (a bug, a flipped bit), not by malice.
 //! Invariant: the function never changes silently: it is written into snapshots and pinned by golden files.

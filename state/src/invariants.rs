@@ -1,4 +1,5 @@
-//! Everything that must hold between the parts of the state, checked from scratch. For tests and the simulator.
+//! Everything that must hold between the parts of the state, checked from scratch. For tests and the
+//! simulator.
 
 use rowlock_proto::SessionId;
 
@@ -17,7 +18,8 @@ struct Found {
 }
 
 impl Machine {
-    /// Recomputes every index, counter and digest from the znodes and sessions. O(state): not for production paths.
+    /// Recomputes every index, counter and digest from the znodes and sessions. O(state): not for production
+    /// paths.
     pub fn check(&self) -> Result<(), String> {
         let found = self.walk()?;
         if found.totals != *self.tree.totals() {

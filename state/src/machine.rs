@@ -1,7 +1,8 @@
-//! The machine: takes one proposal at a time, gives each its zxid, and leads it to the operation that it asks for.
+//! The machine: takes one proposal at a time, gives each its zxid, and leads it to the operation that it asks
+//! for.
 //!
-//! Stands between the log and everything that looks at the state. Never reads a clock, never draws a random number,
-//! never fails: what a client can cause is an answer, what it cannot is an assertion.
+//! Stands between the log and everything that looks at the state. Never reads a clock, never draws a random
+//! number, never fails: what a client can cause is an answer, what it cannot is an assertion.
 
 use bytes::Bytes;
 use rowlock_proto::acl::{Acl, Id, perms};
@@ -107,9 +108,9 @@ impl Machine {
         self.last_entry
     }
 
-    /// Whether the next batch of the log follows the last one of its term. If it does not, no proposal of it may be
-    /// applied: it has overtaken another one, which would then take effect behind it or never, or it comes again. To be
-    /// asked for each batch, before its first proposal.
+    /// Whether the next batch of the log follows the last one of its term. If it does not, no proposal of it
+    /// may be applied: it has overtaken another one, which would then take effect behind it or never, or it
+    /// comes again. To be asked for each batch, before its first proposal.
     ///
     /// Invariant: all replicas skip the same entries, since this depends on the log alone.
     #[must_use]
@@ -138,9 +139,9 @@ impl Machine {
 
     /// Applies the next proposal of the log. `stamp` is its batch's.
     ///
-    /// Events go to `sink` in order, after the change is whole. A command takes one zxid, also when it is rejected,
-    /// but none if it is `Noop`, `Attach`, `AttachFrom` or about digests, or if its session or attachment is not (or no
-    /// longer) valid.
+    /// Events go to `sink` in order, after the change is whole. A command takes one zxid, also when it is
+    /// rejected, but none if it is `Noop`, `Attach`, `AttachFrom` or about digests, or if its session or
+    /// attachment is not (or no longer) valid.
     pub fn apply_stamped<S: EventSink + ?Sized>(
         &mut self,
         stamp: Stamp,

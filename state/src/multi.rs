@@ -1,7 +1,7 @@
 //! multi: several operations as one change, all or nothing.
 //!
-//! Operations are carried out one after another, so that later ones see earlier ones; a failure takes the earlier
-//! ones back in reverse. Events wait until all have succeeded.
+//! Operations are carried out one after another, so that later ones see earlier ones; a failure takes the
+//! earlier ones back in reverse. Events wait until all have succeeded.
 
 use rowlock_proto::request::Op;
 use rowlock_proto::response::OpResult;
@@ -13,8 +13,8 @@ use crate::ops::{Author, Done};
 use crate::outcome::EventSink;
 
 impl Machine {
-    /// Runs all of `ops`, or none: then every result is [`OpResult::Error`], with no code for those before the
-    /// failing one, its own for that one, and `RuntimeInconsistency` for those behind it.
+    /// Runs all of `ops`, or none: then every result is [`OpResult::Error`], with no code for those before
+    /// the failing one, its own for that one, and `RuntimeInconsistency` for those behind it.
     pub(crate) fn multi<S: EventSink + ?Sized>(
         &mut self,
         by: &Author,
@@ -55,8 +55,8 @@ impl Machine {
     }
 }
 
-/// Containers and znodes with a time to live are answered as create2, however they were asked for: ZooKeeper does so,
-/// and Java clients know no other types in the answer to a multi.
+/// Containers and znodes with a time to live are answered as create2, however they were asked for: ZooKeeper
+/// does so, and Java clients know no other types in the answer to a multi.
 fn result(op: &Op, done: Done) -> OpResult {
     match op {
         Op::Create(create) if create.flags != CreateMode::Container.flags() => OpResult::Create(done.path),

@@ -1,7 +1,7 @@
 //! The operations on single znodes, with ZooKeeper's checks in ZooKeeper's order (`PrepRequestProcessor`).
 //!
-//! Each either changes nothing and gives an error, or is carried out and gives a [`Done`], which can fire its event
-//! and be taken back. Operations do not know whether they run alone or in a multi.
+//! Each either changes nothing and gives an error, or is carried out and gives a [`Done`], which can fire its
+//! event and be taken back. Operations do not know whether they run alone or in a multi.
 
 use std::sync::Arc;
 
@@ -198,8 +198,8 @@ impl Machine {
         };
         check_path(&path)?;
         let at = Path::cut(&path, new.name_at);
-        // Of the paths that are well formed, only the root's has no name. The announcement is there for every reader,
-        // though in no tree.
+        // Of the paths that are well formed, only the root's has no name. The announcement is there for every
+        // reader, though in no tree.
         if at.name().is_empty() || path == ANNOUNCEMENT {
             return Err(ErrorCode::NodeExists);
         }
@@ -303,7 +303,8 @@ impl Machine {
         self.remove_at((zxid, Slot::default()), at, (&trail, place))
     }
 
-    /// Deletes the childless znode at this place below its parent. `owner`: where its session may be, if it has one.
+    /// Deletes the childless znode at this place below its parent. `owner`: where its session may be, if it
+    /// has one.
     pub(crate) fn remove_at(
         &mut self,
         (zxid, owner): (Zxid, Slot),
@@ -405,7 +406,8 @@ impl Machine {
     }
 }
 
-/// The ACL of a new znode. Mostly it is given the very list that its parent has, which has been resolved when it came.
+/// The ACL of a new znode. Mostly it is given the very list that its parent has, which has been resolved when
+/// it came.
 fn resolved(given: Option<&[Acl]>, parent: Option<&Znode>, who: &[Id]) -> Result<SharedAcl, ErrorCode> {
     match parent.map(|parent| &parent.acl) {
         Some(acl) if given == Some(acl.entries()) => Ok(acl.clone()),

@@ -108,7 +108,8 @@ pub struct LockEvent<'a> {
     pub lock_acl: &'a [Acl],
     /// What is wanted.
     pub mode: Mode,
-    /// It was made by acquire, so its session is to be told of grants and losses ([`rowlock_proto::lock::Notice`]).
+    /// It was made by acquire, so its session is to be told of grants and losses
+    /// ([`rowlock_proto::lock::Notice`]).
     pub is_acquired: bool,
     /// What happened.
     pub kind: LockEventKind,

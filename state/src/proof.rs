@@ -1,10 +1,11 @@
-//! What is kept of a session's password, in memory, log and snapshots: enough to know it again, and no use to whoever reads it.
+//! What is kept of a session's password, in memory, log and snapshots: enough to know it again, and no use to
+//! whoever reads it.
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-/// The first half of the SHA-256 of a session's password. A password is 16 random bytes, so nothing shorter than trying all of
-/// them finds one that fits.
+/// The first half of the SHA-256 of a session's password. A password is 16 random bytes, so nothing shorter
+/// than trying all of them finds one that fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Proof(pub(crate) [u8; 16]);
 

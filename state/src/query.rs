@@ -12,8 +12,8 @@ use crate::sessions::Session;
 use crate::znode::{Znode, saturating_i32};
 
 impl Machine {
-    /// exists. Needs READ, as in ZooKeeper 3.9. The only read for which a path with a NUL is not just one that no
-    /// znode has.
+    /// exists. Needs READ, as in ZooKeeper 3.9. The only read for which a path with a NUL is not just one
+    /// that no znode has.
     pub fn exists(&self, path: &str, who: &[Id]) -> Result<Stat, ErrorCode> {
         if path.contains('\0') {
             return Err(ErrorCode::BadArguments);

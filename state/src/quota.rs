@@ -1,13 +1,14 @@
 //! Quotas: how many znodes and bytes of data a subtree may have, as ZooKeeper's clients set and read them.
 //!
-//! For a quota on `/a` a client creates `/zookeeper/quota/a/zookeeper_limits` and `zookeeper_stats` beside it, two
-//! ordinary znodes. ZooKeeper rewrites the data of the second on every change below `/a`, without a version, an mzxid
-//! or an event. Here nothing is written: who reads it is shown what the tree counts anyway. So a quota costs a change
-//! nothing, cannot drift, and is right in snapshots and after a multi that was taken back.
+//! For a quota on `/a` a client creates `/zookeeper/quota/a/zookeeper_limits` and `zookeeper_stats` beside
+//! it, two ordinary znodes. ZooKeeper rewrites the data of the second on every change below `/a`, without a
+//! version, an mzxid or an event. Here nothing is written: who reads it is shown what the tree counts anyway.
+//! So a quota costs a change nothing, cannot drift, and is right in snapshots and after a multi that was
+//! taken back.
 //!
-//! Limits are looked at only where the batch says so ([`crate::command::Batch::enforce_quota`]). As in ZooKeeper the
-//! innermost quota around a znode counts and a soft limit never refuses; unlike there the operations of a multi see
-//! each other.
+//! Limits are looked at only where the batch says so ([`crate::command::Batch::enforce_quota`]). As in
+//! ZooKeeper the innermost quota around a znode counts and a soft limit never refuses; unlike there the
+//! operations of a multi see each other.
 
 use rowlock_proto::{ErrorCode, Stat};
 
@@ -63,8 +64,8 @@ impl Quota {
 }
 
 impl Limits {
-    /// `count=3,bytes=-1` and `count=3,bytes=-1=;byteHardLimit=-1;countHardLimit=-1` (`StatsTrack`): negative means no
-    /// limit.
+    /// `count=3,bytes=-1` and `count=3,bytes=-1=;byteHardLimit=-1;countHardLimit=-1` (`StatsTrack`): negative
+    /// means no limit.
     fn parse(data: Option<&[u8]>) -> Limits {
         let mut limits = Limits::default();
         let text = std::str::from_utf8(data.unwrap_or_default()).unwrap_or_default();
@@ -107,7 +108,8 @@ impl Machine {
         })
     }
 
-    /// Whether `path` may have so much more, which is refused also if it was too much before (as ZooKeeper does).
+    /// Whether `path` may have so much more, which is refused also if it was too much before (as ZooKeeper
+    /// does).
     pub(crate) fn check_quota(&self, path: &str, count_diff: i64, bytes_diff: i64) -> Result<(), ErrorCode> {
         let Some((path, limits)) = self.innermost_quota(path) else { return Ok(()) };
         let usage = self.usage(path);

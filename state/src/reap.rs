@@ -1,7 +1,7 @@
 //! Containers and TTL znodes that have served their purpose.
 //!
-//! The leader sweeps with [`Machine::reap_due`] and proposes `Reap` for each; applying it looks again, because the
-//! znode may have got a child in between.
+//! The leader sweeps with [`Machine::reap_due`] and proposes `Reap` for each; applying it looks again,
+//! because the znode may have got a child in between.
 
 use rowlock_proto::{ErrorCode, Zxid};
 

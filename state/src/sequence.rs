@@ -3,10 +3,11 @@
 /// The number 0, as long as every number at least.
 const ZEROS: &str = "0000000000";
 
-/// The full path, of which all but the number is given in pieces, of a sequential znode whose parent has counted `creates` creates.
+/// The full path, of which all but the number is given in pieces, of a sequential znode whose parent has
+/// counted `creates` creates.
 ///
-/// Past 2^31-1 the count goes on at -2^31, as ZooKeeper's does: such names sort before the older ones, which is
-/// why a queue must be ordered by czxid and not by name.
+/// Past 2^31-1 the count goes on at -2^31, as ZooKeeper's does: such names sort before the older ones, which
+/// is why a queue must be ordered by czxid and not by name.
 pub(crate) fn numbered(path: &[&str], creates: i32) -> String {
     let Ok(mut rest) = u32::try_from(creates) else { return format!("{}{creates:010}", path.concat()) };
     let (mut digits, mut zeros) = ([0; ZEROS.len()], ZEROS.len());
@@ -27,11 +28,12 @@ pub(crate) fn is_number(text: &str) -> bool {
     text.parse::<i32>().is_ok_and(|creates| numbered(&[], creates) == text)
 }
 
-/// Which create of its parent a znode was, as far as the end of its path says: rises from one to the next, also past
-/// 2^31-1, and begins anew at 2^32. Any number for what does not end with one.
+/// Which create of its parent a znode was, as far as the end of its path says: rises from one to the next,
+/// also past 2^31-1, and begins anew at 2^32. Any number for what does not end with one.
 ///
-/// From 2^31 on for a billion creates the number has eleven characters, of which the first is a dash, and `x-1500000000`
-/// may be either. It is taken for one of those only behind another dash, with which prefixes mostly end.
+/// From 2^31 on for a billion creates the number has eleven characters, of which the first is a dash, and
+/// `x-1500000000` may be either. It is taken for one of those only behind another dash, with which prefixes
+/// mostly end.
 pub(crate) fn ordinal(path: &str) -> u32 {
     let Some((head, tail)) = path.as_bytes().split_last_chunk::<{ ZEROS.len() }>() else { return 0 };
     let (is_negative, digits) = match tail {

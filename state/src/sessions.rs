@@ -1,6 +1,7 @@
 //! The sessions of all clients, wherever they are connected, and the commands that open, move and end them.
 //!
-//! Touches (signs of life) are not here: they never enter the log. Only the leader keeps them and proposes expiry.
+//! Touches (signs of life) are not here: they never enter the log. Only the leader keeps them and proposes
+//! expiry.
 
 use std::sync::Arc;
 
@@ -50,8 +51,9 @@ pub(crate) type Near = (SessionId, Slot);
 /// Paths of a session's ephemeral znodes.
 pub(crate) type Paths = SharedMap<Arc<str>, ()>;
 
-/// Where a lock was found. A session mostly comes back to the same one, be it to release it; then it is not looked for
-/// again. Only a guess, so it decides nothing but how long a search takes, and is no part of a snapshot.
+/// Where a lock was found. A session mostly comes back to the same one, be it to release it; then it is not
+/// looked for again. Only a guess, so it decides nothing but how long a search takes, and is no part of a
+/// snapshot.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct LastLock {
     /// The way to its znode.

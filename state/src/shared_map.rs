@@ -1,8 +1,9 @@
-//! An ordered map whose copies share structure: the children of a znode, the sessions, a session's ephemerals.
+//! An ordered map whose copies share structure: the children of a znode, the sessions, a session's
+//! ephemerals.
 //!
-//! Entries lie in sorted chunks behind `Arc`s. A clone costs one reference count; a change after a clone copies one
-//! chunk and the list of chunks, so a snapshot of a queue with a million waiters does not stop the next command.
-//! A plain `BTreeMap` would have to be copied whole.
+//! Entries lie in sorted chunks behind `Arc`s. A clone costs one reference count; a change after a clone
+//! copies one chunk and the list of chunks, so a snapshot of a queue with a million waiters does not stop the
+//! next command. A plain `BTreeMap` would have to be copied whole.
 
 mod balance;
 mod chunks;
@@ -18,7 +19,8 @@ use triomphe::{Arc, UniqueArc};
 use balance::{insert_into, merge, single};
 use chunks::Chunks;
 
-/// Entries per chunk at most. A bigger chunk makes the first change after a clone dearer, a smaller one the list.
+/// Entries per chunk at most. A bigger chunk makes the first change after a clone dearer, a smaller one the
+/// list.
 const CHUNK_MAX: usize = 64;
 /// Neighbours that fit together into this are merged, so that removals leave no trail of tiny chunks.
 const MERGE_MAX: usize = CHUNK_MAX / 2;
@@ -50,8 +52,9 @@ pub(crate) enum SharedMap<K, V> {
     /// No chunk: most znodes have no children and should not pay an allocation for it.
     #[default]
     Empty,
-    /// No entry, and the chunk of the last one that there was: what comes and goes one at a time, as the holders of a
-    /// lock do, need not allocate and free for that. Nobody shares it, and it has nothing but room for a single entry.
+    /// No entry, and the chunk of the last one that there was: what comes and goes one at a time, as the
+    /// holders of a lock do, need not allocate and free for that. Nobody shares it, and it has nothing but
+    /// room for a single entry.
     Vacant(Arc<Chunk<K, V>>),
     /// One chunk, without a list: most maps that have entries are small.
     One(Arc<Chunk<K, V>>),

@@ -1,8 +1,9 @@
 //! Snapshots: the whole state as bytes, written while apply goes on, and read back.
 //!
-//! The bytes are blocks of records ([`record`], [`block`]): counters, the last entry's number, sessions, then the znodes from the root down,
-//! each behind its parent, every distinct ACL once, outcomes that sessions keep, the queues of locks, and the digest at the end, which must come out again.
-//! Writing needs memory for one block and the ACLs, reading for one block besides the state itself.
+//! The bytes are blocks of records ([`record`], [`block`]): counters, the last entry's number, sessions, then
+//! the znodes from the root down, each behind its parent, every distinct ACL once, outcomes that sessions
+//! keep, the queues of locks, and the digest at the end, which must come out again. Writing needs memory for
+//! one block and the ACLs, reading for one block besides the state itself.
 
 mod block;
 mod load;

@@ -1,7 +1,7 @@
 //! The tree of znodes with everything that is counted over it.
 //!
-//! Knows nothing of permissions, versions or sessions: `ops` decides, the tree carries out and keeps the digest,
-//! the counters and the index of reapable znodes right. A clone shares all structure.
+//! Knows nothing of permissions, versions or sessions: `ops` decides, the tree carries out and keeps the
+//! digest, the counters and the index of reapable znodes right. A clone shares all structure.
 
 use std::borrow::Cow;
 
@@ -65,8 +65,8 @@ impl Totals {
     }
 }
 
-/// The way down to a znode: where each of its ancestors, and it, lies among its siblings. Good until a znode comes or
-/// goes beside one of them.
+/// The way down to a znode: where each of its ancestors, and it, lies among its siblings. Good until a znode
+/// comes or goes beside one of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Trail(SmallVec<[Slot; 4]>);
 
@@ -280,7 +280,8 @@ impl Tree {
         Some((Cow::Owned(trail), znode))
     }
 
-    /// The znode at the end of a trail that may lead anywhere by now, if it leads to `path`. Not for the root.
+    /// The znode at the end of a trail that may lead anywhere by now, if it leads to `path`. Not for the
+    /// root.
     fn at_end(&self, trail: &Trail, path: &str) -> Option<&Znode> {
         let (mut znode, mut rest) = (&*self.root, path.as_bytes());
         for place in &trail.0 {
@@ -301,8 +302,8 @@ impl Tree {
         trail.0.iter().fold(&*self.root, |znode, place| znode.children.at(*place).1)
     }
 
-    /// Changes the znode at `path`, the end of `trail`, but not its children; `change` makes its data longer by
-    /// `bytes_diff`. Gives the parent's ACL too.
+    /// Changes the znode at `path`, the end of `trail`, but not its children; `change` makes its data longer
+    /// by `bytes_diff`. Gives the parent's ACL too.
     pub(crate) fn update<R>(
         &mut self,
         path: &str,
@@ -332,8 +333,8 @@ impl Tree {
         (result, parent_acl)
     }
 
-    /// Puts a childless znode at `path`, where there is none, into its place below its parent, and changes the numbers of
-    /// the parent. Gives the znode.
+    /// Puts a childless znode at `path`, where there is none, into its place below its parent, and changes
+    /// the numbers of the parent. Gives the znode.
     pub(crate) fn link(
         &mut self,
         path: Path<'_>,
@@ -359,7 +360,8 @@ impl Tree {
         znode
     }
 
-    /// Takes the childless znode at `path` out of its place below its parent, and changes the numbers of the parent.
+    /// Takes the childless znode at `path` out of its place below its parent, and changes the numbers of the
+    /// parent.
     pub(crate) fn unlink(
         &mut self,
         path: Path<'_>,

@@ -87,7 +87,8 @@ pub(crate) struct Znode {
     pub descendants: u64,
     /// Bytes of data below, at any depth.
     pub bytes_below: u64,
-    /// What [`Znode::hash`] gave when the tree took it in, so that it can be taken out of a sum without hashing it again.
+    /// What [`Znode::hash`] gave when the tree took it in, so that it can be taken out of a sum without
+    /// hashing it again.
     counted_hash: u64,
 }
 

@@ -1,7 +1,9 @@
-//! A cluster of real processes: started from a generated cluster.toml, killed, started again, asked how it is.
+//! A cluster of real processes: started from a generated cluster.toml, killed, started again, asked how it
+//! is.
 //!
-//! One cluster exists at a time: two of them on two cores would turn deadlines into luck. Dropping it ends exactly the
-//! processes it started. When a test fails, the ends of the nodes' logs are printed; `ROWLOCK_TEST_KEEP=1` keeps the folder.
+//! One cluster exists at a time: two of them on two cores would turn deadlines into luck. Dropping it ends
+//! exactly the processes it started. When a test fails, the ends of the nodes' logs are printed;
+//! `ROWLOCK_TEST_KEEP=1` keeps the folder.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -26,7 +28,8 @@ static TURN: Mutex<()> = Mutex::const_new(());
 pub const SERVING: Duration = secs(120);
 const LOG_TAIL_LINES: usize = 40;
 
-/// Settings that make failovers short enough for many rounds, and sessions as short as ZooKeeper allows by default.
+/// Settings that make failovers short enough for many rounds, and sessions as short as ZooKeeper allows by
+/// default.
 pub const FAST: &str = "[session]\nmin_timeout_ms = 2000\n[raft]\nheartbeat_ms = 60\nelection_timeout_min_ms = 300\n\
                         election_timeout_max_ms = 600\n";
 

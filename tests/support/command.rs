@@ -31,7 +31,8 @@ pub fn rowlock(folder: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs it to its end. Call from async code through `tokio::task::spawn_blocking`, or where nothing else runs.
+/// Runs it to its end. Call from async code through `tokio::task::spawn_blocking`, or where nothing else
+/// runs.
 pub fn finish(child: Child) -> Said {
     finish_within(child, LIMIT)
 }

@@ -1,5 +1,5 @@
-//! A client of one connection by hand: every frame that goes out and comes in is counted and kept. Never pings by itself,
-//! never reconnects, never sends anything that the test did not ask for.
+//! A client of one connection by hand: every frame that goes out and comes in is counted and kept. Never
+//! pings by itself, never reconnects, never sends anything that the test did not ask for.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -21,8 +21,8 @@ use super::secs;
 const ANSWER: Duration = secs(120);
 /// The answer to the largest request may be larger than that.
 const ANSWER_MAX_BYTES: usize = 64 << 20;
-/// Of sessions that are not to expire. They send nothing by themselves, so this is longer than any test takes, however busy
-/// the machine is.
+/// Of sessions that are not to expire. They send nothing by themselves, so this is longer than any test
+/// takes, however busy the machine is.
 pub const SESSION_MS: i32 = 600_000;
 
 pub struct Raw {

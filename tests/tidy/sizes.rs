@@ -1,9 +1,10 @@
-//! Files of at most 500 lines, functions of at most 70.
+//! Files of at most 500 lines, functions of at most 70, comments within 110 columns.
 
 use super::tree::Tree;
 
 const FILE_LINES: usize = 500;
 const FUNCTION_LINES: usize = 70;
+const COLUMNS: usize = 110;
 
 pub fn breaches(tree: &Tree) -> Vec<String> {
     let mut found = Vec::new();
@@ -13,6 +14,7 @@ pub fn breaches(tree: &Tree) -> Vec<String> {
             found.push(format!("{path}: {lines} lines, at most {FILE_LINES}"));
         }
         found.extend(long_functions(path, text));
+        found.extend(wide_comments(path, text));
     }
     found
 }
@@ -51,6 +53,21 @@ fn function_name(line: &str) -> Option<&str> {
     rest.next()?.split(['(', '<']).next()
 }
 
+fn wide_comments<'a>(path: &'a str, text: &'a str) -> impl Iterator<Item = String> + 'a {
+    let wide = |line: &str| line.trim_start().starts_with("//") && line.chars().count() > COLUMNS;
+    text.lines().enumerate().filter(move |(_, line)| wide(line) && !unbreakable(line)).map(
+        move |(at, line)| {
+            format!("{path}:{}: a comment of {} columns, at most {COLUMNS}", at + 1, line.chars().count())
+        },
+    )
+}
+
+/// A link, a command, a row of a table: it cannot be broken.
+fn unbreakable(line: &str) -> bool {
+    let text = line.trim_start().trim_start_matches('/').trim_start_matches('!').trim();
+    text.starts_with('|') || text.split_whitespace().count() < 4
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -76,5 +93,11 @@ mod tests {
             "impl A {{\n    pub(crate) async fn long<T>() {{\n{body}    }}\n\n    fn short() {{}}\n}}\n"
         );
         assert_eq!(found(&text), ["a.rs:2: long has 71 lines, at most 70"]);
+    }
+
+    #[test]
+    fn a_wide_comment_is_found() {
+        let text = format!("    /// {}\n", "word ".repeat(25));
+        assert_eq!(found(&text).len(), 1);
     }
 }

@@ -1,4 +1,5 @@
-//! Reading and writing plain data: znodes, and etcd's keys. Not of Redis, whose data nobody compares with these.
+//! Reading and writing plain data: znodes, and etcd's keys. Not of Redis, whose data nobody compares with
+//! these.
 
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;

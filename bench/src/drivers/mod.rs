@@ -37,11 +37,12 @@ pub const TTL: Duration = Duration::from_secs(10);
 pub struct Settings {
     /// Session timeout, time to live of a lease or of a key.
     pub ttl: Duration,
-    /// How long a session outlives its connection, where that can be chosen (only Rowlock's own client); zero: as long
-    /// as `ttl`.
+    /// How long a session outlives its connection, where that can be chosen (only Rowlock's own client);
+    /// zero: as long as `ttl`.
     pub disconnect_grace: Duration,
-    /// How long a plain ZooKeeper client tries again if a server closes the connection instead of opening a session,
-    /// as it does while it looks for a leader. Zero: one try. (Rowlock's own client has its own patience.)
+    /// How long a plain ZooKeeper client tries again if a server closes the connection instead of opening a
+    /// session, as it does while it looks for a leader. Zero: one try. (Rowlock's own client has its own
+    /// patience.)
     pub patience: Duration,
 }
 
@@ -116,12 +117,12 @@ impl Driver {
         }
     }
 
-    /// Gives back what was acquired last and waits for nothing: the request leaves with the next one at the latest. Its answer
-    /// is looked at before that one's, but for our own client, which tells nobody.
+    /// Gives back what was acquired last and waits for nothing: the request leaves with the next one at the
+    /// latest. Its answer is looked at before that one's, but for our own client, which tells nobody.
     ///
     /// # Errors
-    /// Nothing is held, or nobody can do without the answer (etcd: the next Lock of a lease may overtake its Unlock, find
-    /// its own key and hold what is about to be deleted).
+    /// Nothing is held, or nobody can do without the answer (etcd: the next Lock of a lease may overtake its
+    /// Unlock, find its own key and hold what is about to be deleted).
     pub fn post_release(&mut self) -> Result<()> {
         match self {
             Driver::Rowlock(client) => client.post_release(),
@@ -132,7 +133,8 @@ impl Driver {
         }
     }
 
-    /// Keeps the session alive and does nothing else, for ever: what a client does while it holds a lock or nothing.
+    /// Keeps the session alive and does nothing else, for ever: what a client does while it holds a lock or
+    /// nothing.
     ///
     /// # Errors
     /// The connection broke.

@@ -1,5 +1,5 @@
-//! One Redis as a lock, as its documentation says: SET NX PX to acquire, compare-and-delete to release, and whoever
-//! waits tries again and again.
+//! One Redis as a lock, as its documentation says: SET NX PX to acquire, compare-and-delete to release, and
+//! whoever waits tries again and again.
 
 use std::time::Duration;
 
@@ -50,8 +50,9 @@ impl Tokens {
     }
 }
 
-/// A millisecond, twice as long after every try, up to 128: a thousand who ask every millisecond would leave the server
-/// no time to answer the one who gives the lock back. It varies by half, for all must not try at the same time.
+/// A millisecond, twice as long after every try, up to 128: a thousand who ask every millisecond would leave
+/// the server no time to answer the one who gives the lock back. It varies by half, for all must not try at
+/// the same time.
 fn pause(tries: u32) -> Duration {
     Duration::from_millis(1 << tries.min(7))
 }

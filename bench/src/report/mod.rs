@@ -1,4 +1,5 @@
-//! From [`Results`] to what people read: tables in Markdown, plots in SVG, and the results themselves as JSON.
+//! From [`Results`] to what people read: tables in Markdown, plots in SVG, and the results themselves as
+//! JSON.
 //!
 //! Nothing here measures; the same results always give the same report.
 
@@ -87,7 +88,8 @@ fn put(folder: &Path, name: &str, text: &str) -> Result<()> {
     write().with_context(|| format!("writing {}", file.display()))
 }
 
-/// With about three digits that mean something: `12,345`, `123`, `12.3`, `1.23`, `0.123`, and whole numbers as such.
+/// With about three digits that mean something: `12,345`, `123`, `12.3`, `1.23`, `0.123`, and whole numbers
+/// as such.
 pub fn number(value: f64) -> String {
     let digits = match value.abs() {
         v if v >= 99.95 || v.fract() == 0.0 => 0,

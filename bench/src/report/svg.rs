@@ -1,5 +1,6 @@
-//! Line charts as SVG files that need nothing else: both axes logarithmic, each line named at its end, the least and the
-//! most of the rounds as a bar through each point. Legible on light and dark pages, since they bring their own ground.
+//! Line charts as SVG files that need nothing else: both axes logarithmic, each line named at its end, the
+//! least and the most of the rounds as a bar through each point. Legible on light and dark pages, since they
+//! bring their own ground.
 
 use std::fmt::Write as _;
 
@@ -253,7 +254,8 @@ fn line(svg: &mut String, series: &Series, x: &Axis, y: &Axis) {
     }
 }
 
-/// Places in rising order, each at least [`NAMES_APART`] from the one before, as near as may be to the wanted ones.
+/// Places in rising order, each at least [`NAMES_APART`] from the one before, as near as may be to the wanted
+/// ones.
 fn moved_apart(wanted: &[f64], top: f64, bottom: f64) -> Vec<f64> {
     let mut places = wanted.to_vec();
     for n in 1..places.len() {

@@ -126,8 +126,8 @@ impl Target {
         Judged { subject, other, measured, must: verdict(self.must), aim: verdict(self.aim) }
     }
 
-    /// The least of the sizes by the most. A round takes the sizes one after another, so each counts by how it compares
-    /// with the others of its round.
+    /// The least of the sizes by the most. A round takes the sizes one after another, so each counts by how
+    /// it compares with the others of its round.
     fn flat(&self, results: &Results, sizes: &[u64]) -> Option<Spread> {
         let Figure { workload, metric, .. } = self.figure;
         let rounds = |size: &u64| results.values(self.subject, workload, *size, metric).collect();

@@ -1,4 +1,5 @@
-//! Three nodes of etcd from Debian's package, with its default durability: the log is synced before the answer.
+//! Three nodes of etcd from Debian's package, with its default durability: the log is synced before the
+//! answer.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! Real servers of every system, started by us on loopback with the durability that the tables state, and ended by
-//! their own process ids.
+//! Real servers of every system, started by us on loopback with the durability that the tables state, and
+//! ended by their own process ids.
 
 mod etcd;
 pub mod messages;
@@ -52,7 +52,8 @@ impl Servers {
         }
     }
 
-    /// Servers that somebody else has started and will end: without processes, so nothing is known of their costs.
+    /// Servers that somebody else has started and will end: without processes, so nothing is known of their
+    /// costs.
     pub fn attach(system: System, addresses: Vec<String>) -> Servers {
         let unknown = "as it was started; not known here".to_owned();
         let (processes, version, folder) = (Vec::new(), String::new(), PathBuf::new());
@@ -110,7 +111,8 @@ impl Servers {
         Ok(())
     }
 
-    /// Starts server `k` again with the data it has, killing it first if it still runs, and returns when it serves.
+    /// Starts server `k` again with the data it has, killing it first if it still runs, and returns when it
+    /// serves.
     ///
     /// # Errors
     /// It does not come back within a minute.

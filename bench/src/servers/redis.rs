@@ -1,5 +1,5 @@
-//! Redis from Debian's package: one with its defaults, one that syncs its log before each answer, or five independent
-//! masters for RedLock.
+//! Redis from Debian's package: one with its defaults, one that syncs its log before each answer, or five
+//! independent masters for RedLock.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

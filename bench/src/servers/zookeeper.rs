@@ -1,5 +1,5 @@
-//! Three nodes of Apache ZooKeeper from Debian's package, with its default durability: every transaction is forced to
-//! disk before it is acknowledged.
+//! Three nodes of Apache ZooKeeper from Debian's package, with its default durability: every transaction is
+//! forced to disk before it is acknowledged.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -51,8 +51,8 @@ fn address(id: u16) -> String {
     format!("127.0.0.1:{}", PORT + id - 1)
 }
 
-/// Defaults, but for limits of connections and the four-letter words that are allowed. With this tick, session
-/// timeouts are between 4 s and 40 s.
+/// Defaults, but for limits of connections and the four-letter words that are allowed. With this tick,
+/// session timeouts are between 4 s and 40 s.
 fn config(data: &Path, id: u16) -> Result<String> {
     let mut text = String::from("tickTime=2000\ninitLimit=10\nsyncLimit=5\nmaxClientCnxns=0\n");
     text.push_str("admin.enableServer=false\n4lw.commands.whitelist=*\nautopurge.purgeInterval=0\n");

@@ -1,4 +1,5 @@
-//! What only Rowlock's own trials do to a cluster: other settings, a restart of all nodes at once, many znodes.
+//! What only Rowlock's own trials do to a cluster: other settings, a restart of all nodes at once, many
+//! znodes.
 
 use std::time::{Duration, Instant};
 

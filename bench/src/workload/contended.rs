@@ -20,7 +20,8 @@ use crate::system::System;
 struct Shared {
     witness: Witness,
     phase: Phase,
-    /// Grants so far. A client that waits while more others are granted than were in front of it was overtaken.
+    /// Grants so far. A client that waits while more others are granted than were in front of it was
+    /// overtaken.
     grants: AtomicU64,
     /// Clients that have held the lock at least once.
     begun: AtomicUsize,
@@ -30,7 +31,8 @@ struct Shared {
 
 /// Longest wait until everybody has held the lock once.
 const QUEUE_FORMS_MAX: Duration = Duration::from_secs(20);
-/// With fewer turns for each client, on average, shares differ by whether one more was just had: the trial goes on.
+/// With fewer turns for each client, on average, shares differ by whether one more was just had: the trial
+/// goes on.
 const TURNS: u64 = 15;
 /// But not for longer.
 const MEASURED_MAX: Duration = Duration::from_secs(8);
@@ -63,7 +65,8 @@ pub async fn run(
         tasks.spawn(client(driver, n, lock.clone(), shared.clone(), origin, clients as u64));
     }
     tokio::time::sleep(times.warm_up).await;
-    // Before a queue has formed, those who came early are served often. Where there is no queue, nobody need ever come.
+    // Before a queue has formed, those who came early are served often. Where there is no queue, nobody need
+    // ever come.
     let latest = Instant::now() + QUEUE_FORMS_MAX;
     while system.is_fair() && shared.begun.load(Ordering::SeqCst) < clients && Instant::now() < latest {
         tokio::time::sleep(LOOK_EVERY).await;
@@ -114,7 +117,8 @@ async fn client(
         let released = shared.released.load(Ordering::SeqCst);
         if shared.phase.counts() {
             seen.grants += 1;
-            // Every other client may have been in front, once: whatever is more came later and was served sooner.
+            // Every other client may have been in front, once: whatever is more came later and was served
+            // sooner.
             seen.overtakes += others.saturating_sub(clients);
             seen.wait.record(held - begun);
             seen.handover.record((held - origin).saturating_sub(std::time::Duration::from_nanos(released)));

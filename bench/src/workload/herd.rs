@@ -1,4 +1,5 @@
-//! Many wait for one lock, and it is given back: how many messages does that cost, and how soon does the next one know?
+//! Many wait for one lock, and it is given back: how many messages does that cost, and how soon does the next
+//! one know?
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,8 +17,8 @@ use crate::servers::Servers;
 use crate::servers::messages::Messages;
 use crate::system::System;
 
-/// As long as every system allows: a heartbeat is due only a third of it after the last request, when the releases
-/// are over, so that none is counted as a message of a release.
+/// As long as every system allows: a heartbeat is due only a third of it after the last request, when the
+/// releases are over, so that none is counted as a message of a release.
 const TTL: Duration = Duration::from_secs(40);
 /// Releases that are looked at, one by one.
 const RELEASES: usize = 20;

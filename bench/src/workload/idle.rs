@@ -1,4 +1,5 @@
-//! Many sessions that do nothing but live: what they take of the servers' memory, and what their heartbeats cost.
+//! Many sessions that do nothing but live: what they take of the servers' memory, and what their heartbeats
+//! cost.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,7 +22,8 @@ const TRIED: usize = 100;
 /// How long the servers are watched before there are sessions.
 const BEFORE: Duration = Duration::from_secs(3);
 
-/// One trial, on servers that have done nothing else: memory that was once taken is hard to tell from memory in use.
+/// One trial, on servers that have done nothing else: memory that was once taken is hard to tell from memory
+/// in use.
 ///
 /// # Errors
 /// A session could not be opened, or was lost.

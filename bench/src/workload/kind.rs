@@ -123,11 +123,12 @@ impl Workload {
         }
     }
 
-    /// One trial. Whatever it does to servers that are not its own (ending one, too) it has mended when it returns.
+    /// One trial. Whatever it does to servers that are not its own (ending one, too) it has mended when it
+    /// returns.
     ///
     /// # Errors
-    /// The system broke a promise, refused or cut off a client: there is no figure then, and the servers are not to be
-    /// used any more.
+    /// The system broke a promise, refused or cut off a client: there is no figure then, and the servers are
+    /// not to be used any more.
     pub async fn run(
         self,
         system: System,

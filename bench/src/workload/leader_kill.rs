@@ -68,7 +68,8 @@ async fn cycles(mut driver: Driver, lock: String, killed_at: Arc<OnceLock<Instan
     }
 }
 
-/// New clients with locks of their own, one after the other without waiting for each other: when the first succeeds.
+/// New clients with locks of their own, one after the other without waiting for each other: when the first
+/// succeeds.
 async fn fresh(system: System, addresses: &[String], lock: &str) -> Result<Instant> {
     let mut tries = JoinSet::new();
     let mut ticks = interval(BETWEEN);

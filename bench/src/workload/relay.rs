@@ -1,5 +1,5 @@
-//! A way to the servers that can be cut: so a client dies for them, as its machine would see to it with SIGKILL, without
-//! a word of farewell.
+//! A way to the servers that can be cut: so a client dies for them, as its machine would see to it with
+//! SIGKILL, without a word of farewell.
 
 use anyhow::Result;
 use tokio::io::copy_bidirectional;

@@ -1,5 +1,6 @@
-//! What one acquire and release costs while something grows that it has nothing to do with: sessions, znodes, watches;
-//! and what a hand-over costs while the queue of its lock grows. Rowlock only. All of it should stay as it is.
+//! What one acquire and release costs while something grows that it has nothing to do with: sessions, znodes,
+//! watches; and what a hand-over costs while the queue of its lock grows. Rowlock only. All of it should stay
+//! as it is.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,7 +22,8 @@ const BACKGROUND: Duration = Duration::from_secs(3);
 const DATA_BYTES: usize = 100;
 /// Whoever takes less than a tenth of a processor for so long has nothing left to do.
 const QUIET: Duration = Duration::from_millis(250);
-/// Filling ends with snapshots that take a second or two; waiting for more than this would hide what does not end.
+/// Filling ends with snapshots that take a second or two; waiting for more than this would hide what does not
+/// end.
 const SETTLED_WITHIN: Duration = Duration::from_secs(10);
 
 /// With so many sessions that only live.
@@ -84,7 +86,8 @@ pub async fn watches(servers: &Servers, count: u64, round: u32, measured: Durati
     trial
 }
 
-/// Waits until the servers are done with what the filling has left: snapshots, which are no part of what znodes cost.
+/// Waits until the servers are done with what the filling has left: snapshots, which are no part of what
+/// znodes cost.
 async fn settle(servers: &Servers) -> Result<()> {
     let begun = Instant::now();
     while begun.elapsed() < SETTLED_WITHIN {

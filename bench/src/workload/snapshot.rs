@@ -1,4 +1,5 @@
-//! A large tree: what a snapshot of it does to the requests beside it, how long a restart takes, what a znode weighs.
+//! A large tree: what a snapshot of it does to the requests beside it, how long a restart takes, what a znode
+//! weighs.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Watches what the clients of a trial do to one lock: two holders at once are an error of the system, not a figure.
+//! Watches what the clients of a trial do to one lock: two holders at once are an error of the system, not a
+//! figure.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,8 +1,9 @@
 //! A fenced resource: a small HTTP service that refuses whoever is not the newest holder.
 //!
-//! `PUT /{name}` with the header `Fencing-Token` stores the body. The service keeps the highest token that it has seen per
-//! name: a lower one is answered 412, since its holder has lost the lock, whatever he believes. The check and the write
-//! are one step, so no write can slip in between. That is all that a resource has to do.
+//! `PUT /{name}` with the header `Fencing-Token` stores the body. The service keeps the highest token that it
+//! has seen per name: a lower one is answered 412, since its holder has lost the lock, whatever he believes.
+//! The check and the write are one step, so no write can slip in between. That is all that a resource has to
+//! do.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,4 +1,5 @@
-//! The way from a blocking handle to the session: the client, the thread that serves it, and how long to wait.
+//! The way from a blocking handle to the session: the client, the thread that serves it, and how long to
+//! wait.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -72,7 +73,8 @@ impl Link {
 }
 
 impl Drop for Link {
-    /// The last handle of the session is gone. Its task closes it then; the thread stays for that, for a while.
+    /// The last handle of the session is gone. Its task closes it then; the thread stays for that, for a
+    /// while.
     fn drop(&mut self) {
         let Some((client, background)) = self.parts.take() else { return };
         let mut states = client.states();

@@ -19,8 +19,8 @@ use crate::error::{ConnectError, Error};
 use crate::session::SessionState;
 use crate::session::extensions::Extensions;
 
-/// One session with a cluster, as [`crate::Client`]; clones share it. It ends with [`Client::close`], when the last
-/// handle is dropped, when a server says that it has expired, or at its local deadline.
+/// One session with a cluster, as [`crate::Client`]; clones share it. It ends with [`Client::close`], when
+/// the last handle is dropped, when a server says that it has expired, or at its local deadline.
 #[derive(Clone, Debug)]
 pub struct Client {
     pub(super) caller: Caller,
@@ -57,9 +57,10 @@ impl Client {
         })
     }
 
-    /// A handle of the same session whose calls, and those of handles made by it, take no longer than this where they
-    /// wait for the servers alone: znode calls, counters, releases. Then they fail with [`Error::NoAnswer`], and may
-    /// have taken effect. Calls that wait for other clients have timeouts of their own.
+    /// A handle of the same session whose calls, and those of handles made by it, take no longer than this
+    /// where they wait for the servers alone: znode calls, counters, releases. Then they fail with
+    /// [`Error::NoAnswer`], and may have taken effect. Calls that wait for other clients have timeouts of
+    /// their own.
     #[must_use]
     pub fn operation_timeout(&self, patience: Duration) -> Client {
         Client { caller: self.caller.with_patience(patience) }
@@ -80,7 +81,8 @@ impl Client {
         self.caller.client().state()
     }
 
-    /// Waits until the session is in a state that `wanted` accepts, for at most `patience`; `None`: it did not get there.
+    /// Waits until the session is in a state that `wanted` accepts, for at most `patience`; `None`: it did
+    /// not get there.
     pub fn wait_state(
         &self,
         wanted: impl FnMut(&SessionState) -> bool,

@@ -19,7 +19,8 @@ pub struct Election {
 /// We lead. Dropping it resigns in the background.
 pub type Leadership = Held<crate::Leadership>;
 
-/// Tells who leads, whenever that changes: [`crate::Observer`]. As an iterator it ends behind the first error.
+/// Tells who leads, whenever that changes: [`crate::Observer`]. As an iterator it ends behind the first
+/// error.
 #[derive(Debug)]
 pub struct Observer {
     caller: Caller,

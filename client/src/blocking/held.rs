@@ -65,8 +65,8 @@ impl<G: Hold> Held<G> {
         Held { held, caller: caller.clone() }
     }
 
-    /// It is ours, as far as can be known here and now. Looks at the clock, so it is right also after the process was
-    /// paused.
+    /// It is ours, as far as can be known here and now. Looks at the clock, so it is right also after the
+    /// process was paused.
     pub fn is_held(&self) -> bool {
         self.held.losses().iter().all(|loss| loss.reason().is_none())
     }
@@ -92,8 +92,9 @@ impl<G: Hold> Held<G> {
     /// Gives it back and waits until that is acknowledged, over reconnects if need be.
     ///
     /// # Errors
-    /// [`ReleaseError::NotHeld`]: it had been lost before. [`ReleaseError::Unknown`]: the session ended, or the
-    /// operation timeout was over, before the acknowledgement; in the latter case the release goes on in the background.
+    /// [`ReleaseError::NotHeld`]: it had been lost before. [`ReleaseError::Unknown`]: the session ended, or
+    /// the operation timeout was over, before the acknowledgement; in the latter case the release goes on in
+    /// the background.
     pub fn release(self) -> Result<(), ReleaseError> {
         let Held { held, caller } = self;
         let release = held.give_back();

@@ -9,8 +9,8 @@ use super::held::{Guard, Held, Hold, ReentrantGuard};
 use crate::error::Error;
 use crate::recipes::request::Granted;
 
-/// Asks for a lock (or several) with options, as [`crate::LockRequest`]; does nothing until [`LockRequest::lock`] or
-/// [`LockRequest::try_lock`].
+/// Asks for a lock (or several) with options, as [`crate::LockRequest`]; does nothing until
+/// [`LockRequest::lock`] or [`LockRequest::try_lock`].
 #[derive(Debug)]
 #[must_use = "a request does nothing until it is locked"]
 pub struct LockRequest<G = crate::Guard> {
@@ -126,7 +126,8 @@ impl Mutex {
     }
 }
 
-/// The lock that its owner may take again: [`crate::ReentrantMutex`]. For a thread, one owner per thread is right.
+/// The lock that its owner may take again: [`crate::ReentrantMutex`]. For a thread, one owner per thread is
+/// right.
 #[derive(Clone, Debug)]
 pub struct ReentrantMutex {
     caller: Caller,

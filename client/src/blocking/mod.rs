@@ -1,7 +1,7 @@
 //! The client for programs without async code: the same handles, with calls that block. (Feature `blocking`.)
 //!
-//! [`Client::connect`] starts one thread that serves the session: heartbeats, reconnects, watches. It does so whatever
-//! the program does meanwhile, and ends when the last handle is gone.
+//! [`Client::connect`] starts one thread that serves the session: heartbeats, reconnects, watches. It does so
+//! whatever the program does meanwhile, and ends when the last handle is gone.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -26,17 +26,17 @@
 //! [`Held::is_held`] between its steps (it looks at the clock, so it is right also after a pause), be told by
 //! [`Held::on_lost`], and send the token along.
 //!
-//! **Waiting cannot be cancelled** but by its timeout: every call that waits for somebody else has a form that takes one.
-//! Calls that only wait for the servers end when they answer, at the latest when the session ends; with
-//! [`Client::operation_timeout`] earlier.
+//! **Waiting cannot be cancelled** but by its timeout: every call that waits for somebody else has a form
+//! that takes one. Calls that only wait for the servers end when they answer, at the latest when the session
+//! ends; with [`Client::operation_timeout`] earlier.
 //!
-//! **Dropping never blocks.** What a drop gives back, the thread gives back. A program that ends right after may be
-//! faster than its thread: [`Held::release`] and [`Client::close`] wait.
+//! **Dropping never blocks.** What a drop gives back, the thread gives back. A program that ends right after
+//! may be faster than its thread: [`Held::release`] and [`Client::close`] wait.
 //!
 //! # Panics
 //!
-//! Every call that blocks panics when it is made from async code ("Cannot start a runtime from within a runtime"): there
-//! it would hold up everything else. Use the async client there, or `spawn_blocking`.
+//! Every call that blocks panics when it is made from async code ("Cannot start a runtime from within a
+//! runtime"): there it would hold up everything else. Use the async client there, or `spawn_blocking`.
 
 mod caller;
 mod client;

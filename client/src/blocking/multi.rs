@@ -50,8 +50,8 @@ impl MultiLock {
 }
 
 impl MultiGuard {
-    /// The guards of the single locks, in the order of their names as given, for their tokens. (Their `async` methods
-    /// are for [`super::Client::run`].)
+    /// The guards of the single locks, in the order of their names as given, for their tokens. (Their `async`
+    /// methods are for [`super::Client::run`].)
     pub fn guards(&self) -> &[crate::Guard] {
         self.held.guards()
     }

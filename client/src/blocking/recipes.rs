@@ -193,7 +193,8 @@ impl DoubleBarrier {
         Ok(Membership { member, caller: self.caller.clone() })
     }
 
-    /// [`DoubleBarrier::enter`] for at most `patience` altogether; `None`: not enough others came, and we have gone.
+    /// [`DoubleBarrier::enter`] for at most `patience` altogether; `None`: not enough others came, and we
+    /// have gone.
     ///
     /// # Errors
     /// As [`crate::DoubleBarrier::enter`].
@@ -212,8 +213,8 @@ impl Membership {
         self.caller.wait(self.member.leave())
     }
 
-    /// [`Membership::leave`] that waits for the others for at most `patience` altogether; `false`: some are still
-    /// inside, and we have left.
+    /// [`Membership::leave`] that waits for the others for at most `patience` altogether; `false`: some are
+    /// still inside, and we have left.
     ///
     /// # Errors
     /// As [`crate::Membership::leave`].

@@ -79,7 +79,8 @@ impl RwLock {
 }
 
 impl ReadGuard {
-    /// Becomes the writer, if nobody else holds the lock or waits for it: see [`crate::ReadGuard::try_upgrade`].
+    /// Becomes the writer, if nobody else holds the lock or waits for it: see
+    /// [`crate::ReadGuard::try_upgrade`].
     ///
     /// # Errors
     /// The guard.

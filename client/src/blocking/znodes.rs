@@ -1,4 +1,5 @@
-//! The znode calls, for callers that block. Each waits for the servers alone, so that the operation timeout applies.
+//! The znode calls, for callers that block. Each waits for the servers alone, so that the operation timeout
+//! applies.
 
 use std::time::Duration;
 

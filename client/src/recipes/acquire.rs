@@ -1,7 +1,7 @@
 //! Taking locks, whatever their kind and whatever the server: what is wanted, and the choice of the way.
 //!
-//! A Rowlock server keeps the queues and tells us when it is our turn ([`super::served`]); on plain ZooKeeper the same
-//! is done by the recipe of watches ([`super::watched`]).
+//! A Rowlock server keeps the queues and tells us when it is our turn ([`super::served`]); on plain ZooKeeper
+//! the same is done by the recipe of watches ([`super::watched`]).
 
 use std::time::Duration;
 
@@ -99,7 +99,8 @@ impl Progress {
     }
 }
 
-/// Takes all of the locks, or none: `None` if one is not free and `wait` is false. Guards in the order of `wanted`.
+/// Takes all of the locks, or none: `None` if one is not free and `wait` is false. Guards in the order of
+/// `wanted`.
 pub(crate) async fn acquire(
     client: &Client,
     wanted: &[Wanted],

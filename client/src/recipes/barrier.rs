@@ -1,5 +1,5 @@
-//! [`Barrier`]: holds everybody back while it is raised. Its znode exists exactly while it is, as with Curator's
-//! `DistributedBarrier` and kazoo's `Barrier`.
+//! [`Barrier`]: holds everybody back while it is raised. Its znode exists exactly while it is, as with
+//! Curator's `DistributedBarrier` and kazoo's `Barrier`.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use super::plain::{Kind, Site, insist, within};
 use crate::client::Client;
 use crate::error::Error;
 
-/// A bar across the way: whoever waits passes when somebody removes it. It is nobody's: it outlives the client that
-/// raised it, and anybody may remove it.
+/// A bar across the way: whoever waits passes when somebody removes it. It is nobody's: it outlives the
+/// client that raised it, and anybody may remove it.
 ///
 /// ```no_run
 /// # async fn demo(client: rowlock_client::Client) -> Result<(), rowlock_client::Error> {
@@ -33,7 +33,8 @@ impl Client {
         Barrier { site: Site::named(self, Kind::Barrier, name) }
     }
 
-    /// The barrier at this very path, for sharing it with Curator's `DistributedBarrier` or kazoo's `Barrier`.
+    /// The barrier at this very path, for sharing it with Curator's `DistributedBarrier` or kazoo's
+    /// `Barrier`.
     pub fn barrier_at(&self, path: &str) -> Barrier {
         Barrier { site: Site::at(self, path) }
     }
@@ -51,8 +52,8 @@ impl Barrier {
     /// It is raised when this returns, by us or already before.
     ///
     /// # Errors
-    /// [`Error::InvalidName`], [`Error::Rejected`] (NoAuth); the end of the session. A lost connection is no error:
-    /// raising again does no harm.
+    /// [`Error::InvalidName`], [`Error::Rejected`] (NoAuth); the end of the session. A lost connection is no
+    /// error: raising again does no harm.
     /// # Cancel safety
     /// A dropped future may or may not have raised it.
     pub async fn raise(&self) -> Result<(), Error> {
@@ -87,8 +88,8 @@ impl Barrier {
     /// Waits until it is not raised; at once if it is not.
     ///
     /// # Errors
-    /// [`Error::SessionExpired`], [`Error::Closed`]: the session ended, so that nobody would tell us. Otherwise as
-    /// [`Barrier::raise`].
+    /// [`Error::SessionExpired`], [`Error::Closed`]: the session ended, so that nobody would tell us.
+    /// Otherwise as [`Barrier::raise`].
     /// # Cancel safety
     /// Cancel safe.
     /// # Ordering

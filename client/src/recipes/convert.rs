@@ -1,7 +1,7 @@
 //! Holding in another mode: downgrade and upgrade of a place in a queue.
 //!
-//! Where the server keeps the queue it is one request. On plain ZooKeeper it takes a second znode, and is possible only
-//! when nobody can come in between: what cannot be done safely is refused.
+//! Where the server keeps the queue it is one request. On plain ZooKeeper it takes a second znode, and is
+//! possible only when nobody can come in between: what cannot be done safely is refused.
 
 use bytes::Bytes;
 use rowlock_env::time;

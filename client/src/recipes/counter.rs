@@ -13,16 +13,18 @@ use crate::client::Client;
 use crate::error::Error;
 use crate::limits::{COUNTER_ATTEMPTS, COUNTER_PAUSE_MAX};
 
-/// A whole number that all clients share. It is 0 until somebody changes it, and stays until [`AtomicCounter::remove`].
+/// A whole number that all clients share. It is 0 until somebody changes it, and stays until
+/// [`AtomicCounter::remove`].
 ///
-/// Changes are made by version: read, compute, write if nobody wrote in between, else again after a short random pause,
-/// a bounded number of times ([`Error::Contended`] then). That suits counters that change some ten times a second; one
-/// number that hundreds of clients change all the time is a bottleneck with any store that orders its writes.
+/// Changes are made by version: read, compute, write if nobody wrote in between, else again after a short
+/// random pause, a bounded number of times ([`Error::Contended`] then). That suits counters that change some
+/// ten times a second; one number that hundreds of clients change all the time is a bottleneck with any store
+/// that orders its writes.
 ///
-/// **Exactly once.** On a Rowlock cluster a change whose reply was lost is repeated under the same request id, so that
-/// it takes effect once, and the caller hears of nothing. Apache ZooKeeper has no such ids: there the call fails with
-/// [`Error::ConnectionLoss`] ([`Error::may_have_happened`] is true), and whether to add again is for the caller to
-/// decide.
+/// **Exactly once.** On a Rowlock cluster a change whose reply was lost is repeated under the same request
+/// id, so that it takes effect once, and the caller hears of nothing. Apache ZooKeeper has no such ids: there
+/// the call fails with [`Error::ConnectionLoss`] ([`Error::may_have_happened`] is true), and whether to add
+/// again is for the caller to decide.
 ///
 /// ```no_run
 /// # async fn demo(client: rowlock_client::Client) -> Result<(), rowlock_client::Error> {
@@ -67,8 +69,8 @@ impl AtomicCounter {
     /// The number, not from before this call.
     ///
     /// # Errors
-    /// [`Error::UnexpectedData`]: the znode holds something else. [`Error::InvalidName`], [`Error::Rejected`] (NoAuth);
-    /// the end of the session.
+    /// [`Error::UnexpectedData`]: the znode holds something else. [`Error::InvalidName`], [`Error::Rejected`]
+    /// (NoAuth); the end of the session.
     /// # Cancel safety
     /// Cancel safe.
     pub async fn get(&self) -> Result<i64, Error> {
@@ -78,9 +80,9 @@ impl AtomicCounter {
     /// Adds `delta`, which may be negative, and returns the sum.
     ///
     /// # Errors
-    /// [`Error::Overflow`]: the sum is no `i64`; nothing was changed. [`Error::Contended`]: others changed it all the
-    /// time; nothing was changed. [`Error::ConnectionLoss`], only on servers without request ids: it may have been
-    /// added. Otherwise as [`AtomicCounter::get`].
+    /// [`Error::Overflow`]: the sum is no `i64`; nothing was changed. [`Error::Contended`]: others changed it
+    /// all the time; nothing was changed. [`Error::ConnectionLoss`], only on servers without request ids: it
+    /// may have been added. Otherwise as [`AtomicCounter::get`].
     /// # Cancel safety
     /// A dropped future's change may or may not take effect.
     /// # Ordering
@@ -118,8 +120,8 @@ impl AtomicCounter {
         self.change(swap).await.map(|changed| changed.is_some())
     }
 
-    /// Removes the znode: the number is 0 again. Not while others change it: a change that began before the removal could
-    /// take the new znode for the old one.
+    /// Removes the znode: the number is 0 again. Not while others change it: a change that began before the
+    /// removal could take the new znode for the old one.
     ///
     /// # Errors
     /// As [`AtomicCounter::set`].

@@ -27,22 +27,23 @@ use crate::transaction::Transaction;
 pub struct WaitStats {
     /// The place in the queue at entry; 0: the lock was free.
     pub position: usize,
-    /// How often we were woken. On Rowlock at most once, by the grant; on plain ZooKeeper at most once per predecessor
-    /// that came to its end, which for a waiter in an orderly queue is once as well.
+    /// How often we were woken. On Rowlock at most once, by the grant; on plain ZooKeeper at most once per
+    /// predecessor that came to its end, which for a waiter in an orderly queue is once as well.
     pub wakeups: u32,
     /// Time from the call to the grant.
     pub waited: Duration,
 }
 
-/// A held lock. Dropping it gives the lock back in the background: nobody waits for the answer, and who takes the next lock at
-/// once usually has both requests in one packet. [`Guard::release`] waits, and tells what became of it.
+/// A held lock. Dropping it gives the lock back in the background: nobody waits for the answer, and who takes
+/// the next lock at once usually has both requests in one packet. [`Guard::release`] waits, and tells what
+/// became of it.
 ///
-/// A lock of this kind can be **lost**: when the session ends (no heartbeat was acknowledged in time), when somebody
-/// deletes its znode or forces its release, when its maximum hold is over. [`Guard::lost`], [`Guard::loss`] and
-/// [`Guard::run`] tell, before another client can be granted the lock, as long as the clocks' rates differ by less than
-/// 5 %. What they cannot do is stop work that is already on its way to some storage: send the [`Guard::token`] along
-/// with it, and let the storage refuse tokens that are lower than one it has seen; or, if the storage is the coordinator
-/// itself, write with [`Guard::txn`].
+/// A lock of this kind can be **lost**: when the session ends (no heartbeat was acknowledged in time), when
+/// somebody deletes its znode or forces its release, when its maximum hold is over. [`Guard::lost`],
+/// [`Guard::loss`] and [`Guard::run`] tell, before another client can be granted the lock, as long as the
+/// clocks' rates differ by less than 5 %. What they cannot do is stop work that is already on its way to some
+/// storage: send the [`Guard::token`] along with it, and let the storage refuse tokens that are lower than
+/// one it has seen; or, if the storage is the coordinator itself, write with [`Guard::txn`].
 #[must_use = "dropping the guard releases the lock"]
 pub struct Guard {
     held: Box<Held>,
@@ -76,7 +77,8 @@ pub(crate) struct Grant {
     pub cell: Arc<FateCell>,
     pub stats: WaitStats,
     pub max_hold: Option<Duration>,
-    /// A moment at which the server had not granted it yet; `None`: nobody but ourselves ends the maximum hold.
+    /// A moment at which the server had not granted it yet; `None`: nobody but ourselves ends the maximum
+    /// hold.
     pub ungranted_at: Option<Instant>,
 }
 
@@ -90,8 +92,8 @@ impl fmt::Debug for Guard {
 }
 
 impl Guard {
-    /// Invariant: the server (or, on plain ZooKeeper, a list of the queue) has just said that the place holds the lock.
-    /// That is not enough when the session has ended meanwhile.
+    /// Invariant: the server (or, on plain ZooKeeper, a list of the queue) has just said that the place holds
+    /// the lock. That is not enough when the session has ended meanwhile.
     pub(super) fn new(client: &Client, seat: Seat, grant: Grant) -> Result<Self, Error> {
         let Grant { claim, kind, cell, stats, max_hold, ungranted_at } = grant;
         if client.shared().lost().is_some() {
@@ -108,7 +110,8 @@ impl Guard {
         Ok(Guard { held: Box::new(held) })
     }
 
-    /// Larger than that of every earlier holder of this lock: the position of the creation of our queue znode.
+    /// Larger than that of every earlier holder of this lock: the position of the creation of our queue
+    /// znode.
     pub fn token(&self) -> FencingToken {
         if mutant::is(Mutant::TokenFromName)
             && let Some(Ok(number)) = self.path().rsplit('-').next().map(str::parse)
@@ -133,15 +136,15 @@ impl Guard {
         self.held.stats
     }
 
-    /// Until when the lock is certainly ours unless somebody takes it away: the session's local deadline, which each
-    /// acknowledged heartbeat moves on, or the end of the maximum hold. Monotonic clock, conservative. `None`: it is
-    /// lost.
+    /// Until when the lock is certainly ours unless somebody takes it away: the session's local deadline,
+    /// which each acknowledged heartbeat moves on, or the end of the maximum hold. Monotonic clock,
+    /// conservative. `None`: it is lost.
     pub fn valid_until(&self) -> Option<Instant> {
         self.held.loss.valid_until()
     }
 
-    /// The lock is ours, as far as can be known here and now. Looks at the clock, so it is right also after the process
-    /// was paused.
+    /// The lock is ours, as far as can be known here and now. Looks at the clock, so it is right also after
+    /// the process was paused.
     pub fn is_held(&self) -> bool {
         self.held.loss.reason().is_none()
     }
@@ -159,8 +162,8 @@ impl Guard {
         self.held.loss.wait().await
     }
 
-    /// Waits until four fifths of the maximum hold ([`crate::LockRequest::max_hold`]) are over: time to come to an end.
-    /// Never returns if there is none.
+    /// Waits until four fifths of the maximum hold ([`crate::LockRequest::max_hold`]) are over: time to come
+    /// to an end. Never returns if there is none.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -181,8 +184,8 @@ impl Guard {
         self.held.loss.run(work).await
     }
 
-    /// Asks the cluster whether we hold the lock at this moment (linearizable, a round trip): for the last step before
-    /// something that cannot be taken back. `false` is final.
+    /// Asks the cluster whether we hold the lock at this moment (linearizable, a round trip): for the last
+    /// step before something that cannot be taken back. `false` is final.
     ///
     /// # Errors
     /// The end of the session, and what reads are refused for.
@@ -229,9 +232,9 @@ impl Guard {
         }
     }
 
-    /// A transaction that takes effect only while our queue znode is there: writes to the coordinator itself that a
-    /// holder of before cannot make. Its first operation, of index 0, is that check; when the lock is lost,
-    /// [`Client::commit`] says [`Error::TransactionRejected`] with index 0.
+    /// A transaction that takes effect only while our queue znode is there: writes to the coordinator itself
+    /// that a holder of before cannot make. Its first operation, of index 0, is that check; when the lock is
+    /// lost, [`Client::commit`] says [`Error::TransactionRejected`] with index 0.
     pub fn txn(&self) -> Transaction {
         Transaction::new().check(self.path(), None)
     }
@@ -239,8 +242,8 @@ impl Guard {
     /// Gives the lock back and waits until that is acknowledged, over reconnects if need be.
     ///
     /// # Errors
-    /// [`ReleaseError::NotHeld`]: it had been lost before. [`ReleaseError::Unknown`]: the session ended before the
-    /// acknowledgement.
+    /// [`ReleaseError::NotHeld`]: it had been lost before. [`ReleaseError::Unknown`]: the session ended
+    /// before the acknowledgement.
     /// # Cancel safety
     /// The release goes on in the background when the future is dropped.
     pub async fn release(mut self) -> Result<(), ReleaseError> {
@@ -303,7 +306,8 @@ impl Guard {
         self.held.kind = kind;
     }
 
-    /// What the server keeps of it, to be given back together with others; `None`: it is lost, or kept otherwise.
+    /// What the server keeps of it, to be given back together with others; `None`: it is lost, or kept
+    /// otherwise.
     pub(super) fn give_back(&mut self) -> Option<(Claim, Served)> {
         if !self.is_held() {
             return None;
@@ -332,10 +336,10 @@ impl Drop for Guard {
     }
 }
 
-/// From when a maximum hold counts. The server takes the lock away the maximum (and an eighth of it, for clocks that run
-/// differently) and a session timeout after the grant. We learn of the grant late if its notice was missed: so it counts
-/// from the moment of learning, but at the latest from a session timeout (less a tenth) after the last moment at which
-/// there was no grant yet.
+/// From when a maximum hold counts. The server takes the lock away the maximum (and an eighth of it, for
+/// clocks that run differently) and a session timeout after the grant. We learn of the grant late if its
+/// notice was missed: so it counts from the moment of learning, but at the latest from a session timeout
+/// (less a tenth) after the last moment at which there was no grant yet.
 fn latest_start(learnt: Instant, ungranted_at: Option<Instant>, timeout: Duration) -> Instant {
     ungranted_at.map_or(learnt, |before| learnt.min(before + (timeout - timeout / 10)))
 }
@@ -352,7 +356,8 @@ mod tests {
         assert_eq!(latest_start(at(30), Some(asked), timeout), at(9));
         assert_eq!(latest_start(at(30), None, timeout), at(30));
         for most in [1, 10, 60, 3_600, 86_400].map(Duration::from_secs) {
-            // Granted the moment after it was asked for, learnt of when the session nearly ended; rates 5 % apart.
+            // Granted the moment after it was asked for, learnt of when the session nearly ended; rates 5 %
+            // apart.
             let ours = latest_start(at(30), Some(asked), timeout) + most - asked;
             let theirs = most + most / 8 + timeout;
             assert!(ours.mul_f64(1.05) < theirs.div_f64(1.05), "{most:?}");

@@ -1,7 +1,7 @@
 //! [`CountDownLatch`]: opens once so many have counted down.
 //!
-//! The latch's znode says how many (`count=3`); each one that counts down leaves a child with a name of its own. So a
-//! count-down whose reply was lost is repeated without counting twice, on every server.
+//! The latch's znode says how many (`count=3`); each one that counts down leaves a child with a name of its
+//! own. So a count-down whose reply was lost is repeated without counting twice, on every server.
 
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ use crate::limits::LATCH_COUNT;
 
 /// A gate that opens, once and for good, when `count` have counted down; everybody may wait for that.
 ///
-/// What was counted stays when its client goes: the latch counts work that is done, not clients that are there (that is
-/// [`crate::DoubleBarrier`]). Its znodes stay too, until [`CountDownLatch::remove`].
+/// What was counted stays when its client goes: the latch counts work that is done, not clients that are
+/// there (that is [`crate::DoubleBarrier`]). Its znodes stay too, until [`CountDownLatch::remove`].
 ///
 /// ```no_run
 /// # async fn demo(client: rowlock_client::Client) -> Result<(), rowlock_client::Error> {
@@ -36,8 +36,9 @@ pub struct CountDownLatch {
 }
 
 impl Client {
-    /// The latch of this name, which opens after `count` (at most 1,000) count-downs. A handle only, no traffic; names
-    /// as for [`Client::mutex`]. All clients must say the same count: whoever comes first decides.
+    /// The latch of this name, which opens after `count` (at most 1,000) count-downs. A handle only, no
+    /// traffic; names as for [`Client::mutex`]. All clients must say the same count: whoever comes first
+    /// decides.
     pub fn latch(&self, name: &str, count: u32) -> CountDownLatch {
         let mut site = Site::named(self, Kind::Latch, name);
         if count > LATCH_COUNT {
@@ -66,15 +67,17 @@ impl CountDownLatch {
     /// How many are still to count down, not from before this call. 0: it is open.
     ///
     /// # Errors
-    /// [`Error::CountIs`]: others use this latch with another count. [`Error::UnexpectedData`]: the znode is no latch.
-    /// [`Error::InvalidName`], [`Error::InvalidArgument`], [`Error::Rejected`] (NoAuth); the end of the session.
+    /// [`Error::CountIs`]: others use this latch with another count. [`Error::UnexpectedData`]: the znode is
+    /// no latch. [`Error::InvalidName`], [`Error::InvalidArgument`], [`Error::Rejected`] (NoAuth); the end of
+    /// the session.
     /// # Cancel safety
     /// Cancel safe.
     pub async fn count(&self) -> Result<u32, Error> {
         Ok(self.seen().await?.remaining)
     }
 
-    /// Counts down by one, and returns how many are left, as seen right after. Does nothing when the latch is open.
+    /// Counts down by one, and returns how many are left, as seen right after. Does nothing when the latch is
+    /// open.
     ///
     /// Counts once however often the connection breaks, on every server.
     ///
@@ -103,8 +106,9 @@ impl CountDownLatch {
     /// Waits until the latch is open.
     ///
     /// # Errors
-    /// [`Error::Rejected`] with NoNode: somebody removed the latch while we waited. [`Error::SessionExpired`],
-    /// [`Error::Closed`]: the session ended, so that nobody would tell us. Otherwise as [`CountDownLatch::count`].
+    /// [`Error::Rejected`] with NoNode: somebody removed the latch while we waited.
+    /// [`Error::SessionExpired`], [`Error::Closed`]: the session ended, so that nobody would tell us.
+    /// Otherwise as [`CountDownLatch::count`].
     /// # Cancel safety
     /// Cancel safe.
     /// # Ordering
@@ -137,7 +141,8 @@ impl CountDownLatch {
         within(patience, self.wait()).await
     }
 
-    /// Removes the latch, open or not. The name begins afresh with its next use; who still waits fails with NoNode.
+    /// Removes the latch, open or not. The name begins afresh with its next use; who still waits fails with
+    /// NoNode.
     ///
     /// # Errors
     /// As [`CountDownLatch::count`], without the conflicts. At the end of the session it may be half removed.

@@ -12,8 +12,8 @@ use crate::error::{LockLost, LostReason};
 use crate::session::Shared;
 use crate::session::claims::{Fate, FateCell};
 
-/// Tells when a lock is lost. Cheap to clone, `'static`, keeps neither the lock nor the session alive: give one to each
-/// task that works under a [`crate::Guard`].
+/// Tells when a lock is lost. Cheap to clone, `'static`, keeps neither the lock nor the session alive: give
+/// one to each task that works under a [`crate::Guard`].
 #[derive(Clone)]
 pub struct Loss {
     shared: Arc<Shared>,
@@ -33,8 +33,8 @@ impl Loss {
         Loss { shared, cell, gives_up_at }
     }
 
-    /// Why the lock is lost; `None`: it is held, as far as can be known here and now. Looks at the clock, so it is right
-    /// also after the process was paused.
+    /// Why the lock is lost; `None`: it is held, as far as can be known here and now. Looks at the clock, so
+    /// it is right also after the process was paused.
     pub fn reason(&self) -> Option<LostReason> {
         if let Fate::Lost(reason) = self.cell.get() {
             return Some(reason);

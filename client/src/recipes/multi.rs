@@ -1,8 +1,8 @@
 //! [`MultiLock`]: several locks at once, all or none.
 //!
-//! Where the server keeps the queues, the places in all of them are taken in one command: two who want the same locks in
-//! opposite orders cannot wait for each other. On plain ZooKeeper the locks are taken one after another in the order of
-//! their paths, which has the same effect among those who do so.
+//! Where the server keeps the queues, the places in all of them are taken in one command: two who want the
+//! same locks in opposite orders cannot wait for each other. On plain ZooKeeper the locks are taken one after
+//! another in the order of their paths, which has the same effect among those who do so.
 
 use std::future::{Future, poll_fn};
 use std::task::Poll;
@@ -50,7 +50,8 @@ impl Client {
     /// Waits for all of these locks: `client.multi(names).lock()`.
     ///
     /// # Errors
-    /// As [`LockRequest::lock`]; none of the locks is held then. [`Error::InvalidName`] when one is named twice.
+    /// As [`LockRequest::lock`]; none of the locks is held then. [`Error::InvalidName`] when one is named
+    /// twice.
     /// # Cancel safety
     /// Dropping the future leaves all queues.
     pub async fn lock_all<N: AsRef<str>>(
@@ -71,8 +72,8 @@ impl MultiLock {
         )
     }
 
-    /// Waits for all of the locks. Each place is taken at once; those that are free are held while the others are waited
-    /// for.
+    /// Waits for all of the locks. Each place is taken at once; those that are free are held while the others
+    /// are waited for.
     ///
     /// # Errors
     /// As [`LockRequest::lock`]; none of the locks is held then.
@@ -147,7 +148,8 @@ impl MultiGuard {
         .await
     }
 
-    /// Gives all locks back and waits until that is acknowledged; in one command where the server keeps the queues.
+    /// Gives all locks back and waits until that is acknowledged; in one command where the server keeps the
+    /// queues.
     ///
     /// # Errors
     /// As [`Guard::release`], if it is so for any of the locks; all are given back.

@@ -23,8 +23,9 @@ pub struct Mutex {
 }
 
 impl Client {
-    /// The lock of this name, below the lock base. Any non-empty text up to 512 bytes is a name; slashes, spaces and
-    /// other letters than ASCII are percent-encoded in the znode's name, so that no two names meet.
+    /// The lock of this name, below the lock base. Any non-empty text up to 512 bytes is a name; slashes,
+    /// spaces and other letters than ASCII are percent-encoded in the znode's name, so that no two names
+    /// meet.
     pub fn mutex(&self, name: &str) -> Mutex {
         Mutex { client: self.clone(), lock: self.lock_named(name) }
     }
@@ -60,7 +61,8 @@ impl Mutex {
         Ok(self.client.relative(self.lock.clone()?))
     }
 
-    /// The path of its znode as the server and its reports ([`Client::report`]) know it: with the client's chroot.
+    /// The path of its znode as the server and its reports ([`Client::report`]) know it: with the client's
+    /// chroot.
     ///
     /// # Errors
     /// [`Error::InvalidName`].
@@ -77,14 +79,16 @@ impl Mutex {
     /// Waits for the lock. On a Rowlock server a free lock takes one round trip, and so does its release.
     ///
     /// # Errors
-    /// [`Error::SessionExpired`], [`Error::Closed`]: the session ended; nothing is held and nothing waits any more.
-    /// [`Error::PlaceLost`]: somebody deleted our znode in the queue. [`Error::TooManyLocks`], [`Error::InvalidName`],
-    /// [`Error::Rejected`] (NoAuth, quotas). A lost connection is no error here: the place in the queue is kept over
-    /// reconnects.
+    /// [`Error::SessionExpired`], [`Error::Closed`]: the session ended; nothing is held and nothing waits any
+    /// more. [`Error::PlaceLost`]: somebody deleted our znode in the queue. [`Error::TooManyLocks`],
+    /// [`Error::InvalidName`], [`Error::Rejected`] (NoAuth, quotas). A lost connection is no error here: the
+    /// place in the queue is kept over reconnects.
     /// # Cancel safety
-    /// Dropping the future at any point leaves the queue, also when the request to enter it is still on its way.
+    /// Dropping the future at any point leaves the queue, also when the request to enter it is still on its
+    /// way.
     /// # Ordering
-    /// The place in the queue is taken when the server handles the first request, in the order of the session.
+    /// The place in the queue is taken when the server handles the first request, in the order of the
+    /// session.
     pub async fn lock(&self) -> Result<Guard, Error> {
         self.request().lock().await
     }
@@ -99,8 +103,8 @@ impl Mutex {
         self.request().lock_owned()
     }
 
-    /// Waits for the lock for at most `patience` altogether, lost connections and all predecessors included. With zero it
-    /// waits for nobody: a free lock is taken.
+    /// Waits for the lock for at most `patience` altogether, lost connections and all predecessors included.
+    /// With zero it waits for nobody: a free lock is taken.
     ///
     /// # Errors
     /// [`Error::Timeout`] with the last known position and holder; the queue is left then. Otherwise as
@@ -111,8 +115,8 @@ impl Mutex {
         self.request().timeout(patience).lock().await
     }
 
-    /// Takes the lock if nobody holds it or waits for it; `None` otherwise, and then nothing is left behind. Whether it
-    /// is free is decided by the cluster, not by a read of one server.
+    /// Takes the lock if nobody holds it or waits for it; `None` otherwise, and then nothing is left behind.
+    /// Whether it is free is decided by the cluster, not by a read of one server.
     ///
     /// # Errors
     /// As [`Mutex::lock`].

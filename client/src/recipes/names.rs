@@ -1,13 +1,14 @@
 //! Names: of a lock's znode, from the application's name; and of a queue znode.
 //!
-//! **Lock names.** One znode per lock below the lock base, so that locks never queue behind each other. Its name is the
-//! application's, percent-encoded: ASCII letters, digits, `-`, `_` and `.` stand for themselves, every other byte of
-//! the UTF-8 form becomes `%XX`, and the names `.` and `..`, which paths forbid, become `%2E` and `%2E%2E`. Different
-//! names never meet: `orders/42` is `/locks/orders%2F42`, and `1` and `10` are two znodes.
+//! **Lock names.** One znode per lock below the lock base, so that locks never queue behind each other. Its
+//! name is the application's, percent-encoded: ASCII letters, digits, `-`, `_` and `.` stand for themselves,
+//! every other byte of the UTF-8 form becomes `%XX`, and the names `.` and `..`, which paths forbid, become
+//! `%2E` and `%2E%2E`. Different names never meet: `orders/42` is `/locks/orders%2F42`, and `1` and `10` are
+//! two znodes.
 //!
-//! **Queue names** are Curator's: `_c_<random id>-lock-` and the server's ten digits; kazoo's by option. So Curator,
-//! kazoo and this client queue together on one lock. The name also says to whoever lists the queue in which mode its
-//! owner contends.
+//! **Queue names** are Curator's: `_c_<random id>-lock-` and the server's ten digits; kazoo's by option. So
+//! Curator, kazoo and this client queue together on one lock. The name also says to whoever lists the queue
+//! in which mode its owner contends.
 
 use rowlock_env::rng;
 use rowlock_proto::lock::Mode;
@@ -37,7 +38,8 @@ pub(crate) fn escape(name: &str) -> Result<String, Error> {
     Ok(escaped)
 }
 
-/// 128 random bits in the form of a UUID. One per attempt: a znode that carries it can only be that attempt's.
+/// 128 random bits in the form of a UUID. One per attempt: a znode that carries it can only be that
+/// attempt's.
 pub(crate) fn random_id() -> String {
     let mut bytes = [0; 16];
     rng::fill(&mut bytes);

@@ -1,9 +1,9 @@
-//! A place in a lock's queue on plain ZooKeeper: one ephemeral sequential znode, from before its create is sent until it
-//! is gone.
+//! A place in a lock's queue on plain ZooKeeper: one ephemeral sequential znode, from before its create is
+//! sent until it is gone.
 //!
-//! Whoever drops a place, at whatever moment, leaves the queue: the drop posts a removal to the session's task.
-//! A create whose reply was lost is looked for by its random name before it is sent again, so that no attempt ever has
-//! two places (CURATOR-79).
+//! Whoever drops a place, at whatever moment, leaves the queue: the drop posts a removal to the session's
+//! task. A create whose reply was lost is looked for by its random name before it is sent again, so that no
+//! attempt ever has two places (CURATOR-79).
 
 use bytes::Bytes;
 use rowlock_env::time;
@@ -137,8 +137,8 @@ impl Place {
         self.may_exist = false;
     }
 
-    /// Looks for the znode after a create with unknown outcome. A sync goes first: the server that we are attached to
-    /// now may not have seen what the one before did for us.
+    /// Looks for the znode after a create with unknown outcome. A sync goes first: the server that we are
+    /// attached to now may not have seen what the one before did for us.
     async fn find(&mut self) -> Result<Option<Stat>, Error> {
         loop {
             self.insist(Request::Sync(self.parent.clone())).await?;
@@ -176,7 +176,8 @@ impl Place {
         Request::GetChildren2(PathWatch { path: self.parent.clone(), watch: false })
     }
 
-    /// Makes the lock's znode (a container: the servers remove it when it has long been empty) and what is above it.
+    /// Makes the lock's znode (a container: the servers remove it when it has long been empty) and what is
+    /// above it.
     pub(crate) async fn make_parent(&self) -> Result<(), Error> {
         let mut not_ours = false;
         for path in paths::lineage(&self.parent) {
@@ -223,8 +224,8 @@ impl Place {
     }
 }
 
-/// Waits before another try where the server asked for patience. After a lost connection there is no need to: calls
-/// wait for the next one themselves.
+/// Waits before another try where the server asked for patience. After a lost connection there is no need to:
+/// calls wait for the next one themselves.
 async fn pause_or_fail(error: Error) -> Result<(), Error> {
     match error {
         Error::ConnectionLoss => Ok(()),

@@ -1,8 +1,10 @@
-//! What the recipes on plain znodes share: where their znode is ([`Site`]), and requests that are repeated until they
-//! are answered ([`insist`]). They use the public calls of [`Client`] only, so that they work on every server.
+//! What the recipes on plain znodes share: where their znode is ([`Site`]), and requests that are repeated
+//! until they are answered ([`insist`]). They use the public calls of [`Client`] only, so that they work on
+//! every server.
 //!
-//! Everything of theirs is below the lock base, in one folder per kind. A folder's name begins with `@`, which no
-//! escaped name does: a counter `x` and a lock `x` do not meet, nor do a counter and a lock `@counters/x`.
+//! Everything of theirs is below the lock base, in one folder per kind. A folder's name begins with `@`,
+//! which no escaped name does: a counter `x` and a lock `x` do not meet, nor do a counter and a lock
+//! `@counters/x`.
 
 use std::future::Future;
 use std::time::Duration;
@@ -114,8 +116,8 @@ impl Site {
         Ok(())
     }
 
-    /// A read of the znode that sees everything that was committed before it was asked for, on every server: a sync goes
-    /// before it, in the same round trip.
+    /// A read of the znode that sees everything that was committed before it was asked for, on every server:
+    /// a sync goes before it, in the same round trip.
     pub(crate) async fn fresh<T, F>(&self, mut read: impl FnMut() -> F) -> Result<T, Error>
     where
         F: Future<Output = Result<T, Error>>,

@@ -1,9 +1,9 @@
 //! The order of a lock's queue, from the names of its znodes.
 //!
-//! The server numbers them: ten digits at the end of the name, as ZooKeeper's `%010d` of a signed 32-bit counter that
-//! wraps. So only the number counts, never the text before it (which differs by client), and numbers are compared as
-//! distances, so that the queue keeps its order when the counter wraps from 2147483647 to -2147483648. (Sorting the
-//! names as text, as most clients do, breaks there: kazoo#606.)
+//! The server numbers them: ten digits at the end of the name, as ZooKeeper's `%010d` of a signed 32-bit
+//! counter that wraps. So only the number counts, never the text before it (which differs by client), and
+//! numbers are compared as distances, so that the queue keeps its order when the counter wraps from
+//! 2147483647 to -2147483648. (Sorting the names as text, as most clients do, breaks there: kazoo#606.)
 //!
 //! Holders are always the front of the queue: nobody is granted anything before those who came earlier.
 
@@ -137,8 +137,8 @@ fn permits(contenders: &[Contender]) -> u64 {
     contenders.iter().map(of).sum()
 }
 
-/// The server's number at the end of a sequential znode's name. A minus sign and a separating dash look alike, but the
-/// number always takes ten places (eleven from -1000000000 down), which tells them apart.
+/// The server's number at the end of a sequential znode's name. A minus sign and a separating dash look
+/// alike, but the number always takes ten places (eleven from -1000000000 down), which tells them apart.
 fn sequence(name: &str) -> Option<i32> {
     let digits = name.len() - name.bytes().rev().take_while(u8::is_ascii_digit).count();
     let (before, digits) = name.split_at(digits.max(name.len().saturating_sub(10)));
@@ -146,8 +146,9 @@ fn sequence(name: &str) -> Option<i32> {
     let negative = match digits.len() {
         // -1 to -999999999: the sign is the first of the ten places.
         9 => before.ends_with('-').then_some(true)?,
-        // From -1000000000 down the sign is an eleventh place, behind the prefix's own dash or underscore. Without one
-        // there (a prefix that ends otherwise), only a number too large to be positive gives itself away.
+        // From -1000000000 down the sign is an eleventh place, behind the prefix's own dash or underscore.
+        // Without one there (a prefix that ends otherwise), only a number too large to be positive gives
+        // itself away.
         10 => {
             before.ends_with("--")
                 || before.ends_with("_-")

@@ -1,8 +1,8 @@
 //! [`ReentrantMutex`]: a mutex that its owner may take again while it has it.
 //!
-//! Counted here, not on the server: all that an owner takes of one lock is one place in its queue, shared by its guards
-//! and given back by the last one. Who is the owner is said by a value, never guessed from the thread or task: async
-//! work moves between threads, and one session serves many tasks.
+//! Counted here, not on the server: all that an owner takes of one lock is one place in its queue, shared by
+//! its guards and given back by the last one. Who is the owner is said by a value, never guessed from the
+//! thread or task: async work moves between threads, and one session serves many tasks.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,13 +23,14 @@ use crate::error::{Error, ReleaseError};
 
 /// A lock that an [`Owner`] may take again while it has it.
 ///
-/// It is the same lock as the [`Mutex`] of this name: both kinds of handles, and other clients, exclude each other. On
-/// the server an owner has one place in the queue, however often it takes the lock; the lock is given back when its last
-/// guard is. Owners count within this client: the same number in another session is another contender. Different owners
-/// of one client queue behind each other like strangers, and so does everything that is [`Owner::Unnamed`].
+/// It is the same lock as the [`Mutex`] of this name: both kinds of handles, and other clients, exclude each
+/// other. On the server an owner has one place in the queue, however often it takes the lock; the lock is
+/// given back when its last guard is. Owners count within this client: the same number in another session is
+/// another contender. Different owners of one client queue behind each other like strangers, and so does
+/// everything that is [`Owner::Unnamed`].
 ///
-/// On a Rowlock server the owners also take part in deadlock detection: an owner that would wait for itself over several
-/// locks is told so ([`Error::Deadlock`]).
+/// On a Rowlock server the owners also take part in deadlock detection: an owner that would wait for itself
+/// over several locks is told so ([`Error::Deadlock`]).
 ///
 /// ```no_run
 /// # async fn demo(client: rowlock_client::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -50,8 +51,8 @@ pub struct ReentrantMutex {
     lock: Result<String, Error>,
 }
 
-/// A share in an owner's hold of a lock. All shares of a hold have the same [`Guard`], with its token; cloning makes one
-/// more. When the lock is lost, it is lost to all of them.
+/// A share in an owner's hold of a lock. All shares of a hold have the same [`Guard`], with its token;
+/// cloning makes one more. When the lock is lost, it is lost to all of them.
 #[must_use = "dropping the last guard releases the lock"]
 pub struct ReentrantGuard {
     /// Taken by release and drop.
@@ -72,8 +73,8 @@ type Key = (String, Owner);
 struct Slot {
     /// Whoever acquires or gives back for this owner: one at a time, in the order of asking.
     turn: Arc<Semaphore>,
-    /// Invariant: a hold that cannot be upgraded any more has posted its release to the session's task, so that a new
-    /// acquire is sent behind it. (Drops let go under this lock; a release keeps the turn.)
+    /// Invariant: a hold that cannot be upgraded any more has posted its release to the session's task, so
+    /// that a new acquire is sent behind it. (Drops let go under this lock; a release keeps the turn.)
     hold: Lock<Weak<Guard>>,
 }
 
@@ -96,8 +97,8 @@ impl Client {
         ReentrantMutex { client: self.clone(), mutex: self.mutex_at(path), lock: self.lock_at(path) }
     }
 
-    /// An owner that nobody else is: for a task, a job, a request, whatever does one thing at a time. Owners with a name
-    /// are made by [`Owner::named`].
+    /// An owner that nobody else is: for a task, a job, a request, whatever does one thing at a time. Owners
+    /// with a name are made by [`Owner::named`].
     pub fn new_owner(&self) -> Owner {
         Owner::Named(rng::u64())
     }
@@ -109,8 +110,8 @@ impl ReentrantMutex {
     /// # Errors
     /// As [`Mutex::lock`]; [`Error::Deadlock`].
     /// # Cancel safety
-    /// Dropping the future at any point leaves the queue. If another task of the same owner waits for the same lock, it
-    /// goes on with a place of its own.
+    /// Dropping the future at any point leaves the queue. If another task of the same owner waits for the
+    /// same lock, it goes on with a place of its own.
     pub async fn lock(&self, owner: Owner) -> Result<ReentrantGuard, Error> {
         let slot = self.slot(owner)?;
         let turn = slot.turn().await?;
@@ -158,8 +159,8 @@ impl ReentrantMutex {
         }
     }
 
-    /// Takes the lock if nobody else is in the way, or another share if `owner` has it already; `None` otherwise, also
-    /// while another task of the same owner is taking it or giving it back.
+    /// Takes the lock if nobody else is in the way, or another share if `owner` has it already; `None`
+    /// otherwise, also while another task of the same owner is taking it or giving it back.
     ///
     /// # Errors
     /// As [`ReentrantMutex::lock`].

@@ -85,7 +85,8 @@ impl<G: Granted> LockRequest<G> {
         LockRequest { client: client.clone(), wanted, terms, patience: None, grants: PhantomData }
     }
 
-    /// Who this is, for people who look at the queue; otherwise the client's ([`crate::ClientConfig::label`]).
+    /// Who this is, for people who look at the queue; otherwise the client's
+    /// ([`crate::ClientConfig::label`]).
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.terms.label = label.into();
         self
@@ -97,34 +98,35 @@ impl<G: Granted> LockRequest<G> {
         self
     }
 
-    /// Should our session *expire* while we hold the lock, nobody is granted it for so long: for resources that cannot
-    /// check fencing tokens, and so must be left time for our last writes to arrive. A lock that is released is free at
-    /// once. Needs a Rowlock server. (Clients of plain ZooKeeper's recipes on the same lock do not see the delay.) At most a
-    /// minute: a longer one is refused (BadArguments). The delay ends with the lock's znode, and by
-    /// [`Client::force_release`](crate::Client::force_release) of the lock's path with the token 0.
+    /// Should our session *expire* while we hold the lock, nobody is granted it for so long: for resources
+    /// that cannot check fencing tokens, and so must be left time for our last writes to arrive. A lock that
+    /// is released is free at once. Needs a Rowlock server. (Clients of plain ZooKeeper's recipes on the same
+    /// lock do not see the delay.) At most a minute: a longer one is refused (BadArguments). The delay ends
+    /// with the lock's znode, and by [`Client::force_release`](crate::Client::force_release) of the lock's
+    /// path with the token 0.
     pub fn lock_delay(mut self, delay: Duration) -> Self {
         self.terms.lock_delay = delay;
         self
     }
 
     /// How long the lock is held at most. After that time since we learnt of the grant the guard is lost
-    /// ([`crate::LostReason::MaxHold`]) and gives the lock back; [`Guard::expiring`] tells in time. A Rowlock server
-    /// revokes the lock also when this process does not run: at this time plus the session timeout after the grant. Zero
-    /// is refused.
+    /// ([`crate::LostReason::MaxHold`]) and gives the lock back; [`Guard::expiring`] tells in time. A Rowlock
+    /// server revokes the lock also when this process does not run: at this time plus the session timeout
+    /// after the grant. Zero is refused.
     pub fn max_hold(mut self, most: Duration) -> Self {
         self.terms.max_hold = Some(most);
         self
     }
 
-    /// For whom the lock is wanted, in the eyes of deadlock detection. By default for nobody, which takes no part in
-    /// it. Any other owner needs a Rowlock server.
+    /// For whom the lock is wanted, in the eyes of deadlock detection. By default for nobody, which takes no
+    /// part in it. Any other owner needs a Rowlock server.
     pub fn owner(mut self, owner: Owner) -> Self {
         self.terms.owner = owner;
         self
     }
 
-    /// How long [`LockRequest::lock`] waits altogether, lost connections and all predecessors included. With zero it waits
-    /// for nobody: a free lock is taken, as by [`LockRequest::try_lock`].
+    /// How long [`LockRequest::lock`] waits altogether, lost connections and all predecessors included. With
+    /// zero it waits for nobody: a free lock is taken, as by [`LockRequest::try_lock`].
     pub fn timeout(mut self, patience: Duration) -> Self {
         self.patience = Some(patience);
         self
@@ -140,16 +142,18 @@ impl<G: Granted> LockRequest<G> {
     /// Waits for the lock (for all of them, if there are several: then either all are granted or none is).
     ///
     /// # Errors
-    /// [`Error::Timeout`] with the last known position and holder, if a timeout was set; the queue is left then.
-    /// [`Error::SessionExpired`], [`Error::Closed`]: the session ended; nothing is held and nothing waits any more.
-    /// [`Error::PlaceLost`]: somebody deleted our znode in the queue. [`Error::Deadlock`], with an owner.
-    /// [`Error::LimitConflict`], for permits. [`Error::TooManyLocks`], [`Error::InvalidName`], [`Error::InvalidArgument`],
-    /// [`Error::TooLarge`], [`Error::Unsupported`], [`Error::Rejected`] (NoAuth, quotas). A lost connection is no error here: the place in the queue is kept over
-    /// reconnects.
+    /// [`Error::Timeout`] with the last known position and holder, if a timeout was set; the queue is left
+    /// then. [`Error::SessionExpired`], [`Error::Closed`]: the session ended; nothing is held and nothing
+    /// waits any more. [`Error::PlaceLost`]: somebody deleted our znode in the queue. [`Error::Deadlock`],
+    /// with an owner. [`Error::LimitConflict`], for permits. [`Error::TooManyLocks`], [`Error::InvalidName`],
+    /// [`Error::InvalidArgument`], [`Error::TooLarge`], [`Error::Unsupported`], [`Error::Rejected`] (NoAuth,
+    /// quotas). A lost connection is no error here: the place in the queue is kept over reconnects.
     /// # Cancel safety
-    /// Dropping the future at any point leaves the queue, also when the request to enter it is still on its way.
+    /// Dropping the future at any point leaves the queue, also when the request to enter it is still on its
+    /// way.
     /// # Ordering
-    /// The place in the queue is taken when the server handles the first request, in the order of the session.
+    /// The place in the queue is taken when the server handles the first request, in the order of the
+    /// session.
     pub async fn lock(&self) -> Result<G, Error> {
         let wanted = self.wanted()?;
         let mut progress = Progress::new();
@@ -183,8 +187,8 @@ impl<G: Granted> LockRequest<G> {
         async move { self.lock().await }
     }
 
-    /// Takes the lock if nobody is in the way; `None` otherwise, and then nothing is left behind. Whether it is free is
-    /// decided by the cluster, not by a read of one server. Pays no regard to the timeout.
+    /// Takes the lock if nobody is in the way; `None` otherwise, and then nothing is left behind. Whether it
+    /// is free is decided by the cluster, not by a read of one server. Pays no regard to the timeout.
     ///
     /// # Errors
     /// As [`LockRequest::lock`], but for the timeout.

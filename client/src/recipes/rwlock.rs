@@ -1,8 +1,8 @@
 //! [`RwLock`]: many readers or one writer, in the order in which they came.
 //!
-//! Fair to both: a reader waits behind a writer that came before, so writers do not starve; readers next to each other
-//! hold together. On plain ZooKeeper this is Curator's recipe, by the names of the queue znodes, except that each waits
-//! for the nearest one that is in its way.
+//! Fair to both: a reader waits behind a writer that came before, so writers do not starve; readers next to
+//! each other hold together. On plain ZooKeeper this is Curator's recipe, by the names of the queue znodes,
+//! except that each waits for the nearest one that is in its way.
 
 use std::future::Future;
 use std::ops::Deref;
@@ -51,14 +51,14 @@ pub struct WriteGuard {
 }
 
 impl Client {
-    /// The read-write lock of this name, below the lock base. A mutex of the same name is the same lock: its holders
-    /// are writers.
+    /// The read-write lock of this name, below the lock base. A mutex of the same name is the same lock: its
+    /// holders are writers.
     pub fn rwlock(&self, name: &str) -> RwLock {
         RwLock { client: self.clone(), lock: self.lock_named(name) }
     }
 
-    /// The read-write lock at this very path, for sharing it with programs that use other ZooKeeper clients (Curator's
-    /// `InterProcessReadWriteLock`, kazoo's `ReadLock` and `WriteLock`).
+    /// The read-write lock at this very path, for sharing it with programs that use other ZooKeeper clients
+    /// (Curator's `InterProcessReadWriteLock`, kazoo's `ReadLock` and `WriteLock`).
     pub fn rwlock_at(&self, path: &str) -> RwLock {
         RwLock { client: self.clone(), lock: self.lock_at(path) }
     }
@@ -166,9 +166,9 @@ impl RwLock {
 }
 
 impl ReadGuard {
-    /// Becomes the writer, if nobody else holds the lock and nobody waits for it; the guard comes back otherwise. (Two
-    /// readers that both waited to become the writer would wait for ever, so there is only a try.) The writer's token is
-    /// a new and higher one.
+    /// Becomes the writer, if nobody else holds the lock and nobody waits for it; the guard comes back
+    /// otherwise. (Two readers that both waited to become the writer would wait for ever, so there is only a
+    /// try.) The writer's token is a new and higher one.
     ///
     /// # Errors
     /// The guard, also when the outcome is not known because the session has ended: then it is lost.
@@ -193,12 +193,13 @@ impl ReadGuard {
 }
 
 impl WriteGuard {
-    /// Goes on as a reader, without letting anybody in between: the readers that wait directly behind come in, a writer
-    /// that waits does not. On Rowlock the token stays the same; on plain ZooKeeper a new place is taken, which is
-    /// refused ([`Error::Unsupported`]) when a writer waits already.
+    /// Goes on as a reader, without letting anybody in between: the readers that wait directly behind come
+    /// in, a writer that waits does not. On Rowlock the token stays the same; on plain ZooKeeper a new place
+    /// is taken, which is refused ([`Error::Unsupported`]) when a writer waits already.
     ///
     /// # Errors
-    /// The guard, which is as before, and why: [`Error::NotHeld`], [`Error::Unsupported`], the end of the session.
+    /// The guard, which is as before, and why: [`Error::NotHeld`], [`Error::Unsupported`], the end of the
+    /// session.
     /// # Cancel safety
     /// Dropping the future gives the lock back.
     pub async fn downgrade(self) -> Result<ReadGuard, (WriteGuard, Error)> {

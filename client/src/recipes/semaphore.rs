@@ -1,7 +1,7 @@
 //! [`Semaphore`]: so many permits, handed out in the order of asking.
 //!
-//! How many there are stands in the data of the semaphore's znode (`permits=3`): the first who asks writes it, whoever
-//! says another number is told. So all agree, on every server, and people can see it.
+//! How many there are stands in the data of the semaphore's znode (`permits=3`): the first who asks writes
+//! it, whoever says another number is told. So all agree, on every server, and people can see it.
 
 use std::future::Future;
 use std::ops::Deref;
@@ -37,8 +37,8 @@ pub struct Semaphore {
     limit: u32,
 }
 
-/// Permits of a semaphore. All of a [`Guard`] is here as well; the fencing token tells requests apart, but permits that
-/// are held together have no order: it does not keep an earlier holder's writes out.
+/// Permits of a semaphore. All of a [`Guard`] is here as well; the fencing token tells requests apart, but
+/// permits that are held together have no order: it does not keep an earlier holder's writes out.
 #[derive(Debug)]
 #[must_use = "dropping the permits gives them back"]
 pub struct Permits {
@@ -46,8 +46,8 @@ pub struct Permits {
 }
 
 impl Client {
-    /// The semaphore of this name, below the lock base, with so many permits. The first who asks for one decides how many
-    /// there are; 0: whatever was decided before.
+    /// The semaphore of this name, below the lock base, with so many permits. The first who asks for one
+    /// decides how many there are; 0: whatever was decided before.
     pub fn semaphore(&self, name: &str, limit: u32) -> Semaphore {
         Semaphore { client: self.clone(), lock: self.lock_named(name), limit }
     }
@@ -71,7 +71,8 @@ impl Semaphore {
     /// Waits for a permit.
     ///
     /// # Errors
-    /// [`Error::LimitConflict`]: the semaphore has another number of permits. Otherwise as [`LockRequest::lock`].
+    /// [`Error::LimitConflict`]: the semaphore has another number of permits. Otherwise as
+    /// [`LockRequest::lock`].
     /// # Cancel safety
     /// Dropping the future leaves the queue.
     /// # Ordering
@@ -130,13 +131,13 @@ impl Semaphore {
         self.try_acquire_many(1).await
     }
 
-    /// Changes how many permits there are, for everybody. Permits that are held stay held; more of them than there are
-    /// now is possible until they are given back. This handle asks with the new number from now on; others, made with the
-    /// old one, are told [`Error::LimitConflict`].
+    /// Changes how many permits there are, for everybody. Permits that are held stay held; more of them than
+    /// there are now is possible until they are given back. This handle asks with the new number from now on;
+    /// others, made with the old one, are told [`Error::LimitConflict`].
     ///
     /// # Errors
-    /// [`Error::Rejected`] (NoNode: nobody has used the semaphore yet; NoAuth). [`Error::ConnectionLoss`] on plain
-    /// ZooKeeper.
+    /// [`Error::Rejected`] (NoNode: nobody has used the semaphore yet; NoAuth). [`Error::ConnectionLoss`] on
+    /// plain ZooKeeper.
     /// # Cancel safety
     /// A dropped future's change may take effect.
     pub async fn resize(&mut self, limit: u32) -> Result<(), Error> {
@@ -149,8 +150,8 @@ impl Semaphore {
         Ok(())
     }
 
-    /// How many permits are free at this moment: not taken, and not promised to somebody who waits for more of them. It
-    /// may be out of date when it arrives.
+    /// How many permits are free at this moment: not taken, and not promised to somebody who waits for more
+    /// of them. It may be out of date when it arrives.
     ///
     /// # Errors
     /// The common ones of reads.

@@ -1,5 +1,5 @@
-//! The tasks beside a guard, where it needs any: one that watches our znode on plain ZooKeeper, one that gives the lock
-//! back at the end of its maximum hold. They end with the guard, which aborts them.
+//! The tasks beside a guard, where it needs any: one that watches our znode on plain ZooKeeper, one that
+//! gives the lock back at the end of its maximum hold. They end with the guard, which aborts them.
 
 use std::time::Duration;
 

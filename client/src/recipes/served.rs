@@ -1,9 +1,11 @@
 //! Locks whose queue the server keeps: one request takes a place, the grant is pushed.
 //!
-//! Invariant: only the server's word grants, in a reply or a notice; never a wake-up, never the passing of time.
+//! Invariant: only the server's word grants, in a reply or a notice; never a wake-up, never the passing of
+//! time.
 //!
-//! A place is known by the random prefix of its znode's name: asked again, the server finds it. That is how a waiter
-//! learns after a reconnect what it may have missed. Whoever drops a place, at whatever moment, leaves the queue.
+//! A place is known by the random prefix of its znode's name: asked again, the server finds it. That is how a
+//! waiter learns after a reconnect what it may have missed. Whoever drops a place, at whatever moment, leaves
+//! the queue.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -87,11 +89,11 @@ struct Attempt<'a> {
     places: Vec<Served>,
     /// Where the places of the latest answer stand.
     fates: Vec<Arc<FateCell>>,
-    /// For each place a moment at which it was not granted yet: when the latest request that was answered "waiting" was
-    /// sent, or else the first one.
+    /// For each place a moment at which it was not granted yet: when the latest request that was answered
+    /// "waiting" was sent, or else the first one.
     ungranted_at: Vec<Instant>,
-    /// With a maximum hold, ask again after so long a wait: the later the moments above, the more of the hold is left to
-    /// us when its notice comes late.
+    /// With a maximum hold, ask again after so long a wait: the later the moments above, the more of the hold
+    /// is left to us when its notice comes late.
     patience: Option<Duration>,
     claims: Vec<Claim>,
 }
@@ -228,7 +230,8 @@ impl<'a> Attempt<'a> {
             }
         }
         if let Some(refusal) = refusal {
-            // Of a first attempt nothing was left behind; what an earlier one took is left when this is dropped.
+            // Of a first attempt nothing was left behind; what an earlier one took is left when this is
+            // dropped.
             if is_first {
                 self.forget();
             }
@@ -249,8 +252,8 @@ impl<'a> Attempt<'a> {
         self.places.iter_mut().for_each(Served::forget);
     }
 
-    /// Waits until all places are granted. `false`: ask again, because we have been cut off since and may have missed the
-    /// notice, or because a maximum hold is at stake.
+    /// Waits until all places are granted. `false`: ask again, because we have been cut off since and may
+    /// have missed the notice, or because a maximum hold is at stake.
     async fn granted(&mut self, attachments: u64, progress: &mut Progress) -> Result<bool, Error> {
         let is_anew = |now: u64| now != attachments && !mutant::is(Mutant::TrustOldPush);
         let ask_again_at = self.patience.map(|patience| time::now() + patience);

@@ -1,11 +1,12 @@
 //! Locks on plain ZooKeeper: the recipe of ephemeral sequential znodes and watches.
 //!
-//! Take a place in the queue; list the queue; nobody before us is in the way: the lock is ours; else watch the nearest
-//! one that is, and when anything happens **list again**. Invariant: only a list grants. A wake-up alone means nothing:
-//! the one before may have been a waiter that gave up (or the connection may have).
+//! Take a place in the queue; list the queue; nobody before us is in the way: the lock is ours; else watch
+//! the nearest one that is, and when anything happens **list again**. Invariant: only a list grants. A
+//! wake-up alone means nothing: the one before may have been a waiter that gave up (or the connection may
+//! have).
 //!
-//! For the permits of a semaphore every departure before us may be the one that matters, so the whole queue is watched:
-//! a release wakes all who wait. Rowlock's servers need neither.
+//! For the permits of a semaphore every departure before us may be the one that matters, so the whole queue
+//! is watched: a release wakes all who wait. Rowlock's servers need neither.
 
 use bytes::Bytes;
 use rowlock_env::time;

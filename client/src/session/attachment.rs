@@ -15,7 +15,8 @@ use super::extensions::Extensions;
 pub(crate) enum Job {
     Call(Asked),
     Chore(Box<Chore>),
-    /// What does the server understand? The first request of an attachment; nothing else goes before its answer.
+    /// What does the server understand? The first request of an attachment; nothing else goes before its
+    /// answer.
     Probe,
     /// What we want of this connection.
     Options,
@@ -93,8 +94,8 @@ impl Attachment {
         self.heard = now;
     }
 
-    /// Whether to send a heartbeat now. They go out on schedule whatever else is sent, because only they extend the
-    /// local deadline; one at a time.
+    /// Whether to send a heartbeat now. They go out on schedule whatever else is sent, because only they
+    /// extend the local deadline; one at a time.
     pub(crate) fn take_ping(&mut self, now: Instant) -> bool {
         let due = !self.ping_open && now >= self.ping_due();
         if due {

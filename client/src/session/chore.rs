@@ -1,12 +1,12 @@
 //! A chore: taking back a queue znode that nobody wants any more, in the background.
 //!
-//! Posted by drops, done by the session machine between the calls of the application. It goes on over reconnects until
-//! the znode is gone; when the session ends, the servers remove the znode by themselves.
+//! Posted by drops, done by the session machine between the calls of the application. It goes on over
+//! reconnects until the znode is gone; when the session ends, the servers remove the znode by themselves.
 //!
-//! When the create's outcome is unknown (its future was dropped, or its reply lost) the znode is looked for by the
-//! random id in its name. A sync goes before the list: the reply that was lost may have come from another server, and
-//! the one we are attached to now may not have seen the create yet. Where the server keeps the locks itself, all of this
-//! is one request.
+//! When the create's outcome is unknown (its future was dropped, or its reply lost) the znode is looked for
+//! by the random id in its name. A sync goes before the list: the reply that was lost may have come from
+//! another server, and the one we are attached to now may not have seen the create yet. Where the server
+//! keeps the locks itself, all of this is one request.
 
 use rowlock_proto::lock::Attempt;
 use rowlock_proto::request::PathWatch;
@@ -64,7 +64,8 @@ impl Chore {
         Chore { parent, prefix, step: Step::Abandon, breaks: 0, _slot: slot }
     }
 
-    /// The request of the present step. Deleting needs no version: the name is random, nobody else can have it.
+    /// The request of the present step. Deleting needs no version: the name is random, nobody else can have
+    /// it.
     pub(crate) fn request(&mut self, extensions: Extensions) -> Request {
         if matches!(self.step, Step::Abandon) && !extensions.has_locks() {
             self.step = Step::Sync;
@@ -108,7 +109,8 @@ impl Chore {
         }
     }
 
-    /// The connection broke: what was listed may be out of date. `false`: it is given up, since it may be the cause.
+    /// The connection broke: what was listed may be out of date. `false`: it is given up, since it may be the
+    /// cause.
     pub(crate) fn disconnected(&mut self, was_first: bool) -> bool {
         if let Step::List = self.step {
             self.step = Step::Sync;

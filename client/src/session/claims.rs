@@ -1,8 +1,8 @@
 //! The places in queues that a server watches over for us, and what becomes of them.
 //!
-//! A place is followed from the reply that names it until whoever asked for it lets go of its [`FateCell`]. Servers push
-//! grants and losses ([`Notice`]); what they pushed while we were cut off is made up for after the reconnect: held
-//! places are verified ([`Claims::unverified`]), those who wait ask again by themselves.
+//! A place is followed from the reply that names it until whoever asked for it lets go of its [`FateCell`].
+//! Servers push grants and losses ([`Notice`]); what they pushed while we were cut off is made up for after
+//! the reconnect: held places are verified ([`Claims::unverified`]), those who wait ask again by themselves.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};

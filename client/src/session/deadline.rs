@@ -1,18 +1,19 @@
 //! Until when a session is certainly alive: the local deadline.
 //!
-//! The server counts the timeout from a heartbeat's *arrival*; we count it from the *sending* of the last heartbeat
-//! that was acknowledged, and stop a margin earlier. So whatever the network did, we know of the loss before the server
-//! can grant our locks to others.
+//! The server counts the timeout from a heartbeat's *arrival*; we count it from the *sending* of the last
+//! heartbeat that was acknowledged, and stop a margin earlier. So whatever the network did, we know of the
+//! loss before the server can grant our locks to others.
 //!
-//! The margin is a tenth of the timeout. It covers clocks whose *rates* differ by up to `CLOCK_RATE_BOUND` (ours slow
-//! or the server's fast; jumps of the wall clock do not matter) and the rest, half of it, the time until our code runs.
-//! Only heartbeats and the handshake count, not other requests: a Rowlock server confirms a heartbeat with the leader
-//! before it answers, while it answers reads by itself. (Apache's followers report heartbeats to their leader every half
-//! tick; there, choose session timeouts of at least five ticks, so that the margin covers that as well.)
+//! The margin is a tenth of the timeout. It covers clocks whose *rates* differ by up to `CLOCK_RATE_BOUND`
+//! (ours slow or the server's fast; jumps of the wall clock do not matter) and the rest, half of it, the time
+//! until our code runs. Only heartbeats and the handshake count, not other requests: a Rowlock server
+//! confirms a heartbeat with the leader before it answers, while it answers reads by itself. (Apache's
+//! followers report heartbeats to their leader every half tick; there, choose session timeouts of at least
+//! five ticks, so that the margin covers that as well.)
 //!
-//! With a *disconnect grace* the server ends the session already so long after it saw our socket close. It cannot have
-//! seen that before we knew of it (that is what a proxy between us must not do), so while we are cut off the deadline is
-//! at most the loss of the connection plus the grace, less a tenth of the grace.
+//! With a *disconnect grace* the server ends the session already so long after it saw our socket close. It
+//! cannot have seen that before we knew of it (that is what a proxy between us must not do), so while we are
+//! cut off the deadline is at most the loss of the connection plus the grace, less a tenth of the grace.
 
 use std::time::Duration;
 
@@ -110,7 +111,8 @@ mod tests {
             let mut cut_off = Deadline::new(timeout * 100, sent);
             cut_off.cut_off(sent, timeout);
             for ours in [by_heartbeat, cut_off.valid_until() - sent] {
-                // Our clock is slow: in true time it takes longer. The heartbeat arrived the moment it was sent.
+                // Our clock is slow: in true time it takes longer. The heartbeat arrived the moment it was
+                // sent.
                 assert!(ours.mul_f64(1.0 / (1.0 - CLOCK_RATE_BOUND)) < timeout);
                 // The server's clock is fast.
                 assert!(ours < timeout.mul_f64(1.0 / (1.0 + CLOCK_RATE_BOUND)));

@@ -1,8 +1,8 @@
 //! [`Extensions`]: what the server on the other end understands beyond ZooKeeper's protocol.
 //!
-//! Asked on every attachment, right behind the handshake, by reading [`rowlock_proto::lock::ANNOUNCEMENT`]. Apache's
-//! servers have no such znode, and close the connection of whoever sends them an unknown opcode: nothing but the
-//! protocol's own requests may be sent before the answer is there.
+//! Asked on every attachment, right behind the handshake, by reading [`rowlock_proto::lock::ANNOUNCEMENT`].
+//! Apache's servers have no such znode, and close the connection of whoever sends them an unknown opcode:
+//! nothing but the protocol's own requests may be sent before the answer is there.
 
 use rowlock_proto::Request;
 
@@ -16,7 +16,8 @@ pub(crate) fn leader_of(announcement: &[u8]) -> Option<String> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Extensions {
-    /// Locks as one request, and grants that are pushed; from 2 on with owners that work under another's place.
+    /// Locks as one request, and grants that are pushed; from 2 on with owners that work under another's
+    /// place.
     pub acquire: u32,
     /// Writes that take effect once, however often they are sent.
     pub tagged: u32,
@@ -82,7 +83,8 @@ impl Extensions {
         }
     }
 
-    /// The request is to be sent so that it takes effect once. A change of the membership is no command of the log.
+    /// The request is to be sent so that it takes effect once. A change of the membership is no command of
+    /// the log.
     pub(crate) fn tags(&self, request: &Request) -> bool {
         let excepted = matches!(
             request,

@@ -1,8 +1,9 @@
-//! One session: what it is to the outside ([`SessionState`]), and what the handles tell its task ([`Command`]).
+//! One session: what it is to the outside ([`SessionState`]), and what the handles tell its task
+//! ([`Command`]).
 //!
 //! Flow: handles and [`crate::connection`], the session's task, feed commands, frames and the clock into
-//! [`machine::Machine`], which decides; [`core::Core`], which they share, then does what the machine said. The machine
-//! never reads a clock, never does IO and never completes a call by itself.
+//! [`machine::Machine`], which decides; [`core::Core`], which they share, then does what the machine said.
+//! The machine never reads a clock, never does IO and never completes a call by itself.
 
 pub(crate) mod attachment;
 pub(crate) mod chore;
@@ -40,14 +41,16 @@ pub enum SessionState {
     Connecting,
     /// Attached to a server.
     Connected,
-    /// Cut off, trying other servers. Locks and ephemeral znodes **are still ours** until `until`; new calls wait.
+    /// Cut off, trying other servers. Locks and ephemeral znodes **are still ours** until `until`; new calls
+    /// wait.
     Suspended {
         /// The local deadline: unless a server answers before, the session is [`SessionState::Expired`] then.
         until: Instant,
     },
     /// Over: locks, ephemeral znodes and watches are gone. Final.
     Expired,
-    /// Over at our own wish, because a credential was refused, or because the client's runtime has ended. Final.
+    /// Over at our own wish, because a credential was refused, or because the client's runtime has ended.
+    /// Final.
     Closed,
 }
 
@@ -115,7 +118,8 @@ pub(crate) struct Vitals {
     pub timeout: Duration,
     /// Until when the session is certainly alive. Moves without waking anybody.
     pub valid_until: Option<Instant>,
-    /// How often a server has accepted the session; a change means that watches and lists deserve another look.
+    /// How often a server has accepted the session; a change means that watches and lists deserve another
+    /// look.
     pub attachments: u64,
     /// What the latest server that was asked understands.
     pub extensions: Option<Extensions>,
@@ -182,15 +186,16 @@ impl Shared {
         self.states.subscribe()
     }
 
-    /// We are a child of the process that it belongs to: the session goes on there, and its connection is not ours.
+    /// We are a child of the process that it belongs to: the session goes on there, and its connection is not
+    /// ours.
     pub(crate) fn is_forked(&self) -> bool {
         self.process != process::id()
     }
 
     /// Why the session, and all that depends on it, must be taken for lost at this moment.
     ///
-    /// Invariant: looks at the clock itself, so that it is right even when the session's task has not run for a while
-    /// (a paused process, a busy runtime).
+    /// Invariant: looks at the clock itself, so that it is right even when the session's task has not run for
+    /// a while (a paused process, a busy runtime).
     pub(crate) fn lost(&self) -> Option<LostReason> {
         if self.is_forked() {
             return Some(LostReason::Stopped);
@@ -244,7 +249,8 @@ pub(crate) struct Call {
     pub _permit: Option<OwnedSemaphorePermit>,
 }
 
-/// What handles want. One queue for all, so that a removal posted by a drop stays behind the create that it takes back.
+/// What handles want. One queue for all, so that a removal posted by a drop stays behind the create that it
+/// takes back.
 pub(crate) enum Command {
     Call(Box<Call>),
     /// A further credential, for this and all later connections.

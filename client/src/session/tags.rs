@@ -1,7 +1,8 @@
 //! The numbers of writes that take effect once.
 //!
-//! Each tagged write has an id of its own for the life of the session, and keeps it however often it is sent. With every
-//! write goes the highest id up to which all are answered, so that the servers may forget those outcomes.
+//! Each tagged write has an id of its own for the life of the session, and keeps it however often it is sent.
+//! With every write goes the highest id up to which all are answered, so that the servers may forget those
+//! outcomes.
 
 use std::collections::VecDeque;
 

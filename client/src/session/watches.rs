@@ -1,7 +1,7 @@
 //! The watches of a session on the client's side: who waits for which path.
 //!
-//! One-shot as on the server. The server forgets them with the connection; this table is what setWatches registers
-//! again on the next one.
+//! One-shot as on the server. The server forgets them with the connection; this table is what setWatches
+//! registers again on the next one.
 
 use std::collections::BTreeMap;
 
@@ -83,8 +83,8 @@ impl Watches {
         self.sweep_at = 2 * (self.data.len() + self.exist.len() + self.child.len());
     }
 
-    /// The requests that register all watches on a new connection, each of bounded size. Forgets watches that nobody
-    /// waits for any more.
+    /// The requests that register all watches on a new connection, each of bounded size. Forgets watches that
+    /// nobody waits for any more.
     pub(crate) fn registrations(&mut self, relative_zxid: Zxid) -> Vec<SetWatches> {
         self.sweep();
         let mut frames = Vec::new();

@@ -26,8 +26,8 @@ use crate::config::ClientConfig;
 
 /// How long the kit waits for anything, on a machine that is busy with other tests.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Of clients that do not say: short, so that no test waits long for the locks of one that is gone, and long enough for a
-/// machine that stands still for a second.
+/// Of clients that do not say: short, so that no test waits long for the locks of one that is gone, and long
+/// enough for a machine that stands still for a second.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(4);
 const NAME: &str = "test";
 const ANY_PORT: &str = "127.0.0.1:0";
@@ -57,9 +57,9 @@ impl Cluster {
         Cluster::start_with(nodes, |_| ()).await
     }
 
-    /// As [`Cluster::start`], with something changed in the configuration of each node: bounds of session timeouts,
-    /// election timeouts, quotas, the lock history (off unless it is switched on). Addresses, folder and members are the
-    /// kit's.
+    /// As [`Cluster::start`], with something changed in the configuration of each node: bounds of session
+    /// timeouts, election timeouts, quotas, the lock history (off unless it is switched on). Addresses,
+    /// folder and members are the kit's.
     ///
     /// # Panics
     /// As [`Cluster::start`].
@@ -125,7 +125,8 @@ impl Cluster {
         self.client_with(|config| config).await
     }
 
-    /// A new session, configured otherwise than with the kit's session timeout of 4 s: a shorter session timeout, a label, one node's [`Cluster::endpoint`] only.
+    /// A new session, configured otherwise than with the kit's session timeout of 4 s: a shorter session
+    /// timeout, a label, one node's [`Cluster::endpoint`] only.
     ///
     /// # Panics
     /// As [`Cluster::client`].
@@ -145,8 +146,9 @@ impl Cluster {
         self.rules.modify(|rules| rules.cut(left, right));
     }
 
-    /// Undoes every [`partition`](Cluster::partition), [`pause`](Cluster::pause), [`cut_clients`](Cluster::cut_clients)
-    /// and [`isolate_client`](Cluster::isolate_client). What waited flows.
+    /// Undoes every [`partition`](Cluster::partition), [`pause`](Cluster::pause),
+    /// [`cut_clients`](Cluster::cut_clients) and [`isolate_client`](Cluster::isolate_client). What waited
+    /// flows.
     pub fn heal(&self) {
         self.rules.modify(Rules::heal);
     }
@@ -187,8 +189,8 @@ impl Cluster {
         self.rules.modify(|rules| rules.close_clients(node));
     }
 
-    /// Ends a session now, through the log, as the leader does with a client that has fallen silent: its ephemeral
-    /// znodes and locks are gone when this returns.
+    /// Ends a session now, through the log, as the leader does with a client that has fallen silent: its
+    /// ephemeral znodes and locks are gone when this returns.
     ///
     /// # Panics
     /// If there is no such session, or no quorum within half a minute.
@@ -212,7 +214,8 @@ impl Cluster {
         self.place(node).kill(&self.board).await;
     }
 
-    /// Starts a node again with what is in its folder; one that runs is stopped before. Waits until it serves clients.
+    /// Starts a node again with what is in its folder; one that runs is stopped before. Waits until it serves
+    /// clients.
     ///
     /// # Panics
     /// If it does not within half a minute: without a quorum, for instance.
@@ -224,8 +227,8 @@ impl Cluster {
         .await;
     }
 
-    /// The node that leads, as soon as one does. Right after a partition that may still be the former one: see
-    /// [`Cluster::leader_among`].
+    /// The node that leads, as soon as one does. Right after a partition that may still be the former one:
+    /// see [`Cluster::leader_among`].
     ///
     /// # Panics
     /// After half a minute.
@@ -234,7 +237,8 @@ impl Cluster {
         self.leader_among(&all).await
     }
 
-    /// The one of these nodes that leads, as soon as one does: of the majority side of a partition, for instance.
+    /// The one of these nodes that leads, as soon as one does: of the majority side of a partition, for
+    /// instance.
     ///
     /// # Panics
     /// After half a minute.
@@ -312,8 +316,8 @@ impl Cluster {
 }
 
 impl Drop for Cluster {
-    /// Ends the nodes in the middle of whatever they do (nobody asks for their order any more), waits until they are gone,
-    /// and removes the folder. Blocks for some hundredths of a second.
+    /// Ends the nodes in the middle of whatever they do (nobody asks for their order any more), waits until
+    /// they are gone, and removes the folder. Blocks for some hundredths of a second.
     fn drop(&mut self) {
         let running = self.places.iter_mut().filter_map(|place| place.running.get_mut().take());
         let mut threads: Vec<Threads> = running.map(Running::into_threads).collect();

@@ -21,10 +21,11 @@
 //!
 //! # What it is
 //!
-//! The nodes are those of the coordinator, with their log on disk in a temporary folder; only the waits are shorter than
-//! in production (an election takes half a second, sessions may be as short as 100 ms). Every connection, between nodes
-//! and from clients, goes through a door of the kit, on a loopback port that the system chose: as many clusters as you
-//! like run beside each other. [`Cluster::endpoints`] works for clients in other processes and languages too.
+//! The nodes are those of the coordinator, with their log on disk in a temporary folder; only the waits are
+//! shorter than in production (an election takes half a second, sessions may be as short as 100 ms). Every
+//! connection, between nodes and from clients, goes through a door of the kit, on a loopback port that the
+//! system chose: as many clusters as you like run beside each other. [`Cluster::endpoints`] works for clients
+//! in other processes and languages too.
 //!
 //! Nodes are counted from 0; in logs, node 0 is called node 1.
 //!
@@ -44,9 +45,10 @@
 //!
 //! # In tests
 //!
-//! Everything that waits has a deadline and panics with what it waited for and what the nodes said last: a test needs
-//! no `unwrap` for the kit. Nothing has to be cleaned up: dropping the [`Cluster`] stops the nodes and removes the folder.
-//! It is not for production: run nodes by `rowlock serve`, or see the crate `rowlock-coordinator` for embedding.
+//! Everything that waits has a deadline and panics with what it waited for and what the nodes said last: a
+//! test needs no `unwrap` for the kit. Nothing has to be cleaned up: dropping the [`Cluster`] stops the nodes
+//! and removes the folder. It is not for production: run nodes by `rowlock serve`, or see the crate
+//! `rowlock-coordinator` for embedding.
 
 mod cluster;
 mod node;

@@ -1,4 +1,5 @@
-//! One node of the test kit: where it is found, its folder, and while it runs, the node with a runtime of its own.
+//! One node of the test kit: where it is found, its folder, and while it runs, the node with a runtime of its
+//! own.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,8 +41,8 @@ impl Targets {
     }
 }
 
-/// A node that runs. Its tasks live on a runtime of its own: a test that blocks its own thread does not stop the
-/// cluster, and a killed node is gone with all its tasks.
+/// A node that runs. Its tasks live on a runtime of its own: a test that blocks its own thread does not stop
+/// the cluster, and a killed node is gone with all its tasks.
 pub(super) struct Running {
     // Dropped first, and with it all that could stop the node in order.
     threads: Threads,
@@ -50,8 +51,8 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// Starts a node whose configuration names its folder and doors. Waits while a former life of it still has the
-    /// folder.
+    /// Starts a node whose configuration names its folder and doors. Waits while a former life of it still
+    /// has the folder.
     async fn start(config: NodeConfig, place: usize, board: Board) -> Result<Running, StartError> {
         let threads = Threads::start(format!("rowlock-node-{}", config.id));
         let node = threads.spawn(retry(config)).await.expect("the start of a node does not panic")?;

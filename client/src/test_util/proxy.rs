@@ -1,8 +1,9 @@
 //! The switchable network: a door in front of each port of each node, through which all its connections go.
 //!
-//! A link that does not carry is silent, as a real one is: connections stay open, bytes wait, and flow when it heals.
-//! A connection that is given up while it could not be opened never reaches the node. Who dials is read off the first
-//! bytes (`sniff.rs`), so that processes and clients in other languages are switched as well.
+//! A link that does not carry is silent, as a real one is: connections stay open, bytes wait, and flow when
+//! it heals. A connection that is given up while it could not be opened never reaches the node. Who dials is
+//! read off the first bytes (`sniff.rs`), so that processes and clients in other languages are switched as
+//! well.
 
 use std::io;
 use std::time::Duration;

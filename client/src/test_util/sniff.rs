@@ -6,7 +6,8 @@ use rowlock_coordinator::peer::frame::FrameReader;
 use rowlock_coordinator::peer::handshake::check_hello;
 use rowlock_proto::{NodeId, SessionId};
 
-/// Where the session stands in a `ConnectRequest` with its length before it: protocol, last zxid, timeout, session.
+/// Where the session stands in a `ConnectRequest` with its length before it: protocol, last zxid, timeout,
+/// session.
 const SESSION_ASKED: usize = 4 + 4 + 8 + 4;
 /// Where it stands in a `ConnectResponse`: protocol, timeout, session.
 const SESSION_GIVEN: usize = 4 + 4 + 4;
@@ -41,8 +42,8 @@ fn index_of(node: NodeId) -> Option<usize> {
     usize::try_from(node.0).ok()?.checked_sub(1)
 }
 
-/// The session that a client comes back with; [`SessionId::NONE`] if it comes for a new one, or with a four-letter
-/// word instead of a request.
+/// The session that a client comes back with; [`SessionId::NONE`] if it comes for a new one, or with a
+/// four-letter word instead of a request.
 pub(super) fn session_asked(bytes: &[u8]) -> Seen<SessionId> {
     match bytes.first_chunk::<4>() {
         None => Seen::Nothing,

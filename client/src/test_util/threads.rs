@@ -1,4 +1,5 @@
-//! A runtime of the kit's own, that may be dropped anywhere: tokio's own panics when it is dropped by async code.
+//! A runtime of the kit's own, that may be dropped anywhere: tokio's own panics when it is dropped by async
+//! code.
 
 use std::future::Future;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Against servers that really exist, when `ROWLOCK_TEST_ZK=host:port,...` names them (Apache ZooKeeper or Rowlock).
-//! Without it these tests have nothing to say and pass.
+//! Against servers that really exist, when `ROWLOCK_TEST_ZK=host:port,...` names them (Apache ZooKeeper or
+//! Rowlock). Without it these tests have nothing to say and pass.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -89,7 +89,8 @@ async fn real_servers_answer_every_znode_call() {
     assert_eq!(client.state(), SessionState::Closed);
 }
 
-/// What all workers of the test below see: whether somebody is inside, the highest token, how often each thing happened.
+/// What all workers of the test below see: whether somebody is inside, the highest token, how often each
+/// thing happened.
 #[derive(Default)]
 struct Inside {
     occupied: AtomicBool,

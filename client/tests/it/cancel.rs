@@ -29,8 +29,8 @@ pub async fn poll_at_most<F: Future>(future: F, times: usize) -> Option<F::Outpu
     .await
 }
 
-/// Drops the future after 0, 1, 2... polls, until one gets as far as it can: to the lock or, when `others` hold it, to
-/// watching the predecessor. Checks each time that only `others` remain in the queue.
+/// Drops the future after 0, 1, 2... polls, until one gets as far as it can: to the lock or, when `others`
+/// hold it, to watching the predecessor. Checks each time that only `others` remain in the queue.
 async fn no_poll_count_leaves_a_node(fault: Option<Fault>, others: usize) {
     let fake = Fake::start().await;
     let (client, other) = (fake.client().await, fake.client().await);

@@ -1,5 +1,5 @@
-//! The end of the runtime that serves a client, at every step of those who rely on it; futures that outlive their handles;
-//! and the edges of times.
+//! The end of the runtime that serves a client, at every step of those who rely on it; futures that outlive
+//! their handles; and the edges of times.
 
 use std::future::Future;
 use std::pin::{Pin, pin};

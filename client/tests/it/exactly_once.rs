@@ -1,6 +1,6 @@
-//! Exactly-once: connections cut at every frame boundary of what a client does, and what is seen afterwards. Each story
-//! is first run without a cut, then again for every request of it and every way to cut there; the client must see the
-//! same replies, and the state must be the same.
+//! Exactly-once: connections cut at every frame boundary of what a client does, and what is seen afterwards.
+//! Each story is first run without a cut, then again for every request of it and every way to cut there; the
+//! client must see the same replies, and the state must be the same.
 
 use std::fmt::Debug;
 

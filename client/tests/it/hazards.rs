@@ -1,5 +1,6 @@
-//! What went wrong in other lock services, on the client's side; each test is named after what must not happen. (More of
-//! them stand where the thing is tested anyway: `exactly_once`, `served_cancel`, `served_guard`, `mutex`.)
+//! What went wrong in other lock services, on the client's side; each test is named after what must not
+//! happen. (More of them stand where the thing is tested anyway: `exactly_once`, `served_cancel`,
+//! `served_guard`, `mutex`.)
 
 use std::time::Duration;
 
@@ -170,7 +171,8 @@ async fn a_multi_lock_of_which_one_place_was_taken_away_unseen_leaves_no_other_b
         .await;
 }
 
-/// A re-ask that is refused must name the places that are still there: who is told that they are absent forgets them.
+/// A re-ask that is refused must name the places that are still there: who is told that they are absent
+/// forgets them.
 #[tokio::test]
 async fn a_multi_lock_that_is_refused_when_it_asks_again_leaves_the_places_it_had() {
     let fake = Fake::rowlock().await;
@@ -182,7 +184,8 @@ async fn a_multi_lock_that_is_refused_when_it_asks_again_leaves_the_places_it_ha
     fake.world().silent_on_attach = true;
     fake.drop_connections();
     {
-        // While both are cut off, the place that waited is removed, and its holder comes to wait for the other.
+        // While both are cut off, the place that waited is removed, and its holder comes to wait for the
+        // other.
         let mut world = fake.world();
         let waiting = world.queue("/locks/y")[1].path.clone();
         let delete = Command::Delete { path: waiting, version: Version::ANY };

@@ -1,4 +1,5 @@
-//! Read-write locks, semaphores and several locks at once: the same stories on a Rowlock and on a plain ZooKeeper.
+//! Read-write locks, semaphores and several locks at once: the same stories on a Rowlock and on a plain
+//! ZooKeeper.
 
 use std::time::Duration;
 

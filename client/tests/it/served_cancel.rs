@@ -1,5 +1,5 @@
-//! Dropping futures at each of their steps where the server keeps the queue, with cuts in between: nothing stays in a
-//! queue, and the next waiter is granted.
+//! Dropping futures at each of their steps where the server keeps the queue, with cuts in between: nothing
+//! stays in a queue, and the next waiter is granted.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -12,8 +12,8 @@ use crate::fake::Fake;
 use crate::fake::keeper::{Cut, Keeper};
 use crate::served::LOCK;
 
-/// Polls a future `times` times and then drops it, unless it is done before. The runtime does its other work between two
-/// polls.
+/// Polls a future `times` times and then drops it, unless it is done before. The runtime does its other work
+/// between two polls.
 pub async fn poll_at_most<F: Future>(future: F, times: usize) -> Option<F::Output> {
     let mut future = pin!(future);
     let mut polls = 0;
@@ -31,8 +31,9 @@ pub async fn poll_at_most<F: Future>(future: F, times: usize) -> Option<F::Outpu
     .await
 }
 
-/// Drops the future of `attempt` after 0, 1, 2... polls, until one gets as far as it can: to the lock or, when somebody
-/// else holds it, to a place in the queue. Each time nothing of it is left, and the next one gets the lock.
+/// Drops the future of `attempt` after 0, 1, 2... polls, until one gets as far as it can: to the lock or,
+/// when somebody else holds it, to a place in the queue. Each time nothing of it is left, and the next one
+/// gets the lock.
 async fn every_poll_count_leaves_nothing<T, F: Future<Output = T>>(
     held: bool,
     cut: Option<Cut>,

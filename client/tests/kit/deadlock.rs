@@ -142,7 +142,8 @@ async fn who_names_no_owner_waits_in_peace() {
     let (one, two) = (cluster.client().await, cluster.client().await);
     let (a, b) = (one.mutex("a").lock().await.unwrap(), two.mutex("b").lock().await.unwrap());
     let waiting = task::spawn("one", async move { one.mutex("b").lock().await });
-    // Tasks of one session may give back what others of it wait for: no circle is seen where none was declared.
+    // Tasks of one session may give back what others of it wait for: no circle is seen where none was
+    // declared.
     let patience = Duration::from_millis(300);
     assert!(matches!(two.mutex("a").lock_timeout(patience).await, Err(Error::Timeout { .. })));
     b.release().await.unwrap();

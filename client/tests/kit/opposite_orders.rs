@@ -1,4 +1,5 @@
-//! Hazard 22: several locks in opposite orders: no deadlock, no partial hold, and nothing left when one gives up midway.
+//! Hazard 22: several locks in opposite orders: no deadlock, no partial hold, and nothing left when one gives
+//! up midway.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,7 +1,8 @@
 //! One program on Rowlock and on Apache ZooKeeper: nothing in it knows which of them serves it.
 //!
-//! On Rowlock the client takes a lock in one round trip, on ZooKeeper by the recipe of several; the program is the same,
-//! and so is what it may rely on. `ROWLOCK_TEST_ZK=host:port,...` names the servers of the second run.
+//! On Rowlock the client takes a lock in one round trip, on ZooKeeper by the recipe of several; the program
+//! is the same, and so is what it may rely on. `ROWLOCK_TEST_ZK=host:port,...` names the servers of the
+//! second run.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

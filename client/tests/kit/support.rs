@@ -8,7 +8,8 @@ use rowlock_env::time;
 
 /// How long anything may take on a machine that is busy with other tests.
 pub const SOON: Duration = Duration::from_secs(30);
-/// A short session timeout, for tests that wait for its end: a machine that stands still for a second ends none before.
+/// A short session timeout, for tests that wait for its end: a machine that stands still for a second ends
+/// none before.
 pub const SHORT: Duration = Duration::from_secs(3);
 
 /// The future's value, in time.

@@ -72,7 +72,8 @@ async fn a_partitioned_leader_is_replaced_and_comes_back_when_the_network_heals(
 async fn a_paused_leader_is_replaced_and_its_clients_move_on() {
     let cluster = Cluster::start(3).await;
     let old = cluster.leader().await;
-    // Notices a silent server after two thirds of its session timeout, and has about a quarter of it for another one.
+    // Notices a silent server after two thirds of its session timeout, and has about a quarter of it for
+    // another one.
     let client = cluster.client_with(|config| config.session_timeout(Duration::from_secs(12))).await;
     cluster.pause(old);
     let new = cluster.leader_among(&others(&cluster, old)).await;

@@ -1,4 +1,5 @@
-//! One attacker: connects, sends a spoilt conversation, ends it in one of the ways in which clients end, again and again.
+//! One attacker: connects, sends a spoilt conversation, ends it in one of the ways in which clients end,
+//! again and again.
 
 use std::io;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Requests that only Rowlock understands, for conversations to spoil: few locks and few names, so that they meet, and
-//! numbers from both ends.
+//! Requests that only Rowlock understands, for conversations to spoil: few locks and few names, so that they
+//! meet, and numbers from both ends.
 //!
 //! Must never reach the comparison with the original, which closes the connection on such opcodes.
 

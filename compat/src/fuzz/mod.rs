@@ -1,7 +1,8 @@
-//! The command `fuzz`: many connections send broken conversations to one node, while another looks whether the node
-//! still does its work.
+//! The command `fuzz`: many connections send broken conversations to one node, while another looks whether
+//! the node still does its work.
 //!
-//! Must never be pointed at a cluster that holds anything: what the fuzz creates is swept away with everything else.
+//! Must never be pointed at a cluster that holds anything: what the fuzz creates is swept away with
+//! everything else.
 
 mod attack;
 mod corpus;
@@ -25,7 +26,8 @@ use self::vigil::Vigil;
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
 /// Between two lines of progress, in looks.
 const LOOKS_PER_LINE: u64 = 15;
-/// How long connections may take to go away after the last attack: a handshake that never comes has its own deadline.
+/// How long connections may take to go away after the last attack: a handshake that never comes has its own
+/// deadline.
 const SETTLE_MAX: Duration = Duration::from_secs(60);
 
 /// Sends broken frames to a node of a cluster that holds nothing, and looks whether it minds

@@ -1,4 +1,5 @@
-//! Looks whether a node that is being attacked still does its work: `ruok`, a real session, memory, connections, log.
+//! Looks whether a node that is being attacked still does its work: `ruok`, a real session, memory,
+//! connections, log.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -20,7 +21,8 @@ use crate::clean::Cleaner;
 const ZNODE: &str = "vigil";
 /// A node that takes longer for a word or a request does not do its work.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
-/// Looks until memory has found its level: sessions of attackers live up to 40 s, the allocator has its pools.
+/// Looks until memory has found its level: sessions of attackers live up to 40 s, the allocator has its
+/// pools.
 const WARM_UP_LOOKS: u64 = 90;
 /// Memory may grow by so much over the level.
 const GROWTH_MAX_MIB: u64 = 192;

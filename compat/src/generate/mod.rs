@@ -1,6 +1,7 @@
 //! Makes scripts from seeds. The same seed and root give the same script, for ever.
 //!
-//! Few names and small version numbers make collisions common. What is never made: anything that `dialect` excludes.
+//! Few names and small version numbers make collisions common. What is never made: anything that `dialect`
+//! excludes.
 
 mod acl;
 mod multi;

@@ -7,7 +7,8 @@ use rowlock_proto::{OpCode, Request};
 use crate::rng::Rng;
 use crate::script::{Action, body};
 
-/// Types that no server knows. Not those that servers use among themselves, nor those of Rowlock (from 1000 on).
+/// Types that no server knows. Not those that servers use among themselves, nor those of Rowlock (from 1000
+/// on).
 const UNKNOWN_OPCODES: &[i32] = &[10, 23, 99, 108, 200, 999, i32::MAX];
 
 /// Requests whose first field is a path that must be there.
@@ -19,8 +20,8 @@ fn begins_with_path(opcode: OpCode) -> bool {
     )
 }
 
-/// A body that ends early or late, or whose path has no length that a path can have. Never one with other values: it could be a request that the reference does not
-/// survive.
+/// A body that ends early or late, or whose path has no length that a path can have. Never one with other
+/// values: it could be a request that the reference does not survive.
 pub(super) fn malformed(rng: &mut Rng, request: &Request) -> Action {
     let whole = body(request);
     let opcode = request.opcode().as_i32();

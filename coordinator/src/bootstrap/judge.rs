@@ -1,8 +1,8 @@
 //! What the others' answers to a node that has been started mean. Pure.
 //!
-//! A node with a log asks half of the other voters: those that it needs for a quorum anyway. If an answer names later
-//! voters than its log does, half of these suffice. A node without a log may have lost it: it asks more than half of the
-//! others, who must take part themselves, unless nobody has anything at all.
+//! A node with a log asks half of the other voters: those that it needs for a quorum anyway. If an answer
+//! names later voters than its log does, half of these suffice. A node without a log may have lost it: it
+//! asks more than half of the others, who must take part themselves, unless nobody has anything at all.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -88,7 +88,8 @@ fn judge_newcomer(us: &Us, answers: &Answers) -> Result<Verdict, BootstrapError>
 
 fn judge_known(us: &Us, answers: &Answers) -> Verdict {
     let own = if us.voters.is_empty() { us.founders.clone() } else { us.voters.clone() };
-    // The log may end before a change of members. The voters that it names may be gone for good, and the later ones elect.
+    // The log may end before a change of members. The voters that it names may be gone for good, and the
+    // later ones elect.
     let later = newest(answers).filter(|known| known.members_at > us.members_at);
     let later = later.map(|known| known.voters.iter().copied().collect::<BTreeSet<NodeId>>());
     let later = later.filter(|voters| voters.contains(&us.node));

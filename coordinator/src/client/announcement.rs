@@ -1,9 +1,9 @@
 //! The znode by which a node says what it understands beyond ZooKeeper's protocol, and which node leads
 //! (docs/protocol.md).
 //!
-//! It belongs to the binary and not to the state: no log entry makes it, no list of children shows it (a copy of the
-//! tree must not try to copy it), and it is readable on a node without a quorum. For reads it stands in front of the
-//! state; writes go to the state, which keeps its name free.
+//! It belongs to the binary and not to the state: no log entry makes it, no list of children shows it (a copy
+//! of the tree must not try to copy it), and it is readable on a node without a quorum. For reads it stands
+//! in front of the state; writes go to the state, which keeps its name free.
 
 use bytes::Bytes;
 use rowlock_env::sync::watch;
@@ -55,8 +55,8 @@ pub(super) fn acl() -> Vec<Acl> {
     vec![Acl { perms: perms::READ, id: Id::anyone() }]
 }
 
-/// The Stat of a znode as clients see it, whatever their permissions, but for the length: of the announcement, which is as
-/// if it had never changed, or of the state's.
+/// The Stat of a znode as clients see it, whatever their permissions, but for the length: of the
+/// announcement, which is as if it had never changed, or of the state's.
 pub(super) fn stat(machine: &Machine, path: &str) -> Option<Stat> {
     if path == ANNOUNCEMENT { Some(Stat::default()) } else { machine.stat(path) }
 }

@@ -1,7 +1,7 @@
 //! The task of one connection: it owns the socket and carries out what the conversation decides.
 //!
-//! One round: take what came (messages, bytes), decode all whole frames, answer all that can be answered, write all of
-//! it at once, wait. Back-pressure: nothing is read while the conversation accepts no frame.
+//! One round: take what came (messages, bytes), decode all whole frames, answer all that can be answered,
+//! write all of it at once, wait. Back-pressure: nothing is read while the conversation accepts no frame.
 
 use std::future::poll_fn;
 use std::io;
@@ -35,8 +35,8 @@ const ASK_AGAIN_AFTER: Duration = Duration::from_millis(50);
 /// What a connection holds is told in steps of so many bytes: most connections never hold as much.
 const HELD_STEP_BYTES: u64 = 16 << 10;
 
-// Most connections do nothing most of the time, and a task is as large as the largest of what it may be waiting for. So
-// what is rarely waited for, or only once, is on the heap while it is.
+// Most connections do nothing most of the time, and a task is as large as the largest of what it may be
+// waiting for. So what is rarely waited for, or only once, is on the heap while it is.
 
 /// Serves one accepted socket to its end. `peer` is registered; it is taken off the registry at the end.
 pub(super) fn run(
@@ -51,7 +51,8 @@ pub(super) fn run(
     Box::new(Connection { place, inbox, wire: Wire::new(stream) }).serve()
 }
 
-/// Where the connection stands in the node's books. Dropping it takes it off them, also when its task is aborted.
+/// Where the connection stands in the node's books. Dropping it takes it off them, also when its task is
+/// aborted.
 struct Place {
     shared: Arc<Shared>,
     peer: Arc<Peer>,
@@ -248,7 +249,8 @@ impl Talk {
         }
     }
 
-    /// Tells what the connection holds. Of a node whose connections hold too much, those that hold much are closed.
+    /// Tells what the connection holds. Of a node whose connections hold too much, those that hold much are
+    /// closed.
     fn weigh(&self) -> Result<(), End> {
         let Connection { place: Place { shared, peer, .. }, wire, .. } = &self.connection;
         let held = (wire.input.capacity() + self.conversation.held_bytes()) as u64 / HELD_STEP_BYTES
@@ -306,8 +308,8 @@ impl Talk {
         }
     }
 
-    /// Does everything that can be done without waiting; all of it counts as done `now`. Gives what the proposer has no
-    /// room for: when it has been submitted, the round is to be done again.
+    /// Does everything that can be done without waiting; all of it counts as done `now`. Gives what the
+    /// proposer has no room for: when it has been submitted, the round is to be done again.
     fn round(&mut self, now: Instant) -> Result<Option<Box<Submission>>, End> {
         let Talk { connection: Connection { place, inbox, wire }, conversation } = self;
         let context = &place.shared.context;
@@ -387,7 +389,8 @@ mod tests {
 
     #[test]
     fn a_connection_at_rest_fits_two_small_blocks_of_memory() {
-        // tokio 1.54 adds 104 bytes and rounds up to a multiple of 128; the allocator gives blocks of 384 and 448.
+        // tokio 1.54 adds 104 bytes and rounds up to a multiple of 128; the allocator gives blocks of 384 and
+        // 448.
         assert!(size_of_future(Connection::serve) + 104 <= 384, "{}", size_of_future(Connection::serve));
         assert!(size_of::<Talk>() <= 448, "{}", size_of::<Talk>());
     }

@@ -1,8 +1,9 @@
-//! One client's conversation behind its handshake: frames and messages in, bytes and submissions out. No socket, no
-//! timer and no await: what it decides depends on its inputs alone, and `connection` carries it out.
+//! One client's conversation behind its handshake: frames and messages in, bytes and submissions out. No
+//! socket, no timer and no await: what it decides depends on its inputs alone, and `connection` carries it
+//! out.
 //!
-//! Invariant: the events of every change that a reply shows are in `output` before that reply.
-//! Invariant: the zxid of replies never goes back, and is never beyond what the replies and events before it showed.
+//! Invariant: the events of every change that a reply shows are in `output` before that reply. Invariant: the
+//! zxid of replies never goes back, and is never beyond what the replies and events before it showed.
 
 mod ending;
 mod options;
@@ -171,7 +172,8 @@ impl Conversation {
         }
         match read {
             Ok(RequestFrame { xid, request }) => self.request(xid, request, now),
-            // Of auth packets ZooKeeper takes note before it queues them, and closes over one that it cannot read.
+            // Of auth packets ZooKeeper takes note before it queues them, and closes over one that it cannot
+            // read.
             Err(bad @ (BadRequest::Header | BadRequest::Body { opcode: OpCode::Auth, .. })) => {
                 self.over(End::Garbage(bad.to_string()));
             }
@@ -287,8 +289,8 @@ impl Conversation {
         (grace_ms > 0).then_some(Departure { session, attachment, grace_ms })
     }
 
-    /// The next write that is to be submitted. To be asked after frames were given and after answers were made, until
-    /// there is none.
+    /// The next write that is to be submitted. To be asked after frames were given and after answers were
+    /// made, until there is none.
     pub(super) fn next_submission(&mut self) -> Option<Submission> {
         let (tag, command, identities) = self.queue.release()?;
         Some(Submission {
@@ -315,8 +317,8 @@ impl Conversation {
         }
     }
 
-    /// The queue towards the leader was full, or the leader does not know the session (yet): [`Self::ask_again`] is to
-    /// be called after a while.
+    /// The queue towards the leader was full, or the leader does not know the session (yet):
+    /// [`Self::ask_again`] is to be called after a while.
     pub(super) fn must_ask_again(&self) -> bool {
         self.unasked
     }
@@ -326,8 +328,8 @@ impl Conversation {
         self.confirm(self.unasked.then_some(AskConfirmation));
     }
 
-    /// Takes what is in the inbox, one message after another: events become output, and so do answers whose turn has
-    /// come. So events and the replies to writes go out in the order of their changes.
+    /// Takes what is in the inbox, one message after another: events become output, and so do answers whose
+    /// turn has come. So events and the replies to writes go out in the order of their changes.
     pub(super) fn take_messages(&mut self, inbox: &mut Inbox, now: Instant) {
         let mut messages = std::mem::take(&mut self.messages);
         if inbox.take(&mut messages).is_err() {

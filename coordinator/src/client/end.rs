@@ -54,8 +54,8 @@ pub(super) enum End {
 }
 
 impl End {
-    /// The client's side closed the connection. Not this node, and not silence of the network: behind that the client
-    /// may still believe in its session.
+    /// The client's side closed the connection. Not this node, and not silence of the network: behind that
+    /// the client may still believe in its session.
     pub(super) fn is_hang_up(&self) -> bool {
         use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset};
         match self {
@@ -67,7 +67,8 @@ impl End {
         }
     }
 
-    /// The client broke a rule or met a bound: worth a line at info (rate limited), so that an operator can find it.
+    /// The client broke a rule or met a bound: worth a line at info (rate limited), so that an operator can
+    /// find it.
     pub(super) fn is_fault_of_client(&self) -> bool {
         matches!(
             self,

@@ -1,8 +1,8 @@
-//! What apply's events do on this node: watches fire, connections of sessions that moved or ended are told, and whoever
-//! waits for a lock or has lost one hears of it.
+//! What apply's events do on this node: watches fire, connections of sessions that moved or ended are told,
+//! and whoever waits for a lock or has lost one hears of it.
 //!
-//! In the flow: made for one batch, under the write lock of the state; so whoever reads the new state finds the events
-//! in its outbox already. Must never do: wait, or look at a socket.
+//! In the flow: made for one batch, under the write lock of the state; so whoever reads the new state finds
+//! the events in its outbox already. Must never do: wait, or look at a socket.
 
 use std::time::Duration;
 
@@ -78,8 +78,8 @@ impl EventSink for Dispatcher<'_> {
     }
 }
 
-/// What the place's session is told. Not of what it did itself: the reply says that. So a grant in the very command that
-/// made the place, whose zxid the token is, is no news.
+/// What the place's session is told. Not of what it did itself: the reply says that. So a grant in the very
+/// command that made the place, whose zxid the token is, is no news.
 fn news(event: &LockEvent<'_>) -> Option<News> {
     let is_new = event.zxid.0 == event.token.0;
     match event.kind {

@@ -1,4 +1,5 @@
-//! How often an address may be wrong about the superuser's password. Who passes every ACL must not be found by trying.
+//! How often an address may be wrong about the superuser's password. Who passes every ACL must not be found
+//! by trying.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -27,7 +28,8 @@ impl Wrong {
 }
 
 impl Guesses {
-    /// Whether a password from there is looked at now. If not, a right one fails too: else guessing would go on.
+    /// Whether a password from there is looked at now. If not, a right one fails too: else guessing would go
+    /// on.
     pub(super) fn may_try(&self, addr: IpAddr, now: Instant) -> bool {
         let lately = self.lately.lock();
         let key = key(&lately, addr);

@@ -1,5 +1,5 @@
-//! From a fresh socket to a session: the four-letter word or the first frame, the session's place in the log, the
-//! answer. Runs under a deadline that the connection sets.
+//! From a fresh socket to a session: the four-letter word or the first frame, the session's place in the log,
+//! the answer. Runs under a deadline that the connection sets.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -70,8 +70,8 @@ pub(super) struct Handshake<'a> {
 }
 
 impl Handshake<'_> {
-    /// Reads the first bytes and does what they ask for. Cancelling it may leave a session behind that nobody knows;
-    /// it expires.
+    /// Reads the first bytes and does what they ask for. Cancelling it may leave a session behind that nobody
+    /// knows; it expires.
     pub(super) async fn run(&mut self, wire: &mut Wire) -> Result<Greeting, Refused> {
         let first = self.first_bytes(wire).await?;
         self.shared.context.registry.greeted(self.peer.id);
@@ -87,8 +87,8 @@ impl Handshake<'_> {
         // As of now: while this node catches up, the client may go elsewhere.
         let (asked, known) = (time::now(), self.attachment_of(request.session_id));
         match self.catch_up(request.last_zxid_seen).await {
-            // Of another cluster, or of this one before it was begun anew: no node will ever have seen so much, and
-            // only the word that its session is over ends the client's attempts.
+            // Of another cluster, or of this one before it was begun anew: no node will ever have seen so
+            // much, and only the word that its session is over ends the client's attempts.
             Err(End::Ahead) if self.is_foreign(&request) => {
                 let reply = refusal(&request);
                 return Err(Refused { end: End::BadSession(request.session_id), reply });
@@ -119,8 +119,8 @@ impl Handshake<'_> {
         }
     }
 
-    /// For one more session. Judged here by what is applied, so that what is refused costs the cluster nothing; those that
-    /// are being opened at the same moment are not counted.
+    /// For one more session. Judged here by what is applied, so that what is refused costs the cluster
+    /// nothing; those that are being opened at the same moment are not counted.
     fn make_room(&self) -> Result<(), End> {
         let context = &self.shared.context;
         let (most, memory) = (context.config.limits.sessions, &context.replica.memory);
@@ -139,10 +139,10 @@ impl Handshake<'_> {
 
     /// Opens the session, or takes it over from where it was known to be when the client asked.
     ///
-    /// Invariant: a connection that its client has given up takes the session from none that lives, as far as this node
-    /// can know: neither when the client has closed it, nor when the session has been attached elsewhere meanwhile.
-    /// Only that this node had not heard of the session or of an earlier move yet is no reason, so it asks again while
-    /// that must be it.
+    /// Invariant: a connection that its client has given up takes the session from none that lives, as far as
+    /// this node can know: neither when the client has closed it, nor when the session has been attached
+    /// elsewhere meanwhile. Only that this node had not heard of the session or of an earlier move yet is no
+    /// reason, so it asks again while that must be it.
     async fn open(
         &mut self,
         wire: &mut Wire,
@@ -236,8 +236,8 @@ impl Handshake<'_> {
         }
     }
 
-    /// A client that comes from another node must not go back in time. If it is ahead of this node, a place in the log
-    /// is waited for: then everything that was committed when the client came is applied here.
+    /// A client that comes from another node must not go back in time. If it is ahead of this node, a place
+    /// in the log is waited for: then everything that was committed when the client came is applied here.
     async fn catch_up(&mut self, seen: Zxid) -> Result<(), End> {
         let replica = self.shared.context.replica.clone();
         if seen <= replica.state.read().last_zxid() {
@@ -252,8 +252,8 @@ impl Handshake<'_> {
         Err(End::Ahead)
     }
 
-    /// The client's session is none of this cluster's. To be asked when this node has caught up: then a session that it
-    /// does not know is not open, and never will be again.
+    /// The client's session is none of this cluster's. To be asked when this node has caught up: then a
+    /// session that it does not know is not open, and never will be again.
     fn is_foreign(&self, request: &ConnectRequest) -> bool {
         let state = self.shared.context.replica.state.read();
         let shown = Proof::of(&request.password);
@@ -286,8 +286,8 @@ impl Handshake<'_> {
         }
     }
 
-    /// From now on the connection hears of its session. Under the read lock of the state, so that what happened to the
-    /// session before is seen here and what happens after is told.
+    /// From now on the connection hears of its session. Under the read lock of the state, so that what
+    /// happened to the session before is seen here and what happens after is told.
     fn attach(&self, session: SessionId, attachment: Attachment) -> Result<(), End> {
         let context = &self.shared.context;
         let state = context.replica.state.read();
@@ -320,8 +320,8 @@ async fn next_message(inbox: &mut Inbox) -> Result<Message, End> {
     }
 }
 
-/// The one that the client shows, or a new one for a new session. Known to the client and this connection alone: what goes
-/// through the log is its proof.
+/// The one that the client shows, or a new one for a new session. Known to the client and this connection
+/// alone: what goes through the log is its proof.
 fn password_of(request: &ConnectRequest) -> [u8; 16] {
     let shown = request.password[..].try_into().ok().filter(|_| request.session_id != SessionId::NONE);
     shown.unwrap_or_else(|| {

@@ -14,11 +14,13 @@ use crate::limits::{IDENTITIES_MAX, IDENTITIES_MAX_BYTES};
 /// So many addresses may be remembered in any case.
 const UNUSED_MIN: usize = 64;
 
-/// The auth packet proves nothing: unknown scheme, or the connection has too many identities or too long ones.
+/// The auth packet proves nothing: unknown scheme, or the connection has too many identities or too long
+/// ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct AuthFailed;
 
-/// The identities by which connections begin, one list for all that come from an address: a host has many sessions.
+/// The identities by which connections begin, one list for all that come from an address: a host has many
+/// sessions.
 #[derive(Debug, Default)]
 pub(super) struct Neighbours {
     known: Mutex<Known>,
@@ -27,7 +29,8 @@ pub(super) struct Neighbours {
 #[derive(Debug, Default)]
 struct Known {
     lists: BTreeMap<IpAddr, Arc<[Id]>>,
-    /// What nobody uses any more is thrown away when there are so many: those in use and as many more, at most.
+    /// What nobody uses any more is thrown away when there are so many: those in use and as many more, at
+    /// most.
     max: usize,
 }
 
@@ -52,8 +55,8 @@ fn of_address(addr: IpAddr) -> Arc<[Id]> {
     Arc::from([Id { scheme: "ip".to_owned(), id: addr.to_canonical().to_string() }])
 }
 
-/// The identities after an auth packet: ids add up, none is ever taken away. A wrong digest password is not an error:
-/// it is just another identity.
+/// The identities after an auth packet: ids add up, none is ever taken away. A wrong digest password is not
+/// an error: it is just another identity.
 pub(super) fn authenticated(
     identities: &Arc<[Id]>,
     scheme: &str,
@@ -92,8 +95,8 @@ pub(super) fn same_secret(one: &[u8], other: &[u8]) -> bool {
     one.len() == other.len() && different == 0
 }
 
-/// Adds what was proven, within the bounds: every write carries its connection's identities to the leader and into the
-/// log, and must fit a frame between nodes.
+/// Adds what was proven, within the bounds: every write carries its connection's identities to the leader and
+/// into the log, and must fit a frame between nodes.
 fn with(identities: &Arc<[Id]>, proven: Vec<Id>) -> Result<Arc<[Id]>, AuthFailed> {
     let mut all = identities.to_vec();
     all.extend(proven.into_iter().filter(|id| !identities.contains(id)));

@@ -74,9 +74,9 @@ impl Listener {
         self
     }
 
-    /// Serves clients until `shutdown` is triggered; then tells all connections, and returns when their tasks have
-    /// ended. Connections that come while the node does not serve are closed at their handshake; words are answered
-    /// always.
+    /// Serves clients until `shutdown` is triggered; then tells all connections, and returns when their tasks
+    /// have ended. Connections that come while the node does not serve are closed at their handshake; words
+    /// are answered always.
     pub async fn run(mut self, listener: net::Listener, shutdown: Shutdown) {
         let shared = Arc::get_mut(&mut self.shared).expect("no connection has been accepted yet");
         shared.client_port = listener.local_addr().port();
@@ -158,8 +158,8 @@ impl Shared {
         }
     }
 
-    /// Whether a password of the superuser, right or wrong, counts. A wrong one is counted and logged; beyond a number of
-    /// them none of that address counts for a moment.
+    /// Whether a password of the superuser, right or wrong, counts. A wrong one is counted and logged; beyond
+    /// a number of them none of that address counts for a moment.
     pub(super) fn may_be_super(&self, peer: &Peer, is_right: bool) -> bool {
         let (addr, now) = (peer.addr, time::now());
         let counts = self.guesses.may_try(addr.ip(), now);

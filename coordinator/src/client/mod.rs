@@ -1,10 +1,12 @@
 //! The door for ZooKeeper clients: listener, handshake, one task per connection, four-letter words.
 //!
-//! In the flow: bytes come in, frames become requests; writes go to the proposer, reads are answered from the local
-//! replica; replies, answers and watch events leave in the order that the protocol promises. Apply reaches connections
-//! only through their [`outbox`], by way of [`events::Dispatcher`] and the [`registry::Registry`].
+//! In the flow: bytes come in, frames become requests; writes go to the proposer, reads are answered from the
+//! local replica; replies, answers and watch events leave in the order that the protocol promises. Apply
+//! reaches connections only through their [`outbox`], by way of [`events::Dispatcher`] and the
+//! [`registry::Registry`].
 //!
-//! Must never do: change the replicated state, decide about a session's life, or make apply wait for a client.
+//! Must never do: change the replicated state, decide about a session's life, or make apply wait for a
+//! client.
 
 mod announcement;
 mod connection;

@@ -1,7 +1,8 @@
-//! The one queue towards a connection's task. Apply, sessions and watches push; the connection's task alone takes.
+//! The one queue towards a connection's task. Apply, sessions and watches push; the connection's task alone
+//! takes.
 //!
-//! Must never do: make a pusher wait. Apply pushes while it holds the write lock of the state, so a client that is too
-//! slow loses its connection instead of slowing everybody down.
+//! Must never do: make a pusher wait. Apply pushes while it holds the write lock of the state, so a client
+//! that is too slow loses its connection instead of slowing everybody down.
 
 use rowlock_env::rare::{self, Rare};
 use std::collections::VecDeque;
@@ -46,10 +47,11 @@ pub enum Message {
     },
     /// The pings that wait may be answered.
     Touched,
-    /// The leader runs no timer for the session, so the pings go on waiting: for its end, or, while the leader has not
-    /// applied its opening, for a leader that is asked again.
+    /// The leader runs no timer for the session, so the pings go on waiting: for its end, or, while the
+    /// leader has not applied its opening, for a leader that is asked again.
     NotTouched,
-    /// Close the connection for the reason given (session ended, moved to another connection, shutdown, not serving).
+    /// Close the connection for the reason given (session ended, moved to another connection, shutdown, not
+    /// serving).
     Close(CloseReason),
 }
 
@@ -83,7 +85,8 @@ pub enum CloseReason {
     Leaving,
     /// This node stops.
     Shutdown,
-    /// The connection is read-only, and the node is in contact with a quorum again: the client is to come back.
+    /// The connection is read-only, and the node is in contact with a quorum again: the client is to come
+    /// back.
     Writable,
     /// It has not sent its first frame, and too many that came later have not either.
     HalfOpen,
@@ -128,7 +131,8 @@ enum State {
     Closed,
 }
 
-/// The client was too slow: `limits::OUTBOX_MAX_MESSAGES` or `OUTBOX_MAX_BYTES` waited. What waited is dropped.
+/// The client was too slow: `limits::OUTBOX_MAX_MESSAGES` or `OUTBOX_MAX_BYTES` waited. What waited is
+/// dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "more than {} messages or {} bytes waited for the connection",
@@ -150,8 +154,8 @@ fn bounded_by(max: Max) -> (Outbox, Inbox) {
 }
 
 impl Outbox {
-    /// Queues a message and wakes the connection's task if it sleeps. Never waits. When the queue is full, everything
-    /// in it is dropped and the connection's task is told to close.
+    /// Queues a message and wakes the connection's task if it sleeps. Never waits. When the queue is full,
+    /// everything in it is dropped and the connection's task is told to close.
     pub fn push(&self, message: Message) {
         let waker = {
             let mut queue = self.shared.lock();
@@ -177,12 +181,12 @@ impl Outbox {
         }
     }
 
-    /// The connection has lost answers: because of an overflow, or because what it had asked for is lost from sight. From
-    /// then on nothing more of it may go to the log: its client asks for everything again, in order, over another
-    /// connection.
+    /// The connection has lost answers: because of an overflow, or because what it had asked for is lost from
+    /// sight. From then on nothing more of it may go to the log: its client asks for everything again, in
+    /// order, over another connection.
     ///
-    /// A client that has merely hung up has lost nothing, and what it said before that is done: a program that ends gives
-    /// its locks back as the last thing that it says.
+    /// A client that has merely hung up has lost nothing, and what it said before that is done: a program
+    /// that ends gives its locks back as the last thing that it says.
     pub fn has_lost(&self) -> bool {
         self.shared.lock().is_lost
     }
@@ -195,7 +199,8 @@ impl Outbox {
 }
 
 impl Inbox {
-    /// Moves everything that waits into `into` (which must be empty, so that the two buffers can change places).
+    /// Moves everything that waits into `into` (which must be empty, so that the two buffers can change
+    /// places).
     pub fn take(&mut self, into: &mut VecDeque<Message>) -> Result<(), Overflowed> {
         debug_assert!(into.is_empty(), "what was taken before must have been handled");
         let mut queue = self.shared.lock();

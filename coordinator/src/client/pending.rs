@@ -1,10 +1,9 @@
 //! The requests of one connection that are not answered yet, in the order in which they came.
 //!
-//! Invariant: replies leave in this order (clients take another order for a broken connection); only pings, auth
-//! packets and events go around it.
-//! Invariant: a write is not submitted before the reads in front of it are answered. So a read sees exactly the writes
-//! that its client sent before it (guarantee: session-order); a client that mixes both in one pipeline pays for it with
-//! a commit per run of writes.
+//! Invariant: replies leave in this order (clients take another order for a broken connection); only pings,
+//! auth packets and events go around it. Invariant: a write is not submitted before the reads in front of it
+//! are answered. So a read sees exactly the writes that its client sent before it (guarantee: session-order);
+//! a client that mixes both in one pipeline pays for it with a commit per run of writes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -121,8 +120,8 @@ impl Queue {
         self.answers.push_back((tag, applied));
     }
 
-    /// The first request, with its answer if it is a write and the answer has come. `None`: it must go on waiting, or
-    /// it is a read, or there is none.
+    /// The first request, with its answer if it is a write and the answer has come. `None`: it must go on
+    /// waiting, or it is a read, or there is none.
     pub(super) fn pop_settled(&mut self) -> Option<(Pending, Option<Box<Applied>>)> {
         let answer = match self.requests.front()?.what {
             What::Write { tag, .. } => Some(self.take_answer(tag)?),
@@ -149,7 +148,8 @@ impl Queue {
         Some(pending)
     }
 
-    /// The first request, if it is a reconfiguration that nobody has been asked for; with the tag for its answer.
+    /// The first request, if it is a reconfiguration that nobody has been asked for; with the tag for its
+    /// answer.
     pub(super) fn begin_reconfig(&mut self) -> Option<(u64, Wanted)> {
         match self.requests.front_mut() {
             Some(Pending { what: what @ What::Reconfig(_), .. }) => {

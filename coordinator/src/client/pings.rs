@@ -1,8 +1,8 @@
 //! Pings that wait for the leader's word. Pure.
 //!
-//! A ping may be answered only when the leader's timer of the session was restarted after the ping came in: clients
-//! compute from the reply until when they may believe in their session. One confirmation is asked for at a time; pings
-//! that come while it is under way need the next one.
+//! A ping may be answered only when the leader's timer of the session was restarted after the ping came in:
+//! clients compute from the reply until when they may believe in their session. One confirmation is asked for
+//! at a time; pings that come while it is under way need the next one.
 
 /// The pings of one connection that are not answered yet.
 #[derive(Debug, Default)]

@@ -1,8 +1,8 @@
 //! Answers requests that need no log entry from the local replica.
 //!
-//! In the flow: called by the conversation when a request's turn has come, under the read lock of the state and after
-//! the events of everything that state contains have been taken from the outbox. So an event never comes after a
-//! reply that shows its change, and the event of a watch never before the reply that sets it.
+//! In the flow: called by the conversation when a request's turn has come, under the read lock of the state
+//! and after the events of everything that state contains have been taken from the outbox. So an event never
+//! comes after a reply that shows its change, and the event of a watch never before the reply that sets it.
 
 use std::sync::Arc;
 

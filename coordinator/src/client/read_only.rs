@@ -1,12 +1,13 @@
 //! Read-only service: a node without a quorum answers the reads of clients that allow it.
 //!
-//! Such a connection stands beside the cluster: nothing of it goes through the log or to a leader. Its client is told
-//! (`readOnly` in the answer to the handshake), and it is closed as soon as the node serves again, so that it comes back
-//! for a session that counts.
+//! Such a connection stands beside the cluster: nothing of it goes through the log or to a leader. Its client
+//! is told (`readOnly` in the answer to the handshake), and it is closed as soon as the node serves again, so
+//! that it comes back for a session that counts.
 //!
-//! Must never do: change anything, grant anything, or keep a session alive. A ping that is answered here says that this
-//! node lives and nothing about the session: the quorum on the other side may have expired it and given its locks to
-//! somebody else. What is read may be older than what the cluster has, though never older than what the client has seen.
+//! Must never do: change anything, grant anything, or keep a session alive. A ping that is answered here says
+//! that this node lives and nothing about the session: the quorum on the other side may have expired it and
+//! given its locks to somebody else. What is read may be older than what the cluster has, though never older
+//! than what the client has seen.
 
 use std::sync::Arc;
 use std::time::Duration;

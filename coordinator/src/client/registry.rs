@@ -1,7 +1,7 @@
 //! All client connections of this node, and which session each is attached to.
 //!
-//! In the flow: apply tells it, through [`super::events::Dispatcher`], that a session moved or ended, and it tells the
-//! connections concerned; the node tells all of them when it stops serving. Must never do: wait.
+//! In the flow: apply tells it, through [`super::events::Dispatcher`], that a session moved or ended, and it
+//! tells the connections concerned; the node tells all of them when it stops serving. Must never do: wait.
 //!
 //! Invariant: lock order is `Replica::state`, `Replica::watches`, then this registry's own lock.
 
@@ -27,7 +27,8 @@ pub struct Registry {
     inner: Mutex<Inner>,
 }
 
-/// Invariant: `addresses` counts what is in `peers`; `sessions` and `half_open` mention only connections that are in `peers`.
+/// Invariant: `addresses` counts what is in `peers`; `sessions` and `half_open` mention only connections that
+/// are in `peers`.
 #[derive(Default)]
 struct Inner {
     last_id: u64,
@@ -36,7 +37,8 @@ struct Inner {
     addresses: BTreeMap<IpAddr, usize>,
     /// Those that have not sent their first frame, the oldest first.
     half_open: BTreeSet<ConnectionId>,
-    /// Flat, because nearly every session has one connection, and a map for each would be larger than all the rest.
+    /// Flat, because nearly every session has one connection, and a map for each would be larger than all the
+    /// rest.
     sessions: BTreeMap<(SessionId, ConnectionId), Attachment>,
 }
 
@@ -75,8 +77,8 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// The connection is read-only from now on. Look at the node's status after this, not before: then either the
-    /// connection sees that the node serves, or [`Registry::close_read_only`] sees the connection.
+    /// The connection is read-only from now on. Look at the node's status after this, not before: then either
+    /// the connection sees that the node serves, or [`Registry::close_read_only`] sees the connection.
     pub(super) fn become_read_only(&self) {
         self.read_only.store(true, Ordering::SeqCst);
     }
@@ -132,8 +134,8 @@ impl Registry {
         self.inner.lock().half_open.remove(&connection);
     }
 
-    /// The connection speaks for the session. Call it under the read lock of the state, after checking there that the
-    /// attachment is still the session's: then no move or end of the session can be missed.
+    /// The connection speaks for the session. Call it under the read lock of the state, after checking there
+    /// that the attachment is still the session's: then no move or end of the session can be missed.
     pub(super) fn attach(&self, connection: ConnectionId, session: SessionId, attachment: Attachment) {
         let mut inner = self.inner.lock();
         if inner.peers.contains_key(&connection) {
@@ -185,8 +187,8 @@ impl Registry {
         true
     }
 
-    /// Tells every connection, also those in their handshake. When the node stops serving: publish a `Status` that
-    /// says so first, then call this, so that no connection slips through between.
+    /// Tells every connection, also those in their handshake. When the node stops serving: publish a `Status`
+    /// that says so first, then call this, so that no connection slips through between.
     pub fn close_all(&self, reason: CloseReason) {
         let inner = self.inner.lock();
         for peer in inner.peers.values() {

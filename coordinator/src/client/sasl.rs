@@ -1,8 +1,8 @@
-//! SASL DIGEST-MD5 (RFC 2831), the mechanism that ZooKeeper's clients speak: challenge, response, proof of the server.
-//! Pure: the nonce comes in.
+//! SASL DIGEST-MD5 (RFC 2831), the mechanism that ZooKeeper's clients speak: challenge, response, proof of
+//! the server. Pure: the nonce comes in.
 //!
-//! It shows a password to nobody who listens, and no more: MD5 is weak, and the passwords are in cluster.toml. ZooKeeper
-//! has no stronger mechanism but Kerberos.
+//! It shows a password to nobody who listens, and no more: MD5 is weak, and the passwords are in
+//! cluster.toml. ZooKeeper has no stronger mechanism but Kerberos.
 //!
 //! Must never do: tell an unknown user from a wrong password.
 
@@ -44,7 +44,8 @@ pub(super) enum Step {
 pub(super) struct Failed;
 
 impl Negotiation {
-    /// Takes the client's token. `nonce` must be new and not guessable. After a failure the connection is closed.
+    /// Takes the client's token. `nonce` must be new and not guessable. After a failure the connection is
+    /// closed.
     pub(super) fn step(
         &mut self,
         token: &[u8],
@@ -94,7 +95,8 @@ fn check(given: &Directives, users: &BTreeMap<String, String>, nonce: &str) -> R
     }
 }
 
-/// The response value of RFC 2831, 2.1.2.1: the client's with the method AUTHENTICATE, the server's without one.
+/// The response value of RFC 2831, 2.1.2.1: the client's with the method AUTHENTICATE, the server's without
+/// one.
 fn answer(given: &Directives, user: &str, password: &str, method: &str) -> String {
     let of = |key: &str| given.get(key).map_or("", String::as_str);
     let mut secret = Md5::new();

@@ -1,11 +1,12 @@
-//! How fast new sessions may be opened: a bucket of tokens, one for each. Sessions that come back need none, so a whole
-//! node's clients return at once behind a change of leader.
+//! How fast new sessions may be opened: a bucket of tokens, one for each. Sessions that come back need none,
+//! so a whole node's clients return at once behind a change of leader.
 
 use std::time::Duration;
 
 use rowlock_env::time::Instant;
 
-/// A node that was idle opens as many at once as in so many seconds otherwise: all clients of a restarted application.
+/// A node that was idle opens as many at once as in so many seconds otherwise: all clients of a restarted
+/// application.
 const BURST_SECONDS: u32 = 5;
 
 /// See the module.

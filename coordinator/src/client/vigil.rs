@@ -1,8 +1,9 @@
-//! When a connection last heard of its client, and when it passes that on. Pure: time comes in, orders go out.
+//! When a connection last heard of its client, and when it passes that on. Pure: time comes in, orders go
+//! out.
 //!
-//! Any frame is a sign of life, but passing each on would wake the liveness task once per request. So signs within a
-//! short interval are passed on as one, at the interval's end: later than they came, never earlier, so no session
-//! expires before its timeout because of it.
+//! Any frame is a sign of life, but passing each on would wake the liveness task once per request. So signs
+//! within a short interval are passed on as one, at the interval's end: later than they came, never earlier,
+//! so no session expires before its timeout because of it.
 
 use std::time::Duration;
 
@@ -13,7 +14,8 @@ const KEPT_BACK_MAX: Duration = Duration::from_millis(100);
 /// It is also at most such a part of the session timeout.
 const KEPT_BACK_PART: u32 = 20;
 
-/// A session timeout. There is one in each connection, so it takes four bytes instead of a `Duration`'s sixteen.
+/// A session timeout. There is one in each connection, so it takes four bytes instead of a `Duration`'s
+/// sixteen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SessionTimeout {
     ms: u32,

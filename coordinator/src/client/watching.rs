@@ -15,8 +15,8 @@ use crate::watch::{ConnectionId, Kinds, TooManyWatches, WatchTable, event_frame}
 /// What the frame of a missed event carries: which change it was is not known any more.
 const UNKNOWN_CHANGE: Zxid = Zxid(-1);
 
-/// The watches of a client that comes back: for each, the event that it missed is made, or else the watch is armed.
-/// Returns the encoded events; as in ZooKeeper, a path that two lists name is told of twice.
+/// The watches of a client that comes back: for each, the event that it missed is made, or else the watch is
+/// armed. Returns the encoded events; as in ZooKeeper, a path that two lists name is told of twice.
 pub(super) fn set_watches(
     machine: &Machine,
     table: &mut WatchTable,

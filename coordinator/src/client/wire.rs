@@ -19,7 +19,8 @@ use crate::limits;
 const READ_MIN_BYTES: u32 = 4 << 10;
 /// Room for one read while much comes.
 const READ_MAX_BYTES: u32 = 64 << 10;
-/// Buffers that have grown larger are given back when they are empty: one burst must not cost memory for ever.
+/// Buffers that have grown larger are given back when they are empty: one burst must not cost memory for
+/// ever.
 const BUFFER_KEEP_BYTES: usize = 16 << 10;
 /// How long a client has to take the last bytes before the socket is closed under it.
 const LAST_BYTES_WAIT: Duration = Duration::from_secs(2);
@@ -81,7 +82,8 @@ impl Wire {
         self.was_read(result)
     }
 
-    /// Takes what has arrived, up to a bound, without waiting for more: fails if the client has hung up behind it.
+    /// Takes what has arrived, up to a bound, without waiting for more: fails if the client has hung up
+    /// behind it.
     pub(super) async fn take_arrived(&mut self) -> Result<(), End> {
         while self.input.len() < limits::HANDSHAKE_ARRIVED_MAX_BYTES {
             match poll_fn(|cx| Poll::Ready(self.poll_read(cx))).await {
@@ -92,8 +94,8 @@ impl Wire {
         Ok(())
     }
 
-    /// Waits for bytes and puts them behind `input`; the result is for [`Self::was_read`]. A connection that waits for its
-    /// next few bytes holds no memory for them. Cancel safe.
+    /// Waits for bytes and puts them behind `input`; the result is for [`Self::was_read`]. A connection that
+    /// waits for its next few bytes holds no memory for them. Cancel safe.
     pub(super) fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if self.room > READ_MIN_BYTES {
             self.input.reserve(self.room as usize);
@@ -137,8 +139,8 @@ impl Wire {
         Ok(written)
     }
 
-    /// Sends the last bytes and hangs up gracefully: closing a socket with unread input would reset the connection,
-    /// and the client might lose the reply that it was sent.
+    /// Sends the last bytes and hangs up gracefully: closing a socket with unread input would reset the
+    /// connection, and the client might lose the reply that it was sent.
     pub(super) async fn finish(mut self, mut output: BytesMut) {
         let last_bytes = async {
             self.stream.write_all_buf(&mut output).await?;

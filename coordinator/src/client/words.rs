@@ -20,8 +20,9 @@ use crate::watch::ConnectionId;
 const VERSION: &str = concat!("3.9.3-rowlock-", env!("CARGO_PKG_VERSION"));
 const NOT_SERVING: &str = "This ZooKeeper instance is not currently serving requests\n";
 
-/// As in ZooKeeper, `srvr` is answered always, `isro` wherever clients look for more than a read-only node, and the
-/// rest if the configuration names it. There are no trace masks: those words are refused whatever it says.
+/// As in ZooKeeper, `srvr` is answered always, `isro` wherever clients look for more than a read-only node,
+/// and the rest if the configuration names it. There are no trace masks: those words are refused whatever it
+/// says.
 fn is_allowed(shared: &Shared, word: FourLetterWord) -> bool {
     let config = &shared.context.config.client;
     match word {

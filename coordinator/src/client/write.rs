@@ -41,8 +41,8 @@ pub(super) enum Route {
 
 /// Finds the command of a request that must go through the log.
 ///
-/// sync takes its place in the log as a command without effect: its answer comes when everything committed before it
-/// has been applied here.
+/// sync takes its place in the log as a command without effect: its answer comes when everything committed
+/// before it has been applied here.
 pub(super) fn route(request: Request) -> Route {
     let (command, form) = match request {
         Request::Create(create) => (Command::Create { create, ttl_ms: None }, Form::Path),

@@ -111,7 +111,8 @@ impl Marks {
         self.noted.subscribe()
     }
 
-    /// This node's digest behind the newest mark, unless it has been told. Of older ones it is not told any more.
+    /// This node's digest behind the newest mark, unless it has been told. Of older ones it is not told any
+    /// more.
     pub fn to_tell(&self) -> Option<Command> {
         let mut kept = self.kept.lock();
         let mark = kept.back_mut().filter(|mark| mark.standing == Standing::Due)?;
@@ -121,10 +122,11 @@ impl Marks {
 
     /// Whether this node must stop: a majority of the voters has another digest, or none can have a majority.
     ///
-    /// While a majority may still come, it is waited for, so that a healthy one never stops: nodes may be down or
-    /// behind. But not for ever, since one of those that differ gives wrong answers: only [`MARKS_MAX`] marks long.
-    /// Entries from before the start of this process stop it only if a majority says so: otherwise a node that is right,
-    /// and has stopped because nobody could tell, would never start again.
+    /// While a majority may still come, it is waited for, so that a healthy one never stops: nodes may be
+    /// down or behind. But not for ever, since one of those that differ gives wrong answers: only
+    /// [`MARKS_MAX`] marks long. Entries from before the start of this process stop it only if a majority
+    /// says so: otherwise a node that is right, and has stopped because nobody could tell, would never start
+    /// again.
     pub fn judge(&self, voters: &BTreeSet<NodeId>) -> Option<Difference> {
         let kept = self.kept.lock();
         let quorum = voters.len() / 2 + 1;

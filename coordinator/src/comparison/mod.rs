@@ -1,9 +1,10 @@
-//! Whether the replicas are the same: their digests are compared through the log, and a node that differs stops.
+//! Whether the replicas are the same: their digests are compared through the log, and a node that differs
+//! stops.
 //!
-//! The leader puts a mark into the log now and then ([`Command::CompareDigests`]). Every node notes its digest right
-//! behind the mark's entry, the same position on all of them, and puts it into the log as well
-//! ([`Command::DigestAt`]). So every node sees what every other one has, and judges itself. The leader has no say: a
-//! leader whose state is wrong stops like any other node, and the majority goes on without it.
+//! The leader puts a mark into the log now and then ([`Command::CompareDigests`]). Every node notes its
+//! digest right behind the mark's entry, the same position on all of them, and puts it into the log as well
+//! ([`Command::DigestAt`]). So every node sees what every other one has, and judges itself. The leader has no
+//! say: a leader whose state is wrong stops like any other node, and the majority goes on without it.
 
 mod marks;
 
@@ -26,8 +27,9 @@ use crate::raft::leadership::Leadership;
 use crate::raft::{self, Raft};
 use crate::replica::Replica;
 
-/// Between two marks, if anything has changed. A mark and the digests are as many small commands as there are nodes, and
-/// one; a digest is kept up to date by every change, so that it costs nothing to read. A node without others makes none.
+/// Between two marks, if anything has changed. A mark and the digests are as many small commands as there are
+/// nodes, and one; a digest is kept up to date by every change, so that it costs nothing to read. A node
+/// without others makes none.
 const EVERY: Duration = Duration::from_secs(5);
 
 /// What the task needs.

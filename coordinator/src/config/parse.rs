@@ -1,4 +1,5 @@
-//! The text of `cluster.toml` to and from `ClusterConfig`. Only the form is judged here; the rules are in `check.rs`.
+//! The text of `cluster.toml` to and from `ClusterConfig`. Only the form is judged here; the rules are in
+//! `check.rs`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

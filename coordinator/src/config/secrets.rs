@@ -1,5 +1,5 @@
-//! Secrets of a `cluster.toml`, which may be in files of their own (`super_digest_file`, `sasl_users_file`), and who may read
-//! them: nobody but the owner of the file, or the node does not start.
+//! Secrets of a `cluster.toml`, which may be in files of their own (`super_digest_file`, `sasl_users_file`),
+//! and who may read them: nobody but the owner of the file, or the node does not start.
 
 use std::path::Path;
 

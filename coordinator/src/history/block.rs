@@ -1,7 +1,7 @@
 //! Blocks: what sled stores, each some sheets one behind the other.
 //!
-//! In the flow: the thread copies sheets into the block that is being filled (`slice.rs`); a reader looks at the heads
-//! of blocks, which are in memory, and reads those in which there may be what it wants.
+//! In the flow: the thread copies sheets into the block that is being filled (`slice.rs`); a reader looks at
+//! the heads of blocks, which are in memory, and reads those in which there may be what it wants.
 //!
 //! Invariant: the keys of a block ascend, and so do the blocks of a slice.
 

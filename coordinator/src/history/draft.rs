@@ -1,7 +1,8 @@
 //! The sheet that is being written: apply puts each event into it.
 //!
-//! In the flow: the queue (`queue.rs`) has one of these on each of its sides; what is in it becomes a sheet (`sheet.rs`
-//! has the form) when it is full, when the thread takes it, and where a snapshot replaced the state.
+//! In the flow: the queue (`queue.rs`) has one of these on each of its sides; what is in it becomes a sheet
+//! (`sheet.rs` has the form) when it is full, when the thread takes it, and where a snapshot replaced the
+//! state.
 //!
 //! Must never do: allocate for an event. What it has grown to is used again for the next sheet.
 
@@ -24,7 +25,8 @@ const NUMBERS_MAX_BYTES: usize = 4 * Numbers::ROOM;
 const _: () = assert!(HEAD_BYTES + TEXTS_MAX_BYTES + NUMBERS_MAX_BYTES <= SHEET_MAX_BYTES);
 /// The longest row: clock, zxid, place and two numbers, behind a tag.
 const _: () = assert!(5 * MAX_BYTES < Numbers::ROOM);
-/// Guesses of which party an event is about, two bytes each; a wrong one costs a definition that was not needed.
+/// Guesses of which party an event is about, two bytes each; a wrong one costs a definition that was not
+/// needed.
 const GUESSES: usize = 1 << GUESS_BITS;
 const GUESS_BITS: u32 = 11;
 /// An odd number whose bits look like chance (2^64 divided by the golden ratio).
@@ -167,7 +169,8 @@ impl Draft {
         Put::Done
     }
 
-    /// Whether a sheet can say that `key` comes next: there is no word for an event that is missing within a command.
+    /// Whether a sheet can say that `key` comes next: there is no word for an event that is missing within a
+    /// command.
     fn is_next(&self, key: Key) -> bool {
         match key.zxid == self.last.zxid {
             true => Some(key.ordinal) == self.last.ordinal.checked_add(1) && key.time_ms == self.last.time_ms,
@@ -175,8 +178,8 @@ impl Draft {
         }
     }
 
-    /// The number of the event's place, if it is the latest of its party. An address is that of the command which made
-    /// the place, so it has not changed; what is known of the place otherwise, may have.
+    /// The number of the event's place, if it is the latest of its party. An address is that of the command
+    /// which made the place, so it has not changed; what is known of the place otherwise, may have.
     fn known(&self, guess: usize, event: &LockEvent<'_>) -> Option<u32> {
         let party = self.parties.get(usize::from(*self.guesses.get(guess)?))?;
         let place = party.place.as_ref()?;
@@ -303,8 +306,8 @@ impl Draft {
         numbers.append_to(&mut self.events);
     }
 
-    /// Makes a sheet behind `out` of what belongs to log entries that are over, and keeps the rest. Gives how many
-    /// events that were.
+    /// Makes a sheet behind `out` of what belongs to log entries that are over, and keeps the rest. Gives how
+    /// many events that were.
     pub fn finish_whole(&mut self, out: &mut Vec<u8>) -> usize {
         let part = self.whole;
         self.write(part, out);

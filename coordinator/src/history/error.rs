@@ -1,4 +1,5 @@
-//! What can go wrong with the history's files. Nobody outside `history` sees it: there it is a warning and a gap.
+//! What can go wrong with the history's files. Nobody outside `history` sees it: there it is a warning and a
+//! gap.
 
 use std::io;
 

@@ -1,14 +1,16 @@
-//! The lock history: who asked for, got, lost or gave up which lock, when, with which token, and why. Kept by every
-//! node for itself, queried by lock, session and time.
+//! The lock history: who asked for, got, lost or gave up which lock, when, with which token, and why. Kept by
+//! every node for itself, queried by lock, session and time.
 //!
-//! In the flow: apply tells a [`HistorySink`] what happens to locks; it collects as a sheet (`draft.rs`, `sheet.rs`) in a
-//! buffer (`queue.rs`) that a thread of its own (`worker.rs`) takes some ten times a second and keeps in files
-//! (`store.rs`), slices of which each is a sled database (`slice.rs`, `table.rs`) of blocks of sheets (`block.rs`). [`History`] is the door for those who read.
+//! In the flow: apply tells a [`HistorySink`] what happens to locks; it collects as a sheet (`draft.rs`,
+//! `sheet.rs`) in a buffer (`queue.rs`) that a thread of its own (`worker.rs`) takes some ten times a second
+//! and keeps in files (`store.rs`), slices of which each is a sled database (`slice.rs`, `table.rs`) of
+//! blocks of sheets (`block.rs`). [`History`] is the door for those who read.
 //!
-//! Derived from the log: what a crash takes away comes back when the log is applied again, and what does not is declared
-//! a gap. docs/decisions/history-in-sled.md.
+//! Derived from the log: what a crash takes away comes back when the log is applied again, and what does not
+//! is declared a gap. docs/decisions/history-in-sled.md.
 //!
-//! Must never do: slow or stop apply, delay a start, or decide anything. Whatever fails here is a warning and a gap.
+//! Must never do: slow or stop apply, delay a start, or decide anything. Whatever fails here is a warning and
+//! a gap.
 
 mod block;
 mod draft;
@@ -74,8 +76,8 @@ impl History {
         (History::default(), Arc::new(Off))
     }
 
-    /// Starts the thread for the history of the node with its files in `node`, which need not exist yet; nothing is
-    /// written before the first event. Blocks shortly on the disk.
+    /// Starts the thread for the history of the node with its files in `node`, which need not exist yet;
+    /// nothing is written before the first event. Blocks shortly on the disk.
     pub fn start(
         node: &Path,
         config: HistoryConfig,

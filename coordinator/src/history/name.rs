@@ -1,5 +1,5 @@
-//! Names of queue znodes, as sheets hold them. They are most of what is new with each acquire, and most of a name is a
-//! random id in hexadecimal and a number of ten digits.
+//! Names of queue znodes, as sheets hold them. They are most of what is new with each acquire, and most of a
+//! name is a random id in hexadecimal and a number of ten digits.
 //!
 //! ```text
 //! form: which id, whether there is a number, whether the text is that of the party's place before
@@ -8,8 +8,8 @@
 //! length of the text unless it is the same; the text
 //! ```
 //!
-//! A name is the id, the text and the number, one behind the other. Whatever is not one of the ids that clients make is
-//! text, so every name comes back as it was.
+//! A name is the id, the text and the number, one behind the other. Whatever is not one of the ids that
+//! clients make is text, so every name comes back as it was.
 
 use std::ops::Range;
 
@@ -80,8 +80,8 @@ fn curator_digits(name: &[u8; CURATOR_BYTES]) -> Option<[u8; DIGITS]> {
     has_dashes.then_some(digits)
 }
 
-/// The value of lower-case hexadecimal digits, of which eight at once are looked at as one number: a node's program is
-/// compiled for size, and its compiler makes no loops of vectors then.
+/// The value of lower-case hexadecimal digits, of which eight at once are looked at as one number: a node's
+/// program is compiled for size, and its compiler makes no loops of vectors then.
 fn value(digits: &[u8; DIGITS]) -> Option<[u8; DIGITS / 2]> {
     const EACH: u64 = u64::from_le_bytes([1; 8]);
     let (mut id, mut differs) = ([0; DIGITS / 2], 0);
@@ -132,7 +132,8 @@ impl Cut {
         self.text.clone()
     }
 
-    /// Writes what comes in front of the text: that comes then, unless it is the same as the party's place had before.
+    /// Writes what comes in front of the text: that comes then, unless it is the same as the party's place
+    /// had before.
     pub fn write(&self, out: &mut Numbers, is_same_text: bool) {
         let (kind, id) = match self.id {
             Id::None => (0, None),

@@ -1,8 +1,9 @@
 //! From apply to the history's thread: a bounded buffer that apply never waits for.
 //!
-//! In the flow: apply tells the [`Recorder`] each event of a log entry, which puts it into the draft of a sheet, and then
-//! that the entry is over. The thread takes draft and finished sheets now and then, and gives an empty buffer for them.
-//! When there is too much, events are dropped and counted, and the thread writes down that there is a gap.
+//! In the flow: apply tells the [`Recorder`] each event of a log entry, which puts it into the draft of a
+//! sheet, and then that the entry is over. The thread takes draft and finished sheets now and then, and gives
+//! an empty buffer for them. When there is too much, events are dropped and counted, and the thread writes
+//! down that there is a gap.
 //!
 //! Must never do: wait, touch the disk, keep more than its bounds, or wake the thread for every log entry.
 
@@ -83,9 +84,9 @@ pub(super) struct Buffer {
     records: usize,
     /// What of the sheets belongs to log entries that are over.
     ///
-    /// Invariant: the thread takes nothing beyond, so the events of one command come to it together, and a part of
-    /// the history that is sealed behind one of them has all of them. Where this is not all of the sheets, there is
-    /// nothing in the draft that belongs to entries that are over.
+    /// Invariant: the thread takes nothing beyond, so the events of one command come to it together, and a
+    /// part of the history that is sealed behind one of them has all of them. Where this is not all of the
+    /// sheets, there is nothing in the draft that belongs to entries that are over.
     whole: Size,
     /// Where snapshots replaced the state: behind so many bytes, and when that was.
     pub installed: Vec<(usize, Key)>,
@@ -199,7 +200,8 @@ impl Shared {
 }
 
 impl Backlog {
-    /// Changes `empty` for what log entries that are over have left, and gives what had to be dropped until now.
+    /// Changes `empty` for what log entries that are over have left, and gives what had to be dropped until
+    /// now.
     pub fn take(&self, empty: &mut Buffer) -> Option<Missed> {
         let missed = {
             let mut shared = self.0.lock();
@@ -239,7 +241,8 @@ impl Recorder {
         Recorder { worker, backlog, metrics, recorded }
     }
 
-    /// Has the thread look at the buffer, if it has to. What it does not hear, it hears with the next log entry.
+    /// Has the thread look at the buffer, if it has to. What it does not hear, it hears with the next log
+    /// entry.
     fn tell(&self, shared: &mut Shared) {
         let due = match (shared.filling.records, shared.filling.bytes()) {
             (0, _) => Told::Nothing,

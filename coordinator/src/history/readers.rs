@@ -1,5 +1,5 @@
-//! Who could READ a place in a queue when something happened to it: a record is for those, also when the lock is gone or has
-//! other permissions by now.
+//! Who could READ a place in a queue when something happened to it: a record is for those, also when the lock
+//! is gone or has other permissions by now.
 
 use rowlock_proto::acl::{Acl, Id, perms};
 use rowlock_state::acl;

@@ -1,7 +1,8 @@
 //! What the history keeps about one moment of one lock, and the forms of keys and gaps on disk.
 //!
-//! A record's key says when it was and gives the order. Keys are fixed at 20 bytes and sort as the moments do. Records
-//! are in sheets (`sheet.rs`). A gap is a value of its own, which begins with the version of its form.
+//! A record's key says when it was and gives the order. Keys are fixed at 20 bytes and sort as the moments
+//! do. Records are in sheets (`sheet.rs`). A gap is a value of its own, which begins with the version of its
+//! form.
 //!
 //! Invariant: key and record depend on the log entry alone, so applying an entry again gives the same.
 
@@ -20,7 +21,8 @@ use crate::codec;
 const VERSION: u8 = 2;
 /// Longest gap that is believed.
 const GAP_MAX_BYTES: usize = 64;
-/// Longest path of a lock and longest name of a queue znode that are recorded. Beyond: the event is dropped and counted.
+/// Longest path of a lock and longest name of a queue znode that are recorded. Beyond: the event is dropped
+/// and counted.
 pub const LOCK_MAX_BYTES: usize = 4 << 10;
 
 /// When something was: the order of the history.

@@ -18,8 +18,8 @@ pub(super) const SEAL: &str = "SEAL";
 const BLOBS: &str = "blobs";
 /// Of the form of a slice: 3 has blocks of sheets.
 const VERSION: u8 = 3;
-/// One record per value of sled, and blocks in which each record says everything. Their seals are read, so that what was
-/// in these slices can be declared missing.
+/// One record per value of sled, and blocks in which each record says everything. Their seals are read, so
+/// that what was in these slices can be declared missing.
 const OUTDATED: std::ops::RangeInclusive<u8> = 1..=2;
 /// Longest seal that is believed.
 const SEAL_MAX_BYTES: usize = 64 << 10;
@@ -139,8 +139,8 @@ impl Seal {
         Ok(())
     }
 
-    /// Copies the files that the seal names from `from` to the empty folder `to`, and says so if one of them is not as
-    /// it was when it was sealed. The copy has no seal: it is there to be opened, which changes it.
+    /// Copies the files that the seal names from `from` to the empty folder `to`, and says so if one of them
+    /// is not as it was when it was sealed. The copy has no seal: it is there to be opened, which changes it.
     pub fn copy_verified(&self, from: &Dir, to: &Dir) -> Result<(), HistoryError> {
         for file in &self.files {
             let copy = to.create_new(&file.name)?;

@@ -1,8 +1,8 @@
-//! Sheets: records of many events that follow each other, each said in the few bytes in which it differs from what was
-//! said before. A sheet can be read by itself.
+//! Sheets: records of many events that follow each other, each said in the few bytes in which it differs from
+//! what was said before. A sheet can be read by itself.
 //!
-//! In the flow: apply writes them (`draft.rs`), the thread puts them one behind the other into blocks (`slice.rs`), as
-//! they are; a reader looks at the heads, then at who is in a sheet, then at what happened.
+//! In the flow: apply writes them (`draft.rs`), the thread puts them one behind the other into blocks
+//! (`slice.rs`), as they are; a reader looks at the heads, then at who is in a sheet, then at what happened.
 //!
 //! ```text
 //! length of the whole             4 bytes, little endian
@@ -11,20 +11,22 @@
 //! key of the first event         20 bytes, as Key::encode gives them
 //! key of the last event          20 bytes
 //! definitions
-//!   of a party:  0, mode, whether acquire made it and who may read it, permits, session, lengths of lock, address and
-//!                label; these; the length of the list of readers and the list (`readers.rs`), where there is one
+//!   of a party:  0, mode, whether acquire made it and who may read it, permits, session, lengths of lock,
+//!                address and label; these; the length of the list of readers and the list (`readers.rs`),
+//!                where there is one
 //!   of a place:  1 + number of its party, token less that of the place before, name (`name.rs`)
 //! events
-//!   tag: what happened, whether the command is that of the event before, whether the place is, why it is gone
+//!   tag: what happened, whether command and place are those of the event before, why it is gone
 //!   unless the command is the same: clock and zxid, less those of the event before
 //!   unless the place is the same:   its number
 //!   what happened: how many are ahead; or how long it waited; or how long it waited and held
 //! ```
 //!
-//! Parties and places are numbered as they are defined, from 0. Numbers are those of `varint.rs`. Of the first event the
-//! head has the key, and what it says of clock and zxid counts for nothing.
+//! Parties and places are numbered as they are defined, from 0. Numbers are those of `varint.rs`. Of the
+//! first event the head has the key, and what it says of clock and zxid counts for nothing.
 //!
-//! Invariant: the keys of a sheet ascend. What is read may be damaged all the same: nothing here panics over it.
+//! Invariant: the keys of a sheet ascend. What is read may be damaged all the same: nothing here panics over
+//! it.
 
 use rowlock_proto::lock::Mode;
 use rowlock_proto::{FencingToken, SessionId, Zxid};
@@ -57,8 +59,8 @@ pub(super) mod tag {
     pub const ACQUIRED: u8 = 1 << 2;
     /// Everybody may read it.
     pub const PUBLIC: u8 = 1 << 3;
-    /// Those may read it whom a list names. Without this bit and the one before, nobody knows who may: it is from before
-    /// these bits, or the list was too long.
+    /// Those may read it whom a list names. Without this bit and the one before, nobody knows who may: it is
+    /// from before these bits, or the list was too long.
     pub const READERS: u8 = 1 << 4;
 
     pub const REQUESTED: u8 = 0;

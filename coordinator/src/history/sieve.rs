@@ -1,5 +1,5 @@
-//! Tells which locks and sessions are surely not in a slice or in a block of one, so that a question about one of them
-//! does not have to open every slice and look through every block there is. (A Bloom filter.)
+//! Tells which locks and sessions are surely not in a slice or in a block of one, so that a question about
+//! one of them does not have to open every slice and look through every block there is. (A Bloom filter.)
 
 use rowlock_proto::SessionId;
 use serde::{Deserialize, Serialize};

@@ -18,8 +18,9 @@ const OPENING: &str = "OPENING";
 
 /// The slice that is being written.
 ///
-/// Invariant: its folder has no seal, so whatever a crash leaves in it is not opened again. What was in it comes back
-/// from the log, or is declared missing. So its last block may as well be in memory until it is full.
+/// Invariant: its folder has no seal, so whatever a crash leaves in it is not opened again. What was in it
+/// comes back from the log, or is declared missing. So its last block may as well be in memory until it is
+/// full.
 pub(super) struct OpenSlice {
     folder: Dir,
     table: Table,

@@ -9,8 +9,8 @@
 //!   view-4/              a copy of slice 4 that is being read; likewise
 //! ```
 //!
-//! Owned by the history's worker thread. Bounded by removing whole slices, oldest first: sled gives space back late if
-//! single records are deleted.
+//! Owned by the history's worker thread. Bounded by removing whole slices, oldest first: sled gives space
+//! back late if single records are deleted.
 //!
 //! Invariant: what lies behind the last seal is still in the log, or is declared missing.
 
@@ -38,7 +38,8 @@ const DAMAGED: &str = "history.damaged-";
 /// The bound in bytes is shared by so many parts: sealed slices, and three for the open one and the copies.
 const PARTS: u64 = 10;
 const PARTS_NOT_SEALED: u64 = 3;
-/// Entries of a slice, however much is allowed in all: one is copied to be read, and its blocks have heads in memory.
+/// Entries of a slice, however much is allowed in all: one is copied to be read, and its blocks have heads in
+/// memory.
 const PAYLOAD_MAX_BYTES: u64 = 32 << 20;
 /// Copies of sealed slices that are open to be read.
 const VIEWS_MAX: usize = 2;
@@ -83,7 +84,8 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// Looks into the folder of a node, which need not exist. Reads the seals only, which is quick, and changes nothing.
+    /// Looks into the folder of a node, which need not exist. Reads the seals only, which is quick, and
+    /// changes nothing.
     pub fn look(node: &Path) -> Result<Found, HistoryError> {
         let node = node.to_owned();
         let (mut seals, mut damaged, mut outdated) = (Vec::new(), Vec::new(), Vec::new());
@@ -201,8 +203,8 @@ impl Store {
         Ok(())
     }
 
-    /// Stores a gap up to the moment of `key`, or a little more: slices follow each other, and the last one may have been
-    /// sealed since.
+    /// Stores a gap up to the moment of `key`, or a little more: slices follow each other, and the last one
+    /// may have been sealed since.
     pub fn put_gap(&mut self, key: Key, gap: Gap) -> Result<(), HistoryError> {
         let sealed = self.sealed.back().map_or(Key::MIN, |seal| seal.last);
         let key = Key { ordinal: u32::MAX, ..key.max(sealed) };
@@ -236,7 +238,8 @@ impl Store {
         Ok(self.dir.sub(name)?)
     }
 
-    /// Everything up to `covered` was given to the store: from now on the log before it is not needed any more.
+    /// Everything up to `covered` was given to the store: from now on the log before it is not needed any
+    /// more.
     pub fn checkpoint(&mut self, covered: Zxid) -> Result<(), HistoryError> {
         self.covered = self.covered.max(covered);
         let Some(open) = self.open.as_ref().filter(|open| open.is_changed) else {
@@ -304,8 +307,8 @@ impl Store {
         }
     }
 
-    /// Something went wrong with the open slice: what was in it and is in no sealed one is lost. Gives up to where the
-    /// sealed ones go.
+    /// Something went wrong with the open slice: what was in it and is in no sealed one is lost. Gives up to
+    /// where the sealed ones go.
     pub fn abandon(&mut self, error: &HistoryError) -> Zxid {
         tracing::warn!(%error, "the lock history could not be written: some of it is lost, and it begins anew");
         let Some(open) = self.open.take() else { return self.covered };

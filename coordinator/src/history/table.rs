@@ -1,14 +1,16 @@
 //! One slice of the history as a sled database: blocks of records, and gaps.
 //!
-//! A record of its own costs sled 6 to 10 µs and 350 bytes, so it gets blocks. It writes a leaf of a tree anew with every
-//! tenth change and splits it beyond 16 keys, which makes five bytes of one; so each block is a tree of its own, a
-//! *shelf*, which it writes once. Measured: docs/decisions/history-in-sled.md.
+//! A record of its own costs sled 6 to 10 µs and 350 bytes, so it gets blocks. It writes a leaf of a tree
+//! anew with every tenth change and splits it beyond 16 keys, which makes five bytes of one; so each block is
+//! a tree of its own, a *shelf*, which it writes once. Measured: docs/decisions/history-in-sled.md.
 //!
-//! The only file that knows sled. sled opens files and starts threads by itself, past `env`, so whoever uses this does
-//! it on a worker thread of a real node, never in a simulation (clippy cannot see what a dependency does inside).
+//! The only file that knows sled. sled opens files and starts threads by itself, past `env`, so whoever uses
+//! this does it on a worker thread of a real node, never in a simulation (clippy cannot see what a dependency
+//! does inside).
 //!
-//! Invariant: sled opens only what it has just created, or files whose checksums are those of a database that it has
-//! closed in order (`seal.rs`). It panics on most damaged files, which ends the node: docs/decisions/history-in-sled.md.
+//! Invariant: sled opens only what it has just created, or files whose checksums are those of a database that
+//! it has closed in order (`seal.rs`). It panics on most damaged files, which ends the node:
+//! docs/decisions/history-in-sled.md.
 
 use std::path::Path;
 use std::thread;
@@ -134,7 +136,8 @@ impl Table {
         self.db.open_tree(GAPS)?.iter().map(read).collect()
     }
 
-    /// Writes everything out and waits until sled has let go of the files in `folder`, which are those that it opened.
+    /// Writes everything out and waits until sled has let go of the files in `folder`, which are those that
+    /// it opened.
     pub fn close(self, folder: &Dir) -> Result<(), HistoryError> {
         self.db.flush()?;
         drop(self.db);

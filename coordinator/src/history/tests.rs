@@ -49,7 +49,8 @@ fn change(sink: &dyn HistorySink, zxid: i64) {
     sink.applied();
 }
 
-/// For a process that a test starts: when the test's clock began. A log that is applied again has the same times.
+/// For a process that a test starts: when the test's clock began. A log that is applied again has the same
+/// times.
 const BEGUN: &str = "ROWLOCK_TEST_HISTORY_BEGUN";
 
 /// A clock of one tick per change that has come to about now.

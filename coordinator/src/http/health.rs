@@ -14,7 +14,8 @@ use super::HttpContext;
 use super::problem::Problem;
 use super::status::role_name;
 
-/// The process runs and answers. It says nothing about Raft: a node without a quorum must not be restarted for it.
+/// The process runs and answers. It says nothing about Raft: a node without a quorum must not be restarted
+/// for it.
 pub(super) async fn livez() -> &'static str {
     "ok\n"
 }

@@ -1,5 +1,6 @@
-//! Which host a request is for. A page of another site that lets its name point to this node's address (DNS rebinding)
-//! makes an operator's browser ask for that name: it is refused. IP addresses and localhost cannot be pointed anywhere.
+//! Which host a request is for. A page of another site that lets its name point to this node's address (DNS
+//! rebinding) makes an operator's browser ask for that name: it is refused. IP addresses and localhost cannot
+//! be pointed anywhere.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 

@@ -1,5 +1,6 @@
-//! Accepts HTTP connections, a bounded number of them, each for a bounded time. Where all places are taken, the oldest
-//! connection whose request is not here yet gives way: a probe sends its request at once, so it is always answered.
+//! Accepts HTTP connections, a bounded number of them, each for a bounded time. Where all places are taken,
+//! the oldest connection whose request is not here yet gives way: a probe sends its request at once, so it is
+//! always answered.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -63,7 +64,8 @@ impl BoundedListener {
         BoundedListener { inner, bounds, places: Arc::default(), metrics }
     }
 
-    /// Waits for a place, at most `HTTP_YIELD_AFTER`, and takes it. None: this address has as many as it may have.
+    /// Waits for a place, at most `HTTP_YIELD_AFTER`, and takes it. None: this address has as many as it may
+    /// have.
     async fn place(&self, addr: IpAddr) -> Option<Place> {
         loop {
             let wait_until = {

@@ -1,11 +1,11 @@
-//! The HTTP listener for operators: health, metrics, version, status, reports. Read-only and without authentication, so it
-//! belongs on a loopback address unless the operator says otherwise.
+//! The HTTP listener for operators: health, metrics, version, status, reports. Read-only and without
+//! authentication, so it belongs on a loopback address unless the operator says otherwise.
 //!
-//! Invariant: handlers read what other parts publish (metrics, status, the replica through [`StatusSource`]); they
-//! never touch Raft, never propose and never wait.
-//! Invariant: every connection carries one request and ends within `limits::HTTP_CONNECTION_MAX`, and there are at
-//! most `limits::HTTP_CONNECTIONS_MAX`, so that no HTTP client can hold anything for long.
-//! Invariant: a request for a host that is not this one is refused, so that no web page reads here.
+//! Invariant: handlers read what other parts publish (metrics, status, the replica through [`StatusSource`]);
+//! they never touch Raft, never propose and never wait. Invariant: every connection carries one request and
+//! ends within `limits::HTTP_CONNECTION_MAX`, and there are at most `limits::HTTP_CONNECTIONS_MAX`, so that
+//! no HTTP client can hold anything for long. Invariant: a request for a host that is not this one is
+//! refused, so that no web page reads here.
 
 mod health;
 mod host;
@@ -51,12 +51,12 @@ pub struct HttpContext {
     pub started: Instant,
 }
 
-/// Answers HTTP requests on `listener` until `shutdown`, then until the requests under way are answered (bounded by
-/// `limits::HTTP_CONNECTION_MAX`). The only error is the listener's.
+/// Answers HTTP requests on `listener` until `shutdown`, then until the requests under way are answered
+/// (bounded by `limits::HTTP_CONNECTION_MAX`). The only error is the listener's.
 pub async fn serve(listener: Listener, context: HttpContext, shutdown: Shutdown) -> std::io::Result<()> {
     let listener = BoundedListener::new(listener, context.metrics.clone(), Bounds::default());
-    // axum starts its connection tasks on tokio itself, past `env`: the simulator leaves this listener out. The
-    // tasks end with `serve`, which waits for them.
+    // axum starts its connection tasks on tokio itself, past `env`: the simulator leaves this listener out.
+    // The tasks end with `serve`, which waits for them.
     let stop = async move { shutdown.wait().await };
     axum::serve(listener, router(context)).with_graceful_shutdown(stop).await
 }

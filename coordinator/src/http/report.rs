@@ -1,5 +1,5 @@
-//! `/v1/locks`, `/v1/queue`, `/v1/history`, `/v1/sessions`: reports, for whoever may connect. So they show what everybody
-//! may read (`world:anyone`), and nothing else.
+//! `/v1/locks`, `/v1/queue`, `/v1/history`, `/v1/sessions`: reports, for whoever may connect. So they show
+//! what everybody may read (`world:anyone`), and nothing else.
 
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, Uri, header};

@@ -33,8 +33,8 @@ pub struct StateView {
 
 /// Where the status page finds the replicated state.
 pub trait StatusSource: Send + Sync + 'static {
-    /// Index, zxid, digest and counts, all read under one read lock of the replica, so that they belong together.
-    /// Called on a runtime thread: it must not block for longer than that lock.
+    /// Index, zxid, digest and counts, all read under one read lock of the replica, so that they belong
+    /// together. Called on a runtime thread: it must not block for longer than that lock.
     fn state(&self) -> StateView;
 
     /// The replicated state as it is now. Under the same rule.
@@ -42,8 +42,8 @@ pub trait StatusSource: Send + Sync + 'static {
 }
 
 pub(super) async fn status(State(context): State<HttpContext>) -> Json<Value> {
-    // The raft part is published now and then, so it may lag behind `state`; indexes never contradict each other in
-    // the other direction for long. Comparisons between nodes use `state` alone.
+    // The raft part is published now and then, so it may lag behind `state`; indexes never contradict each
+    // other in the other direction for long. Comparisons between nodes use `state` alone.
     let raft = context.status.borrow().clone();
     let state = context.source.state();
     let ids = |nodes: &[rowlock_proto::NodeId]| nodes.iter().map(|node| node.0).collect::<Vec<_>>();

@@ -1,5 +1,5 @@
-//! The instruments of [`super::Metrics`]: counter, gauge, histograms. Recording is a few relaxed atomic adds; it
-//! never locks, allocates or fails.
+//! The instruments of [`super::Metrics`]: counter, gauge, histograms. Recording is a few relaxed atomic adds;
+//! it never locks, allocates or fails.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -191,8 +191,8 @@ pub struct View {
 }
 
 impl View {
-    /// An estimate of the quantile `q` (0 to 1), linear inside its bucket. `None` without values; beyond the last
-    /// bound, the last bound.
+    /// An estimate of the quantile `q` (0 to 1), linear inside its bucket. `None` without values; beyond the
+    /// last bound, the last bound.
     pub fn quantile(&self, q: f64) -> Option<f64> {
         assert!((0.0..=1.0).contains(&q), "a quantile lies in 0..=1");
         if self.count == 0 {

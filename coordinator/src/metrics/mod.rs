@@ -1,5 +1,5 @@
-//! What a node counts and measures, shared as one `Arc<Metrics>` by all its parts and rendered by `http/` (and by
-//! the four-letter word `mntr`). Nothing decides by a metric: they are written here and read by people.
+//! What a node counts and measures. All its parts share one `Arc<Metrics>`; `http/` and the four-letter word
+//! `mntr` render it. Nothing decides by a metric: they are written here and read by people.
 
 pub mod instrument;
 mod text;
@@ -12,7 +12,7 @@ pub use instrument::{
 
 macro_rules! metrics {
     ($($(#[doc = $help:literal])+ $name:ident: $instrument:ty,)*) => {
-        /// All metrics of a node. A field is exported under `rowlock_` + its name, with its first doc line as help.
+        /// All metrics of a node. A field is exported as `rowlock_` + its name, its first doc line as help.
         #[derive(Debug, Default)]
         pub struct Metrics {
             $($(#[doc = $help])+ pub $name: $instrument,)*
@@ -33,7 +33,7 @@ metrics! {
     sessions: Gauge,
     /// Sessions opened.
     sessions_opened_total: Counter,
-    /// Clients whose wish for a new session this node has refused (too many a second, too many in all, no memory).
+    /// New sessions that this node has refused (too many a second, too many in all, no memory).
     sessions_refused_total: Counter,
     /// Sessions closed by their client.
     sessions_closed_total: Counter,
@@ -113,11 +113,11 @@ metrics! {
     batches_total: Counter,
     /// Of them, those that only compare the nodes' digests.
     comparison_batches_total: Counter,
-    /// Log entries that were skipped by all nodes, and proposed again, because they had overtaken another one.
+    /// Log entries that all nodes skipped, since they had overtaken another one; they were proposed again.
     batches_skipped_total: Counter,
     /// Commands that this node as the leader has refused because they are too dear for the log.
     commands_refused_total: Counter,
-    /// Log entries proposed whose last commands had to wait for the next one, since together they were too dear.
+    /// Log entries whose last commands were left to the next one, since together they were too dear.
     batches_cut_total: Counter,
     /// Commands per log entry proposed.
     batch_commands: SizeHistogram,

@@ -27,8 +27,8 @@ impl Addresses {
         }
     }
 
-    /// Puts the chosen ports where the configuration says 0, so that the others are told ports at which this node can
-    /// be found.
+    /// Puts the chosen ports where the configuration says 0, so that the others are told ports at which this
+    /// node can be found.
     pub(super) fn write_into(&self, config: &mut NodeConfig) {
         let NodeConfig { id, client_addr, peer_addr, http_addr, members, .. } = config;
         fill(client_addr, self.client);

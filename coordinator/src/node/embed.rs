@@ -1,5 +1,6 @@
-//! What a program needs that runs a node inside itself: a configuration without a file, where the node listens, when it
-//! serves, and the end of a session by the program's wish. The tutorial is the documentation of the crate.
+//! What a program needs that runs a node inside itself: a configuration without a file, where the node
+//! listens, when it serves, and the end of a session by the program's wish. The tutorial is the documentation
+//! of the crate.
 
 use std::path::{Path, PathBuf};
 
@@ -42,8 +43,9 @@ pub enum NotExpired {
 }
 
 impl NodeConfig {
-    /// A cluster of this one node, on loopback ports that the system chooses ([`Node::addresses`] tells them), with its
-    /// files in `data_dir`. Everything else as where `cluster.toml` says nothing; all fields may be changed.
+    /// A cluster of this one node, on loopback ports that the system chooses ([`Node::addresses`] tells
+    /// them), with its files in `data_dir`. Everything else as where `cluster.toml` says nothing; all fields
+    /// may be changed.
     pub fn single(data_dir: impl Into<PathBuf>) -> NodeConfig {
         let (id, any) = (NodeId(1), ANY_PORT.to_owned());
         let data_dir = data_dir.into();
@@ -77,8 +79,8 @@ impl NodeConfig {
         }
     }
 
-    /// The node `id` of the cluster that `text` describes (see the commented `cluster.toml` of the repository). Relative
-    /// data folders are relative to `folder`.
+    /// The node `id` of the cluster that `text` describes (see the commented `cluster.toml` of the
+    /// repository). Relative data folders are relative to `folder`.
     ///
     /// # Errors
     /// What is wrong with the text, with its line; or that it has no such node.
@@ -118,12 +120,13 @@ impl Node {
         }
     }
 
-    /// Ends a session now, whatever its client does: through the log, as the leader ends one that has fallen silent.
-    /// Its ephemeral znodes are gone here when this returns `Ok`, and its client is told when it next asks.
+    /// Ends a session now, whatever its client does: through the log, as the leader ends one that has fallen
+    /// silent. Its ephemeral znodes are gone here when this returns `Ok`, and its client is told when it next
+    /// asks.
     ///
     /// # Errors
-    /// [`NotExpired::NoSession`]: this node knows no such session. [`NotExpired::Unknown`]: it may have been ended, or
-    /// may still be.
+    /// [`NotExpired::NoSession`]: this node knows no such session. [`NotExpired::Unknown`]: it may have been
+    /// ended, or may still be.
     /// # Cancel safety
     /// Once polled, the session may end even when the future is dropped.
     pub async fn expire_session(&self, session: SessionId, deadline: Instant) -> Result<(), NotExpired> {

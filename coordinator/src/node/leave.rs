@@ -1,8 +1,9 @@
-//! How a node leaves before it stops, so that the others need not find out by waiting for it: it takes nothing from
-//! clients any more, answers what it has taken, finishes what it was given as the leader, and hands leadership over.
+//! How a node leaves before it stops, so that the others need not find out by waiting for it: it takes
+//! nothing from clients any more, answers what it has taken, finishes what it was given as the leader, and
+//! hands leadership over.
 //!
-//! Stands before everything else of a stop. Must never do: fail, or take long; whatever goes wrong here the others can
-//! deal with, as they can with a node that is killed.
+//! Stands before everything else of a stop. Must never do: fail, or take long; whatever goes wrong here the
+//! others can deal with, as they can with a node that is killed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -43,8 +44,8 @@ pub(super) struct Leave {
     pub(super) leadership: watch::Receiver<Leadership>,
     pub(super) proposer: Proposer,
     pub(super) pending: Arc<Pending>,
-    /// Heard by the standing, which ends serving, and by the service, which takes no more proposals: the other nodes
-    /// hold theirs for the next leader.
+    /// Heard by the standing, which ends serving, and by the service, which takes no more proposals: the
+    /// other nodes hold theirs for the next leader.
     pub(super) leaving: watch::Sender<bool>,
     pub(super) peers: PeerPool,
 }

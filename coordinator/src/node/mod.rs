@@ -1,5 +1,5 @@
-//! A node: opens the storage, starts Raft, and wires every part to the others (`parts.rs`, `wiring.rs`): the one place
-//! that knows them all.
+//! A node: opens the storage, starts Raft, and wires every part to the others (`parts.rs`, `wiring.rs`): the
+//! one place that knows them all.
 //!
 //! To embed a node in a program: [`Node::start`], then [`Node::stopped`] beside the program's own work, and
 //! [`Node::shutdown`] at the end. What only embedders need is in `embed.rs`.
@@ -115,7 +115,8 @@ async fn bind(address: &str, purpose: &'static str) -> Result<Listener, StartErr
 type Starting = Pin<Box<dyn Future<Output = Result<Node, StartError>> + Send>>;
 
 impl Node {
-    /// Opens the data folder, listens, and starts everything. Returns before the node serves: see [`Node::status`].
+    /// Opens the data folder, listens, and starts everything. Returns before the node serves: see
+    /// [`Node::status`].
     ///
     /// Cancelling it may leave tasks running until the process ends.
     pub async fn start(config: NodeConfig) -> Result<Node, StartError> {
@@ -127,7 +128,8 @@ impl Node {
         Self::start_as(config, Observed::by(observer)).await
     }
 
-    /// Behind a pointer, so that all that a node runs is compiled with this crate, once, and not with each that starts one.
+    /// Behind a pointer, so that all that a node runs is compiled with this crate, once, and not with each
+    /// that starts one.
     fn start_as(mut config: NodeConfig, observed: Observed) -> Starting {
         Box::pin(async move {
             let listeners = Listeners {
@@ -175,8 +177,8 @@ impl Node {
         }
     }
 
-    /// Stops in order: clients first, then leadership if this node has it, the tasks, Raft, and the log. Nothing of the
-    /// node is left when it returns.
+    /// Stops in order: clients first, then leadership if this node has it, the tasks, Raft, and the log.
+    /// Nothing of the node is left when it returns.
     ///
     /// # Cancel safety
     /// Once polled, the node stops even when the future is dropped.

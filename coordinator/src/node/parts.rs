@@ -1,4 +1,5 @@
-//! What must be there before the first task of a node runs: storage, Raft, and what they share with the tasks.
+//! What must be there before the first task of a node runs: storage, Raft, and what they share with the
+//! tasks.
 
 use std::sync::Arc;
 

@@ -56,8 +56,8 @@ async fn forward(node: &Node, term: u64) -> Response {
     codec::decode(&answer.body, 1 << 10).expect("decodes")
 }
 
-/// A leader that has lost its leadership and regained it has dropped what it was given before: what follows that must not
-/// be taken by the same node in its next term.
+/// A leader that has lost its leadership and regained it has dropped what it was given before: what follows
+/// that must not be taken by the same node in its next term.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_takes_forwarded_writes_of_its_own_term_only() {
     let (node, _folder) = serving().await;
@@ -77,7 +77,8 @@ async fn a_leader_takes_forwarded_writes_of_its_own_term_only() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_entry_that_has_overtaken_another_one_is_skipped_and_can_come_again() {
     let (node, _folder) = serving().await;
-    // No entry has a number in the next term. In this one, the node may take the next number for an entry of its own.
+    // No entry has a number in the next term. In this one, the node may take the next number for an entry of
+    // its own.
     let term = node.status().borrow().term + 1;
     let last = Ordinal { term, number: 1 };
     let write = async |ordinal| {

@@ -83,8 +83,8 @@ async fn stop_at(
     tracing::info!("stopped");
 }
 
-/// With older contact to a quorum a node does not serve, and a leader expires nobody. Longer than an election takes: clients
-/// of a follower keep their connections while a new leader is elected.
+/// With older contact to a quorum a node does not serve, and a leader expires nobody. Longer than an election
+/// takes: clients of a follower keep their connections while a new leader is elected.
 fn contact_max(config: &NodeConfig) -> Duration {
     Duration::from_millis(2 * config.raft.election_timeout_max_ms).max(CONTACT_MAX_LEAST)
 }

@@ -1,11 +1,12 @@
 //! The listening side of one connection: reads requests, has them carried out, writes the answers.
 //!
-//! One task owns the socket. Requests are begun in the order of their arrival (the Raft lanes rely on it: a request is
-//! handed to openraft before the next one is looked at) and answered as they finish; on ordered lanes one is finished
-//! before the next is begun.
+//! One task owns the socket. Requests are begun in the order of their arrival (the Raft lanes rely on it: a
+//! request is handed to openraft before the next one is looked at) and answered as they finish; on ordered
+//! lanes one is finished before the next is begun.
 //!
-//! An answer that tells its asker nothing new does not leave by itself: it goes with the next one, or after a moment. With
-//! a single client this saves each node a system call and a wake-up per commit, on its way to the client.
+//! An answer that tells its asker nothing new does not leave by itself: it goes with the next one, or after a
+//! moment. With a single client this saves each node a system call and a wake-up per commit, on its way to
+//! the client.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -195,8 +196,9 @@ impl<S: PeerService> Connection<S> {
             }
             let (id, urgency) = (frame.id, self.urgencies.of_answer_to(&request));
             let response = self.handler.handle(request).map(move |response| (id, urgency, response));
-            // Polled here once, before the next request is looked at, so that requests are handed on in their order.
-            // Without the runtime's budget: a poll that is only put off would let the next one overtake.
+            // Polled here once, before the next request is looked at, so that requests are handed on in their
+            // order. Without the runtime's budget: a poll that is only put off would let the next one
+            // overtake.
             let mut response = tokio::task::unconstrained(response).boxed();
             match (&mut response).now_or_never() {
                 Some((id, urgency, response)) => self.answer(id, urgency, response),

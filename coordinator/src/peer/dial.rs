@@ -38,8 +38,8 @@ pub(super) struct Dialer {
 }
 
 impl Dialer {
-    /// A connection that has passed the handshake. Waits for the pause after earlier failures first. Cancel safe: the
-    /// attempt is given up.
+    /// A connection that has passed the handshake. Waits for the pause after earlier failures first. Cancel
+    /// safe: the attempt is given up.
     pub(super) async fn dial(&self) -> Result<(Inbox, Outbox), PeerError> {
         let not_before = self.backoff.lock().not_before;
         if let Some(not_before) = not_before {
@@ -55,7 +55,8 @@ impl Dialer {
                 }
             }
             Err(error) => {
-                // A refusal stays until a person has changed something; asking often only fills the other side's log.
+                // A refusal stays until a person has changed something; asking often only fills the other
+                // side's log.
                 let refused = matches!(error, PeerError::Refused { .. });
                 let longest = if refused { PEER_BACKOFF_REFUSED } else { PEER_BACKOFF_MAX };
                 if backoff.failed(time::now(), longest) == 1 {

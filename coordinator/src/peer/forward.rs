@@ -1,9 +1,11 @@
 //! Forwarded proposals: an ordered stream of batches to the leader over a connection of its own.
 //!
-//! Batches reach the leader's proposer in the order in which they were sent. A link ends with its first refusal or with
-//! its connection, and is not mended: whoever owns it decides what to do with the batches that were not acknowledged.
+//! Batches reach the leader's proposer in the order in which they were sent. A link ends with its first
+//! refusal or with its connection, and is not mended: whoever owns it decides what to do with the batches
+//! that were not acknowledged.
 //!
-//! Invariant: nothing is ever sent twice by a link, and after a refused batch no later one is accepted by the listener.
+//! Invariant: nothing is ever sent twice by a link, and after a refused batch no later one is accepted by the
+//! listener.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -44,8 +46,8 @@ pub enum ForwardEvent {
     },
     /// There is no connection any more, or never was.
     Lost {
-        /// The first batch that was not acknowledged. From here to before `unsent`, it is not known whether the leader
-        /// has them.
+        /// The first batch that was not acknowledged. From here to before `unsent`, it is not known whether
+        /// the leader has them.
         unknown: BatchSeq,
         /// The first batch that never left: it and all later ones may be sent elsewhere.
         unsent: BatchSeq,
@@ -68,7 +70,8 @@ pub enum SendError {
     TooLarge(Vec<Proposal>),
 }
 
-/// The sending end, to the leader of one term. Dropping it ends the link at once: what was not acknowledged may or may not reach the leader.
+/// The sending end, to the leader of one term. Dropping it ends the link at once: what was not acknowledged
+/// may or may not reach the leader.
 pub struct ForwardLink {
     to: NodeId,
     term: u64,
@@ -97,8 +100,8 @@ impl ForwardLink {
         self.to
     }
 
-    /// Sends a batch behind all earlier ones. Never waits. The batch comes back with its number, so that it can go
-    /// elsewhere if this link turns out not to have carried it.
+    /// Sends a batch behind all earlier ones. Never waits. The batch comes back with its number, so that it
+    /// can go elsewhere if this link turns out not to have carried it.
     pub fn send(&mut self, batch: Vec<Proposal>) -> Result<(BatchSeq, Vec<Proposal>), SendError> {
         let window = &self.window;
         if window.batches.load(Ordering::Acquire) >= PEER_FORWARD_WINDOW_BATCHES
@@ -183,7 +186,8 @@ async fn run(
         () = shutdown.wait() => None,
         last = work => last,
     };
-    // From here on `send` says that the link has ended, so whoever sees the last event has sent all that it covers.
+    // From here on `send` says that the link has ended, so whoever sees the last event has sent all that it
+    // covers.
     outgoing.close();
     if let Some(last) = last {
         tracing::info!(%node, ?last, "link for forwarded proposals ended");

@@ -1,7 +1,8 @@
-//! The first frame of a connection and its answer: are these two nodes of one cluster, and do they speak alike?
+//! The first frame of a connection and its answer: are these two nodes of one cluster, and do they speak
+//! alike?
 //!
-//! Magic and version stand in front of everything else at fixed places, so that every future version can still say
-//! what is wrong. Nothing else of a connection is decoded before the handshake has passed.
+//! Magic and version stand in front of everything else at fixed places, so that every future version can
+//! still say what is wrong. Nothing else of a connection is decoded before the handshake has passed.
 
 use std::fmt;
 
@@ -14,8 +15,8 @@ use crate::storage::Incarnation;
 
 /// What a connection between nodes begins with.
 pub const MAGIC: [u8; 8] = *b"ROWLOCKp";
-/// The version of everything between nodes: frames, messages, and the openraft types within them. Grows with every
-/// change of the bytes; nodes of different versions refuse each other.
+/// The version of everything between nodes: frames, messages, and the openraft types within them. Grows with
+/// every change of the bytes; nodes of different versions refuse each other.
 pub const VERSION: u16 = 5;
 
 const PREFIX_BYTES: usize = MAGIC.len() + 2;
@@ -29,7 +30,8 @@ pub struct Identity {
     pub node: NodeId,
 }
 
-/// What a connection is for. Each lane is a connection of its own, so that bulk never stands in front of what is urgent.
+/// What a connection is for. Each lane is a connection of its own, so that bulk never stands in front of what
+/// is urgent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Lane {
     /// Log replication: append requests with entries.

@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::storage::Incarnation;
 
-/// The answer to `Request::Meet`. That it comes says as well that the asking node was not known by another data folder.
+/// The answer to `Request::Meet`. That it comes says as well that the asking node was not known by another
+/// data folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Introduction {
     /// Voters of the newest membership in the log.
@@ -29,7 +30,8 @@ pub struct Introduction {
 }
 
 impl Introduction {
-    /// Its log holds nothing that a leader has sent or written: at most the membership with which a cluster is formed.
+    /// Its log holds nothing that a leader has sent or written: at most the membership with which a cluster
+    /// is formed.
     pub fn is_fresh(&self) -> bool {
         self.last_index.unwrap_or(0) == 0
     }

@@ -1,5 +1,5 @@
-//! The dialing side of a lane: one task per node and lane that owns the connection, sends what callers queue and hands
-//! out the answers. It decodes nothing and resends nothing.
+//! The dialing side of a lane: one task per node and lane that owns the connection, sends what callers queue
+//! and hands out the answers. It decodes nothing and resends nothing.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -43,8 +43,8 @@ pub(super) enum Health {
     Failing(PeerError),
 }
 
-/// Whether a request has left: decided once, by the lane that sends it or the caller whose patience ends, so that
-/// "not sent" is never said of something that was.
+/// Whether a request has left: decided once, by the lane that sends it or the caller whose patience ends, so
+/// that "not sent" is never said of something that was.
 #[derive(Default)]
 pub(super) struct Stage(AtomicU8);
 

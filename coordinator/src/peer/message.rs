@@ -24,17 +24,17 @@ const FORWARD: u8 = 1;
 pub enum Request {
     /// Raft's own.
     Raft(RaftRequest),
-    /// Proposals for the leader, in order. Answered with `Forwarded` when the leader's proposer has them; their outcome
-    /// comes with the log.
+    /// Proposals for the leader, in order. Answered with `Forwarded` when the leader's proposer has them;
+    /// their outcome comes with the log.
     Forward {
-        /// The leader's term, as the asking node knows it: another term's leader answers `NotLeader`. What this node sent
-        /// before may have been dropped with its term, and what follows it must be, too.
+        /// The leader's term, as the asking node knows it: another term's leader answers `NotLeader`. What
+        /// this node sent before may have been dropped with its term, and what follows it must be, too.
         term: u64,
         /// In order of submission.
         batch: Vec<Proposal>,
     },
-    /// Sessions that the asking node has heard of since it last said so. Answered with `TouchesNoted` once the leader, in
-    /// contact with a quorum, has restarted their timers.
+    /// Sessions that the asking node has heard of since it last said so. Answered with `TouchesNoted` once
+    /// the leader, in contact with a quorum, has restarted their timers.
     Touches {
         /// Each at most once.
         sessions: Vec<SessionId>,
@@ -52,15 +52,16 @@ pub enum Request {
         /// Its addresses.
         member: Member,
     },
-    /// Make exactly these nodes the voters; each must be a member already. Answered when the change is committed.
+    /// Make exactly these nodes the voters; each must be a member already. Answered when the change is
+    /// committed.
     ChangeVoters {
         /// All of them.
         voters: BTreeSet<NodeId>,
     },
     /// Change the membership as a client of ZooKeeper's asks for it. Answered with `Reconfigured`.
     Reconfigure(Wanted),
-    /// Sessions whose clients have hung up, and had asked that this shortens their time. Comes behind the touches that
-    /// these clients caused. Answered with `DeparturesNoted` by the leader of that term.
+    /// Sessions whose clients have hung up, and had asked that this shortens their time. Comes behind the
+    /// touches that these clients caused. Answered with `DeparturesNoted` by the leader of that term.
     Departures {
         /// One per session at most.
         departures: Vec<Departure>,
@@ -80,11 +81,12 @@ pub enum Response {
     Forwarded,
     /// The timers run anew.
     TouchesNoted {
-        /// Sessions whose timers do not run any more: unknown to the leader, or their expiry is decided. Their
-        /// heartbeats must not be answered.
+        /// Sessions whose timers do not run any more: unknown to the leader, or their expiry is decided.
+        /// Their heartbeats must not be answered.
         refused: Vec<SessionId>,
     },
-    /// A read that waits for this log index to be applied sees everything that was done before the question was asked.
+    /// A read that waits for this log index to be applied sees everything that was done before the question
+    /// was asked.
     ReadIndex {
         /// Raft log index.
         index: u64,
@@ -130,8 +132,8 @@ pub enum Refusal {
 }
 
 impl Request {
-    /// Its bytes. Those of forwarded proposals, of which there are as many as clients' writes, are a log entry's
-    /// ([`Proposal::encode_all`]), which leave out what repeats.
+    /// Its bytes. Those of forwarded proposals, of which there are as many as clients' writes, are a log
+    /// entry's ([`Proposal::encode_all`]), which leave out what repeats.
     pub fn encode(&self) -> Vec<u8> {
         let Request::Forward { term, batch } = self else { return codec::encode(self) };
         let mut out = vec![FORWARD];
@@ -153,7 +155,8 @@ impl Request {
         Ok(Request::Forward { term: u64::from_le_bytes(*term), batch })
     }
 
-    /// Whether this may be asked on that lane; anything else is a bug of the other side and closes the connection.
+    /// Whether this may be asked on that lane; anything else is a bug of the other side and closes the
+    /// connection.
     pub fn belongs_to(&self, lane: Lane) -> bool {
         match self {
             Request::Raft(RaftRequest::Append(_) | RaftRequest::AppendSpared(_)) => {

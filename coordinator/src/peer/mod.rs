@@ -1,9 +1,9 @@
-//! Node to node: bincode frames over TCP. Carries Raft's messages, forwarded proposals, session touches and the
-//! operators' requests; understands none of them.
+//! Node to node: bincode frames over TCP. Carries Raft's messages, forwarded proposals, session touches and
+//! the operators' requests; understands none of them.
 //!
-//! A node dials every other node once per [`Lane`] and listens for the others' connections. On a connection the dialer
-//! asks and the listener answers; answers carry the number of their request and may overtake each other, except on the
-//! lanes where order matters.
+//! A node dials every other node once per [`Lane`] and listens for the others' connections. On a connection
+//! the dialer asks and the listener answers; answers carry the number of their request and may overtake each
+//! other, except on the lanes where order matters.
 //!
 //! ```text
 //! Peer::call ──> queue ──> lane task ──frames──> connection task ──> RaftService   (raft/rpc.rs)
@@ -11,12 +11,13 @@
 //! ```
 //!
 //! The caller's duties:
-//! 1. Every call has a deadline; [`PeerError::may_have_happened`] says whether a failed one may have taken effect.
+//! 1. Every call has a deadline; [`PeerError::may_have_happened`] says whether a failed one may have taken
+//!    effect.
 //! 2. Nothing is resent here. A connection that breaks fails all that waits on it; the next call dials again.
 //! 3. [`forward::ForwardLink`] keeps order; after its last event nothing more goes through it: open another.
 //!
-//! Invariant: bytes from the network never panic, never allocate beyond `limits::PEER_FRAME_MAX_BYTES` per connection,
-//! and are decoded only after the other side has named this cluster and this node.
+//! Invariant: bytes from the network never panic, never allocate beyond `limits::PEER_FRAME_MAX_BYTES` per
+//! connection, and are decoded only after the other side has named this cluster and this node.
 
 pub mod error;
 pub mod forward;

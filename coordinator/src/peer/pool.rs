@@ -63,7 +63,8 @@ impl PeerPool {
         &self.us
     }
 
-    /// Says where a node is (`host:port`), at first or anew. Connections that stand are kept; the next one goes there.
+    /// Says where a node is (`host:port`), at first or anew. Connections that stand are kept; the next one
+    /// goes there.
     pub fn set_address(&self, node: NodeId, address: &str) -> Peer {
         let mut peers = self.peers.lock();
         let new = || Peer::new(node, self);
@@ -153,8 +154,9 @@ impl Peer {
 
     /// Asks and waits for the answer until the deadline.
     ///
-    /// Errors: [`PeerError::may_have_happened`] says which leave the outcome open. Cancel safe in the sense that the
-    /// answer is dropped; the request may be carried out. Requests of one lane leave in the order of the calls.
+    /// Errors: [`PeerError::may_have_happened`] says which leave the outcome open. Cancel safe in the sense
+    /// that the answer is dropped; the request may be carried out. Requests of one lane leave in the order of
+    /// the calls.
     pub async fn call(
         &self,
         lane: Lane,
@@ -168,7 +170,8 @@ impl Peer {
         }
     }
 
-    /// Queues a request and gives the answer to wait for, which has no deadline of its own: the caller sets one.
+    /// Queues a request and gives the answer to wait for, which has no deadline of its own: the caller sets
+    /// one.
     pub fn begin(&self, lane: Lane, request: &Request) -> Result<PendingAnswer, PeerError> {
         let node = self.inner.node;
         assert!(lane != Lane::Proposals, "Invariant: proposals go through a ForwardLink");
@@ -188,8 +191,9 @@ impl Peer {
         Ok(PendingAnswer { node, bytes, answer, stage, health })
     }
 
-    /// Opens an ordered stream of forwarded proposals to the leader of `term`, dialing in the background. What becomes of the batches comes
-    /// through `events`, which should hold `limits::PEER_FORWARD_WINDOW_BATCHES`; a full one holds the link up.
+    /// Opens an ordered stream of forwarded proposals to the leader of `term`, dialing in the background.
+    /// What becomes of the batches comes through `events`, which should hold
+    /// `limits::PEER_FORWARD_WINDOW_BATCHES`; a full one holds the link up.
     pub fn forward_link(&self, term: u64, events: mpsc::Sender<ForwardEvent>) -> ForwardLink {
         let dialer = self.dialer(Lane::Proposals, self.inner.forward_backoff.clone());
         forward::open(dialer, term, events, &self.inner.tasks)
@@ -246,7 +250,8 @@ impl PendingAnswer {
         self.bytes
     }
 
-    /// Ends the wait because the time is up, and says which error that is: a request that has not left will not.
+    /// Ends the wait because the time is up, and says which error that is: a request that has not left will
+    /// not.
     pub fn give_up(self) -> PeerError {
         let node = self.node;
         if self.stage.is_sent() || !self.stage.give_up() {
@@ -265,7 +270,8 @@ impl Future for PendingAnswer {
     type Output = Result<Response, PeerError>;
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let answer = ready!(Pin::new(&mut self.answer).poll(cx));
-        // A sender that is dropped without an answer: the lane's task has ended, which it does at shutdown only.
+        // A sender that is dropped without an answer: the lane's task has ended, which it does at shutdown
+        // only.
         Poll::Ready(answer.unwrap_or(Err(PeerError::Stopping)).and_then(|body| decode(self.node, &body)))
     }
 }

@@ -1,4 +1,5 @@
-//! The listening side: accepts the other nodes' connections and checks who they are; then `connection.rs` takes over.
+//! The listening side: accepts the other nodes' connections and checks who they are; then `connection.rs`
+//! takes over.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -157,7 +158,8 @@ impl<S: PeerService> PeerServer<S> {
         checked.map_err(|refusal| refusal.to_string())
     }
 
-    /// Nothing is heard from a node before it is on disk by which incarnation it is known. An error is of our own disk.
+    /// Nothing is heard from a node before it is on disk by which incarnation it is known. An error is of our
+    /// own disk.
     async fn meet(&self, hello: Hello) -> Result<Result<Hello, HandshakeRefusal>, String> {
         let node = hello.from.node;
         match self.folder.meet(node, hello.incarnation).await {

@@ -18,9 +18,10 @@ use crate::status::Status;
 
 /// What a node does for the others, apart from Raft. Implemented above, in `node.rs`.
 pub trait PeerService: Send + Sync + 'static {
-    /// Takes forwarded proposals into the leader's proposer, behind all that came from `from` before. The next batch of
-    /// that connection is not offered before this one is taken; waiting here holds the sender back. Once it refuses,
-    /// every later batch of the connection is refused without asking. It refuses unless it leads in `term`.
+    /// Takes forwarded proposals into the leader's proposer, behind all that came from `from` before. The
+    /// next batch of that connection is not offered before this one is taken; waiting here holds the sender
+    /// back. Once it refuses, every later batch of the connection is refused without asking. It refuses
+    /// unless it leads in `term`.
     fn forward(
         &self,
         from: NodeId,
@@ -28,7 +29,8 @@ pub trait PeerService: Send + Sync + 'static {
         batch: Vec<Proposal>,
     ) -> impl Future<Output = Result<(), Refusal>> + Send;
 
-    /// Restarts the sessions' timers and gives those that do not run any more; done when a quorum has confirmed that this node leads in `term`.
+    /// Restarts the sessions' timers and gives those that do not run any more; done when a quorum has
+    /// confirmed that this node leads in `term`.
     fn touches(
         &self,
         from: NodeId,
@@ -62,9 +64,9 @@ pub trait PeerService: Send + Sync + 'static {
     /// Makes these the voters; gives the log index of the committed change.
     fn change_voters(&self, voters: BTreeSet<NodeId>) -> impl Future<Output = Result<u64, Refusal>> + Send;
 
-    /// Changes the membership as a client of ZooKeeper's asks for it; gives the log index of the committed change, or
-    /// the code with which it is refused. A refusal to look at it at all is the outer one; after `NoQuorum` the change
-    /// may have happened.
+    /// Changes the membership as a client of ZooKeeper's asks for it; gives the log index of the committed
+    /// change, or the code with which it is refused. A refusal to look at it at all is the outer one; after
+    /// `NoQuorum` the change may have happened.
     fn reconfigure(
         &self,
         wanted: Wanted,
@@ -79,7 +81,7 @@ pub trait RaftService: Send + Sync + 'static {
 
 /// Raft's side of one connection; dropped with it.
 pub trait RaftConnection: Send {
-    /// Carries out one request. The future must have handed it on by the end of its first poll, so that requests keep
-    /// their order.
+    /// Carries out one request. The future must have handed it on by the end of its first poll, so that
+    /// requests keep their order.
     fn handle(&mut self, request: RaftRequest) -> BoxFuture<'static, RaftResponse>;
 }

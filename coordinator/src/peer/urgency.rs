@@ -1,8 +1,9 @@
 //! How soon an answer must leave: the listening side of a connection asks here before it writes. Pure.
 //!
-//! An answer that tells its asker nothing new need not leave by itself: it goes with the next one, or after a moment
-//! (`limits::PEER_ANSWER_PATIENCE`). With a single client this saves each node a system call and a wake-up per commit, on
-//! the way to that client. An answer that somebody waits for never waits, nor does one that is not as it should be.
+//! An answer that tells its asker nothing new need not leave by itself: it goes with the next one, or after a
+//! moment (`limits::PEER_ANSWER_PATIENCE`). With a single client this saves each node a system call and a
+//! wake-up per commit, on the way to that client. An answer that somebody waits for never waits, nor does one
+//! that is not as it should be.
 
 use super::handshake::Lane;
 use super::message::{Request, Response};
@@ -64,8 +65,8 @@ impl Urgencies {
         }
     }
 
-    /// Whether the follower's log is already known to reach that far by the answer to an earlier request. (A leader that
-    /// does not know yet how far that is also asks without entries, and waits.)
+    /// Whether the follower's log is already known to reach that far by the answer to an earlier request. (A
+    /// leader that does not know yet how far that is also asks without entries, and waits.)
     fn only_says_what_is_committed(&self, append: &AppendRequest) -> bool {
         let Some((vote, last)) = self.appended else { return false };
         append.entries.is_empty() && append.vote == vote && append.prev_log_id == Some(last)

@@ -156,11 +156,12 @@ impl Outbox {
 /// How often a dialer calls [`check_silence`].
 pub(super) const TICK: Duration = PEER_PING_AFTER.checked_div(2).expect("two is not zero");
 
-/// For the dialer: asks for a sign of life when the other side has been silent, and gives up when it stays so.
+/// For the dialer: asks for a sign of life when the other side has been silent, and gives up when it stays
+/// so.
 ///
-/// Without this, a connection whose packets vanish stays "established" for a quarter of an hour, and long after the
-/// network has healed. Bytes that the socket takes count as life, so a large frame may take its time. A node that was
-/// itself paused asks before it judges.
+/// Without this, a connection whose packets vanish stays "established" for a quarter of an hour, and long
+/// after the network has healed. Bytes that the socket takes count as life, so a large frame may take its
+/// time. A node that was itself paused asks before it judges.
 pub(super) fn check_silence(inbox: &mut Inbox, outbox: &mut Outbox) -> Result<(), WireError> {
     if inbox.silence() < PEER_PING_AFTER {
         return Ok(());

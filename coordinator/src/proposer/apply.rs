@@ -1,5 +1,6 @@
-//! What a committed entry does on this node beyond changing the state: watches fire, sessions and waiters for locks are
-//! told, and this node's own clients get their answers. Called by the state machine adapter under the write lock of the state.
+//! What a committed entry does on this node beyond changing the state: watches fire, sessions and waiters for
+//! locks are told, and this node's own clients get their answers. Called by the state machine adapter under
+//! the write lock of the state.
 
 use std::sync::Arc;
 
@@ -119,7 +120,8 @@ impl Apply for Applier {
         stamp.time_ms += i64::from(mutant::is(Mutant::SilentlyDiffers) && rng::below(300) == 0);
         for proposal in &batch.proposals {
             let applied = machine.apply_stamped(stamp, proposal, &mut sink);
-            // Behind the events of the same command, in front of those of the next: per connection in zxid order.
+            // Behind the events of the same command, in front of those of the next: per connection in zxid
+            // order.
             self.pending.answer(applied);
         }
         self.replica.memory.set_state(machine);
@@ -134,8 +136,8 @@ impl Apply for Applier {
         self.history.frozen(machine.last_zxid());
     }
 
-    /// A snapshot has replaced the state: events and answers of what it skipped are lost to this node's clients, so
-    /// they connect anew and look (setWatches tells them what they missed).
+    /// A snapshot has replaced the state: events and answers of what it skipped are lost to this node's
+    /// clients, so they connect anew and look (setWatches tells them what they missed).
     fn installed(&self, machine: &Machine) {
         self.replica.memory.set_state(machine);
         self.clock.observe(machine.time_ms());

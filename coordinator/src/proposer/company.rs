@@ -1,8 +1,8 @@
 //! Which commands may wait a moment for company, before they are folded into a log entry. Pure.
 //!
-//! Invariant: nobody gets anything sooner by these commands alone, as far as is applied here. What is applied lags behind the
-//! log by what is in flight, so an acquire may wait (for milliseconds) although its lock has just come free; it never goes
-//! missing, and its place in the order is the same.
+//! Invariant: nobody gets anything sooner by these commands alone, as far as is applied here. What is applied
+//! lags behind the log by what is in flight, so an acquire may wait (for milliseconds) although its lock has
+//! just come free; it never goes missing, and its place in the order is the same.
 
 use rowlock_state::Machine;
 use rowlock_state::command::{Command, Proposal};

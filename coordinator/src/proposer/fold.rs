@@ -1,8 +1,9 @@
 //! The leader's side: folds what is waiting into one log entry, and keeps a few entries in flight.
 //!
-//! This one decision is worth more than any other for throughput (docs/benchmarks.md): under load a flush and a round
-//! trip are shared by hundreds of commands, and an idle leader waits for nothing. What comes while an entry is on its way
-//! is collected: an entry costs far more than a command in it, and the next one leaves as soon as the other is applied.
+//! This one decision is worth more than any other for throughput (docs/benchmarks.md): under load a flush and
+//! a round trip are shared by hundreds of commands, and an idle leader waits for nothing. What comes while an
+//! entry is on its way is collected: an entry costs far more than a command in it, and the next one leaves as
+//! soon as the other is applied.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -37,26 +38,30 @@ use crate::replica::Replica;
 
 /// Before an entry that Raft has refused is proposed again.
 const REFUSED_PAUSE: Duration = Duration::from_millis(20);
-/// In a simulated world Raft refuses one entry in so many, and the word comes so late that others have been taken.
+/// In a simulated world Raft refuses one entry in so many, and the word comes so late that others have been
+/// taken.
 const REFUSED_ONE_IN: u64 = 200;
 const REFUSED_LATE: Duration = Duration::from_millis(5);
-/// An entry that has not come back after so long (members far away, a slow disk) is not waited for by the next one.
+/// An entry that has not come back after so long (members far away, a slow disk) is not waited for by the
+/// next one.
 const PACE: Duration = Duration::from_millis(10);
-/// Nor is waited for so few commands: hardly anybody is there, and a second entry beside the first costs nobody time. (A
-/// lock that changes hands is two commands at almost the same moment: the next holder's release must not wait for the
-/// former one's new place.)
+/// Nor is waited for so few commands: hardly anybody is there, and a second entry beside the first costs
+/// nobody time. (A lock that changes hands is two commands at almost the same moment: the next holder's
+/// release must not wait for the former one's new place.)
 const FEW: usize = 4;
-/// Commands that only join queues wait for company for so long: nobody gets anything by them soon, and what makes their
-/// locks free comes this way as well. (Of a lock that changes hands it is the former holder who is back first; its new
-/// place and the next holder's release become one entry instead of two.)
+/// Commands that only join queues wait for company for so long: nobody gets anything by them soon, and what
+/// makes their locks free comes this way as well. (Of a lock that changes hands it is the former holder who
+/// is back first; its new place and the next holder's release become one entry instead of two.)
 const COMPANY: Duration = Duration::from_millis(2);
-/// Behind an entry of at least so many commands the next one waits for [`LINGER`], unless twice as many are there.
+/// Behind an entry of at least so many commands the next one waits for [`LINGER`], unless twice as many are
+/// there.
 const MANY: usize = 24;
-/// Of many clients, those that were just answered are about to ask again, and those whose requests wait have more beside
-/// them in the sockets: a larger entry is worth more to all of them than this time.
+/// Of many clients, those that were just answered are about to ask again, and those whose requests wait have
+/// more beside them in the sockets: a larger entry is worth more to all of them than this time.
 const LINGER: Duration = Duration::from_micros(150);
 
-/// Proposals for the leader of `term`; dropped if that term is over (their origins have given them up by then).
+/// Proposals for the leader of `term`; dropped if that term is over (their origins have given them up by
+/// then).
 #[derive(Debug)]
 pub struct Parcel {
     /// The term in which they were accepted.
@@ -96,7 +101,8 @@ struct Entry {
 enum Ended {
     /// It is applied.
     Applied,
-    /// Nothing of it is applied, nor will be: Raft has not taken it, or has taken it in front of one before it.
+    /// Nothing of it is applied, nor will be: Raft has not taken it, or has taken it in front of one before
+    /// it.
     Undone(Entry),
     /// The term is over, or Raft stops: the origins see the change of leadership and give up.
     GivenUp,
@@ -229,7 +235,8 @@ impl Folder {
 
     /// The number of the next entry, behind the `last` one that was made here.
     ///
-    /// Invariant: called when this node may propose. So all entries of the term from a former life of this task are applied.
+    /// Invariant: called when this node may propose. So all entries of the term from a former life of this
+    /// task are applied.
     fn next_ordinal(&self, last: Ordinal, term: u64) -> Ordinal {
         let last = if last.term == term { last } else { self.replica.state.read().last_entry() };
         last.next_in(term)
@@ -274,10 +281,10 @@ impl Folder {
         Payload(bytes)
     }
 
-    /// A leader whose quorum was silent for a moment refuses entries until it hears of it again, and one that hands
-    /// leadership over until that is done or has failed. The term may go on, so nobody else learns of it: they are
-    /// proposed again, to the end of the term. Those behind them that were taken meanwhile are skipped by every node, and
-    /// come again, too.
+    /// A leader whose quorum was silent for a moment refuses entries until it hears of it again, and one that
+    /// hands leadership over until that is done or has failed. The term may go on, so nobody else learns of
+    /// it: they are proposed again, to the end of the term. Those behind them that were taken meanwhile are
+    /// skipped by every node, and come again, too.
     ///
     /// Invariant: in their order, with their numbers, and before any other.
     async fn propose_again(

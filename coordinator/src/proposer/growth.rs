@@ -1,7 +1,8 @@
 //! The leader's verdict on commands that would make the state grow while it is above its memory limit. Pure.
 //!
-//! A command that is refused stands in the entry as its refusal, a few bytes, in its place. So its client is answered in its
-//! turn by the node that it is connected to, and every node applies the same, whatever memory it has itself.
+//! A command that is refused stands in the entry as its refusal, a few bytes, in its place. So its client is
+//! answered in its turn by the node that it is connected to, and every node applies the same, whatever memory
+//! it has itself.
 
 use bytes::Bytes;
 use rowlock_proto::request::{Op, SetData};

@@ -1,7 +1,9 @@
-//! The leader's judgement: which of the commands that wait may enter the log, and how many of them one entry takes. Pure.
+//! The leader's judgement: which of the commands that wait may enter the log, and how many of them one entry
+//! takes. Pure.
 //!
-//! A command that is too dear stands in the entry as a refusal, a few bytes, in its place. So its client is answered in its
-//! turn by the node that it is connected to, as with any other command, and every node applies the same.
+//! A command that is too dear stands in the entry as a refusal, a few bytes, in its place. So its client is
+//! answered in its turn by the node that it is connected to, as with any other command, and every node
+//! applies the same.
 //!
 //! Invariant: the first command always goes with the entry, so nothing waits for ever.
 

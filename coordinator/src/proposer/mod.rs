@@ -1,4 +1,5 @@
-//! From a connection's write to a log entry: folding, forwarding to the leader, and the way back of the answers.
+//! From a connection's write to a log entry: folding, forwarding to the leader, and the way back of the
+//! answers.
 
 pub mod apply;
 mod company;
@@ -29,7 +30,8 @@ pub struct Submission {
     pub identities: Arc<[Id]>,
     /// What to do.
     pub command: Command,
-    /// Where the answer goes: `Message::Applied { tag, .. }`, or `Message::Lost` when the outcome cannot be known.
+    /// Where the answer goes: `Message::Applied { tag, .. }`, or `Message::Lost` when the outcome cannot be
+    /// known.
     pub reply_to: Outbox,
     /// Given back with the answer.
     pub tag: u64,

@@ -1,7 +1,7 @@
 //! The log entry that is being made: what is waiting for one term, within the limits of an entry.
 //!
-//! Parcels stay whole and in their order, but for an entry that is too dear: its rest comes back. Holds at most one entry and
-//! one parcel more.
+//! Parcels stay whole and in their order, but for an entry that is too dear: its rest comes back. Holds at
+//! most one entry and one parcel more.
 
 use rowlock_state::command::Proposal;
 
@@ -62,8 +62,8 @@ impl Next {
         Some((parcel.term, parcel.proposals))
     }
 
-    /// What was taken with the last entry and is too much for it: the first of the next one. To be called before anything is
-    /// added.
+    /// What was taken with the last entry and is too much for it: the first of the next one. To be called
+    /// before anything is added.
     pub fn put_back(&mut self, rest: Parcel) {
         assert!(self.carry.is_none(), "what was carried has moved up");
         let behind = self.parcel.take();

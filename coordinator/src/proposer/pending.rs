@@ -1,7 +1,7 @@
 //! Proposals of this node's clients that have not been applied here yet.
 //!
-//! The origin node answers its client when it has applied the command itself; no answer travels back from the leader.
-//! Invariant: every registered proposal gets exactly one message, `Applied` or `Lost`.
+//! The origin node answers its client when it has applied the command itself; no answer travels back from the
+//! leader. Invariant: every registered proposal gets exactly one message, `Applied` or `Lost`.
 
 use std::collections::VecDeque;
 
@@ -19,8 +19,8 @@ pub struct Pending {
     waiting: Mutex<Waiting>,
 }
 
-/// Invariant: the first of `answers` is there. The log has this node's proposals in the order of their registration, so
-/// nearly always it is the first one that is answered.
+/// Invariant: the first of `answers` is there. The log has this node's proposals in the order of their
+/// registration, so nearly always it is the first one that is answered.
 struct Waiting {
     /// The request of the first of `answers`. They count up from 1.
     first: u64,
@@ -56,7 +56,8 @@ impl Waiting {
 }
 
 impl Pending {
-    /// Of a node's process; `incarnation` is random, so that the proposals of its former life are not taken for its own.
+    /// Of a node's process; `incarnation` is random, so that the proposals of its former life are not taken
+    /// for its own.
     pub fn new(node: NodeId, incarnation: u64) -> Self {
         let waiting = Waiting { first: 1, answers: VecDeque::new(), count: 0 };
         Pending { node, incarnation, waiting: Mutex::new(waiting) }

@@ -1,12 +1,12 @@
 //! This node's side: takes its clients' writes and brings them to the leader, in order.
 //!
-//! While there is no way to a leader nothing is taken from the queue, so connections feel it as back-pressure. When the
-//! leader changes, or the connection to it breaks with batches on the way, the outcome of what was handed over cannot be
-//! known: everybody who waits is told so (`Message::Lost`), and their clients come back and look. What was certainly
-//! not handed over is held and goes to the next leader.
+//! While there is no way to a leader nothing is taken from the queue, so connections feel it as
+//! back-pressure. When the leader changes, or the connection to it breaks with batches on the way, the
+//! outcome of what was handed over cannot be known: everybody who waits is told so (`Message::Lost`), and
+//! their clients come back and look. What was certainly not handed over is held and goes to the next leader.
 //!
-//! Invariant: proposals of one connection reach the log in order, without gaps: either all that are held go on, or all
-//! are given up.
+//! Invariant: proposals of one connection reach the log in order, without gaps: either all that are held go
+//! on, or all are given up.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -33,8 +33,8 @@ use crate::raft::leadership::Leadership;
 
 /// Pause before the next try after a refusal or a lost connection, until the nodes' views agree again.
 const RETRY: Duration = Duration::from_millis(20);
-/// As `RETRY`, when the leader has said that it is about to stop: another one is to be heard of before. Nothing is on the
-/// way to it meanwhile, so nothing is lost from sight when that happens.
+/// As `RETRY`, when the leader has said that it is about to stop: another one is to be heard of before.
+/// Nothing is on the way to it meanwhile, so nothing is lost from sight when that happens.
 const RETRY_LEAVING: Duration = Duration::from_secs(2);
 
 /// What the task needs.
@@ -170,8 +170,8 @@ impl Router {
         let mut bytes = 0;
         let mut next = Some(first);
         while let Some(submission) = next {
-            // One that has lost an earlier write may not have a later one done: its client sends both again, and the order
-            // would be wrong.
+            // One that has lost an earlier write may not have a later one done: its client sends both again,
+            // and the order would be wrong.
             if submission.reply_to.has_lost() {
                 rare::taken(Rare::WriterGone);
             } else if !is_attach_of_nobody(&submission) {
@@ -195,12 +195,14 @@ impl Router {
         batch
     }
 
-    /// Sends what is held, in order. False: it must be tried again (the link has ended or is full, see its events).
+    /// Sends what is held, in order. False: it must be tried again (the link has ended or is full, see its
+    /// events).
     async fn send_held(&mut self, route: &mut Route, way: &mut OnTheWay) -> bool {
         while let Some(batch) = way.held.pop_front() {
             match route {
                 Route::Here { term } => {
-                    // The folder drains its queue also when it may not propose; so this does not wait for long.
+                    // The folder drains its queue also when it may not propose; so this does not wait for
+                    // long.
                     if self.folder.send(Parcel { term: *term, proposals: batch }).await.is_err() {
                         return true;
                     }

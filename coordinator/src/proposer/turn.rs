@@ -1,13 +1,15 @@
 //! A task's place among those that are ready to run.
 //!
-//! The runtime runs a task that has just been woken before all others that are ready, which is right for a single request.
-//! With many clients, whose sockets become readable together, the router would so be handed one write at a time and send
-//! each by itself: a frame, two system calls and a wake-up of the leader for every command.
+//! The runtime runs a task that has just been woken before all others that are ready, which is right for a
+//! single request. With many clients, whose sockets become readable together, the router would so be handed
+//! one write at a time and send each by itself: a frame, two system calls and a wake-up of the leader for
+//! every command.
 
 use std::future::poll_fn;
 use std::task::Poll;
 
-/// Lets every task that is ready by now run first. Waits for no event: with nobody else it goes on at once. Cancel safe.
+/// Lets every task that is ready by now run first. Waits for no event: with nobody else it goes on at once.
+/// Cancel safe.
 pub(super) async fn behind_the_others() {
     let mut is_behind = false;
     poll_fn(|cx| {

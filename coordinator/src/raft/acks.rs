@@ -1,9 +1,10 @@
 //! When each member last acknowledged this leader, and so when a quorum did.
 //!
-//! An answer acknowledges the request that it answers, and those sent before it. openraft takes it for an answer to later
-//! requests too, if these reach no further into the log (they only say what is committed), since it counts on one request
-//! at a time: with requests sent ahead of answers, an old answer read late would pass for a fresh one, and a leader that
-//! has been deposed meanwhile would confirm heartbeats. So the streams that know which request is answered keep the times.
+//! An answer acknowledges the request that it answers, and those sent before it. openraft takes it for an
+//! answer to later requests too, if these reach no further into the log (they only say what is committed),
+//! since it counts on one request at a time: with requests sent ahead of answers, an old answer read late
+//! would pass for a fresh one, and a leader that has been deposed meanwhile would confirm heartbeats. So the
+//! streams that know which request is answered keep the times.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -115,8 +116,8 @@ impl QuorumContact {
         stored.filter(|_| metrics.state.is_leader()).map(|index| (term, index))
     }
 
-    /// When this leader was last known to have a quorum, with its term: when the last request that one acknowledged was
-    /// about to be sent. Nothing on other nodes.
+    /// When this leader was last known to have a quorum, with its term: when the last request that one
+    /// acknowledged was about to be sent. Nothing on other nodes.
     pub fn last(&self) -> Option<(u64, Instant)> {
         let metrics = self.raft.metrics();
         let metrics: &RaftMetrics<TypeConfig> = &metrics.borrow_watched();

@@ -1,7 +1,7 @@
 //! Whether this node may take part: vote, acknowledge, stand for election.
 //!
-//! Closed at every start, until `bootstrap/` knows from the others that this node has forgotten nothing. What asks this
-//! node for a vote or an acknowledgement until then gets none (`rpc.rs`).
+//! Closed at every start, until `bootstrap/` knows from the others that this node has forgotten nothing. What
+//! asks this node for a vote or an acknowledgement until then gets none (`rpc.rs`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

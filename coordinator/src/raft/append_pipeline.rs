@@ -1,9 +1,9 @@
 //! Pipelined replication: append requests leave while earlier ones are not yet answered.
 //!
-//! openraft's default sends one request, waits for its flush on the follower, and only then sends the next. Here the
-//! follower always has work queued. The lane keeps the requests' order, the window bounds what a slow follower can make
-//! the leader hold, and the first answer that is not a plain success ends the stream, because everything sent behind it
-//! rests on an assumption that has failed.
+//! openraft's default sends one request, waits for its flush on the follower, and only then sends the next.
+//! Here the follower always has work queued. The lane keeps the requests' order, the window bounds what a
+//! slow follower can make the leader hold, and the first answer that is not a plain success ends the stream,
+//! because everything sent behind it rests on an assumption that has failed.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -70,8 +70,9 @@ struct InFlight {
 impl<'p, S: Stream<Item = AppendRequest> + Unpin> AppendPipeline<'p, S> {
     /// Sends what `input` yields to `peer`.
     ///
-    /// A stream lives as long as its leader, so openraft's time for a request cannot bound it. It bounds the silence
-    /// instead, but not below `limits::PEER_APPEND_IDLE_MAX`: a disk's bad moment is no reason to send everything again.
+    /// A stream lives as long as its leader, so openraft's time for a request cannot bound it. It bounds the
+    /// silence instead, but not below `limits::PEER_APPEND_IDLE_MAX`: a disk's bad moment is no reason to
+    /// send everything again.
     pub fn new(peer: &'p Peer, lane: Lane, faults: Faults, follower: Follower, acks: Acks, input: S) -> Self {
         let idle_max = faults.timeout().max(PEER_APPEND_IDLE_MAX);
         AppendPipeline {
@@ -218,8 +219,8 @@ impl<S: Stream<Item = AppendRequest> + Unpin> Stream for AppendPipeline<'_, S> {
     }
 }
 
-/// Notes how far a member has stored the log. One that has less than it had said has lost some of it, and is not to be
-/// counted on: an older copy of its folder was put back.
+/// Notes how far a member has stored the log. One that has less than it had said has lost some of it, and is
+/// not to be counted on: an older copy of its folder was put back.
 ///
 /// # Errors
 /// It has.

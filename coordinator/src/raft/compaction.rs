@@ -1,15 +1,15 @@
-//! Says when a node takes a snapshot, which lets the log behind it be purged: every so many entries, and when the log has
-//! too many bytes, since one entry may hold a hundred bytes or a megabyte.
+//! Says when a node takes a snapshot, which lets the log behind it be purged: every so many entries, and when
+//! the log has too many bytes, since one entry may hold a hundred bytes or a megabyte.
 //!
-//! openraft would count entries by itself, and all nodes would write their snapshots at the same entry. Writing one costs
-//! processor and disk, so here each node has entries of its own for it, by its number: a quorum is never busy with it
-//! because of the count alone.
+//! openraft would count entries by itself, and all nodes would write their snapshots at the same entry.
+//! Writing one costs processor and disk, so here each node has entries of its own for it, by its number: a
+//! quorum is never busy with it because of the count alone.
 //!
-//! openraft also takes a snapshot that fails for the end of the node. So the snapshot is written here, and openraft hears
-//! of it when it is on disk and known to be readable.
+//! openraft also takes a snapshot that fails for the end of the node. So the snapshot is written here, and
+//! openraft hears of it when it is on disk and known to be readable.
 //!
-//! Invariant: whatever fails here, the node goes on with its snapshot of before and all of the log behind it, and tries
-//! again later.
+//! Invariant: whatever fails here, the node goes on with its snapshot of before and all of the log behind it,
+//! and tries again later.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +30,8 @@ use crate::storage::error::StorageError;
 /// How often the log is looked at.
 const EVERY: Duration = Duration::from_millis(200);
 
-/// Of the bytes that the log may have, one in so many stays behind a snapshot, for followers that are a little late.
+/// Of the bytes that the log may have, one in so many stays behind a snapshot, for followers that are a
+/// little late.
 const KEPT_PART: usize = 4;
 
 /// 2^64 divided by the golden ratio: multiples of it modulo 2^64 are spread evenly, however many there are.
@@ -136,7 +137,8 @@ pub enum NoSnapshot {
     Stopped(String),
 }
 
-/// Writes a snapshot of what is applied now and tells openraft of it. Gives the index of the last entry in it.
+/// Writes a snapshot of what is applied now and tells openraft of it. Gives the index of the last entry in
+/// it.
 pub async fn take_snapshot(raft: &Raft) -> Result<u64, NoSnapshot> {
     let ended = |error: &dyn std::fmt::Display| NoSnapshot::Stopped(error.to_string());
     let frozen = raft.with_state_machine(|machine| {
@@ -194,8 +196,9 @@ impl Schedule {
         Schedule { part, every, ahead: share(every, part), written: 0 }
     }
 
-    /// Bytes of the log beyond which a snapshot is due, when the last one has `snapshot_bytes`. Writing a large state for
-    /// a short log would gain nothing, and a log much longer than the state is only slower to start from.
+    /// Bytes of the log beyond which a snapshot is due, when the last one has `snapshot_bytes`. Writing a
+    /// large state for a short log would gain nothing, and a log much longer than the state is only slower to
+    /// start from.
     fn most_bytes(&self, snapshot_bytes: usize) -> usize {
         let most = LOG_MEMORY_MAX_BYTES.max(snapshot_bytes);
         let wanted = snapshot_bytes.saturating_mul(2).clamp(LOG_MEMORY_BYTES, most);
@@ -203,8 +206,8 @@ impl Schedule {
         wanted - usize::try_from(share(wanted as u64 / 8, self.part)).unwrap_or(0)
     }
 
-    /// Whether a snapshot is to be written when `applied` is the last entry applied and `snapshot` the last one in the
-    /// newest snapshot.
+    /// Whether a snapshot is to be written when `applied` is the last entry applied and `snapshot` the last
+    /// one in the newest snapshot.
     fn is_due(&self, applied: u64, snapshot: u64) -> bool {
         self.turn(applied) > self.turn(snapshot)
     }

@@ -1,8 +1,9 @@
 //! Who leads, and since when a leader may propose.
 //!
-//! A fresh leader answers `ForwardToLeader { leader: None }` until a quorum has acknowledged it, and no error of a write
-//! proves that nothing was written. So a new leader first commits an entry that may safely be repeated (an empty
-//! batch), as often as it takes; only then is it `ready` and clients' commands go into the log.
+//! A fresh leader answers `ForwardToLeader { leader: None }` until a quorum has acknowledged it, and no error
+//! of a write proves that nothing was written. So a new leader first commits an entry that may safely be
+//! repeated (an empty batch), as often as it takes; only then is it `ready` and clients' commands go into the
+//! log.
 
 use std::time::Duration;
 
@@ -33,8 +34,8 @@ pub struct Leadership {
 const RETRY: Duration = Duration::from_millis(20);
 const WRITE_DEADLINE: Duration = Duration::from_secs(2);
 
-/// Follows Raft's metrics, tells who the followers are, and opens the gate when this node has become leader. Ends with the
-/// shutdown or with Raft.
+/// Follows Raft's metrics, tells who the followers are, and opens the gate when this node has become leader.
+/// Ends with the shutdown or with Raft.
 pub async fn follow(
     me: NodeId,
     raft: Raft,

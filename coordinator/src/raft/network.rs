@@ -1,7 +1,7 @@
 //! openraft's network: its requests to other nodes, sent over `peer/`. The listener's side is `raft/rpc.rs`.
 //!
-//! Each request is sent at most once; openraft decides what to repeat. Replication is pipelined: append requests go out
-//! as they are made, within a window, and the answers are given back in order.
+//! Each request is sent at most once; openraft decides what to repeat. Replication is pipelined: append
+//! requests go out as they are made, within a window, and the answers are given back in order.
 
 use std::future::Future;
 use std::marker::PhantomData;
@@ -27,8 +27,8 @@ use super::thrift::Thrift;
 use super::types::{Member, TypeConfig, Vote};
 use crate::peer::{Lane, Peer, PeerError, PeerPool, Request, Response};
 
-/// Makes the connections to the other members, whose addresses come with the membership. `D` is the state machine's
-/// snapshot data.
+/// Makes the connections to the other members, whose addresses come with the membership. `D` is the state
+/// machine's snapshot data.
 pub struct Network<D> {
     pool: PeerPool,
     thrift: Thrift,
@@ -61,8 +61,8 @@ impl<D: SnapshotSource> RaftNetworkFactory<TypeConfig> for Network<D> {
     }
 }
 
-/// One other member, as openraft sees it. Append requests take the lane that it was made for; everything else has its
-/// lane by nature.
+/// One other member, as openraft sees it. Append requests take the lane that it was made for; everything else
+/// has its lane by nature.
 pub struct Target<D> {
     us: NodeId,
     peer: Peer,
@@ -205,7 +205,8 @@ impl Faults {
     /// Finds Raft's answer, or the fault.
     pub fn check(&self, answer: Result<Response, PeerError>) -> Result<RaftResponse, RPCError<TypeConfig>> {
         match answer {
-            // openraft has no word for a failure of the other side here; it should not be asked again at once.
+            // openraft has no word for a failure of the other side here; it should not be asked again at
+            // once.
             Ok(Response::Raft(RaftResponse::Failed(why))) => {
                 Err(Unreachable::from_string(format!("node {} failed: {why}", self.target)).into())
             }
@@ -215,7 +216,8 @@ impl Faults {
         }
     }
 
-    /// A broken connection may be retried at once; what cannot be reached, or would fail again, only after a pause.
+    /// A broken connection may be retried at once; what cannot be reached, or would fail again, only after a
+    /// pause.
     pub fn fault(&self, error: &PeerError) -> RPCError<TypeConfig> {
         match error {
             PeerError::Timeout { .. } => {

@@ -1,9 +1,11 @@
-//! The news of a commit that may wait: a follower without clients hears of it with the next entries, or a moment later.
+//! The news of a commit that may wait: a follower without clients hears of it with the next entries, or a
+//! moment later.
 //!
-//! A leader tells its followers what is committed as soon as it is, so that their clients have their answers, events and
-//! grants. Where nobody is connected nobody waits, and the next entry says the same. A follower says so itself, with
-//! each answer (`RaftResponse::AppendQuiet`). That may be out of date: then a client waits for as long as the follower takes to
-//! flush and answer the entry that it waits for, and never longer than `limits::PEER_NEWS_PATIENCE`.
+//! A leader tells its followers what is committed as soon as it is, so that their clients have their answers,
+//! events and grants. Where nobody is connected nobody waits, and the next entry says the same. A follower
+//! says so itself, with each answer (`RaftResponse::AppendQuiet`). That may be out of date: then a client
+//! waits for as long as the follower takes to flush and answer the entry that it waits for, and never longer
+//! than `limits::PEER_NEWS_PATIENCE`.
 
 use std::pin::Pin;
 use std::task::Context;
@@ -34,7 +36,8 @@ pub struct News {
     /// The last entry that was sent.
     sent: Option<LogId>,
     held: Option<AppendRequest>,
-    /// Set when something is held, for whatever is then. One that is not needed any more is left, to set fewer.
+    /// Set when something is held, for whatever is then. One that is not needed any more is left, to set
+    /// fewer.
     timer: Option<Pin<Box<Sleep>>>,
 }
 
@@ -53,7 +56,8 @@ impl News {
         self.audience == Audience::Nobody && !self.has_ended
     }
 
-    /// What is to be sent now of `request`, which says all that was held back before; nothing, if it may wait.
+    /// What is to be sent now of `request`, which says all that was held back before; nothing, if it may
+    /// wait.
     pub fn pass(&mut self, request: AppendRequest) -> Option<AppendRequest> {
         let only_tells =
             request.entries.is_empty() && self.sent.is_some() && request.prev_log_id == self.sent;

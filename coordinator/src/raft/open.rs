@@ -1,5 +1,5 @@
-//! Opens the storage and starts Raft with Rowlock's settings (docs/decisions/openraft.md), and asks it what only it
-//! knows.
+//! Opens the storage and starts Raft with Rowlock's settings (docs/decisions/openraft.md), and asks it what
+//! only it knows.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -27,14 +27,15 @@ use crate::storage::{DiskFailure, Identity, LogStore, Opened, SnapshotStore, Sto
 /// Raft with our types.
 pub type Raft = openraft::Raft<TypeConfig, StateMachine>;
 
-/// Entries in one append request between nodes. Each holds up to `limits::BATCH_MAX_COMMANDS` commands; bytes are bounded
-/// by the log's reader.
+/// Entries in one append request between nodes. Each holds up to `limits::BATCH_MAX_COMMANDS` commands; bytes
+/// are bounded by the log's reader.
 const APPEND_MAX_ENTRIES: u64 = 64;
 /// Silence after which sending one chunk of a snapshot has failed, milliseconds.
 const SNAPSHOT_CHUNK_TIMEOUT_MS: u64 = 10_000;
 
-/// Pauses before replication tries an unreachable member again; the last one stays. Short, so that a node that comes back
-/// serves soon: dialing has its own, longer pauses (`limits::PEER_BACKOFF_MAX`), so a try costs little.
+/// Pauses before replication tries an unreachable member again; the last one stays. Short, so that a node
+/// that comes back serves soon: dialing has its own, longer pauses (`limits::PEER_BACKOFF_MAX`), so a try
+/// costs little.
 const REPLICATION_BACKOFF: &str = "20ms 50ms 100ms 100ms";
 
 fn raft_config(config: &NodeConfig) -> Config {
@@ -133,8 +134,8 @@ pub fn is_alone(raft: &Raft) -> bool {
     known.membership_config.membership().nodes().count() <= 1
 }
 
-/// Whether a node with these metrics has applied a membership with `node` in it: unlike one that is only in its log, which
-/// may come from a leader that has been deposed since, that stays.
+/// Whether a node with these metrics has applied a membership with `node` in it: unlike one that is only in
+/// its log, which may come from a leader that has been deposed since, that stays.
 pub fn has_joined(metrics: &RaftMetrics<TypeConfig>, node: NodeId) -> bool {
     let (known, applied) = (&metrics.membership_config, &metrics.last_applied);
     let is_applied = known.log_id().as_ref().map(|at| at.index) <= applied.as_ref().map(|last| last.index);

@@ -1,10 +1,11 @@
-//! The leader's part of a reconfiguration in ZooKeeper's terms: checks that the new configuration will have a quorum,
-//! takes new members in as learners, and changes the voters by joint consensus.
+//! The leader's part of a reconfiguration in ZooKeeper's terms: checks that the new configuration will have a
+//! quorum, takes new members in as learners, and changes the voters by joint consensus.
 //!
-//! In the flow: reached through `reconfig` on the node that a client asked, and the control lane. A leader that is
-//! not to vote any more hands leadership over first, and the question is asked again of the next one.
+//! In the flow: reached through `reconfig` on the node that a client asked, and the control lane. A leader
+//! that is not to vote any more hands leadership over first, and the question is asked again of the next one.
 //!
-//! Must never do: begin what cannot finish. Without a majority of the new voters, alive and caught up, nothing changes.
+//! Must never do: begin what cannot finish. Without a majority of the new voters, alive and caught up,
+//! nothing changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -72,8 +73,8 @@ impl<M: RaftStateMachine<TypeConfig>> Reconfigurer<M> {
         Reconfigurer { me, raft, leadership, peers, busy: AtomicBool::new(false) }
     }
 
-    /// See [`crate::peer::PeerService::reconfigure`]. Cancelling it may leave the change half done: new members are
-    /// learners then, or the voters are changed and who left is still a learner.
+    /// See [`crate::peer::PeerService::reconfigure`]. Cancelling it may leave the change half done: new
+    /// members are learners then, or the voters are changed and who left is still a learner.
     pub async fn reconfigure(&self, wanted: &Wanted) -> Result<Result<u64, ErrorCode>, Refusal> {
         match self.try_reconfigure(wanted).await {
             Ok(index) => Ok(Ok(index)),
@@ -82,8 +83,8 @@ impl<M: RaftStateMachine<TypeConfig>> Reconfigurer<M> {
         }
     }
 
-    /// Ends a change of voters that a former leader began and did not live to end: until then both majorities are
-    /// needed. Does nothing on other nodes, or while a change is under way.
+    /// Ends a change of voters that a former leader began and did not live to end: until then both majorities
+    /// are needed. Does nothing on other nodes, or while a change is under way.
     pub async fn finish_interrupted(&self) {
         let view = *self.leadership.borrow();
         if view.leader != Some(self.me) || !view.ready || self.busy.swap(true, Ordering::AcqRel) {
@@ -95,8 +96,8 @@ impl<M: RaftStateMachine<TypeConfig>> Reconfigurer<M> {
             let voters = members(&stored).voters;
             tracing::info!(?voters, "ending a change of voters that a former leader began");
             let raw = voters.iter().map(|id| id.0).collect();
-            // Who does not vote any more stays as a learner, since nobody knows what the former leader was asked. If
-            // this fails, the next turn tries again.
+            // Who does not vote any more stays as a learner, since nobody knows what the former leader was
+            // asked. If this fails, the next turn tries again.
             let _ = self.change(ChangeMembers::ReplaceAllVoters(raw), true, Some(*stored.log_id())).await;
         }
     }
@@ -205,7 +206,8 @@ impl<M: RaftStateMachine<TypeConfig>> Reconfigurer<M> {
         futures_util::future::join_all(calls).await.into_iter().flatten().collect()
     }
 
-    /// Makes another voter the leader that will still be one after the change. Without such a voter this node goes on.
+    /// Makes another voter the leader that will still be one after the change. Without such a voter this node
+    /// goes on.
     async fn hand_over(&self, current: &Members, target: &Members) -> Result<(), Failed> {
         let index = self.raft.metrics().borrow_watched().last_log_index.unwrap_or(0);
         let stay: BTreeSet<NodeId> = target.voters.intersection(&current.voters).copied().collect();
@@ -237,7 +239,8 @@ impl<M: RaftStateMachine<TypeConfig>> Reconfigurer<M> {
             ChangeMembers::ReplaceAllVoters(raw(target.voters.iter().collect())),
             ChangeMembers::RemoveNodes(leaving_learners),
         ];
-        // Voters that leave are removed on the way, unless one is to stay as a learner: Raft does the same with all.
+        // Voters that leave are removed on the way, unless one is to stay as a learner: Raft does the same
+        // with all.
         let index = self.change(ChangeMembers::Batch(batch), demoted, None).await?;
         if !demoted || leaving_voters.is_empty() {
             return Ok(index);

@@ -1,7 +1,8 @@
 //! Raft's messages between nodes, and the listener's side of them: each request becomes one call of openraft.
 //!
-//! It stands between `peer/server.rs`, which reads the frames, and openraft, which decides. It decides nothing itself,
-//! except that a snapshot which no leader can have sent does not reach openraft (which would stop the node).
+//! It stands between `peer/server.rs`, which reads the frames, and openraft, which decides. It decides
+//! nothing itself, except that a snapshot which no leader can have sent does not reach openraft (which would
+//! stop the node).
 
 use std::fmt;
 use std::io;
@@ -175,7 +176,8 @@ where
     SM: RaftStateMachine<TypeConfig>,
     K: SnapshotSink<Data = SM::SnapshotData>,
 {
-    /// For this Raft, with received snapshots written to `sink`. `metrics` know whether this node has clients.
+    /// For this Raft, with received snapshots written to `sink`. `metrics` know whether this node has
+    /// clients.
     pub fn new(raft: Raft<TypeConfig, SM>, sink: Arc<K>, thrift: Thrift, metrics: Arc<Metrics>) -> Self {
         let (observed, admission) = (Observed::default(), Admission::granted());
         RaftDispatch { raft, sink, thrift, metrics, observed, admission }

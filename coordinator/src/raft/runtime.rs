@@ -1,8 +1,8 @@
-//! openraft's asynchronous runtime, on `rowlock_env`: whatever world is behind env (tokio, a simulator), openraft lives
-//! in it too, and no type parameter for it spreads through the code.
+//! openraft's asynchronous runtime, on `rowlock_env`: whatever world is behind env (tokio, a simulator),
+//! openraft lives in it too, and no type parameter for it spreads through the code.
 //!
-//! It only adapts. Channels that belong to no runtime (mpsc, oneshot, mutex) come from openraft's tokio adapters; watch
-//! is env's, because tokio's wakes its waiters in random order.
+//! It only adapts. Channels that belong to no runtime (mpsc, oneshot, mutex) come from openraft's tokio
+//! adapters; watch is env's, because tokio's wakes its waiters in random order.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -77,9 +77,9 @@ impl AsyncRuntime for EnvRuntime {
         time::sleep(duration)
     }
 
-    /// openraft sleeps so until its next tick, which looks whether a heartbeat or an election is due: every fifth of a
-    /// heartbeat's interval, which would wake an idle node 120 times per second. Its other deadlines, which gather the news
-    /// of the disk, are a microsecond away and kept.
+    /// openraft sleeps so until its next tick, which looks whether a heartbeat or an election is due: every
+    /// fifth of a heartbeat's interval, which would wake an idle node 120 times per second. Its other
+    /// deadlines, which gather the news of the disk, are a microsecond away and kept.
     fn sleep_until(deadline: Self::Instant) -> Self::Sleep {
         let is_near = deadline.0 - time::now() < NEAR;
         if is_near { time::sleep_until(deadline.0) } else { time::sleep_until_about(deadline.0) }

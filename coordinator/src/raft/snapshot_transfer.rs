@@ -1,6 +1,8 @@
-//! Sending a snapshot to a follower that is too far behind: in chunks, each acknowledged before the next is read.
+//! Sending a snapshot to a follower that is too far behind: in chunks, each acknowledged before the next is
+//! read.
 //!
-//! So one snapshot costs one chunk of memory on either side. Nothing is resumed: a transfer that fails begins anew.
+//! So one snapshot costs one chunk of memory on either side. Nothing is resumed: a transfer that fails begins
+//! anew.
 
 use std::io;
 use std::sync::Arc;
@@ -46,7 +48,8 @@ pub(super) async fn send<D: SnapshotSource>(
         proceed(step(peer, faults, SnapshotStep::Chunk { offset, data: chunk }, patience).await?)?;
         offset += size;
     }
-    // It reads all of it again, flushes, and builds its state from it: that takes the longer the more there is.
+    // It reads all of it again, flushes, and builds its state from it: that takes the longer the more there
+    // is.
     let mebibytes = u32::try_from(len >> 20).unwrap_or(u32::MAX);
     let patience = patience + PEER_SNAPSHOT_INSTALL_PER_MIB.saturating_mul(mebibytes);
     match step(peer, faults, SnapshotStep::Install, patience).await? {

@@ -1,8 +1,8 @@
 //! openraft's state machine: committed entries go into the replica, snapshots come out of it and replace it.
 //!
-//! Stands between openraft's state machine task (the only one that applies) and [`Replica`], which everybody reads. What
-//! an entry does besides changing the state (events, answers) is the business of the [`Apply`] it is given. It must
-//! never answer a client itself, and never hold the replica's lock across an await.
+//! Stands between openraft's state machine task (the only one that applies) and [`Replica`], which everybody
+//! reads. What an entry does besides changing the state (events, answers) is the business of the [`Apply`] it
+//! is given. It must never answer a client itself, and never hold the replica's lock across an await.
 
 use std::io;
 use std::sync::Arc;
@@ -26,8 +26,8 @@ use crate::storage::snapshot::{SnapshotFile, SnapshotStore};
 
 /// What a node does with a committed batch. All functions run under the lock of the state, and none may wait.
 pub trait Apply: Send + Sync + 'static {
-    /// Applies every proposal of `batch`, the log entry at `index`, to `machine`, in order; or none, if it does not follow
-    /// the last entry of its term.
+    /// Applies every proposal of `batch`, the log entry at `index`, to `machine`, in order; or none, if it
+    /// does not follow the last entry of its term.
     fn apply(&self, machine: &mut Machine, index: u64, batch: Batch) -> Fate;
 
     /// A snapshot of this state is about to be written; when it is, the log before it may go.
@@ -35,8 +35,8 @@ pub trait Apply: Send + Sync + 'static {
         let _ = machine;
     }
 
-    /// A snapshot has replaced the state: what lies between the old and the new one was not applied here one by one.
-    /// Also called at start, for the state that was loaded.
+    /// A snapshot has replaced the state: what lies between the old and the new one was not applied here one
+    /// by one. Also called at start, for the state that was loaded.
     fn installed(&self, machine: &Machine);
 }
 
@@ -62,8 +62,8 @@ pub struct SnapshotWriter {
     metrics: Arc<Metrics>,
 }
 
-/// What openraft takes for the making of a snapshot. An error of it ends the node, so a node that runs writes its
-/// snapshots beside openraft ([`super::compaction`]) and gives it those that are on disk.
+/// What openraft takes for the making of a snapshot. An error of it ends the node, so a node that runs writes
+/// its snapshots beside openraft ([`super::compaction`]) and gives it those that are on disk.
 pub enum SnapshotBuilder {
     /// Written before openraft was asked to build one.
     Written(SnapshotFile),
@@ -113,7 +113,8 @@ impl StateMachine {
             EntryPayload::Normal(Payload(bytes)) => {
                 let mut batch = match self.replica.folded.take(&bytes) {
                     Some(batch) => batch,
-                    // Damaged or of a newer version: whatever it is, applying the rest without it would fork this replica.
+                    // Damaged or of a newer version: whatever it is, applying the rest without it would fork
+                    // this replica.
                     None => Batch::decode_shared(&bytes).map_err(|error| {
                         io::Error::new(io::ErrorKind::InvalidData, format!("{log_id}: {error}"))
                     })?,
@@ -161,8 +162,8 @@ impl StateMachine {
 }
 
 impl SnapshotWriter {
-    /// Writes the snapshot, reads it back, and makes it the newest. After an error everything is as it was: the snapshot
-    /// before it is the newest, and the log behind that is needed.
+    /// Writes the snapshot, reads it back, and makes it the newest. After an error everything is as it was:
+    /// the snapshot before it is the newest, and the log behind that is needed.
     ///
     /// Dropping the future does not stop the work.
     pub async fn write(self) -> Result<SnapshotFile, StorageError> {
@@ -184,8 +185,8 @@ impl SnapshotWriter {
     }
 }
 
-/// The newest snapshot whose state can be read, and that state. One that cannot be is put aside if an older one and the
-/// log, or the log alone, take its place.
+/// The newest snapshot whose state can be read, and that state. One that cannot be is put aside if an older
+/// one and the log, or the log alone, take its place.
 fn load_newest(store: &SnapshotStore) -> Result<Option<(Machine, SnapshotFile)>, StorageError> {
     while let Some(snapshot) = store.current() {
         match load(snapshot) {
@@ -264,7 +265,8 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         let begun = time::now();
         let store = self.snapshots.clone();
         let (machine, snapshot) = worker::run_blocking("snapshot-install", move || {
-            // Read before it becomes the newest: a snapshot that cannot be read must not replace one that can.
+            // Read before it becomes the newest: a snapshot that cannot be read must not replace one that
+            // can.
             let (machine, snapshot) = load(snapshot)?;
             store.keep(snapshot).map(|kept| (machine, kept))
         })

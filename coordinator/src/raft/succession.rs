@@ -1,10 +1,11 @@
-//! The next leader, sooner: a follower that sees the leader's connection break does not wait for the random part of its
-//! election timeout.
+//! The next leader, sooner: a follower that sees the leader's connection break does not wait for the random
+//! part of its election timeout.
 //!
-//! A process that ends closes its connections, and no heartbeat can come any more. Still nobody may be elected before the
-//! leader's lease is over, for the voters keep it; so this node asks again and again, from now on, whether it would be elected
-//! (Pre-Vote: Ongaro's thesis, section 9.6). Invariant: it never does more than ask. While a quorum hears its leader, every
-//! such question is refused, and no term changes: a connection that broke by itself disturbs nobody.
+//! A process that ends closes its connections, and no heartbeat can come any more. Still nobody may be
+//! elected before the leader's lease is over, for the voters keep it; so this node asks again and again, from
+//! now on, whether it would be elected (Pre-Vote: Ongaro's thesis, section 9.6). Invariant: it never does
+//! more than ask. While a quorum hears its leader, every such question is refused, and no term changes: a
+//! connection that broke by itself disturbs nobody.
 
 use std::time::Duration;
 
@@ -17,7 +18,8 @@ use tokio::sync::mpsc;
 use super::Raft;
 use super::leadership::Leadership;
 
-/// Asked so often, and up to twice as long apart: two followers that ask at the same moment would split the vote.
+/// Asked so often, and up to twice as long apart: two followers that ask at the same moment would split the
+/// vote.
 const ASK_EVERY: Duration = Duration::from_millis(10);
 
 /// What the task needs.

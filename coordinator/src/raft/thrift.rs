@@ -1,18 +1,20 @@
 //! Thrift: followers that no quorum waits for flush a moment later, and several entries at once.
 //!
-//! A commit waits for the quickest quorum and no longer. A leader tells the other followers that they are spared: they
-//! take entries and apply what is committed like everybody, but flush only every `limits::WAL_PATIENCE`, and answer then.
-//! Where nodes share a disk, fewer flushes disturb those that a commit waits for. No answer comes sooner than without: it
-//! still says that the entry is on disk. The idea is that of thrifty Paxos (Moraru et al., "There Is More Consensus in
-//! Egalitarian Parliaments", 2013, section 6), where the others are not even asked.
+//! A commit waits for the quickest quorum and no longer. A leader tells the other followers that they are
+//! spared: they take entries and apply what is committed like everybody, but flush only every
+//! `limits::WAL_PATIENCE`, and answer then. Where nodes share a disk, fewer flushes disturb those that a
+//! commit waits for. No answer comes sooner than without: it still says that the entry is on disk. The idea
+//! is that of thrifty Paxos (Moraru et al., "There Is More Consensus in Egalitarian Parliaments", 2013,
+//! section 6), where the others are not even asked.
 //!
-//! The quickest are not spared: who answered first. When a spared follower turns out to have been needed, because one of
-//! these or the leader's own disk is slow, all hurry for a while and the quickest are found again. The while is short, since
-//! on a busy machine any of them may just not have had the processor, and grows when that did not help.
+//! The quickest are not spared: who answered first. When a spared follower turns out to have been needed,
+//! because one of these or the leader's own disk is slow, all hurry for a while and the quickest are found
+//! again. The while is short, since on a busy machine any of them may just not have had the processor, and
+//! grows when that did not help.
 //!
-//! It stands between the log, the replication pipelines and the listener, which tell it what happens and ask who is
-//! spared. It decides only when something is flushed, never what an answer means: what it believes may be out of date
-//! (a deposed leader's last word, too, can make a few entries wait for `WAL_PATIENCE`).
+//! It stands between the log, the replication pipelines and the listener, which tell it what happens and ask
+//! who is spared. It decides only when something is flushed, never what an answer means: what it believes may
+//! be out of date (a deposed leader's last word, too, can make a few entries wait for `WAL_PATIENCE`).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -26,8 +26,9 @@ impl fmt::Display for Payload {
 /// What the membership tells about a member, so that a new node can be told where the others are.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
-    /// `host:port` for the other nodes. A member that came by a reconfiguration in ZooKeeper's terms may have a second
-    /// port behind it (`host:port:election`), which we never dial and only repeat in /zookeeper/config.
+    /// `host:port` for the other nodes. A member that came by a reconfiguration in ZooKeeper's terms may have
+    /// a second port behind it (`host:port:election`), which we never dial and only repeat in
+    /// /zookeeper/config.
     pub peer_addr: String,
     /// `host:port` for clients.
     pub client_addr: String,

@@ -1,8 +1,8 @@
 //! reconfig: clients of ZooKeeper's change the membership.
 //!
-//! In the flow: a superuser's request comes from its connection through [`ReconfigDoor`] to the one task of this node
-//! that asks the leader, waits until `/zookeeper/config` shows the change here, and tells the connection, which then
-//! answers with what is written there. The leader's part is `raft::reconfigure`.
+//! In the flow: a superuser's request comes from its connection through [`ReconfigDoor`] to the one task of
+//! this node that asks the leader, waits until `/zookeeper/config` shows the change here, and tells the
+//! connection, which then answers with what is written there. The leader's part is `raft::reconfigure`.
 //!
 //! Must never do: let anybody but a superuser change anything.
 
@@ -64,7 +64,8 @@ impl ReconfigDoor {
     }
 }
 
-/// What somebody who is no superuser is answered: as ZooKeeper does it, mistakes are found before rights are missed.
+/// What somebody who is no superuser is answered: as ZooKeeper does it, mistakes are found before rights are
+/// missed.
 pub fn refusal(machine: &Machine, wanted: &Wanted) -> ErrorCode {
     if wanted.config_id != -1 && u64::try_from(wanted.config_id).ok() != config_version(machine) {
         return ErrorCode::BadVersion;

@@ -1,7 +1,7 @@
 //! The text of a reconfiguration, as ZooKeeper's clients write it, and the membership that it asks for. Pure.
 //!
-//! In the flow: the node that a client asks checks the form here; the leader computes the new membership here.
-//! Must never do: accept what ZooKeeper's server refuses.
+//! In the flow: the node that a client asks checks the form here; the leader computes the new membership
+//! here. Must never do: accept what ZooKeeper's server refuses.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -58,8 +58,8 @@ pub struct Server {
 }
 
 impl Wanted {
-    /// What is asked for. `BadArguments`: it is not in the form that ZooKeeper knows; `MarshallingError`: a number of a
-    /// server is none, as ZooKeeper answers.
+    /// What is asked for. `BadArguments`: it is not in the form that ZooKeeper knows; `MarshallingError`: a
+    /// number of a server is none, as ZooKeeper answers.
     pub fn change(&self) -> Result<Change, ErrorCode> {
         if let Some(list) = &self.new_members {
             let lines = list.split([',', '\n']).map(str::trim).filter(|line| !line.is_empty());
@@ -82,8 +82,8 @@ impl Wanted {
 }
 
 impl Change {
-    /// The membership after the change. `BadArguments`: nobody would vote, two servers would share an address, or a
-    /// number is none that a node can have.
+    /// The membership after the change. `BadArguments`: nobody would vote, two servers would share an
+    /// address, or a number is none that a node can have.
     pub fn apply(self, current: &Members) -> Result<Members, ErrorCode> {
         let (mut target, joining) = match self {
             Change::Replace(servers) => (Members::default(), servers),

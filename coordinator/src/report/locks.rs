@@ -91,8 +91,8 @@ pub(super) fn queue(
     }))
 }
 
-/// What a place in the queue depends on: the one right before it, but for shared ones the last that is not shared, since
-/// they are granted together.
+/// What a place in the queue depends on: the one right before it, but for shared ones the last that is not
+/// shared, since they are granted together.
 #[derive(Default)]
 struct Before {
     last: Option<String>,
@@ -156,7 +156,8 @@ fn contender(position: u64, place: &ContenderView) -> Map<String, Value> {
     item
 }
 
-/// What a place shows to whom may not READ it: where it stands in the queue and its name, as the lock's children do.
+/// What a place shows to whom may not READ it: where it stands in the queue and its name, as the lock's
+/// children do.
 fn limited(is_shown: bool, mut item: Map<String, Value>) -> Value {
     if !is_shown {
         let hidden =
@@ -170,7 +171,8 @@ fn since(then_ms: i64, now_ms: i64) -> i64 {
     now_ms.saturating_sub(then_ms).max(0)
 }
 
-/// As ZooKeeper's tools write it. Not a number: a program that reads JSON numbers as floating point would change it.
+/// As ZooKeeper's tools write it. Not a number: a program that reads JSON numbers as floating point would
+/// change it.
 pub(super) fn session(id: SessionId) -> Value {
     id.to_string().into()
 }

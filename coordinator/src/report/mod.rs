@@ -1,8 +1,9 @@
-//! Reports: what people and tools ask about locks, queues, sessions and their history, as one JSON document per
-//! question. The same path and query give the same document over HTTP (`GET`) and to a client (`Request::Report`).
+//! Reports: what people and tools ask about locks, queues, sessions and their history, as one JSON document
+//! per question. The same path and query give the same document over HTTP (`GET`) and to a client
+//! (`Request::Report`).
 //!
-//! In the flow: whoever asks freezes the state, which costs nothing, and lets the lock go; the document is made of that
-//! on a thread of its own. So a report never keeps apply waiting, however long the queue.
+//! In the flow: whoever asks freezes the state, which costs nothing, and lets the lock go; the document is
+//! made of that on a thread of its own. So a report never keeps apply waiting, however long the queue.
 //!
 //! Must never do: show what its reader may not READ, make a document without a bound, or change anything.
 
@@ -93,8 +94,8 @@ pub struct Place {
 }
 
 impl Reports {
-    /// From the history and the connections of this node, at the time of `clock`. What is made for clients is made by
-    /// tasks of `tasks`.
+    /// From the history and the connections of this node, at the time of `clock`. What is made for clients is
+    /// made by tasks of `tasks`.
     pub fn new(history: History, registry: Arc<Registry>, clock: Arc<LogClock>, tasks: TaskGroup) -> Reports {
         let permits = Arc::new(Semaphore::new(REPORTS_MAX - REPORTS_FOR_SUPERUSERS));
         let kept = Arc::new(Semaphore::new(REPORTS_FOR_SUPERUSERS));
@@ -131,7 +132,8 @@ impl Reports {
         Ok(())
     }
 
-    /// A place among those that are made, for `who`. The last ones are for superusers: they look when others flood.
+    /// A place among those that are made, for `who`. The last ones are for superusers: they look when others
+    /// flood.
     ///
     /// # Errors
     /// [`Refusal::Busy`]: there is none.
@@ -143,8 +145,8 @@ impl Reports {
 }
 
 impl Place {
-    /// The document that `what` (path and query) asks for, as JSON text, of the state `frozen` and for `reader`. Takes at
-    /// most a little longer than `limits::HISTORY_READ_MAX`.
+    /// The document that `what` (path and query) asks for, as JSON text, of the state `frozen` and for
+    /// `reader`. Takes at most a little longer than `limits::HISTORY_READ_MAX`.
     ///
     /// # Errors
     /// [`Refusal`]; asking again is safe.

@@ -1,7 +1,8 @@
 //! The leader's charge of all sessions: the tracker behind a lock, there only while this node leads.
 //!
-//! Apply tells it of sessions that open and end, the peers' touches come straight here, and the liveness task asks it
-//! who is due. Invariant: lock order is the replica's `state` before this; it is never held across an await.
+//! Apply tells it of sessions that open and end, the peers' touches come straight here, and the liveness task
+//! asks it who is due. Invariant: lock order is the replica's `state` before this; it is never held across an
+//! await.
 
 use parking_lot::Mutex;
 use rowlock_env::mutant::{self, Mutant};
@@ -20,8 +21,8 @@ pub struct Charge {
 }
 
 impl Charge {
-    /// This node leads `term` now: every session has its full timeout from here on. Called under the state's read lock,
-    /// so that no session opens in between.
+    /// This node leads `term` now: every session has its full timeout from here on. Called under the state's
+    /// read lock, so that no session opens in between.
     pub fn take(&self, term: u64, machine: &Machine) {
         if mutant::is(Mutant::KeepOldDeadlines)
             && let Some((old, _)) = self.tracker.lock().as_mut()
@@ -67,8 +68,8 @@ impl Charge {
             .is_some()
     }
 
-    /// Of these sessions those whose timers do not run: their heartbeats stay unanswered. `None` if this node is not in
-    /// charge of `term`.
+    /// Of these sessions those whose timers do not run: their heartbeats stay unanswered. `None` if this node
+    /// is not in charge of `term`.
     pub fn stopped(&self, term: u64, mut sessions: Vec<SessionId>) -> Option<Vec<SessionId>> {
         self.in_term(term, |tracker| sessions.retain(|session| !tracker.runs(*session)))?;
         Some(sessions)

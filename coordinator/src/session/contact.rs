@@ -1,7 +1,8 @@
 //! When this node was last known to be in touch with a quorum.
 //!
-//! The leader takes it from Raft; a follower from the leader's answers to its reports, which the leader gives only while
-//! it has contact itself. A node without contact answers no heartbeat, expires nobody and serves no new client.
+//! The leader takes it from Raft; a follower from the leader's answers to its reports, which the leader gives
+//! only while it has contact itself. A node without contact answers no heartbeat, expires nobody and serves
+//! no new client.
 
 use std::time::Duration;
 

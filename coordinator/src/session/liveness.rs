@@ -1,7 +1,7 @@
 //! The task that carries signs of life to the leader and, on the leader, proposes expiry.
 //!
-//! On every node signs of life are collected and reported to the leader, which may be this node: one report at a time, and
-//! heartbeats are answered when theirs has been noted ([`Notes`] says what that means).
+//! On every node signs of life are collected and reported to the leader, which may be this node: one report
+//! at a time, and heartbeats are answered when theirs has been noted ([`Notes`] says what that means).
 //!
 //! Invariant: touches and hang-ups never enter the log; expiry happens through the log only.
 
@@ -36,7 +36,8 @@ use crate::replica::Replica;
 const TICK: Duration = Duration::from_millis(50);
 /// A tick that comes so late means that this process did not run: touches may be waiting unread.
 const TICK_MISSED: Duration = Duration::from_millis(1_000);
-/// A follower reports at least so often, also with nothing to report: the answer is its contact to the quorum.
+/// A follower reports at least so often, also with nothing to report: the answer is its contact to the
+/// quorum.
 const REPORT_EVERY: Duration = Duration::from_millis(100);
 /// A report that is not answered by then has failed.
 pub const REPORT_DEADLINE: Duration = Duration::from_millis(1_000);
@@ -140,8 +141,9 @@ impl Collected {
         }
     }
 
-    /// Gives the heartbeats of sessions whose timers do not run back to their connections. Either they hear of the end
-    /// soon, or the leader has not applied the opening of the session yet and says otherwise next time.
+    /// Gives the heartbeats of sessions whose timers do not run back to their connections. Either they hear
+    /// of the end soon, or the leader has not applied the opening of the session yet and says otherwise next
+    /// time.
     fn refuse(&mut self, refused: &[SessionId]) {
         for (_, outbox) in self.waiting.extract_if(.., |(session, _)| refused.contains(session)) {
             rare::taken(Rare::HeartbeatRefused);
@@ -313,7 +315,8 @@ impl Liveness {
                 reported.refuse(&refused);
                 reported.answer();
             }
-            // The next report tries again, with the same sessions: nobody is answered for whom no timer was restarted.
+            // The next report tries again, with the same sessions: nobody is answered for whom no timer was
+            // restarted.
             None => {
                 rare::taken(Rare::ReportFailed);
                 if mutant::is(Mutant::AnswerUnreported) {

@@ -1,9 +1,10 @@
 //! The leader's note of signs of life, which is worth something only if it still was the leader.
 //!
-//! Invariant: a touch is confirmed only after a quorum has acknowledged a request which this leader sent, in the same term,
-//! after the timer was restarted. A later leader was therefore elected after the restart and gives the full timeout from then
-//! on: whoever computes a deadline from the send time of a confirmed heartbeat gives up before any leader, old or new, expires
-//! the session. Nobody's lease and no clock but the rate of the expiring leader's takes part (docs/decisions/heartbeats.md).
+//! Invariant: a touch is confirmed only after a quorum has acknowledged a request which this leader sent, in
+//! the same term, after the timer was restarted. A later leader was therefore elected after the restart and
+//! gives the full timeout from then on: whoever computes a deadline from the send time of a confirmed
+//! heartbeat gives up before any leader, old or new, expires the session. Nobody's lease and no clock but the
+//! rate of the expiring leader's takes part (docs/decisions/heartbeats.md).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +20,8 @@ use super::contact::Contact;
 use crate::observer::Observed;
 use crate::raft::{QuorumContact, Raft};
 
-/// How often to look whether the quorum has acknowledged: under load the next log entry has proved it by then.
+/// How often to look whether the quorum has acknowledged: under load the next log entry has proved it by
+/// then.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// At most so often a heartbeat is sent early for those who wait.
 const ASK_EVERY: Duration = Duration::from_millis(20);
@@ -57,8 +59,9 @@ impl Notes {
         Notes { raft, quorum, charge, contact, observed, asked: Mutex::new(None) }
     }
 
-    /// Restarts the timers of `sessions`, at the first poll, and waits for at most `patience` until a quorum has acknowledged
-    /// this leader after that. Gives the sessions whose timers do not run, neither then nor now.
+    /// Restarts the timers of `sessions`, at the first poll, and waits for at most `patience` until a quorum
+    /// has acknowledged this leader after that. Gives the sessions whose timers do not run, neither then nor
+    /// now.
     ///
     /// # Errors
     /// [`Unnoted`]: nobody may be told that the session lives; timers may have been restarted.
@@ -91,7 +94,8 @@ impl Notes {
         self.charge.stopped(term, sessions).ok_or(Unnoted::NotInCharge)
     }
 
-    /// Notes, at once, that these clients hung up. False if this node does not look after the sessions in `term`.
+    /// Notes, at once, that these clients hung up. False if this node does not look after the sessions in
+    /// `term`.
     pub fn departed(&self, term: u64, departures: &[Departure]) -> bool {
         self.charge.departed(term, departures)
     }

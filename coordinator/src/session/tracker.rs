@@ -1,9 +1,10 @@
 //! When each session was last heard of: the leader's pure book-keeping for expiry.
 //!
-//! Invariant: a session whose expiry has been decided stays decided: no later touch revives it, and none is confirmed, for
-//! its lock may be granted to the next at any moment.
-//! Invariant: no session is due before its timeout has passed since its last touch (or since this leader's start, when every session gets its full timeout anew; Chubby, section 2.9), unless its client has hung up and had asked that
-//! this shortens its time.
+//! Invariant: a session whose expiry has been decided stays decided: no later touch revives it, and none is
+//! confirmed, for its lock may be granted to the next at any moment. Invariant: no session is due before its
+//! timeout has passed since its last touch (or since this leader's start, when every session gets its full
+//! timeout anew; Chubby, section 2.9), unless its client has hung up and had asked that this shortens its
+//! time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -50,8 +51,8 @@ pub struct Tracker {
     agenda: BTreeSet<(Instant, SessionId)>,
     /// Whose client has hung up and has not attached anew since: their time ends here, if not before.
     departed: BTreeMap<SessionId, Instant>,
-    /// Whose client has hung up a connection of which this node has not heard yet: the log is on its way, and another node
-    /// was faster. At most [`DEPARTURES_EARLY_MAX`]: those of sessions that have ended stay.
+    /// Whose client has hung up a connection of which this node has not heard yet: the log is on its way, and
+    /// another node was faster. At most [`DEPARTURES_EARLY_MAX`]: those of sessions that have ended stay.
     early: BTreeMap<SessionId, Departure>,
 }
 
@@ -90,8 +91,8 @@ impl Tracker {
         }
     }
 
-    /// A frame of this session came in somewhere. It does not take a hang-up back: it can only have been on its way since
-    /// before, perhaps from another node that the session has left.
+    /// A frame of this session came in somewhere. It does not take a hang-up back: it can only have been on
+    /// its way since before, perhaps from another node that the session has left.
     pub fn touch(&mut self, now: Instant, session: SessionId) {
         match self.sessions.get_mut(&session) {
             Some(entry) if entry.decided => rare::taken(Rare::TouchTooLate),
@@ -100,14 +101,14 @@ impl Tracker {
         }
     }
 
-    /// Whether the session's timer runs: not if it is unknown or its expiry is decided. A heartbeat must not be answered
-    /// then.
+    /// Whether the session's timer runs: not if it is unknown or its expiry is decided. A heartbeat must not
+    /// be answered then.
     pub fn runs(&self, session: SessionId) -> bool {
         self.sessions.get(&session).is_some_and(|entry| !entry.decided)
     }
 
-    /// The client of a session hung up: the session is due after the grace that it had asked for, unless it attaches anew
-    /// before. Without effect if it has by now.
+    /// The client of a session hung up: the session is due after the grace that it had asked for, unless it
+    /// attaches anew before. Without effect if it has by now.
     pub fn departed(&mut self, now: Instant, departure: &Departure) {
         let known = self.sessions.get_mut(&departure.session);
         let Some(entry) = known.filter(|entry| entry.attachment >= departure.attachment) else {
@@ -131,8 +132,8 @@ impl Tracker {
         }
     }
 
-    /// Gives every session that is not yet decided upon its full timeout again: after a time in which touches could not
-    /// reach this leader.
+    /// Gives every session that is not yet decided upon its full timeout again: after a time in which touches
+    /// could not reach this leader.
     pub fn forgive_all(&mut self, now: Instant) {
         for entry in self.sessions.values_mut() {
             entry.last_touch = entry.last_touch.max(now);

@@ -1,6 +1,7 @@
 //! Why a data folder cannot be used, and what a person must do about it.
 //!
-//! Two kinds: [`StorageError`] when a node opens its folder, [`DiskFailure`] when the disk fails under a running node.
+//! Two kinds: [`StorageError`] when a node opens its folder, [`DiskFailure`] when the disk fails under a
+//! running node.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,10 +1,11 @@
-//! What a data folder says of its node's life beside the log: its incarnation, what the node has become, and whom it has
-//! met under which incarnation.
+//! What a data folder says of its node's life beside the log: its incarnation, what the node has become, and
+//! whom it has met under which incarnation.
 //!
-//! Stands below `peer/`, which notes whom it meets before it lets them say anything, and `bootstrap/`, which decides.
+//! Stands below `peer/`, which notes whom it meets before it lets them say anything, and `bootstrap/`, which
+//! decides.
 //!
-//! Invariant: an incarnation is on disk before anything of its node is counted, and stays: a node that lost its data
-//! comes with another one and is known by that.
+//! Invariant: an incarnation is on disk before anything of its node is counted, and stays: a node that lost
+//! its data comes with another one and is known by that.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

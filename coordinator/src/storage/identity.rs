@@ -1,8 +1,9 @@
 //! Whose data folder it is: a small text file, written when the folder is new, checked at every start.
 //!
-//! It also says whether the log has been begun: a folder whose log has vanished must not pass for a new one, because the
-//! node would have forgotten its vote. And it holds the folder's incarnation, by which the other nodes tell it from an
-//! emptied one, and what the node has become in its cluster so far. A folder of version 0.1 has no line for these.
+//! It also says whether the log has been begun: a folder whose log has vanished must not pass for a new one,
+//! because the node would have forgotten its vote. And it holds the folder's incarnation, by which the other
+//! nodes tell it from an emptied one, and what the node has become in its cluster so far. A folder of version
+//! 0.1 has no line for these.
 
 use std::fmt;
 
@@ -51,7 +52,8 @@ pub enum LogState {
     Begun,
 }
 
-/// Which folder of a node this is: random, made with the folder. A folder that was emptied comes back with another one.
+/// Which folder of a node this is: random, made with the folder. A folder that was emptied comes back with
+/// another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Incarnation(pub u128);
 

@@ -1,7 +1,7 @@
 //! openraft's log storage: the log in memory for everybody who reads, the write-ahead log for what must last.
 //!
-//! Stands between openraft's core and `wal::worker`. Reads never touch the disk. It must never say that something is
-//! durable by itself: only the worker does.
+//! Stands between openraft's core and `wal::worker`. Reads never touch the disk. It must never say that
+//! something is durable by itself: only the worker does.
 
 use std::fmt::Debug;
 use std::io;
@@ -95,12 +95,14 @@ impl LogStore {
         self.log.lock().bytes()
     }
 
-    /// Up to which index to purge so that `keep_bytes` stay. Walks what stays: ask only when there is too much.
+    /// Up to which index to purge so that `keep_bytes` stay. Walks what stays: ask only when there is too
+    /// much.
     pub fn purge_point(&self, keep_bytes: usize) -> Option<u64> {
         self.log.lock().purge_point(keep_bytes)
     }
 
-    /// Writes what is pending and lets go of the data folder; later writes fail. For the end of the node, after Raft's.
+    /// Writes what is pending and lets go of the data folder; later writes fail. For the end of the node,
+    /// after Raft's.
     pub async fn close(&self) {
         let (done, closed) = oneshot::channel();
         let committed = self.log.lock().checkpoint().committed;

@@ -1,4 +1,5 @@
-//! The log in memory, from the purge point on: what readers read, and what recovery builds from the records. Pure.
+//! The log in memory, from the purge point on: what readers read, and what recovery builds from the records.
+//! Pure.
 //!
 //! Invariant: the entries' indexes are consecutive; the last one is `checkpoint.last`, if there are any.
 

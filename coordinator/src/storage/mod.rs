@@ -1,7 +1,8 @@
-//! What a node keeps on disk: the write-ahead log (`wal/`), the snapshots (`snapshot/`), and whose folder it is.
+//! What a node keeps on disk: the write-ahead log (`wal/`), the snapshots (`snapshot/`), and whose folder it
+//! is.
 //!
-//! Below `raft/`, which hands `LogStore` and `SnapshotStore` to openraft; above `env::disk`. Everything that decides
-//! (framing, scanning, replaying) is pure; the threads only move bytes.
+//! Below `raft/`, which hands `LogStore` and `SnapshotStore` to openraft; above `env::disk`. Everything that
+//! decides (framing, scanning, replaying) is pure; the threads only move bytes.
 //!
 //! ```text
 //! <data>/identity            cluster, node, format version, incarnation

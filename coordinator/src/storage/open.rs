@@ -1,5 +1,5 @@
-//! Opens a node's data folder: lock, identity, log, snapshots, in this order; nothing is written before all of it is
-//! found to be whole.
+//! Opens a node's data folder: lock, identity, log, snapshots, in this order; nothing is written before all
+//! of it is found to be whole.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,8 +25,9 @@ use crate::raft::types::{LogId, Vote};
 
 /// File whose lock says that the folder is in use.
 const LOCK: &str = "LOCK";
-/// Bytes of a segment of the log, but where a node is told otherwise. Whenever one begins or goes, the next flush waits for
-/// the file system's journal, and so for what else is being written: smaller ones cost more than they give.
+/// Bytes of a segment of the log, but where a node is told otherwise. Whenever one begins or goes, the next
+/// flush waits for the file system's journal, and so for what else is being written: smaller ones cost more
+/// than they give.
 pub const SEGMENT_BYTES: u64 = 64 << 20;
 
 /// The way to open a data folder.
@@ -74,8 +75,8 @@ pub struct RecoveryReport {
 }
 
 impl Storage {
-    /// Opens the folder, creating it if it is new. `on_fatal` is called once, from the log's thread, if the disk fails
-    /// later on. Errors say what a person must do.
+    /// Opens the folder, creating it if it is new. `on_fatal` is called once, from the log's thread, if the
+    /// disk fails later on. Errors say what a person must do.
     pub async fn open(
         dir: &Path,
         identity: Identity,
@@ -121,7 +122,8 @@ impl Storage {
     }
 }
 
-/// Checks a folder whose node does not run, and says what is in it. Reads everything, changes nothing. Blocks.
+/// Checks a folder whose node does not run, and says what is in it. Reads everything, changes nothing.
+/// Blocks.
 ///
 /// The errors are those that the node would refuse to start with.
 pub fn verify(path: &Path) -> Result<(Identity, RecoveryReport), StorageError> {
@@ -186,8 +188,8 @@ fn read(
     let snapshots =
         dir.sub(SNAPSHOT_DIR).map_err(StorageError::io("creating the snapshots' folder in", &path))?;
     exposed |= make_private(&wal)? | make_private(&snapshots)?;
-    // A killed process leaves names that are there and not flushed. They must be on disk before anything is built on
-    // them, or a loss of power takes them away with what was acknowledged since.
+    // A killed process leaves names that are there and not flushed. They must be on disk before anything is
+    // built on them, or a loss of power takes them away with what was acknowledged since.
     for dir in [&dir, &wal, &snapshots] {
         dir.sync().map_err(StorageError::io("flushing", dir.path()))?;
     }
@@ -210,8 +212,8 @@ fn read(
         && let Some(end) = conflict(&log, covered)
         && snapshot.state().is_ok()
     {
-        // A snapshot was taken over whose log replaces the end of this one; the node was killed before that was cut off.
-        // One that cannot be read gives way to this log instead.
+        // A snapshot was taken over whose log replaces the end of this one; the node was killed before that
+        // was cut off. One that cannot be read gives way to this log instead.
         let records = [Record::Truncate(end), Record::Purge(covered)];
         writer.write(&records).map_err(into_storage_error)?;
         for record in records {

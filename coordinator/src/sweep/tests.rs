@@ -25,8 +25,8 @@ fn create(replica: &Replica, session: SessionId, path: &str, flags: i32, ttl_ms:
     apply(replica, session, Command::Create { create, ttl_ms });
 }
 
-/// A container that has lost its child, one that never had any, a TTL znode whose time is over since long ago and one
-/// whose time never is.
+/// A container that has lost its child, one that never had any, a TTL znode whose time is over since long ago
+/// and one whose time never is.
 fn replica() -> Arc<Replica> {
     let replica = Arc::new(Replica::default());
     let opened =

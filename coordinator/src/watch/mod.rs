@@ -1,8 +1,8 @@
 //! Watches: which connection of this node wants to hear about which path, and what a change tells to whom.
 //!
-//! In the flow: apply hands every change to [`WatchTable::fire`], which puts encoded events into the outboxes of the
-//! connections that watch; connections register and remove watches while they hold the read lock of the state.
-//! Watches belong to a connection, live in this node's memory and are not replicated.
+//! In the flow: apply hands every change to [`WatchTable::fire`], which puts encoded events into the outboxes
+//! of the connections that watch; connections register and remove watches while they hold the read lock of
+//! the state. Watches belong to a connection, live in this node's memory and are not replicated.
 //!
 //! Must never do: wait, touch a socket, or look at the state.
 

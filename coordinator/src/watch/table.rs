@@ -19,8 +19,8 @@ const SYNC_CONNECTED: i32 = 3;
 
 /// Who watches what.
 ///
-/// Invariant: `watchers[c].paths` holds exactly the paths under which `paths` mentions `c`; no set of kinds in `paths`
-/// is empty; `watches`, `recursive` and `bytes` count what is in `paths`.
+/// Invariant: `watchers[c].paths` holds exactly the paths under which `paths` mentions `c`; no set of kinds
+/// in `paths` is empty; `watches`, `recursive` and `bytes` count what is in `paths`.
 #[derive(Default)]
 pub struct WatchTable {
     paths: BTreeMap<Arc<str>, BTreeMap<ConnectionId, Kinds>>,
@@ -78,8 +78,8 @@ impl WatchTable {
         WatchTable { bounds, ..Self::default() }
     }
 
-    /// A connection that may set watches from now on. Its identities decide which events it may hear. To be called before
-    /// each watch: most connections have none, and take no room here. Idempotent.
+    /// A connection that may set watches from now on. Its identities decide which events it may hear. To be
+    /// called before each watch: most connections have none, and take no room here. Idempotent.
     pub fn join(&mut self, connection: ConnectionId, outbox: &Outbox, identities: &Arc<[Id]>) {
         self.watchers.entry(connection).or_insert_with(|| Watcher {
             outbox: outbox.clone(),
@@ -111,7 +111,8 @@ impl WatchTable {
         }
     }
 
-    /// Sets watches of the given kinds; those that are there stay one. A connection that has not joined, or has left, gets none.
+    /// Sets watches of the given kinds; those that are there stay one. A connection that has not joined, or
+    /// has left, gets none.
     pub fn add(&mut self, connection: ConnectionId, path: &str, kinds: Kinds) -> Result<(), TooManyWatches> {
         let Some(watcher) = self.watchers.get_mut(&connection) else { return Ok(()) };
         let here = self.paths.get(path).and_then(|p| p.get(&connection)).copied().unwrap_or_default();
@@ -203,11 +204,11 @@ impl WatchTable {
         watching.map(|(id, w)| (*id, w.paths.iter().map(|p| &**p)))
     }
 
-    /// Tells everybody who watches about a change; one-shot watches that it concerns are spent, also those whose
-    /// connection may not READ the znode and so hears nothing.
+    /// Tells everybody who watches about a change; one-shot watches that it concerns are spent, also those
+    /// whose connection may not READ the znode and so hears nothing.
     ///
-    /// Order for one connection: the znode's own event, then its parent's NodeChildrenChanged. A connection hears a
-    /// NodeDeleted once, however many kinds of watches it had.
+    /// Order for one connection: the znode's own event, then its parent's NodeChildrenChanged. A connection
+    /// hears a NodeDeleted once, however many kinds of watches it had.
     pub fn fire(&mut self, change: &Change<'_>) {
         if self.is_empty() {
             return;
@@ -234,8 +235,8 @@ impl WatchTable {
         }
     }
 
-    /// Who has a watch of the `heard` kinds on exactly this path, in order; their `spent` kinds are removed. One look at
-    /// the path, however many watch it.
+    /// Who has a watch of the `heard` kinds on exactly this path, in order; their `spent` kinds are removed.
+    /// One look at the path, however many watch it.
     fn spend(&mut self, path: &str, spent: Kinds, heard: Kinds) -> Vec<ConnectionId> {
         debug_assert!(!spent.intersects(Kinds::RECURSIVE), "only one-shot watches are spent");
         let Some(on_path) = self.paths.get_mut(path) else { return Vec::new() };

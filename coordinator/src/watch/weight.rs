@@ -1,7 +1,7 @@
 //! What watches weigh, and how much of it a connection may have. Pure.
 //!
-//! A path that several connections watch is kept once and counts for each of them, so that one connection's watches
-//! weigh the same whatever others do.
+//! A path that several connections watch is kept once and counts for each of them, so that one connection's
+//! watches weigh the same whatever others do.
 
 use crate::limits;
 

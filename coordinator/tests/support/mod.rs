@@ -17,8 +17,8 @@ pub async fn in_time<T>(what: &str, wanted: impl Future<Output = T>) -> T {
     time::timeout(SOON, wanted).await.unwrap_or_else(|_| panic!("{what}: not within {SOON:?}"))
 }
 
-/// Three nodes that serve, the leader first. Their cluster has a name of its own: another one, on ports that were free a
-/// moment ago, is not taken for it.
+/// Three nodes that serve, the leader first. Their cluster has a name of its own: another one, on ports that
+/// were free a moment ago, is not taken for it.
 pub async fn cluster(folder: &Path) -> Vec<Node> {
     let mut text = format!("name = \"test-{}\"\n", ports::free());
     for id in 1..=3 {

@@ -1,4 +1,5 @@
-//! A value that can be watched: receivers see the latest one, and wake in the order in which they began to wait.
+//! A value that can be watched: receivers see the latest one, and wake in the order in which they began to
+//! wait.
 //!
 //! tokio's own watch spreads its waiters over lists that it walks in random order.
 
@@ -113,7 +114,8 @@ impl<T> Sender<T> {
         });
     }
 
-    /// Changes the value in place; wakes the receivers only if `change` says that it did. Returns what it said.
+    /// Changes the value in place; wakes the receivers only if `change` says that it did. Returns what it
+    /// said.
     pub fn send_if_modified(&self, change: impl FnOnce(&mut T) -> bool) -> bool {
         {
             let mut value = self.shared.value.write();

@@ -1,7 +1,7 @@
 //! Rowlock's own records: see [`crate::lock`].
 //!
-//! The constants are what one element of a vector takes at least. Invariant: none is more, or a vector of short elements
-//! is refused; the closer, the less a lying count can reserve.
+//! The constants are what one element of a vector takes at least. Invariant: none is more, or a vector of
+//! short elements is refused; the closer, the less a lying count can reserve.
 
 use bytes::Bytes;
 

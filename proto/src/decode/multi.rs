@@ -14,8 +14,8 @@ const ERROR_TYPE: i32 = -1;
 
 /// The operations of a multi: writes and checks only.
 ///
-/// As Apache's `MultiOperationRecord`: a mode with a time to live makes the whole multi unreadable where no time can
-/// stand, and a createTTL with a mode that has none is a create, its time without meaning.
+/// As Apache's `MultiOperationRecord`: a mode with a time to live makes the whole multi unreadable where no
+/// time can stand, and a createTTL with a mode that has none is a create, its time without meaning.
 pub(super) fn ops(r: &mut Reader<'_>) -> Decoded<Vec<Op>> {
     until_end(r, |r, op_type| {
         let without_ttl = |r: &mut Reader<'_>| match create(r)? {
@@ -51,8 +51,8 @@ pub(super) fn read_ops(r: &mut Reader<'_>) -> Decoded<Vec<ReadOp>> {
     })
 }
 
-/// The results of a multi or multiRead. Servers before 3.8.3 answer a create2 as a create, without Stat: the type in
-/// the header tells, not the question.
+/// The results of a multi or multiRead. Servers before 3.8.3 answer a create2 as a create, without Stat: the
+/// type in the header tells, not the question.
 pub(super) fn results(r: &mut Reader<'_>) -> Decoded<Vec<OpResult>> {
     until_end(r, |r, op_type| {
         if op_type == ERROR_TYPE {
@@ -73,8 +73,9 @@ pub(super) fn results(r: &mut Reader<'_>) -> Decoded<Vec<OpResult>> {
     })
 }
 
-/// Reads `MultiHeader{int type; bool done; int err}` and, unless done, what belongs to it. There is no count to trust:
-/// the list grows with what was read. As in Apache, `done` alone ends it, and `err` repeats what the record says.
+/// Reads `MultiHeader{int type; bool done; int err}` and, unless done, what belongs to it. There is no count
+/// to trust: the list grows with what was read. As in Apache, `done` alone ends it, and `err` repeats what
+/// the record says.
 fn until_end<T>(
     r: &mut Reader<'_>,
     mut one: impl FnMut(&mut Reader<'_>, i32) -> Decoded<T>,

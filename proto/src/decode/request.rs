@@ -35,8 +35,8 @@ pub enum BadRequest {
     },
 }
 
-/// Any frame of a client behind its first. Bytes behind the record mean nothing, as to ZooKeeper: a newer client may
-/// have more to say than this version knows.
+/// Any frame of a client behind its first. Bytes behind the record mean nothing, as to ZooKeeper: a newer
+/// client may have more to say than this version knows.
 pub fn request(mut frame: Bytes) -> Result<RequestFrame, BadRequest> {
     let mut r = Reader::new(&mut frame);
     let (xid, opcode) = header(&mut r).map_err(|_| BadRequest::Header)?;

@@ -12,8 +12,8 @@ use crate::ids::{Xid, Zxid};
 use crate::opcode::OpCode;
 use crate::response::{ReplyHeader, Response};
 
-/// The 16 bytes in front of every reply and event. With [`Xid::EVENT`] an [`event`] follows; with `err` set nothing
-/// does; else the [`response`] to the request of that xid.
+/// The 16 bytes in front of every reply and event. With [`Xid::EVENT`] an [`event`] follows; with `err` set
+/// nothing does; else the [`response`] to the request of that xid.
 pub fn reply_header(frame: &mut Bytes) -> Result<ReplyHeader, DecodeError> {
     let mut r = Reader::new(frame);
     Ok(ReplyHeader { xid: Xid(r.int()?), zxid: zxid(&mut r)?, err: ErrorCode::from_code(r.int()?) })

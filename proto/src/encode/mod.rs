@@ -1,7 +1,7 @@
 //! From records to frames: each function appends one whole frame, length first, to `out`.
 //!
-//! The last step before the socket. Must never allocate besides growing `out`. Senders bound what they put into a
-//! record: a frame of 2 GiB is a bug and panics.
+//! The last step before the socket. Must never allocate besides growing `out`. Senders bound what they put
+//! into a record: a frame of 2 GiB is a bug and panics.
 
 mod handshake;
 mod lock;

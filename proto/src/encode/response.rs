@@ -9,8 +9,8 @@ use crate::event::WatchedEvent;
 use crate::ids::Xid;
 use crate::response::{ReplyHeader, Response};
 
-/// A reply. With an error in the header no body goes out, whatever `body` is: clients would not read it. (A failed
-/// multi has err 0 and tells its errors in the body.)
+/// A reply. With an error in the header no body goes out, whatever `body` is: clients would not read it. (A
+/// failed multi has err 0 and tells its errors in the body.)
 pub fn reply(header: ReplyHeader, body: Option<&Response>, out: &mut BytesMut) {
     put_frame(out, |out| {
         put_header(out, header);

@@ -1,5 +1,5 @@
-//! Arbitrary records. Each operation's request and reply come from one exhaustive match, so that a new operation
-//! cannot be forgotten here.
+//! Arbitrary records. Each operation's request and reply come from one exhaustive match, so that a new
+//! operation cannot be forgotten here.
 
 pub mod lock;
 

@@ -1,6 +1,6 @@
-//! What is said about lock designs, and what the runs say to it. Ids are those of the notes behind this project (S:
-//! what they claim; E: where we believe them wrong), K for Kleppmann's argument, N for what was found here, and the names
-//! of docs/guarantees.md for what Rowlock promises, if the table has its rows.
+//! What is said about lock designs, and what the runs say to it. Ids are those of the notes behind this
+//! project (S: what they claim; E: where we believe them wrong), K for Kleppmann's argument, N for what was
+//! found here, and the names of docs/guarantees.md for what Rowlock promises, if the table has its rows.
 //!
 //! A judgement looks at the table and at nothing else, and names the run that shows it.
 

@@ -1,8 +1,9 @@
 //! What a lock design is here: servers that faults can hit, and a client library that a workload uses.
 //!
-//! To add one: implement [`Design`]; [`Design::build`] sets up hosts in the world, and returns what faults aim at
-//! ([`Servers`]) and what a client's process holds ([`Locker`]). The observer is told by the workload; a design itself
-//! only counts what nobody else can see ([`Remark`](crate::observer::Remark)), and says when it is between two commands.
+//! To add one: implement [`Design`]; [`Design::build`] sets up hosts in the world, and returns what faults
+//! aim at ([`Servers`]) and what a client's process holds ([`Locker`]). The observer is told by the workload;
+//! a design itself only counts what nobody else can see ([`Remark`](crate::observer::Remark)), and says when
+//! it is between two commands.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -1,13 +1,16 @@
-//! The lock designs that people use, as models on a simulated world, to be compared: with each other, and with what
-//! is claimed of them.
+//! The lock designs that people use, as models on a simulated world, to be compared: with each other, and
+//! with what is claimed of them.
 //!
 //! The map:
 //! - [`wire`]: requests and replies over the world's network;
-//! - [`redis`], [`database`], [`zk`]: models of the servers that locks are built on, with their client libraries;
+//! - [`redis`], [`database`], [`zk`]: models of the servers that locks are built on, with their client
+//!   libraries;
 //! - [`design`]: what a lock design is; [`recipes`]: those that people publish;
-//! - [`workload`]: what every client does with a lock; [`store`]: what it protects; [`scenario`]: what goes wrong;
+//! - [`workload`]: what every client does with a lock; [`store`]: what it protects; [`scenario`]: what goes
+//!   wrong;
 //! - [`observer`]: sees everything, measures; [`stage`]: one design in one scenario with one seed;
-//! - [`table`]: all of them; [`claims`]: what is said of them, confirmed or refuted; [`report`]: as text, Markdown, HTML.
+//! - [`table`]: all of them; [`claims`]: what is said of them, confirmed or refuted; [`report`]: as text,
+//!   Markdown, HTML.
 //!
 //! Architecture invariant: nothing here depends on Rowlock. Whoever does implements [`design::Design`].
 
@@ -28,8 +31,9 @@ pub mod wire;
 pub mod workload;
 pub mod zk;
 
-/// The time to live of every lock and the timeout of every session, of all designs, so that times can be compared. The
-/// notes use 30 s; a third of it keeps runs short and every ratio (a watchdog renews at a third) as it is.
+/// The time to live of every lock and the timeout of every session, of all designs, so that times can be
+/// compared. The notes use 30 s; a third of it keeps runs short and every ratio (a watchdog renews at a
+/// third) as it is.
 pub const TTL: Duration = Duration::from_secs(10);
 
 /// What the lock is called.

@@ -1,8 +1,9 @@
 //! Requests, replies and pushes over a connection of the simulated network: what all models talk with.
 //!
-//! A frame is four bytes of length and JSON. A client's [`Connection`] has any number of requests under way; a server
-//! answers those of one connection in their order ([`serve`]). Every frame that is sent is counted by a [`Meter`].
-//! It must never retry anything: what an unanswered request means is the design's own problem.
+//! A frame is four bytes of length and JSON. A client's [`Connection`] has any number of requests under way;
+//! a server answers those of one connection in their order ([`serve`]). Every frame that is sent is counted
+//! by a [`Meter`]. It must never retry anything: what an unanswered request means is the design's own
+//! problem.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -121,7 +122,8 @@ impl<P: Protocol> Connection<P> {
         Ok((Connection { outgoing, waiting, reader }, pushes))
     }
 
-    /// Sends a request and waits for its reply, at most `timeout`. Cancel safe: the reply is then thrown away.
+    /// Sends a request and waits for its reply, at most `timeout`. Cancel safe: the reply is then thrown
+    /// away.
     pub async fn call(&self, body: P::Request, timeout: Duration) -> Result<P::Reply, Trouble> {
         let (tell, told) = oneshot::channel();
         let id = {
@@ -207,7 +209,8 @@ pub trait Service: Send + Sync + 'static {
     fn gone(&self, peer: PeerId);
 }
 
-/// Serves on `addr` until the task is dropped. An address that is taken ends it: a bug of the model's setting.
+/// Serves on `addr` until the task is dropped. An address that is taken ends it: a bug of the model's
+/// setting.
 pub async fn serve<S: Service>(addr: String, service: Arc<S>, meter: Meter) {
     let listener = Listener::bind(&addr).await.expect("a model's address is its own");
     let mut next = 0;
@@ -259,8 +262,8 @@ fn encode<T: Serialize>(value: &T) -> Vec<u8> {
     frame
 }
 
-/// What a message says, for the record: its JSON without signs and numbers of frames, shortened: `SetNxPx key stock`. A
-/// [`Labeler`](rowlock_world::network::Labeler).
+/// What a message says, for the record: its JSON without signs and numbers of frames, shortened: `SetNxPx key
+/// stock`. A [`Labeler`](rowlock_world::network::Labeler).
 pub fn label(_port: u16, _to_server: bool, bytes: &[u8]) -> Option<String> {
     let body = std::str::from_utf8(bytes.get(4..)?).ok()?;
     let text: String = body.chars().filter(|c| !matches!(c, '"' | '{' | '}')).collect();

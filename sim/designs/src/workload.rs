@@ -1,8 +1,8 @@
-//! What every client does, whatever the design: wait for the lock, read a number, work, check once more, write the
-//! number back one higher, let go. It tells the observer what it believes.
+//! What every client does, whatever the design: wait for the lock, read a number, work, check once more,
+//! write the number back one higher, let go. It tells the observer what it believes.
 //!
-//! It is as careful as a program can be: a holder that is told of its loss stops. But a write that is on its way cannot
-//! be called back, and between the last check and the write there is always a moment.
+//! It is as careful as a program can be: a holder that is told of its loss stops. But a write that is on its
+//! way cannot be called back, and between the last check and the write there is always a moment.
 
 use std::time::Duration;
 

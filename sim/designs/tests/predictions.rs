@@ -1,4 +1,5 @@
-//! What the literature predicts of each design, as assertions: a model that does not lose what it must lose is wrong.
+//! What the literature predicts of each design, as assertions: a model that does not lose what it must lose
+//! is wrong.
 
 use rowlock_designs::design::Design;
 use rowlock_designs::scenario::Scenario;

@@ -1,4 +1,5 @@
-//! The end of a run: what must be true when everybody has come to rest, and what must be left when all have stopped.
+//! The end of a run: what must be true when everybody has come to rest, and what must be left when all have
+//! stopped.
 
 use std::time::Duration;
 
@@ -79,7 +80,8 @@ impl Run {
         self.leave_no_connection()
     }
 
-    /// When all processes are gone, and the kernels have given up what they could not deliver, no connection is left.
+    /// When all processes are gone, and the kernels have given up what they could not deliver, no connection
+    /// is left.
     fn leave_no_connection(&self) -> Result<(), Stop> {
         let everybody = self.nodes.iter().chain(&self.clients).chain([&self.operator]);
         everybody.copied().try_for_each(|host| self.sim.stop(host))?;

@@ -1,5 +1,5 @@
-//! Rowlock among the lock designs that people use: the same scenarios and the same observer, but here with the real
-//! nodes and the real client, not models.
+//! Rowlock among the lock designs that people use: the same scenarios and the same observer, but here with
+//! the real nodes and the real client, not models.
 
 use std::sync::Arc;
 use std::time::Duration;

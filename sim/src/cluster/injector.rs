@@ -100,7 +100,8 @@ pub struct Injector {
     armed: BTreeMap<usize, Armed>,
     /// How long a node that failed by itself stays down.
     patience: Vec<Duration>,
-    /// Nodes that may stop by themselves, by place: their disk was damaged, or they were taken out of the cluster.
+    /// Nodes that may stop by themselves, by place: their disk was damaged, or they were taken out of the
+    /// cluster.
     excused: BTreeSet<usize>,
 }
 

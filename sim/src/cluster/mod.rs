@@ -1,4 +1,5 @@
-//! Whole nodes and clients: the production code, unchanged, on a simulated network, clock, disk and scheduler.
+//! Whole nodes and clients: the production code, unchanged, on a simulated network, clock, disk and
+//! scheduler.
 //!
 //! - `node`: the process of a node; `workload`: those of clients;
 //! - `witness`: what the nodes' log does, as facts; `record`: where all facts go, and are judged;
@@ -7,8 +8,8 @@
 //! - `contestant`: the cluster among the lock designs of `rowlock_designs`;
 //! - `run`: one run from its seed to its verdict; `terms`: what may be demanded of it.
 //!
-//! What is not simulated: the lock history (sled has files and threads of its own), HTTP (nobody asks), TLS (there is
-//! none).
+//! What is not simulated: the lock history (sled has files and threads of its own), HTTP (nobody asks), TLS
+//! (there is none).
 
 mod agenda;
 mod audit;

@@ -82,7 +82,8 @@ pub async fn process(
                 return board.end(place, Process::Failed { why, differs });
             }
             order = orders.recv() => match order {
-                // As wherever nodes do it themselves: a learner would never take over, and this node lead no more.
+                // As wherever nodes do it themselves: a learner would never take over, and this node lead no
+                // more.
                 Some(Order::HandOver(to)) if status.borrow().voters.contains(&to) => {
                     // Refused if it does not lead (any more).
                     let _ = node.raft().trigger().transfer_leader(to.0).await;

@@ -1,12 +1,12 @@
-//! The operator: a person (or a script) who adds and removes nodes as docs/operations.md says, over the client port, with
-//! the production client.
+//! The operator: a person (or a script) who adds and removes nodes as docs/operations.md says, over the
+//! client port, with the production client.
 //!
-//! In the flow: the injector starts the process of a new node and hands the rest over as a [`Job`]; the operator does
-//! one after the other, since the second step of a replacement without the first may cost the majority, and writes into
-//! the roster what is known to be done.
+//! In the flow: the injector starts the process of a new node and hands the rest over as a [`Job`]; the
+//! operator does one after the other, since the second step of a replacement without the first may cost the
+//! majority, and writes into the roster what is known to be done.
 //!
-//! Must never do: ask for a change of a membership that it has not seen. A request whose answer was lost may still be
-//! under way, and would otherwise undo what was asked for later.
+//! Must never do: ask for a change of a membership that it has not seen. A request whose answer was lost may
+//! still be under way, and would otherwise undo what was asked for later.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -70,7 +70,8 @@ impl fmt::Display for Job {
     }
 }
 
-/// The desk of the operator: jobs go in, and what keeps it from doing them can be read. Clones are the same desk.
+/// The desk of the operator: jobs go in, and what keeps it from doing them can be read. Clones are the same
+/// desk.
 #[derive(Clone)]
 pub struct Desk {
     jobs: UnboundedSender<Job>,

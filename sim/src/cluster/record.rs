@@ -1,4 +1,5 @@
-//! What happens in a run, told to the checkers at once, and counted. Everybody who sees something has a handle.
+//! What happens in a run, told to the checkers at once, and counted. Everybody who sees something has a
+//! handle.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

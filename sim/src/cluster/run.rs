@@ -1,4 +1,5 @@
-//! One run, from its seed to its verdict: faults under load, then healing and a demand for progress, then the audit.
+//! One run, from its seed to its verdict: faults under load, then healing and a demand for progress, then the
+//! audit.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -75,7 +76,8 @@ const SPARES: usize = 3;
 /// [`Fact::Passed`] is told so often.
 const TICK: Duration = Duration::from_secs(1);
 
-/// What the clients are like is drawn from a stream of its own: what the script says does not change who takes part.
+/// What the clients are like is drawn from a stream of its own: what the script says does not change who
+/// takes part.
 pub(super) fn theme_stream(seed: u64) -> Rng {
     Rng::new(seed ^ 0x006c_6f63_6b73)
 }

@@ -18,7 +18,8 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Mostly three nodes, which is what people run. Logs are short, so that nodes that fall behind need snapshots.
+    /// Mostly three nodes, which is what people run. Logs are short, so that nodes that fall behind need
+    /// snapshots.
     pub fn of(rng: &mut Rng) -> Self {
         let (voters, learners) = match rng.below(100) {
             0..70 => (3, 0),

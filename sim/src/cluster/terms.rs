@@ -1,7 +1,7 @@
 //! What the checkers may demand of a run, by what its script breaks.
 //!
-//! Invariant: only promises about time are given up, and only where the documentation gives them up. A wrong answer is
-//! wrong whatever was broken.
+//! Invariant: only promises about time are given up, and only where the documentation gives them up. A wrong
+//! answer is wrong whatever was broken.
 
 use std::time::Duration;
 
@@ -31,8 +31,8 @@ pub(super) fn terms(script: &Script) -> Terms {
     terms
 }
 
-/// Whether no two clocks ever differ by more than the bound. Roles may be anybody, so every two changes of a rate are
-/// taken for those of two hosts, and there is always somebody whose clock is right.
+/// Whether no two clocks ever differ by more than the bound. Roles may be anybody, so every two changes of a
+/// rate are taken for those of two hosts, and there is always somebody whose clock is right.
 fn has_bounded_clocks(steps: &[Step]) -> bool {
     let rate = |step: &Step| match step.fault {
         Fault::ClockRate { ppm, .. } => i128::from(ppm),

@@ -8,7 +8,8 @@ use rowlock_world::trace::{Happening, What};
 
 use super::{Plan, Scenario, run};
 
-/// Nobody can be elected before the dead leader's lease is over; nobody waits for the random time behind it, either.
+/// Nobody can be elected before the dead leader's lease is over; nobody waits for the random time behind it,
+/// either.
 #[test]
 fn a_killed_leader_has_a_successor_as_soon_as_its_lease_is_over() {
     let elections = RaftConfig::default();
@@ -28,8 +29,8 @@ fn a_killed_leader_has_a_successor_as_soon_as_its_lease_is_over() {
     }
 }
 
-/// A new node asks the others how they stand while the leader already stores entries with it: that is no lost data. These
-/// seeds of sixty met it.
+/// A new node asks the others how they stand while the leader already stores entries with it: that is no lost
+/// data. These seeds of sixty met it.
 #[test]
 fn a_new_node_that_the_leader_finds_while_it_still_asks_comes_in() {
     let script =
@@ -51,8 +52,8 @@ fn who_was_killed_twice_is_started_once() {
     assert_eq!(run(&plan).violation, None);
 }
 
-/// The power goes at one of the first disk operations of a start: a node that such an operation fails has not stopped by
-/// itself (seed 79,145).
+/// The power goes at one of the first disk operations of a start: a node that such an operation fails has not
+/// stopped by itself (seed 79,145).
 #[test]
 fn a_node_whose_power_goes_while_it_starts_has_a_cause_to_stop() {
     for operation in [1, 4] {
@@ -64,8 +65,8 @@ fn a_node_whose_power_goes_while_it_starts_has_a_cause_to_stop() {
     }
 }
 
-/// The power of a follower goes at the moment that the script names, and the node is started again soon behind it, not at
-/// the end of the time in which that moment was waited for.
+/// The power of a follower goes at the moment that the script names, and the node is started again soon
+/// behind it, not at the end of the time in which that moment was waited for.
 #[test]
 fn the_power_goes_at_the_moment_of_the_script_and_the_node_is_back_soon() {
     for moment in ["at-message", "at-flush", "at-operation"] {
@@ -86,8 +87,8 @@ fn the_power_goes_at_the_moment_of_the_script_and_the_node_is_back_soon() {
     }
 }
 
-/// A leader that is cut off answers no report of heartbeats. The one who stays behind with a successor reports to that at
-/// once, however long the other report might still wait.
+/// A leader that is cut off answers no report of heartbeats. The one who stays behind with a successor
+/// reports to that at once, however long the other report might still wait.
 #[test]
 fn heartbeats_go_to_a_new_leader_before_the_silent_one_is_given_up() {
     let cut = Nanos::from_millis(3_000);
@@ -136,7 +137,8 @@ fn a_client_that_keeps_the_end_of_its_runtime_to_itself_is_found() {
     assert_eq!(found.map(|violation| violation.invariant), Some("mutual-exclusion"));
 }
 
-/// Between, another node leads, unless it is the one whose messages come late: that cannot hand over to whom it does not reach.
+/// Between, another node leads, unless it is the one whose messages come late: that cannot hand over to whom
+/// it does not reach.
 #[test]
 fn a_leader_that_nobody_hears_regains_its_leadership_from_another_node() {
     let lost = Nanos::from_millis(3_000);

@@ -1,8 +1,8 @@
 //! What may still be broken: the generator asks here before it takes something away for good.
 //!
-//! Invariant: unless the script is over budget, a majority of every membership that the run may have had keeps its
-//! disks, and half of the clients live. The loss of what only a minority has is what the promises speak of; the loss of
-//! more would be legitimate, and a checker that objected to it would be wrong.
+//! Invariant: unless the script is over budget, a majority of every membership that the run may have had
+//! keeps its disks, and half of the clients live. The loss of what only a minority has is what the promises
+//! speak of; the loss of more would be legitimate, and a checker that objected to it would be wrong.
 
 use std::collections::BTreeSet;
 
@@ -74,7 +74,8 @@ impl Budget {
         allowed
     }
 
-    /// Takes a node away for good that is not known yet. As nobody can say which, the membership stays as it is then.
+    /// Takes a node away for good that is not known yet. As nobody can say which, the membership stays as it
+    /// is then.
     pub(super) fn lose_some_node(&mut self) -> bool {
         let known = self.memberships.len() == 1;
         let allowed = self.unlimited

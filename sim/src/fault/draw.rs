@@ -10,7 +10,8 @@ use super::kind::Kind;
 use super::mix::Odds;
 use super::script::{CrashPoint, Down, Fault, Moment, Target};
 
-/// Two clocks of which one is this much faster and the other this much slower differ by less than the documented 5 %.
+/// Two clocks of which one is this much faster and the other this much slower differ by less than the
+/// documented 5 %.
 const PPM: usize = 24_000;
 /// A wall clock jumps by at most so much, either way.
 const JUMP_MS: usize = 3_600_000;
@@ -52,7 +53,8 @@ impl Draw {
             }
             Kind::DiskFull => Some(Fault::DiskFull { target: self.node(), lasts: self.lasts(at) }),
             Kind::BitRot | Kind::LoseDisk | Kind::Wipe | Kind::RotTail => self.disk_loss(kind, at),
-            // Its node may only be found out by the leader that has its word: nothing else may go wrong meanwhile.
+            // Its node may only be found out by the leader that has its word: nothing else may go wrong
+            // meanwhile.
             Kind::Restore => {
                 let target = self.follower();
                 self.budget.lose_some_node().then(|| Fault::Restore { target, lasts: self.lasts(at) })
@@ -156,7 +158,8 @@ impl Draw {
         }
     }
 
-    /// Two groups of nodes; each client is on one side, or sees both; or all of them are where fewer nodes are.
+    /// Two groups of nodes; each client is on one side, or sees both; or all of them are where fewer nodes
+    /// are.
     fn groups(&mut self, nodes: &[usize]) -> Vec<Vec<Target>> {
         let nodes = self.shuffled(nodes);
         let cut = 1 + self.rng.below(nodes.len() - 1);
@@ -293,7 +296,8 @@ impl Draw {
         if self.rng.chance(50) { (vec![node], vec![other]) } else { (vec![other], vec![node]) }
     }
 
-    /// Shorter than a heartbeat, longer than an election, longer than a session: all matter. It ends before the quiet.
+    /// Shorter than a heartbeat, longer than an election, longer than a session: all matter. It ends before
+    /// the quiet.
     fn lasts(&mut self, at: Nanos) -> Duration {
         let (least, most) =
             self.rng.pick(&[(20, 500), (500, 3_000), (500, 3_000), (2_000, 8_000), (8_000, 20_000)]);

@@ -1,10 +1,10 @@
 //! A script from a seed.
 //!
-//! It has its own stream of random numbers, so a run whose script is made shorter still has the same workload and the
-//! same network (as far as the faults left them alone): that is what makes `crate::shrink` work.
+//! It has its own stream of random numbers, so a run whose script is made shorter still has the same workload
+//! and the same network (as far as the faults left them alone): that is what makes `crate::shrink` work.
 //!
-//! Invariant: all that ends has ended when [`Ground::quiet`] begins, and nothing is broken beyond `budget` unless the
-//! mix is over budget.
+//! Invariant: all that ends has ended when [`Ground::quiet`] begins, and nothing is broken beyond `budget`
+//! unless the mix is over budget.
 
 use std::time::Duration;
 
@@ -107,8 +107,8 @@ fn late_before_pause(draw: &mut Draw, mix: &Mix, ground: &Ground, at: Nanos, fau
     Some(Step { at, fault: Fault::Clog { from, to, least, most, lasts: before + before / 2 } })
 }
 
-/// Slow ways before a cut, and connections that break with it, as behind a firewall that begins to refuse: what was on its
-/// way is lost at that moment, and both sides know.
+/// Slow ways before a cut, and connections that break with it, as behind a firewall that begins to refuse:
+/// what was on its way is lost at that moment, and both sides know.
 fn breaks(draw: &mut Draw, ground: &Ground, at: Nanos, fault: &Fault) -> Vec<Step> {
     let (groups, before) = match fault {
         Fault::Partition { groups, .. } => (groups.clone(), Duration::from_millis(900)),
@@ -130,8 +130,8 @@ fn breaks(draw: &mut Draw, ground: &Ground, at: Nanos, fault: &Fault) -> Vec<Ste
     steps
 }
 
-/// Behind the loss of a leader: another node loses its power at one of the next flushes or messages, which are those of an
-/// election, and is back at once.
+/// Behind the loss of a leader: another node loses its power at one of the next flushes or messages, which
+/// are those of an election, and is back at once.
 fn in_election(draw: &mut Draw, kinds: &[Kind], at: Nanos, fault: &Fault) -> Option<Step> {
     let leader_is_lost = match fault {
         Fault::Kill { target, .. } | Fault::Isolate { target, .. } | Fault::Pause { target, .. } => {
@@ -168,8 +168,8 @@ fn rot_found(draw: &mut Draw, at: Nanos, fault: &Fault) -> Option<Step> {
     Some(Step { at, fault: Fault::Kill { target: *target, down } })
 }
 
-/// The one of three that is wiped has acknowledged what the second lacks, which was away; and the third, which has it as
-/// well, is down until the other two might have elected a leader without it.
+/// The one of three that is wiped has acknowledged what the second lacks, which was away; and the third,
+/// which has it as well, is down until the other two might have elected a leader without it.
 fn wiped_alone(draw: &mut Draw, ground: &Ground, at: Nanos, fault: &Fault) -> Vec<Step> {
     let Fault::Wipe { target: Target::Node(wiped), .. } = fault else { return Vec::new() };
     let mut others: Vec<usize> = draw.budget.voters().into_iter().filter(|node| node != wiped).collect();

@@ -77,8 +77,8 @@ pub enum Pace {
 pub(super) const PACES: [usize; 4] = [6, 15, 30, 60];
 
 impl Mix {
-    /// Everything that the promises allow for. Each seed enables some of the kinds only: a run with all of them at once
-    /// hides what a run with two of them shows (Groce et al., *Swarm testing*, 2012).
+    /// Everything that the promises allow for. Each seed enables some of the kinds only: a run with all of
+    /// them at once hides what a run with two of them shows (Groce et al., *Swarm testing*, 2012).
     pub fn all() -> Self {
         // What is put back may only be found out while nothing else goes wrong.
         let kinds = Kind::ALL.into_iter().filter(|kind| *kind != Kind::Restore).collect();
@@ -115,8 +115,8 @@ impl Mix {
         ])
     }
 
-    /// Only what operators do, leaders that go, and nodes that are cut off or have slow disks: those that come in, come back
-    /// or lag are sent snapshots, the last ones under their clients' connections.
+    /// Only what operators do, leaders that go, and nodes that are cut off or have slow disks: those that
+    /// come in, come back or lag are sent snapshots, the last ones under their clients' connections.
     pub fn members() -> Self {
         let mix = Mix::only(&[
             Kind::SlowDisk,
@@ -134,24 +134,24 @@ impl Mix {
         Mix { odds: Odds { short_falls: 70, ..Odds::USUAL }, ..mix }
     }
 
-    /// Leaders lose their leadership and regain it or hand over, and ways to them are slow, so that what is forwarded comes
-    /// late. All clients are heard at once.
+    /// Leaders lose their leadership and regain it or hand over, and ways to them are slow, so that what is
+    /// forwarded comes late. All clients are heard at once.
     pub fn leaders() -> Self {
         let odds = Odds { slow_to_leader: 100, ..Odds::USUAL };
         let mix = Mix::only(&[Kind::Regain, Kind::Regain, Kind::Transfer, Kind::Clog]);
         Mix { odds, ..mix }.at_pace(Pace::PerMinute(25))
     }
 
-    /// Now and then nodes are cut off from the others for long, with clients that they serve, and nothing disturbs that
-    /// but a clock that is set.
+    /// Now and then nodes are cut off from the others for long, with clients that they serve, and nothing
+    /// disturbs that but a clock that is set.
     pub fn isolation() -> Self {
         let odds = Odds { long_stops: 80, clients_with_few: 60, breaks: 50, ..Odds::USUAL };
         let mix = Mix::only(&[Kind::Isolate, Kind::Partition, Kind::Partition, Kind::ClockJump]);
         Mix { odds, ..mix }.at_pace(Pace::PerMinute(12))
     }
 
-    /// Nodes lose power, often all of them at once and in the middle of a write, and their flushes fail: what was not
-    /// on disk is gone.
+    /// Nodes lose power, often all of them at once and in the middle of a write, and their flushes fail: what
+    /// was not on disk is gone.
     pub fn power() -> Self {
         let odds =
             Odds { all_nodes: 40, killed_client: 0, paused_client: 0, back_at_once: 30, ..Odds::USUAL };
@@ -185,14 +185,15 @@ impl Mix {
         Mix { odds, ..Mix::only(&[Kind::Pause]) }.at_pace(Pace::PerMinute(15))
     }
 
-    /// Nodes stand still, often for so long that another one leads when they go on, and nothing else goes wrong.
+    /// Nodes stand still, often for so long that another one leads when they go on, and nothing else goes
+    /// wrong.
     pub fn stalls() -> Self {
         let odds = Odds { paused_client: 0, long_stops: 80, ..Odds::USUAL };
         Mix { odds, ..Mix::only(&[Kind::Pause]) }.at_pace(Pace::PerMinute(15))
     }
 
-    /// Nodes lose their disks, or the end of their logs, and come back under their old numbers, while the others die and are
-    /// cut off now and then.
+    /// Nodes lose their disks, or the end of their logs, and come back under their old numbers, while the
+    /// others die and are cut off now and then.
     pub fn wiped() -> Self {
         let odds = Odds { all_nodes: 20, killed_client: 0, paused_client: 0, ..Odds::USUAL };
         let mix =
@@ -216,7 +217,8 @@ impl Mix {
         Mix { kinds: kinds.to_vec(), pace, subset: false, over_budget: false, odds }
     }
 
-    /// Disks of a majority may be damaged, and a majority may be gone for good: the run may stop, and must not lie.
+    /// Disks of a majority may be damaged, and a majority may be gone for good: the run may stop, and must
+    /// not lie.
     #[must_use]
     pub fn over_budget(mut self) -> Self {
         self.over_budget = true;

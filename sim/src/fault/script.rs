@@ -1,7 +1,8 @@
 //! The types: who, what, how long, when.
 //!
-//! Invariant: a [`Script`] says everything about the faults of a run. Who is the leader is looked up when a fault
-//! begins, so one script may hit different nodes in different runs, but the same ones in two runs of one seed.
+//! Invariant: a [`Script`] says everything about the faults of a run. Who is the leader is looked up when a
+//! fault begins, so one script may hit different nodes in different runs, but the same ones in two runs of
+//! one seed.
 
 use std::time::Duration;
 
@@ -40,7 +41,8 @@ pub enum Down {
 pub enum CrashPoint {
     /// As the fault begins.
     AtOnce,
-    /// At the n-th of these moments from then on, counted from 1. If so many do not come soon, at last all the same.
+    /// At the n-th of these moments from then on, counted from 1. If so many do not come soon, at last all
+    /// the same.
     At(Moment, u32),
 }
 
@@ -86,11 +88,13 @@ pub enum Fault {
     Isolate { target: Target, lasts: Duration },
     /// What is sent from `from` to `to` arrives later, each segment by something between `least` and `most`.
     Clog { from: Vec<Target>, to: Vec<Target>, least: Duration, most: Duration, lasts: Duration },
-    /// So many of a hundred segments from `from` to `to` are lost: they come late, as the sender's kernel repeats them.
+    /// So many of a hundred segments from `from` to `to` are lost: they come late, as the sender's kernel
+    /// repeats them.
     Lose { from: Vec<Target>, to: Vec<Target>, percent: u8, lasts: Duration },
     /// All connections between the two are reset.
     Reset { from: Vec<Target>, to: Vec<Target> },
-    /// The process is killed (SIGKILL). What it wrote to its disk is there when it comes back, flushed or not.
+    /// The process is killed (SIGKILL). What it wrote to its disk is there when it comes back, flushed or
+    /// not.
     Kill { target: Target, down: Down },
     /// The power goes: what was not flushed may be there, gone, torn or out of order.
     PowerLoss { target: Target, point: CrashPoint, down: Down },
@@ -102,8 +106,8 @@ pub enum Fault {
     ClockJump { target: Target, by_ms: i64 },
     /// Every operation on the disk takes so many times as long.
     SlowDisk { target: Target, times: u32, lasts: Duration },
-    /// The next flush fails, and what it should have flushed is lost. If the node stops over it, it comes back after
-    /// `down`.
+    /// The next flush fails, and what it should have flushed is lost. If the node stops over it, it comes
+    /// back after `down`.
     SyncFailure { target: Target, down: Down },
     /// There is no room on the disk.
     DiskFull { target: Target, lasts: Duration },
@@ -111,33 +115,38 @@ pub enum Fault {
     BitRot { target: Target, bits: u32 },
     /// The machine is lost with its disk. It never comes back under its number.
     LoseDisk { target: Target },
-    /// The machine is lost with its disk, and comes back after a while with an empty one, under its old number.
+    /// The machine is lost with its disk, and comes back after a while with an empty one, under its old
+    /// number.
     Wipe { target: Target, lasts: Duration },
-    /// The node is cut off from everybody until its log has rested for a moment. Then the process is killed, a bit flips in
-    /// the last entry or vote of the log, which has been flushed, and the node is started again after a while. Nothing
-    /// happens if the log does not come to rest.
+    /// The node is cut off from everybody until its log has rested for a moment. Then the process is killed,
+    /// a bit flips in the last entry or vote of the log, which has been flushed, and the node is started
+    /// again after a while. Nothing happens if the log does not come to rest.
     RotTail { target: Target, lasts: Duration },
-    /// A copy is taken of the disk, and put back after a while: the process is killed and started again on it.
+    /// A copy is taken of the disk, and put back after a while: the process is killed and started again on
+    /// it.
     Restore { target: Target, lasts: Duration },
-    /// An operator starts a node with an empty disk and this number (a number that nobody has had) as a learner.
+    /// An operator starts a node with an empty disk and this number (a number that nobody has had) as a
+    /// learner.
     AddLearner { node: usize },
-    /// An operator makes the node a voter; if there is none with this number, it is started as a learner first.
+    /// An operator makes the node a voter; if there is none with this number, it is started as a learner
+    /// first.
     AddVoter { node: usize },
     /// An operator takes the target out of the membership and stops it.
     Remove { target: Target },
     /// An operator asks for the leadership to be given to the target.
     Transfer { to: Target },
-    /// The leader is heard by nobody until another node leads, and is given its leadership back. What `late` sends to it
-    /// arrives for so long (`after`), and the rest of it when the leader leads again.
+    /// The leader is heard by nobody until another node leads, and is given its leadership back. What `late`
+    /// sends to it arrives for so long (`after`), and the rest of it when the leader leads again.
     Regain { late: Target, after: Duration, lasts: Duration },
-    /// The target is cut off from the other nodes, which snapshot and purge their logs before it comes back, on new
-    /// connections: it needs a snapshot.
+    /// The target is cut off from the other nodes, which snapshot and purge their logs before it comes back,
+    /// on new connections: it needs a snapshot.
     FallBehind { target: Target, lasts: Duration },
     /// The client is killed at the first moment from now at which it waits for a lock.
     DieWaiting { client: usize, down: Down },
     /// All of the client's connections are reset at once.
     Disconnect { client: usize },
-    /// The runtime that serves the client's session ends, while all that relies on the session goes on elsewhere.
+    /// The runtime that serves the client's session ends, while all that relies on the session goes on
+    /// elsewhere.
     EndRuntime { client: usize },
     /// The client's program returns from `main`, whatever it is at.
     ReturnFromMain { client: usize, down: Down },
@@ -301,8 +310,8 @@ impl Script {
         Script { steps, over_budget: false }
     }
 
-    /// The same faults, where `over_budget` says that more is broken than the promises allow for: the run may stop for
-    /// ever and lose what only the broken disks had, but no answer may be wrong.
+    /// The same faults, where `over_budget` says that more is broken than the promises allow for: the run may
+    /// stop for ever and lose what only the broken disks had, but no answer may be wrong.
     #[must_use]
     pub fn with_over_budget(mut self, over_budget: bool) -> Self {
         self.over_budget = over_budget;

@@ -97,8 +97,8 @@ fn a_calm_mix_has_no_faults() {
     assert_eq!(generate(1, &ground(3), &Mix::calm()), Script::default());
 }
 
-/// Who is gone or has a damaged disk at the end (`None`: a node that the script names by its role), and all memberships
-/// that there may have been.
+/// Who is gone or has a damaged disk at the end (`None`: a node that the script names by its role), and all
+/// memberships that there may have been.
 fn outcome_of(nodes: usize, script: &Script) -> (Vec<Option<usize>>, Vec<BTreeSet<usize>>) {
     let mut gone: Vec<Option<usize>> = Vec::new();
     let mut memberships: Vec<BTreeSet<usize>> = vec![(1..=nodes).collect()];

@@ -1,14 +1,15 @@
-//! What the clients of a simulated cluster did and heard, by their own account and at true times; and what the log says
-//! to the same things, in the same words.
+//! What the clients of a simulated cluster did and heard, by their own account and at true times; and what
+//! the log says to the same things, in the same words.
 //!
 //! A client's duties, without which the checkers complain about innocents:
-//! 1. [`ClientFact::Invoked`] is told right before the call's future is polled for the first time, so that calls of one
-//!    session are told in the order in which they are sent.
-//! 2. When a reply has come, the client asks each of its watches once whether it has fired and tells those events
-//!    before it tells [`ClientFact::Returned`].
-//! 3. Znodes below [`DATA`] are written by told calls only, and every call writes data that no other call writes.
-//! 4. [`ClientFact::Holds`] and [`ClientFact::Alive`] are told in the same poll as the question (`guard.is_held()`), so
-//!    that no pause comes between.
+//! 1. [`ClientFact::Invoked`] is told right before the call's future is polled for the first time, so that
+//!    calls of one session are told in the order in which they are sent.
+//! 2. When a reply has come, the client asks each of its watches once whether it has fired and tells those
+//!    events before it tells [`ClientFact::Returned`].
+//! 3. Znodes below [`DATA`] are written by told calls only, and every call writes data that no other call
+//!    writes.
+//! 4. [`ClientFact::Holds`] and [`ClientFact::Alive`] are told in the same poll as the question
+//!    (`guard.is_held()`), so that no pause comes between.
 
 use std::sync::Arc;
 
@@ -58,7 +59,8 @@ pub enum Op {
     Check { path: String, version: Version },
     /// All of them or none.
     Multi(Vec<Op>),
-    /// A read. `synced`: behind a sync of the same call, so that it sees everything that was answered before the call.
+    /// A read. `synced`: behind a sync of the same call, so that it sees everything that was answered before
+    /// the call.
     Read { kind: ReadKind, path: String, watch: Option<WatchId>, synced: bool },
     /// sync alone.
     Sync,
@@ -129,16 +131,18 @@ pub enum Store {
 pub enum ClientFact {
     /// It has opened a session. `grace_ms`: its disconnect grace, if it asked for one.
     Session { session: SessionId, timeout_ms: u32, grace_ms: Option<u32> },
-    /// The session that it has opened speaks only ZooKeeper's requests: it hears of no grant, and asks for no place but by
-    /// creating one.
+    /// The session that it has opened speaks only ZooKeeper's requests: it hears of no grant, and asks for no
+    /// place but by creating one.
     Plain { session: SessionId },
-    /// One of the largest requests that are allowed has come to its end: refused or not, or without an answer.
+    /// One of the largest requests that are allowed has come to its end: refused or not, or without an
+    /// answer.
     Asked { kind: Large, outcome: Result<Option<ErrorCode>, ()> },
     /// Something about the connections of a plain session.
     Connects { session: SessionId, what: Connect },
     /// Something about the persistent watches of a session.
     Follows { session: SessionId, what: Follow },
-    /// It believes at this moment that its session is alive, and that it will be for so long at least, by its clock.
+    /// It believes at this moment that its session is alive, and that it will be for so long at least, by its
+    /// clock.
     Alive { session: SessionId, for_ms: u32 },
     /// It calls.
     Invoked { call: CallId, session: SessionId, op: Arc<Op> },
@@ -152,7 +156,8 @@ pub enum ClientFact {
     LetGo { lock: Lock, token: FencingToken },
     /// A store answered a write that carried the token.
     Wrote { lock: Lock, token: FencingToken, store: Store },
-    /// Its process is gone, or it does nothing more. What it still had on its way may happen. It may come back.
+    /// Its process is gone, or it does nothing more. What it still had on its way may happen. It may come
+    /// back.
     Ended,
 }
 
@@ -224,7 +229,8 @@ pub enum Follow {
 #[allow(missing_docs, reason = "the line above a variant is about its fields too")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Connect {
-    /// It asks a node for its session. `has_seen`: it names a zxid, so that the node knows the session before it answers.
+    /// It asks a node for its session. `has_seen`: it names a zxid, so that the node knows the session before
+    /// it answers.
     Begins { has_seen: bool },
     /// The node has said that the session is there.
     Done,
@@ -274,7 +280,8 @@ pub enum ZnodeChange {
     Child { name_hash: u64 },
 }
 
-/// A number of a child's name: the numbers of a list of children, taken together by XOR, say which children they are.
+/// A number of a child's name: the numbers of a list of children, taken together by XOR, say which children
+/// they are.
 pub fn name_hash(name: &str) -> u64 {
     let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)

@@ -1,9 +1,9 @@
-//! The facts of a run, as the world sees them from outside. Checkers judge facts and nothing else, so a test can show
-//! a checker a history that no correct system would produce.
+//! The facts of a run, as the world sees them from outside. Checkers judge facts and nothing else, so a test
+//! can show a checker a history that no correct system would produce.
 //!
-//! Two levels tell facts. Those about the log are told by both ([`crate::scribe`] makes them), those about simulated
-//! clients and connections by the simulation of the state alone, and those in [`client`] and [`node`] by the simulation
-//! of whole clusters, with true times.
+//! Two levels tell facts. Those about the log are told by both ([`crate::scribe`] makes them), those about
+//! simulated clients and connections by the simulation of the state alone, and those in [`client`] and
+//! [`node`] by the simulation of whole clusters, with true times.
 
 pub mod client;
 pub mod node;
@@ -23,8 +23,8 @@ use node::NodeFact;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Index(pub u64);
 
-/// In the simulation of the state alone its own clock, which nobody inside can read wrongly; of whole clusters the
-/// log's clock (`coordinator/src/log_clock.rs`).
+/// In the simulation of the state alone its own clock, which nobody inside can read wrongly; of whole
+/// clusters the log's clock (`coordinator/src/log_clock.rs`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Millis(pub i64);
 
@@ -75,7 +75,8 @@ pub struct Reply {
     pub refused: Option<ErrorCode>,
 }
 
-/// Something that happened. Facts about the log are told once, in log order; all facts are told in time order.
+/// Something that happened. Facts about the log are told once, in log order; all facts are told in time
+/// order.
 ///
 /// In a cluster an entry's facts are told when the first node has applied it, behind that node's
 /// [`NodeFact::Applied`] and before anything that the node answers because of it.
@@ -138,7 +139,8 @@ pub enum Fact {
         owner: Option<Owner>,
         circle: Vec<(Lock, FencingToken)>,
     },
-    /// The log answered a tagged write of a session that was attached. `changed`: it changed something, or took a zxid.
+    /// The log answered a tagged write of a session that was attached. `changed`: it changed something, or
+    /// took a zxid.
     Once { session: SessionId, id: u64, acked: u64, changed: bool, reply: Reply },
     /// A holder goes on holding in another mode, in its place.
     Converted { lock: Lock, token: FencingToken, mode: Mode },
@@ -154,7 +156,8 @@ pub enum Fact {
     Wanted { lock: Lock, session: SessionId },
     /// A client does not want it any more (gave up, crashed, lost its session), or has let go of it.
     Unwanted { lock: Lock, session: SessionId },
-    /// A client believes from now that it holds the lock, until `until` unless renewed, and never beyond `cap`.
+    /// A client believes from now that it holds the lock, until `until` unless renewed, and never beyond
+    /// `cap`.
     Granted {
         lock: Lock,
         token: FencingToken,

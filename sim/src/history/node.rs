@@ -41,8 +41,8 @@ pub enum NodeFact {
     Resumed { after: Duration },
     /// Its disk holds less than it did: it was emptied, or an older copy was put back.
     Forgot,
-    /// Its log was read from disk: it begins behind this position. Its entries follow as [`NodeFact::Appended`].
-    /// It ends with `last`, and the last vote is the one told.
+    /// Its log was read from disk: it begins behind this position. Its entries follow as
+    /// [`NodeFact::Appended`]. It ends with `last`, and the last vote is the one told.
     Opened { vote: Option<(u64, NodeId)>, purged: Option<Position>, last: Option<Position> },
     /// An entry was taken into its log; `hash`: of the payload (0 without one).
     Appended { entry: Position, hash: u64 },
@@ -58,7 +58,8 @@ pub enum NodeFact {
     Voted { term: u64, candidate: NodeId },
     /// It leads from now.
     Leads { term: u64 },
-    /// As leader of the term it confirms that sessions live: a quorum has acknowledged what it sent at this time or later.
+    /// As leader of the term it confirms that sessions live: a quorum has acknowledged what it sent at this
+    /// time or later.
     Confirms { term: u64, since: Nanos },
     /// As leader of the term it has decided that the session's time has passed.
     Expires { session: SessionId, term: u64 },

@@ -1,5 +1,5 @@
-//! ephemeral-lifetime: an ephemeral znode exists only while its session does, and a session expires only after its
-//! whole timeout without a sign of life.
+//! ephemeral-lifetime: an ephemeral znode exists only while its session does, and a session expires only
+//! after its whole timeout without a sign of life.
 
 use std::collections::{BTreeMap, BTreeSet};
 

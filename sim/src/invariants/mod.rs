@@ -1,5 +1,5 @@
-//! The promises of docs/guarantees.md as checkers, one file each, named as there. Each has a test in which it catches
-//! a history that breaks the promise: a check that cannot fail is no check.
+//! The promises of docs/guarantees.md as checkers, one file each, named as there. Each has a test in which it
+//! catches a history that breaks the promise: a check that cannot fail is no check.
 
 mod bounded;
 mod cluster;
@@ -68,8 +68,8 @@ impl Default for Invariants {
 /// What a cluster's run may demand of time.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms {
-    /// The rates of all clocks stay within the documented bound of each other. Without it clients may believe in what
-    /// they have lost.
+    /// The rates of all clocks stay within the documented bound of each other. Without it clients may believe
+    /// in what they have lost.
     pub has_bounded_clocks: bool,
     /// No clock runs faster or slower than true time at all.
     pub has_true_clocks: bool,
@@ -105,8 +105,8 @@ impl Invariants {
         Self::of_a_cluster_on(Terms::default())
     }
 
-    /// For runs of whole clusters: those of the log that need no word of the simulated state's clients, and those of
-    /// `cluster`.
+    /// For runs of whole clusters: those of the log that need no word of the simulated state's clients, and
+    /// those of `cluster`.
     pub fn of_a_cluster_on(terms: Terms) -> Self {
         let mut all: Vec<Box<dyn Invariant>> = vec![
             Box::new(mutual_exclusion::MutualExclusion::default()),

@@ -1,9 +1,10 @@
 //! no-deadlock: the log never comes to a state in which owners wait for each other in a circle, and
 //! refuses a place only if waiting there would have closed one.
 //!
-//! Naively: who waits for whom is worked out anew from the whole queues, by what strict order means. A waiter waits for
-//! everybody before it who could not hold beside it, and for everybody before whom one of those waits. The maker of a
-//! place waits for all that works under it, and so does whoever waits for that place; nothing waits the other way.
+//! Naively: who waits for whom is worked out anew from the whole queues, by what strict order means. A waiter
+//! waits for everybody before it who could not hold beside it, and for everybody before whom one of those
+//! waits. The maker of a place waits for all that works under it, and so does whoever waits for that place;
+//! nothing waits the other way.
 
 use std::collections::{BTreeMap, BTreeSet};
 

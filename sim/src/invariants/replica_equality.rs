@@ -1,5 +1,6 @@
-//! replica-equality: at one log index every replica has the same digest, whether it applied the log, came back from
-//! its own snapshot or was given another replica's: a snapshot and the log behind it are as good as the whole log.
+//! replica-equality: at one log index every replica has the same digest, whether it applied the log, came
+//! back from its own snapshot or was given another replica's: a snapshot and the log behind it are as good as
+//! the whole log.
 
 use std::collections::BTreeMap;
 

@@ -7,7 +7,8 @@ use rowlock_world::trace::{Happening, What};
 
 use crate::fault::Step;
 
-/// Ends that the record does not tell, but the text of the fault does: `(when, text)`, each within the record.
+/// Ends that the record does not tell, but the text of the fault does: `(when, text)`, each within the
+/// record.
 pub(super) fn untold(record: &[Happening]) -> Vec<(Nanos, String)> {
     let told: BTreeSet<&String> = record
         .iter()

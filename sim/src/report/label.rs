@@ -1,7 +1,7 @@
 //! Names what two hosts say to each other, for the diagram: `acquire /locks/a`, `reply`, `append`.
 //!
-//! A look at the bytes, and nothing else: what cannot be read has a name that says so little. Only worlds with a record
-//! ask.
+//! A look at the bytes, and nothing else: what cannot be read has a name that says so little. Only worlds
+//! with a record ask.
 
 use bytes::{Bytes, BytesMut};
 use rowlock_proto::lock::News;
@@ -112,7 +112,8 @@ fn split_peer(buf: &mut BytesMut) -> Option<(u64, Bytes)> {
     Some((id, frame.slice(PEER_HEADER_BYTES..)))
 }
 
-/// The first bytes of a body are the places of its variants in `coordinator::peer::message`, which never change.
+/// The first bytes of a body are the places of its variants in `coordinator::peer::message`, which never
+/// change.
 fn of_peer(id: u64, body: &[u8], question: bool) -> String {
     if id == 0 {
         return "hello".to_owned();

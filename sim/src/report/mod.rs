@@ -1,7 +1,7 @@
 //! What happened in a run, for people: a story in lines, and a space-time diagram in one HTML file.
 //!
-//! Both are made from the record of the world (`rowlock_world::trace`) and from nothing else, so they show whatever
-//! ran: nodes of Rowlock and their clients, or models of other lock designs.
+//! Both are made from the record of the world (`rowlock_world::trace`) and from nothing else, so they show
+//! whatever ran: nodes of Rowlock and their clients, or models of other lock designs.
 //!
 //! The flow: [`scene`] turns happenings into spells of time per host; [`story`] and [`html`] tell them.
 

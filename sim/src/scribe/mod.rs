@@ -1,8 +1,9 @@
-//! Writes down what the log does to a reference machine, and makes facts of it. Serves both levels of the simulation.
+//! Writes down what the log does to a reference machine, and makes facts of it. Serves both levels of the
+//! simulation.
 //!
-//! Flow: a proposal is applied to the reference machine with a [`Recorder`] as its sink; then [`Scribe::answered`] makes
-//! the facts about its answer, and [`Scribe::facts`] those about each thing in the recorder. In a cluster [`Reference`]
-//! does all of it.
+//! Flow: a proposal is applied to the reference machine with a [`Recorder`] as its sink; then
+//! [`Scribe::answered`] makes the facts about its answer, and [`Scribe::facts`] those about each thing in the
+//! recorder. In a cluster [`Reference`] does all of it.
 
 mod data;
 mod reference;
@@ -95,7 +96,8 @@ struct Wish {
     lock_delay_ms: u32,
 }
 
-/// Makes facts of what was recorded. Remembers the queue members, because a deleted znode cannot be asked any more.
+/// Makes facts of what was recorded. Remembers the queue members, because a deleted znode cannot be asked any
+/// more.
 pub struct Scribe {
     locks: Locks,
     members: BTreeMap<String, (Lock, FencingToken)>,
@@ -248,8 +250,8 @@ impl Scribe {
         }
     }
 
-    /// What was asked for with this place; of whoever only creates a znode, its name says it in the words of Curator's and
-    /// kazoo's recipes.
+    /// What was asked for with this place; of whoever only creates a znode, its name says it in the words of
+    /// Curator's and kazoo's recipes.
     fn wish(&self, path: &str) -> Wish {
         let asked = self.wishes.range(..=path.to_owned()).next_back();
         let asked = asked.filter(|(prefix, _)| path.starts_with(prefix.as_str()));
@@ -289,8 +291,8 @@ impl Scribe {
         *self.numbers.entry((number, of)).or_insert(next)
     }
 
-    /// The owner as deadlock detection sees it: a named one is one user's, by what it has proven or else by its address;
-    /// works under a place only what comes from the address of its maker.
+    /// The owner as deadlock detection sees it: a named one is one user's, by what it has proven or else by
+    /// its address; works under a place only what comes from the address of its maker.
     fn owner_in(&mut self, owner: Asked, proposal: &Proposal) -> Option<Owner> {
         let address = address_in(&proposal.identities);
         let proven = proposal.identities.iter().find(|id| matches!(&*id.scheme, "digest" | "sasl" | "x509"));

@@ -1,4 +1,5 @@
-//! The reference of a simulated cluster: one machine that is given every entry when the first node applies it.
+//! The reference of a simulated cluster: one machine that is given every entry when the first node applies
+//! it.
 
 use rowlock_proto::NodeId;
 use rowlock_state::Machine;
@@ -33,8 +34,8 @@ impl Reference {
         &self.machine
     }
 
-    /// The facts of the entry at `index`, to be told right behind the report of the node that applied it; none if it is
-    /// known already. `payload`: of an entry with commands.
+    /// The facts of the entry at `index`, to be told right behind the report of the node that applied it;
+    /// none if it is known already. `payload`: of an entry with commands.
     ///
     /// # Errors
     /// The entry cannot be read, or does not follow the last one: no node may have applied it.

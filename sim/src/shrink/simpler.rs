@@ -1,7 +1,8 @@
 //! What is simpler than a step.
 //!
-//! Invariant: each candidate is smaller in some order that has no endless descent, so simplifying ends: durations
-//! become shorter, times get fewer digits, targets fewer, numbers smaller, a kind turns into one that is listed before.
+//! Invariant: each candidate is smaller in some order that has no endless descent, so simplifying ends:
+//! durations become shorter, times get fewer digits, targets fewer, numbers smaller, a kind turns into one
+//! that is listed before.
 
 use std::time::Duration;
 

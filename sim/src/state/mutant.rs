@@ -1,5 +1,5 @@
-//! Deliberate mistakes. The simulation must find each of them: that shows that its checkers and faults reach far
-//! enough. Most are mistakes that other lock services have made.
+//! Deliberate mistakes. The simulation must find each of them: that shows that its checkers and faults reach
+//! far enough. Most are mistakes that other lock services have made.
 
 /// A mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +44,8 @@ pub enum Mutant {
     FreshNameOnRetry,
     /// The cluster does not look for the place of an acquire that comes again.
     PlaceNotFound,
-    /// A node tells whoever is behind a place that is left that it was granted the lock, whoever is before it.
+    /// A node tells whoever is behind a place that is left that it was granted the lock, whoever is before
+    /// it.
     GrantToNext,
     /// A node tells all waiters of a grant.
     PushToAll,

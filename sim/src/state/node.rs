@@ -1,7 +1,7 @@
 //! A node as far as the state goes: a replica of the machine, the watches of its connections, its snapshot.
 //!
-//! It stands for `coordinator` here: it must tell a connection of a change before any reply that reveals it, and
-//! forget a session's watches when the session ends or moves.
+//! It stands for `coordinator` here: it must tell a connection of a change before any reply that reveals it,
+//! and forget a session's watches when the session ends or moves.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -219,8 +219,8 @@ impl Node {
         Ok(true)
     }
 
-    /// Takes the state of a snapshot. Its connections must have been closed: their watches cannot be served, because
-    /// the changes in between are not known.
+    /// Takes the state of a snapshot. Its connections must have been closed: their watches cannot be served,
+    /// because the changes in between are not known.
     pub fn install(&mut self, snapshot: Snapshot) -> Result<(), String> {
         assert!(self.watches.is_empty() && self.attached.is_empty(), "connections are closed before");
         assert!(snapshot.index > self.applied, "a snapshot never takes a replica back");

@@ -1,5 +1,5 @@
-//! The trace of a run: a line per step, folded into a hash. Equal seeds give equal hashes, or the run depended on
-//! something that is not its seed.
+//! The trace of a run: a line per step, folded into a hash. Equal seeds give equal hashes, or the run
+//! depended on something that is not its seed.
 
 use std::fmt;
 

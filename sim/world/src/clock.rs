@@ -1,4 +1,5 @@
-//! A host's own clocks: the monotonic one runs at its own rate, the wall clock also jumps. Neither is true time.
+//! A host's own clocks: the monotonic one runs at its own rate, the wall clock also jumps. Neither is true
+//! time.
 
 use crate::time::Nanos;
 
@@ -36,7 +37,8 @@ impl Clock {
 
     /// The first true time at which the monotonic clock shows `local` or more.
     ///
-    /// Invariant: rounded up; rounded down, a timer would ring a moment early, be set again, and ring for ever.
+    /// Invariant: rounded up; rounded down, a timer would ring a moment early, be set again, and ring for
+    /// ever.
     pub fn when(&self, local: u64) -> Nanos {
         let ahead = u128::from(local.saturating_sub(self.local)) * u128::from(TRUE_RATE);
         let true_ahead = ahead.div_ceil(u128::from(self.rate));

@@ -12,9 +12,9 @@ pub type Event = Box<dyn FnOnce() + Send>;
 pub trait Heart: Send + Sync {
     /// True time.
     fn now(&self) -> Nanos;
-    /// Lets `event` happen at `when` (at once, but not within this call, if that has passed). Events of one time happen
-    /// in the order in which they were asked for. They belong to no host: whatever a host does in the meantime, they
-    /// happen.
+    /// Lets `event` happen at `when` (at once, but not within this call, if that has passed). Events of one
+    /// time happen in the order in which they were asked for. They belong to no host: whatever a host does in
+    /// the meantime, they happen.
     fn at(&self, when: Nanos, event: Event);
     /// Where to write down what happens.
     fn trace(&self) -> &Trace;

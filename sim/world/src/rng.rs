@@ -1,5 +1,5 @@
-//! The simulation's random numbers: xoshiro256** seeded by SplitMix64 (Blackman and Vigna, public domain), written
-//! here so that a seed means the same run for ever, whatever a dependency changes.
+//! The simulation's random numbers: xoshiro256** seeded by SplitMix64 (Blackman and Vigna, public domain),
+//! written here so that a seed means the same run for ever, whatever a dependency changes.
 
 /// A stream of random numbers.
 #[derive(Clone, Debug)]

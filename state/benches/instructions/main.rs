@@ -1,7 +1,8 @@
-//! What applying a command costs, in instructions and allocations: `cargo bench -p rowlock-state --bench instructions`.
+//! What applying a command costs, in instructions and allocations: `cargo bench -p rowlock-state --bench
+//! instructions`.
 //!
-//! Each node applies every command, so an instruction here counts three times in a cluster of three. Nobody watches:
-//! what events cost is in the coordinator's benches.
+//! Each node applies every command, so an instruction here counts three times in a cluster of three. Nobody
+//! watches: what events cost is in the coordinator's benches.
 
 #[path = "../../../instructions/harness.rs"]
 mod harness;
@@ -60,8 +61,8 @@ fn main() -> ExitCode {
     harness::run("state", &CASES, Path::new(env!("CARGO_TARGET_TMPDIR")), table)
 }
 
-/// Cycles of clients that have a lock each, in turn, beside `others` znodes. The locks are there: the first round made
-/// them.
+/// Cycles of clients that have a lock each, in turn, beside `others` znodes. The locks are there: the first
+/// round made them.
 fn own_locks(sessions: usize, others: usize) -> u64 {
     let mut world = World::new(sessions, others);
     let rounds = (SESSIONS * ROUNDS).div_ceil(sessions);

@@ -56,7 +56,8 @@ pub fn held(outcome: Outcome) -> Claim {
 }
 
 impl World {
-    /// With `sessions` clients, `others` znodes that they have nothing to do with, and a lock for each of 100 clients.
+    /// With `sessions` clients, `others` znodes that they have nothing to do with, and a lock for each of 100
+    /// clients.
     pub fn new(sessions: usize, others: usize) -> World {
         let (tags, sessions_open) = (vec![0; sessions], Vec::with_capacity(sessions));
         let mut world =

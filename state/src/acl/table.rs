@@ -1,7 +1,8 @@
 //! The distinct lists of all znodes, each stored once, as in ZooKeeper's `ReferenceCountedACLCache`.
 //!
-//! A list is as long as its author likes, within its bound, and one multi may give it to thousands of znodes: with `auth`,
-//! by a few bytes for each. Kept by [`crate::tree::Tree`], made anew from the znodes of a snapshot.
+//! A list is as long as its author likes, within its bound, and one multi may give it to thousands of znodes:
+//! with `auth`, by a few bytes for each. Kept by [`crate::tree::Tree`], made anew from the znodes of a
+//! snapshot.
 
 use std::cmp::Ordering;
 

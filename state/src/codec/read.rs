@@ -1,4 +1,5 @@
-//! Reads what `write.rs` writes, for the price of the bytes and the memory alone: every follower reads every command.
+//! Reads what `write.rs` writes, for the price of the bytes and the memory alone: every follower reads every
+//! command.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! Writes proposals: what is as in the proposal before is left out, and most of a batch is.
 //!
-//! Written out for what clients of locks and of the usual recipes send all the time; any other command is written by
-//! bincode. Numbers, texts and lists are bincode's. The bits of the bytes that a proposal, an acquire and a create begin
-//! with are in the module above.
+//! Written out for what clients of locks and of the usual recipes send all the time; any other command is
+//! written by bincode. Numbers, texts and lists are bincode's. The bits of the bytes that a proposal, an
+//! acquire and a create begin with are in the module above.
 
 use rowlock_proto::acl::{Acl, Id};
 use rowlock_proto::lock::{Acquire, Claim, Mode, Owner};

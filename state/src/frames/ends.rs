@@ -1,5 +1,5 @@
-//! What ends something for which much waits: a session with its znodes, a hold, and all holds of a lock that last too long. Each is
-//! one command that is not refused, so what it finds there is bounded before.
+//! What ends something for which much waits: a session with its znodes, a hold, and all holds of a lock that
+//! last too long. Each is one command that is not refused, so what it finds there is bounded before.
 
 use std::sync::Arc;
 
@@ -24,8 +24,8 @@ fn made(path: &str, mode: CreateMode) -> Command {
     Command::Create { create: create(path, mode), ttl_ms: None }
 }
 
-/// Applies a command of the session that is let in. It takes no more steps than its price, and that is no more than a
-/// command may have.
+/// Applies a command of the session that is let in. It takes no more steps than its price, and that is no
+/// more than a command may have.
 fn ends(world: &mut World, command: Command) {
     let what = format!("{command:?}");
     let cost = world.price(&Arc::default(), command.clone()).unwrap();
@@ -76,7 +76,8 @@ fn reader(prefix: &str) -> Acquire {
     Acquire { mode: Mode::Shared, ..acquire("/l".to_owned(), prefix) }
 }
 
-/// A lock whose queue is full of readers of another session that wait for this one's. The place that holds it.
+/// A lock whose queue is full of readers of another session that wait for this one's. The place that holds
+/// it.
 fn queue(world: &mut World) -> (SessionId, Claim) {
     let Outcome::Standings(standings) =
         world.run(Command::Acquire(vec![acquire("/l".to_owned(), "holder-")]))

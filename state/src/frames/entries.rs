@@ -1,4 +1,5 @@
-//! Whole log entries: those of older versions are applied as they were, and what searches for deadlocks is shared.
+//! Whole log entries: those of older versions are applied as they were, and what searches for deadlocks is
+//! shared.
 
 use std::sync::Arc;
 
@@ -12,7 +13,8 @@ use crate::command::{Batch, Command, Ordinal, Rules};
 use crate::outcome::Outcome;
 use crate::steps;
 
-/// Entries as the log has them: of version 3, which has no numbers, and of the version 4 that shared no searches.
+/// Entries as the log has them: of version 3, which has no numbers, and of the version 4 that shared no
+/// searches.
 fn older(batch: &Batch) -> [Vec<u8>; 2] {
     assert_eq!((batch.ordinal, batch.rules), (Ordinal::default(), Rules::First));
     let newest = batch.encode().to_vec();

@@ -1,7 +1,8 @@
-//! The largest legal request of every kind, and what it makes of the state: counted steps and weighed bytes, no clock.
+//! The largest legal request of every kind, and what it makes of the state: counted steps and weighed bytes,
+//! no clock.
 //!
-//! A request that fills a frame is either refused by its price, and then the largest that is not refused is tried; or it is
-//! applied. What it did may not have been dearer than its price.
+//! A request that fills a frame is either refused by its price, and then the largest that is not refused is
+//! tried; or it is applied. What it did may not have been dearer than its price.
 
 mod ends;
 mod entries;

@@ -1,4 +1,5 @@
-//! About how many bytes a state takes: what its parts say of themselves, every list of an ACL once for each place in memory.
+//! About how many bytes a state takes: what its parts say of themselves, every list of an ACL once for each
+//! place in memory.
 
 use std::collections::BTreeSet;
 

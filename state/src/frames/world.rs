@@ -64,7 +64,8 @@ impl World {
         }
     }
 
-    /// What comes before a request of this kind, below a znode of its own. Gives the token of the first place taken.
+    /// What comes before a request of this kind, below a znode of its own. Gives the token of the first place
+    /// taken.
     pub(super) fn prepare(&mut self, kind: &Kind) -> FencingToken {
         let root = create(ROOT, CreateMode::Persistent);
         self.run(Command::Create { create: root, ttl_ms: None });

@@ -29,8 +29,8 @@ use crate::shared_map::Slot;
 use crate::tree::{Trail, first_slash, split};
 use crate::znode::{Kind, Znode};
 
-/// Ephemerals of the session that begin as an attempt, looked through for it. A client whose attempts have names of their
-/// own has one; one that gives a thousand others the same beginning may get a second place.
+/// Ephemerals of the session that begin as an attempt, looked through for it. A client whose attempts have
+/// names of their own has one; one that gives a thousand others the same beginning may get a second place.
 const ALIKE_MAX: usize = 1_000;
 
 /// What one acquire does: mostly one thing, which needs no memory of its own.
@@ -255,7 +255,8 @@ impl Machine {
         self.circle(newcomer, &acquire.lock, search).map(Standing::Deadlock)
     }
 
-    /// Makes the lock's znode (a container), which is not there, and what is missing above it (persistent): one walk down.
+    /// Makes the lock's znode (a container), which is not there, and what is missing above it (persistent):
+    /// one walk down.
     fn make_lock(&mut self, by: &Author, path: &str, done: &mut AllDone) -> Result<Trail, ErrorCode> {
         let (mut trail, there) = self.tree.find_deepest(path);
         let mut name_at = there + 1;

@@ -1,5 +1,5 @@
-//! What must hold within the index of the locks, recomputed from its queues. For tests and the simulator, and for
-//! snapshots that are read.
+//! What must hold within the index of the locks, recomputed from its queues. For tests and the simulator, and
+//! for snapshots that are read.
 
 use rowlock_proto::lock::Mode;
 

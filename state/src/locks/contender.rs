@@ -47,7 +47,8 @@ pub(crate) struct Contender {
 }
 
 impl Contender {
-    /// What a place wants that a create of any client has made: its name says it, in the words of Curator's and kazoo's recipes.
+    /// What a place wants that a create of any client has made: its name says it, in the words of Curator's
+    /// and kazoo's recipes.
     pub(crate) fn plain_mode(name: &str) -> Mode {
         if name.contains("__READ__") || name.contains("__rlock__") {
             Mode::Shared
@@ -143,7 +144,8 @@ impl Contender {
     }
 }
 
-/// The owner as it is kept and compared: a named one is one user's, so nobody is taken for another by naming itself so.
+/// The owner as it is kept and compared: a named one is one user's, so nobody is taken for another by naming
+/// itself so.
 pub(super) fn owner_of(owner: Owner, by: &Author) -> Owner {
     match owner {
         Owner::Named(number) if by.stamp.rules != Rules::First => Owner::Named(of_user(number, by.who)),
@@ -151,8 +153,8 @@ pub(super) fn owner_of(owner: Owner, by: &Author) -> Owner {
     }
 }
 
-/// The number of the user's owner: who the user is says what it has proven first, without that its address. No other user
-/// finds a number that gives the same one.
+/// The number of the user's owner: who the user is says what it has proven first, without that its address.
+/// No other user finds a number that gives the same one.
 fn of_user(number: u64, who: &[Id]) -> u64 {
     let proven = who.iter().find(|id| is_proof(&id.scheme));
     let Some(user) = proven.or_else(|| who.iter().find(|id| id.scheme == "ip")) else { return number };

@@ -12,10 +12,10 @@ use crate::ops::Author;
 use crate::outcome::{EventSink, Outcome, Why};
 
 impl Machine {
-    /// To a weaker mode in place: the position and the token stay, and whoever may hold beside it now is granted the
-    /// lock. To a stronger one only if nobody else holds, nobody waits (fairness is the promise) and no lock-delay keeps
-    /// the lock for somebody who has gone; and then in a new place with a new token: clients that read the queue by its
-    /// names see a writer there.
+    /// To a weaker mode in place: the position and the token stay, and whoever may hold beside it now is
+    /// granted the lock. To a stronger one only if nobody else holds, nobody waits (fairness is the promise)
+    /// and no lock-delay keeps the lock for somebody who has gone; and then in a new place with a new token:
+    /// clients that read the queue by its names see a writer there.
     pub(crate) fn convert<S: EventSink + ?Sized>(
         &mut self,
         by: &Author,

@@ -1,18 +1,20 @@
 //! Deadlock detection: would a new waiter close a circle of owners that wait for each other?
 //!
-//! The wait-for graph is read off the committed queues: a waiter waits for everyone before it who could not hold beside
-//! it, and for everyone before whom one of those waits; an owner is blocked by each of its waiters. Only places with an
-//! owner are part of a circle. What the maker of an unnamed place waits for in other queues is not known; in this one it
-//! hands on what those behind it wait for. The maker of a place also waits for all that works under it ([`Owner::Under`]):
-//! a command under a lock that asks for another lock. That goes from an ancestor to its descendants only: two commands under
-//! one lock do not wait for each other by that.
+//! The wait-for graph is read off the committed queues: a waiter waits for everyone before it who could not
+//! hold beside it, and for everyone before whom one of those waits; an owner is blocked by each of its
+//! waiters. Only places with an owner are part of a circle. What the maker of an unnamed place waits for in
+//! other queues is not known; in this one it hands on what those behind it wait for. The maker of a place
+//! also waits for all that works under it ([`Owner::Under`]): a command under a lock that asks for another
+//! lock. That goes from an ancestor to its descendants only: two commands under one lock do not wait for each
+//! other by that.
 //!
 //! [`Owner::Under`]: rowlock_proto::lock::Owner::Under
 //!
-//! Invariant: an owner does one thing at a time, so one waiting place blocks all that it holds: a circle is a deadlock.
-//! Bounded: after [`STEPS_MAX`] places the search gives up and lets the newcomer wait, on every replica alike. So it does
-//! when the commands of one log entry have looked at [`ENTRY_STEPS_MAX`] together, but not before it has looked at
-//! [`SEARCH_FLOOR`] itself: what some search for leaves others enough for the circles that programs close by mistake.
+//! Invariant: an owner does one thing at a time, so one waiting place blocks all that it holds: a circle is a
+//! deadlock. Bounded: after [`STEPS_MAX`] places the search gives up and lets the newcomer wait, on every
+//! replica alike. So it does when the commands of one log entry have looked at [`ENTRY_STEPS_MAX`] together,
+//! but not before it has looked at [`SEARCH_FLOOR`] itself: what some search for leaves others enough for the
+//! circles that programs close by mistake.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -53,14 +55,15 @@ struct Step<'a> {
 }
 
 impl Machine {
-    /// What the next command may look at. Entries of older versions share nothing, and are applied as they were.
+    /// What the next command may look at. Entries of older versions share nothing, and are applied as they
+    /// were.
     pub(super) fn search_steps_max(&self, rules: Rules) -> usize {
         let left = ENTRY_STEPS_MAX.saturating_sub(self.searched);
         if rules >= Rules::Second { left.clamp(SEARCH_FLOOR, STEPS_MAX) } else { STEPS_MAX }
     }
 
-    /// The circle that the newcomer would close by waiting for the lock: the places that are waited for, the first by the
-    /// newcomer, and the last of them its own or the one that it works under.
+    /// The circle that the newcomer would close by waiting for the lock: the places that are waited for, the
+    /// first by the newcomer, and the last of them its own or the one that it works under.
     pub(super) fn circle(&self, by: Newcomer, lock: &str, search: &mut Search<'_>) -> Option<Vec<Party>> {
         let Newcomer { owner, under, mode, rules } = by;
         // Whoever holds nothing, waits nowhere and works for nobody is waited for by nobody.
@@ -83,7 +86,8 @@ impl Machine {
                 let Some(maker) = entry.1.holders.get(key).or_else(|| entry.1.waiters.get(key)) else {
                     continue;
                 };
-                // Its maker does one thing at a time: it waits for that work before it gives back any of its places.
+                // Its maker does one thing at a time: it waits for that work before it gives back any of its
+                // places.
                 let step = Step { waiter: next, path: entry.0, at: key };
                 reach(OwnerKey::workers_of(rules, key, maker), step, &mut reached, &mut todo);
                 if let Some(waiter) = entry.1.waiters.get(key) {
@@ -97,7 +101,8 @@ impl Machine {
         None
     }
 
-    /// Notes the owners before `key` (before the end of the queue, without one) that keep `waiter` from holding.
+    /// Notes the owners before `key` (before the end of the queue, without one) that keep `waiter` from
+    /// holding.
     #[expect(clippy::too_many_arguments, reason = "the state of one search")]
     fn look_ahead<'a>(
         &'a self,
@@ -110,9 +115,9 @@ impl Machine {
         count: &mut Count<'_>,
     ) {
         let before = lock.holders.iter().chain(lock.waiters.iter());
-        // Readers come to hold together with the readers before them, unless somebody else is in between: he must go
-        // first, and waits for those readers himself. Likewise those who want permits: one of many that come free may
-        // be enough, so nobody is taken to wait for any of them.
+        // Readers come to hold together with the readers before them, unless somebody else is in between: he
+        // must go first, and waits for those readers himself. Likewise those who want permits: one of many
+        // that come free may be enough, so nobody is taken to wait for any of them.
         let mut together = Vec::new();
         for (at, ahead) in before.take_while(|(at, _)| key.is_none_or(|key| *at < key)) {
             if !count.one_more() {

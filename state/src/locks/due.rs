@@ -1,7 +1,7 @@
 //! What time brings: lock-delays that are over, and holders that have held for too long.
 //!
-//! The state reads no clock: the leader looks at [`Machine::locks_due`] with its own and proposes `LockDue`; applying
-//! it looks again, at the time of the batch.
+//! The state reads no clock: the leader looks at [`Machine::locks_due`] with its own and proposes `LockDue`;
+//! applying it looks again, at the time of the batch.
 
 use rowlock_proto::Zxid;
 
@@ -16,7 +16,8 @@ impl Machine {
         self.locks.due().first().map(|((due_ms, _, _), ())| *due_ms)
     }
 
-    /// Paths of the locks that are due at `now_ms`, the longest overdue first; one that is due twice comes twice.
+    /// Paths of the locks that are due at `now_ms`, the longest overdue first; one that is due twice comes
+    /// twice.
     pub fn locks_due(&self, now_ms: i64) -> impl Iterator<Item = &str> {
         let due = self.locks.due().iter().map(|(due, ())| due);
         due.take_while(move |(due_ms, _, _)| *due_ms <= now_ms).map(|(_, path, _)| &**path)

@@ -22,8 +22,8 @@ fn find(queue: &SharedMap<Key, Contender>, key: KeyRef<'_>) -> Option<Slot> {
 pub(crate) enum OwnerKey {
     Session(SessionId),
     Named(u64),
-    /// All that works under a certain place, and keeps its maker from giving it back. What comes from another address than
-    /// the maker does not: it is no part of what the maker waits for.
+    /// All that works under a certain place, and keeps its maker from giving it back. What comes from another
+    /// address than the maker does not: it is no part of what the maker waits for.
     Under(u64, u128),
     /// The same wherever it comes from: for entries of [`Rules::First`].
     UnderAnywhere(u64),
@@ -182,8 +182,8 @@ impl Lock {
 /// All locks that have contenders, or a delay.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Locks {
-    /// Those, and idle ones, which nobody is shown: a lock that comes free mostly is taken again soon, and need not come
-    /// and go for that.
+    /// Those, and idle ones, which nobody is shown: a lock that comes free mostly is taken again soon, and
+    /// need not come and go for that.
     ///
     /// Invariant: an idle one is a znode that has had children.
     pub(super) map: SharedMap<Box<str>, Lock>,
@@ -191,7 +191,8 @@ pub(crate) struct Locks {
     pub(super) busy: u64,
     /// How many have a delay.
     pub(super) delayed: u64,
-    /// What the leader must propose something for: time, lock, and the holder's czxid (0 for the end of a delay).
+    /// What the leader must propose something for: time, lock, and the holder's czxid (0 for the end of a
+    /// delay).
     pub(super) due: SharedMap<(i64, Box<str>, Zxid), ()>,
     /// The places of owners that take part in deadlock detection.
     pub(super) owned: SharedMap<(OwnerKey, Box<str>, Key), ()>,
@@ -269,7 +270,8 @@ impl Locks {
             .map(|(_, lock, key)| (&**lock, key))
     }
 
-    /// A newcomer, behind all others, and a holder if it has been granted the lock. `limit` is of the lock's znode.
+    /// A newcomer, behind all others, and a holder if it has been granted the lock. `limit` is of the lock's
+    /// znode.
     pub(crate) fn enter(&mut self, path: &str, key: Key, contender: Contender, limit: Option<u32>) {
         self.enter_at(self.map.find(path), path, key, contender, limit);
     }
@@ -312,8 +314,8 @@ impl Locks {
         result
     }
 
-    /// Makes the waiter whose turn it is, in the queue of the lock that was found there, a holder, which `grant` notes in
-    /// it.
+    /// Makes the waiter whose turn it is, in the queue of the lock that was found there, a holder, which
+    /// `grant` notes in it.
     pub(super) fn grant_next(
         &mut self,
         lock: Slot,

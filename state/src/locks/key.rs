@@ -9,8 +9,8 @@ use crate::sequence;
 
 /// A place in a queue. The path is shared with the session's list of ephemerals.
 ///
-/// Places are ordered by their creation. Those that one multi makes have one czxid: their numbers say which came first,
-/// since the lock's znode counts its creates one by one.
+/// Places are ordered by their creation. Those that one multi makes have one czxid: their numbers say which
+/// came first, since the lock's znode counts its creates one by one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Key {
     /// Of its znode; the fencing token.

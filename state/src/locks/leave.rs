@@ -1,4 +1,5 @@
-//! release, abandon, forceRelease, verify: the ways out of a queue, and the question whether one is still in it.
+//! release, abandon, forceRelease, verify: the ways out of a queue, and the question whether one is still in
+//! it.
 
 use std::borrow::Cow;
 
@@ -23,8 +24,8 @@ use crate::znode::Kind;
 const NO_TOKEN: FencingToken = FencingToken(0);
 
 impl Machine {
-    /// Gives back those of the claims that the session holds: exactly this znode with exactly this token. No permission is
-    /// asked: whoever may stand in a queue may leave it.
+    /// Gives back those of the claims that the session holds: exactly this znode with exactly this token. No
+    /// permission is asked: whoever may stand in a queue may leave it.
     pub(crate) fn release<S: EventSink + ?Sized>(
         &mut self,
         by: &Author,
@@ -114,8 +115,8 @@ impl Machine {
         Ok(Outcome::Held(vec![lasts]))
     }
 
-    /// With the znodes of locks go their lock-delays. To be called before the queues hear of what was done: nobody waits
-    /// for a lock whose znode could be deleted, but who comes after it in the same command does.
+    /// With the znodes of locks go their lock-delays. To be called before the queues hear of what was done:
+    /// nobody waits for a lock whose znode could be deleted, but who comes after it in the same command does.
     pub(crate) fn end_delays(&mut self, by: &Author, done: &[Done]) {
         if by.stamp.rules == Rules::First || !self.locks.has_delays() {
             return;
@@ -126,8 +127,8 @@ impl Machine {
         }
     }
 
-    /// Which of the claims are held, by whomsoever. Of other sessions' places that needs what a plain client would need to
-    /// know it: READ on the place and on its lock.
+    /// Which of the claims are held, by whomsoever. Of other sessions' places that needs what a plain client
+    /// would need to know it: READ on the place and on its lock.
     pub(crate) fn verify(
         &self,
         rules: Rules,
@@ -147,7 +148,8 @@ impl Machine {
         Ok(Outcome::Held(held.collect::<Result<_, _>>()?))
     }
 
-    /// Refuses who may not read a place that is there, and another session's. That there is none everybody may know.
+    /// Refuses who may not read a place that is there, and another session's. That there is none everybody
+    /// may know.
     fn permit_reading(&self, proposal: &Proposal, claim: &Claim) -> Result<(), ErrorCode> {
         let Some((lock, key)) = place(claim) else { return Ok(()) };
         let Some(znode) = self.tree.get(key.path) else { return Ok(()) };
@@ -164,8 +166,8 @@ impl Machine {
         Some(self.locks.get(lock)?.holder(key)?.session)
     }
 
-    /// Where the queue and the znode of a claim are that the session holds. The index changes only at the end of a
-    /// command: that a claim which comes twice is held once, the tree says.
+    /// Where the queue and the znode of a claim are that the session holds. The index changes only at the end
+    /// of a command: that a claim which comes twice is held once, the tree says.
     fn find_held<'a>(
         &self,
         by: &Author,

@@ -1,8 +1,9 @@
 //! The queues of all locks: who holds what, who waits, and what one release changes.
 //!
-//! A lock is a znode; its contenders are its ephemeral sequential children, whatever client made them, in the order of
-//! their creation (czxid, and within one multi the number that the server gave; never the rest of a name). This index stands beside the tree: [`publish`] brings it up to
-//! date once a command has been carried out whole, so operations that are taken back never touch it.
+//! A lock is a znode; its contenders are its ephemeral sequential children, whatever client made them, in the
+//! order of their creation (czxid, and within one multi the number that the server gave; never the rest of a
+//! name). This index stands beside the tree: [`publish`] brings it up to date once a command has been carried
+//! out whole, so operations that are taken back never touch it.
 //!
 //! Invariant: the holders of a lock are the first of its queue, no waiter is before a holder (strict FIFO).
 //! Invariant: no waiter that could hold waits: after every command each changed lock has been settled.
@@ -29,8 +30,8 @@ pub(crate) use party::Room;
 pub(crate) use publish::Cause;
 pub use view::{ContenderView, LockView};
 
-/// Contenders of one lock; the next acquire is refused with `QuotaExceeded`. Plain creates are not bounded by it. The leader lets
-/// fewer in ([`crate::cost::QUEUE_PLACES_MAX`]).
+/// Contenders of one lock; the next acquire is refused with `QuotaExceeded`. Plain creates are not bounded by
+/// it. The leader lets fewer in ([`crate::cost::QUEUE_PLACES_MAX`]).
 pub const QUEUE_MAX: usize = 100_000;
 
 /// Locks in one acquire, claims in one release; more are refused with `BadArguments`.
@@ -42,8 +43,8 @@ pub const LABEL_MAX: usize = 256;
 /// Bytes of a queue znode's path that are shown to others in an answer. The rest is cut off.
 pub const PARTY_PATH_MAX: usize = 1_024;
 
-/// Bytes that one answer spends on naming others. Beyond: they are not named. What else an answer holds is the client's
-/// own, and not longer than its request.
+/// Bytes that one answer spends on naming others. Beyond: they are not named. What else an answer holds is
+/// the client's own, and not longer than its request.
 pub const PARTIES_MAX_BYTES: usize = 64 << 10;
 
 /// What the data of a lock's znode begin with if it has a limit of permits.

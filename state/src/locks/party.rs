@@ -1,11 +1,12 @@
-//! What an answer says of places: the client's own in full, and others by name as far as there is room and its reader may
-//! READ them.
+//! What an answer says of places: the client's own in full, and others by name as far as there is room and
+//! its reader may READ them.
 //!
-//! Names are as long as other clients like them, and one acquire may ask for a thousand locks. Without a bound, an
-//! answer would be a thousand times as large as its request, in memory, on its way, and among the kept outcomes.
+//! Names are as long as other clients like them, and one acquire may ask for a thousand locks. Without a
+//! bound, an answer would be a thousand times as large as its request, in memory, on its way, and among the
+//! kept outcomes.
 //!
-//! Invariant: nothing is said of a place that a plain client of the same rights could not read: its name needs READ on the
-//! lock's znode, all else READ on its own as well.
+//! Invariant: nothing is said of a place that a plain client of the same rights could not read: its name
+//! needs READ on the lock's znode, all else READ on its own as well.
 
 use bytes::Bytes;
 use rowlock_proto::acl::{Id, perms};

@@ -1,5 +1,5 @@
-//! What a command that has been carried out means to those who watch: znode changes first, then what became of the
-//! locks' queues.
+//! What a command that has been carried out means to those who watch: znode changes first, then what became
+//! of the locks' queues.
 
 use std::collections::BTreeSet;
 
@@ -35,7 +35,8 @@ impl Cause {
 }
 
 impl Machine {
-    /// Tells the sink of everything that was `done`, in order, and then of the queues; grants what is free now.
+    /// Tells the sink of everything that was `done`, in order, and then of the queues; grants what is free
+    /// now.
     pub(crate) fn publish<S: EventSink + ?Sized>(&mut self, cause: Cause, done: &mut [Done], sink: &mut S) {
         for done in &*done {
             done.fire(cause.zxid, sink);
@@ -70,8 +71,8 @@ impl Machine {
         }
     }
 
-    /// The same for a command that did one thing, as nearly all do: what the state says now is what it said when that
-    /// was done.
+    /// The same for a command that did one thing, as nearly all do: what the state says now is what it said
+    /// when that was done.
     fn publish_one<S: EventSink + ?Sized>(&mut self, cause: Cause, done: &mut Done, sink: &mut S) {
         // Nothing has come or gone in the index since its queue was looked for.
         let known = done.queue;
@@ -124,8 +125,8 @@ impl Machine {
         }
     }
 
-    /// What was done, and where its queue is or belongs; the limit of the lock's znode, and the data of the new one where
-    /// that is what they are still. Whether it holds the lock at once.
+    /// What was done, and where its queue is or belongs; the limit of the lock's znode, and the data of the
+    /// new one where that is what they are still. Whether it holds the lock at once.
     fn entered<S: EventSink + ?Sized>(
         &mut self,
         zxid: Zxid,
@@ -182,9 +183,9 @@ impl Machine {
         Some(lock)
     }
 
-    /// A znode has come, gone or changed, if that was done. If a lock is known there, which a lock-delay keeps without its
-    /// znode too, its limit is that of the znode that is there now, if any. Most znodes are no locks: their data are not
-    /// looked at.
+    /// A znode has come, gone or changed, if that was done. If a lock is known there, which a lock-delay
+    /// keeps without its znode too, its limit is that of the znode that is there now, if any. Most znodes are
+    /// no locks: their data are not looked at.
     fn limit_changed<'a>(&mut self, done: &'a Done) -> Option<&'a str> {
         // Nobody stands below an ephemeral znode: only a delay can be known there.
         let may_be_known = done.stat.ephemeral_owner == SessionId::NONE || self.locks.has_delays();
@@ -227,9 +228,9 @@ fn grant(waiter: &mut Contender, sessions: &Sessions, now_ms: i64) {
 
 /// When a holder will have held the lock for too long, as far as its session's timeouts tell until now.
 ///
-/// The client counts from when it learns of the grant, but from a session timeout after it last knew that there was none
-/// at the latest: so it gives up before this, also if its clock runs slower. Which of the session's timeouts it counts
-/// with, only the client knows: the longest is on the safe side.
+/// The client counts from when it learns of the grant, but from a session timeout after it last knew that
+/// there was none at the latest: so it gives up before this, also if its clock runs slower. Which of the
+/// session's timeouts it counts with, only the client knows: the longest is on the safe side.
 pub(super) fn revoke_at_ms(holder: &Contender, sessions: &Sessions) -> Option<i64> {
     if holder.max_hold_ms == 0 {
         return None;

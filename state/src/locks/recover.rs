@@ -7,7 +7,8 @@ use crate::outcome::{Change, EventSink, SessionEnd};
 use crate::tree::split;
 
 impl Machine {
-    /// Takes every ephemeral znode whose name ends with a number of the server's form for a place in its parent's queue.
+    /// Takes every ephemeral znode whose name ends with a number of the server's form for a place in its
+    /// parent's queue.
     pub(crate) fn find_contenders(&mut self) {
         let mut found: Vec<(String, Key, Contender)> = Vec::new();
         for (session, open) in self.sessions() {

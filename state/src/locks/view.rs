@@ -57,8 +57,8 @@ impl Machine {
         Some(LockView { machine: self, path, lock })
     }
 
-    /// When a holder will have held its lock for too long. The index may say an earlier time: what is due is looked at
-    /// again then ([`Machine::lock_due`]).
+    /// When a holder will have held its lock for too long. The index may say an earlier time: what is due is
+    /// looked at again then ([`Machine::lock_due`]).
     pub(super) fn revoke_at_ms(&self, contender: &Contender) -> Option<i64> {
         publish::revoke_at_ms(contender, &self.sessions)
     }
@@ -104,8 +104,8 @@ impl<'a> LockView<'a> {
         self.lock.waiters.len()
     }
 
-    /// Whether an acquire of this session would only join the queue, as far as it can be seen now: it is not free, and
-    /// somebody else is in the way. (What the session holds itself it may be about to release.)
+    /// Whether an acquire of this session would only join the queue, as far as it can be seen now: it is not
+    /// free, and somebody else is in the way. (What the session holds itself it may be about to release.)
     pub fn makes_wait(&self, session: SessionId, mode: Mode) -> bool {
         let mut contenders = self.lock.contenders();
         !self.lock.is_free_for(mode) && contenders.any(|(_, contender)| contender.session != session)

@@ -1,8 +1,9 @@
 //! How the chunks of a map stay full when entries come, and few when they go.
 //!
-//! What comes into a full chunk moves entries into the chunk before it where that has room, and only else makes two of
-//! it. So names and ids that rise leave full chunks behind also where they do not rise at the end of the map: a session's
-//! id begins with its node, so each node's sessions arrive before those of the next one.
+//! What comes into a full chunk moves entries into the chunk before it where that has room, and only else
+//! makes two of it. So names and ids that rise leave full chunks behind also where they do not rise at the
+//! end of the map: a session's id begins with its node, so each node's sessions arrive before those of the
+//! next one.
 
 use triomphe::Arc;
 

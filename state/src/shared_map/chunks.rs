@@ -12,8 +12,8 @@ use super::{CHUNK_MAX, Chunk};
 #[derive(Debug)]
 pub(crate) struct Chunks<K, V> {
     pub(super) list: Vec<Arc<Chunk<K, V>>>,
-    /// Where the last search ended, chunk and index in one number: one command asks for one key again and again. Only a
-    /// guess, so it decides nothing but how long a search takes.
+    /// Where the last search ended, chunk and index in one number: one command asks for one key again and
+    /// again. Only a guess, so it decides nothing but how long a search takes.
     guess: AtomicU32,
 }
 

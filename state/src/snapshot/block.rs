@@ -1,4 +1,5 @@
-//! The frame of a snapshot: magic and version, then blocks of `length, CRC, bytes`, each holding whole records.
+//! The frame of a snapshot: magic and version, then blocks of `length, CRC, bytes`, each holding whole
+//! records.
 
 use std::io::{self, Read, Write};
 
@@ -6,7 +7,8 @@ use super::SnapshotError;
 use super::record::Record;
 use crate::codec::{BINCODE, from_bincode};
 
-/// Format version behind the magic. No checksum covers it, so two versions differ by two bits: there were no 3, 5 and 6.
+/// Format version behind the magic. No checksum covers it, so two versions differ by two bits: there were no
+/// 3, 5 and 6.
 pub(super) const VERSION: u16 = 7;
 /// With the passwords of sessions; still read.
 pub(super) const VERSION_WITH_PASSWORDS: u16 = 4;

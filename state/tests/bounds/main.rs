@@ -1,4 +1,5 @@
-//! What an answer holds of others is bounded, however long names are and however many locks are asked for at once.
+//! What an answer holds of others is bounded, however long names are and however many locks are asked for at
+//! once.
 
 #![expect(clippy::unwrap_used, reason = "the helpers of a test are part of the test")]
 

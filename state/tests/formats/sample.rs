@@ -209,7 +209,8 @@ pub fn unnumbered(batch: Batch) -> Batch {
     Batch { ordinal: Ordinal::default(), rules: Rules::First, ..batch }
 }
 
-/// The state after it: holders, waiters, permits, kept outcomes, and a lock-delay that another session left behind.
+/// The state after it: holders, waiters, permits, kept outcomes, and a lock-delay that another session left
+/// behind.
 pub fn machine_with_locks(is_numbered: bool, rules: Rules) -> Machine {
     let mut machine = Machine::new();
     let batch = lock_batch();

@@ -1,10 +1,13 @@
-//! Random histories of everything that touches locks: acquires of all kinds, plain clients that create, delete, resize
-//! and replace the locks' own znodes, delays, longest holds, numbered writes that come again, sessions that move and end.
+//! Random histories of everything that touches locks: acquires of all kinds, plain clients that create,
+//! delete, resize and replace the locks' own znodes, delays, longest holds, numbered writes that come again,
+//! sessions that move and end.
 //!
-//! Several replicas apply each history, one from the first command on and others from snapshots that were taken on the
-//! way ([`replicas`]). After every command they must agree in everything, and what is promised must hold ([`promises`]).
+//! Several replicas apply each history, one from the first command on and others from snapshots that were
+//! taken on the way ([`replicas`]). After every command they must agree in everything, and what is promised
+//! must hold ([`promises`]).
 //!
-//! `ROWLOCK_SEEDS=10000 cargo test -p rowlock-state --test histories` runs so many; `ROWLOCK_FIRST_SEED` begins elsewhere.
+//! `ROWLOCK_SEEDS=10000 cargo test -p rowlock-state --test histories` runs so many; `ROWLOCK_FIRST_SEED`
+//! begins elsewhere.
 
 #![expect(clippy::unwrap_used, reason = "the helpers of a test are part of the test")]
 

@@ -36,7 +36,8 @@ pub struct Generator {
     sessions: Vec<Session>,
     time_ms: i64,
     attempts: u64,
-    /// Nearly all share locks and have a lock-delay: one of them expires beside another who wants to be alone then.
+    /// Nearly all share locks and have a lock-delay: one of them expires beside another who wants to be alone
+    /// then.
     are_readers: bool,
     /// What long names begin with; empty in most histories.
     long: String,

@@ -1,7 +1,8 @@
 //! Random histories of lock commands, against a queue that anybody can check by eye ([`naive`]).
 //!
-//! Compared after every command: what it was answered, who was granted and who left, and the whole queue of every lock.
-//! Besides: the machine's own invariants, a snapshot that is read back, and that nothing depends on how often it is.
+//! Compared after every command: what it was answered, who was granted and who left, and the whole queue of
+//! every lock. Besides: the machine's own invariants, a snapshot that is read back, and that nothing depends
+//! on how often it is.
 
 #![expect(clippy::unwrap_used, reason = "the helpers of a test are part of the test")]
 
@@ -34,8 +35,8 @@ enum Step {
         session: usize,
         lock: usize,
     },
-    /// The n-th contender of the lock, released, abandoned, deleted by its own session or by another, forced, or held
-    /// in another mode.
+    /// The n-th contender of the lock, released, abandoned, deleted by its own session or by another, forced,
+    /// or held in another mode.
     Leave {
         lock: usize,
         at: usize,

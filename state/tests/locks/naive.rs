@@ -60,7 +60,8 @@ impl Naive {
         within && (wait || at_once)
     }
 
-    /// From the front: the first that does not hold is granted the lock if it fits beside the holders, and so on.
+    /// From the front: the first that does not hold is granted the lock if it fits beside the holders, and so
+    /// on.
     fn settle(&mut self, lock: usize, seen: &mut Vec<Seen>) {
         while let Some(next) = self.locks[lock].iter().position(|one| !one.holds) {
             if !self.fits(lock, self.locks[lock][next].mode) {

@@ -1,5 +1,5 @@
-//! Random command sequences against a naive model, and against the machine itself by other ways: replay, a snapshot
-//! in the middle, a frozen state that must not move.
+//! Random command sequences against a naive model, and against the machine itself by other ways: replay, a
+//! snapshot in the middle, a frozen state that must not move.
 
 #![expect(clippy::unwrap_used, reason = "the helpers of a test are part of the test")]
 

@@ -1,5 +1,5 @@
-//! The state machine once more, as plainly as possible: a flat map from path to znode, everything found by scanning,
-//! multi by copying all and throwing the copy away. Slow, but every rule is one visible line.
+//! The state machine once more, as plainly as possible: a flat map from path to znode, everything found by
+//! scanning, multi by copying all and throwing the copy away. Slow, but every rule is one visible line.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,6 @@
-//! Random commands over few names, so that they meet: paths up to three deep, up to a handful of sessions (also ended
-//! ones and stale attachments), three identities, right and wrong versions, and multis of up to six operations.
+//! Random commands over few names, so that they meet: paths up to three deep, up to a handful of sessions
+//! (also ended ones and stale attachments), three identities, right and wrong versions, and multis of up to
+//! six operations.
 
 use std::sync::Arc;
 

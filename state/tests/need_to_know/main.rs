@@ -1,5 +1,5 @@
-//! The guarantee need-to-know: what an answer about a lock may say, to whom. A session that may not read a lock gets the
-//! same answer whatever the lock's queue is like, so it learns nothing of it.
+//! The guarantee need-to-know: what an answer about a lock may say, to whom. A session that may not read a
+//! lock gets the same answer whatever the lock's queue is like, so it learns nothing of it.
 
 #![expect(clippy::unwrap_used, reason = "the helpers of a test are part of the test")]
 
@@ -26,7 +26,8 @@ fn without_rights(command: impl Fn(&World) -> Command) -> Result<Outcome, ErrorC
     answers[0].1.clone()
 }
 
-/// One test per operation: refused alike whatever the queue is like, also when it is sent again with a number.
+/// One test per operation: refused alike whatever the queue is like, also when it is sent again with a
+/// number.
 macro_rules! refused_alike {
     ($($name:ident: $command:expr;)*) => { $(
         #[test]

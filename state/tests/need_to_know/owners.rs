@@ -57,8 +57,8 @@ fn a_stranger_who_takes_the_name_of_an_owner_is_another_owner() {
     }
 }
 
-/// The victim holds /a, the stranger waits for /b, which a third one holds and says to do so under the victim's place. Then
-/// the third one asks for /a: a circle only if the victim waits for the stranger.
+/// The victim holds /a, the stranger waits for /b, which a third one holds and says to do so under the
+/// victim's place. Then the third one asks for /a: a circle only if the victim waits for the stranger.
 fn third_is_refused(rules: Rules, victim: &str, worker: &str) -> bool {
     let mut world = World::new(Queue::Free, 0);
     world.rules = rules;

@@ -1,8 +1,9 @@
 //! The words of stories about locks, and how standings and queues are written down.
 //!
-//! `as NAME acquire LOCK PREFIX [mode=x|s|N] [limit=N] [try=1] [owner=session|N|under:PLACE] [hold=MS] [delay=MS] [data=]`, more of
-//! them behind `;`; `release PATH TOKEN`, `verify PATH TOKEN` and `abandon LOCK PREFIX` likewise; `convert PATH TOKEN
-//! PREFIX mode=`; `force PATH TOKEN`; `once ID ACKED COMMAND` (as the client sends it again after a lost reply).
+//! `as NAME acquire LOCK PREFIX [mode=x|s|N] [limit=N] [try=1] [owner=session|N|under:PLACE] [hold=MS]
+//! [delay=MS] [data=]`, more of them behind `;`; `release PATH TOKEN`, `verify PATH TOKEN` and `abandon LOCK
+//! PREFIX` likewise; `convert PATH TOKEN PREFIX mode=`; `force PATH TOKEN`; `once ID ACKED COMMAND` (as the
+//! client sends it again after a lost reply).
 
 use std::fmt::Write as _;
 

@@ -1,7 +1,7 @@
 //! Stories in `testdata/*.txt`: commands and, under a dashed line, what the machine answered and told.
 //!
-//! `ROWLOCK_UPDATE=1 cargo test -p rowlock-state --test stories` writes the answers anew; review the difference.
-//! What can be written there is described in [`script`]; what comes out in [`world`].
+//! `ROWLOCK_UPDATE=1 cargo test -p rowlock-state --test stories` writes the answers anew; review the
+//! difference. What can be written there is described in [`script`]; what comes out in [`world`].
 
 #![expect(clippy::unwrap_used, reason = "the helpers of a test are part of the test")]
 
@@ -35,8 +35,8 @@ fn play(name: &str) {
     }
 }
 
-/// The story with the answers of a fresh machine: comments and blank lines stay, `----` blocks, which reach to the
-/// next blank line, are replaced.
+/// The story with the answers of a fresh machine: comments and blank lines stay, `----` blocks, which reach
+/// to the next blank line, are replaced.
 fn replay(story: &str) -> String {
     let mut world = world::World::default();
     let mut played = String::new();

@@ -1,5 +1,5 @@
-//! One member's znode: from before its create is sent until it is gone. Whoever drops it leaves, as with a place in a
-//! queue: the drop posts the removal to the session's task.
+//! One member's znode: from before its create is sent until it is gone. Whoever drops it leaves, as with a
+//! place in a queue: the drop posts the removal to the session's task.
 
 use bytes::Bytes;
 use rowlock_proto::{Acl, CreateMode, ErrorCode, path};
@@ -36,8 +36,8 @@ impl Member {
         path::join(&self.parent, &self.name)
     }
 
-    /// Makes the znode: ephemeral, not sequential (a sequential one would be a contender for a lock). Its name is random,
-    /// so that one that is there already is ours: of a try whose reply was lost.
+    /// Makes the znode: ephemeral, not sequential (a sequential one would be a contender for a lock). Its
+    /// name is random, so that one that is there already is ours: of a try whose reply was lost.
     ///
     /// # Errors
     /// NoNode: the barrier's znode is not there.

@@ -1,10 +1,11 @@
 //! [`DoubleBarrier`]: so many begin together and end together.
 //!
-//! Members are ephemeral children of the barrier's znode, so that a member that dies is not waited for. The rounds are in
-//! the data of that znode ([`round`]): a round is opened by one write that also checks that all its members are still
-//! there, and closed by its last member, or by whoever comes next if all have died. Every write of the data goes along
-//! with a check (or the removal) of the writer's own znode: so the barrier's znode, a container that the servers remove
-//! when it has long been empty, cannot have been replaced by another one meanwhile, and versions can be trusted.
+//! Members are ephemeral children of the barrier's znode, so that a member that dies is not waited for. The
+//! rounds are in the data of that znode ([`round`]): a round is opened by one write that also checks that all
+//! its members are still there, and closed by its last member, or by whoever comes next if all have died.
+//! Every write of the data goes along with a check (or the removal) of the writer's own znode: so the
+//! barrier's znode, a container that the servers remove when it has long been empty, cannot have been
+//! replaced by another one meanwhile, and versions can be trusted.
 
 mod member;
 mod round;
@@ -25,12 +26,13 @@ use crate::limits::DOUBLE_BARRIER_SIZE;
 use crate::transaction::Transaction;
 use crate::watch::OneshotWatch;
 
-/// Lets clients into a section when `size` of them have come, all at the same time, and out of it when all have done
-/// with it.
+/// Lets clients into a section when `size` of them have come, all at the same time, and out of it when all
+/// have done with it.
 ///
-/// A client that dies outside lets the others wait for another one to come. One that dies inside has left. Whoever comes
-/// while a round is on waits for the next one. The layout is our own (those of Curator and kazoo let latecomers slip in,
-/// and are stuck with a round whose members have all died): do not mix them on one path.
+/// A client that dies outside lets the others wait for another one to come. One that dies inside has left.
+/// Whoever comes while a round is on waits for the next one. The layout is our own (those of Curator and
+/// kazoo let latecomers slip in, and are stuck with a round whose members have all died): do not mix them on
+/// one path.
 ///
 /// ```no_run
 /// # async fn demo(client: rowlock_client::Client) -> Result<(), rowlock_client::Error> {
@@ -61,8 +63,8 @@ impl fmt::Debug for Membership {
 }
 
 impl Client {
-    /// The double barrier of this name for `size` (1 to 1,000) clients. A handle only, no traffic; names as for
-    /// [`Client::mutex`]. All clients must say the same size: whoever comes first decides.
+    /// The double barrier of this name for `size` (1 to 1,000) clients. A handle only, no traffic; names as
+    /// for [`Client::mutex`]. All clients must say the same size: whoever comes first decides.
     pub fn double_barrier(&self, name: &str, size: u32) -> DoubleBarrier {
         let mut site = Site::named(self, Kind::DoubleBarrier, name);
         if !(1..=DOUBLE_BARRIER_SIZE).contains(&size) {
@@ -84,12 +86,13 @@ impl DoubleBarrier {
     /// Waits until enough others want to enter too.
     ///
     /// # Errors
-    /// [`Error::CountIs`]: others use it with another size. [`Error::UnexpectedData`]: the znode is no double barrier.
-    /// [`Error::PlaceLost`]: somebody deleted our znode while we waited. [`Error::SessionExpired`], [`Error::Closed`];
-    /// [`Error::InvalidName`], [`Error::InvalidArgument`], [`Error::TooManyLocks`], [`Error::Rejected`] (NoAuth).
+    /// [`Error::CountIs`]: others use it with another size. [`Error::UnexpectedData`]: the znode is no double
+    /// barrier. [`Error::PlaceLost`]: somebody deleted our znode while we waited. [`Error::SessionExpired`],
+    /// [`Error::Closed`]; [`Error::InvalidName`], [`Error::InvalidArgument`], [`Error::TooManyLocks`],
+    /// [`Error::Rejected`] (NoAuth).
     /// # Cancel safety
-    /// Dropping the future at any point leaves; should the round have been opened in that moment, the others take us for
-    /// one that has left already.
+    /// Dropping the future at any point leaves; should the round have been opened in that moment, the others
+    /// take us for one that has left already.
     pub async fn enter(&self) -> Result<Membership, Error> {
         let mut member = Member::new(self.site.client(), self.path()?)?;
         self.come(&mut member).await?;
@@ -106,7 +109,8 @@ impl DoubleBarrier {
                     for name in &members {
                         write = write.check(path::join(self.path()?, name), None);
                     }
-                    // Ours goes without saying if it is among them; the check is what keeps the version honest.
+                    // Ours goes without saying if it is among them; the check is what keeps the version
+                    // honest.
                     write = write.check(member.path(), None);
                     self.write(write, &Round { size: self.size, members }, version).await?;
                 }
@@ -119,7 +123,8 @@ impl DoubleBarrier {
         }
     }
 
-    /// [`DoubleBarrier::enter`] for at most `patience` altogether; `None`: not enough others came, and we have gone.
+    /// [`DoubleBarrier::enter`] for at most `patience` altogether; `None`: not enough others came, and we
+    /// have gone.
     ///
     /// # Errors
     /// As [`DoubleBarrier::enter`].
@@ -178,8 +183,8 @@ impl DoubleBarrier {
         }
     }
 
-    /// Writes the round if its version is still this one and all that `checks` asks for is so. If not, or if that cannot
-    /// be known: it is for the caller to look again, since names are used only once.
+    /// Writes the round if its version is still this one and all that `checks` asks for is so. If not, or if
+    /// that cannot be known: it is for the caller to look again, since names are used only once.
     async fn write(&self, checks: Transaction, round: &Round, version: Version) -> Result<(), Error> {
         let write = checks.set(self.path()?, Some(Bytes::from(round.format())), Some(version));
         match self.site.client().commit(write).await {
@@ -189,7 +194,8 @@ impl DoubleBarrier {
         }
     }
 
-    /// Returns when it is worth looking again: the round changed or, if it is given, this member's znode is gone.
+    /// Returns when it is worth looking again: the round changed or, if it is given, this member's znode is
+    /// gone.
     async fn wait(&self, mut changed: OneshotWatch, member: Option<&str>) -> Result<(), Error> {
         let Some(member) = member else { return changed.changed().await.map(drop) };
         let path = path::join(self.path()?, member);
@@ -247,8 +253,8 @@ impl Membership {
         }
     }
 
-    /// [`Membership::leave`] that waits for the others for at most `patience` altogether; `false`: some are still
-    /// inside, and we have left.
+    /// [`Membership::leave`] that waits for the others for at most `patience` altogether; `false`: some are
+    /// still inside, and we have left.
     ///
     /// # Errors
     /// As [`Membership::leave`].

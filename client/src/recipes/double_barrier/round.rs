@@ -1,7 +1,7 @@
 //! The rounds of a double barrier, and what a member does next. Pure.
 //!
-//! The data of the barrier's znode say how many make a round (`size=3`) and, while one is on, who is in it: a line for
-//! each member's name. Its version decides between members that want to change it at the same time.
+//! The data of the barrier's znode say how many make a round (`size=3`) and, while one is on, who is in it: a
+//! line for each member's name. Its version decides between members that want to change it at the same time.
 
 /// What the barrier's znode says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,15 +80,15 @@ impl Round {
         if here.len() < self.size as usize {
             return Entering::Wait(None);
         }
-        // Everybody chooses the same ones, whether or not we are among them: the last to come sees them all, and may be
-        // the only one who does.
+        // Everybody chooses the same ones, whether or not we are among them: the last to come sees them all,
+        // and may be the only one who does.
         here.sort_unstable();
         here.truncate(self.size as usize);
         Entering::Open(here)
     }
 
-    /// `here` as above. The lowest member stays until all others have gone, and looks only at the highest; the others go
-    /// at once, and look only at the lowest: so each departure wakes few.
+    /// `here` as above. The lowest member stays until all others have gone, and looks only at the highest;
+    /// the others go at once, and look only at the lowest: so each departure wakes few.
     pub(super) fn leaving(&self, own: &str, here: &[String]) -> Leaving {
         if !self.includes(own) {
             return Leaving::Withdraw;

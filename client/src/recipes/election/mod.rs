@@ -1,17 +1,18 @@
 //! [`Election`]: one of many leads, and all may know who.
 //!
-//! A campaign is a place in a lock's queue; the data of the queue znode are what the candidate says of itself; whoever
-//! holds the lock leads. So everything that holds for the lock holds for the lead: strict order, tokens that rise, a loss
-//! that is told in time.
+//! A campaign is a place in a lock's queue; the data of the queue znode are what the candidate says of
+//! itself; whoever holds the lock leads. So everything that holds for the lock holds for the lead: strict
+//! order, tokens that rise, a loss that is told in time.
 //!
-//! A transfer cannot move the lead to somebody in the middle of the queue: the queue is strictly first come, first
-//! served, and his token is lower than those of the candidates before him, whom a storage may have met already. Instead
-//! the leader leaves a note and goes ([`Leadership::transfer_to`]); the candidates in between are granted the lock one
-//! after the other, see the note, and queue again at the end, with new tokens, until it is the successor's turn. He takes
-//! the note down. So tokens never go back. A note about a candidate that is gone is taken down by whoever finds it.
+//! A transfer cannot move the lead to somebody in the middle of the queue: the queue is strictly first come,
+//! first served, and his token is lower than those of the candidates before him, whom a storage may have met
+//! already. Instead the leader leaves a note and goes ([`Leadership::transfer_to`]); the candidates in
+//! between are granted the lock one after the other, see the note, and queue again at the end, with new
+//! tokens, until it is the successor's turn. He takes the note down. So tokens never go back. A note about a
+//! candidate that is gone is taken down by whoever finds it.
 //!
-//! The layout is that of Curator's `LeaderSelector` and kazoo's `Election`, which see our candidates and queue with them;
-//! they know nothing of notes, and lead when it is their turn.
+//! The layout is that of Curator's `LeaderSelector` and kazoo's `Election`, which see our candidates and
+//! queue with them; they know nothing of notes, and lead when it is their turn.
 
 mod leadership;
 mod observe;
@@ -76,8 +77,8 @@ impl Client {
         Election::new(self, Site::named(self, Kind::Election, name))
     }
 
-    /// The election at this very path, for sharing it with Curator's `LeaderSelector` or kazoo's `Election`. The data of
-    /// the znode there belong to the election.
+    /// The election at this very path, for sharing it with Curator's `LeaderSelector` or kazoo's `Election`.
+    /// The data of the znode there belong to the election.
     pub fn election_at(&self, path: &str) -> Election {
         Election::new(self, Site::at(self, path))
     }
@@ -90,8 +91,9 @@ impl Election {
         Election { parts: Arc::new(Parts { site, mutex, owner: Owner::Unnamed }) }
     }
 
-    /// The same election for candidates that take part in deadlock detection, as [`crate::LockRequest::owner`] does. Only
-    /// Rowlock detects deadlocks: elsewhere to campaign in an owner's name is [`Error::Unsupported`].
+    /// The same election for candidates that take part in deadlock detection, as
+    /// [`crate::LockRequest::owner`] does. Only Rowlock detects deadlocks: elsewhere to campaign in an
+    /// owner's name is [`Error::Unsupported`].
     #[must_use]
     pub fn of_owner(&self, owner: Owner) -> Election {
         let Parts { site, mutex, .. } = &*self.parts;
@@ -200,8 +202,8 @@ impl Election {
         Ok(candidates)
     }
 
-    /// Follows who leads. Observers are no candidates; a change of the leader wakes each of them once, other candidates'
-    /// coming and going does not.
+    /// Follows who leads. Observers are no candidates; a change of the leader wakes each of them once, other
+    /// candidates' coming and going does not.
     pub fn observe(&self) -> Observer {
         Observer::new(self.clone())
     }
@@ -229,10 +231,11 @@ impl Election {
         }
     }
 
-    /// The lead that we were just granted is meant for somebody else who waits for it. A note for us, or for somebody who
-    /// is gone, is taken down.
+    /// The lead that we were just granted is meant for somebody else who waits for it. A note for us, or for
+    /// somebody who is gone, is taken down.
     ///
-    /// The note is seen, if there is one: it was written before the lock was given back, and the read is fresh.
+    /// The note is seen, if there is one: it was written before the lock was given back, and the read is
+    /// fresh.
     async fn is_for_another(&self, guard: &Guard) -> Result<bool, Error> {
         let (client, path) = (self.site().client(), self.path()?);
         loop {

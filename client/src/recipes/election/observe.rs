@@ -1,8 +1,8 @@
 //! [`Observer`]: follows who leads.
 //!
-//! Watched are the first in the queue and the election's own data. Nobody but those who change the leader changes these,
-//! so that a hundred observers cost nothing while candidates come and go. Only when nobody campaigns, the list of the
-//! candidates is watched, for the first to come.
+//! Watched are the first in the queue and the election's own data. Nobody but those who change the leader
+//! changes these, so that a hundred observers cost nothing while candidates come and go. Only when nobody
+//! campaigns, the list of the candidates is watched, for the first to come.
 
 use std::fmt;
 use std::future::Future;
@@ -20,8 +20,8 @@ use crate::watch::OneshotWatch;
 
 /// Tells who leads, whenever that changes. Made by [`Election::observe`].
 ///
-/// It tells states, not events: who led only for a moment may be left out, and what is told is true of a moment before.
-/// To act only while one leads, campaign: [`super::Leadership`].
+/// It tells states, not events: who led only for a moment may be left out, and what is told is true of a
+/// moment before. To act only while one leads, campaign: [`super::Leadership`].
 #[derive(Debug)]
 pub struct Observer {
     election: Election,
@@ -49,8 +49,8 @@ impl Observer {
         Observer { election, told: None }
     }
 
-    /// Who leads (`None`: nobody, or the lead is being handed over): at the first call at once, then whenever it is
-    /// another one than told before, or says something else of itself.
+    /// Who leads (`None`: nobody, or the lead is being handed over): at the first call at once, then whenever
+    /// it is another one than told before, or says something else of itself.
     ///
     /// # Errors
     /// [`Error::SessionExpired`], [`Error::Closed`]: the session ended, so that nobody would tell us.

@@ -1,7 +1,7 @@
 //! What an election's znodes say: who campaigns, who leads, and whether the lead is being handed over.
 //!
-//! The queue of the candidates is that of a lock. The data of the election's znode are empty or, while a leader hands
-//! over, `successor=` and the name of a candidate's queue znode.
+//! The queue of the candidates is that of a lock. The data of the election's znode are empty or, while a
+//! leader hands over, `successor=` and the name of a candidate's queue znode.
 
 use bytes::Bytes;
 use rowlock_proto::{FencingToken, SessionId, Stat, path};
@@ -45,7 +45,8 @@ pub(super) fn data(successor: Option<&str>) -> Bytes {
     successor.map(|name| Bytes::from(format!("successor={name}"))).unwrap_or_default()
 }
 
-/// Whether the first in the queue leads: not while the lead is on its way to somebody else who still waits for it.
+/// Whether the first in the queue leads: not while the lead is on its way to somebody else who still waits
+/// for it.
 pub(super) fn leads(queue: &[String], successor: Option<&str>) -> bool {
     match (queue.first(), successor) {
         (None, _) => false,

@@ -1,8 +1,8 @@
 //! What the handles of a session and its task share: the machine, and the connection that it speaks over.
 //!
-//! A call that would be alone on the connection goes out from the handle itself, which saves the way over the session's
-//! task. Calls beside others are left to the task, which sends together what has come together. Everything else, and all
-//! that servers say, is the task's.
+//! A call that would be alone on the connection goes out from the handle itself, which saves the way over the
+//! session's task. Calls beside others are left to the task, which sends together what has come together.
+//! Everything else, and all that servers say, is the task's.
 
 #[cfg(test)]
 mod tests;
@@ -67,7 +67,8 @@ impl Inside {
         }
     }
 
-    /// Writes what the socket takes without waiting. The task meets an error again, when it waits for the socket.
+    /// Writes what the socket takes without waiting. The task meets an error again, when it waits for the
+    /// socket.
     fn write_at_once(&mut self) {
         let out = &mut self.machine.effects.out;
         if let Some(write) = &self.write
@@ -147,8 +148,9 @@ impl Core {
         let _ = self.with_machine(|machine| machine.close(None));
     }
 
-    /// From elsewhere than the task's runtime, what the socket takes is sent at once: this may be a drop, the last thing
-    /// that the program does, and the task may not be woken any more. A runtime that ends drops the task: [`Core::end`].
+    /// From elsewhere than the task's runtime, what the socket takes is sent at once: this may be a drop, the
+    /// last thing that the program does, and the task may not be woken any more. A runtime that ends drops
+    /// the task: [`Core::end`].
     fn with_machine(&self, change: impl FnOnce(&mut Machine)) -> Result<(), Gone> {
         let mut lock = self.lock_here()?;
         let inside = lock.as_mut().ok_or(Gone)?;
@@ -178,8 +180,8 @@ impl Core {
         inside.machine.connected(time::now(), elsewhere);
     }
 
-    /// Lets the machine read what has come, if something has, and act on the clock; then does what it says. To be called
-    /// on every wake-up, so that neither a flood of frames nor one of calls holds a deadline up.
+    /// Lets the machine read what has come, if something has, and act on the clock; then does what it says.
+    /// To be called on every wake-up, so that neither a flood of frames nor one of calls holds a deadline up.
     ///
     /// `done` is empty, before and after: room for what is to be told.
     ///
@@ -239,8 +241,8 @@ impl Core {
     ///
     /// Not in a forked child, where the end of the connection would be that of the parent's.
     ///
-    /// Invariant: whoever relies on the session learns of its end before the server can: before the farewell, and before
-    /// the socket closes, which may set a disconnect grace going.
+    /// Invariant: whoever relies on the session learns of its end before the server can: before the farewell,
+    /// and before the socket closes, which may set a disconnect grace going.
     pub(crate) fn end(&self) {
         if self.shared.is_forked() {
             // A thread that this process does not have may hold it for ever.
@@ -260,12 +262,14 @@ impl Core {
 }
 
 impl Core {
-    /// For handles. In a forked child the connection, and maybe the lock, is in the middle of what the parent does.
+    /// For handles. In a forked child the connection, and maybe the lock, is in the middle of what the parent
+    /// does.
     fn lock_here(&self) -> Result<MutexGuard<'_, Option<Inside>>, Gone> {
         if self.shared.is_forked() { Err(Gone) } else { Ok(self.lock()) }
     }
 
-    /// A panic in the machine, wherever it was called from, ends the task: nothing that it says can be relied on.
+    /// A panic in the machine, wherever it was called from, ends the task: nothing that it says can be relied
+    /// on.
     fn lock(&self) -> MutexGuard<'_, Option<Inside>> {
         self.inside.lock().unwrap_or_else(|poisoned| {
             let mut inside = poisoned.into_inner();
@@ -276,7 +280,8 @@ impl Core {
         })
     }
 
-    /// Publishes first, tells the waiting calls then: without the lock, for whoever is woken may come back here.
+    /// Publishes first, tells the waiting calls then: without the lock, for whoever is woken may come back
+    /// here.
     fn settle(&self, mut lock: MutexGuard<'_, Option<Inside>>, all: &mut Vec<Done>) {
         let Some(inside) = lock.as_mut() else { return };
         inside.publish(&self.shared);

@@ -82,7 +82,8 @@ impl Machine {
         Ok(())
     }
 
-    /// The first frames on a new attachment: who we are, what we watch, and the question what the server understands.
+    /// The first frames on a new attachment: who we are, what we watch, and the question what the server
+    /// understands.
     fn introduce(&mut self) {
         for index in 0..self.auths.len() {
             self.send_auth(index);
@@ -179,7 +180,8 @@ impl Machine {
         let opcode = expected.ok_or(Fault::OutOfOrder)?.opcode;
         let answer = match header.err {
             None => Ok(decode::response(&mut body, opcode)?),
-            // Our session is fine, but this server takes us for one of its former connections. The calls are kept.
+            // Our session is fine, but this server takes us for one of its former connections. The calls are
+            // kept.
             Some(ErrorCode::SessionMoved) if attachment.extensions.is_some_and(|e| e.tagged > 0) => {
                 return Err(Fault::Moved);
             }
@@ -231,11 +233,11 @@ impl Machine {
         self.answer(asked, result);
     }
 
-    /// Moves to the leader, if that is elsewhere, while this session does nothing but wait in queues. Those who wait ask
-    /// again there, and keep their places.
+    /// Moves to the leader, if that is elsewhere, while this session does nothing but wait in queues. Those
+    /// who wait ask again there, and keep their places.
     ///
-    /// A session that holds something stays, so that a leader that cannot be reached costs it no lock; so does one with a
-    /// disconnect grace, which the closing of this connection would set going.
+    /// A session that holds something stays, so that a leader that cannot be reached costs it no lock; so
+    /// does one with a disconnect grace, which the closing of this connection would set going.
     fn use_the_wait(&mut self) -> Result<(), Fault> {
         let Link::Up(attachment) = &self.link else { return Ok(()) };
         let is_idle = attachment.in_flight.is_empty() && self.waiting.is_empty() && self.refused.is_empty();

@@ -42,13 +42,14 @@ impl Machine {
         self.cut();
     }
 
-    /// The present connection, or the last one, has done more than to introduce us: the server can be relied on.
+    /// The present connection, or the last one, has done more than to introduce us: the server can be relied
+    /// on.
     pub(crate) fn was_of_use(&self) -> bool {
         self.was_of_use
     }
 
-    /// Puts what was in flight back in front of what waits. What takes effect once, and what may be repeated, is sent
-    /// again on the next connection; other calls fail with an unknown outcome.
+    /// Puts what was in flight back in front of what waits. What takes effect once, and what may be repeated,
+    /// is sent again on the next connection; other calls fail with an unknown outcome.
     pub(super) fn cut(&mut self) {
         self.effects.out.clear();
         self.paused_until = None;

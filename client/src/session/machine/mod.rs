@@ -1,8 +1,9 @@
 //! The session machine: decides what to send, what to answer and when the session is lost.
 //!
-//! Pure: inputs are commands of the handles, frames of a server, the fate of connections, and `now`; outputs collect in
-//! [`Effects`]. [`super::core::Core`] feeds and executes it. It must never read a clock, do IO, or complete a call
-//! directly: states are published before completions, so that whoever sees an error also sees the state behind it.
+//! Pure: inputs are commands of the handles, frames of a server, the fate of connections, and `now`; outputs
+//! collect in [`Effects`]. [`super::core::Core`] feeds and executes it. It must never read a clock, do IO, or
+//! complete a call directly: states are published before completions, so that whoever sees an error also sees
+//! the state behind it.
 
 mod inbound;
 mod link;
@@ -122,7 +123,8 @@ pub(crate) struct Machine {
     /// The disconnect grace to ask for, where the server knows of such; zero: none.
     grace: Duration,
     session: Option<Session>,
-    /// The last position that a reply showed. Events do not move it: another event of the same change may be on its way.
+    /// The last position that a reply showed. Events do not move it: another event of the same change may be
+    /// on its way.
     last_zxid: Zxid,
     link: Link,
     /// Where to move from this connection if the leader is there.
@@ -229,8 +231,8 @@ impl Machine {
         }
     }
 
-    /// Ends the session in good order: behind the requests that wait already. Without a session there is nothing to
-    /// wait for.
+    /// Ends the session in good order: behind the requests that wait already. Without a session there is
+    /// nothing to wait for.
     pub(crate) fn close(&mut self, signal: Option<Signal>) {
         if let Some(ending) = self.ending {
             self.effects.done.extend(signal.map(|signal| Done::Signal(signal, ending.of_close())));

@@ -1,7 +1,7 @@
 //! What goes to the server, and in which form: the answer of the attachment's probe decides.
 //!
-//! Invariant: calls go out in the order of the session, also those that are sent again after a reconnect. Nothing
-//! overtakes a call that has to wait (for an id, or because a server asked for patience).
+//! Invariant: calls go out in the order of the session, also those that are sent again after a reconnect.
+//! Nothing overtakes a call that has to wait (for an id, or because a server asked for patience).
 
 use bytes::BytesMut;
 use rowlock_env::mutant::{self, Mutant};
@@ -33,7 +33,8 @@ enum Step {
 }
 
 impl Machine {
-    /// A call that comes now would be the only one under way: nothing is gained by waiting for others to go with it.
+    /// A call that comes now would be the only one under way: nothing is gained by waiting for others to go
+    /// with it.
     pub(crate) fn is_at_rest(&self, now: Instant) -> bool {
         let Link::Up(attachment) = &self.link else { return false };
         let nothing_is_due = self.next_timer().is_none_or(|at| now < at);
@@ -114,8 +115,8 @@ impl Machine {
         self.extensions.and_then(|extensions| extensions.request_bytes()).unwrap_or(REQUEST_BYTES)
     }
 
-    /// A call that will not be sent on any connection need not wait for one. (On a connection it is measured when it is
-    /// sent.)
+    /// A call that will not be sent on any connection need not wait for one. (On a connection it is measured
+    /// when it is sent.)
     pub(super) fn refusal_while_down(&self, request: &Request) -> Option<Error> {
         if self.is_up() {
             return None;

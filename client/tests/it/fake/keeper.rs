@@ -1,4 +1,5 @@
-//! A Rowlock in memory: the real replicated state behind sockets, with its notices, and cuts at chosen frames.
+//! A Rowlock in memory: the real replicated state behind sockets, with its notices, and cuts at chosen
+//! frames.
 
 use std::collections::{BTreeMap, BTreeSet};
 

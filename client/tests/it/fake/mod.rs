@@ -1,6 +1,6 @@
-//! Servers in memory, for the tests of the client, over real sockets and with switches for faults. What is behind a lock
-//! decides everything; connections only carry bytes. A plain ZooKeeper is a [`world::World`]; a Rowlock, around the real
-//! replicated state, a [`keeper::Keeper`].
+//! Servers in memory, for the tests of the client, over real sockets and with switches for faults. What is
+//! behind a lock decides everything; connections only carry bytes. A plain ZooKeeper is a [`world::World`]; a
+//! Rowlock, around the real replicated state, a [`keeper::Keeper`].
 
 pub mod keeper;
 pub mod world;

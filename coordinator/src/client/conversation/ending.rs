@@ -1,5 +1,5 @@
-//! How a conversation ends: at once, or when what was asked is answered. Must never do: say why to the client, who learns
-//! it from the last reply or not at all.
+//! How a conversation ends: at once, or when what was asked is answered. Must never do: say why to the
+//! client, who learns it from the last reply or not at all.
 
 use super::super::end::End;
 use super::super::outbox::CloseReason;
@@ -36,14 +36,15 @@ impl Conversation {
                 | CloseReason::HalfOpen,
                 _,
             ) => self.over(End::Told(reason)),
-            // A client that asks for nothing is closed at its next frame, as ZooKeeper does. It would come back at once,
-            // and two programs that share a session would take it from each other without end.
+            // A client that asks for nothing is closed at its next frame, as ZooKeeper does. It would come
+            // back at once, and two programs that share a session would take it from each other without end.
             (CloseReason::SessionMoved, Phase::Open) if self.may_stay_unaware() => {
                 self.phase = Phase::Moved;
                 self.shared.context.replica.watches.lock().leave(self.peer.id);
             }
-            // Without an answer, as ZooKeeper does: a client that is still here finds its session again by a new
-            // connection, and clients do not expect the error SessionMoved of a server that they have not left.
+            // Without an answer, as ZooKeeper does: a client that is still here finds its session again by a
+            // new connection, and clients do not expect the error SessionMoved of a server that they have not
+            // left.
             (CloseReason::SessionMoved, _) => self.over(End::Told(reason)),
             (CloseReason::Leaving, Phase::Open | Phase::Moved) => {
                 if self.queue.is_empty() && self.output.is_empty() {
@@ -58,8 +59,9 @@ impl Conversation {
         }
     }
 
-    /// The session has moved, and it does no harm if the client does not know yet: it waits for no answer, and the
-    /// session has its whole timeout, although the connection that it has moved to may be gone already.
+    /// The session has moved, and it does no harm if the client does not know yet: it waits for no answer,
+    /// and the session has its whole timeout, although the connection that it has moved to may be gone
+    /// already.
     fn may_stay_unaware(&self) -> bool {
         self.queue.is_empty() && self.pings.len() == 0 && self.disconnect_grace_ms == 0
     }

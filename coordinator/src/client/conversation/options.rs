@@ -6,8 +6,9 @@ use rowlock_proto::lock::SessionOptions;
 
 use crate::limits::DISCONNECT_GRACE_MIN_MS;
 
-/// The grace in force, for a session with this timeout; 0: a hang-up shortens nothing. Not shorter than what a client
-/// needs for coming back over another connection, and nothing where it would not end the session sooner.
+/// The grace in force, for a session with this timeout; 0: a hang-up shortens nothing. Not shorter than what
+/// a client needs for coming back over another connection, and nothing where it would not end the session
+/// sooner.
 pub(super) fn disconnect_grace_ms(options: SessionOptions, timeout: Duration) -> u32 {
     match options.disconnect_grace_ms {
         0 => 0,

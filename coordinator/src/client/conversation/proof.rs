@@ -1,7 +1,7 @@
 //! Who a client proves to be, and what it may do before that.
 //!
-//! Must never do: tell a client that has proven nothing more than that, where the configuration asks for a proof
-//! (`client.require_auth`).
+//! Must never do: tell a client that has proven nothing more than that, where the configuration asks for a
+//! proof (`client.require_auth`).
 
 use std::sync::Arc;
 
@@ -17,8 +17,8 @@ use super::super::{identity, sasl};
 use super::{Conversation, Phase};
 
 impl Conversation {
-    /// The number of a request that is not looked at, because the client has to prove who it is before it asks for anything.
-    /// Until then it may do that, say that it lives, and close its session.
+    /// The number of a request that is not looked at, because the client has to prove who it is before it
+    /// asks for anything. Until then it may do that, say that it lives, and close its session.
     pub(super) fn barred(&self, read: &Result<RequestFrame, BadRequest>) -> Option<Xid> {
         if !self.shared.context.config.client.require_auth || acl::has_proven(&self.identities) {
             return None;
@@ -33,8 +33,8 @@ impl Conversation {
         opcode.is_none_or(|opcode| !may_pass.contains(&opcode)).then_some(xid)
     }
 
-    /// Answers as ZooKeeper's `enforce.auth` does, and closes. The session stays until its timeout, for a client that comes
-    /// back and proves who it is.
+    /// Answers as ZooKeeper's `enforce.auth` does, and closes. The session stays until its timeout, for a
+    /// client that comes back and proves who it is.
     pub(super) fn bar(&mut self, xid: Xid) {
         tracing::debug!(peer = %self.peer.addr, "closed: it has not authenticated, and client.require_auth is on");
         let err = Some(ErrorCode::SessionClosedRequireSaslAuth);

@@ -1,5 +1,5 @@
-//! What a conversation writes: replies in the order of their requests, and events between them. Must never do: decide
-//! what is written.
+//! What a conversation writes: replies in the order of their requests, and events between them. Must never
+//! do: decide what is written.
 
 use bytes::Bytes;
 use rowlock_env::time::Instant;

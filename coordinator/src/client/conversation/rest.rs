@@ -1,9 +1,9 @@
-//! What a conversation gives back while its client only keeps its session alive. Most sessions do nothing most of the
-//! time, and what their last requests have left would be more than they themselves.
+//! What a conversation gives back while its client only keeps its session alive. Most sessions do nothing
+//! most of the time, and what their last requests have left would be more than they themselves.
 //!
-//! Given back late is not given back: what many new sessions keep for a while lies between what they keep for ever, and
-//! the allocator cannot part with either. So the first requests, which clients send to find out whom they talk to, leave
-//! nothing at all.
+//! Given back late is not given back: what many new sessions keep for a while lies between what they keep for
+//! ever, and the allocator cannot part with either. So the first requests, which clients send to find out
+//! whom they talk to, leave nothing at all.
 
 use std::collections::VecDeque;
 
@@ -23,8 +23,8 @@ impl Conversation {
         }
     }
 
-    /// The client has sent pings, or its first requests, and waits for nothing: a client that has requests sends no
-    /// pings. Says so once for each time.
+    /// The client has sent pings, or its first requests, and waits for nothing: a client that has requests
+    /// sends no pings. Says so once for each time.
     pub(in crate::client) fn has_come_to_rest(&mut self) -> bool {
         std::mem::take(&mut self.may_rest) && self.queue.is_empty() && self.pings.len() == 0
     }

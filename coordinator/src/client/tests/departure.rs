@@ -24,8 +24,8 @@ fn options(disconnect_grace_ms: u32) -> Request {
     Request::SessionOptions(SessionOptions { disconnect_grace_ms })
 }
 
-/// The sessions that end within 20 s from now if nothing more is heard of them, once the node has noticed that all but
-/// `left` connections are closed.
+/// The sessions that end within 20 s from now if nothing more is heard of them, once the node has noticed
+/// that all but `left` connections are closed.
 async fn due_soon(node: &Node, left: usize, pinging: &mut Client) -> Vec<SessionId> {
     while node.context.registry.len() > left {
         tokio::task::yield_now().await;

@@ -1,5 +1,5 @@
-//! Clients that fill everything that a client can make a node hold: each stays within its bound, by the node's own count, and
-//! other clients are served meanwhile.
+//! Clients that fill everything that a client can make a node hold: each stays within its bound, by the
+//! node's own count, and other clients are served meanwhile.
 
 use rowlock_proto::request::{Create, Op, SetWatches};
 use rowlock_proto::{Acl, CreateMode, ErrorCode, Request, Zxid};

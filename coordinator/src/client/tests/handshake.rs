@@ -166,7 +166,8 @@ async fn an_attach_that_comes_late_takes_nothing_from_the_connection_that_the_se
     node.stop().await;
 }
 
-/// A node that had not heard of the session yet when the client asked, and did not for so long that the client went elsewhere.
+/// A node that had not heard of the session yet when the client asked, and did not for so long that the
+/// client went elsewhere.
 #[tokio::test]
 async fn an_attach_of_a_node_that_lags_takes_nothing_from_the_connection_that_the_session_has_now() {
     const TIMEOUT_MS: u32 = 5_000;

@@ -377,8 +377,8 @@ async fn the_last_reply_reaches_a_client_that_goes_on_sending() {
     client.call(set("/big", &"x".repeat(900_000))).await.unwrap();
     client.send(Request::GetData(unwatched("/big"))).await;
     client.send_raw(&[0, 0, 0, 8, 0, 0, 0, 99, 0, 0, 3, 9], Some((Xid(99), OpCode::Ping))).await;
-    // More than the server reads at once: closing a socket with unread input resets it, and what is still on its way
-    // to the client would be lost.
+    // More than the server reads at once: closing a socket with unread input resets it, and what is still on
+    // its way to the client would be lost.
     client.send_raw(&[0; 512 << 10], None).await;
     while !node.context.registry.is_empty() {
         tokio::task::yield_now().await;

@@ -49,7 +49,8 @@ fn good_file_gives_every_node_its_own_folder_and_addresses() {
     assert!(config.node(NodeId(4)).is_none());
 }
 
-/// The file with these lines under `[client]`, with these rights, beside a file of secrets with those, where everybody gets to.
+/// The file with these lines under `[client]`, with these rights, beside a file of secrets with those, where
+/// everybody gets to.
 fn load(client: &str, mode: u32, secret: &str, secret_mode: u32) -> Result<ClusterConfig, String> {
     load_in(0o755, client, mode, secret, secret_mode)
 }

@@ -16,7 +16,8 @@ async fn a_crash_behind_a_snapshot_costs_nothing_once_the_log_is_applied_again()
     let (history, sink) = start(node.path());
     (1..=40).for_each(|zxid| change(&*sink, zxid));
     sink.frozen(Zxid(40));
-    // An answer says that the thread has sealed what was there; it may seal more, if there is more when it comes to it.
+    // An answer says that the thread has sealed what was there; it may seal more, if there is more when it
+    // comes to it.
     page(&history, Filter { limit: 1, ..all() }).await;
     (41..=60).for_each(|zxid| change(&*sink, zxid));
     assert_eq!(told(&page(&history, all()).await).0, expected(1..=60));
@@ -35,7 +36,8 @@ async fn a_crash_between_a_snapshot_and_its_checkpoint_leaves_a_gap() {
     let (history, sink) = start(node.path());
     (1..=40).for_each(|zxid| change(&*sink, zxid));
     sink.frozen(Zxid(40));
-    // An answer says that the thread has sealed what was there; it may seal more, if there is more when it comes to it.
+    // An answer says that the thread has sealed what was there; it may seal more, if there is more when it
+    // comes to it.
     page(&history, Filter { limit: 1, ..all() }).await;
     (41..=60).for_each(|zxid| change(&*sink, zxid));
     assert_eq!(page(&history, all()).await.entries.len(), 180);
@@ -63,8 +65,8 @@ fn child_that_writes_until_it_is_killed() {
     }
 }
 
-/// Starts a process that writes into `node`, kills it after its `snapshots`th snapshot, and gives the number of
-/// changes that it had at its last one.
+/// Starts a process that writes into `node`, kills it after its `snapshots`th snapshot, and gives the number
+/// of changes that it had at its last one.
 fn killed(node: &Path, snapshots: usize) -> i64 {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "history::tests::crash::child_that_writes_until_it_is_killed", "--nocapture"])

@@ -247,8 +247,9 @@ async fn an_answer_acknowledges_nothing_that_was_sent_behind_its_request() {
     assert!(Some(acknowledged) < *between.lock(), "the news behind the entries is not answered");
 }
 
-/// Sends three entries, the news that they are committed when these are answered, and then (if `more`) an entry more. Gives
-/// how many entries came with each request, when as many requests have come as were to be expected.
+/// Sends three entries, the news that they are committed when these are answered, and then (if `more`) an
+/// entry more. Gives how many entries came with each request, when as many requests have come as were to be
+/// expected.
 async fn arrived(quiet: bool, more: bool, expected: usize) -> Vec<usize> {
     let (came, mut seen) = watch::channel(Vec::new());
     let raft = raft_by(move |request| {

@@ -1,7 +1,7 @@
 //! A network that can lose everything that one node sends to another. The nodes dial each other through it.
 //!
-//! While a way is cut, its connections stand and nothing arrives, as with lost packets; when it is healed, what was sent
-//! arrives late.
+//! While a way is cut, its connections stand and nothing arrives, as with lost packets; when it is healed,
+//! what was sent arrives late.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,5 @@
-//! An open snapshot file: what openraft passes around as snapshot data. Read in pieces, by anybody, at any offset.
+//! An open snapshot file: what openraft passes around as snapshot data. Read in pieces, by anybody, at any
+//! offset.
 
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -45,7 +46,8 @@ enum Name {
 }
 
 impl SnapshotFile {
-    /// Opens `name` in `dir` and verifies all of it. A temporary one is removed when nobody holds it any more.
+    /// Opens `name` in `dir` and verifies all of it. A temporary one is removed when nobody holds it any
+    /// more.
     pub(super) fn verify(
         dir: &Dir,
         name: &str,
@@ -176,8 +178,8 @@ impl SnapshotFile {
         *self.inner.name.lock() = Name::Kept(name);
     }
 
-    /// Gives its room on the disk back, a little at a time. Its name is gone. If somebody still reads it, nothing is
-    /// done: the file system does it when the last one lets go. Blocks on the disk.
+    /// Gives its room on the disk back, a little at a time. Its name is gone. If somebody still reads it,
+    /// nothing is done: the file system does it when the last one lets go. Blocks on the disk.
     pub(super) fn discard(self) -> io::Result<()> {
         let Some(inner) = Arc::into_inner(self.inner) else { return Ok(()) };
         let mut len = inner.file.len()?;

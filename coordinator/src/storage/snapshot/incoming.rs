@@ -50,8 +50,8 @@ impl Incoming {
         Ok(())
     }
 
-    /// All bytes are here: flushes and verifies them. The result is still temporary; installing it gives it a name.
-    /// Blocks on the disk.
+    /// All bytes are here: flushes and verifies them. The result is still temporary; installing it gives it a
+    /// name. Blocks on the disk.
     pub fn finish(mut self) -> Result<SnapshotFile, StorageError> {
         if !mutant::is(Mutant::SnapshotNotFlushed) {
             self.file().sync_all().map_err(StorageError::io("flushing", &self.path()))?;
@@ -96,8 +96,8 @@ impl Drop for Incoming {
     }
 }
 
-/// Writes the body of a snapshot behind the place of its header, then the header. It takes its time: the node serves
-/// requests meanwhile.
+/// Writes the body of a snapshot behind the place of its header, then the header. It takes its time: the node
+/// serves requests meanwhile.
 pub(super) struct Outgoing {
     incoming: Incoming,
     header: SnapshotHeader,

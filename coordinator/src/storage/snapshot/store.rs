@@ -36,8 +36,8 @@ struct Inner {
     older: Mutex<Vec<SnapshotFile>>,
     /// Where the log began at start.
     purged: Option<LogId>,
-    /// Names of temporary files begin with it, so that what a stopped node of this process still writes or removes is none
-    /// of those of the next one.
+    /// Names of temporary files begin with it, so that what a stopped node of this process still writes or
+    /// removes is none of those of the next one.
     start: u64,
     temporaries: AtomicU64,
     /// Written under the lock of `current`: what is being written then takes no name any more.
@@ -45,8 +45,8 @@ struct Inner {
 }
 
 impl SnapshotStore {
-    /// Finds the newest usable snapshot. `purged` is where the log begins: a snapshot must reach that far. Gives the
-    /// names of damaged files, which are renamed and otherwise left alone.
+    /// Finds the newest usable snapshot. `purged` is where the log begins: a snapshot must reach that far.
+    /// Gives the names of damaged files, which are renamed and otherwise left alone.
     pub(in crate::storage) fn open(
         dir: Dir,
         identity: Identity,
@@ -70,8 +70,8 @@ impl SnapshotStore {
         Ok((SnapshotStore { inner: Arc::new(inner) }, damaged))
     }
 
-    /// The newest snapshot whose state can be read, and the names of those that cannot be used, without changing anything.
-    /// Reads the state.
+    /// The newest snapshot whose state can be read, and the names of those that cannot be used, without
+    /// changing anything. Reads the state.
     pub(in crate::storage) fn inspect(
         dir: &Dir,
         identity: &Identity,
@@ -98,8 +98,8 @@ impl SnapshotStore {
         self.inner.current.lock().clone()
     }
 
-    /// Writes a snapshot of the local state and makes it the newest if `check` finds what it is to hold. Blocks on the
-    /// disk.
+    /// Writes a snapshot of the local state and makes it the newest if `check` finds what it is to hold.
+    /// Blocks on the disk.
     pub fn write(
         &self,
         meta: SnapshotMeta,
@@ -122,8 +122,8 @@ impl SnapshotStore {
         }
     }
 
-    /// The newest one cannot be read: the next older one takes its place, or none, if the log begins early enough.
-    /// Otherwise nothing is changed. Blocks on the disk.
+    /// The newest one cannot be read: the next older one takes its place, or none, if the log begins early
+    /// enough. Otherwise nothing is changed. Blocks on the disk.
     pub(crate) fn put_newest_aside(&self, why: &str) -> Result<(), StorageError> {
         let Inner { dir, current, older, purged, .. } = &*self.inner;
         let (mut current, mut older) = (current.lock(), older.lock());
@@ -144,8 +144,8 @@ impl SnapshotStore {
         Ok(())
     }
 
-    /// The node has stopped. A snapshot that is still being written changes the folder no more, which may soon be another
-    /// node's of this process. Waits for one that takes its name just now.
+    /// The node has stopped. A snapshot that is still being written changes the folder no more, which may
+    /// soon be another node's of this process. Waits for one that takes its name just now.
     pub(crate) fn close(&self) {
         let _current = self.inner.current.lock();
         self.inner.is_closed.store(true, Ordering::Relaxed);
@@ -158,8 +158,8 @@ impl SnapshotStore {
         Incoming::create(self.inner.dir.clone(), self.inner.identity.clone(), name)
     }
 
-    /// Makes a snapshot the newest one, durably, and removes the others; a file of another folder is copied first.
-    /// An older one than the newest changes nothing. Blocks on the disk.
+    /// Makes a snapshot the newest one, durably, and removes the others; a file of another folder is copied
+    /// first. An older one than the newest changes nothing. Blocks on the disk.
     pub fn keep(&self, snapshot: SnapshotFile) -> Result<SnapshotFile, StorageError> {
         let dir = &self.inner.dir;
         let snapshot = if snapshot.is_in(dir.path()) { snapshot } else { self.copy(&snapshot)? };
@@ -187,7 +187,8 @@ impl SnapshotStore {
         self.inner.older.lock().clear();
         let removed = remove_others(dir, &name);
         drop(current);
-        // Without the lock, which others want who cannot wait. The name is gone, durably, so no crash leaves half of it.
+        // Without the lock, which others want who cannot wait. The name is gone, durably, so no crash leaves
+        // half of it.
         let discarded = removed
             .and_then(|()| before.filter(|old| old.name() != name).map_or(Ok(()), SnapshotFile::discard));
         if let Err(error) = discarded {

@@ -1,4 +1,5 @@
-//! Random histories of writes, stops and kills against a naive model: whatever was acknowledged is there again.
+//! Random histories of writes, stops and kills against a naive model: whatever was acknowledged is there
+//! again.
 
 use openraft::storage::RaftLogStorage;
 use proptest::prelude::*;

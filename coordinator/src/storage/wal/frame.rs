@@ -11,8 +11,8 @@
 //! 24  body, then zeroes up to a multiple of 8
 //! ```
 //!
-//! Little endian. `flushed` is what tells a torn write from damage: a record whose place is below the `flushed` of any
-//! intact later record had reached the disk, so if it is unreadable, the disk has lost it.
+//! Little endian. `flushed` is what tells a torn write from damage: a record whose place is below the
+//! `flushed` of any intact later record had reached the disk, so if it is unreadable, the disk has lost it.
 
 use rowlock_env::mutant::{self, Mutant};
 

@@ -21,8 +21,9 @@ pub enum Record {
     Truncate(Option<LogId>),
     /// At the start of a segment: what the segments before it amount to, so that they can be recycled.
     Checkpoint(Checkpoint),
-    /// Says nothing of its own. At a start its number is random, so that nothing behind a cut tail follows the chain any
-    /// more; behind the last flush of a log that rests it is there to say what had been flushed.
+    /// Says nothing of its own. At a start its number is random, so that nothing behind a cut tail follows
+    /// the chain any more; behind the last flush of a log that rests it is there to say what had been
+    /// flushed.
     Mark(u64),
 }
 

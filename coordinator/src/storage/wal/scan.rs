@@ -1,7 +1,8 @@
 //! Reads a segment's records in order and decides how they end: cleanly, torn, or damaged. Pure.
 //!
-//! A write that was in flight when power failed may leave any part of itself on the disk; whatever of it is unreadable
-//! is cut, because nobody was told that it is durable. A record that had been flushed is never cut: see `frame`.
+//! A write that was in flight when power failed may leave any part of itself on the disk; whatever of it is
+//! unreadable is cut, because nobody was told that it is durable. A record that had been flushed is never
+//! cut: see `frame`.
 
 use super::frame::{self, Chain, FRAME_ALIGN, Frame, SegmentKey};
 use super::segment::FIRST_RECORD_AT;
@@ -31,7 +32,8 @@ pub struct Scan {
     pub ending: Ending,
 }
 
-/// Walks the chain in `bytes` (a whole segment), which starts at `first`, giving each record with its offset to `visit`.
+/// Walks the chain in `bytes` (a whole segment), which starts at `first`, giving each record with its offset
+/// to `visit`.
 pub fn scan<E>(
     bytes: &[u8],
     key: SegmentKey,
@@ -80,7 +82,8 @@ mod tests {
     const FIRST: Chain = Chain(77);
     const SIZE: usize = 16 << 10;
 
-    /// Batches of records, each batch flushed before the next is written; gives the segment and the records' offsets.
+    /// Batches of records, each batch flushed before the next is written; gives the segment and the records'
+    /// offsets.
     fn segment(batches: &[&[&[u8]]]) -> (Vec<u8>, Vec<usize>) {
         let mut bytes = vec![0; FIRST_RECORD_AT as usize];
         let (mut chain, mut offsets) = (FIRST, Vec::new());
@@ -160,7 +163,8 @@ mod tests {
     #[test]
     fn records_of_the_segments_former_life_are_not_seen() {
         let (old, _) = segment(&[&[b"old 1"], &[b"old 2"], &[b"old 3"]]);
-        // The same file is used again under another number: one new record, old ones behind it at aligned places.
+        // The same file is used again under another number: one new record, old ones behind it at aligned
+        // places.
         let (key, first) = (SegmentKey { segment: 6, salt: 22 }, Chain(99));
         let mut new = Vec::new();
         let place = Place { key, previous: first, flushed: FIRST_RECORD_AT as u32 };

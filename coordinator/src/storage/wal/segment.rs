@@ -1,7 +1,8 @@
 //! What a segment file is called and how it begins. Pure.
 //!
-//! A segment is a file of fixed size, reserved before use. Its first block holds the header, records follow. The header
-//! is on disk before the file gets its name, so a segment with a name and without a valid header is damaged.
+//! A segment is a file of fixed size, reserved before use. Its first block holds the header, records follow.
+//! The header is on disk before the file gets its name, so a segment with a name and without a valid header
+//! is damaged.
 
 use super::frame::{Chain, SegmentKey};
 

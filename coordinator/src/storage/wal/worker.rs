@@ -1,4 +1,5 @@
-//! The log's thread: takes all writes that wait, writes them as one batch, flushes once, then tells everybody.
+//! The log's thread: takes all writes that wait, writes them as one batch, flushes once, then tells
+//! everybody.
 //!
 //! Invariant: nobody is told "done" before the flush, and after a failure nobody is told "done" ever again.
 
@@ -26,8 +27,9 @@ pub enum Job {
     Write {
         /// In order.
         records: Vec<Record>,
-        /// How far the log was known to be committed when this was asked. Written with the batch, never for itself: a
-        /// flush per commit would double the flushes, and forgetting the last one costs nothing but its re-learning.
+        /// How far the log was known to be committed when this was asked. Written with the batch, never for
+        /// itself: a flush per commit would double the flushes, and forgetting the last one costs nothing but
+        /// its re-learning.
         committed: Option<LogId>,
         /// Whom to tell.
         done: Done,

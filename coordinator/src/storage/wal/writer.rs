@@ -1,6 +1,8 @@
-//! Writes records: encodes, writes once, flushes once; begins a new segment when one is full, and uses old ones again.
+//! Writes records: encodes, writes once, flushes once; begins a new segment when one is full, and uses old
+//! ones again.
 //!
-//! Runs on the log's thread only. After an error it must not be used any more: what is on the disk is then unknown.
+//! Runs on the log's thread only. After an error it must not be used any more: what is on the disk is then
+//! unknown.
 
 use std::collections::VecDeque;
 use std::io;
@@ -20,16 +22,16 @@ use crate::metrics::Metrics;
 use crate::storage::error::{DiskFailure, StorageError};
 use crate::storage::identity::Identity;
 
-/// Segments that are kept for later use; more are removed. What was written before is cheaper to write: its blocks are
-/// reserved and its pages are in memory.
+/// Segments that are kept for later use; more are removed. What was written before is cheaper to write: its
+/// blocks are reserved and its pages are in memory.
 const SPARES_MAX: usize = 2;
 /// Staged bytes beyond this are handed to the system before the batch is complete.
 const STAGED_MAX_BYTES: usize = 4 << 20;
 /// Name of a segment that is being made.
 const UNFINISHED: &str = "new-segment.tmp";
-/// A flush of reserved blocks that were never written waits for the file system's journal as well (6 KB on ext4: 183 us,
-/// 98 in blocks that had been written). So a small write that reaches such blocks also fills those behind it with
-/// zeroes, once for many.
+/// A flush of reserved blocks that were never written waits for the file system's journal as well (6 KB on
+/// ext4: 183 us, 98 in blocks that had been written). So a small write that reaches such blocks also fills
+/// those behind it with zeroes, once for many.
 static FILL_AHEAD: [u8; 256 << 10] = [0; 256 << 10];
 /// A larger write is not small.
 const FILL_AHEAD_BELOW_BYTES: u64 = 32 << 10;
@@ -82,8 +84,8 @@ struct Older {
 }
 
 impl Writer {
-    /// Continues the log that was found in `dir`, or begins a new one. What was read, and a mark behind it, is on disk
-    /// when this returns.
+    /// Continues the log that was found in `dir`, or begins a new one. What was read, and a mark behind it,
+    /// is on disk when this returns.
     pub fn open(
         dir: Dir,
         identity: Identity,
@@ -119,10 +121,11 @@ impl Writer {
             body: Vec::new(),
             is_witnessed: false,
         };
-        // A killed process leaves records that are readable and not flushed. They must be on disk before anything is
-        // written behind them that says so.
+        // A killed process leaves records that are readable and not flushed. They must be on disk before
+        // anything is written behind them that says so.
         writer.active.file.sync_data().map_err(StorageError::io("flushing", &writer.active_path()))?;
-        // The checkpoint, because a segment may have been begun and nothing of it have been finished: see `wal`.
+        // The checkpoint, because a segment may have been begun and nothing of it have been finished: see
+        // `wal`.
         let begin = [Record::Checkpoint(checkpoint), Record::Mark(rng::u64())];
         writer.write(&begin).map_err(into_storage_error)?;
         Ok(writer)
@@ -146,9 +149,9 @@ impl Writer {
         self.recycle()
     }
 
-    /// Writes a record behind the last flush, which says that all before it had been flushed, and flushes it: from then on
-    /// a record before it that cannot be read is damage, and is not taken for a write that power loss has torn. Does
-    /// nothing if nothing was written since the last time.
+    /// Writes a record behind the last flush, which says that all before it had been flushed, and flushes it:
+    /// from then on a record before it that cannot be read is damage, and is not taken for a write that power
+    /// loss has torn. Does nothing if nothing was written since the last time.
     pub fn witness(&mut self) -> Result<(), DiskFailure> {
         if self.is_witnessed || mutant::is(Mutant::NoWitness) {
             return Ok(());
@@ -254,7 +257,8 @@ impl Writer {
         self.stage(&Record::Checkpoint(self.checkpoint))
     }
 
-    /// Takes the oldest segments out of the log when nothing in them is needed. The purge that allows it is on disk.
+    /// Takes the oldest segments out of the log when nothing in them is needed. The purge that allows it is
+    /// on disk.
     fn recycle(&mut self) -> Result<(), DiskFailure> {
         while let Some(oldest) = self.older.front() {
             let purged = self.checkpoint.purged.map(|log_id| log_id.index);
@@ -367,9 +371,9 @@ fn create(
     })
 }
 
-/// Opens the last segment to continue it. Its records are handed to the system again if nothing says that they are on
-/// disk: after a flush that failed, Linux takes what it could not write for written, and flushing alone would write
-/// nothing (Rebello et al., "Can Applications Recover from fsync Failures?", 2020).
+/// Opens the last segment to continue it. Its records are handed to the system again if nothing says that
+/// they are on disk: after a flush that failed, Linux takes what it could not write for written, and flushing
+/// alone would write nothing (Rebello et al., "Can Applications Recover from fsync Failures?", 2020).
 fn reopen(dir: &Dir, last: &SegmentInfo) -> Result<Active, StorageError> {
     let name = last.seq.file_name();
     let path = dir.path().join(&name);

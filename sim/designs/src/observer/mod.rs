@@ -1,7 +1,9 @@
-//! The omniscient observer: hears from every client what it wants, believes and does, in true time, and computes what
-//! the table shows. Designs cannot see it; only the [workload](crate::workload) and designs' own counters speak to it.
+//! The omniscient observer: hears from every client what it wants, believes and does, in true time, and
+//! computes what the table shows. Designs cannot see it; only the [workload](crate::workload) and designs'
+//! own counters speak to it.
 //!
-//! A belief counts while its process can act: time in which a holder stands still (paused) or is dead is nobody's.
+//! A belief counts while its process can act: time in which a holder stands still (paused) or is dead is
+//! nobody's.
 
 #[cfg(test)]
 mod tests;

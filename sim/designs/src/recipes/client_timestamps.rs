@@ -1,7 +1,8 @@
-//! `SETNX` with the time of expiry as value, by the client's clock; whoever finds it passed takes over with `GETSET`;
-//! `DEL` to release. Published in the documentation of `SETNX` and in many tutorials (S1-5).
+//! `SETNX` with the time of expiry as value, by the client's clock; whoever finds it passed takes over with
+//! `GETSET`; `DEL` to release. Published in the documentation of `SETNX` and in many tutorials (S1-5).
 //!
-//! Claims: needs synchronised clocks; losers of a race overwrite the winner's time; no owner, so anybody unlocks.
+//! Claims: needs synchronised clocks; losers of a race overwrite the winner's time; no owner, so anybody
+//! unlocks.
 
 use rowlock_env::time;
 use rowlock_world::executor::Simulation;

@@ -1,5 +1,5 @@
-//! A row with a unique key (S1-1, S2-2): whoever inserts it holds the lock. Without expiry, or with a column that tells
-//! until when, checked by the database's clock.
+//! A row with a unique key (S1-1, S2-2): whoever inserts it holds the lock. Without expiry, or with a column
+//! that tells until when, checked by the database's clock.
 //!
 //! Claims: a crashed holder keeps the lock for ever (the reason for expiry); a bottleneck under load (S2-2).
 

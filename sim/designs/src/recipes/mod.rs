@@ -1,5 +1,5 @@
-//! The designs, one file each (variants of one algorithm share its file). The header of each says who publishes it and
-//! what is claimed.
+//! The designs, one file each (variants of one algorithm share its file). The header of each says who
+//! publishes it and what is claimed.
 
 mod client_timestamps;
 mod database_row;
@@ -52,7 +52,8 @@ pub fn all() -> Vec<Box<dyn Design>> {
     ]
 }
 
-/// Why scenarios between two commands mean nothing to a design whose acquire and release are one command each.
+/// Why scenarios between two commands mean nothing to a design whose acquire and release are one command
+/// each.
 const ONE_COMMAND: &str = "acquire and release are one command each";
 /// Why a holder that is cut off in a long job means nothing to a design that does not keep its lock alive.
 const NO_LONG_JOBS: &str = "the lock is not kept alive: see long-job";

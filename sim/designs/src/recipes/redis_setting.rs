@@ -1,4 +1,5 @@
-//! Redis servers in a world: one, several that know nothing of each other, or a primary with replicas and a monitor.
+//! Redis servers in a world: one, several that know nothing of each other, or a primary with replicas and a
+//! monitor.
 
 use std::net::Ipv4Addr;
 

@@ -1,13 +1,13 @@
-//! Redisson's `RLock`: a hash with owner and reentrancy count, a watchdog that renews the lease at a third of it, losers
-//! subscribe and wait for the release or the rest of the lease (S0-6 to S0-9, S3-5 to S3-14). On one server; on a
-//! primary with two replicas and a monitor; with `min-replicas-to-write 2`, `min-replicas-max-lag 10` (S2-8) and a third
-//! replica, so that there is still something to write to after a failover; with
-//! `WAIT 1` after each grant; with `WAIT` for all replicas, as Redisson 3.17 and later do by themselves
-//! (`checkLockSyncedSlaves`; "only 1 of 2 slaves were synced").
+//! Redisson's `RLock`: a hash with owner and reentrancy count, a watchdog that renews the lease at a third of
+//! it, losers subscribe and wait for the release or the rest of the lease (S0-6 to S0-9, S3-5 to S3-14). On
+//! one server; on a primary with two replicas and a monitor; with `min-replicas-to-write 2`,
+//! `min-replicas-max-lag 10` (S2-8) and a third replica, so that there is still something to write to after a
+//! failover; with `WAIT 1` after each grant; with `WAIT` for all replicas, as Redisson 3.17 and later do by
+//! themselves (`checkLockSyncedSlaves`; "only 1 of 2 slaves were synced").
 //!
-//! Claims: asynchronous failover gives the lock away twice (S0-12, S2-7, S4-3) and min-replicas is offered against that;
-//! no polling (S3-7); the old watchdog still believes that it holds (S0-12, contradicted by E9); a release of a lock
-//! that has vanished reports success (S3-13).
+//! Claims: asynchronous failover gives the lock away twice (S0-12, S2-7, S4-3) and min-replicas is offered
+//! against that; no polling (S3-7); the old watchdog still believes that it holds (S0-12, contradicted by
+//! E9); a release of a lock that has vanished reports success (S3-13).
 
 use std::time::Duration;
 

@@ -1,9 +1,10 @@
-//! RedLock on five masters that know nothing of each other (S0-5, S4-1, S4-4): `SET NX PX` on all, one after the other,
-//! each with a timeout of 50 ms; held if a majority answered within the time to live less the allowance for drift;
-//! else given back everywhere. Published by Redis's author; its time of validity is used here to stop a holder's work.
+//! RedLock on five masters that know nothing of each other (S0-5, S4-1, S4-4): `SET NX PX` on all, one after
+//! the other, each with a timeout of 50 ms; held if a majority answered within the time to live less the
+//! allowance for drift; else given back everywhere. Published by Redis's author; its time of validity is used
+//! here to stop a holder's work.
 //!
-//! Claims: safe while a majority is up (S1-2, S4-1); disputed (S0-11): Kleppmann shows clock jumps, pauses and restarts
-//! without fsync to break it.
+//! Claims: safe while a majority is up (S1-2, S4-1); disputed (S0-11): Kleppmann shows clock jumps, pauses
+//! and restarts without fsync to break it.
 
 use std::time::Duration;
 

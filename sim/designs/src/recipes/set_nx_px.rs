@@ -1,8 +1,9 @@
-//! `SET key random NX PX ttl` on one server (S0-1, S1-3), released in three ways: a bare `DEL` (S1-7), `GET` then `DEL`
-//! (S1-8), and the script that compares and deletes (S0-4, S1-6, S4-2), which Redis's documentation recommends.
+//! `SET key random NX PX ttl` on one server (S0-1, S1-3), released in three ways: a bare `DEL` (S1-7), `GET`
+//! then `DEL` (S1-8), and the script that compares and deletes (S0-4, S1-6, S4-2), which Redis's
+//! documentation recommends.
 //!
-//! Claims: the bare `DEL` frees another's lock; so does `GET` then `DEL` if the lock expires in between; the script
-//! never does. None of them knows of fault tolerance (S1-9).
+//! Claims: the bare `DEL` frees another's lock; so does `GET` then `DEL` if the lock expires in between; the
+//! script never does. None of them knows of fault tolerance (S1-9).
 
 use rowlock_world::executor::Simulation;
 

@@ -1,4 +1,5 @@
-//! `SETNX`, then `EXPIRE`, and `DEL` to release: what the notes warn of (S1-4, S2-3, S3-1), from before Redis 2.6.12.
+//! `SETNX`, then `EXPIRE`, and `DEL` to release: what the notes warn of (S1-4, S2-3, S3-1), from before Redis
+//! 2.6.12.
 //!
 //! Claim: a client that dies between the two commands leaves the lock taken for ever.
 

@@ -1,4 +1,5 @@
-//! One ephemeral znode that all watch (S2-10, S4-5): whoever creates it holds the lock, its removal wakes everybody.
+//! One ephemeral znode that all watch (S2-10, S4-5): whoever creates it holds the lock, its removal wakes
+//! everybody.
 //!
 //! Claim: a herd: one release wakes all waiters (S2-11), and one of them wins.
 

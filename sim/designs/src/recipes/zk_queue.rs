@@ -1,11 +1,11 @@
-//! ZooKeeper's lock recipe as it should be (S2-12 to S2-15, S4-6), as Curator has it: an ephemeral, sequential znode
-//! under one parent per lock, with a random part by which a lost reply is found again; the lowest holds; everybody else
-//! watches the one before, and looks again after every wake-up; a holder that has not heard from the service for two
-//! thirds of the session timeout takes the lock for lost.
+//! ZooKeeper's lock recipe as it should be (S2-12 to S2-15, S4-6), as Curator has it: an ephemeral,
+//! sequential znode under one parent per lock, with a random part by which a lost reply is found again; the
+//! lowest holds; everybody else watches the one before, and looks again after every wake-up; a holder that
+//! has not heard from the service for two thirds of the session timeout takes the lock for lost.
 //!
-//! Claims: order of creation is order of grants (S2-15); one release wakes one (S2-12); a predecessor that dies while
-//! it waits does no harm (S2-14); no double grant (S2-9); ZooKeeper's is sturdier than Redis's (S4-9); a dead client's
-//! znode goes at once (S4-8, contradicted by E7).
+//! Claims: order of creation is order of grants (S2-15); one release wakes one (S2-12); a predecessor that
+//! dies while it waits does no harm (S2-14); no double grant (S2-9); ZooKeeper's is sturdier than Redis's
+//! (S4-9); a dead client's znode goes at once (S4-8, contradicted by E7).
 
 use std::time::Duration;
 

@@ -1,9 +1,11 @@
-//! ZooKeeper's lock recipe as it is often written, with the mistakes of the classes in the notes (S4, E1 to E6).
+//! ZooKeeper's lock recipe as it is often written, with the mistakes of the classes in the notes (S4, E1 to
+//! E6).
 //!
-//! As printed: the event of a removal is ignored, because the code returns early for every event of a connected client
-//! (E1); so each waiter sleeps its whole timeout; then it takes the lock without looking (E2); an error counts as "busy"
-//! and a second znode is created (E6); release deletes unconditionally (E5). The other two repair E1 only: a wake-up is
-//! taken for a grant (E2); the watch is set before there is anything to wake (E3), but the queue is looked at again.
+//! As printed: the event of a removal is ignored, because the code returns early for every event of a
+//! connected client (E1); so each waiter sleeps its whole timeout; then it takes the lock without looking
+//! (E2); an error counts as "busy" and a second znode is created (E6); release deletes unconditionally (E5).
+//! The other two repair E1 only: a wake-up is taken for a grant (E2); the watch is set before there is
+//! anything to wake (E3), but the queue is looked at again.
 
 use std::time::Duration;
 
@@ -90,7 +92,8 @@ struct WrongLocker {
 }
 
 impl WrongLocker {
-    /// Creates a place and waits once. E6: whatever went wrong on the way, the caller begins anew, and the place stays.
+    /// Creates a place and waits once. E6: whatever went wrong on the way, the caller begins anew, and the
+    /// place stays.
     async fn try_once(&mut self) -> Result<Grant, Trouble> {
         let (me, flaw) = (self.zk.me.clone(), self.flaw);
         let session = self.zk.session().await?;

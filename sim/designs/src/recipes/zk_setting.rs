@@ -1,4 +1,5 @@
-//! ZooKeeper's service in a world, and what recipes' clients share: a session that is opened when it is needed.
+//! ZooKeeper's service in a world, and what recipes' clients share: a session that is opened when it is
+//! needed.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;

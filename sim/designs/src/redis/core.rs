@@ -1,8 +1,9 @@
-//! Redis's data and the commands that locks use, pure: one command after the other, on one thread, as Redis does it.
+//! Redis's data and the commands that locks use, pure: one command after the other, on one thread, as Redis
+//! does it.
 //!
-//! Scripts that lock libraries send are commands of their own here: Redis runs a script atomically. Keys expire by the
-//! server's wall clock, which the caller hands in (Redis stores expiry as Unix time, so a jump of that clock moves it).
-//! It must never look at a clock itself.
+//! Scripts that lock libraries send are commands of their own here: Redis runs a script atomically. Keys
+//! expire by the server's wall clock, which the caller hands in (Redis stores expiry as Unix time, so a jump
+//! of that clock moves it). It must never look at a clock itself.
 
 use std::collections::BTreeMap;
 
@@ -76,7 +77,8 @@ pub enum Command {
         /// The value that it must have.
         value: String,
     },
-    /// Redisson's lock script: absent or ours: count up and set the expiry, [`Answer::Nil`]; else the time that is left.
+    /// Redisson's lock script: absent or ours: count up and set the expiry, [`Answer::Nil`]; else the time
+    /// that is left.
     RedissonLock {
         /// The key.
         key: String,
@@ -94,8 +96,8 @@ pub enum Command {
         /// The lease.
         ttl_ms: i64,
     },
-    /// Redisson's unlock script, in the version of the notes (S3-12, S3-13): gone: publish, 1; another's: nil; count
-    /// down: 0 if it stays ours, else delete, publish, 1.
+    /// Redisson's unlock script, in the version of the notes (S3-12, S3-13): gone: publish, 1; another's:
+    /// nil; count down: 0 if it stays ours, else delete, publish, 1.
     RedissonUnlock {
         /// The key.
         key: String,

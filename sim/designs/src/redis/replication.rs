@@ -1,5 +1,5 @@
-//! A replica's side of replication: copies everything from its primary, then applies the stream of changes and reports
-//! once per second how far it is. What it had before is thrown away, also if nobody else has it.
+//! A replica's side of replication: copies everything from its primary, then applies the stream of changes
+//! and reports once per second how far it is. What it had before is thrown away, also if nobody else has it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,8 @@ use crate::wire::{Connection, Meter};
 
 /// `repl-ping-replica-period`'s counterpart: how often a replica reports.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
-/// A connection to the primary that answers nothing for so long is given up (`repl-timeout` is 60 s in Redis).
+/// A connection to the primary that answers nothing for so long is given up (`repl-timeout` is 60 s in
+/// Redis).
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 /// Before the primary is asked again.
 const RETRY_AFTER: Duration = Duration::from_millis(500);

@@ -1,4 +1,5 @@
-//! The table for people: as text, Markdown, and one self-contained HTML file. All three say the same, from here.
+//! The table for people: as text, Markdown, and one self-contained HTML file. All three say the same, from
+//! here.
 
 mod html;
 mod markdown;

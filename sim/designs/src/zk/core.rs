@@ -1,9 +1,10 @@
-//! ZooKeeper's service as lock recipes see it, pure: one linear order of changes, ephemeral znodes that go with their
-//! session, sequence numbers per parent, watches that fire once.
+//! ZooKeeper's service as lock recipes see it, pure: one linear order of changes, ephemeral znodes that go
+//! with their session, sequence numbers per parent, watches that fire once.
 //!
-//! A simple model: one state that never loses what it has answered. A real ensemble adds elections, in which it
-//! answers nobody for a while; the [server](super::server) can be down for that long. Watches belong to sessions
-//! and what fires while a client is away waits for it, as ZooKeeper's clients achieve it by setting their watches anew.
+//! A simple model: one state that never loses what it has answered. A real ensemble adds elections, in which
+//! it answers nobody for a while; the [server](super::server) can be down for that long. Watches belong to
+//! sessions and what fires while a client is away waits for it, as ZooKeeper's clients achieve it by setting
+//! their watches anew.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -149,7 +150,8 @@ impl Core {
         over
     }
 
-    /// Answers a request of a session that is alive; [`Request::Open`] and [`Request::Attach`] are the server's.
+    /// Answers a request of a session that is alive; [`Request::Open`] and [`Request::Attach`] are the
+    /// server's.
     pub fn run(&mut self, session: SessionId, request: Request) -> Reply {
         if !self.sessions.contains_key(&session) {
             return Reply::Expired;

@@ -1,7 +1,8 @@
 //! The service behind a port: connections of sessions, events to them, expiry by a monotonic clock.
 //!
-//! One host stands for the ensemble. Its state is durable by fiat (it lives outside of the host, as what a quorum has
-//! logged does); while the host is down nobody is answered, as during an election, and no session expires.
+//! One host stands for the ensemble. Its state is durable by fiat (it lives outside of the host, as what a
+//! quorum has logged does); while the host is down nobody is answered, as during an election, and no session
+//! expires.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! ZooKeeper's client library: one session, kept alive over changing connections, and what its watches tell.
 //!
-//! It knows how long the session is safe: until two thirds of the timeout after the last request that was answered was
-//! sent. A recipe that looks at that is never surprised; most do not.
+//! It knows how long the session is safe: until two thirds of the timeout after the last request that was
+//! answered was sent. A recipe that looks at that is never surprised; most do not.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

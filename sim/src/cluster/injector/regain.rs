@@ -1,8 +1,8 @@
 //! A leader loses its leadership and regains it, while what another node has sent to it is on its way.
 //!
-//! First nobody hears it, and it still takes what is forwarded to it: none of that will be committed. Then what `late` sends
-//! waits on the way. When another node leads, the others hear the old leader again, and the leadership is handed back to
-//! it. Behind that comes what has waited.
+//! First nobody hears it, and it still takes what is forwarded to it: none of that will be committed. Then
+//! what `late` sends waits on the way. When another node leads, the others hear the old leader again, and the
+//! leadership is handed back to it. Behind that comes what has waited.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Rot in the last entry or vote of a log that rests: it has been flushed, and a record behind it has to say so.
+//! Rot in the last entry or vote of a log that rests: it has been flushed, and a record behind it has to say
+//! so.
 
 use std::path::Path;
 

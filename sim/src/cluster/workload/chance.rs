@@ -19,7 +19,8 @@ pub(super) fn millis(least: u64, most: u64) -> Duration {
     Duration::from_millis(between(least, most))
 }
 
-/// Around `mean`, mostly shorter and now and then much longer, as people and jobs come; at most six times as long.
+/// Around `mean`, mostly shorter and now and then much longer, as people and jobs come; at most six times as
+/// long.
 pub(super) fn about(mean: Duration) -> Duration {
     // The product of two even choices: many small ones, few large ones, a mean of a quarter of the whole.
     let percent = between(0, 100) * between(0, 100) / 100;

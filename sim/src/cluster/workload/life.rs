@@ -28,7 +28,8 @@ const BURSTS_PERCENT: u64 = 4;
 /// See [`super::live`].
 pub(super) async fn live(profile: Profile, journal: Journal, closing: watch::Receiver<bool>) {
     let profile = Arc::new(profile);
-    // Whoever comes as soon as the cluster does finds only its leader serving, and all would be clients of that one node.
+    // Whoever comes as soon as the cluster does finds only its leader serving, and all would be clients of
+    // that one node.
     time::sleep(millis(0, COMES_WITHIN_MS)).await;
     while !*closing.borrow() {
         let Some(client) = open(&profile, closing.clone()).await else {
@@ -151,7 +152,8 @@ async fn tick(place: Place) {
     }
 }
 
-/// One errand after another. Every other lane never waits for a lock, so that the others do not bring a client to rest.
+/// One errand after another. Every other lane never waits for a lock, so that the others do not bring a
+/// client to rest.
 async fn lane(place: Place, number: usize) {
     let all = &place.caller.profile().errands;
     let free: Vec<(Errand, u64)> = all.iter().copied().filter(|(errand, _)| !errand.waits()).collect();

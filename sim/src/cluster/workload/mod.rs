@@ -1,8 +1,10 @@
-//! What clients do in a run: the production client, on hosts of their own, telling what they ask and what they hear.
+//! What clients do in a run: the production client, on hosts of their own, telling what they ask and what
+//! they hear.
 //!
-//! `theme` draws from the seed what the clients of a run do, `life` opens sessions and sends errands (`errands`) over
-//! them, `caller` and `section` stand between these and the client and tell the checkers of every call, every watch and
-//! every lock that is held. `plain` are clients that speak only ZooKeeper's requests.
+//! `theme` draws from the seed what the clients of a run do, `life` opens sessions and sends errands
+//! (`errands`) over them, `caller` and `section` stand between these and the client and tell the checkers of
+//! every call, every watch and every lock that is held. `plain` are clients that speak only ZooKeeper's
+//! requests.
 //!
 //! Invariant: nothing here waits for ever, but for locks and for what ends with the session.
 
@@ -24,8 +26,8 @@ use super::record::Journal;
 
 pub use theme::{Profile, Theme};
 
-/// One life of a client's process. Ends some time after `closing` says true, with everything given back and the
-/// session closed.
+/// One life of a client's process. Ends some time after `closing` says true, with everything given back and
+/// the session closed.
 pub async fn live(profile: Profile, journal: Journal, closing: watch::Receiver<bool>) {
     life::live(profile, journal, closing).await;
 }

@@ -1,7 +1,8 @@
 //! A critical section: what a client does under the locks that it holds, and how it lets go of them.
 //!
-//! Invariant: [`ClientFact::Holds`] is told in the poll in which the guard was asked, and [`ClientFact::LetGo`] before
-//! anything that gives the lock back, also when a section is dropped in the middle.
+//! Invariant: [`ClientFact::Holds`] is told in the poll in which the guard was asked, and
+//! [`ClientFact::LetGo`] before anything that gives the lock back, also when a section is dropped in the
+//! middle.
 
 use std::time::Duration;
 

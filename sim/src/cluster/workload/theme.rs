@@ -1,5 +1,5 @@
-//! What the workload of a run is like, drawn from its seed. Swarm testing (Groce and others, ISSTA 2012): each run leaves
-//! much out, so that what is left meets more often.
+//! What the workload of a run is like, drawn from its seed. Swarm testing (Groce and others, ISSTA 2012):
+//! each run leaves much out, so that what is left meets more often.
 
 use std::time::Duration;
 
@@ -69,8 +69,8 @@ const PLAIN: [Errand; 7] = [
 
 const RECIPES: [Errand; 4] = [Errand::Campaign, Errand::Observe, Errand::Count, Errand::Latch];
 
-/// So many clients in a hundred move to the leader at once, and so many when they have to wait. The others stay where they are,
-/// so that writes go through every node.
+/// So many clients in a hundred move to the leader at once, and so many when they have to wait. The others
+/// stay where they are, so that writes go through every node.
 const ALWAYS_PERCENT: usize = 25;
 const WHEN_WAITING_PERCENT: usize = 40;
 /// Mixed into what decides about it.
@@ -83,8 +83,9 @@ const QUIET_STREAM: u64 = 0x7175_6965_7400;
 /// Mean time between two errands of such a client.
 const QUIET_PAUSE: Duration = Duration::from_secs(4);
 
-/// In so many runs of a hundred some clients have another session beside, that speaks only ZooKeeper's requests: to work on
-/// the locks' own znodes, to keep persistent watches, and to send the largest frames that are allowed.
+/// In so many runs of a hundred some clients have another session beside, that speaks only ZooKeeper's
+/// requests: to work on the locks' own znodes, to keep persistent watches, and to send the largest frames
+/// that are allowed.
 const QUEUES_PERCENT: usize = 35;
 const FOLLOWS_PERCENT: usize = 35;
 const FRAMES_PERCENT: usize = 3;
@@ -269,8 +270,8 @@ impl Profile {
         if beside.chance(QUIET_PERCENT) { profile.quiet(&mut beside) } else { profile }
     }
 
-    /// One that mostly says nothing but that it is alive: what a node tells such a client of its session is all that it
-    /// hears. With a busy one every write that stays unanswered tells it something as well.
+    /// One that mostly says nothing but that it is alive: what a node tells such a client of its session is
+    /// all that it hears. With a busy one every write that stays unanswered tells it something as well.
     fn quiet(self, rng: &mut Rng) -> Self {
         let session_timeout = Duration::from_millis(1_500 + rng.below(2_501) as u64);
         let grace = self.grace.map(|grace| grace.min(session_timeout));

@@ -1,6 +1,7 @@
-//! durable: an acknowledged write is in the log when it is acknowledged, and stays there: at the end of a run, with
-//! everybody back, every node that is up has applied all that any node ever applied, whatever was killed or lost its
-//! power in between. (That it is the same is committed-never-changes and replica-equality.)
+//! durable: an acknowledged write is in the log when it is acknowledged, and stays there: at the end of a
+//! run, with everybody back, every node that is up has applied all that any node ever applied, whatever was
+//! killed or lost its power in between. (That it is the same is committed-never-changes and
+//! replica-equality.)
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,10 @@
-//! no-lost-wakeup: once everything is healed, a client whose place the log has granted the lock knows it within a bound,
-//! if it still waits for it and for nothing else; and no place is granted the lock of which its client knows nothing.
+//! no-lost-wakeup: once everything is healed, a client whose place the log has granted the lock knows it
+//! within a bound, if it still waits for it and for nothing else; and no place is granted the lock of which
+//! its client knows nothing.
 //!
-//! Before, while faults go on, the calls of a session are its clock: they are answered in order, and so is the question
-//! about the grant (or the removal of a place that nobody wants), which was asked when the connection came back.
+//! Before, while faults go on, the calls of a session are its clock: they are answered in order, and so is
+//! the question about the grant (or the removal of a place that nobody wants), which was asked when the
+//! connection came back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -58,10 +60,11 @@ pub struct GrantInTime {
     plain: BTreeSet<SessionId>,
 }
 
-/// Behind so many rounds a client that asks knows of its grant: one began before the grant, one before the connection
-/// came back, and those that are told at the same moment may be told in any order.
+/// Behind so many rounds a client that asks knows of its grant: one began before the grant, one before the
+/// connection came back, and those that are told at the same moment may be told in any order.
 const ROUNDS: u64 = 4;
-/// Behind so many, and so long, nobody is granted what he does not ask for: a removal may have to be repeated.
+/// Behind so many, and so long, nobody is granted what he does not ask for: a removal may have to be
+/// repeated.
 const ROUNDS_OF_GHOSTS: u64 = 8;
 const GHOSTS: Duration = Duration::from_secs(5);
 
@@ -71,8 +74,8 @@ fn may_have_asked((_, session, of, since): &Asked, lock: Lock, place: &Place) ->
 }
 
 impl GrantInTime {
-    /// Demands that a grant is known within this, once everything is healed; and that nobody is granted for as long what
-    /// he does not ask for.
+    /// Demands that a grant is known within this, once everything is healed; and that nobody is granted for
+    /// as long what he does not ask for.
     pub fn within(bound: Duration) -> Self {
         GrantInTime {
             bound,
@@ -93,7 +96,8 @@ impl GrantInTime {
             if own.peek().is_none() || !self.unknown_to(*session).any(|((of, _), _)| of == lock) {
                 continue;
             }
-            // A call for several locks returns when it has them all, so one that is waited for excuses all others.
+            // A call for several locks returns when it has them all, so one that is waited for excuses all
+            // others.
             if own.all(|(_, place)| is_late(place, *since)) {
                 return Err(format!(
                     "client {} waits for {lock:?} since {since} at {}, which the log has granted to session {session}",
@@ -104,15 +108,16 @@ impl GrantInTime {
         Ok(())
     }
 
-    /// A place whose client neither has the lock nor asks for it keeps all others out. `is_late`: of a place that is both
-    /// granted and not asked for since then.
+    /// A place whose client neither has the lock nor asks for it keeps all others out. `is_late`: of a place
+    /// that is both granted and not asked for since then.
     fn granted_to_nobody(&self, is_late: impl Fn(&Place, Moment) -> bool) -> Result<(), String> {
         for ((lock, token), place) in self.places.iter().filter(|(_, place)| !place.is_known) {
             let Some(granted) = place.granted.filter(|granted| is_late(place, place.unasked.max(*granted)))
             else {
                 continue;
             };
-            // Whoever asked when the place was there already asks for another one. Those in front of it are granted too.
+            // Whoever asked when the place was there already asks for another one. Those in front of it are
+            // granted too.
             let asks = self.asked.values().filter(|asked| may_have_asked(asked, *lock, place)).count();
             let of_session = self.unknown_to(place.session);
             let places = of_session.filter(|((of, other), _)| of == lock && other <= token).count();
@@ -249,8 +254,8 @@ impl Invariant for GrantInTime {
     }
 }
 
-/// When it is answered, its node has applied what the log held when it was asked. Other reads are answered by a node that
-/// may not have heard of a grant yet.
+/// When it is answered, its node has applied what the log held when it was asked. Other reads are answered by
+/// a node that may not have heard of a grant yet.
 fn goes_through_the_log(op: &Op) -> bool {
     !matches!(op, Op::Read { synced: false, .. })
 }
@@ -334,7 +339,8 @@ mod tests {
         };
         let passed = |at| Fact::Passed { at: Nanos::from_millis(at) };
         let healed = Fact::Healed { at: Nanos(0) };
-        // Granted long since, because the call waits for another lock as well; and dropped at the end of the run.
+        // Granted long since, because the call waits for another lock as well; and dropped at the end of the
+        // run.
         let granted = [queued(5, 5, Mode::Exclusive, None), entitled(5, None, Millis(0))];
         let start = [&[healed, asks(1, 1)], &granted[..], &[gives_up(44_000, 1)]].concat();
         assert_eq!(opinion(&[&start[..], &[passed(44_000), passed(44_100)]].concat()), Ok(()));

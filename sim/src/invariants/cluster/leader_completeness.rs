@@ -1,5 +1,5 @@
-//! leader-completeness: "If a log entry is committed in a given term, then that entry will be present in the logs of the
-//! leaders for all higher-numbered terms" (Raft, figure 3).
+//! leader-completeness: "If a log entry is committed in a given term, then that entry will be present in the
+//! logs of the leaders for all higher-numbered terms" (Raft, figure 3).
 
 use std::collections::BTreeMap;
 
@@ -12,12 +12,14 @@ use crate::history::node::{NodeFact, Position};
 
 /// All logs, and what was committed under whom.
 ///
-/// An entry is often committed by a later leader than the one that made it. A candidate of a term in between may lack it
-/// and still learn late that it was elected. So an entry is demanded only of leaders behind the vote of the node that
-/// applied it: a node hears of a commit from the leader of its vote or of an earlier one.
+/// An entry is often committed by a later leader than the one that made it. A candidate of a term in between
+/// may lack it and still learn late that it was elected. So an entry is demanded only of leaders behind the
+/// vote of the node that applied it: a node hears of a commit from the leader of its vote or of an earlier
+/// one.
 #[derive(Default)]
 pub struct LeaderCompleteness {
-    /// The last entry that was applied somewhere by a node with this vote. By log-matching it stands for those before it.
+    /// The last entry that was applied somewhere by a node with this vote. By log-matching it stands for
+    /// those before it.
     committed: BTreeMap<(u64, NodeId), Position>,
     votes: BTreeMap<NodeId, (u64, NodeId)>,
     logs: BTreeMap<NodeId, NodeLog>,
@@ -80,8 +82,8 @@ mod tests {
         assert_eq!(judge(LeaderCompleteness::default(), &by_snapshot), Ok(()));
     }
 
-    /// Two nodes form the cluster at once; the entry of one of them is committed in term 1. The other was elected in
-    /// that term before, by votes that arrive late.
+    /// Two nodes form the cluster at once; the entry of one of them is committed in term 1. The other was
+    /// elected in that term before, by votes that arrive late.
     #[test]
     fn a_leader_that_learns_late_of_its_election_need_not_have_what_a_later_one_has_committed() {
         let voted = node(2, NodeFact::Voted { term: 1, candidate: NodeId(2) });

@@ -1,6 +1,6 @@
-//! linearizable-writes: writes take effect in one order, each between its request and its reply. A write that is sent
-//! after another was answered has the larger zxid and, among znodes that are numbered under one name, the larger number;
-//! and its answer is what the log says to it.
+//! linearizable-writes: writes take effect in one order, each between its request and its reply. A write that
+//! is sent after another was answered has the larger zxid and, among znodes that are numbered under one name,
+//! the larger number; and its answer is what the log says to it.
 
 use std::collections::BTreeMap;
 
@@ -84,7 +84,8 @@ impl LinearizableWrites {
     /// The numbers below it are those of a znode that is gone.
     fn deleted(&mut self, path: &str, zxid: Zxid) {
         self.answered.numbers.retain(|asked, _| parent(asked) != Some(path));
-        // Which of them are about other znodes is not known here; these lose no more than what is on its way now.
+        // Which of them are about other znodes is not known here; these lose no more than what is on its way
+        // now.
         self.floors.values_mut().for_each(|(_, number)| *number = None);
         self.answered.deleted.insert(path.to_owned(), zxid);
     }

@@ -1,8 +1,9 @@
-//! log-time: the time in the log goes on as true time does, whatever is done to the wall clocks of nodes that run. So
-//! lock-delays and maximum holds end neither early nor late because a clock was set.
+//! log-time: the time in the log goes on as true time does, whatever is done to the wall clocks of nodes that
+//! run. So lock-delays and maximum holds end neither early nor late because a clock was set.
 //!
-//! By how much it is off shows at every fact that carries it. It may grow by what the documented bound of clocks' rates
-//! allows. It may shrink while faults go on, since what was stamped may be applied much later; not behind them.
+//! By how much it is off shows at every fact that carries it. It may grow by what the documented bound of
+//! clocks' rates allows. It may shrink while faults go on, since what was stamped may be applied much later;
+//! not behind them.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! Which command of the log is which call of a client: the ground of several checkers.
 //!
-//! By what was asked, which is unique except for deletes, and by order within a session. Only sessions whose clients tell
-//! of them are looked at: others prepare the workload.
+//! By what was asked, which is unique except for deletes, and by order within a session. Only sessions whose
+//! clients tell of them are looked at: others prepare the workload.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -101,7 +101,8 @@ impl Matching {
         let is_denied =
             matches!(result, Err(Failure::Refused(_) | Failure::RefusedAt(..) | Failure::NotDone));
         if sent[at].logged.is_none() && result.is_ok() {
-            // What the log ran was taken for an equal call before it, whose client does not know of any effect.
+            // What the log ran was taken for an equal call before it, whose client does not know of any
+            // effect.
             let other = (0..at).rev().find(|other| sent[*other].op == op && sent[*other].logged.is_some());
             sent[at].logged = other.and_then(|other| sent[other].logged.take());
         } else if is_denied && sent[at].logged.as_ref().is_some_and(|logged| logged.result.is_ok()) {

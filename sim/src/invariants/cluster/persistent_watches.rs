@@ -1,6 +1,7 @@
-//! persistent-watches: as long as a connection lasts, a session is told of every change behind the registration that one of
-//! its persistent watches is about: once, in the order of the log, before a reply shows the change, and of nothing else. A
-//! watch that is registered again on another connection begins there; what has happened between is not told.
+//! persistent-watches: as long as a connection lasts, a session is told of every change behind the
+//! registration that one of its persistent watches is about: once, in the order of the log, before a reply
+//! shows the change, and of nothing else. A watch that is registered again on another connection begins
+//! there; what has happened between is not told.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! progress: once everything is healed, every call that does not wait for a lock has its end within a bound; and when
-//! everybody has come to rest, no call of a living client is still on its way.
+//! progress: once everything is healed, every call that does not wait for a lock has its end within a bound;
+//! and when everybody has come to rest, no call of a living client is still on its way.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! How reads are judged against the history of the znodes. Which floor a read must not fall below is the business of the
-//! three checkers that use this.
+//! How reads are judged against the history of the znodes. Which floor a read must not fall below is the
+//! business of the three checkers that use this.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -76,8 +76,8 @@ impl Reads {
         }
     }
 
-    /// Nor one to what its session sent behind `than`. What was sent behind a synced read's call may have been sent
-    /// before the read itself.
+    /// Nor one to what its session sent behind `than`. What was sent behind a synced read's call may have
+    /// been sent before the read itself.
     pub(super) fn raise_behind(&mut self, than: &Asked, floor: Zxid) {
         if matches!(*than.op, Op::Read { synced: true, .. }) {
             return;

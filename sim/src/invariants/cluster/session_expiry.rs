@@ -1,12 +1,12 @@
-//! session-expiry: a session is expired by a leader only, not before its timeout has passed since it was opened, moved to
-//! another connection, or that leader took charge; no leader confirms a session by a quorum's word of a time when another
-//! one led in a later term; and no client believes in a session that has expired, or has been assured of it for longer than
-//! it lasted.
+//! session-expiry: a session is expired by a leader only, not before its timeout has passed since it was
+//! opened, moved to another connection, or that leader took charge; no leader confirms a session by a
+//! quorum's word of a time when another one led in a later term; and no client believes in a session that has
+//! expired, or has been assured of it for longer than it lasted.
 //!
 //! A leader that stood still for longer than a second gives every session its timeout again.
 //!
-//! Times are true ones. Clocks whose rates are off by the documented bound make a timeout end a twentieth earlier.
-//! Sessions with a disconnect grace may end earlier when their connection is gone.
+//! Times are true ones. Clocks whose rates are off by the documented bound make a timeout end a twentieth
+//! earlier. Sessions with a disconnect grace may end earlier when their connection is gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -22,8 +22,8 @@ use crate::history::node::NodeFact;
 
 /// What is left of a timeout, in percent, on a clock that is as fast as the bound allows.
 const LEFT_PERCENT: u32 = 95;
-/// Of a timeout, its client gives up so much, in percent: it believes until the rest has passed since it sent the last
-/// heartbeat that was answered.
+/// Of a timeout, its client gives up so much, in percent: it believes until the rest has passed since it sent
+/// the last heartbeat that was answered.
 const MARGIN_PERCENT: u32 = 10;
 /// A leader that stood still for so long notices, also by a slow clock.
 const STOOD_STILL: Duration = Duration::from_millis(1_060);

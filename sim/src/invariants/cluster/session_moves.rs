@@ -1,9 +1,10 @@
-//! session-moves: a session goes to another connection only when its client asks for it, and no client is told that it has
-//! moved (SessionMoved, -118). A client that has left a connection reads nothing on it any more. A client
-//! that has not left keeps its session there.
+//! session-moves: a session goes to another connection only when its client asks for it, and no client is
+//! told that it has moved (SessionMoved, -118). A client that has left a connection reads nothing on it any
+//! more. A client that has not left keeps its session there.
 //!
-//! An attach may be late in the log: its client may have come by another node meanwhile. A late attach takes nothing. Where
-//! nodes cannot hear that a client has hung up, it may take the session, and the client comes back once more.
+//! An attach may be late in the log: its client may have come by another node meanwhile. A late attach takes
+//! nothing. Where nodes cannot hear that a client has hung up, it may take the session, and the client comes
+//! back once more.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +19,8 @@ pub struct SessionMoves {
     hears_of_hang_ups: bool,
     /// Each by the client's word, since a node's answer.
     attached: BTreeMap<SessionId, ClientId>,
-    /// A node may not have known the session when it was asked for it: its attach was for wherever the session is.
+    /// A node may not have known the session when it was asked for it: its attach was for wherever the
+    /// session is.
     unknown: BTreeSet<SessionId>,
 }
 

@@ -1,4 +1,5 @@
-//! synced-reads: a read behind a sync sees everything that had been answered to anybody before the sync was sent.
+//! synced-reads: a read behind a sync sees everything that had been answered to anybody before the sync was
+//! sent.
 
 use rowlock_proto::Zxid;
 

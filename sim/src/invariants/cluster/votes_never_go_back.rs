@@ -1,6 +1,6 @@
-//! votes-never-go-back: a node that has voted never votes for less, also not after a crash: otherwise two quorums could
-//! elect two leaders for one term. What it has told of its vote is on its disk when it is started again, unless the
-//! simulation itself has taken it from there.
+//! votes-never-go-back: a node that has voted never votes for less, also not after a crash: otherwise two
+//! quorums could elect two leaders for one term. What it has told of its vote is on its disk when it is
+//! started again, unless the simulation itself has taken it from there.
 
 use std::collections::BTreeMap;
 

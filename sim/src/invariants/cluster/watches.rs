@@ -1,5 +1,6 @@
-//! watches: a watch fires at most once, for a change behind its registration, and before its session is shown any state
-//! that has the first such change in it. At the end of a run no watch of a living session has missed its change.
+//! watches: a watch fires at most once, for a change behind its registration, and before its session is shown
+//! any state that has the first such change in it. At the end of a run no watch of a living session has
+//! missed its change.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,7 +30,8 @@ pub struct Watches {
     reads: Reads,
     znodes: Znodes,
     waiting: BTreeMap<WatchId, Watch>,
-    /// Reads that are to leave a watch: what fires before their reply is told is of an older watch, or of nobody.
+    /// Reads that are to leave a watch: what fires before their reply is told is of an older watch, or of
+    /// nobody.
     fired: BTreeSet<WatchId>,
     /// Sessions that the log has ended. Their clients may still hear what was sent to them before.
     over: BTreeSet<SessionId>,
@@ -38,8 +40,8 @@ pub struct Watches {
 }
 
 impl Watches {
-    /// The first change that must have fired the watch. A client that was away while a znode came and went again is told
-    /// of nothing, as in ZooKeeper.
+    /// The first change that must have fired the watch. A client that was away while a znode came and went
+    /// again is told of nothing, as in ZooKeeper.
     fn due(&self, watch: &Watch) -> Option<Zxid> {
         let due = self.znodes.fires(&watch.path, watch.kind, watch.since)?;
         let may_be_missed = watch.was_absent && self.znodes.is_deleted_since(&watch.path, due);
@@ -90,8 +92,8 @@ impl Watches {
         if watch.path != path {
             return Err(format!("{id:?} on {} fired for {path}", watch.path));
         }
-        // A node that the client comes back to may tell of the state that it finds, later than the first change, and, as
-        // ZooKeeper does, without saying of which.
+        // A node that the client comes back to may tell of the state that it finds, later than the first
+        // change, and, as ZooKeeper does, without saying of which.
         match self.znodes.fires(path, watch.kind, watch.since) {
             Some(first) if zxid >= first || zxid == UNKNOWN_CHANGE => Ok(()),
             first => Err(format!(

@@ -1,4 +1,5 @@
-//! What each znode below `/data` was like at each time of the log: the ground of the checkers of reads and watches.
+//! What each znode below `/data` was like at each time of the log: the ground of the checkers of reads and
+//! watches.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -69,7 +70,8 @@ impl Znodes {
         self.stretches.get(path).map_or(&[], Vec::as_slice)
     }
 
-    /// The zxid since when a znode is as it was read, by a reader that had already seen `floor`: the earliest that fits.
+    /// The zxid since when a znode is as it was read, by a reader that had already seen `floor`: the earliest
+    /// that fits.
     ///
     /// # Errors
     /// The znode was never so at or behind `floor`.

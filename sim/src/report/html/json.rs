@@ -1,5 +1,5 @@
-//! As much JSON as the page's data needs: arrays, whole numbers, texts. The data stands within a `script` element, so
-//! no text may end that.
+//! As much JSON as the page's data needs: arrays, whole numbers, texts. The data stands within a `script`
+//! element, so no text may end that.
 
 /// An array that is being written.
 pub(super) struct Array(String);

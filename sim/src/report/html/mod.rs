@@ -1,7 +1,8 @@
-//! The space-time diagram of a run: one HTML file that needs nothing else, for somebody who has never seen the code.
+//! The space-time diagram of a run: one HTML file that needs nothing else, for somebody who has never seen
+//! the code.
 //!
-//! Hosts stand side by side, time runs downwards. The page comes with its data; `page.js` draws what is in view and
-//! `page.css` gives it colours. Nothing is fetched from anywhere.
+//! Hosts stand side by side, time runs downwards. The page comes with its data; `page.js` draws what is in
+//! view and `page.css` gives it colours. Nothing is fetched from anywhere.
 //!
 //! Invariant: the file's size is bounded, whatever the record: what is left out is counted and said.
 

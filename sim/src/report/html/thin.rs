@@ -1,5 +1,5 @@
-//! Which messages are drawn where there are too many: lost ones first, then those near a broken promise, then an even
-//! sample of the rest.
+//! Which messages are drawn where there are too many: lost ones first, then those near a broken promise, then
+//! an even sample of the rest.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Who cannot reach whom, as regions of time: sides, if the hosts fall into sides, and walls between single hosts.
+//! Who cannot reach whom, as regions of time: sides, if the hosts fall into sides, and walls between single
+//! hosts.
 
 use std::collections::BTreeSet;
 
@@ -11,8 +12,8 @@ pub struct Region {
     pub from: Nanos,
     /// Until then.
     pub until: Nanos,
-    /// For each lane its side, if the cut ways divide the hosts into sides that do not reach each other; `None` for
-    /// hosts that reach everybody.
+    /// For each lane its side, if the cut ways divide the hosts into sides that do not reach each other;
+    /// `None` for hosts that reach everybody.
     pub sides: Vec<Option<usize>>,
     /// What is cut, if there are no sides: one-way cuts, bridges.
     pub walls: Vec<Wall>,

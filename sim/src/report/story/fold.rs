@@ -52,7 +52,8 @@ fn flush(row: &mut Vec<(Line, LockMove)>, lines: &mut Vec<Line>) {
     lines.extend(sums);
 }
 
-/// `orders: granted 14 times, tokens 17 to 31, to client1 and client2; then client1 holds it with token 31, ...`
+/// `orders: granted 14 times, tokens 17 to 31, to client1 and client2; then client1 holds it with token 31,
+/// ...`
 fn sum(lock: &str, steps: &[&(Line, LockMove)]) -> Line {
     let mut tokens: Vec<i64> = Vec::new();
     let mut holders: BTreeSet<&String> = BTreeSet::new();

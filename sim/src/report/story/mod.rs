@@ -1,5 +1,5 @@
-//! A run as lines that a person reads from top to bottom: who was there, who led, what was broken, who held which
-//! lock. Messages are counted and not listed.
+//! A run as lines that a person reads from top to bottom: who was there, who led, what was broken, who held
+//! which lock. Messages are counted and not listed.
 
 mod fold;
 mod tell;
@@ -81,8 +81,8 @@ pub fn in_full(record: &[Happening]) -> Vec<Line> {
     tell::lines(record).into_iter().map(|told| told.line).collect()
 }
 
-/// The story for a terminal: where locks pass quietly from hand to hand, one line sums that up; silence is named; the
-/// verdict is the last line.
+/// The story for a terminal: where locks pass quietly from hand to hand, one line sums that up; silence is
+/// named; the verdict is the last line.
 pub fn told(record: &[Happening], end: Nanos, verdict: &Verdict) -> Vec<Line> {
     let lines = fold::folded(tell::lines(record));
     let mut lines = fold::with_silence(lines, record, end);

@@ -1,5 +1,5 @@
-//! The sequential recipe: create an ephemeral sequential znode, list, hold if one's own is the first, else watch the
-//! one before it and list again after every wake-up.
+//! The sequential recipe: create an ephemeral sequential znode, list, hold if one's own is the first, else
+//! watch the one before it and list again after every wake-up.
 
 use bytes::Bytes;
 use rowlock_proto::acl::Acl;
@@ -29,8 +29,8 @@ pub fn lock_of(path: &str) -> Option<Lock> {
     (!member.contains('/')).then_some(Lock(lock.parse().ok()?))
 }
 
-/// One attempt to get a lock. Its name is new with every attempt, so that the queue member of a former one, which the
-/// cluster may be about to delete, is never taken for ours.
+/// One attempt to get a lock. Its name is new with every attempt, so that the queue member of a former one,
+/// which the cluster may be about to delete, is never taken for ours.
 #[derive(Clone, Debug)]
 pub(super) struct Attempt {
     lock: Lock,
@@ -99,7 +99,8 @@ impl Client {
                 0 => self.delete(attempt, own, moment.facts),
                 _ => vec![Act::Write(attempt.lock, token)],
             },
-            // Its belief ended at its deadline, but its session lived on: only the queue can say who holds now.
+            // Its belief ended at its deadline, but its session lived on: only the queue can say who holds
+            // now.
             Place::Holding { attempt, .. } => self.list(attempt),
             _ => Vec::new(),
         }

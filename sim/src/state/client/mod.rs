@@ -1,9 +1,9 @@
-//! A client: a session, kept alive and re-attached, and locks: one at a time by the sequential recipe (`lock`), or
-//! several by the cluster's own requests (`acquirer`).
+//! A client: a session, kept alive and re-attached, and locks: one at a time by the sequential recipe
+//! (`lock`), or several by the cluster's own requests (`acquirer`).
 //!
-//! It does what any well-made ZooKeeper client does: it ends its belief at its own deadline (send time of the last
-//! confirmed sign of life + session timeout), and looks for its own queue member by name when it does not know
-//! whether its create took effect.
+//! It does what any well-made ZooKeeper client does: it ends its belief at its own deadline (send time of the
+//! last confirmed sign of life + session timeout), and looks for its own queue member by name when it does
+//! not know whether its create took effect.
 
 mod acquirer;
 mod lock;
@@ -347,8 +347,9 @@ impl Client {
         }
     }
 
-    /// One for the whole life of the client: were it to ask for less when it re-attaches, the shorter timeout would
-    /// hold in the cluster before the client knows, and a delayed handshake could bring it in at any time.
+    /// One for the whole life of the client: were it to ask for less when it re-attaches, the shorter timeout
+    /// would hold in the cluster before the client knows, and a delayed handshake could bring it in at any
+    /// time.
     fn timeout_ms(&self, rng: &mut Rng) -> u32 {
         const TIMEOUTS_MS: [u32; 3] = [300, 600, 1_200];
         match self.mutant {

@@ -18,9 +18,11 @@ use super::{Step, World};
 
 /// Commands folded into one entry at most.
 const BATCH_MAX: usize = 6;
-/// Entries between two checks of the reference machine's structure, which cost time in proportion to its size.
+/// Entries between two checks of the reference machine's structure, which cost time in proportion to its
+/// size.
 const CHECK_EVERY: u64 = 64;
-/// A node that often does not get to applying: its clients see old states, and their pings are confirmed all the same.
+/// A node that often does not get to applying: its clients see old states, and their pings are confirmed all
+/// the same.
 const SLOW: usize = 0;
 /// How often it does not.
 const SLOW_PERCENT: usize = 80;
@@ -167,7 +169,8 @@ impl World {
         let is_stale = is_stale(applied);
         self.stats.stale_refused += u64::from(is_stale);
         if applied.result == Err(ErrorCode::ThrottledOp) {
-            // It was not run, and nothing remembers it: a late copy would run. Only its client sends it again.
+            // It was not run, and nothing remembers it: a late copy would run. Only its client sends it
+            // again.
             let is_it =
                 |late: &Proposal| (late.session, &late.command) == (proposal.session, &proposal.command);
             self.duplicates.retain(|late| !is_it(late));
@@ -248,7 +251,8 @@ impl World {
         Ok(())
     }
 
-    /// A replica applies its next entry; false if there is none (or if it is purged: then it needs a snapshot).
+    /// A replica applies its next entry; false if there is none (or if it is purged: then it needs a
+    /// snapshot).
     pub(super) fn apply_next(&mut self, node: usize) -> Result<bool, super::Violation> {
         let target = &mut self.nodes[node];
         let Some(batch) = self.log.get(Index(target.applied.0 + 1)) else { return Ok(false) };
@@ -260,8 +264,8 @@ impl World {
     }
 }
 
-/// Commands that may come to the log twice without being meant twice: they are conditional on what they change.
-/// An ephemeral sequential create is not among them, and nothing in Rowlock repeats one.
+/// Commands that may come to the log twice without being meant twice: they are conditional on what they
+/// change. An ephemeral sequential create is not among them, and nothing in Rowlock repeats one.
 fn may_repeat(command: &Command) -> bool {
     match command {
         Command::Reattach { .. } | Command::CloseSession | Command::Delete { .. } => true,

@@ -20,8 +20,8 @@ pub(super) struct FileNode {
     pending: Vec<Change>,
     /// Cache and medium differ by more than `pending`: a flush has failed.
     diverged: bool,
-    /// Bytes of space that it takes up. Simplified: a hole takes up as much as what is around it, but what `set_len`
-    /// adds at the end takes up nothing.
+    /// Bytes of space that it takes up. Simplified: a hole takes up as much as what is around it, but what
+    /// `set_len` adds at the end takes up nothing.
     reserved: u64,
     /// It has a name.
     pub named: bool,
@@ -112,8 +112,9 @@ impl FileNode {
         }
     }
 
-    /// A flush that fails: some of the changes get to the medium, and all count as flushed from now on. The process
-    /// still sees them, as on ext4 and XFS (Rebello et al., "Can Applications Recover from fsync Failures?", 2020).
+    /// A flush that fails: some of the changes get to the medium, and all count as flushed from now on. The
+    /// process still sees them, as on ext4 and XFS (Rebello et al., "Can Applications Recover from fsync
+    /// Failures?", 2020).
     pub fn fail_sync(&mut self, rng: &mut Rng) {
         self.settle(rng, &mut Losses::default());
         self.diverged = self.cached != self.durable;

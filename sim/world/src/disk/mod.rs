@@ -1,20 +1,22 @@
 //! The disk of a simulated host, in memory, with what real ones do to programs that trust them too far.
 //!
-//! - What was written and not flushed is, when the power goes, kept, dropped, or torn at sectors of 512 bytes, each
-//!   write by its own luck: a later one may be there and an earlier one not. Lengths and names have a luck of their own.
+//! - What was written and not flushed is, when the power goes, kept, dropped, or torn at sectors of 512
+//!   bytes, each write by its own luck: a later one may be there and an earlier one not. Lengths and names
+//!   have a luck of their own.
 //! - A file's flush says nothing about its name: that is durable after the flush of its directory.
 //! - A kill loses nothing: the page cache belongs to the machine.
-//! - After a flush that failed, its data counts as clean: some of it is on the medium, the process sees all of it, the
-//!   next flush succeeds without writing it. A process that is started again may see one or the other.
+//! - After a flush that failed, its data counts as clean: some of it is on the medium, the process sees all
+//!   of it, the next flush succeeds without writing it. A process that is started again may see one or the
+//!   other.
 //! - A disk fails, fills up, slows down, rots.
 //!
-//! A process sees the disk through [`HostDisk::mount`], for one life. **A kill is told to the disk before the tasks of
-//! the host are dropped**: destructors do not run in a killed process, so what they try must fail.
+//! A process sees the disk through [`HostDisk::mount`], for one life. **A kill is told to the disk before the
+//! tasks of the host are dropped**: destructors do not run in a killed process, so what they try must fail.
 //!
-//! The model is stricter than any one file system: it allows what some do (FoundationDB's `AsyncFileNonDurable`,
-//! TigerBeetle's `testing/storage.zig`, and Pillai et al., "All File Systems Are Not Created Equal", 2014, are its
-//! models). Two things are simpler than life: a rename goes within one directory, and each directory has a journal of its
-//! own, of which a first part survives.
+//! The model is stricter than any one file system: it allows what some do (FoundationDB's
+//! `AsyncFileNonDurable`, TigerBeetle's `testing/storage.zig`, and Pillai et al., "All File Systems Are Not
+//! Created Equal", 2014, are its models). Two things are simpler than life: a rename goes within one
+//! directory, and each directory has a journal of its own, of which a first part survives.
 
 mod directory;
 mod file;
@@ -67,14 +69,15 @@ impl HostDisk {
         Arc::new(HostDisk { state: Mutex::new(State::new(rng)) })
     }
 
-    /// The disk as the process that lives now sees it. Everything that comes from it fails once that one is dead.
+    /// The disk as the process that lives now sees it. Everything that comes from it fails once that one is
+    /// dead.
     pub fn mount(self: &Arc<Self>) -> Arc<dyn Disk> {
         let life = self.state.lock().life;
         Arc::new(Mount { host: self.clone(), life })
     }
 
-    /// The process is killed: it loses what it had open and locked; the disk and its cache lose nothing. To be called
-    /// before the tasks are dropped. Until [`HostDisk::boot`] nothing works.
+    /// The process is killed: it loses what it had open and locked; the disk and its cache lose nothing. To
+    /// be called before the tasks are dropped. Until [`HostDisk::boot`] nothing works.
     pub fn process_died(&self) {
         let mut state = self.state.lock();
         let planned = state.end_life();
@@ -85,8 +88,8 @@ impl HostDisk {
         drop(planned);
     }
 
-    /// The power goes: decides what of the unflushed is left. To be called before the tasks are dropped. Until
-    /// [`HostDisk::boot`] nothing works.
+    /// The power goes: decides what of the unflushed is left. To be called before the tasks are dropped.
+    /// Until [`HostDisk::boot`] nothing works.
     pub fn power_loss(&self) -> Losses {
         let mut state = self.state.lock();
         let planned = state.end_life();
@@ -108,10 +111,11 @@ impl HostDisk {
         }
     }
 
-    /// The power goes at the `n`-th change from now (1 is the next one): it is not made, or, if it is a write, it is one
-    /// more that was not flushed; this and all that follows fails. Then `on_cut` is called, from within that operation:
-    /// it should let [`HostDisk::power_loss`] (or [`HostDisk::process_died`]: a kill at this place) and the end of
-    /// the host's tasks follow. A later call takes the place of an earlier one; so does any end of the process.
+    /// The power goes at the `n`-th change from now (1 is the next one): it is not made, or, if it is a
+    /// write, it is one more that was not flushed; this and all that follows fails. Then `on_cut` is called,
+    /// from within that operation: it should let [`HostDisk::power_loss`] (or [`HostDisk::process_died`]: a
+    /// kill at this place) and the end of the host's tasks follow. A later call takes the place of an earlier
+    /// one; so does any end of the process.
     pub fn cut_power_at_op(&self, n: u64, on_cut: Box<dyn FnOnce() + Send>) {
         self.cut_power_at(n, |_| true, on_cut);
     }
@@ -125,8 +129,8 @@ impl HostDisk {
 
     /// The next `count` flushes, of files or directories, fail with EIO.
     ///
-    /// A file's flush that fails leaves the medium with any part of the data, and forgets that it was to be written. A
-    /// directory's leaves the names to the next flush.
+    /// A file's flush that fails leaves the medium with any part of the data, and forgets that it was to be
+    /// written. A directory's leaves the names to the next flush.
     pub fn fail_syncs(&self, count: u32) {
         self.state.lock().faults.syncs_to_fail = count;
     }
@@ -159,8 +163,8 @@ impl HostDisk {
         self.state.lock().faults.pace
     }
 
-    /// Ends all faults: nothing fails any more, there is space, it is as fast as ever, no cut of power is planned. What
-    /// was damaged stays so.
+    /// Ends all faults: nothing fails any more, there is space, it is as fast as ever, no cut of power is
+    /// planned. What was damaged stays so.
     pub fn heal(&self) {
         let mut state = self.state.lock();
         state.faults = Faults { capacity: CAPACITY_BYTES, ..Faults::default() };
@@ -169,8 +173,9 @@ impl HostDisk {
         drop(planned);
     }
 
-    /// Inverts a bit on the medium, in one of the files that `filter` accepts and that have durable content, and says
-    /// which one. A process that wrote there since its last flush does not see it, and overwrites it with its next.
+    /// Inverts a bit on the medium, in one of the files that `filter` accepts and that have durable content,
+    /// and says which one. A process that wrote there since its last flush does not see it, and overwrites it
+    /// with its next.
     pub fn rot(&self, filter: impl Fn(&Path) -> bool) -> Option<String> {
         let mut files = self.state.lock().tree.files();
         files.retain(|(path, _)| filter(path)); // without the lock
@@ -197,8 +202,8 @@ impl HostDisk {
         Some(format!("bit {bit} of byte {offset} of {}", path.display()))
     }
 
-    /// As [`HostDisk::rot`], in a place of one's choice: `choose` is given each file's path and durable content, and says
-    /// which byte. The first file of which it names one is hit.
+    /// As [`HostDisk::rot`], in a place of one's choice: `choose` is given each file's path and durable
+    /// content, and says which byte. The first file of which it names one is hit.
     pub fn rot_at(&self, choose: impl Fn(&Path, &[u8]) -> Option<usize>) -> Option<String> {
         let mut state = self.state.lock();
         let State { tree, rng, .. } = &mut *state;
@@ -264,7 +269,8 @@ impl HostDisk {
         result
     }
 
-    /// Lets a process of `life` give something back. Without effect if it is dead: then nothing is left to give.
+    /// Lets a process of `life` give something back. Without effect if it is dead: then nothing is left to
+    /// give.
     fn close(&self, life: Life, f: impl FnOnce(&mut State)) {
         let mut state = self.state.lock();
         if state.life == life {

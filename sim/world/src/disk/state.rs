@@ -1,7 +1,7 @@
 //! A disk in all its parts, behind the lock: whether it runs, what it holds, what is wrong with it.
 //!
-//! Every change begins with [`State::begin`]: there it is counted, fails if a fault says so, or is the one at which the
-//! power goes.
+//! Every change begins with [`State::begin`]: there it is counted, fails if a fault says so, or is the one at
+//! which the power goes.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -131,7 +131,8 @@ impl State {
         if begun.is_err() && self.power == Power::On {
             return begun;
         }
-        // Whether a write at which the power goes gets anywhere is decided with all others that are not flushed.
+        // Whether a write at which the power goes gets anywhere is decided with all others that are not
+        // flushed.
         let fits = self.fits(ino, at, bytes.len() as u64)?;
         let file = self.tree.file(ino)?;
         file.write(&bytes[..fits], at);

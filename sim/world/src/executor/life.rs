@@ -64,8 +64,8 @@ impl Simulation {
         self.end(host, "stopped")
     }
 
-    /// A runtime of the process ends, in order, while the process goes on: its tasks are dropped, which are those of this
-    /// name. Nothing happens on a host that stands still.
+    /// A runtime of the process ends, in order, while the process goes on: its tasks are dropped, which are
+    /// those of this name. Nothing happens on a host that stands still.
     ///
     /// # Errors
     /// As [`Simulation::kill`].
@@ -80,8 +80,8 @@ impl Simulation {
         self.bury()
     }
 
-    /// The program returns from `main`: what it has is dropped in order while the network still takes what it says. Then
-    /// the process is gone. Nothing happens on a host that stands still.
+    /// The program returns from `main`: what it has is dropped in order while the network still takes what it
+    /// says. Then the process is gone. Nothing happens on a host that stands still.
     ///
     /// # Errors
     /// As [`Simulation::kill`].
@@ -113,7 +113,8 @@ impl Simulation {
         if was_up { self.drop_all_of(host) } else { Ok(()) }
     }
 
-    /// The power of the machine goes in the middle of its `nth` disk operation from now, of those that `counts` accepts.
+    /// The power of the machine goes in the middle of its `nth` disk operation from now, of those that
+    /// `counts` accepts.
     pub fn cut_power_at_operation(&self, host: HostId, nth: u64, counts: fn(Op) -> bool) {
         self.core.disk_of(host).cut_power_at(nth, counts, self.doom(host));
     }
@@ -164,8 +165,8 @@ impl Simulation {
         core.trace().note(core.now(), || What::Paused { host });
     }
 
-    /// It goes on: all its timers that have passed in the meantime ring, together with what has come in. Whose turn is
-    /// first is open.
+    /// It goes on: all its timers that have passed in the meantime ring, together with what has come in.
+    /// Whose turn is first is open.
     pub fn resume(&self, host: HostId) {
         let core = &self.core;
         let mut rung = Vec::new();
@@ -199,7 +200,8 @@ impl Simulation {
         self.core.mark(8, host);
     }
 
-    /// Ends the world: drops everything that runs in it. A world that is not ended is never freed, since its tasks know it.
+    /// Ends the world: drops everything that runs in it. A world that is not ended is never freed, since its
+    /// tasks know it.
     ///
     /// # Errors
     /// As [`Simulation::kill`].

@@ -1,5 +1,5 @@
-//! The executor: tasks of all hosts on one thread, in virtual time. A seeded choice picks the next runnable task; when
-//! none is runnable, time moves on to the next timer or event.
+//! The executor: tasks of all hosts on one thread, in virtual time. A seeded choice picks the next runnable
+//! task; when none is runnable, time moves on to the next timer or event.
 //!
 //! - `core`: the shared heart, and the `World` that env asks;
 //! - `tasks`: the tasks and their wakers;
@@ -7,7 +7,8 @@
 //! - `life`: hosts begin, die, stand still;
 //! - `run`: the loop.
 //!
-//! Invariant: nothing of a host (future, waker, callback) is run, dropped or woken under a lock of the executor.
+//! Invariant: nothing of a host (future, waker, callback) is run, dropped or woken under a lock of the
+//! executor.
 
 mod core;
 mod host;

@@ -8,8 +8,8 @@ thread_local! {
     static CAUGHT: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// From now on panics on threads that run a world are kept for `guard`, and not printed. All others go where they
-/// went before.
+/// From now on panics on threads that run a world are kept for `guard`, and not printed. All others go where
+/// they went before.
 pub(super) fn catch() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {

@@ -20,7 +20,8 @@ impl Simulation {
         self.run_until_or(until, || false)
     }
 
-    /// Lets time pass until `until`, or until `stop` says so; it is asked once in every instant, when nobody is runnable.
+    /// Lets time pass until `until`, or until `stop` says so; it is asked once in every instant, when nobody
+    /// is runnable.
     ///
     /// # Errors
     /// As [`Simulation::run_until`].

@@ -54,7 +54,8 @@ pub(super) struct Turn {
     pub(super) future: Boxed<()>,
 }
 
-/// All tasks. Ids are used again with another generation, so a late waker of a task that has ended wakes nobody.
+/// All tasks. Ids are used again with another generation, so a late waker of a task that has ended wakes
+/// nobody.
 #[derive(Default)]
 pub(super) struct Tasks {
     slots: Vec<Slot>,
@@ -124,7 +125,8 @@ impl Tasks {
         Some(Turn { task, host: entry.host, waker: entry.waker.clone(), future })
     }
 
-    /// It was polled and waits. Gives back what is to be dropped: it was aborted, or its host died in the meantime.
+    /// It was polled and waits. Gives back what is to be dropped: it was aborted, or its host died in the
+    /// meantime.
     pub(super) fn wait(&mut self, task: TaskId, future: Boxed<()>) -> Option<Boxed<()>> {
         match self.entry_mut(task) {
             Some(entry) if !entry.is_aborted => {

@@ -1,7 +1,8 @@
 //! A connection: two ends, and a flow in each direction.
 //!
-//! An end belongs to a kernel, which may outlive the process that opened it (what was sent still arrives, and the end
-//! of the stream after it) or lose its memory (the power was lost: what gets there is answered with a reset).
+//! An end belongs to a kernel, which may outlive the process that opened it (what was sent still arrives, and
+//! the end of the stream after it) or lose its memory (the power was lost: what gets there is answered with a
+//! reset).
 
 use std::io::ErrorKind;
 use std::net::SocketAddrV4;
@@ -80,7 +81,8 @@ pub(super) struct Conn {
 }
 
 impl Conn {
-    /// The client has the listener's answer; the server will see the connection when its [`Load::Open`] arrives.
+    /// The client has the listener's answer; the server will see the connection when its [`Load::Open`]
+    /// arrives.
     pub fn new(id: ConnId, listener: u64, client: End, server: End) -> Self {
         let server = End { in_use: false, ..server };
         let flows = [Flow::default(), Flow::default()];

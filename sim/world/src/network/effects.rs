@@ -1,7 +1,7 @@
 //! What a call or an event brings about outside the network: wakers to call, events to come.
 //!
-//! Collected while the network is locked, carried out after. Invariant: no waker is called or dropped, and no event
-//! is handed over, while the network's lock is held, for all of these may come back into the network.
+//! Collected while the network is locked, carried out after. Invariant: no waker is called or dropped, and no
+//! event is handed over, while the network's lock is held, for all of these may come back into the network.
 
 use std::task::{Context, Waker};
 

@@ -10,7 +10,8 @@ use crate::time::Nanos;
 use crate::trace::{MessageId, What};
 
 impl Conn {
-    /// A reset leaves for the other end of `way`, behind what is under way; it is not sent again if it gets lost.
+    /// A reset leaves for the other end of `way`, behind what is under way; it is not sent again if it gets
+    /// lost.
     pub fn send_reset(&mut self, way: Side, wire: &mut Wire, fx: &mut Effects<'_>) {
         let (from, to) = self.hosts(way);
         let (due, lost) = wire.due(from, to, fx.now);
@@ -80,8 +81,8 @@ impl Conn {
         flow.settle();
     }
 
-    /// The process of a side died. Its kernel goes on: what was written still arrives, then the end of the stream, or
-    /// a reset if something was not read, or (seeded) anyhow.
+    /// The process of a side died. Its kernel goes on: what was written still arrives, then the end of the
+    /// stream, or a reset if something was not read, or (seeded) anyhow.
     pub fn process_died(&mut self, side: Side, wire: &mut Wire, fx: &mut Effects<'_>) {
         let unread = self.flow(side.other()).clear_arrived() > 0;
         if !self.silence(side, fx) {

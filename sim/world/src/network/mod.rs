@@ -2,14 +2,15 @@
 //!
 //! The map, from what a process holds to what carries it:
 //! - `handles`: ends of connections, listening sockets, attempts to connect (what `rowlock_env::net` uses);
-//! - `state`: all of them, and what happens to machines and links; `dial`: how a connection begins; `ports`: addresses;
-//! - `conn`: one connection, as the two kernels see it, with `socket` (what its processes do) and `endings` (how it
-//!   breaks); `flow`: one direction of it;
+//! - `state`: all of them, and what happens to machines and links; `dial`: how a connection begins; `ports`:
+//!   addresses;
+//! - `conn`: one connection, as the two kernels see it, with `socket` (what its processes do) and `endings`
+//!   (how it breaks); `flow`: one direction of it;
 //! - [`links`](Delay), `wire`: latency, loss, cuts, power; `effects`: what a call brings about outside.
 //!
-//! It behaves like TCP as a process sees it: bytes of one direction keep their order, nothing is duplicated, and what
-//! gets lost is sent again, so that a cut link delays and only a long one breaks. An acknowledgement is not simulated
-//! as a segment: a sender learns at once what was read, unless the way back is cut.
+//! It behaves like TCP as a process sees it: bytes of one direction keep their order, nothing is duplicated,
+//! and what gets lost is sent again, so that a cut link delays and only a long one breaks. An acknowledgement
+//! is not simulated as a segment: a sender learns at once what was read, unless the way back is cut.
 //!
 //! Invariant: only one lock, which is never held while a waker, the heart, or other code runs.
 
@@ -122,26 +123,28 @@ impl Network {
         Ok(handles::listening(self, listener, local))
     }
 
-    /// The process of a host ended, however: its kernel closes its sockets. Call this before its tasks are dropped:
-    /// otherwise they close their connections one by one, as a process does that stops by itself.
+    /// The process of a host ended, however: its kernel closes its sockets. Call this before its tasks are
+    /// dropped: otherwise they close their connections one by one, as a process does that stops by itself.
     pub fn process_died(&self, host: HostId) {
         self.forget_plan(host);
         self.with(|state, fx| state.process_died(host, fx));
     }
 
-    /// A machine falls silent. Call this before its tasks are dropped: otherwise they close their connections.
+    /// A machine falls silent. Call this before its tasks are dropped: otherwise they close their
+    /// connections.
     pub fn power_lost(&self, host: HostId) {
         self.forget_plan(host);
         self.with(|state, fx| state.power_lost(host, fx));
     }
 
-    /// A machine has power again. It knows none of its connections: what arrives on them is answered with a reset.
+    /// A machine has power again. It knows none of its connections: what arrives on them is answered with a
+    /// reset.
     pub fn boot(&self, host: HostId) {
         self.with(|state, fx| state.boot(host, fx));
     }
 
-    /// Calls `then` right behind the `nth` message that the host sends from now on (1 is the next one), unless its process
-    /// ends before. A later call takes the place of an earlier one.
+    /// Calls `then` right behind the `nth` message that the host sends from now on (1 is the next one),
+    /// unless its process ends before. A later call takes the place of an earlier one.
     pub fn at_message(&self, host: HostId, nth: u64, then: Box<dyn FnOnce() + Send>) {
         assert!(nth > 0, "the next message is number 1");
         let earlier = self.shared.state.lock().wire.planned.insert(host, (nth, then));
@@ -153,8 +156,9 @@ impl Network {
         drop(planned);
     }
 
-    /// The process of a host stands still. Its kernel does not: it takes data up to the window and connections up to
-    /// the backlog. So nothing changes here; wakers are called as ever, and the executor keeps them for later.
+    /// The process of a host stands still. Its kernel does not: it takes data up to the window and
+    /// connections up to the backlog. So nothing changes here; wakers are called as ever, and the executor
+    /// keeps them for later.
     pub fn pause(&self, _host: HostId) {}
 
     /// It goes on.
@@ -195,14 +199,14 @@ impl Network {
         self.shared.state.lock().wire.links.set_usual(delay);
     }
 
-    /// So many of a thousand segments on this link get lost once: they and what is behind them are late by what TCP
-    /// needs to notice.
+    /// So many of a thousand segments on this link get lost once: they and what is behind them are late by
+    /// what TCP needs to notice.
     pub fn lose_segments(&self, from: HostId, to: HostId, per_mille: u32) {
         self.shared.state.lock().wire.links.set_loss(from, to, per_mille);
     }
 
-    /// Breaks all connections between two hosts; returns how many. Both sides know at once, or (seeded) one of them
-    /// only when it next writes.
+    /// Breaks all connections between two hosts; returns how many. Both sides know at once, or (seeded) one
+    /// of them only when it next writes.
     pub fn reset_between(&self, a: HostId, b: HostId) -> usize {
         self.with(|state, fx| state.reset(|from, to| (from, to) == (a, b), fx)).unwrap_or(0)
     }

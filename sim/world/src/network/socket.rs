@@ -119,7 +119,8 @@ impl Conn {
         self.closed(side, wire, fx);
     }
 
-    /// If both directions are closed now and something was not read, the other side gets a reset: so does close(2).
+    /// If both directions are closed now and something was not read, the other side gets a reset: so does
+    /// close(2).
     fn closed(&mut self, side: Side, wire: &mut Wire, fx: &mut Effects<'_>) {
         let end = self.end(side);
         if end.reads_closed && end.writes_closed && end.threw_away {

@@ -1,4 +1,5 @@
-//! Everything behind the network's lock: connections, listeners, attempts, and what happens to machines and links.
+//! Everything behind the network's lock: connections, listeners, attempts, and what happens to machines and
+//! links.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -196,8 +197,8 @@ impl State {
         }
     }
 
-    /// Breaks the live connections that `wanted` wants; returns how many. Both ends know at once, or (seeded) one of
-    /// them only learns of it when it next writes.
+    /// Breaks the live connections that `wanted` wants; returns how many. Both ends know at once, or (seeded)
+    /// one of them only learns of it when it next writes.
     pub fn reset(&mut self, wanted: impl Fn(HostId, HostId) -> bool, fx: &mut Effects<'_>) -> usize {
         let live = |conn: &Conn| {
             let (client, server) = conn.hosts(Side::Client);

@@ -12,8 +12,8 @@ use crate::rng::Rng;
 use crate::time::{HostId, Nanos};
 use crate::trace::{MessageId, What};
 
-/// The shortest and the longest time after which TCP sends again what was lost (Linux's 200 ms; RFC 6298 doubles it
-/// each time, two seconds keep a test short).
+/// The shortest and the longest time after which TCP sends again what was lost (Linux's 200 ms; RFC 6298
+/// doubles it each time, two seconds keep a test short).
 const RESEND_AFTER: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(2));
 
 // What a number in the fingerprint stands for.
@@ -57,8 +57,8 @@ impl Wire {
         (due + within(RESEND_AFTER.0, RESEND_AFTER.1, &mut self.rng), true)
     }
 
-    /// How long after a link is whole again TCP notices, if it failed for `stuck`: the pauses between its attempts
-    /// are about as long as it has been trying.
+    /// How long after a link is whole again TCP notices, if it failed for `stuck`: the pauses between its
+    /// attempts are about as long as it has been trying.
     pub fn resend_delay(&mut self, stuck: Duration) -> Duration {
         within(Duration::ZERO, stuck.clamp(RESEND_AFTER.0, RESEND_AFTER.1), &mut self.rng)
     }

@@ -20,7 +20,8 @@ fn a_conversation_whose_session_moves_ends_without_a_word_about_it() {
     assert!(matches!(stage.conversation.take_end(), Some(End::Told(CloseReason::SessionMoved))));
 }
 
-/// Two programs that share a session, as an old and a new handle of a C client do, must not take it from each other in turns.
+/// Two programs that share a session, as an old and a new handle of a C client do, must not take it from each
+/// other in turns.
 #[test]
 fn a_connection_that_asks_for_nothing_stays_until_its_next_frame_when_its_session_moves() {
     for next in [Request::Ping, Request::GetData(unwatched("/a"))] {

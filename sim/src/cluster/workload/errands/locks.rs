@@ -245,8 +245,8 @@ pub(super) async fn hold(place: &Place) {
     }
 }
 
-/// Takes a lock away from whoever has stood first in its queue for a while, as people do who take the holder for dead. The
-/// log tells the checkers.
+/// Takes a lock away from whoever has stood first in its queue for a while, as people do who take the holder
+/// for dead. The log tells the checkers.
 pub(super) async fn force(place: &Place) {
     let (client, (_, lock)) = (place.caller.client(), any_lock(place));
     let Some(first) = first_of(place, &lock).await else { return };

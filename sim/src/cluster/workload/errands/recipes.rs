@@ -1,7 +1,7 @@
 //! What is built of locks and znodes: elections, counters, latches.
 //!
-//! A campaign is no told acquisition: whoever makes way for a named successor queues again, so the order of asking is
-//! not that of leading. What a leader believes is told as of every holder.
+//! A campaign is no told acquisition: whoever makes way for a named successor queues again, so the order of
+//! asking is not that of leading. What a leader believes is told as of every holder.
 
 use rowlock_client::{Candidate, TransferError};
 use rowlock_env::time;

@@ -8,8 +8,8 @@ use crate::cluster::workload::life::Place;
 use crate::cluster::workload::plain::ghost;
 use crate::cluster::workload::section::Grip;
 
-/// Reads, lets another reader die beside it, and tries to become the writer again and again. What is not answered with the
-/// lock leaves the old hold as it is.
+/// Reads, lets another reader die beside it, and tries to become the writer again and again. What is not
+/// answered with the lock leaves the old hold as it is.
 pub(super) async fn upgrade(place: &Place) {
     let (lock, path) = any_lock(place);
     let rwlock = place.caller.client().rwlock_at(&path);

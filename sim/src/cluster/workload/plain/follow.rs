@@ -1,5 +1,6 @@
-//! A plain client with persistent watches, recursive or not, on the plain znodes. It loses and leaves connections and
-//! registers its watches again on the next one. Others write there; now and then it does so itself, by told calls.
+//! A plain client with persistent watches, recursive or not, on the plain znodes. It loses and leaves
+//! connections and registers its watches again on the next one. Others write there; now and then it does so
+//! itself, by told calls.
 
 use std::time::Duration;
 

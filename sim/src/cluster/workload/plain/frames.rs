@@ -1,4 +1,5 @@
-//! The largest requests that are allowed, a few in a run: each must be answered, and nothing else may come to harm by it.
+//! The largest requests that are allowed, a few in a run: each must be answered, and nothing else may come to
+//! harm by it.
 
 use std::time::Duration;
 
@@ -22,8 +23,8 @@ const FRAMES: (u64, u64) = (2, 6);
 const PAUSE_MS: u64 = 3_000;
 /// Places in one acquire, and claims in one release.
 const PLACES_MAX: u64 = 1_024;
-/// Missing znodes above the locks of one acquire, as state/src/cost.rs has it. (What the leader judges by may be older than the
-/// last answer, so one is left for the parent.)
+/// Missing znodes above the locks of one acquire, as state/src/cost.rs has it. (What the leader judges by may
+/// be older than the last answer, so one is left for the parent.)
 const ANCESTORS_MAX: usize = 32;
 /// Of its sessions.
 const SESSION: Duration = Duration::from_secs(8);

@@ -1,5 +1,5 @@
-//! A client that takes a shared lock with a lock-delay and dies at once: what is left is the delay, for whoever holds the
-//! lock beside it or comes next.
+//! A client that takes a shared lock with a lock-delay and dies at once: what is left is the delay, for
+//! whoever holds the lock beside it or comes next.
 
 use std::time::Duration;
 

@@ -1,8 +1,9 @@
-//! A plain client that works on the locks' own znodes: takes places in their queues as Curator and kazoo do, takes away
-//! others' places, changes limits, and deletes a lock's znode and makes it anew when its queue is empty.
+//! A plain client that works on the locks' own znodes: takes places in their queues as Curator and kazoo do,
+//! takes away others' places, changes limits, and deletes a lock's znode and makes it anew when its queue is
+//! empty.
 //!
-//! With a place that wants the lock for itself it follows ZooKeeper's recipe: it believes that it holds while its place is
-//! the first one and its session is alive. The log tells the checkers of everything else.
+//! With a place that wants the lock for itself it follows ZooKeeper's recipe: it believes that it holds while
+//! its place is the first one and its session is alive. The log tells the checkers of everything else.
 
 use std::time::Duration;
 
@@ -24,8 +25,8 @@ use crate::history::client::ClientFact;
 const PAUSE: Duration = Duration::from_millis(150);
 /// It has so many places at a time, at most.
 const PLACES: usize = 3;
-/// What it makes has the number of its session in its name, and one of these behind it: who wants the lock alone, beside
-/// others, or a permit of it.
+/// What it makes has the number of its session in its name, and one of these behind it: who wants the lock
+/// alone, beside others, or a permit of it.
 const ALONE: [&str; 4] = ["-lock-", "__lock__", "__WRIT__", "-x-"];
 const BESIDE: [&str; 3] = ["__READ__", "__rlock__", "-lease-"];
 
@@ -235,7 +236,8 @@ impl Worker<'_> {
         self.session.attempt(request).await
     }
 
-    /// Deletes the znode of a lock whose queue is empty, and mostly makes it anew: at once, or in the same request.
+    /// Deletes the znode of a lock whose queue is empty, and mostly makes it anew: at once, or in the same
+    /// request.
     async fn remake(&mut self) -> Result<(), Fate> {
         for lock in self.locks() {
             let path = self.path(lock);
@@ -291,7 +293,8 @@ impl Worker<'_> {
         self.session.attempt(Request::Delete { path, version }).await
     }
 
-    /// A child that is no place in the queue; its znode goes with the session, or is taken away by `delete_others`.
+    /// A child that is no place in the queue; its znode goes with the session, or is taken away by
+    /// `delete_others`.
     async fn litter(&mut self) -> Result<(), Fate> {
         let lock = self.locks()[0];
         let mode = pick(&[CreateMode::Persistent, CreateMode::Ephemeral]);

@@ -1,7 +1,8 @@
-//! A session that speaks the protocol by hand: one request at a time, over one connection after another. It is what the
-//! clients of other makers are: it sends no numbers with its writes and understands no notices.
+//! A session that speaks the protocol by hand: one request at a time, over one connection after another. It
+//! is what the clients of other makers are: it sends no numbers with its writes and understands no notices.
 //!
-//! Tells the checkers of its session, of every event, of every zxid that it is shown, and of lost connections.
+//! Tells the checkers of its session, of every event, of every zxid that it is shown, and of lost
+//! connections.
 
 use std::time::Duration;
 
@@ -21,8 +22,8 @@ use crate::history::client::{ClientFact, Connect, Follow};
 const DIAL: Duration = Duration::from_millis(500);
 /// Pings are sent in such a part of the session timeout.
 const PINGS_PER_TIMEOUT: u32 = 5;
-/// A client of this kind gives its session up when so many percent of the timeout have passed since it sent the last frame
-/// that was answered.
+/// A client of this kind gives its session up when so many percent of the timeout have passed since it sent
+/// the last frame that was answered.
 const BELIEVED_PERCENT: u32 = 90;
 
 /// So many handshakes of a hundred are given up soon, and another node is asked.
@@ -56,7 +57,8 @@ pub(super) struct Session {
     last_zxid: Zxid,
     next_xid: i32,
     wire: Option<Wire>,
-    /// When the last ping (or handshake) was sent that has been answered: other answers say nothing of the session.
+    /// When the last ping (or handshake) was sent that has been answered: other answers say nothing of the
+    /// session.
     confirmed: Instant,
     /// When the ping was sent that has no answer yet.
     pinged: Option<Instant>,

@@ -32,8 +32,8 @@ pub(super) enum Outcome {
     Refused(usize, i32),
     /// It read this.
     Seen(Option<(i32, Option<Bytes>)>),
-    /// It never was done, and never will be: its session has gone on without it, or it was refused for a reason that is
-    /// not in the model.
+    /// It never was done, and never will be: its session has gone on without it, or it was refused for a
+    /// reason that is not in the model.
     Never,
 }
 
@@ -95,7 +95,8 @@ fn one(nodes: &mut Nodes, op: &Op, session: SessionId) -> Result<i32, ErrorCode>
     }
 }
 
-/// A znode without a parent is not made, and one with children is not deleted. Parents and children are not in the model.
+/// A znode without a parent is not made, and one with children is not deleted. Parents and children are not
+/// in the model.
 pub(super) fn may_be_refused_otherwise(op: &Op) -> bool {
     match op {
         Op::Create { .. } | Op::Delete { .. } => true,

@@ -1,5 +1,5 @@
-//! The search for an order of the calls that explains all answers (Wing and Gong 1993, with Lowe's memory of what was
-//! tried): call by call, keeping all explanations that are left.
+//! The search for an order of the calls that explains all answers (Wing and Gong 1993, with Lowe's memory of
+//! what was tried): call by call, keeping all explanations that are left.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,8 +29,8 @@ struct Explanation {
     nodes: Nodes,
     /// The writes that have had their effect, without their answer being known.
     done: BTreeMap<CallId, Outcome>,
-    /// What each read on its way could have shown since it was sent. Reads change nothing: they need no place in the
-    /// order, only a moment.
+    /// What each read on its way could have shown since it was sent. Reads change nothing: they need no place
+    /// in the order, only a moment.
     reads: BTreeMap<CallId, BTreeSet<Outcome>>,
 }
 
@@ -174,8 +174,8 @@ impl Component {
         }
     }
 
-    /// All explanations that come out of the known ones by doing calls that are on their way, up to the first in which
-    /// `is_over`; and those before it.
+    /// All explanations that come out of the known ones by doing calls that are on their way, up to the first
+    /// in which `is_over`; and those before it.
     fn reach(
         &mut self,
         is_over: impl Fn(&Explanation) -> bool,
@@ -217,8 +217,8 @@ impl Component {
         all
     }
 
-    /// One more call has its effect, or is refused for a reason that only its answer tells. Calls of one session are done
-    /// in order; one whose end nobody knows may be left out.
+    /// One more call has its effect, or is refused for a reason that only its answer tells. Calls of one
+    /// session are done in order; one whose end nobody knows may be left out.
     fn next<'a>(&'a self, one: &'a Explanation) -> impl Iterator<Item = Explanation> + 'a {
         let is_open = |call: &CallId, pending: &Pending| {
             !one.done.contains_key(call) && !matches!(*pending.op, Op::Read { .. })

@@ -104,8 +104,9 @@ impl Acquirer {
         }
     }
 
-    /// What there is to send again of a write that was refused. Not the places that were given up since: the request to
-    /// leave them is on its way already or answered, so nothing would take them back behind this one.
+    /// What there is to send again of a write that was refused. Not the places that were given up since: the
+    /// request to leave them is on its way already or answered, so nothing would take them back behind this
+    /// one.
     fn still_wanted(&self, command: Command) -> Option<Command> {
         let Command::Acquire(mut all) = command else { return Some(command) };
         all.retain(|acquire| {
@@ -250,7 +251,8 @@ mod tests {
     use crate::state::client::Moment;
     use crate::state::message::{Tag, Up};
 
-    /// What a client does that has asked for two locks, has maybe given up the first, and is then refused for want of room.
+    /// What a client does that has asked for two locks, has maybe given up the first, and is then refused for
+    /// want of room.
     fn refused_for_want_of_room(gives_up_first: bool) -> Vec<Act> {
         let (mut rng, mut facts, mut tags) = (Rng::new(1), Vec::new(), 0);
         let moment = &mut Moment {

@@ -1,8 +1,8 @@
 //! Clients that take locks by the cluster's own requests: acquire, release, abandon, verify.
 //!
-//! Most number their writes and send what was not answered again under the same number; some do not, and rely on
-//! names and tokens. Both wait for pushed grants, ask again where they stand after a lost connection, and verify
-//! what they hold. `learn` is what they make of answers and notices.
+//! Most number their writes and send what was not answered again under the same number; some do not, and rely
+//! on names and tokens. Both wait for pushed grants, ask again where they stand after a lost connection, and
+//! verify what they hold. `learn` is what they make of answers and notices.
 
 mod learn;
 mod outbox;
@@ -232,8 +232,8 @@ impl Acquirer {
         self.outbox.send(Command::Acquire(all), turn)
     }
 
-    /// Gives back what one of its attempts holds. While the same place is asked for again, its claim may be out of
-    /// date.
+    /// Gives back what one of its attempts holds. While the same place is asked for again, its claim may be
+    /// out of date.
     fn release(&mut self, turn: &mut Turn<'_, '_>) -> Option<Act> {
         let mut held = self.indexes(|place| place.settled().is_some());
         held.retain(|at| !self.is_asked(*at));
@@ -289,8 +289,8 @@ impl Acquirer {
         Some(Act::Send(Up::Write { tag, command: Command::Verify(claims) }))
     }
 
-    /// Asks to hold a lock alone that it shares. Only with a number: without one, a second request after a lost reply would
-    /// not know the place that the first has made.
+    /// Asks to hold a lock alone that it shares. Only with a number: without one, a second request after a
+    /// lost reply would not know the place that the first has made.
     fn upgrade(&mut self, turn: &mut Turn<'_, '_>) -> Option<Act> {
         let mut shared = self.indexes(|place| place.settled().is_some() && place.wish.mode == Mode::Shared);
         shared.retain(|at| self.style.tagged && !self.is_asked(*at));
@@ -341,7 +341,8 @@ impl Acquirer {
         Some(self.outbox.send(Command::Abandon(vec![attempt]), turn))
     }
 
-    /// A waiter who could not tell, if it were granted the lock now, whether it has been so for too long already.
+    /// A waiter who could not tell, if it were granted the lock now, whether it has been so for too long
+    /// already.
     fn stale_waiter(&self, turn: &Turn<'_, '_>) -> Option<usize> {
         let is_stale = |place: &Place| {
             matches!(place.stage, Stage::Waiting(_))

@@ -1,4 +1,5 @@
-//! The writes that wait for their answers, each with the number under which it is sent again after a lost connection.
+//! The writes that wait for their answers, each with the number under which it is sent again after a lost
+//! connection.
 
 use std::collections::BTreeMap;
 

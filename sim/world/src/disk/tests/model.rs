@@ -1,5 +1,5 @@
-//! Against the simplest model there is: each file is the last version that was flushed, changed by any of what came
-//! after; each directory is the last that was flushed, changed by the first of what came after.
+//! Against the simplest model there is: each file is the last version that was flushed, changed by any of
+//! what came after; each directory is the last that was flushed, changed by the first of what came after.
 
 use std::collections::{BTreeMap, BTreeSet};
 
