@@ -163,6 +163,9 @@ impl Operator {
                 self.roster.set_part(job.place(), Part::Unknown);
                 return Err("its machine is lost");
             }
+            if !matches!(job, Job::Remove(_)) && self.roster.has_forgotten(job.place()) {
+                return Err("its node has lost its data, and stays away");
+            }
             time::sleep(AGAIN).await;
         }
     }
