@@ -164,6 +164,8 @@ impl Operator {
                 return Err("its machine is lost");
             }
             if !matches!(job, Job::Remove(_)) && self.roster.has_forgotten(job.place()) {
+                // What was asked for last may have been done unseen.
+                self.roster.set_part(job.place(), Part::Unknown);
                 return Err("its node has lost its data, and stays away");
             }
             time::sleep(AGAIN).await;
