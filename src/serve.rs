@@ -41,7 +41,7 @@ pub struct Serve {
 
 /// The runtime of a node: half as many threads as there are processors, because the log, the history and the
 /// other programs of the machine need some as well, and because each thread more is one that the others wake
-/// for little. One thread needs no scheduler that is made for many (docs/benchmarks.md). The variable
+/// for little. One thread needs no scheduler that is made for many (docs/lab/steps.md). The variable
 /// TOKIO_WORKER_THREADS says otherwise.
 pub fn runtime() -> tokio::runtime::Builder {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);

@@ -1,6 +1,6 @@
 //! The leader's side: folds what is waiting into one log entry, and keeps a few entries in flight.
 //!
-//! This one decision is worth more than any other for throughput (docs/benchmarks.md): under load a flush and
+//! This one decision is worth more than any other for throughput (docs/lab/steps.md): under load a flush and
 //! a round trip are shared by hundreds of commands, and an idle leader waits for nothing. What comes while an
 //! entry is on its way is collected: an entry costs far more than a command in it, and the next one leaves as
 //! soon as the other is applied.
