@@ -27,10 +27,15 @@ pub const ANCESTORS_MAX: usize = 32;
 /// Ephemeral znodes of one session, which all go in one command, with at most [`COMMAND_STEPS_MAX`]. Beyond:
 /// `QuotaExceeded`.
 pub const EPHEMERALS_MAX: usize = 20_000;
-/// Places in the queue of one lock: those that wait together may be granted it in one command. Beyond:
-/// `QuotaExceeded` for an acquire, and for a plain create of a place that is not exclusive. (What apply
-/// itself refuses is [`crate::locks::QUEUE_MAX`], and stays, since old logs depend on it.)
+/// Places in the queue of one lock: those that wait together may be granted it in one command, and all holds
+/// that last too long end in one. Fewer if the lock's path is so deep that their ends would take more than
+/// [`COMMAND_STEPS_MAX`]. Beyond: `QuotaExceeded` for an acquire, and for a plain create of a place that is
+/// not exclusive. (What apply itself refuses is [`crate::locks::QUEUE_MAX`], and stays, since old logs depend
+/// on it.)
 pub const QUEUE_PLACES_MAX: usize = 20_000;
+/// Places that the end of one session is granted at most before the locks that are left are granted by
+/// commands of their own. The first lock is always granted whole.
+pub const END_GRANTS_MAX: usize = QUEUE_PLACES_MAX;
 /// Bytes by which `auth` may make the different ACLs of one command longer. More: `InvalidAcl`.
 pub const EXPANSION_MAX_BYTES: u64 = 16 << 10;
 /// Steps of one command. More: `BadArguments`. A step takes about 20 ns.
@@ -53,7 +58,7 @@ const BYTES_PER_STEP: u64 = 32;
 /// Bytes of a znode besides its path, its data and its ACL.
 const ZNODE_BYTES: u64 = 320;
 /// To take a znode away, to leave its queue, or to be granted a lock.
-const LEAVE: u64 = LOOK + CHANGE;
+pub(crate) const LEAVE: u64 = LOOK + CHANGE;
 /// Those of a place in a queue besides.
 const PLACE_BYTES: u64 = 320;
 /// Those of an entry of an ACL besides.
@@ -179,9 +184,9 @@ impl<'a> Bill<'a> {
             | Command::CompareDigests
             | Command::DigestAt { .. } => {}
         }
-        // An end of a session, or of the cluster's own, cannot be refused.
+        // The end of a session, or of holds that last too long, cannot be refused.
         match command {
-            Command::CloseSession | Command::ExpireSession { .. } => Ok(()),
+            Command::CloseSession | Command::ExpireSession { .. } | Command::LockDue { .. } => Ok(()),
             _ => self.is_within(),
         }
     }
@@ -281,8 +286,9 @@ impl<'a> Bill<'a> {
 
     /// One more place in a queue, beside the others of this command.
     fn enters(&self, lock: &str) -> Result<(), ErrorCode> {
-        let there = self.machine.locks.get(lock).map_or(0, Lock::len);
-        if there + self.ephemerals <= QUEUE_PLACES_MAX { Ok(()) } else { Err(ErrorCode::QuotaExceeded) }
+        let places = self.machine.locks.get(lock).map_or(0, Lock::len) + self.ephemerals;
+        let fits = places <= QUEUE_PLACES_MAX && places as u64 * place_end_steps(lock) <= COMMAND_STEPS_MAX;
+        if fits { Ok(()) } else { Err(ErrorCode::QuotaExceeded) }
     }
 
     /// A place may be given back, and those that wait together for it are granted it.
@@ -294,22 +300,26 @@ impl<'a> Bill<'a> {
     }
 
     fn grants(&mut self, lock: &str) {
-        let lock = self.machine.locks.get(lock);
-        if let Some(lock) = lock.filter(|lock| lock.next_waits_in() != Some(Mode::Exclusive)) {
-            self.steps(lock.waiting() as u64 * LEAVE);
-        }
+        let grants = self.machine.locks.get(lock).map_or(0, Lock::may_grant);
+        self.steps(grants as u64 * LEAVE);
     }
 
     /// All that hold it may have to go, and then those that wait are granted it.
     fn due(&mut self, lock: &str) {
         self.change(lock);
         if let Some(queue) = self.machine.locks.get(lock) {
-            self.steps(queue.len() as u64 * (LEAVE + LEVEL * levels(lock) + bytes_steps(lock.len())));
+            self.steps(queue.len() as u64 * place_end_steps(lock));
         }
     }
 
     fn end(&mut self, session: SessionId) {
-        self.steps(self.machine.session(session).map_or(0, |open| open.end_steps()));
+        let Some(open) = self.machine.session(session) else { return };
+        self.steps(open.end_steps());
+        let locks: BTreeSet<&str> =
+            open.ephemerals().filter_map(|path| Some(path.rsplit_once('/')?.0)).collect();
+        let queues = locks.into_iter().filter_map(|lock| self.machine.locks.get(lock));
+        let grants: usize = queues.map(|lock| lock.may_grant_without(session)).sum();
+        self.steps(grants.min(END_GRANTS_MAX) as u64 * LEAVE);
     }
 
     fn data(&mut self, path: &str, data: usize) {
@@ -384,6 +394,11 @@ impl<'a> Bill<'a> {
 /// What the end of a session takes for one of its znodes.
 pub(crate) fn end_steps(path: &str) -> u64 {
     LEAVE + LEVEL * levels(path) + bytes_steps(path.len())
+}
+
+/// The same for a place in the queue of a lock.
+fn place_end_steps(lock: &str) -> u64 {
+    end_steps(lock) + LEVEL + 1
 }
 
 fn levels(path: &str) -> u64 {

@@ -208,7 +208,7 @@ impl Machine {
             }
             Command::ExpireSession { session, attachment } => {
                 self.admit(*session, *attachment)?;
-                Ok(self.end_session(*session, SessionEnd::Expired, sink))
+                Ok(self.end_session(*session, SessionEnd::Expired, stamp.rules, sink))
             }
             Command::Reap { path } => {
                 let zxid = self.next_zxid();
@@ -246,7 +246,7 @@ impl Machine {
     ) -> Result<Outcome, ErrorCode> {
         let (place, _) = self.admit(proposal.session, proposal.attachment)?;
         if proposal.command == Command::CloseSession {
-            return Ok(self.end_session(proposal.session, SessionEnd::Closed, sink));
+            return Ok(self.end_session(proposal.session, SessionEnd::Closed, stamp.rules, sink));
         }
         self.run_command(stamp, (proposal, place), &proposal.command, sink)
     }
@@ -294,7 +294,7 @@ impl Machine {
         };
         let mut done = [done];
         self.end_delays(&by, &done);
-        self.publish(Cause { zxid, session, why: None }, &mut done, sink);
+        self.publish(Cause::new(zxid, session, None), &mut done, sink);
         let [done] = done;
         Ok(match command {
             Command::Create { .. } => Outcome::Created { path: done.path, stat: done.stat },

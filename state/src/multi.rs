@@ -29,7 +29,7 @@ impl Machine {
             }
         }
         self.end_delays(by, &all_done);
-        self.publish(Cause { zxid: by.zxid, session: by.session, why: None }, &mut all_done, sink);
+        self.publish(Cause::new(by.zxid, by.session, None), &mut all_done, sink);
         all_done.into_iter().zip(ops).map(|(done, op)| result(op, done)).collect()
     }
 

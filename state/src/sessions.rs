@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use rowlock_proto::{ErrorCode, NodeId, SessionId, Zxid};
 
-use crate::command::Attachment;
-use crate::cost::end_steps;
+use crate::command::{Attachment, Rules};
+use crate::cost::{END_GRANTS_MAX, end_steps};
 use crate::dedup::Outcomes;
 use crate::digest::Hasher;
 use crate::locks::Cause;
@@ -346,6 +346,7 @@ impl Machine {
         &mut self,
         session: SessionId,
         end: SessionEnd,
+        rules: Rules,
         sink: &mut S,
     ) -> Outcome {
         let zxid = self.next_zxid();
@@ -357,7 +358,11 @@ impl Machine {
             SessionEnd::Closed => Why::SessionClosed,
             SessionEnd::Expired => Why::SessionExpired,
         });
-        self.publish(Cause { zxid, session, why }, &mut gone, sink);
+        let mut cause = Cause::new(zxid, session, why);
+        if rules != Rules::First {
+            cause.grants_max = END_GRANTS_MAX;
+        }
+        self.publish(cause, &mut gone, sink);
         sink.session_ended(session, end);
         Outcome::Done
     }

@@ -9,8 +9,8 @@ use rowlock_proto::request::Op;
 use rowlock_proto::{CreateMode, ErrorCode, SessionId, Version};
 
 use super::world::{World, acquire};
-use crate::command::{Command, Proposal, Stamp};
-use crate::cost::{COMMAND_STEPS_MAX, EPHEMERALS_MAX, QUEUE_PLACES_MAX};
+use crate::command::{Command, Proposal, Rules, Stamp};
+use crate::cost::{COMMAND_STEPS_MAX, END_GRANTS_MAX, EPHEMERALS_MAX, LEAVE, QUEUE_PLACES_MAX};
 use crate::outcome::Outcome;
 use crate::steps;
 
@@ -25,7 +25,7 @@ fn made(path: &str, mode: CreateMode) -> Command {
 }
 
 /// Applies a command of the session that is let in. It takes no more steps than its price, and that is no
-/// more than a command may have.
+/// more than a command may have, besides what the end of a session grants.
 fn ends(world: &mut World, command: Command) {
     let what = format!("{command:?}");
     let cost = world.price(&Arc::default(), command.clone()).unwrap();
@@ -33,7 +33,8 @@ fn ends(world: &mut World, command: Command) {
     result.unwrap();
     world.machine.check().unwrap();
     println!("{what:.60}: {steps} steps of {}", cost.steps);
-    assert!(steps <= cost.steps && cost.steps <= COMMAND_STEPS_MAX, "{what}: {steps} of {}", cost.steps);
+    let most = COMMAND_STEPS_MAX + LEAVE * END_GRANTS_MAX as u64;
+    assert!(steps <= cost.steps && cost.steps <= most, "{what}: {steps} of {}", cost.steps);
 }
 
 /// Creates ephemeral znodes below a znode until the session may have no more.
@@ -133,15 +134,104 @@ fn holds_that_all_last_too_long_end_within_the_steps_of_one_command() {
     for at in 1..QUEUE_PLACES_MAX / 2 {
         world.run(Command::Acquire(vec![reader(&format!("r{at}-"))]));
     }
-    let command = Command::LockDue { lock: "/l".to_owned() };
+    let (_, price) = ends_due(&mut world, "/l");
+    assert_eq!(world.machine.counts().lock_holders, 1, "the writer's");
+    assert!(price <= COMMAND_STEPS_MAX);
+}
+
+/// Ends what is due for the lock, at its price. Gives the steps it took, and its price.
+fn ends_due(world: &mut World, lock: &str) -> (u64, u64) {
+    let command = Command::LockDue { lock: lock.to_owned() };
     let proposal = Proposal { session: SessionId::NONE, ..world.proposal(&Arc::default(), command) };
-    let cost = world.machine.price(&proposal).unwrap();
+    let cost = world.machine.price(&proposal).expect("what is due is never refused");
     let stamp = Stamp { time_ms: 1_000_000, ..Stamp::default() };
     let (result, steps) = steps::taken_by(|| world.machine.apply_stamped(stamp, &proposal, &mut ()).result);
     result.unwrap();
-    assert_eq!(world.machine.counts().lock_holders, 1, "the writer's");
-    println!("{} holds end: {steps} steps of {}", QUEUE_PLACES_MAX / 2, cost.steps);
-    assert!(steps <= cost.steps && cost.steps <= COMMAND_STEPS_MAX);
+    world.machine.check().unwrap();
+    println!("{lock:.20}: {steps} steps of {}", cost.steps);
+    assert!(steps <= cost.steps, "{steps} of {}", cost.steps);
+    (steps, cost.steps)
+}
+
+#[test]
+fn a_deep_queue_has_fewer_places_and_all_holds_of_it_end_within_the_steps_of_one_command() {
+    let mut world = World::new();
+    let lock = "/a".repeat(240);
+    for levels in 1..=240 {
+        world.run(made(&"/a".repeat(levels), CreateMode::Persistent));
+    }
+    let hold = |at: usize| {
+        Command::Acquire(vec![Acquire {
+            mode: Mode::Shared,
+            max_hold_ms: 1,
+            ..acquire(lock.clone(), &format!("h{at}-"))
+        }])
+    };
+    let mut count = 0;
+    // Two sessions, so that it is not the bound of a session's znodes.
+    while price(&world, hold(count)).is_ok() {
+        world.run(hold(count));
+        count += 1;
+        if count == 1_500 {
+            world.session = world.open();
+        }
+    }
+    assert_eq!(price(&world, hold(count)), FULL);
+    assert!((2_000..QUEUE_PLACES_MAX).contains(&count), "{count}");
+    let (_, price) = ends_due(&mut world, &lock);
+    assert_eq!(world.machine.counts().lock_holders, 0);
+    // The lock itself is looked at besides.
+    assert!(price <= COMMAND_STEPS_MAX + 5_000, "{price}");
+}
+
+/// A session that holds three locks, for each of which so many readers wait.
+fn holder_of_three(readers: usize) -> World {
+    let mut world = World::new();
+    let locks = ["/l/1", "/l/2", "/l/3"];
+    world.run(Command::Acquire(locks.map(|lock| acquire(lock.to_owned(), "holder-")).to_vec()));
+    let holder = world.session;
+    for lock in locks {
+        world.session = world.open();
+        for at in 0..readers {
+            let reader = Acquire { mode: Mode::Shared, ..acquire(lock.to_owned(), &format!("r{at}-")) };
+            world.run(Command::Acquire(vec![reader]));
+        }
+    }
+    world.session = holder;
+    world
+}
+
+#[test]
+fn the_end_of_a_session_leaves_to_further_commands_what_it_cannot_grant_itself() {
+    let readers = END_GRANTS_MAX * 3 / 4;
+    let mut world = holder_of_three(readers);
+    ends(&mut world, Command::CloseSession);
+    let counts = world.machine.counts();
+    assert_eq!((counts.lock_holders, counts.lock_waiters), (readers as u64, 2 * readers as u64));
+    let due = |world: &World| world.machine.locks_due(1_000_000).map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(due(&world), ["/l/2", "/l/3"], "the leader learns of them");
+    // A newcomer does not go past those that wait.
+    world.session = world.open();
+    world.run(Command::Acquire(vec![acquire("/l/2".to_owned(), "new-")]));
+    assert_eq!(world.machine.counts().lock_holders, readers as u64);
+    for lock in due(&world) {
+        ends_due(&mut world, &lock);
+    }
+    assert!(due(&world).is_empty());
+    let counts = world.machine.counts();
+    assert_eq!((counts.lock_holders, counts.lock_waiters), (3 * readers as u64, 1));
+}
+
+#[test]
+fn the_end_of_a_session_grants_all_where_that_is_little_or_the_entry_is_of_an_older_version() {
+    let mut world = holder_of_three(100);
+    ends(&mut world, Command::CloseSession);
+    assert_eq!(world.machine.counts().lock_waiters, 0);
+    let mut world = holder_of_three(END_GRANTS_MAX / 2 + 1);
+    let proposal = world.proposal(&Arc::default(), Command::CloseSession);
+    let stamp = Stamp { time_ms: 1_000, rules: Rules::First, ..Stamp::default() };
+    world.machine.apply_stamped(stamp, &proposal, &mut ()).result.unwrap();
+    assert_eq!(world.machine.counts().lock_waiters, 0);
 }
 
 #[test]

@@ -96,7 +96,7 @@ impl Machine {
                 Ok(placed) => places.push(placed),
             }
         }
-        self.publish(Cause { zxid: by.zxid, session: by.session, why: None }, &mut done, sink);
+        self.publish(Cause::new(by.zxid, by.session, None), &mut done, sink);
         let mut standings = Vec::with_capacity(all.len());
         for (acquire, placed) in all.iter().zip(places) {
             standings.push(match placed {

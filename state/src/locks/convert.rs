@@ -84,7 +84,7 @@ impl Machine {
         let new = created.key().expect("it is ephemeral");
         let removed = self.remove(by.zxid, &claim.path);
         let why = Some(Why::Released);
-        self.publish(Cause { zxid: by.zxid, session: by.session, why }, &mut [removed, created], sink);
+        self.publish(Cause::new(by.zxid, by.session, why), &mut [removed, created], sink);
         let standing = self.standing(path, new, &mut Room::of(by));
         assert!(matches!(standing, Standing::Held(_)), "nobody was in the way: {standing:?}");
         Ok(Outcome::Standings(vec![standing]))

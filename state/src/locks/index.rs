@@ -114,14 +114,27 @@ impl Lock {
         (self.delayed_until_ms == 0 && self.admits(waiter.mode)).then_some(key)
     }
 
-    /// How many wait.
-    pub(crate) fn waiting(&self) -> usize {
-        self.waiters.len()
+    /// How many that wait could be granted the lock together, at most.
+    pub(crate) fn may_grant(&self) -> usize {
+        match self.waiters.first() {
+            None => 0,
+            Some((_, waiter)) if waiter.mode == Mode::Exclusive => 1,
+            Some(_) => self.waiters.len(),
+        }
     }
 
-    /// What the first that waits wants.
-    pub(crate) fn next_waits_in(&self) -> Option<Mode> {
-        self.waiters.first().map(|(_, waiter)| waiter.mode)
+    /// The same once a session and all its places are gone.
+    pub(crate) fn may_grant_without(&self, session: SessionId) -> usize {
+        let keeps_others_out =
+            |holder: &Contender| holder.mode == Mode::Exclusive && holder.session != session;
+        if self.holders.first().is_some_and(|(_, holder)| keeps_others_out(holder)) {
+            return 0;
+        }
+        match self.waiters.iter().find(|(_, waiter)| waiter.session != session) {
+            None => 0,
+            Some((_, waiter)) if waiter.mode == Mode::Exclusive => 1,
+            Some(_) => self.waiters.len(),
+        }
     }
 
     /// Holders and waiters.

@@ -48,7 +48,7 @@ impl Machine {
             }
         }
         let why = Some(Why::Released);
-        self.publish(Cause { zxid: by.zxid, session: by.session, why }, &mut done, sink);
+        self.publish(Cause::new(by.zxid, by.session, why), &mut done, sink);
         Ok(Outcome::Held(held))
     }
 
@@ -69,7 +69,7 @@ impl Machine {
             }
         }
         let why = Some(Why::Released);
-        self.publish(Cause { zxid: by.zxid, session: by.session, why }, &mut done, sink);
+        self.publish(Cause::new(by.zxid, by.session, why), &mut done, sink);
         Ok(Outcome::Done)
     }
 
@@ -94,7 +94,7 @@ impl Machine {
         permit(&lock.acl, perms::DELETE, by.who)?;
         let mut done = [self.remove(by.zxid, &claim.path)];
         let why = Some(Why::Forced);
-        self.publish(Cause { zxid: by.zxid, session: by.session, why }, &mut done, sink);
+        self.publish(Cause::new(by.zxid, by.session, why), &mut done, sink);
         Ok(Outcome::Held(vec![true]))
     }
 

@@ -8,6 +8,7 @@ use rowlock_proto::lock::Claim;
 use rowlock_proto::{FencingToken, SessionId, Zxid};
 
 use super::contender::Contender;
+use super::index::Lock;
 use super::key::KeyRef;
 use super::{LABEL_MAX, limit_in};
 use crate::machine::Machine;
@@ -25,12 +26,19 @@ pub(crate) struct Cause {
     pub session: SessionId,
     /// Why places are gone, where the command says so; otherwise it depends on whose they were.
     pub why: Option<Why>,
+    /// Locks are granted until this many places have been. Each lock after that gets a delay that is over at
+    /// once, so that a `LockDue` of its own grants it.
+    pub grants_max: usize,
 }
 
 impl Cause {
-    /// Nobody's wish.
+    pub(crate) fn new(zxid: Zxid, session: SessionId, why: Option<Why>) -> Self {
+        Cause { zxid, session, why, grants_max: usize::MAX }
+    }
+
+    /// No session has asked for it.
     pub(crate) fn of_the_cluster(zxid: Zxid) -> Self {
-        Cause { zxid, session: SessionId::NONE, why: None }
+        Cause::new(zxid, SessionId::NONE, None)
     }
 }
 
@@ -62,8 +70,16 @@ impl Machine {
             changed.extend(lock);
             changed.extend(self.limit_changed(done));
         }
+        let mut granted = 0;
         for lock in changed {
-            self.settle(cause.zxid, lock, sink);
+            let grants = self.locks.get(lock).map_or(0, Lock::may_grant);
+            if granted > 0 && granted + grants > cause.grants_max {
+                // A delay that lasts longer stays.
+                self.locks.delay(lock, self.time_ms.max(1));
+            } else {
+                self.settle(cause.zxid, lock, sink);
+                granted += grants;
+            }
             self.locks.forget_if_idle(lock);
         }
         for done in done.iter().filter(|done| done.was_parent()) {
