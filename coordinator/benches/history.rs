@@ -15,12 +15,12 @@ use std::time::Duration;
 
 use rowlock_coordinator::config::HistoryConfig;
 use rowlock_coordinator::history::{Filter, History, HistorySink, Key};
-use rowlock_coordinator::metrics::Metrics;
 use rowlock_env::time;
 use rowlock_proto::acl::Acl;
 use rowlock_proto::lock::Mode;
 use rowlock_proto::{FencingToken, SessionId, Zxid};
 use rowlock_state::outcome::{LockEvent, LockEventKind, Why};
+use rowlock_types::metrics::Metrics;
 
 /// Events told for the figures of writing and reading.
 const EVENTS: i64 = 1_000_000;

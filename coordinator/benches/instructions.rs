@@ -14,7 +14,6 @@ use harness::{Case, measured};
 use rowlock_coordinator::client::outbox::{Inbox, channel};
 use rowlock_coordinator::config::HistoryConfig;
 use rowlock_coordinator::history::History;
-use rowlock_coordinator::metrics::Metrics;
 use rowlock_coordinator::peer::message::Request;
 use rowlock_coordinator::raft::types::{Entry, EntryPayload, LeaderId, LogId, Payload};
 use rowlock_coordinator::storage::wal::frame::{self, Chain, Place, SegmentKey};
@@ -25,6 +24,7 @@ use rowlock_proto::lock::{Acquire, Mode, Owner};
 use rowlock_proto::{FencingToken, NodeId, SessionId, Zxid};
 use rowlock_state::command::{Attachment, Batch, Command, Origin, Proposal};
 use rowlock_state::outcome::{Change, ChangeKind, LockEvent, LockEventKind, Why};
+use rowlock_types::metrics::Metrics;
 
 /// How often each is done.
 const TIMES: usize = 100;

@@ -12,11 +12,11 @@ use bytes::Bytes;
 use openraft::storage::{IOFlushed, RaftLogStorage};
 use openraft_rt::Oneshot;
 use openraft_rt_tokio::TokioOneshot;
-use rowlock_coordinator::metrics::Metrics;
 use rowlock_coordinator::raft::types::{Entry, EntryPayload, LeaderId, LogId, Payload, SnapshotMeta};
 use rowlock_coordinator::storage::{Identity, Opened, Storage};
 use rowlock_env::time;
 use rowlock_proto::NodeId;
+use rowlock_types::metrics::Metrics;
 
 /// Bytes of one command.
 const COMMAND_BYTES: usize = 100;

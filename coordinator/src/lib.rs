@@ -63,18 +63,13 @@
 
 pub mod bootstrap;
 pub mod client;
-pub mod codec;
 pub mod comparison;
 pub mod config;
 pub mod history;
 pub mod http;
-pub mod limits;
 pub mod lock_sweep;
 pub mod log_clock;
-pub mod memory;
-pub mod metrics;
 pub mod node;
-pub mod observer;
 pub mod peer;
 pub mod proposer;
 pub mod raft;
@@ -84,7 +79,6 @@ pub mod report;
 pub mod service;
 pub mod session;
 pub mod standing;
-pub mod status;
 pub mod storage;
 pub mod sweep;
 pub mod watch;
@@ -92,7 +86,7 @@ pub mod zk_config;
 
 pub use config::{ClusterConfig, ConfigError, NodeConfig};
 pub use node::{Addresses, Node, NodeError, NotExpired, NotServing, StartError};
-pub use observer::{Ballot, Observer, Position};
 pub use rowlock_env::time::Instant;
 pub use rowlock_proto::{NodeId, SessionId};
-pub use status::{Role, Status};
+pub use rowlock_types::observer::{Ballot, Observer, Position};
+pub use rowlock_types::status::{Role, Status};

@@ -13,9 +13,9 @@ use rowlock_env::time;
 use rowlock_proto::{NodeId, SessionId};
 use rowlock_state::Machine;
 use rowlock_state::command::{Attachment, Command, Origin, Proposal};
+use rowlock_types::limits::{BATCH_MAX_COMMANDS, LOCK_SWEEP_MAX};
 use tokio::sync::mpsc;
 
-use crate::limits::{BATCH_MAX_COMMANDS, LOCK_SWEEP_MAX};
 use crate::log_clock::LogClock;
 use crate::proposer::fold::Parcel;
 use crate::raft::leadership::Leadership;

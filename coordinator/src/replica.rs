@@ -11,9 +11,9 @@ use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use rowlock_state::Machine;
 use rowlock_state::command::Batch;
+use rowlock_types::limits::BATCHES_IN_FLIGHT_MAX;
+use rowlock_types::memory::Memory;
 
-use crate::limits::BATCHES_IN_FLIGHT_MAX;
-use crate::memory::Memory;
 use crate::watch::WatchTable;
 
 /// Shared by apply (the only writer) and all connections (readers).

@@ -15,21 +15,21 @@ use rowlock_env::sync::watch;
 use rowlock_env::time;
 use rowlock_proto::{ErrorCode, NodeId, SessionId};
 use rowlock_state::command::Proposal;
+use rowlock_types::departure::Departure;
+use rowlock_types::member::Member;
+use rowlock_types::metrics::Metrics;
+use rowlock_types::reconfiguration::Wanted;
+use rowlock_types::status::Status;
 use tokio::sync::mpsc;
 
-use crate::metrics::Metrics;
 use crate::peer::{Introduction, Lane, PeerService, Refusal};
 use crate::proposer::fold::Parcel;
 use crate::raft::leadership::Leadership;
 use crate::raft::reconfigure::Reconfigurer;
-use crate::raft::types::Member;
 use crate::raft::{Admission, QuorumContact, Raft, is_member};
-use crate::reconfig::Wanted;
-use crate::session::Departure;
 use crate::session::charge::Charge;
 use crate::session::liveness::REPORT_DEADLINE;
 use crate::session::notes::{Notes, Unnoted};
-use crate::status::Status;
 use crate::storage::Folder;
 
 /// A membership change or a read's confirmation that takes longer has no quorum.

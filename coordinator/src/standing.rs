@@ -14,18 +14,18 @@ use rowlock_env::sync::watch;
 use rowlock_env::task::Shutdown;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::NodeId;
+use rowlock_types::memory::Part;
+use rowlock_types::metrics::Metrics;
+use rowlock_types::status::{Role, Status};
 
 use crate::client::outbox::CloseReason;
 use crate::client::registry::Registry;
-use crate::memory::Part;
-use crate::metrics::Metrics;
 use crate::peer::{Lane, PeerPool, Request, Response};
 use crate::proposer::pending::Pending;
 use crate::raft::leadership::Leadership;
 use crate::raft::{Admission, Raft};
 use crate::replica::Replica;
 use crate::session::contact::Contact;
-use crate::status::{Role, Status};
 use crate::storage::LogStore;
 
 /// How often the standing is published, when nothing happens.

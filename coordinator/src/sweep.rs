@@ -14,9 +14,9 @@ use rowlock_proto::{NodeId, SessionId};
 use rowlock_state::Machine;
 use rowlock_state::command::{Attachment, Command, Origin, Proposal};
 use rowlock_state::quota::Quota;
+use rowlock_types::limits::{BATCH_MAX_COMMANDS, SWEEP_MAX_QUOTA_WARNINGS, SWEEP_MAX_ZNODES};
 use tokio::sync::mpsc;
 
-use crate::limits::{BATCH_MAX_COMMANDS, SWEEP_MAX_QUOTA_WARNINGS, SWEEP_MAX_ZNODES};
 use crate::log_clock::LogClock;
 use crate::proposer::fold::Parcel;
 use crate::raft::leadership::Leadership;

@@ -99,8 +99,9 @@ fn text(membership: &StoredMembership) -> String {
 
 #[cfg(test)]
 mod tests {
+    use rowlock_types::member::Member;
+
     use super::*;
-    use crate::raft::types::Member;
     use std::collections::{BTreeMap, BTreeSet};
 
     #[test]

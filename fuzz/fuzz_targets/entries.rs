@@ -31,7 +31,11 @@ fuzz_target!(|input: &[u8]| {
     let bytes = Bytes::copy_from_slice(rest);
     let batch = if choice % 2 == 0 {
         let read = within_worth(rest, ADVANCE, 128, || Proposal::decode_all(&bytes));
-        read.ok().map(|proposals| Batch { proposals, time_ms: i64::from(*choice) * 1_000, ..Batch::default() })
+        read.ok().map(|proposals| Batch {
+            proposals,
+            time_ms: i64::from(*choice) * 1_000,
+            ..Batch::default()
+        })
     } else {
         within_worth(rest, ADVANCE, 128, || Batch::decode_shared(&bytes)).ok()
     };

@@ -8,12 +8,12 @@
 
 use bytes::{Bytes, BytesMut};
 use libfuzzer_sys::fuzz_target;
-use rowlock_coordinator::codec;
-use rowlock_coordinator::limits::PEER_FRAME_MAX_BYTES;
 use rowlock_coordinator::peer::frame::{self, FrameReader, RequestId};
 use rowlock_coordinator::peer::{Identity, Lane, Request, Response, handshake};
 use rowlock_fuzz::within_worth;
 use rowlock_proto::NodeId;
+use rowlock_types::codec;
+use rowlock_types::limits::PEER_FRAME_MAX_BYTES;
 
 /// What a list that claims to be long gets in advance, at each level.
 const ADVANCE: usize = 4 << 20;
@@ -55,7 +55,10 @@ fn response(body: &[u8]) {
     let read = within_worth(body, ADVANCE, 64, || codec::decode::<Response>(body, PEER_FRAME_MAX_BYTES));
     if let Ok(response) = read {
         let again = codec::encode(&response);
-        assert_eq!(codec::decode::<Response>(&again, PEER_FRAME_MAX_BYTES).expect("was just written"), response);
+        assert_eq!(
+            codec::decode::<Response>(&again, PEER_FRAME_MAX_BYTES).expect("was just written"),
+            response
+        );
     }
 }
 

@@ -5,10 +5,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rowlock_coordinator::limits::REPORT_MAX_ITEMS;
 use rowlock_coordinator::report::question::{HistoryQuestion, Question};
 use rowlock_fuzz::within_worth;
 use rowlock_proto::path;
+use rowlock_types::limits::REPORT_MAX_ITEMS;
 
 fuzz_target!(|input: &[u8]| {
     let asked = String::from_utf8_lossy(input);

@@ -11,19 +11,20 @@ use std::path::Path;
 use bytes::{BufMut, Bytes, BytesMut};
 use libfuzzer_sys::fuzz_target;
 use openraft::Membership;
-use rowlock_coordinator::codec;
 use rowlock_coordinator::peer::handshake::{self, Hello};
 use rowlock_coordinator::peer::{Identity, Lane, Refusal, Request, Response};
 use rowlock_coordinator::raft::rpc::{AppendRequest, RaftRequest, SnapshotStep, VoteRequest};
 use rowlock_coordinator::raft::types::{
-    Entry, EntryPayload, LeaderId, LogId, Member, Payload, SnapshotMeta, StoredMembership, Vote,
+    Entry, EntryPayload, LeaderId, LogId, Payload, SnapshotMeta, StoredMembership, Vote,
 };
-use rowlock_coordinator::storage::Incarnation;
 use rowlock_coordinator::storage::snapshot::format::SnapshotHeader;
 use rowlock_coordinator::storage::wal::record::{Checkpoint, Record};
 use rowlock_proto::{NodeId, OpCode, SessionId};
 use rowlock_state::Machine;
 use rowlock_state::command::{Batch, Proposal, Rules};
+use rowlock_types::codec;
+use rowlock_types::incarnation::Incarnation;
+use rowlock_types::member::Member;
 
 #[path = "../../proto/tests/golden/file.rs"]
 mod golden;

@@ -58,6 +58,7 @@ fn exists(tree: &Tree, from: &str, named: &str) -> bool {
     let roots = [
         "",
         "coordinator/src/",
+        "coordinator/types/src/",
         "client/src/",
         "state/src/",
         "sim/src/",

@@ -1,10 +1,10 @@
 //! Who is at the other end of a connection: read off its first bytes, without taking part. Pure.
 
-use rowlock_coordinator::limits::PEER_HELLO_MAX_BYTES;
 use rowlock_coordinator::peer::Identity;
 use rowlock_coordinator::peer::frame::FrameReader;
 use rowlock_coordinator::peer::handshake::check_hello;
 use rowlock_proto::{NodeId, SessionId};
+use rowlock_types::limits::PEER_HELLO_MAX_BYTES;
 
 /// Where the session stands in a `ConnectRequest` with its length before it: protocol, last zxid, timeout,
 /// session.
@@ -68,7 +68,7 @@ mod tests {
     use rowlock_coordinator::peer::Lane;
     use rowlock_coordinator::peer::frame::{self, RequestId};
     use rowlock_coordinator::peer::handshake::{Hello, encode_hello};
-    use rowlock_coordinator::storage::Incarnation;
+    use rowlock_types::incarnation::Incarnation;
 
     use super::*;
 

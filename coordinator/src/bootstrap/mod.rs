@@ -26,11 +26,11 @@ use rowlock_env::rare::{self, Rare};
 use rowlock_env::task::Shutdown;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::NodeId;
+use rowlock_types::member::Member;
 
 use self::judge::{Answers, Us, Verdict, judge};
 use crate::config::NodeConfig;
 use crate::peer::{HandshakeRefusal, Lane, PeerError, PeerPool, Refusal, Request, Response};
-use crate::raft::types::Member;
 use crate::raft::{self, Admission, Raft, has_joined};
 use crate::storage::Standing;
 

@@ -11,9 +11,9 @@ use rowlock_proto::Stat;
 use rowlock_proto::acl::{Acl, Id, perms};
 use rowlock_proto::lock::ANNOUNCEMENT;
 use rowlock_state::Machine;
+use rowlock_types::status::Status;
 
 use crate::config::NodeConfig;
-use crate::status::Status;
 
 /// One `name version` per line.
 const TEXT: &str = "acquire 2\ntagged 1\nsession-options 1\nreport 1\n";

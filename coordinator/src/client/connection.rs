@@ -15,6 +15,8 @@ use bytes::BytesMut;
 use rowlock_env::net::Stream;
 use rowlock_env::time::{self, Instant, Sleep};
 use rowlock_proto::{SessionId, frame};
+use rowlock_types::limits;
+use rowlock_types::memory::{CONNECTION_BYTES, Part};
 
 use super::ClientContext;
 use super::conversation::Conversation;
@@ -26,8 +28,6 @@ use super::registry::Peer;
 use super::vigil::{Order, Vigil};
 use super::wire::Wire;
 use super::words;
-use crate::limits;
-use crate::memory::{CONNECTION_BYTES, Part};
 use crate::proposer::{NotTaken, Submission};
 
 /// Pause before the leader is asked again for its word on pings, when the queue of such questions was full.
@@ -65,7 +65,7 @@ impl Drop for Place {
         {
             let mut watches = context.replica.watches.lock();
             watches.leave(self.peer.id);
-            context.metrics.show_watches(&watches);
+            watches.show(&context.metrics);
         }
         context.registry.gone(self.peer.id, self.session);
         context.metrics.connections.dec();

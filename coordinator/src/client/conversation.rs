@@ -25,6 +25,9 @@ use rowlock_proto::response::{ReplyHeader, Response};
 use rowlock_proto::{ErrorCode, OpCode, Request, RequestFrame, SessionId, Xid, Zxid};
 use rowlock_state::command::Attachment;
 use rowlock_state::{Machine, acl};
+use rowlock_types::departure::Departure;
+use rowlock_types::limits;
+use rowlock_types::reconfiguration::Wanted;
 
 use super::ClientContext;
 use super::announcement::Whereabouts;
@@ -38,10 +41,8 @@ use super::registry::Peer;
 use super::vigil::SessionTimeout;
 use super::write::{Form, Route};
 use super::{read_only, sasl, write};
-use crate::limits;
 use crate::proposer::Submission;
-use crate::reconfig::{Ask, Wanted};
-use crate::session::Departure;
+use crate::reconfig::Ask;
 
 /// Reads that are answered under one read lock. Beyond: the lock is let go, so that apply gets its turn.
 const READS_PER_LOCK: usize = 64;

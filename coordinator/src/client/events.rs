@@ -12,9 +12,9 @@ use rowlock_proto::lock::{Claim, News, Notice};
 use rowlock_proto::{SessionId, encode};
 use rowlock_state::command::Attachment;
 use rowlock_state::outcome::{Change, EventSink, LockEvent, LockEventKind, SessionEnd, Why};
+use rowlock_types::metrics::Metrics;
 
 use super::registry::Registry;
-use crate::metrics::Metrics;
 use crate::watch::WatchTable;
 
 /// The event sink of apply. Dropping it brings the metrics up to date.
@@ -104,7 +104,7 @@ fn ms(ms: i64) -> Duration {
 impl Drop for Dispatcher<'_> {
     fn drop(&mut self) {
         self.metrics.watch_fired_total.add(self.watches.fired() - self.fired_before);
-        self.metrics.show_watches(self.watches);
+        self.watches.show(self.metrics);
     }
 }
 

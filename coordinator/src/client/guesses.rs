@@ -6,8 +6,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use parking_lot::Mutex;
 use rowlock_env::time::Instant;
-
-use crate::limits::{SUPER_GUESSERS_MAX, SUPER_GUESSES_MAX, SUPER_GUESSES_WITHIN};
+use rowlock_types::limits::{SUPER_GUESSERS_MAX, SUPER_GUESSES_MAX, SUPER_GUESSES_WITHIN};
 
 /// Addresses that were wrong lately.
 #[derive(Debug, Default)]

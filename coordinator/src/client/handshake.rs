@@ -16,6 +16,7 @@ use rowlock_proto::{ErrorCode, FourLetterWord, SessionId, Zxid, decode, encode, 
 use rowlock_state::Proof;
 use rowlock_state::command::{Attachment, Command};
 use rowlock_state::outcome::{Applied, Outcome};
+use rowlock_types::limits;
 
 use super::conversation::{Access, Attached};
 use super::end::End;
@@ -25,7 +26,6 @@ use super::read_only::{self, Admission};
 use super::registry::Peer;
 use super::vigil::SessionTimeout;
 use super::wire::Wire;
-use crate::limits;
 use crate::proposer::Submission;
 
 /// The answers of a handshake's submissions all carry this tag: only one is under way at a time.

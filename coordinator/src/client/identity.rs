@@ -8,8 +8,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use rowlock_proto::acl::Id;
 use rowlock_state::acl::digest_identity;
-
-use crate::limits::{IDENTITIES_MAX, IDENTITIES_MAX_BYTES};
+use rowlock_types::limits::{IDENTITIES_MAX, IDENTITIES_MAX_BYTES};
 
 /// So many addresses may be remembered in any case.
 const UNUSED_MIN: usize = 64;

@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use rowlock_env::net::{self, Stream};
 use rowlock_env::task::{Shutdown, TaskGroup};
 use rowlock_env::time::{self, Instant};
+use rowlock_types::limits;
 
 use super::end::End;
 use super::guesses::Guesses;
@@ -16,7 +17,6 @@ use super::registry::{Most, Peer};
 use super::stats::ListenerStats;
 use super::throttle::Throttle;
 use super::{ClientContext, connection};
-use crate::limits;
 
 /// How long accepting rests after an error (out of descriptors: it will not go away at once).
 const ACCEPT_ERROR_WAIT: Duration = Duration::from_millis(100);

@@ -38,17 +38,17 @@ mod tests;
 use std::sync::Arc;
 
 use rowlock_env::sync::watch;
+use rowlock_types::metrics::Metrics;
+use rowlock_types::status::Status;
 
 pub use listener::Listener;
 
 use crate::config::NodeConfig;
-use crate::metrics::Metrics;
 use crate::proposer::Proposer;
 use crate::reconfig::ReconfigDoor;
 use crate::replica::Replica;
 use crate::report::Reports;
 use crate::session::SessionTouch;
-use crate::status::Status;
 use read_only::Isolation;
 use registry::Registry;
 

@@ -14,8 +14,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use rowlock_proto::ErrorCode;
 use rowlock_state::outcome::Applied;
-
-use crate::limits;
+use rowlock_types::limits;
 
 /// What a connection's task is told.
 #[derive(Debug)]

@@ -14,9 +14,9 @@ use rowlock_proto::request::PathWatch;
 use rowlock_proto::{ErrorCode, OpCode, Request, Xid};
 use rowlock_state::command::Command;
 use rowlock_state::outcome::Applied;
+use rowlock_types::reconfiguration::Wanted;
 
 use super::write::Form;
-use crate::reconfig::Wanted;
 
 /// A request in its place.
 #[derive(Debug)]

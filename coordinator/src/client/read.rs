@@ -14,14 +14,15 @@ use rowlock_proto::request::{PathWatch, ReadOp};
 use rowlock_proto::response::{OpResult, Response};
 use rowlock_proto::{ErrorCode, Request, SessionId, Stat};
 use rowlock_state::Machine;
+use rowlock_types::limits;
+use rowlock_types::memory::Memory;
+use rowlock_types::metrics::Metrics;
+use rowlock_types::reconfiguration::Wanted;
 
 use super::announcement::Whereabouts;
 use super::outbox::Outbox;
 use super::{announcement, identity, watching};
-use crate::limits;
-use crate::memory::Memory;
-use crate::metrics::Metrics;
-use crate::reconfig::{self, Wanted};
+use crate::reconfig;
 use crate::watch::{ConnectionId, Kinds, TooManyWatches, WatchTable};
 
 /// Bytes of a name in an answer besides its own.
@@ -178,7 +179,7 @@ impl Reader<'_> {
         let mut table = self.watches.lock();
         table.join(self.connection, self.outbox, self.identities);
         let result = change(&mut table);
-        self.metrics.show_watches(&table);
+        table.show(self.metrics);
         result
     }
 

@@ -10,10 +10,10 @@ use std::time::Duration;
 use bytes::{Buf, BytesMut};
 use rowlock_env::net::Stream;
 use rowlock_env::time;
+use rowlock_types::limits;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadBuf};
 
 use super::end::End;
-use crate::limits;
 
 /// Room for one read while little comes. It is on the stack: there may be many thousand idle connections.
 const READ_MIN_BYTES: u32 = 4 << 10;

@@ -10,10 +10,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use rowlock_env::disk::Dir;
 use rowlock_env::{process, time, worker};
 use rowlock_proto::FourLetterWord;
+use rowlock_types::status::{Role, Status};
 
 use super::listener::Shared;
 use super::registry::Peer;
-use crate::status::{Role, Status};
 use crate::watch::ConnectionId;
 
 /// What clients read as the server's version: the protocol's dialect first, then who speaks it.

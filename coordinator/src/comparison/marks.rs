@@ -10,8 +10,7 @@ use rowlock_env::sync::watch;
 use rowlock_proto::NodeId;
 use rowlock_state::Machine;
 use rowlock_state::command::{Command, Proposal};
-
-use crate::limits::MARKS_MAX;
+use rowlock_types::limits::MARKS_MAX;
 
 /// Shared by apply, which notes, and the task, which judges.
 pub struct Marks {

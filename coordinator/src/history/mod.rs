@@ -43,9 +43,12 @@ pub use queue::{HistorySink, Off, Recorder};
 pub use readers::Readers;
 pub use record::{Entry, Gap, GapReason, Key, Record, What};
 
+use rowlock_types::limits::{
+    HISTORY_CLOSE_MAX, HISTORY_FREE_MIN_BYTES, HISTORY_PATIENCE, HISTORY_QUEUE_MAX_JOBS,
+};
+use rowlock_types::metrics::Metrics;
+
 use crate::config::HistoryConfig;
-use crate::limits::{HISTORY_CLOSE_MAX, HISTORY_FREE_MIN_BYTES, HISTORY_PATIENCE, HISTORY_QUEUE_MAX_JOBS};
-use crate::metrics::Metrics;
 use queue::Backlog;
 use store::{Bounds, Found};
 use worker::{Job, Keeper};

@@ -14,14 +14,14 @@ use parking_lot::Mutex;
 use rowlock_env::worker::Worker;
 use rowlock_proto::Zxid;
 use rowlock_state::outcome::LockEvent;
+use rowlock_types::limits::{
+    HISTORY_PRESSING_BYTES, HISTORY_PRESSING_RECORDS, HISTORY_QUEUE_MAX_BYTES, HISTORY_QUEUE_MAX_RECORDS,
+};
+use rowlock_types::metrics::Metrics;
 
 use super::draft::{Draft, Put};
 use super::record::{GapReason, Key};
 use super::worker::Job;
-use crate::limits::{
-    HISTORY_PRESSING_BYTES, HISTORY_PRESSING_RECORDS, HISTORY_QUEUE_MAX_BYTES, HISTORY_QUEUE_MAX_RECORDS,
-};
-use crate::metrics::Metrics;
 
 /// Takes note of what happens to locks. Called by apply, in order: no function may wait or fail.
 pub trait HistorySink: Send + Sync + 'static {

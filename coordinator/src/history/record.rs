@@ -11,11 +11,11 @@ use std::borrow::Cow;
 use rowlock_proto::lock::Mode;
 use rowlock_proto::{FencingToken, SessionId, Zxid};
 use rowlock_state::outcome::Why;
+use rowlock_types::codec;
 use serde::{Deserialize, Serialize};
 
 use super::error::HistoryError;
 use super::readers::Readers;
-use crate::codec;
 
 /// The form of gaps.
 const VERSION: u8 = 2;

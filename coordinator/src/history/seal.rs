@@ -4,13 +4,13 @@
 
 use rowlock_env::disk::Dir;
 use rowlock_proto::Zxid;
+use rowlock_types::codec;
 use serde::{Deserialize, Serialize};
 
 use super::block::Wanted;
 use super::error::HistoryError;
 use super::record::Key;
 use super::sieve::Sieve;
-use crate::codec;
 
 /// Name of the seal in a slice's folder.
 pub(super) const SEAL: &str = "SEAL";

@@ -1,7 +1,8 @@
 //! The history's thread: takes what apply has left in the buffer, writes it, and answers questions.
 //!
-//! It lets what apply leaves collect for a while ([`HISTORY_PATIENCE`](crate::limits::HISTORY_PATIENCE)), and
-//! looks into the buffer before it does anything else, so whoever asks sees what was applied before.
+//! It lets what apply leaves collect for a while
+//! ([`HISTORY_PATIENCE`](rowlock_types::limits::HISTORY_PATIENCE)), and looks into the buffer before it does
+//! anything else, so whoever asks sees what was applied before.
 //!
 //! It runs in the background: when the processors are busy, it gets little of them, so a node under full load
 //! drops records rather than commands.
@@ -11,6 +12,8 @@ use std::sync::Arc;
 
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::Zxid;
+use rowlock_types::limits::HISTORY_RETRY_PAUSE;
+use rowlock_types::metrics::Metrics;
 use tokio::sync::oneshot;
 
 use super::error::HistoryError;
@@ -19,8 +22,6 @@ use super::queue::{Backlog, Buffer, Missed};
 use super::record::{Gap, GapReason, Key};
 use super::sheet::{Sheet, Span, sheets};
 use super::store::{Bounds, Found, Store};
-use crate::limits::HISTORY_RETRY_PAUSE;
-use crate::metrics::Metrics;
 
 /// What the thread is to do.
 pub(super) enum Job {

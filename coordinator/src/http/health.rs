@@ -5,10 +5,9 @@ use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use rowlock_proto::NodeId;
+use rowlock_types::metrics::Metrics;
+use rowlock_types::status::Status;
 use serde_json::{Value, json};
-
-use crate::metrics::Metrics;
-use crate::status::Status;
 
 use super::HttpContext;
 use super::problem::Problem;

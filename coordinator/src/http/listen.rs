@@ -15,13 +15,12 @@ use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
 use rowlock_env::net::{Listener, Stream};
 use rowlock_env::time::{Instant, Sleep, now, sleep, sleep_until};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-
-use crate::limits::{
+use rowlock_types::limits::{
     HTTP_CONNECTION_MAX, HTTP_CONNECTIONS_MAX, HTTP_CONNECTIONS_OF_ADDRESS_MAX, HTTP_HEAD_MAX,
     HTTP_YIELD_AFTER,
 };
-use crate::metrics::Metrics;
+use rowlock_types::metrics::Metrics;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// How long to leave the listener alone after a failed accept (usually: out of file descriptors).
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);

@@ -24,10 +24,10 @@ use rowlock_env::net::Listener;
 use rowlock_env::sync::watch::Receiver;
 use rowlock_env::task::Shutdown;
 use rowlock_env::time::Instant;
+use rowlock_types::metrics::Metrics;
+use rowlock_types::status::Status;
 
-use crate::metrics::Metrics;
 use crate::report::Reports;
-use crate::status::Status;
 
 use listen::{BoundedListener, Bounds};
 use problem::Problem;

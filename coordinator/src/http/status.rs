@@ -4,9 +4,8 @@ use axum::Json;
 use axum::extract::State;
 use rowlock_proto::Zxid;
 use rowlock_state::Frozen;
+use rowlock_types::status::Role;
 use serde_json::{Value, json};
-
-use crate::status::Role;
 
 use super::HttpContext;
 

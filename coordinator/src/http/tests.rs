@@ -9,6 +9,8 @@ use rowlock_env::task::{Shutdown, TaskGroup, spawn};
 use rowlock_env::time::{Instant, timeout};
 use rowlock_proto::{NodeId, Zxid};
 use rowlock_state::{Frozen, Machine};
+use rowlock_types::limits::{HTTP_CONNECTION_MAX, HTTP_CONNECTIONS_MAX};
+use rowlock_types::status::Role;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -16,9 +18,7 @@ use super::listen::{BoundedListener, Bounds};
 use super::*;
 use crate::client::registry::Registry;
 use crate::history::History;
-use crate::limits::{HTTP_CONNECTION_MAX, HTTP_CONNECTIONS_MAX};
 use crate::log_clock::LogClock;
-use crate::status::Role;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

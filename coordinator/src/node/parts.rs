@@ -6,6 +6,8 @@ use std::sync::Arc;
 use rowlock_env::sync::watch;
 use rowlock_env::task::{Shutdown, TaskGroup};
 use rowlock_env::{rng, time, worker};
+use rowlock_types::metrics::Metrics;
+use rowlock_types::observer::Observed;
 
 use super::{NodeError, StartError};
 use crate::client::registry::Registry;
@@ -14,8 +16,6 @@ use crate::config::NodeConfig;
 use crate::history::History;
 use crate::lock_sweep::LockAlarm;
 use crate::log_clock::LogClock;
-use crate::metrics::Metrics;
-use crate::observer::Observed;
 use crate::peer::{self, PeerPool};
 use crate::proposer::apply::Applier;
 use crate::proposer::pending::Pending;

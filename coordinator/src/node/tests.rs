@@ -7,15 +7,15 @@ use rowlock_env::net::Stream;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::{NodeId, SessionId};
 use rowlock_state::command::{Attachment, Batch, Command, Ordinal, Proposal};
+use rowlock_types::codec;
+use rowlock_types::incarnation::Incarnation;
 use std::time::Duration;
 
-use crate::codec;
 use crate::peer::handshake::{self, Hello, Identity};
 use crate::peer::message::{Request, Response};
 use crate::peer::tests::support::Raw;
 use crate::peer::{Lane, Refusal};
 use crate::raft::types::{Fate, Payload};
-use crate::storage::Incarnation;
 use crate::{Node, NodeConfig, NodeError};
 
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -7,6 +7,10 @@ use rowlock_env::net::Listener;
 use rowlock_env::sync::watch;
 use rowlock_env::task::{self, Shutdown, TaskGroup};
 use rowlock_env::{time, worker};
+use rowlock_types::limits::{
+    FOLDER_QUEUE_MAX, PARTED_QUEUE_MAX, PROPOSER_QUEUE_MAX, RECONFIG_QUEUE_MAX, TOUCH_QUEUE_MAX,
+};
+use rowlock_types::status::Status;
 use tokio::sync::mpsc;
 
 use super::leave::Leave;
@@ -20,9 +24,6 @@ use crate::comparison::Comparison;
 use crate::config::NodeConfig;
 use crate::history::History;
 use crate::http::{self, HttpContext};
-use crate::limits::{
-    FOLDER_QUEUE_MAX, PARTED_QUEUE_MAX, PROPOSER_QUEUE_MAX, RECONFIG_QUEUE_MAX, TOUCH_QUEUE_MAX,
-};
 use crate::lock_sweep::LockSweep;
 use crate::peer::PeerServer;
 use crate::proposer::fold::{Folder, Parcel};
@@ -40,7 +41,6 @@ use crate::session::liveness::Liveness;
 use crate::session::notes::Notes;
 use crate::session::{SessionTouch, Sign};
 use crate::standing::Standing;
-use crate::status::Status;
 use crate::storage::{LogStore, SnapshotStore};
 use crate::sweep::Sweep;
 use crate::zk_config::ZkConfig;

@@ -19,6 +19,11 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use rowlock_env::time::{self, Instant, Sleep};
 use rowlock_proto::NodeId;
+use rowlock_types::codec;
+use rowlock_types::limits::{
+    PEER_ANSWER_PATIENCE, PEER_BACKLOG_MAX_BYTES, PEER_FRAME_MAX_BYTES, PEER_IDLE_MAX, PEER_IN_FLIGHT_MAX,
+};
+use rowlock_types::memory::Share;
 
 use super::frame::{Frame, RequestId};
 use super::handshake::Lane;
@@ -26,11 +31,6 @@ use super::message::{Refusal, Request, Response};
 use super::service::{PeerService, RaftConnection};
 use super::urgency::{Urgencies, Urgency};
 use super::wire::{Inbox, Outbox, WireError};
-use crate::codec;
-use crate::limits::{
-    PEER_ANSWER_PATIENCE, PEER_BACKLOG_MAX_BYTES, PEER_FRAME_MAX_BYTES, PEER_IDLE_MAX, PEER_IN_FLIGHT_MAX,
-};
-use crate::memory::Share;
 
 /// How often a connection looks whether its dialer still lives.
 const IDLE_TICK: Duration = Duration::from_secs(1);

@@ -8,16 +8,16 @@ use rowlock_env::net::Stream;
 use rowlock_env::rng;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::NodeId;
+use rowlock_types::limits::{
+    PEER_BACKOFF_MAX, PEER_BACKOFF_MIN, PEER_BACKOFF_REFUSED, PEER_CONNECT_TIMEOUT, PEER_FRAME_MAX_BYTES,
+    PEER_HANDSHAKE_TIMEOUT, PEER_HELLO_MAX_BYTES,
+};
+use rowlock_types::memory::Tally;
 
 use super::error::PeerError;
 use super::frame::RequestId;
 use super::handshake::{self, HandshakeRefusal, Hello, Identity, Lane};
 use super::wire::{self, Inbox, Outbox, WireError};
-use crate::limits::{
-    PEER_BACKOFF_MAX, PEER_BACKOFF_MIN, PEER_BACKOFF_REFUSED, PEER_CONNECT_TIMEOUT, PEER_FRAME_MAX_BYTES,
-    PEER_HANDSHAKE_TIMEOUT, PEER_HELLO_MAX_BYTES,
-};
-use crate::memory::Tally;
 use crate::storage::{Folder, Unmet};
 
 /// Where a node is; changed when the membership says so, used from the next attempt on.

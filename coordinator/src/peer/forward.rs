@@ -14,6 +14,8 @@ use rowlock_env::task::{Shutdown, TaskGroup};
 use rowlock_env::time;
 use rowlock_proto::NodeId;
 use rowlock_state::command::Proposal;
+use rowlock_types::limits::{PEER_FORWARD_WINDOW_BATCHES, PEER_FORWARD_WINDOW_BYTES};
+use rowlock_types::memory::{Share, Tally};
 use tokio::sync::mpsc;
 
 use super::dial::Dialer;
@@ -22,8 +24,6 @@ use super::frame::RequestId;
 use super::message::{Refusal, Request, Response};
 use super::pool;
 use super::wire::{self, Inbox, Outbox, WireError};
-use crate::limits::{PEER_FORWARD_WINDOW_BATCHES, PEER_FORWARD_WINDOW_BYTES};
-use crate::memory::{Share, Tally};
 
 /// The number of a batch on its link, from 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

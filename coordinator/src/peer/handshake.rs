@@ -7,11 +7,10 @@
 use std::fmt;
 
 use rowlock_proto::NodeId;
+use rowlock_types::codec;
+use rowlock_types::incarnation::Incarnation;
+use rowlock_types::limits::PEER_HELLO_MAX_BYTES;
 use serde::{Deserialize, Serialize};
-
-use crate::codec;
-use crate::limits::PEER_HELLO_MAX_BYTES;
-use crate::storage::Incarnation;
 
 /// What a connection between nodes begins with.
 pub const MAGIC: [u8; 8] = *b"ROWLOCKp";

@@ -1,9 +1,8 @@
 //! What a node says to one that has been started: how it stands itself, and what it knows of the other.
 
 use rowlock_proto::NodeId;
+use rowlock_types::incarnation::Incarnation;
 use serde::{Deserialize, Serialize};
-
-use crate::storage::Incarnation;
 
 /// The answer to `Request::Meet`. That it comes says as well that the asking node was not known by another
 /// data folder.

@@ -10,14 +10,14 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use rowlock_env::task::Shutdown;
 use rowlock_env::time::{self, Sleep};
+use rowlock_types::limits::PEER_IN_FLIGHT_MAX;
+use rowlock_types::memory::Share;
 use tokio::sync::{mpsc, oneshot};
 
 use super::dial::Dialer;
 use super::error::PeerError;
 use super::frame::RequestId;
 use super::wire::{self, Inbox, Outbox, WireError};
-use crate::limits::PEER_IN_FLIGHT_MAX;
-use crate::memory::Share;
 
 /// A request on its way to the connection.
 pub(super) struct Call {

@@ -5,16 +5,16 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 use rowlock_proto::{ErrorCode, NodeId, SessionId};
 use rowlock_state::command::Proposal;
+use rowlock_types::codec::{self, CodecError};
+use rowlock_types::departure::Departure;
+use rowlock_types::member::Member;
+use rowlock_types::reconfiguration::Wanted;
+use rowlock_types::status::Status;
 use serde::{Deserialize, Serialize};
 
 use super::handshake::Lane;
 use super::introduction::Introduction;
-use crate::codec::{self, CodecError};
 use crate::raft::rpc::{RaftRequest, RaftResponse};
-use crate::raft::types::Member;
-use crate::reconfig::Wanted;
-use crate::session::Departure;
-use crate::status::Status;
 
 /// The number of [`Request::Forward`] on the wire.
 const FORWARD: u8 = 1;

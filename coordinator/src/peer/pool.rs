@@ -11,6 +11,9 @@ use parking_lot::Mutex;
 use rowlock_env::task::TaskGroup;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::NodeId;
+use rowlock_types::codec;
+use rowlock_types::limits::{PEER_FRAME_MAX_BYTES, PEER_QUEUE_MAX};
+use rowlock_types::memory::Tally;
 use tokio::sync::{mpsc, oneshot};
 
 use super::dial::{Address, Backoff, Dialer};
@@ -19,9 +22,6 @@ use super::forward::{self, ForwardEvent, ForwardLink};
 use super::handshake::{Identity, Lane};
 use super::lane::{self, Call, Health, Stage};
 use super::message::{Request, Response};
-use crate::codec;
-use crate::limits::{PEER_FRAME_MAX_BYTES, PEER_QUEUE_MAX};
-use crate::memory::Tally;
 use crate::storage::Folder;
 
 /// All other nodes that this node knows of. Clone it freely.

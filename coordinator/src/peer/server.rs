@@ -8,16 +8,16 @@ use std::time::Duration;
 use rowlock_env::net::{Listener, Stream};
 use rowlock_env::task::TaskGroup;
 use rowlock_env::time;
+use rowlock_types::limits::{
+    PEER_CONNECTIONS_MAX, PEER_FRAME_MAX_BYTES, PEER_HANDSHAKE_TIMEOUT, PEER_HELLO_MAX_BYTES,
+};
+use rowlock_types::memory::Tally;
 
 use super::connection::{Connection, Handler};
 use super::frame::RequestId;
 use super::handshake::{self, HandshakeRefusal, Hello, Identity};
 use super::service::{PeerService, RaftService};
 use super::wire::{self, Inbox, Outbox, WireError};
-use crate::limits::{
-    PEER_CONNECTIONS_MAX, PEER_FRAME_MAX_BYTES, PEER_HANDSHAKE_TIMEOUT, PEER_HELLO_MAX_BYTES,
-};
-use crate::memory::Tally;
 use crate::storage::{Folder, Unmet};
 
 /// Pause after a failed accept (out of descriptors, most likely): the next one would fail at once as well.

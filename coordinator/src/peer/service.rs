@@ -6,15 +6,15 @@ use std::future::Future;
 use futures_util::future::BoxFuture;
 use rowlock_proto::{ErrorCode, NodeId, SessionId};
 use rowlock_state::command::Proposal;
+use rowlock_types::departure::Departure;
+use rowlock_types::member::Member;
+use rowlock_types::reconfiguration::Wanted;
+use rowlock_types::status::Status;
 
 use super::handshake::Lane;
 use super::introduction::Introduction;
 use super::message::Refusal;
 use crate::raft::rpc::{RaftRequest, RaftResponse};
-use crate::raft::types::Member;
-use crate::reconfig::Wanted;
-use crate::session::Departure;
-use crate::status::Status;
 
 /// What a node does for the others, apart from Raft. Implemented above, in `node.rs`.
 pub trait PeerService: Send + Sync + 'static {

@@ -8,11 +8,11 @@ use std::time::Duration;
 use bytes::BytesMut;
 use rowlock_env::net::{ReadHalf, Stream, WriteHalf};
 use rowlock_env::time::{self, Instant};
+use rowlock_types::limits::{PEER_PING_AFTER, PEER_SILENCE_MAX, PEER_WRITE_BUFFER_MAX_BYTES};
+use rowlock_types::memory::{Share, Tally};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::frame::{self, Frame, FrameError, FrameReader, RequestId};
-use crate::limits::{PEER_PING_AFTER, PEER_SILENCE_MAX, PEER_WRITE_BUFFER_MAX_BYTES};
-use crate::memory::{Share, Tally};
 
 /// The connection cannot go on.
 #[derive(Debug, thiserror::Error)]

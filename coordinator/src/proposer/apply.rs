@@ -11,6 +11,7 @@ use rowlock_proto::SessionId;
 use rowlock_state::Machine;
 use rowlock_state::command::{Attachment, Batch};
 use rowlock_state::outcome::{Change, EventSink, LockEvent, SessionEnd};
+use rowlock_types::metrics::Metrics;
 
 use super::pending::Pending;
 use crate::client::events::Dispatcher;
@@ -20,7 +21,6 @@ use crate::comparison::Marks;
 use crate::history::{HistorySink, Off};
 use crate::lock_sweep::LockAlarm;
 use crate::log_clock::LogClock;
-use crate::metrics::Metrics;
 use crate::raft::state_machine::Apply;
 use crate::raft::types::Fate;
 use crate::replica::Replica;

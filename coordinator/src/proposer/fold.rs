@@ -22,15 +22,15 @@ use rowlock_env::time::{self, Instant};
 use rowlock_env::world;
 use rowlock_proto::{Acl, Id, NodeId};
 use rowlock_state::command::{Batch, Command, Ordinal, Proposal, Rules};
+use rowlock_types::limits::BATCHES_IN_FLIGHT_MAX;
+use rowlock_types::metrics::Metrics;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
 use super::judge::{self, Judged};
 use super::next::Next;
 use super::{company, growth};
-use crate::limits::BATCHES_IN_FLIGHT_MAX;
 use crate::log_clock::LogClock;
-use crate::metrics::Metrics;
 use crate::raft::Raft;
 use crate::raft::leadership::Leadership;
 use crate::raft::types::{Fate, Payload, TypeConfig};

@@ -4,9 +4,9 @@
 //! most one entry and one parcel more.
 
 use rowlock_state::command::Proposal;
+use rowlock_types::limits::{BATCH_MAX_BYTES, BATCH_MAX_COMMANDS};
 
 use super::fold::{Parcel, weight};
-use crate::limits::{BATCH_MAX_BYTES, BATCH_MAX_COMMANDS};
 
 /// See the module.
 #[derive(Default)]

@@ -19,14 +19,14 @@ use rowlock_env::task::Shutdown;
 use rowlock_env::time;
 use rowlock_proto::NodeId;
 use rowlock_state::command::{Command, Proposal};
+use rowlock_types::limits::{BATCH_MAX_BYTES, BATCH_MAX_COMMANDS, PEER_FORWARD_WINDOW_BATCHES};
+use rowlock_types::metrics::Metrics;
 use tokio::sync::mpsc;
 
 use super::Submission;
 use super::fold::{Parcel, weight};
 use super::pending::Pending;
 use super::turn;
-use crate::limits::{BATCH_MAX_BYTES, BATCH_MAX_COMMANDS, PEER_FORWARD_WINDOW_BATCHES};
-use crate::metrics::Metrics;
 use crate::peer::forward::{BatchSeq, SendError};
 use crate::peer::{ForwardEvent, ForwardLink, PeerPool, Refusal};
 use crate::raft::leadership::Leadership;

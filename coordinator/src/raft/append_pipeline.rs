@@ -17,6 +17,7 @@ use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::time::{self, Instant, Sleep};
 use rowlock_proto::NodeId;
+use rowlock_types::limits::{PEER_APPEND_IDLE_MAX, PEER_APPEND_WINDOW_BYTES, PEER_APPEND_WINDOW_REQUESTS};
 
 use super::acks::Acks;
 use super::network::{Faults, accepts, unexpected};
@@ -24,7 +25,6 @@ use super::news::News;
 use super::rpc::{AppendRequest, AppendResponse, RaftRequest, RaftResponse};
 use super::thrift::Follower;
 use super::types::{LeaderId, LogId, TypeConfig};
-use crate::limits::{PEER_APPEND_IDLE_MAX, PEER_APPEND_WINDOW_BYTES, PEER_APPEND_WINDOW_REQUESTS};
 use crate::peer::pool::PendingAnswer;
 use crate::peer::{Lane, Peer, Request};
 

@@ -19,11 +19,11 @@ use openraft_rt::watch::WatchReceiver as _;
 use rowlock_env::task::Shutdown;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::NodeId;
+use rowlock_types::limits::{LOG_MEMORY_BYTES, LOG_MEMORY_MAX_BYTES, SNAPSHOT_RETRY_MAX, SNAPSHOT_RETRY_MIN};
+use rowlock_types::metrics::Metrics;
 
 use super::Raft;
 use super::types::LogId;
-use crate::limits::{LOG_MEMORY_BYTES, LOG_MEMORY_MAX_BYTES, SNAPSHOT_RETRY_MAX, SNAPSHOT_RETRY_MIN};
-use crate::metrics::Metrics;
 use crate::storage::LogStore;
 use crate::storage::error::StorageError;
 

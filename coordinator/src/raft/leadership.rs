@@ -13,12 +13,12 @@ use rowlock_env::task::Shutdown;
 use rowlock_env::time;
 use rowlock_proto::NodeId;
 use rowlock_state::command::Batch;
+use rowlock_types::observer::Observed;
 
 use super::Raft;
 use super::thrift::{Followers, Thrift};
 use super::types::Payload;
 use crate::config::SpareFlushes;
-use crate::observer::Observed;
 
 /// A node's view of who leads. Terms and leaders only move forward.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -15,6 +15,7 @@ use openraft::raft::StreamAppendResult;
 use openraft::{OptionalSend, RPCTypes, RaftNetworkFactory, RaftNetworkV2};
 use rowlock_env::time;
 use rowlock_proto::NodeId;
+use rowlock_types::member::Member;
 
 use super::acks::Acks;
 use super::append_pipeline::{self, AppendPipeline};
@@ -24,7 +25,7 @@ use super::rpc::{
 };
 use super::snapshot_transfer::{self, SnapshotSource};
 use super::thrift::Thrift;
-use super::types::{Member, TypeConfig, Vote};
+use super::types::{TypeConfig, Vote};
 use crate::peer::{Lane, Peer, PeerError, PeerPool, Request, Response};
 
 /// Makes the connections to the other members, whose addresses come with the membership. `D` is the state

@@ -12,10 +12,10 @@ use std::task::Context;
 
 use futures_util::FutureExt;
 use rowlock_env::time::{self, Sleep};
+use rowlock_types::limits::PEER_NEWS_PATIENCE;
 
 use super::rpc::AppendRequest;
 use super::types::LogId;
-use crate::limits::PEER_NEWS_PATIENCE;
 
 /// Who hears of commits at a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

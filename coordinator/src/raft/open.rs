@@ -9,17 +9,17 @@ use openraft::{Config, RaftMetrics, SnapshotPolicy};
 use openraft_rt::watch::WatchReceiver as _;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_proto::NodeId;
+use rowlock_types::metrics::Metrics;
+use rowlock_types::observer::Observed;
 
 use super::acks::{Acks, QuorumContact};
 use super::admission::Admission;
 use super::network::Network;
 use super::rpc::RaftDispatch;
 use super::state_machine::{Apply, StateMachine};
-use super::types::TypeConfig;
+use super::types::{TypeConfig, position};
 use crate::config::NodeConfig;
-use crate::metrics::Metrics;
 use crate::node::StartError;
-use crate::observer::{Observed, Position};
 use crate::peer::{PeerPool, RaftService};
 use crate::replica::Replica;
 use crate::storage::{DiskFailure, Identity, LogStore, Opened, SnapshotStore, Storage};
@@ -84,7 +84,7 @@ pub async fn open(
 ) -> Result<(Raft, QuorumContact, LogStore, SnapshotStore), StartError> {
     let raft_config = raft_config(config).validate().map_err(|e| StartError::Raft(e.to_string()))?;
     if let Some(after) = opened.report.cut_behind {
-        observed.tell(|observer| observer.truncated(after.map(Position::from)));
+        observed.tell(|observer| observer.truncated(after.map(position)));
     }
     let polled = opened.log.polled(Duration::from_micros(config.raft.busy_poll_us));
     let (log, snapshots) = (polled.observed(observed.clone()), opened.snapshots);

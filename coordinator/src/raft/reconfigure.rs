@@ -19,12 +19,13 @@ use openraft_rt::watch::WatchReceiver as _;
 use rowlock_env::sync::watch;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::{ErrorCode, NodeId};
+use rowlock_types::member::Member;
+use rowlock_types::reconfiguration::{Members, Wanted};
 
 use super::leadership::Leadership;
 use super::state_machine::StateMachine;
-use super::types::{LogId, Member, StoredMembership, TypeConfig};
+use super::types::{LogId, StoredMembership, TypeConfig};
 use crate::peer::{Lane, PeerPool, Refusal, Request};
-use crate::reconfig::{Members, Wanted};
 
 /// A change that takes longer has no quorum any more.
 const CHANGE_DEADLINE: Duration = Duration::from_secs(10);

@@ -18,14 +18,14 @@ use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::worker;
 use rowlock_proto::NodeId;
+use rowlock_types::metrics::Metrics;
+use rowlock_types::observer::Observed;
 use serde::{Deserialize, Serialize};
 
 use super::admission::Admission;
 use super::news::Audience;
 use super::thrift::Thrift;
-use super::types::{LogId, SnapshotMeta, TypeConfig, Vote};
-use crate::metrics::Metrics;
-use crate::observer::Observed;
+use super::types::{LogId, SnapshotMeta, TypeConfig, Vote, position};
 use crate::peer::service::{RaftConnection, RaftService};
 
 /// openraft's append request.
@@ -304,7 +304,7 @@ async fn append<SM: RaftStateMachine<TypeConfig>>(
     let upto = request.entries.last().map(|entry| entry.log_id).or(request.prev_log_id);
     answer(raft.append_entries(request).await, |response| {
         if let (AppendResponse::Success, Some(upto)) = (&response, upto) {
-            observed.tell(|observer| observer.acknowledges(upto.into()));
+            observed.tell(|observer| observer.acknowledges(position(upto)));
         }
         match metrics.connections.get() {
             0 => RaftResponse::AppendQuiet(response),

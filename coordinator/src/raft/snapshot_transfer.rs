@@ -12,11 +12,11 @@ use bytes::Bytes;
 use openraft::StorageError;
 use openraft::errors::{ErrorSource, RPCError, StreamingError};
 use rowlock_env::{time, worker};
+use rowlock_types::limits::{PEER_SNAPSHOT_CHUNK_BYTES, PEER_SNAPSHOT_INSTALL_PER_MIB};
 
 use super::network::{Faults, unexpected};
 use super::rpc::{RaftRequest, RaftResponse, Snapshot, SnapshotResponse, SnapshotStep};
 use super::types::{TypeConfig, Vote};
-use crate::limits::{PEER_SNAPSHOT_CHUNK_BYTES, PEER_SNAPSHOT_INSTALL_PER_MIB};
 use crate::peer::{Lane, Peer, Request};
 
 /// A complete snapshot that can be read piece by piece.

@@ -15,11 +15,13 @@ use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::{task, time, worker};
 use rowlock_state::command::Batch;
 use rowlock_state::{Frozen, Machine};
+use rowlock_types::limits::APPLY_SLICE;
+use rowlock_types::metrics::Metrics;
+use rowlock_types::observer::Observed;
 
-use super::types::{EntryPayload, Fate, LogId, Payload, SnapshotMeta, StoredMembership, TypeConfig};
-use crate::limits::APPLY_SLICE;
-use crate::metrics::Metrics;
-use crate::observer::{Observed, Position};
+use super::types::{
+    EntryPayload, Fate, LogId, Payload, SnapshotMeta, StoredMembership, TypeConfig, position,
+};
 use crate::replica::Replica;
 use crate::storage::error::StorageError;
 use crate::storage::snapshot::{SnapshotFile, SnapshotStore};
@@ -125,7 +127,7 @@ impl StateMachine {
                 }
                 let mut machine = self.replica.state.write();
                 fate = self.apply.apply(&mut machine, log_id.index, batch);
-                self.observed.tell(|observer| observer.applied(log_id.into(), Some(&bytes), &machine));
+                self.observed.tell(|observer| observer.applied(position(log_id), Some(&bytes), &machine));
                 self.replica.set_applied_index(log_id.index);
             }
             EntryPayload::Membership(membership) => {
@@ -142,7 +144,7 @@ impl StateMachine {
     }
 
     fn tell_of_raft_entry(&self, log_id: LogId) {
-        self.observed.tell(|observer| observer.applied(log_id.into(), None, &self.replica.state.read()));
+        self.observed.tell(|observer| observer.applied(position(log_id), None, &self.replica.state.read()));
     }
 
     /// The replica becomes what the snapshot holds. Gives what it was.
@@ -152,7 +154,7 @@ impl StateMachine {
         let old = std::mem::replace(&mut *state, machine);
         self.replica.set_applied_index(meta.last_log_id.map_or(0, |log_id| log_id.index));
         self.apply.installed(&state);
-        self.observed.tell(|observer| observer.installed(meta.last_log_id.map(Position::from), &state));
+        self.observed.tell(|observer| observer.installed(meta.last_log_id.map(position), &state));
         drop(state);
         self.last_applied = meta.last_log_id;
         self.membership = meta.last_membership.clone();

@@ -1,9 +1,14 @@
 //! The types that openraft is parameterised with. All other code of the crate uses these names.
 
-use super::runtime::EnvRuntime;
-use bytes::Bytes;
-use serde::{Deserialize, Serialize};
 use std::fmt;
+
+use bytes::Bytes;
+use rowlock_proto::NodeId;
+use rowlock_types::member::Member;
+use rowlock_types::observer::{Ballot, Position};
+use serde::{Deserialize, Serialize};
+
+use super::runtime::EnvRuntime;
 
 /// The payload of a normal log entry: an encoded `rowlock_state::command::Batch`.
 ///
@@ -20,57 +25,6 @@ impl fmt::Debug for Payload {
 impl fmt::Display for Payload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self, f)
-    }
-}
-
-/// What the membership tells about a member, so that a new node can be told where the others are.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Member {
-    /// `host:port` for the other nodes. A member that came by a reconfiguration in ZooKeeper's terms may have
-    /// a second port behind it (`host:port:election`), which we never dial and only repeat in
-    /// /zookeeper/config.
-    pub peer_addr: String,
-    /// `host:port` for clients.
-    pub client_addr: String,
-}
-
-impl Member {
-    /// `host:port` to dial.
-    pub fn dial_addr(&self) -> String {
-        let (host, port, _) = self.parts();
-        format!("{host}:{port}")
-    }
-
-    /// The host that is dialed.
-    pub fn host(&self) -> &str {
-        self.parts().0
-    }
-
-    /// `host:quorum:election`, as ZooKeeper writes it: our one port stands for both of its ports.
-    pub fn zookeeper_addr(&self) -> String {
-        let (host, port, election) = self.parts();
-        format!("{host}:{port}:{}", election.unwrap_or(port))
-    }
-
-    fn parts(&self) -> (&str, &str, Option<&str>) {
-        let after_brackets = self.peer_addr.rfind(']').unwrap_or(0);
-        let (host, ports) = match self.peer_addr[after_brackets..].find(':') {
-            Some(colon) => {
-                let (host, ports) = self.peer_addr.split_at(after_brackets + colon);
-                (host, &ports[1..])
-            }
-            None => (self.peer_addr.as_str(), "0"),
-        };
-        match ports.split_once(':') {
-            Some((port, election)) => (host, port, Some(election)),
-            None => (host, ports, None),
-        }
-    }
-}
-
-impl fmt::Display for Member {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "peer {} client {}", self.peer_addr, self.client_addr)
     }
 }
 
@@ -116,3 +70,22 @@ pub type EntryPayload = openraft::type_config::alias::PayloadOf<TypeConfig>;
 pub type LeaderId = openraft::type_config::alias::LeaderIdOf<TypeConfig>;
 /// What a snapshot covers.
 pub type SnapshotMeta = openraft::type_config::alias::SnapshotMetaOf<TypeConfig>;
+
+/// As an observer is told of it.
+pub fn position(id: LogId) -> Position {
+    Position { term: id.leader_id.term, leader: NodeId(id.leader_id.node_id), index: id.index }
+}
+
+/// As an observer is told of it.
+pub fn ballot(vote: Vote) -> Ballot {
+    let candidate = NodeId(vote.leader_id.node_id);
+    Ballot { term: vote.leader_id.term, candidate, elected: vote.committed }
+}
+
+/// The bytes of an entry that holds commands.
+pub fn payload(entry: &Entry) -> Option<&[u8]> {
+    match &entry.payload {
+        EntryPayload::Normal(payload) => Some(&payload.0),
+        EntryPayload::Blank | EntryPayload::Membership(_) => None,
+    }
+}

@@ -6,8 +6,6 @@
 //!
 //! Must never do: let anybody but a superuser change anything.
 
-mod servers;
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,9 +14,8 @@ use rowlock_env::task::Shutdown;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::{ErrorCode, NodeId};
 use rowlock_state::Machine;
+use rowlock_types::reconfiguration::Wanted;
 use tokio::sync::mpsc;
-
-pub use servers::{Change, Members, Server, Wanted};
 
 use crate::client::outbox::{Message, Outbox};
 use crate::peer::{Lane, PeerPool, Refusal, Request, Response};

@@ -3,6 +3,7 @@
 use rowlock_env::time;
 use rowlock_state::Frozen;
 use rowlock_state::outcome::Why;
+use rowlock_types::limits::HISTORY_READ_MAX;
 use serde_json::{Map, Value, json};
 
 use super::access::Known;
@@ -11,7 +12,6 @@ use super::locks::{address, label, mode, permits, session};
 use super::question::{HistoryQuestion, cursor_text};
 use super::{Reader, Refusal};
 use crate::history::{Entry, Filter, Gap, GapReason, History, Key, Record, Unavailable, What};
-use crate::limits::HISTORY_READ_MAX;
 
 /// The entries that are asked for and may be seen, newest first, and where there may be more.
 pub(super) async fn collect(

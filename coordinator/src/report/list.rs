@@ -1,8 +1,7 @@
 //! The list that every report is: so many items, and so many bytes, and whether there are more.
 
+use rowlock_types::limits::REPORT_MAX_BYTES;
 use serde_json::Value;
-
-use crate::limits::REPORT_MAX_BYTES;
 
 /// Items of a document.
 pub(super) struct List {

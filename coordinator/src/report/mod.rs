@@ -21,13 +21,13 @@ use rowlock_env::worker;
 use rowlock_proto::ErrorCode;
 use rowlock_proto::acl::Id;
 use rowlock_state::{Frozen, Machine, acl};
+use rowlock_types::limits::{REPORTS_FOR_SUPERUSERS, REPORTS_MAX};
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::client::outbox::{Message, Outbox};
 use crate::client::registry::Registry;
 use crate::history::History;
-use crate::limits::{REPORTS_FOR_SUPERUSERS, REPORTS_MAX};
 use crate::log_clock::LogClock;
 pub use access::Reader;
 use question::{HistoryQuestion, Question};

@@ -8,13 +8,13 @@ use rowlock_proto::lock::{Acquire, Attempt, Mode, Owner};
 use rowlock_proto::request::Create;
 use rowlock_state::command::{Attachment, Command, Origin, Proposal};
 use rowlock_state::outcome::{Change, EventSink, LockEvent, Outcome, SessionEnd};
+use rowlock_types::limits::{REPORT_MAX_BYTES, REPORT_MAX_ITEMS};
+use rowlock_types::metrics::Metrics;
 use serde_json::json;
 
 use super::*;
 use crate::config::HistoryConfig;
 use crate::history::HistorySink;
-use crate::limits::{REPORT_MAX_BYTES, REPORT_MAX_ITEMS};
-use crate::metrics::Metrics;
 
 /// Gives the events of locks to a history.
 struct Ears<'a>(&'a dyn HistorySink);

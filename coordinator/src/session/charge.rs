@@ -10,8 +10,8 @@ use rowlock_env::time::{self, Instant};
 use rowlock_proto::SessionId;
 use rowlock_state::Machine;
 use rowlock_state::command::Attachment;
+use rowlock_types::departure::Departure;
 
-use super::Departure;
 use super::tracker::Tracker;
 
 /// Empty on a follower.

@@ -6,11 +6,8 @@ pub mod liveness;
 pub mod notes;
 pub mod tracker;
 
-use std::time::Duration;
-
 use rowlock_proto::SessionId;
-use rowlock_state::command::Attachment;
-use serde::{Deserialize, Serialize};
+use rowlock_types::departure::Departure;
 use tokio::sync::mpsc;
 
 use crate::client::outbox::Outbox;
@@ -27,24 +24,6 @@ pub enum Sign {
     },
     /// It has hung up, and had asked that this counts.
     Departure(Departure),
-}
-
-/// The connection of a session was closed by its client, which may come back within a grace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Departure {
-    /// Which session.
-    pub session: SessionId,
-    /// Of the connection that was closed: a newer one is not concerned.
-    pub attachment: Attachment,
-    /// How long the session may live on, milliseconds.
-    pub grace_ms: u32,
-}
-
-impl Departure {
-    /// See `grace_ms`.
-    pub fn grace(&self) -> Duration {
-        Duration::from_millis(u64::from(self.grace_ms))
-    }
 }
 
 /// The door to session liveness: clone it freely.

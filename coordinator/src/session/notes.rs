@@ -13,11 +13,11 @@ use parking_lot::Mutex;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::SessionId;
+use rowlock_types::departure::Departure;
+use rowlock_types::observer::Observed;
 
-use super::Departure;
 use super::charge::Charge;
 use super::contact::Contact;
-use crate::observer::Observed;
 use crate::raft::{QuorumContact, Raft};
 
 /// How often to look whether the quorum has acknowledged: under load the next log entry has proved it by

@@ -14,9 +14,8 @@ use rowlock_env::rare::{self, Rare};
 use rowlock_env::time::Instant;
 use rowlock_proto::SessionId;
 use rowlock_state::command::Attachment;
-
-use super::Departure;
-use crate::limits::DEPARTURES_EARLY_MAX;
+use rowlock_types::departure::Departure;
+use rowlock_types::limits::DEPARTURES_EARLY_MAX;
 
 /// A session's timer. There is one for each session of the cluster, so what few sessions have is kept apart.
 struct Entry {

@@ -15,10 +15,11 @@ use rowlock_env::disk::Dir;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::worker;
 use rowlock_proto::NodeId;
+use rowlock_types::incarnation::Incarnation;
+use rowlock_types::limits::ACQUAINTANCES_MAX;
 
 use super::error::StorageError;
-use super::identity::{self, Claim, Identity, Incarnation, LogState, Standing};
-use crate::limits::ACQUAINTANCES_MAX;
+use super::identity::{self, Claim, Identity, LogState, Standing};
 
 /// Name of the file.
 const FILE: &str = "acquaintances";

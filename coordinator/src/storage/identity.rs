@@ -10,7 +10,7 @@ use std::fmt;
 use rowlock_env::disk::Dir;
 use rowlock_env::rng;
 use rowlock_proto::NodeId;
-use serde::{Deserialize, Serialize};
+use rowlock_types::incarnation::Incarnation;
 
 use super::error::StorageError;
 
@@ -52,27 +52,9 @@ pub enum LogState {
     Begun,
 }
 
-/// Which folder of a node this is: random, made with the folder. A folder that was emptied comes back with
-/// another one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Incarnation(pub u128);
-
-impl Incarnation {
-    /// Of a new folder.
-    pub fn random() -> Incarnation {
-        Incarnation(u128::from(rng::u64()) << 64 | u128::from(rng::u64()))
-    }
-
-    /// As it is written in files.
-    pub(super) fn parse(text: &str) -> Option<Incarnation> {
-        u128::from_str_radix(text, 16).ok().map(Incarnation)
-    }
-}
-
-impl fmt::Display for Incarnation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:032x}", self.0)
-    }
+/// Of a new folder.
+pub(super) fn new_incarnation() -> Incarnation {
+    Incarnation(u128::from(rng::u64()) << 64 | u128::from(rng::u64()))
 }
 
 /// What the node of this folder has become in its cluster.
@@ -118,7 +100,7 @@ pub fn claim(dir: &Dir, identity: &Identity) -> Result<Claim, StorageError> {
         if names.iter().any(|name| name == super::WAL_DIR || name == super::SNAPSHOT_DIR) {
             return Err(StorageError::NoIdentity { path, why: "there is no such file".to_owned() });
         }
-        let new = Claim { log: LogState::New, life: Some((Incarnation::random(), Standing::Unknown)) };
+        let new = Claim { log: LogState::New, life: Some((new_incarnation(), Standing::Unknown)) };
         write(dir, identity, new)?;
         return Ok(new);
     }

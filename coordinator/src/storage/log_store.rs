@@ -21,15 +21,15 @@ use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::time;
 use rowlock_env::worker::Worker;
+use rowlock_types::limits::REPLICATION_READ_MAX_BYTES;
+use rowlock_types::observer::Observed;
 use tokio::sync::oneshot;
 
 use super::memlog::{Gap, MemLog};
 use super::wal::record::Record;
 use super::wal::worker::{Done, Job};
-use crate::limits::REPLICATION_READ_MAX_BYTES;
-use crate::observer::{self, Ballot, Observed, Position};
 use crate::raft::thrift::Thrift;
-use crate::raft::types::{Entry, LeaderId, LogId, TypeConfig, Vote};
+use crate::raft::types::{Entry, LeaderId, LogId, TypeConfig, Vote, ballot, payload, position};
 
 /// How long a write waits before it looks again whether the worker's queue has room.
 const QUEUE_FULL_PAUSE: Duration = Duration::from_millis(1);
@@ -72,9 +72,9 @@ impl LogStore {
         let log = self.log.lock();
         observed.tell(|observer| {
             let found = log.checkpoint();
-            let (purged, last) = (found.purged.map(Position::from), found.last.map(Position::from));
-            observer.opened(found.vote.map(Ballot::from), purged, last);
-            log.entries().for_each(|entry| observer.appended(entry.log_id.into(), observer::payload(entry)));
+            let (purged, last) = (found.purged.map(position), found.last.map(position));
+            observer.opened(found.vote.map(ballot), purged, last);
+            log.entries().for_each(|entry| observer.appended(position(entry.log_id), payload(entry)));
         });
         drop(log);
         LogStore { observed, ..self }
@@ -175,7 +175,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         } else if !mutant::is(Mutant::VoteInMemory) {
             self.write_durably(Record::Vote(*vote)).await?;
         }
-        self.observed.tell(|observer| observer.voted((*vote).into()));
+        self.observed.tell(|observer| observer.voted(ballot(*vote)));
         Ok(())
     }
 
@@ -211,7 +211,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         self.observed.tell(|observer| {
             for record in &records {
                 if let Record::Entry(entry) = record {
-                    observer.appended(entry.log_id.into(), observer::payload(entry));
+                    observer.appended(position(entry.log_id), payload(entry));
                 }
             }
         });
@@ -230,7 +230,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
     async fn truncate_after(&mut self, last_log_id: Option<LogId>) -> Result<(), io::Error> {
         rare::taken(Rare::LogTruncated);
         self.log.lock().truncate_after(last_log_id);
-        self.observed.tell(|observer| observer.truncated(last_log_id.map(Position::from)));
+        self.observed.tell(|observer| observer.truncated(last_log_id.map(position)));
         if mutant::is(Mutant::TruncateInMemory) {
             return Ok(());
         }
@@ -239,7 +239,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
 
     async fn purge(&mut self, log_id: LogId) -> Result<(), io::Error> {
         self.log.lock().purge(log_id);
-        self.observed.tell(|observer| observer.purged(log_id.into()));
+        self.observed.tell(|observer| observer.purged(position(log_id)));
         self.write(vec![Record::Purge(log_id)], Done::Nobody).await
     }
 }

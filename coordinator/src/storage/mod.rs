@@ -28,7 +28,7 @@ mod tests;
 
 pub use error::{DiskFailure, StorageError};
 pub use folder::{Folder, Unmet};
-pub use identity::{Identity, Incarnation, Standing};
+pub use identity::{Identity, Standing};
 pub use log_store::LogStore;
 pub use open::{Opened, RecoveryReport, SEGMENT_BYTES, Storage, verify};
 pub use snapshot::{Incoming, SnapshotFile, SnapshotStore};

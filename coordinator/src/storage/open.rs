@@ -8,10 +8,11 @@ use std::time::Duration;
 use rowlock_env::disk::{Dir, DirLock};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::{time, worker};
+use rowlock_types::metrics::Metrics;
 
 use super::error::StorageError;
 use super::folder::Folder;
-use super::identity::{self, Claim, Identity, Incarnation, LogState, Standing};
+use super::identity::{self, Claim, Identity, LogState, Standing};
 use super::log_store::LogStore;
 use super::memlog::MemLog;
 use super::snapshot::SnapshotStore;
@@ -20,7 +21,6 @@ use super::wal::recover::{self, Recovered};
 use super::wal::worker::{self as wal_worker, OnFatal};
 use super::wal::writer::{Writer, into_storage_error};
 use super::{SNAPSHOT_DIR, WAL_DIR};
-use crate::metrics::Metrics;
 use crate::raft::types::{LogId, Vote};
 
 /// File whose lock says that the folder is in use.
@@ -200,7 +200,7 @@ fn read(
     let mut writer = Writer::open(wal, identity.clone(), segment_bytes, metrics, &found)?;
     // A folder of version 0.1 has no incarnation. Whoever has something in its log has been a member.
     let was = if found.log.checkpoint().last.is_some() { Standing::Member } else { Standing::Unknown };
-    let life = claim.life.unwrap_or_else(|| (Incarnation::random(), was));
+    let life = claim.life.unwrap_or_else(|| (identity::new_incarnation(), was));
     let begun_claim = Claim { log: LogState::Begun, life: Some(life) };
     if claim != begun_claim {
         identity::write(&dir, &identity, begun_claim)?;

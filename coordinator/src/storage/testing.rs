@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use openraft::Membership;
+use rowlock_types::member::Member;
 
 use crate::raft::types::{
-    Entry, EntryPayload, LeaderId, LogId, Member, Payload, SnapshotMeta, StoredMembership, Vote,
+    Entry, EntryPayload, LeaderId, LogId, Payload, SnapshotMeta, StoredMembership, Vote,
 };
 
 /// A position, of node 1 as the leader.

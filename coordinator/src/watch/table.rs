@@ -9,6 +9,7 @@ use rowlock_proto::event::{EventType, WatchedEvent};
 use rowlock_proto::{Zxid, encode, path as znode_path};
 use rowlock_state::acl;
 use rowlock_state::outcome::{Change, ChangeKind};
+use rowlock_types::metrics::Metrics;
 
 use super::weight::{WatchBounds, weight};
 use super::{ConnectionId, Kinds};
@@ -181,6 +182,12 @@ impl WatchTable {
     /// Bytes of all watches, about.
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Shows how much there is in the metrics.
+    pub fn show(&self, metrics: &Metrics) {
+        metrics.watches.set(self.len() as u64);
+        metrics.watch_bytes.set(self.bytes() as u64);
     }
 
     /// There is no watch.

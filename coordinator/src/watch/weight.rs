@@ -3,7 +3,7 @@
 //! A path that several connections watch is kept once and counts for each of them, so that one connection's
 //! watches weigh the same whatever others do.
 
-use crate::limits;
+use rowlock_types::limits;
 
 /// What a watched path costs beside its bytes: its places in the indexes of the table, about.
 pub(super) const OVERHEAD: usize = 256;

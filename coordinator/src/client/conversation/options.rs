@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use rowlock_proto::lock::SessionOptions;
-
-use crate::limits::DISCONNECT_GRACE_MIN_MS;
+use rowlock_types::limits::DISCONNECT_GRACE_MIN_MS;
 
 /// The grace in force, for a session with this timeout; 0: a hang-up shortens nothing. Not shorter than what
 /// a client needs for coming back over another connection, and nothing where it would not end the session

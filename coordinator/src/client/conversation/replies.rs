@@ -6,6 +6,7 @@ use rowlock_env::time::Instant;
 use rowlock_proto::response::{ReplyHeader, Response};
 use rowlock_proto::{ErrorCode, Zxid, encode};
 use rowlock_state::outcome::Applied;
+use rowlock_types::limits;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::super::end::End;
@@ -14,7 +15,6 @@ use super::super::pending::Pending;
 use super::super::stats::LastReply;
 use super::super::write::{self, Form};
 use super::{Conversation, Phase};
-use crate::limits;
 
 impl Conversation {
     pub(super) fn answer_write(&mut self, pending: &Pending, form: Form, applied: Applied, now: Instant) {

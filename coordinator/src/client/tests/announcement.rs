@@ -5,10 +5,10 @@ use rowlock_proto::lock::ANNOUNCEMENT;
 use rowlock_proto::request::{Op, ReadOp, SetWatches};
 use rowlock_proto::response::{OpResult, Response};
 use rowlock_proto::{CreateMode, ErrorCode, Request, Version, Zxid};
+use rowlock_types::limits;
 
 use super::client::{Client, connect_request, create, delete, set, unwatched, watched};
 use super::node::{Node, config};
-use crate::limits;
 
 /// What every client may rely on: a line per feature.
 const TEXT: &[u8] = b"acquire 2\ntagged 1\nsession-options 1\nreport 1\n";

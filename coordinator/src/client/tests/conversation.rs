@@ -16,6 +16,9 @@ use rowlock_proto::{
 };
 use rowlock_state::command::{Attachment, Command, Origin, Proposal};
 use rowlock_state::outcome::{Applied, Outcome};
+use rowlock_types::limits;
+use rowlock_types::metrics::Metrics;
+use rowlock_types::status::Status;
 use tokio::sync::mpsc;
 
 use super::client::{create, set, unwatched, watched};
@@ -29,15 +32,12 @@ use crate::client::read_only::Isolation;
 use crate::client::registry::{Most, Registry};
 use crate::client::{ClientContext, Listener};
 use crate::history::History;
-use crate::limits;
 use crate::log_clock::LogClock;
-use crate::metrics::Metrics;
 use crate::proposer::{Proposer, Submission};
 use crate::reconfig::ReconfigDoor;
 use crate::replica::Replica;
 use crate::report::Reports;
 use crate::session::{SessionTouch, Sign};
-use crate::status::Status;
 use crate::watch::{WatchBounds, WatchTable};
 
 /// A conversation of a session that may have two watches, and the log in the test's hands.

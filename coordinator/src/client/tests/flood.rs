@@ -4,12 +4,12 @@
 use rowlock_proto::request::{Create, Op, SetWatches};
 use rowlock_proto::{Acl, CreateMode, ErrorCode, Request, Zxid};
 use rowlock_state::OUTCOMES_MAX_BYTES;
+use rowlock_types::limits;
+use rowlock_types::memory::{CONNECTION_BYTES, Part};
 use tokio::io::AsyncWriteExt;
 
 use super::client::{Client, connect_request, create, delete, raw, set, unwatched};
 use super::node::{Node, config};
-use crate::limits;
-use crate::memory::{CONNECTION_BYTES, Part};
 
 /// Somebody who only wants to be served.
 struct Witness(Client);

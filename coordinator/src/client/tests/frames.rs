@@ -2,10 +2,10 @@
 
 use rowlock_frames::{At, LOCAL, bytes};
 use rowlock_proto::{CreateMode, FencingToken, frame};
+use rowlock_types::limits;
 
 use super::client::{Client, Frame, create};
 use super::node::Node;
-use crate::limits;
 
 #[tokio::test]
 async fn the_answer_to_the_largest_request_of_every_kind_is_bounded() {

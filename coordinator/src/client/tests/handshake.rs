@@ -292,7 +292,7 @@ async fn closing_a_session_is_answered_after_its_ephemerals_are_gone_and_then_th
 async fn a_session_that_expires_takes_its_connection_with_it() {
     let mut config = super::node::config();
     config.session.min_timeout_ms = 50;
-    let node = Node::with(config, "127.0.0.1:0", crate::limits::HANDSHAKE_MAX).await;
+    let node = Node::with(config, "127.0.0.1:0", rowlock_types::limits::HANDSHAKE_MAX).await;
     let request = ConnectRequest { timeout_ms: 50, ..connect_request(None) };
     let mut client = Client::open(&node, request).await.unwrap();
     client.closed().await;

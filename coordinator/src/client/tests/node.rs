@@ -10,6 +10,9 @@ use rowlock_env::task::{Shutdown, Task, TaskGroup, spawn};
 use rowlock_env::time;
 use rowlock_proto::NodeId;
 use rowlock_state::command::{Attachment, Command, Origin, Proposal};
+use rowlock_types::limits;
+use rowlock_types::metrics::Metrics;
+use rowlock_types::status::{Role, Status};
 use tokio::sync::mpsc;
 
 use crate::client::outbox::{CloseReason, Message};
@@ -21,9 +24,7 @@ use crate::config::{
     ZnodesConfig,
 };
 use crate::history::History;
-use crate::limits;
 use crate::log_clock::LogClock;
-use crate::metrics::Metrics;
 use crate::proposer::apply::Sink;
 use crate::proposer::{Proposer, Submission};
 use crate::reconfig::{Ask, ReconfigDoor};
@@ -31,7 +32,6 @@ use crate::replica::Replica;
 use crate::report::Reports;
 use crate::session::charge::Charge;
 use crate::session::{SessionTouch, Sign};
-use crate::status::{Role, Status};
 
 /// What the log does with submissions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,11 +5,11 @@ use rowlock_proto::lock::Claim;
 use rowlock_proto::request::{Op, SetWatches};
 use rowlock_proto::response::Response;
 use rowlock_proto::{CreateMode, ErrorCode, FencingToken, OpCode, Request, Xid, Zxid};
+use rowlock_types::limits;
 
 use super::super::sasl;
 use super::client::{Client, connect_request, create, delete, set, unwatched, watched};
 use super::node::{self, Node};
-use crate::limits;
 
 async fn strict() -> Node {
     let mut config = node::config();

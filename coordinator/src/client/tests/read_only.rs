@@ -3,12 +3,12 @@
 use rowlock_proto::request::ConnectRequest;
 use rowlock_proto::response::Response;
 use rowlock_proto::{CreateMode, ErrorCode, Request, SessionId, Zxid};
+use rowlock_types::limits;
 
 use super::client::{Client, connect_request, create, delete, set, unwatched};
 use super::node::{Node, config};
 use super::words::ask;
 use crate::client::read_only::Isolation;
-use crate::limits;
 use crate::session::contact::Contact;
 
 async fn node() -> Node {

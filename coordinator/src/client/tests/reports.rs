@@ -2,12 +2,12 @@
 
 use rowlock_proto::response::Response;
 use rowlock_proto::{Acl, CreateMode, ErrorCode, Id, Request, perms};
+use rowlock_types::limits::{REPORTS_FOR_SUPERUSERS, REPORTS_MAX};
 use serde_json::{Value, json};
 
 use super::client::{Client, create, set, unwatched};
 use super::locks::acquire;
 use super::node::Node;
-use crate::limits::{REPORTS_FOR_SUPERUSERS, REPORTS_MAX};
 
 fn ask(what: &str) -> Request {
     Request::Report(what.to_owned())

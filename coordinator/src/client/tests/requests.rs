@@ -4,10 +4,10 @@ use bytes::Bytes;
 use rowlock_proto::request::{Create, Op, ReadOp};
 use rowlock_proto::response::{OpResult, Response};
 use rowlock_proto::{Acl, CreateMode, ErrorCode, Id, OpCode, Request, SessionId, Version, Xid, Zxid, perms};
+use rowlock_types::limits;
 
 use super::client::{Client, create, delete, set, unwatched};
 use super::node::{Log, Node};
-use crate::limits;
 
 fn data(result: Result<Response, ErrorCode>) -> Bytes {
     match result {

@@ -3,10 +3,10 @@
 use rowlock_proto::request::SetWatches;
 use rowlock_proto::response::Response;
 use rowlock_proto::{CreateMode, ErrorCode, EventType, Request, Xid, Zxid};
+use rowlock_types::limits;
 
 use super::client::{Client, Frame, connect_request, create, delete, set, unwatched, watched};
 use super::node::Node;
-use crate::limits;
 
 #[tokio::test]
 async fn the_event_of_an_own_write_comes_before_its_reply_and_carries_its_zxid() {

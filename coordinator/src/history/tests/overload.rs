@@ -2,8 +2,9 @@
 
 use std::sync::mpsc;
 
+use rowlock_types::limits::HISTORY_QUEUE_MAX_RECORDS;
+
 use super::*;
-use crate::limits::HISTORY_QUEUE_MAX_RECORDS;
 
 #[tokio::test]
 async fn events_beyond_the_queue_are_dropped_at_once_and_leave_a_gap() {

@@ -9,13 +9,13 @@ use rowlock_env::task::{self, Shutdown, TaskGroup};
 use rowlock_env::time;
 use rowlock_proto::{NodeId, SessionId};
 use rowlock_state::command::Attachment;
+use rowlock_types::departure::Departure;
+use rowlock_types::incarnation::Incarnation;
+use rowlock_types::memory::Tally;
 
 use super::support::{PATIENCE, Raw, Service, identity, listen, listen_anywhere, no_raft, pool};
-use crate::memory::Tally;
 use crate::peer::handshake;
 use crate::peer::{Lane, PeerError, PeerPool, Refusal, Request, Response};
-use crate::session::Departure;
-use crate::storage::Incarnation;
 
 async fn ask(pool: &PeerPool, request: &Request) -> Result<Response, PeerError> {
     pool.call(NodeId(2), Lane::Control, request, time::now() + PATIENCE).await

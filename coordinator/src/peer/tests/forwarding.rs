@@ -5,10 +5,10 @@ use std::time::Duration;
 use rowlock_env::net::Listener;
 use rowlock_env::time;
 use rowlock_proto::NodeId;
+use rowlock_types::limits::PEER_FORWARD_WINDOW_BATCHES;
 use tokio::sync::mpsc;
 
 use super::support::{PATIENCE, Service, listen_anywhere, pool, proposal};
-use crate::limits::PEER_FORWARD_WINDOW_BATCHES;
 use crate::peer::forward::{BatchSeq, SendError};
 use crate::peer::{ForwardEvent, ForwardLink, PeerPool, Refusal};
 

@@ -3,17 +3,17 @@
 use std::fmt::Write;
 
 use rowlock_proto::NodeId;
+use rowlock_types::codec;
+use rowlock_types::incarnation::Incarnation;
 
 use super::support::{framed, hello, proposal};
-use crate::codec;
 use crate::peer::Lane;
 use crate::peer::handshake::{self, HandshakeRefusal};
 use crate::peer::message::{Refusal, Request, Response};
 use crate::raft::rpc::{AppendRequest, AppendResponse, RaftRequest, RaftResponse};
-use crate::storage::Incarnation;
 use crate::storage::testing::{entry, log_id, vote};
 
-use crate::limits::PEER_FRAME_MAX_BYTES;
+use rowlock_types::limits::PEER_FRAME_MAX_BYTES;
 use rowlock_world::spoilt::Spoiler;
 
 const GOLDEN: &str = include_str!("../testdata/wire-v5.txt");

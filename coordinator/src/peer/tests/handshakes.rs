@@ -7,10 +7,10 @@ use rowlock_env::net::Listener;
 use rowlock_env::task::{Shutdown, TaskGroup};
 use rowlock_env::{task, time};
 use rowlock_proto::NodeId;
+use rowlock_types::codec;
 use tokio::io::AsyncWriteExt;
 
 use super::support::{PATIENCE, Raw, Service, hello, identity, listen_anywhere, pool};
-use crate::codec;
 use crate::peer::handshake::{self, HandshakeRefusal, VERSION};
 use crate::peer::{Identity, Lane, PeerError, PeerPool, Request, Response};
 

@@ -13,6 +13,11 @@ use rowlock_env::task::{Shutdown, TaskGroup};
 use rowlock_env::time;
 use rowlock_proto::{ErrorCode, NodeId, SessionId};
 use rowlock_state::command::{Attachment, Command, Origin, Proposal};
+use rowlock_types::departure::Departure;
+use rowlock_types::incarnation::Incarnation;
+use rowlock_types::member::Member;
+use rowlock_types::reconfiguration::Wanted;
+use rowlock_types::status::Status;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::peer::frame::{self, Frame, FrameReader, RequestId};
@@ -21,11 +26,6 @@ use crate::peer::{
     Identity, Introduction, Lane, PeerPool, PeerServer, PeerService, RaftConnection, RaftService, Refusal,
 };
 use crate::raft::rpc::{RaftRequest, RaftResponse};
-use crate::raft::types::Member;
-use crate::reconfig::Wanted;
-use crate::session::Departure;
-use crate::status::Status;
-use crate::storage::Incarnation;
 
 /// Long enough for anything that must happen on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(20);

@@ -11,16 +11,16 @@ use openraft::{RaftNetworkFactory, RaftNetworkV2};
 use parking_lot::Mutex;
 use rowlock_env::sync::watch;
 use rowlock_env::time;
+use rowlock_types::limits::PEER_APPEND_WINDOW_REQUESTS;
+use rowlock_types::member::Member;
 
 use super::support::{Bytewise, PATIENCE};
-use crate::limits::PEER_APPEND_WINDOW_REQUESTS;
 use crate::peer::RaftService;
 use crate::peer::tests::support::{Node, Service, listen, pool, raft_by};
 use crate::raft::acks::Acks;
 use crate::raft::network::{Network, Target};
 use crate::raft::rpc::{AppendRequest, AppendResponse, RaftRequest, RaftResponse};
 use crate::raft::thrift::{Followers, Thrift};
-use crate::raft::types::Member;
 use crate::storage::testing::{entry, log_id, vote};
 
 /// Answers when its gate opens; remembers what came, and how much waited at most.

@@ -12,15 +12,16 @@ use openraft::{RaftNetworkFactory, RaftNetworkV2};
 use parking_lot::Mutex;
 use rowlock_env::sync::watch;
 use rowlock_env::time;
+use rowlock_types::limits::PEER_SNAPSHOT_CHUNK_BYTES;
+use rowlock_types::member::Member;
 
 use super::support::{Bytewise, Cluster, PATIENCE};
-use crate::limits::PEER_SNAPSHOT_CHUNK_BYTES;
 use crate::peer::tests::support::{Service, listen, pool, raft_by};
 use crate::raft::acks::Acks;
 use crate::raft::network::{Network, Target};
 use crate::raft::rpc::{RaftRequest, RaftResponse, Snapshot, SnapshotResponse, SnapshotStep};
 use crate::raft::thrift::Thrift;
-use crate::raft::types::{Member, SnapshotMeta, StoredMembership};
+use crate::raft::types::{SnapshotMeta, StoredMembership};
 use crate::storage::testing::{log_id, vote};
 
 fn snapshot(bytes: Vec<u8>) -> Snapshot<Bytewise> {

@@ -17,11 +17,12 @@ use rowlock_env::sync::watch;
 use rowlock_env::task::{Shutdown, TaskGroup};
 use rowlock_env::time;
 use rowlock_proto::NodeId;
+use rowlock_types::codec;
+use rowlock_types::member::Member;
+use rowlock_types::metrics::Metrics;
 use tempfile::TempDir;
 
 use super::relay::{Cuts, relay};
-use crate::codec;
-use crate::metrics::Metrics;
 use crate::peer::tests::support::{Service, identity};
 use crate::peer::{PeerPool, PeerServer, RaftConnection, RaftService};
 use crate::raft::acks::Acks;
@@ -29,9 +30,7 @@ use crate::raft::network::Network;
 use crate::raft::rpc::{IncomingSnapshot, RaftDispatch, RaftRequest, RaftResponse, Snapshot, SnapshotSink};
 use crate::raft::snapshot_transfer::SnapshotSource;
 use crate::raft::thrift::Thrift;
-use crate::raft::types::{
-    EntryPayload, Fate, LogId, Member, Payload, SnapshotMeta, StoredMembership, TypeConfig,
-};
+use crate::raft::types::{EntryPayload, Fate, LogId, Payload, SnapshotMeta, StoredMembership, TypeConfig};
 use crate::storage::{LogStore, Storage};
 
 pub const PATIENCE: Duration = Duration::from_secs(30);

@@ -10,9 +10,9 @@ use parking_lot::Mutex;
 use rowlock_env::disk::{Dir, File};
 use rowlock_env::worker;
 use rowlock_state::{Machine, SnapshotError};
+use rowlock_types::limits::{SNAPSHOT_CUT_BYTES, SNAPSHOT_CUT_PAUSE, SNAPSHOT_PIECE_PAUSE};
 
 use super::format::{FIXED_BYTES, SnapshotHeader};
-use crate::limits::{SNAPSHOT_CUT_BYTES, SNAPSHOT_CUT_PAUSE, SNAPSHOT_PIECE_PAUSE};
 use crate::raft::snapshot_transfer::SnapshotSource;
 use crate::raft::types::SnapshotMeta;
 use crate::storage::error::StorageError;

@@ -13,7 +13,8 @@
 //! 64  meta: last log id and membership, then the body: the state machine's own encoding
 //! ```
 
-use crate::codec;
+use rowlock_types::codec;
+
 use crate::raft::types::SnapshotMeta;
 
 /// Bytes before the meta.

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use rowlock_env::disk::{Dir, File};
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::worker;
+use rowlock_types::limits::{SNAPSHOT_PIECE_BYTES, SNAPSHOT_PIECE_PAUSE};
 
 use super::file::SnapshotFile;
 use super::format::SnapshotHeader;
-use crate::limits::{SNAPSHOT_PIECE_BYTES, SNAPSHOT_PIECE_PAUSE};
 use crate::raft::rpc::IncomingSnapshot;
 use crate::raft::types::SnapshotMeta;
 use crate::storage::error::StorageError;

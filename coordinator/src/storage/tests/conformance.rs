@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use openraft::testing::log::{StoreBuilder, Suite};
+use rowlock_types::observer::Observed;
 use tempfile::TempDir;
 
 use super::{open, temp};
-use crate::observer::Observed;
 use crate::raft::state_machine::{Apply, StateMachine};
 use crate::raft::types::Fate;
 use crate::raft::types::TypeConfig;

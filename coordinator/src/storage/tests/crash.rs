@@ -309,7 +309,7 @@ async fn rot_in_the_last_flushed_batch_of_a_log_that_rests_is_damage_and_nothing
     let begun = rowlock_env::time::now();
     while !is_witnessed() {
         assert!(begun.elapsed() < std::time::Duration::from_secs(20), "no witness was written");
-        rowlock_env::time::sleep(crate::limits::WAL_REST).await;
+        rowlock_env::time::sleep(rowlock_types::limits::WAL_REST).await;
     }
     let copy = killed(dir.path());
     let segment = segments(copy.path())[0].clone();

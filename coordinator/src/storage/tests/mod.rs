@@ -17,6 +17,7 @@ use std::sync::Arc;
 use openraft::storage::{IOFlushed, RaftLogReader, RaftLogStorage, RaftLogStorageExt};
 use parking_lot::Mutex;
 use rowlock_proto::NodeId;
+use rowlock_types::metrics::Metrics;
 use tempfile::TempDir;
 
 use super::error::{DiskFailure, StorageError};
@@ -24,7 +25,6 @@ use super::identity::Identity;
 use super::log_store::LogStore;
 use super::open::{Opened, Storage};
 use super::testing::entry;
-use crate::metrics::Metrics;
 use crate::raft::types::{Entry, Vote};
 
 /// Small segments, so that a test sees many.

@@ -8,11 +8,11 @@ use openraft::storage::{RaftSnapshotBuilder, RaftStateMachine};
 use rowlock_env::{task, time};
 use rowlock_state::Machine;
 use rowlock_state::command::{Batch, Command, Proposal};
+use rowlock_types::limits::APPLY_SLICE;
+use rowlock_types::metrics::Metrics;
+use rowlock_types::observer::Observed;
 
 use super::*;
-use crate::limits::APPLY_SLICE;
-use crate::metrics::Metrics;
-use crate::observer::Observed;
 use crate::raft::rpc::IncomingSnapshot;
 use crate::raft::state_machine::{Apply, StateMachine};
 use crate::raft::types::{EntryPayload, Fate, Payload};

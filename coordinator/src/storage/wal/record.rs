@@ -1,9 +1,9 @@
 //! What the log is made of: everything that must survive, in the order in which it was decided. Pure.
 
+use rowlock_types::codec::{self, CodecError};
 use serde::{Deserialize, Serialize};
 
 use super::frame::BODY_MAX_BYTES;
-use crate::codec::{self, CodecError};
 use crate::raft::types::{Entry, LogId, Vote};
 
 /// One record. Kinds are numbered in the file: never renumber, a new kind is a new format version.

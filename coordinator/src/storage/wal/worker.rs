@@ -10,11 +10,11 @@ use openraft::storage::IOFlushed;
 use rowlock_env::disk::DirLock;
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::worker::{self, Worker};
+use rowlock_types::limits::{WAL_PATIENCE, WAL_QUEUE_MAX, WAL_REST};
 use tokio::sync::oneshot;
 
 use super::record::Record;
 use super::writer::Writer;
-use crate::limits::{WAL_PATIENCE, WAL_QUEUE_MAX, WAL_REST};
 use crate::raft::types::{LogId, TypeConfig};
 use crate::storage::error::DiskFailure;
 

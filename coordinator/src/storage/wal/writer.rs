@@ -13,12 +13,12 @@ use rowlock_env::disk::{Dir, File};
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::{rng, time};
+use rowlock_types::metrics::Metrics;
 
 use super::frame::{self, Chain, Place, SegmentKey};
 use super::record::{Checkpoint, Record};
 use super::recover::{Recovered, SegmentInfo};
 use super::segment::{FIRST_RECORD_AT, SegmentHeader, SegmentSeq};
-use crate::metrics::Metrics;
 use crate::storage::error::{DiskFailure, StorageError};
 use crate::storage::identity::Identity;
 

@@ -10,8 +10,6 @@ use std::time::Duration;
 use rowlock_proto::{NodeId, SessionId};
 use rowlock_state::Machine;
 
-use crate::raft::types::{Entry, EntryPayload, LogId, Vote};
-
 /// A place in the replicated log. Positions of two nodes' logs that are equal hold the same entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
@@ -35,7 +33,7 @@ pub struct Ballot {
     pub elected: bool,
 }
 
-/// Hears of one node's life, from [`Node::start_observed`](crate::Node::start_observed) to its end.
+/// Hears of one node's life, from the start of the node (`Node::start_observed`) to its end.
 ///
 /// What is told in one group below comes in the order in which it happens; between groups there is no order
 /// but where it is named. Groups may be told from different threads.
@@ -133,30 +131,9 @@ impl Observed {
 
     /// Tells the observer, if there is one.
     #[inline]
-    pub(crate) fn tell(&self, what: impl FnOnce(&dyn Observer)) {
+    pub fn tell(&self, what: impl FnOnce(&dyn Observer)) {
         if let Some(observer) = &self.0 {
             what(&**observer);
         }
-    }
-}
-
-impl From<LogId> for Position {
-    fn from(id: LogId) -> Self {
-        Position { term: id.leader_id.term, leader: NodeId(id.leader_id.node_id), index: id.index }
-    }
-}
-
-impl From<Vote> for Ballot {
-    fn from(vote: Vote) -> Self {
-        let candidate = NodeId(vote.leader_id.node_id);
-        Ballot { term: vote.leader_id.term, candidate, elected: vote.committed }
-    }
-}
-
-/// The bytes of an entry that holds commands.
-pub(crate) fn payload(entry: &Entry) -> Option<&[u8]> {
-    match &entry.payload {
-        EntryPayload::Normal(payload) => Some(&payload.0),
-        EntryPayload::Blank | EntryPayload::Membership(_) => None,
     }
 }

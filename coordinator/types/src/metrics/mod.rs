@@ -4,8 +4,6 @@
 pub mod instrument;
 mod text;
 
-use crate::watch::WatchTable;
-
 pub use instrument::{
     Counter, Gauge, Histogram, LongHistogram, LongestGauge, PartsGauge, RoleGauge, SizeHistogram,
 };
@@ -181,12 +179,6 @@ impl Metrics {
     /// All at zero. `start_time_ms` is the wall clock at the start of the process.
     pub fn started_at(start_time_ms: i64) -> Self {
         Metrics { start_time_ms, ..Metrics::default() }
-    }
-
-    /// What this node's connections watch.
-    pub fn show_watches(&self, watches: &WatchTable) {
-        self.watches.set(watches.len() as u64);
-        self.watch_bytes.set(watches.bytes() as u64);
     }
 
     /// The Prometheus text format, version 0.0.4.

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use rowlock_proto::{ErrorCode, NodeId};
 use serde::{Deserialize, Serialize};
 
-use crate::raft::types::Member;
+use crate::member::Member;
 
 /// ZooKeeper's session ids carry the server's number in their top byte, where 0 and 0xff have other meanings.
 const NODE_IDS: std::ops::RangeInclusive<u64> = 1..=254;

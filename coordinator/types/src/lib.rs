@@ -1,0 +1,45 @@
+//! The words that the parts of a Rowlock node share, so that none of them has to know another one for a word.
+//!
+//! A node is made of floors (`docs/architecture.md`): the log on the disk, the connections between nodes, the
+//! lock history, Raft, sessions, clients. Some things are said on several of them: which node a member is and
+//! where, which client has hung up, how large something may become. They stand here, below all of them.
+//!
+//! | module | what it names | who says it to whom |
+//! |---|---|---|
+//! | [`limits`] | every bound of a node, with what happens there | each floor, to itself |
+//! | [`metrics`] | what a node counts and measures | each floor, to people |
+//! | [`memory`] | what a node holds in memory, against its limit | whoever holds counts; whoever lets in asks |
+//! | [`status`] | what a node is: role, term, leader, how far its log is | the node, to people and to its own tasks |
+//! | [`observer`] | what a node's log and state go through | log, state machine and sessions, to an audit |
+//! | [`member`] | where a member is found | the membership, to whoever dials |
+//! | [`reconfiguration`] | a change of the membership in ZooKeeper's terms | clients, to the leader |
+//! | [`departure`] | a client has hung up | its node, to the leader |
+//! | [`incarnation`] | one data folder of a node | the folder, to the other nodes |
+//! | [`codec`] | how a value becomes bytes | log, snapshots, history, messages between nodes |
+//!
+//! # What it promises
+//!
+//! It is pure: no IO, no clock, no randomness, no task, no lock that is held across anything. What is counted
+//! here is counted by relaxed atomics, which never wait.
+//!
+//! The types that travel or are stored (`Status`, `Member`, `Wanted`, `Departure`, `Incarnation`) are part of
+//! formats: a change of one is a change of the messages between nodes (`docs/protocol.md`).
+//!
+//! [`codec::decode`] never allocates more than a step above what it is given, whatever the bytes claim.
+//!
+//! # What it does not know
+//!
+//! No floor of a node: neither openraft nor the log, neither connections nor tasks. It knows ZooKeeper's
+//! protocol for numbers and error codes (`rowlock-proto`), and the replicated state (`rowlock-state`) for
+//! what an observer is shown and for what a state weighs.
+
+pub mod codec;
+pub mod departure;
+pub mod incarnation;
+pub mod limits;
+pub mod member;
+pub mod memory;
+pub mod metrics;
+pub mod observer;
+pub mod reconfiguration;
+pub mod status;
