@@ -1,7 +1,7 @@
 //! An election: one of many leads, all know who, and a leader that is gone is followed by the next.
 //!
 //! ```text
-//! cargo run -p rowlock-client --features test-util --example election
+//! cargo run -p rowlock-client --example election
 //! ```
 //! With `ROWLOCK_ENDPOINTS=host:port,...` it runs on that cluster, also on Apache ZooKeeper.
 

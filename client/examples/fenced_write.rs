@@ -1,7 +1,7 @@
 //! Why a lock is not enough, and what is: a holder that was paused wakes up late and writes, and is refused.
 //!
 //! ```text
-//! cargo run -p rowlock-client --features test-util --example fenced_write
+//! cargo run -p rowlock-client --example fenced_write
 //! ```
 //! A child process holds the lock and writes to a storage service. It is stopped (SIGSTOP: as a long garbage
 //! collection, a suspended laptop or a live migration would) until its session has expired; the next holder

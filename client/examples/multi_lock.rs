@@ -2,7 +2,7 @@
 //! singly.
 //!
 //! ```text
-//! cargo run -p rowlock-client --features test-util --example multi_lock
+//! cargo run -p rowlock-client --example multi_lock
 //! ```
 //! With `ROWLOCK_ENDPOINTS=host:port,...` it runs on that cluster. The end of the story, deadlock detection,
 //! is told on Rowlock only.

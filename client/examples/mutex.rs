@@ -2,7 +2,7 @@
 //! nothing.
 //!
 //! ```text
-//! cargo run -p rowlock-client --features test-util --example mutex
+//! cargo run -p rowlock-client --example mutex
 //! ```
 //! With `ROWLOCK_ENDPOINTS=host:port,...` it runs on that cluster, also on Apache ZooKeeper.
 

@@ -1,7 +1,7 @@
 //! A read-write lock: readers together, a writer alone, and nobody overtakes.
 //!
 //! ```text
-//! cargo run -p rowlock-client --features test-util --example read_write
+//! cargo run -p rowlock-client --example read_write
 //! ```
 //! With `ROWLOCK_ENDPOINTS=host:port,...` it runs on that cluster, also on Apache ZooKeeper.
 

@@ -1,7 +1,7 @@
 //! A semaphore: so many at a time, over all processes, in the order of asking.
 //!
 //! ```text
-//! cargo run -p rowlock-client --features test-util --example semaphore
+//! cargo run -p rowlock-client --example semaphore
 //! ```
 //! With `ROWLOCK_ENDPOINTS=host:port,...` it runs on that cluster, also on Apache ZooKeeper.
 

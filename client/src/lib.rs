@@ -84,7 +84,7 @@
 //! `session::machine` decides (pure: frames and the clock in; bytes and completions out). Handles and one
 //! task per session (`connection`) share it in `session::core`. Everything outside goes through
 //! `rowlock-env`, so that the simulator runs this very code. Invariant: this crate knows `proto` and `env`
-//! and nothing of the servers, but for the test kit (`test_util`), which runs some.
+//! and nothing of the servers. The test kit, which runs some, is the crate `rowlock-testkit`.
 
 mod admin;
 #[cfg(feature = "blocking")]
@@ -99,8 +99,6 @@ mod path;
 mod recipes;
 mod servers;
 mod session;
-#[cfg(feature = "test-util")]
-pub mod test_util;
 mod transaction;
 mod watch;
 mod znode;

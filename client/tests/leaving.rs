@@ -8,8 +8,8 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use rowlock_client::test_util::Cluster;
 use rowlock_client::{Client, blocking};
+use rowlock_testkit::Cluster;
 use tokio::runtime::{Builder, Runtime};
 
 /// How often each way is tried.
@@ -69,8 +69,7 @@ fn leave(way: &str, endpoints: &str) {
 fn watch() {
     let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     runtime.block_on(async {
-        let bounds =
-            |config: &mut rowlock_client::test_util::NodeConfig| config.session.max_timeout_ms = 200_000;
+        let bounds = |config: &mut rowlock_testkit::NodeConfig| config.session.max_timeout_ms = 200_000;
         let cluster = Cluster::start_with(1, bounds).await;
         let client = cluster.client().await;
         for way in WAYS {

@@ -5,14 +5,14 @@ use std::collections::BTreeSet;
 use super::tree::{Tree, product_lines};
 
 /// A crate's manifest and the crates of this workspace that it may depend on, as docs/architecture.md has it.
-const CRATES: [(&str, &[&str]); 12] = [
+const CRATES: [(&str, &[&str]); 13] = [
     ("proto", &[]),
     ("env", &[]),
     ("state", &["proto"]),
     ("coordinator/types", &["proto", "state"]),
     ("coordinator", &["env", "proto", "state", "types"]),
-    // The coordinator only with the feature `test-util`.
-    ("client", &["coordinator", "env", "proto", "types"]),
+    ("client", &["env", "proto"]),
+    ("client/testkit", &["client", "coordinator", "env", "proto", "types"]),
     ("sim/world", &["env"]),
     ("sim/designs", &["env", "world"]),
     ("sim", &["client", "coordinator", "designs", "env", "proto", "state", "world"]),

@@ -7,7 +7,7 @@ pub mod storage;
 use std::time::Duration;
 
 use rowlock_client::Client;
-use rowlock_client::test_util::Cluster;
+use rowlock_testkit::Cluster;
 
 /// What an example gives.
 pub type Story = Result<(), Box<dyn std::error::Error + Send + Sync>>;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rowlock_client::Client as Builder;
 use rowlock_client::blocking::Client;
-use rowlock_client::test_util::Cluster;
+use rowlock_testkit::Cluster;
 
 use crate::support::SHORT;
 

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use rowlock_client::test_util::Cluster;
 use rowlock_client::{Client, Error, Guard, LockRequest, Owner};
 use rowlock_env::task::{self, Task};
 use rowlock_env::time;
+use rowlock_testkit::Cluster;
 
 use crate::support::within;
 

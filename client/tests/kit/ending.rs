@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use rowlock_client::test_util::Cluster;
 use rowlock_client::{Error, LostReason, ReleaseError, SessionState};
+use rowlock_testkit::Cluster;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::support::within;

@@ -1,7 +1,7 @@
 //! The members of a cluster are changed while clients use it.
 
-use rowlock_client::test_util::{Cluster, NodeConfig};
 use rowlock_client::{Acl, CreateMode, Error, ErrorCode, NodeId, Reconfig};
+use rowlock_testkit::{Cluster, NodeConfig};
 
 use crate::support::within;
 

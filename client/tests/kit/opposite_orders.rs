@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use rowlock_client::test_util::Cluster;
 use rowlock_client::{Client, Error};
 use rowlock_env::task;
 use rowlock_env::time::{self, Instant};
+use rowlock_testkit::Cluster;
 
 use crate::support::{SOON, within};
 

@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use rowlock_client::test_util::Cluster;
 use rowlock_client::{Acl, Client, CreateMode, Error, FencingToken};
 use rowlock_env::{rng, task};
+use rowlock_testkit::Cluster;
 
 use crate::support::{SOON, within};
 

@@ -1,8 +1,8 @@
 //! The recipes on real nodes whose leaders die.
 
-use rowlock_client::test_util::Cluster;
 use rowlock_client::{Client, blocking};
 use rowlock_env::{task, worker};
+use rowlock_testkit::Cluster;
 
 use crate::support::{SOON, within};
 

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use rowlock_client::test_util::Cluster;
 use rowlock_client::{Client, SessionState};
 use rowlock_env::time;
+use rowlock_testkit::Cluster;
 
 /// How long anything may take on a machine that is busy with other tests.
 pub const SOON: Duration = Duration::from_secs(30);

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use rowlock_client::test_util::{Cluster, Role};
 use rowlock_client::{Acl, Client, CreateMode, Instant, SessionState};
 use rowlock_env::time;
+use rowlock_testkit::{Cluster, Role};
 
 use crate::support::{reaches, short, suspended, within};
 

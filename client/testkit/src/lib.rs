@@ -1,7 +1,7 @@
-//! A cluster inside your test, with switches for what goes wrong. Feature `test-util`.
+//! A cluster inside your test, with switches for what goes wrong.
 //!
 //! ```
-//! use rowlock_client::test_util::Cluster;
+//! use rowlock_testkit::Cluster;
 //!
 //! # #[tokio::main]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rowlock_client::{Client, ClientConfig};
 use rowlock_coordinator::config::NodeEntry;
 use rowlock_coordinator::peer::Identity;
 use rowlock_coordinator::{NodeConfig, Role, Status};
@@ -21,8 +22,6 @@ use super::node::{Board, Place, Running, Targets};
 use super::proxy::{Behind, Door};
 use super::rules::Rules;
 use super::threads::Threads;
-use crate::client::Client;
-use crate::config::ClientConfig;
 
 /// How long the kit waits for anything, on a machine that is busy with other tests.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -32,7 +31,7 @@ const SESSION_TIMEOUT: Duration = Duration::from_secs(4);
 const NAME: &str = "test";
 const ANY_PORT: &str = "127.0.0.1:0";
 
-/// Some nodes in this process, with a network between them that can be switched. See the [module](super).
+/// Some nodes in this process, with a network between them that can be switched. See the [crate](crate).
 pub struct Cluster {
     places: Vec<Place>,
     rules: watch::Sender<Rules>,
