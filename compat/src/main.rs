@@ -10,7 +10,6 @@ mod fuzz;
 mod generate;
 mod minimise;
 mod player;
-mod rng;
 mod script;
 mod transcript;
 

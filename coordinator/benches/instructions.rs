@@ -20,7 +20,7 @@ use rowlock_coordinator::storage::wal::frame::{self, Chain, Place, SegmentKey};
 use rowlock_coordinator::storage::wal::record::Record;
 use rowlock_coordinator::watch::{ConnectionId, Kinds, WatchTable};
 use rowlock_proto::acl::{Acl, Id};
-use rowlock_proto::lock::{Acquire, Mode, Owner};
+use rowlock_proto::lock::{Acquire, Mode};
 use rowlock_proto::{FencingToken, NodeId, SessionId, Zxid};
 use rowlock_state::command::{Attachment, Batch, Command, Origin, Proposal};
 use rowlock_state::outcome::{Change, ChangeKind, LockEvent, LockEventKind, Why};
@@ -62,16 +62,11 @@ fn proposals(commands: usize) -> Vec<Proposal> {
 
 fn proposal(n: u64) -> Proposal {
     let acquire = Acquire {
-        lock: format!("/locks/bench-own-{n}"),
-        prefix: format!("_c_0b6cfd19-3e5f-4c81-9c4e-{:012x}-lock-", n * 0x1357),
         data: Some(Bytes::from_static(b"host-17.example.org:41234")),
-        acl: Some(Acl::shared_open()),
-        mode: Mode::Exclusive,
-        limit: 0,
-        wait: true,
-        owner: Owner::Unnamed,
-        max_hold_ms: 0,
-        lock_delay_ms: 0,
+        ..Acquire::exclusive(
+            format!("/locks/bench-own-{n}"),
+            format!("_c_0b6cfd19-3e5f-4c81-9c4e-{:012x}-lock-", n * 0x1357),
+        )
     };
     let acquire = Box::new(Command::Acquire(vec![acquire]));
     Proposal {

@@ -6,8 +6,8 @@ use rowlock_proto::request::{Op, SetData};
 use rowlock_proto::{CreateMode, ErrorCode, FencingToken, Request, Version};
 
 use crate::make::{
-    BAD, KIND, acquire, by_auth, chain, check, claim, deep, hold, labelled, many, multi, one, own_list,
-    places, readers, set, set_acl, user, with_data,
+    BAD, KIND, by_auth, chain, check, claim, deep, hold, labelled, many, multi, one, own_list, places,
+    readers, set, set_acl, user, with_data,
 };
 use crate::{EPHEMERALS, Identities, Kind, PLACES_MAX, READERS, create};
 
@@ -209,7 +209,7 @@ const MULTIS: [Kind; 9] = [
 const LOCKS: [Kind; 12] = [
     Kind {
         name: "acquire of a deep lock",
-        request: |at, n| Request::Acquire(vec![acquire(deep(at.root, n + 1), "p-")]),
+        request: |at, n| Request::Acquire(vec![Acquire::exclusive(deep(at.root, n + 1), "p-")]),
         refused: BAD,
         admitted: 32,
         ..KIND
@@ -219,7 +219,7 @@ const LOCKS: [Kind; 12] = [
         prepare: |root| chain(root, 220),
         request: |at, n| {
             let lock = format!("{}{}", deep(at.root, 220), deep("", n + 1));
-            Request::Acquire(vec![acquire(lock, "p-")])
+            Request::Acquire(vec![Acquire::exclusive(lock, "p-")])
         },
         refused: BAD,
         admitted: 32,
@@ -246,7 +246,8 @@ const LOCKS: [Kind; 12] = [
     Kind {
         name: "tagged acquire with a long prefix",
         request: |at, n| {
-            let request = Request::Acquire(vec![acquire(format!("{}/l", at.root), &"p".repeat(n + 1))]);
+            let request =
+                Request::Acquire(vec![Acquire::exclusive(format!("{}/l", at.root), "p".repeat(n + 1))]);
             // Another number for another request.
             Request::Tagged { id: n as u64 + 1, acked: 0, request: Box::new(request) }
         },

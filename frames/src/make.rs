@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use rowlock_proto::acl::{Acl, Id, perms};
-use rowlock_proto::lock::{Acquire, Claim, Mode, Owner};
+use rowlock_proto::lock::{Acquire, Claim, Mode};
 use rowlock_proto::request::{Create, Op, SetAcl, SetData};
 use rowlock_proto::{CreateMode, ErrorCode, Request, Version};
 
@@ -86,28 +86,12 @@ fn sequential(root: &str, acl: Arc<[Acl]>) -> Op {
     Op::Create(Create { acl: Some(acl), ..create(&format!("{root}/e"), CreateMode::PersistentSequential) })
 }
 
-/// A place in the queue of an exclusive lock.
-pub(crate) fn acquire(lock: String, prefix: &str) -> Acquire {
-    Acquire {
-        lock,
-        prefix: prefix.to_owned(),
-        data: None,
-        acl: Some(Acl::shared_open()),
-        mode: Mode::Exclusive,
-        limit: 0,
-        wait: true,
-        owner: Owner::Unnamed,
-        max_hold_ms: 0,
-        lock_delay_ms: 0,
-    }
-}
-
 pub(crate) fn places(count: usize, lock: impl Fn(usize) -> String) -> Request {
-    Request::Acquire((0..count).map(|at| acquire(lock(at), "p-")).collect())
+    Request::Acquire((0..count).map(|at| Acquire::exclusive(lock(at), "p-")).collect())
 }
 
 pub(crate) fn labelled(root: &str, data: usize) -> Acquire {
-    Acquire { data: Some(Bytes::from(vec![7; data])), ..acquire(format!("{root}/l"), "p-") }
+    Acquire { data: Some(Bytes::from(vec![7; data])), ..Acquire::exclusive(format!("{root}/l"), "p-") }
 }
 
 pub(crate) fn hold(root: &str) -> Vec<Request> {
@@ -123,7 +107,7 @@ pub(crate) fn claim(at: &At<'_>, number: usize, longer: usize) -> Claim {
 /// One holder, for whom so many readers wait.
 pub(crate) fn readers(root: &str, count: usize) -> Vec<Request> {
     let lock = || format!("{root}/l0");
-    let reader = |at| Acquire { mode: Mode::Shared, ..acquire(lock(), &format!("r{at}-")) };
+    let reader = |at| Acquire { mode: Mode::Shared, ..Acquire::exclusive(lock(), format!("r{at}-")) };
     let readers = (0..count).map(|at| Request::Acquire(vec![reader(at)]));
-    [Request::Acquire(vec![acquire(lock(), "p-")])].into_iter().chain(readers).collect()
+    [Request::Acquire(vec![Acquire::exclusive(lock(), "p-")])].into_iter().chain(readers).collect()
 }

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use bytes::{Bytes, BytesMut};
 use harness::{Case, measured};
-use rowlock_proto::lock::{Acquire, Claim, Mode, Owner, Party, Standing};
+use rowlock_proto::lock::{Acquire, Claim, Party, Standing};
 use rowlock_proto::request::{Create, PathWatch};
 use rowlock_proto::{
     Acl, ConnectRequest, ConnectResponse, CreateMode, EventType, FencingToken, OpCode, ReplyHeader, Request,
@@ -165,18 +165,7 @@ fn create() -> Request {
 }
 
 fn acquire() -> Request {
-    tagged(Request::Acquire(vec![Acquire {
-        lock: LOCK.to_owned(),
-        prefix: PREFIX.to_owned(),
-        data: Some(DATA),
-        acl: Some(Acl::shared_open()),
-        mode: Mode::Exclusive,
-        limit: 0,
-        wait: true,
-        owner: Owner::Unnamed,
-        max_hold_ms: 0,
-        lock_delay_ms: 0,
-    }]))
+    tagged(Request::Acquire(vec![Acquire { data: Some(DATA), ..Acquire::exclusive(LOCK, PREFIX) }]))
 }
 
 fn release() -> Request {

@@ -110,6 +110,25 @@ pub struct Acquire {
     pub lock_delay_ms: u32,
 }
 
+impl Acquire {
+    /// Waits for an exclusive lock, for anybody to see, without data or limits in time. What is wanted
+    /// otherwise is said by struct update: `Acquire { wait: false, ..Acquire::exclusive(lock, prefix) }`.
+    pub fn exclusive(lock: impl Into<String>, prefix: impl Into<String>) -> Self {
+        Acquire {
+            lock: lock.into(),
+            prefix: prefix.into(),
+            data: None,
+            acl: Some(Acl::shared_open()),
+            mode: Mode::Exclusive,
+            limit: 0,
+            wait: true,
+            owner: Owner::Unnamed,
+            max_hold_ms: 0,
+            lock_delay_ms: 0,
+        }
+    }
+}
+
 /// A holder or waiter as named by a client: exactly this znode with exactly this token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {

@@ -413,18 +413,7 @@ mod tests {
 
     #[test]
     fn what_repeats_is_left_out() {
-        let acquire = Acquire {
-            lock: "/locks/orders".to_owned(),
-            prefix: "_c_0b6cfd19-3e5f-4c81-9c4e-5f0d3b6cfd19-lock-".to_owned(),
-            data: None,
-            acl: Some(Acl::shared_open()),
-            mode: Mode::Exclusive,
-            limit: 0,
-            wait: true,
-            owner: Owner::Unnamed,
-            max_hold_ms: 0,
-            lock_delay_ms: 0,
-        };
+        let acquire = Acquire::exclusive("/locks/orders", "_c_0b6cfd19-3e5f-4c81-9c4e-5f0d3b6cfd19-lock-");
         let text = acquire.lock.len() + acquire.prefix.len();
         let proposal = |n: u64| Proposal {
             origin: Origin { node: NodeId(1), incarnation: u64::MAX, request: 1_000_000 + n },

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use rowlock_proto::frame;
-use rowlock_proto::lock::{Acquire, Claim, Mode, Notice, Owner, Standing};
+use rowlock_proto::lock::{Acquire, Claim, Notice, Standing};
 use rowlock_proto::request::{Create, PathWatch};
 use rowlock_proto::{
     Acl, ConnectRequest, CreateMode, ErrorCode, OpCode, ReplyHeader, Request, RequestFrame, Response,
@@ -263,18 +263,7 @@ impl Raw {
 
 /// An acquire that waits for an exclusive lock.
 pub fn exclusive(lock: &str, prefix: &str) -> Acquire {
-    Acquire {
-        lock: lock.to_owned(),
-        prefix: prefix.to_owned(),
-        data: None,
-        acl: Some(Acl::shared_open()),
-        mode: Mode::Exclusive,
-        limit: 0,
-        wait: true,
-        owner: Owner::Unnamed,
-        max_hold_ms: 0,
-        lock_delay_ms: 0,
-    }
+    Acquire::exclusive(lock, prefix)
 }
 
 /// The claim of a place that is held.

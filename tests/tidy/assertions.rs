@@ -3,8 +3,14 @@
 use super::tree::{Tree, product_lines};
 
 /// Assertions of a crate's product code at least. Raise it when some were added.
-const AT_LEAST: [(&str, usize); 5] =
-    [("coordinator/types", 1), ("coordinator", 20), ("client", 68), ("proto", 0), ("state", 30)];
+const AT_LEAST: [(&str, usize); 6] = [
+    ("coordinator/types", 1),
+    ("coordinator", 20),
+    ("client", 65),
+    ("client/testkit", 3),
+    ("proto", 0),
+    ("state", 30),
+];
 
 pub fn breaches(tree: &Tree) -> Vec<String> {
     AT_LEAST

@@ -17,7 +17,7 @@ const CRATES: [(&str, &[&str]); 13] = [
     ("sim/designs", &["env", "world"]),
     ("sim", &["client", "coordinator", "designs", "env", "proto", "state", "world"]),
     ("bench", &["client", "proto"]),
-    ("compat", &["env", "proto"]),
+    ("compat", &["env", "proto", "world"]),
     ("fuzz", &["client", "coordinator", "env", "proto", "state", "types"]),
 ];
 

@@ -8,7 +8,7 @@ use rowlock_client::{Acl, CreateMode, Error, Owner, SessionState, Version};
 use rowlock_env::task;
 use rowlock_env::time;
 use rowlock_proto::Request;
-use rowlock_proto::lock::{Acquire, Mode};
+use rowlock_proto::lock::Acquire;
 use rowlock_state::Machine;
 use rowlock_state::command::Command;
 
@@ -190,18 +190,7 @@ async fn a_multi_lock_that_is_refused_when_it_asks_again_leaves_the_places_it_ha
         let waiting = world.queue("/locks/y")[1].path.clone();
         let delete = Command::Delete { path: waiting, version: Version::ANY };
         world.act(client.session_id(), delete).unwrap();
-        let acquire = Acquire {
-            lock: "/locks/x".to_owned(),
-            prefix: "then-".to_owned(),
-            data: None,
-            acl: Some(Acl::shared_open()),
-            mode: Mode::Exclusive,
-            limit: 0,
-            wait: true,
-            owner: Owner::Session,
-            max_hold_ms: 0,
-            lock_delay_ms: 0,
-        };
+        let acquire = Acquire { owner: Owner::Session, ..Acquire::exclusive("/locks/x", "then-") };
         world.act(other.session_id(), Command::Acquire(vec![acquire])).unwrap();
         world.silent_on_attach = false;
     }

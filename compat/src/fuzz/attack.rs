@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::mutate::{Ending, Spoilt, spoil};
 use super::{Tally, corpus};
-use crate::rng::Rng;
+use rowlock_world::rng::Rng;
 
 /// The longest that an attacker stays.
 const STAY_MAX: Duration = Duration::from_millis(1500);

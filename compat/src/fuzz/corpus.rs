@@ -7,8 +7,8 @@ use rowlock_proto::{FourLetterWord, OpCode, Xid, Zxid, encode};
 use super::locks;
 use crate::connection::{Session, connect_request};
 use crate::generate;
-use crate::rng::Rng;
 use crate::script::{Action, body, frame, set_watches};
+use rowlock_world::rng::Rng;
 
 /// The largest body of a frame that servers take, less some room for its header.
 const LARGE_BYTES: usize = 0xf_ffff - 64;

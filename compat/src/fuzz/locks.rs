@@ -8,7 +8,7 @@ use rowlock_proto::lock::{Acquire, Attempt, Claim, Mode, Owner, SessionOptions};
 use rowlock_proto::request::{Create, SetData};
 use rowlock_proto::{Acl, FencingToken, Op, Request, Version};
 
-use crate::rng::Rng;
+use rowlock_world::rng::Rng;
 
 const LOCKS: &[&str] =
     &["/fuzz/l/a", "/fuzz/l/b", "/fuzz/l/a/c", "/fuzz/l/10", "/fuzz/l/1", "/fuzz/l/\u{4e2d}", "/fuzz/r"];
@@ -96,7 +96,7 @@ fn write(rng: &mut Rng) -> Request {
 }
 
 fn some<T>(rng: &mut Rng, mut one: impl FnMut(&mut Rng) -> T) -> Vec<T> {
-    let count = rng.weighted(&[(1, 0), (8, 1), (3, 2), (2, 5), (1, 40)]);
+    let count = rng.pick_weighted(&[(1, 0), (8, 1), (3, 2), (2, 5), (1, 40)]);
     (0..count).map(|_| one(rng)).collect()
 }
 

@@ -2,7 +2,7 @@
 
 use bytes::{Bytes, BytesMut};
 
-use crate::rng::Rng;
+use rowlock_world::rng::Rng;
 
 /// Numbers at which decoders stumble.
 const EDGES: &[i32] =
@@ -47,8 +47,12 @@ pub fn spoil(rng: &mut Rng, mut frames: Vec<Bytes>) -> Spoilt {
     } else if rng.chance(15) {
         stream.truncate(rng.below(stream.len() + 1));
     }
-    let ending =
-        rng.weighted(&[(3, Ending::Abrupt), (4, Ending::Reading), (1, Ending::Deaf), (2, Ending::HalfClose)]);
+    let ending = rng.pick_weighted(&[
+        (3, Ending::Abrupt),
+        (4, Ending::Reading),
+        (1, Ending::Deaf),
+        (2, Ending::HalfClose),
+    ]);
     Spoilt { segments: cut(rng, Bytes::from(stream)), ending, mutations: mutations as u64 }
 }
 

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use rowlock_proto::{Acl, Id, Request};
 
-use crate::rng::Rng;
+use rowlock_world::rng::Rng;
 
 /// Identities that auth packets of scripts prove: `u:p` and `v:p`.
 const DIGESTS: &[&str] =
@@ -30,10 +30,20 @@ pub(super) fn list(rng: &mut Rng, restrictive: bool) -> Option<Vec<Acl>> {
 }
 
 fn entry(rng: &mut Rng) -> Acl {
-    let perms =
-        rng.weighted(&[(4, 31), (2, 1), (1, 2), (1, 4), (1, 8), (1, 16), (2, 23), (1, 0), (1, -1), (1, 64)]);
+    let perms = rng.pick_weighted(&[
+        (4, 31),
+        (2, 1),
+        (1, 2),
+        (1, 4),
+        (1, 8),
+        (1, 16),
+        (2, 23),
+        (1, 0),
+        (1, -1),
+        (1, 64),
+    ]);
     let (scheme, id) = match rng.below(20) {
-        0..=4 => ("world", rng.weighted(&[(12, "anyone"), (1, "someone"), (1, "")])),
+        0..=4 => ("world", rng.pick_weighted(&[(12, "anyone"), (1, "someone"), (1, "")])),
         5..=10 => (
             "digest",
             if rng.chance(85) { rng.pick(DIGESTS) } else { rng.pick(&["u", "a:b:c", ":", "", "u:"]) },
@@ -51,7 +61,7 @@ fn entry(rng: &mut Rng) -> Acl {
 
 /// An auth packet; some fail.
 pub(super) fn auth(rng: &mut Rng) -> Request {
-    let (scheme, auth) = rng.weighted(&[
+    let (scheme, auth) = rng.pick_weighted(&[
         (10, ("digest", "u:p")),
         (6, ("digest", "v:p")),
         (3, ("digest", "super:test")),

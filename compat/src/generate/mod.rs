@@ -16,13 +16,13 @@ use rowlock_proto::{Acl, Request, Version};
 
 use self::paths::WatchStyle;
 use crate::dialect;
-use crate::rng::Rng;
 use crate::script::{Action, Comeback, Relative, Script, Step};
+use rowlock_world::rng::Rng;
 
 /// Makes the script of a seed.
 pub fn script(seed: u64, root: &str) -> Script {
     let mut rng = Rng::new(seed);
-    let clients = rng.weighted(&[(4, 1), (4, 2), (2, 3)]);
+    let clients = rng.pick_weighted(&[(4, 1), (4, 2), (2, 3)]);
     let spread = rng.chance(40);
     let home = rng.below(3);
     let servers = (0..clients).map(|_| if spread { rng.below(3) } else { home }).collect();
@@ -91,7 +91,7 @@ impl Generator {
                 raw::malformed(&mut self.rng, &request)
             }
             Kind::UnknownOpcode => raw::unknown_opcode(&mut self.rng),
-            Kind::Reconnect => Action::Reconnect(self.rng.weighted(&[
+            Kind::Reconnect => Action::Reconnect(self.rng.pick_weighted(&[
                 (5, Comeback::Resume),
                 (4, Comeback::Move),
                 (2, Comeback::WrongPassword),
@@ -106,7 +106,7 @@ impl Generator {
     fn kind(&mut self) -> Kind {
         let (lists, watches) = if self.restrictive { (6, 0) } else { (2, 3) };
         let alone = usize::from(self.clients == 1);
-        self.rng.weighted(&[
+        self.rng.pick_weighted(&[
             (24, Kind::Create),
             (3, Kind::CreateTtl),
             (10, Kind::Delete),
@@ -194,23 +194,32 @@ impl Generator {
             0..=8 => Request::Create(create),
             9..=17 => Request::Create2(create),
             _ => {
-                create.flags = self.rng.weighted(&[(8, 4), (1, 0), (1, 2)]);
+                create.flags = self.rng.pick_weighted(&[(8, 4), (1, 0), (1, 2)]);
                 Request::CreateContainer(create)
             }
         }
     }
 
     fn create(&mut self) -> Create {
-        let flags =
-            self.rng.weighted(&[(10, 0), (6, 1), (5, 2), (4, 3), (2, 4), (1, 5), (1, 6), (1, 7), (1, -1)]);
+        let flags = self.rng.pick_weighted(&[
+            (10, 0),
+            (6, 1),
+            (5, 2),
+            (4, 3),
+            (2, 4),
+            (1, 5),
+            (1, 6),
+            (1, 7),
+            (1, -1),
+        ]);
         Create { path: self.path_to_create(flags), data: self.data(), acl: self.acl(), flags }
     }
 
     fn create_ttl(&mut self) -> (Create, i64) {
-        let flags = self.rng.weighted(&[(6, 5), (4, 6), (1, 0), (1, 1), (1, 4), (1, 9)]);
+        let flags = self.rng.pick_weighted(&[(6, 5), (4, 6), (1, 0), (1, 1), (1, 4), (1, 9)]);
         let create = Create { path: self.path_to_create(flags), data: self.data(), acl: self.acl(), flags };
         let times = [(6, 600_000), (2, 0xff_ffff_ffff), (1, 0x100_0000_0000), (1, 0)];
-        let ttl_ms = self.rng.weighted(&times);
+        let ttl_ms = self.rng.pick_weighted(&times);
         (create, if flags == 5 && self.rng.chance(5) { -1 } else { ttl_ms })
     }
 
@@ -228,7 +237,15 @@ impl Generator {
     }
 
     fn version(&mut self) -> Version {
-        Version(self.rng.weighted(&[(60, -1), (15, 0), (12, 1), (5, 2), (2, 99), (2, -2), (1, i32::MIN)]))
+        Version(self.rng.pick_weighted(&[
+            (60, -1),
+            (15, 0),
+            (12, 1),
+            (5, 2),
+            (2, 99),
+            (2, -2),
+            (1, i32::MIN),
+        ]))
     }
 
     fn acl(&mut self) -> Option<Arc<[Acl]>> {
@@ -282,7 +299,7 @@ impl Generator {
             watches.persistent_recursive = list(WatchStyle::Recursive);
         }
         let relative =
-            self.rng.weighted(&[(6, Relative::LastSeen), (3, Relative::Zero), (1, Relative::Future)]);
+            self.rng.pick_weighted(&[(6, Relative::LastSeen), (3, Relative::Zero), (1, Relative::Future)]);
         Action::SetWatches { relative, watches, two }
     }
 }

@@ -8,7 +8,7 @@ use super::{Generator, Kind};
 impl Generator {
     /// Few operations, since one that fails makes all fail.
     pub(super) fn ops(&mut self) -> Vec<Op> {
-        let count = self.rng.weighted(&[(1, 0), (5, 1), (8, 2), (4, 3), (2, 5)]);
+        let count = self.rng.pick_weighted(&[(1, 0), (5, 1), (8, 2), (4, 3), (2, 5)]);
         (0..count).map(|_| self.op()).collect()
     }
 

@@ -63,7 +63,7 @@ impl Generator {
 
     fn push_name(&mut self, path: &mut String) {
         path.push('/');
-        path.push_str(self.rng.weighted(&[
+        path.push_str(self.rng.pick_weighted(&[
             (10, "a"),
             (8, "b"),
             (3, "c"),

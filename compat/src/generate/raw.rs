@@ -4,8 +4,8 @@ use bytes::{Bytes, BytesMut};
 use rowlock_proto::frame::LENGTH_BYTES;
 use rowlock_proto::{OpCode, Request};
 
-use crate::rng::Rng;
 use crate::script::{Action, body};
+use rowlock_world::rng::Rng;
 
 /// Types that no server knows. Not those that servers use among themselves, nor those of Rowlock (from 1000
 /// on).

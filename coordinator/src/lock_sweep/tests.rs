@@ -1,7 +1,7 @@
 //! When the leader proposes what is due, and when it sleeps.
 
 use rowlock_env::task::{Task, spawn};
-use rowlock_proto::lock::{Acquire, Mode, Owner};
+use rowlock_proto::lock::Acquire;
 use rowlock_state::outcome::Outcome;
 
 use super::*;
@@ -38,18 +38,7 @@ impl State {
 
     /// Revoked `max_hold_ms` and a session timeout after `time_ms`.
     fn hold(&self, time_ms: i64, lock: &str, max_hold_ms: u32) {
-        let acquire = Acquire {
-            lock: lock.to_owned(),
-            prefix: "x-lock-".to_owned(),
-            data: None,
-            acl: Some(rowlock_proto::Acl::shared_open()),
-            mode: Mode::Exclusive,
-            limit: 0,
-            wait: true,
-            owner: Owner::Unnamed,
-            max_hold_ms,
-            lock_delay_ms: 0,
-        };
+        let acquire = Acquire { max_hold_ms, ..Acquire::exclusive(lock, "x-lock-") };
         self.apply(time_ms, Command::Acquire(vec![acquire]));
     }
 

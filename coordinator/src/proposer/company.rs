@@ -23,8 +23,8 @@ fn joins_a_queue(proposal: &Proposal, state: &Machine) -> bool {
 #[cfg(test)]
 mod tests {
     use rowlock_proto::SessionId;
-    use rowlock_proto::acl::Acl;
-    use rowlock_proto::lock::{Acquire, Mode, Owner};
+
+    use rowlock_proto::lock::{Acquire, Mode};
     use rowlock_state::command::{Attachment, Origin};
     use rowlock_state::outcome::Outcome;
 
@@ -44,18 +44,7 @@ mod tests {
     }
 
     fn acquire(lock: &str, prefix: &str, mode: Mode) -> Acquire {
-        Acquire {
-            lock: lock.to_owned(),
-            prefix: prefix.to_owned(),
-            data: None,
-            acl: Some(Acl::shared_open()),
-            mode,
-            limit: 0,
-            wait: true,
-            owner: Owner::Unnamed,
-            max_hold_ms: 0,
-            lock_delay_ms: 0,
-        }
+        Acquire { mode, ..Acquire::exclusive(lock, prefix) }
     }
 
     fn one(lock: &str, mode: Mode) -> Command {

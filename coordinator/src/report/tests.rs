@@ -119,16 +119,12 @@ fn prefix(n: u32) -> String {
 
 fn acquire(lock: &str, n: u32, mode: Mode) -> Acquire {
     Acquire {
-        lock: lock.to_owned(),
-        prefix: prefix(n),
         data: Some(format!("worker-{n}").into()),
-        acl: Some(Acl::shared_open()),
         mode,
         limit: if matches!(mode, Mode::Permits(_)) { 3 } else { 0 },
-        wait: true,
         owner: if n == 2 { Owner::Named(77) } else { Owner::Unnamed },
         max_hold_ms: if n == 1 { 60_000 } else { 0 },
-        lock_delay_ms: 0,
+        ..Acquire::exclusive(lock, prefix(n))
     }
 }
 

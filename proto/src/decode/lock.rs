@@ -151,18 +151,7 @@ mod tests {
     }
 
     fn shortest_acquire() -> Acquire {
-        Acquire {
-            lock: String::new(),
-            prefix: String::new(),
-            data: None,
-            acl: None,
-            mode: Mode::Exclusive,
-            limit: 0,
-            wait: false,
-            owner: Owner::Unnamed,
-            max_hold_ms: 0,
-            lock_delay_ms: 0,
-        }
+        Acquire { acl: None, wait: false, ..Acquire::exclusive("", "") }
     }
 
     #[test]

@@ -1,5 +1,6 @@
-//! The simulation's random numbers: xoshiro256** seeded by SplitMix64 (Blackman and Vigna, public domain),
-//! written here so that a seed means the same run for ever, whatever a dependency changes.
+//! The random numbers of simulations, scripts and mutations: xoshiro256** seeded by SplitMix64 (Blackman and
+//! Vigna, public domain), written here so that a seed means the same run for ever, whatever a dependency
+//! changes.
 
 /// A stream of random numbers.
 #[derive(Clone, Debug)]
@@ -59,6 +60,12 @@ impl Rng {
         }
         unreachable!("at is below the sum of the weights")
     }
+
+    /// One of `items`, chosen in proportion to its weight, which comes first.
+    pub fn pick_weighted<T: Copy>(&mut self, items: &[(usize, T)]) -> T {
+        let weights: Vec<usize> = items.iter().map(|(weight, _)| *weight).collect();
+        items[self.weighted(&weights)].1
+    }
 }
 
 #[cfg(test)]
@@ -83,6 +90,7 @@ mod tests {
         let mut seen = [0; 3];
         for _ in 0..1_000 {
             seen[rng.weighted(&[1, 0, 9])] += 1;
+            assert_ne!(rng.pick_weighted(&[(1, 'a'), (0, 'b')]), 'b');
         }
         assert!(seen[1] == 0 && seen[0] > 50 && seen[2] > 800, "{seen:?}");
     }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use rowlock_proto::acl::{Acl, Id};
-use rowlock_proto::lock::{Acquire, Claim, Mode, Owner, Standing};
+use rowlock_proto::lock::{Acquire, Claim, Standing};
 use rowlock_proto::request::Create;
 use rowlock_proto::{CreateMode, NodeId, SessionId};
 use rowlock_state::Machine;
@@ -86,18 +86,8 @@ impl World {
     }
 
     pub fn acquire(&mut self, n: usize, lock: &str) -> Sent {
-        let acquire = Acquire {
-            lock: lock.to_owned(),
-            prefix: self.prefix(),
-            data: Some(Bytes::copy_from_slice(&DATA)),
-            acl: Some(Acl::shared_open()),
-            mode: Mode::Exclusive,
-            limit: 0,
-            wait: true,
-            owner: Owner::Unnamed,
-            max_hold_ms: 0,
-            lock_delay_ms: 0,
-        };
+        let acquire =
+            Acquire { data: Some(Bytes::copy_from_slice(&DATA)), ..Acquire::exclusive(lock, self.prefix()) };
         self.tagged(n, Command::Acquire(vec![acquire]))
     }
 

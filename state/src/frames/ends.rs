@@ -8,7 +8,7 @@ use rowlock_proto::lock::{Acquire, Attempt, Claim, Mode, Standing};
 use rowlock_proto::request::Op;
 use rowlock_proto::{CreateMode, ErrorCode, SessionId, Version};
 
-use super::world::{World, acquire};
+use super::world::World;
 use crate::command::{Command, Proposal, Rules, Stamp};
 use crate::cost::{COMMAND_STEPS_MAX, END_GRANTS_MAX, EPHEMERALS_MAX, LEAVE, QUEUE_PLACES_MAX};
 use crate::outcome::Outcome;
@@ -53,11 +53,11 @@ fn fill(world: &mut World, parent: &str) -> usize {
 #[test]
 fn a_session_has_as_many_ephemerals_as_one_command_can_take_away() {
     let mut world = World::new();
-    let place = || Command::Acquire(vec![acquire("/lock".to_owned(), "p-")]);
+    let place = || Command::Acquire(vec![Acquire::exclusive("/lock", "p-")]);
     world.run(place());
     assert_eq!(fill(&mut world, ""), EPHEMERALS_MAX - 1);
     assert_eq!(price(&world, place()), Ok(()), "it has this place already");
-    assert_eq!(price(&world, Command::Acquire(vec![acquire("/lock".to_owned(), "other-")])), FULL);
+    assert_eq!(price(&world, Command::Acquire(vec![Acquire::exclusive("/lock", "other-")])), FULL);
     assert_eq!(price(&world, made("/p", CreateMode::Persistent)), Ok(()));
     ends(&mut world, Command::CloseSession);
 }
@@ -74,14 +74,14 @@ fn a_session_has_fewer_ephemerals_if_their_paths_are_deep() {
 }
 
 fn reader(prefix: &str) -> Acquire {
-    Acquire { mode: Mode::Shared, ..acquire("/l".to_owned(), prefix) }
+    Acquire { mode: Mode::Shared, ..Acquire::exclusive("/l", prefix) }
 }
 
 /// A lock whose queue is full of readers of another session that wait for this one's. The place that holds
 /// it.
 fn queue(world: &mut World) -> (SessionId, Claim) {
     let Outcome::Standings(standings) =
-        world.run(Command::Acquire(vec![acquire("/l".to_owned(), "holder-")]))
+        world.run(Command::Acquire(vec![Acquire::exclusive("/l", "holder-")]))
     else {
         panic!("acquire gives standings")
     };
@@ -130,7 +130,7 @@ fn holds_that_all_last_too_long_end_within_the_steps_of_one_command() {
     for at in 0..QUEUE_PLACES_MAX / 2 {
         world.run(Command::Acquire(vec![Acquire { max_hold_ms: 1, ..reader(&format!("h{at}-")) }]));
     }
-    world.run(Command::Acquire(vec![acquire("/l".to_owned(), "writer-")]));
+    world.run(Command::Acquire(vec![Acquire::exclusive("/l", "writer-")]));
     for at in 1..QUEUE_PLACES_MAX / 2 {
         world.run(Command::Acquire(vec![reader(&format!("r{at}-"))]));
     }
@@ -164,7 +164,7 @@ fn a_deep_queue_has_fewer_places_and_all_holds_of_it_end_within_the_steps_of_one
         Command::Acquire(vec![Acquire {
             mode: Mode::Shared,
             max_hold_ms: 1,
-            ..acquire(lock.clone(), &format!("h{at}-"))
+            ..Acquire::exclusive(lock.clone(), &format!("h{at}-"))
         }])
     };
     let mut count = 0;
@@ -188,12 +188,13 @@ fn a_deep_queue_has_fewer_places_and_all_holds_of_it_end_within_the_steps_of_one
 fn holder_of_three(readers: usize) -> World {
     let mut world = World::new();
     let locks = ["/l/1", "/l/2", "/l/3"];
-    world.run(Command::Acquire(locks.map(|lock| acquire(lock.to_owned(), "holder-")).to_vec()));
+    world.run(Command::Acquire(locks.map(|lock| Acquire::exclusive(lock.to_owned(), "holder-")).to_vec()));
     let holder = world.session;
     for lock in locks {
         world.session = world.open();
         for at in 0..readers {
-            let reader = Acquire { mode: Mode::Shared, ..acquire(lock.to_owned(), &format!("r{at}-")) };
+            let reader =
+                Acquire { mode: Mode::Shared, ..Acquire::exclusive(lock.to_owned(), &format!("r{at}-")) };
             world.run(Command::Acquire(vec![reader]));
         }
     }
@@ -212,7 +213,7 @@ fn the_end_of_a_session_leaves_to_further_commands_what_it_cannot_grant_itself()
     assert_eq!(due(&world), ["/l/2", "/l/3"], "the leader learns of them");
     // A newcomer does not go past those that wait.
     world.session = world.open();
-    world.run(Command::Acquire(vec![acquire("/l/2".to_owned(), "new-")]));
+    world.run(Command::Acquire(vec![Acquire::exclusive("/l/2", "new-")]));
     assert_eq!(world.machine.counts().lock_holders, readers as u64);
     for lock in due(&world) {
         ends_due(&mut world, &lock);

@@ -8,7 +8,7 @@ use rowlock_proto::lock::{Acquire, Owner};
 use rowlock_proto::request::{Create, Op};
 use rowlock_proto::{CreateMode, ErrorCode, Version};
 
-use super::world::{World, acquire};
+use super::world::World;
 use crate::command::{Batch, Command, Ordinal, Rules};
 use crate::outcome::Outcome;
 use crate::steps;
@@ -27,7 +27,7 @@ fn dear_entries_of_older_versions_replay_as_they_were_applied() {
     let world = World::new();
     let (deep, long) = ("/a".repeat(2_000), format!("/{}", "n".repeat(10_000)));
     let commands = [
-        Command::Acquire(vec![acquire(deep.clone(), "p-")]),
+        Command::Acquire(vec![Acquire::exclusive(deep.clone(), "p-")]),
         Command::Create { create: create(&long, CreateMode::Persistent), ttl_ms: None },
         Command::Multi(vec![Op::Create(Create { flags: 3, ..create("/e", CreateMode::Persistent) }); 100]),
     ];
@@ -56,7 +56,7 @@ fn dear_entries_of_older_versions_replay_as_they_were_applied() {
 fn pipelined(rules: Rules) -> (u64, usize) {
     let mut world = World::new();
     let named = |lock: &str, prefix: String, owner| {
-        let acquire = Acquire { owner: Owner::Named(owner), ..acquire(lock.to_owned(), &prefix) };
+        let acquire = Acquire { owner: Owner::Named(owner), ..Acquire::exclusive(lock, prefix) };
         Command::Acquire(vec![acquire])
     };
     for at in 0..10_000 {
@@ -93,7 +93,7 @@ fn pipelined_acquires_behind_many_waiters_share_what_they_may_search() {
 fn a_circle_is_found_behind_a_search_that_has_used_up_the_entrys_share() {
     let mut world = World::new();
     let named = |lock: &str, prefix: &str, owner| {
-        let acquire = Acquire { owner: Owner::Named(owner), ..acquire(lock.to_owned(), prefix) };
+        let acquire = Acquire { owner: Owner::Named(owner), ..Acquire::exclusive(lock, prefix) };
         Command::Acquire(vec![acquire])
     };
     world.run(named("/a", "a-", 1));

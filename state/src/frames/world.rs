@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use rowlock_frames::{Kind, create};
-use rowlock_proto::acl::{Acl, Id};
-use rowlock_proto::lock::{Acquire, Mode, Owner, Standing};
+use rowlock_proto::acl::Id;
+use rowlock_proto::lock::Standing;
 use rowlock_proto::{CreateMode, ErrorCode, FencingToken, Request, SessionId};
 
 use crate::Machine;
@@ -78,21 +78,6 @@ impl World {
             }
         }
         token
-    }
-}
-
-pub(super) fn acquire(lock: String, prefix: &str) -> Acquire {
-    Acquire {
-        lock,
-        prefix: prefix.to_owned(),
-        data: None,
-        acl: Some(Acl::shared_open()),
-        mode: Mode::Exclusive,
-        limit: 0,
-        wait: true,
-        owner: Owner::Unnamed,
-        max_hold_ms: 0,
-        lock_delay_ms: 0,
     }
 }
 

@@ -4,7 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "the helpers of a test are part of the test")]
 
 use rowlock_proto::acl::Acl;
-use rowlock_proto::lock::{Acquire, Mode, Owner, Party, Standing};
+use rowlock_proto::lock::{Acquire, Owner, Party, Standing};
 use rowlock_proto::request::Create;
 use rowlock_proto::{CreateMode, SessionId};
 use rowlock_state::command::{Attachment, Command, Origin, Proposal};
@@ -32,18 +32,7 @@ fn create(path: String, mode: CreateMode) -> Command {
 }
 
 fn acquire(lock: String, owner: Owner) -> Acquire {
-    Acquire {
-        lock,
-        prefix: "a-".to_owned(),
-        data: None,
-        acl: Some(Acl::shared_open()),
-        mode: Mode::Exclusive,
-        limit: 0,
-        wait: true,
-        owner,
-        max_hold_ms: 0,
-        lock_delay_ms: 0,
-    }
+    Acquire { owner, ..Acquire::exclusive(lock, "a-") }
 }
 
 fn named(parties: &[&Party]) -> usize {

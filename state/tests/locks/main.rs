@@ -12,7 +12,7 @@ use naive::{Naive, Seen};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use rowlock_proto::acl::Acl;
-use rowlock_proto::lock::{Acquire, Attempt, Claim, Mode, Owner};
+use rowlock_proto::lock::{Acquire, Attempt, Claim, Mode};
 use rowlock_proto::request::{Create, SetData};
 use rowlock_proto::{CreateMode, FencingToken, SessionId, Version};
 use rowlock_state::Machine;
@@ -204,16 +204,9 @@ impl World {
         self.attempts += 1;
         let prefix = format!("a{}-", self.attempts);
         let acquire = |(lock, mode): &(usize, Mode)| Acquire {
-            lock: lock_path(*lock),
-            prefix: prefix.clone(),
-            data: None,
-            acl: Some(Acl::shared_open()),
             mode: *mode,
-            limit: 0,
             wait,
-            owner: Owner::Unnamed,
-            max_hold_ms: 0,
-            lock_delay_ms: 0,
+            ..Acquire::exclusive(lock_path(*lock), prefix.clone())
         };
         let all: Vec<Acquire> = places.iter().map(acquire).collect();
         let (applied, told) = self.apply(session, Command::Acquire(all.clone()));
@@ -332,18 +325,7 @@ fn one_release_with_10_000_waiters_grants_to_one_and_the_dead_in_the_middle_cost
     let mut held = None;
     for at in 0..10_001 {
         let session = world.sessions[at % SESSIONS];
-        let acquire = Acquire {
-            lock: lock_path(0),
-            prefix: format!("a{at}-"),
-            data: None,
-            acl: Some(Acl::shared_open()),
-            mode: Mode::Exclusive,
-            limit: 0,
-            wait: true,
-            owner: Owner::Unnamed,
-            max_hold_ms: 0,
-            lock_delay_ms: 0,
-        };
+        let acquire = Acquire::exclusive(lock_path(0), format!("a{at}-"));
         let (applied, told) = world.apply(session, Command::Acquire(vec![acquire]));
         let Ok(Outcome::Standings(standings)) = applied.result else { panic!("{applied:?}") };
         assert_eq!(told.len(), usize::from(at == 0), "only the first is granted the lock");

@@ -2,7 +2,7 @@
 
 use rowlock_proto::acl::{Acl, Id, perms};
 pub use rowlock_proto::lock::Acquire;
-use rowlock_proto::lock::{Claim, Mode, Owner, Standing};
+use rowlock_proto::lock::{Claim, Owner, Standing};
 use rowlock_proto::request::{Create, SetAcl};
 use rowlock_proto::{ErrorCode, FencingToken, SessionId, Version};
 use rowlock_state::Machine;
@@ -48,18 +48,7 @@ fn victim() -> Vec<Id> {
 }
 
 pub fn acquire(lock: &str, prefix: &str) -> Acquire {
-    Acquire {
-        lock: lock.to_owned(),
-        prefix: prefix.to_owned(),
-        data: Some("secret".into()),
-        acl: Some(Acl::shared_open()),
-        mode: Mode::Exclusive,
-        limit: 0,
-        wait: true,
-        owner: Owner::Unnamed,
-        max_hold_ms: 0,
-        lock_delay_ms: 0,
-    }
+    Acquire { data: Some("secret".into()), ..Acquire::exclusive(lock, prefix) }
 }
 
 pub fn claim(path: &str, token: i64) -> Claim {

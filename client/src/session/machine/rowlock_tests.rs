@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rowlock_proto::lock::{Acquire, Claim, Mode, News, Notice, Owner, Standing};
+use rowlock_proto::lock::{Acquire, Claim, News, Notice, Standing};
 use rowlock_proto::request::{Create, SetData};
 use rowlock_proto::{FencingToken, Stat, Version};
 
@@ -28,21 +28,7 @@ fn set(path: &str) -> Request {
 }
 
 fn acquire() -> Request {
-    let (lock, prefix) = ("/l".to_owned(), "_c_a-lock-".to_owned());
-    let (mode, owner) = (Mode::Exclusive, Owner::Unnamed);
-    let (data, acl, limit, wait, max_hold_ms, lock_delay_ms) = (None, None, 0, true, 0, 0);
-    Request::Acquire(vec![Acquire {
-        lock,
-        prefix,
-        data,
-        acl,
-        mode,
-        limit,
-        wait,
-        owner,
-        max_hold_ms,
-        lock_delay_ms,
-    }])
+    Request::Acquire(vec![Acquire::exclusive("/l", "_c_a-lock-")])
 }
 
 fn claim() -> Claim {

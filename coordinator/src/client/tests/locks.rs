@@ -1,10 +1,10 @@
 //! Locks by requests of their own: how many frames and log entries each step takes, and who hears what.
 
 use rowlock_env::time;
-use rowlock_proto::lock::{Acquire, Claim, Mode, News, Notice, Owner, SessionOptions, Standing};
+use rowlock_proto::lock::{Acquire, Claim, News, Notice, SessionOptions, Standing};
 use rowlock_proto::request::ConnectRequest;
 use rowlock_proto::response::Response;
-use rowlock_proto::{Acl, ErrorCode, FencingToken, Request, Xid, Zxid};
+use rowlock_proto::{ErrorCode, FencingToken, Request, Xid, Zxid};
 
 use super::client::{Client, Frame, connect_request, delete, unwatched};
 use super::node::Node;
@@ -13,18 +13,7 @@ const LOCK: &str = "/locks/a";
 
 /// Wants [`LOCK`] for itself.
 pub fn acquire(prefix: &str) -> Acquire {
-    Acquire {
-        lock: LOCK.to_owned(),
-        prefix: prefix.to_owned(),
-        data: None,
-        acl: Some(Acl::shared_open()),
-        mode: Mode::Exclusive,
-        limit: 0,
-        wait: true,
-        owner: Owner::Unnamed,
-        max_hold_ms: 0,
-        lock_delay_ms: 0,
-    }
+    Acquire::exclusive(LOCK, prefix)
 }
 
 fn standing(response: Result<Response, ErrorCode>) -> Standing {

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use rowlock_proto::SessionId;
 use rowlock_proto::acl::{Acl, Id};
-use rowlock_proto::lock::{Acquire, Mode, Owner};
+use rowlock_proto::lock::Acquire;
 use rowlock_proto::request::Create;
 use rowlock_state::command::{Attachment, Command, Origin, Proposal};
 use rowlock_state::outcome::Outcome;
@@ -56,16 +56,10 @@ fn busy_machine() -> Machine {
     let Ok(Outcome::Session { session, .. }) = opened else { panic!("{opened:?}") };
     proposal.session = session;
     let acquire = |number: u32| Acquire {
-        lock: "/l/x".to_owned(),
-        prefix: format!("p{number}-"),
         data: Some(Bytes::from_static(b"label")),
-        acl: Some(Acl::shared_open()),
-        mode: Mode::Exclusive,
-        limit: 0,
-        wait: true,
-        owner: Owner::Unnamed,
         max_hold_ms: 60_000,
         lock_delay_ms: 1_000,
+        ..Acquire::exclusive("/l/x", format!("p{number}-"))
     };
     let create = |(path, flags): (&str, i32)| {
         let (path, data) = (path.to_owned(), Some(Bytes::from_static(b"data")));

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use rowlock_proto::lock::{Acquire, Claim, Mode, Owner, Standing};
+use rowlock_proto::lock::{Acquire, Claim, Mode, Standing};
 use rowlock_proto::request::{Create, Op, SetAcl, SetData, SetWatches};
 use rowlock_proto::response::Response;
 use rowlock_proto::{
@@ -200,16 +200,11 @@ fn largest(kind: Large, path: &str, session: SessionId) -> Request {
 /// One place of many, whose lock has a name with so many bytes more.
 fn acquire(number: u64, bytes: usize, session: SessionId) -> Acquire {
     Acquire {
-        lock: format!("{PARENT}/l{number:04}{}", "l".repeat(bytes)),
-        prefix: format!("{:016x}-", session.0),
-        data: None,
-        acl: Some(Acl::shared_open()),
         mode: Mode::Shared,
-        limit: 0,
-        wait: true,
-        owner: Owner::Unnamed,
-        max_hold_ms: 0,
-        lock_delay_ms: 0,
+        ..Acquire::exclusive(
+            format!("{PARENT}/l{number:04}{}", "l".repeat(bytes)),
+            format!("{:016x}-", session.0),
+        )
     }
 }
 

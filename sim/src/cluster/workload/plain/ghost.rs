@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use rowlock_proto::lock::{Acquire, Mode, Owner, SessionOptions};
-use rowlock_proto::{Acl, Request};
+use rowlock_proto::Request;
+use rowlock_proto::lock::{Acquire, Mode, SessionOptions};
 
 use super::super::chance::{between, millis};
 use super::super::life::Place as Life;
@@ -24,16 +24,10 @@ pub(in super::super) async fn pass_by(life: &Life, path: &str, mode: Mode) {
     };
     let options = Request::SessionOptions(SessionOptions { disconnect_grace_ms: GRACE_MS });
     let acquire = Acquire {
-        lock: path.to_owned(),
-        prefix: format!("{:016x}-ghost-", session.id().0),
-        data: None,
-        acl: Some(Acl::shared_open()),
         mode,
-        limit: 0,
         wait: false,
-        owner: Owner::Unnamed,
-        max_hold_ms: 0,
         lock_delay_ms: u32::try_from(between(200, 3_000)).unwrap_or(200),
+        ..Acquire::exclusive(path, format!("{:016x}-ghost-", session.id().0))
     };
     // Whatever comes of it: it may have been refused, or have happened unheard.
     if session.ask(options).await.is_ok() {
