@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 /// Folders of builds, data and other people's code.
-const NOT_OURS: [&str; 3] = ["target", "third_party", "data"];
+const NOT_OURS: [&str; 2] = ["target", "data"];
 /// What is read.
 const KINDS: [&str; 4] = ["rs", "md", "toml", "snap"];
 

@@ -1,5 +1,0 @@
-mod cumulative_count;
-mod interpolator;
-
-pub use cumulative_count::CumulativeCount;
-pub use interpolator::Interpolator;
