@@ -61,10 +61,12 @@
 //! The names at this level are what embedding needs. The modules are the inside of a node, public for the
 //! binary, the tools and the benchmarks of this repository; they change with every release.
 
+pub mod apply;
 pub mod bootstrap;
 pub mod client;
 pub mod comparison;
 pub mod config;
+pub mod delivery;
 pub mod history;
 pub mod http;
 pub mod lock_sweep;
@@ -81,7 +83,6 @@ pub mod session;
 pub mod standing;
 pub mod storage;
 pub mod sweep;
-pub mod watch;
 pub mod zk_config;
 
 pub use config::{ClusterConfig, ConfigError, NodeConfig};

@@ -14,7 +14,7 @@ use rowlock_state::command::Batch;
 use rowlock_types::limits::BATCHES_IN_FLIGHT_MAX;
 use rowlock_types::memory::Memory;
 
-use crate::watch::WatchTable;
+use crate::delivery::watch::WatchTable;
 
 /// Shared by apply (the only writer) and all connections (readers).
 #[derive(Default)]

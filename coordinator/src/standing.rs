@@ -18,8 +18,8 @@ use rowlock_types::memory::Part;
 use rowlock_types::metrics::Metrics;
 use rowlock_types::status::{Role, Status};
 
-use crate::client::outbox::CloseReason;
-use crate::client::registry::Registry;
+use crate::delivery::outbox::CloseReason;
+use crate::delivery::registry::Registry;
 use crate::peer::{Lane, PeerPool, Request, Response};
 use crate::proposer::pending::Pending;
 use crate::raft::leadership::Leadership;

@@ -6,7 +6,7 @@ mod support;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use rowlock_coordinator::client::outbox::{self, Message};
+use rowlock_coordinator::delivery::outbox::{self, Message};
 use rowlock_coordinator::proposer::{Proposer, Submission};
 use rowlock_coordinator::{Instant, SessionId};
 use rowlock_env::task::{Shutdown, spawn};

@@ -23,11 +23,11 @@ use super::conversation::Conversation;
 use super::end::End;
 use super::handshake::{Greeting, Handshake, Opened, Refused};
 use super::listener::Shared;
-use super::outbox::{CloseReason, Inbox};
-use super::registry::Peer;
 use super::vigil::{Order, Vigil};
 use super::wire::Wire;
 use super::words;
+use crate::delivery::outbox::{CloseReason, Inbox};
+use crate::delivery::registry::Peer;
 use crate::proposer::{NotTaken, Submission};
 
 /// Pause before the leader is asked again for its word on pings, when the queue of such questions was full.

@@ -33,14 +33,14 @@ use super::ClientContext;
 use super::announcement::Whereabouts;
 use super::end::End;
 use super::listener::Shared;
-use super::outbox::{CloseReason, Inbox, Message};
 use super::pending::{Pending, Queue, What};
 use super::pings::{AskConfirmation, Pings};
 use super::read::{Answer, Reader, Then};
-use super::registry::Peer;
 use super::vigil::SessionTimeout;
 use super::write::{Form, Route};
 use super::{read_only, sasl, write};
+use crate::delivery::outbox::{CloseReason, Inbox, Message};
+use crate::delivery::registry::Peer;
 use crate::proposer::Submission;
 use crate::reconfig::Ask;
 

@@ -4,7 +4,7 @@ use std::io;
 
 use rowlock_proto::{FrameError, SessionId};
 
-use super::outbox::CloseReason;
+use crate::delivery::outbox::CloseReason;
 
 /// Why a connection ends. All but `Finished` close it without a further reply.
 #[derive(Debug, thiserror::Error)]

@@ -21,11 +21,11 @@ use rowlock_types::limits;
 use super::conversation::{Access, Attached};
 use super::end::End;
 use super::listener::Shared;
-use super::outbox::{CloseReason, Inbox, Message};
 use super::read_only::{self, Admission};
-use super::registry::Peer;
 use super::vigil::SessionTimeout;
 use super::wire::Wire;
+use crate::delivery::outbox::{CloseReason, Inbox, Message};
+use crate::delivery::registry::Peer;
 use crate::proposer::Submission;
 
 /// The answers of a handshake's submissions all carry this tag: only one is under way at a time.

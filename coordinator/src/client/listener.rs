@@ -12,11 +12,11 @@ use rowlock_types::limits;
 use super::end::End;
 use super::guesses::Guesses;
 use super::identity::Neighbours;
-use super::outbox::{self, CloseReason};
-use super::registry::{Most, Peer};
-use super::stats::ListenerStats;
 use super::throttle::Throttle;
 use super::{ClientContext, connection};
+use crate::delivery::outbox::{self, CloseReason};
+use crate::delivery::registry::{Most, Peer};
+use crate::delivery::stats::ListenerStats;
 
 /// How long accepting rests after an error (out of descriptors: it will not go away at once).
 const ACCEPT_ERROR_WAIT: Duration = Duration::from_millis(100);

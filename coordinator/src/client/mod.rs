@@ -2,8 +2,8 @@
 //!
 //! In the flow: bytes come in, frames become requests; writes go to the proposer, reads are answered from the
 //! local replica; replies, answers and watch events leave in the order that the protocol promises. Apply
-//! reaches connections only through their [`outbox`], by way of [`events::Dispatcher`] and the
-//! [`registry::Registry`].
+//! reaches connections only through their outbox, by way of
+//! [`Dispatcher`](crate::delivery::events::Dispatcher) and [`Registry`].
 //!
 //! Must never do: change the replicated state, decide about a session's life, or make apply wait for a
 //! client.
@@ -12,19 +12,15 @@ mod announcement;
 mod connection;
 mod conversation;
 mod end;
-pub mod events;
 mod guesses;
 mod handshake;
 mod identity;
 mod listener;
-pub mod outbox;
 mod pending;
 mod pings;
 mod read;
 pub mod read_only;
-pub mod registry;
 mod sasl;
-mod stats;
 mod throttle;
 mod vigil;
 mod watching;
@@ -44,13 +40,13 @@ use rowlock_types::status::Status;
 pub use listener::Listener;
 
 use crate::config::NodeConfig;
+use crate::delivery::registry::Registry;
 use crate::proposer::Proposer;
 use crate::reconfig::ReconfigDoor;
 use crate::replica::Replica;
 use crate::report::Reports;
 use crate::session::SessionTouch;
 use read_only::Isolation;
-use registry::Registry;
 
 /// What the listener and its connections need of the rest of the node.
 #[derive(Clone)]

@@ -10,7 +10,7 @@ use rowlock_proto::{ErrorCode, Stat, Zxid};
 use rowlock_state::Machine;
 
 use super::announcement;
-use crate::watch::{ConnectionId, Kinds, TooManyWatches, WatchTable, event_frame};
+use crate::delivery::watch::{ConnectionId, Kinds, TooManyWatches, WatchTable, event_frame};
 
 /// What the frame of a missed event carries: which change it was is not known any more.
 const UNKNOWN_CHANGE: Zxid = Zxid(-1);

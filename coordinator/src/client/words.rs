@@ -13,8 +13,8 @@ use rowlock_proto::FourLetterWord;
 use rowlock_types::status::{Role, Status};
 
 use super::listener::Shared;
-use super::registry::Peer;
-use crate::watch::ConnectionId;
+use crate::delivery::registry::Peer;
+use crate::delivery::watch::ConnectionId;
 
 /// What clients read as the server's version: the protocol's dialect first, then who speaks it.
 const VERSION: &str = concat!("3.9.3-rowlock-", env!("CARGO_PKG_VERSION"));

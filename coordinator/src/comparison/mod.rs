@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 
 pub use marks::{Difference, Marks};
 
-use crate::client::outbox;
+use crate::delivery::outbox;
 use crate::proposer::fold::Parcel;
 use crate::proposer::{Proposer, Submission};
 use crate::raft::leadership::Leadership;

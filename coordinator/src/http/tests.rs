@@ -16,7 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::listen::{BoundedListener, Bounds};
 use super::*;
-use crate::client::registry::Registry;
+use crate::delivery::registry::Registry;
 use crate::history::History;
 use crate::log_clock::LogClock;
 

@@ -9,11 +9,11 @@ use rowlock_proto::{NodeId, SessionId};
 use rowlock_state::command::{Attachment, Command};
 
 use super::{Addresses, Node, NodeError};
-use crate::client::outbox::{self, Inbox, Message};
 use crate::config::{
     ClientConfig, ClusterConfig, ConfigError, HistoryConfig, HttpConfig, LimitsConfig, NodeConfig, NodeEntry,
     RaftConfig, SessionConfig, ZnodesConfig,
 };
+use crate::delivery::outbox::{self, Inbox, Message};
 use crate::proposer::Submission;
 use crate::storage::SEGMENT_BYTES;
 

@@ -16,7 +16,7 @@ use rowlock_env::time::{self, Instant};
 use rowlock_proto::{NodeId, SessionId};
 use rowlock_state::command::{Attachment, Command};
 
-use crate::client::outbox;
+use crate::delivery::outbox;
 use crate::peer::{Lane, PeerPool, Request, Response};
 use crate::proposer::pending::Pending;
 use crate::proposer::{Proposer, Submission};

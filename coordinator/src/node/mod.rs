@@ -23,10 +23,10 @@ use rowlock_types::observer::{Observed, Observer};
 use rowlock_types::status::Status;
 
 use crate::bootstrap::BootstrapError;
-use crate::client::outbox::CloseReason;
-use crate::client::registry::Registry;
 use crate::comparison::Difference;
 use crate::config::NodeConfig;
+use crate::delivery::outbox::CloseReason;
+use crate::delivery::registry::Registry;
 use crate::proposer::Proposer;
 use crate::raft::Raft;
 use crate::replica::Replica;

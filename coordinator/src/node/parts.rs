@@ -10,14 +10,14 @@ use rowlock_types::metrics::Metrics;
 use rowlock_types::observer::Observed;
 
 use super::{NodeError, StartError};
-use crate::client::registry::Registry;
+use crate::apply::Applier;
 use crate::comparison::Marks;
 use crate::config::NodeConfig;
+use crate::delivery::registry::Registry;
 use crate::history::History;
 use crate::lock_sweep::LockAlarm;
 use crate::log_clock::LogClock;
 use crate::peer::{self, PeerPool};
-use crate::proposer::apply::Applier;
 use crate::proposer::pending::Pending;
 use crate::raft::{self, Admission, QuorumContact, Raft};
 use crate::replica::Replica;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rowlock_state::Frozen;
 
-use crate::client::registry::Registry;
+use crate::delivery::registry::Registry;
 use crate::http::{StateView, StatusSource};
 use crate::replica::Replica;
 

@@ -1,7 +1,6 @@
 //! From a connection's write to a log entry: folding, forwarding to the leader, and the way back of the
 //! answers.
 
-pub mod apply;
 mod company;
 pub mod fold;
 mod growth;
@@ -18,7 +17,7 @@ use rowlock_proto::acl::Id;
 use rowlock_state::command::{Attachment, Command};
 use tokio::sync::mpsc::{self, error::TrySendError};
 
-use crate::client::outbox::Outbox;
+use crate::delivery::outbox::Outbox;
 
 /// A write of a client, on its way into the log.
 pub struct Submission {

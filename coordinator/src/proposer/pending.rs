@@ -10,7 +10,7 @@ use rowlock_proto::NodeId;
 use rowlock_state::command::Origin;
 use rowlock_state::outcome::Applied;
 
-use crate::client::outbox::{Message, Outbox};
+use crate::delivery::outbox::{Message, Outbox};
 
 /// What this node waits for. Shared by the router (registers, gives up) and apply (answers).
 pub struct Pending {
@@ -107,7 +107,7 @@ mod tests {
     use rowlock_proto::{ErrorCode, Zxid};
 
     use super::*;
-    use crate::client::outbox::{self, Inbox};
+    use crate::delivery::outbox::{self, Inbox};
 
     fn applied(origin: Origin) -> Applied {
         Applied { origin, zxid: Zxid(1), result: Err(ErrorCode::NoNode) }

@@ -291,7 +291,7 @@ mod tests {
     use rowlock_state::command::{Attachment, Command};
 
     use super::*;
-    use crate::client::outbox::{self, Inbox, Message};
+    use crate::delivery::outbox::{self, Inbox, Message};
     use crate::peer::{Identity, PeerError};
 
     const LEADER: NodeId = NodeId(2);

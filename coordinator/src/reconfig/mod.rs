@@ -17,7 +17,7 @@ use rowlock_state::Machine;
 use rowlock_types::reconfiguration::Wanted;
 use tokio::sync::mpsc;
 
-use crate::client::outbox::{Message, Outbox};
+use crate::delivery::outbox::{Message, Outbox};
 use crate::peer::{Lane, PeerPool, Refusal, Request, Response};
 use crate::raft::leadership::Leadership;
 use crate::raft::reconfigure::Reconfigurer;

@@ -25,8 +25,8 @@ use rowlock_types::limits::{REPORTS_FOR_SUPERUSERS, REPORTS_MAX};
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::client::outbox::{Message, Outbox};
-use crate::client::registry::Registry;
+use crate::delivery::outbox::{Message, Outbox};
+use crate::delivery::registry::Registry;
 use crate::history::History;
 use crate::log_clock::LogClock;
 pub use access::Reader;

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::list::List;
 use super::{Reader, Refusal, locks};
-use crate::client::registry::Registry;
+use crate::delivery::registry::Registry;
 
 /// All sessions that the reader may see, in order of their ids, or one.
 pub(super) fn overview(

@@ -26,7 +26,7 @@ use super::Sign;
 use super::charge::Charge;
 use super::contact::Contact;
 use super::notes::Notes;
-use crate::client::outbox::{Message, Outbox};
+use crate::delivery::outbox::{Message, Outbox};
 use crate::peer::{Lane, PeerPool, Request, Response};
 use crate::proposer::fold::Parcel;
 use crate::raft::QuorumContact;
@@ -343,7 +343,7 @@ fn expiry(session: SessionId, attachment: Attachment) -> Proposal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::outbox;
+    use crate::delivery::outbox;
 
     #[test]
     fn a_heartbeat_that_the_leader_does_not_note_goes_back_to_its_connection() {

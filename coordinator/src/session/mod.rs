@@ -10,7 +10,7 @@ use rowlock_proto::SessionId;
 use rowlock_types::departure::Departure;
 use tokio::sync::mpsc;
 
-use crate::client::outbox::Outbox;
+use crate::delivery::outbox::Outbox;
 
 /// What a connection of this node has seen of its client.
 pub enum Sign {

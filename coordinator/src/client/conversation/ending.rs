@@ -2,8 +2,8 @@
 //! client, who learns it from the last reply or not at all.
 
 use super::super::end::End;
-use super::super::outbox::CloseReason;
 use super::{Conversation, Phase};
+use crate::delivery::outbox::CloseReason;
 
 impl Conversation {
     /// Why the conversation is over, if it is; what `output` holds is then the last of it. Asked for once.

@@ -10,11 +10,11 @@ use rowlock_types::limits;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::super::end::End;
-use super::super::outbox::CloseReason;
 use super::super::pending::Pending;
-use super::super::stats::LastReply;
 use super::super::write::{self, Form};
 use super::{Conversation, Phase};
+use crate::delivery::outbox::CloseReason;
+use crate::delivery::stats::LastReply;
 
 impl Conversation {
     pub(super) fn answer_write(&mut self, pending: &Pending, form: Form, applied: Applied, now: Instant) {

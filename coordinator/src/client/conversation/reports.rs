@@ -4,8 +4,8 @@
 
 use rowlock_env::time::Instant;
 
-use super::super::outbox::Inbox;
 use super::Conversation;
+use crate::delivery::outbox::Inbox;
 use crate::report::Reader;
 
 impl Conversation {

@@ -26,11 +26,12 @@ use super::locks::acquire;
 use super::node::config;
 use crate::client::conversation::{Access, Attached, Conversation};
 use crate::client::end::End;
-use crate::client::events::Dispatcher;
-use crate::client::outbox::{self, CloseReason, Inbox, Message};
 use crate::client::read_only::Isolation;
-use crate::client::registry::{Most, Registry};
 use crate::client::{ClientContext, Listener};
+use crate::delivery::events::Dispatcher;
+use crate::delivery::outbox::{self, CloseReason, Inbox, Message};
+use crate::delivery::registry::{Most, Registry};
+use crate::delivery::watch::{WatchBounds, WatchTable};
 use crate::history::History;
 use crate::log_clock::LogClock;
 use crate::proposer::{Proposer, Submission};
@@ -38,7 +39,6 @@ use crate::reconfig::ReconfigDoor;
 use crate::replica::Replica;
 use crate::report::Reports;
 use crate::session::{SessionTouch, Sign};
-use crate::watch::{WatchBounds, WatchTable};
 
 /// A conversation of a session that may have two watches, and the log in the test's hands.
 struct Stage {

@@ -13,7 +13,7 @@ use tokio::io::AsyncWriteExt;
 
 use super::client::{Client, connect_request, create, raw, rest, set, unwatched};
 use super::node::{Log, Node};
-use crate::client::outbox::{self, Inbox, Message};
+use crate::delivery::outbox::{self, Inbox, Message};
 use crate::proposer::Submission;
 
 #[tokio::test]

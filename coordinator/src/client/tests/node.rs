@@ -15,17 +15,17 @@ use rowlock_types::metrics::Metrics;
 use rowlock_types::status::{Role, Status};
 use tokio::sync::mpsc;
 
-use crate::client::outbox::{CloseReason, Message};
+use crate::apply::Sink;
 use crate::client::read_only::Isolation;
-use crate::client::registry::Registry;
 use crate::client::{ClientContext, Listener};
 use crate::config::{
     ClientConfig, HistoryConfig, HttpConfig, LimitsConfig, NodeConfig, RaftConfig, SessionConfig,
     ZnodesConfig,
 };
+use crate::delivery::outbox::{CloseReason, Message};
+use crate::delivery::registry::Registry;
 use crate::history::History;
 use crate::log_clock::LogClock;
-use crate::proposer::apply::Sink;
 use crate::proposer::{Proposer, Submission};
 use crate::reconfig::{Ask, ReconfigDoor};
 use crate::replica::Replica;
@@ -182,7 +182,7 @@ async fn reconfigure(context: ClientContext, mut asked: mpsc::Receiver<Ask>) {
     while let Some(Ask { wanted, reply_to, tag }) = asked.recv().await {
         let result = wanted.change().map(|_| ());
         if result.is_ok() {
-            let (outbox, mut answer) = crate::client::outbox::channel();
+            let (outbox, mut answer) = crate::delivery::outbox::channel();
             let config = format!("{}\nversion=1", wanted.joining.unwrap_or_default());
             let submission = Submission {
                 session: rowlock_proto::SessionId::NONE,
@@ -290,7 +290,7 @@ impl Leader {
             attachment: Attachment::default(),
             identities: Default::default(),
             command,
-            reply_to: crate::client::outbox::channel().0,
+            reply_to: crate::delivery::outbox::channel().0,
             tag: 0,
         };
         // Its outcome shows in the state.

@@ -215,7 +215,7 @@ async fn a_ping_that_the_queue_to_the_leader_has_no_room_for_is_answered_later()
     let node = Node::start().await;
     let mut client = Client::connect(&node).await;
     node.leader_in_contact.send(false);
-    let fill = || while node.context.touch.confirm(SessionId(1), crate::client::outbox::channel().0) {};
+    let fill = || while node.context.touch.confirm(SessionId(1), crate::delivery::outbox::channel().0) {};
     fill();
     // Meanwhile the leader takes one out, and waits with it.
     client.call(Request::WhoAmI).await.unwrap();

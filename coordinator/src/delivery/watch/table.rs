@@ -13,7 +13,7 @@ use rowlock_types::metrics::Metrics;
 
 use super::weight::{WatchBounds, weight};
 use super::{ConnectionId, Kinds};
-use crate::client::outbox::{Message, Outbox};
+use crate::delivery::outbox::{Message, Outbox};
 
 /// `WatchedEvent::state` of everything that servers send: SyncConnected.
 const SYNC_CONNECTED: i32 = 3;

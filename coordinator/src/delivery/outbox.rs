@@ -225,7 +225,7 @@ impl Inbox {
     }
 
     /// As [`Self::ready`].
-    pub(super) fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let mut queue = self.shared.lock();
         if !queue.messages.is_empty() || queue.state == State::Overflowed {
             return Poll::Ready(());

@@ -13,19 +13,19 @@ use rowlock_state::command::{Attachment, Batch};
 use rowlock_state::outcome::{Change, EventSink, LockEvent, SessionEnd};
 use rowlock_types::metrics::Metrics;
 
-use super::pending::Pending;
-use crate::client::events::Dispatcher;
-use crate::client::outbox::CloseReason;
-use crate::client::registry::Registry;
 use crate::comparison::Marks;
+use crate::delivery::events::Dispatcher;
+use crate::delivery::outbox::CloseReason;
+use crate::delivery::registry::Registry;
+use crate::delivery::watch::WatchTable;
 use crate::history::{HistorySink, Off};
 use crate::lock_sweep::LockAlarm;
 use crate::log_clock::LogClock;
+use crate::proposer::pending::Pending;
 use crate::raft::state_machine::Apply;
 use crate::raft::types::Fate;
 use crate::replica::Replica;
 use crate::session::charge::Charge;
-use crate::watch::WatchTable;
 
 /// The observer that a node gives to its state machine adapter.
 pub struct Applier {

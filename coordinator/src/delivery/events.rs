@@ -15,7 +15,7 @@ use rowlock_state::outcome::{Change, EventSink, LockEvent, LockEventKind, Sessio
 use rowlock_types::metrics::Metrics;
 
 use super::registry::Registry;
-use crate::watch::WatchTable;
+use crate::delivery::watch::WatchTable;
 
 /// The event sink of apply. Dropping it brings the metrics up to date.
 pub struct Dispatcher<'a> {

@@ -19,7 +19,7 @@ use rowlock_state::command::Attachment;
 
 use super::outbox::{CloseReason, Message, Outbox};
 use super::stats::PeerStats;
-use crate::watch::ConnectionId;
+use crate::delivery::watch::ConnectionId;
 
 /// Who is connected.
 #[derive(Default)]
@@ -44,18 +44,18 @@ struct Inner {
 
 /// How many connections there may be.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Most {
+pub(crate) struct Most {
     /// Of all kinds. Beyond: a new one is turned away.
-    pub(super) connections: usize,
+    pub(crate) connections: usize,
     /// Of one address but loopback. Beyond: likewise. 0: no bound.
-    pub(super) of_address: usize,
+    pub(crate) of_address: usize,
     /// Without their first frame. Beyond: the oldest is told to close.
-    pub(super) half_open: usize,
+    pub(crate) half_open: usize,
 }
 
 /// A new connection is turned away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum TooMany {
+pub(crate) enum TooMany {
     #[error("max_connections is reached")]
     Connections,
     #[error("max_connections_per_address is reached")]
@@ -70,16 +70,16 @@ pub struct Peer {
     pub addr: SocketAddr,
     /// Its queue.
     pub outbox: Outbox,
-    pub(super) accepted_at: Instant,
-    pub(super) accepted_ms: i64,
-    pub(super) stats: PeerStats,
+    pub(crate) accepted_at: Instant,
+    pub(crate) accepted_ms: i64,
+    pub(crate) stats: PeerStats,
     read_only: AtomicBool,
 }
 
 impl Peer {
     /// The connection is read-only from now on. Look at the node's status after this, not before: then either
     /// the connection sees that the node serves, or [`Registry::close_read_only`] sees the connection.
-    pub(super) fn become_read_only(&self) {
+    pub(crate) fn become_read_only(&self) {
         self.read_only.store(true, Ordering::SeqCst);
     }
 }
@@ -91,7 +91,7 @@ impl Registry {
     }
 
     /// A connection was accepted.
-    pub(super) fn accepted(
+    pub(crate) fn accepted(
         &self,
         addr: SocketAddr,
         outbox: Outbox,
@@ -130,13 +130,13 @@ impl Registry {
     }
 
     /// The connection has sent its first frame.
-    pub(super) fn greeted(&self, connection: ConnectionId) {
+    pub(crate) fn greeted(&self, connection: ConnectionId) {
         self.inner.lock().half_open.remove(&connection);
     }
 
     /// The connection speaks for the session. Call it under the read lock of the state, after checking there
     /// that the attachment is still the session's: then no move or end of the session can be missed.
-    pub(super) fn attach(&self, connection: ConnectionId, session: SessionId, attachment: Attachment) {
+    pub(crate) fn attach(&self, connection: ConnectionId, session: SessionId, attachment: Attachment) {
         let mut inner = self.inner.lock();
         if inner.peers.contains_key(&connection) {
             inner.sessions.insert((session, connection), attachment);
@@ -144,7 +144,7 @@ impl Registry {
     }
 
     /// The connection is gone. Idempotent.
-    pub(super) fn gone(&self, connection: ConnectionId, session: Option<SessionId>) {
+    pub(crate) fn gone(&self, connection: ConnectionId, session: Option<SessionId>) {
         let mut inner = self.inner.lock();
         let peer = inner.peers.remove(&connection);
         if let Some(ip) = peer.and_then(|peer| counted(peer.addr)) {
@@ -228,7 +228,7 @@ impl Registry {
     }
 
     /// All connections in order of acceptance.
-    pub(super) fn peers(&self) -> Vec<Arc<Peer>> {
+    pub(crate) fn peers(&self) -> Vec<Arc<Peer>> {
         self.inner.lock().peers.values().cloned().collect()
     }
 }

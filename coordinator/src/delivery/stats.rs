@@ -65,14 +65,14 @@ impl Latency {
 
 /// Figures of the listener since its start or the last `srst`.
 #[derive(Debug, Default)]
-pub(super) struct ListenerStats {
-    pub(super) received: AtomicU64,
-    pub(super) sent: AtomicU64,
-    pub(super) latency: Latency,
+pub(crate) struct ListenerStats {
+    pub(crate) received: AtomicU64,
+    pub(crate) sent: AtomicU64,
+    pub(crate) latency: Latency,
 }
 
 impl ListenerStats {
-    pub(super) fn reset(&self) {
+    pub(crate) fn reset(&self) {
         self.received.store(0, Relaxed);
         self.sent.store(0, Relaxed);
         self.latency.reset();
@@ -99,13 +99,13 @@ pub(crate) struct PeerStats {
 
 impl PeerStats {
     /// The handshake is done.
-    pub(super) fn opened(&self, session: SessionId, timeout: Duration) {
+    pub(crate) fn opened(&self, session: SessionId, timeout: Duration) {
         self.session.store(session.0, Relaxed);
         self.timeout_ms.store(timeout.as_millis() as u64, Relaxed);
     }
 
     /// A reply was encoded, `since_accept` after the connection was accepted.
-    pub(super) fn replied(&self, reply: LastReply, took: Duration, since_accept: Duration) {
+    pub(crate) fn replied(&self, reply: LastReply, took: Duration, since_accept: Duration) {
         self.last_opcode.store(reply.opcode.as_i32(), Relaxed);
         self.last_xid.store(reply.xid.0, Relaxed);
         self.last_zxid.store(reply.zxid.0, Relaxed);
@@ -114,18 +114,18 @@ impl PeerStats {
         self.latency.record(took);
     }
 
-    pub(super) fn reset(&self) {
+    pub(crate) fn reset(&self) {
         self.received.store(0, Relaxed);
         self.sent.store(0, Relaxed);
         self.latency.reset();
     }
 
-    pub(super) fn session(&self) -> SessionId {
+    pub(crate) fn session(&self) -> SessionId {
         SessionId(self.session.load(Relaxed))
     }
 
     /// The part of a `cons` line behind `sent=`.
-    pub(super) fn in_full(&self, established_ms: i64) -> String {
+    pub(crate) fn in_full(&self, established_ms: i64) -> String {
         let lop = match OpCode::from_i32(self.last_opcode.load(Relaxed)) {
             Some(opcode) => opcode.as_str().chars().take(4).collect::<String>().to_uppercase(),
             None => "SESS".to_owned(),
@@ -147,8 +147,8 @@ impl PeerStats {
 
 /// What the last reply answered.
 #[derive(Clone, Copy)]
-pub(super) struct LastReply {
-    pub(super) opcode: OpCode,
-    pub(super) xid: Xid,
-    pub(super) zxid: Zxid,
+pub(crate) struct LastReply {
+    pub(crate) opcode: OpCode,
+    pub(crate) xid: Xid,
+    pub(crate) zxid: Zxid,
 }
