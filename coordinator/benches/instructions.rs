@@ -11,14 +11,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use harness::{Case, measured};
-use rowlock_coordinator::config::HistoryConfig;
 use rowlock_coordinator::delivery::outbox::{Inbox, channel};
 use rowlock_coordinator::delivery::watch::{ConnectionId, Kinds, WatchTable};
-use rowlock_coordinator::history::History;
 use rowlock_coordinator::peer::message::Request;
 use rowlock_coordinator::raft::types::{Entry, EntryPayload, LeaderId, LogId, Payload};
 use rowlock_coordinator::storage::wal::frame::{self, Chain, Place, SegmentKey};
 use rowlock_coordinator::storage::wal::record::Record;
+use rowlock_history::{History, HistoryConfig};
 use rowlock_proto::acl::{Acl, Id};
 use rowlock_proto::lock::{Acquire, Mode};
 use rowlock_proto::{FencingToken, NodeId, SessionId, Zxid};

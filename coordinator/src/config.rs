@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use rowlock_env::disk::Dir;
 use rowlock_env::process;
+pub use rowlock_history::HistoryConfig;
 use rowlock_proto::NodeId;
 use serde::Deserialize;
 
@@ -187,17 +188,6 @@ pub struct ZnodesConfig {
     pub enforce_quota: bool,
 }
 
-/// `[history]`
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HistoryConfig {
-    /// Whether nodes keep one.
-    pub enabled: bool,
-    /// What is older is removed.
-    pub max_age_ms: u64,
-    /// What it may take of each node's disk. Beyond: the oldest is removed.
-    pub max_bytes: u64,
-}
-
 /// `[http]`
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HttpConfig {
@@ -336,13 +326,6 @@ impl LimitsConfig {
     /// What a node may hold in memory; 0: no bound.
     pub fn memory_bytes(&self) -> u64 {
         self.memory_bytes.unwrap_or_else(|| process::memory_bytes().unwrap_or(0) / 2)
-    }
-}
-
-impl Default for HistoryConfig {
-    /// A week, in a quarter of a gigabyte.
-    fn default() -> Self {
-        HistoryConfig { enabled: true, max_age_ms: 7 * 86_400_000, max_bytes: 256 << 20 }
     }
 }
 

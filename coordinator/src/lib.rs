@@ -67,7 +67,6 @@ pub mod client;
 pub mod comparison;
 pub mod config;
 pub mod delivery;
-pub mod history;
 pub mod http;
 pub mod lock_sweep;
 pub mod log_clock;

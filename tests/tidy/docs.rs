@@ -59,6 +59,7 @@ fn exists(tree: &Tree, from: &str, named: &str) -> bool {
         "",
         "coordinator/src/",
         "coordinator/types/src/",
+        "coordinator/history/src/",
         "client/src/",
         "state/src/",
         "sim/src/",

@@ -5,12 +5,13 @@ use std::collections::BTreeSet;
 use super::tree::{Tree, product_lines};
 
 /// A crate's manifest and the crates of this workspace that it may depend on, as docs/architecture.md has it.
-const CRATES: [(&str, &[&str]); 13] = [
+const CRATES: [(&str, &[&str]); 14] = [
     ("proto", &[]),
     ("env", &[]),
     ("state", &["proto"]),
     ("coordinator/types", &["proto", "state"]),
-    ("coordinator", &["env", "proto", "state", "types"]),
+    ("coordinator/history", &["env", "proto", "state", "types"]),
+    ("coordinator", &["env", "history", "proto", "state", "types"]),
     ("client", &["env", "proto"]),
     ("client/testkit", &["client", "coordinator", "env", "proto", "types"]),
     ("sim/world", &["env"]),

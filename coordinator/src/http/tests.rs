@@ -7,6 +7,7 @@ use rowlock_env::net::{Listener, Stream};
 use rowlock_env::sync::watch;
 use rowlock_env::task::{Shutdown, TaskGroup, spawn};
 use rowlock_env::time::{Instant, timeout};
+use rowlock_history::History;
 use rowlock_proto::{NodeId, Zxid};
 use rowlock_state::{Frozen, Machine};
 use rowlock_types::limits::{HTTP_CONNECTION_MAX, HTTP_CONNECTIONS_MAX};
@@ -17,7 +18,6 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use super::listen::{BoundedListener, Bounds};
 use super::*;
 use crate::delivery::registry::Registry;
-use crate::history::History;
 use crate::log_clock::LogClock;
 
 const PATIENCE: Duration = Duration::from_secs(20);

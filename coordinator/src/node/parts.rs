@@ -6,6 +6,7 @@ use std::sync::Arc;
 use rowlock_env::sync::watch;
 use rowlock_env::task::{Shutdown, TaskGroup};
 use rowlock_env::{rng, time, worker};
+use rowlock_history::History;
 use rowlock_types::metrics::Metrics;
 use rowlock_types::observer::Observed;
 
@@ -14,7 +15,6 @@ use crate::apply::Applier;
 use crate::comparison::Marks;
 use crate::config::NodeConfig;
 use crate::delivery::registry::Registry;
-use crate::history::History;
 use crate::lock_sweep::LockAlarm;
 use crate::log_clock::LogClock;
 use crate::peer::{self, PeerPool};

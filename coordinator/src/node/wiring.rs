@@ -7,6 +7,7 @@ use rowlock_env::net::Listener;
 use rowlock_env::sync::watch;
 use rowlock_env::task::{self, Shutdown, TaskGroup};
 use rowlock_env::{time, worker};
+use rowlock_history::History;
 use rowlock_types::limits::{
     FOLDER_QUEUE_MAX, PARTED_QUEUE_MAX, PROPOSER_QUEUE_MAX, RECONFIG_QUEUE_MAX, TOUCH_QUEUE_MAX,
 };
@@ -22,7 +23,6 @@ use crate::client::read_only::Isolation;
 use crate::client::{self, ClientContext};
 use crate::comparison::Comparison;
 use crate::config::NodeConfig;
-use crate::history::History;
 use crate::http::{self, HttpContext};
 use crate::lock_sweep::LockSweep;
 use crate::peer::PeerServer;

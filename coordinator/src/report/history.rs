@@ -1,6 +1,7 @@
 //! `/v1/history`: what happened to locks.
 
 use rowlock_env::time;
+use rowlock_history::{Entry, Filter, Gap, GapReason, History, Key, Record, Unavailable, What};
 use rowlock_state::Frozen;
 use rowlock_state::outcome::Why;
 use rowlock_types::limits::HISTORY_READ_MAX;
@@ -11,7 +12,6 @@ use super::list::List;
 use super::locks::{address, label, mode, permits, session};
 use super::question::{HistoryQuestion, cursor_text};
 use super::{Reader, Refusal};
-use crate::history::{Entry, Filter, Gap, GapReason, History, Key, Record, Unavailable, What};
 
 /// The entries that are asked for and may be seen, newest first, and where there may be more.
 pub(super) async fn collect(

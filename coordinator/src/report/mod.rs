@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use rowlock_env::task::TaskGroup;
 use rowlock_env::worker;
+use rowlock_history::History;
 use rowlock_proto::ErrorCode;
 use rowlock_proto::acl::Id;
 use rowlock_state::{Frozen, Machine, acl};
@@ -27,7 +28,6 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::delivery::outbox::{Message, Outbox};
 use crate::delivery::registry::Registry;
-use crate::history::History;
 use crate::log_clock::LogClock;
 pub use access::Reader;
 use question::{HistoryQuestion, Question};

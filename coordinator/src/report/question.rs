@@ -1,10 +1,10 @@
 //! What is asked: a path with its query, checked as a whole before anything is looked at.
 
+use rowlock_history::Key;
 use rowlock_proto::{FencingToken, SessionId, path as paths};
 use rowlock_types::limits::{REPORT_DEFAULT_ITEMS, REPORT_MAX_ITEMS};
 
 use super::Refusal;
-use crate::history::Key;
 
 /// The reports there are.
 pub(super) const PATHS: [&str; 4] = ["/v1/locks", "/v1/queue", "/v1/history", "/v1/sessions"];

@@ -2,6 +2,7 @@
 
 use rowlock_env::task::Shutdown;
 use rowlock_env::time;
+use rowlock_history::{HistoryConfig, HistorySink};
 use rowlock_proto::SessionId;
 use rowlock_proto::acl::{Acl, Id, perms};
 use rowlock_proto::lock::{Acquire, Attempt, Mode, Owner};
@@ -13,8 +14,6 @@ use rowlock_types::metrics::Metrics;
 use serde_json::json;
 
 use super::*;
-use crate::config::HistoryConfig;
-use crate::history::HistorySink;
 
 /// Gives the events of locks to a history.
 struct Ears<'a>(&'a dyn HistorySink);

@@ -10,6 +10,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use rowlock_env::sync::watch;
 use rowlock_env::task::{Shutdown, TaskGroup};
 use rowlock_env::time;
+use rowlock_history::History;
 use rowlock_proto::lock::Standing;
 use rowlock_proto::{
     CreateMode, ErrorCode, OpCode, Request, RequestFrame, SessionId, Xid, Zxid, decode, encode, frame,
@@ -32,7 +33,6 @@ use crate::delivery::events::Dispatcher;
 use crate::delivery::outbox::{self, CloseReason, Inbox, Message};
 use crate::delivery::registry::{Most, Registry};
 use crate::delivery::watch::{WatchBounds, WatchTable};
-use crate::history::History;
 use crate::log_clock::LogClock;
 use crate::proposer::{Proposer, Submission};
 use crate::reconfig::ReconfigDoor;

@@ -8,6 +8,7 @@ use rowlock_env::net;
 use rowlock_env::sync::watch;
 use rowlock_env::task::{Shutdown, Task, TaskGroup, spawn};
 use rowlock_env::time;
+use rowlock_history::History;
 use rowlock_proto::NodeId;
 use rowlock_state::command::{Attachment, Command, Origin, Proposal};
 use rowlock_types::limits;
@@ -24,7 +25,6 @@ use crate::config::{
 };
 use crate::delivery::outbox::{CloseReason, Message};
 use crate::delivery::registry::Registry;
-use crate::history::History;
 use crate::log_clock::LogClock;
 use crate::proposer::{Proposer, Submission};
 use crate::reconfig::{Ask, ReconfigDoor};

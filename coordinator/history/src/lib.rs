@@ -1,16 +1,30 @@
-//! The lock history: who asked for, got, lost or gave up which lock, when, with which token, and why. Kept by
-//! every node for itself, queried by lock, session and time.
+//! The lock history of a node: who asked for, got, lost or gave up which lock, when, with which token, and
+//! why. Each node keeps it for itself; people ask it by lock, session and time.
 //!
-//! In the flow: apply tells a [`HistorySink`] what happens to locks; it collects as a sheet (`draft.rs`,
-//! `sheet.rs`) in a buffer (`queue.rs`) that a thread of its own (`worker.rs`) takes some ten times a second
-//! and keeps in files (`store.rs`), slices of which each is a sled database (`slice.rs`, `table.rs`) of
-//! blocks of sheets (`block.rs`). [`History`] is the door for those who read.
+//! # In the flow
 //!
-//! Derived from the log: what a crash takes away comes back when the log is applied again, and what does not
-//! is declared a gap. docs/decisions/history-in-sled.md.
+//! Apply tells a [`HistorySink`] what happens to locks. It collects as a sheet (`draft.rs`, `sheet.rs`) in a
+//! buffer (`queue.rs`), which a thread of its own (`worker.rs`) takes some ten times a second and keeps in
+//! files (`store.rs`): slices, each a sled database (`slice.rs`, `table.rs`) of blocks of sheets
+//! (`block.rs`). [`History`] is the door for those who read. Why sled, and how the files are laid out:
+//! `docs/decisions/history-in-sled.md`.
 //!
-//! Must never do: slow or stop apply, delay a start, or decide anything. Whatever fails here is a warning and
-//! a gap.
+//! # What it promises
+//!
+//! - It is derived from the log. What a crash takes away comes back when the log is applied again, and what
+//!   does not come back is declared a gap ([`Gap`], with its reason). No record is invented.
+//! - A page shows everything that was applied before it was asked for ([`History::page`]).
+//! - It never slows or stops apply, and never delays a start. Whatever fails here is a warning and a gap: a
+//!   buffer that is full drops records and says so, a disk that fails ends the history and not the node.
+//! - It takes at most `history.max_bytes` of the disk, and removes what is older than `history.max_age_ms`.
+//! - It has its own files below the node's folder (`history/`), which can be removed while the node does not
+//!   run.
+//!
+//! # What it does not know
+//!
+//! No client, no connection, no Raft, and no other node: what it is told, and what it is asked, comes from
+//! above. It decides nothing, and nothing decides by it. Who may read what of it is not decided here either:
+//! a record carries who could read its lock ([`Readers`]), and the reports look at that.
 
 mod block;
 mod draft;
@@ -36,6 +50,10 @@ use std::time::Duration;
 use rowlock_env::task::Shutdown;
 use rowlock_env::time::{self, Instant};
 use rowlock_env::worker::{self as threads, Worker};
+use rowlock_types::limits::{
+    HISTORY_CLOSE_MAX, HISTORY_FREE_MIN_BYTES, HISTORY_PATIENCE, HISTORY_QUEUE_MAX_JOBS,
+};
+use rowlock_types::metrics::Metrics;
 use tokio::sync::oneshot;
 
 pub use page::{Filter, Page};
@@ -43,18 +61,30 @@ pub use queue::{HistorySink, Off, Recorder};
 pub use readers::Readers;
 pub use record::{Entry, Gap, GapReason, Key, Record, What};
 
-use rowlock_types::limits::{
-    HISTORY_CLOSE_MAX, HISTORY_FREE_MIN_BYTES, HISTORY_PATIENCE, HISTORY_QUEUE_MAX_JOBS,
-};
-use rowlock_types::metrics::Metrics;
-
-use crate::config::HistoryConfig;
 use queue::Backlog;
 use store::{Bounds, Found};
 use worker::{Job, Keeper};
 
 /// How often what is too old is removed.
 const TRIM_EVERY: Duration = Duration::from_secs(60);
+
+/// `[history]` of `cluster.toml`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HistoryConfig {
+    /// Whether nodes keep one.
+    pub enabled: bool,
+    /// What is older is removed.
+    pub max_age_ms: u64,
+    /// What it may take of each node's disk. Beyond: the oldest is removed.
+    pub max_bytes: u64,
+}
+
+impl Default for HistoryConfig {
+    /// A week, in a quarter of a gigabyte.
+    fn default() -> Self {
+        HistoryConfig { enabled: true, max_age_ms: 7 * 86_400_000, max_bytes: 256 << 20 }
+    }
+}
 
 /// Why the history cannot be read now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

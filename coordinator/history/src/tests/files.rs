@@ -6,11 +6,11 @@ use std::fs;
 use std::path::PathBuf;
 
 use super::*;
-use crate::history::draft::{Draft, Put};
-use crate::history::page::Filter;
-use crate::history::record::LOCK_MAX_BYTES;
-use crate::history::sheet::sheets;
-use crate::history::store::{Bounds, Store};
+use crate::draft::{Draft, Put};
+use crate::page::Filter;
+use crate::record::LOCK_MAX_BYTES;
+use crate::sheet::sheets;
+use crate::store::{Bounds, Store};
 
 const BOUNDS: Bounds = Bounds { max_age_ms: 86_400_000, max_bytes: 64 << 20, free_min_bytes: 0 };
 

@@ -1,5 +1,5 @@
-//! Cost of the lock history alone, without Raft and network: `cargo bench -p rowlock-coordinator --bench
-//! history [-- <folder>]`.
+//! Cost of the lock history alone, without Raft and network: `cargo bench -p rowlock-history --bench history
+//! [-- <folder>]`.
 //!
 //! The folder decides the disk; by default a temporary one. Prints one line per figure. The CPU time is that
 //! of the process, so of apply's side, the history's thread and sled's.
@@ -13,9 +13,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rowlock_coordinator::config::HistoryConfig;
-use rowlock_coordinator::history::{Filter, History, HistorySink, Key};
 use rowlock_env::time;
+use rowlock_history::{Filter, History, HistoryConfig, HistorySink, Key};
 use rowlock_proto::acl::Acl;
 use rowlock_proto::lock::Mode;
 use rowlock_proto::{FencingToken, SessionId, Zxid};

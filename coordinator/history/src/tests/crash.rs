@@ -69,7 +69,7 @@ fn child_that_writes_until_it_is_killed() {
 /// of changes that it had at its last one.
 fn killed(node: &Path, snapshots: usize) -> i64 {
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "history::tests::crash::child_that_writes_until_it_is_killed", "--nocapture"])
+        .args(["--exact", "tests::crash::child_that_writes_until_it_is_killed", "--nocapture"])
         .env(CHILD, node)
         .env(BEGUN, time_of(0).to_string())
         .stdout(Stdio::piped())

@@ -5,9 +5,9 @@ use rowlock_proto::acl::{Acl, Id, perms};
 use rowlock_state::outcome::{LockEvent, LockEventKind, Why};
 
 use super::*;
-use crate::history::draft::{Draft, Put};
-use crate::history::page::Filter;
-use crate::history::record::LOCK_MAX_BYTES;
+use crate::draft::{Draft, Put};
+use crate::page::Filter;
+use crate::record::LOCK_MAX_BYTES;
 
 const EVERYTHING: Range = Range { from: Key::MIN, before: Key::MAX };
 
