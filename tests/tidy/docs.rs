@@ -3,7 +3,7 @@
 use super::tree::Tree;
 
 /// What a report should look like: its plots are not there.
-const GOLDEN: &str = "/golden.md";
+pub const GOLDEN: &str = "/golden.md";
 /// Records of their days: the files that they name may be gone. Their links are checked.
 const RECORDS: &str = "docs/lab/";
 
