@@ -12,15 +12,24 @@ use std::sync::Arc;
 use openraft::RaftMetrics;
 use openraft_rt::watch::WatchReceiver as _;
 use parking_lot::Mutex;
+use rowlock_env::sync::watch;
 use rowlock_env::time::{self, Instant};
 
 use super::Raft;
 use super::types::{LeaderId, TypeConfig};
 
 /// One per node; clones are the same.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Acks {
     latest: Arc<Mutex<Latest>>,
+    /// Changes with every answer.
+    heard: Arc<watch::Sender<()>>,
+}
+
+impl Default for Acks {
+    fn default() -> Self {
+        Acks { latest: Arc::default(), heard: Arc::new(watch::channel(()).0) }
+    }
 }
 
 #[derive(Default)]
@@ -41,6 +50,8 @@ impl Acks {
         if latest.leader == Some(leader) {
             let at = latest.sent.entry(member).or_insert(sent);
             *at = sent.max(*at);
+            drop(latest);
+            self.heard.send(());
         }
     }
 
@@ -105,6 +116,11 @@ impl QuorumContact {
     /// Of the node whose Raft this is, and whose network notes `acks`.
     pub fn new(raft: Raft, acks: Acks) -> Self {
         QuorumContact { raft, acks }
+    }
+
+    /// Changes whenever a member acknowledges a request.
+    pub fn heard(&self) -> watch::Receiver<()> {
+        self.acks.heard.subscribe()
     }
 
     /// If this node leads: its term, and up to where `member` has said that it has stored its log.
@@ -180,5 +196,16 @@ mod tests {
         assert!(noted.quorum(3, US, &three).is_none() && noted.quorum(4, US, &three).is_some());
         noted.note(leader(3), 2, time::now() + Duration::from_secs(9));
         assert!(noted.quorum(3, US, &three).is_none(), "a late answer");
+    }
+
+    #[test]
+    fn whoever_waits_for_an_acknowledgement_is_woken_by_it_and_not_by_one_of_an_earlier_term() {
+        let noted = acks(&[]);
+        let heard = noted.heard.subscribe();
+        noted.note(leader(3), 2, time::now());
+        assert!(heard.has_changed());
+        let heard = noted.heard.subscribe();
+        noted.note(leader(2), 2, time::now());
+        assert!(!heard.has_changed());
     }
 }

@@ -20,10 +20,10 @@ use super::charge::Charge;
 use super::contact::Contact;
 use crate::raft::{QuorumContact, Raft};
 
-/// How often to look whether the quorum has acknowledged: under load the next log entry has proved it by
-/// then.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// At most so often a heartbeat is sent early for those who wait.
+/// So long a heartbeat to the quorum is not sent early: under load the answers to the next log entry have
+/// come by then.
+const ASK_AFTER: Duration = Duration::from_millis(5);
+/// At most so often one is sent early for those who wait.
 const ASK_EVERY: Duration = Duration::from_millis(20);
 /// So old may be the contact to a quorum that a report of nobody is answered with.
 const CONTACT_FRESH: Duration = Duration::from_millis(100);
@@ -79,14 +79,19 @@ impl Notes {
         if !self.charge.touch(term, &sessions) {
             return Err(Unnoted::NotInCharge);
         }
+        let mut heard = self.quorum.heard();
         while !self.acknowledged_since(touched, age, term) {
-            if touched.elapsed() >= patience {
+            let waited = touched.elapsed();
+            if waited >= patience {
                 return Err(Unnoted::NoQuorum);
             }
-            if !sessions.is_empty() && touched.elapsed() >= LOOK_EVERY {
+            if !sessions.is_empty() && waited >= ASK_AFTER {
                 self.ask_quorum().await;
             }
-            time::sleep(LOOK_EVERY).await;
+            let wake_at =
+                touched + if waited < ASK_AFTER { ASK_AFTER } else { waited + ASK_EVERY }.min(patience);
+            // No answer by then: look again, since the node may lead no more.
+            let _ = time::timeout_at(wake_at, heard.changed()).await;
             if self.charge.term() != Some(term) {
                 return Err(Unnoted::NotInCharge);
             }
