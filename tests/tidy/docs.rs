@@ -53,8 +53,12 @@ fn leads_somewhere(tree: &Tree, from: &str, link: &str) -> bool {
         && (anchor.is_empty() || tree.get(&file).is_some_and(|text| headings(text).any(|one| one == anchor)))
 }
 
-/// Relative to the repository, to the document, or to a crate's `src`.
 fn exists(tree: &Tree, from: &str, named: &str) -> bool {
+    resolved(tree, from, named).is_some()
+}
+
+/// The path from the root of what a page names relative to the repository, to itself, or to a crate's `src`.
+pub fn resolved(tree: &Tree, from: &str, named: &str) -> Option<String> {
     let roots = [
         "",
         "coordinator/src/",
@@ -67,7 +71,8 @@ fn exists(tree: &Tree, from: &str, named: &str) -> bool {
         "env/src/",
         "coordinator/",
     ];
-    roots.iter().any(|root| tree.has(&format!("{root}{named}"))) || tree.has(&joined(from, named))
+    let mut all = roots.iter().map(|root| format!("{root}{named}")).chain([joined(from, named)]);
+    all.find(|path| tree.has(path))
 }
 
 /// `path`, seen from the folder of `from`.

@@ -7,6 +7,7 @@
 
 mod assertions;
 mod docs;
+mod glossary;
 mod layers;
 mod names;
 mod sizes;
@@ -37,6 +38,11 @@ fn links_and_paths_of_the_documentation_lead_somewhere() {
 #[test]
 fn metrics_config_keys_and_exit_codes_are_documented_and_exist() {
     holds(names::breaches(&Tree::of_the_repository()));
+}
+
+#[test]
+fn types_of_the_glossary_are_where_it_says() {
+    holds(glossary::breaches(&Tree::of_the_repository()));
 }
 
 #[test]
