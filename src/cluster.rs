@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rowlock_client::{Client, ClientConfig, ConnectError, Error};
+use rowlock_client::{Client, ClientBuilder, ConnectError, Error};
 use rowlock_coordinator::config::ClusterConfig;
 use rowlock_env::time;
 
@@ -70,18 +70,18 @@ impl Cluster {
             .unwrap_or(Place::Default)
     }
 
-    /// Opens a session. Credentials, chroot and label come from the environment (`ClientConfig::from_env`).
+    /// Opens a session. Credentials, chroot and label come from the environment (`ClientBuilder::from_env`).
     pub async fn connect(&self) -> Result<Client, Failure> {
         open(self.client()?).await
     }
 
     /// What a session is opened with.
-    pub fn client(&self) -> Result<ClientConfig, Failure> {
+    pub fn client(&self) -> Result<ClientBuilder, Failure> {
         self.client_within(None)
     }
 
     /// The same, for somebody who has not longer than this for connecting.
-    pub fn client_within(&self, most: Option<Duration>) -> Result<ClientConfig, Failure> {
+    pub fn client_within(&self, most: Option<Duration>) -> Result<ClientBuilder, Failure> {
         let mut config =
             Client::from_env().map_err(|e| Failure::new(USAGE, e))?.endpoints(&self.endpoints()?);
         if let Some(timeout) = self.session_timeout {
@@ -143,7 +143,7 @@ pub async fn leave(client: &Client) {
 }
 
 /// Opens a session.
-pub async fn open(config: ClientConfig) -> Result<Client, Failure> {
+pub async fn open(config: ClientBuilder) -> Result<Client, Failure> {
     config.connect().await.map_err(|e| match e {
         ConnectError::Config(_) => Failure::new(USAGE, e),
         ConnectError::AuthFailed => Failure::new(REFUSED, format!("{e}; check ROWLOCK_AUTH")),

@@ -54,7 +54,7 @@ pub async fn main() -> Story {
             let guard = lock.write().await?;
             write(&writer, &at, "100", "119").await?;
             // Goes on as a reader, and lets nobody in between: what follows still sees its own values.
-            let reading = guard.downgrade().await.map_err(|(_, error)| error)?;
+            let reading = guard.downgrade().await.map_err(|kept| kept.error)?;
             let seen = read(&writer, &at).await?;
             Ok::<_, Error>((reading, seen))
         }
@@ -74,7 +74,7 @@ pub async fn main() -> Story {
     let bobs = bob.rwlock(&name).read().await?;
     let bobs = match bobs.try_upgrade().await {
         Ok(_) => return Err("a writer beside a reader".into()),
-        Err(still_reading) => still_reading,
+        Err(kept) => kept.guard,
     };
     println!("bob cannot become the writer while carol reads");
     carols.release().await?;

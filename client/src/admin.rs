@@ -116,7 +116,7 @@ impl Client {
     }
 
     /// Changes the members of the cluster, and returns the configuration that is in force then: what
-    /// `/zookeeper/config` holds. For a superuser ([`crate::ClientConfig::auth`]). New members must run
+    /// `/zookeeper/config` holds. For a superuser ([`crate::ClientBuilder::auth`]). New members must run
     /// already; who has left is stopped afterwards. It may take some seconds, and calls issued behind it wait
     /// for that.
     ///

@@ -13,9 +13,10 @@ use rowlock_env::time::{self, Instant};
 use rowlock_proto::{Request, SessionId};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-use crate::config::{ClientConfig, Credential};
+use crate::builder::{ClientBuilder, Credential};
+use crate::connect_error::{ConfigError, ConnectError};
 use crate::connection::Connection;
-use crate::error::{ConnectError, Error};
+use crate::error::Error;
 use crate::limits::{CREDENTIAL_BYTES, LOCK_SLOTS, OUTSTANDING_REQUESTS};
 use crate::path;
 use crate::recipes::reentrant::Holds;
@@ -26,7 +27,7 @@ use crate::session::core::{Core, Gone};
 use crate::session::extensions::Extensions;
 use crate::session::machine::Machine;
 use crate::session::watches::WatchRequest;
-use crate::session::{Call, Command, Ending, Reply, SessionState, Shared, Vitals};
+use crate::session::{Call, Command, Ending, Reply, SessionState, SessionStates, Shared, Vitals};
 
 /// One session with a cluster: znode calls, locks, state.
 ///
@@ -46,7 +47,7 @@ struct Inner {
     shared: Arc<Shared>,
     admission: Arc<Semaphore>,
     lock_slots: Arc<Semaphore>,
-    config: ClientConfig,
+    config: ClientBuilder,
     /// What the owners of reentrant locks hold.
     holds: Arc<Holds>,
 }
@@ -82,20 +83,38 @@ impl Future for Pending {
 }
 
 impl Client {
-    /// A configuration to fill in and [`ClientConfig::connect`].
-    pub fn builder() -> ClientConfig {
-        ClientConfig::default()
-    }
-
-    /// The configuration that the environment gives: see [`ClientConfig::from_env`].
+    /// Opens a session: with the servers of a connect string and defaults for all else, or as a builder says.
+    ///
+    /// ```no_run
+    /// # use rowlock_client::Client;
+    /// # async fn demo() -> Result<(), rowlock_client::ConnectError> {
+    /// let client = Client::connect("a:2181,b:2181,c:2181").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
-    /// [`ConnectError::Config`] for a variable that cannot be understood.
-    pub fn from_env() -> Result<ClientConfig, ConnectError> {
-        ClientConfig::from_env()
+    /// As [`ClientBuilder::connect`].
+    /// # Cancel safety
+    /// Dropping the future closes what was opened.
+    pub async fn connect(to: impl Into<ClientBuilder>) -> Result<Client, ConnectError> {
+        to.into().connect().await
     }
 
-    pub(crate) async fn open(config: ClientConfig) -> Result<Client, ConnectError> {
+    /// A configuration to fill in and [`ClientBuilder::connect`].
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder::default()
+    }
+
+    /// The configuration that the environment gives: see [`ClientBuilder::from_env`].
+    ///
+    /// # Errors
+    /// [`ConfigError`]: a variable that cannot be understood.
+    pub fn from_env() -> Result<ClientBuilder, ConfigError> {
+        ClientBuilder::from_env()
+    }
+
+    pub(crate) async fn open(config: ClientBuilder) -> Result<Client, ConnectError> {
         let shared = Shared::new();
         let machine = Machine::new(config.session_timeout, config.disconnect_grace, config.auth.clone());
         let core = Core::new(machine, shared.clone());
@@ -123,7 +142,7 @@ impl Client {
             None if opened => Ok(client),
             _ => Err(ConnectError::Unreachable {
                 endpoints: client.inner.config.endpoints.join(","),
-                last: client.inner.shared.last_fault.borrow().clone(),
+                source: client.inner.shared.last_fault.borrow().clone(),
             }),
         }
     }
@@ -132,7 +151,7 @@ impl Client {
     /// ephemeral znodes and watches of the old session are not carried over: they are gone.
     ///
     /// # Errors
-    /// As [`ClientConfig::connect`].
+    /// As [`ClientBuilder::connect`].
     pub async fn renew(&self) -> Result<Client, ConnectError> {
         self.inner.config.clone().connect().await
     }
@@ -153,7 +172,7 @@ impl Client {
     }
 
     /// Follows the session's state.
-    pub fn states(&self) -> watch::Receiver<SessionState> {
+    pub fn states(&self) -> SessionStates {
         self.inner.shared.watch_states()
     }
 
@@ -221,7 +240,7 @@ impl Client {
         answered.await.unwrap_or_else(|_| Err(self.inner.shared.ended()))
     }
 
-    pub(crate) fn config(&self) -> &ClientConfig {
+    pub(crate) fn config(&self) -> &ClientBuilder {
         &self.inner.config
     }
 

@@ -13,6 +13,7 @@ use rowlock_env::time::{self, Instant, Sleep};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Semaphore;
 
+use crate::connect_error::AttemptError;
 use crate::limits::FAREWELL;
 use crate::servers::Servers;
 use crate::session::Shared;
@@ -105,7 +106,7 @@ impl Connection {
             tokio::select! {
                 biased;
                 stream = &mut connecting => {
-                    return stream.inspect_err(|error| self.fault(&endpoint, error)).ok();
+                    return stream.map_err(|error| self.fault(&endpoint, error)).ok();
                 }
                 _ = self.core.stirred() => {}
                 () = until(timer) => {}
@@ -125,10 +126,10 @@ impl Connection {
         }
         match fault {
             Some(fault) => {
-                self.fault(&endpoint, &fault);
-                if let Fault::LedFrom(leader) = fault {
-                    self.servers.move_to(&leader);
+                if let Fault::LedFrom(leader) = &fault {
+                    self.servers.move_to(leader);
                 }
+                self.fault(&endpoint, fault);
                 self.core.disconnected();
             }
             None => {
@@ -159,7 +160,7 @@ impl Connection {
                 Input::Read(Ok(0)) => return Err(Fault::Closed),
                 Input::Read(Ok(_)) => true,
                 Input::Read(Err(error)) | Input::Stirred(Err(error)) => {
-                    return Err(Fault::Socket(error.to_string()));
+                    return Err(Fault::Socket(error));
                 }
                 Input::Stirred(Ok(())) | Input::Timer => false,
             };
@@ -168,9 +169,9 @@ impl Connection {
         Ok(())
     }
 
-    fn fault(&self, endpoint: &str, fault: &dyn std::fmt::Display) {
+    fn fault(&self, endpoint: &str, fault: impl std::error::Error + Send + Sync + 'static) {
         tracing::info!(endpoint, %fault, "connection ended");
-        self.shared.last_fault.send(format!("{endpoint}: {fault}"));
+        self.shared.last_fault.send(Some(AttemptError::new(endpoint, fault)));
     }
 }
 

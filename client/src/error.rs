@@ -4,6 +4,7 @@
 //! ([`Error::may_have_happened`]) and *is it worth trying again on this client?* ([`Error::is_retryable`]).
 
 use rowlock_proto::ErrorCode;
+use rowlock_proto::path::PathError;
 
 use crate::party::Party;
 
@@ -13,13 +14,14 @@ use crate::party::Party;
 pub enum Error {
     /// The server answered with an error: the request had no effect.
     #[error("refused by the server: {0}")]
-    Rejected(ErrorCode),
+    Rejected(#[source] ErrorCode),
     /// One operation of a [`crate::Transaction`] was refused: none of them had an effect.
     #[error("operation {index} of the transaction was refused: {code}")]
     TransactionRejected {
         /// Position of the operation that was refused, from 0.
         index: usize,
         /// Why.
+        #[source]
         code: ErrorCode,
     },
     /// The connection broke between request and reply: **the request may have taken effect**.
@@ -36,10 +38,10 @@ pub enum Error {
     #[error("authentication failed")]
     AuthFailed,
     /// The cluster does nothing for a session that has presented no credential; the session is closed. The
-    /// request had no effect. Give [`crate::ClientConfig::auth`] one, or `ROWLOCK_AUTH`.
+    /// request had no effect. Give [`crate::ClientBuilder::auth`] one, or `ROWLOCK_AUTH`.
     #[error("the cluster requires authentication, and no credential was presented")]
     AuthRequired,
-    /// The runtime on which [`crate::ClientConfig::connect`] ran has ended, or the session's task panicked:
+    /// The runtime on which [`crate::ClientBuilder::connect`] ran has ended, or the session's task panicked:
     /// the session, its locks and ephemeral znodes are given up. The request was not sent.
     /// [`crate::Client::renew`] opens a new session, on the runtime where it is called.
     #[error("the runtime that served the client has ended, and the session with it")]
@@ -99,9 +101,15 @@ pub enum Error {
     /// Too many locks are held, awaited or being released on this session at once.
     #[error("too many locks in use on one session")]
     TooManyLocks,
-    /// The name of a lock is empty or too long, or its path is not a valid one.
+    /// The name of a lock (or several of them together, or a path) cannot be used.
     #[error("invalid lock name: {0}")]
-    InvalidName(String),
+    InvalidName(#[from] NameError),
+    /// Others hold the lock, or wait for it. Nothing has been changed.
+    #[error("others hold the lock or wait for it")]
+    Busy,
+    /// That candidate does not wait for this lead (any more). Nothing has been changed.
+    #[error("the candidate does not wait for this lead")]
+    NotWaiting,
     /// The number that was given cannot be used.
     #[error("invalid argument: {0}")]
     InvalidArgument(&'static str),
@@ -177,6 +185,40 @@ impl Error {
     }
 }
 
+/// Why a name cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NameError {
+    /// A name has at least one letter.
+    #[error("empty")]
+    Empty,
+    /// The name is too long.
+    #[error("{bytes} bytes, {max} allowed")]
+    TooLong {
+        /// How long.
+        bytes: usize,
+        /// The longest.
+        max: usize,
+    },
+    /// The root cannot be a lock or anything else that is shared.
+    #[error("the root cannot be a lock")]
+    Root,
+    /// The path is not a valid one.
+    #[error(transparent)]
+    Path(#[from] PathError),
+    /// Several locks at once: none, or too many.
+    #[error("{count} locks at once, 1 to {max} allowed")]
+    Count {
+        /// How many were named.
+        count: usize,
+        /// The most.
+        max: usize,
+    },
+    /// Several locks at once: one of them twice.
+    #[error("{0} is named twice")]
+    Twice(String),
+}
+
 /// What is known of a place in a queue, as far as it is known.
 fn place(position: Option<usize>, holder: Option<&str>) -> String {
     let place = position.map(|position| format!("place {} in the queue", position + 1));
@@ -193,30 +235,48 @@ fn circle(cycle: &[Party]) -> String {
     names.join(" waits for ")
 }
 
-/// Why no session could be opened.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ConnectError {
-    /// The configuration makes no sense.
-    #[error("configuration: {0}")]
-    Config(String),
-    /// No server opened a session in time.
-    #[error("no server of {endpoints} opened a session in time (last failure: {last})")]
-    Unreachable {
-        /// The servers that were tried.
-        endpoints: String,
-        /// What the last attempt said.
-        last: String,
-    },
-    /// A credential was refused.
-    #[error("authentication failed")]
-    AuthFailed,
-    /// The cluster does nothing for a session that has presented no credential.
-    #[error("the cluster requires authentication, and no credential was presented")]
-    AuthRequired,
-    /// The system gave no thread to a blocking client.
-    #[error("no thread for the client: {0}")]
-    Thread(String),
+/// What could not be done with a guard, which therefore comes back as it was: by
+/// [`crate::WriteGuard::downgrade`], [`crate::ReadGuard::try_upgrade`], [`crate::Leadership::transfer_to`].
+///
+/// ```no_run
+/// # async fn demo(guard: rowlock_client::WriteGuard) -> Result<(), rowlock_client::ReleaseError> {
+/// use rowlock_client::Kept;
+///
+/// match guard.downgrade().await {
+///     Ok(reader) => reader.release().await,
+///     Err(Kept { guard, error }) => {
+///         println!("still the writer: {error}");
+///         guard.release().await
+///     }
+/// }
+/// # }
+/// ```
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct Kept<G> {
+    /// As it was; whether it is still held, it says itself.
+    pub guard: G,
+    /// Why.
+    #[source]
+    pub error: Error,
+}
+
+impl<G> Kept<G> {
+    pub(crate) fn new(guard: G, error: Error) -> Self {
+        Kept { guard, error }
+    }
+
+    /// The same, with the guard as `wrap` makes it.
+    pub(crate) fn map<H>(self, wrap: impl FnOnce(G) -> H) -> Kept<H> {
+        Kept { guard: wrap(self.guard), error: self.error }
+    }
+}
+
+/// The cause alone; the guard is dropped.
+impl<G> From<Kept<G>> for Error {
+    fn from(kept: Kept<G>) -> Self {
+        kept.error
+    }
 }
 
 /// Why [`crate::Guard::release`] did not report success. In either case the guard is gone and the application
@@ -238,6 +298,7 @@ pub enum ReleaseError {
 #[error("the lock was lost: {reason}")]
 pub struct LockLost {
     /// Why.
+    #[source]
     pub reason: LostReason,
 }
 

@@ -89,8 +89,9 @@
 mod admin;
 #[cfg(feature = "blocking")]
 pub mod blocking;
+mod builder;
 mod client;
-mod config;
+mod connect_error;
 mod connection;
 mod error;
 mod limits;
@@ -104,9 +105,10 @@ mod watch;
 mod znode;
 
 pub use admin::Reconfig;
+pub use builder::{ClientBuilder, Credential, PreferLeader, QueueNames};
 pub use client::Client;
-pub use config::{ClientConfig, Credential, PreferLeader, QueueNames};
-pub use error::{ConnectError, Error, LockLost, LostReason, ReleaseError};
+pub use connect_error::{AttemptError, ConfigError, ConnectError};
+pub use error::{Error, Kept, LockLost, LostReason, NameError, ReleaseError};
 pub use party::Party;
 pub use recipes::barrier::Barrier;
 pub use recipes::counter::AtomicCounter;
@@ -117,15 +119,17 @@ pub use recipes::latch::CountDownLatch;
 pub use recipes::loss::Loss;
 pub use recipes::multi::{MultiGuard, MultiLock};
 pub use recipes::mutex::Mutex;
+pub use recipes::names::LockName;
 pub use recipes::reentrant::{ReentrantGuard, ReentrantMutex};
 pub use recipes::request::LockRequest;
 pub use recipes::rwlock::{ReadGuard, RwLock, WriteGuard};
 pub use recipes::semaphore::{Permits, Semaphore};
-pub use session::SessionState;
 pub use session::extensions::Extensions;
+pub use session::{SessionState, SessionStates};
 pub use transaction::{Outcome, Transaction};
 pub use watch::OneshotWatch;
 
+pub use bytes::Bytes;
 pub use rowlock_env::time::Instant;
 pub use rowlock_proto::lock::{Claim, Owner};
 pub use rowlock_proto::{

@@ -14,7 +14,7 @@ pub struct Party {
     pub session: SessionId,
     /// Its fencing token, should it be granted the lock.
     pub token: FencingToken,
-    /// Who that is, as that client said ([`crate::ClientConfig::label`]).
+    /// Who that is, as that client said ([`crate::ClientBuilder::label`]).
     pub label: String,
     /// What else it said ([`crate::LockRequest::meta`]).
     pub meta: String,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rowlock_env::rng;
 
-use crate::config::PreferLeader;
+use crate::builder::PreferLeader;
 use crate::limits::{BACKOFF_MAX, BACKOFF_MIN};
 
 /// The servers of one client in their random order.

@@ -14,7 +14,7 @@
 //! let node = Node::start(NodeConfig::single(folder.path())).await?;
 //! node.serving(Instant::now() + Duration::from_secs(10)).await?;
 //!
-//! let client = Client::builder().endpoints(&node.addresses().client.to_string()).connect().await?;
+//! let client = Client::connect(node.addresses().client.to_string()).await?;
 //! let guard = client.mutex("orders/42").lock().await?;
 //! println!("held with fencing token {}", guard.token());
 //! guard.release().await?;

@@ -91,10 +91,38 @@ impl Instant {
     }
 
     fn to_tokio(self) -> tokio::time::Instant {
+        self.to_std().into()
+    }
+
+    /// The same point on the standard library's clock, as far as can be known now: should the machine be
+    /// suspended from here on, it comes later there. One that has passed is now, and one a century ahead or
+    /// more is never.
+    pub fn to_std(self) -> std::time::Instant {
         let left = self.saturating_since(now());
-        let now = tokio::time::Instant::now();
-        // A deadline beyond what the system clock can express is "never": a century is never enough.
+        let now = tokio::time::Instant::now().into_std();
         now.checked_add(left).unwrap_or_else(|| now + Duration::from_secs(100 * 365 * 86_400))
+    }
+}
+
+/// For `sleep_until` of others: see [`Instant::to_std`].
+impl From<Instant> for std::time::Instant {
+    fn from(at: Instant) -> Self {
+        at.to_std()
+    }
+}
+
+/// For [`tokio::time::timeout_at`]: see [`Instant::to_std`].
+impl From<Instant> for tokio::time::Instant {
+    fn from(at: Instant) -> Self {
+        at.to_std().into()
+    }
+}
+
+/// That far ahead of now as it is there.
+impl From<std::time::Instant> for Instant {
+    fn from(at: std::time::Instant) -> Self {
+        let std_now = tokio::time::Instant::now().into_std();
+        now() + at.saturating_duration_since(std_now) - std_now.saturating_duration_since(at)
     }
 }
 
@@ -290,6 +318,19 @@ mod tests {
         assert_eq!(b - a, Duration::from_millis(5));
         assert_eq!(a - b, Duration::ZERO);
         assert_eq!(b - Duration::from_millis(5), a);
+    }
+
+    #[test]
+    fn a_deadline_keeps_its_distance_on_other_clocks() {
+        let ahead = now() + Duration::from_secs(60);
+        let (std, tokio) = (std::time::Instant::from(ahead), tokio::time::Instant::from(ahead));
+        for left in [std - std::time::Instant::now(), tokio - tokio::time::Instant::now()] {
+            assert!(left <= Duration::from_secs(60) && left > Duration::from_secs(50), "{left:?}");
+        }
+        let back = Instant::from(std);
+        assert!(back.saturating_since(ahead).max(ahead.saturating_since(back)) < Duration::from_secs(10));
+        let passed = std::time::Instant::from(now() - Duration::from_secs(60));
+        assert!(passed <= std::time::Instant::now());
     }
 
     #[test]

@@ -72,8 +72,8 @@ impl History {
         let mut question = String::new();
         if let Some(name) = &self.name {
             let mutex = mutex_of(client, name, self.path);
-            let lock = mutex.server_path().map_err(|e| failed(name, &e))?;
-            question.push_str(&format!("&lock={}", percent(lock)));
+            mutex.validate().map_err(|e| failed(name, &e))?;
+            question.push_str(&format!("&lock={}", percent(&mutex.server_path())));
         }
         if let Some(session) = &self.session {
             question.push_str(&format!("&session={}", percent(session)));

@@ -54,8 +54,8 @@ impl Queue {
 
     async fn ask(&self, client: &rowlock_client::Client) -> Result<Value, Failure> {
         let mutex = self.name.mutex(client);
-        let lock = mutex.server_path().map_err(|e| failed(self.name.as_said(), &e))?;
-        let question = format!("/v1/queue?lock={}&limit={}", percent(lock), self.limit);
+        mutex.validate().map_err(|e| failed(self.name.as_said(), &e))?;
+        let question = format!("/v1/queue?lock={}&limit={}", percent(&mutex.server_path()), self.limit);
         ask(client, self.name.as_said(), &question).await
     }
 }

@@ -43,9 +43,11 @@ impl Release {
         let name = self.name.as_said();
         let mutex = self.name.mutex(client);
         let wrong = |e| failed(name, &e);
-        let (path, lock) = (mutex.path().map_err(wrong)?, mutex.server_path().map_err(wrong)?);
-        let queue =
-            async |which: &str| ask(client, name, &format!("/v1/queue?lock={}&{which}", percent(lock))).await;
+        mutex.validate().map_err(wrong)?;
+        let (path, lock) = (mutex.path(), mutex.server_path());
+        let queue = async |which: &str| {
+            ask(client, name, &format!("/v1/queue?lock={}&{which}", percent(&lock))).await
+        };
         let (Some(token), true) = (self.token, self.force) else {
             let who = who_holds(&queue("limit=100").await?);
             return Err(Failure::new(
@@ -68,7 +70,7 @@ impl Release {
         let mut places = items(&found, "holders").chain(items(&found, "waiters"));
         let place = places.find(|place| place["token"] == token).and_then(|place| place["path"].as_str());
         // The report has the server's paths; ours may lie below a chroot.
-        if let Some(znode) = place.and_then(|place| place.strip_prefix(lock)) {
+        if let Some(znode) = place.and_then(|place| place.strip_prefix(lock.as_str())) {
             let claim = Claim { path: format!("{path}{znode}"), token: FencingToken(token) };
             if client.force_release(&claim).await.map_err(wrong)? {
                 return Ok(());

@@ -27,7 +27,7 @@ mod window;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use rowlock_client::{Client, ClientConfig};
+use rowlock_client::{Client, ClientBuilder};
 use rowlock_env::disk::Dir;
 use rowlock_env::time;
 
@@ -112,7 +112,7 @@ impl Import {
         self.open(config).await
     }
 
-    async fn open(&self, mut config: ClientConfig) -> Result<Client, Failure> {
+    async fn open(&self, mut config: ClientBuilder) -> Result<Client, Failure> {
         if let Some(timeout) = self.cluster.session_timeout {
             config = config.session_timeout(timeout);
         }

@@ -129,7 +129,7 @@ impl<H: Held> Attended<'_, H> {
                     },
                 },
                 _ = self.held.lost() => {}
-                _ = states.changed() => {}
+                _ = states.next() => {}
                 // The deadline has moved on meanwhile, or it is there.
                 () = time::sleep_until(next) => {}
                 signal = passed.next() => self.signal(signal),

@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use rowlock_client::SessionState;
 use rowlock_proto::CreateMode;
 use rowlock_proto::acl::Acl;
 use serde_json::json;
@@ -83,6 +82,5 @@ impl Create {
 /// Waits for the end of the session.
 async fn ended(client: &rowlock_client::Client) {
     let mut states = client.states();
-    // A channel that is closed means the same.
-    let _ = states.wait_for(|state| matches!(state, SessionState::Expired | SessionState::Closed)).await;
+    while states.next().await.is_some() {}
 }

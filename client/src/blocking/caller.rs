@@ -9,7 +9,8 @@ use rowlock_env::background::Background;
 use rowlock_env::time;
 
 use crate::client::Client;
-use crate::error::{ConnectError, Error};
+use crate::connect_error::ConnectError;
+use crate::error::Error;
 use crate::limits::BLOCKING_FAREWELL;
 use crate::session::SessionState;
 
@@ -33,7 +34,7 @@ impl Caller {
         open: impl Future<Output = Result<Client, ConnectError>>,
     ) -> Result<Self, ConnectError> {
         let thread = Background::start("rowlock-client");
-        let background = thread.map_err(|error| ConnectError::Thread(error.to_string()))?;
+        let background = thread.map_err(|error| ConnectError::Thread(Arc::new(error)))?;
         let client = background.run(open)?;
         Ok(Caller { link: Arc::new(Link { parts: Some((client, background)) }), patience: None })
     }
@@ -80,7 +81,7 @@ impl Drop for Link {
         let mut states = client.states();
         drop(client);
         background.end(async move {
-            let ended = |state: &SessionState| matches!(state, SessionState::Closed | SessionState::Expired);
+            let ended = |state: &SessionState| state.is_final();
             // Should it not be closed in time, the servers expire it.
             let _ = time::timeout(BLOCKING_FAREWELL, states.wait_for(ended)).await;
         });

@@ -14,8 +14,9 @@ use super::recipes::{Barrier, Counter, DoubleBarrier, Latch};
 use super::rwlock::RwLock;
 use super::semaphore::Semaphore;
 use crate::admin::Reconfig;
-use crate::config::ClientConfig;
-use crate::error::{ConnectError, Error};
+use crate::builder::ClientBuilder;
+use crate::connect_error::ConnectError;
+use crate::error::Error;
 use crate::session::SessionState;
 use crate::session::extensions::Extensions;
 
@@ -27,22 +28,23 @@ pub struct Client {
 }
 
 impl Client {
-    /// Opens a session, and starts the thread that serves it.
+    /// Opens a session, as [`crate::Client::connect`], and starts the thread that serves it.
     ///
     /// # Errors
-    /// As [`ClientConfig::connect`]; [`ConnectError::Thread`].
+    /// As [`ClientBuilder::connect`]; [`ConnectError::Thread`].
     /// # Panics
     /// In async code, as every call of this module that blocks.
-    pub fn connect(config: ClientConfig) -> Result<Client, ConnectError> {
-        Caller::connect(config.connect()).map(|caller| Client { caller })
+    pub fn connect(to: impl Into<ClientBuilder>) -> Result<Client, ConnectError> {
+        Caller::connect(to.into().connect()).map(|caller| Client { caller })
     }
 
-    /// [`Client::connect`] with the configuration that the environment gives: see [`ClientConfig::from_env`].
+    /// [`Client::connect`] with the configuration that the environment gives: see
+    /// [`ClientBuilder::from_env`].
     ///
     /// # Errors
     /// As [`Client::connect`].
     pub fn connect_from_env() -> Result<Client, ConnectError> {
-        Client::connect(ClientConfig::from_env()?)
+        Client::connect(ClientBuilder::from_env()?)
     }
 
     /// Opens a fresh session with the same configuration and a thread of its own.
@@ -89,11 +91,7 @@ impl Client {
         patience: Duration,
     ) -> Option<SessionState> {
         let mut states = self.caller.client().states();
-        self.caller.wait(async move {
-            let reached =
-                time::timeout(patience, states.wait_for(wanted)).await.is_ok_and(|seen| seen.is_ok());
-            reached.then(|| *states.borrow())
-        })
+        self.caller.wait(async move { time::timeout(patience, states.wait_for(wanted)).await.ok().flatten() })
     }
 
     /// Until when the session is certainly alive: see [`crate::Client::valid_until`].

@@ -8,7 +8,7 @@
 //! use rowlock_client::blocking::Client;
 //!
 //! # fn demo() -> Result<(), Box<dyn std::error::Error>> {
-//! let client = Client::connect(rowlock_client::Client::builder().endpoints("a:2181,b:2181,c:2181"))?;
+//! let client = Client::connect("a:2181,b:2181,c:2181")?;
 //! let guard = client.mutex("orders/42").lock_timeout(Duration::from_secs(5))?;
 //! guard.on_lost(|reason| eprintln!("stop: {reason}"));
 //! let token = guard.token(); // send it with every write: storage refuses lower ones

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::caller::Caller;
 use super::held::{Held, ReadGuard, WriteGuard};
 use super::locks::LockRequest;
-use crate::error::Error;
+use crate::error::{Error, Kept};
 
 /// Many readers or one writer, in the order of asking: [`crate::RwLock`].
 #[derive(Clone, Debug)]
@@ -83,12 +83,12 @@ impl ReadGuard {
     /// [`crate::ReadGuard::try_upgrade`].
     ///
     /// # Errors
-    /// The guard.
-    pub fn try_upgrade(self) -> Result<WriteGuard, ReadGuard> {
+    /// The guard and why.
+    pub fn try_upgrade(self) -> Result<WriteGuard, Kept<ReadGuard>> {
         let Held { held, caller } = self;
         match caller.wait(held.try_upgrade()) {
             Ok(held) => Ok(Held { held, caller }),
-            Err(held) => Err(Held { held, caller }),
+            Err(kept) => Err(kept.map(|held| Held { held, caller })),
         }
     }
 }
@@ -98,11 +98,11 @@ impl WriteGuard {
     ///
     /// # Errors
     /// The guard, which is as before, and why.
-    pub fn downgrade(self) -> Result<ReadGuard, (WriteGuard, Error)> {
+    pub fn downgrade(self) -> Result<ReadGuard, Kept<WriteGuard>> {
         let Held { held, caller } = self;
         match caller.wait(held.downgrade()) {
             Ok(held) => Ok(Held { held, caller }),
-            Err((held, error)) => Err((Held { held, caller }, error)),
+            Err(kept) => Err(kept.map(|held| Held { held, caller })),
         }
     }
 }

@@ -13,7 +13,7 @@ use super::guard::{Guard, WaitStats};
 use super::names::Kind;
 use super::{served, watched};
 use crate::client::Client;
-use crate::error::Error;
+use crate::error::{Error, NameError};
 use crate::limits::LOCKS_AT_ONCE;
 
 /// One lock that is wanted.
@@ -122,8 +122,7 @@ pub(crate) async fn acquire(
 
 fn check(wanted: &[Wanted]) -> Result<(), Error> {
     if wanted.is_empty() || wanted.len() > LOCKS_AT_ONCE {
-        let text = format!("{} locks at once, 1 to {LOCKS_AT_ONCE} allowed", wanted.len());
-        return Err(Error::InvalidName(text));
+        return Err(NameError::Count { count: wanted.len(), max: LOCKS_AT_ONCE }.into());
     }
     if wanted.len() == 1 {
         return Ok(());
@@ -131,7 +130,7 @@ fn check(wanted: &[Wanted]) -> Result<(), Error> {
     let mut locks: Vec<&str> = wanted.iter().map(|wanted| wanted.lock.as_str()).collect();
     locks.sort_unstable();
     match locks.windows(2).find(|pair| pair[0] == pair[1]) {
-        Some(pair) => Err(Error::InvalidName(format!("{} is named twice", pair[0]))),
+        Some(pair) => Err(NameError::Twice(pair[0].to_owned()).into()),
         None => Ok(()),
     }
 }

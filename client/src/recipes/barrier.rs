@@ -6,7 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use rowlock_proto::{CreateMode, ErrorCode};
 
-use super::plain::{Kind, Site, insist, within};
+use super::plain::{insist, within};
+use super::site::{Kind, Site};
 use crate::client::Client;
 use crate::error::Error;
 
@@ -29,23 +30,20 @@ pub struct Barrier {
 
 impl Client {
     /// The barrier of this name. A handle only, no traffic; names as for [`Client::mutex`].
-    pub fn barrier(&self, name: &str) -> Barrier {
-        Barrier { site: Site::named(self, Kind::Barrier, name) }
+    pub fn barrier(&self, name: impl AsRef<str>) -> Barrier {
+        Barrier { site: Site::named(self, Kind::Barrier, name.as_ref()) }
     }
 
     /// The barrier at this very path, for sharing it with Curator's `DistributedBarrier` or kazoo's
     /// `Barrier`.
-    pub fn barrier_at(&self, path: &str) -> Barrier {
-        Barrier { site: Site::at(self, path) }
+    pub fn barrier_at(&self, path: impl AsRef<str>) -> Barrier {
+        Barrier { site: Site::at(self, path.as_ref()) }
     }
 }
 
 impl Barrier {
-    /// The path of its znode.
-    ///
-    /// # Errors
-    /// [`Error::InvalidName`].
-    pub fn path(&self) -> Result<&str, Error> {
+    /// The path of its znode. (Of a name that cannot be used, the one that it would have.)
+    pub fn path(&self) -> &str {
         self.site.path()
     }
 
@@ -67,7 +65,7 @@ impl Barrier {
     /// # Cancel safety
     /// A dropped future may or may not have removed it.
     pub async fn remove(&self) -> Result<(), Error> {
-        let path = self.path()?;
+        let path = self.site.usable()?;
         match insist(|| self.site.client().delete(path, None)).await {
             Ok(()) | Err(Error::Rejected(ErrorCode::NoNode)) => Ok(()),
             Err(error) => Err(error),
@@ -81,7 +79,7 @@ impl Barrier {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn is_raised(&self) -> Result<bool, Error> {
-        let path = self.path()?;
+        let path = self.site.usable()?;
         Ok(self.site.fresh(|| self.site.client().exists(path)).await?.is_some())
     }
 
@@ -95,7 +93,7 @@ impl Barrier {
     /// # Ordering
     /// There was a moment during this call at which it was not raised. It may have been raised anew since.
     pub async fn wait(&self) -> Result<(), Error> {
-        let path = self.path()?;
+        let path = self.site.usable()?;
         loop {
             let (raised, mut watch) = self.site.fresh(|| self.site.client().exists_watched(path)).await?;
             if raised.is_none() {

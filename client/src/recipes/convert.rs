@@ -3,6 +3,8 @@
 //! Where the server keeps the queue it is one request. On plain ZooKeeper it takes a second znode, and is
 //! possible only when nobody can come in between: what cannot be done safely is refused.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use rowlock_env::time;
 use rowlock_proto::lock::{Claim, Standing};
@@ -12,60 +14,60 @@ use super::guard::{Grant, Guard, Seat};
 use super::names::{self, Kind};
 use super::place::Place;
 use super::served::Served;
-use crate::error::{Error, LostReason};
+use crate::error::{Error, Kept, LostReason};
 use crate::session::claims::{Fate, FateCell};
 
 const ODD: Error = Error::Protocol("a convert was answered with something else");
 
 /// From exclusive to shared, without letting anybody in between. The guard comes back if that cannot be done.
-pub(crate) async fn downgrade(mut guard: Guard) -> Result<Guard, (Guard, Error)> {
+pub(crate) async fn downgrade(mut guard: Guard) -> Result<Guard, Kept<Guard>> {
     if !guard.is_held() {
-        return Err((guard, Error::NotHeld));
+        return Err(Kept::new(guard, Error::NotHeld));
     }
     let result = match guard.seat() {
         Some(Seat::Served(place)) => {
             let prefix = place.prefix().to_owned();
-            convert(&guard, Kind::Read, prefix).await
+            convert(&guard, Kind::Read, prefix, Vec::new()).await
         }
         _ => return downgrade_by_watches(guard).await,
     };
     match result {
-        Ok(Some(_)) => {
+        Ok(_) => {
             guard.set_kind(Kind::Read);
             Ok(guard)
         }
-        Ok(None) => {
+        // Nobody is in the way of a reader, so it is not held.
+        Err(Error::NotHeld | Error::Busy) => {
             guard.loss().declare(LostReason::Deleted);
-            Err((guard, Error::NotHeld))
+            Err(Kept::new(guard, Error::NotHeld))
         }
-        Err(error) => Err((guard, error)),
+        Err(error) => Err(Kept::new(guard, error)),
     }
 }
 
 /// From shared to exclusive, if nobody else holds the lock and nobody waits for it.
-pub(crate) async fn upgrade(mut guard: Guard) -> Result<Guard, Guard> {
+pub(crate) async fn upgrade(mut guard: Guard) -> Result<Guard, Kept<Guard>> {
     if !guard.is_held() {
-        return Err(guard);
+        return Err(Kept::new(guard, Error::NotHeld));
     }
     let Some(Seat::Served(place)) = guard.seat() else { return upgrade_by_watches(guard).await };
     let names = guard.client().config().queue_names;
     let prefix = names::queue_prefix(names, Kind::Write, &names::random_id());
-    let Ok(mut next) = Served::new(guard.client(), place.lock().to_owned(), prefix.clone()) else {
-        return Err(guard);
+    let mut next = match Served::new(guard.client(), place.lock().to_owned(), prefix.clone()) {
+        Ok(next) => next,
+        Err(error) => return Err(Kept::new(guard, error)),
     };
     // From here on either place may be there; dropping them leaves both.
     next.expect();
     let cell = FateCell::new();
     let ungranted_at = Some(time::now());
-    let held = match convert_followed(&guard, Kind::Write, prefix, vec![cell.clone()]).await {
-        Ok(Some(claim)) => claim,
-        Ok(None) => {
-            next.forget();
-            return Err(guard);
-        }
+    let held = match convert(&guard, Kind::Write, prefix, vec![cell.clone()]).await {
+        Ok(claim) => claim,
         Err(error) => {
-            tracing::debug!(%error, path = guard.path(), "not upgraded");
-            return Err(guard);
+            if matches!(error, Error::NotHeld | Error::Busy) {
+                next.forget();
+            }
+            return Err(Kept::new(guard, error));
         }
     };
     let (stats, max_hold) = (guard.wait_stats(), guard.max_hold());
@@ -78,28 +80,23 @@ pub(crate) async fn upgrade(mut guard: Guard) -> Result<Guard, Guard> {
             }
             Ok(upgraded)
         }
-        Err(_) => Err(guard),
+        Err(error) => Err(Kept::new(guard, error)),
     }
 }
 
-async fn convert(guard: &Guard, to: Kind, prefix: String) -> Result<Option<Claim>, Error> {
-    convert_followed(guard, to, prefix, Vec::new()).await
-}
-
-/// The new claim; `None`: it is not possible now, or not held.
-async fn convert_followed(
-    guard: &Guard,
-    to: Kind,
-    prefix: String,
-    fates: Vec<std::sync::Arc<FateCell>>,
-) -> Result<Option<Claim>, Error> {
+/// The new claim.
+///
+/// # Errors
+/// [`Error::Busy`], [`Error::NotHeld`]: nothing was changed.
+async fn convert(guard: &Guard, to: Kind, prefix: String, fates: Vec<Arc<FateCell>>) -> Result<Claim, Error> {
     let claim = guard.absolute_claim().clone();
     let request = Request::Convert { claim, mode: to.mode(), prefix };
     let reply = guard.client().submit_followed(request, None, fates).await?.await?;
     match reply.response {
         Response::Standings(standings) => match standings.into_iter().next() {
-            Some(Standing::Held(claim)) => Ok(Some(claim)),
-            Some(Standing::Busy { .. } | Standing::Absent) => Ok(None),
+            Some(Standing::Held(claim)) => Ok(claim),
+            Some(Standing::Busy { .. }) => Err(Error::Busy),
+            Some(Standing::Absent) => Err(Error::NotHeld),
             _ => Err(ODD),
         },
         _ => Err(ODD),
@@ -122,39 +119,42 @@ struct Guarded {
     queue: super::queue::Queue,
 }
 
-async fn upgrade_by_watches(mut guard: Guard) -> Result<Guard, Guard> {
-    let Some(Seat::Watched(old)) = guard.seat() else { return Err(guard) };
+async fn upgrade_by_watches(mut guard: Guard) -> Result<Guard, Kept<Guard>> {
+    let Some(Seat::Watched(old)) = guard.seat() else { return Err(Kept::new(guard, Error::NotHeld)) };
     let (parent, name) = (old.parent().to_owned(), old.name().to_owned());
     let (place, second) = match second_place(&guard, &parent, Kind::Write).await {
         Ok(second) => second,
-        Err(_) => return Err(guard),
+        Err(error) => return Err(Kept::new(guard, error)),
     };
     // Nobody but us: whoever comes now stands behind the new place, so the old one may go.
     if !second.queue.is_just(&name, place.name()) {
-        let _ = place.leave().await;
-        return Err(guard);
+        let left = place.leave().await;
+        return Err(Kept::new(guard, left.err().unwrap_or(Error::Busy)));
     }
     match swap(&mut guard, place, second.claim, Kind::Write).await {
         Some(upgraded) => Ok(upgraded),
-        None => Err(guard),
+        None => Err(Kept::new(guard, Error::NotHeld)),
     }
 }
 
-async fn downgrade_by_watches(mut guard: Guard) -> Result<Guard, (Guard, Error)> {
-    let Some(Seat::Watched(old)) = guard.seat() else { return Err((guard, Error::NotHeld)) };
+async fn downgrade_by_watches(mut guard: Guard) -> Result<Guard, Kept<Guard>> {
+    let Some(Seat::Watched(old)) = guard.seat() else { return Err(Kept::new(guard, Error::NotHeld)) };
     let (parent, name) = (old.parent().to_owned(), old.name().to_owned());
     let (place, second) = match second_place(&guard, &parent, Kind::Read).await {
         Ok(second) => second,
-        Err(error) => return Err((guard, error)),
+        Err(error) => return Err(Kept::new(guard, error)),
     };
     // A writer in between would be granted the lock before our new place.
     if !second.queue.only_readers_between(&name, place.name()) {
         let left = place.leave().await;
-        return Err((guard, left.err().unwrap_or(Error::Unsupported("a downgrade before waiting writers"))));
+        return Err(Kept::new(
+            guard,
+            left.err().unwrap_or(Error::Unsupported("a downgrade before waiting writers")),
+        ));
     }
     match swap(&mut guard, place, second.claim, Kind::Read).await {
         Some(downgraded) => Ok(downgraded),
-        None => Err((guard, Error::NotHeld)),
+        None => Err(Kept::new(guard, Error::NotHeld)),
     }
 }
 

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use rowlock_env::{rng, time};
 use rowlock_proto::{CreateMode, ErrorCode, Version};
 
-use super::plain::{Kind, Site};
+use super::site::{Kind, Site};
 use crate::client::Client;
 use crate::error::Error;
 use crate::limits::{COUNTER_ATTEMPTS, COUNTER_PAUSE_MAX};
@@ -41,13 +41,13 @@ pub struct AtomicCounter {
 
 impl Client {
     /// The counter of this name. A handle only, no traffic; names as for [`Client::mutex`].
-    pub fn counter(&self, name: &str) -> AtomicCounter {
-        AtomicCounter { site: Site::named(self, Kind::Counter, name) }
+    pub fn counter(&self, name: impl AsRef<str>) -> AtomicCounter {
+        AtomicCounter { site: Site::named(self, Kind::Counter, name.as_ref()) }
     }
 
     /// The counter in the znode at this very path, for sharing it with kazoo's `Counter`.
-    pub fn counter_at(&self, path: &str) -> AtomicCounter {
-        AtomicCounter { site: Site::at(self, path) }
+    pub fn counter_at(&self, path: impl AsRef<str>) -> AtomicCounter {
+        AtomicCounter { site: Site::at(self, path.as_ref()) }
     }
 }
 
@@ -58,11 +58,8 @@ struct Seen {
 }
 
 impl AtomicCounter {
-    /// The path of its znode.
-    ///
-    /// # Errors
-    /// [`Error::InvalidName`].
-    pub fn path(&self) -> Result<&str, Error> {
+    /// The path of its znode. (Of a name that cannot be used, the one that it would have.)
+    pub fn path(&self) -> &str {
         self.site.path()
     }
 
@@ -100,7 +97,7 @@ impl AtomicCounter {
     /// # Cancel safety
     /// A dropped future's change may or may not take effect.
     pub async fn set(&self, value: i64) -> Result<(), Error> {
-        let path = self.site.path()?;
+        let path = self.site.usable()?;
         loop {
             match self.site.client().set(path, Some(text(value)), None).await {
                 Err(Error::Rejected(ErrorCode::NoNode)) => self.make().await?,
@@ -128,7 +125,7 @@ impl AtomicCounter {
     /// # Cancel safety
     /// A dropped future's removal may or may not take effect.
     pub async fn remove(&self) -> Result<(), Error> {
-        match self.site.client().delete(self.site.path()?, None).await {
+        match self.site.client().delete(self.site.usable()?, None).await {
             Ok(()) | Err(Error::Rejected(ErrorCode::NoNode)) => Ok(()),
             Err(error) => Err(error),
         }
@@ -149,7 +146,7 @@ impl AtomicCounter {
     }
 
     async fn seen(&self) -> Result<Seen, Error> {
-        let path = self.site.path()?;
+        let path = self.site.usable()?;
         match self.site.fresh(|| self.site.client().get(path)).await {
             Ok((data, stat)) => {
                 let value = number(data.as_deref().unwrap_or_default())
@@ -165,7 +162,7 @@ impl AtomicCounter {
     ///
     /// Never repeats a write with unknown outcome: nobody could tell whether it took effect twice.
     async fn write(&self, value: i64, version: Version) -> Result<bool, Error> {
-        match self.site.client().set(self.site.path()?, Some(text(value)), Some(version)).await {
+        match self.site.client().set(self.site.usable()?, Some(text(value)), Some(version)).await {
             Ok(_) => Ok(true),
             Err(Error::Rejected(ErrorCode::BadVersion | ErrorCode::NoNode)) => Ok(false),
             Err(error) if error.is_retryable() && !error.may_have_happened() => Ok(false),

@@ -9,7 +9,8 @@ use bytes::Bytes;
 use rowlock_proto::{Acl, CreateMode, ErrorCode, Stat, Zxid, path};
 
 use super::names;
-use super::plain::{Kind, Site, insist, within};
+use super::plain::{insist, within};
+use super::site::{Kind, Site};
 use crate::client::Client;
 use crate::error::Error;
 use crate::limits::LATCH_COUNT;
@@ -39,12 +40,13 @@ impl Client {
     /// The latch of this name, which opens after `count` (at most 1,000) count-downs. A handle only, no
     /// traffic; names as for [`Client::mutex`]. All clients must say the same count: whoever comes first
     /// decides.
-    pub fn latch(&self, name: &str, count: u32) -> CountDownLatch {
-        let mut site = Site::named(self, Kind::Latch, name);
-        if count > LATCH_COUNT {
-            site = site.refused(Error::InvalidArgument("the count of a latch is at most 1,000"));
-        }
-        CountDownLatch { site, count }
+    pub fn latch(&self, name: impl AsRef<str>, count: u32) -> CountDownLatch {
+        CountDownLatch::new(Site::named(self, Kind::Latch, name.as_ref()), count)
+    }
+
+    /// The latch at this very path.
+    pub fn latch_at(&self, path: impl AsRef<str>, count: u32) -> CountDownLatch {
+        CountDownLatch::new(Site::at(self, path.as_ref()), count)
     }
 }
 
@@ -56,11 +58,15 @@ struct Seen {
 }
 
 impl CountDownLatch {
-    /// The path of its znode.
-    ///
-    /// # Errors
-    /// [`Error::InvalidName`], [`Error::InvalidArgument`].
-    pub fn path(&self) -> Result<&str, Error> {
+    fn new(mut site: Site, count: u32) -> Self {
+        if count > LATCH_COUNT {
+            site = site.refused(Error::InvalidArgument("the count of a latch is at most 1,000"));
+        }
+        CountDownLatch { site, count }
+    }
+
+    /// The path of its znode. (Of a name that cannot be used, the one that it would have.)
+    pub fn path(&self) -> &str {
         self.site.path()
     }
 
@@ -86,7 +92,7 @@ impl CountDownLatch {
     /// # Cancel safety
     /// A dropped future may or may not have counted.
     pub async fn count_down(&self) -> Result<u32, Error> {
-        let tick = path::join(self.path()?, &format!("tick-{}", names::random_id()));
+        let tick = path::join(self.site.usable()?, &format!("tick-{}", names::random_id()));
         let client = self.site.client();
         loop {
             if self.seen().await?.remaining == 0 {
@@ -118,7 +124,7 @@ impl CountDownLatch {
         if latch.remaining == 0 {
             return Ok(());
         }
-        let (client, path) = (self.site.client(), self.path()?);
+        let (client, path) = (self.site.client(), self.site.usable()?);
         loop {
             let ((ticks, stat), mut watch) = insist(|| client.get_children_watched(path)).await?;
             if stat.czxid != latch.created {
@@ -149,7 +155,7 @@ impl CountDownLatch {
     /// # Cancel safety
     /// A dropped future may have removed some of it: remove again.
     pub async fn remove(&self) -> Result<(), Error> {
-        let (client, latch) = (self.site.client(), self.path()?);
+        let (client, latch) = (self.site.client(), self.site.usable()?);
         loop {
             let (ticks, _) = match self.site.fresh(|| client.get_children(latch)).await {
                 Err(Error::Rejected(ErrorCode::NoNode)) => return Ok(()),
@@ -169,7 +175,7 @@ impl CountDownLatch {
 
     /// The latch as it is now; it is made if it is not there.
     async fn seen(&self) -> Result<Seen, Error> {
-        let (client, path) = (self.site.client(), self.path()?);
+        let (client, path) = (self.site.client(), self.site.usable()?);
         loop {
             match self.site.fresh(|| client.get(path)).await {
                 Ok((data, stat)) => return self.judge(data.as_deref().unwrap_or_default(), &stat),
@@ -189,7 +195,7 @@ impl CountDownLatch {
                 Ok(Seen { remaining: count.saturating_sub(ticks), created: stat.czxid })
             }
             Some(other) => Err(Error::CountIs(other)),
-            None => Err(Error::UnexpectedData(self.path()?.to_owned())),
+            None => Err(Error::UnexpectedData(self.path().to_owned())),
         }
     }
 }

@@ -21,4 +21,5 @@ pub(crate) mod rwlock;
 pub(crate) mod semaphore;
 pub(crate) mod sentinel;
 pub(crate) mod served;
+pub(crate) mod site;
 pub(crate) mod watched;

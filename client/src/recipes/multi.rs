@@ -14,6 +14,7 @@ use super::loss::Loss;
 use super::names::Kind;
 use super::request::{Granted, LockRequest};
 use super::served;
+use super::site::{self, Site};
 use crate::client::Client;
 use crate::error::{Error, LostReason, ReleaseError};
 
@@ -30,7 +31,7 @@ use crate::error::{Error, LostReason, ReleaseError};
 #[derive(Clone, Debug)]
 pub struct MultiLock {
     client: Client,
-    locks: Result<Vec<String>, Error>,
+    sites: Vec<Site>,
 }
 
 /// Several locks that are held. Dropping it gives them back in the background.
@@ -43,8 +44,14 @@ pub struct MultiGuard {
 impl Client {
     /// The locks of these names ([`Client::mutex`]) as one.
     pub fn multi<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> MultiLock {
-        let locks = names.into_iter().map(|name| self.lock_named(name.as_ref())).collect();
-        MultiLock { client: self.clone(), locks }
+        let site = |name: N| Site::named(self, site::Kind::Lock, name.as_ref());
+        MultiLock { client: self.clone(), sites: names.into_iter().map(site).collect() }
+    }
+
+    /// The locks at these very paths ([`Client::mutex_at`]) as one.
+    pub fn multi_at<P: AsRef<str>>(&self, paths: impl IntoIterator<Item = P>) -> MultiLock {
+        let site = |path: P| Site::at(self, path.as_ref());
+        MultiLock { client: self.clone(), sites: paths.into_iter().map(site).collect() }
     }
 
     /// Waits for all of these locks: `client.multi(names).lock()`.
@@ -63,13 +70,15 @@ impl Client {
 }
 
 impl MultiLock {
+    /// The paths of their znodes, in the order of their names as given.
+    pub fn paths(&self) -> impl Iterator<Item = &str> {
+        self.sites.iter().map(Site::path)
+    }
+
     /// Asks with options.
     pub fn request(&self) -> LockRequest<MultiGuard> {
-        let wanted = |lock| Wanted { lock, kind: Kind::Lock, limit: 0 };
-        LockRequest::new(
-            &self.client,
-            self.locks.clone().map(|locks| locks.into_iter().map(wanted).collect()),
-        )
+        let wanted = |site: &Site| Ok(Wanted { lock: site.absolute()?, kind: Kind::Lock, limit: 0 });
+        LockRequest::new(&self.client, self.sites.iter().map(wanted).collect())
     }
 
     /// Waits for all of the locks. Each place is taken at once; those that are free are held while the others

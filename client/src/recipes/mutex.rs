@@ -3,12 +3,10 @@
 use std::future::Future;
 use std::time::Duration;
 
-use rowlock_proto::path;
-
-use super::acquire::Wanted;
 use super::guard::Guard;
-use super::names::{self, Kind};
+use super::names::Kind as Mode;
 use super::request::LockRequest;
+use super::site::{Kind, Site};
 use crate::client::Client;
 use crate::error::Error;
 
@@ -17,63 +15,51 @@ use crate::error::Error;
 /// Not reentrant: a session that asks twice for one lock queues behind itself.
 #[derive(Clone, Debug)]
 pub struct Mutex {
-    client: Client,
-    /// The lock's znode, absolute; or why there is none.
-    lock: Result<String, Error>,
+    site: Site,
 }
 
 impl Client {
     /// The lock of this name, below the lock base. Any non-empty text up to 512 bytes is a name; slashes,
     /// spaces and other letters than ASCII are percent-encoded in the znode's name, so that no two names
     /// meet.
-    pub fn mutex(&self, name: &str) -> Mutex {
-        Mutex { client: self.clone(), lock: self.lock_named(name) }
+    pub fn mutex(&self, name: impl AsRef<str>) -> Mutex {
+        Mutex { site: Site::named(self, Kind::Lock, name.as_ref()) }
     }
 
     /// The lock at this very path, for sharing it with programs that use other ZooKeeper clients (Curator's
     /// `InterProcessMutex`, kazoo's `Lock`).
-    pub fn mutex_at(&self, path: &str) -> Mutex {
-        Mutex { client: self.clone(), lock: self.lock_at(path) }
-    }
-
-    /// The path of a lock's znode, by the lock's name.
-    pub(crate) fn lock_named(&self, name: &str) -> Result<String, Error> {
-        let name = names::escape(name)?;
-        Ok(self.absolute(&path::join(&self.config().lock_base, &name)))
-    }
-
-    /// The path of a lock's znode, by the application's path.
-    pub(crate) fn lock_at(&self, path: &str) -> Result<String, Error> {
-        match path::validate(path) {
-            Ok(()) if path != "/" => Ok(self.absolute(path)),
-            Ok(()) => Err(Error::InvalidName("the root cannot be a lock".to_owned())),
-            Err(error) => Err(Error::InvalidName(error.to_string())),
-        }
+    pub fn mutex_at(&self, path: impl AsRef<str>) -> Mutex {
+        Mutex { site: Site::at(self, path.as_ref()) }
     }
 }
 
 impl Mutex {
-    /// The path of its znode.
-    ///
-    /// # Errors
-    /// [`Error::InvalidName`].
-    pub fn path(&self) -> Result<String, Error> {
-        Ok(self.client.relative(self.lock.clone()?))
+    /// The path of its znode. (Of a name that cannot be used, the one that it would have.)
+    pub fn path(&self) -> &str {
+        self.site.path()
     }
 
     /// The path of its znode as the server and its reports ([`Client::report`]) know it: with the client's
     /// chroot.
+    pub fn server_path(&self) -> String {
+        self.site.client().absolute(self.site.path())
+    }
+
+    /// Says now what the first use would say of the name or the path; without traffic.
     ///
     /// # Errors
     /// [`Error::InvalidName`].
-    pub fn server_path(&self) -> Result<&str, Error> {
-        self.lock.as_deref().map_err(Clone::clone)
+    pub fn validate(&self) -> Result<(), Error> {
+        self.site.usable().map(drop)
+    }
+
+    pub(super) fn site(&self) -> &Site {
+        &self.site
     }
 
     /// Asks with options: `mutex.request().max_hold(..).meta(..).lock()`.
     pub fn request(&self) -> LockRequest {
-        let wanted = |lock| vec![Wanted { lock, kind: Kind::Lock, limit: 0 }];
-        LockRequest::new(&self.client, self.lock.clone().map(wanted))
+        LockRequest::one(&self.site, Mode::Lock, 0)
     }
 
     /// Waits for the lock. On a Rowlock server a free lock takes one round trip, and so does its release.

@@ -10,23 +10,79 @@
 //! Curator, kazoo and this client queue together on one lock. The name also says to whoever lists the queue
 //! in which mode its owner contends.
 
+use std::fmt;
+use std::str::FromStr;
+
 use rowlock_env::rng;
 use rowlock_proto::lock::Mode;
 
-use crate::config::QueueNames;
-use crate::error::Error;
+use crate::builder::QueueNames;
+use crate::error::NameError;
 use crate::limits::LOCK_NAME_BYTES;
 
+/// The name of a lock, a counter, an election: not empty, at most 512 bytes, otherwise any text. Handles take
+/// plain text too, and refuse a wrong name when they are used
+/// ([`Error::InvalidName`](crate::Error::InvalidName)); make a `LockName` of what somebody typed, to refuse
+/// it where it comes in.
+///
+/// ```
+/// # use rowlock_client::{LockName, NameError};
+/// let name = LockName::new("orders/42")?;
+/// assert_eq!(LockName::new(""), Err(NameError::Empty));
+/// // let guard = client.mutex(&name).lock().await?;
+/// # assert_eq!(name.as_str(), "orders/42");
+/// # Ok::<(), NameError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LockName(String);
+
+impl LockName {
+    /// Checks a name.
+    ///
+    /// # Errors
+    /// [`NameError::Empty`], [`NameError::TooLong`].
+    pub fn new(name: impl Into<String>) -> Result<LockName, NameError> {
+        let name = name.into();
+        check(&name).map(|()| LockName(name))
+    }
+
+    /// As it was given.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl AsRef<str> for LockName {
+    fn as_ref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for LockName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl FromStr for LockName {
+    type Err = NameError;
+    fn from_str(name: &str) -> Result<LockName, NameError> {
+        LockName::new(name)
+    }
+}
+
+pub(crate) fn check(name: &str) -> Result<(), NameError> {
+    match name.len() {
+        0 => Err(NameError::Empty),
+        bytes if bytes > LOCK_NAME_BYTES => Err(NameError::TooLong { bytes, max: LOCK_NAME_BYTES }),
+        _ => Ok(()),
+    }
+}
+
 /// The component of a path that stands for a lock's name.
-pub(crate) fn escape(name: &str) -> Result<String, Error> {
-    if name.is_empty() {
-        return Err(Error::InvalidName("empty".to_owned()));
-    }
-    if name.len() > LOCK_NAME_BYTES {
-        return Err(Error::InvalidName(format!("{} bytes, {LOCK_NAME_BYTES} allowed", name.len())));
-    }
+pub(crate) fn escape(name: &str) -> String {
     if matches!(name, "." | "..") {
-        return Ok("%2E".repeat(name.len()));
+        return "%2E".repeat(name.len());
     }
     let mut escaped = String::with_capacity(name.len());
     for byte in name.bytes() {
@@ -35,7 +91,7 @@ pub(crate) fn escape(name: &str) -> Result<String, Error> {
             other => escaped.push_str(&format!("%{other:02X}")),
         }
     }
-    Ok(escaped)
+    escaped
 }
 
 /// 128 random bits in the form of a UUID. One per attempt: a znode that carries it can only be that
@@ -122,18 +178,20 @@ mod tests {
     fn names_with_slashes_unicode_dots_and_prefixes_do_not_collide() {
         let names =
             ["1", "10", "a/b", "a%2Fb", "a", "a/", "/a", "ü", "u", ".", "..", "...", "%2E", "a b", "a\u{0}b"];
-        let escaped: BTreeSet<String> = names.iter().map(|name| escape(name).unwrap()).collect();
+        let escaped: BTreeSet<String> = names.iter().map(|name| escape(name)).collect();
         assert_eq!(escaped.len(), names.len());
         for one in &escaped {
             assert_eq!(rowlock_proto::path::validate(&format!("/locks/{one}")), Ok(()), "{one}");
         }
-        assert_eq!(escape("orders/42").unwrap(), "orders%2F42");
+        assert_eq!(escape("orders/42"), "orders%2F42");
     }
 
     #[test]
     fn empty_and_endless_names_are_refused() {
-        assert!(matches!(escape(""), Err(Error::InvalidName(_))));
-        assert!(matches!(escape(&"x".repeat(LOCK_NAME_BYTES + 1)), Err(Error::InvalidName(_))));
+        assert_eq!(LockName::new(""), Err(NameError::Empty));
+        let (bytes, max) = (LOCK_NAME_BYTES + 1, LOCK_NAME_BYTES);
+        assert_eq!(LockName::new("x".repeat(bytes)), Err(NameError::TooLong { bytes, max }));
+        assert_eq!("x".repeat(max).parse::<LockName>().map(|name| name.as_str().len()), Ok(max));
     }
 
     #[test]

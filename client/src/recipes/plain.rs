@@ -1,89 +1,26 @@
-//! What the recipes on plain znodes share: where their znode is ([`Site`]), and requests that are repeated
-//! until they are answered ([`insist`]). They use the public calls of [`Client`] only, so that they work on
+//! What the recipes on plain znodes share: how their znode is made and read, and requests that are repeated
+//! until they are answered ([`insist`]). They use the public calls of the client only, so that they work on
 //! every server.
-//!
-//! Everything of theirs is below the lock base, in one folder per kind. A folder's name begins with `@`,
-//! which no escaped name does: a counter `x` and a lock `x` do not meet, nor do a counter and a lock
-//! `@counters/x`.
 
 use std::future::Future;
 use std::time::Duration;
 
 use bytes::Bytes;
 use rowlock_env::time;
-use rowlock_proto::{Acl, CreateMode, ErrorCode, path};
+use rowlock_proto::{Acl, CreateMode, ErrorCode};
 
-use super::names;
-use crate::client::Client;
+use super::site::Site;
 use crate::error::Error;
 use crate::limits::REFUSED_PAUSE;
 use crate::path::lineage;
 
-/// Which recipe a name belongs to.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Kind {
-    Barrier,
-    Counter,
-    DoubleBarrier,
-    Election,
-    Latch,
-}
-
-impl Kind {
-    fn folder(self) -> &'static str {
-        match self {
-            Kind::Barrier => "@barriers",
-            Kind::Counter => "@counters",
-            Kind::DoubleBarrier => "@double-barriers",
-            Kind::Election => "@elections",
-            Kind::Latch => "@latches",
-        }
-    }
-}
-
-/// A znode of a recipe, on a session. Making one does nothing.
-#[derive(Clone, Debug)]
-pub(crate) struct Site {
-    client: Client,
-    /// As the application would write it, without the chroot; or why there is none.
-    path: Result<String, Error>,
-}
-
 impl Site {
-    pub(crate) fn named(client: &Client, kind: Kind, name: &str) -> Site {
-        let base = &client.config().lock_base;
-        let path = names::escape(name).map(|name| path::join(&path::join(base, kind.folder()), &name));
-        Site { client: client.clone(), path }
-    }
-
-    pub(crate) fn at(client: &Client, path: &str) -> Site {
-        let path = match path::validate(path) {
-            Ok(()) if path != "/" => Ok(path.to_owned()),
-            Ok(()) => Err(Error::InvalidName("the root cannot be one".to_owned())),
-            Err(error) => Err(Error::InvalidName(error.to_string())),
-        };
-        Site { client: client.clone(), path }
-    }
-
-    /// The same, but every use of it fails like this.
-    pub(crate) fn refused(self, error: Error) -> Site {
-        Site { path: Err(error), ..self }
-    }
-
-    pub(crate) fn client(&self) -> &Client {
-        &self.client
-    }
-
-    pub(crate) fn path(&self) -> Result<&str, Error> {
-        self.path.as_deref().map_err(Clone::clone)
-    }
-
     /// Makes the znode and what is above it, if it is not there.
     pub(crate) async fn make(&self, data: Bytes, mode: CreateMode) -> Result<(), Error> {
-        let path = self.path()?;
+        let path = self.usable()?;
         let mut mode = mode;
         loop {
-            let create = || self.client.create(path, Some(data.clone()), mode, Acl::open());
+            let create = || self.client().create(path, Some(data.clone()), mode, Acl::open());
             match insist(create).await {
                 Ok(_) | Err(Error::Rejected(ErrorCode::NodeExists)) => return Ok(()),
                 Err(Error::Rejected(ErrorCode::NoNode)) => self.make_ancestors(path).await?,
@@ -100,7 +37,7 @@ impl Site {
         let mut not_ours = false;
         for ancestor in lineage(path).filter(|ancestor| ancestor.len() < path.len()) {
             let create =
-                || self.client.create(ancestor, Some(Bytes::new()), CreateMode::Persistent, Acl::open());
+                || self.client().create(ancestor, Some(Bytes::new()), CreateMode::Persistent, Acl::open());
             match insist(create).await {
                 Ok(_) | Err(Error::Rejected(ErrorCode::NodeExists)) => {}
                 // An ancestor that we may not touch may well be there; what matters is what follows.
@@ -122,9 +59,9 @@ impl Site {
     where
         F: Future<Output = Result<T, Error>>,
     {
-        let path = self.path()?;
+        let path = self.usable()?;
         insist(|| {
-            let (synced, read) = (self.client.sync(path), read());
+            let (synced, read) = (self.client().sync(path), read());
             async {
                 let (synced, read) = tokio::join!(biased; synced, read);
                 synced.and(read)

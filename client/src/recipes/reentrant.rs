@@ -45,10 +45,7 @@ use crate::error::{Error, ReleaseError};
 /// ```
 #[derive(Clone, Debug)]
 pub struct ReentrantMutex {
-    client: Client,
     mutex: Mutex,
-    /// The lock's znode, absolute; or why there is none.
-    lock: Result<String, Error>,
 }
 
 /// A share in an owner's hold of a lock. All shares of a hold have the same [`Guard`], with its token;
@@ -88,13 +85,13 @@ struct SlotRef {
 
 impl Client {
     /// The reentrant lock of this name. A handle only, no traffic; names as for [`Client::mutex`].
-    pub fn reentrant_mutex(&self, name: &str) -> ReentrantMutex {
-        ReentrantMutex { client: self.clone(), mutex: self.mutex(name), lock: self.lock_named(name) }
+    pub fn reentrant_mutex(&self, name: impl AsRef<str>) -> ReentrantMutex {
+        ReentrantMutex { mutex: self.mutex(name) }
     }
 
     /// The reentrant lock at this very path, as [`Client::mutex_at`].
-    pub fn reentrant_mutex_at(&self, path: &str) -> ReentrantMutex {
-        ReentrantMutex { client: self.clone(), mutex: self.mutex_at(path), lock: self.lock_at(path) }
+    pub fn reentrant_mutex_at(&self, path: impl AsRef<str>) -> ReentrantMutex {
+        ReentrantMutex { mutex: self.mutex_at(path) }
     }
 
     /// An owner that nobody else is: for a task, a job, a request, whatever does one thing at a time. Owners
@@ -105,6 +102,11 @@ impl Client {
 }
 
 impl ReentrantMutex {
+    /// The path of its znode. (Of a name that cannot be used, the one that it would have.)
+    pub fn path(&self) -> &str {
+        self.mutex.path()
+    }
+
     /// Takes the lock, or another share in it if `owner` has it already: then at once, without traffic.
     ///
     /// # Errors
@@ -179,13 +181,17 @@ impl ReentrantMutex {
     async fn request(&self, owner: Owner) -> Result<LockRequest, Error> {
         let request = self.mutex.request();
         // Plain ZooKeeper detects no deadlocks, and refuses to try.
-        let detects = self.client.extensions().await?.has_locks();
+        let detects = self.client().extensions().await?.has_locks();
         Ok(if detects { request.owner(owner) } else { request })
     }
 
+    fn client(&self) -> &Client {
+        self.mutex.site().client()
+    }
+
     fn slot(&self, owner: Owner) -> Result<SlotRef, Error> {
-        let lock = self.lock.clone()?;
-        let holds = self.client.holds();
+        let lock = self.mutex.site().absolute()?;
+        let holds = self.client().holds();
         if owner == Owner::Unnamed {
             return Ok(SlotRef {
                 slot: Some(Arc::new(Slot::new())),

@@ -10,6 +10,7 @@ use rowlock_proto::lock::Owner;
 use super::acquire::{Progress, Terms, Wanted, acquire};
 use super::guard::Guard;
 use super::names::Kind;
+use super::site::Site;
 use crate::client::Client;
 use crate::error::Error;
 
@@ -80,13 +81,23 @@ impl LockRequest<Guard> {
 }
 
 impl<G: Granted> LockRequest<G> {
+    /// Asks for one lock.
+    pub(crate) fn one(site: &Site, kind: Kind, limit: u32) -> Self {
+        LockRequest::new(site.client(), site.absolute().map(|lock| vec![Wanted { lock, kind, limit }]))
+    }
+
+    /// The same, but every use of it fails like this.
+    pub(crate) fn refused(self, error: Error) -> Self {
+        LockRequest { wanted: self.wanted.and(Err(error)), ..self }
+    }
+
     pub(crate) fn new(client: &Client, wanted: Result<Vec<Wanted>, Error>) -> Self {
         let terms = Terms::new(client);
         LockRequest { client: client.clone(), wanted, terms, patience: None, grants: PhantomData }
     }
 
     /// Who this is, for people who look at the queue; otherwise the client's
-    /// ([`crate::ClientConfig::label`]).
+    /// ([`crate::ClientBuilder::label`]).
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.terms.label = label.into();
         self

@@ -8,13 +8,13 @@ use std::future::Future;
 use std::ops::Deref;
 use std::time::Duration;
 
-use super::acquire::Wanted;
 use super::convert;
 use super::guard::Guard;
 use super::names::Kind;
 use super::request::{Granted, LockRequest};
+use super::site::{self, Site};
 use crate::client::Client;
-use crate::error::{Error, ReleaseError};
+use crate::error::{Error, Kept, ReleaseError};
 
 /// A handle of a read-write lock: a name on a session. Making one does nothing.
 ///
@@ -24,16 +24,14 @@ use crate::error::{Error, ReleaseError};
 /// let reader = lock.read().await?;
 /// match reader.try_upgrade().await {
 ///     Ok(writer) => writer.release().await?, // we were alone
-///     Err(reader) => reader.release().await?, // somebody else reads, or waits
+///     Err(kept) => kept.guard.release().await?, // somebody else reads, or waits
 /// }
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Clone, Debug)]
 pub struct RwLock {
-    client: Client,
-    /// The lock's znode, absolute; or why there is none.
-    lock: Result<String, Error>,
+    site: Site,
 }
 
 /// The lock, shared with other readers. All of a [`Guard`] is here as well.
@@ -53,31 +51,31 @@ pub struct WriteGuard {
 impl Client {
     /// The read-write lock of this name, below the lock base. A mutex of the same name is the same lock: its
     /// holders are writers.
-    pub fn rwlock(&self, name: &str) -> RwLock {
-        RwLock { client: self.clone(), lock: self.lock_named(name) }
+    pub fn rwlock(&self, name: impl AsRef<str>) -> RwLock {
+        RwLock { site: Site::named(self, site::Kind::Lock, name.as_ref()) }
     }
 
     /// The read-write lock at this very path, for sharing it with programs that use other ZooKeeper clients
     /// (Curator's `InterProcessReadWriteLock`, kazoo's `ReadLock` and `WriteLock`).
-    pub fn rwlock_at(&self, path: &str) -> RwLock {
-        RwLock { client: self.clone(), lock: self.lock_at(path) }
+    pub fn rwlock_at(&self, path: impl AsRef<str>) -> RwLock {
+        RwLock { site: Site::at(self, path.as_ref()) }
     }
 }
 
 impl RwLock {
+    /// The path of its znode. (Of a name that cannot be used, the one that it would have.)
+    pub fn path(&self) -> &str {
+        self.site.path()
+    }
+
     /// Asks for a reader's place with options.
     pub fn read_request(&self) -> LockRequest<ReadGuard> {
-        self.request(Kind::Read)
+        LockRequest::one(&self.site, Kind::Read, 0)
     }
 
     /// Asks for the writer's place with options.
     pub fn write_request(&self) -> LockRequest<WriteGuard> {
-        self.request(Kind::Write)
-    }
-
-    fn request<G: Granted>(&self, kind: Kind) -> LockRequest<G> {
-        let wanted = |lock| vec![Wanted { lock, kind, limit: 0 }];
-        LockRequest::new(&self.client, self.lock.clone().map(wanted))
+        LockRequest::one(&self.site, Kind::Write, 0)
     }
 
     /// Waits until no writer that came before is left.
@@ -171,14 +169,12 @@ impl ReadGuard {
     /// try.) The writer's token is a new and higher one.
     ///
     /// # Errors
-    /// The guard, also when the outcome is not known because the session has ended: then it is lost.
+    /// The guard and why: [`Error::Busy`]; [`Error::NotHeld`]; the end of the session, and then it is lost.
     /// # Cancel safety
     /// Dropping the future gives the lock back.
-    pub async fn try_upgrade(self) -> Result<WriteGuard, ReadGuard> {
-        match convert::upgrade(self.guard).await {
-            Ok(guard) => Ok(WriteGuard { guard }),
-            Err(guard) => Err(ReadGuard { guard }),
-        }
+    pub async fn try_upgrade(self) -> Result<WriteGuard, Kept<ReadGuard>> {
+        let upgraded = convert::upgrade(self.guard).await;
+        upgraded.map(|guard| WriteGuard { guard }).map_err(|kept| kept.map(|guard| ReadGuard { guard }))
     }
 
     /// As [`Guard::release`].
@@ -202,11 +198,9 @@ impl WriteGuard {
     /// session.
     /// # Cancel safety
     /// Dropping the future gives the lock back.
-    pub async fn downgrade(self) -> Result<ReadGuard, (WriteGuard, Error)> {
-        match convert::downgrade(self.guard).await {
-            Ok(guard) => Ok(ReadGuard { guard }),
-            Err((guard, error)) => Err((WriteGuard { guard }, error)),
-        }
+    pub async fn downgrade(self) -> Result<ReadGuard, Kept<WriteGuard>> {
+        let downgraded = convert::downgrade(self.guard).await;
+        downgraded.map(|guard| ReadGuard { guard }).map_err(|kept| kept.map(|guard| WriteGuard { guard }))
     }
 
     /// As [`Guard::release`].

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use rowlock_proto::ErrorCode;
 
-use super::acquire::Wanted;
 use super::guard::Guard;
 use super::names::Kind;
 use super::queue::Queue;
 use super::request::{Granted, LockRequest};
+use super::site::{self, Site};
 use super::watched::{limit_data, limit_of};
 use crate::client::Client;
 use crate::error::{Error, ReleaseError};
@@ -31,9 +31,7 @@ use crate::error::{Error, ReleaseError};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Semaphore {
-    client: Client,
-    /// The semaphore's znode, absolute; or why there is none.
-    lock: Result<String, Error>,
+    site: Site,
     limit: u32,
 }
 
@@ -48,24 +46,26 @@ pub struct Permits {
 impl Client {
     /// The semaphore of this name, below the lock base, with so many permits. The first who asks for one
     /// decides how many there are; 0: whatever was decided before.
-    pub fn semaphore(&self, name: &str, limit: u32) -> Semaphore {
-        Semaphore { client: self.clone(), lock: self.lock_named(name), limit }
+    pub fn semaphore(&self, name: impl AsRef<str>, limit: u32) -> Semaphore {
+        Semaphore { site: Site::named(self, site::Kind::Lock, name.as_ref()), limit }
     }
 
     /// The semaphore at this very path.
-    pub fn semaphore_at(&self, path: &str, limit: u32) -> Semaphore {
-        Semaphore { client: self.clone(), lock: self.lock_at(path), limit }
+    pub fn semaphore_at(&self, path: impl AsRef<str>, limit: u32) -> Semaphore {
+        Semaphore { site: Site::at(self, path.as_ref()), limit }
     }
 }
 
 impl Semaphore {
+    /// The path of its znode. (Of a name that cannot be used, the one that it would have.)
+    pub fn path(&self) -> &str {
+        self.site.path()
+    }
+
     /// Asks for permits with options.
     pub fn request(&self, count: u32) -> LockRequest<Permits> {
-        let wanted = |lock: String| match count {
-            0 => Err(Error::InvalidName("no permits at all".to_owned())),
-            count => Ok(vec![Wanted { lock, kind: Kind::Permits(count), limit: self.limit }]),
-        };
-        LockRequest::new(&self.client, self.lock.clone().and_then(wanted))
+        let request = LockRequest::one(&self.site, Kind::Permits(count), self.limit);
+        if count == 0 { request.refused(Error::InvalidArgument("no permits at all")) } else { request }
     }
 
     /// Waits for a permit.
@@ -142,10 +142,9 @@ impl Semaphore {
     /// A dropped future's change may take effect.
     pub async fn resize(&mut self, limit: u32) -> Result<(), Error> {
         if limit == 0 {
-            return Err(Error::InvalidName("a semaphore without permits".to_owned()));
+            return Err(Error::InvalidArgument("a semaphore without permits"));
         }
-        let path = self.path()?;
-        self.client.set(&path, Some(limit_data(limit)), None).await?;
+        self.site.client().set(self.site.usable()?, Some(limit_data(limit)), None).await?;
         self.limit = limit;
         Ok(())
     }
@@ -158,23 +157,19 @@ impl Semaphore {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn available(&self) -> Result<u32, Error> {
-        let path = self.path()?;
-        self.client.sync(&path).await?;
-        let limit = match self.client.get(&path).await {
+        let (client, path) = (self.site.client(), self.site.usable()?);
+        client.sync(path).await?;
+        let limit = match client.get(path).await {
             Ok((data, _)) => limit_of(data.as_deref()).unwrap_or(self.limit),
             // Nobody has used it yet.
             Err(Error::Rejected(ErrorCode::NoNode)) => return Ok(self.limit),
             Err(error) => return Err(error),
         };
-        match self.client.get_children(&path).await {
+        match client.get_children(path).await {
             Ok((names, _)) => Ok(Queue::new(names).free_permits(limit)),
             Err(Error::Rejected(ErrorCode::NoNode)) => Ok(limit),
             Err(error) => Err(error),
         }
-    }
-
-    fn path(&self) -> Result<String, Error> {
-        Ok(self.client.relative(self.lock.clone()?))
     }
 }
 

@@ -26,7 +26,8 @@ use rowlock_env::time::{self, Instant};
 use rowlock_proto::{Request, Response, SessionId};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-use crate::config::Credential;
+use crate::builder::Credential;
+use crate::connect_error::AttemptError;
 use crate::error::{Error, LostReason};
 use chore::Chore;
 use claims::FateCell;
@@ -52,6 +53,77 @@ pub enum SessionState {
     /// Over at our own wish, because a credential was refused, or because the client's runtime has ended.
     /// Final.
     Closed,
+}
+
+impl SessionState {
+    /// No other state follows.
+    pub fn is_final(self) -> bool {
+        matches!(self, SessionState::Expired | SessionState::Closed)
+    }
+}
+
+/// Follows the state of a session: made by [`crate::Client::states`]. It sees the latest state; one that
+/// lasted only for a moment may be left out.
+///
+/// ```no_run
+/// # use rowlock_client::{Client, SessionState};
+/// # async fn demo(client: Client) {
+/// let mut states = client.states();
+/// while let Some(state) = states.next().await {
+///     println!("{state:?}");
+/// }
+/// println!("over: {:?}", states.current());
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct SessionStates {
+    states: watch::Receiver<SessionState>,
+}
+
+impl std::fmt::Debug for SessionStates {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("SessionStates").field(&self.current()).finish()
+    }
+}
+
+impl SessionStates {
+    /// The state now.
+    pub fn current(&self) -> SessionState {
+        *self.states.borrow()
+    }
+
+    /// There is a state that has not been seen here.
+    pub fn has_changed(&self) -> bool {
+        self.states.has_changed()
+    }
+
+    /// Waits for a state that has not been seen here. The state at the time of [`crate::Client::states`]
+    /// counts as seen. `None`: the last one was final.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: nothing is lost.
+    pub async fn next(&mut self) -> Option<SessionState> {
+        if self.current().is_final() && !self.states.has_changed() {
+            return None;
+        }
+        self.states.changed().await.ok()?;
+        Some(*self.states.borrow_and_update())
+    }
+
+    /// Waits until the state, this one or a later one, is one that `wanted` accepts. `None`: the session
+    /// ended in another one.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn wait_for(&mut self, mut wanted: impl FnMut(&SessionState) -> bool) -> Option<SessionState> {
+        let mut seen = SessionState::Connecting;
+        let is_wanted_or_final = |state: &SessionState| {
+            seen = *state;
+            state.is_final() || wanted(state)
+        };
+        self.states.wait_for(is_wanted_or_final).await.ok()?;
+        wanted(&seen).then_some(seen)
+    }
 }
 
 /// How a session ended.
@@ -145,7 +217,7 @@ pub(crate) struct Shared {
     vitals: watch::Sender<Vitals>,
     states: watch::Sender<SessionState>,
     /// Why the last connection failed, for the error of `connect`.
-    pub last_fault: watch::Sender<String>,
+    pub last_fault: watch::Sender<Option<AttemptError>>,
     /// The process that it belongs to.
     process: u32,
 }
@@ -158,7 +230,7 @@ impl Shared {
     pub(super) fn of_process(process: u32) -> Self {
         let (vitals, _) = watch::channel(Vitals::new());
         let (states, _) = watch::channel(SessionState::Connecting);
-        let (last_fault, _) = watch::channel(String::from("none"));
+        let (last_fault, _) = watch::channel(None);
         Shared { vitals, states, last_fault, process }
     }
 
@@ -182,8 +254,8 @@ impl Shared {
         self.vitals.subscribe()
     }
 
-    pub(crate) fn watch_states(&self) -> watch::Receiver<SessionState> {
-        self.states.subscribe()
+    pub(crate) fn watch_states(&self) -> SessionStates {
+        SessionStates { states: self.states.subscribe() }
     }
 
     /// We are a child of the process that it belongs to: the session goes on there, and its connection is not

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rowlock_client::{Client, ClientConfig};
+use rowlock_client::{Client, ClientBuilder};
 use rowlock_coordinator::config::NodeEntry;
 use rowlock_coordinator::peer::Identity;
 use rowlock_coordinator::{NodeConfig, Role, Status};
@@ -91,7 +91,7 @@ impl Cluster {
         self.places.len()
     }
 
-    /// Where clients find it: all nodes, as [`ClientConfig::endpoints`] takes them.
+    /// Where clients find it: all nodes, as [`ClientBuilder::endpoints`] takes them.
     pub fn endpoints(&self) -> String {
         self.places.iter().map(|place| place.endpoint.as_str()).collect::<Vec<_>>().join(",")
     }
@@ -129,7 +129,7 @@ impl Cluster {
     ///
     /// # Panics
     /// As [`Cluster::client`].
-    pub async fn client_with(&self, configure: impl FnOnce(ClientConfig) -> ClientConfig) -> Client {
+    pub async fn client_with(&self, configure: impl FnOnce(ClientBuilder) -> ClientBuilder) -> Client {
         let config = Client::builder().endpoints(&self.endpoints()).connect_timeout(PATIENCE);
         let config = config.session_timeout(SESSION_TIMEOUT);
         match configure(config).connect().await {

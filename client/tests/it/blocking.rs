@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rowlock_client::blocking::{Client, Guard};
 use rowlock_client::{
-    Acl, ConnectError, CreateMode, Error, EventType, LostReason, Owner, ReleaseError, SessionState,
+    Acl, ConnectError, CreateMode, Error, EventType, Kept, LostReason, Owner, ReleaseError, SessionState,
     Transaction, TransferError,
 };
 use rowlock_env::time;
@@ -263,7 +263,11 @@ fn elections_are_won_watched_and_handed_over() {
     leads.set_value("one leads").unwrap();
     while observer.wait().unwrap().unwrap().value != "one leads" {}
     let ourselves = election.leader().unwrap().unwrap();
-    let Err(TransferError::NotWaiting(leads)) = leads.transfer_to(&ourselves) else { panic!("to itself") };
+    let Err(TransferError::Kept(Kept { guard: leads, error: Error::NotWaiting })) =
+        leads.transfer_to(&ourselves)
+    else {
+        panic!("to itself")
+    };
     let candidate = two.election("e");
     assert!(matches!(candidate.campaign_timeout("two", A_MOMENT), Err(Error::Timeout { .. })));
     server.until("it has gone", |world| world.children("/locks/@elections/e").len() == 1);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_core::Stream;
 use rowlock_client::{
-    Candidate, Client, Election, Error, Leadership, LostReason, ReleaseError, TransferError,
+    Candidate, Client, Election, Error, Kept, Leadership, LostReason, ReleaseError, TransferError,
 };
 use rowlock_env::task::{self, Task};
 use rowlock_env::time;
@@ -42,6 +42,17 @@ async fn led_by(election: &Election) -> String {
 
 fn named(candidates: &[Candidate], value: &str) -> Candidate {
     candidates.iter().find(|candidate| candidate.value == value).unwrap().clone()
+}
+
+#[tokio::test]
+async fn a_try_takes_a_free_lead_and_leaves_nothing_behind_otherwise() {
+    let fake = Fake::start().await;
+    let (one, two) = (fake.client().await, fake.client().await);
+    let leads = one.election("e").try_campaign("one").await.unwrap().unwrap();
+    assert!(two.election("e").try_campaign("two").await.unwrap().is_none());
+    assert_eq!(one.election("e").candidates().await.unwrap().len(), 1);
+    leads.resign().await.unwrap();
+    assert!(two.election("e").try_campaign("two").await.unwrap().is_some());
 }
 
 #[tokio::test]
@@ -177,23 +188,32 @@ async fn a_transfer_to_somebody_who_does_not_wait_changes_nothing() {
     let election = leader.election("e");
     let leads = election.campaign("leader").await.unwrap();
     let ourselves = election.leader().await.unwrap().unwrap();
-    let Err(TransferError::NotWaiting(leads)) = leads.transfer_to(&ourselves).await else {
+    let Err(TransferError::Kept(Kept { guard: leads, error: Error::NotWaiting })) =
+        leads.transfer_to(&ourselves).await
+    else {
         panic!("to itself")
     };
     let waiting = candidate(&fake, &other, "other").await;
     let gone = named(&election.candidates().await.unwrap(), "other");
     waiting.abort();
     fake.until("gone", |world| world.children(ELECTION).len() == 1).await;
-    let Err(TransferError::NotWaiting(leads)) = leads.transfer_to(&gone).await else { panic!("to the dead") };
+    let Err(TransferError::Kept(Kept { guard: leads, error: Error::NotWaiting })) =
+        leads.transfer_to(&gone).await
+    else {
+        panic!("to the dead")
+    };
     let elsewhere = other.election("elsewhere").campaign("other").await.unwrap();
     let stranger = other.election("elsewhere").leader().await.unwrap().unwrap();
-    let Err(TransferError::NotWaiting(leads)) = leads.transfer_to(&stranger).await else {
+    let Err(TransferError::Kept(Kept { guard: leads, error: Error::NotWaiting })) =
+        leads.transfer_to(&stranger).await
+    else {
         panic!("to a stranger")
     };
     assert!(leads.is_held() && elsewhere.is_held());
     fake.expire(&leader);
     assert_eq!(leads.lost().await, LostReason::Expired);
-    assert!(matches!(leads.transfer_to(&gone).await, Err(TransferError::Failed { .. })));
+    let Err(TransferError::Kept(kept)) = leads.transfer_to(&gone).await else { panic!("of the dead") };
+    assert_eq!(kept.error, Error::SessionExpired);
 }
 
 #[tokio::test]

@@ -200,9 +200,9 @@ async fn connections_that_end_each_time_they_are_accepted_come_ever_more_slowly(
         tokio::select! {
             biased;
             failed = &mut call => break failed,
-            changed = states.changed() => {
+            changed = states.next() => {
                 changed.unwrap();
-                attempts += u32::from(*states.borrow() == SessionState::Connected);
+                attempts += u32::from(states.current() == SessionState::Connected);
             }
         }
         assert!(begun.elapsed() < 2 * SOON, "{attempts} attempts");

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use rowlock_client::{Client, Error, ErrorCode, LostReason, Owner, QueueNames, ReleaseError};
+use rowlock_client::{Client, Error, ErrorCode, Kept, LostReason, Owner, QueueNames, ReleaseError};
 use rowlock_env::task::{self, Task};
 
 use crate::fake::{Fake, Server};
@@ -117,7 +117,8 @@ on_both! {
         let client = fake.client().await;
         let lock = client.rwlock("l");
         let (one, two) = (lock.read().await.unwrap(), lock.read().await.unwrap());
-        let one = one.try_upgrade().await.unwrap_err();
+        let Kept { guard: one, error } = one.try_upgrade().await.unwrap_err();
+        assert_eq!(error, Error::Busy);
         assert!(one.is_held() && queue(&client, LOCK).await == 2);
         two.release().await.unwrap();
         let token = one.token();
@@ -167,7 +168,7 @@ on_both! {
         assert_eq!(client.semaphore("l", 5).acquire().await.unwrap_err(), conflict);
         assert_eq!(client.semaphore("l", 2).acquire_many(3).await.unwrap_err(), conflict);
         assert!(client.semaphore("l", 0).try_acquire().await.unwrap().is_some(), "whatever it has");
-        assert!(matches!(client.semaphore("l", 2).acquire_many(0).await, Err(Error::InvalidName(_))));
+        assert!(matches!(client.semaphore("l", 2).acquire_many(0).await, Err(Error::InvalidArgument(_))));
     }
 
     async fn a_resize_lets_waiters_in(fake) {
@@ -321,7 +322,7 @@ async fn a_downgrade_before_a_waiting_writer_is_refused_on_plain_zookeeper_and_t
     let writer = lock.write().await.unwrap();
     let other = lock.clone();
     let waiting = start(&client, LOCK, async move { other.write().await }).await;
-    let (writer, error) = writer.downgrade().await.unwrap_err();
+    let Kept { guard: writer, error } = writer.downgrade().await.unwrap_err();
     assert!(matches!(error, Error::Unsupported(_)) && writer.check().await.unwrap());
     assert_eq!(queue(&client, LOCK).await, 2);
     writer.release().await.unwrap();

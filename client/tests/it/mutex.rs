@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rowlock_client::{Client, Error, Guard};
+use rowlock_client::{Client, Error, Guard, LockName, NameError};
 use rowlock_env::task::{self, Task};
 use rowlock_env::time;
 use rowlock_proto::{OpCode, Request, path};
@@ -312,6 +312,11 @@ async fn a_name_that_cannot_be_a_lock_is_an_error_of_lock() {
     assert!(matches!(client.mutex("").lock().await, Err(Error::InvalidName(_))));
     assert!(matches!(client.mutex_at("relative").try_lock().await, Err(Error::InvalidName(_))));
     assert!(matches!(client.mutex_at("/").lock().await, Err(Error::InvalidName(_))));
+    assert_eq!(client.mutex("").validate(), Err(Error::InvalidName(NameError::Empty)));
+    let name = LockName::new("orders/42").unwrap();
+    assert_eq!(client.mutex(&name).validate(), Ok(()));
+    assert_eq!(client.mutex(&name).path(), "/locks/orders%2F42");
+    assert_eq!(client.mutex_at("/app/lock").path(), "/app/lock");
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rowlock_client::{Client, ClientConfig, ConnectError, Error, PreferLeader, SessionState};
+use rowlock_client::{Client, ClientBuilder, ConnectError, Error, PreferLeader, SessionState};
 use rowlock_env::net::Listener;
 use rowlock_env::{task, time};
 use rowlock_proto::{OpCode, Request};
@@ -67,13 +67,37 @@ async fn a_silent_server_is_left_for_another_one() {
 }
 
 #[tokio::test]
+async fn a_connect_string_is_enough_to_connect() {
+    let fake = Fake::start().await;
+    let client = Client::connect(format!("{}/app", fake.endpoint)).await.unwrap();
+    let states = client.states();
+    assert_eq!(states.current(), SessionState::Connected);
+    assert_eq!(client.mutex("l").server_path(), "/app/locks/l");
+    client.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn the_states_of_a_session_end_with_the_final_one() {
+    let fake = Fake::start().await;
+    let client = fake.client().await;
+    let mut states = client.states();
+    client.close().await.unwrap();
+    assert_eq!(states.next().await, Some(SessionState::Closed));
+    assert_eq!(states.next().await, None);
+    assert_eq!(states.wait_for(|state| *state == SessionState::Connected).await, None);
+    assert_eq!(client.states().wait_for(|state| state.is_final()).await, Some(SessionState::Closed));
+}
+
+#[tokio::test]
 async fn connecting_to_nobody_fails_in_time_and_says_why() {
     let fake = Fake::start().await;
     let config = fake.config().connect_timeout(Duration::from_millis(200));
     drop(fake);
     match config.connect().await.unwrap_err() {
-        ConnectError::Unreachable { endpoints, last } => {
-            assert!(endpoints.contains("127.0.0.1") && last.contains("127.0.0.1"), "{last}");
+        ConnectError::Unreachable { endpoints, source: Some(last) } => {
+            assert!(endpoints.contains("127.0.0.1") && last.endpoint().contains("127.0.0.1"), "{last}");
+            let cause = std::error::Error::source(&last).unwrap();
+            assert!(cause.is::<std::io::Error>(), "{cause}");
         }
         other => panic!("{other}"),
     }
@@ -201,7 +225,7 @@ async fn a_leader_that_cannot_be_reached_is_done_without() {
 }
 
 /// A client of two servers that was opened by the one that does not lead.
-async fn away_from_the_leader(fake: &Fake<Keeper>, config: &ClientConfig) -> Client {
+async fn away_from_the_leader(fake: &Fake<Keeper>, config: &ClientBuilder) -> Client {
     loop {
         let client = config.clone().connect().await.unwrap();
         if fake.world().door_of(client.session_id()) == Some(0) {

@@ -38,7 +38,7 @@ fn when_a_clients_runtime_ends_all_that_relies_on_it_is_told_and_its_locks_are_f
     drop(clients);
 
     assert!(!guard.is_held() && guard.valid_until().is_none());
-    assert_eq!(*states.borrow(), SessionState::Closed);
+    assert_eq!(states.current(), SessionState::Closed);
     assert!(states.has_changed(), "followers are woken");
     own.block_on(async {
         assert_eq!(within("the loss", guard.lost()).await, LostReason::Stopped);

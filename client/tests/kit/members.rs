@@ -27,7 +27,7 @@ async fn a_superuser_takes_a_member_out_and_in_again_as_an_observer_while_others
     assert_eq!(nobody.reconfig(&out).await, Err(Error::Rejected(ErrorCode::NoAuth)));
 
     // Node 2 stops serving once it is no member, so the operator stays with node 0.
-    let only_first = |config: rowlock_client::ClientConfig| config.endpoints(cluster.endpoint(0));
+    let only_first = |config: rowlock_client::ClientBuilder| config.endpoints(cluster.endpoint(0));
     let operator = cluster.client_with(|config| only_first(config).auth("digest", &b"super:test"[..])).await;
     let (before, _) = operator.get("/zookeeper/config").await.unwrap();
     let before = String::from_utf8(before.unwrap().to_vec()).unwrap();

@@ -178,9 +178,9 @@ async fn read_write(clients: &[Client]) {
     // Readers are inside together, and a writer goes on as one of them.
     let [first, second, ..] = clients else { unreachable!("there are more") };
     let writer = first.rwlock("price").write().await.unwrap();
-    let one = writer.downgrade().await.map_err(|(_, error)| error).unwrap();
+    let one = writer.downgrade().await.unwrap();
     let two = second.rwlock("price").read().await.unwrap();
-    let one = one.try_upgrade().await.expect_err("a writer beside a reader");
+    let one = one.try_upgrade().await.expect_err("a writer beside a reader").guard;
     two.release().await.unwrap();
     one.release().await.unwrap();
 }

@@ -19,7 +19,8 @@ use rowlock_proto::{CreateMode, ErrorCode, Version, path};
 
 use self::member::Member;
 use self::round::{Entering, Leaving, Round};
-use super::plain::{Kind, Site, insist, pause_or_fail, within};
+use super::plain::{insist, pause_or_fail, within};
+use super::site::{Kind, Site};
 use crate::client::Client;
 use crate::error::Error;
 use crate::limits::DOUBLE_BARRIER_SIZE;
@@ -65,21 +66,26 @@ impl fmt::Debug for Membership {
 impl Client {
     /// The double barrier of this name for `size` (1 to 1,000) clients. A handle only, no traffic; names as
     /// for [`Client::mutex`]. All clients must say the same size: whoever comes first decides.
-    pub fn double_barrier(&self, name: &str, size: u32) -> DoubleBarrier {
-        let mut site = Site::named(self, Kind::DoubleBarrier, name);
+    pub fn double_barrier(&self, name: impl AsRef<str>, size: u32) -> DoubleBarrier {
+        DoubleBarrier::new(Site::named(self, Kind::DoubleBarrier, name.as_ref()), size)
+    }
+
+    /// The double barrier at this very path.
+    pub fn double_barrier_at(&self, path: impl AsRef<str>, size: u32) -> DoubleBarrier {
+        DoubleBarrier::new(Site::at(self, path.as_ref()), size)
+    }
+}
+
+impl DoubleBarrier {
+    fn new(mut site: Site, size: u32) -> Self {
         if !(1..=DOUBLE_BARRIER_SIZE).contains(&size) {
             site = site.refused(Error::InvalidArgument("the size of a double barrier is 1 to 1,000"));
         }
         DoubleBarrier { site, size }
     }
-}
 
-impl DoubleBarrier {
-    /// The path of its znode.
-    ///
-    /// # Errors
-    /// [`Error::InvalidName`], [`Error::InvalidArgument`].
-    pub fn path(&self) -> Result<&str, Error> {
+    /// The path of its znode. (Of a name that cannot be used, the one that it would have.)
+    pub fn path(&self) -> &str {
         self.site.path()
     }
 
@@ -94,7 +100,7 @@ impl DoubleBarrier {
     /// Dropping the future at any point leaves; should the round have been opened in that moment, the others
     /// take us for one that has left already.
     pub async fn enter(&self) -> Result<Membership, Error> {
-        let mut member = Member::new(self.site.client(), self.path()?)?;
+        let mut member = Member::new(self.site.client(), self.site.usable()?)?;
         self.come(&mut member).await?;
         loop {
             let (round, version, changed) = match self.read().await {
@@ -107,7 +113,7 @@ impl DoubleBarrier {
                 Entering::Open(members) => {
                     let mut write = Transaction::new();
                     for name in &members {
-                        write = write.check(path::join(self.path()?, name), None);
+                        write = write.check(path::join(self.site.usable()?, name), None);
                     }
                     // Ours goes without saying if it is among them; the check is what keeps the version
                     // honest.
@@ -139,7 +145,7 @@ impl DoubleBarrier {
 
     /// Makes the barrier's znode, if need be, and our own, once the size is known to be the same.
     async fn come(&self, member: &mut Member) -> Result<(), Error> {
-        let (client, path) = (self.site.client(), self.path()?);
+        let (client, path) = (self.site.client(), self.site.usable()?);
         loop {
             match self.site.fresh(|| client.get(path)).await {
                 Ok((data, _)) => drop(self.judge(data.as_deref().unwrap_or_default())?),
@@ -162,20 +168,20 @@ impl DoubleBarrier {
         match Round::parse(data) {
             Some(round) if round.size == self.size => Ok(round),
             Some(other) => Err(Error::CountIs(other.size)),
-            None => Err(Error::UnexpectedData(self.path()?.to_owned())),
+            None => Err(Error::UnexpectedData(self.path().to_owned())),
         }
     }
 
     /// The round, its version, and a watch for its change.
     async fn read(&self) -> Result<(Round, Version, OneshotWatch), Error> {
-        let path = self.path()?;
+        let path = self.site.usable()?;
         let ((data, stat), changed) = insist(|| self.site.client().get_watched(path)).await?;
         Ok((self.judge(data.as_deref().unwrap_or_default())?, stat.version, changed))
     }
 
     /// The members' znodes. None if the barrier's znode was removed, which happens to empty ones only.
     async fn list(&self) -> Result<Vec<String>, Error> {
-        let path = self.path()?;
+        let path = self.site.usable()?;
         match insist(|| self.site.client().get_children(path)).await {
             Ok((names, _)) => Ok(names),
             Err(Error::Rejected(ErrorCode::NoNode)) => Ok(Vec::new()),
@@ -186,7 +192,7 @@ impl DoubleBarrier {
     /// Writes the round if its version is still this one and all that `checks` asks for is so. If not, or if
     /// that cannot be known: it is for the caller to look again, since names are used only once.
     async fn write(&self, checks: Transaction, round: &Round, version: Version) -> Result<(), Error> {
-        let write = checks.set(self.path()?, Some(Bytes::from(round.format())), Some(version));
+        let write = checks.set(self.site.usable()?, Some(Bytes::from(round.format())), Some(version));
         match self.site.client().commit(write).await {
             Ok(_) => Ok(()),
             Err(Error::TransactionRejected { code: ErrorCode::BadVersion | ErrorCode::NoNode, .. }) => Ok(()),
@@ -198,7 +204,7 @@ impl DoubleBarrier {
     /// gone.
     async fn wait(&self, mut changed: OneshotWatch, member: Option<&str>) -> Result<(), Error> {
         let Some(member) = member else { return changed.changed().await.map(drop) };
-        let path = path::join(self.path()?, member);
+        let path = path::join(self.site.usable()?, member);
         match insist(|| self.site.client().get_watched(&path)).await {
             Ok((_, mut gone)) => {
                 tokio::select! {

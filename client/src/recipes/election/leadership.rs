@@ -6,7 +6,7 @@ use bytes::Bytes;
 use rowlock_proto::{ErrorCode, path};
 
 use super::{Candidate, Election, view};
-use crate::error::{Error, ReleaseError};
+use crate::error::{Error, Kept, ReleaseError};
 use crate::recipes::guard::Guard;
 use crate::recipes::plain::insist;
 
@@ -24,17 +24,10 @@ pub struct Leadership {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransferError<L = Leadership> {
-    /// That candidate does not wait for this lead (any more). We still lead.
-    #[error("the candidate does not wait for this lead")]
-    NotWaiting(L),
-    /// The note could not be left. Whether we still lead, the leadership says.
-    #[error("the successor could not be named: {error}")]
-    Failed {
-        /// Ours, as far as it is not lost.
-        leadership: L,
-        /// Why.
-        error: Error,
-    },
+    /// Nothing was handed over: [`Error::NotWaiting`]; [`Error::NotHeld`]: we did not lead any more; or what
+    /// else the write of the note was refused for.
+    #[error(transparent)]
+    Kept(#[from] Kept<L>),
     /// The note was left, but the release was not acknowledged. We do not lead any more.
     #[error(transparent)]
     Release(#[from] ReleaseError),
@@ -78,24 +71,24 @@ impl Leadership {
     /// # Cancel safety
     /// A dropped future resigns, and may or may not have named the successor.
     pub async fn transfer_to(self, candidate: &Candidate) -> Result<(), TransferError> {
-        let election = match self.election.path() {
-            Ok(path) => path.to_owned(),
-            Err(error) => return Err(TransferError::Failed { leadership: self, error }),
-        };
-        let waits_here = path::parent(&candidate.path) == Some(&election) && candidate.path != self.path();
+        let election = self.election.path();
+        let waits_here = path::parent(&candidate.path) == Some(election) && candidate.path != self.path();
         if !waits_here {
-            return Err(TransferError::NotWaiting(self));
+            return Err(Kept::new(self, Error::NotWaiting).into());
         }
         let note = Some(view::data(Some(candidate.name())));
         let leave_note = self.txn().check(&candidate.path, None).set(election, note, None);
         // Only a leader leaves notes, so repeating does no harm.
         match insist(|| self.election.site().client().commit(leave_note.clone())).await {
             Ok(_) => Ok(self.guard.release().await?),
-            Err(Error::TransactionRejected { index: 0, .. }) => {
-                Err(TransferError::Failed { leadership: self, error: Error::NotHeld })
+            Err(error) => {
+                let error = match error {
+                    Error::TransactionRejected { index: 0, .. } => Error::NotHeld,
+                    Error::TransactionRejected { index: 1, .. } => Error::NotWaiting,
+                    error => error,
+                };
+                Err(Kept::new(self, error).into())
             }
-            Err(Error::TransactionRejected { index: 1, .. }) => Err(TransferError::NotWaiting(self)),
-            Err(error) => Err(TransferError::Failed { leadership: self, error }),
         }
     }
 
@@ -125,10 +118,7 @@ impl<L> TransferError<L> {
     #[cfg(feature = "blocking")]
     pub(crate) fn map<M>(self, wrap: impl FnOnce(L) -> M) -> TransferError<M> {
         match self {
-            TransferError::NotWaiting(leadership) => TransferError::NotWaiting(wrap(leadership)),
-            TransferError::Failed { leadership, error } => {
-                TransferError::Failed { leadership: wrap(leadership), error }
-            }
+            TransferError::Kept(kept) => TransferError::Kept(kept.map(wrap)),
             TransferError::Release(error) => TransferError::Release(error),
         }
     }

@@ -33,8 +33,10 @@ pub use self::view::{Candidate, Leader};
 
 use super::guard::Guard;
 use super::mutex::Mutex;
-use super::plain::{Kind, Site, insist, pause_or_fail};
+use super::plain::{insist, pause_or_fail};
 use super::queue::Queue;
+use super::request::LockRequest;
+use super::site::{Kind, Site};
 use crate::client::Client;
 use crate::error::Error;
 use crate::znode;
@@ -73,21 +75,21 @@ struct Parts {
 
 impl Client {
     /// The election of this name. Names as for [`Client::mutex`].
-    pub fn election(&self, name: &str) -> Election {
-        Election::new(self, Site::named(self, Kind::Election, name))
+    pub fn election(&self, name: impl AsRef<str>) -> Election {
+        Election::new(self, Site::named(self, Kind::Election, name.as_ref()))
     }
 
     /// The election at this very path, for sharing it with Curator's `LeaderSelector` or kazoo's `Election`.
     /// The data of the znode there belong to the election.
-    pub fn election_at(&self, path: &str) -> Election {
-        Election::new(self, Site::at(self, path))
+    pub fn election_at(&self, path: impl AsRef<str>) -> Election {
+        Election::new(self, Site::at(self, path.as_ref()))
     }
 }
 
 impl Election {
     fn new(client: &Client, site: Site) -> Self {
-        // A path that is none makes the mutex fail; the site says why, and is asked first.
-        let mutex = client.mutex_at(site.path().unwrap_or_default());
+        // A path that cannot be used makes the mutex fail; the site says why, and is asked first.
+        let mutex = client.mutex_at(site.path());
         Election { parts: Arc::new(Parts { site, mutex, owner: Owner::Unnamed }) }
     }
 
@@ -104,11 +106,8 @@ impl Election {
         &self.parts.site
     }
 
-    /// The path of its znode.
-    ///
-    /// # Errors
-    /// [`Error::InvalidName`].
-    pub fn path(&self) -> Result<&str, Error> {
+    /// The path of its znode. (Of a name that cannot be used, the one that it would have.)
+    pub fn path(&self) -> &str {
         self.site().path()
     }
 
@@ -153,6 +152,22 @@ impl Election {
         self.stand(&value.into(), Some(time::now() + patience)).await
     }
 
+    /// Takes the lead if nobody has it or waits for it; `None` otherwise, and then nothing is left behind.
+    ///
+    /// # Errors
+    /// As [`Election::campaign`].
+    /// # Cancel safety
+    /// As [`Election::campaign`].
+    pub async fn try_campaign(&self, value: impl Into<String>) -> Result<Option<Leadership>, Error> {
+        self.site().usable()?;
+        let Some(guard) = self.request(&value.into()).try_lock().await? else { return Ok(None) };
+        if !self.is_for_another(&guard).await? {
+            return Ok(Some(Leadership::new(guard, self.clone())));
+        }
+        self.make_way(guard).await;
+        Ok(None)
+    }
+
     /// Who leads, not from before this call. `None`: nobody, or the lead is being handed over.
     ///
     /// # Errors
@@ -180,7 +195,7 @@ impl Election {
     /// Cancel safe.
     pub async fn candidates(&self) -> Result<Vec<Candidate>, Error> {
         let (queue, _) = self.look().await?;
-        let (client, parent) = (self.site().client(), self.path()?);
+        let (client, parent) = (self.site().client(), self.site().usable()?);
         let mut reads = Vec::with_capacity(queue.len());
         for name in queue {
             let path = path::join(parent, &name);
@@ -209,9 +224,9 @@ impl Election {
     }
 
     async fn stand(&self, value: &str, deadline: Option<Instant>) -> Result<Leadership, Error> {
-        self.path()?;
+        self.site().usable()?;
         loop {
-            let request = self.parts.mutex.request().label(value).owner(self.parts.owner);
+            let request = self.request(value);
             let guard = match deadline.map(|deadline| deadline.saturating_since(time::now())) {
                 None => request.lock().await?,
                 // Without time to wait, a lead that nobody has can still be had.
@@ -224,10 +239,19 @@ impl Election {
             if !self.is_for_another(&guard).await? {
                 return Ok(Leadership::new(guard, self.clone()));
             }
-            // To the end of the queue. If the release fails, so does the next request, and says why.
-            if let Err(error) = guard.release().await {
-                tracing::debug!(%error, "making way for a successor");
-            }
+            // To the end of the queue.
+            self.make_way(guard).await;
+        }
+    }
+
+    fn request(&self, value: &str) -> LockRequest {
+        self.parts.mutex.request().label(value).owner(self.parts.owner)
+    }
+
+    /// If the release fails, so does the next request, and says why.
+    async fn make_way(&self, guard: Guard) {
+        if let Err(error) = guard.release().await {
+            tracing::debug!(%error, "making way for a successor");
         }
     }
 
@@ -237,7 +261,7 @@ impl Election {
     /// The note is seen, if there is one: it was written before the lock was given back, and the read is
     /// fresh.
     async fn is_for_another(&self, guard: &Guard) -> Result<bool, Error> {
-        let (client, path) = (self.site().client(), self.path()?);
+        let (client, path) = (self.site().client(), self.site().usable()?);
         loop {
             let (data, stat) = match self.site().fresh(|| client.get(path)).await {
                 // Then our place is gone too, as the guard will say.
@@ -263,7 +287,7 @@ impl Election {
 
     /// The queue, in order, and the successor that is named.
     async fn look(&self) -> Result<(Vec<String>, Option<String>), Error> {
-        let (client, path) = (self.site().client(), self.path()?);
+        let (client, path) = (self.site().client(), self.site().usable()?);
         let read = || async {
             let (data, names) = tokio::join!(biased; client.get(path), client.get_children(path));
             Ok((data?.0, names?.0))
@@ -276,7 +300,7 @@ impl Election {
     }
 
     async fn candidate(&self, name: &str) -> Result<Option<Candidate>, Error> {
-        let path = path::join(self.path()?, name);
+        let path = path::join(self.site().usable()?, name);
         match insist(|| self.site().client().get(&path)).await {
             Ok((data, stat)) => Ok(Some(Candidate::new(path.clone(), data.as_ref(), &stat))),
             Err(Error::Rejected(ErrorCode::NoNode)) => Ok(None),

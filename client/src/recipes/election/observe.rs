@@ -61,7 +61,7 @@ impl Observer {
         if self.told.is_none() {
             // What the first answer says is not from before the call.
             let site = self.election.site();
-            let path = site.path()?;
+            let path = site.usable()?;
             insist(|| site.client().sync(path)).await?;
         }
         loop {
@@ -80,7 +80,7 @@ impl Observer {
     }
 
     async fn look(&self) -> Result<(Option<Leader>, Watches), Error> {
-        let (client, parent) = (self.election.site().client(), self.election.path()?);
+        let (client, parent) = (self.election.site().client(), self.election.site().usable()?);
         loop {
             let ((data, _), election) = match insist(|| client.get_watched(parent)).await {
                 Err(Error::Rejected(ErrorCode::NoNode)) => {

@@ -14,6 +14,7 @@ mod rowlock_tests;
 pub(super) mod tests;
 
 use std::collections::VecDeque;
+use std::io;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -29,19 +30,19 @@ use super::extensions::Extensions;
 use super::tags::Tags;
 use super::watches::{WatchSender, Watches};
 use super::{Command, Ending, Reply, ReplySender, SessionState, Vitals};
-use crate::config::Credential;
+use crate::builder::Credential;
 use crate::error::Error;
 use crate::servers::Elsewhere;
 
 type Signal = oneshot::Sender<Result<(), Error>>;
 
 /// Why a connection is of no use any more.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum Fault {
     #[error("closed by the server")]
     Closed,
-    #[error("{0}")]
-    Socket(String),
+    #[error(transparent)]
+    Socket(io::Error),
     #[error("the server is silent")]
     Silent,
     #[error("the server opens no session")]

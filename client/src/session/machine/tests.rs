@@ -188,7 +188,7 @@ fn a_session_is_opened_and_taken_up_again_with_its_password_and_position() {
 fn a_refusal_ends_an_existing_session_but_only_the_connection_of_a_new_one() {
     let mut it = Rig::new();
     it.hello(0);
-    assert_eq!(it.welcome(0, 0), Err(Fault::Refused));
+    assert!(matches!(it.welcome(0, 0), Err(Fault::Refused)));
     assert_eq!(it.machine.ending(), None);
     let mut it = Rig::up();
     it.cut();
@@ -202,8 +202,8 @@ fn replies_out_of_order_break_the_connection() {
     let mut it = Rig::up();
     let (_a, _b) = (it.call(sync()), it.call(sync()));
     assert_eq!(it.sent(0).iter().map(|frame| frame.xid.0).collect::<Vec<_>>(), [1, 2]);
-    assert_eq!(it.reply(2, 1, Ok(Response::Path("/".into()))), Err(Fault::OutOfOrder));
-    assert_eq!(it.reply(-8, 1, Ok(Response::Empty)), Err(Fault::OutOfOrder), "nobody had asked");
+    assert!(matches!(it.reply(2, 1, Ok(Response::Path("/".into()))), Err(Fault::OutOfOrder)));
+    assert!(matches!(it.reply(-8, 1, Ok(Response::Empty)), Err(Fault::OutOfOrder)), "nobody had asked");
 }
 
 #[test]
@@ -286,10 +286,10 @@ fn at_the_deadline_all_is_lost_even_with_a_connection_that_stands() {
 fn a_silent_server_is_given_up_in_time_to_try_another() {
     let mut it = Rig::up();
     it.sent(3);
-    assert_eq!(it.machine.tick(it.at(6)), Err(Fault::Silent));
+    assert!(matches!(it.machine.tick(it.at(6)), Err(Fault::Silent)));
     it.cut();
     it.hello(6);
-    assert_eq!(it.machine.tick(it.at(8)), Ok(()));
+    assert!(it.machine.tick(it.at(8)).is_ok());
     assert!(it.machine.next_timer().unwrap() <= it.at(9));
 }
 

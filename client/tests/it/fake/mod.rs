@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use keeper::Keeper;
-use rowlock_client::{Client, ClientConfig};
+use rowlock_client::{Client, ClientBuilder};
 use rowlock_env::net::{Listener, Stream};
 use rowlock_env::sync::watch;
 use rowlock_env::task::{self, Task};
@@ -108,7 +108,7 @@ impl<W: Server> Fake<W> {
         self.shared.world.lock().unwrap()
     }
 
-    pub fn config(&self) -> ClientConfig {
+    pub fn config(&self) -> ClientBuilder {
         Client::builder().endpoints(&self.endpoint)
     }
 

@@ -121,7 +121,7 @@ async fn serve(caller: Caller, closing: watch::Receiver<bool>) {
 async fn until_over(caller: &Caller, mut closing: watch::Receiver<bool>) {
     let life = caller.profile().session_life;
     let mut states = caller.client().states();
-    let has_ended = |state: &SessionState| matches!(state, SessionState::Expired | SessionState::Closed);
+    let has_ended = |state: &SessionState| state.is_final();
     tokio::select! {
         biased;
         _ = closing.wait_for(|is_closing| *is_closing) => {}

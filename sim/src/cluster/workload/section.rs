@@ -160,11 +160,11 @@ impl Section {
         match self.grip.take() {
             Some(Grip::Write(guard)) => match guard.downgrade().await {
                 Ok(guard) => self.become_mode(Grip::Read(guard), Mode::Shared),
-                Err((guard, _)) => self.grip = Some(Grip::Write(guard)),
+                Err(kept) => self.grip = Some(Grip::Write(kept.guard)),
             },
             Some(Grip::Read(guard)) => match guard.try_upgrade().await {
                 Ok(guard) => self.become_mode(Grip::Write(guard), Mode::Exclusive),
-                Err(guard) => self.grip = Some(Grip::Read(guard)),
+                Err(kept) => self.grip = Some(Grip::Read(kept.guard)),
             },
             grip => self.grip = grip,
         }

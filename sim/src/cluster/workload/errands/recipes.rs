@@ -3,7 +3,7 @@
 //! A campaign is no told acquisition: whoever makes way for a named successor queues again, so the order of
 //! asking is not that of leading. What a leader believes is told as of every holder.
 
-use rowlock_client::{Candidate, TransferError};
+use rowlock_client::{Candidate, Error, Kept, TransferError};
 use rowlock_env::time;
 use rowlock_proto::lock::Mode;
 
@@ -32,7 +32,8 @@ pub(super) async fn campaign(place: &Place) {
     }
     let successor = pick(&others);
     let Some(Grip::Lead(leadership)) = section.into_grip() else { return };
-    if let Err(TransferError::NotWaiting(leadership)) = leadership.transfer_to(&successor).await {
+    let transferred = leadership.transfer_to(&successor).await;
+    if let Err(TransferError::Kept(Kept { guard: leadership, error: Error::NotWaiting })) = transferred {
         let section = Section::new(caller.clone(), Grip::Lead(leadership), vec![(lock, Mode::Exclusive)]);
         section.release().await;
     }

@@ -4,10 +4,10 @@ use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
-use rowlock_proto::path;
+use rowlock_proto::path::{self, PathError};
 
 use crate::client::Client;
-use crate::error::ConnectError;
+use crate::connect_error::{ConfigError, ConnectError};
 use crate::limits::CREDENTIAL_BYTES;
 
 const DEFAULT_PORT: &str = "2181";
@@ -33,9 +33,20 @@ impl fmt::Debug for Credential {
     }
 }
 
-/// How to connect. Build it with [`Client::builder`] or [`Client::from_env`].
+/// How to connect. Made by [`Client::builder`] or [`Client::from_env`]; a connect string
+/// (`host:port,host:port/chroot`) is one as well.
+///
+/// ```no_run
+/// # use std::time::Duration;
+/// # use rowlock_client::Client;
+/// # async fn demo() -> Result<(), rowlock_client::ConnectError> {
+/// let builder = Client::builder().endpoints("a:2181,b:2181").label("worker-7");
+/// let client = builder.session_timeout(Duration::from_secs(5)).connect().await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClientConfig {
+pub struct ClientBuilder {
     pub(crate) endpoints: Vec<String>,
     pub(crate) session_timeout: Duration,
     pub(crate) connect_timeout: Duration,
@@ -77,9 +88,9 @@ pub enum PreferLeader {
     Always,
 }
 
-impl Default for ClientConfig {
+impl Default for ClientBuilder {
     fn default() -> Self {
-        ClientConfig {
+        ClientBuilder {
             endpoints: Vec::new(),
             session_timeout: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(10),
@@ -94,28 +105,29 @@ impl Default for ClientConfig {
     }
 }
 
-impl ClientConfig {
+impl ClientBuilder {
     /// Reads `ROWLOCK_ENDPOINTS`, `ROWLOCK_SESSION_TIMEOUT_MS`, `ROWLOCK_CONNECT_TIMEOUT_MS`,
     /// `ROWLOCK_LABEL`, `ROWLOCK_AUTH` (`scheme:secret`), `ROWLOCK_CHROOT`, `ROWLOCK_LOCK_BASE`,
     /// `ROWLOCK_DISCONNECT_GRACE_MS`, `ROWLOCK_QUEUE_NAMES` (`curator` or `kazoo`) and
     /// `ROWLOCK_PREFER_LEADER` (`never`, `when-waiting` or `always`). What is not set keeps its default.
     ///
     /// # Errors
-    /// [`ConnectError::Config`] for a variable that cannot be understood.
-    pub fn from_env() -> Result<Self, ConnectError> {
+    /// [`ConfigError`]: a variable that cannot be understood.
+    pub fn from_env() -> Result<Self, ConfigError> {
         Self::from_vars(|name| std::env::var(name).ok())
     }
 
-    fn from_vars(var: impl Fn(&str) -> Option<String>) -> Result<Self, ConnectError> {
-        let millis = |name: &str| -> Result<Option<Duration>, ConnectError> {
-            let parse = |text: String| {
-                text.parse()
-                    .map(Duration::from_millis)
-                    .map_err(|_| config(format!("{name}={text}: not milliseconds")))
+    fn from_vars(var: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
+        let millis = |name: &'static str| -> Result<Option<Duration>, ConfigError> {
+            let parse = |value: String| match value.parse() {
+                Ok(millis) => Ok(Duration::from_millis(millis)),
+                Err(source) => Err(ConfigError::Milliseconds { name, value, source }),
             };
             var(name).map(parse).transpose()
         };
-        let mut it = ClientConfig::default();
+        let other =
+            |name, value: &str, allowed| Err(ConfigError::Choice { name, value: value.to_owned(), allowed });
+        let mut it = ClientBuilder::default();
         if let Some(endpoints) = var("ROWLOCK_ENDPOINTS") {
             it = it.endpoints(&endpoints);
         }
@@ -129,8 +141,7 @@ impl ClientConfig {
             it = it.label(label);
         }
         if let Some(auth) = var("ROWLOCK_AUTH") {
-            let (scheme, secret) =
-                auth.split_once(':').ok_or_else(|| config("ROWLOCK_AUTH: want scheme:secret".to_owned()))?;
+            let (scheme, secret) = auth.split_once(':').ok_or(ConfigError::Auth)?;
             it = it.auth(scheme, secret.as_bytes().to_vec());
         }
         if let Some(chroot) = var("ROWLOCK_CHROOT") {
@@ -146,18 +157,14 @@ impl ClientConfig {
             None => {}
             Some("curator") => it = it.queue_names(QueueNames::Curator),
             Some("kazoo") => it = it.queue_names(QueueNames::Kazoo),
-            Some(other) => {
-                return Err(config(format!("ROWLOCK_QUEUE_NAMES={other}: curator or kazoo")));
-            }
+            Some(value) => return other("ROWLOCK_QUEUE_NAMES", value, "curator or kazoo"),
         }
         match var("ROWLOCK_PREFER_LEADER").as_deref() {
             None => {}
             Some("never") => it = it.prefer_leader(PreferLeader::Never),
             Some("when-waiting") => it = it.prefer_leader(PreferLeader::WhenWaiting),
             Some("always") => it = it.prefer_leader(PreferLeader::Always),
-            Some(other) => {
-                return Err(config(format!("ROWLOCK_PREFER_LEADER={other}: never, when-waiting or always")));
-            }
+            Some(value) => return other("ROWLOCK_PREFER_LEADER", value, "never, when-waiting or always"),
         }
         Ok(it)
     }
@@ -186,7 +193,7 @@ impl ClientConfig {
         self
     }
 
-    /// How long [`ClientConfig::connect`] tries (default 10 s).
+    /// How long [`ClientBuilder::connect`] tries (default 10 s).
     #[must_use]
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
@@ -270,31 +277,47 @@ impl ClientConfig {
         Client::open(self).await
     }
 
-    fn check(&self) -> Result<(), ConnectError> {
+    fn check(&self) -> Result<(), ConfigError> {
         if self.endpoints.is_empty() {
-            return Err(config("no endpoints (ROWLOCK_ENDPOINTS=host:port,...)".to_owned()));
+            return Err(ConfigError::NoEndpoints);
         }
         if self.session_timeout < Duration::from_millis(30) {
-            return Err(config("session timeout below 30 ms".to_owned()));
+            return Err(ConfigError::SessionTimeoutTooShort);
         }
         if i32::try_from(self.session_timeout.as_millis()).is_err() {
-            return Err(config("session timeout too long".to_owned()));
+            return Err(ConfigError::SessionTimeoutTooLong);
         }
         if self.auth.iter().any(|credential| credential.bytes() > CREDENTIAL_BYTES) {
-            return Err(config(format!("a credential longer than {CREDENTIAL_BYTES} bytes")));
+            return Err(ConfigError::CredentialTooLong { max: CREDENTIAL_BYTES });
         }
-        if !self.chroot.is_empty() && path::validate(&self.chroot).is_err() {
-            return Err(config(format!("chroot {:?} is not a path", self.chroot)));
+        let is_path = |what, path: &str| {
+            let wrong = |source: PathError| ConfigError::NotAPath { what, path: path.to_owned(), source };
+            path::validate(path).map_err(wrong)
+        };
+        if !self.chroot.is_empty() {
+            is_path("chroot", &self.chroot)?;
         }
-        if path::validate(&self.lock_base).is_err() {
-            return Err(config(format!("lock base {:?} is not a path", self.lock_base)));
-        }
-        Ok(())
+        is_path("lock base", &self.lock_base)
     }
 }
 
-fn config(text: String) -> ConnectError {
-    ConnectError::Config(text)
+impl From<&str> for ClientBuilder {
+    /// The servers of a connect string: [`ClientBuilder::endpoints`].
+    fn from(endpoints: &str) -> Self {
+        Client::builder().endpoints(endpoints)
+    }
+}
+
+impl From<String> for ClientBuilder {
+    fn from(endpoints: String) -> Self {
+        endpoints.as_str().into()
+    }
+}
+
+impl From<&String> for ClientBuilder {
+    fn from(endpoints: &String) -> Self {
+        endpoints.as_str().into()
+    }
 }
 
 /// Adds the default port; an IPv6 address with a port is written `[::1]:2181`.
@@ -312,15 +335,15 @@ mod tests {
 
     #[test]
     fn endpoints_get_the_default_port_and_the_chroot_of_a_connect_string() {
-        let it = ClientConfig::default().endpoints("a:1, b ,[::1]:3,[::2]/app/x");
+        let it = ClientBuilder::default().endpoints("a:1, b ,[::1]:3,[::2]/app/x");
         assert_eq!(it.endpoints, ["a:1", "b:2181", "[::1]:3", "[::2]:2181"]);
         assert_eq!(it.chroot, "/app/x");
-        assert_eq!(ClientConfig::default().endpoints("a/").chroot, "");
+        assert_eq!(ClientBuilder::default().endpoints("a/").chroot, "");
     }
 
     #[test]
     fn every_option_has_a_variable() {
-        let it = ClientConfig::from_vars(|name| {
+        let it = ClientBuilder::from_vars(|name| {
             Some(
                 match name {
                     "ROWLOCK_ENDPOINTS" => "h:1",
@@ -353,27 +376,27 @@ mod tests {
 
     #[test]
     fn a_secret_is_never_printed() {
-        let it = ClientConfig::default().auth("digest", "user:hush");
+        let it = ClientBuilder::default().auth("digest", "user:hush");
         assert!(!format!("{it:?}").contains("hush"));
     }
 
     #[test]
     fn nonsense_is_refused_before_connecting() {
-        assert!(ClientConfig::default().check().is_err());
-        assert!(ClientConfig::default().endpoints("a").chroot("nope").check().is_err());
-        assert!(ClientConfig::default().endpoints("a").lock_base("/x/").check().is_err());
+        assert!(ClientBuilder::default().check().is_err());
+        assert!(ClientBuilder::default().endpoints("a").chroot("nope").check().is_err());
+        assert!(ClientBuilder::default().endpoints("a").lock_base("/x/").check().is_err());
         assert!(
-            ClientConfig::from_vars(|n| (n == "ROWLOCK_SESSION_TIMEOUT_MS").then(|| "10s".into())).is_err()
+            ClientBuilder::from_vars(|n| (n == "ROWLOCK_SESSION_TIMEOUT_MS").then(|| "10s".into())).is_err()
         );
     }
 
     #[test]
     fn what_is_printed_of_a_configuration_has_no_secret_in_it() {
-        let it = ClientConfig::default().auth("digest", "bob:hunter2");
+        let it = ClientBuilder::default().auth("digest", "bob:hunter2");
         for shown in [format!("{it:?}"), format!("{it:#?}")] {
             assert!(shown.contains("digest") && !shown.contains("hunter2"), "{shown}");
         }
-        let wrong = ClientConfig::from_vars(|name| (name == "ROWLOCK_AUTH").then(|| "hunter2".to_owned()));
+        let wrong = ClientBuilder::from_vars(|name| (name == "ROWLOCK_AUTH").then(|| "hunter2".to_owned()));
         assert!(!format!("{wrong:?}").contains("hunter2"), "{wrong:?}");
     }
 }

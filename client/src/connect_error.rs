@@ -1,0 +1,123 @@
+//! Why a client cannot be connected: [`ConnectError`], and what it has as its source.
+
+use std::fmt;
+use std::io;
+use std::num::ParseIntError;
+use std::sync::Arc;
+
+use rowlock_proto::path::PathError;
+
+/// Why no session could be opened.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The configuration makes no sense.
+    #[error("configuration: {0}")]
+    Config(#[from] ConfigError),
+    /// No server opened a session in time.
+    #[error("no server of {endpoints} opened a session in time (last failure: {})", last(.source.as_ref()))]
+    Unreachable {
+        /// The servers that were tried.
+        endpoints: String,
+        /// How the last attempt failed. `None`: none had failed yet.
+        source: Option<AttemptError>,
+    },
+    /// A credential was refused.
+    #[error("authentication failed")]
+    AuthFailed,
+    /// The cluster does nothing for a session that has presented no credential.
+    #[error("the cluster requires authentication, and no credential was presented")]
+    AuthRequired,
+    /// The system gave no thread to a blocking client.
+    #[error("no thread for the client: {0}")]
+    Thread(#[source] Arc<io::Error>),
+}
+
+fn last(attempt: Option<&AttemptError>) -> String {
+    attempt.map_or_else(|| "none".to_owned(), AttemptError::to_string)
+}
+
+/// Why a configuration makes no sense.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// No servers were named.
+    #[error("no endpoints (ROWLOCK_ENDPOINTS=host:port,...)")]
+    NoEndpoints,
+    /// The session timeout is below 30 ms.
+    #[error("session timeout below 30 ms")]
+    SessionTimeoutTooShort,
+    /// The session timeout has more milliseconds than the protocol can say.
+    #[error("session timeout too long")]
+    SessionTimeoutTooLong,
+    /// A credential does not fit into its request.
+    #[error("a credential longer than {max} bytes")]
+    CredentialTooLong {
+        /// The most that a scheme and its secret may have together.
+        max: usize,
+    },
+    /// The chroot or the lock base is not a path.
+    #[error("{what} {path:?} is not a path")]
+    NotAPath {
+        /// Which of them.
+        what: &'static str,
+        /// As it was given.
+        path: String,
+        /// What is wrong with it.
+        source: PathError,
+    },
+    /// A variable of the environment is not a number of milliseconds.
+    #[error("{name}={value}: not milliseconds")]
+    Milliseconds {
+        /// The variable.
+        name: &'static str,
+        /// Its value.
+        value: String,
+        /// What is wrong with it.
+        source: ParseIntError,
+    },
+    /// A variable of the environment is none of what it may be.
+    #[error("{name}={value}: {allowed}")]
+    Choice {
+        /// The variable.
+        name: &'static str,
+        /// Its value.
+        value: String,
+        /// What it may be.
+        allowed: &'static str,
+    },
+    /// `ROWLOCK_AUTH` is not a scheme, a colon and a secret.
+    #[error("ROWLOCK_AUTH: want scheme:secret")]
+    Auth,
+}
+
+/// How one attempt to reach a server failed, or how a connection ended. Its source is the cause, for instance
+/// an [`io::Error`].
+#[derive(Clone, Debug)]
+pub struct AttemptError {
+    endpoint: String,
+    cause: Arc<dyn std::error::Error + Send + Sync>,
+}
+
+impl fmt::Display for AttemptError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.endpoint, self.cause)
+    }
+}
+
+impl std::error::Error for AttemptError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&*self.cause)
+    }
+}
+
+impl AttemptError {
+    pub(crate) fn new(endpoint: &str, cause: impl std::error::Error + Send + Sync + 'static) -> Self {
+        AttemptError { endpoint: endpoint.to_owned(), cause: Arc::new(cause) }
+    }
+
+    /// The server: as it was configured if it could not be reached, its address otherwise.
+    pub fn endpoint(&self) -> &str {
+        &self.endpoint
+    }
+}
