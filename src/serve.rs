@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use rowlock_coordinator::config::{ClusterConfig, NodeConfig};
 use rowlock_coordinator::node::{Node, NodeError, StartError};
-use rowlock_coordinator::storage::StorageError;
 use rowlock_proto::NodeId;
+use rowlock_wal::StorageError;
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use tokio::signal::unix::SignalKind;
 

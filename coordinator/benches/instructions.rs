@@ -14,9 +14,6 @@ use harness::{Case, measured};
 use rowlock_coordinator::delivery::outbox::{Inbox, channel};
 use rowlock_coordinator::delivery::watch::{ConnectionId, Kinds, WatchTable};
 use rowlock_coordinator::peer::message::Request;
-use rowlock_coordinator::raft::types::{Entry, EntryPayload, LeaderId, LogId, Payload};
-use rowlock_coordinator::storage::wal::frame::{self, Chain, Place, SegmentKey};
-use rowlock_coordinator::storage::wal::record::Record;
 use rowlock_history::{History, HistoryConfig};
 use rowlock_proto::acl::{Acl, Id};
 use rowlock_proto::lock::{Acquire, Mode};
@@ -24,6 +21,9 @@ use rowlock_proto::{FencingToken, NodeId, SessionId, Zxid};
 use rowlock_state::command::{Attachment, Batch, Command, Origin, Proposal};
 use rowlock_state::outcome::{Change, ChangeKind, LockEvent, LockEventKind, Why};
 use rowlock_types::metrics::Metrics;
+use rowlock_wal::log::frame::{self, Chain, Place, SegmentKey};
+use rowlock_wal::log::record::Record;
+use rowlock_wal::{Entry, LeaderId, LogId, Payload};
 
 /// How often each is done.
 const TIMES: usize = 100;
@@ -80,7 +80,7 @@ fn proposal(n: u64) -> Proposal {
 fn record(commands: usize) -> Record {
     let batch = Batch { time_ms: 1_700_000_000_000, proposals: proposals(commands), ..Batch::default() };
     let log_id = LogId { leader_id: LeaderId { term: 3, node_id: 1 }, index: 123_456 };
-    Record::Entry(Entry { log_id, payload: EntryPayload::Normal(Payload(batch.encode())) })
+    Record::Entry(Entry { log_id, payload: Payload::Normal(batch.encode()) })
 }
 
 /// As the log's writer does: into buffers that have room.

@@ -21,9 +21,8 @@ use rowlock_env::disk::Dir;
 use rowlock_env::process;
 pub use rowlock_history::HistoryConfig;
 use rowlock_proto::NodeId;
+use rowlock_wal::SEGMENT_BYTES;
 use serde::Deserialize;
-
-use crate::storage::SEGMENT_BYTES;
 
 /// Everything `cluster.toml` says.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -80,7 +80,6 @@ pub mod report;
 pub mod service;
 pub mod session;
 pub mod standing;
-pub mod storage;
 pub mod sweep;
 pub mod zk_config;
 

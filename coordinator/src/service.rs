@@ -20,6 +20,7 @@ use rowlock_types::member::Member;
 use rowlock_types::metrics::Metrics;
 use rowlock_types::reconfiguration::Wanted;
 use rowlock_types::status::Status;
+use rowlock_wal::Folder;
 use tokio::sync::mpsc;
 
 use crate::peer::{Introduction, Lane, PeerService, Refusal};
@@ -30,7 +31,6 @@ use crate::raft::{Admission, QuorumContact, Raft, is_member};
 use crate::session::charge::Charge;
 use crate::session::liveness::REPORT_DEADLINE;
 use crate::session::notes::{Notes, Unnoted};
-use crate::storage::Folder;
 
 /// A membership change or a read's confirmation that takes longer has no quorum.
 const QUORUM_DEADLINE: Duration = Duration::from_secs(10);

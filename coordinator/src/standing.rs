@@ -17,6 +17,7 @@ use rowlock_proto::NodeId;
 use rowlock_types::memory::Part;
 use rowlock_types::metrics::Metrics;
 use rowlock_types::status::{Role, Status};
+use rowlock_wal::Log;
 
 use crate::delivery::outbox::CloseReason;
 use crate::delivery::registry::Registry;
@@ -26,7 +27,6 @@ use crate::raft::leadership::Leadership;
 use crate::raft::{Admission, Raft};
 use crate::replica::Replica;
 use crate::session::contact::Contact;
-use crate::storage::LogStore;
 
 /// How often the standing is published, when nothing happens.
 const EVERY: Duration = Duration::from_millis(50);
@@ -74,7 +74,7 @@ pub struct Standing {
     /// For the gauges, and for what this node holds in memory.
     pub replica: Arc<Replica>,
     /// The log, for the same.
-    pub log: LogStore,
+    pub log: Log,
     /// For the gauges.
     pub pending: Arc<Pending>,
     /// Whom to close when serving ends.

@@ -17,14 +17,14 @@ use rowlock_coordinator::raft::rpc::{AppendRequest, RaftRequest, SnapshotStep, V
 use rowlock_coordinator::raft::types::{
     Entry, EntryPayload, LeaderId, LogId, Payload, SnapshotMeta, StoredMembership, Vote,
 };
-use rowlock_coordinator::storage::snapshot::format::SnapshotHeader;
-use rowlock_coordinator::storage::wal::record::{Checkpoint, Record};
 use rowlock_proto::{NodeId, OpCode, SessionId};
 use rowlock_state::Machine;
 use rowlock_state::command::{Batch, Proposal, Rules};
 use rowlock_types::codec;
 use rowlock_types::incarnation::Incarnation;
 use rowlock_types::member::Member;
+use rowlock_wal::log::record::{Checkpoint, Record};
+use rowlock_wal::snapshot::format::SnapshotHeader;
 
 #[path = "../../proto/tests/golden/file.rs"]
 mod golden;

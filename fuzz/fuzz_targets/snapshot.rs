@@ -8,9 +8,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rowlock_coordinator::storage::snapshot::format::{FIXED_BYTES, SnapshotHeader};
 use rowlock_fuzz::within_worth;
 use rowlock_state::{Machine, SnapshotError};
+use rowlock_wal::snapshot::format::{FIXED_BYTES, SnapshotHeader};
 
 /// All versions that are read.
 const VERSIONS: [u16; 4] = [1, 2, 4, 7];

@@ -10,14 +10,14 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use libfuzzer_sys::fuzz_target;
-use rowlock_coordinator::storage::wal::frame::{self, Place};
-use rowlock_coordinator::storage::wal::record::Record;
-use rowlock_coordinator::storage::wal::recover::{Recovered, recover};
-use rowlock_coordinator::storage::wal::segment::{FIRST_RECORD_AT, SegmentHeader, SegmentSeq};
-use rowlock_coordinator::storage::{Identity, StorageError};
 use rowlock_env::disk::Dir;
 use rowlock_fuzz::within_worth;
 use rowlock_proto::NodeId;
+use rowlock_wal::log::frame::{self, Place};
+use rowlock_wal::log::record::Record;
+use rowlock_wal::log::recover::{Recovered, recover};
+use rowlock_wal::log::segment::{FIRST_RECORD_AT, SegmentHeader, SegmentSeq};
+use rowlock_wal::{Identity, StorageError};
 
 static FOLDER: OnceLock<PathBuf> = OnceLock::new();
 

@@ -63,6 +63,7 @@ pub fn resolved(tree: &Tree, from: &str, named: &str) -> Option<String> {
         "",
         "coordinator/src/",
         "coordinator/types/src/",
+        "coordinator/wal/src/",
         "coordinator/history/src/",
         "client/src/",
         "state/src/",

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rowlock_coordinator::storage::StorageError;
 use rowlock_coordinator::{Addresses, Node, NodeConfig, StartError, Status};
 use rowlock_env::sync::watch;
 use rowlock_env::time::{self, Instant};
+use rowlock_wal::StorageError;
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 

@@ -7,10 +7,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rowlock_proto::NodeId;
+use rowlock_wal::Standing;
 
 use super::BootstrapError;
 use crate::peer::Introduction;
-use crate::storage::Standing;
 
 /// Who has answered what.
 pub(super) type Answers = BTreeMap<NodeId, Introduction>;

@@ -27,12 +27,12 @@ use rowlock_env::task::Shutdown;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::NodeId;
 use rowlock_types::member::Member;
+use rowlock_wal::Standing;
 
 use self::judge::{Answers, Us, Verdict, judge};
 use crate::config::NodeConfig;
 use crate::peer::{HandshakeRefusal, Lane, PeerError, PeerPool, Refusal, Request, Response};
 use crate::raft::{self, Admission, Raft, has_joined};
-use crate::storage::Standing;
 
 const ASK_DEADLINE: Duration = Duration::from_secs(1);
 const JOIN_DEADLINE: Duration = Duration::from_secs(10);

@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use openraft::storage::RaftLogStorageExt;
 use rowlock_env::time;
 use rowlock_proto::NodeId;
+use rowlock_wal::{Identity, Standing, Storage};
 
 use super::LEADER_EVERY;
 use crate::config::{NodeConfig, NodeEntry};
 use crate::node::Node;
 use crate::peer::tests::support::{self, PATIENCE, Service};
-use crate::storage::testing::{entry, membership_entry};
-use crate::storage::{Identity, Standing, Storage};
+use crate::raft::stored;
+use crate::raft::testing::{entry, membership_entry};
 
 /// A learner with number 4 of the cluster that the scripted node 2 listens for.
 fn newcomer(data: &std::path::Path, other: &str) -> NodeConfig {
@@ -44,8 +44,9 @@ async fn restarted(
     let identity = Identity { cluster: "test".to_owned(), node: NodeId(4) };
     let opened = Storage::open(data, identity, Arc::new(|_| {}), Arc::default()).await.expect("is new");
     opened.folder.rise_to(standing).await.expect("writes");
-    let mut log = opened.log.clone();
-    log.blocking_append([membership_entry(1, 0), entry(1, 1, b"x")]).await.expect("appends");
+    let log = opened.log.clone();
+    let entries = [membership_entry(1, 0), entry(1, 1, b"x")].map(stored::entry);
+    log.append_durably(entries.into()).await.expect("appends");
     log.close().await;
     let other = support::listen_anywhere(service.clone()).await;
     (Node::start(newcomer(data, &other.address)).await.expect("starts"), other)

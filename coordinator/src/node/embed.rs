@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::{NodeId, SessionId};
 use rowlock_state::command::{Attachment, Command};
+use rowlock_wal::SEGMENT_BYTES;
 
 use super::{Addresses, Node, NodeError};
 use crate::config::{
@@ -15,7 +16,6 @@ use crate::config::{
 };
 use crate::delivery::outbox::{self, Inbox, Message};
 use crate::proposer::Submission;
-use crate::storage::SEGMENT_BYTES;
 
 /// Loopback, on a port that the system chooses.
 const ANY_PORT: &str = "127.0.0.1:0";

@@ -21,6 +21,7 @@ use rowlock_env::task::{Shutdown, Task};
 use rowlock_types::metrics::Metrics;
 use rowlock_types::observer::{Observed, Observer};
 use rowlock_types::status::Status;
+use rowlock_wal::StorageError;
 
 use crate::bootstrap::BootstrapError;
 use crate::comparison::Difference;
@@ -30,7 +31,6 @@ use crate::delivery::registry::Registry;
 use crate::proposer::Proposer;
 use crate::raft::Raft;
 use crate::replica::Replica;
-use crate::storage::StorageError;
 pub use addresses::Addresses;
 pub use embed::{NotExpired, NotServing};
 use parts::Parts;

@@ -9,6 +9,7 @@ use rowlock_env::{rng, time, worker};
 use rowlock_history::History;
 use rowlock_types::metrics::Metrics;
 use rowlock_types::observer::Observed;
+use rowlock_wal::{DiskFailure, Opened, SnapshotStore};
 
 use super::{NodeError, StartError};
 use crate::apply::Applier;
@@ -19,11 +20,11 @@ use crate::lock_sweep::LockAlarm;
 use crate::log_clock::LogClock;
 use crate::peer::{self, PeerPool};
 use crate::proposer::pending::Pending;
+use crate::raft::log_store::LogStore;
 use crate::raft::{self, Admission, QuorumContact, Raft};
 use crate::replica::Replica;
 use crate::report::Reports;
 use crate::session::charge::Charge;
-use crate::storage::{DiskFailure, LogStore, Opened, SnapshotStore};
 
 /// What must be there before the first task runs.
 pub(super) struct Parts {

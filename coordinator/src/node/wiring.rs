@@ -12,6 +12,7 @@ use rowlock_types::limits::{
     FOLDER_QUEUE_MAX, PARTED_QUEUE_MAX, PROPOSER_QUEUE_MAX, RECONFIG_QUEUE_MAX, TOUCH_QUEUE_MAX,
 };
 use rowlock_types::status::Status;
+use rowlock_wal::{Log, SnapshotStore};
 use tokio::sync::mpsc;
 
 use super::leave::Leave;
@@ -41,7 +42,6 @@ use crate::session::liveness::Liveness;
 use crate::session::notes::Notes;
 use crate::session::{SessionTouch, Sign};
 use crate::standing::Standing;
-use crate::storage::{LogStore, SnapshotStore};
 use crate::sweep::Sweep;
 use crate::zk_config::ZkConfig;
 
@@ -68,7 +68,7 @@ async fn stop_at(
     tasks: TaskGroup,
     raft: Raft,
     history: History,
-    (snapshots, log): (SnapshotStore, LogStore),
+    (snapshots, log): (SnapshotStore, Log),
 ) {
     word.wait().await;
     leave.run().await;
@@ -134,7 +134,7 @@ impl Parts {
             leaving: leaving_tx,
             peers: self.peers.clone(),
         };
-        let folder = (self.snapshots, self.storage);
+        let folder = (self.snapshots, self.storage.log().clone());
         let end = stop_at(word.clone(), leave, self.tasks, self.raft.clone(), self.history, folder);
         Node {
             raft: self.raft,
@@ -214,7 +214,7 @@ impl Parts {
 
     fn start_compaction(&self, config: &NodeConfig) {
         let schedule = Schedule::new(config.id, config.raft.snapshot_every);
-        let (raft, log, metrics) = (self.raft.clone(), self.storage.clone(), self.metrics.clone());
+        let (raft, log, metrics) = (self.raft.clone(), self.storage.log().clone(), self.metrics.clone());
         let log_max = self.replica.memory.log_max();
         let compaction = Compaction { schedule, raft, log, metrics, log_max, retry: Retry::default() };
         self.tasks.spawn("compaction", compaction.run(self.shutdown_word()));
@@ -265,7 +265,7 @@ impl Parts {
             contact,
             contact_max: contact_max(&wires.config),
             replica: self.replica.clone(),
-            log: self.storage.clone(),
+            log: self.storage.log().clone(),
             pending: self.pending.clone(),
             registry: self.registry.clone(),
             peers: self.peers.clone(),

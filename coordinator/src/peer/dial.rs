@@ -13,12 +13,12 @@ use rowlock_types::limits::{
     PEER_HANDSHAKE_TIMEOUT, PEER_HELLO_MAX_BYTES,
 };
 use rowlock_types::memory::Tally;
+use rowlock_wal::{Folder, Unmet};
 
 use super::error::PeerError;
 use super::frame::RequestId;
 use super::handshake::{self, HandshakeRefusal, Hello, Identity, Lane};
 use super::wire::{self, Inbox, Outbox, WireError};
-use crate::storage::{Folder, Unmet};
 
 /// Where a node is; changed when the membership says so, used from the next attempt on.
 pub(super) type Address = Arc<Mutex<String>>;

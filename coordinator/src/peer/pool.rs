@@ -14,6 +14,7 @@ use rowlock_proto::NodeId;
 use rowlock_types::codec;
 use rowlock_types::limits::{PEER_FRAME_MAX_BYTES, PEER_QUEUE_MAX};
 use rowlock_types::memory::Tally;
+use rowlock_wal::Folder;
 use tokio::sync::{mpsc, oneshot};
 
 use super::dial::{Address, Backoff, Dialer};
@@ -22,7 +23,6 @@ use super::forward::{self, ForwardEvent, ForwardLink};
 use super::handshake::{Identity, Lane};
 use super::lane::{self, Call, Health, Stage};
 use super::message::{Request, Response};
-use crate::storage::Folder;
 
 /// All other nodes that this node knows of. Clone it freely.
 #[derive(Clone)]

@@ -12,13 +12,13 @@ use rowlock_types::limits::{
     PEER_CONNECTIONS_MAX, PEER_FRAME_MAX_BYTES, PEER_HANDSHAKE_TIMEOUT, PEER_HELLO_MAX_BYTES,
 };
 use rowlock_types::memory::Tally;
+use rowlock_wal::{Folder, Unmet};
 
 use super::connection::{Connection, Handler};
 use super::frame::RequestId;
 use super::handshake::{self, HandshakeRefusal, Hello, Identity};
 use super::service::{PeerService, RaftService};
 use super::wire::{self, Inbox, Outbox, WireError};
-use crate::storage::{Folder, Unmet};
 
 /// Pause after a failed accept (out of descriptors, most likely): the next one would fail at once as well.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

@@ -21,11 +21,10 @@ use rowlock_env::time::{self, Instant};
 use rowlock_proto::NodeId;
 use rowlock_types::limits::{LOG_MEMORY_BYTES, LOG_MEMORY_MAX_BYTES, SNAPSHOT_RETRY_MAX, SNAPSHOT_RETRY_MIN};
 use rowlock_types::metrics::Metrics;
+use rowlock_wal::{Log, StorageError};
 
 use super::Raft;
 use super::types::LogId;
-use crate::storage::LogStore;
-use crate::storage::error::StorageError;
 
 /// How often the log is looked at.
 const EVERY: Duration = Duration::from_millis(200);
@@ -44,7 +43,7 @@ pub struct Compaction {
     /// Takes snapshots and purges.
     pub raft: Raft,
     /// Knows its size.
-    pub log: LogStore,
+    pub log: Log,
     /// Knows the size of the last snapshot: writing more than that again and again would gain nothing.
     pub metrics: Arc<Metrics>,
     /// Of the node's memory limit, what the log may take. A log that filled it would never get shorter.

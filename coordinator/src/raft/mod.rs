@@ -1,19 +1,21 @@
-//! openraft's side of a node: types, runtime, network, state machine adapter. Nothing outside this folder and
-//! `storage/` names openraft.
+//! openraft's side of a node: types, runtime, network, and the adapters of log and state machine.
 
 pub mod acks;
 pub mod admission;
 pub mod append_pipeline;
 pub mod compaction;
 pub mod leadership;
+pub mod log_store;
 pub mod network;
 pub mod news;
 pub mod open;
 pub mod reconfigure;
 pub mod rpc;
 pub mod runtime;
+mod snapshot_files;
 pub mod snapshot_transfer;
 pub mod state_machine;
+pub mod stored;
 pub mod succession;
 pub mod thrift;
 pub mod types;
@@ -24,5 +26,7 @@ pub use open::{
     Raft, dispatch, has_joined, is_alone, is_member, open, open_storage, stopped, take_part, voters,
 };
 
+#[cfg(test)]
+pub mod testing;
 #[cfg(test)]
 mod tests;

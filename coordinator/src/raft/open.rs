@@ -11,18 +11,20 @@ use rowlock_env::mutant::{self, Mutant};
 use rowlock_proto::NodeId;
 use rowlock_types::metrics::Metrics;
 use rowlock_types::observer::Observed;
+use rowlock_wal::{DiskFailure, Identity, Opened, SnapshotStore, Storage};
 
 use super::acks::{Acks, QuorumContact};
 use super::admission::Admission;
+use super::log_store::LogStore;
 use super::network::Network;
 use super::rpc::RaftDispatch;
 use super::state_machine::{Apply, StateMachine};
-use super::types::{TypeConfig, position};
+use super::stored;
+use super::types::TypeConfig;
 use crate::config::NodeConfig;
 use crate::node::StartError;
 use crate::peer::{PeerPool, RaftService};
 use crate::replica::Replica;
-use crate::storage::{DiskFailure, Identity, LogStore, Opened, SnapshotStore, Storage};
 
 /// Raft with our types.
 pub type Raft = openraft::Raft<TypeConfig, StateMachine>;
@@ -84,9 +86,9 @@ pub async fn open(
 ) -> Result<(Raft, QuorumContact, LogStore, SnapshotStore), StartError> {
     let raft_config = raft_config(config).validate().map_err(|e| StartError::Raft(e.to_string()))?;
     if let Some(after) = opened.report.cut_behind {
-        observed.tell(|observer| observer.truncated(after.map(position)));
+        observed.tell(|observer| observer.truncated(after.map(stored::position)));
     }
-    let polled = opened.log.polled(Duration::from_micros(config.raft.busy_poll_us));
+    let polled = LogStore::new(opened.log).polled(Duration::from_micros(config.raft.busy_poll_us));
     let (log, snapshots) = (polled.observed(observed.clone()), opened.snapshots);
     let state_machine = StateMachine::open(replica, snapshots.clone(), apply, metrics, observed).await?;
     let acks = Acks::default();

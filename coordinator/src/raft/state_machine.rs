@@ -18,13 +18,13 @@ use rowlock_state::{Frozen, Machine};
 use rowlock_types::limits::APPLY_SLICE;
 use rowlock_types::metrics::Metrics;
 use rowlock_types::observer::Observed;
+use rowlock_wal::{SnapshotFile, SnapshotStore, StorageError};
 
+use super::stored;
 use super::types::{
     EntryPayload, Fate, LogId, Payload, SnapshotMeta, StoredMembership, TypeConfig, position,
 };
 use crate::replica::Replica;
-use crate::storage::error::StorageError;
-use crate::storage::snapshot::{SnapshotFile, SnapshotStore};
 
 /// What a node does with a committed batch. All functions run under the lock of the state, and none may wait.
 pub trait Apply: Send + Sync + 'static {
@@ -59,7 +59,7 @@ pub struct StateMachine {
 /// The state at one moment, to be written out beside apply.
 pub struct SnapshotWriter {
     frozen: Frozen,
-    meta: SnapshotMeta,
+    meta: rowlock_wal::SnapshotMeta,
     snapshots: SnapshotStore,
     metrics: Arc<Metrics>,
 }
@@ -102,7 +102,10 @@ impl StateMachine {
         };
         SnapshotWriter {
             frozen,
-            meta: SnapshotMeta { last_log_id: self.last_applied, last_membership: self.membership.clone() },
+            meta: stored::meta(&SnapshotMeta {
+                last_log_id: self.last_applied,
+                last_membership: self.membership.clone(),
+            }),
             snapshots: self.snapshots.clone(),
             metrics: self.metrics.clone(),
         }
@@ -140,7 +143,9 @@ impl StateMachine {
     }
 
     fn is_at_snapshot(&self) -> bool {
-        self.snapshots.current().is_some_and(|snapshot| snapshot.meta().last_log_id == self.last_applied)
+        self.snapshots
+            .current()
+            .is_some_and(|snapshot| snapshot.meta().last_log_id == self.last_applied.map(stored::log_id))
     }
 
     fn tell_of_raft_entry(&self, log_id: LogId) {
@@ -149,7 +154,7 @@ impl StateMachine {
 
     /// The replica becomes what the snapshot holds. Gives what it was.
     fn replace(&mut self, machine: Machine, snapshot: &SnapshotFile) -> Machine {
-        let meta = snapshot.meta();
+        let meta = stored::raft_meta(snapshot.meta());
         let mut state = self.replica.state.write();
         let old = std::mem::replace(&mut *state, machine);
         self.replica.set_applied_index(meta.last_log_id.map_or(0, |log_id| log_id.index));
@@ -157,7 +162,7 @@ impl StateMachine {
         self.observed.tell(|observer| observer.installed(meta.last_log_id.map(position), &state));
         drop(state);
         self.last_applied = meta.last_log_id;
-        self.membership = meta.last_membership.clone();
+        self.membership = meta.last_membership;
         self.metrics.snapshot_bytes.set(snapshot.len());
         old
     }
@@ -182,7 +187,7 @@ impl SnapshotWriter {
         metrics.snapshots_written_total.inc();
         metrics.snapshot_write_seconds.record(begun.elapsed());
         metrics.snapshot_bytes.set(snapshot.len());
-        tracing::info!(meta = %snapshot.meta(), bytes = snapshot.len(), "wrote a snapshot");
+        tracing::info!(meta = %stored::raft_meta(snapshot.meta()), bytes = snapshot.len(), "wrote a snapshot");
         Ok(snapshot)
     }
 }
@@ -260,8 +265,9 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         meta: &SnapshotMeta,
         snapshot: SnapshotFile,
     ) -> Result<(), io::Error> {
-        if snapshot.meta() != meta {
-            let why = format!("it covers {} and was announced as {meta}", snapshot.meta());
+        if *snapshot.meta() != stored::meta(meta) {
+            let found = stored::raft_meta(snapshot.meta());
+            let why = format!("it covers {found} and was announced as {meta}");
             return Err(StorageError::BadSnapshot { path: snapshot.path(), why }.into());
         }
         let begun = time::now();
@@ -284,7 +290,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
 
     async fn get_current_snapshot(&mut self) -> Result<Option<RaftSnapshot>, io::Error> {
         let current = self.snapshots.current();
-        Ok(current.map(|snapshot| Snapshot { meta: snapshot.meta().clone(), snapshot }))
+        Ok(current.map(|snapshot| Snapshot { meta: stored::raft_meta(snapshot.meta()), snapshot }))
     }
 }
 
@@ -300,6 +306,6 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
                 writer.write().await?
             }
         };
-        Ok(Snapshot { meta: snapshot.meta().clone(), snapshot })
+        Ok(Snapshot { meta: stored::raft_meta(snapshot.meta()), snapshot })
     }
 }

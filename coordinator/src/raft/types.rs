@@ -5,7 +5,7 @@ use std::fmt;
 use bytes::Bytes;
 use rowlock_proto::NodeId;
 use rowlock_types::member::Member;
-use rowlock_types::observer::{Ballot, Position};
+use rowlock_types::observer::Position;
 use serde::{Deserialize, Serialize};
 
 use super::runtime::EnvRuntime;
@@ -74,18 +74,4 @@ pub type SnapshotMeta = openraft::type_config::alias::SnapshotMetaOf<TypeConfig>
 /// As an observer is told of it.
 pub fn position(id: LogId) -> Position {
     Position { term: id.leader_id.term, leader: NodeId(id.leader_id.node_id), index: id.index }
-}
-
-/// As an observer is told of it.
-pub fn ballot(vote: Vote) -> Ballot {
-    let candidate = NodeId(vote.leader_id.node_id);
-    Ballot { term: vote.leader_id.term, candidate, elected: vote.committed }
-}
-
-/// The bytes of an entry that holds commands.
-pub fn payload(entry: &Entry) -> Option<&[u8]> {
-    match &entry.payload {
-        EntryPayload::Normal(payload) => Some(&payload.0),
-        EntryPayload::Blank | EntryPayload::Membership(_) => None,
-    }
 }

@@ -79,7 +79,7 @@ pub fn config() -> NodeConfig {
         history: HistoryConfig::default(),
         http: HttpConfig::default(),
         limits: LimitsConfig::default(),
-        log_segment_bytes: crate::storage::SEGMENT_BYTES,
+        log_segment_bytes: rowlock_wal::SEGMENT_BYTES,
         client: ClientConfig {
             max_connections: 1_000,
             words: vec!["*".to_owned()],

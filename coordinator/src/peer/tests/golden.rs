@@ -11,7 +11,7 @@ use crate::peer::Lane;
 use crate::peer::handshake::{self, HandshakeRefusal};
 use crate::peer::message::{Refusal, Request, Response};
 use crate::raft::rpc::{AppendRequest, AppendResponse, RaftRequest, RaftResponse};
-use crate::storage::testing::{entry, log_id, vote};
+use crate::raft::testing::{entry, log_id, vote};
 
 use rowlock_types::limits::PEER_FRAME_MAX_BYTES;
 use rowlock_world::spoilt::Spoiler;

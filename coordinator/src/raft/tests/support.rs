@@ -20,18 +20,19 @@ use rowlock_proto::NodeId;
 use rowlock_types::codec;
 use rowlock_types::member::Member;
 use rowlock_types::metrics::Metrics;
+use rowlock_wal::Storage;
 use tempfile::TempDir;
 
 use super::relay::{Cuts, relay};
 use crate::peer::tests::support::{Service, identity};
 use crate::peer::{PeerPool, PeerServer, RaftConnection, RaftService};
 use crate::raft::acks::Acks;
+use crate::raft::log_store::LogStore;
 use crate::raft::network::Network;
 use crate::raft::rpc::{IncomingSnapshot, RaftDispatch, RaftRequest, RaftResponse, Snapshot, SnapshotSink};
 use crate::raft::snapshot_transfer::SnapshotSource;
 use crate::raft::thrift::Thrift;
 use crate::raft::types::{EntryPayload, Fate, LogId, Payload, SnapshotMeta, StoredMembership, TypeConfig};
-use crate::storage::{LogStore, Storage};
 
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -284,7 +285,7 @@ impl Cluster {
         for node in self.nodes.into_values() {
             node.raft.shutdown().await.expect("Raft ends");
             node.tasks.stop().await;
-            node.log.close().await;
+            node.log.log().close().await;
         }
         self.cuts.stop().await;
     }
@@ -292,7 +293,7 @@ impl Cluster {
 
 async fn start_node(id: u64, cuts: &Cuts) -> Node {
     let data = TempDir::new().expect("a temporary folder");
-    let identity_on_disk = crate::storage::Identity { cluster: "test".into(), node: NodeId(id) };
+    let identity_on_disk = rowlock_wal::Identity { cluster: "test".into(), node: NodeId(id) };
     let opened = Storage::open(
         data.path(),
         identity_on_disk,
@@ -316,7 +317,7 @@ async fn start_node(id: u64, cuts: &Cuts) -> Node {
         ..Config::default()
     };
     let config = Arc::new(config.validate().expect("is valid"));
-    let log = opened.log;
+    let log = LogStore::new(opened.log);
     let raft = Raft::new(
         id,
         config,

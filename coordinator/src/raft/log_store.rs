@@ -1,0 +1,219 @@
+//! openraft's log storage, on the log of the disk (`rowlock_wal`).
+//!
+//! Stands between openraft's core and [`Log`]: translates, tells the observer, and asks [`Thrift`] which
+//! flushes may wait. Reads never touch the disk. It must never say that something is durable by itself: only
+//! the log does.
+
+use std::fmt::Debug;
+use std::io;
+use std::ops::RangeBounds;
+use std::time::Duration;
+
+use futures_util::{Stream, stream};
+use openraft::errors::LeaderChanged;
+use openraft::storage::{
+    IOFlushed, LeaderBoundedStreamError, LeaderBoundedStreamResult, LogState, RaftLogReader, RaftLogStorage,
+};
+use openraft::{OptionalSend, RaftTypeConfig};
+use rowlock_env::busy_poll::BusyPoll;
+use rowlock_env::mutant::{self, Mutant};
+use rowlock_env::rare::{self, Rare};
+use rowlock_types::limits::REPLICATION_READ_MAX_BYTES;
+use rowlock_types::observer::Observed;
+use rowlock_wal::{Done, Log};
+
+use super::stored;
+use super::thrift::Thrift;
+use super::types::{Entry, LeaderId, LogId, TypeConfig, Vote};
+
+/// The log of this node. Clones are the same log; only openraft's core may write through it.
+#[derive(Clone)]
+pub struct LogStore {
+    log: Log,
+    observed: Observed,
+    poll: BusyPoll,
+    thrift: Thrift,
+}
+
+/// Reads the log, from any task.
+#[derive(Clone)]
+pub struct LogReader {
+    log: Log,
+}
+
+impl LogStore {
+    /// For openraft.
+    pub fn new(log: Log) -> Self {
+        let poll = BusyPoll::new(Duration::ZERO);
+        LogStore { log, observed: Observed::default(), poll, thrift: Thrift::default() }
+    }
+
+    /// As it is, and its node stays awake for up to so long behind an entry, while that pays ([`BusyPoll`]).
+    pub fn polled(self, window: Duration) -> Self {
+        LogStore { poll: BusyPoll::new(window), ..self }
+    }
+
+    /// As it is, and `observed` hears of it, from what was found on the disk on.
+    pub fn observed(self, observed: Observed) -> Self {
+        let log = self.log.read();
+        observed.tell(|observer| {
+            let found = log.checkpoint();
+            let (purged, last) = (found.purged.map(stored::position), found.last.map(stored::position));
+            observer.opened(found.vote.map(stored::ballot), purged, last);
+            for entry in log.entries() {
+                observer.appended(stored::position(entry.log_id), stored::commands(entry));
+            }
+        });
+        drop(log);
+        LogStore { observed, ..self }
+    }
+
+    /// Who hears of what happens to it.
+    pub fn observer(&self) -> &Observed {
+        &self.observed
+    }
+
+    /// Tells the log whose flushes may wait, and hears from it how far it is committed.
+    pub fn thrift(&self) -> &Thrift {
+        &self.thrift
+    }
+
+    /// The log itself. Nobody but openraft's core may write to it.
+    pub fn log(&self) -> &Log {
+        &self.log
+    }
+}
+
+/// Tells openraft what has become of its entries.
+fn flushed(callback: IOFlushed<TypeConfig>) -> Done {
+    Done::Callback(Box::new(move |result| callback.io_completed(result)))
+}
+
+impl RaftLogStorage<TypeConfig> for LogStore {
+    type LogReader = LogReader;
+
+    async fn get_log_state(&mut self) -> Result<LogState<TypeConfig>, io::Error> {
+        let checkpoint = self.log.checkpoint();
+        Ok(LogState {
+            last_purged_log_id: checkpoint.purged.map(stored::raft_log_id),
+            last_log_id: checkpoint.last.map(stored::raft_log_id),
+        })
+    }
+
+    async fn get_log_reader(&mut self) -> LogReader {
+        LogReader { log: self.log.clone() }
+    }
+
+    async fn save_vote(&mut self, vote: &Vote) -> Result<(), io::Error> {
+        // Readers compare the vote to notice a change of leader: they may see it early, never late.
+        let vote = stored::vote(*vote);
+        self.thrift.spare_to(0);
+        self.log.save_vote(vote).await?;
+        self.observed.tell(|observer| observer.voted(stored::ballot(vote)));
+        Ok(())
+    }
+
+    async fn save_committed(&mut self, committed: Option<LogId>) -> Result<(), io::Error> {
+        self.log.set_committed(committed.map(stored::log_id));
+        if let Some(committed) = committed {
+            self.thrift.committed(committed.index);
+        }
+        Ok(())
+    }
+
+    async fn read_committed(&mut self) -> Result<Option<LogId>, io::Error> {
+        let checkpoint = self.log.checkpoint();
+        let is_mutant = mutant::is(Mutant::CommittedTooHigh);
+        let committed = if is_mutant { checkpoint.last } else { checkpoint.committed };
+        Ok(committed.map(stored::raft_log_id))
+    }
+
+    async fn append<I>(&mut self, entries: I, callback: IOFlushed<TypeConfig>) -> Result<(), io::Error>
+    where
+        I: IntoIterator<Item = Entry> + OptionalSend,
+        I::IntoIter: OptionalSend,
+    {
+        self.poll.work_has_come();
+        let entries: Vec<_> = entries.into_iter().map(stored::entry).collect();
+        self.observed.tell(|observer| {
+            for entry in &entries {
+                observer.appended(stored::position(entry.log_id), stored::commands(entry));
+            }
+        });
+        let spared = entries.last().is_some_and(|last| self.thrift.is_spared(last.log_id.index));
+        if spared && mutant::is(Mutant::SparedAckBeforeFlush) {
+            callback.io_completed(Ok(()));
+            return self.log.append(entries, true, Done::Nobody).await;
+        }
+        if spared {
+            rare::taken(Rare::FlushSpared);
+        }
+        self.log.append(entries, spared, flushed(callback)).await
+    }
+
+    async fn truncate_after(&mut self, last_log_id: Option<LogId>) -> Result<(), io::Error> {
+        let after = last_log_id.map(stored::log_id);
+        self.observed.tell(|observer| observer.truncated(after.map(stored::position)));
+        self.log.truncate_after(after).await
+    }
+
+    async fn purge(&mut self, log_id: LogId) -> Result<(), io::Error> {
+        let upto = stored::log_id(log_id);
+        self.observed.tell(|observer| observer.purged(stored::position(upto)));
+        self.log.purge(upto).await
+    }
+}
+
+impl RaftLogReader<TypeConfig> for LogReader {
+    async fn try_get_log_entries<RB>(&mut self, range: RB) -> Result<Vec<Entry>, io::Error>
+    where
+        RB: RangeBounds<u64> + Clone + Debug + OptionalSend,
+    {
+        Ok(self.entries(&range))
+    }
+
+    async fn read_vote(&mut self) -> Result<Option<Vote>, io::Error> {
+        Ok(self.log.checkpoint().vote.map(stored::raft_vote))
+    }
+
+    async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> Result<Vec<Entry>, io::Error> {
+        let entries = self.log.read().limited(&(start..end), REPLICATION_READ_MAX_BYTES);
+        Ok(entries.into_iter().map(stored::raft_entry).collect())
+    }
+
+    /// Vote and entries are read under one lock, so the vote need not be read again behind the entries.
+    async fn leader_bounded_stream<RB>(
+        &mut self,
+        leader: LeaderId,
+        range: RB,
+    ) -> impl Stream<Item = LeaderBoundedStreamResult<TypeConfig>> + OptionalSend
+    where
+        RB: RangeBounds<u64> + Clone + Debug + OptionalSend,
+    {
+        let log = self.log.read();
+        let vote = log.checkpoint().vote.map(stored::raft_vote);
+        let items: Vec<LeaderBoundedStreamResult<TypeConfig>> =
+            if vote.is_some_and(|vote| vote.leader_id == leader && vote.committed) {
+                log.range(&range).cloned().map(|entry| Ok(stored::raft_entry(entry))).collect()
+            } else {
+                vec![Err(LeaderBoundedStreamError::LeaderChanged(LeaderChanged::new(leader, vote)))]
+            };
+        stream::iter(items)
+    }
+
+    async fn entries_stream<RB>(
+        &mut self,
+        range: RB,
+    ) -> impl Stream<Item = Result<<TypeConfig as RaftTypeConfig>::Entry, io::Error>> + OptionalSend
+    where
+        RB: RangeBounds<u64> + Clone + Debug + OptionalSend,
+    {
+        stream::iter(self.entries(&range).into_iter().map(Ok))
+    }
+}
+
+impl LogReader {
+    fn entries(&self, range: &impl RangeBounds<u64>) -> Vec<Entry> {
+        self.log.read().range(range).cloned().map(stored::raft_entry).collect()
+    }
+}

@@ -1,0 +1,47 @@
+//! openraft's own suite for log stores and state machines, on real files.
+
+use std::sync::Arc;
+
+use openraft::testing::log::{StoreBuilder, Suite};
+use rowlock_types::observer::Observed;
+use tempfile::TempDir;
+
+use super::{open, temp};
+use crate::raft::log_store::LogStore;
+use crate::raft::state_machine::{Apply, StateMachine};
+use crate::raft::types::Fate;
+use crate::raft::types::TypeConfig;
+use rowlock_state::Machine;
+use rowlock_state::command::Batch;
+
+struct Nothing;
+
+impl Apply for Nothing {
+    fn apply(&self, _machine: &mut Machine, _index: u64, _batch: Batch) -> Fate {
+        Fate::Applied
+    }
+    fn installed(&self, _machine: &Machine) {}
+}
+
+struct Builder;
+
+impl StoreBuilder<TypeConfig, LogStore, StateMachine, TempDir> for Builder {
+    async fn build(&self) -> Result<(TempDir, LogStore, StateMachine), openraft::StorageError<TypeConfig>> {
+        let dir = temp();
+        let opened = open(dir.path()).await;
+        let state_machine = StateMachine::open(
+            Arc::default(),
+            opened.snapshots,
+            Arc::new(Nothing),
+            Arc::default(),
+            Observed::default(),
+        )
+        .await;
+        Ok((dir, LogStore::new(opened.log), state_machine.expect("opens")))
+    }
+}
+
+#[tokio::test]
+async fn it_passes_openrafts_storage_suite() {
+    Suite::test_all(Builder).await.expect("conforms");
+}

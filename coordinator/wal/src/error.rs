@@ -1,0 +1,240 @@
+//! Why a data folder cannot be used, and what a person must do about it.
+//!
+//! Two kinds: [`StorageError`] when a node opens its folder, [`DiskFailure`] when the disk fails under a
+//! running node.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rowlock_proto::NodeId;
+
+use super::identity::Identity;
+use super::log::segment::{HeaderError, SegmentSeq};
+
+/// What to do when this node's copy of the log is not to be trusted any more.
+pub const REJOIN_ADVICE: &str = "The other nodes have the data: stop this node, check its disk, keep a copy of the \
+     folder for analysis if wanted, empty the folder, remove this node from the membership, and add it again under a \
+     new node id (as a learner first). Never start it again with an emptied folder under its old id: it would have \
+     forgotten its vote.";
+
+/// After an error that could have any cause.
+const LOOK_ADVICE: &str = "Look at the kernel's log, check the disk, and start the node again.";
+/// After a write or flush that failed for any cause.
+const FAILED_WRITE_ADVICE: &str = "After a failed write or flush nobody knows what is on the disk, so this node stops \
+     and does not retry. Nothing that was acknowledged by the cluster is lost. Look at the kernel's log and check the \
+     disk; then start the node again: it checks its log and says if it cannot be used.";
+
+/// A data folder could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum StorageError {
+    /// The operating system said no.
+    #[error("{action} {} failed: {source}. {}", path.display(), advice(source.kind()).unwrap_or(LOOK_ADVICE))]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// Others may read it, and that cannot be changed.
+    #[error(
+        "other users of this machine have rights on the data folder {}, and they cannot be taken away: {source}. Run the \
+         node as the owner of the folder (chown), on a file system that keeps rights, or name a folder below this one.",
+        path.display()
+    )]
+    Exposed {
+        /// The folder.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// Another process has it.
+    #[error(
+        "the data folder {} is in use by another process. Stop that process, or give this node a folder of its own.",
+        .0.display()
+    )]
+    InUse(PathBuf),
+    /// It belongs to somebody else.
+    #[error(
+        "the data folder {} belongs to {found}, but this is {expected}. Nothing was changed. Correct the node id, the \
+         cluster name or the data folder in the configuration.",
+        path.display()
+    )]
+    NotOurs {
+        /// The folder.
+        path: PathBuf,
+        /// Whose it is.
+        found: Identity,
+        /// Who asked.
+        expected: Identity,
+    },
+    /// Another version of Rowlock wrote it.
+    #[error(
+        "the data folder {} has format version {found}, this version of Rowlock reads version {expected}. Nothing was \
+         changed. Run the version of Rowlock that wrote it.",
+        path.display()
+    )]
+    FormatVersion {
+        /// The folder.
+        path: PathBuf,
+        /// Of the folder.
+        found: u32,
+        /// Of this program.
+        expected: u32,
+    },
+    /// It has content but does not say whose.
+    #[error(
+        "the data folder {} has content, but its file `identity` is missing or damaged ({why}). If this is the right \
+         folder: {REJOIN_ADVICE}",
+        path.display()
+    )]
+    NoIdentity {
+        /// The folder.
+        path: PathBuf,
+        /// What is wrong with the file.
+        why: String,
+    },
+    /// The list of the nodes that this one has met cannot be read.
+    #[error("the file {} is damaged. It says which nodes this one has met. {REJOIN_ADVICE}", path.display())]
+    Acquaintances {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The beginning of a segment cannot be read.
+    #[error("the log segment {} cannot be used: {why}. {REJOIN_ADVICE}", path.display())]
+    SegmentHeader {
+        /// The segment.
+        path: PathBuf,
+        /// What is wrong.
+        why: HeaderError,
+    },
+    /// A segment is not of this log.
+    #[error(
+        "the log segment {} is segment {} of node {node}, but it lies in the folder of {expected} under another name. \
+         Somebody has copied or renamed files. {REJOIN_ADVICE}",
+        path.display(), seq.0
+    )]
+    ForeignSegment {
+        /// The segment.
+        path: PathBuf,
+        /// Which one it says it is.
+        seq: SegmentSeq,
+        /// Whose it says it is.
+        node: NodeId,
+        /// Whose folder it is.
+        expected: Identity,
+    },
+    /// A segment is damaged in the middle.
+    #[error(
+        "the log segment {} is damaged at offset {offset}: {why}. This is not the trace of an interrupted write, so \
+         nothing was cut. {REJOIN_ADVICE}",
+        path.display()
+    )]
+    Damaged {
+        /// The segment.
+        path: PathBuf,
+        /// Where the unreadable record is.
+        offset: u64,
+        /// Why it is known to be damage.
+        why: String,
+    },
+    /// Segments or entries are missing.
+    #[error("the log in {} is incomplete: {why}. {REJOIN_ADVICE}", path.display())]
+    Incomplete {
+        /// The folder of the log.
+        path: PathBuf,
+        /// What is missing.
+        why: String,
+    },
+    /// No snapshot can be used, and the log does not reach back to the beginning.
+    #[error("no usable snapshot in {}: {why}. {REJOIN_ADVICE}", path.display())]
+    NoSnapshot {
+        /// The folder of the snapshots.
+        path: PathBuf,
+        /// What was found.
+        why: String,
+    },
+    /// A snapshot from elsewhere is not what it claims to be.
+    #[error("the snapshot {} is refused: {why}", path.display())]
+    BadSnapshot {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+impl StorageError {
+    /// For `map_err`: says what was tried on which file.
+    pub fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StorageError {
+        let path = path.to_owned();
+        move |source| StorageError::Io { action, path, source }
+    }
+}
+
+impl From<StorageError> for io::Error {
+    fn from(error: StorageError) -> Self {
+        let kind = match &error {
+            StorageError::Io { source, .. } => source.kind(),
+            _ => io::ErrorKind::InvalidData,
+        };
+        io::Error::new(kind, error)
+    }
+}
+
+/// The disk failed under a running node: nothing is acknowledged any more, the node must stop.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiskFailure {
+    /// What was tried.
+    pub action: &'static str,
+    /// On what.
+    pub path: PathBuf,
+    /// The system's error.
+    pub kind: io::ErrorKind,
+    /// Its text.
+    pub text: String,
+}
+
+impl DiskFailure {
+    /// Of a failed operation.
+    pub fn new(action: &'static str, path: &Path, error: &io::Error) -> Self {
+        DiskFailure { action, path: path.to_owned(), kind: error.kind(), text: error.to_string() }
+    }
+
+    /// What a person must do.
+    pub fn advice(&self) -> &'static str {
+        advice(self.kind).unwrap_or(FAILED_WRITE_ADVICE)
+    }
+
+    /// As an error for those who wait for the write.
+    pub fn to_io(&self) -> io::Error {
+        io::Error::new(self.kind, self.to_string())
+    }
+}
+
+impl std::fmt::Display for DiskFailure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {} failed: {}. {}", self.action, self.path.display(), self.text, self.advice())
+    }
+}
+
+impl std::error::Error for DiskFailure {}
+
+/// What a person must do about an error whose kind tells the cause.
+fn advice(kind: io::ErrorKind) -> Option<&'static str> {
+    match kind {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Some(
+            "The disk is full. Nothing that was acknowledged is lost: free space on this file system (Rowlock needs \
+             room for one log segment and one snapshot) and start the node again.",
+        ),
+        io::ErrorKind::ReadOnlyFilesystem => Some(
+            "The file system has become read-only, usually after a disk error. Look at the kernel's log, repair or \
+             replace the disk, and start the node again.",
+        ),
+        io::ErrorKind::PermissionDenied => Some(
+            "Give the user that runs Rowlock the right to read and write this folder and everything in it.",
+        ),
+        _ => None,
+    }
+}

@@ -1,0 +1,164 @@
+//! Reads the log's folder at start: which segments there are, whether they are whole, what they say.
+//!
+//! It changes nothing on the disk; the writer cuts the tail by writing over it. `verify` uses it, too.
+
+use rowlock_env::disk::{Dir, File};
+use rowlock_env::mutant::{self, Mutant};
+use rowlock_env::rare::{self, Rare};
+use rowlock_proto::NodeId;
+
+use super::frame::{Chain, SegmentKey};
+use super::record::Record;
+use super::scan::{Ending, Scan, scan};
+use super::segment::{FIRST_RECORD_AT, FileKind, SegmentHeader, SegmentSeq, file_kind};
+use crate::error::StorageError;
+use crate::identity::Identity;
+use crate::memlog::MemLog;
+
+/// A segment that was read.
+#[derive(Clone, Copy, Debug)]
+pub struct SegmentInfo {
+    /// Which one.
+    pub seq: SegmentSeq,
+    /// Bytes of its file.
+    pub len: u64,
+    /// Highest index of the entries in it.
+    pub max_index: Option<u64>,
+    /// Its records' key.
+    pub key: SegmentKey,
+    /// Where the records end.
+    pub end: u64,
+    /// The records before it are known to be flushed: the last one says so.
+    pub flushed: u64,
+    /// What the next record must follow.
+    pub chain: Chain,
+}
+
+/// What the folder holds.
+#[derive(Debug, Default)]
+pub struct Recovered {
+    /// The log.
+    pub log: MemLog,
+    /// All segments, oldest first.
+    pub segments: Vec<SegmentInfo>,
+    /// Files that wait to be used again.
+    pub spares: Vec<String>,
+    /// Unfinished files, to be removed.
+    pub leftovers: Vec<String>,
+    /// How many records were read.
+    pub records: u64,
+    /// Remains of an unfinished write are behind the end of the last segment.
+    pub torn: bool,
+}
+
+/// Reads everything.
+pub fn recover(dir: &Dir, identity: &Identity) -> Result<Recovered, StorageError> {
+    let mut recovered = Recovered::default();
+    let mut seqs = Vec::new();
+    for name in dir.list().map_err(StorageError::io("listing", dir.path()))? {
+        match file_kind(&name) {
+            FileKind::Segment(seq) => seqs.push(seq),
+            FileKind::Spare => recovered.spares.push(name),
+            FileKind::Other if name.ends_with(".tmp") => recovered.leftovers.push(name),
+            FileKind::Other => {}
+        }
+    }
+    let mut bytes = Vec::new();
+    for (i, seq) in seqs.iter().enumerate() {
+        let before = i.checked_sub(1).map(|before| seqs[before]);
+        if let Some(before) = before.filter(|before| before.next() != *seq) {
+            let why = format!("segment {} is missing", before.next().file_name());
+            return Err(StorageError::Incomplete { path: dir.path().to_owned(), why });
+        }
+        let is_last = i + 1 == seqs.len();
+        let info = read_segment(dir, identity, *seq, is_last, &mut bytes, &mut recovered)?;
+        recovered.segments.push(info);
+    }
+    match recovered.log.missing_from() {
+        None => Ok(recovered),
+        Some(index) => {
+            let why = format!("the entries from index {index} on are missing");
+            Err(StorageError::Incomplete { path: dir.path().to_owned(), why })
+        }
+    }
+}
+
+fn read_segment(
+    dir: &Dir,
+    identity: &Identity,
+    seq: SegmentSeq,
+    is_last: bool,
+    bytes: &mut Vec<u8>,
+    recovered: &mut Recovered,
+) -> Result<SegmentInfo, StorageError> {
+    let name = seq.file_name();
+    let path = dir.path().join(&name);
+    let io = StorageError::io("reading", &path);
+    dir.open_file(&name).and_then(|file| read_whole(&file, bytes)).map_err(io)?;
+    let (header, first) = SegmentHeader::decode(bytes)
+        .map_err(|why| StorageError::SegmentHeader { path: path.clone(), why })?;
+    if header.seq != seq || header.node != identity.node.0 || header.cluster_hash != identity.cluster_hash() {
+        return Err(StorageError::ForeignSegment {
+            path,
+            seq: header.seq,
+            node: NodeId(header.node),
+            expected: identity.clone(),
+        });
+    }
+    if let Some(before) = recovered.segments.last()
+        && (before.chain, before.end) != (header.previous_chain, header.previous_end)
+    {
+        let path = dir.path().join(before.seq.file_name());
+        let why = format!("the next segment continues the records behind offset {}", header.previous_end);
+        return Err(StorageError::Damaged { path, offset: before.end, why });
+    }
+
+    let mut max_index = None;
+    let mut flushed = FIRST_RECORD_AT;
+    let found = scan(bytes, header.key(), first, |offset, frame| {
+        let damaged = |why: String| StorageError::Damaged { path: path.clone(), offset, why };
+        let record = Record::decode(frame.kind, frame.body).map_err(|error| damaged(error.to_string()))?;
+        match &record {
+            Record::Entry(entry) => max_index = max_index.max(Some(entry.log_id.index)),
+            Record::Checkpoint(_) => {}
+            _ if offset == FIRST_RECORD_AT => {
+                return Err(damaged("it does not begin with a checkpoint".to_owned()));
+            }
+            _ => {}
+        }
+        recovered.records += 1;
+        flushed = u64::from(frame.flushed);
+        recovered.log.replay(record).map_err(|gap| damaged(gap.to_string()))
+    })?;
+    if is_last {
+        recovered.torn = check_tail(&path, &found)?;
+    }
+    let Scan { end, chain, .. } = found;
+    Ok(SegmentInfo { seq, len: bytes.len() as u64, max_index, key: header.key(), end, flushed, chain })
+}
+
+/// The last segment may end torn; tells whether it does.
+fn check_tail(path: &std::path::Path, found: &Scan) -> Result<bool, StorageError> {
+    match found.ending {
+        Ending::Clean => Ok(false),
+        Ending::Torn => {
+            rare::taken(Rare::TornTail);
+            Ok(true)
+        }
+        Ending::Damaged { .. } if mutant::is(Mutant::DamageIsTorn) => Ok(true),
+        Ending::Damaged { witness } => {
+            rare::taken(Rare::DamagedLog);
+            let why = format!(
+                "the record there had been flushed before the intact one at offset {witness} was written"
+            );
+            Err(StorageError::Damaged { path: path.to_owned(), offset: found.end, why })
+        }
+    }
+}
+
+fn read_whole(file: &File, bytes: &mut Vec<u8>) -> std::io::Result<()> {
+    let len = usize::try_from(file.len()?).expect("a 64-bit system");
+    bytes.clear();
+    bytes.resize(len.max(FIRST_RECORD_AT as usize), 0);
+    file.read_exact_at(&mut bytes[..len], 0)
+}

@@ -1,0 +1,396 @@
+//! Writes records: encodes, writes once, flushes once; begins a new segment when one is full, and uses old
+//! ones again.
+//!
+//! Runs on the log's thread only. After an error it must not be used any more: what is on the disk is then
+//! unknown.
+
+use std::collections::VecDeque;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rowlock_env::disk::{Dir, File};
+use rowlock_env::mutant::{self, Mutant};
+use rowlock_env::rare::{self, Rare};
+use rowlock_env::{rng, time};
+use rowlock_types::metrics::Metrics;
+
+use super::frame::{self, Chain, Place, SegmentKey};
+use super::record::{Checkpoint, Record};
+use super::recover::{Recovered, SegmentInfo};
+use super::segment::{FIRST_RECORD_AT, SegmentHeader, SegmentSeq};
+use crate::error::{DiskFailure, StorageError};
+use crate::identity::Identity;
+
+/// Segments that are kept for later use; more are removed. What was written before is cheaper to write: its
+/// blocks are reserved and its pages are in memory.
+const SPARES_MAX: usize = 2;
+/// Staged bytes beyond this are handed to the system before the batch is complete.
+const STAGED_MAX_BYTES: usize = 4 << 20;
+/// Name of a segment that is being made.
+const UNFINISHED: &str = "new-segment.tmp";
+/// A flush of reserved blocks that were never written waits for the file system's journal as well (6 KB on
+/// ext4: 183 us, 98 in blocks that had been written). So a small write that reaches such blocks also fills
+/// those behind it with zeroes, once for many.
+static FILL_AHEAD: [u8; 256 << 10] = [0; 256 << 10];
+/// A larger write is not small.
+const FILL_AHEAD_BELOW_BYTES: u64 = 32 << 10;
+/// Room for the checkpoint at the beginning of a segment.
+const CHECKPOINT_ROOM: u64 = 512;
+
+/// The end of the log.
+pub struct Writer {
+    dir: Dir,
+    identity: Identity,
+    segment_bytes: u64,
+    metrics: Arc<Metrics>,
+    active: Active,
+    /// Segments before the active one, oldest first.
+    older: VecDeque<Older>,
+    spares: Vec<String>,
+    /// What the log amounts to, up to the last staged record.
+    checkpoint: Checkpoint,
+    /// Encoded records, not yet written.
+    staged: Vec<u8>,
+    /// One record's body, kept for its allocation.
+    body: Vec<u8>,
+    /// The last flush has its witness, see [`Writer::witness`].
+    is_witnessed: bool,
+}
+
+/// The segment that records go into.
+struct Active {
+    seq: SegmentSeq,
+    file: File,
+    len: u64,
+    key: SegmentKey,
+    /// Link of the last staged record.
+    chain: Chain,
+    /// Behind what is on disk.
+    flushed: u64,
+    /// Behind what was handed to the system.
+    written: u64,
+    /// Behind what is staged.
+    end: u64,
+    /// Behind the blocks that have been written before, now or in a former life.
+    filled: u64,
+    max_index: Option<u64>,
+}
+
+struct Older {
+    seq: SegmentSeq,
+    len: u64,
+    max_index: Option<u64>,
+}
+
+impl Writer {
+    /// Continues the log that was found in `dir`, or begins a new one. What was read, and a mark behind it,
+    /// is on disk when this returns.
+    pub fn open(
+        dir: Dir,
+        identity: Identity,
+        segment_bytes: u64,
+        metrics: Arc<Metrics>,
+        found: &Recovered,
+    ) -> Result<Writer, StorageError> {
+        for name in &found.leftovers {
+            rare::taken(Rare::LeftoverRemoved);
+            dir.remove(name).map_err(StorageError::io("removing", &dir.path().join(name)))?;
+        }
+        let checkpoint = *found.log.checkpoint();
+        let (active, older) = match found.segments.split_last() {
+            Some((last, older)) => (reopen(&dir, last)?, older.iter().map(Older::from).collect()),
+            None => {
+                let first =
+                    NewSegment { seq: SegmentSeq::FIRST, previous: (Chain(0), 0), len: segment_bytes };
+                let active = create(&dir, &identity, &first, None).map_err(into_storage_error)?;
+                (active, VecDeque::new())
+            }
+        };
+        let spares = found.spares.clone();
+        let mut writer = Writer {
+            dir,
+            identity,
+            segment_bytes,
+            metrics,
+            active,
+            older,
+            spares,
+            checkpoint,
+            staged: Vec::new(),
+            body: Vec::new(),
+            is_witnessed: false,
+        };
+        // A killed process leaves records that are readable and not flushed. They must be on disk before
+        // anything is written behind them that says so.
+        writer.active.file.sync_data().map_err(StorageError::io("flushing", &writer.active_path()))?;
+        // The checkpoint, because a segment may have been begun and nothing of it have been finished: see
+        // `wal`.
+        let begin = [Record::Checkpoint(checkpoint), Record::Mark(rng::u64())];
+        writer.write(&begin).map_err(into_storage_error)?;
+        Ok(writer)
+    }
+
+    /// What the log amounts to.
+    pub fn checkpoint(&self) -> &Checkpoint {
+        &self.checkpoint
+    }
+
+    /// Writes records behind the others. On disk when this returns.
+    pub fn write<'a>(&mut self, records: impl IntoIterator<Item = &'a Record>) -> Result<(), DiskFailure> {
+        let mut count = 0;
+        for record in records {
+            self.stage(record)?;
+            count += 1;
+        }
+        self.flush()?;
+        self.is_witnessed = false;
+        self.metrics.wal_flush_records.record(count);
+        self.recycle()
+    }
+
+    /// Writes a record behind the last flush, which says that all before it had been flushed, and flushes it:
+    /// from then on a record before it that cannot be read is damage, and is not taken for a write that power
+    /// loss has torn. Does nothing if nothing was written since the last time.
+    pub fn witness(&mut self) -> Result<(), DiskFailure> {
+        if self.is_witnessed || mutant::is(Mutant::NoWitness) {
+            return Ok(());
+        }
+        self.write(&[Record::Mark(0)])?;
+        self.is_witnessed = true;
+        Ok(())
+    }
+
+    fn stage(&mut self, record: &Record) -> Result<(), DiskFailure> {
+        self.body.clear();
+        let kind = record.encode_into(&mut self.body);
+        let room = frame::occupied(self.body.len()) as u64;
+        if self.active.end + room > self.active.len {
+            // The record's bytes are staged again behind the new segment's checkpoint.
+            let body = std::mem::take(&mut self.body);
+            self.rotate(room)?;
+            self.body = body;
+        }
+        let active = &mut self.active;
+        let flushed = u32::try_from(active.flushed).expect("Invariant: a segment is smaller than 4 GiB");
+        let place = Place { key: active.key, previous: active.chain, flushed };
+        active.chain = frame::write(&mut self.staged, place, kind, &self.body);
+        active.end += room;
+        if let Record::Entry(entry) = record {
+            active.max_index = active.max_index.max(Some(entry.log_id.index));
+        }
+        self.checkpoint.note(record);
+        if self.staged.len() > STAGED_MAX_BYTES {
+            self.hand_over()?;
+        }
+        Ok(())
+    }
+
+    fn hand_over(&mut self) -> Result<(), DiskFailure> {
+        let active = &mut self.active;
+        let result = active.file.write_all_at(&self.staged, active.written);
+        result.map_err(|error| self.failure("writing", &error))?;
+        self.metrics.wal_bytes_total.add(self.staged.len() as u64);
+        self.active.written += self.staged.len() as u64;
+        assert_eq!(
+            self.active.written, self.active.end,
+            "staged bytes are all there is behind the written ones"
+        );
+        self.staged.clear();
+        Ok(())
+    }
+
+    /// Writes zeroes behind a small write that reaches blocks never written before.
+    fn fill_ahead(&mut self) -> Result<(), DiskFailure> {
+        let active = &mut self.active;
+        let small = active.written - active.flushed < FILL_AHEAD_BELOW_BYTES;
+        if active.written <= active.filled || !small {
+            active.filled = active.filled.max(active.written);
+            return Ok(());
+        }
+        let room = usize::try_from(active.len - active.written).unwrap_or(usize::MAX);
+        let zeroes = &FILL_AHEAD[..room.min(FILL_AHEAD.len())];
+        let result = active.file.write_all_at(zeroes, active.written);
+        active.filled = active.written + zeroes.len() as u64;
+        result.map_err(|error| self.failure("writing", &error))
+    }
+
+    fn flush(&mut self) -> Result<(), DiskFailure> {
+        if mutant::is(Mutant::AckBeforeFlush) {
+            self.sync()?;
+            return self.hand_over();
+        }
+        if !self.staged.is_empty() {
+            self.hand_over()?;
+            self.fill_ahead()?;
+        }
+        self.sync()
+    }
+
+    fn sync(&mut self) -> Result<(), DiskFailure> {
+        if self.active.flushed == self.active.written || mutant::is(Mutant::NeverFlush) {
+            return Ok(());
+        }
+        let begun = time::now();
+        if let Err(error) = self.active.file.sync_data() {
+            self.metrics.fsync_errors_total.inc();
+            if !mutant::is(Mutant::IgnoreFailedFlush) {
+                return Err(self.failure("flushing", &error));
+            }
+        }
+        self.metrics.wal_fsync_seconds.record(begun.elapsed());
+        self.active.flushed = self.active.written;
+        Ok(())
+    }
+
+    /// Begins a segment with room for a record that takes `room`.
+    fn rotate(&mut self, room: u64) -> Result<(), DiskFailure> {
+        self.flush()?;
+        let wanted = (FIRST_RECORD_AT + CHECKPOINT_ROOM + room).next_multiple_of(4096);
+        let len = self.segment_bytes.max(wanted);
+        let spare = if len == self.segment_bytes { self.spares.pop() } else { None };
+        let previous = (self.active.chain, self.active.end);
+        let next = NewSegment { seq: self.active.seq.next(), previous, len };
+        let active = create(&self.dir, &self.identity, &next, spare.as_deref())?;
+        let full = std::mem::replace(&mut self.active, active);
+        self.older.push_back(Older { seq: full.seq, len: full.len, max_index: full.max_index });
+        self.stage(&Record::Checkpoint(self.checkpoint))
+    }
+
+    /// Takes the oldest segments out of the log when nothing in them is needed. The purge that allows it is
+    /// on disk.
+    fn recycle(&mut self) -> Result<(), DiskFailure> {
+        while let Some(oldest) = self.older.front() {
+            let purged = self.checkpoint.purged.map(|log_id| log_id.index);
+            if oldest.max_index > purged {
+                return Ok(());
+            }
+            let name = oldest.seq.file_name();
+            let keep = oldest.len == self.segment_bytes && self.spares.len() < SPARES_MAX;
+            let done = if keep {
+                rare::taken(Rare::SegmentRecycled);
+                let spare = oldest.seq.spare_name();
+                let renamed = self.dir.rename(&name, &spare);
+                self.spares.push(spare);
+                renamed
+            } else {
+                self.dir.remove(&name)
+            };
+            // One at a time, oldest first, so that no crash leaves a hole.
+            let path = self.dir.path().join(&name);
+            let skips = mutant::is(Mutant::RecycleWithoutDirSync);
+            done.and_then(|()| if skips { Ok(()) } else { self.dir.sync() })
+                .map_err(|error| DiskFailure::new("recycling", &path, &error))?;
+            self.older.pop_front();
+        }
+        Ok(())
+    }
+
+    fn active_path(&self) -> PathBuf {
+        self.dir.path().join(self.active.seq.file_name())
+    }
+
+    fn failure(&self, action: &'static str, error: &io::Error) -> DiskFailure {
+        DiskFailure::new(action, &self.active_path(), error)
+    }
+
+    /// Puts another file under the active segment, to see it fail.
+    #[cfg(test)]
+    pub fn replace_file(&mut self, file: File) {
+        self.active.file = file;
+    }
+}
+
+impl From<&SegmentInfo> for Older {
+    fn from(info: &SegmentInfo) -> Self {
+        Older { seq: info.seq, len: info.len, max_index: info.max_index }
+    }
+}
+
+struct NewSegment {
+    seq: SegmentSeq,
+    /// Last link and end of the segment before.
+    previous: (Chain, u64),
+    len: u64,
+}
+
+/// Makes a segment out of a spare or of nothing. It has its name, its header and its space when this returns.
+fn create(
+    dir: &Dir,
+    identity: &Identity,
+    new: &NewSegment,
+    spare: Option<&str>,
+) -> Result<Active, DiskFailure> {
+    let header = SegmentHeader {
+        seq: new.seq,
+        node: identity.node.0,
+        cluster_hash: identity.cluster_hash(),
+        nonce: rng::u64(),
+        previous_chain: new.previous.0,
+        previous_end: new.previous.1,
+    };
+    let (bytes, chain) = header.encode();
+    let name = new.seq.file_name();
+    let make = || {
+        let file = match spare {
+            Some(spare) => {
+                rare::taken(Rare::SegmentReused);
+                dir.open_file(spare)?
+            }
+            None => dir.create_new(UNFINISHED)?,
+        };
+        let is_used = file.len()? == new.len;
+        if !is_used {
+            file.set_len(0)?;
+            file.allocate(new.len)?;
+        }
+        file.write_all_at(&bytes, 0)?;
+        file.sync_all()?;
+        dir.rename(spare.unwrap_or(UNFINISHED), &name)?;
+        if !mutant::is(Mutant::RenameWithoutDirSync) {
+            dir.sync()?;
+        }
+        Ok((file, if is_used { new.len } else { FIRST_RECORD_AT }))
+    };
+    let (file, filled) =
+        make().map_err(|error| DiskFailure::new("creating", &dir.path().join(&name), &error))?;
+    let at = FIRST_RECORD_AT;
+    let key = header.key();
+    let (flushed, written, end) = (at, at, at);
+    Ok(Active {
+        seq: new.seq,
+        file,
+        len: new.len,
+        key,
+        chain,
+        flushed,
+        written,
+        end,
+        filled,
+        max_index: None,
+    })
+}
+
+/// Opens the last segment to continue it. Its records are handed to the system again if nothing says that
+/// they are on disk: after a flush that failed, Linux takes what it could not write for written, and flushing
+/// alone would write nothing (Rebello et al., "Can Applications Recover from fsync Failures?", 2020).
+fn reopen(dir: &Dir, last: &SegmentInfo) -> Result<Active, StorageError> {
+    let name = last.seq.file_name();
+    let path = dir.path().join(&name);
+    let file = dir.open_file(&name).map_err(StorageError::io("opening", &path))?;
+    let SegmentInfo { seq, len, max_index, key, end, flushed, chain } = *last;
+    let mut unsure = vec![0; usize::try_from(end.saturating_sub(flushed)).expect("a 64-bit system")];
+    if !unsure.is_empty() {
+        rare::taken(Rare::TailWrittenAgain);
+    }
+    let again = file.read_exact_at(&mut unsure, flushed).and_then(|()| file.write_all_at(&unsure, flushed));
+    again.map_err(StorageError::io("writing again", &path))?;
+    let (flushed, written, filled) = (end, end, end);
+    Ok(Active { seq, file, len, key, chain, flushed, written, end, filled, max_index })
+}
+
+/// For who opens a folder.
+pub fn into_storage_error(failure: DiskFailure) -> StorageError {
+    let DiskFailure { action, path, kind, text } = failure;
+    StorageError::Io { action, path, source: io::Error::new(kind, text) }
+}

@@ -1,0 +1,266 @@
+//! The log in memory, from the purge point on: what readers read, and what recovery builds from the records.
+//! Pure.
+//!
+//! Invariant: the entries' indexes are consecutive; the last one is `checkpoint.last`, if there are any.
+
+use std::collections::VecDeque;
+use std::ops::{Bound, RangeBounds};
+
+use super::log::record::{Checkpoint, Record};
+use crate::entry::{Entry, LogId, Vote};
+
+/// Vote, marks and entries.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct MemLog {
+    checkpoint: Checkpoint,
+    entries: VecDeque<Entry>,
+    /// Of the payloads of `entries`.
+    bytes: usize,
+}
+
+/// Records that cannot follow each other: an entry that does not continue the log.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("entry {found} follows entry {last}")]
+pub struct Gap {
+    /// Index of the entry.
+    pub found: u64,
+    /// Index of the last one before it.
+    pub last: u64,
+}
+
+impl MemLog {
+    /// Vote and marks.
+    pub fn checkpoint(&self) -> &Checkpoint {
+        &self.checkpoint
+    }
+
+    /// What is stored, in order.
+    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.iter()
+    }
+
+    /// Bytes of the stored payloads.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Purging up to this index leaves at most `keep_bytes` of payloads. `None`: there are no more than that.
+    pub fn purge_point(&self, keep_bytes: usize) -> Option<u64> {
+        let mut kept = 0;
+        self.entries.iter().rev().find_map(|entry| {
+            kept += entry.payload.bytes();
+            (kept > keep_bytes).then_some(entry.log_id.index)
+        })
+    }
+
+    /// Replaces the vote.
+    pub fn set_vote(&mut self, vote: Vote) {
+        self.checkpoint.vote = Some(vote);
+    }
+
+    /// Replaces the committed mark.
+    pub fn set_committed(&mut self, committed: Option<LogId>) {
+        self.checkpoint.committed = committed;
+    }
+
+    /// Adds an entry at the end. An empty log may begin anywhere.
+    pub fn append(&mut self, entry: Entry) -> Result<(), Gap> {
+        let found = entry.log_id.index;
+        if let Some(last) = self.checkpoint.last
+            && found != last.index + 1
+        {
+            return Err(Gap { found, last: last.index });
+        }
+        self.checkpoint.last = Some(entry.log_id);
+        self.bytes += entry.payload.bytes();
+        self.entries.push_back(entry);
+        Ok(())
+    }
+
+    /// Removes what is behind `after`; everything, if none.
+    pub fn truncate_after(&mut self, after: Option<LogId>) {
+        let keep = after.map_or(0, |log_id| log_id.index + 1);
+        while self.entries.back().is_some_and(|entry| entry.log_id.index >= keep) {
+            self.bytes -= self.entries.pop_back().map_or(0, |entry| entry.payload.bytes());
+        }
+        self.checkpoint.note(&Record::Truncate(after));
+    }
+
+    /// Removes what is at or before `upto`, which may lie behind the end (a snapshot was installed).
+    pub fn purge(&mut self, upto: LogId) {
+        while self.entries.front().is_some_and(|entry| entry.log_id.index <= upto.index) {
+            self.bytes -= self.entries.pop_front().map_or(0, |entry| entry.payload.bytes());
+        }
+        self.checkpoint.note(&Record::Purge(upto));
+    }
+
+    /// The entries whose index is in `range`.
+    pub fn range(&self, range: &impl RangeBounds<u64>) -> impl Iterator<Item = &Entry> {
+        let first = self.entries.front().map_or(0, |entry| entry.log_id.index);
+        let start = match range.start_bound() {
+            Bound::Included(start) => *start,
+            Bound::Excluded(before) => before.saturating_add(1),
+            Bound::Unbounded => 0,
+        };
+        let end = match range.end_bound() {
+            Bound::Included(last) => last.saturating_add(1),
+            Bound::Excluded(end) => *end,
+            Bound::Unbounded => u64::MAX,
+        };
+        let position = |index: u64| {
+            usize::try_from(index.saturating_sub(first)).unwrap_or(usize::MAX).min(self.entries.len())
+        };
+        let (from, to) = (position(start), position(end));
+        self.entries.range(from..to.max(from))
+    }
+
+    /// The first entries of `range`, until their payloads exceed `max_bytes`; at least one, if there is one.
+    pub fn limited(&self, range: &impl RangeBounds<u64>, max_bytes: usize) -> Vec<Entry> {
+        let (mut bytes, mut found) = (0, Vec::new());
+        for entry in self.range(range) {
+            bytes += entry.payload.bytes();
+            if bytes > max_bytes && !found.is_empty() {
+                break;
+            }
+            found.push(entry.clone());
+        }
+        found
+    }
+
+    /// Applies a record that was read back.
+    pub fn replay(&mut self, record: Record) -> Result<(), Gap> {
+        match record {
+            Record::Entry(entry) => self.append(entry)?,
+            Record::Vote(vote) => self.set_vote(vote),
+            Record::Committed(log_id) => self.set_committed(Some(log_id)),
+            Record::Purge(log_id) => self.purge(log_id),
+            Record::Truncate(after) => self.truncate_after(after),
+            Record::Mark(_) => {}
+            // The first record of the oldest segment; in later segments it repeats what is known.
+            Record::Checkpoint(checkpoint) if self.checkpoint == Checkpoint::default() => {
+                self.checkpoint = checkpoint;
+            }
+            Record::Checkpoint(_) => {}
+        }
+        Ok(())
+    }
+
+    /// After the last record: the first index that should be here and is not, if any.
+    pub fn missing_from(&self) -> Option<u64> {
+        let wanted = self.checkpoint.purged.map_or(0, |purged| purged.index + 1);
+        let found = self.entries.front().map(|entry| entry.log_id.index);
+        let end = self.checkpoint.last.map_or(0, |last| last.index + 1);
+        (wanted < found.unwrap_or(end)).then_some(wanted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{entry, log_id, vote};
+
+    fn filled(range: std::ops::Range<u64>) -> MemLog {
+        let mut log = MemLog::default();
+        for index in range {
+            log.append(entry(1, index, b"0123456789")).expect("continues");
+        }
+        log
+    }
+
+    fn indexes(log: &MemLog) -> Vec<u64> {
+        log.entries().map(|entry| entry.log_id.index).collect()
+    }
+
+    #[test]
+    fn entries_continue_the_log() {
+        let mut log = filled(0..3);
+        assert_eq!(log.append(entry(1, 4, b"")), Err(Gap { found: 4, last: 2 }));
+        assert_eq!(log.checkpoint().last, Some(log_id(1, 2)));
+    }
+
+    #[test]
+    fn the_bytes_of_the_payloads_are_counted_and_the_purge_point_leaves_what_may_stay() {
+        let mut log = filled(0..10);
+        assert_eq!(log.bytes(), 100);
+        assert_eq!(log.purge_point(100), None);
+        assert_eq!(log.purge_point(35), Some(6), "the entries 7, 8 and 9 stay");
+        assert_eq!(log.purge_point(0), Some(9));
+        log.truncate_after(Some(log_id(1, 7)));
+        assert_eq!(log.bytes(), 80);
+        log.purge(log_id(1, 4));
+        assert_eq!(log.bytes(), 30);
+        log.purge(log_id(1, 20));
+        assert_eq!((log.bytes(), log.purge_point(0)), (0, None));
+    }
+
+    #[test]
+    fn a_truncated_log_ends_where_it_was_cut() {
+        let mut log = filled(0..5);
+        log.truncate_after(Some(log_id(1, 2)));
+        assert_eq!((indexes(&log), log.checkpoint().last), (vec![0, 1, 2], Some(log_id(1, 2))));
+        log.truncate_after(None);
+        assert_eq!((indexes(&log), log.checkpoint().last), (vec![], None));
+    }
+
+    #[test]
+    fn a_purge_within_the_log_keeps_its_end_and_one_beyond_moves_it() {
+        let mut log = filled(0..5);
+        log.purge(log_id(1, 2));
+        assert_eq!((indexes(&log), log.checkpoint().last), (vec![3, 4], Some(log_id(1, 4))));
+        log.purge(log_id(2, 9));
+        assert_eq!((indexes(&log), log.checkpoint().last), (vec![], Some(log_id(2, 9))));
+        log.append(entry(2, 10, b"")).expect("continues behind the snapshot");
+    }
+
+    #[test]
+    fn ranges_outside_the_log_are_cut_to_it() {
+        let mut log = filled(0..10);
+        log.purge(log_id(1, 3));
+        let get = |range: std::ops::Range<u64>| log.range(&range).map(|e| e.log_id.index).collect::<Vec<_>>();
+        assert_eq!(get(0..100), [4, 5, 6, 7, 8, 9]);
+        assert_eq!(get(5..7), [5, 6]);
+        assert_eq!(get(0..3), [] as [u64; 0]);
+        assert_eq!(get(20..30), [] as [u64; 0]);
+        assert_eq!(log.range(&(..)).count(), 6);
+        assert_eq!(log.range(&(8..=9)).count(), 2);
+    }
+
+    #[test]
+    fn a_limited_read_gives_at_least_one_entry() {
+        let log = filled(0..10);
+        assert_eq!(log.limited(&(2..9), 25).len(), 2);
+        assert_eq!(log.limited(&(2..9), 1).len(), 1);
+        assert_eq!(log.limited(&(2..9), 1000).len(), 7);
+    }
+
+    #[test]
+    fn a_missing_beginning_is_told() {
+        assert_eq!(filled(0..3).missing_from(), None);
+        assert_eq!(filled(2..3).missing_from(), Some(0));
+        let mut log = filled(2..9);
+        log.purge(log_id(1, 1));
+        assert_eq!(log.missing_from(), None);
+        assert_eq!(MemLog::default().missing_from(), None);
+    }
+
+    #[test]
+    fn a_checkpoint_stands_for_recycled_segments() {
+        let checkpoint = Checkpoint {
+            vote: Some(vote(3, 1)),
+            committed: Some(log_id(1, 80)),
+            purged: None,
+            last: Some(log_id(1, 99)),
+        };
+        let mut log = MemLog::default();
+        for record in [
+            Record::Checkpoint(checkpoint),
+            Record::Truncate(Some(log_id(1, 50))),
+            Record::Entry(entry(3, 51, b"")),
+            Record::Purge(log_id(1, 50)),
+        ] {
+            log.replay(record).expect("follows");
+        }
+        assert_eq!((indexes(&log), log.missing_from()), (vec![51], None));
+        assert_eq!(log.checkpoint().vote, Some(vote(3, 1)));
+    }
+}

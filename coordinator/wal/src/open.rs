@@ -1,0 +1,265 @@
+//! Opens a node's data folder: lock, identity, log, snapshots, in this order; nothing is written before all
+//! of it is found to be whole.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rowlock_env::disk::{Dir, DirLock};
+use rowlock_env::rare::{self, Rare};
+use rowlock_env::{time, worker};
+use rowlock_types::metrics::Metrics;
+
+use super::error::StorageError;
+use super::folder::Folder;
+use super::identity::{self, Claim, Identity, LogState, Standing};
+use super::log::handle::Log;
+use super::log::record::Record;
+use super::log::recover::{self, Recovered};
+use super::log::worker::{self as wal_worker, OnFatal};
+use super::log::writer::{Writer, into_storage_error};
+use super::memlog::MemLog;
+use super::snapshot::SnapshotStore;
+use super::{SNAPSHOT_DIR, WAL_DIR};
+use crate::entry::{LogId, Vote};
+
+/// File whose lock says that the folder is in use.
+const LOCK: &str = "LOCK";
+/// Bytes of a segment of the log, but where a node is told otherwise. Whenever one begins or goes, the next
+/// flush waits for the file system's journal, and so for what else is being written: smaller ones cost more
+/// than they give.
+pub const SEGMENT_BYTES: u64 = 64 << 20;
+
+/// The way to open a data folder.
+pub struct Storage;
+
+/// An open data folder.
+pub struct Opened {
+    /// The log; keep a clone to close it.
+    pub log: Log,
+    /// For the state machine and for snapshots on their way in.
+    pub snapshots: SnapshotStore,
+    /// What it says of its node.
+    pub folder: Folder,
+    /// What was found.
+    pub report: RecoveryReport,
+}
+
+/// What a data folder held when it was opened.
+#[derive(Clone, Debug, Default)]
+pub struct RecoveryReport {
+    /// Segments of the log.
+    pub segments: usize,
+    /// Records in them.
+    pub records: u64,
+    /// Remains of an unfinished write were cut off the log.
+    pub torn: bool,
+    /// Other users of the machine had rights on the folder; they were taken away.
+    pub exposed: bool,
+    /// The vote.
+    pub vote: Option<Vote>,
+    /// Known committed.
+    pub committed: Option<LogId>,
+    /// The log begins behind it.
+    pub purged: Option<LogId>,
+    /// End of the log.
+    pub last: Option<LogId>,
+    /// End of the newest snapshot.
+    pub snapshot: Option<LogId>,
+    /// Snapshot files that cannot be used; they were renamed and another, or the log, takes their place.
+    pub damaged_snapshots: Vec<String>,
+    /// The end of the log conflicted with a newer snapshot, and was cut off behind this.
+    pub cut_behind: Option<Option<LogId>>,
+    /// How long it took.
+    pub took: Duration,
+}
+
+impl Storage {
+    /// Opens the folder, creating it if it is new. `on_fatal` is called once, from the log's thread, if the
+    /// disk fails later on. Errors say what a person must do.
+    pub async fn open(
+        dir: &Path,
+        identity: Identity,
+        on_fatal: OnFatal,
+        metrics: Arc<Metrics>,
+    ) -> Result<Opened, StorageError> {
+        Self::open_with(dir, identity, on_fatal, metrics, SEGMENT_BYTES).await
+    }
+
+    /// As [`Storage::open`], with segments of another size.
+    pub async fn open_with(
+        dir: &Path,
+        identity: Identity,
+        on_fatal: OnFatal,
+        metrics: Arc<Metrics>,
+        segment_bytes: u64,
+    ) -> Result<Opened, StorageError> {
+        let path = dir.to_owned();
+        let work = move || read(path, identity, metrics, segment_bytes);
+        let Ready { writer, lock, log, snapshots, folder, report } =
+            worker::run_blocking("storage-open", work).await?;
+        if report.exposed {
+            tracing::warn!(
+                folder = %dir.display(),
+                "other users of this machine could read or write the data folder; it is this user's alone now. If they are \
+                 not to be trusted: what is in it (data, digests of passwords) may be known to them"
+            );
+        }
+        if report.torn {
+            tracing::warn!(
+                "cut the remains of an unfinished write off the log: nobody was told that it was durable"
+            );
+        }
+        for name in &report.damaged_snapshots {
+            rare::taken(Rare::SnapshotPutAside);
+            tracing::error!(
+                name,
+                "a snapshot file is damaged and was put aside: check the disk, then remove the file"
+            );
+        }
+        let log = Log::new(log, wal_worker::start(writer, lock, on_fatal));
+        Ok(Opened { log, snapshots, folder, report })
+    }
+}
+
+/// Checks a folder whose node does not run, and says what is in it. Reads everything, changes nothing.
+/// Blocks.
+///
+/// The errors are those that the node would refuse to start with.
+pub fn verify(path: &Path) -> Result<(Identity, RecoveryReport), StorageError> {
+    let begun = time::now();
+    let dir = Dir::open(path).map_err(StorageError::io("opening", path))?;
+    let (identity, claim) = identity::read(&dir)?;
+    let _lock = lock(&dir)?;
+    let open = |name: &str| {
+        let path = path.join(name);
+        Dir::open(&path).map_err(StorageError::io("opening", &path))
+    };
+    let found = find_log(&open(WAL_DIR)?, &identity, claim.log)?;
+    let (snapshot, damaged) =
+        SnapshotStore::inspect(&open(SNAPSHOT_DIR)?, &identity, found.log.checkpoint().purged)?;
+    let mut report = report(&found);
+    report.snapshot = snapshot.and_then(|snapshot| snapshot.meta().last_log_id);
+    report.damaged_snapshots = damaged;
+    report.took = begun.elapsed();
+    Ok((identity, report))
+}
+
+fn lock(dir: &Dir) -> Result<DirLock, StorageError> {
+    dir.lock(LOCK).map_err(|source| match source.kind() {
+        std::io::ErrorKind::WouldBlock => StorageError::InUse(dir.path().to_owned()),
+        _ => StorageError::Io { action: "locking", path: dir.path().to_owned(), source },
+    })
+}
+
+fn find_log(wal: &Dir, identity: &Identity, log_state: LogState) -> Result<Recovered, StorageError> {
+    let found = recover::recover(wal, identity)?;
+    if found.segments.is_empty() && log_state == LogState::Begun {
+        let why = "all its segments are missing".to_owned();
+        return Err(StorageError::Incomplete { path: wal.path().to_owned(), why });
+    }
+    Ok(found)
+}
+
+struct Ready {
+    writer: Writer,
+    lock: DirLock,
+    log: MemLog,
+    snapshots: SnapshotStore,
+    folder: Folder,
+    report: RecoveryReport,
+}
+
+fn read(
+    path: PathBuf,
+    identity: Identity,
+    metrics: Arc<Metrics>,
+    segment_bytes: u64,
+) -> Result<Ready, StorageError> {
+    let begun = time::now();
+    let dir = Dir::create(&path).map_err(StorageError::io("creating", &path))?;
+    let make_private = |dir: &Dir| {
+        dir.make_private().map_err(|source| StorageError::Exposed { path: dir.path().to_owned(), source })
+    };
+    let mut exposed = make_private(&dir)?;
+    let lock = lock(&dir)?;
+    let claim = identity::claim(&dir, &identity)?;
+    let wal = dir.sub(WAL_DIR).map_err(StorageError::io("creating the log's folder in", &path))?;
+    let snapshots =
+        dir.sub(SNAPSHOT_DIR).map_err(StorageError::io("creating the snapshots' folder in", &path))?;
+    exposed |= make_private(&wal)? | make_private(&snapshots)?;
+    // A killed process leaves names that are there and not flushed. They must be on disk before anything is
+    // built on them, or a loss of power takes them away with what was acknowledged since.
+    for dir in [&dir, &wal, &snapshots] {
+        dir.sync().map_err(StorageError::io("flushing", dir.path()))?;
+    }
+
+    let found = find_log(&wal, &identity, claim.log)?;
+    let purged = found.log.checkpoint().purged;
+    let (snapshots, damaged) = SnapshotStore::open(snapshots, identity.clone(), purged)?;
+    let mut writer = Writer::open(wal, identity.clone(), segment_bytes, metrics, &found)?;
+    // A folder of version 0.1 has no incarnation. Whoever has something in its log has been a member.
+    let was = if found.log.checkpoint().last.is_some() { Standing::Member } else { Standing::Unknown };
+    let life = claim.life.unwrap_or_else(|| (identity::new_incarnation(), was));
+    let begun_claim = Claim { log: LogState::Begun, life: Some(life) };
+    if claim != begun_claim {
+        identity::write(&dir, &identity, begun_claim)?;
+    }
+    let mut report = report(&found);
+    let mut log = found.log;
+    if let Some(snapshot) = snapshots.current()
+        && let Some(covered) = snapshot.meta().last_log_id
+        && let Some(end) = conflict(&log, covered)
+        && snapshot.state().is_ok()
+    {
+        // A snapshot was taken over whose log replaces the end of this one; the node was killed before that
+        // was cut off. One that cannot be read gives way to this log instead.
+        let records = [Record::Truncate(end), Record::Purge(covered)];
+        writer.write(&records).map_err(into_storage_error)?;
+        for record in records {
+            log.replay(record).expect("Invariant: neither is an entry");
+        }
+        report.cut_behind = Some(end);
+        report.last = log.checkpoint().last;
+        report.purged = log.checkpoint().purged;
+    }
+    if report.committed.map(|log_id| log_id.index) > report.last.map(|log_id| log_id.index) {
+        rare::taken(Rare::CommittedBeyondLog);
+        // The mark is in front of entries that were torn off: what is left is all committed.
+        log.set_committed(report.last);
+        report.committed = report.last;
+    }
+    report.snapshot = snapshots.current().and_then(|snapshot| snapshot.meta().last_log_id);
+    report.damaged_snapshots = damaged;
+    report.exposed = exposed;
+    report.took = begun.elapsed();
+    let folder = Folder::open(dir, identity, life)?;
+    Ok(Ready { writer, lock, log, snapshots, folder, report })
+}
+
+/// Where to cut the log off, if what it has at the end of the snapshot is another leader's.
+fn conflict(log: &MemLog, covered: LogId) -> Option<Option<LogId>> {
+    let last = log.checkpoint().last?;
+    let there = log.range(&(covered.index..=covered.index)).next().map(|entry| entry.log_id);
+    let is_another = there.is_some_and(|there| there != covered);
+    if last.index < covered.index || !is_another {
+        return None;
+    }
+    let before = covered.index.checked_sub(1);
+    let kept = before.and_then(|before| log.range(&(before..=before)).next().map(|entry| entry.log_id));
+    Some(kept.or(log.checkpoint().purged))
+}
+
+fn report(found: &Recovered) -> RecoveryReport {
+    let checkpoint = found.log.checkpoint();
+    RecoveryReport {
+        segments: found.segments.len(),
+        records: found.records,
+        torn: found.torn,
+        vote: checkpoint.vote,
+        committed: checkpoint.committed,
+        purged: checkpoint.purged,
+        last: checkpoint.last,
+        ..RecoveryReport::default()
+    }
+}

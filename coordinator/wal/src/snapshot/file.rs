@@ -1,0 +1,243 @@
+//! An open snapshot file: what is passed around as a snapshot. Read in pieces, by anybody, at any
+//! offset.
+
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rowlock_env::disk::{Dir, File};
+use rowlock_env::worker;
+use rowlock_state::{Machine, SnapshotError};
+use rowlock_types::limits::{SNAPSHOT_CUT_BYTES, SNAPSHOT_CUT_PAUSE, SNAPSHOT_PIECE_PAUSE};
+
+use super::format::{FIXED_BYTES, SnapshotHeader};
+use crate::entry::SnapshotMeta;
+use crate::error::StorageError;
+use crate::identity::Identity;
+
+/// Bytes that are read at once where the whole file is read.
+const CHUNK_BYTES: usize = 256 << 10;
+
+/// A complete, verified snapshot. Clones are the same file; it stays readable after its name is gone.
+#[derive(Clone, Debug)]
+pub struct SnapshotFile {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    file: File,
+    header: SnapshotHeader,
+    header_len: u64,
+    dir: Dir,
+    name: Mutex<Name>,
+    /// The state in it, where that was read before anybody needs it.
+    state: Mutex<Option<Machine>>,
+}
+
+/// What a file is called decides whether it outlives its last handle.
+#[derive(Debug)]
+enum Name {
+    Temporary(String),
+    Kept(String),
+}
+
+impl SnapshotFile {
+    /// Opens `name` in `dir` and verifies all of it. A temporary one is removed when nobody holds it any
+    /// more.
+    pub(super) fn verify(
+        dir: &Dir,
+        name: &str,
+        file: File,
+        temporary: bool,
+        identity: &Identity,
+    ) -> Result<SnapshotFile, StorageError> {
+        let path = dir.path().join(name);
+        let bad = |why: String| StorageError::BadSnapshot { path: path.clone(), why };
+        let io = |error| StorageError::Io { action: "reading", path: path.clone(), source: error };
+
+        let len = file.len().map_err(io)?;
+        let mut fixed = [0; FIXED_BYTES];
+        if len < fixed.len() as u64 {
+            return Err(bad(format!("it has only {len} bytes")));
+        }
+        file.read_exact_at(&mut fixed, 0).map_err(io)?;
+        let lengths = SnapshotHeader::lengths(&fixed).map_err(|error| bad(error.to_string()))?;
+        if lengths.file != len {
+            return Err(bad(format!("it has {len} bytes instead of {}", lengths.file)));
+        }
+        let mut bytes = vec![0; lengths.header];
+        file.read_exact_at(&mut bytes, 0).map_err(io)?;
+        let header = SnapshotHeader::decode(&bytes).map_err(|error| bad(error.to_string()))?;
+        if header.cluster_hash != identity.cluster_hash() {
+            return Err(bad(format!("it is of another cluster than \"{}\"", identity.cluster)));
+        }
+        let name = if temporary { Name::Temporary(name.to_owned()) } else { Name::Kept(name.to_owned()) };
+        let inner = Inner {
+            file,
+            header,
+            header_len: lengths.header as u64,
+            dir: dir.clone(),
+            name: Mutex::new(name),
+            state: Mutex::new(None),
+        };
+        let snapshot = SnapshotFile { inner: Arc::new(inner) };
+        if snapshot.body_crc().map_err(io)? != snapshot.inner.header.body_crc {
+            return Err(bad("the checksum of its content does not match".to_owned()));
+        }
+        Ok(snapshot)
+    }
+
+    /// What it covers.
+    pub fn meta(&self) -> &SnapshotMeta {
+        &self.inner.header.meta
+    }
+
+    /// Bytes of the whole file: what a transfer sends.
+    pub fn len(&self) -> u64 {
+        self.inner.header_len + self.inner.header.body_len
+    }
+
+    /// Never: there is always a header.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Reads at most `max` bytes from `offset`; fewer at the end, none behind it. Blocks on the disk.
+    pub fn read_at(&self, offset: u64, max: usize) -> io::Result<Vec<u8>> {
+        let left = usize::try_from(self.len().saturating_sub(offset)).unwrap_or(usize::MAX);
+        let mut chunk = vec![0; max.min(left)];
+        self.inner.file.read_exact_at(&mut chunk, offset)?;
+        Ok(chunk)
+    }
+
+    /// Fills `buf` from `offset` on. Blocks on the disk.
+    pub fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        self.inner.file.read_exact_at(buf, offset)
+    }
+
+    /// The state in it. Blocks on the disk.
+    pub fn state(&self) -> Result<Machine, StorageError> {
+        match self.inner.state.lock().take() {
+            Some(state) => Ok(state),
+            None => self.read_state(Duration::ZERO),
+        }
+    }
+
+    /// Reads the state in it and keeps that for whoever asks for it first. Blocks on the disk.
+    pub fn load_state(&self) -> Result<(), StorageError> {
+        let state = self.read_state(Duration::ZERO)?;
+        *self.inner.state.lock() = Some(state);
+        Ok(())
+    }
+
+    /// Whether this state can be read from it. Takes its time. Blocks on the disk.
+    pub fn check_state(&self, digest: u64) -> Result<(), StorageError> {
+        if self.read_state(SNAPSHOT_PIECE_PAUSE)?.digest() == digest {
+            return Ok(());
+        }
+        Err(StorageError::BadSnapshot { path: self.path(), why: "it holds another state".to_owned() })
+    }
+
+    fn read_state(&self, pause: Duration) -> Result<Machine, StorageError> {
+        Machine::decode(&mut Body { pause, ..self.open_body() }).map_err(|error| match error {
+            SnapshotError::Io(source) if source.kind() != io::ErrorKind::UnexpectedEof => {
+                StorageError::Io { action: "reading", path: self.path(), source }
+            }
+            error => StorageError::BadSnapshot { path: self.path(), why: error.to_string() },
+        })
+    }
+
+    /// Reads the state machine's encoding. Blocks on the disk.
+    pub fn body(&self) -> impl Read + use<> {
+        self.open_body()
+    }
+
+    fn open_body(&self) -> Body {
+        let (snapshot, at) = (self.clone(), self.inner.header_len);
+        Body { snapshot, at, chunk: Vec::new(), used: 0, pause: Duration::ZERO }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> PathBuf {
+        self.inner.dir.path().join(self.name())
+    }
+
+    /// It lies in this folder.
+    pub(super) fn is_in(&self, dir: &Path) -> bool {
+        self.inner.dir.path() == dir
+    }
+
+    /// Its file name.
+    pub(super) fn name(&self) -> String {
+        match &*self.inner.name.lock() {
+            Name::Temporary(name) | Name::Kept(name) => name.clone(),
+        }
+    }
+
+    /// It was renamed and stays.
+    pub(super) fn keep_as(&self, name: String) {
+        *self.inner.name.lock() = Name::Kept(name);
+    }
+
+    /// Gives its room on the disk back, a little at a time. Its name is gone. If somebody still reads it,
+    /// nothing is done: the file system does it when the last one lets go. Blocks on the disk.
+    pub(super) fn discard(self) -> io::Result<()> {
+        let Some(inner) = Arc::into_inner(self.inner) else { return Ok(()) };
+        let mut len = inner.file.len()?;
+        while len > SNAPSHOT_CUT_BYTES {
+            len -= SNAPSHOT_CUT_BYTES;
+            inner.file.set_len(len)?;
+            worker::pause(SNAPSHOT_CUT_PAUSE);
+        }
+        Ok(())
+    }
+
+    fn body_crc(&self) -> io::Result<u32> {
+        let mut hasher = crc32fast::Hasher::new();
+        let mut at = self.inner.header_len;
+        while at < self.len() {
+            let chunk = self.read_at(at, CHUNK_BYTES)?;
+            hasher.update(&chunk);
+            at += chunk.len() as u64;
+        }
+        Ok(hasher.finalize())
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Name::Temporary(name) = self.name.get_mut() {
+            let _ = self.dir.remove(name); // the next start removes what is left over
+        }
+    }
+}
+
+/// The state machine's encoding.
+struct Body {
+    snapshot: SnapshotFile,
+    at: u64,
+    chunk: Vec<u8>,
+    used: usize,
+    /// After each chunk, where others are to have processor and disk.
+    pause: Duration,
+}
+
+impl Read for Body {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        if self.used == self.chunk.len() {
+            self.chunk = self.snapshot.read_at(self.at, CHUNK_BYTES)?;
+            self.used = 0;
+            self.at += self.chunk.len() as u64;
+            if !self.pause.is_zero() {
+                worker::pause(self.pause);
+            }
+        }
+        let count = buf.len().min(self.chunk.len() - self.used);
+        buf[..count].copy_from_slice(&self.chunk[self.used..self.used + count]);
+        self.used += count;
+        Ok(count)
+    }
+}

@@ -1,0 +1,298 @@
+//! The folder of the snapshots: finds the newest usable one at start, keeps the newest one from then on.
+
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use rowlock_env::disk::Dir;
+use rowlock_env::mutant::{self, Mutant};
+use rowlock_env::rng;
+
+use super::file::SnapshotFile;
+use super::incoming::{Incoming, Outgoing};
+use crate::entry::{LogId, SnapshotMeta};
+use crate::error::StorageError;
+use crate::identity::Identity;
+
+const SUFFIX: &str = ".snapshot";
+const DAMAGED_SUFFIX: &str = ".damaged";
+const TEMPORARY_SUFFIX: &str = ".tmp";
+
+/// The snapshots of this node. Clones are the same store.
+#[derive(Clone, Debug)]
+pub struct SnapshotStore {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    dir: Dir,
+    identity: Identity,
+    current: Mutex<Option<SnapshotFile>>,
+    /// Older ones that were found at start, the newest last: until it is known that the newest can be read.
+    older: Mutex<Vec<SnapshotFile>>,
+    /// Where the log began at start.
+    purged: Option<LogId>,
+    /// Names of temporary files begin with it, so that what a stopped node of this process still writes or
+    /// removes is none of those of the next one.
+    start: u64,
+    temporaries: AtomicU64,
+    /// Written under the lock of `current`: what is being written then takes no name any more.
+    is_closed: AtomicBool,
+}
+
+impl SnapshotStore {
+    /// Finds the newest usable snapshot. `purged` is where the log begins: a snapshot must reach that far.
+    /// Gives the names of damaged files, which are renamed and otherwise left alone.
+    pub(crate) fn open(
+        dir: Dir,
+        identity: Identity,
+        purged: Option<LogId>,
+    ) -> Result<(SnapshotStore, Vec<String>), StorageError> {
+        let found = survey(&dir, &identity)?;
+        found.check(&dir, purged)?;
+        let path = dir.path().to_owned();
+        tidy(&dir, &found).map_err(StorageError::io("tidying", &path))?;
+        let damaged = found.damaged.into_iter().map(|(name, _)| name).collect();
+        let inner = Inner {
+            dir,
+            identity,
+            current: Mutex::new(found.usable),
+            older: Mutex::new(found.older),
+            purged,
+            start: rng::u64(),
+            temporaries: AtomicU64::new(0),
+            is_closed: AtomicBool::new(false),
+        };
+        Ok((SnapshotStore { inner: Arc::new(inner) }, damaged))
+    }
+
+    /// The newest snapshot whose state can be read, and the names of those that cannot be used, without
+    /// changing anything. Reads the state.
+    pub(crate) fn inspect(
+        dir: &Dir,
+        identity: &Identity,
+        purged: Option<LogId>,
+    ) -> Result<(Option<SnapshotFile>, Vec<String>), StorageError> {
+        let mut found = survey(dir, identity)?;
+        found.check(dir, purged)?;
+        while let Some(snapshot) = &found.usable {
+            match snapshot.state() {
+                Ok(_) => break,
+                Err(StorageError::BadSnapshot { why, .. }) => {
+                    found.damaged.push((snapshot.name(), why));
+                    found.usable = found.older.pop();
+                    found.check(dir, purged)?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok((found.usable, found.damaged.into_iter().map(|(name, _)| name).collect()))
+    }
+
+    /// The newest one.
+    pub fn current(&self) -> Option<SnapshotFile> {
+        self.inner.current.lock().clone()
+    }
+
+    /// Writes a snapshot of the local state and makes it the newest if `check` finds what it is to hold.
+    /// Blocks on the disk.
+    pub fn write(
+        &self,
+        meta: SnapshotMeta,
+        body: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+        check: impl FnOnce(&SnapshotFile) -> Result<(), StorageError>,
+    ) -> Result<SnapshotFile, StorageError> {
+        let mut outgoing = Outgoing::new(self.begin_receive()?, meta);
+        body(&mut outgoing).map_err(StorageError::io("writing a snapshot to", self.inner.dir.path()))?;
+        let written = outgoing.finish()?;
+        check(&written)?;
+        self.keep(written)
+    }
+
+    /// The newest one can be read: older ones are not needed any more. Blocks on the disk.
+    pub fn settle(&self) {
+        self.inner.older.lock().clear();
+        let Some(newest) = self.current() else { return };
+        if let Err(error) = remove_others(&self.inner.dir, &newest.name()) {
+            warn_of_remains(&self.inner.dir, &error);
+        }
+    }
+
+    /// The newest one cannot be read: the next older one takes its place, or none, if the log begins early
+    /// enough. Otherwise nothing is changed. Blocks on the disk.
+    pub fn put_newest_aside(&self, why: &str) -> Result<(), StorageError> {
+        let Inner { dir, current, older, purged, .. } = &*self.inner;
+        let (mut current, mut older) = (current.lock(), older.lock());
+        let bad = current.as_ref().expect("the caller has read it").name();
+        let next = older.last().cloned();
+        let damaged = vec![(bad.clone(), why.to_owned())];
+        Survey { usable: next, damaged, ..Survey::default() }.check(dir, *purged)?;
+        dir.rename(&bad, &set_aside(&bad))
+            .and_then(|()| dir.sync())
+            .map_err(StorageError::io("renaming", &dir.path().join(&bad)))?;
+        tracing::error!(
+            name = bad,
+            why,
+            "a snapshot cannot be read and was put aside; an older one, or the log, takes its place: keep the file and \
+             report it, then remove it"
+        );
+        *current = older.pop();
+        Ok(())
+    }
+
+    /// The node has stopped. A snapshot that is still being written changes the folder no more, which may
+    /// soon be another node's of this process. Waits for one that takes its name just now.
+    pub fn close(&self) {
+        let _current = self.inner.current.lock();
+        self.inner.is_closed.store(true, Ordering::Relaxed);
+    }
+
+    /// A place for the bytes of another node's snapshot file.
+    pub fn begin_receive(&self) -> Result<Incoming, StorageError> {
+        let number = self.inner.temporaries.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{:016x}-{number}{TEMPORARY_SUFFIX}", self.inner.start);
+        Incoming::create(self.inner.dir.clone(), self.inner.identity.clone(), name)
+    }
+
+    /// Makes a snapshot the newest one, durably, and removes the others; a file of another folder is copied
+    /// first. An older one than the newest changes nothing. Blocks on the disk.
+    pub fn keep(&self, snapshot: SnapshotFile) -> Result<SnapshotFile, StorageError> {
+        let dir = &self.inner.dir;
+        let snapshot = if snapshot.is_in(dir.path()) { snapshot } else { self.copy(&snapshot)? };
+        let mut current = self.inner.current.lock();
+        if self.inner.is_closed.load(Ordering::Relaxed) {
+            let source = io::Error::other("the node has stopped");
+            return Err(StorageError::Io { action: "keeping", path: snapshot.path(), source });
+        }
+        if let Some(newest) = &*current
+            && newest.meta().last_log_id > snapshot.meta().last_log_id
+        {
+            return Ok(newest.clone());
+        }
+        let name = file_name(snapshot.meta().last_log_id);
+        let path = dir.path().join(&name);
+        if snapshot.name() != name {
+            let mut renamed = dir.rename(&snapshot.name(), &name);
+            if !mutant::is(Mutant::RenameWithoutDirSync) {
+                renamed = renamed.and_then(|()| dir.sync());
+            }
+            renamed.map_err(StorageError::io("renaming", &path))?;
+            snapshot.keep_as(name.clone());
+        }
+        let before = current.replace(snapshot.clone());
+        self.inner.older.lock().clear();
+        let removed = remove_others(dir, &name);
+        drop(current);
+        // Without the lock, which others want who cannot wait. The name is gone, durably, so no crash leaves
+        // half of it.
+        let discarded = removed
+            .and_then(|()| before.filter(|old| old.name() != name).map_or(Ok(()), SnapshotFile::discard));
+        if let Err(error) = discarded {
+            warn_of_remains(dir, &error);
+        }
+        Ok(snapshot)
+    }
+
+    fn copy(&self, snapshot: &SnapshotFile) -> Result<SnapshotFile, StorageError> {
+        let path = snapshot.path();
+        let mut incoming = self.begin_receive()?;
+        while incoming.len() < snapshot.len() {
+            let chunk =
+                snapshot.read_at(incoming.len(), 1 << 20).map_err(StorageError::io("reading", &path))?;
+            incoming.write(&chunk).map_err(StorageError::io("copying", &path))?;
+        }
+        incoming.finish()
+    }
+}
+
+fn file_name(last: Option<LogId>) -> String {
+    match last {
+        Some(LogId { leader_id, index }) => {
+            format!("{index:016x}-{:x}-{:x}{SUFFIX}", leader_id.term, leader_id.node_id)
+        }
+        None => format!("empty{SUFFIX}"),
+    }
+}
+
+/// The newest one is on disk; what is left of others only takes room.
+fn warn_of_remains(dir: &Dir, error: &io::Error) {
+    let path = dir.path().display();
+    tracing::warn!(%error, %path, "an older snapshot could not be removed; it goes with the next one or at the next start");
+}
+
+/// What a file that cannot be used is called from then on.
+fn set_aside(name: &str) -> String {
+    Path::new(name).with_extension(&DAMAGED_SUFFIX[1..]).to_string_lossy().into_owned()
+}
+
+fn remove_others(dir: &Dir, name: &str) -> io::Result<()> {
+    let others: Vec<String> = dir.list()?.into_iter().filter(|n| n.ends_with(SUFFIX) && n != name).collect();
+    for other in &others {
+        dir.remove(other)?;
+    }
+    if others.is_empty() { Ok(()) } else { dir.sync() }
+}
+
+#[derive(Default)]
+struct Survey {
+    usable: Option<SnapshotFile>,
+    /// Usable, too, the newest last.
+    older: Vec<SnapshotFile>,
+    /// Name and what is wrong.
+    damaged: Vec<(String, String)>,
+    /// Never finished.
+    superfluous: Vec<String>,
+}
+
+impl Survey {
+    /// The usable snapshot must reach to where the log begins.
+    fn check(&self, dir: &Dir, purged: Option<LogId>) -> Result<(), StorageError> {
+        let reaches = |snapshot: &SnapshotFile| snapshot.meta().last_log_id.map(|log_id| log_id.index);
+        let Some(purged) = purged.map(|log_id| log_id.index) else { return Ok(()) };
+        if self.usable.as_ref().and_then(reaches) >= Some(purged) {
+            return Ok(());
+        }
+        let usable = match &self.usable {
+            Some(snapshot) => format!("{} is too old", snapshot.name()),
+            None => "there is none".to_owned(),
+        };
+        let damaged: Vec<String> = self.damaged.iter().map(|(name, why)| format!("{name}: {why}")).collect();
+        let why = format!("the log begins behind index {purged}, {usable}; damaged: {damaged:?}");
+        Err(StorageError::NoSnapshot { path: dir.path().to_owned(), why })
+    }
+}
+
+/// Looks at all files; changes nothing.
+fn survey(dir: &Dir, identity: &Identity) -> Result<Survey, StorageError> {
+    let mut survey = Survey::default();
+    for name in dir.list().map_err(StorageError::io("listing", dir.path()))? {
+        if name.ends_with(TEMPORARY_SUFFIX) {
+            survey.superfluous.push(name);
+            continue;
+        }
+        if !name.ends_with(SUFFIX) {
+            continue;
+        }
+        let file = dir.open_file(&name).map_err(StorageError::io("opening", &dir.path().join(&name)))?;
+        match SnapshotFile::verify(dir, &name, file, false, identity) {
+            Ok(snapshot) => survey.older.push(snapshot),
+            Err(error) => survey.damaged.push((name, error.to_string())),
+        }
+    }
+    survey.older.sort_by_key(|snapshot| snapshot.meta().last_log_id);
+    survey.usable = survey.older.pop();
+    Ok(survey)
+}
+
+fn tidy(dir: &Dir, found: &Survey) -> io::Result<()> {
+    for (name, _) in &found.damaged {
+        dir.rename(name, &set_aside(name))?;
+    }
+    for name in &found.superfluous {
+        dir.remove(name)?;
+    }
+    dir.sync()
+}

@@ -1,0 +1,40 @@
+//! Small values for the tests of this crate.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use rowlock_types::member::Member;
+
+use crate::entry::{Entry, LeaderId, LogId, Membership, Payload, SnapshotMeta, StoredMembership, Vote};
+
+/// A position, of node 1 as the leader.
+pub fn log_id(term: u64, index: u64) -> LogId {
+    LogId { leader_id: LeaderId { term, node_id: 1 }, index }
+}
+
+/// An entry with commands.
+pub fn entry(term: u64, index: u64, commands: &[u8]) -> Entry {
+    Entry { log_id: log_id(term, index), payload: Payload::Normal(Bytes::copy_from_slice(commands)) }
+}
+
+/// A membership of one node.
+fn membership() -> Membership {
+    let member = Member { peer_addr: "a:1".to_owned(), client_addr: "b:2".to_owned() };
+    Membership { configs: vec![[1].into()], nodes: BTreeMap::from([(1, member)]) }
+}
+
+/// An entry with a membership of one node.
+pub fn membership_entry(term: u64, index: u64) -> Entry {
+    Entry { log_id: log_id(term, index), payload: Payload::Membership(membership()) }
+}
+
+/// A committed vote.
+pub fn vote(term: u64, node: u64) -> Vote {
+    Vote { leader_id: LeaderId { term, node_id: node }, committed: true }
+}
+
+/// What a snapshot covers.
+pub fn snapshot_meta(term: u64, index: u64) -> SnapshotMeta {
+    let last_membership = StoredMembership { log_id: Some(log_id(term, 0)), membership: membership() };
+    SnapshotMeta { last_log_id: Some(log_id(term, index)), last_membership }
+}

@@ -1,0 +1,138 @@
+//! The whole storage on real files: what survives, what is cut, what is refused, and what is said about it.
+
+#![allow(clippy::disallowed_methods)] // the tests damage files behind env's back
+
+mod crash;
+mod failing_disk;
+mod identity;
+mod model;
+mod snapshots;
+mod spoilt;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rowlock_proto::NodeId;
+use rowlock_types::metrics::Metrics;
+use tempfile::TempDir;
+
+use super::error::{DiskFailure, StorageError};
+use super::identity::Identity;
+use super::log::handle::Log;
+use super::log::worker::Done;
+use super::open::{Opened, Storage};
+use super::testing::entry;
+use crate::entry::{Entry, Vote};
+
+/// Small segments, so that a test sees many.
+const SMALL: u64 = 16 << 10;
+
+fn identity() -> Identity {
+    Identity { cluster: "test".to_owned(), node: NodeId(1) }
+}
+
+fn temp() -> TempDir {
+    tempfile::tempdir().expect("a temporary folder")
+}
+
+async fn try_open(dir: &Path) -> Result<Opened, StorageError> {
+    let unexpected = Arc::new(|failure: &DiskFailure| panic!("{failure}"));
+    Storage::open_with(dir, identity(), unexpected, Arc::default(), SMALL).await
+}
+
+async fn open(dir: &Path) -> Opened {
+    try_open(dir).await.expect("opens")
+}
+
+/// Opens with a place where a disk failure is noted.
+async fn open_noting(dir: &Path, metrics: Arc<Metrics>) -> (Opened, Arc<Mutex<Vec<DiskFailure>>>) {
+    let failures = Arc::new(Mutex::new(Vec::new()));
+    let noted = failures.clone();
+    let on_fatal = Arc::new(move |failure: &DiskFailure| noted.lock().push(failure.clone()));
+    let opened = Storage::open_with(dir, identity(), on_fatal, metrics, SMALL).await.expect("opens");
+    (opened, failures)
+}
+
+#[tokio::test]
+async fn a_folder_is_its_users_alone_and_a_looser_one_is_mended() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let temp = temp();
+    let dir = temp.path().join("data/node-1");
+    let mode = |path: &Path| std::fs::metadata(path).expect("is there").permissions().mode() & 0o777;
+    let all = |of: &Path| -> Vec<std::path::PathBuf> {
+        let mut found = vec![of.to_owned()];
+        let mut next = 0;
+        while let Some(path) = found.get(next).cloned() {
+            next += 1;
+            if path.is_dir() {
+                found.extend(
+                    std::fs::read_dir(path).expect("is read").map(|entry| entry.expect("is read").path()),
+                );
+            }
+        }
+        found
+    };
+    let is_private = || all(&dir).iter().all(|path| mode(path) == if path.is_dir() { 0o700 } else { 0o600 });
+    let opened = open(&dir).await;
+    assert!(!opened.report.exposed && is_private());
+    drop(opened);
+    for path in all(&dir) {
+        let loose = std::fs::Permissions::from_mode(if path.is_dir() { 0o755 } else { 0o644 });
+        std::fs::set_permissions(&path, loose).expect("is ours");
+    }
+    // The log's thread of the node before may still have the folder.
+    let opened = loop {
+        match try_open(&dir).await {
+            Err(StorageError::InUse(_)) => tokio::task::yield_now().await,
+            opened => break opened.expect("opens"),
+        }
+    };
+    assert!(opened.report.exposed && is_private());
+}
+
+/// What a process that is killed now leaves behind, in another folder.
+fn killed(dir: &Path) -> TempDir {
+    let copy = temp();
+    for sub in ["", "wal", "snapshots"] {
+        std::fs::create_dir_all(copy.path().join(sub)).expect("creates");
+        for file in std::fs::read_dir(dir.join(sub)).expect("lists") {
+            let file = file.expect("lists");
+            if file.file_type().expect("has a type").is_file() {
+                std::fs::copy(file.path(), copy.path().join(sub).join(file.file_name())).expect("copies");
+            }
+        }
+    }
+    copy
+}
+
+async fn append(log: &mut Log, entries: impl IntoIterator<Item = Entry> + Send) {
+    let entries: Vec<Entry> = entries.into_iter().collect();
+    log.append_durably(entries).await.expect("appends");
+}
+
+/// Entries of a term with a payload of `bytes`.
+fn entries(term: u64, range: std::ops::Range<u64>, bytes: usize) -> Vec<Entry> {
+    range.map(|index| entry(term, index, &vec![index as u8; bytes])).collect()
+}
+
+async fn stored(log: &mut Log) -> Vec<Entry> {
+    log.read().entries().cloned().collect()
+}
+
+async fn stored_vote(log: &mut Log) -> Option<Vote> {
+    log.checkpoint().vote
+}
+
+/// Lets everything that was asked before reach the disk.
+async fn settle(log: &mut Log) {
+    log.append_durably(Vec::new()).await.expect("flushes");
+}
+
+fn segments(dir: &Path) -> Vec<std::path::PathBuf> {
+    let mut found: Vec<_> =
+        std::fs::read_dir(dir.join("wal")).expect("lists").map(|f| f.expect("lists").path()).collect();
+    found.retain(|path| path.extension().is_some_and(|extension| extension == "wal"));
+    found.sort();
+    found
+}

@@ -1,0 +1,327 @@
+//! A node's storage, as it is in production, on a simulated disk: the power goes, or the process is killed,
+//! at any operation, again and again. What was acknowledged is there; what is there is a beginning of what
+//! was asked for.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::io;
+use std::path::Path;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use rowlock_env::world::{self, Boxed, Conduit, Disk, Port, TaskId, TimerId, World};
+use rowlock_proto::NodeId;
+use rowlock_wal::{
+    DiskFailure, Done, Entry, Identity, LeaderId, LogId, Opened, Payload, SnapshotMeta, Storage,
+    StorageError, Vote,
+};
+use rowlock_world::disk::HostDisk;
+use rowlock_world::rng::Rng;
+
+/// A world of one host without network, whose tasks take turns.
+struct Bench {
+    disk: Arc<dyn Disk>,
+    millis: AtomicU64,
+    rng: Mutex<Rng>,
+    begun: Mutex<VecDeque<Boxed<()>>>,
+}
+
+impl World for Bench {
+    fn now_ns(&self) -> u64 {
+        self.millis.load(Ordering::Relaxed) * 1_000_000
+    }
+    fn wall_ms(&self) -> i64 {
+        0
+    }
+    fn set_timer(&self, deadline: u64, _: &Waker) -> TimerId {
+        TimerId { deadline, serial: 0 } // everything is polled in every round
+    }
+    fn cancel_timer(&self, _: TimerId) {}
+    fn spawn(&self, _: &'static str, future: Boxed<()>) -> TaskId {
+        self.begun.lock().push_back(future);
+        TaskId(0)
+    }
+    fn abort(&self, _: TaskId) {
+        unreachable!("the storage aborts nothing")
+    }
+    fn random(&self, bytes: &mut [u8]) {
+        let mut rng = self.rng.lock();
+        bytes.fill_with(|| rng.u64() as u8);
+    }
+    fn blocking_work(&self, _: &str) -> Boxed<()> {
+        Box::pin(std::future::ready(()))
+    }
+    fn connect(&self, _: &str, _: Duration) -> Boxed<io::Result<Arc<dyn Conduit>>> {
+        unreachable!("the storage needs no network")
+    }
+    fn listen(&self, _: &str) -> io::Result<Arc<dyn Port>> {
+        unreachable!("the storage needs no network")
+    }
+    fn disk(&self) -> Arc<dyn Disk> {
+        self.disk.clone()
+    }
+}
+
+/// Runs one life of a process: until `main` ends or the power has gone. Then `end` comes before anything is
+/// dropped.
+fn live<T>(
+    disk: &Arc<HostDisk>,
+    seed: u64,
+    gone: &AtomicBool,
+    main: impl Future<Output = T>,
+    end: impl FnOnce(),
+) -> Option<T> {
+    let bench = Arc::new(Bench {
+        disk: disk.mount(),
+        millis: AtomicU64::new(0),
+        rng: Mutex::new(Rng::new(seed)),
+        begun: Mutex::default(),
+    });
+    let _stay = world::enter(bench.clone());
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut main = pin!(main);
+    let mut tasks: Vec<Pin<Box<dyn Future<Output = ()> + Send>>> = Vec::new();
+    let mut result = None;
+    for round in 0.. {
+        assert!(round < 100_000, "it goes on");
+        bench.millis.fetch_add(1, Ordering::Relaxed);
+        if let Poll::Ready(done) = main.as_mut().poll(&mut cx) {
+            result = Some(done);
+        }
+        tasks.extend(bench.begun.lock().drain(..));
+        tasks.retain_mut(|task| task.as_mut().poll(&mut cx).is_pending());
+        if result.is_some() || gone.load(Ordering::Relaxed) {
+            break;
+        }
+    }
+    end();
+    result
+}
+
+const SEGMENT_BYTES: u64 = 16 << 10;
+const SEEDS: u64 = 1_500;
+
+fn log_id(term: u64, index: u64) -> LogId {
+    LogId { leader_id: LeaderId { term, node_id: 1 }, index }
+}
+
+/// What the storage holds.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Held {
+    vote: Option<Vote>,
+    purged: Option<LogId>,
+    entries: Vec<Entry>,
+}
+
+impl Held {
+    fn last(&self) -> Option<LogId> {
+        self.entries.last().map(|entry| entry.log_id).or(self.purged)
+    }
+}
+
+/// What was asked for, step by step, and up to where it was acknowledged.
+struct Asked {
+    steps: Vec<Held>,
+    acknowledged: usize,
+    term: u64,
+    /// So many of the log are committed, since a snapshot was taken of them: no leader has them cut off.
+    committed: u64,
+}
+
+impl Asked {
+    fn new() -> Asked {
+        Asked { steps: vec![Held::default()], acknowledged: 0, term: 1, committed: 0 }
+    }
+
+    fn now(&self) -> &Held {
+        self.steps.last().expect("never empty")
+    }
+
+    fn step(&mut self, f: impl FnOnce(&mut Held)) {
+        let mut next = self.now().clone();
+        f(&mut next);
+        self.steps.push(next);
+    }
+
+    fn acknowledge(&mut self) {
+        self.acknowledged = self.steps.len() - 1;
+    }
+
+    /// A storage that was opened is at one of the steps, and not before what was acknowledged.
+    fn found(&mut self, held: &Held, place: &str) {
+        let at = (self.acknowledged..self.steps.len()).find(|step| self.steps[*step] == *held);
+        let Some(at) = at else {
+            let (acknowledged, asked) = (&self.steps[self.acknowledged], self.now());
+            panic!("{place}: found {held:?}\nacknowledged {acknowledged:?}\nasked for {asked:?}");
+        };
+        self.steps = vec![self.steps[at].clone()];
+        self.acknowledged = 0;
+    }
+}
+
+fn entry(term: u64, index: u64, rng: &mut Rng) -> Entry {
+    let len = if rng.chance(10) { rng.below(20_000) } else { rng.below(900) };
+    let payload = Payload::Normal(Bytes::from(vec![rng.u64() as u8; len]));
+    Entry { log_id: log_id(term, index), payload }
+}
+
+async fn open() -> Result<Opened, StorageError> {
+    let identity = Identity { cluster: "test".to_owned(), node: NodeId(1) };
+    let on_fatal = Arc::new(|_: &DiskFailure| {}); // whoever waits hears of it
+    Storage::open_with(Path::new("/data/node"), identity, on_fatal, Arc::default(), SEGMENT_BYTES).await
+}
+
+fn held(opened: &Opened) -> Held {
+    let log = opened.log.read();
+    let (vote, purged) = (log.checkpoint().vote, log.checkpoint().purged);
+    Held { vote, purged, entries: log.entries().cloned().collect() }
+}
+
+/// One thing that a node does with its storage.
+async fn act(opened: &Opened, asked: &mut Asked, rng: &mut Rng) -> io::Result<()> {
+    let Opened { log, snapshots, .. } = opened;
+    match rng.weighted(&[50, 20, 10, 10, 10]) {
+        kind @ (0 | 1) => {
+            let first = asked.now().last().map_or(0, |last| last.index + 1);
+            let (term, count) = (asked.term, rng.below(6) as u64 + 1);
+            let entries: Vec<Entry> = (first..first + count).map(|index| entry(term, index, rng)).collect();
+            for entry in &entries {
+                asked.step(|held| held.entries.push(entry.clone()));
+            }
+            if kind == 0 {
+                log.append_durably(entries).await?;
+                asked.acknowledge();
+            } else {
+                log.append(entries, false, Done::Nobody).await?;
+            }
+        }
+        2 => {
+            asked.term += 1;
+            let leader_id = LeaderId { term: asked.term, node_id: 1 };
+            let vote = Vote { leader_id, committed: rng.chance(50) };
+            asked.step(|held| held.vote = Some(vote));
+            log.save_vote(vote).await?;
+            asked.acknowledge();
+        }
+        3 if !asked.now().entries.is_empty() => {
+            let is_committed = |entry: &&Entry| entry.log_id.index < asked.committed;
+            let committed = asked.now().entries.iter().take_while(is_committed).count();
+            let kept = rng.below(asked.now().entries.len()).max(committed);
+            let last =
+                if kept == 0 { asked.now().purged } else { Some(asked.now().entries[kept - 1].log_id) };
+            asked.step(|held| held.entries.truncate(kept));
+            asked.term += 1;
+            log.truncate_after(last).await?;
+        }
+        4 if !asked.now().entries.is_empty() => {
+            let count = rng.below(asked.now().entries.len()) + 1;
+            let upto = asked.now().entries[count - 1].log_id;
+            let meta = SnapshotMeta { last_log_id: Some(upto), ..SnapshotMeta::default() };
+            // A snapshot is of what is committed, and that is durable.
+            log.append_durably(Vec::new()).await?;
+            asked.acknowledge();
+            asked.committed = asked.committed.max(upto.index + 1);
+            snapshots.write(meta, |out| out.write_all(&[7; 5_000]), |_| Ok(()))?;
+            asked.step(|held| {
+                held.entries.drain(..count);
+                held.purged = Some(upto);
+            });
+            log.purge(upto).await?;
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+async fn life(asked: &mut Asked, rng: &mut Rng, place: &str) -> Result<(), String> {
+    let opened = open().await.map_err(|error| error.to_string())?;
+    let held = held(&opened);
+    asked.found(&held, place);
+    for _ in 0..rng.below(25) {
+        act(&opened, asked, rng).await.map_err(|error| error.to_string())?;
+    }
+    Ok(())
+}
+
+#[test]
+fn what_the_storage_acknowledged_survives_any_crash_and_nothing_else_appears() {
+    let (mut cuts, mut ends) = (0, 0);
+    for seed in 0..SEEDS {
+        let disk = HostDisk::new(Rng::new(seed));
+        let mut rng = Rng::new(seed ^ 0xd15c);
+        let mut asked = Asked::new();
+        for number in 0..6 {
+            let gone = Arc::new(AtomicBool::new(false));
+            let tell = gone.clone();
+            let (at, power) = (rng.below(80) as u64 + 1, rng.chance(70));
+            disk.cut_power_at_op(at, Box::new(move || tell.store(true, Ordering::Relaxed)));
+            let place = format!("seed {seed}, life {number}");
+            let end = || {
+                if power {
+                    disk.power_loss();
+                } else {
+                    disk.process_died();
+                }
+            };
+            let result = live(&disk, seed * 100 + number, &gone, life(&mut asked, &mut rng, &place), end);
+            let cut = gone.load(Ordering::Relaxed);
+            if let Some(Err(error)) = result {
+                assert!(cut, "{place}: {error}");
+            }
+            if cut {
+                cuts += 1
+            } else {
+                ends += 1
+            }
+            disk.boot();
+        }
+    }
+    assert!(cuts > 1_000 && ends > 300, "{cuts} {ends}");
+}
+
+#[test]
+fn what_a_start_after_a_failed_flush_found_survives_the_next_loss_of_power() {
+    let mut failures = 0;
+    for seed in 0..SEEDS {
+        let disk = HostDisk::new(Rng::new(seed));
+        let mut rng = Rng::new(seed ^ 0xe10);
+        let mut asked = Asked::new();
+        let never = AtomicBool::new(false);
+        for number in 0..6 {
+            let place = format!("seed {seed}, life {number}");
+            let fails = number % 2 == 0;
+            let main = async {
+                let opened = open().await.map_err(|error| format!("{place}: {error}"))?;
+                let held = held(&opened);
+                asked.found(&held, &place);
+                for step in 0..rng.below(12) + 3 {
+                    if fails && step == 2 {
+                        disk.fail_syncs(1);
+                    }
+                    if act(&opened, &mut asked, &mut rng).await.is_err() {
+                        failures += 1;
+                        break;
+                    }
+                }
+                Ok::<(), String>(())
+            };
+            let end = || {
+                if fails {
+                    disk.process_died();
+                } else {
+                    disk.power_loss();
+                }
+            };
+            let result = live(&disk, seed * 100 + number, &never, main, end).expect("nobody cuts the power");
+            result.expect("it starts");
+            disk.heal();
+            disk.boot();
+        }
+    }
+    assert!(failures > 1_000, "{failures}");
+}
