@@ -1,20 +1,20 @@
-//! Blocks: what sled stores, each some sheets one behind the other.
+//! Blocks: what sled stores, each some chunks one behind the other.
 //!
-//! In the flow: the thread copies sheets into the block that is being filled (`slice.rs`); a reader looks at
-//! the heads of blocks, which are in memory, and reads those in which there may be what it wants.
+//! In the flow: the thread copies chunks into the block that is being filled (`segment.rs`); a reader
+//! looks at the heads of blocks, which are in memory, and reads those in which there may be what it wants.
 //!
-//! Invariant: the keys of a block ascend, and so do the blocks of a slice.
+//! Invariant: the keys of a block ascend, and so do the blocks of a segment.
 
 use rowlock_proto::SessionId;
 
+use super::bloom_filter::{self, BloomFilter, Name};
+use super::chunk::{Chunk, Span};
 use super::error::HistoryError;
-use super::page::Filter;
+use super::query::Filter;
 use super::record::Key;
-use super::sheet::{Sheet, Span};
-use super::sieve::{self, Name, Sieve};
 use super::table::Range;
 
-/// Longest block, and so longest sheet.
+/// Longest block, and so longest chunk.
 ///
 /// Invariant: it is less than what sled keeps in a file apart (a quarter of a segment of 512 KiB).
 pub(super) const BLOCK_MAX_BYTES: usize = 112_000;
@@ -28,37 +28,41 @@ pub(super) struct Head {
     pub last: Key,
     /// How many events.
     pub count: usize,
-    sieve: Sieve,
+    bloom: BloomFilter,
 }
 
 impl Head {
-    /// Of a block that begins with `sheet`, whose names are in `whole`, too.
-    pub fn of(sheet: &Sheet<'_>, whole: Option<&mut Sieve>) -> Result<Head, HistoryError> {
-        let Span { first, last, count: _ } = sheet.span;
-        let mut head = Head { first, last, count: 0, sieve: Sieve::new(sieve::BLOCK_BYTES) };
-        head.add(sheet, whole)?;
+    /// Of a block that begins with `chunk`, whose names are in `whole`, too.
+    pub fn of(chunk: &Chunk<'_>, whole: Option<&mut BloomFilter>) -> Result<Head, HistoryError> {
+        let Span { first, last, count: _ } = chunk.span;
+        let mut head = Head { first, last, count: 0, bloom: BloomFilter::new(bloom_filter::BLOCK_BYTES) };
+        head.add(chunk, whole)?;
         Ok(head)
     }
 
-    /// Takes note of its next sheet, and of its names in `whole`, too.
-    pub fn add(&mut self, sheet: &Sheet<'_>, mut whole: Option<&mut Sieve>) -> Result<(), HistoryError> {
-        for party in sheet.parties() {
+    /// Takes note of its next chunk, and of its names in `whole`, too.
+    pub fn add(
+        &mut self,
+        chunk: &Chunk<'_>,
+        mut whole: Option<&mut BloomFilter>,
+    ) -> Result<(), HistoryError> {
+        for party in chunk.parties() {
             let (session, lock) = party?;
             for name in [Name::of_lock(lock), Name::of_session(session)] {
-                self.sieve.add(name);
+                self.bloom.add(name);
                 if let Some(whole) = &mut whole {
                     whole.add(name);
                 }
             }
         }
-        self.last = sheet.span.last;
-        self.count = self.count.saturating_add(sheet.span.count as usize);
+        self.last = chunk.span.last;
+        self.count = self.count.saturating_add(chunk.span.count as usize);
         Ok(())
     }
 
     /// Whether there may be a record in `range` that is wanted.
     pub fn may_hold(&self, wanted: &Wanted<'_>, range: Range) -> bool {
-        self.last >= range.from && self.first < range.before && wanted.may_be_in(&self.sieve)
+        self.last >= range.from && self.first < range.before && wanted.may_be_in(&self.bloom)
     }
 }
 
@@ -83,8 +87,8 @@ impl<'a> Wanted<'a> {
     }
 
     /// Whether there may be something wanted where this was made.
-    pub fn may_be_in(&self, sieve: &Sieve) -> bool {
-        self.lock.is_none_or(|(_, name)| sieve.may_hold(name))
-            && self.session.is_none_or(|session| sieve.may_hold(Name::of_session(session)))
+    pub fn may_be_in(&self, bloom: &BloomFilter) -> bool {
+        self.lock.is_none_or(|(_, name)| bloom.may_hold(name))
+            && self.session.is_none_or(|session| bloom.may_hold(Name::of_session(session)))
     }
 }

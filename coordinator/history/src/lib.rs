@@ -3,11 +3,11 @@
 //!
 //! # In the flow
 //!
-//! Apply tells a [`HistorySink`] what happens to locks. It collects as a sheet (`draft.rs`, `sheet.rs`) in a
-//! buffer (`queue.rs`), which a thread of its own (`worker.rs`) takes some ten times a second and keeps in
-//! files (`store.rs`): slices, each a sled database (`slice.rs`, `table.rs`) of blocks of sheets
-//! (`block.rs`). [`History`] is the door for those who read. Why sled, and how the files are laid out:
-//! `docs/decisions/history-in-sled.md`.
+//! Apply tells a [`HistorySink`] what happens to locks. It collects as a chunk (`chunk_builder.rs`,
+//! `chunk.rs`) in a buffer (`queue.rs`), which a thread of its own (`worker.rs`) takes some ten times a
+//! second and keeps in files (`store.rs`): segments, each a sled database (`segment.rs`, `table.rs`) of
+//! blocks of chunks (`block.rs`). [`History`] is the door for those who read. Why sled, and how the files
+//! are laid out: `docs/decisions/history-in-sled.md`.
 //!
 //! # What it promises
 //!
@@ -27,17 +27,17 @@
 //! a record carries who could read its lock ([`Readers`]), and the reports look at that.
 
 mod block;
-mod draft;
+mod bloom_filter;
+mod chunk;
+mod chunk_builder;
 mod error;
+mod footer;
 mod name;
-mod page;
+mod query;
 mod queue;
 mod readers;
 mod record;
-mod seal;
-mod sheet;
-mod sieve;
-mod slice;
+mod segment;
 mod store;
 mod table;
 mod varint;
@@ -56,7 +56,7 @@ use rowlock_types::limits::{
 use rowlock_types::metrics::Metrics;
 use tokio::sync::oneshot;
 
-pub use page::{Filter, Page};
+pub use query::{Filter, Page};
 pub use queue::{HistorySink, Off, Recorder};
 pub use readers::Readers;
 pub use record::{Entry, Gap, GapReason, Key, Record, What};

@@ -1,4 +1,4 @@
-//! Names of queue znodes, as sheets hold them. They are most of what is new with each acquire, and most of a
+//! Names of queue znodes, as chunks hold them. They are most of what is new with each acquire, and most of a
 //! name is a random id in hexadecimal and a number of ten digits.
 //!
 //! ```text

@@ -1,9 +1,9 @@
 //! From apply to the history's thread: a bounded buffer that apply never waits for.
 //!
-//! In the flow: apply tells the [`Recorder`] each event of a log entry, which puts it into the draft of a
-//! sheet, and then that the entry is over. The thread takes draft and finished sheets now and then, and gives
-//! an empty buffer for them. When there is too much, events are dropped and counted, and the thread writes
-//! down that there is a gap.
+//! In the flow: apply tells the [`Recorder`] each event of a log entry, which puts it into the builder of
+//! a chunk, and then that the entry is over. The thread takes builder and finished chunks now and then,
+//! and gives an empty buffer for them. When there is too much, events are dropped and counted, and the
+//! thread writes down that there is a gap.
 //!
 //! Must never do: wait, touch the disk, keep more than its bounds, or wake the thread for every log entry.
 
@@ -19,7 +19,7 @@ use rowlock_types::limits::{
 };
 use rowlock_types::metrics::Metrics;
 
-use super::draft::{Draft, Put};
+use super::chunk_builder::{ChunkBuilder, Put};
 use super::record::{GapReason, Key};
 use super::worker::Job;
 
@@ -76,17 +76,17 @@ impl Missed {
 /// What log entries did to locks.
 #[derive(Debug, Default)]
 pub(super) struct Buffer {
-    /// Finished sheets (`sheet.rs`), in order.
-    pub sheets: Vec<u8>,
+    /// Finished chunks (`chunk.rs`), in order.
+    pub chunks: Vec<u8>,
     /// What comes behind them.
-    draft: Draft,
+    builder: ChunkBuilder,
     /// How many events, in all.
     records: usize,
-    /// What of the sheets belongs to log entries that are over.
+    /// What of the chunks belongs to log entries that are over.
     ///
     /// Invariant: the thread takes nothing beyond, so the events of one command come to it together, and a
-    /// part of the history that is sealed behind one of them has all of them. Where this is not all of the
-    /// sheets, there is nothing in the draft that belongs to entries that are over.
+    /// part of the history that is closed behind one of them has all of them. Where this is not all of the
+    /// chunks, there is nothing in the builder that belongs to entries that are over.
     whole: Size,
     /// Where snapshots replaced the state: behind so many bytes, and when that was.
     pub installed: Vec<(usize, Key)>,
@@ -100,62 +100,62 @@ struct Size {
 
 impl Buffer {
     fn bytes(&self) -> usize {
-        self.sheets.len() + self.draft.bytes()
+        self.chunks.len() + self.builder.bytes()
     }
 
-    fn are_sheets_whole(&self) -> bool {
-        self.whole.bytes == self.sheets.len()
+    fn are_chunks_whole(&self) -> bool {
+        self.whole.bytes == self.chunks.len()
     }
 
     /// Adds an event. False: it is too long.
     fn put(&mut self, key: Key, event: &LockEvent<'_>) -> bool {
-        let mut put = self.draft.put(key, event);
+        let mut put = self.builder.put(key, event);
         if put == Put::Full {
             self.finish_whole();
-            self.draft.finish(&mut self.sheets);
-            put = self.draft.put(key, event);
+            self.builder.finish(&mut self.chunks);
+            put = self.builder.put(key, event);
         }
         self.records += usize::from(put == Put::Done);
         put == Put::Done
     }
 
     fn entry_is_over(&mut self) {
-        self.draft.entry_is_over();
-        if !self.are_sheets_whole() {
-            // The entry had more than one sheet takes.
-            self.draft.finish(&mut self.sheets);
-            self.whole = Size { bytes: self.sheets.len(), records: self.records };
+        self.builder.entry_is_over();
+        if !self.are_chunks_whole() {
+            // The entry had more than one chunk takes.
+            self.builder.finish(&mut self.chunks);
+            self.whole = Size { bytes: self.chunks.len(), records: self.records };
         }
     }
 
-    /// Makes a sheet of what of the draft belongs to log entries that are over.
+    /// Makes a chunk of what of the builder belongs to log entries that are over.
     fn finish_whole(&mut self) {
-        if self.are_sheets_whole() {
-            self.whole.records += self.draft.finish_whole(&mut self.sheets);
-            self.whole.bytes = self.sheets.len();
+        if self.are_chunks_whole() {
+            self.whole.records += self.builder.finish_whole(&mut self.chunks);
+            self.whole.bytes = self.chunks.len();
         }
     }
 
     /// Changes the empty buffer `out` for what belongs to log entries that are over.
     fn give(&mut self, out: &mut Buffer) {
         std::mem::swap(self, out);
-        if out.are_sheets_whole() && out.draft.is_whole() {
+        if out.are_chunks_whole() && out.builder.is_whole() {
             return;
         }
         // An entry goes on: its beginning stays here.
         out.finish_whole();
         let Size { bytes, records } = out.whole;
-        self.sheets.extend_from_slice(&out.sheets[bytes..]);
-        out.sheets.truncate(bytes);
-        std::mem::swap(&mut self.draft, &mut out.draft);
+        self.chunks.extend_from_slice(&out.chunks[bytes..]);
+        out.chunks.truncate(bytes);
+        std::mem::swap(&mut self.builder, &mut out.builder);
         self.records = out.records - records;
         out.records = records;
     }
 
     /// Makes it empty. What it has grown to is kept for the next time, unless it was an exception.
     fn clear(&mut self) {
-        self.sheets.clear();
-        self.sheets.shrink_to(2 * HISTORY_PRESSING_BYTES);
+        self.chunks.clear();
+        self.chunks.shrink_to(2 * HISTORY_PRESSING_BYTES);
         self.records = 0;
         self.whole = Size::default();
         self.installed.clear();
@@ -299,7 +299,7 @@ impl HistorySink for Recorder {
         let mut shared = self.backlog.0.lock();
         shared.filling.entry_is_over();
         shared.filling.finish_whole();
-        let at = shared.filling.sheets.len();
+        let at = shared.filling.chunks.len();
         // With nothing between two of them the later one skips what both did, so this list is bounded, too.
         let installed = &mut shared.filling.installed;
         installed.pop_if(|(before, _)| *before == at);

@@ -67,7 +67,7 @@ pub(super) fn is_public(event: &LockEvent<'_>) -> bool {
     is_open(event.lock_acl) && is_open(event.acl)
 }
 
-/// Writes who may read it to `out`, in the form of sheets. Nothing, if that is too long.
+/// Writes who may read it to `out`, in the form of chunks. Nothing, if that is too long.
 pub(super) fn write(event: &LockEvent<'_>, out: &mut Vec<u8>) {
     out.clear();
     for list in [event.lock_acl, event.acl] {

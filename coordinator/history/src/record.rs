@@ -1,7 +1,7 @@
 //! What the history keeps about one moment of one lock, and the forms of keys and gaps on disk.
 //!
 //! A record's key says when it was and gives the order. Keys are fixed at 20 bytes and sort as the moments
-//! do. Records are in sheets (`sheet.rs`). A gap is a value of its own, which begins with the version of its
+//! do. Records are in chunks (`chunk.rs`). A gap is a value of its own, which begins with the version of its
 //! form.
 //!
 //! Invariant: key and record depend on the log entry alone, so applying an entry again gives the same.

@@ -1,18 +1,18 @@
-//! The files of the history: sealed slices, oldest first, and the one that is being written.
+//! The files of the history: closed segments, oldest first, and the one that is being written.
 //!
 //! ```text
 //! data/node-N/history/
-//!   COVERED              up to which zxid everything is in the slices
-//!   slice-0000000004/    sealed: sled's files and SEAL, their checksums
-//!   slice-0000000007/
+//!   COVERED              up to which zxid everything is in the segments
+//!   segment-0000000004/    closed: sled's files and FOOTER_FILE, their checksums
+//!   segment-0000000007/
 //!   open/                being written; thrown away at the next start
-//!   view-4/              a copy of slice 4 that is being read; likewise
+//!   view-4/              a copy of segment 4 that is being read; likewise
 //! ```
 //!
-//! Owned by the history's worker thread. Bounded by removing whole slices, oldest first: sled gives space
+//! Owned by the history's worker thread. Bounded by removing whole segments, oldest first: sled gives space
 //! back late if single records are deleted.
 //!
-//! Invariant: what lies behind the last seal is still in the log, or is declared missing.
+//! Invariant: what lies behind the last footer is still in the log, or is declared missing.
 
 use std::collections::VecDeque;
 use std::io;
@@ -21,27 +21,27 @@ use std::path::{Path, PathBuf};
 use rowlock_env::disk::Dir;
 use rowlock_proto::Zxid;
 
+use super::chunk::Chunk;
 use super::error::HistoryError;
-use super::page::{Filter, Page, Reading, Then};
+use super::footer::{self, Content, Footer};
+use super::query::{Filter, Page, Reading, Then};
 use super::record::{Gap, Key};
-use super::seal::{self, Content, Seal};
-use super::sheet::Sheet;
-use super::slice::{OpenSlice, View, folder_name, number_of, take_opening};
+use super::segment::{OpenSegment, View, folder_name, number_of, take_opening};
 use super::table::Range;
 
 const FOLDER: &str = "history";
 const OPEN: &str = "open";
 const VIEW: &str = "view-";
 const COVERED: &str = "COVERED";
-/// Where a damaged slice is kept for whoever wants to know what happened; only the last one.
+/// Where a damaged segment is kept for whoever wants to know what happened; only the last one.
 const DAMAGED: &str = "history.damaged-";
-/// The bound in bytes is shared by so many parts: sealed slices, and three for the open one and the copies.
+/// The bound in bytes is shared by so many parts: closed segments, and three for the open one and the copies.
 const PARTS: u64 = 10;
 const PARTS_NOT_SEALED: u64 = 3;
-/// Entries of a slice, however much is allowed in all: one is copied to be read, and its blocks have heads in
-/// memory.
+/// Entries of a segment, however much is allowed in all: one is copied to be read, and its blocks have
+/// heads in memory.
 const PAYLOAD_MAX_BYTES: u64 = 32 << 20;
-/// Copies of sealed slices that are open to be read.
+/// Copies of closed segments that are open to be read.
 const VIEWS_MAX: usize = 2;
 
 /// How much is kept.
@@ -56,17 +56,17 @@ pub(super) struct Bounds {
 }
 
 impl Bounds {
-    /// What one slice may take.
+    /// What one segment may take.
     fn part_bytes(&self) -> u64 {
         self.max_bytes / PARTS
     }
 
-    /// Entries of a slice, after which it is complete: sled needs up to twice as much for them.
+    /// Entries of a segment, after which it is complete: sled needs up to twice as much for them.
     fn payload_bytes(&self) -> u64 {
         (self.part_bytes() / 2).min(PAYLOAD_MAX_BYTES)
     }
 
-    /// A slice that begins so long ago is complete, so that age can be trimmed by whole slices.
+    /// A segment that begins so long ago is complete, so that age can be trimmed by whole segments.
     fn slice_age_ms(&self) -> i64 {
         self.max_age_ms / 8
     }
@@ -75,41 +75,42 @@ impl Bounds {
 /// What a start finds.
 pub(super) struct Found {
     node: PathBuf,
-    seals: Vec<Seal>,
+    footers: Vec<Footer>,
     damaged: Vec<u64>,
-    /// Of those in `seals`, the ones in a form that is not read any more.
+    /// Of those in `footers`, the ones in a form that is not read any more.
     outdated: Vec<u64>,
-    /// Up to here everything is in the slices.
+    /// Up to here everything is in the segments.
     pub covered: Zxid,
 }
 
 impl Found {
-    /// Looks into the folder of a node, which need not exist. Reads the seals only, which is quick, and
+    /// Looks into the folder of a node, which need not exist. Reads the footers only, which is quick, and
     /// changes nothing.
     pub fn look(node: &Path) -> Result<Found, HistoryError> {
         let node = node.to_owned();
-        let (mut seals, mut damaged, mut outdated) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut footers, mut damaged, mut outdated) = (Vec::new(), Vec::new(), Vec::new());
         let dir = match Dir::open(&node.join(FOLDER)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Ok(Found { node, seals, damaged, outdated, covered: Zxid::default() });
+                return Ok(Found { node, footers, damaged, outdated, covered: Zxid::default() });
             }
             dir => dir?,
         };
         for number in dir.list()?.iter().filter_map(|name| number_of(name)) {
             let folder = Dir::open(&dir.path().join(folder_name(number)))?;
-            match Seal::read(&folder) {
-                Ok(seal::Found::Seal(seal)) if seal.number == number => seals.push(seal),
-                Ok(seal::Found::Outdated(seal)) if seal.number == number => {
+            match Footer::read(&folder) {
+                Ok(footer::Found::Footer(footer)) if footer.number == number => footers.push(footer),
+                Ok(footer::Found::Outdated(footer)) if footer.number == number => {
                     outdated.push(number);
-                    seals.push(seal);
+                    footers.push(footer);
                 }
                 _ => damaged.push(number),
             }
         }
-        seals.sort_by_key(|seal| seal.number);
+        footers.sort_by_key(|footer| footer.number);
         let noted = dir.read(COVERED).ok().and_then(|text| std::str::from_utf8(&text).ok()?.parse().ok());
-        let covered = seals.iter().map(|seal| seal.covered).chain(noted.map(Zxid)).max().unwrap_or_default();
-        Ok(Found { node, seals, damaged, outdated, covered })
+        let covered =
+            footers.iter().map(|footer| footer.covered).chain(noted.map(Zxid)).max().unwrap_or_default();
+        Ok(Found { node, footers, damaged, outdated, covered })
     }
 }
 
@@ -118,11 +119,11 @@ pub(super) struct Store {
     data: Dir,
     dir: Dir,
     bounds: Bounds,
-    sealed: VecDeque<Seal>,
-    open: Option<OpenSlice>,
+    closed: VecDeque<Footer>,
+    open: Option<OpenSegment>,
     /// The most recently used one last.
     views: Vec<View>,
-    /// Number of the next slice to be sealed.
+    /// Number of the next segment to be closed.
     next: u64,
     covered: Zxid,
     /// Key of the newest entry.
@@ -134,19 +135,19 @@ pub(super) struct Store {
 impl Store {
     /// Puts the folder in order and goes on with what was found.
     pub fn open(found: Found, bounds: Bounds) -> Result<Store, HistoryError> {
-        let Found { node, seals, damaged, outdated, covered } = found;
+        let Found { node, footers, damaged, outdated, covered } = found;
         let data = Dir::open(&node)?;
         let dir = data.sub(FOLDER)?;
         for leftover in dir.list()?.iter().filter(|name| *name == OPEN || name.starts_with(VIEW)) {
             dir.sub(leftover)?.remove_all()?;
         }
-        let highest = seals.iter().map(|seal| seal.number).chain(damaged.iter().copied()).max();
-        let newest = seals.iter().map(|seal| seal.last).max().unwrap_or(Key::MIN);
+        let highest = footers.iter().map(|footer| footer.number).chain(damaged.iter().copied()).max();
+        let newest = footers.iter().map(|footer| footer.last).max().unwrap_or(Key::MIN);
         let mut store = Store {
             data,
             dir,
             bounds,
-            sealed: seals.into(),
+            closed: footers.into(),
             open: None,
             views: Vec::new(),
             next: highest.map_or(1, |number| number + 1),
@@ -155,7 +156,7 @@ impl Store {
             newest_record: Key::MIN,
         };
         for number in damaged {
-            store.set_aside(number, &HistoryError::Damaged("it has no seal that fits".to_owned()));
+            store.set_aside(number, &HistoryError::Damaged("it has no footer that fits".to_owned()));
         }
         for number in outdated {
             let why = "it was written by an earlier version, in a form that is not read any more".to_owned();
@@ -165,11 +166,11 @@ impl Store {
             let why = HistoryError::Damaged("the node went down while it was opened".to_owned());
             store.set_aside(number, &why);
         }
-        let replaced: Vec<u64> = store.sealed.iter().filter_map(|seal| seal.replaces).collect();
+        let replaced: Vec<u64> = store.closed.iter().filter_map(|footer| footer.replaces).collect();
         for number in replaced {
             store.remove(number)?;
         }
-        if store.sealed.back().is_some_and(|seal| seal.content == Content::Unfinished) {
+        if store.closed.back().is_some_and(|footer| footer.content == Content::Unfinished) {
             store.resume();
         }
         Ok(store)
@@ -190,24 +191,24 @@ impl Store {
         self.dir.free_bytes().is_ok_and(|free| free < self.bounds.free_min_bytes)
     }
 
-    /// Stores a sheet, which is behind all others.
-    pub fn put(&mut self, sheet: &Sheet<'_>) -> Result<(), HistoryError> {
-        // A slice ends between two commands: what it covers, it has all of.
-        let open = match sheet.span.first.zxid > self.newest_record.zxid {
+    /// Stores a chunk, which is behind all others.
+    pub fn put(&mut self, chunk: &Chunk<'_>) -> Result<(), HistoryError> {
+        // A segment ends between two commands: what it covers, it has all of.
+        let open = match chunk.span.first.zxid > self.newest_record.zxid {
             true => self.writable()?,
             false => self.begun()?,
         };
-        open.put(sheet)?;
-        self.newest_record = sheet.span.last;
-        self.reached(sheet.span.last);
+        open.put(chunk)?;
+        self.newest_record = chunk.span.last;
+        self.reached(chunk.span.last);
         Ok(())
     }
 
-    /// Stores a gap up to the moment of `key`, or a little more: slices follow each other, and the last one
-    /// may have been sealed since.
+    /// Stores a gap up to the moment of `key`, or a little more: segments follow each other, and the last one
+    /// may have been closed since.
     pub fn put_gap(&mut self, key: Key, gap: Gap) -> Result<(), HistoryError> {
-        let sealed = self.sealed.back().map_or(Key::MIN, |seal| seal.last);
-        let key = Key { ordinal: u32::MAX, ..key.max(sealed) };
+        let closed = self.closed.back().map_or(Key::MIN, |footer| footer.last);
+        let key = Key { ordinal: u32::MAX, ..key.max(closed) };
         self.writable()?.put_gap(key, gap)?;
         self.reached(key);
         Ok(())
@@ -218,17 +219,17 @@ impl Store {
         self.newest = self.newest.max(key);
     }
 
-    fn writable(&mut self) -> Result<&mut OpenSlice, HistoryError> {
+    fn writable(&mut self) -> Result<&mut OpenSegment, HistoryError> {
         if self.open.as_ref().is_some_and(|open| open.payload_bytes() >= self.bounds.payload_bytes()) {
-            self.seal(Content::Complete)?;
+            self.footer(Content::Complete)?;
             self.trim_bytes()?;
         }
         self.begun()
     }
 
-    fn begun(&mut self) -> Result<&mut OpenSlice, HistoryError> {
+    fn begun(&mut self) -> Result<&mut OpenSegment, HistoryError> {
         if self.open.is_none() {
-            self.open = Some(OpenSlice::new(self.empty_folder(OPEN)?)?);
+            self.open = Some(OpenSegment::new(self.empty_folder(OPEN)?)?);
         }
         Ok(self.open.as_mut().expect("it was opened just now"))
     }
@@ -245,12 +246,12 @@ impl Store {
         let Some(open) = self.open.as_ref().filter(|open| open.is_changed) else {
             return self.note_covered();
         };
-        // A slice of some size is not gone on with: copying it would be more work than another slice.
+        // A segment of some size is not gone on with: copying it would be more work than another segment.
         if open.payload_bytes() >= self.bounds.payload_bytes() / 4 {
-            self.seal(Content::Complete)?;
+            self.footer(Content::Complete)?;
             return self.trim_bytes();
         }
-        self.seal(Content::Unfinished)?;
+        self.footer(Content::Unfinished)?;
         self.resume();
         Ok(())
     }
@@ -261,7 +262,7 @@ impl Store {
             view.close()?;
         }
         match &self.open {
-            Some(open) if open.is_changed => self.seal(Content::Unfinished),
+            Some(open) if open.is_changed => self.footer(Content::Unfinished),
             _ => self.note_covered(),
         }
     }
@@ -270,51 +271,51 @@ impl Store {
         Ok(self.dir.write_atomic(COVERED, self.covered.0.to_string().as_bytes())?)
     }
 
-    fn seal(&mut self, content: Content) -> Result<(), HistoryError> {
+    fn footer(&mut self, content: Content) -> Result<(), HistoryError> {
         let Some(open) = self.open.take() else { return Ok(()) };
         let origin = open.origin.clone();
-        let sealed = open.seal(self.next, content, self.covered);
-        let seal = match sealed {
-            Ok(sealed) => sealed,
+        let closed = open.footer(self.next, content, self.covered);
+        let footer = match closed {
+            Ok(closed) => closed,
             Err(error) => {
-                // Its beginning is still there as it was sealed before.
-                self.sealed.extend(origin);
+                // Its beginning is still there as it was closed before.
+                self.closed.extend(origin);
                 return Err(error);
             }
         };
-        self.dir.rename(OPEN, &folder_name(seal.number))?;
+        self.dir.rename(OPEN, &folder_name(footer.number))?;
         self.dir.sync()?;
         self.next += 1;
-        self.sealed.push_back(seal);
+        self.closed.push_back(footer);
         if let Some(origin) = origin {
             self.remove(origin.number)?;
         }
         Ok(())
     }
 
-    /// Goes on with the newest slice. If the disk does not allow it, that one stays as it is.
+    /// Goes on with the newest segment. If the disk does not allow it, that one stays as it is.
     fn resume(&mut self) {
-        let Some(seal) = self.sealed.pop_back() else { return };
+        let Some(footer) = self.closed.pop_back() else { return };
         let opened =
-            self.empty_folder(OPEN).and_then(|folder| OpenSlice::resume(&self.dir, seal.clone(), folder));
+            self.empty_folder(OPEN).and_then(|folder| OpenSegment::resume(&self.dir, footer.clone(), folder));
         match opened {
             Ok(open) => self.open = Some(open),
             Err(error) => {
-                let number = seal.number;
-                self.sealed.push_back(seal);
+                let number = footer.number;
+                self.closed.push_back(footer);
                 self.unreadable(number, &error);
             }
         }
     }
 
-    /// Something went wrong with the open slice: what was in it and is in no sealed one is lost. Gives up to
-    /// where the sealed ones go.
+    /// Something went wrong with the open segment: what was in it and is in no closed one is lost. Gives
+    /// up to where the closed ones go.
     pub fn abandon(&mut self, error: &HistoryError) -> Zxid {
         tracing::warn!(%error, "the lock history could not be written: some of it is lost, and it begins anew");
         let Some(open) = self.open.take() else { return self.covered };
-        self.sealed.extend(open.origin);
+        self.closed.extend(open.origin);
         match open.is_changed {
-            true => self.sealed.iter().map(|seal| seal.covered).max().unwrap_or_default(),
+            true => self.closed.iter().map(|footer| footer.covered).max().unwrap_or_default(),
             false => self.covered,
         }
     }
@@ -323,11 +324,11 @@ impl Store {
     pub fn trim(&mut self, now_ms: i64) -> Result<(), HistoryError> {
         let began_before = |limit_ms: i64| move |key: &Key| key.time_ms < now_ms.saturating_sub(limit_ms);
         let too_long = began_before(self.bounds.slice_age_ms());
-        if self.open.as_ref().and_then(OpenSlice::first).is_some_and(|first| too_long(&first)) {
-            self.seal(Content::Complete)?;
+        if self.open.as_ref().and_then(OpenSegment::first).is_some_and(|first| too_long(&first)) {
+            self.footer(Content::Complete)?;
         }
         let too_old = began_before(self.bounds.max_age_ms);
-        while let Some(oldest) = self.sealed.front().filter(|seal| too_old(&seal.last)) {
+        while let Some(oldest) = self.closed.front().filter(|footer| too_old(&footer.last)) {
             self.remove(oldest.number)?;
         }
         self.trim_bytes()
@@ -335,8 +336,8 @@ impl Store {
 
     fn trim_bytes(&mut self) -> Result<(), HistoryError> {
         let allowed = self.bounds.max_bytes - PARTS_NOT_SEALED * self.bounds.part_bytes();
-        while self.sealed.iter().map(Seal::bytes).sum::<u64>() > allowed {
-            let Some(oldest) = self.sealed.front() else { break };
+        while self.closed.iter().map(Footer::bytes).sum::<u64>() > allowed {
+            let Some(oldest) = self.closed.front() else { break };
             self.remove(oldest.number)?;
         }
         Ok(())
@@ -344,7 +345,7 @@ impl Store {
 
     fn remove(&mut self, number: u64) -> Result<(), HistoryError> {
         self.close_view(number)?;
-        self.sealed.retain(|seal| seal.number != number);
+        self.closed.retain(|footer| footer.number != number);
         let path = self.dir.path().join(folder_name(number));
         if path.is_dir() {
             Dir::open(&path)?.remove_all()?;
@@ -359,13 +360,13 @@ impl Store {
         }
     }
 
-    /// Moves a slice out of the way, and leaves a seal that says what was in it.
+    /// Moves a segment out of the way, and leaves a footer that says what was in it.
     fn set_aside(&mut self, number: u64, error: &HistoryError) {
         let kept = format!("{DAMAGED}{number}");
-        tracing::warn!(slice = number, %error, kept, "a part of the lock history cannot be used and was set aside");
+        tracing::warn!(segment = number, %error, kept, "a part of the lock history cannot be used and was set aside");
         let moved = self.move_away(number, &kept);
         if let Err(error) = moved {
-            tracing::warn!(slice = number, %error, "a part of the lock history could not be moved");
+            tracing::warn!(segment = number, %error, "a part of the lock history could not be moved");
         }
     }
 
@@ -375,10 +376,10 @@ impl Store {
         }
         let folder = folder_name(number);
         self.data.rename(&format!("{FOLDER}/{folder}"), kept)?;
-        if let Some(seal) = self.sealed.iter_mut().find(|seal| seal.number == number) {
+        if let Some(footer) = self.closed.iter_mut().find(|footer| footer.number == number) {
             let empty = self.dir.sub(&folder)?;
-            seal.content = Content::Lost;
-            seal.write(&empty)?;
+            footer.content = Content::Lost;
+            footer.write(&empty)?;
         }
         self.dir.sync()?;
         Ok(self.data.sync()?)
@@ -402,18 +403,20 @@ impl Store {
         {
             return Ok(reading.page);
         }
-        let numbers: Vec<u64> = self.sealed.iter().rev().map(|seal| seal.number).collect();
+        let numbers: Vec<u64> = self.closed.iter().rev().map(|footer| footer.number).collect();
         for number in numbers {
-            let Some(seal) = self.sealed.iter().find(|seal| seal.number == number).cloned() else { continue };
-            let is_near = seal.entries > 0 && seal.last >= range.from && seal.first < range.before;
-            if !is_near || !seal.may_hold(&reading.wanted) {
+            let Some(footer) = self.closed.iter().find(|footer| footer.number == number).cloned() else {
+                continue;
+            };
+            let is_near = footer.entries > 0 && footer.last >= range.from && footer.first < range.before;
+            if !is_near || !footer.may_hold(&reading.wanted) {
                 continue;
             }
-            let read = match seal.content {
+            let read = match footer.content {
                 Content::Lost => None,
-                _ => self.read_sealed(&seal, &mut reading, range),
+                _ => self.read_sealed(&footer, &mut reading, range),
             };
-            if read.unwrap_or_else(|| reading.lost(&seal, range)) == Then::Stop {
+            if read.unwrap_or_else(|| reading.lost(&footer, range)) == Then::Stop {
                 break;
             }
         }
@@ -421,32 +424,32 @@ impl Store {
     }
 
     /// `None`: it cannot be read, and was set aside.
-    fn read_sealed(&mut self, seal: &Seal, reading: &mut Reading<'_>, range: Range) -> Option<Then> {
+    fn read_sealed(&mut self, footer: &Footer, reading: &mut Reading<'_>, range: Range) -> Option<Then> {
         let before = reading.page.entries.len();
-        let read = self.view(seal).and_then(|view| reading.read(&view.reader(), range));
+        let read = self.view(footer).and_then(|view| reading.read(&view.reader(), range));
         let error = match read {
             Ok(then) => return Some(then),
             Err(error) => error,
         };
         reading.page.entries.truncate(before);
-        if let Err(error) = self.close_view(seal.number) {
+        if let Err(error) = self.close_view(footer.number) {
             tracing::warn!(%error, "a copy of a part of the lock history could not be removed");
         }
-        self.unreadable(seal.number, &error);
+        self.unreadable(footer.number, &error);
         None
     }
 
     fn unreadable(&mut self, number: u64, error: &HistoryError) {
-        // A disk that is full or refuses does not make the slice a damaged one.
+        // A disk that is full or refuses does not make the segment a damaged one.
         if matches!(error, HistoryError::Damaged(_)) {
             self.set_aside(number, error);
         } else {
-            tracing::warn!(slice = number, %error, "a part of the lock history could not be read");
+            tracing::warn!(segment = number, %error, "a part of the lock history could not be read");
         }
     }
 
-    fn view(&mut self, seal: &Seal) -> Result<&View, HistoryError> {
-        match self.views.iter().position(|view| view.number == seal.number) {
+    fn view(&mut self, footer: &Footer) -> Result<&View, HistoryError> {
+        match self.views.iter().position(|view| view.number == footer.number) {
             Some(at) => {
                 let view = self.views.remove(at);
                 self.views.push(view);
@@ -455,8 +458,8 @@ impl Store {
                 if self.views.len() >= VIEWS_MAX {
                     self.views.remove(0).close()?;
                 }
-                let folder = self.empty_folder(&format!("{VIEW}{}", seal.number))?;
-                self.views.push(View::open(&self.dir, seal, folder)?);
+                let folder = self.empty_folder(&format!("{VIEW}{}", footer.number))?;
+                self.views.push(View::open(&self.dir, footer, folder)?);
             }
         }
         Ok(self.views.last().expect("it was put there just now"))

@@ -1,15 +1,15 @@
-//! One slice of the history as a sled database: blocks of records, and gaps.
+//! One segment of the history as a sled database: blocks of records, and gaps.
 //!
 //! A record of its own costs sled 6 to 10 µs and 350 bytes, so it gets blocks. It writes a leaf of a tree
 //! anew with every tenth change and splits it beyond 16 keys, which makes five bytes of one; so each block is
-//! a tree of its own, a *shelf*, which it writes once. Measured: docs/decisions/history-in-sled.md.
+//! a tree of its own, a *tree*, which it writes once. Measured: docs/decisions/history-in-sled.md.
 //!
 //! The only file that knows sled. sled opens files and starts threads by itself, past `env`, so whoever uses
 //! this does it on a worker thread of a real node, never in a simulation (clippy cannot see what a dependency
 //! does inside).
 //!
 //! Invariant: sled opens only what it has just created, or files whose checksums are those of a database that
-//! it has closed in order (`seal.rs`). It panics on most damaged files, which ends the node:
+//! it has closed in order (`footer.rs`). It panics on most damaged files, which ends the node:
 //! docs/decisions/history-in-sled.md.
 
 use std::path::Path;
@@ -19,16 +19,16 @@ use std::time::Duration;
 use rowlock_env::disk::Dir;
 
 use super::block::{BLOCK_MAX_BYTES, Head};
+use super::chunk::{Chunks, chunks};
 use super::error::HistoryError;
 use super::record::{Gap, Key};
-use super::sheet::{Sheets, sheets};
 
-/// sled's page cache for one slice.
+/// sled's page cache for one segment.
 const CACHE_BYTES: u64 = 2 << 20;
 /// sled's file of pages, which it locks while it is open.
 const SLED_FILE: &str = "db";
 /// The tree of a block, behind it the block's number.
-const SHELF: &str = "shelf-";
+const TREE: &str = "shelf-";
 const GAPS: &str = "gaps";
 /// sled keeps what is longer in a file apart: a quarter of its segment, without a header.
 const SLED_VALUE_MAX_BYTES: usize = (512 << 10) / 4 - 1_024;
@@ -51,13 +51,13 @@ impl Range {
     }
 }
 
-/// Which block of a slice, counted from its oldest.
+/// Which block of a segment, counted from its oldest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BlockNumber(pub usize);
 
 impl BlockNumber {
-    fn shelf(self) -> String {
-        format!("{SHELF}{:08}", self.0)
+    fn tree(self) -> String {
+        format!("{TREE}{:08}", self.0)
     }
 }
 
@@ -83,21 +83,21 @@ impl Table {
             .path(folder)
             .mode(sled::Mode::LowSpace)
             .cache_capacity(CACHE_BYTES)
-            // What is not sealed is never read again, so nothing is flushed before.
+            // What is not closed is never read again, so nothing is flushed before.
             .flush_every_ms(None);
         Ok(Table { db: config.open()? })
     }
 
-    /// Stores a block of sheets; the same again replaces it.
+    /// Stores a block of chunks; the same again replaces it.
     pub fn put_block(&self, number: BlockNumber, first: Key, bytes: &[u8]) -> Result<(), HistoryError> {
         assert!(bytes.len() <= BLOCK_MAX_BYTES, "Invariant: blocks are bounded");
-        self.db.open_tree(number.shelf())?.insert(first.encode(), bytes)?;
+        self.db.open_tree(number.tree())?.insert(first.encode(), bytes)?;
         Ok(())
     }
 
     /// A block that [`Table::heads`] knows.
     pub fn block(&self, number: BlockNumber, first: Key) -> Result<Vec<u8>, HistoryError> {
-        let found = self.db.open_tree(number.shelf())?.get(first.encode())?;
+        let found = self.db.open_tree(number.tree())?.get(first.encode())?;
         let block = found.ok_or_else(|| HistoryError::Damaged("a block is not there".to_owned()))?;
         Ok(block.to_vec())
     }
@@ -105,17 +105,16 @@ impl Table {
     /// Looks through all blocks, oldest first.
     pub fn heads(&self) -> Result<Vec<Head>, HistoryError> {
         let names = self.db.tree_names();
-        let mut shelves: Vec<_> =
-            names.into_iter().filter(|name| name.starts_with(SHELF.as_bytes())).collect();
-        shelves.sort();
+        let mut trees: Vec<_> = names.into_iter().filter(|name| name.starts_with(TREE.as_bytes())).collect();
+        trees.sort();
         let mut heads = Vec::new();
-        for shelf in shelves {
-            if *shelf != *BlockNumber(heads.len()).shelf().as_bytes() {
+        for tree in trees {
+            if *tree != *BlockNumber(heads.len()).tree().as_bytes() {
                 return Err(HistoryError::Damaged("a block is missing before others".to_owned()));
             }
-            for block in self.db.open_tree(shelf)?.iter() {
+            for block in self.db.open_tree(tree)?.iter() {
                 let (_, bytes) = block?;
-                heads.push(head_of(sheets(&bytes))?);
+                heads.push(head_of(chunks(&bytes))?);
             }
         }
         Ok(heads)
@@ -152,12 +151,12 @@ impl Table {
     }
 }
 
-fn head_of(mut sheets: Sheets<'_>) -> Result<Head, HistoryError> {
+fn head_of(mut chunks: Chunks<'_>) -> Result<Head, HistoryError> {
     let empty = || HistoryError::Damaged("a block is empty".to_owned());
-    let first = sheets.next().ok_or_else(empty)??;
+    let first = chunks.next().ok_or_else(empty)??;
     let mut head = Head::of(&first, None)?;
-    for sheet in sheets {
-        head.add(&sheet?, None)?;
+    for chunk in chunks {
+        head.add(&chunk?, None)?;
     }
     Ok(head)
 }

@@ -1,4 +1,4 @@
-//! Numbers in as few bytes as they need, as sheets hold them: seven bits each, the lowest first, and a bit
+//! Numbers in as few bytes as they need, as chunks hold them: seven bits each, the lowest first, and a bit
 //! that says that another follows. Signed ones with the sign in the lowest bit, so that small ones are short
 //! on both sides of nought.
 

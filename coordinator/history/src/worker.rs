@@ -16,11 +16,11 @@ use rowlock_types::limits::HISTORY_RETRY_PAUSE;
 use rowlock_types::metrics::Metrics;
 use tokio::sync::oneshot;
 
+use super::chunk::{Chunk, Span, chunks};
 use super::error::HistoryError;
-use super::page::{Filter, Page};
+use super::query::{Filter, Page};
 use super::queue::{Backlog, Buffer, Missed};
 use super::record::{Gap, GapReason, Key};
-use super::sheet::{Sheet, Span, sheets};
 use super::store::{Bounds, Found, Store};
 
 /// What the thread is to do.
@@ -98,11 +98,11 @@ impl Keeper {
         let dropped = self.backlog.take(&mut taken);
         let mut begun = 0;
         for (end, key) in &taken.installed {
-            self.record(&taken.sheets[begun..*end]);
+            self.record(&taken.chunks[begun..*end]);
             self.installed(*key);
             begun = *end;
         }
-        self.record(&taken.sheets[begun..]);
+        self.record(&taken.chunks[begun..]);
         self.backlog.done(&mut taken);
         self.buffer = taken;
         // Behind the records, so that nothing that a snapshot skipped seems to be covered by what came later.
@@ -136,7 +136,7 @@ impl Keeper {
         }
     }
 
-    /// Tries something; if it fails, the open slice is given up.
+    /// Tries something; if it fails, the open segment is given up.
     fn attempt(&mut self, work: impl FnOnce(&mut Store) -> Result<(), HistoryError>) {
         let Some(store) = self.store() else { return };
         if let Err(error) = work(store) {
@@ -168,12 +168,12 @@ impl Keeper {
         let (mut left, mut written) = (whole(bytes).peekable(), 0);
         let mut failed = None;
         if let Some(store) = self.store() {
-            while let Some(sheet) = left.peek()
+            while let Some(chunk) = left.peek()
                 && failed.is_none()
             {
-                match store.put(sheet) {
+                match store.put(chunk) {
                     Ok(()) => {
-                        written += u64::from(sheet.span.count);
+                        written += u64::from(chunk.span.count);
                         left.next();
                     }
                     Err(error) => failed = Some(error),
@@ -187,9 +187,9 @@ impl Keeper {
         self.miss_all(left, GapReason::Lost);
     }
 
-    fn miss_all<'a>(&mut self, sheets: impl Iterator<Item = Sheet<'a>>, why: GapReason) {
-        for sheet in sheets {
-            let Span { first, last, count } = sheet.span;
+    fn miss_all<'a>(&mut self, chunks: impl Iterator<Item = Chunk<'a>>, why: GapReason) {
+        for chunk in chunks {
+            let Span { first, last, count } = chunk.span;
             self.metrics.history_dropped_total.add(count.into());
             self.miss(Missed { last, count: Some(count.into()), ..Missed::one(first, why) });
         }
@@ -242,9 +242,9 @@ impl Keeper {
 }
 
 /// What apply has left in the buffer.
-fn whole(bytes: &[u8]) -> impl Iterator<Item = Sheet<'_>> {
-    sheets(bytes)
-        .map(|sheet| sheet.expect("Invariant: the buffer holds whole sheets, and is cut between them"))
+fn whole(bytes: &[u8]) -> impl Iterator<Item = Chunk<'_>> {
+    chunks(bytes)
+        .map(|chunk| chunk.expect("Invariant: the buffer holds whole chunks, and is cut between them"))
 }
 
 fn failed(covered: Zxid, error: &HistoryError) -> State {

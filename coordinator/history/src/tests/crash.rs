@@ -16,7 +16,7 @@ async fn a_crash_behind_a_snapshot_costs_nothing_once_the_log_is_applied_again()
     let (history, sink) = start(node.path());
     (1..=40).for_each(|zxid| change(&*sink, zxid));
     sink.frozen(Zxid(40));
-    // An answer says that the thread has sealed what was there; it may seal more, if there is more when it
+    // An answer says that the thread has closed what was there; it may footer more, if there is more when it
     // comes to it.
     page(&history, Filter { limit: 1, ..all() }).await;
     (41..=60).for_each(|zxid| change(&*sink, zxid));
@@ -36,7 +36,7 @@ async fn a_crash_between_a_snapshot_and_its_checkpoint_leaves_a_gap() {
     let (history, sink) = start(node.path());
     (1..=40).for_each(|zxid| change(&*sink, zxid));
     sink.frozen(Zxid(40));
-    // An answer says that the thread has sealed what was there; it may seal more, if there is more when it
+    // An answer says that the thread has closed what was there; it may footer more, if there is more when it
     // comes to it.
     page(&history, Filter { limit: 1, ..all() }).await;
     (41..=60).for_each(|zxid| change(&*sink, zxid));

@@ -6,10 +6,10 @@ use std::fs;
 use std::path::PathBuf;
 
 use super::*;
-use crate::draft::{Draft, Put};
-use crate::page::Filter;
+use crate::chunk::chunks;
+use crate::chunk_builder::{ChunkBuilder, Put};
+use crate::query::Filter;
 use crate::record::LOCK_MAX_BYTES;
-use crate::sheet::sheets;
 use crate::store::{Bounds, Store};
 
 const BOUNDS: Bounds = Bounds { max_age_ms: 86_400_000, max_bytes: 64 << 20, free_min_bytes: 0 };
@@ -39,11 +39,11 @@ fn put_of(store: &mut Store, zxid: i64, lock: &str, session: SessionId, len: usi
         is_acquired: true,
         kind: LockEventKind::Converted,
     };
-    let (mut draft, mut bytes) = (Draft::default(), Vec::new());
+    let (mut builder, mut bytes) = (ChunkBuilder::default(), Vec::new());
     let key = Key { time_ms: time_of(zxid), zxid: Zxid(zxid), ordinal: 0 };
-    assert_eq!(draft.put(key, &event), Put::Done);
-    draft.finish(&mut bytes);
-    store.put(&sheets(&bytes).next().unwrap().unwrap()).unwrap();
+    assert_eq!(builder.put(key, &event), Put::Done);
+    builder.finish(&mut bytes);
+    store.put(&chunks(&bytes).next().unwrap().unwrap()).unwrap();
 }
 
 fn read(store: &mut Store, filter: &Filter) -> Page {
@@ -61,8 +61,8 @@ fn size_of(folder: &Path) -> u64 {
         .sum()
 }
 
-/// The sealed slices in a node's folder, oldest first.
-fn slices(node: &Path) -> Vec<PathBuf> {
+/// The closed segments in a node's folder, oldest first.
+fn segments(node: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(node.join("history")).unwrap().map(|entry| entry.unwrap().path());
     let mut found: Vec<PathBuf> =
         entries.filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with("slice-")).collect();
@@ -70,11 +70,11 @@ fn slices(node: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// A history of several slices; gives how many changes it has.
-fn several_slices(node: &Path) -> i64 {
+/// A history of several segments; gives how many changes it has.
+fn several_segments(node: &Path) -> i64 {
     let mut store = open(node, BOUNDS);
     let mut zxid = 0;
-    while slices_of(&store, node) < 3 {
+    while segments_of(&store, node) < 3 {
         zxid += 1;
         put(&mut store, zxid, LOCK_MAX_BYTES);
     }
@@ -82,12 +82,12 @@ fn several_slices(node: &Path) -> i64 {
     zxid
 }
 
-fn slices_of(_open: &Store, node: &Path) -> usize {
-    slices(node).len()
+fn segments_of(_open: &Store, node: &Path) -> usize {
+    segments(node).len()
 }
 
 #[test]
-fn the_oldest_slices_go_when_the_history_is_larger_than_allowed() {
+fn the_oldest_segments_go_when_the_history_is_larger_than_allowed() {
     for (len, changes) in [(100, 120_000), (4_000, 8_000)] {
         let node = tempfile::tempdir().unwrap();
         let bounds = Bounds { max_bytes: 16 << 20, ..BOUNDS };
@@ -122,36 +122,36 @@ fn what_is_too_old_is_not_shown_and_goes() {
     for zxid in (0..=200_000).step_by(1_000) {
         put(&mut store, zxid + 1, 10);
         store.trim(now(zxid)).unwrap();
-        assert!(slices(node.path()).len() <= 10, "{zxid}");
+        assert!(segments(node.path()).len() <= 10, "{zxid}");
     }
     let shown = store.page(&all(), now(200_001), || false).unwrap();
     let oldest = shown.entries.last().unwrap().0.zxid.0;
     assert!((120_001..=121_001).contains(&oldest), "{oldest}");
     // Nobody asks for locks any more, and still it goes.
     store.trim(now(300_000)).unwrap();
-    assert_eq!(slices(node.path()).len(), 0);
+    assert_eq!(segments(node.path()).len(), 0);
 }
 
 #[test]
-fn a_damaged_slice_is_set_aside_and_shown_as_a_gap() {
+fn a_damaged_segment_is_set_aside_and_shown_as_a_gap() {
     let whole = tempfile::tempdir().unwrap();
-    let changes = several_slices(whole.path());
-    let count = slices(whole.path()).len();
+    let changes = several_segments(whole.path());
+    let count = segments(whole.path()).len();
     for (victim, file, cut) in [(0, "db", false), (1, "db", true), (1, "SEAL", false), (0, "conf", true)] {
         let node = tempfile::tempdir().unwrap();
         copy(whole.path(), node.path());
-        let slice = slices(node.path())[victim].clone();
-        let mut bytes = fs::read(slice.join(file)).unwrap();
+        let segment = segments(node.path())[victim].clone();
+        let mut bytes = fs::read(segment.join(file)).unwrap();
         let middle = bytes.len() / 2;
         match cut {
             true => bytes.truncate(middle),
             false => bytes[middle] ^= 0x10,
         }
-        fs::write(slice.join(file), bytes).unwrap();
+        fs::write(segment.join(file), bytes).unwrap();
         let mut store = open(node.path(), BOUNDS);
         let (records, gaps) = told(&read(&mut store, &all()));
         assert!(!records.is_empty() && records.len() < usize::try_from(changes).unwrap(), "{file}");
-        // Without its seal nobody knows what was in it.
+        // Without its footer nobody knows what was in it.
         assert_eq!(gaps.len(), usize::from(file != "SEAL"), "{file}");
         let kept = || {
             let names = fs::read_dir(node.path()).unwrap().map(|entry| entry.unwrap().file_name());
@@ -164,12 +164,12 @@ fn a_damaged_slice_is_set_aside_and_shown_as_a_gap() {
         assert_eq!(told(&read(&mut store, &all())), (records, gaps), "{file}");
         put(&mut store, changes + 1, 10);
         assert_eq!(told(&read(&mut store, &Filter { limit: 1, ..all() })).0, [(changes + 1, 0)]);
-        assert_eq!((kept(), slices(node.path()).len() >= count - 2), (1, true));
+        assert_eq!((kept(), segments(node.path()).len() >= count - 2), (1, true));
     }
 }
 
 #[test]
-fn a_slice_of_an_earlier_version_is_set_aside_and_shown_as_a_gap() {
+fn a_segment_of_an_earlier_version_is_set_aside_and_shown_as_a_gap() {
     for version in [1, 2] {
         of_an_earlier_version(version);
     }
@@ -177,16 +177,16 @@ fn a_slice_of_an_earlier_version_is_set_aside_and_shown_as_a_gap() {
 
 fn of_an_earlier_version(version: u8) {
     let node = tempfile::tempdir().unwrap();
-    let changes = several_slices(node.path());
-    let oldest = slices(node.path())[0].clone();
-    // They had the same seal, before values of another form.
-    let mut seal = fs::read(oldest.join("SEAL")).unwrap();
-    assert_eq!(seal[0], 3);
-    seal[0] = version;
-    let body = seal.len() - 4;
-    let crc = crc32fast::hash(&seal[..body]).to_le_bytes();
-    seal[body..].copy_from_slice(&crc);
-    fs::write(oldest.join("SEAL"), seal).unwrap();
+    let changes = several_segments(node.path());
+    let oldest = segments(node.path())[0].clone();
+    // They had the same footer, before values of another form.
+    let mut footer = fs::read(oldest.join("SEAL")).unwrap();
+    assert_eq!(footer[0], 3);
+    footer[0] = version;
+    let body = footer.len() - 4;
+    let crc = crc32fast::hash(&footer[..body]).to_le_bytes();
+    footer[body..].copy_from_slice(&crc);
+    fs::write(oldest.join("SEAL"), footer).unwrap();
 
     let found = Found::look(node.path()).unwrap();
     assert_eq!(found.covered, Zxid(changes), "what is missing is not recorded again in part");
@@ -201,7 +201,7 @@ fn of_an_earlier_version(version: u8) {
 }
 
 #[test]
-fn many_blocks_in_many_slices_give_what_looking_through_everything_would() {
+fn many_blocks_in_many_segments_give_what_looking_through_everything_would() {
     let node = tempfile::tempdir().unwrap();
     let bounds = Bounds { max_bytes: 16 << 20, ..BOUNDS };
     let mut store = open(node.path(), bounds);
@@ -223,7 +223,7 @@ fn many_blocks_in_many_slices_give_what_looking_through_everything_would() {
             store.put_gap(key, gap).unwrap();
         }
     }
-    assert!(slices(node.path()).len() >= 2);
+    assert!(segments(node.path()).len() >= 2);
     let everything = read(&mut store, &all()).entries;
     assert!(everything.iter().map(|(key, _)| *key).rev().is_sorted());
     assert_eq!(everything.len(), usize::try_from(changes).unwrap() + 3);
@@ -261,11 +261,11 @@ fn many_blocks_in_many_slices_give_what_looking_through_everything_would() {
 }
 
 #[test]
-fn a_slice_over_which_the_node_went_down_is_not_opened_again() {
+fn a_segment_over_which_the_node_went_down_is_not_opened_again() {
     let node = tempfile::tempdir().unwrap();
-    several_slices(node.path());
+    several_segments(node.path());
     let before = told(&read(&mut open(node.path(), BOUNDS), &all())).0.len();
-    let newest = slices(node.path()).pop().unwrap();
+    let newest = segments(node.path()).pop().unwrap();
     let number: u64 = newest.file_name().unwrap().to_str().unwrap()["slice-".len()..].parse().unwrap();
     fs::write(node.path().join("history/OPENING"), number.to_string()).unwrap();
     let (records, gaps) = told(&read(&mut open(node.path(), BOUNDS), &all()));
@@ -277,12 +277,12 @@ fn a_slice_over_which_the_node_went_down_is_not_opened_again() {
 }
 
 #[test]
-fn a_slice_that_replaces_another_is_the_only_one_of_the_two_after_a_crash() {
+fn a_segment_that_replaces_another_is_the_only_one_of_the_two_after_a_crash() {
     let node = tempfile::tempdir().unwrap();
     let mut store = open(node.path(), BOUNDS);
     (1..=10).for_each(|zxid| put(&mut store, zxid, 10));
     store.checkpoint(Zxid(10)).unwrap();
-    let old = slices(node.path()).pop().unwrap();
+    let old = segments(node.path()).pop().unwrap();
     let kept = tempfile::tempdir().unwrap();
     copy(&old, kept.path());
     (11..=20).for_each(|zxid| put(&mut store, zxid, 10));

@@ -1,12 +1,12 @@
-//! What is put into drafts comes out of sheets.
+//! What is put into builders comes out of chunks.
 
 use proptest::prelude::*;
 use rowlock_proto::acl::{Acl, Id, perms};
 use rowlock_state::outcome::{LockEvent, LockEventKind, Why};
 
 use super::*;
-use crate::draft::{Draft, Put};
-use crate::page::Filter;
+use crate::chunk_builder::{ChunkBuilder, Put};
+use crate::query::Filter;
 use crate::record::LOCK_MAX_BYTES;
 
 const EVERYTHING: Range = Range { from: Key::MIN, before: Key::MAX };
@@ -35,8 +35,8 @@ fn filter(lock: Option<&str>, session: Option<SessionId>) -> Filter {
 
 fn read(bytes: &[u8], filter: &Filter, range: Range) -> Result<Vec<(Key, Entry<'static>)>, HistoryError> {
     let mut entries = Vec::new();
-    for sheet in sheets(bytes) {
-        let found = sheet?.read(&Wanted::by(filter), range)?;
+    for chunk in chunks(bytes) {
+        let found = chunk?.read(&Wanted::by(filter), range)?;
         for moment in &found.moments {
             entries.push((moment.key, found.entry(moment)?));
         }
@@ -54,8 +54,8 @@ const RELEASED: LockEventKind =
     LockEventKind::Gone { held_ms: Some(2), waited_ms: 0, why: Why::SessionExpired };
 
 #[test]
-fn bytes_of_a_sheet_are_those_of_version_3() {
-    let (mut draft, mut bytes) = (Draft::default(), Vec::new());
+fn bytes_of_a_chunk_are_those_of_version_3() {
+    let (mut builder, mut bytes) = (ChunkBuilder::default(), Vec::new());
     for (key, kind) in [
         (key(7, 9, 0), REQUESTED),
         (key(7, 9, 1), GRANTED),
@@ -64,9 +64,9 @@ fn bytes_of_a_sheet_are_those_of_version_3() {
     ] {
         let mode = if kind == LockEventKind::Converted { Mode::Permits(2) } else { Mode::Exclusive };
         let event = LockEvent { token: FencingToken(9), mode, ..event("/l", "/l/n", kind) };
-        assert_eq!(draft.put(key, &event), Put::Done);
+        assert_eq!(builder.put(key, &event), Put::Done);
     }
-    draft.finish(&mut bytes);
+    builder.finish(&mut bytes);
     let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     let expected = concat!(
         "6f0000002d00000004000000", // lengths of all and of definitions; events
@@ -89,30 +89,30 @@ fn bytes_of_a_sheet_are_those_of_version_3() {
 }
 
 #[test]
-fn what_cannot_be_said_in_a_sheet_needs_the_next_one_or_is_refused() {
-    let mut draft = Draft::default();
+fn what_cannot_be_said_in_a_chunk_needs_the_next_one_or_is_refused() {
+    let mut builder = ChunkBuilder::default();
     let short = event("/l", "/l/n", GRANTED);
-    assert_eq!(draft.put(key(1, 1, 5), &short), Put::Done, "a sheet may begin anywhere");
-    assert_eq!(draft.put(key(1, 1, 7), &short), Put::Full);
-    assert_eq!(draft.put(key(1, 2, 1), &short), Put::Full);
-    assert_eq!(draft.put(key(1, 1, 6), &short), Put::Done);
+    assert_eq!(builder.put(key(1, 1, 5), &short), Put::Done, "a chunk may begin anywhere");
+    assert_eq!(builder.put(key(1, 1, 7), &short), Put::Full);
+    assert_eq!(builder.put(key(1, 2, 1), &short), Put::Full);
+    assert_eq!(builder.put(key(1, 1, 6), &short), Put::Done);
     let long = format!("/{}", "a".repeat(LOCK_MAX_BYTES));
-    assert_eq!(draft.put(key(1, 2, 0), &event(&long, "/x/n", GRANTED)), Put::TooLong);
-    assert_eq!(draft.put(key(1, 2, 0), &event("/x", &format!("{long}b"), GRANTED)), Put::TooLong);
-    let label = vec![0; SHEET_MAX_BYTES];
-    assert_eq!(draft.put(key(1, 2, 0), &LockEvent { label: &label, ..short }), Put::TooLong);
+    assert_eq!(builder.put(key(1, 2, 0), &event(&long, "/x/n", GRANTED)), Put::TooLong);
+    assert_eq!(builder.put(key(1, 2, 0), &event("/x", &format!("{long}b"), GRANTED)), Put::TooLong);
+    let label = vec![0; CHUNK_MAX_BYTES];
+    assert_eq!(builder.put(key(1, 2, 0), &LockEvent { label: &label, ..short }), Put::TooLong);
     let mut zxid = 2;
-    while draft.put(key(1, zxid, 0), &LockEvent { label: &label[..20_000], ..event("/l", "/l/n", GRANTED) })
+    while builder.put(key(1, zxid, 0), &LockEvent { label: &label[..20_000], ..event("/l", "/l/n", GRANTED) })
         == Put::Done
     {
         zxid += 1;
         let label = &label[..1_000 + zxid as usize];
-        assert_eq!(draft.put(key(1, zxid, 0), &LockEvent { label, ..short }), Put::Done);
+        assert_eq!(builder.put(key(1, zxid, 0), &LockEvent { label, ..short }), Put::Done);
         zxid += 1;
     }
     let mut bytes = Vec::new();
-    draft.finish(&mut bytes);
-    assert!(bytes.len() > SHEET_MAX_BYTES / 2 && bytes.len() <= SHEET_MAX_BYTES);
+    builder.finish(&mut bytes);
+    assert!(bytes.len() > CHUNK_MAX_BYTES / 2 && bytes.len() <= CHUNK_MAX_BYTES);
     let found = read(&bytes, &filter(None, None), EVERYTHING).unwrap();
     assert_eq!((found.len(), found[0].0, found[1].0), (zxid as usize, key(1, 1, 5), key(1, 1, 6)));
     let Entry::Lock(record) = &found[0].1 else { panic!("it is no gap") };
@@ -187,9 +187,9 @@ fn permissions(which: usize) -> ((Vec<Acl>, Vec<Acl>), Readers) {
     }
 }
 
-/// Puts the events into a draft, and gives what should be read.
+/// Puts the events into a builder, and gives what should be read.
 fn write(events: &[Made], bytes: &mut Vec<u8>) -> Vec<(Key, Entry<'static>)> {
-    let (mut draft, mut expected) = (Draft::default(), Vec::new());
+    let (mut builder, mut expected) = (ChunkBuilder::default(), Vec::new());
     let mut key = key(1_700_000_000_000, 5, 0);
     let (mut taken, mut whole) = (0, 0);
     for made in events {
@@ -220,7 +220,7 @@ fn write(events: &[Made], bytes: &mut Vec<u8>) -> Vec<(Key, Entry<'static>)> {
             lock_acl: &acls.0,
             ..event(lock, &path, made.kind)
         };
-        assert_eq!(draft.put(key, &event), Put::Done);
+        assert_eq!(builder.put(key, &event), Put::Done);
         let what = match made.kind {
             LockEventKind::Requested { ahead } => What::Requested { ahead },
             LockEventKind::Granted { waited_ms } => What::Granted { waited_ms },
@@ -242,17 +242,17 @@ fn write(events: &[Made], bytes: &mut Vec<u8>) -> Vec<(Key, Entry<'static>)> {
         assert_eq!(record.path(), path);
         expected.push((key, Entry::Lock(record)));
         if made.is_end {
-            draft.entry_is_over();
+            builder.entry_is_over();
             whole = expected.len();
         }
         if made.is_taken {
-            assert_eq!(draft.is_whole(), whole == expected.len());
-            assert_eq!(draft.finish_whole(bytes), whole - taken);
+            assert_eq!(builder.is_whole(), whole == expected.len());
+            assert_eq!(builder.finish_whole(bytes), whole - taken);
             taken = whole;
             assert_eq!(read(bytes, &filter(None, None), EVERYTHING).unwrap(), expected[..taken]);
         }
     }
-    draft.finish(bytes);
+    builder.finish(bytes);
     expected
 }
 
@@ -294,7 +294,7 @@ proptest! {
         match is_cut {
             true => {
                 bytes.truncate(at);
-                // Between two sheets nothing can tell.
+                // Between two chunks nothing can tell.
                 let _ = read(&bytes, &filter(None, None), EVERYTHING);
             }
             false => {
@@ -302,8 +302,8 @@ proptest! {
                 let _ = read(&bytes, &filter(None, None), EVERYTHING);
             }
         }
-        for sheet in sheets(&bytes).map_while(Result::ok) {
-            let _ = sheet.parties().count();
+        for chunk in chunks(&bytes).map_while(Result::ok) {
+            let _ = chunk.parties().count();
         }
     }
 }

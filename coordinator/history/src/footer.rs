@@ -1,6 +1,6 @@
-//! The seal of a slice: what is in it, and the checksums of its files, taken when sled had closed them.
+//! The footer of a segment: what is in it, and the checksums of its files, taken when sled had closed them.
 //!
-//! A slice without a seal that fits is never given to sled.
+//! A segment without a footer that fits is never given to sled.
 
 use rowlock_env::disk::Dir;
 use rowlock_proto::Zxid;
@@ -8,30 +8,30 @@ use rowlock_types::codec;
 use serde::{Deserialize, Serialize};
 
 use super::block::Wanted;
+use super::bloom_filter::BloomFilter;
 use super::error::HistoryError;
 use super::record::Key;
-use super::sieve::Sieve;
 
-/// Name of the seal in a slice's folder.
-pub(super) const SEAL: &str = "SEAL";
+/// Name of the footer in a segment's folder.
+pub(super) const FOOTER_FILE: &str = "SEAL";
 /// Where sled would keep values that are longer than ours can be. Always empty.
 const BLOBS: &str = "blobs";
-/// Of the form of a slice: 3 has blocks of sheets.
+/// Of the form of a segment: 3 has blocks of chunks.
 const VERSION: u8 = 3;
-/// One record per value of sled, and blocks in which each record says everything. Their seals are read, so
-/// that what was in these slices can be declared missing.
+/// One record per value of sled, and blocks in which each record says everything. Their footers are read, so
+/// that what was in these segments can be declared missing.
 const OUTDATED: std::ops::RangeInclusive<u8> = 1..=2;
-/// Longest seal that is believed.
-const SEAL_MAX_BYTES: usize = 64 << 10;
+/// Longest footer that is believed.
+const FOOTER_MAX_BYTES: usize = 64 << 10;
 /// Files are read and copied in pieces of this size.
-const CHUNK_BYTES: usize = 1 << 20;
+const PIECE_BYTES: usize = 1 << 20;
 
-/// What a slice's folder holds.
+/// What a segment's folder holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Seal {
-    /// Number of the slice; a later one has a larger.
+pub(super) struct Footer {
+    /// Number of the segment; a later one has a larger.
     pub number: u64,
-    /// The slice that this one begins with a copy of; it is to be removed.
+    /// The segment that this one begins with a copy of; it is to be removed.
     pub replaces: Option<u64>,
     /// See there.
     pub content: Content,
@@ -43,36 +43,36 @@ pub(super) struct Seal {
     pub entries: u64,
     /// Bytes of their keys and values.
     pub payload_bytes: u64,
-    /// Up to here everything is in this slice or one before it.
+    /// Up to here everything is in this segment or one before it.
     pub covered: Zxid,
     /// Some of the entries are gaps, which are shown to whoever asks.
     pub has_gaps: bool,
     /// What is surely not in it.
-    pub sieve: Sieve,
-    /// All files but the seal.
+    pub bloom: BloomFilter,
+    /// All files but the footer.
     pub files: Vec<SealedFile>,
 }
 
-/// A slice's seal that was read.
+/// A segment's footer that was read.
 pub(super) enum Found {
     /// It can be used.
-    Seal(Seal),
-    /// The slice was written by an earlier version of Rowlock.
-    Outdated(Seal),
+    Footer(Footer),
+    /// The segment was written by an earlier version of Rowlock.
+    Outdated(Footer),
 }
 
-/// In which state a slice was sealed.
+/// In which state a segment was closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Content {
-    /// The newest slice, which is to be gone on with.
+    /// The newest segment, which is to be gone on with.
     Unfinished,
-    /// A slice that has its size.
+    /// A segment that has its size.
     Complete,
     /// Nothing any more: its files were damaged.
     Lost,
 }
 
-/// A file as it was when its slice was sealed.
+/// A file as it was when its segment was closed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct SealedFile {
     pub name: String,
@@ -80,35 +80,35 @@ pub(super) struct SealedFile {
     pub crc: u32,
 }
 
-impl Seal {
-    /// Bytes of the slice on the disk.
+impl Footer {
+    /// Bytes of the segment on the disk.
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|file| file.len).sum()
     }
 
     /// Whether there may be something that is wanted.
     pub fn may_hold(&self, wanted: &Wanted<'_>) -> bool {
-        self.has_gaps || self.content == Content::Lost || wanted.may_be_in(&self.sieve)
+        self.has_gaps || self.content == Content::Lost || wanted.may_be_in(&self.bloom)
     }
 
-    /// Reads the seal of a slice.
+    /// Reads the footer of a segment.
     pub fn read(folder: &Dir) -> Result<Found, HistoryError> {
-        let bytes = folder.read(SEAL)?;
-        let damaged = |why: &str| HistoryError::Damaged(format!("its seal {why}"));
+        let bytes = folder.read(FOOTER_FILE)?;
+        let damaged = |why: &str| HistoryError::Damaged(format!("its footer {why}"));
         let (body, crc) = bytes.split_last_chunk::<4>().ok_or_else(|| damaged("is cut off"))?;
         if crc32fast::hash(body).to_le_bytes() != *crc {
             return Err(damaged("has a wrong checksum"));
         }
         let (version, body) = body.split_first().ok_or_else(|| damaged("is empty"))?;
-        let seal = || codec::decode(body, SEAL_MAX_BYTES).map_err(|e| damaged(&e.to_string()));
+        let footer = || codec::decode(body, FOOTER_MAX_BYTES).map_err(|e| damaged(&e.to_string()));
         match *version {
-            VERSION => Ok(Found::Seal(seal()?)),
-            version if OUTDATED.contains(&version) => Ok(Found::Outdated(seal()?)),
+            VERSION => Ok(Found::Footer(footer()?)),
+            version if OUTDATED.contains(&version) => Ok(Found::Outdated(footer()?)),
             _ => Err(damaged("is of another version")),
         }
     }
 
-    /// Makes everything in the folder durable, and then puts the seal on it.
+    /// Makes everything in the folder durable, and then puts the footer on it.
     pub fn write(&mut self, folder: &Dir) -> Result<(), HistoryError> {
         self.files = Vec::new();
         for name in folder.list()? {
@@ -120,7 +120,7 @@ impl Seal {
                 }
                 continue;
             }
-            if name == SEAL {
+            if name == FOOTER_FILE {
                 continue;
             }
             folder.open_file(&name)?.sync_all()?;
@@ -135,12 +135,13 @@ impl Seal {
         codec::encode_into(self, &mut bytes);
         let crc = crc32fast::hash(&bytes).to_le_bytes();
         bytes.extend_from_slice(&crc);
-        folder.write_atomic(SEAL, &bytes)?;
+        folder.write_atomic(FOOTER_FILE, &bytes)?;
         Ok(())
     }
 
-    /// Copies the files that the seal names from `from` to the empty folder `to`, and says so if one of them
-    /// is not as it was when it was sealed. The copy has no seal: it is there to be opened, which changes it.
+    /// Copies the files that the footer names from `from` to the empty folder `to`, and says so if one of
+    /// them is not as it was when it was closed. The copy has no footer: it is there to be opened, which
+    /// changes it.
     pub fn copy_verified(&self, from: &Dir, to: &Dir) -> Result<(), HistoryError> {
         for file in &self.files {
             let copy = to.create_new(&file.name)?;
@@ -165,7 +166,7 @@ fn read_through(
     mut each: impl FnMut(&[u8], u64) -> Result<(), HistoryError>,
 ) -> Result<u64, HistoryError> {
     let file = folder.open_to_read(name)?;
-    let mut chunk = vec![0; CHUNK_BYTES];
+    let mut chunk = vec![0; PIECE_BYTES];
     let mut at = 0;
     loop {
         let n = file.read_at(&mut chunk, at)?;

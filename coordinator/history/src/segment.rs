@@ -1,4 +1,4 @@
-//! The slice that is being written, and copies of sealed ones that are being read.
+//! The segment that is being written, and copies of closed ones that are being read.
 
 use std::borrow::Cow;
 
@@ -6,30 +6,30 @@ use rowlock_env::disk::Dir;
 use rowlock_proto::Zxid;
 
 use super::block::{BLOCK_MAX_BYTES, Head, Wanted};
+use super::bloom_filter::{BloomFilter, SEGMENT_BYTES};
+use super::chunk::Chunk;
 use super::error::HistoryError;
+use super::footer::{Content, Footer};
 use super::record::{Gap, Key};
-use super::seal::{Content, Seal};
-use super::sheet::Sheet;
-use super::sieve::{SLICE_BYTES, Sieve};
 use super::table::{BlockNumber, Range, Table};
 
-/// Says which slice sled is opening. Who finds it at a start knows that the node went down over it.
+/// Says which segment sled is opening. Who finds it at a start knows that the node went down over it.
 const OPENING: &str = "OPENING";
 
-/// The slice that is being written.
+/// The segment that is being written.
 ///
-/// Invariant: its folder has no seal, so whatever a crash leaves in it is not opened again. What was in it
+/// Invariant: its folder has no footer, so whatever a crash leaves in it is not opened again. What was in it
 /// comes back from the log, or is declared missing. So its last block may as well be in memory until it is
 /// full.
-pub(super) struct OpenSlice {
+pub(super) struct OpenSegment {
     folder: Dir,
     table: Table,
     parts: Parts,
     /// The block that is being filled.
     tail: Option<(Head, Vec<u8>)>,
-    sieve: Sieve,
-    /// The sealed slice that this one began as a copy of.
-    pub origin: Option<Seal>,
+    bloom: BloomFilter,
+    /// The closed segment that this one began as a copy of.
+    pub origin: Option<Footer>,
     first: Option<Key>,
     last: Key,
     entries: u64,
@@ -52,16 +52,16 @@ impl Parts {
     }
 }
 
-impl OpenSlice {
+impl OpenSegment {
     /// An empty one in an empty folder.
-    pub fn new(folder: Dir) -> Result<OpenSlice, HistoryError> {
+    pub fn new(folder: Dir) -> Result<OpenSegment, HistoryError> {
         let table = Table::open(folder.path())?;
-        Ok(OpenSlice {
+        Ok(OpenSegment {
             folder,
             table,
             parts: Parts::default(),
             tail: None,
-            sieve: Sieve::new(SLICE_BYTES),
+            bloom: BloomFilter::new(SEGMENT_BYTES),
             origin: None,
             first: None,
             last: Key::MIN,
@@ -71,9 +71,9 @@ impl OpenSlice {
         })
     }
 
-    /// Goes on with an unfinished slice: a copy of it in an empty folder.
-    pub fn resume(history: &Dir, seal: Seal, folder: Dir) -> Result<OpenSlice, HistoryError> {
-        let table = open_copy(history, &seal, &folder)?;
+    /// Goes on with an unfinished segment: a copy of it in an empty folder.
+    pub fn resume(history: &Dir, footer: Footer, folder: Dir) -> Result<OpenSegment, HistoryError> {
+        let table = open_copy(history, &footer, &folder)?;
         let mut parts = Parts::of(&table)?;
         let tail = match parts.heads.pop() {
             Some(head) => {
@@ -82,44 +82,44 @@ impl OpenSlice {
             }
             None => None,
         };
-        Ok(OpenSlice {
+        Ok(OpenSegment {
             folder,
             table,
             parts,
             tail,
-            sieve: seal.sieve.clone(),
-            first: (seal.entries > 0).then_some(seal.first),
-            last: seal.last,
-            entries: seal.entries,
-            payload_bytes: seal.payload_bytes,
-            origin: Some(seal),
+            bloom: footer.bloom.clone(),
+            first: (footer.entries > 0).then_some(footer.first),
+            last: footer.last,
+            entries: footer.entries,
+            payload_bytes: footer.payload_bytes,
+            origin: Some(footer),
             is_changed: false,
         })
     }
 
-    /// Stores a sheet, behind all others.
-    pub fn put(&mut self, sheet: &Sheet<'_>) -> Result<(), HistoryError> {
-        let is_full = |(_, block): &mut (Head, Vec<u8>)| block.len() + sheet.bytes.len() > BLOCK_MAX_BYTES;
+    /// Stores a chunk, behind all others.
+    pub fn put(&mut self, chunk: &Chunk<'_>) -> Result<(), HistoryError> {
+        let is_full = |(_, block): &mut (Head, Vec<u8>)| block.len() + chunk.bytes.len() > BLOCK_MAX_BYTES;
         let mut empty = Vec::new();
         if let Some((head, mut block)) = self.tail.take_if(is_full) {
             self.store(head, &block)?;
             block.clear();
             empty = block;
         }
-        let sieve = Some(&mut self.sieve);
+        let bloom = Some(&mut self.bloom);
         match &mut self.tail {
             Some((head, block)) => {
-                head.add(sheet, sieve)?;
-                block.extend_from_slice(sheet.bytes);
+                head.add(chunk, bloom)?;
+                block.extend_from_slice(chunk.bytes);
             }
             None => {
-                let head = Head::of(sheet, sieve)?;
-                empty.extend_from_slice(sheet.bytes);
+                let head = Head::of(chunk, bloom)?;
+                empty.extend_from_slice(chunk.bytes);
                 self.tail = Some((head, empty));
             }
         }
-        self.count(sheet.span.first, sheet.span.count, 0);
-        self.count(sheet.span.last, 0, sheet.bytes.len());
+        self.count(chunk.span.first, chunk.span.count, 0);
+        self.count(chunk.span.last, 0, chunk.bytes.len());
         Ok(())
     }
 
@@ -161,13 +161,13 @@ impl OpenSlice {
         self.first
     }
 
-    /// Closes it and seals its folder.
-    pub fn seal(mut self, number: u64, content: Content, covered: Zxid) -> Result<Seal, HistoryError> {
+    /// Closes it and footers its folder.
+    pub fn footer(mut self, number: u64, content: Content, covered: Zxid) -> Result<Footer, HistoryError> {
         if let Some((head, block)) = self.tail.take() {
             self.store(head, &block)?;
         }
         self.table.close(&self.folder)?;
-        let mut seal = Seal {
+        let mut footer = Footer {
             number,
             replaces: self.origin.map(|origin| origin.number),
             content,
@@ -177,11 +177,11 @@ impl OpenSlice {
             payload_bytes: self.payload_bytes,
             covered,
             has_gaps: !self.parts.gaps.is_empty(),
-            sieve: self.sieve,
+            bloom: self.bloom,
             files: Vec::new(),
         };
-        seal.write(&self.folder)?;
-        Ok(seal)
+        footer.write(&self.folder)?;
+        Ok(footer)
     }
 
     /// What a reader needs of it.
@@ -190,9 +190,9 @@ impl OpenSlice {
     }
 }
 
-/// A copy of a sealed slice, open to be read.
+/// A copy of a closed segment, open to be read.
 pub(super) struct View {
-    /// Which slice.
+    /// Which segment.
     pub number: u64,
     folder: Dir,
     table: Table,
@@ -200,11 +200,11 @@ pub(super) struct View {
 }
 
 impl View {
-    /// Copies the slice into an empty folder, verifies it on the way, and opens the copy.
-    pub fn open(history: &Dir, seal: &Seal, folder: Dir) -> Result<View, HistoryError> {
-        let table = open_copy(history, seal, &folder)?;
+    /// Copies the segment into an empty folder, verifies it on the way, and opens the copy.
+    pub fn open(history: &Dir, footer: &Footer, folder: Dir) -> Result<View, HistoryError> {
+        let table = open_copy(history, footer, &folder)?;
         let parts = Parts::of(&table)?;
-        Ok(View { number: seal.number, folder, table, parts })
+        Ok(View { number: footer.number, folder, table, parts })
     }
 
     /// What a reader needs of it.
@@ -219,18 +219,18 @@ impl View {
     }
 }
 
-fn open_copy(history: &Dir, seal: &Seal, folder: &Dir) -> Result<Table, HistoryError> {
-    let from = Dir::open(&history.path().join(folder_name(seal.number)))?;
-    seal.copy_verified(&from, folder)?;
+fn open_copy(history: &Dir, footer: &Footer, folder: &Dir) -> Result<Table, HistoryError> {
+    let from = Dir::open(&history.path().join(folder_name(footer.number)))?;
+    footer.copy_verified(&from, folder)?;
     // Not made durable: it matters when this process dies, not when the machine does.
     let marker = history.create_new(OPENING)?;
-    marker.write_all_at(seal.number.to_string().as_bytes(), 0)?;
+    marker.write_all_at(footer.number.to_string().as_bytes(), 0)?;
     let table = Table::open(folder.path());
     history.remove(OPENING)?;
     table
 }
 
-/// The slice over which sled has taken the node down, if any: the answer is given once.
+/// The segment over which sled has taken the node down, if any: the answer is given once.
 pub(super) fn take_opening(history: &Dir) -> Option<u64> {
     let text = history.read(OPENING).ok()?;
     if let Err(error) = history.remove(OPENING) {
@@ -239,17 +239,17 @@ pub(super) fn take_opening(history: &Dir) -> Option<u64> {
     std::str::from_utf8(&text).ok()?.parse().ok()
 }
 
-/// The folder of a sealed slice.
+/// The folder of a closed segment.
 pub(super) fn folder_name(number: u64) -> String {
     format!("slice-{number:010}")
 }
 
-/// The number of the slice in a folder of this name.
+/// The number of the segment in a folder of this name.
 pub(super) fn number_of(folder: &str) -> Option<u64> {
     folder.strip_prefix("slice-")?.parse().ok()
 }
 
-/// A slice to be read.
+/// A segment to be read.
 pub(super) struct Reader<'a> {
     table: &'a Table,
     parts: &'a Parts,

@@ -1,11 +1,11 @@
-//! Tells which locks and sessions are surely not in a slice or in a block of one, so that a question about
-//! one of them does not have to open every slice and look through every block there is. (A Bloom filter.)
+//! Tells which locks and sessions are surely not in a segment or in a block of one, so that a question about
+//! one of them does not have to open every segment and look through every block there is. (A Bloom filter.)
 
 use rowlock_proto::SessionId;
 use serde::{Deserialize, Serialize};
 
-/// Of a slice, 8 KiB: with 5,000 names in it, one question in 400 looks into it in vain.
-pub(super) const SLICE_BYTES: usize = 8 << 10;
+/// Of a segment, 8 KiB: with 5,000 names in it, one question in 400 looks into it in vain.
+pub(super) const SEGMENT_BYTES: usize = 8 << 10;
 /// Of a block, 2 KiB: with 1,200 names in it, one question in 400 looks into it in vain.
 pub(super) const BLOCK_BYTES: usize = 2 << 10;
 /// Bits of each name.
@@ -13,7 +13,7 @@ const MARKS: u32 = 6;
 /// An odd number whose bits look like chance (2^64 divided by the golden ratio).
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// A lock or a session, as sieves know it: different ones may rarely have the same.
+/// A lock or a session, as Bloom filters know it: different ones may rarely have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Name(pub u32);
 
@@ -32,12 +32,12 @@ impl Name {
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Sieve(Vec<u8>);
+pub(super) struct BloomFilter(Vec<u8>);
 
-impl Sieve {
+impl BloomFilter {
     /// Of nothing, with `len` bytes.
-    pub fn new(len: usize) -> Sieve {
-        Sieve(vec![0; len])
+    pub fn new(len: usize) -> BloomFilter {
+        BloomFilter(vec![0; len])
     }
 
     /// Puts a name in.
@@ -75,17 +75,17 @@ mod tests {
 
     #[test]
     fn nothing_that_is_there_is_denied_and_little_else_is_promised() {
-        for (names, len) in [(2_500, SLICE_BYTES), (600, BLOCK_BYTES)] {
-            let mut sieve = Sieve::new(len);
+        for (names, len) in [(2_500, SEGMENT_BYTES), (600, BLOCK_BYTES)] {
+            let mut bloom = BloomFilter::new(len);
             let lock = |n: i64| Name::of_lock(format!("/locks/{n}").as_bytes());
             let session = |n: i64| Name::of_session(SessionId(0x0100_0000_0000_0000 + n));
             for n in 0..names {
-                sieve.add(lock(n));
-                sieve.add(session(n));
+                bloom.add(lock(n));
+                bloom.add(session(n));
             }
-            assert!((0..names).all(|n| sieve.may_hold(lock(n)) && sieve.may_hold(session(n))));
+            assert!((0..names).all(|n| bloom.may_hold(lock(n)) && bloom.may_hold(session(n))));
             let others = names..names + 10_000;
-            let in_vain = others.filter(|n| sieve.may_hold(lock(*n)) || sieve.may_hold(session(*n))).count();
+            let in_vain = others.filter(|n| bloom.may_hold(lock(*n)) || bloom.may_hold(session(*n))).count();
             assert!(in_vain < 100, "{in_vain} of 20,000");
         }
     }

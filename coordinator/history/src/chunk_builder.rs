@@ -1,10 +1,10 @@
-//! The sheet that is being written: apply puts each event into it.
+//! The chunk that is being written: apply puts each event into it.
 //!
-//! In the flow: the queue (`queue.rs`) has one of these on each of its sides; what is in it becomes a sheet
-//! (`sheet.rs` has the form) when it is full, when the thread takes it, and where a snapshot replaced the
+//! In the flow: the queue (`queue.rs`) has one of these on each of its sides; what is in it becomes a chunk
+//! (`chunk.rs` has the form) when it is full, when the thread takes it, and where a snapshot replaced the
 //! state.
 //!
-//! Must never do: allocate for an event. What it has grown to is used again for the next sheet.
+//! Must never do: allocate for an event. What it has grown to is used again for the next chunk.
 
 use std::ops::Range;
 
@@ -12,17 +12,17 @@ use rowlock_proto::SessionId;
 use rowlock_proto::lock::Mode;
 use rowlock_state::outcome::{LockEvent, LockEventKind};
 
+use super::chunk::{CHUNK_MAX_BYTES, HEAD_BYTES, Span, tag};
 use super::name::Cut;
 use super::readers;
 use super::record::{Key, LOCK_MAX_BYTES};
-use super::sheet::{HEAD_BYTES, SHEET_MAX_BYTES, Span, tag};
 use super::varint::{MAX_BYTES, Numbers};
 
 /// Longest texts of an event, all together. Beyond: it is not recorded.
 const TEXTS_MAX_BYTES: usize = 28_000;
 /// What an event needs beside its texts, in four rows of numbers.
 const NUMBERS_MAX_BYTES: usize = 4 * Numbers::ROOM;
-const _: () = assert!(HEAD_BYTES + TEXTS_MAX_BYTES + NUMBERS_MAX_BYTES <= SHEET_MAX_BYTES);
+const _: () = assert!(HEAD_BYTES + TEXTS_MAX_BYTES + NUMBERS_MAX_BYTES <= CHUNK_MAX_BYTES);
 /// The longest row: clock, zxid, place and two numbers, behind a tag.
 const _: () = assert!(5 * MAX_BYTES < Numbers::ROOM);
 /// Guesses of which party an event is about, two bytes each; a wrong one costs a definition that was not
@@ -35,17 +35,17 @@ const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 /// What became of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Put {
-    /// It is in the draft.
+    /// It is in the builder.
     Done,
-    /// The draft has to become a sheet before.
+    /// The builder has to become a chunk before.
     Full,
-    /// No sheet takes it.
+    /// No chunk takes it.
     TooLong,
 }
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Draft {
+pub(super) struct ChunkBuilder {
     definitions: Vec<u8>,
     events: Vec<u8>,
     /// Of the latest places of parties.
@@ -71,7 +71,7 @@ pub(super) struct Draft {
     readers: Vec<u8>,
 }
 
-/// The beginning of a draft.
+/// The beginning of a builder.
 #[derive(Clone, Copy, Debug, Default)]
 struct Part {
     definitions: usize,
@@ -110,8 +110,8 @@ struct Place {
     text: Range<usize>,
 }
 
-impl Draft {
-    /// Bytes of the sheet that it would be.
+impl ChunkBuilder {
+    /// Bytes of the chunk that it would be.
     pub fn bytes(&self) -> usize {
         self.definitions.len() + self.events.len()
     }
@@ -153,7 +153,7 @@ impl Draft {
         }
         if self.count == 0 {
             (self.first, self.last) = (key, key);
-        } else if HEAD_BYTES + self.bytes() + texts + NUMBERS_MAX_BYTES > SHEET_MAX_BYTES
+        } else if HEAD_BYTES + self.bytes() + texts + NUMBERS_MAX_BYTES > CHUNK_MAX_BYTES
             || !self.is_next(key)
         {
             return Put::Full;
@@ -169,7 +169,7 @@ impl Draft {
         Put::Done
     }
 
-    /// Whether a sheet can say that `key` comes next: there is no word for an event that is missing within a
+    /// Whether a chunk can say that `key` comes next: there is no word for an event that is missing within a
     /// command.
     fn is_next(&self, key: Key) -> bool {
         match key.zxid == self.last.zxid {
@@ -209,7 +209,7 @@ impl Draft {
                 }
             }
         }
-        let number = u16::try_from(self.parties.len()).expect("Invariant: a sheet has room for few parties");
+        let number = u16::try_from(self.parties.len()).expect("Invariant: a chunk has room for few parties");
         self.guesses[guess] = number;
         let mut numbers = Numbers::new();
         numbers.byte(tag::PARTY);
@@ -306,7 +306,7 @@ impl Draft {
         numbers.append_to(&mut self.events);
     }
 
-    /// Makes a sheet behind `out` of what belongs to log entries that are over, and keeps the rest. Gives how
+    /// Makes a chunk behind `out` of what belongs to log entries that are over, and keeps the rest. Gives how
     /// many events that were.
     pub fn finish_whole(&mut self, out: &mut Vec<u8>) -> usize {
         let part = self.whole;
@@ -323,7 +323,7 @@ impl Draft {
         part.count as usize
     }
 
-    /// Makes a sheet behind `out` of everything.
+    /// Makes a chunk behind `out` of everything.
     pub fn finish(&mut self, out: &mut Vec<u8>) {
         self.write(self.part(), out);
         self.clear();

@@ -7,11 +7,11 @@ use std::iter::Peekable;
 use rowlock_proto::{SessionId, Zxid};
 
 use super::block::Wanted;
+use super::chunk::{Chunk, chunks};
 use super::error::HistoryError;
+use super::footer::Footer;
 use super::record::{Entry, Gap, GapReason, Key};
-use super::seal::Seal;
-use super::sheet::{Sheet, sheets};
-use super::slice::Reader;
+use super::segment::Reader;
 use super::table::Range;
 
 /// Records of the blocks that one page looks into. Beyond: it ends, and the next one goes on.
@@ -67,20 +67,20 @@ impl<'a> Reading<'a> {
         Reading { filter, wanted: Wanted::by(filter), page: Page::default(), examined: 0, is_over }
     }
 
-    /// Adds what a slice has.
-    pub fn read(&mut self, slice: &Reader<'_>, range: Range) -> Result<Then, HistoryError> {
-        let mut gaps = slice.gaps(range).peekable();
-        for (number, head) in slice.blocks(self.wanted, range) {
+    /// Adds what a segment has.
+    pub fn read(&mut self, segment: &Reader<'_>, range: Range) -> Result<Then, HistoryError> {
+        let mut gaps = segment.gaps(range).peekable();
+        for (number, head) in segment.blocks(self.wanted, range) {
             if self.is_enough() {
                 // From just behind what has not been looked at.
                 let next = gaps.peek().map_or(head.last, |(key, _)| head.last.max(*key));
                 return Ok(self.stop_at(next));
             }
             self.examined += head.count;
-            let block = slice.block(number, head)?;
-            let sheets = sheets(&block).collect::<Result<Vec<_>, _>>()?;
-            for sheet in sheets.iter().rev() {
-                if self.read_sheet(sheet, &mut gaps, range)? == Then::Stop {
+            let block = segment.block(number, head)?;
+            let chunks = chunks(&block).collect::<Result<Vec<_>, _>>()?;
+            for chunk in chunks.iter().rev() {
+                if self.read_chunk(chunk, &mut gaps, range)? == Then::Stop {
                     return Ok(Then::Stop);
                 }
             }
@@ -93,14 +93,14 @@ impl<'a> Reading<'a> {
         Ok(Then::GoOn)
     }
 
-    /// Adds what a sheet has, and the gaps that come behind it.
-    fn read_sheet<'b>(
+    /// Adds what a chunk has, and the gaps that come behind it.
+    fn read_chunk<'b>(
         &mut self,
-        sheet: &Sheet<'_>,
+        chunk: &Chunk<'_>,
         gaps: &mut Peekable<impl Iterator<Item = &'b (Key, Gap)>>,
         range: Range,
     ) -> Result<Then, HistoryError> {
-        let found = sheet.read(&self.wanted, range)?;
+        let found = chunk.read(&self.wanted, range)?;
         for moment in found.moments.iter().rev() {
             while let Some((key, gap)) = gaps.next_if(|(key, _)| *key > moment.key) {
                 if self.add(*key, Entry::Gap(*gap)) == Then::Stop {
@@ -137,13 +137,13 @@ impl<'a> Reading<'a> {
         Then::Stop
     }
 
-    /// Adds that a slice is lost.
-    pub fn lost(&mut self, seal: &Seal, range: Range) -> Then {
-        let key = Key { ordinal: u32::MAX, ..seal.last };
+    /// Adds that a segment is lost.
+    pub fn lost(&mut self, footer: &Footer, range: Range) -> Then {
+        let key = Key { ordinal: u32::MAX, ..footer.last };
         if !range.holds(&key) {
             return Then::GoOn;
         }
-        let from = Zxid(seal.first.zxid.0 - 1);
-        self.add(key, Entry::Gap(Gap { from, missing: Some(seal.entries), why: GapReason::Lost }))
+        let from = Zxid(footer.first.zxid.0 - 1);
+        self.add(key, Entry::Gap(Gap { from, missing: Some(footer.entries), why: GapReason::Lost }))
     }
 }

@@ -1,8 +1,9 @@
-//! Sheets: records of many events that follow each other, each said in the few bytes in which it differs from
-//! what was said before. A sheet can be read by itself.
+//! Chunks: records of many events that follow each other, each said in the few bytes in which it differs from
+//! what was said before. A chunk can be read by itself.
 //!
-//! In the flow: apply writes them (`draft.rs`), the thread puts them one behind the other into blocks
-//! (`slice.rs`), as they are; a reader looks at the heads, then at who is in a sheet, then at what happened.
+//! In the flow: apply writes them (`chunk_builder.rs`), the thread puts them one behind the other into
+//! blocks (`segment.rs`), as they are; a reader looks at the heads, then at who is in a chunk, then at
+//! what happened.
 //!
 //! ```text
 //! length of the whole             4 bytes, little endian
@@ -25,7 +26,7 @@
 //! Parties and places are numbered as they are defined, from 0. Numbers are those of `varint.rs`. Of the
 //! first event the head has the key, and what it says of clock and zxid counts for nothing.
 //!
-//! Invariant: the keys of a sheet ascend. What is read may be damaged all the same: nothing here panics over
+//! Invariant: the keys of a chunk ascend. What is read may be damaged all the same: nothing here panics over
 //! it.
 
 use rowlock_proto::lock::Mode;
@@ -39,8 +40,8 @@ use super::record::{Entry, Key, Record, What};
 use super::table::Range;
 use super::varint::Reader;
 
-/// Longest sheet: a block takes one.
-pub(super) const SHEET_MAX_BYTES: usize = BLOCK_MAX_BYTES;
+/// Longest chunk: a block takes one.
+pub(super) const CHUNK_MAX_BYTES: usize = BLOCK_MAX_BYTES;
 const NUMBERS: usize = 12;
 const FIRST_AT: usize = NUMBERS;
 const LAST_AT: usize = FIRST_AT + Key::LEN;
@@ -130,7 +131,7 @@ pub(super) mod tag {
     }
 }
 
-/// From where to where a sheet goes.
+/// From where to where a chunk goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Span {
     /// Key of its first event.
@@ -142,12 +143,12 @@ pub(super) struct Span {
 }
 
 impl Span {
-    /// Writes a sheet behind `out`.
+    /// Writes a chunk behind `out`.
     pub fn write(&self, definitions: &[u8], events: &[u8], out: &mut Vec<u8>) {
         let len = HEAD_BYTES + definitions.len() + events.len();
-        assert!(len <= SHEET_MAX_BYTES, "Invariant: sheets are bounded");
+        assert!(len <= CHUNK_MAX_BYTES, "Invariant: chunks are bounded");
         for number in [len, definitions.len()] {
-            let short = u32::try_from(number).expect("Invariant: sheets are short");
+            let short = u32::try_from(number).expect("Invariant: chunks are short");
             out.extend_from_slice(&short.to_le_bytes());
         }
         out.extend_from_slice(&self.count.to_le_bytes());
@@ -158,9 +159,9 @@ impl Span {
     }
 }
 
-/// A sheet as it is in a block.
+/// A chunk as it is in a block.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sheet<'a> {
+pub(super) struct Chunk<'a> {
     pub span: Span,
     definitions: &'a [u8],
     events: &'a [u8],
@@ -168,29 +169,29 @@ pub(super) struct Sheet<'a> {
     pub bytes: &'a [u8],
 }
 
-/// The sheets in a block or a buffer, in order.
-pub(super) fn sheets(bytes: &[u8]) -> Sheets<'_> {
-    Sheets(bytes)
+/// The chunks in a block or a buffer, in order.
+pub(super) fn chunks(bytes: &[u8]) -> Chunks<'_> {
+    Chunks(bytes)
 }
 
-/// See [`sheets`].
-pub(super) struct Sheets<'a>(&'a [u8]);
+/// See [`chunks`].
+pub(super) struct Chunks<'a>(&'a [u8]);
 
-impl<'a> Iterator for Sheets<'a> {
-    type Item = Result<Sheet<'a>, HistoryError>;
+impl<'a> Iterator for Chunks<'a> {
+    type Item = Result<Chunk<'a>, HistoryError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.0.is_empty() {
             return None;
         }
-        let sheet = first_sheet(self.0);
+        let chunk = first_chunk(self.0);
         // What is behind a damaged one means nothing.
-        self.0 = sheet.as_ref().map_or(&[], |sheet| &self.0[sheet.bytes.len()..]);
-        Some(sheet.ok_or_else(|| damaged("is cut off")))
+        self.0 = chunk.as_ref().map_or(&[], |chunk| &self.0[chunk.bytes.len()..]);
+        Some(chunk.ok_or_else(|| damaged("is cut off")))
     }
 }
 
-fn first_sheet(bytes: &[u8]) -> Option<Sheet<'_>> {
+fn first_chunk(bytes: &[u8]) -> Option<Chunk<'_>> {
     let head = bytes.get(..HEAD_BYTES)?;
     let mut numbers = head[..NUMBERS].chunks_exact(4).map(|number| {
         let number = number.try_into().expect("Invariant: chunks are of four bytes");
@@ -202,7 +203,7 @@ fn first_sheet(bytes: &[u8]) -> Option<Sheet<'_>> {
         bytes.get(HEAD_BYTES..)?.split_at_checked(usize::try_from(definitions).ok()?)?;
     let key = |at: usize| Key::decode(&head[at..at + Key::LEN]).ok();
     let span = Span { first: key(FIRST_AT)?, last: key(LAST_AT)?, count };
-    Some(Sheet { span, definitions, events, bytes })
+    Some(Chunk { span, definitions, events, bytes })
 }
 
 fn damaged(what: &str) -> HistoryError {
@@ -232,7 +233,7 @@ struct Place<'a> {
     name: Name<'a>,
 }
 
-impl<'a> Sheet<'a> {
+impl<'a> Chunk<'a> {
     fn definitions(&self) -> impl Iterator<Item = Result<Definition<'a>, HistoryError>> + use<'a> {
         let (mut reader, mut before) = (Reader(self.definitions), Before::default());
         std::iter::from_fn(move || {
@@ -352,14 +353,14 @@ fn moment(reader: &mut Reader<'_>, before: Option<Key>, first: Key, place: Optio
     Some(Moment { key, place, what })
 }
 
-/// An event of a sheet.
+/// An event of a chunk.
 pub(super) struct Moment {
     pub key: Key,
     place: usize,
     what: What,
 }
 
-/// What of a sheet is wanted.
+/// What of a chunk is wanted.
 pub(super) struct Found<'a> {
     parties: Vec<Party<'a>>,
     places: Vec<Place<'a>>,
@@ -393,5 +394,5 @@ impl Found<'_> {
 }
 
 #[cfg(test)]
-#[path = "tests/sheet.rs"]
+#[path = "tests/chunk.rs"]
 mod tests;
