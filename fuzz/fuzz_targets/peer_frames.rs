@@ -8,10 +8,11 @@
 
 use bytes::{Bytes, BytesMut};
 use libfuzzer_sys::fuzz_target;
-use rowlock_coordinator::peer::frame::{self, FrameReader, RequestId};
-use rowlock_coordinator::peer::{Identity, Lane, Request, Response, handshake};
+use rowlock_coordinator::peer::{Request, Response};
 use rowlock_fuzz::within_worth;
 use rowlock_proto::NodeId;
+use rowlock_transport::frame::{self, FrameReader, RequestId};
+use rowlock_transport::{Identity, Lane, handshake};
 use rowlock_types::codec;
 use rowlock_types::limits::PEER_FRAME_MAX_BYTES;
 

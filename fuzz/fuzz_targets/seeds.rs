@@ -11,8 +11,7 @@ use std::path::Path;
 use bytes::{BufMut, Bytes, BytesMut};
 use libfuzzer_sys::fuzz_target;
 use openraft::Membership;
-use rowlock_coordinator::peer::handshake::{self, Hello};
-use rowlock_coordinator::peer::{Identity, Lane, Refusal, Request, Response};
+use rowlock_coordinator::peer::{Refusal, Request, Response};
 use rowlock_coordinator::raft::rpc::{AppendRequest, RaftRequest, SnapshotStep, VoteRequest};
 use rowlock_coordinator::raft::types::{
     Entry, EntryPayload, LeaderId, LogId, Payload, SnapshotMeta, StoredMembership, Vote,
@@ -20,6 +19,8 @@ use rowlock_coordinator::raft::types::{
 use rowlock_proto::{NodeId, OpCode, SessionId};
 use rowlock_state::Machine;
 use rowlock_state::command::{Batch, Proposal, Rules};
+use rowlock_transport::handshake::{self, Hello};
+use rowlock_transport::{Identity, Lane};
 use rowlock_types::codec;
 use rowlock_types::incarnation::Incarnation;
 use rowlock_types::member::Member;

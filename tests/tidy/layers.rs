@@ -5,22 +5,23 @@ use std::collections::BTreeSet;
 use super::tree::{Tree, product_lines};
 
 /// A crate's manifest and the crates of this workspace that it may depend on, as docs/architecture.md has it.
-const CRATES: [(&str, &[&str]); 15] = [
+const CRATES: [(&str, &[&str]); 16] = [
     ("proto", &[]),
     ("env", &[]),
     ("state", &["proto"]),
     ("coordinator/types", &["proto", "state"]),
     ("coordinator/history", &["env", "proto", "state", "types"]),
     ("coordinator/wal", &["env", "proto", "state", "types"]),
-    ("coordinator", &["env", "history", "proto", "state", "types", "wal"]),
+    ("coordinator/transport", &["env", "proto", "types"]),
+    ("coordinator", &["env", "history", "proto", "state", "transport", "types", "wal"]),
     ("client", &["env", "proto"]),
-    ("client/testkit", &["client", "coordinator", "env", "proto", "types", "wal"]),
+    ("client/testkit", &["client", "coordinator", "env", "proto", "transport", "types", "wal"]),
     ("sim/world", &["env"]),
     ("sim/designs", &["env", "world"]),
     ("sim", &["client", "coordinator", "designs", "env", "proto", "state", "world"]),
     ("bench", &["client", "proto"]),
     ("compat", &["env", "proto", "world"]),
-    ("fuzz", &["client", "coordinator", "env", "proto", "state", "types", "wal"]),
+    ("fuzz", &["client", "coordinator", "env", "proto", "state", "transport", "types", "wal"]),
 ];
 
 /// Modules of the coordinator that import each other today. The list only becomes shorter.

@@ -12,7 +12,7 @@ const CODES: &str = "src/exit.rs";
 /// Where a code must be explained.
 const CODES_PAGES: [&str; 2] = ["README.md", "docs/operations.md"];
 /// Names of crates and files, which look like metrics.
-const NO_METRICS: [&str; 12] = [
+const NO_METRICS: [&str; 13] = [
     "rowlock_bench",
     "rowlock_client",
     "rowlock_coordinator",
@@ -22,6 +22,7 @@ const NO_METRICS: [&str; 12] = [
     "rowlock_sim",
     "rowlock_state",
     "rowlock_testkit",
+    "rowlock_transport",
     "rowlock_types",
     "rowlock_wal",
     "rowlock_world",

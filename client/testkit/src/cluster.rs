@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use rowlock_client::{Client, ClientBuilder};
 use rowlock_coordinator::config::NodeEntry;
-use rowlock_coordinator::peer::Identity;
 use rowlock_coordinator::{NodeConfig, Role, Status};
 use rowlock_env::net::Listener;
 use rowlock_env::sync::watch;
 use rowlock_env::task::{Shutdown, TaskGroup};
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::{NodeId, SessionId};
+use rowlock_transport::Identity;
 use tempfile::TempDir;
 use tokio::sync::Mutex;
 

@@ -8,12 +8,12 @@
 use std::io;
 use std::time::Duration;
 
-use rowlock_coordinator::peer::Identity;
 use rowlock_env::net::{Listener, ReadHalf, Stream, WriteHalf};
 use rowlock_env::sync::watch;
 use rowlock_env::task::TaskGroup;
 use rowlock_env::time;
 use rowlock_proto::SessionId;
+use rowlock_transport::Identity;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::rules::{Link, Rules};

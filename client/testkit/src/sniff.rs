@@ -1,9 +1,9 @@
 //! Who is at the other end of a connection: read off its first bytes, without taking part. Pure.
 
-use rowlock_coordinator::peer::Identity;
-use rowlock_coordinator::peer::frame::FrameReader;
-use rowlock_coordinator::peer::handshake::check_hello;
 use rowlock_proto::{NodeId, SessionId};
+use rowlock_transport::Identity;
+use rowlock_transport::frame::FrameReader;
+use rowlock_transport::handshake::check_hello;
 use rowlock_types::limits::PEER_HELLO_MAX_BYTES;
 
 /// Where the session stands in a `ConnectRequest` with its length before it: protocol, last zxid, timeout,
@@ -65,9 +65,9 @@ fn session_at(bytes: &[u8], at: usize) -> Seen<SessionId> {
 #[cfg(test)]
 mod tests {
     use bytes::BytesMut;
-    use rowlock_coordinator::peer::Lane;
-    use rowlock_coordinator::peer::frame::{self, RequestId};
-    use rowlock_coordinator::peer::handshake::{Hello, encode_hello};
+    use rowlock_transport::Lane;
+    use rowlock_transport::frame::{self, RequestId};
+    use rowlock_transport::handshake::{Hello, encode_hello};
     use rowlock_types::incarnation::Incarnation;
 
     use super::*;

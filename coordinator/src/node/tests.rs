@@ -7,11 +7,11 @@ use rowlock_env::net::Stream;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::{NodeId, SessionId};
 use rowlock_state::command::{Attachment, Batch, Command, Ordinal, Proposal};
+use rowlock_transport::handshake::{self, Hello, Identity};
 use rowlock_types::codec;
 use rowlock_types::incarnation::Incarnation;
 use std::time::Duration;
 
-use crate::peer::handshake::{self, Hello, Identity};
 use crate::peer::message::{Request, Response};
 use crate::peer::tests::support::Raw;
 use crate::peer::{Lane, Refusal};

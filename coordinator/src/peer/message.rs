@@ -12,9 +12,9 @@ use rowlock_types::reconfiguration::Wanted;
 use rowlock_types::status::Status;
 use serde::{Deserialize, Serialize};
 
-use super::handshake::Lane;
 use super::introduction::Introduction;
 use crate::raft::rpc::{RaftRequest, RaftResponse};
+use rowlock_transport::Lane;
 
 /// The number of [`Request::Forward`] on the wire.
 const FORWARD: u8 = 1;

@@ -1,4 +1,4 @@
-//! What a node does for the others: the two faces that `connection.rs` turns requests into calls of.
+//! What a node does for the others: the two faces that `handler.rs` turns requests into calls of.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -11,10 +11,10 @@ use rowlock_types::member::Member;
 use rowlock_types::reconfiguration::Wanted;
 use rowlock_types::status::Status;
 
-use super::handshake::Lane;
 use super::introduction::Introduction;
 use super::message::Refusal;
 use crate::raft::rpc::{RaftRequest, RaftResponse};
+use rowlock_transport::Lane;
 
 /// What a node does for the others, apart from Raft. Implemented above, in `node.rs`.
 pub trait PeerService: Send + Sync + 'static {

@@ -5,7 +5,8 @@
 //! wake-up per commit, on the way to that client. An answer that somebody waits for never waits, nor does one
 //! that is not as it should be.
 
-use super::handshake::Lane;
+use rowlock_transport::Lane;
+
 use super::message::{Request, Response};
 use crate::raft::rpc::{AppendRequest, AppendResponse, RaftRequest, RaftResponse};
 use crate::raft::types::{LogId, Vote};

@@ -9,12 +9,12 @@ use rowlock_env::task::{self, Shutdown, TaskGroup};
 use rowlock_env::time;
 use rowlock_proto::{NodeId, SessionId};
 use rowlock_state::command::Attachment;
+use rowlock_transport::handshake;
 use rowlock_types::departure::Departure;
 use rowlock_types::incarnation::Incarnation;
 use rowlock_types::memory::Tally;
 
 use super::support::{PATIENCE, Raw, Service, identity, listen, listen_anywhere, no_raft, pool};
-use crate::peer::handshake;
 use crate::peer::{Lane, PeerError, PeerPool, Refusal, Request, Response};
 
 async fn ask(pool: &PeerPool, request: &Request) -> Result<Response, PeerError> {

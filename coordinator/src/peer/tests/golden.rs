@@ -3,12 +3,12 @@
 use std::fmt::Write;
 
 use rowlock_proto::NodeId;
+use rowlock_transport::handshake::{self, HandshakeRefusal};
 use rowlock_types::codec;
 use rowlock_types::incarnation::Incarnation;
 
 use super::support::{framed, hello, proposal};
 use crate::peer::Lane;
-use crate::peer::handshake::{self, HandshakeRefusal};
 use crate::peer::message::{Refusal, Request, Response};
 use crate::raft::rpc::{AppendRequest, AppendResponse, RaftRequest, RaftResponse};
 use crate::raft::testing::{entry, log_id, vote};

@@ -7,11 +7,11 @@ use rowlock_env::net::Listener;
 use rowlock_env::task::{Shutdown, TaskGroup};
 use rowlock_env::{task, time};
 use rowlock_proto::NodeId;
+use rowlock_transport::handshake::{self, HandshakeRefusal, VERSION};
 use rowlock_types::codec;
 use tokio::io::AsyncWriteExt;
 
 use super::support::{PATIENCE, Raw, Service, hello, identity, listen_anywhere, pool};
-use crate::peer::handshake::{self, HandshakeRefusal, VERSION};
 use crate::peer::{Identity, Lane, PeerError, PeerPool, Request, Response};
 
 async fn ask(pool: &PeerPool, node: u64) -> Result<Response, PeerError> {

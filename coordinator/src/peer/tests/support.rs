@@ -13,6 +13,8 @@ use rowlock_env::task::{Shutdown, TaskGroup};
 use rowlock_env::time;
 use rowlock_proto::{ErrorCode, NodeId, SessionId};
 use rowlock_state::command::{Attachment, Command, Origin, Proposal};
+use rowlock_transport::frame::{self, Frame, FrameReader, RequestId};
+use rowlock_transport::handshake::{self, Hello};
 use rowlock_types::departure::Departure;
 use rowlock_types::incarnation::Incarnation;
 use rowlock_types::member::Member;
@@ -20,8 +22,6 @@ use rowlock_types::reconfiguration::Wanted;
 use rowlock_types::status::Status;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::peer::frame::{self, Frame, FrameReader, RequestId};
-use crate::peer::handshake::{self, Hello};
 use crate::peer::{
     Identity, Introduction, Lane, PeerPool, PeerServer, PeerService, RaftConnection, RaftService, Refusal,
 };

@@ -8,11 +8,11 @@ use std::collections::BTreeSet;
 use rowlock_env::net::{Listener, ReadHalf, Stream, WriteHalf};
 use rowlock_env::sync::watch;
 use rowlock_env::task::{Shutdown, TaskGroup};
+use rowlock_transport::frame::FrameReader;
+use rowlock_transport::handshake;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::support::PATIENCE;
-use crate::peer::frame::FrameReader;
-use crate::peer::handshake;
 use crate::peer::tests::support::{framed, identity};
 
 /// The connections, by dialer and listener, that carry nothing.

@@ -37,7 +37,7 @@ pub enum Lane {
     Raft,
     /// Heartbeats, votes, pre-votes, leadership transfer: small, and late is as bad as lost.
     Heartbeat,
-    /// Forwarded proposals, one ordered stream ([`super::ForwardLink`]); nothing else.
+    /// Forwarded proposals, one ordered stream ([`super::Stream`]); nothing else.
     Proposals,
     /// Session touches, read index, status, membership changes.
     Control,

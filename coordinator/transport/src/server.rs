@@ -12,34 +12,32 @@ use rowlock_types::limits::{
     PEER_CONNECTIONS_MAX, PEER_FRAME_MAX_BYTES, PEER_HANDSHAKE_TIMEOUT, PEER_HELLO_MAX_BYTES,
 };
 use rowlock_types::memory::Tally;
-use rowlock_wal::{Folder, Unmet};
 
-use super::connection::{Connection, Handler};
+use super::acquaintances::{Acquaintances, Unmet};
+use super::connection::Connection;
 use super::frame::RequestId;
 use super::handshake::{self, HandshakeRefusal, Hello, Identity};
-use super::service::{PeerService, RaftService};
+use super::service::Service;
 use super::wire::{self, Inbox, Outbox, WireError};
 
 /// Pause after a failed accept (out of descriptors, most likely): the next one would fail at once as well.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// The listener for other nodes.
-pub struct PeerServer<S> {
+pub struct Server<S> {
     us: Arc<Identity>,
-    folder: Folder,
-    raft: Arc<dyn RaftService>,
+    met: Arc<dyn Acquaintances>,
     service: Arc<S>,
     tasks: TaskGroup,
     connections: Arc<AtomicUsize>,
     tally: Tally,
 }
 
-impl<S> Clone for PeerServer<S> {
+impl<S> Clone for Server<S> {
     fn clone(&self) -> Self {
-        PeerServer {
+        Server {
             us: self.us.clone(),
-            folder: self.folder.clone(),
-            raft: self.raft.clone(),
+            met: self.met.clone(),
             service: self.service.clone(),
             tasks: self.tasks.clone(),
             connections: self.connections.clone(),
@@ -48,24 +46,23 @@ impl<S> Clone for PeerServer<S> {
     }
 }
 
-impl<S: PeerService> PeerServer<S> {
-    /// A server whose tasks belong to `tasks`.
-    pub fn new(us: Identity, raft: Arc<dyn RaftService>, service: Arc<S>, tasks: TaskGroup) -> Self {
-        let folder = Folder::without_disk(us.node);
+impl<S: Service> Server<S> {
+    /// A server that notes in `met` whom it meets. Its tasks belong to `tasks`.
+    pub fn new(us: Identity, met: Arc<dyn Acquaintances>, service: Arc<S>, tasks: TaskGroup) -> Self {
         let (connections, tally) = (Arc::default(), Tally::default());
-        PeerServer { us: Arc::new(us), folder, raft, service, tasks, connections, tally }
+        Server { us: Arc::new(us), met, service, tasks, connections, tally }
     }
 
-    /// As it is, for the node of this folder, which remembers whom it meets.
+    /// As it is, with another memory for whom it meets.
     #[must_use]
-    pub fn of_folder(self, folder: Folder) -> Self {
-        PeerServer { folder, ..self }
+    pub fn meeting(self, met: Arc<dyn Acquaintances>) -> Self {
+        Server { met, ..self }
     }
 
     /// As it is, with what its connections hold counted here.
     #[must_use]
     pub fn counted_in(self, tally: Tally) -> Self {
-        PeerServer { tally, ..self }
+        Server { tally, ..self }
     }
 
     /// Starts accepting, until shutdown.
@@ -124,9 +121,8 @@ impl<S: PeerService> PeerServer<S> {
         inbox.set_body_max_bytes(PEER_FRAME_MAX_BYTES);
         let (from, lane) = (hello.from.node, hello.lane);
         tracing::debug!(%address, node = %from, %lane, "node connected");
-        let raft = self.raft.open(from);
-        let handler = Handler { from, lane, raft, service: self.service.clone() };
-        let error = Connection::new(handler, inbox, outbox).run().await;
+        let conversation = self.service.open(from, lane);
+        let error = Connection::new(lane, conversation, inbox, outbox).run().await;
         self.service.parted(from, lane);
         match error {
             WireError::Frame(_) | WireError::Protocol(_) => {
@@ -149,7 +145,7 @@ impl<S: PeerService> PeerServer<S> {
             Ok(hello) => self.meet(hello).await?,
             Err(refusal) => Err(refusal),
         };
-        let verdict = checked.as_ref().map(|_| self.folder.incarnation()).map_err(Clone::clone);
+        let verdict = checked.as_ref().map(|_| self.met.incarnation()).map_err(Clone::clone);
         // Noise gets no answer.
         if verdict != Err(HandshakeRefusal::NotRowlock) {
             outbox.push(RequestId::NONE, &handshake::encode_verdict(&verdict));
@@ -162,7 +158,7 @@ impl<S: PeerService> PeerServer<S> {
     /// own disk.
     async fn meet(&self, hello: Hello) -> Result<Result<Hello, HandshakeRefusal>, String> {
         let node = hello.from.node;
-        match self.folder.meet(node, hello.incarnation).await {
+        match self.met.meet(node, hello.incarnation).await {
             Ok(()) => Ok(Ok(hello)),
             Err(Unmet::OtherFolder) => Ok(Err(HandshakeRefusal::OtherFolder { node })),
             Err(Unmet::TooMany) => Ok(Err(HandshakeRefusal::Full)),

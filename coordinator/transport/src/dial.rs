@@ -13,8 +13,8 @@ use rowlock_types::limits::{
     PEER_HANDSHAKE_TIMEOUT, PEER_HELLO_MAX_BYTES,
 };
 use rowlock_types::memory::Tally;
-use rowlock_wal::{Folder, Unmet};
 
+use super::acquaintances::{Acquaintances, Unmet};
 use super::error::PeerError;
 use super::frame::RequestId;
 use super::handshake::{self, HandshakeRefusal, Hello, Identity, Lane};
@@ -27,7 +27,7 @@ pub(super) type Address = Arc<Mutex<String>>;
 #[derive(Clone)]
 pub(super) struct Dialer {
     pub(super) us: Arc<Identity>,
-    pub(super) folder: Folder,
+    pub(super) met: Arc<dyn Acquaintances>,
     pub(super) to: NodeId,
     pub(super) lane: Lane,
     pub(super) address: Address,
@@ -76,7 +76,7 @@ impl Dialer {
             from: (*self.us).clone(),
             to: self.to,
             lane: self.lane,
-            incarnation: self.folder.incarnation(),
+            incarnation: self.met.incarnation(),
         };
         outbox.push(RequestId::NONE, &handshake::encode_hello(&hello));
         let answer = async {
@@ -90,7 +90,7 @@ impl Dialer {
             Ok(Ok(frame)) => handshake::check_verdict(&frame.body),
         };
         let theirs = verdict.map_err(|refusal| PeerError::Refused { node: self.to, refusal })?;
-        self.folder.meet(self.to, theirs).await.map_err(|unmet| match unmet {
+        self.met.meet(self.to, theirs).await.map_err(|unmet| match unmet {
             Unmet::OtherFolder => {
                 let refusal = HandshakeRefusal::OtherFolder { node: self.to };
                 PeerError::Refused { node: self.to, refusal }

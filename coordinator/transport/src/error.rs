@@ -4,7 +4,7 @@ use rowlock_proto::NodeId;
 
 use super::handshake::HandshakeRefusal;
 
-/// A call to another node gave no answer. An answer that refuses is not an error: see `message::Refusal`.
+/// A call to another node gave no answer. An answer that refuses is not an error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PeerError {
     /// Nobody has told the node's address.

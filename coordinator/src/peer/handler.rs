@@ -1,0 +1,146 @@
+//! The listening side: turns the bytes of the other nodes into calls, and what these give into bytes.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use rowlock_env::net::Listener;
+use rowlock_env::task::TaskGroup;
+use rowlock_proto::NodeId;
+use rowlock_transport::{Answer, Conversation, Identity, Lane, Server, Service};
+use rowlock_types::codec;
+use rowlock_types::limits::PEER_FRAME_MAX_BYTES;
+use rowlock_types::memory::Tally;
+use rowlock_wal::Folder;
+
+use super::message::{Refusal, Request, Response};
+use super::met::Met;
+use super::service::{PeerService, RaftConnection, RaftService};
+use super::urgency::{Urgencies, Urgency};
+
+/// The listener for other nodes.
+pub struct PeerServer<S> {
+    server: Server<Faces<S>>,
+}
+
+impl<S: PeerService> PeerServer<S> {
+    /// A server whose tasks belong to `tasks`.
+    pub fn new(us: Identity, raft: Arc<dyn RaftService>, service: Arc<S>, tasks: TaskGroup) -> Self {
+        let met = Arc::new(Met(Folder::without_disk(us.node)));
+        PeerServer { server: Server::new(us, met, Arc::new(Faces { raft, service }), tasks) }
+    }
+
+    /// As it is, for the node of this folder, which remembers whom it meets.
+    #[must_use]
+    pub fn of_folder(self, folder: Folder) -> Self {
+        PeerServer { server: self.server.meeting(Arc::new(Met(folder))) }
+    }
+
+    /// As it is, with what its connections hold counted here.
+    #[must_use]
+    pub fn counted_in(self, tally: Tally) -> Self {
+        PeerServer { server: self.server.counted_in(tally) }
+    }
+
+    /// Starts accepting, until shutdown.
+    pub fn start(&self, listener: Listener) {
+        self.server.start(listener);
+    }
+}
+
+/// The node's two faces towards the others.
+struct Faces<S> {
+    raft: Arc<dyn RaftService>,
+    service: Arc<S>,
+}
+
+impl<S: PeerService> Service for Faces<S> {
+    type Conversation = Handler<S>;
+
+    fn open(&self, from: NodeId, lane: Lane) -> Handler<S> {
+        let (raft, service) = (self.raft.open(from), self.service.clone());
+        Handler { from, lane, raft, service, urgencies: Urgencies::of(lane) }
+    }
+
+    fn parted(&self, from: NodeId, lane: Lane) {
+        self.service.parted(from, lane);
+    }
+}
+
+/// One connection.
+struct Handler<S> {
+    from: NodeId,
+    lane: Lane,
+    raft: Box<dyn RaftConnection>,
+    service: Arc<S>,
+    /// How soon answers must leave.
+    urgencies: Urgencies,
+}
+
+impl<S: PeerService> Conversation for Handler<S> {
+    type Request = Request;
+
+    fn decode(&mut self, body: &Bytes) -> Result<Request, String> {
+        let request = Request::decode(body, PEER_FRAME_MAX_BYTES).map_err(|error| error.to_string())?;
+        if !request.belongs_to(self.lane) {
+            return Err(format!("a request that does not belong on the {} lane", self.lane));
+        }
+        Ok(request)
+    }
+
+    fn handle(&mut self, request: Request) -> BoxFuture<'static, Answer> {
+        let urgency = self.urgencies.of_answer_to(&request);
+        let encoded = move |response: Response| Answer {
+            body: codec::encode(&response),
+            is_patient: urgency.with(&response) == Urgency::Patient,
+            refuses: matches!(response, Response::Refused(_)),
+        };
+        self.respond(request).map(encoded).boxed()
+    }
+}
+
+impl<S: PeerService> Handler<S> {
+    fn respond(&mut self, request: Request) -> BoxFuture<'static, Response> {
+        let (from, service) = (self.from, self.service.clone());
+        match request {
+            Request::Raft(request) => self.raft.handle(request).map(Response::Raft).boxed(),
+            Request::Forward { term, batch } => {
+                async move { answer(service.forward(from, term, batch).await, |()| Response::Forwarded) }
+                    .boxed()
+            }
+            Request::Touches { sessions, term } => async move {
+                answer(service.touches(from, sessions, term).await, |refused| Response::TouchesNoted {
+                    refused,
+                })
+            }
+            .boxed(),
+            Request::Departures { departures, term } => async move {
+                let noted = service.departures(from, departures, term).await;
+                answer(noted, |()| Response::DeparturesNoted)
+            }
+            .boxed(),
+            Request::ReadIndex => {
+                async move { answer(service.read_index().await, |index| Response::ReadIndex { index }) }
+                    .boxed()
+            }
+            Request::Status => async move { Response::Status(service.status().await) }.boxed(),
+            Request::Meet => async move { Response::Met(service.meet(from).await) }.boxed(),
+            Request::AddLearner { node, member } => async move {
+                answer(service.add_learner(node, member).await, |index| Response::MembershipChanged { index })
+            }
+            .boxed(),
+            Request::ChangeVoters { voters } => async move {
+                answer(service.change_voters(voters).await, |index| Response::MembershipChanged { index })
+            }
+            .boxed(),
+            Request::Reconfigure(wanted) => {
+                async move { answer(service.reconfigure(wanted).await, Response::Reconfigured) }.boxed()
+            }
+        }
+    }
+}
+
+fn answer<T>(result: Result<T, Refusal>, response: impl FnOnce(T) -> Response) -> Response {
+    result.map_or_else(Response::Refused, response)
+}

@@ -1,0 +1,172 @@
+//! The listening side of one connection: reads requests, has them carried out, writes the answers.
+//!
+//! One task owns the socket. Requests are begun in the order of their arrival (the Raft lanes rely on it: a
+//! request is handed to openraft before the next one is looked at) and answered as they finish; on ordered
+//! lanes one is finished before the next is begun.
+//!
+//! An answer that tells its asker nothing new does not leave by itself: it goes with the next one, or after a
+//! moment. With a single client this saves each node a system call and a wake-up per commit, on its way to
+//! the client.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
+use rowlock_env::time::{self, Instant, Sleep};
+use rowlock_types::limits::{
+    PEER_ANSWER_PATIENCE, PEER_BACKLOG_MAX_BYTES, PEER_FRAME_MAX_BYTES, PEER_IDLE_MAX, PEER_IN_FLIGHT_MAX,
+};
+use rowlock_types::memory::Share;
+
+use super::frame::{Frame, RequestId};
+use super::handshake::Lane;
+use super::service::{Answer, Conversation};
+use super::wire::{Inbox, Outbox, WireError};
+
+/// How often a connection looks whether its dialer still lives.
+const IDLE_TICK: Duration = Duration::from_secs(1);
+
+type Running = FuturesUnordered<BoxFuture<'static, (RequestId, Answer)>>;
+
+/// The listening side of one connection, after the handshake.
+pub(super) struct Connection<C> {
+    lane: Lane,
+    conversation: C,
+    inbox: Inbox,
+    outbox: Outbox,
+    /// Read and not begun.
+    backlog: VecDeque<Frame>,
+    backlog_bytes: usize,
+    /// Of the backlog.
+    held: Share,
+    /// Begun and not answered.
+    running: Running,
+    /// On the proposals lane: the first refusal, which holds for all that follows.
+    refused: Option<Vec<u8>>,
+    /// Until then what is in the outbox may wait for company; unset if it must leave at once.
+    patience: Option<Instant>,
+}
+
+impl<C: Conversation> Connection<C> {
+    pub(super) fn new(lane: Lane, conversation: C, inbox: Inbox, outbox: Outbox) -> Self {
+        let (backlog, running) = (VecDeque::new(), Running::new());
+        let held = inbox.share();
+        let (backlog_bytes, refused, patience) = (0, None, None);
+        Connection {
+            lane,
+            conversation,
+            inbox,
+            outbox,
+            backlog,
+            backlog_bytes,
+            held,
+            running,
+            refused,
+            patience,
+        }
+    }
+
+    /// Gives the reason of the end.
+    pub(super) async fn run(mut self) -> WireError {
+        let mut tick = std::pin::pin!(time::sleep_about(IDLE_TICK));
+        loop {
+            if let Err(error) = self.step(tick.as_mut()).await {
+                return error;
+            }
+        }
+    }
+
+    async fn step(&mut self, mut tick: Pin<&mut Sleep>) -> Result<(), WireError> {
+        let reads = self.backlog.len() < PEER_IN_FLIGHT_MAX && self.backlog_bytes < PEER_BACKLOG_MAX_BYTES;
+        let waits_until = self.patience;
+        tokio::select! {
+            biased;
+            Some((id, answer)) = self.running.next(), if !self.running.is_empty() => {
+                self.answer(id, answer);
+                // All that is ready goes out in one write.
+                while let Some(Some((id, answer))) = self.running.next().now_or_never() {
+                    self.answer(id, answer);
+                }
+            }
+            sent = self.outbox.drain_some(), if !self.outbox.is_empty() && waits_until.is_none() => sent?,
+            filled = self.inbox.fill(), if reads => {
+                filled?;
+                self.receive()?;
+            }
+            () = at(waits_until), if waits_until.is_some() => self.patience = None,
+            () = tick.as_mut() => {
+                if reads && self.inbox.silence() >= PEER_IDLE_MAX {
+                    return Err(WireError::Silent(self.inbox.silence()));
+                }
+                tick.set(time::sleep_about(IDLE_TICK));
+            }
+        }
+        self.begin()?;
+        self.held.hold(self.backlog_bytes);
+        Ok(())
+    }
+
+    fn receive(&mut self) -> Result<(), WireError> {
+        while let Some(frame) = self.inbox.take()? {
+            if frame.id == RequestId::NONE {
+                self.patience = None;
+                self.outbox.push(RequestId::NONE, &[]); // a ping
+            } else {
+                self.backlog_bytes += frame.body.len();
+                self.backlog.push_back(frame);
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins as many requests as may run, in order.
+    fn begin(&mut self) -> Result<(), WireError> {
+        let most = if self.lane.is_ordered() { 1 } else { PEER_IN_FLIGHT_MAX };
+        while self.running.len() < most && self.outbox.has_room() {
+            let Some(frame) = self.backlog.pop_front() else { break };
+            self.backlog_bytes -= frame.body.len();
+            let request = self.conversation.decode(&frame.body).map_err(WireError::Protocol)?;
+            if let Some(refusal) = &self.refused {
+                let refused = Answer { body: refusal.clone(), is_patient: false, refuses: true };
+                self.answer(frame.id, refused);
+                continue;
+            }
+            let id = frame.id;
+            let answer = self.conversation.handle(request).map(move |answer| (id, answer));
+            // Polled here once, before the next request is looked at, so that requests are handed on in their
+            // order. Without the runtime's budget: a poll that is only put off would let the next one
+            // overtake.
+            let mut answer = tokio::task::unconstrained(answer).boxed();
+            match (&mut answer).now_or_never() {
+                Some((id, answer)) => self.answer(id, answer),
+                None => self.running.push(answer),
+            }
+        }
+        Ok(())
+    }
+
+    fn answer(&mut self, id: RequestId, answer: Answer) {
+        let Answer { body, is_patient, refuses } = answer;
+        assert!(body.len() <= PEER_FRAME_MAX_BYTES, "Invariant: answers are small");
+        if !is_patient {
+            self.patience = None;
+        } else if self.outbox.is_empty() {
+            self.patience = Some(time::now() + PEER_ANSWER_PATIENCE);
+        } // else with what is there already
+        self.outbox.push(id, &body);
+        if refuses && self.lane == Lane::Proposals {
+            self.refused = Some(body);
+        }
+    }
+}
+
+/// Waits until then; for ever, if never.
+async fn at(time: Option<Instant>) {
+    match time {
+        Some(time) => time::sleep_until(time).await,
+        None => std::future::pending().await,
+    }
+}

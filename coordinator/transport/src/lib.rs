@@ -1,0 +1,56 @@
+//! Connections between the nodes of a cluster: who is at the other end, one connection per lane, frames,
+//! deadlines. It carries bytes and understands none of them.
+//!
+//! A node dials every other node once per [`Lane`] and listens for the others' connections. On a connection
+//! the dialer asks and the listener answers; answers carry the number of their request and may overtake each
+//! other, except on the lanes where order matters.
+//!
+//! ```text
+//! Peer::call ──> queue ──> lane task ──frames──> connection task ──> Conversation   (whoever is above)
+//! Stream ──────> queue ──> its task ───frames──>       "         ──>      "
+//! ```
+//!
+//! # What it promises
+//!
+//! - A node talks only to nodes of its cluster that speak its version of the protocol and mean it, and is
+//!   told in words what is wrong otherwise ([`HandshakeRefusal`]). The first data folder that a node number
+//!   came with is the one that it must come with ([`Acquaintances`]).
+//! - Every call has a deadline; [`PeerError::may_have_happened`] says whether a failed one may have taken
+//!   effect. "Not sent" is never said of something that was.
+//! - Nothing is sent twice. A connection that breaks fails all that waits on it; the next call dials again,
+//!   after a pause that grows.
+//! - Requests of one lane leave in the order of the calls and are begun in that order. A [`Stream`] keeps
+//!   its order to the end: after a refusal nothing later of it is taken.
+//! - A connection whose other side has become silent is given up within seconds, whatever TCP believes.
+//! - Bytes from the network never panic, never allocate beyond `limits::PEER_FRAME_MAX_BYTES` per connection,
+//!   and are handed on only after the other side has named this cluster and this node.
+//! - Every queue has its bound in `rowlock_types::limits`, and what is held is counted in a
+//!   [`Tally`](rowlock_types::memory::Tally).
+//!
+//! # What it does not know
+//!
+//! No message: what a request says, and how an answer is read, is known above ([`Conversation`], [`Judge`]).
+//! Neither Raft nor proposals nor sessions, but for the names of the lanes that carry them. No disk: whom a
+//! node has met is kept by whoever has one. The version of the protocol ([`handshake::VERSION`]) stands here
+//! and counts for all that is carried: whoever changes a message raises it.
+
+mod acquaintances;
+mod connection;
+mod dial;
+mod error;
+pub mod frame;
+pub mod handshake;
+mod lane;
+mod pool;
+mod server;
+mod service;
+mod stream;
+mod wire;
+
+pub use acquaintances::{Acquaintances, Unmet};
+pub use error::PeerError;
+pub use handshake::{HandshakeRefusal, Identity, Lane};
+pub use pool::{Peer, PendingAnswer, Pool};
+pub use server::Server;
+pub use service::{Answer, Conversation, Service};
+pub use stream::{BatchSeq, Judge, NotSent, Stream, StreamEvent, Verdict};

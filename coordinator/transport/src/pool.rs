@@ -1,0 +1,243 @@
+//! Handles to the other nodes: where they are, and calls to them.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use rowlock_env::task::TaskGroup;
+use rowlock_env::time::{self, Instant};
+use rowlock_proto::NodeId;
+use rowlock_types::limits::{PEER_FRAME_MAX_BYTES, PEER_QUEUE_MAX};
+use rowlock_types::memory::Tally;
+use tokio::sync::{mpsc, oneshot};
+
+use super::acquaintances::Acquaintances;
+use super::dial::{Address, Backoff, Dialer};
+use super::error::PeerError;
+use super::handshake::{Identity, Lane};
+use super::lane::{self, Call, Health, Stage};
+use super::stream::{self, Judge, Stream, StreamEvent};
+
+/// All other nodes that this node knows of. Clone it freely.
+#[derive(Clone)]
+pub struct Pool {
+    us: Arc<Identity>,
+    met: Arc<dyn Acquaintances>,
+    tasks: TaskGroup,
+    tally: Tally,
+    peers: Arc<Mutex<BTreeMap<NodeId, Peer>>>,
+}
+
+impl Pool {
+    /// Knows nobody yet, and notes in `met` whom it meets. Its tasks belong to `tasks`.
+    pub fn new(us: Identity, met: Arc<dyn Acquaintances>, tasks: TaskGroup) -> Self {
+        Pool { us: Arc::new(us), met, tasks, tally: Tally::default(), peers: Arc::default() }
+    }
+
+    /// As it is, with what its connections and queues hold counted here. To be said before any node is known.
+    #[must_use]
+    pub fn counted_in(self, tally: Tally) -> Self {
+        Pool { tally, ..self }
+    }
+
+    /// As it is, with another memory for whom it meets. To be said before any node is known.
+    #[must_use]
+    pub fn meeting(self, met: Arc<dyn Acquaintances>) -> Self {
+        Pool { met, ..self }
+    }
+
+    /// Who we are to the others.
+    pub fn identity(&self) -> &Identity {
+        &self.us
+    }
+
+    /// Says where a node is (`host:port`), at first or anew. Connections that stand are kept; the next one
+    /// goes there.
+    pub fn set_address(&self, node: NodeId, address: &str) -> Peer {
+        let mut peers = self.peers.lock();
+        let new = || Peer::new(node, self);
+        let peer = peers.entry(node).or_insert_with(new);
+        address.clone_into(&mut peer.inner.address.lock());
+        peer.clone()
+    }
+
+    /// The handle of a node, if its address was told.
+    pub fn peer(&self, node: NodeId) -> Option<Peer> {
+        self.peers.lock().get(&node).cloned()
+    }
+
+    /// Forgets a node. Its connections end when the last handle is gone.
+    pub fn remove(&self, node: NodeId) {
+        self.peers.lock().remove(&node);
+    }
+
+    /// All known nodes.
+    pub fn nodes(&self) -> Vec<NodeId> {
+        self.peers.lock().keys().copied().collect()
+    }
+}
+
+/// One other node. Clone it freely; connections are opened when they are first needed.
+#[derive(Clone)]
+pub struct Peer {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    node: NodeId,
+    us: Arc<Identity>,
+    met: Arc<dyn Acquaintances>,
+    tasks: TaskGroup,
+    tally: Tally,
+    address: Address,
+    lanes: Mutex<BTreeMap<Lane, LaneHandle>>,
+    forward_backoff: Arc<Mutex<Backoff>>,
+}
+
+#[derive(Clone)]
+struct LaneHandle {
+    queue: mpsc::Sender<Call>,
+    health: Arc<Mutex<Health>>,
+}
+
+impl Peer {
+    fn new(node: NodeId, pool: &Pool) -> Self {
+        let inner = Inner {
+            node,
+            us: pool.us.clone(),
+            met: pool.met.clone(),
+            tasks: pool.tasks.clone(),
+            tally: pool.tally.clone(),
+            address: Address::default(),
+            lanes: Mutex::default(),
+            forward_backoff: Arc::default(),
+        };
+        Peer { inner: Arc::new(inner) }
+    }
+
+    /// Which node.
+    pub fn node(&self) -> NodeId {
+        self.inner.node
+    }
+
+    /// A connection of that lane stands at this moment.
+    pub fn is_connected(&self, lane: Lane) -> bool {
+        self.inner
+            .lanes
+            .lock()
+            .get(&lane)
+            .is_some_and(|lane| matches!(*lane.health.lock(), Health::Connected))
+    }
+
+    /// Asks and waits for the answer until the deadline.
+    ///
+    /// Errors: [`PeerError::may_have_happened`] says which leave the outcome open. Cancel safe in the sense
+    /// that the answer is dropped; the request may be carried out. Requests of one lane leave in the order of
+    /// the calls.
+    pub async fn call(&self, lane: Lane, body: Vec<u8>, deadline: Instant) -> Result<Bytes, PeerError> {
+        let mut pending = self.begin(lane, body)?;
+        match time::timeout_at(deadline, &mut pending).await {
+            Ok(answer) => answer,
+            Err(_) => Err(pending.give_up()),
+        }
+    }
+
+    /// Queues a request and gives the answer to wait for, which has no deadline of its own: the caller sets
+    /// one.
+    pub fn begin(&self, lane: Lane, body: Vec<u8>) -> Result<PendingAnswer, PeerError> {
+        let node = self.inner.node;
+        assert!(lane != Lane::Proposals, "Invariant: proposals go through a stream");
+        let bytes = body.len();
+        if bytes > PEER_FRAME_MAX_BYTES {
+            return Err(PeerError::TooLarge { node, len: bytes });
+        }
+        let (reply, answer) = oneshot::channel();
+        let stage = Arc::new(Stage::default());
+        let mut held = self.inner.tally.share();
+        held.hold(bytes);
+        let call = Call { body, _held: held, reply, stage: stage.clone() };
+        let LaneHandle { queue, health } = self.lane(lane);
+        queue.try_send(call).map_err(|error| match error {
+            mpsc::error::TrySendError::Full(_) => PeerError::Overloaded { node },
+            mpsc::error::TrySendError::Closed(_) => PeerError::Stopping,
+        })?;
+        Ok(PendingAnswer { node, bytes, answer, stage, health })
+    }
+
+    /// Opens an ordered stream of batches over a connection of its own, dialing in the background. `judge`
+    /// reads the answers. What becomes of the batches comes through `events`, which should hold
+    /// `limits::PEER_FORWARD_WINDOW_BATCHES`; a full one holds the stream up.
+    pub fn stream<R>(&self, judge: Judge<R>, events: mpsc::Sender<StreamEvent<R>>) -> Stream
+    where
+        R: Debug + Send + 'static,
+    {
+        let dialer = self.dialer(Lane::Proposals, self.inner.forward_backoff.clone());
+        stream::open(dialer, judge, events, &self.inner.tasks)
+    }
+
+    fn lane(&self, lane: Lane) -> LaneHandle {
+        let mut lanes = self.inner.lanes.lock();
+        if let Some(handle) = lanes.get(&lane) {
+            return handle.clone();
+        }
+        let (queue, calls) = mpsc::channel(PEER_QUEUE_MAX);
+        let handle = LaneHandle { queue, health: Arc::default() };
+        let tasks = &self.inner.tasks;
+        let dialer = self.dialer(lane, Arc::default());
+        tasks.spawn("peer-lane", lane::run(dialer, calls, handle.health.clone(), tasks.shutdown().clone()));
+        lanes.insert(lane, handle.clone());
+        handle
+    }
+
+    fn dialer(&self, lane: Lane, backoff: Arc<Mutex<Backoff>>) -> Dialer {
+        let Inner { node, us, met, address, tally, .. } = &*self.inner;
+        let (us, met, address, tally) = (us.clone(), met.clone(), address.clone(), tally.clone());
+        Dialer { us, met, to: *node, lane, address, tally, backoff }
+    }
+}
+
+/// An answer to come. Dropping it gives up waiting; the request may be carried out all the same.
+pub struct PendingAnswer {
+    node: NodeId,
+    bytes: usize,
+    answer: oneshot::Receiver<Result<Bytes, PeerError>>,
+    stage: Arc<Stage>,
+    health: Arc<Mutex<Health>>,
+}
+
+impl PendingAnswer {
+    /// The size of the encoded request.
+    pub fn request_bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Ends the wait because the time is up, and says which error that is: a request that has not left will
+    /// not.
+    pub fn give_up(self) -> PeerError {
+        let node = self.node;
+        if self.stage.is_sent() || !self.stage.give_up() {
+            return PeerError::Timeout { node };
+        }
+        match &*self.health.lock() {
+            Health::Failing(error) => error.clone(),
+            Health::Idle | Health::Connected => {
+                PeerError::Unreachable { node, reason: "no connection in time".into() }
+            }
+        }
+    }
+}
+
+impl Future for PendingAnswer {
+    type Output = Result<Bytes, PeerError>;
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let answer = ready!(Pin::new(&mut self.answer).poll(cx));
+        // A sender that is dropped without an answer: the lane's task has ended, which it does at shutdown
+        // only.
+        Poll::Ready(answer.unwrap_or(Err(PeerError::Stopping)))
+    }
+}
