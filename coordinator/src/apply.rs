@@ -23,7 +23,7 @@ use crate::lock_sweep::LockAlarm;
 use crate::log_clock::LogClock;
 use crate::proposer::pending::Pending;
 use crate::raft::state_machine::Apply;
-use crate::raft::types::Fate;
+use crate::raft_types::Fate;
 use crate::replica::Replica;
 use crate::session::charge::Charge;
 

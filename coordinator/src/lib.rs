@@ -74,6 +74,7 @@ pub mod node;
 pub mod peer;
 pub mod proposer;
 pub mod raft;
+pub mod raft_types;
 pub mod reconfig;
 pub mod replica;
 pub mod report;

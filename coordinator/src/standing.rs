@@ -129,7 +129,7 @@ impl Standing {
     }
 
     /// Where the other members are comes with the membership; cluster.toml knows only those of its time.
-    fn follow_membership(&self, seen: &mut Option<crate::raft::types::LogId>) {
+    fn follow_membership(&self, seen: &mut Option<crate::raft_types::LogId>) {
         let metrics = self.raft.metrics();
         let metrics = metrics.borrow_watched();
         let stored = &metrics.membership_config;
@@ -196,7 +196,7 @@ impl Standing {
         let metrics = self.raft.metrics();
         let raft = metrics.borrow_watched();
         let membership = raft.membership_config.membership();
-        let index = |id: &Option<crate::raft::types::LogId>| id.as_ref().map_or(0, |id| id.index);
+        let index = |id: &Option<crate::raft_types::LogId>| id.as_ref().map_or(0, |id| id.index);
         Status {
             node: self.me,
             role: match raft.state {

@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use crate::proposer::fold::Parcel;
 use crate::raft::Raft;
 use crate::raft::leadership::Leadership;
-use crate::raft::types::StoredMembership;
+use crate::raft_types::StoredMembership;
 use crate::replica::Replica;
 
 /// How often the leader compares. A change is rare, and a proposal that got lost is made again.

@@ -12,8 +12,8 @@ use bytes::{BufMut, Bytes, BytesMut};
 use libfuzzer_sys::fuzz_target;
 use openraft::Membership;
 use rowlock_coordinator::peer::{Refusal, Request, Response};
-use rowlock_coordinator::raft::rpc::{AppendRequest, RaftRequest, SnapshotStep, VoteRequest};
-use rowlock_coordinator::raft::types::{
+use rowlock_coordinator::raft_types::messages::{AppendRequest, RaftRequest, SnapshotStep, VoteRequest};
+use rowlock_coordinator::raft_types::{
     Entry, EntryPayload, LeaderId, LogId, Payload, SnapshotMeta, StoredMembership, Vote,
 };
 use rowlock_proto::{NodeId, OpCode, SessionId};

@@ -22,7 +22,7 @@ use crate::proposer::pending::Pending;
 use crate::proposer::{Proposer, Submission};
 use crate::raft::Raft;
 use crate::raft::leadership::Leadership;
-use crate::raft::types::LogId;
+use crate::raft_types::LogId;
 
 /// For the writes of this node's own clients to be answered.
 const ANSWERS_DEADLINE: Duration = Duration::from_millis(500);

@@ -15,7 +15,7 @@ use std::time::Duration;
 use crate::peer::message::{Request, Response};
 use crate::peer::tests::support::Raw;
 use crate::peer::{Lane, Refusal};
-use crate::raft::types::{Fate, Payload};
+use crate::raft_types::{Fate, Payload};
 use crate::{Node, NodeConfig, NodeError};
 
 const PATIENCE: Duration = Duration::from_secs(30);

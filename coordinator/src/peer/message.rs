@@ -13,7 +13,7 @@ use rowlock_types::status::Status;
 use serde::{Deserialize, Serialize};
 
 use super::introduction::Introduction;
-use crate::raft::rpc::{RaftRequest, RaftResponse};
+use crate::raft_types::messages::{RaftRequest, RaftResponse};
 use rowlock_transport::Lane;
 
 /// The number of [`Request::Forward`] on the wire.

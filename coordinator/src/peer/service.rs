@@ -13,7 +13,7 @@ use rowlock_types::status::Status;
 
 use super::introduction::Introduction;
 use super::message::Refusal;
-use crate::raft::rpc::{RaftRequest, RaftResponse};
+use crate::raft_types::messages::{RaftRequest, RaftResponse};
 use rowlock_transport::Lane;
 
 /// What a node does for the others, apart from Raft. Implemented above, in `node.rs`.

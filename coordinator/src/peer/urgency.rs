@@ -8,8 +8,8 @@
 use rowlock_transport::Lane;
 
 use super::message::{Request, Response};
-use crate::raft::rpc::{AppendRequest, AppendResponse, RaftRequest, RaftResponse};
-use crate::raft::types::{LogId, Vote};
+use crate::raft_types::messages::{AppendRequest, AppendResponse, RaftRequest, RaftResponse};
+use crate::raft_types::{LogId, Vote};
 
 /// See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +77,7 @@ impl Urgencies {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::raft::types::{Entry, EntryPayload, LeaderId};
+    use crate::raft_types::{Entry, EntryPayload, LeaderId};
 
     fn log_id(term: u64, index: u64) -> LogId {
         LogId { leader_id: LeaderId { term, node_id: 1 }, index }

@@ -33,7 +33,7 @@ use super::{company, growth};
 use crate::log_clock::LogClock;
 use crate::raft::Raft;
 use crate::raft::leadership::Leadership;
-use crate::raft::types::{Fate, Payload, TypeConfig};
+use crate::raft_types::{Fate, Payload, TypeConfig};
 use crate::replica::Replica;
 
 /// Before an entry that Raft has refused is proposed again.

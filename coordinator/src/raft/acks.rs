@@ -16,7 +16,7 @@ use rowlock_env::sync::watch;
 use rowlock_env::time::{self, Instant};
 
 use super::Raft;
-use super::types::{LeaderId, TypeConfig};
+use crate::raft_types::{LeaderId, TypeConfig};
 
 /// One per node; clones are the same.
 #[derive(Clone)]

@@ -22,11 +22,11 @@ use rowlock_types::limits::{PEER_APPEND_IDLE_MAX, PEER_APPEND_WINDOW_BYTES, PEER
 use super::acks::Acks;
 use super::network::{Faults, accepts, unexpected};
 use super::news::News;
-use super::rpc::{AppendRequest, AppendResponse, RaftRequest, RaftResponse};
 use super::thrift::Follower;
-use super::types::{LeaderId, LogId, TypeConfig};
 use crate::peer::pool::PendingAnswer;
 use crate::peer::{Lane, Peer, Request};
+use crate::raft_types::messages::{AppendRequest, AppendResponse, RaftRequest, RaftResponse};
+use crate::raft_types::{LeaderId, LogId, TypeConfig};
 
 type Item = Result<StreamAppendResult<TypeConfig>, RPCError<TypeConfig>>;
 

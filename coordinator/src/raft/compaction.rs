@@ -24,7 +24,7 @@ use rowlock_types::metrics::Metrics;
 use rowlock_wal::{Log, StorageError};
 
 use super::Raft;
-use super::types::LogId;
+use crate::raft_types::LogId;
 
 /// How often the log is looked at.
 const EVERY: Duration = Duration::from_millis(200);

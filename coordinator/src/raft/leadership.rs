@@ -17,8 +17,8 @@ use rowlock_types::observer::Observed;
 
 use super::Raft;
 use super::thrift::{Followers, Thrift};
-use super::types::Payload;
 use crate::config::SpareFlushes;
+use crate::raft_types::Payload;
 
 /// A node's view of who leads. Terms and leaders only move forward.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

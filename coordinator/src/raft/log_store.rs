@@ -24,7 +24,7 @@ use rowlock_wal::{Done, Log};
 
 use super::stored;
 use super::thrift::Thrift;
-use super::types::{Entry, LeaderId, LogId, TypeConfig, Vote};
+use crate::raft_types::{Entry, LeaderId, LogId, TypeConfig, Vote};
 
 /// The log of this node. Clones are the same log; only openraft's core may write through it.
 #[derive(Clone)]

@@ -1,4 +1,5 @@
-//! openraft's side of a node: types, runtime, network, and the adapters of log and state machine.
+//! openraft's side of a node: network, adapters of log and state machine, leadership. Its types are in
+//! `raft_types/`.
 
 pub mod acks;
 pub mod admission;
@@ -11,14 +12,12 @@ pub mod news;
 pub mod open;
 pub mod reconfigure;
 pub mod rpc;
-pub mod runtime;
 mod snapshot_files;
 pub mod snapshot_transfer;
 pub mod state_machine;
 pub mod stored;
 pub mod succession;
 pub mod thrift;
-pub mod types;
 
 pub use acks::QuorumContact;
 pub use admission::Admission;

@@ -19,14 +19,14 @@ use rowlock_types::member::Member;
 
 use super::acks::Acks;
 use super::append_pipeline::{self, AppendPipeline};
-use super::rpc::{
+use super::snapshot_transfer::{self, SnapshotSource};
+use super::thrift::Thrift;
+use crate::peer::{Lane, Peer, PeerError, PeerPool, Request, Response};
+use crate::raft_types::messages::{
     AppendRequest, AppendResponse, RaftRequest, RaftResponse, Snapshot, SnapshotResponse, TransferRequest,
     TransferResponse, VoteRequest, VoteResponse,
 };
-use super::snapshot_transfer::{self, SnapshotSource};
-use super::thrift::Thrift;
-use super::types::{TypeConfig, Vote};
-use crate::peer::{Lane, Peer, PeerError, PeerPool, Request, Response};
+use crate::raft_types::{TypeConfig, Vote};
 
 /// Makes the connections to the other members, whose addresses come with the membership. `D` is the state
 /// machine's snapshot data.

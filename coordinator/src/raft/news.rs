@@ -14,18 +14,8 @@ use futures_util::FutureExt;
 use rowlock_env::time::{self, Sleep};
 use rowlock_types::limits::PEER_NEWS_PATIENCE;
 
-use super::rpc::AppendRequest;
-use super::types::LogId;
-
-/// Who hears of commits at a node.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Audience {
-    /// Clients are connected, or may be.
-    #[default]
-    Clients,
-    /// None is.
-    Nobody,
-}
+use crate::raft_types::LogId;
+use crate::raft_types::messages::{AppendRequest, Audience};
 
 /// Of one stream to a follower.
 #[derive(Default)]

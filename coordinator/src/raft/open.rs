@@ -20,10 +20,10 @@ use super::network::Network;
 use super::rpc::RaftDispatch;
 use super::state_machine::{Apply, StateMachine};
 use super::stored;
-use super::types::TypeConfig;
 use crate::config::NodeConfig;
 use crate::node::StartError;
 use crate::peer::{PeerPool, RaftService};
+use crate::raft_types::TypeConfig;
 use crate::replica::Replica;
 
 /// Raft with our types.

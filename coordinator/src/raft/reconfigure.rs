@@ -24,8 +24,8 @@ use rowlock_types::reconfiguration::{Members, Wanted};
 
 use super::leadership::Leadership;
 use super::state_machine::StateMachine;
-use super::types::{LogId, StoredMembership, TypeConfig};
 use crate::peer::{Lane, PeerPool, Refusal, Request};
+use crate::raft_types::{LogId, StoredMembership, TypeConfig};
 
 /// A change that takes longer has no quorum any more.
 const CHANGE_DEADLINE: Duration = Duration::from_secs(10);

@@ -15,9 +15,9 @@ use rowlock_env::{time, worker};
 use rowlock_types::limits::{PEER_SNAPSHOT_CHUNK_BYTES, PEER_SNAPSHOT_INSTALL_PER_MIB};
 
 use super::network::{Faults, unexpected};
-use super::rpc::{RaftRequest, RaftResponse, Snapshot, SnapshotResponse, SnapshotStep};
-use super::types::{TypeConfig, Vote};
 use crate::peer::{Lane, Peer, Request};
+use crate::raft_types::messages::{RaftRequest, RaftResponse, Snapshot, SnapshotResponse, SnapshotStep};
+use crate::raft_types::{TypeConfig, Vote};
 
 /// A complete snapshot that can be read piece by piece.
 pub trait SnapshotSource: Send + Sync + 'static {

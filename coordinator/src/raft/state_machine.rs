@@ -21,7 +21,7 @@ use rowlock_types::observer::Observed;
 use rowlock_wal::{SnapshotFile, SnapshotStore, StorageError};
 
 use super::stored;
-use super::types::{
+use crate::raft_types::{
     EntryPayload, Fate, LogId, Payload, SnapshotMeta, StoredMembership, TypeConfig, position,
 };
 use crate::replica::Replica;

@@ -9,7 +9,9 @@ use rowlock_types::member::Member;
 use rowlock_types::observer::{Ballot, Position};
 use rowlock_wal as wal;
 
-use super::types::{Entry, EntryPayload, LeaderId, LogId, Payload, SnapshotMeta, StoredMembership, Vote};
+use crate::raft_types::{
+    Entry, EntryPayload, LeaderId, LogId, Payload, SnapshotMeta, StoredMembership, Vote,
+};
 
 /// A position.
 pub fn log_id(id: LogId) -> wal::LogId {

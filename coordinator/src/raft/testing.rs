@@ -6,7 +6,7 @@ use bytes::Bytes;
 use openraft::Membership;
 use rowlock_types::member::Member;
 
-use crate::raft::types::{
+use crate::raft_types::{
     Entry, EntryPayload, LeaderId, LogId, Payload, SnapshotMeta, StoredMembership, Vote,
 };
 

@@ -26,8 +26,8 @@ use rowlock_env::rare::{self, Rare};
 use rowlock_env::time::{self, Instant};
 use rowlock_types::limits::WAL_PATIENCE;
 
-use super::types::TypeConfig;
 use crate::config::SpareFlushes;
+use crate::raft_types::TypeConfig;
 
 /// A while in which nobody is spared, because a spared follower was needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

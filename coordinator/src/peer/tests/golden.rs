@@ -10,8 +10,8 @@ use rowlock_types::incarnation::Incarnation;
 use super::support::{framed, hello, proposal};
 use crate::peer::Lane;
 use crate::peer::message::{Refusal, Request, Response};
-use crate::raft::rpc::{AppendRequest, AppendResponse, RaftRequest, RaftResponse};
 use crate::raft::testing::{entry, log_id, vote};
+use crate::raft_types::messages::{AppendRequest, AppendResponse, RaftRequest, RaftResponse};
 
 use rowlock_types::limits::PEER_FRAME_MAX_BYTES;
 use rowlock_world::spoilt::Spoiler;

@@ -8,7 +8,7 @@ use rowlock_proto::NodeId;
 
 use super::support::{Cluster, PATIENCE};
 use crate::raft::has_joined;
-use crate::raft::types::TypeConfig;
+use crate::raft_types::TypeConfig;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_elects_and_replicates_a_thousand_entries_to_all() {

@@ -19,9 +19,9 @@ use crate::peer::RaftService;
 use crate::peer::tests::support::{Node, Service, listen, pool, raft_by};
 use crate::raft::acks::Acks;
 use crate::raft::network::{Network, Target};
-use crate::raft::rpc::{AppendRequest, AppendResponse, RaftRequest, RaftResponse};
 use crate::raft::testing::{entry, log_id, vote};
 use crate::raft::thrift::{Followers, Thrift};
+use crate::raft_types::messages::{AppendRequest, AppendResponse, RaftRequest, RaftResponse};
 
 /// Answers when its gate opens; remembers what came, and how much waited at most.
 struct Follower {

@@ -14,7 +14,7 @@ use super::support::{Cluster, PATIENCE};
 use crate::peer::{Identity, PeerPool};
 use crate::raft::leadership::Leadership;
 use crate::raft::reconfigure::Reconfigurer;
-use crate::raft::types::EntryPayload;
+use crate::raft_types::EntryPayload;
 
 const ALL: [u64; 3] = [1, 2, 3];
 

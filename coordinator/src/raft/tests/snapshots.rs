@@ -19,10 +19,10 @@ use super::support::{Bytewise, Cluster, PATIENCE};
 use crate::peer::tests::support::{Service, listen, pool, raft_by};
 use crate::raft::acks::Acks;
 use crate::raft::network::{Network, Target};
-use crate::raft::rpc::{RaftRequest, RaftResponse, Snapshot, SnapshotResponse, SnapshotStep};
 use crate::raft::testing::{log_id, vote};
 use crate::raft::thrift::Thrift;
-use crate::raft::types::{SnapshotMeta, StoredMembership};
+use crate::raft_types::messages::{RaftRequest, RaftResponse, Snapshot, SnapshotResponse, SnapshotStep};
+use crate::raft_types::{SnapshotMeta, StoredMembership};
 
 fn snapshot(bytes: Vec<u8>) -> Snapshot<Bytewise> {
     let meta = SnapshotMeta { last_log_id: Some(log_id(1, 9)), last_membership: StoredMembership::default() };

@@ -29,10 +29,11 @@ use crate::peer::{PeerPool, PeerServer, RaftConnection, RaftService};
 use crate::raft::acks::Acks;
 use crate::raft::log_store::LogStore;
 use crate::raft::network::Network;
-use crate::raft::rpc::{IncomingSnapshot, RaftDispatch, RaftRequest, RaftResponse, Snapshot, SnapshotSink};
+use crate::raft::rpc::{IncomingSnapshot, RaftDispatch, SnapshotSink};
 use crate::raft::snapshot_transfer::SnapshotSource;
 use crate::raft::thrift::Thrift;
-use crate::raft::types::{EntryPayload, Fate, LogId, Payload, SnapshotMeta, StoredMembership, TypeConfig};
+use crate::raft_types::messages::{RaftRequest, RaftResponse, Snapshot};
+use crate::raft_types::{EntryPayload, Fate, LogId, Payload, SnapshotMeta, StoredMembership, TypeConfig};
 
 pub const PATIENCE: Duration = Duration::from_secs(30);
 

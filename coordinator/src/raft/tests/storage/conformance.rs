@@ -9,8 +9,8 @@ use tempfile::TempDir;
 use super::{open, temp};
 use crate::raft::log_store::LogStore;
 use crate::raft::state_machine::{Apply, StateMachine};
-use crate::raft::types::Fate;
-use crate::raft::types::TypeConfig;
+use crate::raft_types::Fate;
+use crate::raft_types::TypeConfig;
 use rowlock_state::Machine;
 use rowlock_state::command::Batch;
 

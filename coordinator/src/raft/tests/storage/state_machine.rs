@@ -18,7 +18,7 @@ use crate::raft::rpc::IncomingSnapshot;
 use crate::raft::state_machine::{Apply, StateMachine};
 use crate::raft::stored;
 use crate::raft::testing::{entry, log_id, membership_entry, snapshot_meta};
-use crate::raft::types::{Entry, EntryPayload, Fate, Payload};
+use crate::raft_types::{Entry, EntryPayload, Fate, Payload};
 use crate::replica::Replica;
 use parking_lot::Mutex;
 use rowlock_proto::SessionId;

@@ -1,4 +1,10 @@
-//! The types that openraft is parameterised with. All other code of the crate uses these names.
+//! The types that openraft is parameterised with, and Raft's messages. All other code of the crate uses these
+//! names.
+//!
+//! Below `raft/`, which decides, and `peer/`, which carries: neither has to know the other for a word.
+
+pub mod messages;
+pub mod runtime;
 
 use std::fmt;
 
@@ -8,7 +14,7 @@ use rowlock_types::member::Member;
 use rowlock_types::observer::Position;
 use serde::{Deserialize, Serialize};
 
-use super::runtime::EnvRuntime;
+use runtime::EnvRuntime;
 
 /// The payload of a normal log entry: an encoded `rowlock_state::command::Batch`.
 ///

@@ -1,0 +1,128 @@
+//! Raft's messages between nodes. Variants are appended, never reordered: their position is on the wire.
+
+use std::fmt;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use super::{SnapshotMeta, TypeConfig, Vote};
+
+/// openraft's append request.
+pub type AppendRequest = openraft::raft::AppendEntriesRequest<TypeConfig>;
+/// Its answer.
+pub type AppendResponse = openraft::raft::AppendEntriesResponse<TypeConfig>;
+/// openraft's vote and pre-vote request.
+pub type VoteRequest = openraft::raft::VoteRequest<TypeConfig>;
+/// Its answer.
+pub type VoteResponse = openraft::raft::VoteResponse<TypeConfig>;
+/// "Become the leader", from the leader that wants to go.
+pub type TransferRequest = openraft::raft::TransferLeaderRequest<TypeConfig>;
+/// Its answer.
+pub type TransferResponse = openraft::raft::TransferLeaderResponse<TypeConfig>;
+/// The answer to a whole snapshot.
+pub type SnapshotResponse = openraft::raft::SnapshotResponse<TypeConfig>;
+/// A snapshot with its data.
+pub type Snapshot<D> = openraft::type_config::alias::SnapshotOf<TypeConfig, D>;
+
+/// What one node's Raft asks of another's.
+#[derive(Clone, Serialize, Deserialize)]
+pub enum RaftRequest {
+    /// Entries, or a heartbeat.
+    Append(AppendRequest),
+    /// Vote for me.
+    Vote(VoteRequest),
+    /// Would you?
+    PreVote(VoteRequest),
+    /// Lead.
+    TransferLeader(TransferRequest),
+    /// A step of a snapshot's transfer.
+    Snapshot(SnapshotStep),
+    /// Entries whose flush nobody waits for, see `thrift`.
+    AppendSpared(AppendRequest),
+}
+
+/// The steps of a snapshot's transfer, each answered before the next is sent, all on one connection.
+#[derive(Clone, Serialize, Deserialize)]
+pub enum SnapshotStep {
+    /// Its description. Drops what an earlier transfer on this connection has left.
+    Begin {
+        /// The sending leader's.
+        vote: Vote,
+        /// What it covers.
+        meta: SnapshotMeta,
+        /// Bytes to come.
+        len: u64,
+    },
+    /// The next bytes.
+    Chunk {
+        /// Where they belong; must be where the last chunk ended.
+        offset: u64,
+        /// At most `limits::PEER_SNAPSHOT_CHUNK_BYTES`.
+        data: Bytes,
+    },
+    /// All bytes have been sent: check, make durable, install.
+    Install,
+}
+
+impl fmt::Debug for RaftRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RaftRequest::Append(request) | RaftRequest::AppendSpared(request) => {
+                write!(f, "Append({request})")
+            }
+            RaftRequest::Vote(request) => write!(f, "Vote({request})"),
+            RaftRequest::PreVote(request) => write!(f, "PreVote({request})"),
+            RaftRequest::TransferLeader(request) => write!(f, "TransferLeader({request})"),
+            RaftRequest::Snapshot(SnapshotStep::Begin { vote, meta, len }) => {
+                write!(f, "Snapshot(Begin {meta} of {len} bytes by {vote})")
+            }
+            RaftRequest::Snapshot(SnapshotStep::Chunk { offset, data }) => {
+                write!(f, "Snapshot(Chunk of {} bytes at {offset})", data.len())
+            }
+            RaftRequest::Snapshot(SnapshotStep::Install) => f.write_str("Snapshot(Install)"),
+        }
+    }
+}
+
+/// The answers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum RaftResponse {
+    /// To `Append`.
+    Append(AppendResponse),
+    /// To `Vote` and `PreVote`.
+    Vote(VoteResponse),
+    /// To `TransferLeader`.
+    TransferLeader(TransferResponse),
+    /// To `Snapshot`: go on with the next step.
+    SnapshotProceed,
+    /// To `Snapshot(Install)`.
+    SnapshotInstalled(SnapshotResponse),
+    /// The node could not: its Raft has stopped, or the snapshot could not be written.
+    Failed(String),
+    /// To `Append`, by a node without clients: what is committed it need not know at once, see `news`.
+    AppendQuiet(AppendResponse),
+}
+
+/// Who hears of commits at a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Audience {
+    /// Clients are connected, or may be.
+    #[default]
+    Clients,
+    /// None is.
+    Nobody,
+}
+
+impl RaftResponse {
+    /// The answer to an append request, and who hears of commits at the node that gives it.
+    ///
+    /// # Errors
+    /// It is the answer to something else.
+    pub fn into_append(self) -> Result<(AppendResponse, Audience), RaftResponse> {
+        match self {
+            RaftResponse::Append(response) => Ok((response, Audience::Clients)),
+            RaftResponse::AppendQuiet(response) => Ok((response, Audience::Nobody)),
+            other => Err(other),
+        }
+    }
+}
