@@ -47,6 +47,9 @@ mod service;
 mod stream;
 mod wire;
 
+#[cfg(test)]
+mod tests;
+
 pub use acquaintances::{Acquaintances, Unmet};
 pub use error::PeerError;
 pub use handshake::{HandshakeRefusal, Identity, Lane};

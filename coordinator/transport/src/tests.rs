@@ -1,0 +1,102 @@
+//! Two nodes over real sockets, with bytes that mean nothing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use rowlock_env::net::Listener;
+use rowlock_env::task::{Shutdown, TaskGroup};
+use rowlock_env::time;
+use rowlock_proto::NodeId;
+use rowlock_types::incarnation::Incarnation;
+use tokio::sync::mpsc;
+
+use super::*;
+
+/// Long enough for anything that must happen on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Remembers nobody.
+struct Anybody(u64);
+
+impl Acquaintances for Anybody {
+    fn incarnation(&self) -> Incarnation {
+        Incarnation(self.0.into())
+    }
+
+    fn meet(&self, _: NodeId, _: Incarnation) -> BoxFuture<'_, Result<(), Unmet>> {
+        std::future::ready(Ok(())).boxed()
+    }
+}
+
+/// Gives each request back; refuses the request "no", and does not understand "?".
+struct Echo;
+
+impl Service for Echo {
+    type Conversation = Echo;
+
+    fn open(&self, _: NodeId, _: Lane) -> Echo {
+        Echo
+    }
+
+    fn parted(&self, _: NodeId, _: Lane) {}
+}
+
+impl Conversation for Echo {
+    type Request = Bytes;
+
+    fn decode(&mut self, body: &Bytes) -> Result<Bytes, String> {
+        if body == "?" { Err("what?".to_owned()) } else { Ok(body.clone()) }
+    }
+
+    fn handle(&mut self, request: Bytes) -> BoxFuture<'static, Answer> {
+        let refuses = request == "no";
+        std::future::ready(Answer { body: request.to_vec(), is_patient: false, refuses }).boxed()
+    }
+}
+
+fn identity(node: u64) -> Identity {
+    Identity { cluster: "test".to_owned(), node: NodeId(node) }
+}
+
+/// Node 1's handle of node 2, which echoes.
+async fn echo() -> (Peer, TaskGroup) {
+    let tasks = TaskGroup::new(Shutdown::new());
+    let listener = Listener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().to_string();
+    Server::new(identity(2), Arc::new(Anybody(2)), Arc::new(Echo), tasks.clone()).start(listener);
+    let pool = Pool::new(identity(1), Arc::new(Anybody(1)), tasks.clone());
+    (pool.set_address(NodeId(2), &address), tasks)
+}
+
+#[tokio::test]
+async fn bytes_come_back_as_they_went_and_what_is_not_understood_ends_the_connection() {
+    let (peer, tasks) = echo().await;
+    let ask = async |bytes: &[u8]| peer.call(Lane::Control, bytes.to_vec(), time::now() + PATIENCE).await;
+    assert_eq!(ask(b"\x00\xff anything").await.expect("is answered"), &b"\x00\xff anything"[..]);
+    assert!(matches!(ask(b"?").await, Err(PeerError::Lost { .. })));
+    assert_eq!(ask(b"again").await.expect("over another connection"), "again");
+    tasks.stop().await;
+}
+
+#[tokio::test]
+async fn behind_a_refusal_nothing_of_a_stream_is_taken() {
+    let (peer, tasks) = echo().await;
+    let judge = |answer: &[u8]| if answer == b"no" { Verdict::Refused("no") } else { Verdict::Taken };
+    let (events, mut told) = mpsc::channel(16);
+    let mut stream = peer.stream(judge, events);
+    for batch in ["one", "two", "no", "four"] {
+        stream.send(batch.into()).expect("is queued");
+    }
+    let last = loop {
+        match time::timeout(PATIENCE, told.recv()).await.expect("in time").expect("is told") {
+            StreamEvent::Acked { through } => assert!(through <= BatchSeq(2)),
+            last => break last,
+        }
+    };
+    assert_eq!(last, StreamEvent::Refused { from: BatchSeq(3), refusal: "no" });
+    assert_eq!(stream.send("five".into()), Err(NotSent::Ended));
+    tasks.stop().await;
+}
