@@ -5,18 +5,18 @@
 //! pages. Exit codes: 0 when every promise held, 1 when one was broken.
 
 mod case;
+mod case_file;
 mod compare;
 mod figures;
-mod keep;
 mod mutants;
 mod options;
-mod paper;
 mod pool;
+mod print_run;
 mod replay;
 mod run;
+mod save_run;
 mod shrink;
 mod swarm;
-mod tell;
 
 use std::process::ExitCode;
 

@@ -5,11 +5,11 @@
 //! promise ends a run.
 
 pub mod cluster;
+pub mod fact_recorder;
 pub mod fault;
 pub mod history;
 pub mod invariants;
 pub mod report;
-pub mod scribe;
 pub mod shrink;
 pub mod state;
 

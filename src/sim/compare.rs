@@ -21,7 +21,7 @@ use rowlock_world::time::HostId;
 use rowlock_world::trace::{Happening, What};
 use tokio::sync::mpsc;
 
-use super::{paper, pool};
+use super::{case_file, pool};
 use crate::exit::{Failure, REFUSED, SOFTWARE, USAGE};
 use crate::paint::{Paint, Progress};
 use crate::print::print;
@@ -76,7 +76,7 @@ impl Compare {
         let table = self.table(designs, scenarios).await;
         match &self.html {
             Some(file) => {
-                paper::save(file, table.to_html().as_bytes())?;
+                case_file::save(file, table.to_html().as_bytes())?;
                 print(format!("written: {}\n", file.display()).as_bytes())?;
             }
             None if self.markdown => print(table.to_markdown().as_bytes())?,
@@ -178,7 +178,7 @@ impl Compare {
         if let Some(file) = &self.html {
             let reproduce = self.command(seed, file);
             let heading = Heading { title, verdict, facts, reproduce };
-            paper::save(file, html::page(&heading, &outcome.record, end).as_bytes())?;
+            case_file::save(file, html::page(&heading, &outcome.record, end).as_bytes())?;
             print(format!("drawn: {}\n", file.display()).as_bytes())?;
         }
         Ok(if bad { ExitCode::from(REFUSED) } else { ExitCode::SUCCESS })

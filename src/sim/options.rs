@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use rowlock_sim::cluster::Scenario;
 
 use super::case::{Case, Level, Mistake};
-use super::paper;
+use super::case_file;
 use crate::exit::{Failure, UNAVAILABLE, USAGE};
 
 /// Simulated seconds of a run unless said otherwise.
@@ -78,7 +78,7 @@ impl Which {
     /// The case.
     pub fn case(&self) -> Result<Case, Failure> {
         match (&self.file, self.seed) {
-            (Some(file), _) => paper::load(file),
+            (Some(file), _) => case_file::load(file),
             (None, Some(seed)) => self.common.case(seed),
             (None, None) => Err(Failure::new(USAGE, "give a file or --seed")),
         }

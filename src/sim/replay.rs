@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use super::paper;
+use super::case_file;
 use super::run::{Output, show};
 use crate::exit::Failure;
 
@@ -20,6 +20,6 @@ impl Replay {
     /// Runs it. Exit code 1: a promise was broken.
     pub async fn run(self) -> Result<ExitCode, Failure> {
         let again = format!("rowlock sim replay {}", self.file.display());
-        show(paper::load(&self.file)?, again, self.output).await
+        show(case_file::load(&self.file)?, again, self.output).await
     }
 }

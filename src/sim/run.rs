@@ -7,7 +7,7 @@ use rowlock_env::{time, worker};
 
 use super::case::{Case, Level};
 use super::options::{Common, Data};
-use super::{keep, paper, tell};
+use super::{case_file, print_run, save_run};
 use crate::exit::{Failure, REFUSED, USAGE};
 use crate::print::print;
 
@@ -43,7 +43,7 @@ impl Run {
     /// Runs it. Exit code 1: a promise was broken.
     pub async fn run(self) -> Result<ExitCode, Failure> {
         let mut case = self.common.case(self.seed)?;
-        case.script = self.script.as_deref().map(paper::load_script).transpose()?;
+        case.script = self.script.as_deref().map(case_file::load_script).transpose()?;
         let script = self.script.map(|file| format!(" --script {}", file.display())).unwrap_or_default();
         let again = format!("{}{script}", case.command());
         show(case, again, self.output).await
@@ -65,16 +65,16 @@ pub async fn show(case: Case, again: String, output: Output) -> Result<ExitCode,
         print(format!("{:016x}\n", outcome.fingerprint).as_bytes())?;
         return Ok(code);
     }
-    tell::story(&case, &outcome, started.elapsed())?;
+    print_run::story(&case, &outcome, started.elapsed())?;
     let kept = match outcome.violation {
-        Some(_) => keep::keep(&case, &outcome, &output.data.data)?,
+        Some(_) => save_run::save(&case, &outcome, &output.data.data)?,
         None => None,
     };
     if outcome.violation.is_some() {
-        print(keep::advice(&case, kept.as_ref()).as_bytes())?;
+        print(save_run::advice(&case, kept.as_ref()).as_bytes())?;
     }
     if let Some(file) = &output.html {
-        tell::page(&case, &outcome, again, file)?;
+        print_run::page(&case, &outcome, again, file)?;
         print(format!("drawn:     {}\n", file.display()).as_bytes())?;
     }
     Ok(code)

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use super::case::{Case, Level};
 use super::options::{Data, Which};
-use super::{keep, paper, tell};
+use super::{case_file, print_run, save_run};
 use crate::exit::{Failure, REFUSED, USAGE};
 use crate::paint::{Paint, Progress};
 use crate::print::print;
@@ -47,7 +47,7 @@ impl Shrink {
         let job = case.clone();
         let first = worker::run_blocking("simulation", move || job.run(false)).await;
         let Some(violation) = first.violation.clone() else {
-            let what = format!("{} keeps every promise; there is nothing to shrink", tell::title(&case));
+            let what = format!("{} keeps every promise; there is nothing to shrink", print_run::title(&case));
             return Err(Failure::new(REFUSED, what));
         };
         let before = first.script.steps().len();
@@ -75,12 +75,12 @@ impl Shrink {
         let job = case.clone();
         let outcome = worker::run_blocking("simulation", move || job.run(true)).await;
         let found = outcome.violation.as_ref().map(ToString::to_string);
-        let text = paper::write(&case, &small, found.as_deref());
+        let text = case_file::write(&case, &small, found.as_deref());
         let folder = self.data.data.join("small");
-        let kept = keep::keep(&case, &outcome, &folder)?;
+        let kept = save_run::save(&case, &outcome, &folder)?;
         let file = match (&self.output, &kept) {
             (Some(file), _) => {
-                paper::save(file, text.as_bytes())?;
+                case_file::save(file, text.as_bytes())?;
                 file.clone()
             }
             (None, Some(kept)) => kept.case.clone(),

@@ -10,9 +10,9 @@ use rowlock_sim::fault::read_span;
 
 use super::case::Case;
 use super::figures::{Figures, bar};
-use super::keep;
 use super::options::{Common, Data};
 use super::pool::{Pool, threads};
+use super::save_run;
 use crate::exit::{Failure, REFUSED};
 use crate::paint::{Paint, Progress};
 use crate::print::print;
@@ -139,10 +139,10 @@ impl Swarm {
                 // Once more, with its record: the same seed is the same run.
                 let again = case.clone();
                 let outcome = worker::run_blocking("simulation", move || again.run(true)).await;
-                let kept = keep::keep(&case, &outcome, &self.data.data)?;
-                print(keep::advice(&case, kept.as_ref()).as_bytes())?;
+                let kept = save_run::save(&case, &outcome, &self.data.data)?;
+                print(save_run::advice(&case, kept.as_ref()).as_bytes())?;
             } else {
-                print(keep::advice(&case, None).as_bytes())?;
+                print(save_run::advice(&case, None).as_bytes())?;
             }
         }
         Ok(code)

@@ -10,7 +10,7 @@ use rowlock_world::time::{HostId, Nanos};
 use rowlock_world::trace::{Happening, What};
 
 use crate::design::{Contender, Deployment, Design, WhoseClock};
-use crate::observer::{Between, ClientId, Deed, Measured, Observer, Phase, Scribe};
+use crate::observer::{Between, ClientId, Deed, FactRecorder, Measured, Observer, Phase};
 use crate::scenario::{FITTING_JOB, LONG_JOB, Scenario};
 use crate::store::{Losses, Stores};
 use crate::{LOCK, TTL};
@@ -52,7 +52,8 @@ pub fn run(design: &dyn Design, scenario: Scenario, seed: u64, record: bool) -> 
     world.network().set_labeler(wire::label);
     let clock = world.clone();
     let hosts: Arc<Mutex<Vec<HostId>>> = Arc::default();
-    let observer = Observer::new(Arc::new(move || clock.now())).with_scribe(scribe(&world, hosts.clone()));
+    let observer =
+        Observer::new(Arc::new(move || clock.now())).with_fact_recorder(fact_recorder(&world, hosts.clone()));
     let deployment = design.build(&world, &observer);
     let mut stage = Stage {
         whose_clock: design.clock(),
@@ -82,7 +83,7 @@ pub fn run(design: &dyn Design, scenario: Scenario, seed: u64, record: bool) -> 
 }
 
 /// Writes what clients do into the world's record.
-fn scribe(world: &Simulation, hosts: Arc<Mutex<Vec<HostId>>>) -> Scribe {
+fn fact_recorder(world: &Simulation, hosts: Arc<Mutex<Vec<HostId>>>) -> FactRecorder {
     let world = world.clone();
     Arc::new(move |client: ClientId, deed| {
         let note = || {

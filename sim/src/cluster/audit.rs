@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use super::board::{Order, Process, node_id};
-use super::roster::Part;
+use super::membership::Part;
+use super::node_statuses::{Order, Process, node_id};
 use super::run::{RECOVERY, Run, Stop};
 use crate::history::Fact;
 use crate::history::client::{ClientFact, ClientId};
@@ -27,17 +27,17 @@ impl Run {
         }
         let (trouble, left) = (self.desk.trouble(), self.sim.tasks_of(self.operator));
         self.demand(left.is_empty(), || format!("the operator is not done: {trouble:?}; {left:?}"));
-        for place in self.roster.in_use() {
+        for place in self.membership.in_use() {
             // Whoever finds damage on its own disk says so and stays away: an operator replaces it.
-            if self.roster.is_damaged(place) && self.board.processes()[place] != Process::Up {
+            if self.membership.is_damaged(place) && self.statuses.processes()[place] != Process::Up {
                 continue;
             }
             // Its node asks the others first, and stops only then.
-            if self.roster.has_forgotten(place) {
+            if self.membership.has_forgotten(place) {
                 continue;
             }
-            self.demand(self.board.status(place).serving, || {
-                let how = &self.board.processes()[place];
+            self.demand(self.statuses.status(place).serving, || {
+                let how = &self.statuses.processes()[place];
                 format!("node {} does not serve {RECOVERY:?} after all faults: {how:?}", place + 1)
             });
             self.audit_members(place);
@@ -54,12 +54,12 @@ impl Run {
 
     /// A node must know those members that the operator has asked for.
     fn audit_members(&self, place: usize) {
-        let status = self.board.status(place);
-        let is_certain = |node: &_| self.roster.part(*node) != Part::Unknown;
+        let status = self.statuses.status(place);
+        let is_certain = |node: &_| self.membership.part(*node) != Part::Unknown;
         for (part, mut seen) in [(Part::Voter, status.voters), (Part::Learner, status.learners)] {
             seen.retain(is_certain);
             seen.sort_unstable();
-            let asked = self.roster.of_part(part);
+            let asked = self.membership.of_part(part);
             self.demand(seen == asked, || {
                 format!("node {} takes {seen:?} for the {part:?}s, the operator {asked:?}", node_id(place))
             });
@@ -69,11 +69,11 @@ impl Run {
     /// Nothing of a node is left when it has stopped.
     pub(super) fn stop_in_order(&self) -> Result<(), Stop> {
         for place in 0..self.nodes.len() {
-            self.board.order(place, Order::Stop);
-            let (board, host) = (self.board.clone(), self.nodes[place]);
-            self.sim.run_until_or(self.sim.now() + STOP, || board.processes()[place] != Process::Up)?;
+            self.statuses.order(place, Order::Stop);
+            let (statuses, host) = (self.statuses.clone(), self.nodes[place]);
+            self.sim.run_until_or(self.sim.now() + STOP, || statuses.processes()[place] != Process::Up)?;
             let left = self.sim.tasks_of(host);
-            if self.board.processes()[place] == Process::Stopped && !left.is_empty() {
+            if self.statuses.processes()[place] == Process::Stopped && !left.is_empty() {
                 self.leak(format!("node {} left tasks behind: {left:?}", place + 1));
             }
         }

@@ -14,8 +14,8 @@ use rowlock_designs::{LOCK, TTL};
 use rowlock_world::executor::Simulation;
 use rowlock_world::time::HostId;
 
-use super::board::Board;
 use super::node;
+use super::node_statuses::NodeStatuses;
 use super::shape::Shape;
 
 /// Three nodes, and clients that queue with one round trip.
@@ -74,11 +74,11 @@ impl Design for Rowlock {
             Shape { voters: 3, learners: 0, snapshot_every: 1_000, keep_logs: 100, segment_bytes: 64 << 10 };
         let add = |place| world.add_host(&format!("node{}", place + 1), "node", node::address(place));
         let hosts: Vec<HostId> = (0..shape.nodes()).map(add).collect();
-        let (world, board) = (world.clone(), Board::new(hosts.len()));
+        let (world, statuses) = (world.clone(), NodeStatuses::new(hosts.len()));
         let endpoints: Vec<String> =
             (0..hosts.len()).map(|place| format!("{}:2181", node::address(place))).collect();
         let endpoints = endpoints.join(",");
-        let cluster = Cluster { world, shape, hosts, board };
+        let cluster = Cluster { world, shape, hosts, statuses };
         for host in &cluster.hosts {
             cluster.world.boot(*host);
             cluster.start(*host);
@@ -96,7 +96,7 @@ struct Cluster {
     world: Simulation,
     shape: Shape,
     hosts: Vec<HostId>,
-    board: Board,
+    statuses: NodeStatuses,
 }
 
 /// The checkers of whole clusters judge other runs; here the observer of all designs does.
@@ -109,7 +109,7 @@ impl Servers for Cluster {
         self.hosts.clone()
     }
     fn primary(&self) -> HostId {
-        self.hosts[self.board.leader().unwrap_or(0)]
+        self.hosts[self.statuses.leader().unwrap_or(0)]
     }
     fn minority(&self) -> Vec<HostId> {
         vec![self.primary()]
@@ -117,9 +117,9 @@ impl Servers for Cluster {
     fn start(&self, host: HostId) {
         let place = self.hosts.iter().position(|known| *known == host).expect("Invariant: it is one of ours");
         let known: Vec<usize> = (0..self.hosts.len()).collect();
-        let orders = self.board.begin(place);
+        let orders = self.statuses.begin(place);
         let config = node::config(&self.shape, place, &known);
-        let process = node::process(config, Arc::new(Unseen), (self.board.clone(), place), orders);
+        let process = node::process(config, Arc::new(Unseen), (self.statuses.clone(), place), orders);
         self.world.spawn(host, "process", process);
     }
 }

@@ -18,12 +18,12 @@ use rowlock_world::trace::What;
 
 use self::regain::Regain;
 use self::rest::Rest;
-use super::agenda::Agenda;
-use super::board::{Board, Order, node_id};
 use super::cuts::{Cuts, Link, between, one_way};
+use super::membership::Membership;
+use super::node_statuses::{NodeStatuses, Order, node_id};
 use super::operator::Desk;
 use super::record::Record;
-use super::roster::Roster;
+use super::schedule::Schedule;
 use crate::fault::{CrashPoint, Down, Fault, Moment, Script, Target};
 use crate::history::node::NodeFact;
 
@@ -34,9 +34,9 @@ pub struct Patients {
     /// The clients' hosts, by place.
     pub clients: Vec<HostId>,
     /// What the nodes say.
-    pub board: Board,
+    pub statuses: NodeStatuses,
     /// Which nodes there are.
-    pub roster: Roster,
+    pub membership: Membership,
     /// Who changes that.
     pub desk: Desk,
     /// Where it is told.
@@ -90,7 +90,7 @@ struct Armed {
 pub struct Injector {
     sim: Simulation,
     patients: Patients,
-    agenda: Agenda<Deed>,
+    schedule: Schedule<Deed>,
     cuts: Cuts,
     /// Clients that die as soon as they wait for a lock, and what then.
     dying: Vec<(usize, Down)>,
@@ -115,14 +115,14 @@ const SUPERVISOR: Duration = Duration::from_secs(2);
 impl Injector {
     /// Will do what `script` says.
     pub fn new(sim: Simulation, patients: Patients, script: &Script) -> Self {
-        let mut agenda = Agenda::new();
+        let mut schedule = Schedule::new();
         for step in script.steps() {
-            agenda.add(step.at, Deed::Begin(step.fault.clone()));
+            schedule.add(step.at, Deed::Begin(step.fault.clone()));
         }
         let patience = vec![SUPERVISOR; patients.nodes.len()];
         let (cuts, dying, excused) = (Cuts::default(), Vec::new(), BTreeSet::new());
         let (paused, armed) = (BTreeMap::new(), BTreeMap::new());
-        Injector { sim, patients, agenda, cuts, dying, paused, armed, patience, excused }
+        Injector { sim, patients, schedule, cuts, dying, paused, armed, patience, excused }
     }
 
     /// Whether something was done to the node at this place for which it may stop by itself.
@@ -132,7 +132,7 @@ impl Injector {
 
     /// When there is something to do next.
     pub fn next(&self) -> Option<Nanos> {
-        self.agenda.next()
+        self.schedule.next()
     }
 
     /// Clients that are to die when they wait for a lock, by place.
@@ -143,7 +143,7 @@ impl Injector {
     /// Does what is due; tells whom to start.
     pub fn act(&mut self) -> Result<Vec<Birth>, Halt> {
         let mut births = Vec::new();
-        while let Some(deed) = self.agenda.take_due(self.sim.now()) {
+        while let Some(deed) = self.schedule.take_due(self.sim.now()) {
             match deed {
                 Deed::Begin(fault) => {
                     let (text, hosts) = (fault.to_string(), self.concerned(&fault));
@@ -223,8 +223,8 @@ impl Injector {
         self.dying.clear();
         self.notice_cuts();
         let mut births = Vec::new();
-        while let Some(next) = self.agenda.next() {
-            match self.agenda.take_due(next) {
+        while let Some(next) = self.schedule.next() {
+            match self.schedule.take_due(next) {
                 Some(Deed::End(End::CutPower(_) | End::PutBack(..)) | Deed::Begin(_)) | None => {}
                 Some(Deed::End(End::Regain(regain))) => self.give_up(&regain),
                 Some(Deed::End(End::Rest(rest))) => self.leave(&rest),
@@ -235,13 +235,13 @@ impl Injector {
     }
 
     fn later(&mut self, lasts: Duration, end: End) {
-        self.agenda.add(self.sim.now() + lasts, Deed::End(end));
+        self.schedule.add(self.sim.now() + lasts, Deed::End(end));
     }
 
     fn start_later(&mut self, who: Birth, down: Down) {
         match (down, who) {
             (Down::For(lasts), _) => self.later(lasts, End::Start(who)),
-            (Down::ForGood, Birth::Node(place)) => self.patients.roster.lose(place),
+            (Down::ForGood, Birth::Node(place)) => self.patients.membership.lose(place),
             (Down::ForGood, Birth::Client(_)) => {}
         }
     }
@@ -279,7 +279,7 @@ impl Injector {
 
     fn may_start(&self, who: Birth) -> bool {
         let host = match who {
-            Birth::Node(place) if !self.patients.roster.is_in_use(place) => return false,
+            Birth::Node(place) if !self.patients.membership.is_in_use(place) => return false,
             Birth::Node(place) => self.patients.nodes[place],
             Birth::Client(place) => self.patients.clients[place],
         };
@@ -384,8 +384,8 @@ impl Injector {
             }
             Fault::Regain { late, after, lasts } => self.take_leadership(late, after, lasts),
             Fault::Transfer { to } => {
-                if let (Some(leader), Some(to)) = (self.patients.board.leader(), self.places(to).first()) {
-                    self.patients.board.order(leader, Order::HandOver(node_id(*to)));
+                if let (Some(leader), Some(to)) = (self.patients.statuses.leader(), self.places(to).first()) {
+                    self.patients.statuses.order(leader, Order::HandOver(node_id(*to)));
                 }
             }
             other => self.begin_on_disk(other)?,
@@ -431,8 +431,8 @@ impl Injector {
 
     /// The processes that a target means now.
     fn processes(&self, target: Target) -> Vec<Birth> {
-        let nodes = self.patients.roster.in_use().into_iter();
-        let leader = self.patients.board.leader();
+        let nodes = self.patients.membership.in_use().into_iter();
+        let leader = self.patients.statuses.leader();
         match target {
             Target::Node(number) => vec![Birth::Node(number - 1)],
             Target::Leader => vec![Birth::Node(leader.unwrap_or(0))],

@@ -3,26 +3,26 @@
 //!
 //! - `node`: the process of a node; `workload`: those of clients;
 //! - `witness`: what the nodes' log does, as facts; `record`: where all facts go, and are judged;
-//! - `injector` (with `agenda`, `cuts`): does what the script of faults says;
-//! - `operator`: adds and removes nodes over the client port; `roster`: which there are;
+//! - `injector` (with `schedule`, `cuts`): does what the script of faults says;
+//! - `operator`: adds and removes nodes over the client port; `membership`: which there are;
 //! - `contestant`: the cluster among the lock designs of `rowlock_designs`;
 //! - `run`: one run from its seed to its verdict; `terms`: what may be demanded of it.
 //!
 //! What is not simulated: the lock history (sled has files and threads of its own), HTTP (nobody asks), TLS
 //! (there is none).
 
-mod agenda;
 mod audit;
-mod board;
 mod contestant;
 mod cuts;
 mod injector;
+mod membership;
 mod node;
+mod node_statuses;
 mod operator;
 mod record;
-mod roster;
 mod run;
 mod scenario;
+mod schedule;
 mod shape;
 mod stats;
 mod terms;

@@ -8,7 +8,7 @@ use rowlock_coordinator::config::{HistoryConfig, NodeEntry, RaftConfig, SessionC
 use rowlock_coordinator::{Node, NodeConfig, NodeError, Observer};
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::board::{Board, Order, Process, node_id};
+use super::node_statuses::{NodeStatuses, Order, Process, node_id};
 use super::operator::SUPER_DIGEST;
 use super::shape::Shape;
 
@@ -63,23 +63,23 @@ fn entry(shape: &Shape, place: usize) -> NodeEntry {
 pub async fn process(
     config: NodeConfig,
     observer: Arc<dyn Observer>,
-    (board, place): (Board, usize),
+    (statuses, place): (NodeStatuses, usize),
     mut orders: UnboundedReceiver<Order>,
 ) {
     let node = match Node::start_observed(config, observer).await {
         Ok(node) => node,
-        Err(error) => return board.end(place, Process::failed(error)),
+        Err(error) => return statuses.end(place, Process::failed(error)),
     };
     let mut status = node.status();
     loop {
-        board.say(place, status.borrow_and_update().clone());
+        statuses.say(place, status.borrow_and_update().clone());
         tokio::select! {
             biased;
             error = node.stopped() => {
                 node.shutdown().await;
                 let differs = matches!(error, NodeError::Differs(_));
                 let why = error.to_string();
-                return board.end(place, Process::Failed { why, differs });
+                return statuses.end(place, Process::Failed { why, differs });
             }
             order = orders.recv() => match order {
                 // As wherever nodes do it themselves: a learner would never take over, and this node lead no
@@ -91,12 +91,12 @@ pub async fn process(
                 Some(Order::HandOver(_)) => {}
                 Some(Order::Stop) | None => {
                     node.shutdown().await;
-                    return board.end(place, Process::Stopped);
+                    return statuses.end(place, Process::Stopped);
                 }
             },
             changed = status.changed() => {
                 if changed.is_err() {
-                    return board.end(place, Process::failed("its status ended"));
+                    return statuses.end(place, Process::failed("its status ended"));
                 }
             }
         }

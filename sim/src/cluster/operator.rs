@@ -3,7 +3,7 @@
 //!
 //! In the flow: the injector starts the process of a new node and hands the rest over as a [`Job`]; the
 //! operator does one after the other, since the second step of a replacement without the first may cost the
-//! majority, and writes into the roster what is known to be done.
+//! majority, and writes into the membership what is known to be done.
 //!
 //! Must never do: ask for a change of a membership that it has not seen. A request whose answer was lost may
 //! still be under way, and would otherwise undo what was asked for later.
@@ -23,9 +23,9 @@ use rowlock_world::time::HostId;
 use rowlock_world::trace::What;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
-use super::board::{Board, Order, node_id};
+use super::membership::{Membership, Part};
 use super::node::address;
-use super::roster::{Part, Roster};
+use super::node_statuses::{NodeStatuses, Order, node_id};
 
 /// What nodes are told about the superuser: the digest of `super:test`.
 pub const SUPER_DIGEST: &str = "super:D/InIHSb7yEEbrWz8b9l71RjZJU=";
@@ -103,9 +103,9 @@ pub struct Operator {
     /// Where it sits.
     pub host: HostId,
     /// What is known about the nodes.
-    pub roster: Roster,
+    pub membership: Membership,
     /// Processes are stopped here.
-    pub board: Board,
+    pub statuses: NodeStatuses,
     /// Where jobs come from.
     pub desk: Desk,
 }
@@ -159,13 +159,13 @@ impl Operator {
                 Err(NotYet::Because(why)) => why,
             };
             *self.desk.trouble.lock() = Some(format!("could not {job}: {why}"));
-            if !matches!(job, Job::Remove(_)) && !self.roster.is_in_use(job.place()) {
-                self.roster.set_part(job.place(), Part::Unknown);
+            if !matches!(job, Job::Remove(_)) && !self.membership.is_in_use(job.place()) {
+                self.membership.set_part(job.place(), Part::Unknown);
                 return Err("its machine is lost");
             }
-            if !matches!(job, Job::Remove(_)) && self.roster.has_forgotten(job.place()) {
+            if !matches!(job, Job::Remove(_)) && self.membership.has_forgotten(job.place()) {
                 // What was asked for last may have been done unseen.
-                self.roster.set_part(job.place(), Part::Unknown);
+                self.membership.set_part(job.place(), Part::Unknown);
                 return Err("its node has lost its data, and stays away");
             }
             time::sleep(AGAIN).await;
@@ -173,10 +173,10 @@ impl Operator {
     }
 
     fn settle(&self, job: Job, part: Part) {
-        self.roster.set_part(job.place(), part);
+        self.membership.set_part(job.place(), part);
         if part == Part::Stranger {
-            self.roster.lose(job.place());
-            self.board.order(job.place(), Order::Stop);
+            self.membership.lose(job.place());
+            self.statuses.order(job.place(), Order::Stop);
         }
     }
 
@@ -215,7 +215,7 @@ impl Operator {
             return Ok(client.clone());
         }
         let config = Client::builder()
-            .endpoints(&self.roster.endpoints())
+            .endpoints(&self.membership.endpoints())
             .session_timeout(SESSION_TIMEOUT)
             .connect_timeout(CONNECT)
             .label("operator")

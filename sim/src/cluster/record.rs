@@ -10,11 +10,11 @@ use rowlock_world::executor::Simulation;
 use rowlock_world::time::Nanos;
 use rowlock_world::trace::What;
 
+use crate::fact_recorder::Reference;
 use crate::history::client::{CallId, ClientFact, ClientId, Op, WatchId};
 use crate::history::node::NodeFact;
 use crate::history::{Fact, Index, Locks};
 use crate::invariants::{Invariants, Terms, Violation};
-use crate::scribe::Reference;
 
 /// The facts of a run.
 #[derive(Clone)]

@@ -13,12 +13,12 @@ use rowlock_world::time::{HostId, Nanos};
 use rowlock_world::trace::Happening;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::board::{Board, Process, node_id};
 use super::injector::{Birth, Injector, Patients};
+use super::membership::Membership;
 use super::node;
+use super::node_statuses::{NodeStatuses, Process, node_id};
 use super::operator::{Desk, Job, Operator};
 use super::record::Record;
-use super::roster::Roster;
 use super::scenario::Scenario;
 use super::shape::Shape;
 use super::stats::Stats;
@@ -139,8 +139,8 @@ pub(super) struct Run {
     pub(super) operator: HostId,
     profiles: Vec<Profile>,
     clients_live: Vec<bool>,
-    pub(super) board: Board,
-    pub(super) roster: Roster,
+    pub(super) statuses: NodeStatuses,
+    pub(super) membership: Membership,
     pub(super) desk: Desk,
     jobs: Option<UnboundedReceiver<Job>>,
     pub(super) record: Record,
@@ -159,8 +159,8 @@ impl Run {
         let nodes: Vec<HostId> = (0..shape.nodes() + SPARES)
             .map(|place| sim.add_host(&format!("node{}", place + 1), "node", node::address(place)))
             .collect();
-        let roster = Roster::new(&shape, SPARES);
-        let theme = Theme::of(&mut rng, roster.clone());
+        let membership = Membership::new(&shape, SPARES);
+        let theme = Theme::of(&mut rng, membership.clone());
         let clients: Vec<HostId> = (0..4u8)
             .map(|n| sim.add_host(&format!("client{}", n + 1), "client", Ipv4Addr::new(10, 0, 1, n + 1)))
             .collect();
@@ -168,15 +168,15 @@ impl Run {
         let load_ends = Nanos::from_millis(plan.seconds * 1_000);
         let made = || plan.scenario.script(plan.seed, plan.seconds, &shape, clients.len());
         let script = plan.script.clone().unwrap_or_else(made);
-        let board = Board::new(nodes.len());
+        let statuses = NodeStatuses::new(nodes.len());
         let record = Record::new(sim.clone(), theme.locks().clone(), terms(&script));
         let operator = sim.add_host("operator", "operator", Ipv4Addr::new(10, 0, 2, 1));
         let (desk, jobs) = Desk::new();
         let patients = Patients {
             nodes: nodes.clone(),
             clients: clients.clone(),
-            board: board.clone(),
-            roster: roster.clone(),
+            statuses: statuses.clone(),
+            membership: membership.clone(),
             desk: desk.clone(),
             record: record.clone(),
         };
@@ -192,8 +192,8 @@ impl Run {
             operator,
             profiles,
             clients_live,
-            board,
-            roster,
+            statuses,
+            membership,
             desk,
             jobs,
             record,
@@ -247,11 +247,12 @@ impl Run {
                 self.start(birth);
             }
             let next = self.injector.next().unwrap_or(until).min(until).min(tick);
-            let (record, board, dying) = (self.record.clone(), self.board.clone(), self.injector.dying());
+            let (record, statuses, dying) =
+                (self.record.clone(), self.statuses.clone(), self.injector.dying());
             let is_time_to_die = || dying.iter().any(|client| record.waits(ClientId(*client)));
             let (armed, sim) = (self.injector.armed(), self.sim.clone());
             let has_gone = || armed.iter().any(|host| !sim.is_up(*host));
-            let is_news = || record.is_broken() || board.has_news() || is_time_to_die() || has_gone();
+            let is_news = || record.is_broken() || statuses.has_news() || is_time_to_die() || has_gone();
             self.sim.run_until_or(next, is_news)?;
             if self.record.is_broken() {
                 return Err(Stop::Broken);
@@ -274,7 +275,7 @@ impl Run {
     /// Clears processes away that have ended by themselves, or with the power.
     fn look_after(&mut self) -> Result<(), Halt> {
         self.miss_clients();
-        for (place, process) in self.board.processes().into_iter().enumerate() {
+        for (place, process) in self.statuses.processes().into_iter().enumerate() {
             let is_up = self.sim.is_up(self.nodes[place]);
             // A disk without power fails whoever asks it for something, before the machine is seen to be off.
             let lost_power = !is_up && self.sim.last_end(self.nodes[place]) == "power lost";
@@ -288,7 +289,7 @@ impl Run {
                             .break_promise("stops-with-cause", format!("node {}: {text}", node_id(place)));
                     }
                     self.sim.trace().note(self.sim.now(), || rowlock_world::trace::What::Note { host, text });
-                    self.board.end(place, Process::Down);
+                    self.statuses.end(place, Process::Down);
                     self.record.node(node_id(place), NodeFact::Ended { how: Down::Stopped });
                     // Whoever killed it since starts it again as well.
                     if is_up {
@@ -296,12 +297,12 @@ impl Run {
                     }
                 }
                 Process::Stopped => {
-                    self.board.end(place, Process::Down);
+                    self.statuses.end(place, Process::Down);
                     self.record.node(node_id(place), NodeFact::Ended { how: Down::Stopped });
                     self.sim.stop(self.nodes[place])?;
                 }
                 Process::Up | Process::Failed { .. } if !is_up => {
-                    self.board.end(place, Process::Down);
+                    self.statuses.end(place, Process::Down);
                     let how = if lost_power { Down::PowerLost } else { Down::Killed };
                     self.record.node(node_id(place), NodeFact::Ended { how });
                 }
@@ -334,22 +335,27 @@ impl Run {
         let (sim, host, node) = (self.sim.clone(), self.nodes[place], node_id(place));
         sim.boot(host);
         self.record.node(node, NodeFact::Started);
-        let orders = self.board.begin(place);
+        let orders = self.statuses.begin(place);
         let record = self.record.clone();
         let witness = std::sync::Arc::new(Witness { sim, host, node, record });
-        let mut known = self.roster.known();
+        let mut known = self.membership.known();
         known.retain(|other| *other != place);
         known.push(place);
         known.sort_unstable();
         let config = node::config(&self.shape, place, &known);
-        self.sim.spawn(host, "process", node::process(config, witness, (self.board.clone(), place), orders));
+        self.sim.spawn(
+            host,
+            "process",
+            node::process(config, witness, (self.statuses.clone(), place), orders),
+        );
     }
 
     fn start_operator(&mut self) {
         let Some(jobs) = self.jobs.take() else { return };
         let (sim, host) = (self.sim.clone(), self.operator);
-        let (roster, board, desk) = (self.roster.clone(), self.board.clone(), self.desk.clone());
-        let operator = Operator { sim: sim.clone(), host, roster, board, desk };
+        let (membership, statuses, desk) =
+            (self.membership.clone(), self.statuses.clone(), self.desk.clone());
+        let operator = Operator { sim: sim.clone(), host, membership, statuses, desk };
         sim.boot(host);
         sim.spawn(host, "operator", operator.work(jobs, self.closing.subscribe()));
     }

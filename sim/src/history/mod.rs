@@ -1,9 +1,9 @@
 //! The facts of a run, as the world sees them from outside. Checkers judge facts and nothing else, so a test
 //! can show a checker a history that no correct system would produce.
 //!
-//! Two levels tell facts. Those about the log are told by both ([`crate::scribe`] makes them), those about
-//! simulated clients and connections by the simulation of the state alone, and those in [`client`] and
-//! [`node`] by the simulation of whole clusters, with true times.
+//! Two levels tell facts. Those about the log are told by both ([`crate::fact_recorder`] makes them),
+//! those about simulated clients and connections by the simulation of the state alone, and those in
+//! [`client`] and [`node`] by the simulation of whole clusters, with true times.
 
 pub mod client;
 pub mod node;

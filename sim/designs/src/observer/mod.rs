@@ -28,7 +28,7 @@ const UNAVAILABLE_AFTER: Duration = Duration::from_secs(1);
 pub type Clock = Arc<dyn Fn() -> Nanos + Send + Sync>;
 
 /// Writes down for people what a client does.
-pub type Scribe = Arc<dyn Fn(ClientId, Deed) + Send + Sync>;
+pub type FactRecorder = Arc<dyn Fn(ClientId, Deed) + Send + Sync>;
 
 /// What a client does, for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,7 +157,7 @@ struct Inner {
 #[derive(Clone)]
 pub struct Observer {
     clock: Clock,
-    scribe: Option<Scribe>,
+    fact_recorder: Option<FactRecorder>,
     meter: Meter,
     inner: Arc<Mutex<Inner>>,
 }
@@ -165,18 +165,18 @@ pub struct Observer {
 impl Observer {
     /// One that has seen nothing.
     pub fn new(clock: Clock) -> Self {
-        Observer { clock, scribe: None, meter: Meter::counting(), inner: Arc::default() }
+        Observer { clock, fact_recorder: None, meter: Meter::counting(), inner: Arc::default() }
     }
 
-    /// What clients do is told to `scribe` as well.
-    pub fn with_scribe(mut self, scribe: Scribe) -> Self {
-        self.scribe = Some(scribe);
+    /// What clients do is told to `fact recorder` as well.
+    pub fn with_fact_recorder(mut self, fact_recorder: FactRecorder) -> Self {
+        self.fact_recorder = Some(fact_recorder);
         self
     }
 
     fn note(&self, client: ClientId, deed: Deed) {
-        if let Some(scribe) = &self.scribe {
-            scribe(client, deed);
+        if let Some(fact_recorder) = &self.fact_recorder {
+            fact_recorder(client, deed);
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rowlock_world::disk::DiskCopy;
 use rowlock_world::executor::Halt;
 
-use super::super::board::node_id;
+use super::super::node_statuses::node_id;
 use super::{Birth, End, Injector};
 use crate::fault::{Down, Fault};
 use crate::history::node::NodeFact;
@@ -40,14 +40,14 @@ impl Injector {
     /// The node at this place comes back with less than it had, and may stay away for that.
     fn forgets(&mut self, place: usize) {
         self.excused.insert(place);
-        self.patients.roster.forget(place);
+        self.patients.membership.forget(place);
         self.patients.record.node(node_id(place), NodeFact::Forgot);
     }
 
     /// A leader knows most of what the others have said; what it has forgotten itself nobody may know.
     pub(super) fn put_back(&mut self, place: usize, copy: DiskCopy) -> Result<(), Halt> {
         let host = self.patients.nodes[place];
-        if !self.sim.is_up(host) || self.patients.board.leader().is_none_or(|leader| leader == place) {
+        if !self.sim.is_up(host) || self.patients.statuses.leader().is_none_or(|leader| leader == place) {
             return Ok(());
         }
         self.forgets(place);

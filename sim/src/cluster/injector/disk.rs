@@ -24,7 +24,7 @@ impl Injector {
                     self.sim.disk(self.patients.nodes[place]).fail_syncs(1);
                     match down {
                         Down::For(lasts) => self.patience[place] = lasts,
-                        Down::ForGood => self.patients.roster.lose(place),
+                        Down::ForGood => self.patients.membership.lose(place),
                     }
                 }
             }
@@ -39,7 +39,7 @@ impl Injector {
             Fault::BitRot { target, bits } => {
                 for place in self.places(target) {
                     self.excused.insert(place);
-                    self.patients.roster.damage(place);
+                    self.patients.membership.damage(place);
                     let disk = self.sim.disk(self.patients.nodes[place]);
                     for _ in 0..bits {
                         disk.rot(|_| true);
@@ -66,10 +66,10 @@ impl Injector {
 
     /// A new machine gets a node, which joins as a learner by itself; the rest is for the operator.
     fn begin_node(&mut self, place: usize, job: Job) {
-        if self.patients.roster.take_into_use(place) {
+        if self.patients.membership.take_into_use(place) {
             self.later(Duration::ZERO, End::Start(Birth::Node(place)));
         }
-        if self.patients.roster.is_in_use(place) {
+        if self.patients.membership.is_in_use(place) {
             self.patients.desk.ask(job);
         }
     }

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use rowlock_world::time::{HostId, Nanos};
 
-use super::super::board::{Order, node_id};
 use super::super::cuts::{Link, one_way};
+use super::super::node_statuses::{Order, node_id};
 use super::{End, Injector};
 use crate::fault::Target;
 
@@ -33,7 +33,8 @@ pub(super) struct Regain {
 impl Injector {
     /// Takes the leadership away from the leader that there is, if there is one.
     pub(super) fn take_leadership(&mut self, late: Target, after: Duration, lasts: Duration) {
-        let (Some(leader), Some(late)) = (self.patients.board.leader(), self.hosts(&[late]).first().copied())
+        let (Some(leader), Some(late)) =
+            (self.patients.statuses.leader(), self.hosts(&[late]).first().copied())
         else {
             return;
         };
@@ -50,7 +51,7 @@ impl Injector {
     /// The next step.
     pub(super) fn go_on(&mut self, mut regain: Regain) {
         let host = self.patients.nodes[regain.leader];
-        let now_leads = self.patients.board.leader();
+        let now_leads = self.patients.statuses.leader();
         let is_back = regain.is_lost && now_leads == Some(regain.leader);
         if is_back || self.sim.now() >= regain.until || !self.sim.is_up(host) {
             return self.give_up(&regain);
@@ -72,7 +73,7 @@ impl Injector {
                     self.cuts.join(self.sim.network(), &join);
                     regain.links = stay;
                 }
-                self.patients.board.order(now, Order::HandOver(node_id(regain.leader)));
+                self.patients.statuses.order(now, Order::HandOver(node_id(regain.leader)));
             }
             None => {}
         }

@@ -64,7 +64,7 @@ impl Injector {
         }
         self.leave(&rest);
         self.excused.insert(rest.place);
-        self.patients.roster.damage(rest.place);
+        self.patients.membership.damage(rest.place);
         self.sim.kill(host)?;
         tail::rot(&disk);
         self.start_later(Birth::Node(rest.place), Down::For(rest.down));

@@ -13,7 +13,7 @@ use rowlock_client::{
 use rowlock_proto::lock::Mode;
 use rowlock_world::trace::What;
 
-use super::section::{Grip, Section};
+use super::section::{HeldLock, Section};
 use super::watches::Watches;
 use super::{Journal, Profile};
 use crate::history::Lock;
@@ -137,7 +137,7 @@ impl Caller {
     pub(super) async fn acquire(
         &self,
         wanted: Vec<(Lock, Mode)>,
-        asking: impl Future<Output = Result<Option<Grip>, Error>>,
+        asking: impl Future<Output = Result<Option<HeldLock>, Error>>,
     ) -> Result<Option<Section>, Error> {
         let begin = |(lock, mode): &(Lock, Mode)| {
             let waiting = Waiting::new(self, *lock);
@@ -147,7 +147,7 @@ impl Caller {
         let result = asking.await;
         self.hear();
         let tokens: Vec<FencingToken> = match &result {
-            Ok(Some(grip)) => grip.guards().iter().map(|guard| guard.token()).collect(),
+            Ok(Some(held_lock)) => held_lock.guards().iter().map(|guard| guard.token()).collect(),
             _ => Vec::new(),
         };
         for (at, (call, waiting)) in begun.into_iter().enumerate() {
@@ -161,7 +161,7 @@ impl Caller {
             }
             call.end(outcome);
         }
-        Ok(result?.map(|grip| Section::new(self.clone(), grip, wanted)))
+        Ok(result?.map(|held_lock| Section::new(self.clone(), held_lock, wanted)))
     }
 
     async fn run(&self, op: &Op) -> Result<(Answer, Option<OneshotWatch>), Error> {

@@ -1,4 +1,5 @@
-//! One life of a client's process: sessions one after another, and errands on each of them until it is over.
+//! One life of a client's process: sessions one after another, and operations on each of them until it is
+//! over.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,8 +11,8 @@ use rowlock_env::time;
 
 use super::caller::Caller;
 use super::chance::{about, between, chance, millis, weighted};
-use super::theme::Errand;
-use super::{Journal, Profile, errands, plain};
+use super::theme::Operation;
+use super::{Journal, Profile, operations, plain};
 use crate::history::client::ClientFact;
 
 /// A process takes at most so long from its start to its first session, milliseconds.
@@ -19,10 +20,10 @@ const COMES_WITHIN_MS: u64 = 1_500;
 /// Opening a session is given up after so long, and tried again.
 const CONNECT: Duration = Duration::from_secs(5);
 /// What is going on may take so long to end when the session is to be closed; then it is dropped.
-const LAST_ERRANDS: Duration = Duration::from_secs(3);
+const LAST_OPERATIONS: Duration = Duration::from_secs(3);
 /// Closing a session may take so long; then it is left to expire.
 const CLOSE: Duration = Duration::from_secs(10);
-/// So many errands in a hundred come in a burst.
+/// So many operations in a hundred come in a burst.
 const BURSTS_PERCENT: u64 = 4;
 
 /// See [`super::live`].
@@ -44,7 +45,7 @@ pub(super) async fn live(profile: Profile, journal: Journal, closing: watch::Rec
 /// A new session; none if no node could be reached or the run is to end.
 async fn open(profile: &Profile, mut closing: watch::Receiver<bool>) -> Option<Client> {
     let mut config = Client::builder()
-        .endpoints(&profile.roster.endpoints())
+        .endpoints(&profile.membership.endpoints())
         .session_timeout(profile.session_timeout)
         .connect_timeout(CONNECT)
         .label(profile.host.to_string())
@@ -65,7 +66,7 @@ async fn open(profile: &Profile, mut closing: watch::Receiver<bool>) -> Option<C
     }
 }
 
-/// What an errand has at hand.
+/// What an operation has at hand.
 #[derive(Clone)]
 pub(super) struct Place {
     pub(super) caller: Caller,
@@ -108,7 +109,7 @@ async fn serve(caller: Caller, closing: watch::Receiver<bool>) {
     }
     until_over(&caller, closing).await;
     ending.send(true);
-    let deadline = time::now() + LAST_ERRANDS;
+    let deadline = time::now() + LAST_OPERATIONS;
     for one in tasks {
         end(one, deadline).await;
     }
@@ -152,20 +153,21 @@ async fn tick(place: Place) {
     }
 }
 
-/// One errand after another. Every other lane never waits for a lock, so that the others do not bring a
+/// One operation after another. Every other lane never waits for a lock, so that the others do not bring a
 /// client to rest.
 async fn lane(place: Place, number: usize) {
-    let all = &place.caller.profile().errands;
-    let free: Vec<(Errand, u64)> = all.iter().copied().filter(|(errand, _)| !errand.waits()).collect();
-    let errands = if number % 2 == 1 && !free.is_empty() { &free } else { all };
+    let all = &place.caller.profile().operations;
+    let free: Vec<(Operation, u64)> =
+        all.iter().copied().filter(|(operation, _)| !operation.waits()).collect();
+    let operations = if number % 2 == 1 && !free.is_empty() { &free } else { all };
     place.rest(millis(0, 300)).await;
     while !place.is_over() {
-        let errand = weighted(errands);
+        let operation = weighted(operations);
         // Now and then much of one thing without a pause.
         let times = if chance(BURSTS_PERCENT) { between(2, 10) } else { 1 };
         for _ in 0..times {
             if !place.is_over() {
-                errands::run(errand, &place).await;
+                operations::run(operation, &place).await;
             }
         }
         place.rest(about(place.caller.profile().pause)).await;

@@ -1,17 +1,17 @@
 //! What clients do in a run: the production client, on hosts of their own, telling what they ask and what
 //! they hear.
 //!
-//! `theme` draws from the seed what the clients of a run do, `life` opens sessions and sends errands
-//! (`errands`) over them, `caller` and `section` stand between these and the client and tell the checkers of
-//! every call, every watch and every lock that is held. `plain` are clients that speak only ZooKeeper's
-//! requests.
+//! `theme` draws from the seed what the clients of a run do, `life` opens sessions and sends operations
+//! (`operations`) over them, `caller` and `section` stand between these and the client and tell the
+//! checkers of every call, every watch and every lock that is held. `plain` are clients that speak only
+//! ZooKeeper's requests.
 //!
 //! Invariant: nothing here waits for ever, but for locks and for what ends with the session.
 
 mod caller;
 mod chance;
-mod errands;
 mod life;
+mod operations;
 mod plain;
 mod section;
 mod store;

@@ -20,7 +20,7 @@ use crate::history::Lock;
 use crate::history::client::{Answer, ClientFact, Failure, Op};
 
 /// A hold, by what was asked for.
-pub(super) enum Grip {
+pub(super) enum HeldLock {
     Lock(Guard),
     Read(ReadGuard),
     Write(WriteGuard),
@@ -30,29 +30,29 @@ pub(super) enum Grip {
     Lead(Leadership),
 }
 
-impl Grip {
+impl HeldLock {
     /// In the order in which they were asked for.
     pub(super) fn guards(&self) -> Vec<&Guard> {
         match self {
-            Grip::Lock(guard) => vec![guard],
-            Grip::Read(guard) => vec![guard],
-            Grip::Write(guard) => vec![guard],
-            Grip::Permits(guard) => vec![guard],
-            Grip::Many(guards) => guards.guards().iter().collect(),
-            Grip::Reentrant(guard) => vec![guard],
-            Grip::Lead(guard) => vec![guard],
+            HeldLock::Lock(guard) => vec![guard],
+            HeldLock::Read(guard) => vec![guard],
+            HeldLock::Write(guard) => vec![guard],
+            HeldLock::Permits(guard) => vec![guard],
+            HeldLock::Many(guards) => guards.guards().iter().collect(),
+            HeldLock::Reentrant(guard) => vec![guard],
+            HeldLock::Lead(guard) => vec![guard],
         }
     }
 
     async fn release(self) -> Result<(), ReleaseError> {
         match self {
-            Grip::Lock(guard) => guard.release().await,
-            Grip::Read(guard) => guard.release().await,
-            Grip::Write(guard) => guard.release().await,
-            Grip::Permits(guard) => guard.release().await,
-            Grip::Many(guards) => guards.release().await,
-            Grip::Reentrant(guard) => guard.release().await,
-            Grip::Lead(guard) => guard.resign().await,
+            HeldLock::Lock(guard) => guard.release().await,
+            HeldLock::Read(guard) => guard.release().await,
+            HeldLock::Write(guard) => guard.release().await,
+            HeldLock::Permits(guard) => guard.release().await,
+            HeldLock::Many(guards) => guards.release().await,
+            HeldLock::Reentrant(guard) => guard.release().await,
+            HeldLock::Lead(guard) => guard.resign().await,
         }
     }
 }
@@ -72,19 +72,19 @@ struct Stake {
 pub(super) struct Section {
     caller: Caller,
     /// Before its drop, the telling: see [`Drop`].
-    grip: Option<Grip>,
+    held_lock: Option<HeldLock>,
     stakes: Vec<Stake>,
 }
 
 impl Section {
-    /// `wanted`: the locks of the grip, in its order.
-    pub(super) fn new(caller: Caller, grip: Grip, wanted: Vec<(Lock, Mode)>) -> Self {
+    /// `wanted`: the locks of the held lock, in its order.
+    pub(super) fn new(caller: Caller, held_lock: HeldLock, wanted: Vec<(Lock, Mode)>) -> Self {
         let stake = |((lock, mode), guard): ((Lock, Mode), &Guard)| {
             let token = guard.token();
             Stake { lock, token, mode, is_told: false }
         };
-        let stakes = wanted.into_iter().zip(grip.guards()).map(stake).collect();
-        Section { caller, grip: Some(grip), stakes }
+        let stakes = wanted.into_iter().zip(held_lock.guards()).map(stake).collect();
+        Section { caller, held_lock: Some(held_lock), stakes }
     }
 
     /// How long a critical section takes in the mean.
@@ -94,8 +94,8 @@ impl Section {
 
     /// Looks at each guard once and tells what it says; all are held.
     pub(super) fn is_held(&mut self) -> bool {
-        let Some(grip) = &self.grip else { return false };
-        let held: Vec<bool> = grip.guards().iter().map(|guard| guard.is_held()).collect();
+        let Some(held_lock) = &self.held_lock else { return false };
+        let held: Vec<bool> = held_lock.guards().iter().map(|guard| guard.is_held()).collect();
         for (at, is_held) in held.iter().enumerate() {
             if *is_held { self.tell_held(at) } else { self.tell_gone(at) }
         }
@@ -137,8 +137,10 @@ impl Section {
         if !self.is_held() || self.stakes.len() != 1 {
             return;
         }
-        let Some(grip) = &self.grip else { return };
-        let (Some(guard), Stake { lock, token, .. }) = (grip.guards().pop(), self.stakes[0]) else { return };
+        let Some(held_lock) = &self.held_lock else { return };
+        let (Some(guard), Stake { lock, token, .. }) = (held_lock.guards().pop(), self.stakes[0]) else {
+            return;
+        };
         let call = self.caller.begin_next(Op::Verify { lock, token });
         let result = guard.check().await;
         self.caller.hear();
@@ -157,42 +159,42 @@ impl Section {
         if !self.is_held() {
             return;
         }
-        match self.grip.take() {
-            Some(Grip::Write(guard)) => match guard.downgrade().await {
-                Ok(guard) => self.become_mode(Grip::Read(guard), Mode::Shared),
-                Err(kept) => self.grip = Some(Grip::Write(kept.guard)),
+        match self.held_lock.take() {
+            Some(HeldLock::Write(guard)) => match guard.downgrade().await {
+                Ok(guard) => self.become_mode(HeldLock::Read(guard), Mode::Shared),
+                Err(kept) => self.held_lock = Some(HeldLock::Write(kept.guard)),
             },
-            Some(Grip::Read(guard)) => match guard.try_upgrade().await {
-                Ok(guard) => self.become_mode(Grip::Write(guard), Mode::Exclusive),
-                Err(kept) => self.grip = Some(Grip::Read(kept.guard)),
+            Some(HeldLock::Read(guard)) => match guard.try_upgrade().await {
+                Ok(guard) => self.become_mode(HeldLock::Write(guard), Mode::Exclusive),
+                Err(kept) => self.held_lock = Some(HeldLock::Read(kept.guard)),
             },
-            grip => self.grip = grip,
+            held_lock => self.held_lock = held_lock,
         }
     }
 
-    fn become_mode(&mut self, grip: Grip, mode: Mode) {
-        let token = grip.guards()[0].token();
+    fn become_mode(&mut self, held_lock: HeldLock, mode: Mode) {
+        let token = held_lock.guards()[0].token();
         if token != self.stakes[0].token {
             // A new place, granted in the same command that gave the old one up.
             self.tell_gone(0);
             self.stakes[0].token = token;
         }
         self.stakes[0].mode = mode;
-        self.grip = Some(grip);
+        self.held_lock = Some(held_lock);
     }
 
     /// Gives everything back and waits for the answer.
     pub(super) async fn release(mut self) {
         let is_held = self.is_held();
         self.tell_all_gone();
-        let Some(grip) = self.grip.take() else { return };
+        let Some(held_lock) = self.held_lock.take() else { return };
         if !is_held {
             // Some are lost; the drop gives the others back.
             return;
         }
         let ask = |stake: &Stake| Op::Release { lock: stake.lock, token: stake.token };
         let calls: Vec<_> = self.stakes.iter().map(|stake| self.caller.begin_next(ask(stake))).collect();
-        let result = grip.release().await;
+        let result = held_lock.release().await;
         self.caller.hear();
         let is_one = calls.len() == 1;
         for call in calls {
@@ -206,9 +208,9 @@ impl Section {
     }
 
     /// Hands the hold over to somebody who gives it back without any telling.
-    pub(super) fn into_grip(mut self) -> Option<Grip> {
+    pub(super) fn into_held_lock(mut self) -> Option<HeldLock> {
         self.tell_all_gone();
-        self.grip.take()
+        self.held_lock.take()
     }
 
     fn tell_all_gone(&mut self) {

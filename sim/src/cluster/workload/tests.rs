@@ -6,7 +6,7 @@ use rowlock_world::rng::Rng;
 use rowlock_world::time::HostId;
 use rowlock_world::trace::What;
 
-use super::super::roster::Roster;
+use super::super::membership::Membership;
 use super::super::run::{Plan, run, theme_stream};
 use super::super::scenario::Scenario;
 use super::super::shape::Shape;
@@ -19,7 +19,7 @@ const RUNS_MAX: usize = 8;
 fn seed_with(from: u64, is_wanted: impl Fn(&Theme, &[Profile]) -> bool) -> u64 {
     let is_so = |seed: &u64| {
         let mut rng = theme_stream(*seed);
-        let theme = Theme::of(&mut rng, Roster::new(&Shape::of(&mut Rng::new(1)), 0));
+        let theme = Theme::of(&mut rng, Membership::new(&Shape::of(&mut Rng::new(1)), 0));
         let profiles: Vec<Profile> = (0..4).map(|_| Profile::of(&mut rng, &theme, HostId(0))).collect();
         is_wanted(&theme, &profiles)
     };

@@ -7,13 +7,13 @@ use rowlock_client::PreferLeader;
 use rowlock_world::rng::Rng;
 use rowlock_world::time::HostId;
 
-use super::super::roster::Roster;
+use super::super::membership::Membership;
 use super::store::Stores;
 use crate::history::{Lock, Locks};
 
 /// One round of something that a client does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Errand {
+pub(super) enum Operation {
     Mutex,
     TryLock,
     Patient,
@@ -42,32 +42,32 @@ pub(super) enum Errand {
     Upgrade,
 }
 
-const LOCKING: [Errand; 12] = [
-    Errand::Mutex,
-    Errand::TryLock,
-    Errand::Patient,
-    Errand::Dropped,
-    Errand::Options,
-    Errand::Read,
-    Errand::Write,
-    Errand::Convert,
-    Errand::Permits,
-    Errand::Many,
-    Errand::Nested,
-    Errand::Reentrant,
+const LOCKING: [Operation; 12] = [
+    Operation::Mutex,
+    Operation::TryLock,
+    Operation::Patient,
+    Operation::Dropped,
+    Operation::Options,
+    Operation::Read,
+    Operation::Write,
+    Operation::Convert,
+    Operation::Permits,
+    Operation::Many,
+    Operation::Nested,
+    Operation::Reentrant,
 ];
 
-const PLAIN: [Errand; 7] = [
-    Errand::Change,
-    Errand::Look,
-    Errand::Pipeline,
-    Errand::Sequential,
-    Errand::Ephemeral,
-    Errand::Multi,
-    Errand::Watch,
+const PLAIN: [Operation; 7] = [
+    Operation::Change,
+    Operation::Look,
+    Operation::Pipeline,
+    Operation::Sequential,
+    Operation::Ephemeral,
+    Operation::Multi,
+    Operation::Watch,
 ];
 
-const RECIPES: [Errand; 4] = [Errand::Campaign, Errand::Observe, Errand::Count, Errand::Latch];
+const RECIPES: [Operation; 4] = [Operation::Campaign, Operation::Observe, Operation::Count, Operation::Latch];
 
 /// So many clients in a hundred move to the leader at once, and so many when they have to wait. The others
 /// stay where they are, so that writes go through every node.
@@ -80,7 +80,7 @@ const LEADER_STREAM: u64 = 0x6c65_6164_6572;
 const QUIET_PERCENT: usize = 20;
 /// Mixed into what decides about it.
 const QUIET_STREAM: u64 = 0x7175_6965_7400;
-/// Mean time between two errands of such a client.
+/// Mean time between two operations of such a client.
 const QUIET_PAUSE: Duration = Duration::from_secs(4);
 
 /// In so many runs of a hundred some clients have another session beside, that speaks only ZooKeeper's
@@ -96,7 +96,7 @@ const BESIDE_PERCENT: usize = 60;
 /// Mixed into what decides about it.
 const SIDES_STREAM: u64 = 0x0073_6964_6573;
 
-/// What is done beside the errands, on sessions of its own.
+/// What is done beside the operations, on sessions of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sides {
     pub(super) queues: bool,
@@ -107,7 +107,7 @@ pub(super) struct Sides {
 /// What the clients of a run have in common.
 #[derive(Clone, Debug)]
 pub struct Theme {
-    roster: Roster,
+    membership: Membership,
     locks: Locks,
     /// Where mutexes and read-write locks are.
     plain: Vec<Lock>,
@@ -118,7 +118,7 @@ pub struct Theme {
     /// How many plain znodes there are to write.
     znodes: u64,
     stores: Stores,
-    errands: Vec<(Errand, u64)>,
+    operations: Vec<(Operation, u64)>,
     pause: Duration,
     work: Duration,
     has_grace: bool,
@@ -130,7 +130,7 @@ pub struct Theme {
 #[derive(Clone, Debug)]
 pub struct Profile {
     /// The nodes: a new session is opened with those of its time.
-    pub roster: Roster,
+    pub membership: Membership,
     /// On which it runs.
     pub host: HostId,
     /// What it asks for.
@@ -145,10 +145,10 @@ pub struct Profile {
     pub(super) permits: (Lock, u32),
     pub(super) lead: Lock,
     pub(super) znodes: u64,
-    pub(super) errands: Vec<(Errand, u64)>,
-    /// How many errands it does at a time.
+    pub(super) operations: Vec<(Operation, u64)>,
+    /// How many operations it does at a time.
     pub(super) lanes: usize,
-    /// Mean time between two errands of a lane.
+    /// Mean time between two operations of a lane.
     pub(super) pause: Duration,
     /// The mean time of a critical section.
     pub(super) work: Duration,
@@ -167,30 +167,30 @@ fn prefer_leader(rng: &mut Rng) -> PreferLeader {
     }
 }
 
-impl Errand {
+impl Operation {
     /// It may wait in the queue of a lock.
     pub(super) fn waits(self) -> bool {
-        LOCKING.contains(&self) || matches!(self, Errand::Campaign | Errand::Hold | Errand::Upgrade)
+        LOCKING.contains(&self) || matches!(self, Operation::Campaign | Operation::Hold | Operation::Upgrade)
     }
 }
 
 impl Theme {
     /// Of a run on these nodes.
-    pub fn of(rng: &mut Rng, roster: Roster) -> Self {
-        let mut errands = Vec::new();
+    pub fn of(rng: &mut Rng, membership: Membership) -> Self {
+        let mut operations = Vec::new();
         for (kinds, likely) in [(&LOCKING[..], 50), (&PLAIN[..], 50), (&RECIPES[..], 30)] {
-            let weight = |kind: Errand, rng: &mut Rng| (kind, 1 + rng.below(9) as u64);
-            let chosen: Vec<Errand> = kinds.iter().copied().filter(|_| rng.chance(likely)).collect();
-            errands.extend(chosen.into_iter().map(|kind| weight(kind, rng)));
+            let weight = |kind: Operation, rng: &mut Rng| (kind, 1 + rng.below(9) as u64);
+            let chosen: Vec<Operation> = kinds.iter().copied().filter(|_| rng.chance(likely)).collect();
+            operations.extend(chosen.into_iter().map(|kind| weight(kind, rng)));
         }
         // Beside the stream, so that runs without it are what they were.
         let mut beside = rng.clone();
         if beside.chance(30) {
-            errands.push((Errand::Force, 1 + beside.below(3) as u64));
-            errands.push((Errand::Hold, 1 + beside.below(2) as u64));
+            operations.push((Operation::Force, 1 + beside.below(3) as u64));
+            operations.push((Operation::Hold, 1 + beside.below(2) as u64));
         }
-        if errands.is_empty() {
-            errands.push((Errand::Mutex, 1));
+        if operations.is_empty() {
+            operations.push((Operation::Mutex, 1));
         }
         let mut beside = Rng::new(rng.clone().u64() ^ SIDES_STREAM);
         let sides = Sides {
@@ -199,21 +199,21 @@ impl Theme {
             frames: beside.chance(FRAMES_PERCENT),
         };
         if beside.chance(UPGRADES_PERCENT) {
-            errands.push((Errand::Upgrade, 1 + beside.below(5) as u64));
+            operations.push((Operation::Upgrade, 1 + beside.below(5) as u64));
         }
         let plain: Vec<Lock> = (0..1 + rng.below(3)).map(Lock).collect();
         let (permits, lead) = (Lock(plain.len()), Lock(plain.len() + 1));
         let paths = plain.iter().map(|lock| format!("/locks/lock{}", lock.0));
         let others = ["/locks/permits".to_owned(), "/elections/lead".to_owned()];
         Theme {
-            roster,
+            membership,
             locks: Locks::at(paths.chain(others)),
             plain,
             permits: (permits, 1 + rng.below(4) as u32),
             lead,
             znodes: 1 + rng.below(6) as u64,
             stores: Stores::new(rng.chance(80)),
-            errands,
+            operations,
             pause: Duration::from_millis(rng.pick(&[100, 200, 400, 800])),
             work: Duration::from_millis(rng.pick(&[20, 60, 150, 400])),
             has_grace: rng.chance(25),
@@ -230,19 +230,19 @@ impl Theme {
     /// Readers become writers beside others' lock-delays.
     #[cfg(test)]
     pub(super) fn upgrades(&self) -> bool {
-        self.errands.iter().any(|(errand, _)| *errand == Errand::Upgrade)
+        self.operations.iter().any(|(operation, _)| *operation == Operation::Upgrade)
     }
 }
 
 impl Profile {
     /// Of the client on this host.
     pub fn of(rng: &mut Rng, theme: &Theme, host: HostId) -> Self {
-        let Theme { roster, locks, stores, errands, .. } = theme.clone();
+        let Theme { membership, locks, stores, operations, .. } = theme.clone();
         let session_timeout = Duration::from_millis(1_500 + rng.below(6_501) as u64);
         let grace = Duration::from_millis(700 + rng.below(3_000) as u64);
         let life = Duration::from_secs(3 + rng.below(20) as u64);
         let profile = Profile {
-            roster,
+            membership,
             host,
             session_timeout,
             grace: (theme.has_grace && rng.chance(60)).then_some(grace.min(session_timeout)),
@@ -252,7 +252,7 @@ impl Profile {
             permits: theme.permits,
             lead: theme.lead,
             znodes: theme.znodes,
-            errands,
+            operations,
             lanes: 2 + rng.below(5),
             pause: theme.pause,
             work: theme.work,
@@ -287,18 +287,20 @@ mod tests {
     use super::*;
 
     fn themes() -> impl Iterator<Item = Theme> {
-        let roster = Roster::new(&Shape::of(&mut Rng::new(1)), 0);
-        (0..300).map(move |seed| Theme::of(&mut Rng::new(seed), roster.clone()))
+        let membership = Membership::new(&Shape::of(&mut Rng::new(1)), 0);
+        (0..300).map(move |seed| Theme::of(&mut Rng::new(seed), membership.clone()))
     }
 
     #[test]
-    fn every_errand_is_in_some_runs_and_left_out_of_others() {
-        let all: BTreeSet<Errand> = [&LOCKING[..], &PLAIN[..], &RECIPES[..]].concat().into_iter().collect();
-        let runs: Vec<BTreeSet<Errand>> =
-            themes().map(|theme| theme.errands.iter().map(|(errand, _)| *errand).collect()).collect();
-        for errand in all {
-            let with = runs.iter().filter(|run| run.contains(&errand)).count();
-            assert!((30..270).contains(&with), "{errand:?} in {with} of 300");
+    fn every_operation_is_in_some_runs_and_left_out_of_others() {
+        let all: BTreeSet<Operation> =
+            [&LOCKING[..], &PLAIN[..], &RECIPES[..]].concat().into_iter().collect();
+        let runs: Vec<BTreeSet<Operation>> = themes()
+            .map(|theme| theme.operations.iter().map(|(operation, _)| *operation).collect())
+            .collect();
+        for operation in all {
+            let with = runs.iter().filter(|run| run.contains(&operation)).count();
+            assert!((30..270).contains(&with), "{operation:?} in {with} of 300");
         }
         assert!(runs.iter().all(|run| !run.is_empty()));
     }

@@ -7,8 +7,8 @@ use rowlock_proto::{CreateMode, ErrorCode, SessionId};
 use rowlock_state::command::{Attachment, Batch, Command, Origin, Proposal};
 use rowlock_state::outcome::{Applied, Outcome, Why};
 
+use crate::fact_recorder::{Recorded, Recorder, is_stale, written};
 use crate::history::{self, ConnectionId, Fact, Index, Lock};
-use crate::scribe::{Recorded, Recorder, is_stale, written};
 use crate::state::client::{LOCKS, lock_path, plain_path};
 use crate::state::mutant::Mutant;
 use crate::state::spoil;
@@ -193,7 +193,7 @@ impl World {
                 self.stats.upgrades += u64::from(matches!(standings[..], [Standing::Held(_)]));
             }
         }
-        for fact in self.scribe.answered(proposal, applied, changed) {
+        for fact in self.fact_recorder.answered(proposal, applied, changed) {
             self.tell(fact)?;
         }
         Ok(())
@@ -231,7 +231,7 @@ impl World {
             | Recorded::Converted { .. }
             | Recorded::Gone { .. } => {}
         }
-        for fact in self.scribe.facts(recorded, &self.reference, self.now) {
+        for fact in self.fact_recorder.facts(recorded, &self.reference, self.now) {
             self.tell(fact)?;
         }
         Ok(())

@@ -11,9 +11,9 @@ use rowlock_proto::{ErrorCode, FencingToken, NodeId};
 use rowlock_state::Machine;
 use rowlock_state::command::Proposal;
 
+use crate::fact_recorder::FactRecorder;
 use crate::history::{ConnectionId, Fact, Lock, Locks, Millis, Origin};
 use crate::invariants::{Invariants, Violation};
-use crate::scribe::Scribe;
 use crate::state::client::{Act, Client, Kind, LOCKS, Moment, Style, lock_path};
 use crate::state::leader::Leader;
 use crate::state::log::Log;
@@ -79,7 +79,7 @@ struct World {
     log: Log,
     /// Has applied the whole log: what it answers is the truth of the log.
     reference: Machine,
-    scribe: Scribe,
+    fact_recorder: FactRecorder,
     leader: Leader,
     /// What the leader's clock is ahead; another one's is ahead by something else, and time may go back.
     leader_offset_ms: i64,
@@ -116,7 +116,7 @@ impl World {
             stats: Stats::default(),
             log: Log::default(),
             reference: Machine::default(),
-            scribe: Scribe::new(Locks::at((0..=LOCKS).map(|lock| lock_path(Lock(lock))))),
+            fact_recorder: FactRecorder::new(Locks::at((0..=LOCKS).map(|lock| lock_path(Lock(lock))))),
             leader: Leader::new(plan.mutant),
             leader_offset_ms: 0,
             late: Vec::new(),

@@ -8,9 +8,9 @@ use rowlock_proto::request::PathWatch;
 use rowlock_proto::{Request, Zxid};
 
 use super::super::chance::{about, between, chance, millis, pick};
-use super::super::errands;
 use super::super::life::Place as Life;
-use super::super::theme::Errand;
+use super::super::operations;
+use super::super::theme::Operation;
 use super::session::{Fate, Session};
 use crate::history::client::{DATA, Follow};
 
@@ -27,7 +27,8 @@ pub(in super::super) async fn live(life: Life) {
     while !life.is_over() {
         let profile = life.caller.profile();
         let timeout = millis(1_500, 5_000);
-        let Some(mut session) = Session::open(life.caller.journal(), &profile.roster, timeout).await else {
+        let Some(mut session) = Session::open(life.caller.journal(), &profile.membership, timeout).await
+        else {
             life.rest(millis(50, 400)).await;
             continue;
         };
@@ -67,8 +68,9 @@ impl Follower<'_> {
                 Ok(())
             }
             _ => {
-                let kinds = [Errand::Change, Errand::Sequential, Errand::Ephemeral, Errand::Multi];
-                errands::run(pick(&kinds), self.life).await;
+                let kinds =
+                    [Operation::Change, Operation::Sequential, Operation::Ephemeral, Operation::Multi];
+                operations::run(pick(&kinds), self.life).await;
                 Ok(())
             }
         }

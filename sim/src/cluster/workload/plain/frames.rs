@@ -33,8 +33,8 @@ const ACL_MAX_BYTES: usize = 256 << 10;
 
 /// Sends some, and takes away what it has made.
 pub(in super::super) async fn live(life: Life) {
-    let (journal, roster) = (life.caller.journal(), &life.caller.profile().roster);
-    let Some(mut session) = Session::open(journal, roster, SESSION).await else { return };
+    let (journal, membership) = (life.caller.journal(), &life.caller.profile().membership);
+    let Some(mut session) = Session::open(journal, membership, SESSION).await else { return };
     for _ in 0..between(FRAMES.0, FRAMES.1) {
         session.idle(millis(0, PAUSE_MS)).await;
         if life.is_over() || session.is_over() {
@@ -47,7 +47,7 @@ pub(in super::super) async fn live(life: Life) {
             if kind == Large::Creates {
                 // They go with it, and it may not have as many again.
                 session.close().await;
-                let Some(next) = Session::open(journal, roster, SESSION).await else { return };
+                let Some(next) = Session::open(journal, membership, SESSION).await else { return };
                 session = next;
             }
         }

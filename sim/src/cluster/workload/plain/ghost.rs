@@ -18,7 +18,7 @@ pub(in super::super) async fn pass_by(life: &Life, path: &str, mode: Mode) {
     let profile = life.caller.profile();
     let timeout = Duration::from_millis(1_500);
     let Some(mut session) =
-        Session::open_with(life.caller.journal(), &profile.roster, timeout, Some(GRACE_MS)).await
+        Session::open_with(life.caller.journal(), &profile.membership, timeout, Some(GRACE_MS)).await
     else {
         return;
     };

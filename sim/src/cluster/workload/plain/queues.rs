@@ -68,7 +68,7 @@ pub(in super::super) async fn live(life: Life) {
     while !life.is_over() {
         let profile = life.caller.profile();
         let timeout = millis(1_500, 5_000);
-        let Some(session) = Session::open(life.caller.journal(), &profile.roster, timeout).await else {
+        let Some(session) = Session::open(life.caller.journal(), &profile.membership, timeout).await else {
             life.rest(millis(50, 400)).await;
             continue;
         };

@@ -15,7 +15,7 @@ use rowlock_proto::{ErrorCode, OpCode, Request, SessionId, Xid, Zxid, decode, en
 use super::super::Journal;
 use super::super::chance::{chance, millis, pick};
 use super::wire::{Broken, Wire};
-use crate::cluster::roster::Roster;
+use crate::cluster::membership::Membership;
 use crate::history::client::{ClientFact, Connect, Follow};
 
 /// A node that does not take the connection for so long is not there.
@@ -50,7 +50,7 @@ pub(super) type Answered = (Zxid, Result<Response, ErrorCode>);
 /// A session, with or without a connection.
 pub(super) struct Session {
     journal: Journal,
-    roster: Roster,
+    membership: Membership,
     id: SessionId,
     password: Bytes,
     timeout: Duration,
@@ -71,20 +71,24 @@ pub(super) struct Session {
 
 impl Session {
     /// Opens a session with any node; none if no node could be reached at once.
-    pub(super) async fn open(journal: &Journal, roster: &Roster, timeout: Duration) -> Option<Session> {
-        Session::open_with(journal, roster, timeout, None).await
+    pub(super) async fn open(
+        journal: &Journal,
+        membership: &Membership,
+        timeout: Duration,
+    ) -> Option<Session> {
+        Session::open_with(journal, membership, timeout, None).await
     }
 
     /// The same for one that will ask for this disconnect grace.
     pub(super) async fn open_with(
         journal: &Journal,
-        roster: &Roster,
+        membership: &Membership,
         timeout: Duration,
         grace_ms: Option<u32>,
     ) -> Option<Session> {
         let mut session = Session {
             journal: journal.clone(),
-            roster: roster.clone(),
+            membership: membership.clone(),
             id: SessionId::NONE,
             password: Bytes::from_static(&[0; 16]),
             timeout,
@@ -156,7 +160,7 @@ impl Session {
     /// A connection to any node, for the session that there is or for a new one.
     pub(super) async fn attach(&mut self) -> Result<(), Fate> {
         self.hang_up();
-        let endpoints = self.roster.endpoints();
+        let endpoints = self.membership.endpoints();
         let endpoints: Vec<&str> = endpoints.split(',').collect();
         let mut wire = Wire::dial(pick(&endpoints), DIAL).await?;
         let hello = ConnectRequest {

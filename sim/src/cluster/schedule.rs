@@ -6,15 +6,15 @@ use rowlock_world::time::Nanos;
 
 /// Things to do in the order of their times; those of one time in the order in which they were put down.
 #[derive(Debug)]
-pub struct Agenda<T> {
+pub struct Schedule<T> {
     entries: BTreeMap<(Nanos, u64), T>,
     serial: u64,
 }
 
-impl<T> Agenda<T> {
+impl<T> Schedule<T> {
     /// Nothing to do.
     pub fn new() -> Self {
-        Agenda { entries: BTreeMap::new(), serial: 0 }
+        Schedule { entries: BTreeMap::new(), serial: 0 }
     }
 
     /// To be done at `at`.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use rowlock_sim::cluster::Outcome;
 
 use super::case::{Case, Level};
-use super::{paper, tell};
+use super::{case_file, print_run};
 use crate::exit::Failure;
 
 /// Where the two are.
@@ -18,7 +18,7 @@ pub struct Kept {
 
 /// Keeps a failing run in `folder`. `outcome` must have its record. Runs of the state alone need no files:
 /// their seed says everything.
-pub fn keep(case: &Case, outcome: &Outcome, folder: &Path) -> Result<Option<Kept>, Failure> {
+pub fn save(case: &Case, outcome: &Outcome, folder: &Path) -> Result<Option<Kept>, Failure> {
     if case.level == Level::State {
         return Ok(None);
     }
@@ -26,8 +26,8 @@ pub fn keep(case: &Case, outcome: &Outcome, folder: &Path) -> Result<Option<Kept
     let stem = format!("seed-{}{mutant}", case.seed);
     let kept = Kept { case: folder.join(format!("{stem}.txt")), page: folder.join(format!("{stem}.html")) };
     let found = outcome.violation.as_ref().map(ToString::to_string);
-    paper::save(&kept.case, paper::write(case, &outcome.script, found.as_deref()).as_bytes())?;
-    tell::page(case, outcome, format!("rowlock sim replay {}", kept.case.display()), &kept.page)?;
+    case_file::save(&kept.case, case_file::write(case, &outcome.script, found.as_deref()).as_bytes())?;
+    print_run::page(case, outcome, format!("rowlock sim replay {}", kept.case.display()), &kept.page)?;
     Ok(Some(kept))
 }
 

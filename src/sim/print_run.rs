@@ -8,8 +8,8 @@ use rowlock_sim::report::story::{self, Line, Tone};
 use rowlock_sim::report::{Heading, Verdict, html};
 
 use super::case::{Case, Level};
+use super::case_file;
 use super::figures::{counted, faults};
-use super::paper;
 use crate::exit::Failure;
 use crate::paint::Paint;
 use crate::print::print;
@@ -84,5 +84,5 @@ fn facts(case: &Case, outcome: &Outcome) -> Vec<(String, String)> {
 pub fn page(case: &Case, outcome: &Outcome, reproduce: String, file: &Path) -> Result<(), Failure> {
     let heading =
         Heading { title: title(case), verdict: verdict(outcome), facts: facts(case, outcome), reproduce };
-    paper::save(file, html::page(&heading, &outcome.record, outcome.end).as_bytes())
+    case_file::save(file, html::page(&heading, &outcome.record, outcome.end).as_bytes())
 }

@@ -9,7 +9,7 @@ use rowlock_proto::lock::Mode;
 
 use crate::cluster::workload::chance::{between, chance, millis, pick};
 use crate::cluster::workload::life::Place;
-use crate::cluster::workload::section::{Grip, Section};
+use crate::cluster::workload::section::{HeldLock, Section};
 
 /// Stands for the lead, leads for a while, and ends in one of the ways.
 pub(super) async fn campaign(place: &Place) {
@@ -17,7 +17,7 @@ pub(super) async fn campaign(place: &Place) {
     let election = caller.client().election_at(caller.lock_path(lock));
     let standing = election.campaign_timeout(caller.profile().host.to_string(), millis(500, 5_000));
     let Ok(leadership) = standing.await else { return };
-    let mut section = Section::new(caller.clone(), Grip::Lead(leadership), vec![(lock, Mode::Exclusive)]);
+    let mut section = Section::new(caller.clone(), HeldLock::Lead(leadership), vec![(lock, Mode::Exclusive)]);
     if !section.work(millis(0, 800)).await || chance(50) {
         section.release().await;
         return;
@@ -31,10 +31,10 @@ pub(super) async fn campaign(place: &Place) {
         return;
     }
     let successor = pick(&others);
-    let Some(Grip::Lead(leadership)) = section.into_grip() else { return };
+    let Some(HeldLock::Lead(leadership)) = section.into_held_lock() else { return };
     let transferred = leadership.transfer_to(&successor).await;
     if let Err(TransferError::Kept(Kept { guard: leadership, error: Error::NotWaiting })) = transferred {
-        let section = Section::new(caller.clone(), Grip::Lead(leadership), vec![(lock, Mode::Exclusive)]);
+        let section = Section::new(caller.clone(), HeldLock::Lead(leadership), vec![(lock, Mode::Exclusive)]);
         section.release().await;
     }
 }

@@ -5,7 +5,7 @@ use rowlock_proto::NodeId;
 use rowlock_state::Machine;
 use rowlock_state::command::Batch;
 
-use super::{Recorded, Recorder, Scribe, data};
+use super::{FactRecorder, Recorded, Recorder, data};
 use crate::history::{Fact, Index, Locks, Millis, Origin};
 
 /// The node's number under which the reference tells its digests: no real node's.
@@ -14,14 +14,14 @@ pub const REFERENCE_NODE: NodeId = NodeId(0);
 /// What the log says, apart from all nodes.
 pub struct Reference {
     machine: Machine,
-    scribe: Scribe,
+    fact_recorder: FactRecorder,
     applied: Index,
 }
 
 impl Reference {
     /// Before the first entry. Tells of these locks.
     pub fn new(locks: Locks) -> Self {
-        Reference { machine: Machine::new(), scribe: Scribe::new(locks), applied: Index(0) }
+        Reference { machine: Machine::new(), fact_recorder: FactRecorder::new(locks), applied: Index(0) }
     }
 
     /// The last entry that it knows.
@@ -60,7 +60,7 @@ impl Reference {
     }
 
     fn run(&mut self, batch: &Batch, facts: &mut Vec<Fact>) {
-        let Reference { machine, scribe, .. } = self;
+        let Reference { machine, fact_recorder, .. } = self;
         if !machine.takes(batch.ordinal) {
             return;
         }
@@ -70,7 +70,7 @@ impl Reference {
             let applied = machine.apply_stamped(batch.stamp(), proposal, &mut recorder);
             let at = Millis(machine.time_ms());
             let changed = applied.zxid != before || !recorder.0.is_empty();
-            facts.extend(scribe.answered(proposal, &applied, changed));
+            facts.extend(fact_recorder.answered(proposal, &applied, changed));
             if applied.zxid != before {
                 facts.extend(data::logged(proposal, &applied));
             }
@@ -78,7 +78,7 @@ impl Reference {
                 if let Recorded::Changed { zxid, path, kind } = &recorded {
                     facts.extend(data::changed(machine, *zxid, path, *kind));
                 }
-                facts.extend(scribe.facts(recorded, machine, at));
+                facts.extend(fact_recorder.facts(recorded, machine, at));
             }
             facts.push(Fact::Committed { zxid: applied.zxid });
         }

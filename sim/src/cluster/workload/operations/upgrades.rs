@@ -6,7 +6,7 @@ use super::locks::{any_lock, use_and_end};
 use crate::cluster::workload::chance::{between, chance, millis};
 use crate::cluster::workload::life::Place;
 use crate::cluster::workload::plain::ghost;
-use crate::cluster::workload::section::Grip;
+use crate::cluster::workload::section::HeldLock;
 
 /// Reads, lets another reader die beside it, and tries to become the writer again and again. What is not
 /// answered with the lock leaves the old hold as it is.
@@ -14,7 +14,7 @@ pub(super) async fn upgrade(place: &Place) {
     let (lock, path) = any_lock(place);
     let rwlock = place.caller.client().rwlock_at(&path);
     let request = rwlock.read_request().lock_delay(millis(100, 2_000)).timeout(millis(200, 3_000));
-    let asking = async { request.lock().await.map(|guard| Some(Grip::Read(guard))) };
+    let asking = async { request.lock().await.map(|guard| Some(HeldLock::Read(guard))) };
     let wanted = vec![(lock, Mode::Shared)];
     let Ok(Some(mut section)) = place.caller.acquire(wanted, asking).await else { return };
     if chance(70) {

@@ -41,7 +41,7 @@ impl Process {
     }
 }
 
-struct Seat {
+struct Entry {
     process: Process,
     status: Status,
     orders: Option<UnboundedSender<Order>>,
@@ -49,20 +49,20 @@ struct Seat {
 
 /// One entry per node, by its place.
 #[derive(Clone)]
-pub struct Board(Arc<Mutex<Vec<Seat>>>);
+pub struct NodeStatuses(Arc<Mutex<Vec<Entry>>>);
 
-impl Board {
+impl NodeStatuses {
     /// For so many nodes, none of which runs.
     pub fn new(nodes: usize) -> Self {
-        let seat = |_| Seat { process: Process::Down, status: Status::default(), orders: None };
-        Board(Arc::new(Mutex::new((0..nodes).map(seat).collect())))
+        let entry = |_| Entry { process: Process::Down, status: Status::default(), orders: None };
+        NodeStatuses(Arc::new(Mutex::new((0..nodes).map(entry).collect())))
     }
 
     /// A new life of a node begins; it obeys these orders.
     pub(super) fn begin(&self, place: usize) -> UnboundedReceiver<Order> {
         let (orders, obeyed) = mpsc::unbounded_channel();
-        let seat = Seat { process: Process::Up, status: Status::default(), orders: Some(orders) };
-        let former = std::mem::replace(&mut self.0.lock()[place], seat);
+        let entry = Entry { process: Process::Up, status: Status::default(), orders: Some(orders) };
+        let former = std::mem::replace(&mut self.0.lock()[place], entry);
         drop(former);
         obeyed
     }
@@ -72,9 +72,9 @@ impl Board {
     }
 
     pub(super) fn end(&self, place: usize, process: Process) {
-        let mut seats = self.0.lock();
-        seats[place].process = process;
-        seats[place].status = Status::default();
+        let mut entries = self.0.lock();
+        entries[place].process = process;
+        entries[place].status = Status::default();
     }
 
     /// Tells a node; nothing happens if it does not run.
@@ -87,12 +87,12 @@ impl Board {
 
     /// A process has ended by itself, and nobody has cleared it away.
     pub fn has_news(&self) -> bool {
-        self.0.lock().iter().any(|seat| matches!(seat.process, Process::Failed { .. } | Process::Stopped))
+        self.0.lock().iter().any(|entry| matches!(entry.process, Process::Failed { .. } | Process::Stopped))
     }
 
     /// How the processes stand.
     pub fn processes(&self) -> Vec<Process> {
-        self.0.lock().iter().map(|seat| seat.process.clone()).collect()
+        self.0.lock().iter().map(|entry| entry.process.clone()).collect()
     }
 
     /// What a node said last; empty if it does not run.
@@ -102,9 +102,9 @@ impl Board {
 
     /// The node that leads, as far as nodes say: of several the one of the highest term.
     pub fn leader(&self) -> Option<usize> {
-        let seats = self.0.lock();
-        let leading = seats.iter().enumerate().filter(|(_, seat)| seat.status.role == Role::Leader);
-        leading.max_by_key(|(_, seat)| seat.status.term).map(|(place, _)| place)
+        let entries = self.0.lock();
+        let leading = entries.iter().enumerate().filter(|(_, entry)| entry.status.role == Role::Leader);
+        leading.max_by_key(|(_, entry)| entry.status.term).map(|(place, _)| place)
     }
 }
 

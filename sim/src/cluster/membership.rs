@@ -8,8 +8,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use rowlock_proto::NodeId;
 
-use super::board::node_id;
 use super::node::address;
+use super::node_statuses::node_id;
 use super::shape::Shape;
 
 /// What there is at a place.
@@ -46,11 +46,11 @@ struct Entry {
     has_forgotten: bool,
 }
 
-/// One entry per place. Clones are the same roster.
+/// One entry per place. Clones are the same membership.
 #[derive(Clone)]
-pub struct Roster(Arc<Mutex<Vec<Entry>>>);
+pub struct Membership(Arc<Mutex<Vec<Entry>>>);
 
-impl Roster {
+impl Membership {
     /// The founders are in use, and behind them are so many spare machines.
     pub fn new(shape: &Shape, spares: usize) -> Self {
         let founder = |place| {
@@ -61,7 +61,7 @@ impl Roster {
         let spare =
             Entry { machine: Machine::Spare, part: Part::Stranger, is_damaged: false, has_forgotten: false };
         entries.extend((0..spares).map(|_| spare));
-        Roster(Arc::new(Mutex::new(entries)))
+        Membership(Arc::new(Mutex::new(entries)))
     }
 
     /// The places where nodes should serve when nothing is wrong.
@@ -144,9 +144,9 @@ impl Roster {
     }
 }
 
-impl std::fmt::Debug for Roster {
+impl std::fmt::Debug for Membership {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Roster").field(&self.in_use()).finish()
+        f.debug_tuple("Membership").field(&self.in_use()).finish()
     }
 }
 
@@ -154,8 +154,8 @@ impl std::fmt::Debug for Roster {
 mod tests {
     use super::*;
 
-    fn roster() -> Roster {
-        Roster::new(
+    fn membership() -> Membership {
+        Membership::new(
             &Shape { voters: 3, learners: 1, snapshot_every: 100, keep_logs: 10, segment_bytes: 64 << 10 },
             1,
         )
@@ -163,26 +163,26 @@ mod tests {
 
     #[test]
     fn a_machine_is_taken_into_use_once_and_never_again_when_it_is_gone() {
-        let roster = roster();
-        assert_eq!(roster.in_use(), [0, 1, 2, 3]);
-        assert!(!roster.take_into_use(0) && !roster.take_into_use(5));
-        assert!(roster.take_into_use(4) && !roster.take_into_use(4));
-        roster.lose(4);
-        assert!(!roster.take_into_use(4) && !roster.is_in_use(4));
+        let membership = membership();
+        assert_eq!(membership.in_use(), [0, 1, 2, 3]);
+        assert!(!membership.take_into_use(0) && !membership.take_into_use(5));
+        assert!(membership.take_into_use(4) && !membership.take_into_use(4));
+        membership.lose(4);
+        assert!(!membership.take_into_use(4) && !membership.is_in_use(4));
     }
 
     #[test]
     fn applications_are_told_of_members_and_new_nodes_of_everybody_to_come() {
-        let roster = roster();
-        roster.take_into_use(4);
-        roster.lose(1);
-        assert_eq!(roster.endpoints(), "10.0.0.1:2181,10.0.0.2:2181,10.0.0.3:2181,10.0.0.4:2181");
-        assert_eq!(roster.known(), [0, 1, 2, 3, 4]);
-        roster.set_part(1, Part::Stranger);
-        roster.set_part(4, Part::Voter);
-        assert_eq!(roster.endpoints(), "10.0.0.1:2181,10.0.0.3:2181,10.0.0.4:2181,10.0.0.5:2181");
-        assert_eq!(roster.known(), [0, 2, 3, 4]);
-        assert_eq!(roster.of_part(Part::Learner), [NodeId(4)]);
-        assert_eq!(roster.part(NodeId(2)), Part::Stranger);
+        let membership = membership();
+        membership.take_into_use(4);
+        membership.lose(1);
+        assert_eq!(membership.endpoints(), "10.0.0.1:2181,10.0.0.2:2181,10.0.0.3:2181,10.0.0.4:2181");
+        assert_eq!(membership.known(), [0, 1, 2, 3, 4]);
+        membership.set_part(1, Part::Stranger);
+        membership.set_part(4, Part::Voter);
+        assert_eq!(membership.endpoints(), "10.0.0.1:2181,10.0.0.3:2181,10.0.0.4:2181,10.0.0.5:2181");
+        assert_eq!(membership.known(), [0, 2, 3, 4]);
+        assert_eq!(membership.of_part(Part::Learner), [NodeId(4)]);
+        assert_eq!(membership.part(NodeId(2)), Part::Stranger);
     }
 }

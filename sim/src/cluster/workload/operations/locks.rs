@@ -9,7 +9,7 @@ use rowlock_proto::lock::{Claim, Mode};
 use crate::cluster::workload::caller::Caller;
 use crate::cluster::workload::chance::{about, between, chance, millis, pick};
 use crate::cluster::workload::life::Place;
-use crate::cluster::workload::section::{Grip, Section};
+use crate::cluster::workload::section::{HeldLock, Section};
 use crate::history::Lock;
 
 /// One of the plain locks, and its path.
@@ -24,7 +24,7 @@ async fn acquire(
     lock: Lock,
     asking: impl Future<Output = Result<Option<Guard>, Error>>,
 ) -> Option<Section> {
-    let asking = async { Ok(asking.await?.map(Grip::Lock)) };
+    let asking = async { Ok(asking.await?.map(HeldLock::Lock)) };
     caller.acquire(vec![(lock, Mode::Exclusive)], asking).await.ok().flatten()
 }
 
@@ -122,7 +122,7 @@ pub(super) async fn read(place: &Place) {
 async fn reader(place: &Place) -> Option<Section> {
     let (lock, path) = any_lock(place);
     let rwlock = place.caller.client().rwlock_at(&path);
-    let asking = async { rwlock.read().await.map(|guard| Some(Grip::Read(guard))) };
+    let asking = async { rwlock.read().await.map(|guard| Some(HeldLock::Read(guard))) };
     place.caller.acquire(vec![(lock, Mode::Shared)], asking).await.ok().flatten()
 }
 
@@ -135,7 +135,7 @@ pub(super) async fn write(place: &Place) {
 async fn writer(place: &Place) -> Option<Section> {
     let (lock, path) = any_lock(place);
     let rwlock = place.caller.client().rwlock_at(&path);
-    let asking = async { rwlock.write().await.map(|guard| Some(Grip::Write(guard))) };
+    let asking = async { rwlock.write().await.map(|guard| Some(HeldLock::Write(guard))) };
     place.caller.acquire(vec![(lock, Mode::Exclusive)], asking).await.ok().flatten()
 }
 
@@ -164,7 +164,7 @@ pub(super) async fn permits(place: &Place) {
             2..4 => Some(semaphore.acquire_timeout(count, millis(1, 2_000)).await?),
             _ => Some(semaphore.acquire_many(count).await?),
         };
-        Ok(permits.map(Grip::Permits))
+        Ok(permits.map(HeldLock::Permits))
     };
     if let Ok(Some(section)) = place.caller.acquire(vec![(lock, Mode::Permits(count))], asking).await {
         use_and_end(section).await;
@@ -185,7 +185,7 @@ pub(super) async fn many(place: &Place) {
             2..4 => Some(all.lock_timeout(millis(1, 2_000)).await?),
             _ => Some(all.lock().await?),
         };
-        Ok(guards.map(Grip::Many))
+        Ok(guards.map(HeldLock::Many))
     };
     let wanted = locks.iter().map(|lock| (*lock, Mode::Exclusive)).collect();
     if let Ok(Some(section)) = place.caller.acquire(wanted, asking).await {
@@ -220,7 +220,7 @@ pub(super) async fn reentrant(place: &Place) {
     let (lock, path) = any_lock(place);
     let owner = place.caller.client().new_owner();
     let mutex = place.caller.client().reentrant_mutex_at(&path);
-    let asking = async { mutex.lock(owner).await.map(|guard| Some(Grip::Reentrant(guard))) };
+    let asking = async { mutex.lock(owner).await.map(|guard| Some(HeldLock::Reentrant(guard))) };
     let wanted = vec![(lock, Mode::Exclusive)];
     let Ok(Some(mut section)) = place.caller.acquire(wanted, asking).await else { return };
     if section.work(millis(0, 100)).await {

@@ -2,8 +2,8 @@
 //! simulation.
 //!
 //! Flow: a proposal is applied to the reference machine with a [`Recorder`] as its sink; then
-//! [`Scribe::answered`] makes the facts about its answer, and [`Scribe::facts`] those about each thing in the
-//! recorder. In a cluster [`Reference`] does all of it.
+//! [`FactRecorder::answered`] makes the facts about its answer, and [`FactRecorder::facts`] those about
+//! each thing in the recorder. In a cluster [`Reference`] does all of it.
 
 mod data;
 mod reference;
@@ -98,7 +98,7 @@ struct Wish {
 
 /// Makes facts of what was recorded. Remembers the queue members, because a deleted znode cannot be asked any
 /// more.
-pub struct Scribe {
+pub struct FactRecorder {
     locks: Locks,
     members: BTreeMap<String, (Lock, FencingToken)>,
     /// By the path of the queue znode without its number.
@@ -113,12 +113,12 @@ pub struct Scribe {
     numbers: BTreeMap<(u64, String), u64>,
 }
 
-impl Scribe {
+impl FactRecorder {
     /// Tells of these locks; others are nobody's business.
     pub fn new(locks: Locks) -> Self {
         let (members, wishes, places) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let (delays, addresses, numbers) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Scribe { locks, members, wishes, places, delays, addresses, numbers }
+        FactRecorder { locks, members, wishes, places, delays, addresses, numbers }
     }
 
     /// The facts about the answer of a command, before those about its effects. `changed`: it took a zxid, or

@@ -1,0 +1,43 @@
+//! What a client does, one file per kind of thing. Errors are told where calls are made, so an operation that
+//! fails just ends: the next one finds out how things stand.
+
+mod locks;
+mod recipes;
+mod upgrades;
+mod watching;
+mod znodes;
+
+use super::life::Place;
+use super::theme::Operation;
+
+/// Does it once.
+pub(super) async fn run(operation: Operation, place: &Place) {
+    match operation {
+        Operation::Mutex => locks::mutex(place).await,
+        Operation::TryLock => locks::try_lock(place).await,
+        Operation::Patient => locks::patient(place).await,
+        Operation::Dropped => locks::dropped(place).await,
+        Operation::Options => locks::options(place).await,
+        Operation::Read => locks::read(place).await,
+        Operation::Write => locks::write(place).await,
+        Operation::Convert => locks::convert(place).await,
+        Operation::Permits => locks::permits(place).await,
+        Operation::Many => locks::many(place).await,
+        Operation::Nested => locks::nested(place).await,
+        Operation::Reentrant => locks::reentrant(place).await,
+        Operation::Change => znodes::change(place).await,
+        Operation::Look => znodes::look(place).await,
+        Operation::Pipeline => znodes::pipeline(place).await,
+        Operation::Sequential => znodes::sequential(place).await,
+        Operation::Ephemeral => znodes::ephemeral(place).await,
+        Operation::Multi => znodes::multi(place).await,
+        Operation::Watch => watching::watch(place).await,
+        Operation::Campaign => recipes::campaign(place).await,
+        Operation::Observe => recipes::observe(place).await,
+        Operation::Count => recipes::count(place).await,
+        Operation::Latch => recipes::latch(place).await,
+        Operation::Force => locks::force(place).await,
+        Operation::Hold => locks::hold(place).await,
+        Operation::Upgrade => upgrades::upgrade(place).await,
+    }
+}
