@@ -5,7 +5,7 @@ use std::process::Child;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use rowlock_client::{Acl, Client, CreateMode, Error, SessionState};
+use rowlock_client::{Acl, Client, CreateMode, Error, SessionState, Znode};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -22,7 +22,7 @@ async fn every_acknowledged_write_survives_the_death_of_all_nodes_and_ephemerals
     for parent in ["/load", "/live"] {
         keeper.create(parent, None, CreateMode::Persistent, Acl::open()).await.unwrap();
     }
-    let (_, live) = keeper.create("/live/e", None, CreateMode::Ephemeral, Acl::open()).await.unwrap();
+    let live = keeper.create("/live/e", None, CreateMode::Ephemeral, Acl::open()).await.unwrap().stat;
     let mut doomed = owner_of_an_ephemeral(&cluster);
     let there = || async { keeper.exists("/dead").await.unwrap() };
     eventually("the other process's ephemeral", secs(30), there).await;
@@ -53,7 +53,8 @@ async fn every_acknowledged_write_survives_the_death_of_all_nodes_and_ephemerals
         let client = cluster.client_of(cluster.endpoint(id)).await;
         client.sync("/").await.unwrap();
         for (path, data) in &acknowledged {
-            let (found, _) = client.get(path).await.unwrap_or_else(|e| panic!("{path} on node {id}: {e}"));
+            let Znode { data: found, .. } =
+                client.get(path).await.unwrap_or_else(|e| panic!("{path} on node {id}: {e}"));
             assert_eq!(found.as_deref(), Some(data.as_bytes()), "{path} on node {id}");
         }
     }

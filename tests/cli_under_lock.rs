@@ -232,7 +232,7 @@ async fn commands_outlive_the_leader_of_the_cluster() {
     let next = cluster.leader().await;
     let client = cluster.client_of(cluster.endpoint(next)).await;
     for id in cluster.ids() {
-        let queue = client.get_children(&format!("/locks/l{id}")).await.unwrap().0;
+        let queue = client.get_children(&format!("/locks/l{id}")).await.unwrap().names;
         assert_eq!(queue.len(), 1, "lock {id} went with the leader");
     }
     client.close().await.unwrap();
@@ -268,7 +268,7 @@ pub async fn queue_of(cluster: &Cluster, lock: &str, count: usize) {
     let client = cluster.client().await;
     let full = || async {
         let listed = client.get_children(lock).await;
-        listed.is_ok_and(|(queue, _)| queue.len() == count).then_some(())
+        listed.is_ok_and(|queue| queue.names.len() == count).then_some(())
     };
     eventually(&format!("{count} in the queue of {lock}"), secs(20), full).await;
     client.close().await.unwrap();

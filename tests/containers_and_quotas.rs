@@ -70,7 +70,7 @@ async fn hard_quota_refuses_on_every_node_and_is_enforced_alike_after_all_nodes_
         let refused = of_node.set("/a/b", Some("123456789".into()), None).await;
         assert_eq!(refused.unwrap_err().code(), Some(ErrorCode::QuotaExceeded));
         of_node.sync("/").await.unwrap();
-        let (shown, _) = of_node.get("/zookeeper/quota/a/zookeeper_stats").await.unwrap();
+        let shown = of_node.get("/zookeeper/quota/a/zookeeper_stats").await.unwrap().data;
         assert_eq!(shown.as_deref(), Some(&b"count=2,bytes=6"[..]));
     }
     create(&client, "/a/c", "1234").await.unwrap();

@@ -209,10 +209,7 @@ async fn read(client: &Client) -> (i64, rowlock_client::Stat) {
             Err(error) => panic!("{error}"),
         }
         match client.get("/witness").await {
-            Ok((data, stat)) => {
-                let data = data.unwrap_or_default();
-                return (std::str::from_utf8(&data).unwrap().parse().unwrap(), stat);
-            }
+            Ok(read) => return (std::str::from_utf8(read.bytes()).unwrap().parse().unwrap(), read.stat),
             Err(Error::ConnectionLoss) => {}
             Err(error) => panic!("{error}"),
         }

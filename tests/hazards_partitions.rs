@@ -24,7 +24,7 @@ async fn client_of(endpoints: &str) -> Client {
 
 async fn queued(client: &Client, lock: &str, count: usize) {
     let so_many = || async {
-        let (queue, _) = client.get_children(lock).await.ok()?;
+        let queue = client.get_children(lock).await.ok()?.names;
         (queue.len() == count).then_some(())
     };
     eventually(&format!("{count} in the queue of {lock}"), secs(30), so_many).await;

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 
-use rowlock_client::{Acl, Client, CreateMode, Error, ErrorCode};
+use rowlock_client::{Acl, Client, CreateMode, Error, ErrorCode, Znode};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -59,7 +59,7 @@ async fn imported(cluster: &Cluster, arguments: &[&str]) -> Value {
 
 async fn names(client: &Client, path: &str) -> Vec<String> {
     client.sync(path).await.unwrap();
-    let mut names = client.get_children(path).await.unwrap().0;
+    let mut names = client.get_children(path).await.unwrap().names;
     names.sort();
     names
 }
@@ -75,8 +75,8 @@ async fn dump(client: &Client, top: &str) -> Vec<(String, Option<Vec<u8>>, Vec<A
     let mut all = Vec::new();
     let mut left = vec![top.to_owned()];
     while let Some(path) = left.pop() {
-        let (data, stat) = client.get(&path).await.unwrap();
-        let acl = client.get_acl(&path).await.unwrap().0;
+        let Znode { data, stat } = client.get(&path).await.unwrap();
+        let acl = client.get_acl(&path).await.unwrap().acl;
         left.extend(names(client, &path).await.iter().map(|name| format!("{path}/{name}")));
         let relative = path.strip_prefix(top).unwrap().to_owned();
         all.push((relative, data.map(Into::into), acl, stat.version.0));
@@ -123,7 +123,7 @@ fn large_snapshot(folder: &Path, count: usize) -> PathBuf {
 async fn half_way(client: &Client) {
     let begun = || async {
         client.sync("/").await.ok()?;
-        let children = client.get_children(JOURNAL).await.ok()?.0;
+        let children = client.get_children(JOURNAL).await.ok()?.names;
         children.iter().any(|name| name.starts_with("b-")).then_some(())
     };
     eventually("the import has created something", SERVING, begun).await;
@@ -147,14 +147,14 @@ async fn snapshot_of_zookeeper_arrives_whole() {
     let top = ["app", "box", "deep", "emptybox", "lease", "locks", "queue", "zookeeper"];
     assert_only(&client, &top).await;
 
-    let data = async |path: &str| client.get(path).await.unwrap().0.map(|data| data.to_vec());
+    let data = async |path: &str| client.get(path).await.unwrap().data.map(|data| data.to_vec());
     assert_eq!(data("/app").await, Some(b"config: 4\n".to_vec()));
-    assert_eq!(client.get("/app").await.unwrap().1.version.0, 3);
+    assert_eq!(client.get("/app").await.unwrap().stat.version.0, 3);
     assert_eq!((data("/app/null").await, data("/app/empty").await), (None, Some(Vec::new())));
     assert_eq!(data("/app/binary").await, Some((0..=255).collect()));
     assert_eq!(data("/app/ümläut-中").await, Some("text 中".as_bytes().to_vec()));
     let acl = async |path: &str| {
-        let acl = client.get_acl(path).await.unwrap().0;
+        let acl = client.get_acl(path).await.unwrap().acl;
         acl.iter().map(|a| format!("{}:{}:{}", a.id.scheme, a.id.id, a.perms)).collect::<Vec<_>>()
     };
     let alice = "digest:alice:V55/p2T0OpjQ+low3NVAH4aLvm0=:31";
@@ -166,7 +166,7 @@ async fn snapshot_of_zookeeper_arrives_whole() {
         [("/queue/job-", "/queue/job-0000000012"), ("/locks/busy/lock-", "/locks/busy/lock-0000000006")]
     {
         let made =
-            client.create(prefix, None, CreateMode::PersistentSequential, Acl::open()).await.unwrap().0;
+            client.create(prefix, None, CreateMode::PersistentSequential, Acl::open()).await.unwrap().path;
         assert_eq!(made, next);
     }
 
@@ -335,7 +335,7 @@ async fn live_tree_is_copied_below_a_path() {
     imported(&cluster, &["--keep-versions", "--from", &app, "--from-auth", &auth, "--under", "/copy"]).await;
     assert_eq!(dump(&client, "/copy").await, dump(&client, "/app").await);
     let next =
-        client.create("/copy/t-", None, CreateMode::PersistentSequential, Acl::open()).await.unwrap().0;
+        client.create("/copy/t-", None, CreateMode::PersistentSequential, Acl::open()).await.unwrap().path;
     assert_eq!(next, "/copy/t-0000000007", "the next number is the one of the source");
 }
 

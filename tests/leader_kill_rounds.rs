@@ -103,10 +103,10 @@ async fn check_durable(cluster: &Cluster, grants: &[Grant]) {
     for id in cluster.ids() {
         let client = cluster.client_of(cluster.endpoint(id)).await;
         client.sync("/").await.unwrap();
-        let (names, _) = client.get_children("/done").await.unwrap();
+        let names = client.get_children("/done").await.unwrap().names;
         assert_eq!(names.len(), grants.len(), "node {id}");
         for grant in grants {
-            let (data, _) = client.get(&grant.written).await.unwrap();
+            let data = client.get(&grant.written).await.unwrap().data;
             assert_eq!(
                 data.as_deref(),
                 Some(grant.token.to_string().as_bytes()),

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use bytes::Bytes;
-use rowlock_client::{Acl, Client, CreateMode, Version};
+use rowlock_client::{Acl, Client, CreateMode, Version, Znode};
 use rowlock_proto::request::SetData;
 use rowlock_proto::{ErrorCode, Request};
 use tokio::task::JoinSet;
@@ -73,7 +73,7 @@ async fn a_thousand_grants_across_languages_follow_one_queue() {
     }
     // Nobody begins before everybody queues.
     let everybody = || async {
-        let (queue, _) = client.get_children(LOCK).await.unwrap();
+        let queue = client.get_children(LOCK).await.unwrap().names;
         (queue.len() == clients + 1).then_some(())
     };
     eventually("everybody in the queue", TIME_MAX, everybody).await;
@@ -85,7 +85,7 @@ async fn a_thousand_grants_across_languages_follow_one_queue() {
     }
     let took = started.elapsed();
     assert!(took < TIME_MAX, "{took:?}");
-    check(grants, client.get(WITNESS).await.unwrap().1.version);
+    check(grants, client.get(WITNESS).await.unwrap().stat.version);
     println!("{GRANTS} grants to {clients} clients in {took:.1?}");
     gate.close().await;
 }
@@ -108,7 +108,7 @@ async fn rowlock(client: Client, n: usize) -> Vec<Grant> {
     for _ in 0..ROUNDS {
         let guard = client.mutex("nightly").lock().await.unwrap();
         let token = guard.token().0;
-        let (data, stat) = client.get(WITNESS).await.unwrap();
+        let Znode { data, stat } = client.get(WITNESS).await.unwrap();
         client.set(WITNESS, Some(token.to_string().into()), Some(stat.version)).await.unwrap();
         let before = std::str::from_utf8(&data.unwrap()).unwrap().parse().unwrap();
         grants.push(Grant { who: format!("rowlock-{n}"), token, before });
@@ -278,7 +278,7 @@ async fn the_examples_of_the_readme_wait_for_a_lock_that_rust_holds() {
         let guard = client.mutex("nightly").lock().await.unwrap();
         let token = guard.token().0;
         let other = tokio::spawn(said(command));
-        let queued = || async { (client.get_children(LOCK).await.unwrap().0.len() == 2).then_some(()) };
+        let queued = || async { (client.get_children(LOCK).await.unwrap().names.len() == 2).then_some(()) };
         eventually("the example in the queue", TIME_MAX, queued).await;
         assert!(!other.is_finished());
         guard.release().await.unwrap();

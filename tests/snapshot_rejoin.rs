@@ -58,7 +58,7 @@ async fn node_that_was_down_past_the_purged_log_returns_by_snapshot_and_a_learne
     // A learner serves clients as any node.
     let of_learner = cluster.client_of(cluster.endpoint(4)).await;
     of_learner.create("/by-learner", None, CreateMode::Persistent, Acl::open()).await.unwrap();
-    let (names, _) = of_learner.get_children("/n").await.unwrap();
+    let names = of_learner.get_children("/n").await.unwrap().names;
     assert_eq!(names.len(), written);
 }
 

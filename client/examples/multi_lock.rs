@@ -17,7 +17,7 @@ use support::{Stage, Story, unique};
 const TRANSFERS: usize = 20;
 
 async fn balance(client: &Client, account: &str) -> Result<i64, Error> {
-    let (data, _) = client.get(&format!("/{account}")).await?;
+    let data = client.get(&format!("/{account}")).await?.data;
     let text = String::from_utf8_lossy(&data.unwrap_or_default()).into_owned();
     text.parse().map_err(|_| Error::UnexpectedData(account.to_owned()))
 }
@@ -80,7 +80,7 @@ pub async fn main() -> Story {
     let waiting = tokio::spawn(async move { waiting.lock().await });
     // Until she waits.
     let queue = format!("/locks/{current}");
-    while bob.get_children(&queue).await?.0.len() < 2 {
+    while bob.get_children(&queue).await?.names.len() < 2 {
         tokio::task::yield_now().await;
     }
     match bob.mutex(&savings).request().owner(two).lock().await {

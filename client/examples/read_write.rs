@@ -17,8 +17,8 @@ use support::{Stage, Story, unique};
 async fn read(client: &Client, at: &str) -> Result<(Bytes, Bytes), Error> {
     // On another node than the writer's, a reader who holds the lock sees all that was written under it
     // before.
-    let (net, _) = client.get(&format!("{at}-net")).await?;
-    let (gross, _) = client.get(&format!("{at}-gross")).await?;
+    let net = client.get(&format!("{at}-net")).await?.data;
+    let gross = client.get(&format!("{at}-gross")).await?.data;
     Ok((net.unwrap_or_default(), gross.unwrap_or_default()))
 }
 

@@ -59,6 +59,15 @@ impl Reconfig {
     }
 }
 
+/// The members of a cluster: what `/zookeeper/config` holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Members {
+    /// A line for each member, and at last `version=`.
+    pub config: String,
+    /// The Stat of `/zookeeper/config`.
+    pub stat: Stat,
+}
+
 impl Client {
     /// Ends somebody else's hold (or takes somebody out of the queue): exactly this place with exactly this
     /// token, which a queue or a report shows. `false`: it was not there any more, and nothing has been
@@ -127,11 +136,11 @@ impl Client {
     /// makes fresh; asking for the same once more is harmless.
     /// # Cancel safety
     /// A dropped future's change may take effect.
-    pub async fn reconfig(&self, change: &Reconfig) -> Result<(String, Stat), Error> {
+    pub async fn reconfig(&self, change: &Reconfig) -> Result<Members, Error> {
         const ODD: Error = Error::Protocol("a reconfiguration was answered with something else");
         match self.call(change.request()).await?.response {
             Response::Data(Some(config), stat) => {
-                Ok((String::from_utf8(config.to_vec()).map_err(|_| ODD)?, stat))
+                Ok(Members { config: String::from_utf8(config.to_vec()).map_err(|_| ODD)?, stat })
             }
             _ => Err(ODD),
         }

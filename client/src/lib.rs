@@ -104,7 +104,7 @@ mod transaction;
 mod watch;
 mod znode;
 
-pub use admin::Reconfig;
+pub use admin::{Members, Reconfig};
 pub use builder::{ClientBuilder, Credential, PreferLeader, QueueNames};
 pub use client::Client;
 pub use connect_error::{AttemptError, ConfigError, ConnectError};
@@ -128,6 +128,7 @@ pub use session::extensions::Extensions;
 pub use session::{SessionState, SessionStates};
 pub use transaction::{Outcome, Transaction};
 pub use watch::OneshotWatch;
+pub use znode::{AccessList, Children, Created, Watched, Znode};
 
 pub use bytes::Bytes;
 pub use rowlock_env::time::Instant;

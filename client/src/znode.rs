@@ -19,11 +19,63 @@ use crate::session::Reply;
 use crate::session::watches::WatchedBy;
 use crate::watch::OneshotWatch;
 
+/// A znode that was created.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Created {
+    /// Its path; of a sequential one with its number.
+    pub path: String,
+    /// Its Stat.
+    pub stat: Stat,
+}
+
+/// What is in a znode.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Znode {
+    /// Null (`None`) and empty are different.
+    pub data: Option<Bytes>,
+    /// Its Stat.
+    pub stat: Stat,
+}
+
+impl Znode {
+    /// The data; null and empty are the same here.
+    pub fn bytes(&self) -> &[u8] {
+        self.data.as_deref().unwrap_or_default()
+    }
+}
+
+/// What is below a znode.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Children {
+    /// Their names (not paths), in no order.
+    pub names: Vec<String>,
+    /// The Stat of the znode itself.
+    pub stat: Stat,
+}
+
+/// Who may do what with a znode.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AccessList {
+    /// The entries.
+    pub acl: Vec<Acl>,
+    /// The Stat of the znode; its `aversion` is the version of the list.
+    pub stat: Stat,
+}
+
+/// What was read, and a watch that tells when it is not so any more.
+#[derive(Debug)]
+pub struct Watched<T, W = OneshotWatch> {
+    /// What was read.
+    pub value: T,
+    /// Dropping it forgets the watch.
+    pub watch: W,
+}
+
 const ODD: Error = Error::Protocol("the body does not belong to the request");
 
 impl Client {
     /// Creates a znode; for sequential modes the server appends ten digits to the name. `data`: null (`None`)
-    /// and empty are different and kept apart. Returns the path that was made and its Stat.
+    /// and empty are different and kept apart.
     ///
     /// # Errors
     /// NodeExists, NoNode (the parent is missing), NoAuth, NoChildrenForEphemerals, BadArguments; the common
@@ -35,7 +87,7 @@ impl Client {
         data: Option<Bytes>,
         mode: CreateMode,
         acl: Vec<Acl>,
-    ) -> Result<(String, Stat), Error> {
+    ) -> Result<Created, Error> {
         let create = Create { path: self.absolute(path), data, acl: Some(acl.into()), flags: mode.flags() };
         let request = if mode == CreateMode::Container {
             Request::CreateContainer(create)
@@ -58,7 +110,7 @@ impl Client {
         mode: CreateMode,
         acl: Vec<Acl>,
         ttl: Duration,
-    ) -> Result<(String, Stat), Error> {
+    ) -> Result<Created, Error> {
         let mode = match mode {
             CreateMode::Persistent => CreateMode::PersistentWithTtl,
             CreateMode::PersistentSequential => CreateMode::PersistentSequentialWithTtl,
@@ -69,9 +121,9 @@ impl Client {
         self.created(self.call(Request::CreateTtl(create, ttl_ms)).await?)
     }
 
-    pub(crate) fn created(&self, reply: Reply) -> Result<(String, Stat), Error> {
+    pub(crate) fn created(&self, reply: Reply) -> Result<Created, Error> {
         match reply.response {
-            Response::PathStat(path, stat) => Ok((self.relative(path), stat)),
+            Response::PathStat(path, stat) => Ok(Created { path: self.relative(path), stat }),
             _ => Err(ODD),
         }
     }
@@ -98,16 +150,16 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::exists`]; after an error there is no watch.
-    pub async fn exists_watched(&self, path: &str) -> Result<(Option<Stat>, OneshotWatch), Error> {
+    pub async fn exists_watched(&self, path: &str) -> Result<Watched<Option<Stat>>, Error> {
         let (reply, watch) = self.watched(WatchedBy::Exists, path).await;
-        Ok((existing(reply)?, watch))
+        Ok(Watched { value: existing(reply)?, watch })
     }
 
     /// Data and Stat of a znode.
     ///
     /// # Errors
     /// NoNode, NoAuth; the common ones above.
-    pub async fn get(&self, path: &str) -> Result<(Option<Bytes>, Stat), Error> {
+    pub async fn get(&self, path: &str) -> Result<Znode, Error> {
         data(self.call(Request::GetData(PathWatch { path: self.absolute(path), watch: false })).await?)
     }
 
@@ -115,16 +167,16 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::get`]; after an error there is no watch.
-    pub async fn get_watched(&self, path: &str) -> Result<((Option<Bytes>, Stat), OneshotWatch), Error> {
+    pub async fn get_watched(&self, path: &str) -> Result<Watched<Znode>, Error> {
         let (reply, watch) = self.watched(WatchedBy::GetData, path).await;
-        Ok((data(reply?)?, watch))
+        Ok(Watched { value: data(reply?)?, watch })
     }
 
-    /// Names of the children (not paths), in no order, and the Stat.
+    /// The children.
     ///
     /// # Errors
     /// NoNode, NoAuth; the common ones above.
-    pub async fn get_children(&self, path: &str) -> Result<(Vec<String>, Stat), Error> {
+    pub async fn get_children(&self, path: &str) -> Result<Children, Error> {
         children(
             self.call(Request::GetChildren2(PathWatch { path: self.absolute(path), watch: false })).await?,
         )
@@ -134,12 +186,9 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::get_children`]; after an error there is no watch.
-    pub async fn get_children_watched(
-        &self,
-        path: &str,
-    ) -> Result<((Vec<String>, Stat), OneshotWatch), Error> {
+    pub async fn get_children_watched(&self, path: &str) -> Result<Watched<Children>, Error> {
         let (reply, watch) = self.watched(WatchedBy::GetChildren, path).await;
-        Ok((children(reply?)?, watch))
+        Ok(Watched { value: children(reply?)?, watch })
     }
 
     /// Replaces the data, if the version is the given one (`None`: any).
@@ -160,9 +209,9 @@ impl Client {
     ///
     /// # Errors
     /// NoNode, NoAuth; the common ones above.
-    pub async fn get_acl(&self, path: &str) -> Result<(Vec<Acl>, Stat), Error> {
+    pub async fn get_acl(&self, path: &str) -> Result<AccessList, Error> {
         match self.call(Request::GetAcl(self.absolute(path))).await?.response {
-            Response::Acl(acl, stat) => Ok((acl, stat)),
+            Response::Acl(acl, stat) => Ok(AccessList { acl, stat }),
             _ => Err(ODD),
         }
     }
@@ -230,16 +279,16 @@ fn stat(reply: Reply) -> Result<Stat, Error> {
     }
 }
 
-pub(crate) fn data(reply: Reply) -> Result<(Option<Bytes>, Stat), Error> {
+pub(crate) fn data(reply: Reply) -> Result<Znode, Error> {
     match reply.response {
-        Response::Data(data, stat) => Ok((data, stat)),
+        Response::Data(data, stat) => Ok(Znode { data, stat }),
         _ => Err(ODD),
     }
 }
 
-pub(crate) fn children(reply: Reply) -> Result<(Vec<String>, Stat), Error> {
+pub(crate) fn children(reply: Reply) -> Result<Children, Error> {
     match reply.response {
-        Response::Children2(names, stat) => Ok((names, stat)),
+        Response::Children2(names, stat) => Ok(Children { names, stat }),
         _ => Err(ODD),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use rowlock_client::{Client, Error, ErrorCode};
+use rowlock_client::{Children, Client, Error, ErrorCode};
 use rowlock_env::disk::Dir;
 use rowlock_env::{rng, time};
 use rowlock_proto::path as paths;
@@ -83,7 +83,7 @@ impl<'a> Job<'a> {
         let under = &self.options.under;
         insist(|| self.client.sync("/")).await.map_err(|e| failed(under, &e))?;
         let existing = match insist(|| self.client.get_children(under)).await {
-            Ok((names, stat)) => {
+            Ok(Children { names, stat }) => {
                 let creates = (i64::from(stat.cversion.0) + i64::from(stat.num_children)) / 2;
                 Some((names, creates))
             }

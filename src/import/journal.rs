@@ -7,7 +7,7 @@
 //!
 //! Invariant: a znode is the import's if and only if it has the czxid of the entry that lists it.
 
-use rowlock_client::{Acl, Client, CreateMode, Error, ErrorCode, Stat, Transaction};
+use rowlock_client::{Acl, Children, Client, CreateMode, Error, ErrorCode, Stat, Transaction};
 use serde_json::{Value, json};
 
 use super::patience::insist;
@@ -75,7 +75,7 @@ pub struct Found {
 pub async fn find(client: &Client) -> Result<Option<Found>, Error> {
     insist(|| client.sync("/")).await?;
     let header = match insist(|| client.get(JOURNAL)).await {
-        Ok((data, _)) => Header::parse(&data.unwrap_or_default()),
+        Ok(header) => Header::parse(header.bytes()),
         Err(Error::Rejected(ErrorCode::NoNode)) => return Ok(None),
         Err(e) => return Err(e),
     };
@@ -109,7 +109,7 @@ pub async fn complete(client: &Client, header: &Header) -> Result<(), Error> {
 
 /// The entries that are there, the newest first.
 pub async fn entries(client: &Client) -> Result<Vec<String>, Error> {
-    let (mut names, _) = insist(|| client.get_children(JOURNAL)).await?;
+    let mut names = insist(|| client.get_children(JOURNAL)).await?.names;
     names.retain(|name| name.starts_with("b-"));
     names.sort_unstable_by(|a, b| b.cmp(a));
     Ok(names.into_iter().map(|name| format!("{JOURNAL}/{name}")).collect())
@@ -118,7 +118,7 @@ pub async fn entries(client: &Client) -> Result<Vec<String>, Error> {
 /// Removes the journal with whatever it still has.
 pub async fn remove(client: &Client) -> Result<(), Error> {
     loop {
-        let (names, _) = match insist(|| client.get_children(JOURNAL)).await {
+        let Children { names, .. } = match insist(|| client.get_children(JOURNAL)).await {
             Err(Error::Rejected(ErrorCode::NoNode)) => return Ok(()),
             listed => listed?,
         };

@@ -27,7 +27,7 @@ mod window;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use rowlock_client::{Client, ClientBuilder};
+use rowlock_client::{Client, ClientBuilder, Watched};
 use rowlock_env::disk::Dir;
 use rowlock_env::time;
 
@@ -219,7 +219,7 @@ fn kept(undone: &undo::Undone) -> Result<ExitCode, Failure> {
 async fn wait_for_end(client: &Client) -> Result<(), Failure> {
     let deadline = time::now() + MARKER_WAIT;
     loop {
-        let (marker, mut watch) =
+        let Watched { value: marker, mut watch } =
             client.exists_watched(journal::MARKER).await.map_err(|e| failed(journal::MARKER, &e))?;
         if marker.is_none() {
             return Ok(());

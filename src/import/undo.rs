@@ -40,7 +40,7 @@ async fn undo_one(
     progress: &mut Progress,
 ) -> Result<(), Trouble> {
     let (paths, created_by) = match insist(|| client.get(entry)).await {
-        Ok((paths, stat)) => (String::from_utf8_lossy(&paths.unwrap_or_default()).into_owned(), stat),
+        Ok(znode) => (String::from_utf8_lossy(znode.bytes()).into_owned(), znode.stat),
         Err(Error::Rejected(ErrorCode::NoNode)) => return Ok(()),
         Err(e) => return Err(Trouble::at(entry)(e)),
     };

@@ -5,8 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use bytes::Bytes;
-use rowlock_client::{Acl, Client, Error, ErrorCode, Stat};
+use rowlock_client::{AccessList, Acl, Client, Error, ErrorCode, Znode};
 
 use super::limits::{LISTED, READS_IN_FLIGHT};
 use super::lineage::{Lineage, Open};
@@ -47,7 +46,7 @@ pub struct Verifier<'a> {
     gone: BTreeSet<String>,
 }
 
-type Read = (Result<(Option<Bytes>, Stat), Error>, Result<(Vec<Acl>, Stat), Error>);
+type Read = (Result<Znode, Error>, Result<AccessList, Error>);
 
 impl<'a> Verifier<'a> {
     /// Of what was imported to `target`.
@@ -110,7 +109,7 @@ impl<'a> Verifier<'a> {
 
     fn compare(&mut self, record: &Record, path: &str, (data, acl): Read) -> Result<(), Trouble> {
         self.verified.amount.znodes += 1;
-        let (data, stat) = match data {
+        let Znode { data, stat } = match data {
             Ok(read) => read,
             Err(Error::Rejected(ErrorCode::NoNode)) => {
                 self.absent(record, path);
@@ -135,8 +134,8 @@ impl<'a> Verifier<'a> {
             self.differ(path, "has another version");
         }
         match acl {
-            Ok((acl, _)) if *record.acl == acl || is_hidden(&acl, &record.acl) => {}
-            Ok((_, stat)) if stat.aversion.0 != 0 => self.verified.changed += 1,
+            Ok(list) if *record.acl == list.acl || is_hidden(&list.acl, &record.acl) => {}
+            Ok(list) if list.stat.aversion.0 != 0 => self.verified.changed += 1,
             Ok(_) => self.differ(path, "has another ACL"),
             Err(Error::Rejected(ErrorCode::NoNode)) => self.absent(record, path),
             Err(Error::Rejected(ErrorCode::NoAuth)) => self.verified.unreadable += 1,

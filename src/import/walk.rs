@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use rowlock_client::{Acl, Client, Error, ErrorCode, Stat};
+use rowlock_client::{Acl, Children, Client, Error, ErrorCode, Stat, Znode};
 use rowlock_proto::path as paths;
 
 use super::limits::WALK_IN_FLIGHT;
@@ -74,7 +74,7 @@ pub async fn walk(client: &Client, progress: &mut Progress) -> Result<Snapshot, 
 /// Names of children in reverse order; none, if the znode has gone meanwhile.
 async fn names(client: &Client, path: &str) -> Result<Vec<String>, Trouble> {
     match insist(|| client.get_children(path)).await {
-        Ok((mut names, _)) => {
+        Ok(Children { mut names, .. }) => {
             names.retain(|name| path != "/" || name != "zookeeper");
             names.sort_unstable_by(|a, b| b.cmp(a));
             Ok(names)
@@ -87,8 +87,8 @@ async fn names(client: &Client, path: &str) -> Result<Vec<String>, Trouble> {
 /// One znode; `None`, if it has gone meanwhile.
 async fn read(client: &Client, path: String) -> Result<Option<Found>, Trouble> {
     let both = async {
-        let (data, stat) = insist(|| client.get(&path)).await?;
-        let (acl, _) = insist(|| client.get_acl(&path)).await?;
+        let Znode { data, stat } = insist(|| client.get(&path)).await?;
+        let acl = insist(|| client.get_acl(&path)).await?.acl;
         Ok((data, stat, acl))
     };
     match both.await {

@@ -102,7 +102,7 @@ async fn wait_for_queue(client: &Client, length: usize) -> Result<(), Failure> {
             Err(e) => Err(e),
         };
         match seen {
-            Ok((names, _)) if names.len() >= length => return Ok(()),
+            Ok(children) if children.names.len() >= length => return Ok(()),
             Ok(_) | Err(Error::Rejected(_) | Error::ConnectionLoss) => {}
             Err(e) => return Err(Failure::new(UNAVAILABLE, format!("the queue cannot be read: {e}"))),
         }

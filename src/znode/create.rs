@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use rowlock_client::Created;
 use rowlock_proto::CreateMode;
 use rowlock_proto::acl::Acl;
 use serde_json::json;
@@ -54,7 +55,7 @@ impl Create {
             signal = stop.signal() => return Ok(ExitCode::from(shell_code(signal))),
         };
         let answer = client.create(&self.path, Some(data.into()), mode, Acl::open()).await;
-        let (path, stat) = match answer {
+        let Created { path, stat } = match answer {
             Ok(made) => made,
             Err(e) => {
                 leave(&client).await;

@@ -3,6 +3,7 @@
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
+use rowlock_client::Znode;
 use serde_json::json;
 
 use super::{Output, json_data, json_stat, print_json};
@@ -28,7 +29,7 @@ impl Get {
         let client = self.cluster.connect().await?;
         let answer = client.get(&self.path).await;
         leave(&client).await;
-        let (data, stat) = answer.map_err(|e| failed(&self.path, &e))?;
+        let Znode { data, stat } = answer.map_err(|e| failed(&self.path, &e))?;
         match self.output {
             Output::Json => {
                 let data = json_data(data.as_deref());

@@ -47,7 +47,7 @@ impl Ls {
 }
 
 async fn names(client: &Client, path: &str) -> Result<Vec<String>, Error> {
-    let (mut names, _) = client.get_children(path).await?;
+    let mut names = client.get_children(path).await?.names;
     names.sort_unstable();
     Ok(names)
 }

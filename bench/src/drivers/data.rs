@@ -47,7 +47,7 @@ impl Driver {
     /// The system refused, or the connection broke.
     pub async fn read_data(&mut self, path: &str, reads: Reads) -> Result<usize> {
         match self {
-            Driver::Rowlock(client) => Ok(client.client.get(path).await?.0.map_or(0, |data| data.len())),
+            Driver::Rowlock(client) => Ok(client.client.get(path).await?.data.map_or(0, |data| data.len())),
             Driver::Zookeeper(client) => {
                 let request = Request::GetData(PathWatch { path: path.to_owned(), watch: false });
                 match client.session.call(request).await?.context("reading")? {

@@ -69,7 +69,7 @@ pub async fn watches(servers: &Servers, count: u64, round: u32, measured: Durati
         tasks.spawn(async move {
             let mut watches = Vec::new();
             for n in (watcher..count).step_by(WATCHERS as usize) {
-                watches.push(client.exists_watched(&format!("/watched-{n}")).await?.1);
+                watches.push(client.exists_watched(&format!("/watched-{n}")).await?.watch);
             }
             anyhow::Ok((client, watches))
         });

@@ -4,16 +4,14 @@ use std::future::Future;
 use std::time::Duration;
 
 use rowlock_env::time::{self, Instant};
-use rowlock_proto::{SessionId, Stat, lock};
+use rowlock_proto::{SessionId, lock};
 
 use super::caller::Caller;
-use super::election::Election;
-use super::locks::{Mutex, ReentrantMutex};
-use super::multi::MultiLock;
-use super::recipes::{Barrier, Counter, DoubleBarrier, Latch};
-use super::rwlock::RwLock;
-use super::semaphore::Semaphore;
-use crate::admin::Reconfig;
+use super::handle::{Handle, calls};
+use super::held::MultiGuard;
+use super::locks::{Election, MultiLock, Mutex, ReentrantMutex, RwLock, Semaphore};
+use super::recipes::{AtomicCounter, Barrier, CountDownLatch, DoubleBarrier};
+use crate::admin::{Members, Reconfig};
 use crate::builder::ClientBuilder;
 use crate::connect_error::ConnectError;
 use crate::error::Error;
@@ -68,19 +66,60 @@ impl Client {
         Client { caller: self.caller.with_patience(patience) }
     }
 
-    /// The session's number.
-    pub fn session_id(&self) -> SessionId {
-        self.caller.client().session_id()
+    pub(super) fn target(&self) -> &crate::Client {
+        self.caller.client()
     }
 
-    /// The session timeout that the server agreed to.
-    pub fn session_timeout(&self) -> Duration {
-        self.caller.client().session_timeout()
+    calls! { "Client" {
+        get fn session_id() -> SessionId;
+        get fn session_timeout() -> Duration;
+        get fn state() -> SessionState;
+        get fn valid_until() -> Option<Instant>;
+        get fn new_owner() -> lock::Owner;
+        ask fn close() -> ();
+        ask fn extensions() -> Extensions;
+        ask fn force_release(claim: &lock::Claim) -> bool;
+        ask fn report(path: &str) -> String;
+        /// An operation timeout should be half a minute or more. After [`Error::NoAnswer`], look at
+        /// `/zookeeper/config`.
+        ///
+        ask fn reconfig(change: &Reconfig) -> Members;
+        make fn mutex(name: impl AsRef<str>) -> Mutex;
+        make fn mutex_at(path: impl AsRef<str>) -> Mutex;
+        make fn reentrant_mutex(name: impl AsRef<str>) -> ReentrantMutex;
+        make fn reentrant_mutex_at(path: impl AsRef<str>) -> ReentrantMutex;
+        make fn rwlock(name: impl AsRef<str>) -> RwLock;
+        make fn rwlock_at(path: impl AsRef<str>) -> RwLock;
+        make fn semaphore(name: impl AsRef<str>, limit: u32) -> Semaphore;
+        make fn semaphore_at(path: impl AsRef<str>, limit: u32) -> Semaphore;
+        make fn election(name: impl AsRef<str>) -> Election;
+        make fn election_at(path: impl AsRef<str>) -> Election;
+        make fn counter(name: impl AsRef<str>) -> AtomicCounter;
+        make fn counter_at(path: impl AsRef<str>) -> AtomicCounter;
+        make fn latch(name: impl AsRef<str>, count: u32) -> CountDownLatch;
+        make fn latch_at(path: impl AsRef<str>, count: u32) -> CountDownLatch;
+        make fn barrier(name: impl AsRef<str>) -> Barrier;
+        make fn barrier_at(path: impl AsRef<str>) -> Barrier;
+        make fn double_barrier(name: impl AsRef<str>, size: u32) -> DoubleBarrier;
+        make fn double_barrier_at(path: impl AsRef<str>, size: u32) -> DoubleBarrier;
+    } }
+
+    /// As [`crate::Client::multi`].
+    pub fn multi<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> MultiLock {
+        Handle::new(&self.caller, self.target().multi(names))
     }
 
-    /// What the session is in now.
-    pub fn state(&self) -> SessionState {
-        self.caller.client().state()
+    /// As [`crate::Client::multi_at`].
+    pub fn multi_at<P: AsRef<str>>(&self, paths: impl IntoIterator<Item = P>) -> MultiLock {
+        Handle::new(&self.caller, self.target().multi_at(paths))
+    }
+
+    /// As [`crate::Client::lock_all`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn lock_all<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> Result<MultiGuard, Error> {
+        self.multi(names).lock()
     }
 
     /// Waits until the session is in a state that `wanted` accepts, for at most `patience`; `None`: it did
@@ -94,51 +133,6 @@ impl Client {
         self.caller.wait(async move { time::timeout(patience, states.wait_for(wanted)).await.ok().flatten() })
     }
 
-    /// Until when the session is certainly alive: see [`crate::Client::valid_until`].
-    pub fn valid_until(&self) -> Option<Instant> {
-        self.caller.client().valid_until()
-    }
-
-    /// Ends the session: its ephemeral znodes and locks are gone when this returns `Ok`.
-    ///
-    /// # Errors
-    /// As [`crate::Client::close`]; [`Error::NoAnswer`].
-    pub fn close(&self) -> Result<(), Error> {
-        self.caller.ask(self.caller.client().close())
-    }
-
-    /// See [`crate::Client::extensions`].
-    ///
-    /// # Errors
-    /// As there; [`Error::NoAnswer`].
-    pub fn extensions(&self) -> Result<Extensions, Error> {
-        self.caller.ask(self.caller.client().extensions())
-    }
-
-    /// See [`crate::Client::force_release`].
-    ///
-    /// # Errors
-    /// As there; [`Error::NoAnswer`]: it may have been released.
-    pub fn force_release(&self, claim: &lock::Claim) -> Result<bool, Error> {
-        self.caller.ask(self.caller.client().force_release(claim))
-    }
-
-    /// See [`crate::Client::report`].
-    ///
-    /// # Errors
-    /// As there; [`Error::NoAnswer`].
-    pub fn report(&self, path: &str) -> Result<String, Error> {
-        self.caller.ask(self.caller.client().report(path))
-    }
-
-    /// See [`crate::Client::reconfig`]. An operation timeout should be half a minute or more.
-    ///
-    /// # Errors
-    /// As there; [`Error::NoAnswer`]: look at `/zookeeper/config`.
-    pub fn reconfig(&self, change: &Reconfig) -> Result<(String, Stat), Error> {
-        self.caller.ask(self.caller.client().reconfig(change))
-    }
-
     /// The async client of this session, for what is only there; run its calls with [`Client::run`].
     pub fn async_client(&self) -> &crate::Client {
         self.caller.client()
@@ -150,90 +144,5 @@ impl Client {
     /// In async code.
     pub fn run<F: Future>(&self, future: F) -> F::Output {
         self.caller.wait(future)
-    }
-
-    /// See [`crate::Client::mutex`].
-    pub fn mutex(&self, name: &str) -> Mutex {
-        Mutex::new(&self.caller, self.caller.client().mutex(name))
-    }
-
-    /// See [`crate::Client::mutex_at`].
-    pub fn mutex_at(&self, path: &str) -> Mutex {
-        Mutex::new(&self.caller, self.caller.client().mutex_at(path))
-    }
-
-    /// See [`crate::Client::reentrant_mutex`].
-    pub fn reentrant_mutex(&self, name: &str) -> ReentrantMutex {
-        ReentrantMutex::new(&self.caller, self.caller.client().reentrant_mutex(name))
-    }
-
-    /// See [`crate::Client::rwlock`].
-    pub fn rwlock(&self, name: &str) -> RwLock {
-        RwLock::new(&self.caller, self.caller.client().rwlock(name))
-    }
-
-    /// See [`crate::Client::rwlock_at`].
-    pub fn rwlock_at(&self, path: &str) -> RwLock {
-        RwLock::new(&self.caller, self.caller.client().rwlock_at(path))
-    }
-
-    /// See [`crate::Client::semaphore`].
-    pub fn semaphore(&self, name: &str, limit: u32) -> Semaphore {
-        Semaphore::new(&self.caller, self.caller.client().semaphore(name, limit))
-    }
-
-    /// See [`crate::Client::semaphore_at`].
-    pub fn semaphore_at(&self, path: &str, limit: u32) -> Semaphore {
-        Semaphore::new(&self.caller, self.caller.client().semaphore_at(path, limit))
-    }
-
-    /// See [`crate::Client::multi`].
-    pub fn multi<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> MultiLock {
-        MultiLock::new(&self.caller, self.caller.client().multi(names))
-    }
-
-    /// See [`crate::Client::new_owner`].
-    pub fn new_owner(&self) -> lock::Owner {
-        self.caller.client().new_owner()
-    }
-
-    /// See [`crate::Client::election`].
-    pub fn election(&self, name: &str) -> Election {
-        Election::new(&self.caller, self.caller.client().election(name))
-    }
-
-    /// See [`crate::Client::election_at`].
-    pub fn election_at(&self, path: &str) -> Election {
-        Election::new(&self.caller, self.caller.client().election_at(path))
-    }
-
-    /// See [`crate::Client::counter`].
-    pub fn counter(&self, name: &str) -> Counter {
-        Counter::new(&self.caller, self.caller.client().counter(name))
-    }
-
-    /// See [`crate::Client::counter_at`].
-    pub fn counter_at(&self, path: &str) -> Counter {
-        Counter::new(&self.caller, self.caller.client().counter_at(path))
-    }
-
-    /// See [`crate::Client::latch`].
-    pub fn latch(&self, name: &str, count: u32) -> Latch {
-        Latch::new(&self.caller, self.caller.client().latch(name, count))
-    }
-
-    /// See [`crate::Client::barrier`].
-    pub fn barrier(&self, name: &str) -> Barrier {
-        Barrier::new(&self.caller, self.caller.client().barrier(name))
-    }
-
-    /// See [`crate::Client::barrier_at`].
-    pub fn barrier_at(&self, path: &str) -> Barrier {
-        Barrier::new(&self.caller, self.caller.client().barrier_at(path))
-    }
-
-    /// See [`crate::Client::double_barrier`].
-    pub fn double_barrier(&self, name: &str, size: u32) -> DoubleBarrier {
-        DoubleBarrier::new(&self.caller, self.caller.client().double_barrier(name, size))
     }
 }

@@ -39,6 +39,8 @@ pub type WriteGuard = Held<crate::WriteGuard>;
 pub type Permits = Held<crate::Permits>;
 /// Several locks that are held.
 pub type MultiGuard = Held<crate::MultiGuard>;
+/// We lead. Dropping it resigns in the background.
+pub type Leadership = Held<crate::Leadership>;
 
 pub(super) mod sealed {
     use super::{Future, Loss, ReleaseError};
@@ -63,6 +65,14 @@ pub(super) use sealed::{Hold, HoldOne};
 impl<G: Hold> Held<G> {
     pub(super) fn new(caller: &Caller, held: G) -> Self {
         Held { held, caller: caller.clone() }
+    }
+
+    pub(super) fn maybe(caller: &Caller, held: Option<G>) -> Option<Self> {
+        held.map(|held| Held::new(caller, held))
+    }
+
+    pub(super) fn target(&self) -> &G {
+        &self.held
     }
 
     /// It is ours, as far as can be known here and now. Looks at the clock, so it is right also after the
@@ -166,6 +176,21 @@ impl ReentrantGuard {
     /// For whom the lock is held.
     pub fn owner(&self) -> Owner {
         self.held.owner()
+    }
+}
+
+impl Permits {
+    /// How many.
+    pub fn count(&self) -> u32 {
+        self.held.count()
+    }
+}
+
+impl MultiGuard {
+    /// The guards of the single locks, in the order of their names as given, for their tokens. (Their `async`
+    /// methods are for [`super::Client::run`].)
+    pub fn guards(&self) -> &[crate::Guard] {
+        self.held.guards()
     }
 }
 

@@ -1,167 +1,230 @@
-//! The locks, for callers that block.
+//! The locks and the election, for callers that block.
 
 use std::time::Duration;
 
+use rowlock_env::time;
 use rowlock_proto::lock::Owner;
 
 use super::caller::Caller;
-use super::held::{Guard, Held, Hold, ReentrantGuard};
-use crate::error::Error;
+use super::handle::{Handle, calls};
+use super::held::{
+    Guard, Held, Hold, Leadership, MultiGuard, Permits, ReadGuard, ReentrantGuard, WriteGuard,
+};
+use crate::error::{Error, Kept, ReleaseError};
+use crate::recipes::election::{Candidate, Leader, TransferError};
 use crate::recipes::request::Granted;
 
-/// Asks for a lock (or several) with options, as [`crate::LockRequest`]; does nothing until
-/// [`LockRequest::lock`] or [`LockRequest::try_lock`].
-#[derive(Debug)]
-#[must_use = "a request does nothing until it is locked"]
-pub struct LockRequest<G = crate::Guard> {
-    caller: Caller,
-    request: crate::LockRequest<G>,
-}
-
-impl<G> Clone for LockRequest<G> {
-    fn clone(&self) -> Self {
-        LockRequest { caller: self.caller.clone(), request: self.request.clone() }
-    }
-}
+/// Asks for a lock (or several) with options, as [`crate::LockRequest`]; does nothing until `lock` or
+/// `try_lock`.
+pub type LockRequest<G = crate::Guard> = Handle<crate::LockRequest<G>>;
+/// The fair lock: [`crate::Mutex`].
+pub type Mutex = Handle<crate::Mutex>;
+/// The lock that its owner may take again: [`crate::ReentrantMutex`]. For a thread, one owner per thread is
+/// right.
+pub type ReentrantMutex = Handle<crate::ReentrantMutex>;
+/// Many readers or one writer, in the order of asking: [`crate::RwLock`].
+pub type RwLock = Handle<crate::RwLock>;
+/// So many at a time: [`crate::Semaphore`].
+pub type Semaphore = Handle<crate::Semaphore>;
+/// Several locks at once, all or none: [`crate::MultiLock`].
+pub type MultiLock = Handle<crate::MultiLock>;
+/// One of many leads, and all may know who: [`crate::Election`].
+pub type Election = Handle<crate::Election>;
 
 impl LockRequest<crate::Guard> {
-    /// See [`crate::LockRequest::shared`].
-    pub fn shared(self) -> Self {
-        LockRequest { request: self.request.shared(), ..self }
-    }
+    calls! { "LockRequest" {
+        with fn shared() -> Self;
+    } }
 }
 
 impl<G: Granted + Hold> LockRequest<G> {
-    pub(super) fn new(caller: &Caller, request: crate::LockRequest<G>) -> Self {
-        LockRequest { caller: caller.clone(), request }
-    }
-
-    /// See [`crate::LockRequest::label`].
-    pub fn label(self, label: impl Into<String>) -> Self {
-        LockRequest { request: self.request.label(label), ..self }
-    }
-
-    /// See [`crate::LockRequest::meta`].
-    pub fn meta(self, meta: impl Into<String>) -> Self {
-        LockRequest { request: self.request.meta(meta), ..self }
-    }
-
-    /// See [`crate::LockRequest::lock_delay`].
-    pub fn lock_delay(self, delay: Duration) -> Self {
-        LockRequest { request: self.request.lock_delay(delay), ..self }
-    }
-
-    /// See [`crate::LockRequest::max_hold`].
-    pub fn max_hold(self, most: Duration) -> Self {
-        LockRequest { request: self.request.max_hold(most), ..self }
-    }
-
-    /// See [`crate::LockRequest::owner`].
-    pub fn owner(self, owner: Owner) -> Self {
-        LockRequest { request: self.request.owner(owner), ..self }
-    }
-
-    /// How long [`LockRequest::lock`] waits altogether, lost connections and all predecessors included.
-    pub fn timeout(self, patience: Duration) -> Self {
-        LockRequest { request: self.request.timeout(patience), ..self }
-    }
-
-    /// Waits for the lock, or for all of them.
-    ///
-    /// # Errors
-    /// As [`crate::LockRequest::lock`].
-    pub fn lock(&self) -> Result<Held<G>, Error> {
-        self.caller.wait(self.request.lock()).map(|held| Held::new(&self.caller, held))
-    }
-
-    /// Takes the lock if nobody is in the way; `None` otherwise, and then nothing is left behind.
-    ///
-    /// # Errors
-    /// As [`crate::LockRequest::try_lock`]; [`Error::NoAnswer`], and then nothing is left behind either.
-    pub fn try_lock(&self) -> Result<Option<Held<G>>, Error> {
-        let held = self.caller.ask(self.request.try_lock())?;
-        Ok(held.map(|held| Held::new(&self.caller, held)))
-    }
-}
-
-/// The fair lock: [`crate::Mutex`].
-#[derive(Clone, Debug)]
-pub struct Mutex {
-    caller: Caller,
-    mutex: crate::Mutex,
+    calls! { "LockRequest" {
+        with fn label(label: impl Into<String>) -> Self;
+        with fn meta(meta: impl Into<String>) -> Self;
+        with fn lock_delay(delay: Duration) -> Self;
+        with fn max_hold(most: Duration) -> Self;
+        with fn owner(owner: Owner) -> Self;
+        with fn timeout(patience: Duration) -> Self;
+        wait fn lock() -> Held<G>, Held::new;
+        /// Nothing is left behind after [`Error::NoAnswer`] either.
+        ///
+        ask fn try_lock() -> Option<Held<G>>, Held::maybe;
+    } }
 }
 
 impl Mutex {
-    pub(super) fn new(caller: &Caller, mutex: crate::Mutex) -> Self {
-        Mutex { caller: caller.clone(), mutex }
-    }
-
-    /// Asks with options: `mutex.request().max_hold(..).meta(..).lock()`.
-    pub fn request(&self) -> LockRequest {
-        LockRequest::new(&self.caller, self.mutex.request())
-    }
-
-    /// Waits for the lock.
-    ///
-    /// # Errors
-    /// As [`crate::Mutex::lock`].
-    pub fn lock(&self) -> Result<Guard, Error> {
-        self.request().lock()
-    }
-
-    /// Waits for the lock for at most `patience` altogether.
-    ///
-    /// # Errors
-    /// As [`crate::Mutex::lock_timeout`].
-    pub fn lock_timeout(&self, patience: Duration) -> Result<Guard, Error> {
-        self.request().timeout(patience).lock()
-    }
-
-    /// Takes the lock if nobody holds it or waits for it; `None` otherwise, and then nothing is left behind.
-    ///
-    /// # Errors
-    /// As [`LockRequest::try_lock`].
-    pub fn try_lock(&self) -> Result<Option<Guard>, Error> {
-        self.request().try_lock()
-    }
-}
-
-/// The lock that its owner may take again: [`crate::ReentrantMutex`]. For a thread, one owner per thread is
-/// right.
-#[derive(Clone, Debug)]
-pub struct ReentrantMutex {
-    caller: Caller,
-    mutex: crate::ReentrantMutex,
+    calls! { "Mutex" {
+        get fn path() -> &str;
+        get fn server_path() -> String;
+        get fn validate() -> Result<(), Error>;
+        make fn request() -> LockRequest;
+        wait fn lock() -> Guard, Held::new;
+        wait fn lock_timeout(patience: Duration) -> Guard, Held::new;
+        ask fn try_lock() -> Option<Guard>, Held::maybe;
+    } }
 }
 
 impl ReentrantMutex {
-    pub(super) fn new(caller: &Caller, mutex: crate::ReentrantMutex) -> Self {
-        ReentrantMutex { caller: caller.clone(), mutex }
-    }
+    calls! { "ReentrantMutex" {
+        get fn path() -> &str;
+        wait fn lock(owner: Owner) -> ReentrantGuard, Held::new;
+        wait fn lock_timeout(owner: Owner, patience: Duration) -> ReentrantGuard, Held::new;
+        ask fn try_lock(owner: Owner) -> Option<ReentrantGuard>, Held::maybe;
+    } }
+}
 
-    /// Takes the lock, or another share in it if `owner` has it already.
+impl RwLock {
+    calls! { "RwLock" {
+        get fn path() -> &str;
+        make fn read_request() -> LockRequest<crate::ReadGuard>;
+        make fn write_request() -> LockRequest<crate::WriteGuard>;
+        wait fn read() -> ReadGuard, Held::new;
+        wait fn read_timeout(patience: Duration) -> ReadGuard, Held::new;
+        ask fn try_read() -> Option<ReadGuard>, Held::maybe;
+        wait fn write() -> WriteGuard, Held::new;
+        wait fn write_timeout(patience: Duration) -> WriteGuard, Held::new;
+        ask fn try_write() -> Option<WriteGuard>, Held::maybe;
+    } }
+}
+
+impl ReadGuard {
+    /// Becomes the writer, if nobody else holds the lock or waits for it: see
+    /// [`crate::ReadGuard::try_upgrade`].
     ///
     /// # Errors
-    /// As [`crate::ReentrantMutex::lock`].
-    pub fn lock(&self, owner: Owner) -> Result<ReentrantGuard, Error> {
-        self.caller.wait(self.mutex.lock(owner)).map(|held| Held::new(&self.caller, held))
+    /// The guard and why.
+    pub fn try_upgrade(self) -> Result<WriteGuard, Kept<ReadGuard>> {
+        let Held { held, caller } = self;
+        let upgraded = caller.wait(held.try_upgrade());
+        upgraded
+            .map(|held| Held::new(&caller, held))
+            .map_err(|kept| kept.map(|held| Held::new(&caller, held)))
     }
+}
 
-    /// [`ReentrantMutex::lock`] for at most `patience` altogether.
+impl WriteGuard {
+    /// Goes on as a reader: see [`crate::WriteGuard::downgrade`].
     ///
     /// # Errors
-    /// As [`crate::ReentrantMutex::lock_timeout`].
-    pub fn lock_timeout(&self, owner: Owner, patience: Duration) -> Result<ReentrantGuard, Error> {
-        let held = self.caller.wait(self.mutex.lock_timeout(owner, patience))?;
-        Ok(Held::new(&self.caller, held))
+    /// The guard, which is as before, and why.
+    pub fn downgrade(self) -> Result<ReadGuard, Kept<WriteGuard>> {
+        let Held { held, caller } = self;
+        let downgraded = caller.wait(held.downgrade());
+        downgraded
+            .map(|held| Held::new(&caller, held))
+            .map_err(|kept| kept.map(|held| Held::new(&caller, held)))
     }
+}
 
-    /// See [`crate::ReentrantMutex::try_lock`].
+impl Semaphore {
+    calls! { "Semaphore" {
+        get fn path() -> &str;
+        make fn request(count: u32) -> LockRequest<crate::Permits>;
+        wait fn acquire() -> Permits, Held::new;
+        wait fn acquire_many(count: u32) -> Permits, Held::new;
+        wait fn acquire_timeout(count: u32, patience: Duration) -> Permits, Held::new;
+        ask fn try_acquire() -> Option<Permits>, Held::maybe;
+        ask fn try_acquire_many(count: u32) -> Option<Permits>, Held::maybe;
+        ask fn available() -> u32;
+    } }
+
+    /// Changes how many permits there are, for everybody: see [`crate::Semaphore::resize`].
     ///
     /// # Errors
-    /// As there; [`Error::NoAnswer`], and then nothing is left behind.
-    pub fn try_lock(&self, owner: Owner) -> Result<Option<ReentrantGuard>, Error> {
-        let held = self.caller.ask(self.mutex.try_lock(owner))?;
-        Ok(held.map(|held| Held::new(&self.caller, held)))
+    /// As there; [`Error::NoAnswer`]: it may have been changed.
+    pub fn resize(&mut self, limit: u32) -> Result<(), Error> {
+        self.caller.ask(self.inner.resize(limit))
+    }
+}
+
+impl MultiLock {
+    calls! { "MultiLock" {
+        get fn paths() -> impl Iterator<Item = &str>;
+        make fn request() -> LockRequest<crate::MultiGuard>;
+        wait fn lock() -> MultiGuard, Held::new;
+        wait fn lock_timeout(patience: Duration) -> MultiGuard, Held::new;
+        ask fn try_lock() -> Option<MultiGuard>, Held::maybe;
+    } }
+}
+
+impl Election {
+    calls! { "Election" {
+        get fn path() -> &str;
+        make fn of_owner(owner: Owner) -> Election;
+        wait fn campaign(value: impl Into<String>) -> Leadership, Held::new;
+        wait fn campaign_timeout(value: impl Into<String>, patience: Duration) -> Leadership, Held::new;
+        ask fn try_campaign(value: impl Into<String>) -> Option<Leadership>, Held::maybe;
+        ask fn leader() -> Option<Leader>;
+        ask fn candidates() -> Vec<Candidate>;
+    } }
+
+    /// Follows who leads.
+    pub fn observe(&self) -> Observer {
+        Observer { caller: self.caller.clone(), observer: self.inner.observe(), ended: false }
+    }
+}
+
+impl Leadership {
+    calls! { "Leadership" {
+        ask fn set_value(value: impl Into<String>) -> ();
+    } }
+
+    /// Gives the lead to a candidate who waits for it: see [`crate::Leadership::transfer_to`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn transfer_to(self, candidate: &Candidate) -> Result<(), TransferError<Leadership>> {
+        let Held { held, caller } = self;
+        let back = |held| Held::new(&caller, held);
+        caller.wait(held.transfer_to(candidate)).map_err(|error| error.map(back))
+    }
+
+    /// Ends the lead, and waits until that is acknowledged.
+    ///
+    /// # Errors
+    /// As [`Held::release`].
+    pub fn resign(self) -> Result<(), ReleaseError> {
+        self.release()
+    }
+}
+
+/// Tells who leads, whenever that changes: [`crate::Observer`]. As an iterator it ends behind the first
+/// error.
+#[derive(Debug)]
+pub struct Observer {
+    caller: Caller,
+    observer: crate::Observer,
+    ended: bool,
+}
+
+impl Observer {
+    /// Waits for news: at the first call at once.
+    ///
+    /// # Errors
+    /// As [`crate::Observer::next`].
+    pub fn wait(&mut self) -> Result<Option<Leader>, Error> {
+        self.caller.wait(self.observer.next())
+    }
+
+    /// [`Observer::wait`] for at most `patience`; the outer `None`: no news.
+    ///
+    /// # Errors
+    /// As [`crate::Observer::next`].
+    pub fn wait_timeout(&mut self, patience: Duration) -> Result<Option<Option<Leader>>, Error> {
+        let next = self.observer.next();
+        self.caller.wait(async { time::timeout(patience, next).await.ok().transpose() })
+    }
+}
+
+impl Iterator for Observer {
+    type Item = Result<Option<Leader>, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.ended {
+            return None;
+        }
+        let news = self.wait();
+        self.ended = news.is_err();
+        Some(news)
     }
 }

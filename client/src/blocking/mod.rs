@@ -40,21 +40,15 @@
 
 mod caller;
 mod client;
-mod election;
+mod handle;
 mod held;
 mod locks;
-mod multi;
 mod recipes;
-mod rwlock;
-mod semaphore;
 mod znodes;
 
 pub use client::Client;
-pub use election::{Election, Leadership, Observer};
-pub use held::{Guard, Held, MultiGuard, Permits, ReadGuard, ReentrantGuard, WriteGuard};
-pub use locks::{LockRequest, Mutex, ReentrantMutex};
-pub use multi::MultiLock;
-pub use recipes::{Barrier, Counter, DoubleBarrier, Latch, Membership};
-pub use rwlock::RwLock;
-pub use semaphore::Semaphore;
-pub use znodes::Watch;
+pub use handle::Handle;
+pub use held::{Guard, Held, Leadership, MultiGuard, Permits, ReadGuard, ReentrantGuard, WriteGuard};
+pub use locks::{Election, LockRequest, MultiLock, Mutex, Observer, ReentrantMutex, RwLock, Semaphore};
+pub use recipes::{AtomicCounter, Barrier, CountDownLatch, DoubleBarrier, Membership};
+pub use znodes::OneshotWatch;

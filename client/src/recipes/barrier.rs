@@ -10,6 +10,7 @@ use super::plain::{insist, within};
 use super::site::{Kind, Site};
 use crate::client::Client;
 use crate::error::Error;
+use crate::znode::Watched;
 
 /// A bar across the way: whoever waits passes when somebody removes it. It is nobody's: it outlives the
 /// client that raised it, and anybody may remove it.
@@ -95,7 +96,8 @@ impl Barrier {
     pub async fn wait(&self) -> Result<(), Error> {
         let path = self.site.usable()?;
         loop {
-            let (raised, mut watch) = self.site.fresh(|| self.site.client().exists_watched(path)).await?;
+            let Watched { value: raised, mut watch } =
+                self.site.fresh(|| self.site.client().exists_watched(path)).await?;
             if raised.is_none() {
                 return Ok(());
             }

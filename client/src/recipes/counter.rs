@@ -148,10 +148,9 @@ impl AtomicCounter {
     async fn seen(&self) -> Result<Seen, Error> {
         let path = self.site.usable()?;
         match self.site.fresh(|| self.site.client().get(path)).await {
-            Ok((data, stat)) => {
-                let value = number(data.as_deref().unwrap_or_default())
-                    .ok_or_else(|| Error::UnexpectedData(path.to_owned()))?;
-                Ok(Seen { value, version: Some(stat.version) })
+            Ok(znode) => {
+                let value = number(znode.bytes()).ok_or_else(|| Error::UnexpectedData(path.to_owned()))?;
+                Ok(Seen { value, version: Some(znode.stat.version) })
             }
             Err(Error::Rejected(ErrorCode::NoNode)) => Ok(Seen { value: 0, version: None }),
             Err(error) => Err(error),

@@ -14,6 +14,7 @@ use super::site::{Kind, Site};
 use crate::client::Client;
 use crate::error::Error;
 use crate::limits::LATCH_COUNT;
+use crate::znode::{Children, Watched};
 
 /// A gate that opens, once and for good, when `count` have counted down; everybody may wait for that.
 ///
@@ -126,7 +127,8 @@ impl CountDownLatch {
         }
         let (client, path) = (self.site.client(), self.site.usable()?);
         loop {
-            let ((ticks, stat), mut watch) = insist(|| client.get_children_watched(path)).await?;
+            let Watched { value: Children { names: ticks, stat }, mut watch } =
+                insist(|| client.get_children_watched(path)).await?;
             if stat.czxid != latch.created {
                 return Err(Error::Rejected(ErrorCode::NoNode));
             }
@@ -157,7 +159,7 @@ impl CountDownLatch {
     pub async fn remove(&self) -> Result<(), Error> {
         let (client, latch) = (self.site.client(), self.site.usable()?);
         loop {
-            let (ticks, _) = match self.site.fresh(|| client.get_children(latch)).await {
+            let Children { names: ticks, .. } = match self.site.fresh(|| client.get_children(latch)).await {
                 Err(Error::Rejected(ErrorCode::NoNode)) => return Ok(()),
                 read => read?,
             };
@@ -178,7 +180,7 @@ impl CountDownLatch {
         let (client, path) = (self.site.client(), self.site.usable()?);
         loop {
             match self.site.fresh(|| client.get(path)).await {
-                Ok((data, stat)) => return self.judge(data.as_deref().unwrap_or_default(), &stat),
+                Ok(znode) => return self.judge(znode.bytes(), &znode.stat),
                 Err(Error::Rejected(ErrorCode::NoNode)) => {
                     let data = Bytes::from(format!("count={}", self.count));
                     self.site.make(data, CreateMode::Persistent).await?;

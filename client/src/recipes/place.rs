@@ -86,10 +86,10 @@ impl Place {
             // Sent right behind the create: without competition the lock takes one round trip.
             let list = self.client.submit(self.list_request(), None).await?;
             match create.await.and_then(|reply| self.client.created(reply)) {
-                Ok((made, stat)) => {
-                    self.name = Some(path::name(&made).to_owned());
-                    let queue = list.await.and_then(znode::children).ok().map(|(names, _)| Queue::new(names));
-                    return Ok((stat, queue));
+                Ok(made) => {
+                    self.name = Some(path::name(&made.path).to_owned());
+                    let children = list.await.and_then(znode::children);
+                    return Ok((made.stat, children.ok().map(|children| Queue::new(children.names))));
                 }
                 Err(Error::Rejected(ErrorCode::NoNode)) => {
                     self.may_exist = false;
@@ -105,8 +105,8 @@ impl Place {
 
     /// The queue as our server sees it: never from before this place was taken.
     pub(crate) async fn queue(&self) -> Result<Queue, Error> {
-        let (names, _) = znode::children(self.insist(self.list_request()).await?)?;
-        Ok(Queue::new(names))
+        let children = znode::children(self.insist(self.list_request()).await?)?;
+        Ok(Queue::new(children.names))
     }
 
     /// Gives the place up and waits for the acknowledgement. `Ok(false)`: it was gone already.
@@ -143,7 +143,7 @@ impl Place {
         loop {
             self.insist(Request::Sync(self.parent.clone())).await?;
             let names = match self.insist(self.list_request()).await {
-                Ok(reply) => znode::children(reply)?.0,
+                Ok(reply) => znode::children(reply)?.names,
                 Err(Error::Rejected(ErrorCode::NoNode)) => Vec::new(),
                 Err(error) => return Err(error),
             };

@@ -160,13 +160,13 @@ impl Semaphore {
         let (client, path) = (self.site.client(), self.site.usable()?);
         client.sync(path).await?;
         let limit = match client.get(path).await {
-            Ok((data, _)) => limit_of(data.as_deref()).unwrap_or(self.limit),
+            Ok(znode) => limit_of(znode.data.as_deref()).unwrap_or(self.limit),
             // Nobody has used it yet.
             Err(Error::Rejected(ErrorCode::NoNode)) => return Ok(self.limit),
             Err(error) => return Err(error),
         };
         match client.get_children(path).await {
-            Ok((names, _)) => Ok(Queue::new(names).free_permits(limit)),
+            Ok(children) => Ok(Queue::new(children.names).free_permits(limit)),
             Err(Error::Rejected(ErrorCode::NoNode)) => Ok(limit),
             Err(error) => Err(error),
         }

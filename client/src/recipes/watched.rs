@@ -25,7 +25,7 @@ use crate::limits::REFUSED_PAUSE;
 use crate::session::claims::{Fate, FateCell};
 use crate::session::watches::{WatchRequest, WatchedBy};
 use crate::watch::OneshotWatch;
-use crate::znode;
+use crate::znode::{self, Znode};
 
 /// The text of a semaphore's limit.
 pub(crate) fn limit_data(limit: u32) -> Bytes {
@@ -111,7 +111,7 @@ fn guard(
 async fn agree_on_limit(place: &Place, limit: u32, count: u32) -> Result<(), Error> {
     loop {
         let read = Request::GetData(PathWatch { path: place.parent().to_owned(), watch: false });
-        let (data, stat) = match place.insist(read).await {
+        let Znode { data, stat } = match place.insist(read).await {
             Ok(reply) => znode::data(reply)?,
             Err(Error::Rejected(ErrorCode::NoNode)) => {
                 place.make_parent().await?;
@@ -137,7 +137,7 @@ async fn agree_on_limit(place: &Place, limit: u32, count: u32) -> Result<(), Err
 
 async fn limit_of_parent(place: &Place) -> Result<Option<u32>, Error> {
     let read = Request::GetData(PathWatch { path: place.parent().to_owned(), watch: false });
-    let (data, _) = znode::data(place.insist(read).await?)?;
+    let data = znode::data(place.insist(read).await?)?.data;
     Ok(limit_of(data.as_deref()))
 }
 
@@ -155,13 +155,13 @@ async fn wait_for(place: &Place, wake: Wake, attachments: u64, progress: &mut Pr
     let mut resized = None;
     if wake == Wake::AnyChange {
         // Was the list from before the watch? And the limit may change as well.
-        let (names, _) = znode::children(reply)?;
+        let names = znode::children(reply)?.names;
         let Some((limit_changed, reply)) =
             watch(client, WatchedBy::GetData, place.parent().to_owned()).await?
         else {
             return Ok(());
         };
-        let limit = limit_of(znode::data(reply)?.0.as_deref()).unwrap_or(0);
+        let limit = limit_of(znode::data(reply)?.data.as_deref()).unwrap_or(0);
         if Queue::new(names).standing(place.name(), limit) == Standing::Holder {
             return Ok(());
         }

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rowlock_client::{
-    Acl, Client, CreateMode, Error, ErrorCode, EventType, Outcome, SessionState, Transaction, Version,
+    Acl, Client, CreateMode, Created, Error, ErrorCode, EventType, Outcome, SessionState, Transaction,
+    Version, Watched,
 };
 use rowlock_env::{rng, task, time};
 
@@ -33,7 +34,7 @@ async fn real_servers_grant_the_mutex_in_order_with_one_wake_up_each() {
         let other = client().await.unwrap();
         let mutex = other.mutex_at(&path);
         waiters.push(task::spawn("waiter", async move { mutex.lock().await }));
-        while first.get_children(&path).await.unwrap().0.len() <= position {}
+        while first.get_children(&path).await.unwrap().names.len() <= position {}
     }
     for (waiter, position) in waiters.into_iter().zip(1..) {
         let token = guard.token();
@@ -53,20 +54,20 @@ async fn real_servers_answer_every_znode_call() {
     let root = format!("/rowlock-client-test-{:016x}", rng::u64());
     let at = |name: &str| format!("{root}/{name}");
     client.create(&root, None, CreateMode::Persistent, Acl::open()).await.unwrap();
-    let (path, stat) = client
+    let Created { path, stat } = client
         .create(&at("e-"), Some(Bytes::new()), CreateMode::EphemeralSequential, Acl::open())
         .await
         .unwrap();
     assert_eq!((path.clone(), stat.ephemeral_owner), (at("e-0000000000"), client.session_id()));
-    assert_eq!(client.get(&root).await.unwrap().0, None);
-    assert_eq!(client.get(&path).await.unwrap().0, Some(Bytes::new()));
+    assert_eq!(client.get(&root).await.unwrap().data, None);
+    assert_eq!(client.get(&path).await.unwrap().data, Some(Bytes::new()));
     assert_eq!(client.get_ephemerals(&root).await.unwrap(), std::slice::from_ref(&path));
-    assert_eq!(client.get_acl(&path).await.unwrap().0, Acl::open());
+    assert_eq!(client.get_acl(&path).await.unwrap().acl, Acl::open());
     client.set_acl(&path, Acl::open(), Some(Version(0))).await.unwrap();
-    let (_, mut watch) = client.get_watched(&path).await.unwrap();
+    let mut watch = client.get_watched(&path).await.unwrap().watch;
     client.set(&path, Some(Bytes::from_static(b"x")), Some(Version(0))).await.unwrap();
     assert_eq!(watch.changed().await.unwrap().event_type, EventType::NodeDataChanged);
-    let (none, mut watch) = client.exists_watched(&at("t")).await.unwrap();
+    let Watched { value: none, mut watch } = client.exists_watched(&at("t")).await.unwrap();
     assert_eq!(none, None);
     let transaction = Transaction::new()
         .check(&root, None)
@@ -80,7 +81,7 @@ async fn real_servers_answer_every_znode_call() {
     assert_eq!(watch.changed().await.unwrap().event_type, EventType::NodeCreated);
     let refused = client.commit(Transaction::new().delete(at("t"), None).delete(at("none"), None)).await;
     assert_eq!(refused, Err(Error::TransactionRejected { index: 1, code: ErrorCode::NoNode }));
-    assert_eq!(client.get_children(&root).await.unwrap().0, ["t"]);
+    assert_eq!(client.get_children(&root).await.unwrap().names, ["t"]);
     client.sync(&root).await.unwrap();
     client.add_auth("digest", "user:secret").await.unwrap();
     client.delete(&at("t"), None).await.unwrap();

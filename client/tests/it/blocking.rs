@@ -6,7 +6,7 @@ use std::time::Duration;
 use rowlock_client::blocking::{Client, Guard};
 use rowlock_client::{
     Acl, ConnectError, CreateMode, Error, EventType, Kept, LostReason, Owner, ReleaseError, SessionState,
-    Transaction, TransferError,
+    Transaction, TransferError, Watched, Znode,
 };
 use rowlock_env::time;
 use tokio::runtime::{Builder, Runtime};
@@ -292,18 +292,18 @@ fn elections_are_won_watched_and_handed_over() {
 fn znodes_and_their_watches() {
     let server = Server::start();
     let client = server.client();
-    let (none, mut watch) = client.exists_watched("/a").unwrap();
+    let Watched { value: none, mut watch } = client.exists_watched("/a").unwrap();
     assert_eq!((none, watch.changed_timeout(A_MOMENT)), (None, Ok(None)));
     client.create("/a", None, CreateMode::Persistent, Acl::open()).unwrap();
     assert_eq!(watch.changed().unwrap().event_type, EventType::NodeCreated);
-    let (_, mut watch) = client.get_children_watched("/a").unwrap();
+    let mut watch = client.get_children_watched("/a").unwrap().watch;
     client.create("/a/b", Some("x".into()), CreateMode::Ephemeral, Acl::open()).unwrap();
     assert_eq!(watch.changed().unwrap().event_type, EventType::NodeChildrenChanged);
-    let ((data, stat), mut watch) = client.get_watched("/a/b").unwrap();
+    let Watched { value: Znode { data, stat }, mut watch } = client.get_watched("/a/b").unwrap();
     assert_eq!(data, Some("x".into()));
     client.set("/a/b", None, Some(stat.version)).unwrap();
     assert_eq!(watch.changed().unwrap().event_type, EventType::NodeDataChanged);
-    assert_eq!(client.get_children("/a").unwrap().0, ["b"]);
+    assert_eq!(client.get_children("/a").unwrap().names, ["b"]);
     client.commit(Transaction::new().delete("/a/b", None).delete("/a", None)).unwrap();
     assert_eq!(client.exists("/a"), Ok(None));
     client.add_auth("digest", "user:secret").unwrap();

@@ -113,7 +113,7 @@ async fn a_znode_that_is_no_counter_is_left_alone() {
     client.create("/mine", data.clone(), CreateMode::Persistent, Acl::open()).await.unwrap();
     let counter = client.counter_at("/mine");
     assert_eq!(counter.add(1).await, Err(Error::UnexpectedData("/mine".into())));
-    assert_eq!(client.get("/mine").await.unwrap().0, data);
+    assert_eq!(client.get("/mine").await.unwrap().data, data);
 }
 
 #[tokio::test]

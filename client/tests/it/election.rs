@@ -170,7 +170,7 @@ async fn a_transfer_reaches_its_successor_through_those_in_between_with_rising_t
     assert_eq!(told.value, "3", "somebody in between was taken for the leader");
     fake.until("all queue again", |world| world.children(ELECTION).len() == 4).await;
     assert_eq!(values(&election).await, ["3", "4", "1", "2"]);
-    assert_eq!(leader.get(ELECTION).await.unwrap().0, Some("".into()), "the note is still there");
+    assert_eq!(leader.get(ELECTION).await.unwrap().data, Some("".into()), "the note is still there");
     let mut last = third.token();
     third.resign().await.unwrap();
     for waiting in [2, 0, 0] {
@@ -233,7 +233,7 @@ async fn when_the_successor_is_gone_the_first_leads_and_takes_the_note_down() {
     transfer.await.unwrap().unwrap();
     assert!(second.await.unwrap().is_err());
     let first = first.await.unwrap().unwrap();
-    assert_eq!(leader.get(ELECTION).await.unwrap().0, Some("".into()), "the note is still there");
+    assert_eq!(leader.get(ELECTION).await.unwrap().data, Some("".into()), "the note is still there");
     assert_eq!(led_by(&election).await, "one");
     first.resign().await.unwrap();
 }
@@ -296,7 +296,7 @@ async fn a_campaign_given_up_after_any_number_of_polls_leaves_no_node() {
         fake.until("nothing is left", |world| world.children(ELECTION).is_empty()).await;
         if leads {
             assert!(polls > 4);
-            assert_eq!(client.get(ELECTION).await.unwrap().0, Some("".into()));
+            assert_eq!(client.get(ELECTION).await.unwrap().data, Some("".into()));
             return;
         }
     }

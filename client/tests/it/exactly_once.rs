@@ -5,7 +5,7 @@
 use std::fmt::Debug;
 
 use bytes::Bytes;
-use rowlock_client::{Acl, Client, CreateMode, Error, Outcome, ReleaseError, Transaction};
+use rowlock_client::{Acl, Client, CreateMode, Created, Error, Outcome, ReleaseError, Transaction, Watched};
 use rowlock_env::task;
 use rowlock_proto::{Request, path};
 
@@ -65,8 +65,8 @@ async fn an_acquire_and_its_release_cut_at_every_frame_leave_no_ghost_and_see_no
     same_at_every_cut(async |client: Client| {
         let guard = client.mutex("l").lock().await.unwrap();
         let held = guard.check().await.unwrap();
-        let queued = client.get_children(LOCK).await.unwrap().0.len();
-        (held, queued, guard.release().await, client.get_children(LOCK).await.unwrap().0.len())
+        let queued = client.get_children(LOCK).await.unwrap().names.len();
+        (held, queued, guard.release().await, client.get_children(LOCK).await.unwrap().names.len())
     })
     .await;
 }
@@ -78,7 +78,8 @@ async fn creates_cut_at_every_frame_make_one_znode_each_with_the_same_reply() {
         for mode in
             [CreateMode::Persistent, CreateMode::PersistentSequential, CreateMode::EphemeralSequential]
         {
-            let (path, stat) = client.create("/n", Some(Bytes::new()), mode, Acl::open()).await.unwrap();
+            let Created { path, stat } =
+                client.create("/n", Some(Bytes::new()), mode, Acl::open()).await.unwrap();
             made.push((path, stat.version));
         }
         let again = client.create("/n", None, CreateMode::Persistent, Acl::open()).await;
@@ -107,7 +108,7 @@ async fn multis_and_conditional_writes_cut_at_every_frame_take_effect_once() {
         let refused =
             client.commit(Transaction::new().delete("/a/b-0000000000", None).delete("/a/none", None)).await;
         client.delete("/a/b-0000000000", None).await.unwrap();
-        let read = client.get("/a").await.unwrap().0;
+        let read = client.get("/a").await.unwrap().data;
         (paths, version, refused.unwrap_err(), read)
     })
     .await;
@@ -117,9 +118,9 @@ async fn multis_and_conditional_writes_cut_at_every_frame_take_effect_once() {
 async fn reads_cut_at_every_frame_are_answered_and_leave_their_watches() {
     same_at_every_cut(async |client: Client| {
         client.create("/w", None, CreateMode::Persistent, Acl::open()).await.unwrap();
-        let (_, mut changed) = client.get_watched("/w").await.unwrap();
-        let (_, mut children) = client.get_children_watched("/w").await.unwrap();
-        let (none, mut created) = client.exists_watched("/w/x").await.unwrap();
+        let mut changed = client.get_watched("/w").await.unwrap().watch;
+        let mut children = client.get_children_watched("/w").await.unwrap().watch;
+        let Watched { value: none, watch: mut created } = client.exists_watched("/w/x").await.unwrap();
         client.set("/w", Some(Bytes::from_static(b"x")), None).await.unwrap();
         client.create("/w/x", None, CreateMode::Ephemeral, Acl::open()).await.unwrap();
         let events = [&mut changed, &mut children, &mut created];
@@ -144,7 +145,7 @@ async fn a_read_write_lock_s_conversions_cut_at_every_frame_happen_once() {
         let writer = reader.try_upgrade().await.unwrap();
         assert!(writer.token() > token && writer.is_held());
         let held = writer.check().await.unwrap();
-        (held, client.get_children(LOCK).await.unwrap().0.len(), writer.release().await)
+        (held, client.get_children(LOCK).await.unwrap().names.len(), writer.release().await)
     })
     .await;
 }
@@ -228,7 +229,7 @@ async fn writes_the_servers_have_no_room_for_are_tried_again_until_they_have() {
     let fake = Fake::rowlock().await;
     let client = fake.client().await;
     fake.world().throttle = 3;
-    let (path, _) = client.create("/s-", None, CreateMode::PersistentSequential, Acl::open()).await.unwrap();
+    let path = client.create("/s-", None, CreateMode::PersistentSequential, Acl::open()).await.unwrap().path;
     assert_eq!(path, "/s-0000000000");
     let guard = client.mutex("l").lock().await.unwrap();
     fake.world().throttle = 1;
@@ -250,7 +251,7 @@ async fn no_more_writes_are_open_than_the_servers_keep_outcomes() {
     for write in writes {
         write.await.unwrap().unwrap();
     }
-    assert_eq!(client.get("/n").await.unwrap().1.version.0, 3000, "the servers refuse what is too much");
+    assert_eq!(client.get("/n").await.unwrap().stat.version.0, 3000, "the servers refuse what is too much");
 }
 
 #[tokio::test]

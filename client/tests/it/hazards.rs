@@ -213,7 +213,7 @@ async fn plain_clients_and_this_one_are_granted_in_one_queue() {
     let plain = |name: &'static str| {
         let other = other.clone();
         let path = format!("{LOCK}/{name}");
-        async move { other.create(&path, None, CreateMode::EphemeralSequential, Acl::open()).await.unwrap().0 }
+        async move { other.create(&path, None, CreateMode::EphemeralSequential, Acl::open()).await.unwrap().path }
     };
     let kazoo = plain("8f14e45fceea167a5a36dedd4bea2543__lock__").await;
     let task = waiter(&fake, &client).await;

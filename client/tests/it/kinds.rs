@@ -12,7 +12,7 @@ const LOCK: &str = "/locks/l";
 
 /// How many stand in the queue of a lock, as any client sees it.
 async fn queue(client: &Client, lock: &str) -> usize {
-    client.get_children(lock).await.map_or(0, |(names, _)| names.len())
+    client.get_children(lock).await.map_or(0, |children| children.names.len())
 }
 
 /// Starts something, and returns once the queue has become one longer.
@@ -289,7 +289,7 @@ on_both! {
         let client = fake.client().await;
         let tasks: Vec<_> = (0..50)
             .map(|number| {
-                let mutex = client.mutex(&format!("l{number}"));
+                let mutex = client.mutex(format!("l{number}"));
                 task::spawn("early", async move { mutex.lock().await })
             })
             .collect();

@@ -297,7 +297,7 @@ async fn contenders_of_other_clients_are_waited_for_in_their_order() {
     }
     let kazoo = "/app/lock/8f14e45fceea167a5a36dedd4bea2543__lock__";
     let mode = rowlock_client::CreateMode::EphemeralSequential;
-    let (theirs, _) = client.create(kazoo, None, mode, acl()).await.unwrap();
+    let theirs = client.create(kazoo, None, mode, acl()).await.unwrap().path;
     let mutex = client.mutex_at("/app/lock");
     let patience = Duration::from_millis(1);
     assert!(matches!(mutex.lock_timeout(patience).await, Err(Error::Timeout { .. })));

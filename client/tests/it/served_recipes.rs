@@ -69,10 +69,10 @@ async fn a_reentrant_lock_cut_at_every_frame_has_one_place() {
         let inner = mutex.lock(A).await.unwrap();
         let busy = mutex.try_lock(B).await.unwrap().is_none();
         outer.release().await.unwrap();
-        let places = client.get_children(LOCK).await.unwrap().0.len();
+        let places = client.get_children(LOCK).await.unwrap().names.len();
         inner.release().await.unwrap();
         mutex.lock(B).await.unwrap().release().await.unwrap();
-        (busy, places, client.get_children(LOCK).await.unwrap().0.len())
+        (busy, places, client.get_children(LOCK).await.unwrap().names.len())
     })
     .await;
 }
@@ -105,7 +105,7 @@ async fn connections_that_break_all_the_time_break_no_promise() {
             for round in 1..=10 {
                 let inside = barrier.enter().await.unwrap();
                 counter.add(1).await.unwrap();
-                let latch = client.latch(&format!("round {round}"), 4);
+                let latch = client.latch(format!("round {round}"), 4);
                 latch.count_down().await.unwrap();
                 latch.wait().await.unwrap();
                 assert_eq!(counter.get().await, Ok(4 * round), "somebody counted twice, or came too early");

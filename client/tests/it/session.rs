@@ -42,7 +42,7 @@ async fn an_expired_session_is_told_and_final_and_renewed_on_request() {
     let fake = Fake::start().await;
     let client = fake.client().await;
     let mut states = client.states();
-    let waiting = client.exists_watched("/never").await.unwrap().1;
+    let waiting = client.exists_watched("/never").await.unwrap().watch;
     fake.expire(&client);
     states.wait_for(|state| *state == SessionState::Expired).await.unwrap();
     let mut waiting = waiting;

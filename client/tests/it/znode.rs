@@ -1,7 +1,7 @@
 //! The znode calls and watches.
 
 use bytes::Bytes;
-use rowlock_client::{Acl, CreateMode, Error, ErrorCode, EventType, Version};
+use rowlock_client::{Acl, CreateMode, Created, Error, ErrorCode, EventType, Version, Watched, Znode};
 
 use crate::fake::Fake;
 
@@ -9,15 +9,16 @@ use crate::fake::Fake;
 async fn a_znode_is_created_read_changed_and_deleted() {
     let fake = Fake::start().await;
     let client = fake.client().await;
-    let (path, stat) = client.create("/a", None, CreateMode::Persistent, Acl::open()).await.unwrap();
+    let Created { path, stat } =
+        client.create("/a", None, CreateMode::Persistent, Acl::open()).await.unwrap();
     assert_eq!(path, "/a");
-    assert_eq!(client.get("/a").await.unwrap(), (None, stat), "null data stay null");
+    assert_eq!(client.get("/a").await.unwrap(), Znode { data: None, stat }, "null data stay null");
     client.set("/a", Some(Bytes::new()), Some(Version(0))).await.unwrap();
-    assert_eq!(client.get("/a").await.unwrap().0, Some(Bytes::new()), "empty data stay empty");
+    assert_eq!(client.get("/a").await.unwrap().data, Some(Bytes::new()), "empty data stay empty");
     let conflict = client.set("/a", None, Some(Version(0))).await.unwrap_err();
     assert_eq!(conflict.code(), Some(ErrorCode::BadVersion));
     client.create("/a/b", None, CreateMode::Persistent, Acl::open()).await.unwrap();
-    assert_eq!(client.get_children("/a").await.unwrap().0, ["b"]);
+    assert_eq!(client.get_children("/a").await.unwrap().names, ["b"]);
     client.delete("/a/b", None).await.unwrap();
     client.delete("/a", None).await.unwrap();
     assert_eq!(client.exists("/a").await.unwrap(), None);
@@ -28,17 +29,17 @@ async fn a_znode_is_created_read_changed_and_deleted() {
 async fn watches_fire_once_with_the_event_and_its_position() {
     let fake = Fake::start().await;
     let client = fake.client().await;
-    let (absent, mut created) = client.exists_watched("/a").await.unwrap();
+    let Watched { value: absent, watch: mut created } = client.exists_watched("/a").await.unwrap();
     assert_eq!(absent, None);
-    let (_, stat) = client.create("/a", None, CreateMode::Persistent, Acl::open()).await.unwrap();
+    let stat = client.create("/a", None, CreateMode::Persistent, Acl::open()).await.unwrap().stat;
     let event = created.changed().await.unwrap();
     assert_eq!(
         (event.event_type, event.path.as_str(), event.zxid),
         (EventType::NodeCreated, "/a", stat.czxid)
     );
     assert_eq!(created.changed().await.unwrap(), event, "asked again, it says the same");
-    let (_, mut data) = client.get_watched("/a").await.unwrap();
-    let (_, mut children) = client.get_children_watched("/a").await.unwrap();
+    let mut data = client.get_watched("/a").await.unwrap().watch;
+    let mut children = client.get_children_watched("/a").await.unwrap().watch;
     client.create("/a/b", None, CreateMode::Persistent, Acl::open()).await.unwrap();
     assert_eq!(children.changed().await.unwrap().event_type, EventType::NodeChildrenChanged);
     client.set("/a", None, None).await.unwrap();
@@ -52,10 +53,10 @@ async fn watches_survive_a_reconnect_and_tell_what_was_missed() {
     for path in ["/changed", "/deleted", "/kept"] {
         client.create(path, None, CreateMode::Persistent, Acl::open()).await.unwrap();
     }
-    let (_, mut changed) = client.get_watched("/changed").await.unwrap();
-    let (_, mut deleted) = client.get_watched("/deleted").await.unwrap();
-    let (_, mut kept) = client.get_watched("/kept").await.unwrap();
-    let (_, mut created) = client.exists_watched("/created").await.unwrap();
+    let mut changed = client.get_watched("/changed").await.unwrap().watch;
+    let mut deleted = client.get_watched("/deleted").await.unwrap().watch;
+    let mut kept = client.get_watched("/kept").await.unwrap().watch;
+    let mut created = client.exists_watched("/created").await.unwrap().watch;
     let other = fake.client().await;
     {
         // While nobody is connected.
@@ -79,13 +80,13 @@ async fn a_chroot_is_invisible_to_the_application() {
     let outside = fake.client().await;
     let client = fake.config().chroot("/app").connect().await.unwrap();
     outside.create("/app", None, CreateMode::Persistent, Acl::open()).await.unwrap();
-    let (path, _) = client.create("/x", None, CreateMode::Persistent, Acl::open()).await.unwrap();
+    let path = client.create("/x", None, CreateMode::Persistent, Acl::open()).await.unwrap().path;
     assert_eq!(path, "/x");
-    let (_, mut watch) = client.get_watched("/x").await.unwrap();
+    let mut watch = client.get_watched("/x").await.unwrap().watch;
     outside.set("/app/x", None, None).await.unwrap();
     assert_eq!(watch.changed().await.unwrap().path, "/x");
-    assert_eq!(client.get_children("/").await.unwrap().0, ["x"]);
+    assert_eq!(client.get_children("/").await.unwrap().names, ["x"]);
     let guard = client.mutex("l").lock().await.unwrap();
     assert!(guard.path().starts_with("/locks/l/"));
-    assert_eq!(outside.get_children("/app/locks/l").await.unwrap().0.len(), 1);
+    assert_eq!(outside.get_children("/app/locks/l").await.unwrap().names.len(), 1);
 }

@@ -36,10 +36,10 @@ impl Person {
     /// Waits for a lock that others have, in the background. Returns when this wait shows in the queue.
     async fn wait_for(&self, request: LockRequest, lock: &str) -> Task<Result<Guard, Error>> {
         let path = format!("/locks/{lock}");
-        let before = self.client.get_children(&path).await.unwrap().0.len();
+        let before = self.client.get_children(&path).await.unwrap().names.len();
         let waiting = task::spawn("person", async move { request.lock().await });
         let queued = async {
-            while self.client.get_children(&path).await.unwrap().0.len() == before {
+            while self.client.get_children(&path).await.unwrap().names.len() == before {
                 time::sleep(Duration::from_millis(2)).await;
             }
         };
@@ -63,7 +63,11 @@ async fn two_owners_in_opposite_order_are_told_the_circle_and_go_on() {
     let waiting = one.wait_for(one.ask("b"), "b").await;
     let refused = within("an answer", two.ask("a").lock()).await;
     assert_eq!(circle(refused), ["person 1", "person 2"]);
-    assert_eq!(two.client.get_children("/locks/a").await.unwrap().0.len(), 1, "the queue was not entered");
+    assert_eq!(
+        two.client.get_children("/locks/a").await.unwrap().names.len(),
+        1,
+        "the queue was not entered"
+    );
     // Whoever is refused gives back what he has, and the other goes on.
     b.release().await.unwrap();
     let b = within("the other", waiting).await.unwrap().unwrap();

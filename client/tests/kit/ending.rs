@@ -30,7 +30,7 @@ fn when_a_clients_runtime_ends_all_that_relies_on_it_is_told_and_its_locks_are_f
     let (states, mutex) = (alice.states(), alice.mutex("n"));
     let waits = own.spawn(async move { mutex.lock().await.map(drop) });
     own.block_on(async {
-        while alice.get_children("/locks/n").await.unwrap().0.len() < 2 {
+        while alice.get_children("/locks/n").await.unwrap().names.len() < 2 {
             tokio::task::yield_now().await;
         }
     });

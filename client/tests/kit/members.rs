@@ -1,6 +1,6 @@
 //! The members of a cluster are changed while clients use it.
 
-use rowlock_client::{Acl, CreateMode, Error, ErrorCode, NodeId, Reconfig};
+use rowlock_client::{Acl, CreateMode, Error, ErrorCode, Members, NodeId, Reconfig, Znode};
 use rowlock_testkit::{Cluster, NodeConfig};
 
 use crate::support::within;
@@ -29,11 +29,11 @@ async fn a_superuser_takes_a_member_out_and_in_again_as_an_observer_while_others
     // Node 2 stops serving once it is no member, so the operator stays with node 0.
     let only_first = |config: rowlock_client::ClientBuilder| config.endpoints(cluster.endpoint(0));
     let operator = cluster.client_with(|config| only_first(config).auth("digest", &b"super:test"[..])).await;
-    let (before, _) = operator.get("/zookeeper/config").await.unwrap();
+    let before = operator.get("/zookeeper/config").await.unwrap().data;
     let before = String::from_utf8(before.unwrap().to_vec()).unwrap();
     let third = line_of(&before, "server.3=").unwrap();
 
-    let (after, _) = within("a removal", operator.reconfig(&out)).await.unwrap();
+    let after = within("a removal", operator.reconfig(&out)).await.unwrap().config;
     assert_eq!(line_of(&after, "server.3="), None, "{after}");
     let outdated = Reconfig::new().join(third).if_version(version(&before));
     assert_eq!(operator.reconfig(&outdated).await, Err(Error::Rejected(ErrorCode::BadVersion)));
@@ -41,8 +41,8 @@ async fn a_superuser_takes_a_member_out_and_in_again_as_an_observer_while_others
 
     let observer = third.replace("participant", "observer");
     let back = Reconfig::new().join(&observer).if_version(version(&after));
-    let (last, stat) = within("an addition", operator.reconfig(&back)).await.unwrap();
+    let Members { config: last, stat } = within("an addition", operator.reconfig(&back)).await.unwrap();
     assert_eq!(line_of(&last, "server.3="), Some(observer.as_str()));
     let shown = operator.get("/zookeeper/config").await.unwrap();
-    assert_eq!(shown, (Some(last.into()), stat));
+    assert_eq!(shown, Znode { data: Some(last.into()), stat });
 }

@@ -63,7 +63,7 @@ async fn take_turns(client: Client, number: usize, rounds: usize, ledger: Arc<Le
 
 async fn queue(client: &Client, lock: &str) -> usize {
     client.sync("/locks").await.unwrap();
-    client.get_children(&format!("/locks/{lock}")).await.unwrap().0.len()
+    client.get_children(&format!("/locks/{lock}")).await.unwrap().names.len()
 }
 
 #[tokio::test]

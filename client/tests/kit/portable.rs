@@ -102,7 +102,7 @@ async fn mutex(clients: &[Client]) {
             for _ in 0..ROUNDS {
                 let guard = client.mutex("orders/42").lock().await.unwrap();
                 order.lock().unwrap().push(guard.token());
-                let (data, _) = client.get(&path).await.unwrap();
+                let data = client.get(&path).await.unwrap().data;
                 let number: usize = std::str::from_utf8(&data.unwrap()).unwrap().parse().unwrap();
                 client.set(&path, Some((number + 1).to_string().into()), None).await.unwrap();
                 guard.release().await.unwrap();
@@ -111,7 +111,7 @@ async fn mutex(clients: &[Client]) {
     };
     all(clients, work).await;
     clients[1].sync(&path).await.unwrap();
-    let (data, _) = clients[1].get(&path).await.unwrap();
+    let data = clients[1].get(&path).await.unwrap().data;
     assert_eq!(data.unwrap(), (WORKERS * ROUNDS).to_string());
     let tokens: Vec<FencingToken> = order.lock().unwrap().clone();
     assert!(tokens.is_sorted_by(|a, b| a < b), "tokens rise from holder to holder: {tokens:?}");

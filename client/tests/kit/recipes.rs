@@ -15,7 +15,7 @@ async fn member(client: Client, number: i64) {
     for round in 1..=ROUNDS {
         let inside = barrier.enter().await.unwrap();
         counter.add(1).await.unwrap();
-        let latch = client.latch(&format!("round {round}"), 4);
+        let latch = client.latch(format!("round {round}"), 4);
         latch.count_down().await.unwrap();
         latch.wait().await.unwrap();
         assert_eq!(counter.get().await, Ok(MEMBERS * round), "somebody counted twice, or came too early");

@@ -162,7 +162,11 @@ async fn stopped_and_killed_nodes_come_back_with_what_they_had() {
     for node in 0..3 {
         let client = client_of(&cluster, node).await;
         client.sync("/").await.unwrap();
-        assert_eq!(client.get_children("/").await.unwrap().0.len(), 4, "three and /zookeeper at node {node}");
+        assert_eq!(
+            client.get_children("/").await.unwrap().names.len(),
+            4,
+            "three and /zookeeper at node {node}"
+        );
     }
 }
 

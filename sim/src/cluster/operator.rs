@@ -184,7 +184,7 @@ impl Operator {
     async fn attempt(&self, job: Job, session: &mut Option<Client>) -> Result<Part, NotYet> {
         let client = self.session(session).await?;
         client.sync(CONFIG).await?;
-        let (data, _) = client.get(CONFIG).await?;
+        let data = client.get(CONFIG).await?.data;
         let members = Members::read(&String::from_utf8_lossy(&data.unwrap_or_default()))?;
         let part = members.part(node_id(job.place()));
         let change = match (job, part) {

@@ -26,6 +26,7 @@ use crate::error::Error;
 use crate::limits::DOUBLE_BARRIER_SIZE;
 use crate::transaction::Transaction;
 use crate::watch::OneshotWatch;
+use crate::znode::Watched;
 
 /// Lets clients into a section when `size` of them have come, all at the same time, and out of it when all
 /// have done with it.
@@ -148,7 +149,7 @@ impl DoubleBarrier {
         let (client, path) = (self.site.client(), self.site.usable()?);
         loop {
             match self.site.fresh(|| client.get(path)).await {
-                Ok((data, _)) => drop(self.judge(data.as_deref().unwrap_or_default())?),
+                Ok(znode) => drop(self.judge(znode.bytes())?),
                 Err(Error::Rejected(ErrorCode::NoNode)) => {
                     let data = Bytes::from(Round::none(self.size).format());
                     self.site.make(data, CreateMode::Container).await?;
@@ -175,15 +176,15 @@ impl DoubleBarrier {
     /// The round, its version, and a watch for its change.
     async fn read(&self) -> Result<(Round, Version, OneshotWatch), Error> {
         let path = self.site.usable()?;
-        let ((data, stat), changed) = insist(|| self.site.client().get_watched(path)).await?;
-        Ok((self.judge(data.as_deref().unwrap_or_default())?, stat.version, changed))
+        let Watched { value: znode, watch } = insist(|| self.site.client().get_watched(path)).await?;
+        Ok((self.judge(znode.bytes())?, znode.stat.version, watch))
     }
 
     /// The members' znodes. None if the barrier's znode was removed, which happens to empty ones only.
     async fn list(&self) -> Result<Vec<String>, Error> {
         let path = self.site.usable()?;
         match insist(|| self.site.client().get_children(path)).await {
-            Ok((names, _)) => Ok(names),
+            Ok(children) => Ok(children.names),
             Err(Error::Rejected(ErrorCode::NoNode)) => Ok(Vec::new()),
             Err(error) => Err(error),
         }
@@ -206,7 +207,7 @@ impl DoubleBarrier {
         let Some(member) = member else { return changed.changed().await.map(drop) };
         let path = path::join(self.site.usable()?, member);
         match insist(|| self.site.client().get_watched(&path)).await {
-            Ok((_, mut gone)) => {
+            Ok(Watched { watch: mut gone, .. }) => {
                 tokio::select! {
                     biased;
                     event = changed.changed() => event.map(drop),

@@ -39,7 +39,7 @@ use super::request::LockRequest;
 use super::site::{Kind, Site};
 use crate::client::Client;
 use crate::error::Error;
-use crate::znode;
+use crate::znode::{self, Znode};
 
 /// A handle of an election: a name on a session. Making one does nothing.
 ///
@@ -205,7 +205,7 @@ impl Election {
         let mut candidates = Vec::with_capacity(reads.len());
         for (name, read) in reads {
             let candidate = match read.await.and_then(znode::data) {
-                Ok((data, stat)) => Some(Candidate::new(path::join(parent, &name), data.as_ref(), &stat)),
+                Ok(znode) => Some(Candidate::new(path::join(parent, &name), &znode)),
                 Err(Error::Rejected(ErrorCode::NoNode)) => None,
                 Err(error) => {
                     pause_or_fail(error).await?;
@@ -263,7 +263,7 @@ impl Election {
     async fn is_for_another(&self, guard: &Guard) -> Result<bool, Error> {
         let (client, path) = (self.site().client(), self.site().usable()?);
         loop {
-            let (data, stat) = match self.site().fresh(|| client.get(path)).await {
+            let Znode { data, stat } = match self.site().fresh(|| client.get(path)).await {
                 // Then our place is gone too, as the guard will say.
                 Err(Error::Rejected(ErrorCode::NoNode)) => return Ok(false),
                 read => read?,
@@ -290,7 +290,7 @@ impl Election {
         let (client, path) = (self.site().client(), self.site().usable()?);
         let read = || async {
             let (data, names) = tokio::join!(biased; client.get(path), client.get_children(path));
-            Ok((data?.0, names?.0))
+            Ok((data?.data, names?.names))
         };
         match self.site().fresh(read).await {
             Ok((data, names)) => Ok((Queue::new(names).into_names(), view::successor(data.as_ref()))),
@@ -302,7 +302,7 @@ impl Election {
     async fn candidate(&self, name: &str) -> Result<Option<Candidate>, Error> {
         let path = path::join(self.site().usable()?, name);
         match insist(|| self.site().client().get(&path)).await {
-            Ok((data, stat)) => Ok(Some(Candidate::new(path.clone(), data.as_ref(), &stat))),
+            Ok(znode) => Ok(Some(Candidate::new(path.clone(), &znode))),
             Err(Error::Rejected(ErrorCode::NoNode)) => Ok(None),
             Err(error) => Err(error),
         }

@@ -17,6 +17,7 @@ use crate::error::Error;
 use crate::recipes::plain::insist;
 use crate::recipes::queue::Queue;
 use crate::watch::OneshotWatch;
+use crate::znode::Watched;
 
 /// Tells who leads, whenever that changes. Made by [`Election::observe`].
 ///
@@ -82,9 +83,10 @@ impl Observer {
     async fn look(&self) -> Result<(Option<Leader>, Watches), Error> {
         let (client, parent) = (self.election.site().client(), self.election.site().usable()?);
         loop {
-            let ((data, _), election) = match insist(|| client.get_watched(parent)).await {
+            let Watched { value: seen, watch: election } = match insist(|| client.get_watched(parent)).await {
                 Err(Error::Rejected(ErrorCode::NoNode)) => {
-                    let (stat, election) = insist(|| client.exists_watched(parent)).await?;
+                    let Watched { value: stat, watch: election } =
+                        insist(|| client.exists_watched(parent)).await?;
                     if stat.is_some() {
                         continue;
                     }
@@ -93,20 +95,20 @@ impl Observer {
                 read => read?,
             };
             let Some(queue) = existing(insist(|| client.get_children(parent)).await)? else { continue };
-            let queue = Queue::new(queue.0).into_names();
+            let queue = Queue::new(queue.names).into_names();
             let Some(first) = queue.first() else {
                 let arrivals = existing(insist(|| client.get_children_watched(parent)).await)?;
-                let Some(((names, _), arrivals)) = arrivals else { continue };
-                if !Queue::new(names).into_names().is_empty() {
+                let Some(Watched { value: children, watch: arrivals }) = arrivals else { continue };
+                if !Queue::new(children.names).into_names().is_empty() {
                     continue;
                 }
                 return Ok((None, Watches { election, queue: Some(arrivals) }));
             };
             let path = path::join(parent, first);
             let read = existing(insist(|| client.get_watched(&path)).await)?;
-            let Some(((value, stat), changed)) = read else { continue };
-            let leader = view::leads(&queue, view::successor(data.as_ref()).as_deref())
-                .then(|| Candidate::new(path.clone(), value.as_ref(), &stat));
+            let Some(Watched { value: znode, watch: changed }) = read else { continue };
+            let leader = view::leads(&queue, view::successor(seen.data.as_ref()).as_deref())
+                .then(|| Candidate::new(path.clone(), &znode));
             return Ok((leader, Watches { election, queue: Some(changed) }));
         }
     }

@@ -4,7 +4,9 @@
 //! leader hands over, `successor=` and the name of a candidate's queue znode.
 
 use bytes::Bytes;
-use rowlock_proto::{FencingToken, SessionId, Stat, path};
+use rowlock_proto::{FencingToken, SessionId, path};
+
+use crate::znode::Znode;
 
 /// Somebody who campaigns: the leader is the first of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,8 +26,8 @@ pub struct Candidate {
 pub type Leader = Candidate;
 
 impl Candidate {
-    pub(super) fn new(path: String, data: Option<&Bytes>, stat: &Stat) -> Self {
-        let value = String::from_utf8_lossy(data.map(AsRef::as_ref).unwrap_or_default()).into_owned();
+    pub(super) fn new(path: String, znode: &Znode) -> Self {
+        let (value, stat) = (String::from_utf8_lossy(znode.bytes()).into_owned(), &znode.stat);
         Candidate { value, token: FencingToken(stat.czxid.0), session: stat.ephemeral_owner, path }
     }
 

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use rowlock_client::{
-    Acl, Client, Error, FencingToken, OneshotWatch, Outcome, SessionId, Transaction, Version,
+    Acl, Children, Client, Created, Error, FencingToken, OneshotWatch, Outcome, SessionId, Transaction,
+    Version, Watched, Znode,
 };
 use rowlock_proto::lock::Mode;
 use rowlock_world::trace::What;
@@ -168,7 +169,7 @@ impl Caller {
         let client = &self.parts.client;
         let answer = match op {
             Op::Create { path, data, mode } => {
-                let (path, stat) = client.create(path, data.clone(), *mode, Acl::open()).await?;
+                let Created { path, stat } = client.create(path, data.clone(), *mode, Acl::open()).await?;
                 Answer::Created { path, stat }
             }
             Op::Set { path, data, version } => {
@@ -209,24 +210,25 @@ impl Caller {
         let client = &self.parts.client;
         Ok(match (kind, is_watched) {
             (ReadKind::Data, false) => {
-                let (data, stat) = client.get(path).await?;
+                let Znode { data, stat } = client.get(path).await?;
                 (Answer::Data(data, stat), None)
             }
             (ReadKind::Data, true) => {
-                let ((data, stat), watch) = client.get_watched(path).await?;
+                let Watched { value: Znode { data, stat }, watch } = client.get_watched(path).await?;
                 (Answer::Data(data, stat), Some(watch))
             }
             (ReadKind::Exists, false) => (Answer::Exists(client.exists(path).await?), None),
             (ReadKind::Exists, true) => {
-                let (stat, watch) = client.exists_watched(path).await?;
+                let Watched { value: stat, watch } = client.exists_watched(path).await?;
                 (Answer::Exists(stat), Some(watch))
             }
             (ReadKind::Children, false) => {
-                let (names, stat) = client.get_children(path).await?;
+                let Children { names, stat } = client.get_children(path).await?;
                 (Answer::Children(names, stat), None)
             }
             (ReadKind::Children, true) => {
-                let ((names, stat), watch) = client.get_children_watched(path).await?;
+                let Watched { value: Children { names, stat }, watch } =
+                    client.get_children_watched(path).await?;
                 (Answer::Children(names, stat), Some(watch))
             }
         })

@@ -268,7 +268,7 @@ pub(super) async fn force(place: &Place) {
 
 /// Whose place is the oldest one in the queue.
 async fn first_of(place: &Place, lock: &str) -> Option<String> {
-    let (names, _) = place.caller.client().get_children(lock).await.ok()?;
+    let names = place.caller.client().get_children(lock).await.ok()?.names;
     let number = |name: &String| name.rsplit(|c: char| !c.is_ascii_digit()).next().map(str::to_owned);
     names.into_iter().min_by_key(number)
 }
