@@ -58,6 +58,10 @@ pub(crate) fn shown_to(acl: &[Acl], who: &[Id]) -> Vec<Acl> {
                 entry.id.id.replace_range(colon.., ":x");
             }
         }
+        debug_assert!(
+            acl.iter().all(|entry| entry.id.scheme != "digest" || entry.id.id.ends_with(":x")),
+            "a digest is shown to who may not see it"
+        );
     }
     acl
 }
@@ -91,6 +95,8 @@ pub(crate) fn resolve<'a>(acl: Option<&'a [Acl]>, who: &'a [Id]) -> Result<Vec<A
             return Err(ErrorCode::InvalidAcl);
         }
     }
+    assert!(bytes <= ACL_BYTES_MAX, "a list of {bytes} bytes was not refused");
+    debug_assert!(resolved.iter().all(|entry| entry.id.scheme != "auth"), "auth stands for whom it proves");
     if resolved.is_empty() { Err(ErrorCode::InvalidAcl) } else { Ok(resolved) }
 }
 

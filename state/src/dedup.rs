@@ -22,6 +22,7 @@ use crate::machine::Machine;
 use crate::outcome::{EventSink, Outcome};
 use crate::sessions::Paths;
 use crate::shared_map::{SharedMap, Slot};
+use crate::steps;
 
 /// Outcomes kept per session.
 pub const OUTCOMES_MAX: usize = 1_024;
@@ -91,7 +92,9 @@ impl Kept {
             _ => Form::Other(Box::new(stored.clone())),
         };
         let bytes = weight(stored);
-        Kept { form, bytes, hash: hash(id, stored, bytes) }
+        let kept = Kept { form, bytes, hash: hash(id, stored, bytes) };
+        debug_assert_eq!(kept.stored(), *stored, "the short form of outcome {id} is that of another one");
+        kept
     }
 
     fn stored(&self) -> Stored {
@@ -143,6 +146,13 @@ impl Outcomes {
             let (_, kept) = self.kept.pop_first().expect("just looked at");
             self.sub(&kept);
         }
+        self.check_empty();
+    }
+
+    /// Sums over nothing are zero.
+    fn check_empty(&self) {
+        let sums = (self.bytes, self.digest);
+        assert!(!self.kept.is_empty() || sums == (0, 0), "no outcome is kept, with the sums {sums:?}");
     }
 
     /// Bytes of what is kept.
@@ -161,6 +171,7 @@ impl Outcomes {
     }
 
     pub(crate) fn keep(&mut self, id: u64, stored: &Stored, ephemerals: &Paths) {
+        assert!(id > self.acked, "outcome {id} is kept for nobody");
         let kept = Kept::new(id, stored, ephemerals);
         self.add(&kept);
         let old = self.kept.insert(id, kept);
@@ -170,17 +181,21 @@ impl Outcomes {
     /// Keeps an outcome that it [takes](Self::takes), and forgets what the client knows: mostly the one
     /// before, whose place the new one takes then.
     fn keep_next(&mut self, id: u64, stored: &Stored, acked: u64, ephemerals: &Paths) {
+        assert!(acked < id, "a client knows outcome {acked} before write {id} is over");
+        assert!(self.kept.last_key().is_none_or(|last| *last < id), "outcome {id} is not the newest one");
         if let Some((known, place)) = self.kept.only_mut().filter(|(known, _)| *known <= acked) {
             let kept = Kept::new(id, stored, ephemerals);
             *known = id;
             let old = std::mem::replace(place, kept);
             self.bytes = self.bytes - old.bytes + place.bytes;
             self.digest = self.digest.wrapping_sub(old.hash).wrapping_add(place.hash);
+            assert!(self.bytes == place.bytes && self.digest == place.hash, "one outcome is the whole sum");
             self.acked = self.acked.max(acked);
         } else {
             self.keep(id, stored, ephemerals);
             self.acknowledge(acked);
         }
+        debug_assert!(self.kept.len() <= OUTCOMES_MAX, "a session keeps {} outcomes", self.kept.len());
     }
 
     fn add(&mut self, kept: &Kept) {
@@ -189,6 +204,7 @@ impl Outcomes {
     }
 
     fn sub(&mut self, kept: &Kept) {
+        assert!(self.bytes >= kept.bytes, "an outcome is forgotten that was not counted");
         self.bytes -= kept.bytes;
         self.digest = self.digest.wrapping_sub(kept.hash);
     }
@@ -230,6 +246,7 @@ impl Machine {
         (id, acked, command): (u64, u64, &Command),
         sink: &mut S,
     ) -> Stored {
+        assert!(command.is_write(), "only what a client writes has a number");
         let (place, open) = self.admit(proposal.session, proposal.attachment)?;
         let near = (proposal.session, place);
         if acked < id && open.outcomes.takes(id, self.sessions.outcome_bytes()) {
@@ -272,6 +289,10 @@ impl Machine {
         let result = self.run_command(stamp, (proposal, place), command, sink);
         let near = (proposal.session, place);
         self.sessions.with_outcomes(near, |outcomes, paths| outcomes.keep(id, &result, paths));
+        debug_assert!(
+            steps::uncounted(|| self.knows_write(proposal.session, id)),
+            "write {id} would be done again"
+        );
         result
     }
 

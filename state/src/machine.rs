@@ -12,11 +12,12 @@ use crate::acl::SharedAcl;
 use crate::command::{Command, Ordinal, Proposal, Stamp};
 use crate::digest::Hasher;
 use crate::locks::{Cause, Locks};
-use crate::ops::Author;
+use crate::ops::{Author, Done};
 use crate::outcome::{Applied, EventSink, Outcome, SessionEnd};
 use crate::proof::Proof;
 use crate::sessions::Sessions;
 use crate::shared_map::Slot;
+use crate::steps;
 use crate::tree::{Path, Tree};
 use crate::znode::{Kind, Meta, Znode};
 
@@ -122,6 +123,7 @@ impl Machine {
         let follows =
             ordinal.term >= self.last_entry.term && ordinal == self.last_entry.next_in(ordinal.term);
         if follows {
+            assert!(ordinal >= self.last_entry, "{ordinal:?} follows {:?}", self.last_entry);
             self.last_entry = ordinal;
         }
         follows
@@ -149,8 +151,33 @@ impl Machine {
         sink: &mut S,
     ) -> Applied {
         self.time_ms = self.time_ms.max(stamp.time_ms);
+        let before = self.last_zxid;
         let result = self.run(stamp, proposal, sink);
+        let is_only_read = matches!(
+            proposal.command,
+            Command::Noop
+                | Command::CompareDigests
+                | Command::DigestAt { .. }
+                | Command::Attach { .. }
+                | Command::AttachFrom { .. }
+                | Command::Reattach { .. }
+                | Command::Verify(_)
+        );
+        let most = Zxid(before.0 + i64::from(!is_only_read));
+        assert!(before <= self.last_zxid && self.last_zxid <= most, "a command takes one zxid, or none");
+        self.check_counts();
         Applied { origin: proposal.origin, zxid: self.last_zxid, result }
+    }
+
+    /// What is counted in one part of the state, and in another.
+    fn check_counts(&self) {
+        let (_, holders, waiters) = self.locks.counts();
+        let totals = self.tree.totals();
+        debug_assert!(totals.ephemerals <= totals.znodes, "more znodes are ephemeral than there are");
+        assert!(holders + waiters <= totals.ephemerals, "every place in a queue is an ephemeral znode");
+        debug_assert!(totals.ephemerals == 0 || self.sessions.len() > 0, "an ephemeral znode has a session");
+        let least = self.tree.root().bytes_below + totals.znodes;
+        debug_assert!(totals.bytes >= least, "a path is a byte at least");
     }
 
     /// Fingerprint of the whole state: the same on all replicas at the same log index.
@@ -296,11 +323,23 @@ impl Machine {
         self.end_delays(&by, &done);
         self.publish(Cause::new(zxid, session, None), &mut done, sink);
         let [done] = done;
+        debug_assert!(self.is_as_done(command, &done), "{} is not as {command:?} leaves it", done.path());
         Ok(match command {
             Command::Create { .. } => Outcome::Created { path: done.path, stat: done.stat },
             Command::Delete { .. } => Outcome::Done,
             _ => Outcome::Stat(done.stat),
         })
+    }
+
+    /// Whether the tree says of a znode what its author is told: for assertions.
+    fn is_as_done(&self, command: &Command, done: &Done) -> bool {
+        let found = steps::uncounted(|| self.tree.get(done.path()));
+        match command {
+            Command::Delete { .. } => found.is_none(),
+            // The length that is shown of a quota's statistics is another one.
+            Command::SetAcl(_) => found.is_some_and(|znode| znode.meta.aversion == done.stat.aversion),
+            _ => found.is_some_and(|znode| znode.stat() == done.stat),
+        }
     }
 
     pub(crate) fn next_zxid(&mut self) -> Zxid {

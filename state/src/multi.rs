@@ -21,11 +21,16 @@ impl Machine {
         ops: &[Op],
         sink: &mut S,
     ) -> Vec<OpResult> {
+        let before = *self.tree.totals();
         let mut all_done = Vec::with_capacity(ops.len());
         for op in ops {
             match self.one_of_multi(by, op) {
                 Ok(done) => all_done.push(done),
-                Err(code) => return self.take_back(all_done, code, ops.len()),
+                Err(code) => {
+                    let results = self.take_back(all_done, code, ops.len());
+                    assert_eq!(*self.tree.totals(), before, "a multi that fails changes nothing");
+                    return results;
+                }
             }
         }
         self.end_delays(by, &all_done);
@@ -47,6 +52,7 @@ impl Machine {
 
     fn take_back(&mut self, all_done: Vec<Done>, code: ErrorCode, count: usize) -> Vec<OpResult> {
         let failed = all_done.len();
+        assert!(failed < count, "all {count} operations were carried out, and one failed");
         self.take_all_back(all_done);
         let mut results = vec![OpResult::Error(Some(ErrorCode::RuntimeInconsistency)); count];
         results[..failed].fill(OpResult::Error(None));

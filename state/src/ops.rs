@@ -134,6 +134,8 @@ impl Done {
 
     /// What it is called as a place in a queue, if it is ephemeral.
     pub(crate) fn key(&self) -> Option<Key> {
+        let is_ephemeral = self.stat.ephemeral_owner != SessionId::NONE;
+        debug_assert_eq!(self.shared.is_some(), is_ephemeral, "ephemeral paths are shared, and no others");
         Some(Key { czxid: self.stat.czxid, path: self.shared.clone()? })
     }
 
@@ -151,6 +153,10 @@ impl Done {
     pub(crate) fn fire<S: EventSink + ?Sized>(&self, zxid: Zxid, sink: &mut S) {
         if let Some(Event { kind, .. }) = &self.event {
             let (acl, parent_acl) = self.acls();
+            debug_assert!(
+                !acl.is_empty() && !parent_acl.is_empty(),
+                "an event without ACLs is told to nobody"
+            );
             sink.changed(&Change { zxid, path: self.path(), kind: *kind, acl, parent_acl });
         }
     }
@@ -211,6 +217,7 @@ impl Machine {
             let data_len = new.data.as_ref().map_or(0, Bytes::len);
             self.check_quota(&path, 1, data_len as i64)?;
         }
+        assert!(parent.meta.pzxid <= by.zxid, "a znode is created below what is newer than itself");
         let parent_acl = parent.acl.clone();
         let limit = limit_in(parent.data()).filter(|_| new.mode == CreateMode::EphemeralSequential);
         let parent = Before::of(&parent.meta);
@@ -311,7 +318,11 @@ impl Machine {
         path: Path<'_>,
         place: (&Trail, Slot),
     ) -> Done {
-        let (unlinked, shared) = self.unlink((path, owner), place, |meta| meta.pzxid = zxid);
+        debug_assert!(!RESERVED.contains(&path.full), "{} exists always", path.full);
+        let (unlinked, shared) = self.unlink((path, owner), place, |meta| {
+            assert!(meta.pzxid <= zxid, "a znode goes before what is newer came beside it");
+            meta.pzxid = zxid;
+        });
         let Unlinked { znode, parent_before: parent, parent_acl } = unlinked;
         let name_at = path.name_at();
         let path = if shared.is_some() { String::new() } else { path.full.to_owned() };
@@ -331,6 +342,7 @@ impl Machine {
         let time_ms = self.time_ms;
         let ((stat, acl, undo), parent_acl) = self.tree.update(path, trail, bytes_diff, |znode| {
             let meta = znode.meta;
+            assert!(meta.mzxid <= zxid && meta.mtime_ms <= time_ms, "a change is newer than the ones before");
             let data = znode.replace_data(data);
             znode.meta.version = version;
             znode.meta.mzxid = zxid;
@@ -350,7 +362,9 @@ impl Machine {
             Undo::Create { parent, .. } => {
                 let (trail, place) = self.find_place(at());
                 let place = place.expect("it was created");
-                self.unlink((at(), Slot::default()), (&trail, place), |meta| parent.restore(meta));
+                let (gone, _) =
+                    self.unlink((at(), Slot::default()), (&trail, place), |meta| parent.restore(meta));
+                assert_eq!(gone.znode.meta.czxid, done.stat.czxid, "what is taken back is what was created");
             }
             Undo::Delete { znode, parent } => {
                 let (trail, place) = self.find_place(at());
@@ -386,6 +400,7 @@ impl Machine {
     ) -> SharedZnode {
         if let Kind::Ephemeral(session) = znode.meta.kind {
             let shared = shared.expect("the path of an ephemeral znode is shared");
+            debug_assert_eq!(&**shared, path.full, "a session is given another path than the tree");
             self.sessions.add_ephemeral((session, owner), shared.clone());
         }
         self.tree.link(path, place, znode, parent_change)
@@ -402,6 +417,7 @@ impl Machine {
             Kind::Ephemeral(session) => Some(self.sessions.remove_ephemeral((session, owner), path.full)),
             Kind::Persistent | Kind::Container | Kind::Ttl(_) => None,
         };
+        debug_assert!(shared.as_ref().is_none_or(|shared| **shared == *path.full), "another path has gone");
         (unlinked, shared)
     }
 }

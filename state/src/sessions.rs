@@ -13,9 +13,11 @@ use crate::dedup::Outcomes;
 use crate::digest::Hasher;
 use crate::locks::Cause;
 use crate::machine::Machine;
+use crate::ops::Done;
 use crate::outcome::{EventSink, Outcome, SessionEnd, Why};
 use crate::proof::Proof;
 use crate::shared_map::{SharedMap, Slot};
+use crate::steps;
 use crate::tree::Trail;
 
 /// A client's session.
@@ -134,6 +136,7 @@ impl Session {
 
     /// Its new hash, and the one that it had until now.
     fn rehash(&mut self) -> (u64, u64) {
+        debug_assert!(self.timeout_ms <= self.longest_timeout_ms, "a timeout is longer than the longest one");
         let new = self.outcomes.add_to(self.hasher).finish();
         (new, std::mem::replace(&mut self.hash, new))
     }
@@ -185,6 +188,10 @@ impl Sessions {
     /// Opens a session whose id must be new.
     pub(crate) fn open(&mut self, id: SessionId, mut session: Session) {
         assert_ne!(id, SessionId::NONE, "a session has an id");
+        assert!(
+            session.ephemerals.is_empty() && session.outcomes.is_empty(),
+            "a new session has nothing yet"
+        );
         session.hasher = session.hasher(id);
         self.digest = self.digest.wrapping_add(session.rehash().0);
         let old = self.map.insert(id, session);
@@ -235,8 +242,15 @@ impl Sessions {
         let bytes_before = session.outcomes.bytes();
         change(&mut session.outcomes, &session.ephemerals);
         let bytes = session.outcomes.bytes();
+        debug_assert_eq!(
+            session.hasher.finish(),
+            session.hasher(near.0).finish(),
+            "an old hash of {}",
+            near.0
+        );
         let (new, old) = session.rehash();
         self.digest = self.digest.wrapping_sub(old).wrapping_add(new);
+        assert!(self.outcome_bytes >= bytes_before, "the outcomes of {} were not counted", near.0);
         self.outcome_bytes = self.outcome_bytes - bytes_before + bytes;
     }
 
@@ -249,8 +263,12 @@ impl Sessions {
     pub(crate) fn close(&mut self, id: SessionId) {
         let session = self.map.remove(&id).expect("the caller has found the session");
         assert!(session.ephemerals.is_empty(), "ephemerals go before their session");
+        assert_eq!(session.end_steps, 0, "what the end of {id} takes is miscounted");
         self.digest = self.digest.wrapping_sub(session.hash);
+        assert!(self.outcome_bytes >= session.outcomes.bytes(), "the outcomes of {id} were not counted");
         self.outcome_bytes -= session.outcomes.bytes();
+        let is_last = self.map.is_empty();
+        assert!(!is_last || (self.digest, self.outcome_bytes) == (0, 0), "no session, and something of one");
     }
 
     /// A znode of this session has come.
@@ -264,9 +282,17 @@ impl Sessions {
     /// A znode of this session has gone. Gives its path.
     pub(crate) fn remove_ephemeral(&mut self, near: Near, path: &str) -> Arc<str> {
         let session = self.open_mut(near);
-        session.end_steps -= end_steps(path);
+        let steps = end_steps(path);
+        assert!(session.end_steps >= steps, "what the end of {} takes is miscounted", near.0);
+        session.end_steps -= steps;
         let place = session.ephemerals.find(path).expect("an ephemeral znode is registered with its session");
-        session.ephemerals.take(place).0
+        let path = session.ephemerals.take(place).0;
+        debug_assert_eq!(
+            session.ephemerals.is_empty(),
+            session.end_steps == 0,
+            "an end takes steps for znodes"
+        );
+        path
     }
 
     /// Structure and digest, for [`crate::Machine::check`].
@@ -317,6 +343,7 @@ impl Machine {
     ) -> Outcome {
         let zxid = self.next_zxid();
         let session = session_id(node, zxid);
+        assert!(session.0 > 0, "the id of a session is a positive number");
         let attachment = Attachment(1);
         self.sessions.open(session, Session::new(proof, timeout_ms, attachment));
         sink.session_opened(session, attachment, timeout_ms);
@@ -336,7 +363,9 @@ impl Machine {
         if from.is_some_and(|from| from != open.attachment) {
             return Err(ErrorCode::SessionMoved);
         }
+        let before = open.attachment;
         let attachment = self.sessions.attach(session, timeout_ms);
+        assert!(before < attachment, "an older connection of {session} could go on");
         sink.session_attached(session, attachment, timeout_ms);
         Ok(Outcome::Session { session, attachment, timeout_ms })
     }
@@ -353,6 +382,8 @@ impl Machine {
         let open = self.sessions.get(session).expect("the session has been admitted");
         let paths: Vec<Arc<str>> = open.shared_ephemerals().cloned().collect();
         let mut gone: Vec<_> = paths.into_iter().map(|path| self.remove(zxid, &path)).collect();
+        let is_its = |done: &Done| done.stat.ephemeral_owner == session;
+        assert!(gone.iter().all(is_its), "the end of {session} takes another session's znode away");
         self.sessions.close(session);
         let why = Some(match end {
             SessionEnd::Closed => Why::SessionClosed,
@@ -363,6 +394,10 @@ impl Machine {
             cause.grants_max = END_GRANTS_MAX;
         }
         self.publish(cause, &mut gone, sink);
+        debug_assert!(
+            steps::uncounted(|| gone.iter().all(|done| self.tree.get(done.path()).is_none())),
+            "an ephemeral of {session} has outlived it"
+        );
         sink.session_ended(session, end);
         Outcome::Done
     }

@@ -225,12 +225,16 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
             SharedMap::One(only) => Arc::make_mut(only).remove(at),
             SharedMap::Many(len, chunks) => {
                 *len -= 1;
+                let left = *len as usize;
                 let chunks = &mut Arc::make_mut(chunks).list;
                 let entry = Arc::make_mut(&mut chunks[chunk]).remove(at);
                 merge(chunks, chunk);
                 if chunks.len() == 1 {
-                    *self = SharedMap::One(chunks.pop().expect("just counted"));
+                    let only = chunks.pop().expect("just counted");
+                    assert_eq!(only.len(), left, "the entries of a map are miscounted");
+                    *self = SharedMap::One(only);
                 }
+                debug_assert!(self.is_right_around(chunk, at), "an entry goes, and the chunks are wrong");
                 entry
             }
         }
@@ -268,6 +272,10 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         K: Borrow<Q>,
     {
         let is_there = self.get_at(guess).is_some_and(|(known, _)| known.borrow() == key);
+        debug_assert!(
+            !is_there || self.search(|known| known.borrow().cmp(key)) == Ok(guess.indices()),
+            "a guess finds a key where no search does"
+        );
         if is_there { Ok(guess) } else { self.find(key) }
     }
 
@@ -309,6 +317,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
     /// Puts a key that is not there where [`Self::find`] says that it belongs.
     pub(crate) fn put(&mut self, place: Slot, key: K, value: V) {
         let (chunk, at) = place.indices();
+        debug_assert_eq!(self.search(|known| known.cmp(&key)), Err((chunk, at)), "a key belongs elsewhere");
         self.insert_new(chunk, at, (key, value));
     }
 
@@ -333,6 +342,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         crate::steps::take(1);
         let SharedMap::Many(_, chunks) = self else { return self.search(order) };
         if let Some(place) = chunks.guessed(&order) {
+            debug_assert_eq!(self.search(order), place, "a guess is not what a search finds");
             return place;
         }
         let place = self.search(order);
@@ -381,12 +391,21 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
 
     /// Puts an entry where it belongs, as [`Self::locate`] says, and tells where it is then.
     fn insert_new(&mut self, chunk: usize, at: usize, entry: (K, V)) -> (usize, usize) {
+        let len = if cfg!(debug_assertions) { self.len() } else { 0 };
+        let (chunk, at) = self.insert_any(chunk, at, entry);
+        debug_assert_eq!(self.len(), len + 1, "a new entry is one more");
+        debug_assert!(self.is_right_around(chunk, at), "an entry comes, and the chunks are wrong");
+        (chunk, at)
+    }
+
+    fn insert_any(&mut self, chunk: usize, at: usize, entry: (K, V)) -> (usize, usize) {
         match self {
             SharedMap::Empty => *self = SharedMap::One(Arc::new(single(entry))),
             SharedMap::Vacant(_) => {
                 let SharedMap::Vacant(mut chunk) = std::mem::take(self) else {
                     unreachable!("just looked at")
                 };
+                assert!(chunk.is_empty(), "a map without entries keeps room, not entries");
                 Arc::make_mut(&mut chunk).push(entry);
                 *self = SharedMap::One(chunk);
             }
@@ -407,6 +426,18 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
             }
         }
         (chunk, at)
+    }
+
+    /// The invariants above, as far as an entry that has come or gone there can break them.
+    fn is_right_around(&self, chunk: usize, at: usize) -> bool {
+        let chunks = self.chunks();
+        let near = &chunks[chunk.saturating_sub(1).min(chunks.len())..chunks.len().min(chunk + 2)];
+        let (from, keys) = (at.saturating_sub(1), |at: usize| chunks.get(chunk)?.get(at));
+        let neighbours = [from, from + 1, from + 2].map(keys);
+        near.iter().all(|chunk| (1..=CHUNK_MAX).contains(&chunk.len()))
+            && near.windows(2).all(|two| two[0].len() + two[1].len() > MERGE_MAX)
+            && near.windows(2).all(|two| two[0].last().map(|last| &last.0) < two[1].first().map(|it| &it.0))
+            && neighbours.windows(2).all(|two| two[0].zip(two[1]).is_none_or(|(one, next)| one.0 < next.0))
     }
 
     /// The invariants above, for [`crate::Machine::check`].

@@ -53,10 +53,13 @@ impl Totals {
 
     /// A znode goes.
     fn sub(&mut self, path: &str, znode: &Znode) {
+        debug_assert!(znode.is_counted(path), "{path} was changed past the tree");
+        let bytes = (path.len() + znode.data_len()) as u64;
+        assert!(self.znodes > 0 && self.bytes >= bytes, "{path} goes and was not counted");
         self.digest = self.digest.wrapping_sub(znode.counted_hash());
         self.znodes -= 1;
         self.ephemerals -= u64::from(matches!(znode.meta.kind, Kind::Ephemeral(_)));
-        self.bytes -= (path.len() + znode.data_len()) as u64;
+        self.bytes -= bytes;
     }
 
     /// A znode's numbers have changed, and nothing else of it.
@@ -85,12 +88,14 @@ impl<'a> Path<'a> {
 
     /// Of a child of `parent`.
     pub(crate) fn below(parent: &str, full: &'a str) -> Self {
+        debug_assert!(full.starts_with(parent), "{full} is not below {parent}");
         Path::cut(full, if parent.len() == 1 { 1 } else { parent.len() + 1 })
     }
 
     /// Where it is known that the last name begins `at` there.
     pub(crate) fn cut(full: &'a str, name_at: usize) -> Self {
         assert_eq!(full.as_bytes()[name_at - 1], b'/', "a name begins behind a slash");
+        debug_assert!(!full[name_at..].contains('/'), "the last name of {full} begins behind byte {name_at}");
         Path { full, name_at }
     }
 
@@ -121,7 +126,9 @@ fn last_slash(path: &str) -> Option<usize> {
     let (head, words) = path.as_bytes().as_rchunks::<8>();
     for (at, word) in words.iter().enumerate().rev() {
         if let Some(slash) = slashes(*word).checked_ilog2() {
-            return Some(head.len() + at * 8 + slash as usize / 8);
+            let slash = head.len() + at * 8 + slash as usize / 8;
+            debug_assert_eq!(Some(slash), path.rfind('/'), "the last slash of {path}");
+            return Some(slash);
         }
     }
     head.iter().rposition(|byte| *byte == b'/')
@@ -129,6 +136,12 @@ fn last_slash(path: &str) -> Option<usize> {
 
 /// As `str::find`, which costs more too.
 pub(crate) fn first_slash(path: &str) -> Option<usize> {
+    let slash = first_slash_by_words(path);
+    debug_assert_eq!(slash, path.find('/'), "the first slash of {path}");
+    slash
+}
+
+fn first_slash_by_words(path: &str) -> Option<usize> {
     let (words, tail) = path.as_bytes().as_chunks::<8>();
     for (at, word) in words.iter().enumerate() {
         let slashes = slashes(*word);
@@ -180,6 +193,8 @@ impl Tree {
         reapable: SharedMap<Box<str>, ()>,
         acls: Acls,
     ) -> Self {
+        assert_eq!(totals.znodes, 1 + root.descendants, "the znodes are counted in two ways");
+        assert!(reapable.len() as u64 <= totals.znodes, "more znodes are indexed than there are");
         Tree { root: SharedZnode::new(root), totals, reapable, acls }
     }
 
@@ -257,6 +272,10 @@ impl Tree {
             znode = znode.children.at(place).1;
             end += 1 + name.len();
         }
+        debug_assert!(
+            std::ptr::eq(steps::uncounted(|| self.at(&trail)), znode),
+            "the way to {path} leads elsewhere"
+        );
         (trail, end)
     }
 
@@ -274,6 +293,10 @@ impl Tree {
         if let Some(guess) = guess
             && let Some(znode) = self.at_end(guess, path)
         {
+            debug_assert!(
+                steps::uncounted(|| self.get(path)).is_some_and(|known| std::ptr::eq(known, znode)),
+                "a guess leads to another znode than {path}"
+            );
             return Some((Cow::Borrowed(guess), znode));
         }
         let (trail, znode) = self.find(path)?;
@@ -317,7 +340,8 @@ impl Tree {
         };
         let diff_above = if last.is_some() { bytes_diff } else { 0 };
         let parent = walk(&mut self.root, above, |above| {
-            above.bytes_below = above.bytes_below.wrapping_add_signed(diff_above);
+            let bytes = above.bytes_below.checked_add_signed(diff_above);
+            above.bytes_below = bytes.expect("what is below a znode has its bytes counted there");
         });
         let parent_acl = parent.acl.clone();
         let znode = match last {
@@ -327,8 +351,11 @@ impl Tree {
         };
         self.totals.sub(path, znode);
         let bytes_before = znode.data_len() as i64;
+        let (kind, children) = (znode.meta.kind, znode.children.len());
         let result = change(znode);
         assert_eq!(znode.data_len() as i64, bytes_before + bytes_diff, "the caller knows both lengths");
+        debug_assert_eq!(znode.meta.kind, kind, "a znode stays of its kind");
+        debug_assert_eq!(znode.children.len(), children, "a change of a znode spares its children");
         self.totals.add(path, znode);
         (result, parent_acl)
     }
@@ -342,21 +369,27 @@ impl Tree {
         mut znode: Znode,
         parent_change: impl FnOnce(&mut Meta),
     ) -> SharedZnode {
-        assert!(znode.children.is_empty(), "a znode comes without children");
+        assert!(znode.is_childless(), "a znode comes without children");
+        assert!(!path.name().is_empty(), "a new znode has a name");
         self.acls.add(&mut znode.acl);
         self.totals.add(path.full, &mut znode);
         if matches!(znode.meta.kind, Kind::Container | Kind::Ttl(_)) {
-            self.reapable.insert(path.full.into(), ());
+            let old = self.reapable.insert(path.full.into(), ());
+            assert!(old.is_none(), "{} comes and is indexed already", path.full);
         }
         let bytes = znode.data_len() as u64;
         let parent = walk(&mut self.root, &parent.0, |above| {
             above.descendants += 1;
             above.bytes_below += bytes;
         });
+        assert!(!matches!(parent.meta.kind, Kind::Ephemeral(_)), "an ephemeral znode has no children");
+        debug_assert!(parent.is_counted(path.parent()), "{} was changed past the tree", path.parent());
         parent_change(&mut parent.meta);
         self.totals.renew(path.parent(), parent);
         let znode = SharedZnode::new(znode);
         parent.children.put(place, path.name().into(), znode.clone());
+        debug_assert!(parent.children.len() as u64 <= parent.descendants, "a child is not counted as below");
+        assert!(self.totals.znodes == 1 + self.root.descendants, "the znodes are counted in two ways");
         znode
     }
 
@@ -370,19 +403,24 @@ impl Tree {
     ) -> Unlinked {
         let bytes = self.at(trail).children.at(place).1.data_len() as u64;
         let parent = walk(&mut self.root, &trail.0, |above| {
+            assert!(above.descendants > 0 && above.bytes_below >= bytes, "what goes was counted above it");
             above.descendants -= 1;
             above.bytes_below -= bytes;
         });
+        debug_assert!(parent.is_counted(path.parent()), "{} was changed past the tree", path.parent());
         let (parent_before, parent_acl) = (Before::of(&parent.meta), parent.acl.clone());
         parent_change(&mut parent.meta);
         self.totals.renew(path.parent(), parent);
         let (name, znode) = parent.children.take(place);
         assert_eq!(*name, *path.name(), "a place is good as long as its siblings stay");
-        assert!(znode.children.is_empty(), "only childless znodes are deleted");
+        assert!(znode.is_childless(), "only childless znodes are deleted");
+        debug_assert_eq!(parent.children.is_empty(), parent.descendants == 0, "descendants are children's");
         self.totals.sub(path.full, &znode);
+        assert!(self.totals.znodes == 1 + self.root.descendants, "the znodes are counted in two ways");
         self.acls.sub(&znode.acl);
         if matches!(znode.meta.kind, Kind::Container | Kind::Ttl(_)) {
-            self.reapable.remove(path.full);
+            let known = self.reapable.remove(path.full);
+            assert!(known.is_some(), "{} goes and was not indexed", path.full);
         }
         Unlinked { znode, parent_before, parent_acl }
     }
@@ -426,53 +464,4 @@ fn walk<'a>(root: &'a mut SharedZnode, trail: &[Slot], each: impl Fn(&mut Znode)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn whatever_the_guess_a_path_leads_where_it_leads() {
-        let znode = || Znode::new(Meta::new(Zxid(1), 0, Kind::Persistent), None, SharedAcl::new(Vec::new()));
-        let mut tree = Tree::new(znode());
-        let known = ["/", "/a", "/b", "/ab", "/a/b", "/a/b/a", "/ab/a", "/b/b"];
-        for path in &known[1..] {
-            let path = Path::new(path).unwrap();
-            let (trail, parent) = tree.find(path.parent()).unwrap();
-            let place = parent.children.find(path.name()).unwrap_err();
-            tree.link(path, (&trail, place), znode(), |_| ());
-        }
-        let guesses = known.map(|path| tree.find(path).unwrap().0);
-        let pieces = ["", "/", "a", "b", "/a", "/b", "ab", "//"];
-        for at in 0..pieces.len().pow(4) {
-            let path: String = [1, 8, 64, 512].map(|step| pieces[at / step % pieces.len()]).concat();
-            let expected = tree.get(&path).map(std::ptr::from_ref);
-            assert_eq!(expected.is_some(), known.contains(&path.as_str()), "{path:?}");
-            for guess in &guesses {
-                let found = tree.find_near(&path, Some(guess));
-                assert_eq!(found.as_ref().map(|(_, znode)| std::ptr::from_ref(*znode)), expected, "{path:?}");
-                assert_eq!(
-                    found.map(|(trail, _)| trail.into_owned()),
-                    tree.find(&path).map(|(trail, _)| trail)
-                );
-            }
-        }
-    }
-
-    #[test]
-    fn paths_are_cut_at_every_slash_and_nowhere_else() {
-        let pieces = ["", "/", "a", ".", "/.", "0", "\u{80}", "_c_0123-lock-0000000007", "locks", "//"];
-        for at in 0..pieces.len().pow(3) {
-            let [a, b, c] = [1, 10, 100].map(|step| pieces[at / step % pieces.len()]);
-            let path = format!("{a}{b}{c}{c}{a}");
-            let parent_and_name = path.rsplit_once('/').map(|(parent, name)| match parent {
-                "" => ("/", name),
-                parent => (parent, name),
-            });
-            assert_eq!(split(&path), parent_and_name, "{path}");
-            let expected = path.strip_prefix('/').map(|below| match below {
-                "" => Vec::new(),
-                below => below.split('/').collect::<Vec<_>>(),
-            });
-            assert_eq!(names(&path).map(Iterator::collect), expected, "{path}");
-        }
-    }
-}
+mod tests;

@@ -95,6 +95,7 @@ pub(crate) struct Znode {
 impl Znode {
     /// Without children.
     pub(crate) fn new(meta: Meta, data: Option<Bytes>, acl: SharedAcl) -> Self {
+        assert!(!acl.entries().is_empty(), "a znode has an ACL");
         let data_hash = hash_data(data.as_deref());
         let children = Children::default();
         Znode { meta, data, data_hash, acl, children, descendants: 0, bytes_below: 0, counted_hash: 0 }
@@ -144,6 +145,19 @@ impl Znode {
         }
     }
 
+    /// Whether nothing is below it.
+    pub(crate) fn is_childless(&self) -> bool {
+        let is_childless = self.children.is_empty();
+        assert!(is_childless == (self.descendants == 0), "what is below a znode is below its children");
+        debug_assert!(!is_childless || self.bytes_below == 0, "the bytes below a znode are its children's");
+        is_childless
+    }
+
+    /// Whether its hash is still the one that was counted: for assertions.
+    pub(crate) fn is_counted(&self, path: &str) -> bool {
+        crate::steps::uncounted(|| self.counted_hash == self.hash(path))
+    }
+
     /// Its contribution to the digest as it was last counted.
     pub(crate) fn counted_hash(&self) -> u64 {
         self.counted_hash
@@ -151,6 +165,10 @@ impl Znode {
 
     /// Its contribution to the digest from now on.
     pub(crate) fn count_hash(&mut self, path: &str) -> u64 {
+        debug_assert!(
+            crate::steps::uncounted(|| !self.data_hash_is_stale()),
+            "{path} has data that were not hashed"
+        );
         self.counted_hash = self.hash(path);
         self.counted_hash
     }

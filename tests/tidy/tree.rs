@@ -82,7 +82,13 @@ impl Tree {
     }
 }
 
-/// The lines of a file's product part: what stands before its unit tests.
+/// The lines of a file's product part: what stands before its unit tests. A module of tests in a file of its
+/// own may be declared among them.
 pub fn product_lines(text: &str) -> impl Iterator<Item = &str> {
-    text.lines().take_while(|line| !line.starts_with("#[cfg(test)]"))
+    let mut lines = text.lines().peekable();
+    std::iter::from_fn(move || {
+        let line = lines.next()?;
+        let ends = line.starts_with("#[cfg(test)]") && lines.peek().is_none_or(|next| !next.ends_with(';'));
+        (!ends).then_some(line)
+    })
 }

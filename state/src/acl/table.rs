@@ -37,6 +37,7 @@ impl Acls {
             Ok(place) => {
                 *self.lists.at_mut(place) += 1;
                 let kept = self.lists.at(place).0;
+                debug_assert_eq!(kept.entries(), acl.entries(), "two different lists are taken for one");
                 if !kept.is_same(acl) {
                     *acl = kept.clone();
                 }
@@ -52,10 +53,12 @@ impl Acls {
     pub(crate) fn sub(&mut self, acl: &SharedAcl) {
         let place = self.lists.find(acl).expect("the list of a znode is in the table");
         let uses = self.lists.at_mut(place);
+        assert!(*uses > 0, "a list in the table is some znode's");
         *uses -= 1;
         if *uses == 0 {
             self.lists.take(place);
             self.bytes -= bytes_of(acl);
+            assert_eq!(self.lists.is_empty(), self.bytes == 0, "the bytes of the lists are miscounted");
         }
     }
 

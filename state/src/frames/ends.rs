@@ -164,7 +164,7 @@ fn a_deep_queue_has_fewer_places_and_all_holds_of_it_end_within_the_steps_of_one
         Command::Acquire(vec![Acquire {
             mode: Mode::Shared,
             max_hold_ms: 1,
-            ..Acquire::exclusive(lock.clone(), &format!("h{at}-"))
+            ..Acquire::exclusive(lock.clone(), format!("h{at}-"))
         }])
     };
     let mut count = 0;
@@ -194,7 +194,7 @@ fn holder_of_three(readers: usize) -> World {
         world.session = world.open();
         for at in 0..readers {
             let reader =
-                Acquire { mode: Mode::Shared, ..Acquire::exclusive(lock.to_owned(), &format!("r{at}-")) };
+                Acquire { mode: Mode::Shared, ..Acquire::exclusive(lock.to_owned(), format!("r{at}-")) };
             world.run(Command::Acquire(vec![reader]));
         }
     }

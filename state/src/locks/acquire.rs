@@ -13,8 +13,9 @@ use smallvec::SmallVec;
 
 use super::contender::{Contender, address_in, owner_of};
 use super::deadlock::Newcomer;
-use super::index::{Lock, OwnerKey};
+use super::index::Lock;
 use super::key::{Key, KeyRef};
+use super::owner::OwnerKey;
 use super::party::Room;
 use super::publish::Cause;
 use super::{PLACES_MAX, QUEUE_MAX, limit_data, limit_in, queue_path};
@@ -26,6 +27,7 @@ use crate::outcome::{EventSink, Outcome};
 use crate::sequence;
 use crate::sessions::{LastLock, Near};
 use crate::shared_map::Slot;
+use crate::steps;
 use crate::tree::{Trail, first_slash, split};
 use crate::znode::{Kind, Znode};
 
@@ -67,6 +69,8 @@ impl Machine {
         let steps_max = self.search_steps_max(by.stamp.rules);
         let mut search = Search { steps: 0, steps_max, room: Room::of(by) };
         let result = self.place_all(by, all, &mut search, sink);
+        // For each place the search may go beyond by the last ones that it has looked at.
+        assert!(search.steps <= search.steps_max + 4 * all.len(), "a search took {} steps", search.steps);
         self.searched += search.steps;
         result
     }
@@ -78,12 +82,14 @@ impl Machine {
         search: &mut Search<'_>,
         sink: &mut S,
     ) -> Result<Outcome, ErrorCode> {
+        let before = *self.tree.totals();
         let mut done = AllDone::new();
         let mut places: SmallVec<[Placed; 1]> = SmallVec::with_capacity(all.len());
         for (index, acquire) in all.iter().enumerate() {
             match self.place(by, acquire, search, &mut done) {
                 Ok(Placed::Refused(standing)) => {
                     self.take_all_back(done);
+                    assert_eq!(*self.tree.totals(), before, "an acquire that is refused changes nothing");
                     // Places of an earlier attempt are still there: unsaid, nobody would ever leave them.
                     let mut standings = self.standings_in((by.session, by.place), all, &mut search.room);
                     standings[index] = standing;
@@ -91,6 +97,7 @@ impl Machine {
                 }
                 Err(code) => {
                     self.take_all_back(done);
+                    assert_eq!(*self.tree.totals(), before, "an acquire that fails changes nothing");
                     return Err(code);
                 }
                 Ok(placed) => places.push(placed),
@@ -99,12 +106,19 @@ impl Machine {
         self.publish(Cause::new(by.zxid, by.session, None), &mut done, sink);
         let mut standings = Vec::with_capacity(all.len());
         for (acquire, placed) in all.iter().zip(places) {
-            standings.push(match placed {
+            let standing = match placed {
                 Placed::Found(key) => self.standing(&acquire.lock, key, &mut search.room),
                 Placed::New(at) => self.standing_of(&mut done[at], &mut search.room),
                 Placed::Refused(_) => unreachable!("then nothing is done"),
-            });
+            };
+            assert!(
+                matches!(standing, Standing::Held(_) | Standing::Waiting { .. }),
+                "a place in {} was given and is nowhere",
+                acquire.lock
+            );
+            standings.push(standing);
         }
+        assert!(standings.len() == all.len(), "as many places as were asked for");
         Ok(Outcome::Standings(standings))
     }
 
@@ -116,6 +130,12 @@ impl Machine {
     /// Where a place stands that has been made just now.
     fn standing_of(&self, made: &mut Done, room: &mut Room<'_>) -> Standing {
         let token = FencingToken(made.stat.czxid.0);
+        debug_assert!(
+            !made.holds
+                || steps::uncounted(|| self.holder_of(&Claim { path: made.path.clone(), token })).is_some(),
+            "{} holds and the queue does not know",
+            made.path
+        );
         if made.holds {
             // Nobody asks for the path any more.
             return Standing::Held(Claim { path: std::mem::take(&mut made.path), token });
@@ -259,6 +279,7 @@ impl Machine {
     /// one walk down.
     fn make_lock(&mut self, by: &Author, path: &str, done: &mut AllDone) -> Result<Trail, ErrorCode> {
         let (mut trail, there) = self.tree.find_deepest(path);
+        assert!(there < path.len(), "{path} is there already");
         let mut name_at = there + 1;
         let ends = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
         for end in ends.filter(|end| *end > there) {
@@ -275,6 +296,11 @@ impl Machine {
             self.tree.descend(&mut trail, &path[name_at..end]);
             name_at = end + 1;
         }
+        debug_assert_eq!(
+            steps::uncounted(|| self.tree.at(&trail).meta.kind),
+            Kind::Container,
+            "the way to {path} ends at the znode that was made there"
+        );
         Ok(trail)
     }
 
@@ -299,6 +325,11 @@ impl Machine {
                 let data = Some(limit_data(acquire.limit));
                 let set = SetData { path: acquire.lock.clone(), data, version: Version::ANY };
                 done.push(self.set_data(by, &set)?);
+                debug_assert_eq!(
+                    limit_in(steps::uncounted(|| self.tree.at(trail)).data()),
+                    Some(acquire.limit),
+                    "a limit is read as it was written"
+                );
                 acquire.limit
             }
             // Somebody uses the znode for something else.

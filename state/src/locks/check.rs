@@ -40,6 +40,11 @@ impl Locks {
                 return Err(format!("{path}: somebody holds beside an exclusive holder"));
             }
         }
+        let revoked =
+            self.iter().flat_map(|(_, lock)| lock.contenders()).filter(|(_, it)| it.revoke_at_ms.is_some());
+        if revoked.count() as u64 + self.delayed != self.due.len() as u64 {
+            return Err("what is due is miscounted".to_owned());
+        }
         if (again.counts(), again.delayed) != (self.counts(), self.delayed) || again.digest != self.digest {
             return Err("the counts or the digest of the locks are wrong".to_owned());
         }

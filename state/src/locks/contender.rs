@@ -101,6 +101,11 @@ impl Contender {
         }
     }
 
+    /// Whether its hash is still the one that was counted: for assertions.
+    pub(super) fn is_counted(&self, lock: &str, key: &Key) -> bool {
+        crate::steps::uncounted(|| self.counted_hash == self.hash(lock, key))
+    }
+
     /// Its contribution to the digest as it was last counted.
     pub(crate) fn counted_hash(&self) -> u64 {
         self.counted_hash

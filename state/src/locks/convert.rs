@@ -10,6 +10,7 @@ use super::queue_path;
 use crate::machine::Machine;
 use crate::ops::Author;
 use crate::outcome::{EventSink, Outcome, Why};
+use crate::steps;
 
 impl Machine {
     /// To a weaker mode in place: the position and the token stay, and whoever may hold beside it now is
@@ -54,6 +55,11 @@ impl Machine {
             (Mode::Shared, Mode::Exclusive) => return self.upgrade(by, claim, prefix, sink),
             _ => return Err(ErrorCode::BadArguments),
         }
+        debug_assert_eq!(
+            steps::uncounted(|| Some(self.locks.get(path)?.holder(key)?.mode)),
+            Some(mode),
+            "{path} is held in another mode than was answered"
+        );
         standings(Standing::Held(claim.clone()))
     }
 
@@ -82,11 +88,13 @@ impl Machine {
         contender.requested_ms = self.time_ms;
         created.contender = Some(contender);
         let new = created.key().expect("it is ephemeral");
+        assert!(new.as_ref() > key, "a new place has a later token than the old one");
         let removed = self.remove(by.zxid, &claim.path);
         let why = Some(Why::Released);
         self.publish(Cause::new(by.zxid, by.session, why), &mut [removed, created], sink);
         let standing = self.standing(path, new, &mut Room::of(by));
         assert!(matches!(standing, Standing::Held(_)), "nobody was in the way: {standing:?}");
+        debug_assert_eq!(steps::uncounted(|| self.holder_of(claim)), None, "who converts holds by one place");
         Ok(Outcome::Standings(vec![standing]))
     }
 }

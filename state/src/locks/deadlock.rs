@@ -22,11 +22,13 @@ use std::collections::btree_map::Entry;
 use rowlock_proto::lock::{Mode, Party};
 
 use super::acquire::Search;
-use super::index::{Lock, OwnerKey};
+use super::index::Lock;
 use super::key::Key;
+use super::owner::OwnerKey;
 use super::party::Room;
 use crate::command::Rules;
 use crate::machine::Machine;
+use crate::steps;
 
 /// Places looked at for one command, however many locks it asks for.
 const STEPS_MAX: usize = 10_000;
@@ -58,6 +60,7 @@ impl Machine {
     /// What the next command may look at. Entries of older versions share nothing, and are applied as they
     /// were.
     pub(super) fn search_steps_max(&self, rules: Rules) -> usize {
+        const { assert!(SEARCH_FLOOR <= STEPS_MAX, "what each command may look at is within what one may") };
         let left = ENTRY_STEPS_MAX.saturating_sub(self.searched);
         if rules >= Rules::Second { left.clamp(SEARCH_FLOOR, STEPS_MAX) } else { STEPS_MAX }
     }
@@ -114,6 +117,10 @@ impl Machine {
         todo: &mut Vec<OwnerKey>,
         count: &mut Count<'_>,
     ) {
+        debug_assert!(
+            steps::uncounted(|| key.is_none_or(|key| lock.waiter(key.as_ref()).is_some())),
+            "{path}: {key:?} does not wait"
+        );
         let before = lock.holders.iter().chain(lock.waiters.iter());
         // Readers come to hold together with the readers before them, unless somebody else is in between: he
         // must go first, and waits for those readers himself. Likewise those who want permits: one of many
@@ -150,6 +157,7 @@ impl Machine {
         loop {
             let step = &reached[&at];
             circle.push(step);
+            assert!(circle.len() <= reached.len(), "the way back to the newcomer leads round in a circle");
             at = step.waiter;
             if at == owner {
                 break;
@@ -173,7 +181,7 @@ struct Count<'a> {
 impl Count<'_> {
     /// Whether there may be one more.
     fn one_more(&mut self) -> bool {
-        crate::steps::take(1);
+        steps::take(1);
         *self.steps += 1;
         !self.is_over()
     }

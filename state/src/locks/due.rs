@@ -9,6 +9,7 @@ use super::publish::Cause;
 use crate::machine::Machine;
 use crate::ops::Done;
 use crate::outcome::{EventSink, Why};
+use crate::steps;
 
 impl Machine {
     /// When the next lock will be due, milliseconds of the log's clock.
@@ -38,12 +39,18 @@ impl Machine {
             self.locks.delay(path, 0);
         }
         for (key, revoke_at_ms) in later {
+            assert!(revoke_at_ms.is_some(), "{path}: {key:?} has lost its longest hold");
             self.locks.change(path, key.as_ref(), |holder| holder.revoke_at_ms = revoke_at_ms);
         }
         let mut done: Vec<Done> = overdue.into_iter().map(|(key, _)| self.remove(zxid, &key.path)).collect();
         let cause = Cause { why: Some(Why::Revoked), ..Cause::of_the_cluster(zxid) };
         self.publish(cause, &mut done, sink);
+        assert!(done.iter().all(|done| done.parent() == path), "a place elsewhere was taken away");
         self.settle(zxid, path, sink);
+        let is_left = |done: &Done| {
+            self.locks.get(path).is_some_and(|lock| done.key().is_some_and(|key| lock.contains(key.as_ref())))
+        };
+        debug_assert!(!steps::uncounted(|| done.iter().any(is_left)), "{path} is still held for too long");
         // The znode may have gone while the delay lasted.
         self.locks.forget_if_idle(path);
     }

@@ -2,77 +2,17 @@
 //!
 //! Knows nothing of the tree, of commands or of events: `publish` tells it what has happened.
 
-use std::net::IpAddr;
-
-use rowlock_proto::lock::{Mode, Owner, place_number};
+use rowlock_proto::lock::Mode;
 use rowlock_proto::{SessionId, Zxid};
 
 use super::contender::Contender;
 use super::key::{Key, KeyRef};
-use crate::command::Rules;
+use super::owner::{OwnerKey, owners};
 use crate::digest::Hasher;
 use crate::shared_map::{SharedMap, Slot};
 
 fn find(queue: &SharedMap<Key, Contender>, key: KeyRef<'_>) -> Option<Slot> {
     queue.find_by(|known| known.as_ref().cmp(&key)).ok()
-}
-
-/// Who waits or holds, in the eyes of deadlock detection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum OwnerKey {
-    Session(SessionId),
-    Named(u64),
-    /// All that works under a certain place, and keeps its maker from giving it back. What comes from another
-    /// address than the maker does not: it is no part of what the maker waits for.
-    Under(u64, u128),
-    /// The same wherever it comes from: for entries of [`Rules::First`].
-    UnderAnywhere(u64),
-}
-
-impl OwnerKey {
-    pub(crate) fn new(owner: Owner, session: SessionId) -> Option<Self> {
-        match owner {
-            Owner::Unnamed => None,
-            Owner::Session | Owner::Under(_) => Some(OwnerKey::Session(session)),
-            Owner::Named(number) => Some(OwnerKey::Named(number)),
-        }
-    }
-
-    /// As what else it works: for whom.
-    pub(crate) fn works_under(rules: Rules, owner: Owner, address: &str) -> Option<Self> {
-        match owner {
-            Owner::Under(number) => Some(OwnerKey::under(rules, number, address)),
-            Owner::Unnamed | Owner::Session | Owner::Named(_) => None,
-        }
-    }
-
-    /// What works under this place.
-    pub(super) fn workers_of(rules: Rules, place: &Key, maker: &Contender) -> Self {
-        OwnerKey::under(rules, place_number(&place.path), &maker.address)
-    }
-
-    fn under(rules: Rules, number: u64, address: &str) -> Self {
-        match rules {
-            Rules::First => OwnerKey::UnderAnywhere(number),
-            Rules::Second => OwnerKey::Under(number, number_of(address)),
-        }
-    }
-}
-
-/// An address as a number; 0 if it is not known.
-fn number_of(address: &str) -> u128 {
-    match address.parse() {
-        Ok(IpAddr::V4(v4)) => v4.to_ipv6_mapped().to_bits(),
-        Ok(IpAddr::V6(v6)) => v6.to_bits(),
-        Err(_) => 0,
-    }
-}
-
-/// Under whom a place is found: by the rules of whatever entry comes later.
-fn owners(contender: &Contender) -> impl Iterator<Item = OwnerKey> {
-    let own = OwnerKey::new(contender.owner, contender.session);
-    let under = |rules| OwnerKey::works_under(rules, contender.owner, &contender.address);
-    own.into_iter().chain(under(Rules::First)).chain(under(Rules::Second))
 }
 
 /// One lock's queue.
@@ -137,6 +77,21 @@ impl Lock {
         }
     }
 
+    /// Whether the last holder may hold beside the others: nobody beside an exclusive one, and no more
+    /// permits than there are, but for a holder who is alone. (The limit may have become smaller since.)
+    fn last_may_hold(&self) -> bool {
+        let Some(((_, first), (_, last))) = self.holders.first().zip(self.holders.last()) else {
+            return false;
+        };
+        let is_within = self.limit.is_none_or(|limit| self.permits <= u64::from(limit));
+        match (first.mode, last.mode) {
+            _ if self.holders.len() == 1 => true,
+            (Mode::Shared, Mode::Shared) => true,
+            (Mode::Permits(_), Mode::Permits(_)) => is_within,
+            _ => false,
+        }
+    }
+
     /// Holders and waiters.
     pub(crate) fn len(&self) -> usize {
         self.holders.len() + self.waiters.len()
@@ -145,6 +100,11 @@ impl Lock {
     /// The whole queue in its order.
     pub(crate) fn contenders(&self) -> impl Iterator<Item = (&Key, &Contender)> {
         self.holders.iter().chain(self.waiters.iter())
+    }
+
+    /// The last one in the queue.
+    pub(super) fn last_key(&self) -> Option<&Key> {
+        self.waiters.last_key().or_else(|| self.holders.last_key())
     }
 
     /// Nobody is granted the lock before; 0: no delay.
@@ -321,9 +281,17 @@ impl Locks {
         let before = (u64::from(!lock.is_idle()), lock.hash(path));
         let was_delayed = lock.delayed_until_ms != 0;
         let result = change(lock);
+        assert!(
+            lock.permits == 0 || !lock.holders.is_empty(),
+            "{path}: nobody holds {} permits",
+            lock.permits
+        );
+        assert!(self.delayed >= u64::from(was_delayed) && self.busy >= before.0, "{path} was not counted");
         self.delayed = self.delayed - u64::from(was_delayed) + u64::from(lock.delayed_until_ms != 0);
         self.busy = self.busy - before.0 + u64::from(!lock.is_idle());
         self.digest = self.digest.wrapping_sub(before.1).wrapping_add(lock.hash(path));
+        debug_assert!(self.delayed <= self.busy, "a lock with a delay is not idle");
+        debug_assert!(self.busy <= self.map.len() as u64, "more locks are busy than there are");
         result
     }
 
@@ -339,17 +307,23 @@ impl Locks {
         map.at(lock).1.next()?;
         let lock = map.at_mut(lock);
         let (key, mut contender) = lock.waiters.pop_first().expect("just looked at");
+        let last = lock.holders.last_key();
+        assert!(last.is_none_or(|last| *last < key), "{path}: {key:?} waits before the holder {last:?}");
+        assert!(contender.granted_ms.is_none(), "{path}: {key:?} waits for what it has been granted");
         *digest = digest.wrapping_sub(contender.counted_hash());
         grant(&mut contender);
         assert!(contender.granted_ms.is_some(), "a holder has been granted the lock");
         *digest = digest.wrapping_add(contender.count_hash(path, &key));
+        assert!(*waiters > 0, "{path}: {key:?} waited and was not counted");
         (*waiters, *holders) = (*waiters - 1, *holders + 1);
         if let Some(due_ms) = contender.revoke_at_ms {
-            due.insert((due_ms, path.into(), key.czxid), ());
+            let old = due.insert((due_ms, path.into(), key.czxid), ());
+            assert!(old.is_none(), "{path}: {key:?} is taken the lock away once");
         }
         lock.permits += contender.permits();
         let old = lock.holders.insert(key, contender);
         assert!(old.is_none(), "nobody waits and holds");
+        assert!(lock.last_may_hold(), "{path}: the lock was granted to too many");
         lock.holders.last()
     }
 
@@ -358,21 +332,33 @@ impl Locks {
         let (key, contender) = self.alter(lock, path, |lock| match find(&lock.holders, key) {
             Some(place) => {
                 let (key, holder) = lock.holders.take(place);
+                assert!(holder.granted_ms.is_some(), "{path}: {key:?} held what it was not granted");
+                assert!(lock.permits >= holder.permits(), "{path}: permits of {key:?} were not counted");
                 lock.permits -= holder.permits();
                 Some((key, holder))
             }
             None => Some(lock.waiters.take(find(&lock.waiters, key)?)),
         })?;
         self.sub(path, &key, &contender);
+        if self.busy == 0 {
+            assert!(self.digest == 0 && self.holders + self.waiters == 0, "no lock is left, and places are");
+            debug_assert!(
+                self.due.is_empty() && self.owned.is_empty(),
+                "no lock is left, and the indexes are"
+            );
+        }
         Some((key, contender))
     }
 
-    /// Changes a place: grants it the lock, or has it hold in another mode.
+    /// Changes a holder: its mode, or when it will have held for too long.
     pub(crate) fn change(&mut self, path: &str, key: KeyRef<'_>, change: impl FnOnce(&mut Contender)) {
         let lock = self.map.find(path).expect("the caller has found the place");
         let limit = self.map.at(lock).1.limit;
         let (key, mut contender) = self.leave(lock, path, key).expect("the caller has found the place");
+        let granted_ms = contender.granted_ms;
         change(&mut contender);
+        assert_eq!(contender.granted_ms, granted_ms, "{path}: {key:?} stays a holder since it became one");
+        assert!(granted_ms.is_some(), "{path}: {key:?} is changed and only waits");
         self.enter_at(Ok(lock), path, key, contender, limit);
     }
 
@@ -405,10 +391,12 @@ impl Locks {
         }
         self.alter(place, path, |lock| lock.delayed_until_ms = until_ms);
         if before != 0 {
-            self.due.remove(&(before, path.into(), Zxid(0)));
+            let known = self.due.remove(&(before, path.into(), Zxid(0)));
+            assert!(known.is_some(), "{path}: the end of a delay is due");
         }
         if until_ms != 0 {
-            self.due.insert((until_ms, path.into(), Zxid(0)), ());
+            let old = self.due.insert((until_ms, path.into(), Zxid(0)), ());
+            assert!(old.is_none(), "{path}: a delay ends once");
         }
     }
 
@@ -430,18 +418,24 @@ impl Locks {
             self.due.insert((due_ms, path.into(), key.czxid), ());
         }
         for owner in owners(contender) {
-            self.owned.insert((owner, path.into(), key.clone()), ());
+            let old = self.owned.insert((owner, path.into(), key.clone()), ());
+            assert!(old.is_none(), "{path}: {key:?} is {owner:?}'s once");
         }
     }
 
     fn sub(&mut self, path: &str, key: &Key, contender: &Contender) {
         self.digest = self.digest.wrapping_sub(contender.counted_hash());
-        *self.count_of(contender) -= 1;
+        debug_assert!(contender.is_counted(path, key), "{path}: {key:?} was changed past the index");
+        let count = self.count_of(contender);
+        assert!(*count > 0, "{path}: {key:?} goes and was not counted");
+        *count -= 1;
         if let Some(due_ms) = contender.revoke_at_ms {
-            self.due.remove(&(due_ms, path.into(), key.czxid));
+            let known = self.due.remove(&(due_ms, path.into(), key.czxid));
+            assert!(known.is_some(), "{path}: the end of what {key:?} holds is due");
         }
         for owner in owners(contender) {
-            self.owned.remove(&(owner, path.into(), key.clone()));
+            let known = self.owned.remove(&(owner, path.into(), key.clone()));
+            assert!(known.is_some(), "{path}: {key:?} is not known as {owner:?}'s");
         }
     }
 
@@ -451,30 +445,4 @@ impl Locks {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_idle_lock_is_none_for_everybody_and_takes_the_limit_of_its_znode_anew() {
-        let mut locks = Locks::default();
-        let path: std::sync::Arc<str> = "/sem/place-0000000000".into();
-        for (czxid, limit) in [(5, Some(3)), (6, Some(7)), (7, None)] {
-            let contender = Contender::plain("place-0000000000", SessionId(1), &[], 0);
-            let key = Key { czxid: Zxid(czxid), path: path.clone() };
-            locks.enter("/sem", key.clone(), contender, limit);
-            locks.check().unwrap_err();
-            let found = locks.find_near("/sem", Slot::default()).unwrap();
-            locks.grant_next(found, "/sem", |waiter| waiter.granted_ms = Some(1)).unwrap();
-            locks.check().unwrap();
-            assert_eq!(locks.get("/sem").unwrap().limit, limit);
-            assert_eq!(locks.counts(), (1, 1, 0));
-            locks.leave(found, "/sem", key.as_ref()).unwrap();
-            assert!(locks.get("/sem").is_none() && locks.iter().next().is_none());
-            assert_eq!((locks.counts(), locks.digest()), ((0, 0, 0), 0));
-            assert_eq!(locks.idle().collect::<Vec<_>>(), ["/sem"]);
-            locks.check().unwrap();
-        }
-        locks.forget_if_idle("/sem");
-        assert_eq!(locks.idle().count(), 0);
-    }
-}
+mod tests;

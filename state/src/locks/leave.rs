@@ -17,6 +17,7 @@ use crate::ops::{Author, Done, permit};
 use crate::outcome::{ChangeKind, EventSink, Outcome, Why};
 use crate::sessions::LastLock;
 use crate::shared_map::Slot;
+use crate::steps;
 use crate::tree::{Path, Trail};
 use crate::znode::Kind;
 
@@ -43,12 +44,18 @@ impl Machine {
             held.push(found.is_some());
             if let Some((queue, path, trail, place)) = found {
                 let mut gone = self.remove_at((by.zxid, by.place), path, (&trail, place));
+                assert!(gone.stat.czxid.0 == claim.token.0, "a claim gives back what it names");
                 gone.queue = Some(Ok(queue));
                 done.push(gone);
             }
         }
         let why = Some(Why::Released);
         self.publish(Cause::new(by.zxid, by.session, why), &mut done, sink);
+        assert!(held.len() == claims.len(), "an answer for each claim");
+        debug_assert!(
+            steps::uncounted(|| claims.iter().all(|claim| self.holder_of(claim) != Some(by.session))),
+            "what was given back is still held"
+        );
         Ok(Outcome::Held(held))
     }
 
@@ -65,7 +72,9 @@ impl Machine {
         let mut done = Vec::with_capacity(attempts.len());
         for Attempt { lock, prefix } in attempts {
             if let Some(key) = self.find_attempt((by.session, by.place), lock, prefix) {
-                done.push(self.remove(by.zxid, &key.path));
+                let gone = self.remove(by.zxid, &key.path);
+                assert_eq!(gone.stat.ephemeral_owner, by.session, "a session leaves its own places");
+                done.push(gone);
             }
         }
         let why = Some(Why::Released);
@@ -95,6 +104,11 @@ impl Machine {
         let mut done = [self.remove(by.zxid, &claim.path)];
         let why = Some(Why::Forced);
         self.publish(Cause::new(by.zxid, by.session, why), &mut done, sink);
+        debug_assert_eq!(
+            steps::uncounted(|| self.holder_of(claim)),
+            None,
+            "a release was forced, and the lock is held"
+        );
         Ok(Outcome::Held(vec![true]))
     }
 

@@ -17,6 +17,7 @@ mod due;
 mod index;
 mod key;
 mod leave;
+mod owner;
 mod party;
 mod publish;
 mod recover;
@@ -58,7 +59,9 @@ pub(crate) fn limit_in(data: Option<&bytes::Bytes>) -> Option<u32> {
 
 /// The data that name a limit.
 pub(crate) fn limit_data(limit: u32) -> bytes::Bytes {
-    format!("{LIMIT_PREFIX}{limit}").into()
+    let data = format!("{LIMIT_PREFIX}{limit}").into();
+    debug_assert_eq!(limit_in(Some(&data)).unwrap_or(0), limit, "a limit is read as it is written");
+    data
 }
 
 /// The path of a queue znode.

@@ -16,7 +16,7 @@ use rowlock_proto::{FencingToken, SessionId};
 use super::index::Lock;
 use super::key::Key;
 use super::publish::{place, shortened};
-use super::{PARTIES_MAX_BYTES, PARTY_PATH_MAX};
+use super::{LABEL_MAX, PARTIES_MAX_BYTES, PARTY_PATH_MAX};
 use crate::acl::may;
 use crate::command::Rules;
 use crate::machine::Machine;
@@ -132,6 +132,7 @@ impl Machine {
             party.label = label.slice_ref(shortened(&label));
             party.since_ms = contender.granted_ms.unwrap_or(contender.requested_ms);
         }
+        assert!(party.path.len() <= PARTY_PATH_MAX && party.label.len() <= LABEL_MAX, "too much is shown");
         room.take(party.path.len() + party.label.len() + size_of::<Party>())?;
         Some(party)
     }
@@ -143,5 +144,6 @@ fn shown(path: &str) -> &str {
     while !path.is_char_boundary(end) {
         end -= 1;
     }
+    assert!(path.len().min(PARTY_PATH_MAX) - end < 4, "a character has four bytes at most");
     &path[..end]
 }

@@ -16,6 +16,7 @@ use crate::ops::Done;
 use crate::outcome::{ChangeKind, EventSink, LockEvent, LockEventKind, Why};
 use crate::sessions::Sessions;
 use crate::shared_map::Slot;
+use crate::steps;
 use crate::tree::Path;
 
 /// Why znodes come and go.
@@ -46,11 +47,14 @@ impl Machine {
     /// Tells the sink of everything that was `done`, in order, and then of the queues; grants what is free
     /// now.
     pub(crate) fn publish<S: EventSink + ?Sized>(&mut self, cause: Cause, done: &mut [Done], sink: &mut S) {
+        assert!(cause.zxid == self.last_zxid, "what is told is what was done last");
         for done in &*done {
             done.fire(cause.zxid, sink);
         }
         if let [only] = done {
-            return self.publish_one(cause, only, sink);
+            self.publish_one(cause, only, sink);
+            debug_assert!(self.is_settled_by(only), "{}: a waiter could hold", only.path());
+            return;
         }
         let mut changed = BTreeSet::new();
         for done in &mut *done {
@@ -85,6 +89,18 @@ impl Machine {
         for done in done.iter().filter(|done| done.was_parent()) {
             self.locks.forget_if_idle(done.path());
         }
+        debug_assert!(done.iter().all(|done| self.is_settled_by(done)), "a waiter could hold");
+    }
+
+    /// Whether nobody waits who could hold, for the locks that a change may have changed: for assertions.
+    fn is_settled_by(&self, done: &Done) -> bool {
+        let is_settled = |path: &str| {
+            let lock = self.locks.get(path);
+            lock.is_none_or(|lock| lock.next().is_none() && lock.limit == self.limit_of(path))
+        };
+        // What only has other data changes no queue that it is in.
+        let has_parent = done.name_at != 0;
+        steps::uncounted(|| is_settled(done.path()) && (!has_parent || is_settled(done.parent())))
     }
 
     /// The same for a command that did one thing, as nearly all do: what the state says now is what it said
@@ -96,6 +112,8 @@ impl Machine {
             (Some(ChangeKind::Created), Some(contender)) => {
                 let (limit, label) = (done.limit, Some(done.data()));
                 let found = known.unwrap_or_else(|| self.locks.find(done.parent()));
+                debug_assert_eq!(found, steps::uncounted(|| self.locks.find(done.parent())), "a queue moved");
+                debug_assert_eq!(limit, steps::uncounted(|| self.limit_of(done.parent())), "another limit");
                 // Whoever may hold does; and a newcomer changes nothing for the others.
                 done.holds = self.entered(cause.zxid, (done, found), contender, (limit, label), sink);
             }
@@ -154,7 +172,13 @@ impl Machine {
         let lock = done.parent();
         let key = done.key().expect("a place in a queue is an ephemeral znode");
         let time_ms = self.time_ms;
+        assert!(contender.session == done.stat.ephemeral_owner, "a place is its znode's session's");
+        debug_assert_eq!((contender.requested_ms, contender.granted_ms), (time_ms, None), "it asks now");
         let known = self.locks.at(found);
+        assert!(
+            known.and_then(Lock::last_key).is_none_or(|last| last.czxid <= key.czxid),
+            "{lock}: a newcomer is before somebody"
+        );
         let is_alone = label.is_some();
         let ahead = known.map_or(0, |queue| queue.len() as u32);
         let label = label.unwrap_or_else(|| self.tree.get(&key.path)?.data().map(|data| &data[..]));
@@ -179,13 +203,19 @@ impl Machine {
     ) -> Option<&'a str> {
         let lock = done.parent();
         let czxid = done.stat.czxid;
+        debug_assert!(czxid <= cause.zxid, "{} goes before it came", done.path());
         let (_, contender) = self.locks.leave(queue, lock, KeyRef { czxid, path: done.path() })?;
         let why = cause.why.unwrap_or(if cause.session == contender.session {
             Why::Released
         } else {
             Why::Deleted
         });
+        assert!(contender.session == done.stat.ephemeral_owner, "a place is its znode's session's");
         let until_ms = contender.granted_ms.unwrap_or(self.time_ms);
+        assert!(
+            contender.requested_ms <= until_ms && until_ms <= self.time_ms,
+            "{lock}: a place was asked for, granted and left in another order"
+        );
         let kind = LockEventKind::Gone {
             held_ms: contender.granted_ms.map(|granted_ms| self.time_ms - granted_ms),
             waited_ms: until_ms - contender.requested_ms,
@@ -227,6 +257,7 @@ impl Machine {
         sink: &mut S,
     ) {
         let holder = self.locks.get(lock).and_then(|lock| lock.holder(key)).expect("it was changed");
+        assert!(holder.granted_ms.is_some_and(|granted| granted <= self.time_ms), "it has been granted");
         let znode = self.tree.get(key.path).expect("a contender is a znode");
         let label = znode.data().map(|data| &data[..]);
         let lock_acl = self.tree.get(lock).map_or(&[][..], |lock| lock.acl.entries());
@@ -238,8 +269,11 @@ impl Machine {
 
 /// Makes a contender a holder.
 fn grant(waiter: &mut Contender, sessions: &Sessions, now_ms: i64) {
+    assert!(waiter.requested_ms <= now_ms, "a lock is granted before it was asked for");
     waiter.granted_ms = Some(now_ms);
     waiter.revoke_at_ms = revoke_at_ms(waiter, sessions);
+    debug_assert_eq!(waiter.revoke_at_ms.is_some(), waiter.max_hold_ms != 0, "a longest hold ends, no other");
+    assert!(waiter.revoke_at_ms.is_none_or(|at_ms| at_ms >= now_ms), "a hold ends before it begins");
 }
 
 /// When a holder will have held the lock for too long, as far as its session's timeouts tell until now.

@@ -27,6 +27,7 @@ impl Machine {
             self.locks.enter(&lock, key, contender, limit);
             self.settle(self.last_zxid, &lock, &mut Nobody);
         }
+        debug_assert!(self.locks.check().is_ok(), "queues that were found are queues");
     }
 }
 

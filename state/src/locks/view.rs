@@ -74,6 +74,7 @@ impl Machine {
             counts.0 += usize::from(lock.holder(key).is_some());
             counts.1 += usize::from(lock.waiter(key).is_some());
         }
+        assert!(counts.0 + counts.1 <= open.ephemeral_count(), "nobody holds and waits by one znode");
         counts
     }
 }

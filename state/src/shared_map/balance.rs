@@ -24,6 +24,7 @@ pub(super) fn insert_into<K: Clone, V: Clone>(
     at: usize,
     entry: (K, V),
 ) -> (usize, usize) {
+    assert!(at <= chunks[chunk].len(), "an entry belongs into its chunk or behind it");
     if chunks[chunk].len() < CHUNK_MAX {
         Arc::make_mut(&mut chunks[chunk]).insert(at, entry);
         return (chunk, at);
@@ -66,7 +67,8 @@ fn shift<K: Clone, V: Clone>(
 ) -> (usize, usize) {
     let [.., left, right] = &mut chunks[..=chunk] else { unreachable!("there is a chunk before") };
     let (left, right) = (Arc::make_mut(left), Arc::make_mut(right));
-    match at.checked_sub(room) {
+    assert_eq!((left.len() + room, right.len()), (CHUNK_MAX, CHUNK_MAX), "a full chunk fills the one before");
+    let place = match at.checked_sub(room) {
         Some(at) => {
             left.extend(right.drain(..room));
             right.insert(at, entry);
@@ -79,7 +81,10 @@ fn shift<K: Clone, V: Clone>(
             left.insert(at, entry);
             (chunk - 1, at)
         }
-    }
+    };
+    assert_eq!(left.len(), CHUNK_MAX, "the chunk before is full now");
+    assert!(!right.is_empty(), "no chunk is empty");
+    place
 }
 
 /// Restores the invariant after a removal from `chunk`.
@@ -94,6 +99,7 @@ pub(super) fn merge<K: Clone, V: Clone>(chunks: &mut Vec<Arc<Chunk<K, V>>>, chun
             let right = chunks.remove(left + 1);
             let entries = Arc::unwrap_or_clone(right);
             Arc::make_mut(&mut chunks[left]).extend(entries);
+            assert!(chunks[left].len() <= MERGE_MAX, "a chunk of two is no larger than they were");
             return;
         }
     }

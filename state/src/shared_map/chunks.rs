@@ -25,6 +25,7 @@ impl<K, V> Clone for Chunks<K, V> {
 
 impl<K, V> Chunks<K, V> {
     pub(super) fn new(list: Vec<Arc<Chunk<K, V>>>) -> Self {
+        assert!(list.len() > 1, "one chunk needs no list");
         Chunks { list, guess: AtomicU32::new(0) }
     }
 

@@ -5,7 +5,7 @@
 use std::io::Read;
 
 use bytes::Bytes;
-use rowlock_proto::SessionId;
+use rowlock_proto::{SessionId, Zxid};
 
 use super::SnapshotError;
 use super::block::BlockReader;
@@ -18,7 +18,7 @@ use crate::locks::{Contender, Key, Locks, queue_path};
 use crate::machine::{Machine, RESERVED};
 use crate::sessions::{Session, Sessions};
 use crate::shared_map::{SharedMap, Slot};
-use crate::tree::{Totals, Tree};
+use crate::tree::{Totals, Tree, split};
 use crate::znode::{Kind, Meta, SharedZnode, Znode};
 
 pub(super) fn load(input: &mut impl Read) -> Result<Machine, SnapshotError> {
@@ -41,6 +41,12 @@ pub(super) fn load(input: &mut impl Read) -> Result<Machine, SnapshotError> {
             Record::Acl(entries) => acls.push(SharedAcl::new(entries.into_owned())),
             Record::Znode { depth, name, data, acl, meta } => {
                 let Some(acl) = acls.get(acl as usize) else { return damaged("a znode has an unknown ACL") };
+                if [meta.czxid, meta.mzxid, meta.pzxid].iter().any(|zxid| *zxid > last_zxid)
+                    || meta.ctime_ms > time_ms
+                    || meta.mtime_ms > time_ms
+                {
+                    return damaged("a znode comes from the future");
+                }
                 builder.add(depth as usize, &name, znode(meta, data, acl), &mut sessions)?;
             }
             Record::Contender { .. } | Record::Delay { .. } if records.version == VERSION_WITHOUT_LOCKS => {
@@ -128,8 +134,15 @@ fn restore_locks(
     for (lock, key, contender) in queues {
         let znode = machine.tree.get(&key.path);
         let is_right = znode.is_some_and(|znode| {
-            znode.meta.kind == Kind::Ephemeral(contender.session) && znode.meta.czxid == key.czxid
+            znode.meta.kind == Kind::Ephemeral(contender.session)
+                && znode.meta.czxid == key.czxid
+                && key.czxid > Zxid(0)
+                && split(&key.path).is_some_and(|(of, _)| of == lock)
         });
+        let granted_ms = contender.granted_ms.unwrap_or(machine.time_ms);
+        if contender.requested_ms > granted_ms || granted_ms > machine.time_ms {
+            return damaged("a place in a queue has times in the wrong order");
+        }
         if !is_right || machine.locks.get(&lock).is_some_and(|known| known.contains(key.as_ref())) {
             return damaged("a place in a queue is no znode of its session");
         }
@@ -187,6 +200,7 @@ impl Builder {
         while self.open.len() > depth {
             self.close();
         }
+        assert_eq!(self.open.len(), depth, "a znode is added to its parent");
         if let Some(Open { znode: parent, .. }) = self.open.last() {
             if matches!(parent.meta.kind, Kind::Ephemeral(_)) {
                 return damaged("an ephemeral znode has a child");
@@ -224,15 +238,72 @@ impl Builder {
         parent.bytes_below += znode.data_len() as u64 + znode.bytes_below;
         let old = parent.children.insert(name, SharedZnode::new(znode));
         assert!(old.is_none(), "the order of names has been checked");
+        assert!(parent.children.len() as u64 <= parent.descendants, "a child is not counted as below");
     }
 
     fn finish(mut self) -> Result<Tree, SnapshotError> {
         while self.open.len() > 1 {
             self.close();
         }
+        assert!(self.path.is_empty(), "the names on the way down are left behind on the way up");
         match self.open.pop() {
             Some(root) => Ok(Tree::assembled(root.znode, self.totals, self.reapable, self.acls)),
             None => damaged("there is no root"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rowlock_proto::NodeId;
+    use rowlock_proto::request::Create;
+
+    use super::*;
+    use crate::command::{Attachment, Command, Origin, Proposal};
+    use crate::locks::Contender;
+    use crate::proof::Proof;
+
+    /// The state with a held lock, changed and read again.
+    fn read_again(change: impl FnOnce(&mut Machine)) -> Result<Machine, SnapshotError> {
+        let mut machine = Machine::new();
+        let session = SessionId(0x0100_0000_0000_0001);
+        let open = Command::OpenSession { proof: Proof::of(b"p"), timeout_ms: 1_000 };
+        let create = |path: &str, flags| {
+            let acl = Some(rowlock_proto::acl::Acl::shared_open());
+            Command::Create { create: Create { path: path.to_owned(), data: None, acl, flags }, ttl_ms: None }
+        };
+        for (command, session) in
+            [(open, SessionId::NONE), (create("/l", 0), session), (create("/l/x-", 3), session)]
+        {
+            let origin = Origin { node: NodeId(1), incarnation: 1, request: 1 };
+            let (attachment, identities) = (Attachment(1), Default::default());
+            let proposal = Proposal { origin, session, attachment, identities, command };
+            machine.apply(1_000, &proposal, &mut ()).result.unwrap();
+        }
+        assert_eq!(machine.counts().lock_holders, 1);
+        change(&mut machine);
+        let mut bytes = Vec::new();
+        machine.freeze().encode(&mut bytes).unwrap();
+        Machine::decode(&mut bytes.as_slice())
+    }
+
+    fn change_holder(machine: &mut Machine, change: impl FnOnce(&mut Contender)) {
+        let (key, _) = machine.locks.get("/l").unwrap().contenders().next().unwrap();
+        let key = key.clone();
+        machine.locks.change("/l", key.as_ref(), change);
+    }
+
+    #[test]
+    fn a_state_that_no_log_gives_is_damage() {
+        read_again(|_| ()).unwrap().check().unwrap();
+        let wrong: [fn(&mut Machine); 4] = [
+            |machine| machine.last_zxid.0 -= 1,
+            |machine| machine.time_ms -= 1,
+            |machine| change_holder(machine, |holder| holder.requested_ms += 1),
+            |machine| change_holder(machine, |holder| holder.revoke_at_ms = Some(2_000)),
+        ];
+        for change in wrong {
+            assert!(matches!(read_again(change), Err(SnapshotError::Damaged(_))));
         }
     }
 }

@@ -1,0 +1,68 @@
+//! Whose a place is in the eyes of deadlock detection.
+
+use std::net::IpAddr;
+
+use rowlock_proto::SessionId;
+use rowlock_proto::lock::{Owner, place_number};
+
+use super::contender::Contender;
+use super::key::Key;
+use crate::command::Rules;
+
+/// Who waits or holds, in the eyes of deadlock detection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum OwnerKey {
+    Session(SessionId),
+    Named(u64),
+    /// All that works under a certain place, and keeps its maker from giving it back. What comes from another
+    /// address than the maker does not: it is no part of what the maker waits for.
+    Under(u64, u128),
+    /// The same wherever it comes from: for entries of [`Rules::First`].
+    UnderAnywhere(u64),
+}
+
+impl OwnerKey {
+    pub(crate) fn new(owner: Owner, session: SessionId) -> Option<Self> {
+        match owner {
+            Owner::Unnamed => None,
+            Owner::Session | Owner::Under(_) => Some(OwnerKey::Session(session)),
+            Owner::Named(number) => Some(OwnerKey::Named(number)),
+        }
+    }
+
+    /// As what else it works: for whom.
+    pub(crate) fn works_under(rules: Rules, owner: Owner, address: &str) -> Option<Self> {
+        match owner {
+            Owner::Under(number) => Some(OwnerKey::under(rules, number, address)),
+            Owner::Unnamed | Owner::Session | Owner::Named(_) => None,
+        }
+    }
+
+    /// What works under this place.
+    pub(super) fn workers_of(rules: Rules, place: &Key, maker: &Contender) -> Self {
+        OwnerKey::under(rules, place_number(&place.path), &maker.address)
+    }
+
+    fn under(rules: Rules, number: u64, address: &str) -> Self {
+        match rules {
+            Rules::First => OwnerKey::UnderAnywhere(number),
+            Rules::Second => OwnerKey::Under(number, number_of(address)),
+        }
+    }
+}
+
+/// An address as a number; 0 if it is not known.
+fn number_of(address: &str) -> u128 {
+    match address.parse() {
+        Ok(IpAddr::V4(v4)) => v4.to_ipv6_mapped().to_bits(),
+        Ok(IpAddr::V6(v6)) => v6.to_bits(),
+        Err(_) => 0,
+    }
+}
+
+/// Under whom a place is found: by the rules of whatever entry comes later.
+pub(super) fn owners(contender: &Contender) -> impl Iterator<Item = OwnerKey> {
+    let own = OwnerKey::new(contender.owner, contender.session);
+    let under = |rules| OwnerKey::works_under(rules, contender.owner, &contender.address);
+    own.into_iter().chain(under(Rules::First)).chain(under(Rules::Second))
+}
