@@ -63,7 +63,7 @@
 
 pub mod apply;
 pub mod bootstrap;
-pub mod client;
+
 pub mod comparison;
 pub mod config;
 pub mod delivery;
@@ -82,6 +82,7 @@ pub mod service;
 pub mod session;
 pub mod standing;
 pub mod sweep;
+pub mod zk;
 pub mod zk_config;
 
 pub use config::{ClusterConfig, ConfigError, NodeConfig};

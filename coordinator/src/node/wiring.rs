@@ -20,8 +20,6 @@ use super::parts::{Parts, fail};
 use super::source::Source;
 use super::{Addresses, Listeners, Node, NodeError};
 use crate::bootstrap::Bootstrap;
-use crate::client::read_only::Isolation;
-use crate::client::{self, ClientContext};
 use crate::comparison::Comparison;
 use crate::config::NodeConfig;
 use crate::http::{self, HttpContext};
@@ -43,6 +41,8 @@ use crate::session::notes::Notes;
 use crate::session::{SessionTouch, Sign};
 use crate::standing::Standing;
 use crate::sweep::Sweep;
+use crate::zk::read_only::Isolation;
+use crate::zk::{self, ClientContext};
 use crate::zk_config::ZkConfig;
 
 /// The channels between the parts.
@@ -328,7 +328,7 @@ impl Parts {
             metrics: self.metrics.clone(),
         };
         let shutdown = self.shutdown_word();
-        self.tasks.spawn("client-listener", client::Listener::new(context).run(listener, shutdown));
+        self.tasks.spawn("client-listener", zk::Listener::new(context).run(listener, shutdown));
     }
 
     fn start_reconfig(&self, wires: &Wires, queue: mpsc::Receiver<Ask>) {

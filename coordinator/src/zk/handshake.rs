@@ -19,10 +19,10 @@ use rowlock_state::outcome::{Applied, Outcome};
 use rowlock_types::limits;
 
 use super::conversation::{Access, Attached};
-use super::end::End;
+use super::end_reason::EndReason;
 use super::listener::Shared;
+use super::liveness_timer::SessionTimeout;
 use super::read_only::{self, Admission};
-use super::vigil::SessionTimeout;
 use super::wire::Wire;
 use crate::delivery::outbox::{CloseReason, Inbox, Message};
 use crate::delivery::registry::Peer;
@@ -52,11 +52,11 @@ pub(super) struct Opened {
 
 /// The session is refused: this frame goes out, then the connection is closed.
 pub(super) struct Refused {
-    pub(super) end: End,
+    pub(super) end: EndReason,
     pub(super) reply: BytesMut,
 }
 
-impl<E: Into<End>> From<E> for Refused {
+impl<E: Into<EndReason>> From<E> for Refused {
     fn from(end: E) -> Self {
         Refused { end: end.into(), reply: BytesMut::new() }
     }
@@ -78,7 +78,7 @@ impl Handshake<'_> {
         let request = match first {
             First::Word(word) => return Ok(Greeting::Word(word)),
             First::Frame(frame) => {
-                decode::connect_request(frame).map_err(|e| End::Garbage(format!("handshake: {e}")))?
+                decode::connect_request(frame).map_err(|e| EndReason::Garbage(format!("handshake: {e}")))?
             }
         };
         if !self.shared.context.status.borrow().serving {
@@ -89,9 +89,9 @@ impl Handshake<'_> {
         match self.catch_up(request.last_zxid_seen).await {
             // Of another cluster, or of this one before it was begun anew: no node will ever have seen so
             // much, and only the word that its session is over ends the client's attempts.
-            Err(End::Ahead) if self.is_foreign(&request) => {
+            Err(EndReason::Ahead) if self.is_foreign(&request) => {
                 let reply = refusal(&request);
-                return Err(Refused { end: End::BadSession(request.session_id), reply });
+                return Err(Refused { end: EndReason::BadSession(request.session_id), reply });
             }
             caught_up => caught_up?,
         }
@@ -111,17 +111,17 @@ impl Handshake<'_> {
             }
             Err(ErrorCode::SessionExpired) => {
                 let reply = refusal(&request);
-                Err(Refused { end: End::BadSession(request.session_id), reply })
+                Err(Refused { end: EndReason::BadSession(request.session_id), reply })
             }
             // The client has come by another connection since it asked for this one.
-            Err(ErrorCode::SessionMoved) => Err(End::Told(CloseReason::SessionMoved).into()),
+            Err(ErrorCode::SessionMoved) => Err(EndReason::Told(CloseReason::SessionMoved).into()),
             other => unreachable!("opening a session gives a session or refuses it: {other:?}"),
         }
     }
 
     /// For one more session. Judged here by what is applied, so that what is refused costs the cluster
     /// nothing; those that are being opened at the same moment are not counted.
-    fn make_room(&self) -> Result<(), End> {
+    fn make_room(&self) -> Result<(), EndReason> {
         let context = &self.shared.context;
         let (most, memory) = (context.config.limits.sessions, &context.replica.memory);
         let why = if most > 0 && context.replica.state.read().counts().sessions >= most {
@@ -134,7 +134,7 @@ impl Handshake<'_> {
             return Ok(());
         };
         context.metrics.sessions_refused_total.inc();
-        Err(End::NoNewSession(why))
+        Err(EndReason::NoNewSession(why))
     }
 
     /// Opens the session, or takes it over from where it was known to be when the client asked.
@@ -151,7 +151,7 @@ impl Handshake<'_> {
         timeout: SessionTimeout,
         asked: Instant,
         known: Option<Attachment>,
-    ) -> Result<Applied, End> {
+    ) -> Result<Applied, EndReason> {
         let mut known = known;
         loop {
             wire.take_arrived().await?;
@@ -185,16 +185,16 @@ impl Handshake<'_> {
     fn open_read_only(&self, request: &ConnectRequest) -> Result<Greeting, Refused> {
         let context = &self.shared.context;
         if request.read_only != Some(true) || !context.isolation.is_isolated() {
-            return Err(End::Told(CloseReason::NotServing).into());
+            return Err(EndReason::Told(CloseReason::NotServing).into());
         }
         self.peer.become_read_only();
         if context.status.borrow().serving {
-            return Err(End::Told(CloseReason::Writable).into());
+            return Err(EndReason::Told(CloseReason::Writable).into());
         }
         let state = context.replica.state.read();
         let zxid = state.last_zxid();
         if request.last_zxid_seen > zxid {
-            return Err(End::Ahead.into());
+            return Err(EndReason::Ahead.into());
         }
         match read_only::admit(request, &state, context.config.id) {
             Admission::Session(session, password) => {
@@ -206,13 +206,13 @@ impl Handshake<'_> {
             }
             Admission::Over => {
                 let reply = refusal(request);
-                Err(Refused { end: End::BadSession(request.session_id), reply })
+                Err(Refused { end: EndReason::BadSession(request.session_id), reply })
             }
-            Admission::Unknown => Err(End::Told(CloseReason::NotServing).into()),
+            Admission::Unknown => Err(EndReason::Told(CloseReason::NotServing).into()),
         }
     }
 
-    async fn first_bytes(&mut self, wire: &mut Wire) -> Result<First, End> {
+    async fn first_bytes(&mut self, wire: &mut Wire) -> Result<First, EndReason> {
         loop {
             if let Some(prefix) = wire.input.first_chunk::<4>()
                 && let Some(word) = FourLetterWord::from_prefix(*prefix)
@@ -228,9 +228,9 @@ impl Handshake<'_> {
                     self.shared.context.metrics.bytes_received_total.add(count? as u64);
                 }
                 told = next_message(self.inbox) => match told? {
-                    Message::Close(reason) => return Err(End::Told(reason)),
+                    Message::Close(reason) => return Err(EndReason::Told(reason)),
                     // Nothing else can be meant for a connection that has not asked for anything.
-                    _ => return Err(End::Lost),
+                    _ => return Err(EndReason::Lost),
                 },
             }
         }
@@ -238,7 +238,7 @@ impl Handshake<'_> {
 
     /// A client that comes from another node must not go back in time. If it is ahead of this node, a place
     /// in the log is waited for: then everything that was committed when the client came is applied here.
-    async fn catch_up(&mut self, seen: Zxid) -> Result<(), End> {
+    async fn catch_up(&mut self, seen: Zxid) -> Result<(), EndReason> {
         let replica = self.shared.context.replica.clone();
         if seen <= replica.state.read().last_zxid() {
             return Ok(());
@@ -249,7 +249,7 @@ impl Handshake<'_> {
             return Ok(());
         }
         rare::taken(Rare::ClientStillAhead);
-        Err(End::Ahead)
+        Err(EndReason::Ahead)
     }
 
     /// The client's session is none of this cluster's. To be asked when this node has caught up: then a
@@ -262,7 +262,7 @@ impl Handshake<'_> {
     }
 
     /// Takes a command through the log.
-    async fn submit(&mut self, command: Command) -> Result<Applied, End> {
+    async fn submit(&mut self, command: Command) -> Result<Applied, EndReason> {
         let submission = Submission {
             session: SessionId::NONE,
             attachment: Attachment::default(),
@@ -271,11 +271,11 @@ impl Handshake<'_> {
             reply_to: self.peer.outbox.clone(),
             tag: TAG,
         };
-        self.shared.context.proposer.submit(submission).await.map_err(|_| End::Stopping)?;
+        self.shared.context.proposer.submit(submission).await.map_err(|_| EndReason::Stopping)?;
         match next_message(self.inbox).await? {
             Message::Applied { applied, .. } => Ok(*applied),
-            Message::Close(reason) => Err(End::Told(reason)),
-            Message::Lost => Err(End::Lost),
+            Message::Close(reason) => Err(EndReason::Told(reason)),
+            Message::Lost => Err(EndReason::Lost),
             Message::Event(_)
             | Message::Touched
             | Message::NotTouched
@@ -288,12 +288,12 @@ impl Handshake<'_> {
 
     /// From now on the connection hears of its session. Under the read lock of the state, so that what
     /// happened to the session before is seen here and what happens after is told.
-    fn attach(&self, session: SessionId, attachment: Attachment) -> Result<(), End> {
+    fn attach(&self, session: SessionId, attachment: Attachment) -> Result<(), EndReason> {
         let context = &self.shared.context;
         let state = context.replica.state.read();
         match state.session(session) {
-            None => Err(End::Told(CloseReason::SessionEnded)),
-            Some(open) if open.attachment != attachment => Err(End::Told(CloseReason::SessionMoved)),
+            None => Err(EndReason::Told(CloseReason::SessionEnded)),
+            Some(open) if open.attachment != attachment => Err(EndReason::Told(CloseReason::SessionMoved)),
             Some(_) => {
                 context.registry.attach(self.peer.id, session, attachment);
                 Ok(())
@@ -307,11 +307,11 @@ enum First {
     Frame(Bytes),
 }
 
-async fn next_message(inbox: &mut Inbox) -> Result<Message, End> {
+async fn next_message(inbox: &mut Inbox) -> Result<Message, EndReason> {
     loop {
         inbox.ready().await;
         let mut messages = VecDeque::new();
-        inbox.take(&mut messages).map_err(|_| End::Slow("too much waited"))?;
+        inbox.take(&mut messages).map_err(|_| EndReason::Slow("too much waited"))?;
         // A word to close counts more than an answer: the node may have stopped serving meanwhile.
         let close = messages.iter().position(|m| matches!(m, Message::Close(_) | Message::Lost));
         if let Some(message) = messages.swap_remove_back(close.unwrap_or(0)) {

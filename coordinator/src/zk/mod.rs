@@ -11,21 +11,21 @@
 mod announcement;
 mod connection;
 mod conversation;
-mod end;
+mod end_reason;
+mod four_letter_words;
 mod guesses;
 mod handshake;
 mod identity;
 mod listener;
+mod liveness_timer;
 mod pending;
 mod pings;
 mod read;
 pub mod read_only;
 mod sasl;
 mod throttle;
-mod vigil;
 mod watching;
 mod wire;
-mod words;
 mod write;
 
 #[cfg(test)]

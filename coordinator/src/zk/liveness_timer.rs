@@ -45,7 +45,7 @@ impl From<SessionTimeout> for Duration {
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Vigil {
+pub(super) struct LivenessTimer {
     timeout: SessionTimeout,
     heard: Instant,
     touched: Instant,
@@ -64,10 +64,10 @@ pub(super) enum Order {
     Close,
 }
 
-impl Vigil {
+impl LivenessTimer {
     /// The session was attached just now, which touched it.
     pub(super) fn new(timeout: SessionTimeout, now: Instant) -> Self {
-        Vigil { timeout, heard: now, touched: now, owed: false }
+        LivenessTimer { timeout, heard: now, touched: now, owed: false }
     }
 
     fn timeout(&self) -> Duration {
@@ -129,35 +129,35 @@ mod tests {
     fn signs_of_life_are_passed_on_once_per_interval_and_none_is_forgotten() {
         let start = time::now();
         let at = |ms| start + Duration::from_millis(ms);
-        let mut vigil = Vigil::new((10 * SECOND).into(), start);
-        assert_eq!(vigil.wake_at(), start + 10 * SECOND);
-        assert_eq!(vigil.heard(at(10)), Order::Rest);
-        assert_eq!(vigil.heard(at(20)), Order::Rest);
-        assert_eq!(vigil.wake_at(), at(100));
-        assert_eq!(vigil.tick(at(99)), Order::Rest);
-        assert_eq!(vigil.tick(at(100)), Order::Touch);
-        assert_eq!(vigil.wake_at(), at(20) + 10 * SECOND);
-        assert_eq!(vigil.heard(at(5_000)), Order::Touch);
-        assert_eq!(vigil.wake_at(), at(15_000));
-        assert_eq!(vigil.heard(at(5_001)), Order::Rest);
-        assert_eq!(vigil.leave(), Order::Touch);
+        let mut timer = LivenessTimer::new((10 * SECOND).into(), start);
+        assert_eq!(timer.wake_at(), start + 10 * SECOND);
+        assert_eq!(timer.heard(at(10)), Order::Rest);
+        assert_eq!(timer.heard(at(20)), Order::Rest);
+        assert_eq!(timer.wake_at(), at(100));
+        assert_eq!(timer.tick(at(99)), Order::Rest);
+        assert_eq!(timer.tick(at(100)), Order::Touch);
+        assert_eq!(timer.wake_at(), at(20) + 10 * SECOND);
+        assert_eq!(timer.heard(at(5_000)), Order::Touch);
+        assert_eq!(timer.wake_at(), at(15_000));
+        assert_eq!(timer.heard(at(5_001)), Order::Rest);
+        assert_eq!(timer.leave(), Order::Touch);
     }
 
     #[test]
     fn short_timeouts_shorten_the_interval() {
         let start = time::now();
-        let mut vigil = Vigil::new(SECOND.into(), start);
-        vigil.heard(start);
-        assert_eq!(vigil.wake_at(), start + Duration::from_millis(50));
+        let mut timer = LivenessTimer::new(SECOND.into(), start);
+        timer.heard(start);
+        assert_eq!(timer.wake_at(), start + Duration::from_millis(50));
     }
 
     #[test]
     fn silence_for_the_whole_timeout_closes_unless_it_is_excused() {
         let start = time::now();
-        let mut vigil = Vigil::new(SECOND.into(), start);
-        assert_eq!(vigil.tick(start + SECOND / 2), Order::Rest);
-        vigil.excuse(start + SECOND / 2);
-        assert_eq!(vigil.tick(start + SECOND), Order::Rest);
-        assert_eq!(vigil.tick(start + SECOND + SECOND / 2), Order::Close);
+        let mut timer = LivenessTimer::new(SECOND.into(), start);
+        assert_eq!(timer.tick(start + SECOND / 2), Order::Rest);
+        timer.excuse(start + SECOND / 2);
+        assert_eq!(timer.tick(start + SECOND), Order::Rest);
+        assert_eq!(timer.tick(start + SECOND + SECOND / 2), Order::Close);
     }
 }

@@ -13,7 +13,7 @@ use rowlock_env::time;
 use rowlock_types::limits;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadBuf};
 
-use super::end::End;
+use super::end_reason::EndReason;
 
 /// Room for one read while little comes. It is on the stack: there may be many thousand idle connections.
 const READ_MIN_BYTES: u32 = 4 << 10;
@@ -62,9 +62,9 @@ impl Wire {
     }
 
     /// To be called with what a read returned.
-    pub(super) fn was_read(&mut self, result: io::Result<usize>) -> Result<usize, End> {
+    pub(super) fn was_read(&mut self, result: io::Result<usize>) -> Result<usize, EndReason> {
         match result? {
-            0 => Err(End::HungUp),
+            0 => Err(EndReason::HungUp),
             count => {
                 self.oversized |= self.input.len() > BUFFER_KEEP_BYTES;
                 let filled = count >= self.room as usize;
@@ -76,7 +76,7 @@ impl Wire {
     }
 
     /// Waits for more bytes.
-    pub(super) async fn fill(&mut self) -> Result<usize, End> {
+    pub(super) async fn fill(&mut self) -> Result<usize, EndReason> {
         self.tidy();
         let result = poll_fn(|cx| self.poll_read(cx)).await;
         self.was_read(result)
@@ -84,7 +84,7 @@ impl Wire {
 
     /// Takes what has arrived, up to a bound, without waiting for more: fails if the client has hung up
     /// behind it.
-    pub(super) async fn take_arrived(&mut self) -> Result<(), End> {
+    pub(super) async fn take_arrived(&mut self) -> Result<(), EndReason> {
         while self.input.len() < limits::HANDSHAKE_ARRIVED_MAX_BYTES {
             match poll_fn(|cx| Poll::Ready(self.poll_read(cx))).await {
                 Poll::Ready(result) => self.was_read(result)?,
@@ -118,12 +118,12 @@ impl Wire {
     }
 
     /// Writes what the socket takes without waiting. Returns how much.
-    pub(super) fn try_write(&mut self, output: &mut BytesMut) -> Result<usize, End> {
+    pub(super) fn try_write(&mut self, output: &mut BytesMut) -> Result<usize, EndReason> {
         let mut written = 0;
         let before = output.len();
         while !output.is_empty() {
             match self.stream.try_write(output) {
-                Ok(0) => return Err(End::HungUp),
+                Ok(0) => return Err(EndReason::HungUp),
                 Ok(count) => {
                     output.advance(count);
                     written += count;

@@ -9,7 +9,7 @@ use rowlock_state::outcome::Applied;
 use rowlock_types::limits;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::super::end::End;
+use super::super::end_reason::EndReason;
 use super::super::pending::Pending;
 use super::super::write::{self, Form};
 use super::{Conversation, Phase};
@@ -21,8 +21,8 @@ impl Conversation {
         self.seen(applied.zxid);
         match applied.result {
             Ok(outcome) => self.reply(pending, Ok(write::response(form, outcome)), now),
-            Err(ErrorCode::SessionExpired) => self.over(End::Told(CloseReason::SessionEnded)),
-            Err(ErrorCode::SessionMoved) => self.over(End::Told(CloseReason::SessionMoved)),
+            Err(ErrorCode::SessionExpired) => self.over(EndReason::Told(CloseReason::SessionEnded)),
+            Err(ErrorCode::SessionMoved) => self.over(EndReason::Told(CloseReason::SessionMoved)),
             Err(code) => self.reply(pending, Err(code), now),
         }
     }
@@ -48,7 +48,7 @@ impl Conversation {
     /// Answers of writes come at their own pace, so they have the bound of events.
     pub(super) fn put_reply(&mut self, header: ReplyHeader, body: Option<&Response>) {
         if self.output.len() >= limits::WRITE_BACKLOG_MAX_BYTES {
-            self.over(End::Slow("too many bytes were unread"));
+            self.over(EndReason::Slow("too many bytes were unread"));
             return;
         }
         encode::reply(header, body, &mut self.output);
@@ -61,7 +61,7 @@ impl Conversation {
             return;
         }
         if self.output.len() + frame.len() > limits::WRITE_BACKLOG_MAX_BYTES {
-            self.over(End::Slow("too many bytes were unread"));
+            self.over(EndReason::Slow("too many bytes were unread"));
             return;
         }
         self.seen(zxid_of(frame));

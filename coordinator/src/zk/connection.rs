@@ -20,12 +20,12 @@ use rowlock_types::memory::{CONNECTION_BYTES, Part};
 
 use super::ClientContext;
 use super::conversation::Conversation;
-use super::end::End;
+use super::end_reason::EndReason;
+use super::four_letter_words;
 use super::handshake::{Greeting, Handshake, Opened, Refused};
 use super::listener::Shared;
-use super::vigil::{Order, Vigil};
+use super::liveness_timer::{LivenessTimer, Order};
 use super::wire::Wire;
-use super::words;
 use crate::delivery::outbox::{CloseReason, Inbox};
 use crate::delivery::registry::Peer;
 use crate::proposer::{NotTaken, Submission};
@@ -113,12 +113,12 @@ impl Connection {
         let mut handshake = Handshake { shared, peer, inbox: &mut self.inbox };
         let greeting = match time::timeout_at(deadline, Box::pin(handshake.run(&mut self.wire))).await {
             Ok(greeting) => greeting,
-            Err(_) => Err(End::NoHandshake.into()),
+            Err(_) => Err(EndReason::NoHandshake.into()),
         };
         match greeting {
             Ok(Greeting::Session(opened)) => return Some(Box::new(self.begin(opened))),
             Ok(Greeting::Word(word)) => {
-                let text = words::answer(shared, word).await;
+                let text = four_letter_words::answer(shared, word).await;
                 self.wire.finish(BytesMut::from(text.as_bytes())).await;
             }
             Err(Refused { end, reply }) => {
@@ -150,8 +150,8 @@ impl Talk {
     /// From the handshake to the end.
     async fn run(mut self: Box<Self>) {
         let mut now = time::now();
-        let mut vigil = Vigil::new(self.conversation.session_timeout(), now);
-        let mut wake_at = vigil.wake_at();
+        let mut liveness = LivenessTimer::new(self.conversation.session_timeout(), now);
+        let mut wake_at = liveness.wake_at();
         let mut timer = pin!(time::sleep_until(wake_at));
         let end = loop {
             match self.round(now) {
@@ -176,17 +176,17 @@ impl Talk {
             let event = poll_fn(|cx| self.poll_event(timer.as_mut(), cx)).await;
             now = time::now();
             let is_due = matches!(event, Event::Due);
-            if let Err(end) = self.happened(event, now, &mut vigil) {
+            if let Err(end) = self.happened(event, now, &mut liveness) {
                 break end;
             }
             // Only an earlier time is set at once: a later one is found out when the timer fires.
-            if is_due || vigil.wake_at() < wake_at {
-                wake_at = vigil.wake_at();
+            if is_due || liveness.wake_at() < wake_at {
+                wake_at = liveness.wake_at();
                 timer.set(time::sleep_until(wake_at));
             }
         };
-        self.ended(vigil, &end);
-        if matches!(end, End::Finished | End::Lost | End::Told(CloseReason::SessionEnded)) {
+        self.ended(liveness, &end);
+        if matches!(end, EndReason::Finished | EndReason::Lost | EndReason::Told(CloseReason::SessionEnded)) {
             Box::pin(self.linger()).await;
         }
     }
@@ -210,27 +210,32 @@ impl Talk {
         inbox.poll_ready(cx).map(|()| Event::Told)
     }
 
-    fn happened(&mut self, event: Event, now: Instant, vigil: &mut Vigil) -> Result<(), End> {
+    fn happened(
+        &mut self,
+        event: Event,
+        now: Instant,
+        liveness: &mut LivenessTimer,
+    ) -> Result<(), EndReason> {
         match event {
             Event::Due => {
                 self.conversation.ask_again();
                 if self.conversation.owes_an_answer() {
-                    vigil.excuse(now);
+                    liveness.excuse(now);
                 }
-                match vigil.tick(now) {
-                    Order::Close => return Err(End::Silent),
+                match liveness.tick(now) {
+                    Order::Close => return Err(EndReason::Silent),
                     Order::Touch => self.touch(),
                     Order::Rest => {}
                 }
             }
             Event::Wrote(written) => match written? {
-                0 => return Err(End::HungUp),
-                count => self.wrote(count, now, vigil),
+                0 => return Err(EndReason::HungUp),
+                count => self.wrote(count, now, liveness),
             },
             Event::Read(read) => {
                 let count = self.connection.wire.was_read(read)?;
                 self.context().metrics.bytes_received_total.add(count as u64);
-                if vigil.heard(now) == Order::Touch {
+                if liveness.heard(now) == Order::Touch {
                     self.touch();
                 }
             }
@@ -251,7 +256,7 @@ impl Talk {
 
     /// Tells what the connection holds. Of a node whose connections hold too much, those that hold much are
     /// closed.
-    fn weigh(&self) -> Result<(), End> {
+    fn weigh(&self) -> Result<(), EndReason> {
         let Connection { place: Place { shared, peer, .. }, wire, .. } = &self.connection;
         let held = (wire.input.capacity() + self.conversation.held_bytes()) as u64 / HELD_STEP_BYTES
             * HELD_STEP_BYTES;
@@ -262,15 +267,15 @@ impl Talk {
             memory.shift(Part::Connections, held as i64 - before as i64);
         }
         if held > limits::HELD_SMALL_BYTES && memory.connections_are_full() {
-            return Err(End::Slow(
+            return Err(EndReason::Slow(
                 "the connections of this node hold too much memory, and this one much of it",
             ));
         }
         Ok(())
     }
 
-    fn ended(&self, vigil: Vigil, end: &End) {
-        if vigil.leave() == Order::Touch {
+    fn ended(&self, liveness: LivenessTimer, end: &EndReason) {
+        if liveness.leave() == Order::Touch {
             self.touch();
         }
         if end.is_hang_up()
@@ -301,16 +306,16 @@ impl Talk {
     }
 
     /// A client whose reading is the bottleneck shows its life by reading.
-    fn wrote(&self, count: usize, now: Instant, vigil: &mut Vigil) {
+    fn wrote(&self, count: usize, now: Instant, liveness: &mut LivenessTimer) {
         self.context().metrics.bytes_sent_total.add(count as u64);
         if !self.conversation.accepts() {
-            vigil.excuse(now);
+            liveness.excuse(now);
         }
     }
 
     /// Does everything that can be done without waiting; all of it counts as done `now`. Gives what the
     /// proposer has no room for: when it has been submitted, the round is to be done again.
-    fn round(&mut self, now: Instant) -> Result<Option<Box<Submission>>, End> {
+    fn round(&mut self, now: Instant) -> Result<Option<Box<Submission>>, EndReason> {
         let Talk { connection: Connection { place, inbox, wire }, conversation } = self;
         let context = &place.shared.context;
         loop {
@@ -345,14 +350,14 @@ impl Talk {
     }
 
     /// Waits while the proposer is full, and nothing more is read meanwhile. Hears what the node has to say.
-    async fn wait_and_submit(&mut self, submission: Box<Submission>) -> Result<(), End> {
+    async fn wait_and_submit(&mut self, submission: Box<Submission>) -> Result<(), EndReason> {
         self.weigh()?;
         let Talk { connection: Connection { place, inbox, .. }, conversation } = self;
         let mut sending = pin!(place.shared.context.proposer.submit(*submission));
         loop {
             tokio::select! {
                 biased;
-                sent = &mut sending => return sent.map_err(|_| End::Stopping),
+                sent = &mut sending => return sent.map_err(|_| EndReason::Stopping),
                 () = inbox.ready() => {
                     conversation.take_messages(inbox, time::now());
                     if let Some(end) = conversation.take_broken_off() {
@@ -368,12 +373,12 @@ impl Talk {
 fn submit_all(
     context: &ClientContext,
     conversation: &mut Conversation,
-) -> Result<Option<Box<Submission>>, End> {
+) -> Result<Option<Box<Submission>>, EndReason> {
     while let Some(submission) = conversation.next_submission() {
         match context.proposer.try_submit(submission) {
             Ok(()) => {}
             Err(NotTaken::Full(submission)) => return Ok(Some(submission)),
-            Err(NotTaken::Closed) => return Err(End::Stopping),
+            Err(NotTaken::Closed) => return Err(EndReason::Stopping),
         }
     }
     Ok(None)

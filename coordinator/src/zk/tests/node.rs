@@ -17,8 +17,6 @@ use rowlock_types::status::{Role, Status};
 use tokio::sync::mpsc;
 
 use crate::apply::Sink;
-use crate::client::read_only::Isolation;
-use crate::client::{ClientContext, Listener};
 use crate::config::{
     ClientConfig, HistoryConfig, HttpConfig, LimitsConfig, NodeConfig, RaftConfig, SessionConfig,
     ZnodesConfig,
@@ -32,6 +30,8 @@ use crate::replica::Replica;
 use crate::report::Reports;
 use crate::session::charge::Charge;
 use crate::session::{SessionTouch, Sign};
+use crate::zk::read_only::Isolation;
+use crate::zk::{ClientContext, Listener};
 
 /// What the log does with submissions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

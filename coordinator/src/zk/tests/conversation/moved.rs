@@ -17,7 +17,7 @@ fn a_conversation_whose_session_moves_ends_without_a_word_about_it() {
     stage.answer();
     assert_eq!(stage.told(), [(1, None)], "what was done before is answered");
     assert!(stage.submission().is_none());
-    assert!(matches!(stage.conversation.take_end(), Some(End::Told(CloseReason::SessionMoved))));
+    assert!(matches!(stage.conversation.take_end(), Some(EndReason::Told(CloseReason::SessionMoved))));
 }
 
 /// Two programs that share a session, as an old and a new handle of a C client do, must not take it from each
@@ -37,7 +37,7 @@ fn a_connection_that_asks_for_nothing_stays_until_its_next_frame_when_its_sessio
         assert!(stage.conversation.take_end().is_none() && stage.conversation.accepts());
         assert_eq!(stage.told(), [], "its watches are gone");
         stage.ask(next);
-        assert!(matches!(stage.conversation.take_end(), Some(End::Told(CloseReason::SessionMoved))));
+        assert!(matches!(stage.conversation.take_end(), Some(EndReason::Told(CloseReason::SessionMoved))));
         assert_eq!(stage.told(), []);
     }
 }
@@ -55,7 +55,7 @@ fn a_connection_that_waits_or_ends_its_session_by_hanging_up_is_closed_when_its_
         prepare(&mut stage);
         stage.move_away();
         stage.look();
-        assert!(matches!(stage.conversation.take_end(), Some(End::Told(CloseReason::SessionMoved))));
+        assert!(matches!(stage.conversation.take_end(), Some(EndReason::Told(CloseReason::SessionMoved))));
     }
 }
 
@@ -69,5 +69,5 @@ fn a_write_that_comes_behind_the_move_of_its_session_is_not_answered() {
     stage.look();
     stage.answer();
     assert_eq!(stage.told(), []);
-    assert!(matches!(stage.conversation.take_end(), Some(End::Told(CloseReason::SessionMoved))));
+    assert!(matches!(stage.conversation.take_end(), Some(EndReason::Told(CloseReason::SessionMoved))));
 }

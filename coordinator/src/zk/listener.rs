@@ -9,7 +9,7 @@ use rowlock_env::task::{Shutdown, TaskGroup};
 use rowlock_env::time::{self, Instant};
 use rowlock_types::limits;
 
-use super::end::End;
+use super::end_reason::EndReason;
 use super::guesses::Guesses;
 use super::identity::Neighbours;
 use super::throttle::Throttle;
@@ -144,7 +144,7 @@ impl Complaints {
 
 impl Shared {
     /// Says why a connection ended: at info, rate limited, if the client broke a rule; else at debug.
-    pub(super) fn report(&self, peer: &Peer, end: &End) {
+    pub(super) fn report(&self, peer: &Peer, end: &EndReason) {
         let (addr, session) = (peer.addr, peer.stats.session());
         if end.is_overflow() {
             self.context.metrics.connections_overflowed_total.inc();

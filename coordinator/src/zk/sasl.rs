@@ -184,7 +184,7 @@ pub(super) mod tests {
     }
 
     /// What a client answers to the challenge with this nonce.
-    pub(in crate::client) fn token(user: &str, password: &str, nonce: &str) -> String {
+    pub(in crate::zk) fn token(user: &str, password: &str, nonce: &str) -> String {
         let start = format!(
             "charset=utf-8,username=\"{user}\",realm=\"zk-sasl-md5\",nonce=\"{nonce}\",nc=00000001,cnonce=\"c,\\\"n\",\
              digest-uri=\"zookeeper/zk-sasl-md5\",maxbuf=65536,qop=auth"

@@ -1,26 +1,26 @@
 //! How a conversation ends: at once, or when what was asked is answered. Must never do: say why to the
 //! client, who learns it from the last reply or not at all.
 
-use super::super::end::End;
+use super::super::end_reason::EndReason;
 use super::{Conversation, Phase};
 use crate::delivery::outbox::CloseReason;
 
 impl Conversation {
     /// Why the conversation is over, if it is; what `output` holds is then the last of it. Asked for once.
-    pub(in crate::client) fn take_end(&mut self) -> Option<End> {
+    pub(in crate::zk) fn take_end(&mut self) -> Option<EndReason> {
         match &mut self.phase {
-            Phase::Over(end) => Some(std::mem::replace(end, End::Finished)),
-            Phase::Finishing if self.queue.is_empty() => Some(End::Finished),
+            Phase::Over(end) => Some(std::mem::replace(end, EndReason::Finished)),
+            Phase::Finishing if self.queue.is_empty() => Some(EndReason::Finished),
             Phase::Open | Phase::Moved | Phase::Finishing => None,
         }
     }
 
     /// Why the conversation was broken off from outside, if it was.
-    pub(in crate::client) fn take_broken_off(&mut self) -> Option<End> {
+    pub(in crate::zk) fn take_broken_off(&mut self) -> Option<EndReason> {
         matches!(self.phase, Phase::Over(_)).then(|| self.take_end()).flatten()
     }
 
-    pub(super) fn over(&mut self, end: End) {
+    pub(super) fn over(&mut self, end: EndReason) {
         if !matches!(self.phase, Phase::Over(_)) {
             self.phase = Phase::Over(end);
             self.queue.clear();
@@ -35,7 +35,7 @@ impl Conversation {
                 | CloseReason::Writable
                 | CloseReason::HalfOpen,
                 _,
-            ) => self.over(End::Told(reason)),
+            ) => self.over(EndReason::Told(reason)),
             // A client that asks for nothing is closed at its next frame, as ZooKeeper does. It would come
             // back at once, and two programs that share a session would take it from each other without end.
             (CloseReason::SessionMoved, Phase::Open) if self.may_stay_unaware() => {
@@ -45,10 +45,10 @@ impl Conversation {
             // Without an answer, as ZooKeeper does: a client that is still here finds its session again by a
             // new connection, and clients do not expect the error SessionMoved of a server that they have not
             // left.
-            (CloseReason::SessionMoved, _) => self.over(End::Told(reason)),
+            (CloseReason::SessionMoved, _) => self.over(EndReason::Told(reason)),
             (CloseReason::Leaving, Phase::Open | Phase::Moved) => {
                 if self.queue.is_empty() && self.output.is_empty() {
-                    self.over(End::Told(reason));
+                    self.over(EndReason::Told(reason));
                 } else {
                     self.phase = Phase::Finishing;
                 }

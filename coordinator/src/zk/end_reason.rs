@@ -8,7 +8,7 @@ use crate::delivery::outbox::CloseReason;
 
 /// Why a connection ends. All but `Finished` close it without a further reply.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum End {
+pub(super) enum EndReason {
     /// The last reply has been encoded (closeSession, or an error that is followed by a close).
     #[error("finished")]
     Finished,
@@ -53,14 +53,14 @@ pub(super) enum End {
     Stopping,
 }
 
-impl End {
+impl EndReason {
     /// The client's side closed the connection. Not this node, and not silence of the network: behind that
     /// the client may still believe in its session.
     pub(super) fn is_hang_up(&self) -> bool {
         use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset};
         match self {
-            End::HungUp => true,
-            End::Socket(error) => {
+            EndReason::HungUp => true,
+            EndReason::Socket(error) => {
                 matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset)
             }
             _ => false,
@@ -72,13 +72,17 @@ impl End {
     pub(super) fn is_fault_of_client(&self) -> bool {
         matches!(
             self,
-            End::Frame(_) | End::Garbage(_) | End::Slow(_) | End::NoHandshake | End::NoNewSession(_)
+            EndReason::Frame(_)
+                | EndReason::Garbage(_)
+                | EndReason::Slow(_)
+                | EndReason::NoHandshake
+                | EndReason::NoNewSession(_)
         )
     }
 
     /// A bound was exceeded.
     pub(super) fn is_overflow(&self) -> bool {
-        matches!(self, End::Slow(_) | End::Frame(FrameError::TooLong { .. }))
+        matches!(self, EndReason::Slow(_) | EndReason::Frame(FrameError::TooLong { .. }))
     }
 }
 
@@ -88,16 +92,16 @@ mod tests {
 
     #[test]
     fn only_what_the_clients_side_does_is_a_hang_up() {
-        let socket = |kind: io::ErrorKind| End::Socket(kind.into());
-        assert!(End::HungUp.is_hang_up());
+        let socket = |kind: io::ErrorKind| EndReason::Socket(kind.into());
+        assert!(EndReason::HungUp.is_hang_up());
         assert!(socket(io::ErrorKind::ConnectionReset).is_hang_up());
         for end in [
             socket(io::ErrorKind::TimedOut),
             socket(io::ErrorKind::HostUnreachable),
-            End::Silent,
-            End::Finished,
-            End::Lost,
-            End::Told(CloseReason::SessionMoved),
+            EndReason::Silent,
+            EndReason::Finished,
+            EndReason::Lost,
+            EndReason::Told(CloseReason::SessionMoved),
         ] {
             assert!(!end.is_hang_up(), "{end}");
         }

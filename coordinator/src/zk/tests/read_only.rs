@@ -8,8 +8,8 @@ use rowlock_types::limits;
 use super::client::{Client, connect_request, create, delete, set, unwatched};
 use super::node::{Node, config};
 use super::words::ask;
-use crate::client::read_only::Isolation;
 use crate::session::contact::Contact;
+use crate::zk::read_only::Isolation;
 
 async fn node() -> Node {
     let mut config = config();

@@ -25,10 +25,6 @@ use tokio::sync::mpsc;
 use super::client::{create, set, unwatched, watched};
 use super::locks::acquire;
 use super::node::config;
-use crate::client::conversation::{Access, Attached, Conversation};
-use crate::client::end::End;
-use crate::client::read_only::Isolation;
-use crate::client::{ClientContext, Listener};
 use crate::delivery::events::Dispatcher;
 use crate::delivery::outbox::{self, CloseReason, Inbox, Message};
 use crate::delivery::registry::{Most, Registry};
@@ -39,6 +35,10 @@ use crate::reconfig::ReconfigDoor;
 use crate::replica::Replica;
 use crate::report::Reports;
 use crate::session::{SessionTouch, Sign};
+use crate::zk::conversation::{Access, Attached, Conversation};
+use crate::zk::end_reason::EndReason;
+use crate::zk::read_only::Isolation;
+use crate::zk::{ClientContext, Listener};
 
 /// A conversation of a session that may have two watches, and the log in the test's hands.
 struct Stage {
@@ -302,7 +302,7 @@ fn an_auth_packet_that_cannot_be_read_ends_the_conversation_without_an_answer() 
     let mut stage = Stage::new();
     let cut = [&Xid::AUTH.0.to_be_bytes()[..], &OpCode::Auth.as_i32().to_be_bytes()].concat();
     stage.conversation.receive(Bytes::from(cut), time::now());
-    assert!(matches!(stage.conversation.take_end(), Some(End::Garbage(_))));
+    assert!(matches!(stage.conversation.take_end(), Some(EndReason::Garbage(_))));
     assert_eq!(stage.told(), []);
 }
 
@@ -421,7 +421,7 @@ fn a_node_that_leaves_answers_what_it_has_taken_and_takes_no_more() {
     stage.look();
     stage.answer();
     assert_eq!(stage.told(), [(1, None), (2, None)]);
-    assert!(matches!(stage.conversation.take_end(), Some(End::Finished)));
+    assert!(matches!(stage.conversation.take_end(), Some(EndReason::Finished)));
 }
 
 #[test]
@@ -429,7 +429,7 @@ fn a_node_that_leaves_closes_whoever_waits_for_nothing_and_in_the_end_everybody(
     let mut idle = Stage::new();
     idle.context.registry.close_all(CloseReason::Leaving);
     idle.look();
-    assert!(matches!(idle.conversation.take_end(), Some(End::Told(CloseReason::Leaving))));
+    assert!(matches!(idle.conversation.take_end(), Some(EndReason::Told(CloseReason::Leaving))));
     let mut waiting = Stage::new();
     waiting.ask(Request::Sync("/".to_owned()));
     for reason in [CloseReason::Leaving, CloseReason::Leaving, CloseReason::Shutdown] {
@@ -437,7 +437,7 @@ fn a_node_that_leaves_closes_whoever_waits_for_nothing_and_in_the_end_everybody(
         waiting.context.registry.close_all(reason);
         waiting.look();
     }
-    assert!(matches!(waiting.conversation.take_end(), Some(End::Told(CloseReason::Shutdown))));
+    assert!(matches!(waiting.conversation.take_end(), Some(EndReason::Told(CloseReason::Shutdown))));
 }
 
 #[test]
@@ -450,7 +450,7 @@ fn one_watch_too_many_is_an_error_and_the_end_of_the_connection() {
     let missing = Some(ErrorCode::NoNode);
     let want = [(1, missing), (2, missing), (3, missing), (4, missing), (5, Some(ErrorCode::SystemError))];
     assert_eq!(stage.told(), want);
-    assert!(matches!(stage.conversation.take_end(), Some(End::Finished)));
+    assert!(matches!(stage.conversation.take_end(), Some(EndReason::Finished)));
 }
 
 #[test]
@@ -463,5 +463,5 @@ fn a_connection_whose_task_does_not_keep_up_with_its_messages_is_over() {
     }
     stage.look();
     let end = stage.conversation.take_end().unwrap();
-    assert!(matches!(end, End::Slow(_)) && end.is_overflow(), "{end}");
+    assert!(matches!(end, EndReason::Slow(_)) && end.is_overflow(), "{end}");
 }

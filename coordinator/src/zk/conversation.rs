@@ -5,12 +5,12 @@
 //! Invariant: the events of every change that a reply shows are in `output` before that reply. Invariant: the
 //! zxid of replies never goes back, and is never beyond what the replies and events before it showed.
 
+mod buffer_release;
 mod ending;
 mod options;
 mod proof;
 mod replies;
 mod reports;
-mod rest;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -31,12 +31,12 @@ use rowlock_types::reconfiguration::Wanted;
 
 use super::ClientContext;
 use super::announcement::Whereabouts;
-use super::end::End;
+use super::end_reason::EndReason;
 use super::listener::Shared;
+use super::liveness_timer::SessionTimeout;
 use super::pending::{Pending, Queue, What};
 use super::pings::{AskConfirmation, Pings};
 use super::read::{Answer, Reader, Then};
-use super::vigil::SessionTimeout;
 use super::write::{Form, Route};
 use super::{read_only, sasl, write};
 use crate::delivery::outbox::{CloseReason, Inbox, Message};
@@ -102,7 +102,7 @@ enum Phase {
     /// No more requests are taken; those that wait are answered.
     Finishing,
     /// Nothing more is to be done.
-    Over(End),
+    Over(EndReason),
 }
 
 impl Conversation {
@@ -160,7 +160,7 @@ impl Conversation {
     pub(super) fn receive(&mut self, frame: Bytes, now: Instant) {
         debug_assert!(self.accepts(), "frames wait while the conversation does not accept");
         if matches!(self.phase, Phase::Moved) {
-            return self.over(End::Told(CloseReason::SessionMoved));
+            return self.over(EndReason::Told(CloseReason::SessionMoved));
         }
         self.peer.stats.received.fetch_add(1, Relaxed);
         self.shared.stats.received.fetch_add(1, Relaxed);
@@ -176,7 +176,7 @@ impl Conversation {
             // Of auth packets ZooKeeper takes note before it queues them, and closes over one that it cannot
             // read.
             Err(bad @ (BadRequest::Header | BadRequest::Body { opcode: OpCode::Auth, .. })) => {
-                self.over(End::Garbage(bad.to_string()));
+                self.over(EndReason::Garbage(bad.to_string()));
             }
             Err(BadRequest::Body { xid, opcode, .. }) => {
                 self.refuse(xid, opcode, ErrorCode::MarshallingError, Then::Stay, now);
@@ -334,7 +334,7 @@ impl Conversation {
     pub(super) fn take_messages(&mut self, inbox: &mut Inbox, now: Instant) {
         let mut messages = std::mem::take(&mut self.messages);
         if inbox.take(&mut messages).is_err() {
-            self.over(End::Slow("too much waited"));
+            self.over(EndReason::Slow("too much waited"));
         }
         if mutant::is(Mutant::EventAfterReply) {
             messages.make_contiguous().sort_by_key(|message| matches!(message, Message::Event(_)));
@@ -350,7 +350,7 @@ impl Conversation {
                 Message::Reported { tag, result } => self.queue.reported(tag, result),
                 Message::Touched => self.touched(),
                 Message::NotTouched => self.unasked = self.pings.len() > 0,
-                Message::Lost => self.over(End::Lost),
+                Message::Lost => self.over(EndReason::Lost),
                 Message::Close(reason) => self.told_to_close(reason),
             }
         }
