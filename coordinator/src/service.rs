@@ -1,14 +1,11 @@
 //! What this node does for the others: takes proposals and touches if it leads, answers for the log, changes
 //! members.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use openraft::ChangeMembers;
-use openraft::errors::{LinearizableReadError, RaftError};
-use openraft::raft::ReadPolicy;
-use openraft_rt::watch::WatchReceiver as _;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::sync::watch;
@@ -25,9 +22,10 @@ use tokio::sync::mpsc;
 
 use crate::peer::{Introduction, Lane, PeerService, Refusal};
 use crate::proposer::fold::Parcel;
+use crate::raft::facts::NotDone;
 use crate::raft::leadership::Leadership;
 use crate::raft::reconfigure::Reconfigurer;
-use crate::raft::{Admission, QuorumContact, Raft, is_member};
+use crate::raft::{Admission, QuorumContact, Raft, facts, is_member};
 use crate::session::charge::Charge;
 use crate::session::liveness::REPORT_DEADLINE;
 use crate::session::notes::{Notes, Unnoted};
@@ -86,17 +84,17 @@ impl Service {
         if is_member(&self.raft, from) { Ok(()) } else { Err(Refusal::NotServing) }
     }
 
-    async fn change(&self, change: ChangeMembers<u64, Member>) -> Result<u64, Refusal> {
+    /// What this node's Raft does as the leader, in time.
+    async fn lead<T>(&self, doing: impl Future<Output = Result<T, NotDone>>) -> Result<T, Refusal> {
         if self.leads().is_none() {
             return Err(self.not_leader());
         }
-        // `retain`: a voter that is replaced stays as a learner until it is removed on purpose.
-        let changing = self.raft.change_membership(change, true);
-        match time::timeout(QUORUM_DEADLINE, changing).await {
-            Ok(Ok(done)) => Ok(done.log_id.index),
-            Ok(Err(e)) if e.forward_to_leader().is_some() => Err(self.not_leader()),
-            Ok(Err(e)) => Err(Refusal::Invalid(e.to_string())),
-            Err(_) => Err(Refusal::NoQuorum),
+        match time::timeout(QUORUM_DEADLINE, doing).await {
+            Ok(Ok(done)) => Ok(done),
+            Ok(Err(NotDone::NotLeader)) => Err(self.not_leader()),
+            Ok(Err(NotDone::Invalid(why))) => Err(Refusal::Invalid(why)),
+            Ok(Err(NotDone::Stopped)) => Err(Refusal::NotServing),
+            Ok(Err(NotDone::NoQuorum)) | Err(_) => Err(Refusal::NoQuorum),
         }
     }
 }
@@ -151,33 +149,19 @@ impl PeerService for Service {
     }
 
     async fn read_index(&self) -> Result<u64, Refusal> {
-        if self.leads().is_none() {
-            return Err(self.not_leader());
-        }
-        // Never by the lease: a voter that has restarted quickly may have voted for another leader.
-        let reading = self.raft.get_read_linearizer(ReadPolicy::ReadIndex);
-        match time::timeout(QUORUM_DEADLINE, reading).await {
-            Ok(Ok(linearizer)) => Ok(linearizer.read_log_id().index()),
-            Ok(Err(RaftError::APIError(LinearizableReadError::QuorumNotEnough(_)))) | Err(_) => {
-                Err(Refusal::NoQuorum)
-            }
-            Ok(Err(RaftError::APIError(LinearizableReadError::ForwardToLeader(_)))) => Err(self.not_leader()),
-            Ok(Err(RaftError::Fatal(_))) => Err(Refusal::NotServing),
-        }
+        self.lead(facts::read_index(&self.raft)).await
     }
 
     async fn meet(&self, from: NodeId) -> Introduction {
-        let metrics = self.raft.metrics();
-        let raft = metrics.borrow_watched();
-        let (members, stored) = (&raft.membership_config, self.quorum.stored_by(from.0));
+        let (raft, stored) = (facts::facts(&self.raft), self.quorum.stored_by(from.0));
         Introduction {
-            voters: members.membership().voter_ids().map(NodeId).collect(),
-            learners: members.membership().learner_ids().map(NodeId).collect(),
-            members_at: members.log_id().as_ref().map(|id| id.index),
-            last_index: raft.last_log_index,
+            voters: raft.members.voters.iter().copied().collect(),
+            learners: raft.learners(),
+            members_at: raft.members_at.map(|at| at.index),
+            last_index: raft.last_index,
             is_admitted: self.admission.is_granted(),
-            term: stored.map_or(raft.current_term, |(term, _)| term),
-            leader: raft.current_leader.map(NodeId),
+            term: stored.map_or(raft.term, |(term, _)| term),
+            leader: raft.leader,
             acknowledged: stored.map(|(_, index)| index),
             met: self.data_folder.met(),
         }
@@ -188,12 +172,11 @@ impl PeerService for Service {
     }
 
     async fn add_learner(&self, node: NodeId, member: Member) -> Result<u64, Refusal> {
-        self.change(ChangeMembers::AddNodes(BTreeMap::from([(node.0, member)]))).await
+        self.lead(facts::add_learner(&self.raft, node, member)).await
     }
 
     async fn change_voters(&self, voters: BTreeSet<NodeId>) -> Result<u64, Refusal> {
-        let ids = voters.into_iter().map(|node| node.0).collect();
-        self.change(ChangeMembers::ReplaceAllVoters(ids)).await
+        self.lead(facts::change_voters(&self.raft, voters)).await
     }
 
     async fn reconfigure(&self, wanted: Wanted) -> Result<Result<u64, ErrorCode>, Refusal> {

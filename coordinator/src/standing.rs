@@ -7,8 +7,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use openraft::ServerState;
-use openraft_rt::watch::WatchReceiver as _;
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::sync::watch;
 use rowlock_env::task::Shutdown;
@@ -16,7 +14,8 @@ use rowlock_env::time::{self, Instant};
 use rowlock_proto::NodeId;
 use rowlock_types::memory::Part;
 use rowlock_types::metrics::Metrics;
-use rowlock_types::status::{Role, Status};
+use rowlock_types::observer::Position;
+use rowlock_types::status::Status;
 use rowlock_wal::Log;
 
 use crate::delivery::outbox::CloseReason;
@@ -24,7 +23,7 @@ use crate::delivery::registry::Registry;
 use crate::peer::{Lane, PeerPool, Request, Response};
 use crate::proposer::pending::Pending;
 use crate::raft::leadership::Leadership;
-use crate::raft::{Admission, Raft};
+use crate::raft::{Admission, Raft, facts};
 use crate::replica::Replica;
 use crate::session::contact::Contact;
 
@@ -129,16 +128,14 @@ impl Standing {
     }
 
     /// Where the other members are comes with the membership; cluster.toml knows only those of its time.
-    fn follow_membership(&self, seen: &mut Option<crate::raft_types::LogId>) {
-        let metrics = self.raft.metrics();
-        let metrics = metrics.borrow_watched();
-        let stored = &metrics.membership_config;
-        if stored.log_id() == seen {
+    fn follow_membership(&self, seen: &mut Option<Position>) {
+        let facts = facts::facts(&self.raft);
+        if facts.members_at == *seen {
             return;
         }
-        seen.clone_from(stored.log_id());
-        for (id, member) in stored.membership().nodes().filter(|(id, _)| **id != self.me.0) {
-            self.peers.set_address(NodeId(*id), &member.dial_addr());
+        *seen = facts.members_at;
+        for (id, member) in facts.members.nodes.iter().filter(|(id, _)| **id != self.me) {
+            self.peers.set_address(*id, &member.dial_addr());
         }
     }
 
@@ -156,7 +153,7 @@ impl Standing {
     }
 
     fn applied_index(&self) -> u64 {
-        self.raft.metrics().borrow_watched().last_applied.as_ref().map_or(0, |id| id.index)
+        facts::applied_index(&self.raft)
     }
 
     fn publish(&self, view: Leadership, serving: bool) {
@@ -193,34 +190,21 @@ impl Standing {
     }
 
     fn status(&self, view: Leadership, serving: bool) -> Status {
-        let metrics = self.raft.metrics();
-        let raft = metrics.borrow_watched();
-        let membership = raft.membership_config.membership();
-        let index = |id: &Option<crate::raft_types::LogId>| id.as_ref().map_or(0, |id| id.index);
+        let raft = facts::facts(&self.raft);
         Status {
             node: self.me,
-            role: match raft.state {
-                ServerState::Leader => Role::Leader,
-                ServerState::Candidate => Role::Candidate,
-                ServerState::Follower => Role::Follower,
-                _ => Role::Learner,
-            },
+            role: raft.role,
             term: view.term,
             leader: view.leader,
             serving,
-            applied_index: index(&raft.last_applied),
-            committed_index: index(&raft.cluster_committed).max(index(&raft.local_committed)),
-            last_log_index: raft.last_log_index.unwrap_or(0),
-            snapshot_index: index(&raft.snapshot),
-            purged_index: index(&raft.purged),
-            voters: membership.voter_ids().map(NodeId).collect(),
-            learners: membership.learner_ids().map(NodeId).collect(),
-            replicated: raft
-                .replication
-                .iter()
-                .flatten()
-                .map(|(node, id)| (NodeId(*node), index(id)))
-                .collect(),
+            applied_index: raft.applied_index,
+            committed_index: raft.committed_index,
+            last_log_index: raft.last_index.unwrap_or(0),
+            snapshot_index: raft.snapshot_index,
+            purged_index: raft.purged_index,
+            voters: raft.members.voters.iter().copied().collect(),
+            learners: raft.learners(),
+            replicated: raft.replicated,
             waits_for: self.admission.waits_for(),
         }
     }

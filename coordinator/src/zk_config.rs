@@ -5,18 +5,17 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use openraft_rt::watch::WatchReceiver as _;
 use rowlock_env::sync::watch;
 use rowlock_env::task::Shutdown;
 use rowlock_env::time;
 use rowlock_proto::{NodeId, SessionId};
 use rowlock_state::command::{Attachment, Command, Origin, Proposal};
+use rowlock_types::reconfiguration::Members;
 use tokio::sync::mpsc;
 
 use crate::proposer::fold::Parcel;
-use crate::raft::Raft;
 use crate::raft::leadership::Leadership;
-use crate::raft_types::StoredMembership;
+use crate::raft::{Raft, facts};
 use crate::replica::Replica;
 
 /// How often the leader compares. A change is rare, and a proposal that got lost is made again.
@@ -55,17 +54,9 @@ impl ZkConfig {
     }
 
     fn write_if_changed(&self, term: u64) {
-        let config = {
-            let metrics = self.raft.metrics();
-            let metrics = metrics.borrow_watched();
-            let committed = &metrics.committed_membership_config;
-            // On the way from one set of voters to another: what is written stands until the new set is in
-            // force.
-            if committed.membership().get_joint_config().len() != 1 {
-                return;
-            }
-            text(committed)
-        };
+        // On the way from one set of voters to another: what is written stands until the new set is in force.
+        let Some((members, version)) = facts::settled_members(&self.raft) else { return };
+        let config = text(&members, version);
         let current = self.replica.state.read().get_data("/zookeeper/config", &[]);
         if matches!(current, Ok((Some(data), _)) if data == config.as_bytes()) {
             return;
@@ -84,15 +75,13 @@ impl ZkConfig {
 
 /// ZooKeeper's dynamic configuration: a line per server, then the version (here the log index of the
 /// membership).
-fn text(membership: &StoredMembership) -> String {
+fn text(members: &Members, version: u64) -> String {
     let mut out = String::new();
-    let voters: Vec<u64> = membership.membership().voter_ids().collect();
-    for (id, member) in membership.membership().nodes() {
-        let role = if voters.contains(id) { "participant" } else { "observer" };
+    for (id, member) in &members.nodes {
+        let role = if members.voters.contains(id) { "participant" } else { "observer" };
         // Clients read only what follows the `;`.
         let _ = writeln!(out, "server.{id}={}:{role};{}", member.zookeeper_addr(), member.client_addr);
     }
-    let version = membership.log_id().as_ref().map_or(0, |id| id.index);
     let _ = write!(out, "version={version:x}");
     out
 }
@@ -110,10 +99,8 @@ mod tests {
             peer_addr: format!("10.0.0.{n}:2281"),
             client_addr: format!("10.0.0.{n}:2181"),
         };
-        let nodes: BTreeMap<u64, Member> = (1..=2).map(|n| (n, member(n))).collect();
-        let membership =
-            openraft::Membership::new(vec![BTreeSet::from([1])], nodes).expect("voters are nodes");
-        let text = text(&StoredMembership::new(None, membership));
+        let nodes: BTreeMap<NodeId, Member> = (1..=2).map(|n| (NodeId(n), member(n))).collect();
+        let text = text(&Members { nodes, voters: BTreeSet::from([NodeId(1)]) }, 0);
         assert_eq!(
             text,
             "server.1=10.0.0.1:2281:2281:participant;10.0.0.1:2181\n\

@@ -21,7 +21,6 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use openraft_rt::watch::WatchReceiver as _;
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::task::Shutdown;
 use rowlock_env::time::{self, Instant};
@@ -32,7 +31,7 @@ use rowlock_wal::Standing;
 use self::judge::{Answers, Us, Verdict, judge};
 use crate::config::NodeConfig;
 use crate::peer::{HandshakeRefusal, Lane, PeerError, PeerPool, Refusal, Request, Response};
-use crate::raft::{self, Admission, Raft, has_joined};
+use crate::raft::{self, Admission, Raft, facts};
 
 const ASK_DEADLINE: Duration = Duration::from_secs(1);
 const JOIN_DEADLINE: Duration = Duration::from_secs(10);
@@ -173,18 +172,9 @@ impl Bootstrap {
         let standing = self.peers.folder().standing();
         let founders = self.config.members.iter().filter(|m| !m.learner).map(|m| m.id).collect();
         let configured = self.config.members.iter().map(|m| m.id).collect();
-        let us = self.raft.with_raft_state(move |state| Us {
-            node,
-            standing,
-            is_learner,
-            founders,
-            configured,
-            voters: state.membership_state.effective().voter_ids().map(NodeId).collect(),
-            members_at: state.membership_state.effective().log_id().as_ref().map(|id| id.index),
-            last_index: state.log_ids.last().map(|last| last.index),
-            term: state.vote_ref().leader_id.term,
-        });
-        us.await.map_err(|e| BootstrapError::Raft(e.to_string()))
+        let found = facts::recovered(&self.raft).await.map_err(BootstrapError::Raft)?;
+        let facts::Recovered { voters, members_at, last_index, term } = found;
+        Ok(Us { node, standing, is_learner, founders, configured, voters, members_at, last_index, term })
     }
 
     /// Asks everybody at once. Gives the answers as soon as they suffice.
@@ -223,8 +213,8 @@ impl Bootstrap {
     async fn hear_the_leader(&self) -> Result<(), BootstrapError> {
         loop {
             let us = self.us().await?;
-            let leader = self.raft.metrics().borrow_watched().current_leader.map(NodeId);
-            let joined = has_joined(&self.raft.metrics().borrow_watched(), us.node);
+            let leader = facts::leader(&self.raft);
+            let joined = facts::has_joined(&self.raft, us.node);
             if joined {
                 let rising = self.peers.folder().rise_to(Standing::Member).await;
                 rising.map_err(|error| BootstrapError::Storage(error.to_string()))?;
@@ -249,8 +239,8 @@ impl Bootstrap {
     }
 
     async fn form(&self) -> Result<(), BootstrapError> {
-        let voters: BTreeMap<u64, Member> =
-            self.config.members.iter().filter(|m| !m.learner).map(|m| (m.id.0, member(m))).collect();
+        let voters: BTreeMap<NodeId, Member> =
+            self.config.members.iter().filter(|m| !m.learner).map(|m| (m.id, member(m))).collect();
         loop {
             let us = self.us().await?;
             if us.last_index.is_some() {
@@ -262,7 +252,7 @@ impl Bootstrap {
             let is_unknown = answers.values().all(|answer| answer.voters.is_empty());
             let empty = answers.keys().filter(|node| us.founders.contains(node)).count() + 1;
             if is_unknown && empty * 2 > voters.len() {
-                match self.raft.initialize(voters.clone()).await {
+                match facts::form(&self.raft, voters.clone()).await {
                     Ok(()) => {
                         tracing::info!(voters = voters.len(), "formed the cluster");
                         return Ok(());
@@ -285,7 +275,7 @@ impl Bootstrap {
         if self.peers.folder().standing() == Standing::Member {
             return Ok(());
         }
-        while !has_joined(&self.raft.metrics().borrow_watched(), me) {
+        while !facts::has_joined(&self.raft, me) {
             let mut candidates = others.clone();
             while let Some(node) = candidates.pop() {
                 let request = Request::AddLearner { node: me, member: ours.clone() };

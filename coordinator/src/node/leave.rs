@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use openraft_rt::watch::WatchReceiver as _;
 use rowlock_env::sync::watch;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::{NodeId, SessionId};
@@ -20,9 +19,8 @@ use crate::delivery::outbox;
 use crate::peer::{Lane, PeerPool, Request, Response};
 use crate::proposer::pending::Pending;
 use crate::proposer::{Proposer, Submission};
-use crate::raft::Raft;
 use crate::raft::leadership::Leadership;
-use crate::raft_types::LogId;
+use crate::raft::{Raft, facts};
 
 /// For the writes of this node's own clients to be answered.
 const ANSWERS_DEADLINE: Duration = Duration::from_millis(500);
@@ -68,8 +66,7 @@ impl Leave {
         // A node that has not will tell its clients that the outcome is unknown.
         let _ = time::timeout(APPLIED_DEADLINE, self.others_have_applied()).await;
         tracing::info!(to = %next, "handing leadership over before stopping");
-        // Whether it succeeds shows in who leads.
-        let _ = self.raft.trigger().transfer_leader(next.0).await;
+        facts::hand_over(&self.raft, next).await;
         let me = self.me;
         let another_leads = self.leadership.wait_for(|view| view.leader.is_some_and(|leader| leader != me));
         if time::timeout(HAND_OVER_DEADLINE, another_leads).await.is_err() {
@@ -102,7 +99,7 @@ impl Leave {
 
     /// Waits until every other voter that is alive has applied what is in this node's log.
     async fn others_have_applied(&self) {
-        let index = self.raft.metrics().borrow_watched().last_log_index.unwrap_or(0);
+        let index = facts::facts(&self.raft).last_index.unwrap_or(0);
         let others = self.alive_voters();
         let each = others.keys().map(|node| self.has_applied(*node, index));
         join_all(each).await;
@@ -126,19 +123,6 @@ impl Leave {
 
     /// The other voters that are alive, and how much of the log each has stored.
     fn alive_voters(&self) -> BTreeMap<NodeId, u64> {
-        let metrics = self.raft.metrics();
-        let metrics = metrics.borrow_watched();
-        let now = Instant::now();
-        let is_alive = |node: &u64| {
-            let acked = metrics.heartbeat.as_ref().and_then(|nodes| nodes.get(node)).cloned().flatten();
-            acked.is_some_and(|at| now.saturating_since(at.into_inner().into()) <= ALIVE_WITHIN)
-        };
-        let stored = |node: &u64| {
-            let matching = metrics.replication.as_ref().and_then(|nodes| nodes.get(node)).cloned().flatten();
-            matching.map_or(0, |id: LogId| id.index)
-        };
-        let voters = metrics.membership_config.membership().voter_ids();
-        let others = voters.filter(|node| *node != self.me.0 && is_alive(node));
-        others.map(|node| (NodeId(node), stored(&node))).collect()
+        facts::alive_voters(&self.raft, self.me, ALIVE_WITHIN)
     }
 }

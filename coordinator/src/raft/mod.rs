@@ -5,6 +5,7 @@ pub mod acks;
 pub mod admission;
 pub mod append_pipeline;
 pub mod compaction;
+pub mod facts;
 pub mod leadership;
 pub mod log_store;
 pub mod network;
@@ -21,9 +22,8 @@ pub mod thrift;
 
 pub use acks::QuorumContact;
 pub use admission::Admission;
-pub use open::{
-    Raft, dispatch, has_joined, is_alone, is_member, open, open_storage, stopped, take_part, voters,
-};
+pub use facts::{is_alone, is_member, stopped, take_part, voters};
+pub use open::{Raft, dispatch, open, open_storage};
 
 #[cfg(test)]
 pub mod testing;

@@ -1,14 +1,10 @@
-//! Opens the storage and starts Raft with Rowlock's settings (docs/decisions/openraft.md), and asks it what
-//! only it knows.
+//! Opens the storage and starts Raft with Rowlock's settings (docs/decisions/openraft.md).
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use openraft::{Config, RaftMetrics, SnapshotPolicy};
-use openraft_rt::watch::WatchReceiver as _;
+use openraft::{Config, SnapshotPolicy};
 use rowlock_env::mutant::{self, Mutant};
-use rowlock_proto::NodeId;
 use rowlock_types::metrics::Metrics;
 use rowlock_types::observer::Observed;
 use rowlock_wal::{DiskFailure, Identity, Opened, SnapshotStore, Storage};
@@ -74,7 +70,7 @@ pub async fn open_storage(
     Ok(Storage::open_with(&config.data_dir, identity, on_fatal, metrics, segment_bytes).await?)
 }
 
-/// Starts Raft on an open folder. It takes no part yet: see [`take_part`].
+/// Starts Raft on an open folder. It takes no part yet: see [`take_part`](super::take_part).
 pub async fn open(
     config: &NodeConfig,
     opened: Opened,
@@ -109,48 +105,4 @@ pub fn dispatch(
     let (sink, thrift) = (Arc::new(snapshots.clone()), log.thrift().clone());
     let dispatch = RaftDispatch::new(raft.clone(), sink, thrift, metrics.clone());
     Arc::new(dispatch.observed(log.observer().clone()).behind(admission.clone()))
-}
-
-/// From now on the node votes, acknowledges, and stands for election.
-pub fn take_part(raft: &Raft, admission: &Admission) {
-    admission.grant();
-    raft.runtime_config().elect(true);
-}
-
-/// Whether the node is a member, voting or not, as far as this node knows.
-pub fn is_member(raft: &Raft, node: NodeId) -> bool {
-    raft.metrics().borrow_watched().membership_config.membership().get_node(&node.0).is_some()
-}
-
-/// Those who vote, as far as this node knows.
-pub fn voters(raft: &Raft) -> BTreeSet<NodeId> {
-    let metrics = raft.metrics();
-    let known = metrics.borrow_watched();
-    known.membership_config.membership().voter_ids().map(NodeId).collect()
-}
-
-/// It knows of no other member.
-pub fn is_alone(raft: &Raft) -> bool {
-    let metrics = raft.metrics();
-    let known = metrics.borrow_watched();
-    known.membership_config.membership().nodes().count() <= 1
-}
-
-/// Whether a node with these metrics has applied a membership with `node` in it: unlike one that is only in
-/// its log, which may come from a leader that has been deposed since, that stays.
-pub fn has_joined(metrics: &RaftMetrics<TypeConfig>, node: NodeId) -> bool {
-    let (known, applied) = (&metrics.membership_config, &metrics.last_applied);
-    let is_applied = known.log_id().as_ref().map(|at| at.index) <= applied.as_ref().map(|last| last.index);
-    is_applied && known.membership().get_node(&node.0).is_some()
-}
-
-/// Waits until Raft has stopped by itself, and says why. Cancel safe.
-pub async fn stopped(raft: &Raft) -> String {
-    // These change seldom, while every entry changes `metrics`; both end with the core.
-    let mut server = raft.server_metrics();
-    while server.changed().await.is_ok() {}
-    match &raft.metrics().borrow_watched().running_state {
-        Err(fatal) => fatal.to_string(),
-        Ok(()) => "its core has ended".to_owned(),
-    }
 }

@@ -18,7 +18,7 @@ use rowlock_types::observer::Observed;
 
 use super::charge::Charge;
 use super::contact::Contact;
-use crate::raft::{QuorumContact, Raft};
+use crate::raft::{QuorumContact, Raft, facts};
 
 /// So long a heartbeat to the quorum is not sent early: under load the answers to the next log entry have
 /// come by then.
@@ -127,8 +127,7 @@ impl Notes {
             is_time
         };
         if is_time {
-            // Raft that has stopped acknowledges nothing either.
-            let _ = self.raft.trigger().heartbeat().await;
+            facts::ask_quorum(&self.raft).await;
         }
     }
 }

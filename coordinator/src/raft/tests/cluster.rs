@@ -7,7 +7,7 @@ use rowlock_env::{task, time};
 use rowlock_proto::NodeId;
 
 use super::support::{Cluster, PATIENCE};
-use crate::raft::has_joined;
+use crate::raft::facts::has_applied_member;
 use crate::raft_types::TypeConfig;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -126,14 +126,14 @@ async fn a_node_has_not_joined_by_what_a_deposed_leader_has_put_into_its_log() {
     let knows = |m: &RaftMetrics<TypeConfig>| m.membership_config.membership().get_node(&4).is_some();
     newcomer.wait(Some(PATIENCE)).metrics(knows, "it stands in its own log").await.expect("is replicated");
     assert!(newcomer.is_initialized().await.expect("runs"));
-    assert!(!has_joined(&newcomer.metrics().borrow_watched(), NodeId(4)));
+    assert!(!has_applied_member(&newcomer.metrics().borrow_watched(), NodeId(4)));
 
     let new = cluster.leader_among(&others).await;
     cluster.cuts.heal();
     cluster.write(new, b"without the old leader".to_vec()).await;
     cluster.nodes[&new].raft.add_learner(4, member, false).await.expect("is taken in");
     let wait = newcomer.wait(Some(PATIENCE));
-    wait.metrics(|m| has_joined(m, NodeId(4)), "it has joined").await.expect("by the new leader");
+    wait.metrics(|m| has_applied_member(m, NodeId(4)), "it has joined").await.expect("by the new leader");
     in_vain.abort();
     cluster.stop().await;
 }
