@@ -64,3 +64,15 @@ pub use rowlock_coordinator::{NodeConfig, Role, Status};
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/embedding.md")]
 pub struct Guide;
+
+/// The Rust code of README.md compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+pub struct Readme;
+
+/// That of the crates' own pages does what it says.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+#[doc = include_str!("../../README.md")]
+#[doc = include_str!("../../../coordinator/README.md")]
+pub struct CrateReadmes;
