@@ -1,4 +1,4 @@
-//! Where and when a run is taken, as the results state it.
+//! Where and when a run was taken, as the results state it.
 
 use std::process::Command;
 

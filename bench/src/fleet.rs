@@ -1,9 +1,9 @@
-//! The servers of a run: started when they are first needed, then kept until the end.
+//! The servers of a run: each starts when it is first needed and runs until the end.
 //!
-//! All of them run all the time. Starting ZooKeeper for every trial would take most of the run, and stopping
-//! processes (SIGSTOP) between their turns costs a cluster its leader and its sessions, which then shows in
-//! its next trial. What idle servers take is measured and written into the results; it is a few percent of
-//! one core together.
+//! All of them stay up all the time. Starting ZooKeeper for every trial would take most of the run. Stopping
+//! processes (SIGSTOP) between their turns costs a cluster its leader and its sessions, which shows in its
+//! next trial. The load of the idle servers is measured and written into the results; together it is a few
+//! percent of one core.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

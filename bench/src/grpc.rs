@@ -1,6 +1,6 @@
-//! gRPC's unary calls and keep-alives over one HTTP/2 connection: as much as etcd's client needs.
+//! gRPC's unary calls and keep-alives over one HTTP/2 connection: only what etcd's client needs.
 //!
-//! There is no task beside the caller's: whoever waits for an answer drives the connection meanwhile.
+//! There is no background task: the caller that waits for an answer drives the connection meanwhile.
 
 use std::future::{Future, pending, poll_fn};
 use std::pin::{Pin, pin};

@@ -1,5 +1,4 @@
-//! How many files this program and the servers that it starts may have open: a session takes one on each
-//! side.
+//! How many files this program and its servers may have open: each session takes one on each side.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 

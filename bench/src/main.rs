@@ -1,4 +1,4 @@
-//! `rowlock-bench`: the same work on Rowlock and on what people use instead, taken in turns on one machine.
+//! `rowlock-bench`: the same work on Rowlock and on its alternatives, taken in turns on one machine.
 //!
 //! A [`plan`] says which trials are taken in what order, [`run`] takes them on the servers of a [`fleet`],
 //! each trial is one of the [`workload`]s done by [`drivers`], and [`report`] makes tables and plots of the

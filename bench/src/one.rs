@@ -1,4 +1,4 @@
-//! `rowlock-bench one`: a single kind of trial, for profiling and for looking closer.
+//! `rowlock-bench one`: a single kind of trial, for profiling and close inspection.
 
 use std::path::PathBuf;
 use std::time::Duration;

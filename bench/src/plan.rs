@@ -1,8 +1,8 @@
-//! Which trials a run takes, and in what order: pure, so that the order can be tested.
+//! Which trials a run takes, and in what order. Pure, so that the order can be tested.
 //!
-//! What is compared is taken in turns: of every workload round 0 of all sizes, of each of these all systems,
-//! then round 1. So a machine that slows down for a minute slows all of them, and a ratio is one of
-//! neighbours in time.
+//! Systems take turns: round 0 of a workload takes all sizes, and at each size all systems; then comes round
+//! 1. So a machine that slows down for a minute slows all systems, and a ratio compares trials that ran close
+//! together.
 
 use std::time::Duration;
 

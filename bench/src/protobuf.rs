@@ -1,4 +1,4 @@
-//! The few shapes of protobuf that etcd's messages are made of: numbers, strings, messages inside messages.
+//! The parts of protobuf that etcd's messages use: numbers, strings and nested messages.
 
 use anyhow::{Context, Result, bail};
 use bytes::{BufMut, Bytes, BytesMut};

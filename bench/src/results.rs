@@ -1,4 +1,4 @@
-//! What a run of the bench found out, as it is kept in `results.json` and as the reports read it.
+//! What a run of the bench found, as stored in `results.json` and read by the reports.
 
 use std::collections::BTreeMap;
 

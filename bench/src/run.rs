@@ -1,4 +1,4 @@
-//! `rowlock-bench run`: takes the trials of a plan one after the other and writes the report.
+//! `rowlock-bench run`: takes the trials of a plan one after another and writes the report.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

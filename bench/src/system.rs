@@ -1,4 +1,4 @@
-//! What can be measured: Rowlock, and what people use instead.
+//! The systems that can be measured: Rowlock and its alternatives.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,4 +1,4 @@
-//! From frames of a server to lines of a transcript. What the dialect leaves open is left out here.
+//! Turns frames of a server into lines of a transcript. What the dialect leaves open is left out here.
 
 use bytes::Bytes;
 use rowlock_proto::decode;

@@ -1,6 +1,6 @@
-//! Removes what scripts leave behind, as superuser, so that a cluster can take any number of them.
+//! Removes what scripts leave behind, as superuser, so that a cluster can take any number of scripts.
 //!
-//! Never needed for a verdict: what cannot be removed (no superuser on that side) stays.
+//! No verdict depends on it: without a superuser on a side, the znodes of that side stay.
 
 use bytes::Bytes;
 use rowlock_proto::request::PathWatch;

@@ -1,4 +1,4 @@
-//! One raw connection to a server: handshake, whole frames out and in. Knows nothing of scripts and judges no
+//! One raw connection to a server: handshake, whole frames out and in. It knows no scripts and judges no
 //! answer.
 
 use std::io;

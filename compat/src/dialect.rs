@@ -1,4 +1,4 @@
-//! The differences that Rowlock wants: it answers as ZooKeeper 3.9 does, the reference is ZooKeeper 3.8.0.
+//! The intended differences: Rowlock answers as ZooKeeper 3.9 does; the reference is ZooKeeper 3.8.0.
 //!
 //! Invariant: whatever is not compared, or not sent, because of a dialect is listed in [`KNOWN`].
 

@@ -1,8 +1,9 @@
 //! The command `diff`: plays scripts on two clusters and compares the transcripts.
 //!
-//! A script whose transcripts differ is played again, below fresh roots: only one that differs every time is
-//! a difference; others are counted as unsteady and shown too, since semantics that depend on timing are a
-//! bug of the tool or of a server. Differences are minimised one after another when the workers have stopped.
+//! A script whose transcripts differ is played again below fresh roots. Only a script that differs every time
+//! counts as a difference. Others are counted as unsteady and shown too, since semantics that depend on
+//! timing are a bug of the tool or of a server. Differences are minimised one by one after the workers have
+//! stopped.
 
 use std::collections::BTreeSet;
 use std::process::ExitCode;

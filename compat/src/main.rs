@@ -1,4 +1,4 @@
-//! `rowlock-compat`: Rowlock beside the original. `diff` compares it with Apache ZooKeeper on random request
+//! `rowlock-compat`: Rowlock beside ZooKeeper. `diff` compares it with Apache ZooKeeper on random request
 //! sequences, `fuzz` sends broken frames to a listener. A tool of this repository, not shipped.
 
 mod answer;

@@ -1,8 +1,8 @@
-//! Plays a script against one cluster and writes down what comes back.
+//! Plays a script against one cluster and records the answers.
 //!
-//! One client acts at a time, and the next acts when the answers of the one before have all come; requests of
-//! one client behind one another are pipelined. So every answer and every event has one right place, also
-//! where clients are on different servers: there each turn begins with a sync.
+//! One client acts at a time. The next acts when all answers of the one before have come; one client's
+//! requests are pipelined. So every answer and event has exactly one right position, also when clients are on
+//! different servers: there each turn begins with a sync.
 //!
 //! Invariant: a transcript depends on the script and on the server's semantics, never on timing.
 

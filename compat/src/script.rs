@@ -1,5 +1,5 @@
-//! A script: what a few clients do, one step after another, below one path. Made by `generate`, carried out
-//! by `player`, made smaller by `minimise`. Holds no answer and knows no server.
+//! A script: the steps of a few clients, one after another, below one path. Made by `generate`, run by
+//! `player`, shrunk by `minimise`. It holds no answers and knows no server.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use rowlock_proto::request::SetWatches;

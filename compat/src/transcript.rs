@@ -1,8 +1,7 @@
-//! What a server answered to a script, in a form that two servers can be compared by.
+//! What a server answered to a script, in a form that compares between two servers.
 //!
-//! Zxids are kept apart from the text: two transcripts agree if their zxids are equal after each has been
-//! replaced by its rank among all of its transcript. So the mapping between the servers is one to one and
-//! keeps the order.
+//! Zxids are kept apart from the text: two transcripts agree if their zxids are equal after each is replaced
+//! by its rank within its transcript. So the mapping between the servers is one to one and keeps the order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

@@ -1,10 +1,9 @@
-//! Staying awake for what will come soon.
+//! Polling sockets instead of sleeping while an answer is expected soon.
 //!
-//! A processor that sleeps takes tens of microseconds to wake up, on a virtual machine more, and a commit
-//! waits for several that do. While that pays, a node therefore polls its sockets instead of sleeping, and
-//! gives the processor to whoever wants it after each look. It pays, as in KVM's halt polling
-//! (Documentation/virt/kvm/halt-polling.rst), while waits are short: no more time is polled in vain than was
-//! polled, or would have been, for what then came.
+//! A sleeping processor takes tens of microseconds to wake up, more on a virtual machine, and a commit waits
+//! for several wake-ups. So a node polls its sockets while that pays, and yields the processor after each
+//! look. As in KVM's halt polling (Documentation/virt/kvm/halt-polling.rst), polling pays while waits are
+//! short: the time polled in vain never exceeds the waits that polling has, or would have, covered.
 
 #![allow(clippy::disallowed_methods)] // a simulated world has no sleep to avoid
 

@@ -1,9 +1,9 @@
 //! Deliberate mistakes in whole nodes and clients, to see that the simulator finds each of them.
 //!
-//! Most are mistakes that lock services have made. Each is one small deviation at the place where the rule
-//! that it breaks is kept, and stands there as `if mutant::is(Mutant::X)`. Without the cargo feature
-//! `mutants` that is a constant: a production build holds neither the question nor the mistake. With it, a
-//! simulation chooses one mistake at most, for all nodes and clients of its world, by [`with`]. See
+//! Most are mistakes that lock services have made. Each is one small deviation at the place that keeps the
+//! broken rule, written there as `if mutant::is(Mutant::X)`. Without the cargo feature `mutants` that is a
+//! constant `false`, so a production build contains neither the test nor the mistake. With it, a simulation
+//! enables at most one mistake for all nodes and clients of its world, by [`with`]. See
 //! docs/decisions/mutants.md.
 
 use std::cell::Cell;

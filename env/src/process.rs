@@ -1,5 +1,5 @@
-//! What the operating system tells about this process. For people and monitoring, but for its number: a
-//! forked child finds out by it that connections are its parent's.
+//! What the operating system tells about this process, for people and monitoring. Only its id matters to the
+//! code: a forked child learns from it that connections belong to its parent.
 
 #![allow(clippy::disallowed_methods)] // this module is the seam that the ban points to
 

@@ -1,8 +1,9 @@
 //! Rare branches, counted: which of them simulated runs have taken, and which never.
 //!
-//! A branch that no run takes is one that no checker judges. Each stands here with its name, so that a report
-//! also names those that were never taken, and at its place as `rare::taken(Rare::X)`. Counts belong to the
-//! thread, and a simulated world has one. Where assertions are off (production) the function is empty.
+//! A branch that no run takes is never judged by a checker. Each is listed here by name, so that a report
+//! also names those that were never taken, and marked in its place as `rare::taken(Rare::X)`. Counts belong
+//! to the thread, and a simulated world has one thread. Without assertions (production) the function is
+//! empty.
 
 use std::cell::Cell;
 use std::ops::AddAssign;

@@ -1,9 +1,8 @@
-//! Names to addresses, on threads of their own.
+//! Resolves names to addresses, on threads of its own.
 //!
 //! The system's resolver blocks, for half a minute and longer where a name server is away, and cannot be
-//! interrupted. On the runtime's threads for blocking work it would hold up whoever else needs one, and the
-//! end of the runtime. Here it holds up a thread that nobody waits for; who asks for a name that is being
-//! looked for already shares the answer.
+//! interrupted. On the runtime's blocking threads it would delay other work and the runtime's shutdown. Here
+//! it only holds up a thread of its own. Requests for a name that is being resolved share the answer.
 
 use std::collections::BTreeMap;
 use std::io;

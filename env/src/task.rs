@@ -1,4 +1,4 @@
-//! Tasks that end: every task belongs to a group or is awaited, and hears the shutdown.
+//! Tasks with an end: every task belongs to a group or is awaited, and is told of the shutdown.
 
 #![allow(clippy::disallowed_methods)] // this module is the seam that the ban points to
 

@@ -1,4 +1,4 @@
-//! Work that blocks, on threads of its own: the log's writer, the writing of a snapshot.
+//! Blocking work on threads of its own: writing the log, writing a snapshot.
 
 #![allow(clippy::disallowed_methods)] // this module is the seam that the ban points to
 

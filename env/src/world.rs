@@ -1,10 +1,10 @@
-//! Another world under this crate: what a simulator implements, and how a thread steps into it.
+//! What a simulator implements in place of the operating system, and how a thread enters it.
 //!
-//! A thread that is in a world ([`enter`]) gets its clock, tasks, randomness, network and disks from there;
-//! all other threads stand on tokio and the operating system. Whether any thread is in a world is one relaxed
-//! load of a number that never changes in a production process, so the seam costs nothing there.
+//! A thread inside a world ([`enter`]) gets its clock, tasks, randomness, network and disks from there; all
+//! other threads use tokio and the operating system. The test for it is one relaxed load of a number that
+//! never changes in a production process, so the seam costs almost nothing there.
 //!
-//! The world knows which of its hosts runs at the moment: everything here means that host.
+//! The world knows which of its hosts is running; every call here refers to that host.
 
 use std::any::Any;
 use std::cell::RefCell;

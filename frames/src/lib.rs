@@ -1,9 +1,8 @@
-//! The largest legal requests of every kind, as they go over the wire: what tests put to the replicated
-//! state, where they count steps and bytes, and to a cluster of real processes, which must not lose its
-//! leader over them.
+//! The largest legal requests of every kind, in their wire form. Tests send them to the replicated state,
+//! where they count steps and bytes, and to a cluster of real processes, which must keep its leader.
 //!
-//! [`LOGGED`] go through the log, [`LOCAL`] are answered by the node that gets them. Must never know what the
-//! server does with a request: only how large it may be, and what is asked for before it.
+//! [`LOGGED`] go through the log; [`LOCAL`] are answered by the node that receives them. Must never know what
+//! the server does with a request: only how large it may be, and what must be requested before it.
 
 mod local;
 mod logged;

@@ -1,4 +1,4 @@
-//! What the node answers that gets it.
+//! Requests that the receiving node answers itself.
 
 use bytes::Bytes;
 use rowlock_proto::request::{PathWatch, ReadOp, SetWatches};

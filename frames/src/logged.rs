@@ -1,4 +1,4 @@
-//! What goes through the log.
+//! Requests that go through the log.
 
 use rowlock_proto::acl::{Acl, perms};
 use rowlock_proto::lock::{Acquire, Attempt, Claim, Mode};

@@ -1,7 +1,7 @@
-//! A `cluster.toml`. The files that it may name are not opened.
+//! A `cluster.toml`. Files that it names are not opened.
 //!
-//! Nothing may panic, a mistake has a line that the file has, and a file that was accepted is printed as one
-//! that says the same.
+//! Nothing may panic. An error names a line that exists. An accepted file is printed as one that means the
+//! same.
 
 #![no_main]
 

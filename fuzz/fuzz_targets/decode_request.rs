@@ -1,8 +1,8 @@
-//! Everything that a server reads: the cut into frames, the handshake, requests.
+//! Everything that a server reads: framing, the handshake, requests.
 //!
-//! The first byte of the input also chooses an operation, read bare and in an envelope, so that none has to
-//! be guessed. Nothing may panic or allocate beyond the frame, and what was read must be written and read
-//! again as the same.
+//! The first byte of the input also chooses an operation, read bare and in an envelope, so that the fuzzer
+//! need not guess one. Nothing may panic or allocate beyond the frame. What was read survives a round trip
+//! through the encoder.
 
 #![no_main]
 

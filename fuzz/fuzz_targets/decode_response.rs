@@ -1,7 +1,7 @@
 //! Everything that a client reads: the handshake's answer, replies to any operation, events, notices.
 //!
-//! The first byte of the input chooses the operation. Nothing may panic or allocate beyond the frame, and
-//! what was read must be written and read again as the same.
+//! The first byte of the input chooses the operation. Nothing may panic or allocate beyond the frame. What
+//! was read survives a round trip through the encoder.
 
 #![no_main]
 

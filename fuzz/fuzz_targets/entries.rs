@@ -2,8 +2,8 @@
 //! state.
 //!
 //! A follower forwards proposals, the leader prices them and puts them into the log, every node applies them:
-//! also those that no node of this version makes. None may make a node stop, the same bytes give the same
-//! state, and that stays whole.
+//! also those that no node of this version makes. None may stop a node; the same bytes give the same state;
+//! and that state stays consistent.
 
 #![no_main]
 

@@ -1,8 +1,7 @@
-//! A snapshot file of Apache ZooKeeper, which `rowlock import` reads: the file as it is, and again with the
-//! checksum that its content has, so that what comes behind a right checksum is reached. Then the plan of an
-//! import of it.
+//! A snapshot file of Apache ZooKeeper, as `rowlock import` reads it: the file as it is, and again with a
+//! corrected checksum, so that the code after the checksum is reached. Then the plan of its import.
 //!
-//! Nothing may panic or take more memory than the file is worth, whatever its lengths and counts say.
+//! Nothing may panic or take more memory than the file's size justifies, whatever its lengths and counts say.
 
 #![no_main]
 

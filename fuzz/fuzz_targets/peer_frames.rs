@@ -1,8 +1,8 @@
-//! Everything that comes from another node: the cut into frames, the handshake and its answer, requests and
-//! responses, and the log entries in them.
+//! Everything that comes from another node: framing, the handshake and its answer, requests and responses,
+//! and the log entries in them.
 //!
-//! The first byte of the input chooses, so that no checksum has to be guessed. Nothing may panic or take more
-//! memory than the bytes are worth, and what was read can be written and read again.
+//! The first byte of the input chooses the case, so that no checksum has to be guessed. Nothing may panic or
+//! take more memory than the input's size justifies. What was read survives a round trip through the encoder.
 
 #![no_main]
 

@@ -1,6 +1,6 @@
-//! The questions that clients ask for reports, over HTTP and as the request `report`.
+//! Requests for reports, over HTTP and as the request `report`.
 //!
-//! Nothing may panic, and what is understood stays within the bounds of a report.
+//! Nothing may panic, and a valid request stays within the bounds of a report.
 
 #![no_main]
 

@@ -1,7 +1,7 @@
-//! Writes what the fuzz targets begin with, into `corpus/TARGET/`: real encodings of every kind. Nothing of
+//! Writes the initial corpus of the fuzz targets into `corpus/TARGET/`: real encodings of every kind. None of
 //! it is kept in git.
 //!
-//! It is a target itself, to be run for no time, so that one build makes all of them.
+//! It is itself a target, run for zero time, so that one build makes all of them.
 
 #![no_main]
 

@@ -1,9 +1,9 @@
-//! A snapshot, as a node reads it at its start and from another node: the header of the file, the state in it
-//! as it is, and records of whatever bytes in blocks whose checksums are right, behind which comes the digest
-//! that they have.
+//! A snapshot, as a node reads it at its start and from another node: the file's header, the state in it, and
+//! arbitrary records in blocks with right checksums, followed by the digest of these records.
 //!
-//! Nothing may panic or take more memory than the bytes are worth. A state that was read can be
-//! written again. (Whether its numbers can be, says its digest, which only damage or a liar changes.)
+//! Nothing may panic or take more memory than the input's size justifies. A state that was read can be
+//! written again. Whether its numbers are right is the digest's business, which only damage or a liar
+//! changes.
 
 #![no_main]
 

@@ -1,8 +1,8 @@
-//! The write-ahead log, as a node finds it at its start: a segment of whatever bytes, and one of records
-//! whose checksums and chain are right and whose kinds and bodies are not.
+//! The write-ahead log, as a node finds it at its start: a segment of arbitrary bytes, and one of records
+//! with right checksums and chain but arbitrary kinds and bodies.
 //!
-//! Nothing may panic or take more memory than the file is worth. What is read can be asked for, and written
-//! again.
+//! Nothing may panic or take more memory than the file's size justifies. What was read can be queried and
+//! written again.
 
 #![no_main]
 

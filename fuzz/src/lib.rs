@@ -1,7 +1,7 @@
 //! What the fuzz targets share: a meter of the memory that an input makes a reader take.
 //!
-//! libFuzzer's own limit knows the process alone. A reader must not take more than its input is worth,
-//! however small that is: each target says how much that is.
+//! libFuzzer's own limit sees only the whole process. A reader must not take more than its input's size
+//! justifies, however small that is: each target says how much.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::{Path, PathBuf};

@@ -1,5 +1,4 @@
-//! Reading and writing plain data: znodes, and etcd's keys. Not of Redis, whose data nobody compares with
-//! these.
+//! Reads and writes plain data: znodes, and etcd's keys. Redis is left out: its data is not comparable.
 
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;

@@ -1,4 +1,4 @@
-//! One client of each system, all behind the same two calls, so that a workload is written once.
+//! One client per system, all behind the same trait, so that each workload is written once.
 
 pub mod data;
 mod etcd;

@@ -1,5 +1,5 @@
-//! One Redis as a lock, as its documentation says: SET NX PX to acquire, compare-and-delete to release, and
-//! whoever waits tries again and again.
+//! One Redis as a lock, as its documentation says: SET NX PX to acquire, compare-and-delete to release. A
+//! waiting client tries again and again.
 
 use std::time::Duration;
 

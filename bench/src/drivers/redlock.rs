@@ -1,5 +1,5 @@
-//! RedLock, as its page says: the same key on five independent masters; who has three of them in time holds
-//! the lock.
+//! RedLock, as its page says: the same key on five independent masters. A client that sets three of them in
+//! time holds the lock.
 
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,6 @@
-//! Redis' protocol (RESP 2) over one TCP connection: as much as a lock needs, by hand.
+//! Redis' protocol (RESP 2) over one TCP connection, written by hand: only what a lock needs.
 //!
-//! One task uses a connection: it writes, then reads, with nobody between it and the socket.
+//! One task uses a connection: it writes, then reads the socket itself, without a second task between.
 
 use anyhow::{Context, Result, bail};
 use bytes::{Buf, Bytes, BytesMut};

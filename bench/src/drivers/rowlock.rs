@@ -1,4 +1,4 @@
-//! Our own client: acquire is one request, release another, and a grant is pushed.
+//! Rowlock's own client: acquire is one request, release another, and a grant is pushed.
 
 use anyhow::{Context, Result};
 use rowlock_client::Guard;

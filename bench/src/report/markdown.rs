@@ -1,4 +1,4 @@
-//! The report in Markdown: what a run was, what it shows of the targets, then every figure of every workload.
+//! The report in Markdown: what the run was, how it meets the targets, then every figure of every workload.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

@@ -1,5 +1,4 @@
-//! From [`Results`] to what people read: tables in Markdown, plots in SVG, and the results themselves as
-//! JSON.
+//! Turns [`Results`] into tables in Markdown, plots in SVG, and JSON.
 //!
 //! Nothing here measures; the same results always give the same report.
 

@@ -1,4 +1,4 @@
-//! Medians with their extremes, and ratios of neighbours in time.
+//! Medians with minimum and maximum, and ratios of trials that ran close together.
 
 use crate::results::Results;
 use crate::system::System;

@@ -1,6 +1,6 @@
-//! Line charts as SVG files that need nothing else: both axes logarithmic, each line named at its end, the
-//! least and the most of the rounds as a bar through each point. Legible on light and dark pages, since they
-//! bring their own ground.
+//! Line charts as self-contained SVG files: both axes logarithmic, each line labelled at its end, and a bar
+//! through each point from the lowest to the highest round. They are legible on light and dark pages, as they
+//! draw their own background.
 
 use std::fmt::Write as _;
 

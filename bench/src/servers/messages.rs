@@ -1,4 +1,4 @@
-//! How many messages servers have exchanged with clients, as they count them themselves.
+//! How many messages servers have exchanged with clients, by the servers' own counters.
 
 use std::ops::Sub;
 use std::time::Duration;

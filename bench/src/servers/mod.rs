@@ -1,5 +1,5 @@
-//! Real servers of every system, started by us on loopback with the durability that the tables state, and
-//! ended by their own process ids.
+//! Real servers of every system: started on loopback with the durability that the tables state, and stopped
+//! by their process ids.
 
 mod etcd;
 pub mod messages;

@@ -1,4 +1,4 @@
-//! Three nodes of the release build beside this program, with the settings that everybody gets by default.
+//! Three nodes of the release build beside this program, with default settings.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! ZooKeeper's four-letter words, which Rowlock answers as well.
+//! ZooKeeper's four-letter words, which Rowlock answers too.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

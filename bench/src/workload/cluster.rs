@@ -1,4 +1,4 @@
-//! What only Rowlock's own trials do to a cluster: other settings, a restart of all nodes at once, many
+//! What only Rowlock's own trials do to a cluster: change settings, restart all nodes at once, create many
 //! znodes.
 
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! K clients that all want one lock: how fast it changes hands, and who gets it how often.
+//! K clients that all want one lock: how fast it changes hands, and how evenly they get it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

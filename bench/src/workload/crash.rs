@@ -1,4 +1,4 @@
-//! A holder dies without a word: how long until the next one in the queue holds the lock?
+//! A holder dies without closing its session: how long until the next in the queue holds the lock?
 
 use std::time::{Duration, Instant};
 

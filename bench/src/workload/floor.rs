@@ -1,5 +1,5 @@
 //! What the machine itself allows, in the same run: a round trip on loopback, and a flush of the disk. No
-//! system can answer faster than these, and a figure without them cannot be compared with one of another day.
+//! system answers faster than these. Figures of two days compare only together with their floors.
 
 use std::collections::BTreeMap;
 use std::fs::File;

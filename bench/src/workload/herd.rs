@@ -1,5 +1,5 @@
-//! Many wait for one lock, and it is given back: how many messages does that cost, and how soon does the next
-//! one know?
+//! Many clients wait for one lock, and it is released: how many messages does that cost, and how soon does
+//! the next one know?
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,5 +1,4 @@
-//! Many sessions that do nothing but live: what they take of the servers' memory, and what their heartbeats
-//! cost.
+//! Many idle sessions: what they take of the servers' memory, and what their heartbeats cost.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

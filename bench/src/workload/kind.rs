@@ -1,4 +1,4 @@
-//! The workloads by name: what the command line and the plan choose from, and the one place that calls them.
+//! The workloads by name: the choices of the command line and the plan, and the one place that calls them.
 
 use std::fmt;
 use std::str::FromStr;

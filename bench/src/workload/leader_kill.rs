@@ -1,4 +1,4 @@
-//! The leader's process is killed: how long until somebody acquires a lock again?
+//! The leader's process is killed: how long until a client acquires a lock again?
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};

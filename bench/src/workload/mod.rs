@@ -1,4 +1,4 @@
-//! What is done with a system, and what is counted meanwhile.
+//! The workloads: what is done with a system, and what is counted meanwhile.
 
 mod cluster;
 pub mod contended;

@@ -1,5 +1,4 @@
-//! The phases of a trial under load: the clients warm up, are counted, and end. Says what the counted time
-//! has cost.
+//! The phases of a trial under load: warm-up, counted time, end. Says what the counted time has cost.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};

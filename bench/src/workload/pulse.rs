@@ -1,7 +1,6 @@
-//! A steady beat of acquire and release on Rowlock while something else is done to it: each client has its
-//! own lock and begins a cycle at fixed moments. A cycle's time counts from the moment at which it should
-//! have begun, so a standstill shows in every cycle that it delayed and not only in those that were under
-//! way.
+//! A steady beat of acquire and release on Rowlock during some other operation. Each client has its own lock
+//! and starts a cycle at fixed moments. A cycle is timed from its planned start, so a standstill shows in
+//! every cycle that it delayed, not only in those that were under way.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! N clients that read plain znodes (or etcd's keys) ten times and write once, again and again.
+//! N clients that read plain znodes (or etcd's keys) ten times and write once, in a loop.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -1,5 +1,5 @@
-//! A way to the servers that can be cut: so a client dies for them, as its machine would see to it with
-//! SIGKILL, without a word of farewell.
+//! A relay between a client and the servers that can be cut. To the servers a cut looks as if the client was
+//! killed by SIGKILL: it ends without closing its session.
 
 use anyhow::Result;
 use tokio::io::copy_bidirectional;

@@ -1,6 +1,5 @@
-//! What one acquire and release costs while something grows that it has nothing to do with: sessions, znodes,
-//! watches; and what a hand-over costs while the queue of its lock grows. Rowlock only. All of it should stay
-//! as it is.
+//! The cost of one acquire and release while something unrelated grows: sessions, znodes, watches. And the
+//! cost of a hand-over while the queue of its lock grows. Rowlock only. None of these costs should grow.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

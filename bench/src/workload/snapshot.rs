@@ -1,5 +1,4 @@
-//! A large tree: what a snapshot of it does to the requests beside it, how long a restart takes, what a znode
-//! weighs.
+//! A large tree: how a snapshot of it slows other requests, how long a restart takes, what a znode weighs.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
-//! N clients, each with a lock of its own: acquire, release, again, as fast as they are answered. Or without
-//! waiting for the answer to the release: then it travels with the next acquire. Or with a rest before each
-//! cycle: what a service pays that locks now and then.
+//! N clients, each with its own lock, acquire and release as fast as they are answered. Variants: the client
+//! does not wait for the answer to the release, which then travels with the next acquire; or it pauses before
+//! each cycle, as a service does that locks now and then.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Watches what the clients of a trial do to one lock: two holders at once are an error of the system, not a
+//! Checks that one lock of a trial never has two holders at once: that would be an error of the system, not a
 //! figure.
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,5 +1,5 @@
-//! One attacker: connects, sends a spoilt conversation, ends it in one of the ways in which clients end,
-//! again and again.
+//! One attacker: in a loop it connects, sends a corrupted conversation, and ends it in one of the ways in
+//! which clients end.
 
 use std::io;
 use std::sync::Arc;

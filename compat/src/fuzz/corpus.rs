@@ -1,5 +1,5 @@
-//! Valid conversations to spoil: a handshake, the frames of a client of a generated script, and between them
-//! lock requests, which anybody may send.
+//! Valid conversations to corrupt: a handshake, then the frames of a generated script's client, mixed with
+//! lock requests.
 
 use bytes::{Bytes, BytesMut};
 use rowlock_proto::{FourLetterWord, OpCode, Xid, Zxid, encode};

@@ -1,7 +1,7 @@
-//! Requests that only Rowlock understands, for conversations to spoil: few locks and few names, so that they
-//! meet, and numbers from both ends.
+//! Requests that only Rowlock understands, for conversations to corrupt. They use few locks and names, so
+//! that they collide, and numbers from both ends of the range.
 //!
-//! Must never reach the comparison with the original, which closes the connection on such opcodes.
+//! Must never reach the comparison with ZooKeeper, which closes the connection on such opcodes.
 
 use bytes::Bytes;
 use rowlock_proto::lock::{Acquire, Attempt, Claim, Mode, Owner, SessionOptions};

@@ -1,8 +1,7 @@
-//! The command `fuzz`: many connections send broken conversations to one node, while another looks whether
-//! the node still does its work.
+//! The command `fuzz`: many connections send broken conversations to one node, while another one checks that
+//! the node still works.
 //!
-//! Must never be pointed at a cluster that holds anything: what the fuzz creates is swept away with
-//! everything else.
+//! Must never be pointed at a cluster that holds data: it deletes what it creates and everything else.
 
 mod attack;
 mod corpus;

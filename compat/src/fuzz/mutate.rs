@@ -1,4 +1,4 @@
-//! Spoils conversations: bits, lengths, numbers, order, and where the stream is cut.
+//! Corrupts conversations: bits, lengths, numbers, order, and where the stream is cut.
 
 use bytes::{Bytes, BytesMut};
 

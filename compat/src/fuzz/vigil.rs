@@ -1,5 +1,4 @@
-//! Looks whether a node that is being attacked still does its work: `ruok`, a real session, memory,
-//! connections, log.
+//! Checks that a node under attack still works: `ruok`, a real session, memory, connections, log.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

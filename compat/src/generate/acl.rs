@@ -1,4 +1,4 @@
-//! Access control lists and identities of scripts.
+//! Access control lists and identities in scripts.
 
 use bytes::Bytes;
 use rowlock_proto::{Acl, Id, Request};

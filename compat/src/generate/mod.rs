@@ -1,7 +1,6 @@
-//! Makes scripts from seeds. The same seed and root give the same script, for ever.
+//! Generates scripts from seeds. The same seed and root always give the same script.
 //!
-//! Few names and small version numbers make collisions common. What is never made: anything that `dialect`
-//! excludes.
+//! Few names and small version numbers make collisions common. It never generates what `dialect` excludes.
 
 mod acl;
 mod multi;

@@ -1,4 +1,4 @@
-//! multi and multiRead of scripts.
+//! multi and multiRead in scripts.
 
 use rowlock_proto::Request;
 use rowlock_proto::request::{Create, Op, ReadOp};

@@ -1,4 +1,4 @@
-//! Paths of scripts: few names, so that steps meet; now and then one that no znode can have.
+//! Paths in scripts: few names, so that steps collide; now and then an invalid one.
 
 use super::Generator;
 

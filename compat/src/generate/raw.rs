@@ -1,4 +1,4 @@
-//! Bytes that are not the request that their header announces.
+//! Bytes that do not match the request that their header announces.
 
 use bytes::{Bytes, BytesMut};
 use rowlock_proto::frame::LENGTH_BYTES;

@@ -1,8 +1,8 @@
 //! A session of the ZooKeeper protocol over one TCP connection: one awaited request at a time, and watch
 //! events.
 //!
-//! The task that calls also reads and writes, with nobody between it and the socket. It never reconnects: a
-//! connection that breaks makes a trial void.
+//! The calling task reads and writes the socket itself, without a second task between. It never reconnects: a
+//! broken connection makes a trial void.
 
 use std::collections::VecDeque;
 use std::time::Duration;
