@@ -1,4 +1,4 @@
-//! Where the cluster is, for the client commands: flag, environment, cluster.toml, or the default ports.
+//! Where the client commands find the cluster: flag, environment, cluster.toml, or the default ports.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

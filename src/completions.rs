@@ -1,4 +1,4 @@
-//! `rowlock completions`: what a shell needs to complete our command line.
+//! `rowlock completions`: shell completions of the command line.
 
 use std::process::ExitCode;
 

@@ -1,5 +1,5 @@
-//! How the command ends: one line on stderr and a code that scripts can rely on (sysexits.h where it has
-//! one).
+//! How the command ends: one line on stderr and an exit code that scripts can rely on (from sysexits.h where
+//! it has one).
 //!
 //! Every subcommand returns `Result<ExitCode, Failure>`; only `main` prints a failure.
 

@@ -1,9 +1,8 @@
-//! The commands that say what locks are about: who holds, who waits and for what, what happened, whose
-//! session it is.
+//! The commands that explain locks: who holds, who waits and for what, what happened, whose session it is.
 //!
-//! Each asks one node for a report (`Client::report`: the same document as `GET` of the same path on its HTTP
-//! listener) and shows it. `-o json` is that document. What others wrote (labels, names) never reaches the
-//! terminal unchecked.
+//! Each asks one node for a report (`Client::report`: the document that its HTTP listener serves at the same
+//! path) and shows it; `-o json` prints the document itself. Text from other clients (labels, names) is
+//! sanitised before it reaches the terminal.
 
 pub mod history;
 pub mod locks;

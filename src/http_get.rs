@@ -1,4 +1,4 @@
-//! One GET of a JSON document from a node's HTTP listener: all that `status` and `up` need of HTTP.
+//! One GET of a JSON document from a node's HTTP listener: all the HTTP that `status` and `up` need.
 
 use std::io;
 use std::time::Duration;

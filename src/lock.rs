@@ -1,14 +1,13 @@
-//! `rowlock lock`: a command under a lock, in the manner of flock(1).
+//! `rowlock lock`: runs a command under a lock, in the manner of flock(1).
 //!
 //! connect -> wait in the queue -> run the command -> release. While the command runs, the lock's deadline is
-//! watched: the command is asked to end (SIGTERM) when the deadline comes near, and ended (SIGKILL) when it
-//! is there, which is before the cluster grants the lock to the next.
+//! watched: the command is asked to end (SIGTERM) shortly before the deadline and killed (SIGKILL) at it,
+//! which is before the cluster grants the lock to the next.
 //!
-//! `options` flags; `queued` what `lock` and `sem` share; `under` what is common to all that a command can
-//! run under (`held`); `attend` stays with the command; `job` the process, `exec` and `warden` its ties to
-//! us, `terminal` job control, `passed` signals.
+//! `options`: flags; `queued`: what `lock` and `sem` share; `under`: running a command under anything that is
+//! held (`held`); `supervise` waits for the command; `job` is its process, `exec` and `warden` tie it to this
+//! process, `terminal` is job control, `passed` forwards signals.
 
-mod attend;
 pub mod elect;
 pub mod exec;
 mod held;
@@ -18,6 +17,7 @@ mod passed;
 mod processes;
 mod queued;
 pub mod sem;
+mod supervise;
 mod terminal;
 mod under;
 pub mod warden;

@@ -1,5 +1,4 @@
-//! Moments and spans of time as people write and read them. UTC throughout: nodes, clients and readers may
-//! stand anywhere.
+//! Times and durations as people write and read them. Always UTC: nodes, clients and readers may be anywhere.
 
 use std::time::Duration;
 

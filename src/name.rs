@@ -1,4 +1,4 @@
-//! The lock that a command is about: by its name, or by the path of its znode.
+//! The lock that a command is about: its name, or the path of its znode.
 
 use rowlock_client::{Client, Election, Mutex, Semaphore};
 

@@ -1,5 +1,5 @@
-//! How many files a node may have open. Each client takes one, and the log and the snapshots must never find
-//! none left: a node that cannot open the next segment of its log stops.
+//! How many files a node may have open. Each client takes one, and some must stay free for the log and the
+//! snapshots: a node that cannot open the next segment of its log stops.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 

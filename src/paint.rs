@@ -1,4 +1,4 @@
-//! Colour for a person at a terminal; nothing but text anywhere else.
+//! Colour at a terminal, plain text anywhere else.
 
 use crate::print::{out, outln};
 use std::io::IsTerminal;

@@ -1,5 +1,5 @@
-//! Text for stdout and stderr. Whoever reads it may go before the end (`| head -1`): that is not our failure,
-//! and no reason to stop what we do for somebody else, such as running a command under a lock.
+//! Text for stdout and stderr. The reader may leave early (`| head -1`). That is no failure of this process,
+//! and no reason to stop other work, such as running a command under a lock.
 //!
 //! Invariant: nothing here panics, as `println!` and `eprintln!` do when the reader is gone.
 

@@ -1,4 +1,4 @@
-//! What a node says of itself at `/v1/status`, as far as the command line shows it.
+//! A node's status from `/v1/status`, as far as the command line shows it.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
-//! The signals that ask the command to stop, and the rule for hearing any: one that was ignored when we
-//! started stays ignored, for us and for the commands that we start. So `nohup` (SIGHUP) and a shell that
-//! starts a job in the background (SIGINT, SIGQUIT) get what they ask for.
+//! The signals that ask the command to stop. A signal that was ignored at our start stays ignored, for us and
+//! for the commands that we start. So `nohup` (SIGHUP) works, and so does a shell that starts a job in the
+//! background (SIGINT, SIGQUIT).
 
 use std::fs::File;
 use std::io::Read;

@@ -1,5 +1,5 @@
-//! `rowlock sim`: whole clusters with their clients in a simulated world, from a seed; what breaks there is
-//! told, drawn and made small.
+//! `rowlock sim`: simulates whole clusters with their clients from a seed; a broken promise is told as a
+//! story, drawn, and shrunk to few faults.
 //!
 //! options and files -> [`case::Case`] (what to run) -> a thread that runs it -> story, figures, verdict,
 //! pages. Exit codes: 0 when every promise held, 1 when one was broken.

@@ -1,4 +1,5 @@
-//! `rowlock status`: a line per node, from its HTTP listener; from its client port where HTTP is not known.
+//! `rowlock status`: a line per node, from its HTTP listener, or from its client port if HTTP is not
+//! configured.
 
 use std::process::ExitCode;
 use std::time::Duration;

@@ -1,7 +1,7 @@
-//! `rowlock up`: a whole cluster on this machine, a demonstration, and then a playground until Ctrl-C.
+//! `rowlock up`: starts a whole cluster on this machine, runs a demonstration, and stays up until Ctrl-C.
 //!
 //! plan (which nodes, where) -> folder (fresh or kept) -> nodes (child processes) -> wait until they serve ->
-//! table -> demonstration with its verdict -> stay. Whatever ends it, no node is left behind.
+//! table -> demonstration with its verdict -> stay. However it ends, no node is left running.
 
 mod demo;
 mod folder;

@@ -1,4 +1,4 @@
-//! bounded: what no client should send, and what no client should do.
+//! bounded: invalid frames and misbehaving clients.
 
 use std::fs;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! `rowlock elect`: leading while a command runs, following who leads.
+//! `rowlock elect`: leading while a command runs, following the leader.
 
 use std::io::{BufRead, BufReader};
 

@@ -1,4 +1,4 @@
-//! `rowlock queue`, `locks`, `history`, `session` and `release`: what locks are about, and taking one away.
+//! `rowlock queue`, `locks`, `history`, `session` and `release`: explaining locks, and taking one away.
 
 use std::process::Stdio;
 

@@ -1,4 +1,5 @@
-//! Readers who go before the end (`rowlock locks | head -1`): quiet ends, and a command's own code.
+//! Readers that leave early (`rowlock locks | head -1`): `rowlock` ends quietly, and passes on a command's
+//! own exit code.
 
 use std::process::Stdio;
 

@@ -1,4 +1,4 @@
-//! `rowlock sem`: so many commands at once.
+//! `rowlock sem`: at most N commands at once.
 
 use crate::cli_under_lock::start;
 use crate::support::cluster::{Cluster, FAST};

@@ -1,4 +1,4 @@
-//! A command under `rowlock lock`: its process group, its signals, its terminal, and its end when the lock is
+//! A command under `rowlock lock`: its process group, signals and terminal, and its end when the lock is
 //! lost.
 
 use std::fs;

@@ -1,5 +1,5 @@
 //! What `rowlock serve` and `rowlock up` say when they cannot start: one line with the cause and the remedy,
-//! and a code.
+//! and an exit code.
 
 use std::fs;
 use std::net::TcpListener;

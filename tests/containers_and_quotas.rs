@@ -1,5 +1,5 @@
-//! What the cluster does by itself with znodes: containers and TTL znodes go when their time has come, on all
-//! nodes and whoever leads; quotas count, and hard ones refuse.
+//! What the cluster does with znodes by itself: containers and TTL znodes are removed in time, on all nodes
+//! and under any leader; quotas count, and hard ones refuse.
 
 use std::time::Duration;
 

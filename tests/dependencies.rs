@@ -1,7 +1,7 @@
-//! What we build on: only crates of crates.io, only with licences that deny.toml allows, none with a hole
-//! that is known.
+//! The dependencies: only crates of crates.io, only with licences that deny.toml allows, none with a known
+//! vulnerability.
 //!
-//! `cargo deny` knows more, and asks a database for that; this needs no network and no tool.
+//! `cargo deny` checks more, but asks a database; this test needs no network and no tool.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What another user of the machine finds in a node's files.
+//! Which of a node's files another user of the machine can read.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

@@ -1,6 +1,5 @@
-//! What went wrong in other lock services when machines died: replies lost with a leader, grants lost with a
-//! server, queues lost with a cluster, members that change while everybody waits. Numbers as in
-//! docs/testing.md.
+//! Failures of other lock services when machines died: replies lost with a leader, grants lost with a server,
+//! queues lost with a cluster, membership changes while clients wait. Numbers as in docs/testing.md.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
-//! What went wrong in other lock services when parts of the network or the data were gone: stale leaders that
-//! grant, sessions that end unnoticed, waiters that wait for ever, clients that never come back. Numbers as
-//! in docs/testing.md.
+//! Failures of other lock services when parts of the network or the data were gone: stale leaders that grant,
+//! sessions that end unnoticed, waiters that wait for ever, clients that never come back. Numbers as in
+//! docs/testing.md.
 
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,6 @@
-//! What went wrong in other lock services, tried on a healthy cluster, frame by frame: late and repeated
-//! releases, retries, queues of readers and writers, several locks at once, circles of waiters, names.
-//! Numbers as in docs/testing.md.
+//! Failures of other lock services, tried on a healthy cluster, frame by frame: late and repeated releases,
+//! retries, queues of readers and writers, several locks at once, deadlocks, names. Numbers as in
+//! docs/testing.md.
 
 use rowlock_proto::lock::{Acquire, Attempt, Claim, Mode, News, Notice, Owner, Standing};
 use rowlock_proto::{CreateMode, ErrorCode, FencingToken, Request, Response};

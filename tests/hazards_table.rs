@@ -1,5 +1,5 @@
-//! The table of hazards in docs/testing.md names tests that exist; mutants and rare branches stand somewhere
-//! in the code.
+//! The table of hazards in docs/testing.md names tests that exist. Every mutant and rare branch is used in
+//! the code.
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,5 @@
 //! `rowlock import` against real clusters: a snapshot that Apache ZooKeeper 3.8.0 wrote, live trees, and
-//! every way to be stopped half-way. With `ROWLOCK_TEST_ZK=host:port` also against a live Apache ZooKeeper.
+//! every interruption half-way. With `ROWLOCK_TEST_ZK=host:port` also against a live Apache ZooKeeper.
 
 use std::fs;
 use std::path::{Path, PathBuf};

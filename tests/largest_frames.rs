@@ -1,7 +1,7 @@
-//! bounded: the largest legal requests of every kind, sent by several connections one after another, and
-//! nothing is taken back. They cost the cluster neither its leader nor its readiness, nor more memory than a
-//! few times their bytes; and it comes back soon after all nodes were killed. docs/threat-model.md says how
-//! to repeat this at its full size.
+//! bounded: the largest legal requests of every kind, sent by several connections one after another, without
+//! undoing any. They cost the cluster neither its leader nor its readiness, nor more memory than a few times
+//! their bytes. It recovers soon after all nodes were killed. docs/threat-model.md says how to repeat this at
+//! full size.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,5 @@
-//! bounded: a client that writes large znodes makes the log short, not the memory of the nodes long.
+//! bounded: a client that writes large znodes triggers snapshots, which shorten the log; the nodes' memory
+//! does not grow with it.
 
 use rowlock_client::{Acl, CreateMode};
 

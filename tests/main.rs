@@ -1,7 +1,7 @@
-//! Black box: real processes of the built binary, real clients, `kill -9`, partitions. One test binary, so
-//! that clusters run one after the other; see `support/cluster.rs`.
+//! Black box: real processes of the built binary, real clients, `kill -9`, partitions. All in one test
+//! binary, so that clusters run one after another; see `support/cluster.rs`.
 //!
-//! These tests stand outside the system, so they reach the clock, processes and the network directly.
+//! These tests stand outside the system, so they use the clock, processes and the network directly.
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, missing_docs)]
 
 mod support;

@@ -1,9 +1,9 @@
-//! fifo, mutual-exclusion, fencing-monotonic across languages: Rowlock's client, kazoo, Curator and a recipe
-//! written by hand stand in one queue, and every grant follows its order.
+//! fifo, mutual-exclusion, fencing-monotonic across languages: Rowlock's client, kazoo, Curator and a
+//! handwritten recipe wait in one queue, and every grant follows its order.
 //!
-//! Each holder replaces what the holder before it wrote, on condition that nobody wrote since it looked: two
-//! holders at once would make one of them fail. What it finds there is who was granted before it, so the
-//! grants form a chain, and the chain must be the order of the queue znodes' czxids.
+//! Each holder replaces what the previous one wrote, on condition that the version is still the one it read:
+//! two holders at once would make one of them fail. What it reads is who was granted before it, so the grants
+//! form a chain, and the chain must be the order of the queue znodes' czxids.
 
 use std::fs;
 use std::path::{Path, PathBuf};

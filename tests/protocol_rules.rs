@@ -1,5 +1,5 @@
 //! session-order, read-your-writes, monotonic-reads: rules of the protocol that only several real nodes can
-//! break, told in raw frames so that no client's own care hides a fault.
+//! break. The test sends raw frames, so that no client library hides a fault.
 
 use bytes::{Bytes, BytesMut};
 use rowlock_proto::request::{ConnectRequest, Create, Op, PathWatch, SetData};

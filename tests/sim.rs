@@ -1,7 +1,7 @@
-//! `rowlock sim` as a shell sees it, and that a seed means the same run in every process.
+//! `rowlock sim` from a shell; and one seed gives the same run in every process.
 //!
-//! Whole clusters are slow in a build without optimisation, so most of this asks the level of the state
-//! alone; `just deterministic` compares a hundred seeds of whole clusters in an optimised build.
+//! Whole clusters are slow in a build without optimisation, so most of this uses the state-level simulation;
+//! `just deterministic` compares a hundred seeds of whole clusters in an optimised build.
 
 use std::fs;
 use std::io::Read;

@@ -1,5 +1,5 @@
-//! replica-equality: who missed more than the log still holds comes back by snapshot; who is new joins as a
-//! learner.
+//! replica-equality: a node that missed more than the log still holds comes back by snapshot; a new node
+//! joins as a learner.
 
 use rowlock_client::{Acl, Client, CreateMode};
 

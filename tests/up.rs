@@ -1,4 +1,4 @@
-//! `rowlock up`, as a newcomer runs it: the demonstration must keep every promise, and no process may stay
+//! `rowlock up`, as a new user runs it: the demonstration must keep every promise, and no process may stay
 //! behind.
 
 use std::fs;

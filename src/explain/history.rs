@@ -1,4 +1,4 @@
-//! `rowlock history`: what happened to locks, as one node has noted it.
+//! `rowlock history`: what happened to locks, as one node has recorded it.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! `rowlock queue`: who holds a lock, who waits and for what.
+//! `rowlock queue`: who holds a lock, and who waits for what.
 
 use std::process::ExitCode;
 

@@ -1,7 +1,7 @@
-//! `rowlock release`: takes a lock away from whoever holds it, by a person who knows that this is right.
+//! `rowlock release`: takes a lock away from its holder, by order of a person who knows that this is right.
 //!
-//! It takes the token of the place that is meant, so that a lock that has gone on to another holder meanwhile
-//! stays his.
+//! It requires the token of the hold that is meant. So a lock that has passed to another holder meanwhile
+//! stays with that holder.
 
 use std::process::ExitCode;
 

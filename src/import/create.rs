@@ -1,4 +1,4 @@
-//! The pass that creates: znodes in the order of the source, folded into transactions, each with its journal
+//! The pass that creates znodes in the order of the source, grouped into transactions, each with its journal
 //! entry.
 
 use rowlock_client::{Acl, CreateMode, Transaction};

@@ -1,4 +1,4 @@
-//! One import from the plan to the verdict, and back again if it fails.
+//! One import from the plan to the verdict, or back to the beginning if it fails.
 
 use std::process::ExitCode;
 

@@ -1,9 +1,9 @@
-//! What an import leaves in the cluster while it runs, so that whoever comes after it can take it back.
+//! What an import leaves in the cluster while it runs, so that a later process can undo it.
 //!
-//! `/zookeeper/rowlock-import` exists from before the first create until all is verified, or taken back: one
-//! import at a time. Its data says whose it is; its child `marker` is ephemeral: while it is there, the
-//! import is alive; its children `b-...` list, one per transaction, the paths that were created **by that
-//! very transaction**.
+//! `/zookeeper/rowlock-import` exists from before the first create until all is verified or undone, so only
+//! one import runs at a time. Its data says whose import it is. Its child `marker` is ephemeral: while it
+//! exists, the import is alive. Its children `b-...` list, one per transaction, the paths that were created
+//! **by that very transaction**.
 //!
 //! Invariant: a znode is the import's if and only if it has the czxid of the entry that lists it.
 

@@ -1,4 +1,4 @@
-//! Every bound of an import, with what happens when it is reached.
+//! Every limit of an import, and what happens when it is reached.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
-//! The znodes that are still open while a tree goes by in order: the ancestors of the present one. What is
-//! known of a znode only behind its last descendant (how many children, which numbers they use) is known when
-//! it closes.
+//! The znodes that are still open while a tree is read in order: the ancestors of the current one. Some facts
+//! of a znode (how many children, which numbers they use) are known only after its last descendant: when it
+//! closes.
 
 use rowlock_proto::path as paths;
 

@@ -1,9 +1,9 @@
-//! `rowlock import`: brings the tree of a ZooKeeper (a snapshot file, or live) into this cluster. All of it
-//! or none.
+//! `rowlock import`: copies the tree of a ZooKeeper (a snapshot file, or live) into this cluster, all or
+//! nothing.
 //!
-//! The way: read the source once (`plan`), look for conflicts, begin a journal in the cluster, try the ACLs,
-//! create (`create`), read everything back (`verify`), end the journal. On any failure or signal: `undo`.
-//! Must never overwrite or delete anything that it did not create itself.
+//! The steps: read the source once (`plan`), look for conflicts, begin a journal in the cluster, try the
+//! ACLs, create (`create`), read everything back (`verify`), end the journal. On any failure or signal:
+//! `undo`. Must never overwrite or delete anything that it did not create itself.
 
 mod create;
 mod job;

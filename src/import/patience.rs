@@ -1,5 +1,4 @@
-//! Requests that are repeated until the cluster serves them or the session ends, and reads that go out
-//! together.
+//! Repeats a request until the cluster serves it or the session ends; sends several reads together.
 
 use std::future::Future;
 

@@ -1,5 +1,4 @@
-//! What an import will do, found by reading the whole source once: counts, what cannot be kept, what stands
-//! in the way.
+//! What an import will do, found by reading the whole source once: counts, what cannot be kept, conflicts.
 
 use std::collections::BTreeMap;
 

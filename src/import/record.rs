@@ -1,4 +1,4 @@
-//! One znode of the source, wherever it was read.
+//! One znode of the source, from a file or from a live cluster.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What people see: a line of progress on stderr, tables and verdicts on stdout.
+//! What the user sees: a progress line on stderr, tables and verdicts on stdout.
 
 use std::io::{IsTerminal, Write};
 use std::time::Duration;

@@ -1,10 +1,9 @@
 //! Reads the snapshot files of Apache ZooKeeper (`snapshot.<zxid>`) as a stream of znodes, in the order of
-//! the file: every znode before those below it.
+//! the file: every znode before its descendants.
 //!
 //! The format, as ZooKeeper 3.8 writes it: `ZKSN`, version 2, database id; sessions; the table of ACLs;
-//! znodes until the path `/`; Adler-32 of everything before; then, in newer versions, parts that say nothing
-//! about the tree. Must never trust a length or a count: what is announced is compared with what the file
-//! still has.
+//! znodes until the path `/`; Adler-32 of everything before; then, in newer versions, parts that do not
+//! concern the tree. Must never trust a length or a count: each is compared with what is left of the file.
 
 use std::collections::BTreeMap;
 use std::path::Path;

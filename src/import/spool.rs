@@ -1,5 +1,5 @@
-//! A tree on its way from a live cluster, kept in a file without a name: three passes read it, and memory is
-//! not where a large tree should be. Znodes stand in it as in ZooKeeper's snapshots.
+//! The tree of a live cluster, stored in an unnamed file: three passes read it, and a large tree should not
+//! stay in memory. The file holds znodes in the form of ZooKeeper's snapshots.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,6 +1,6 @@
 //! Tries every ACL of the source on the cluster before anything is created: whether it is accepted, and
-//! whether we could create and remove znodes below one that has it. The servers judge by their own rules, and
-//! nothing stays.
+//! whether the import can create and remove znodes below a znode that has it. The servers judge by their own
+//! rules; nothing stays.
 
 use rowlock_client::{Acl, Client, CreateMode, Error, ErrorCode, Transaction};
 

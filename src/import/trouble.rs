@@ -1,4 +1,4 @@
-//! Why an import stops, from any of its parts.
+//! The reasons why an import stops.
 
 use rowlock_client::{Error, ErrorCode};
 

@@ -1,7 +1,7 @@
-//! Takes an import back: deletes what its journal lists, children first, and nothing else.
+//! Undoes an import: deletes what its journal lists, children first, and nothing else.
 //!
-//! A znode is deleted only if it is the very one that the import created and nobody has changed it since.
-//! What others have put below it, or changed, stays and is reported.
+//! A znode is deleted only if the import created it and no other client has changed it since. What others
+//! have created below it, or changed, stays and is reported.
 
 use rowlock_client::{Client, Error, ErrorCode, Stat, Transaction};
 

@@ -1,7 +1,7 @@
 //! Reads everything back and compares it with the source: data, ACLs, children.
 //!
-//! Kinds are not on the wire (ZooKeeper's protocol shows containers and TTL znodes as persistent ones): that
-//! a transaction with them was accepted is all the evidence there is.
+//! Kinds of znodes cannot be compared: ZooKeeper's protocol shows containers and TTL znodes as persistent
+//! ones. The only evidence is that a transaction with them was accepted.
 
 use std::collections::BTreeSet;
 

@@ -1,7 +1,7 @@
 //! Reads the tree of a live cluster into a spool, parents first.
 //!
-//! A walk is not a moment: what changes while it runs may be in it or not. The wire shows neither containers
-//! nor times to live, so that such znodes come as persistent ones.
+//! A walk is not a consistent snapshot: it may or may not contain changes that are made while it runs. The
+//! protocol shows neither containers nor TTLs, so such znodes are read as persistent ones.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

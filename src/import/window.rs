@@ -1,5 +1,5 @@
-//! Transactions on their way, in order, a few at a time. Each creates its entry in the journal, so that after
-//! a lost connection the entry tells whether it took effect.
+//! The window of pipelined transactions, in order. Each creates its own entry in the journal, so that after a
+//! lost connection the entry tells whether the transaction took effect.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};

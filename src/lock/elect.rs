@@ -1,4 +1,4 @@
-//! `rowlock elect`: a command as long as we lead, or the news of who leads.
+//! `rowlock elect`: runs a command while this process leads, or reports who leads.
 
 use std::ffi::OsString;
 use std::process::ExitCode;

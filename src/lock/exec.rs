@@ -1,7 +1,6 @@
-//! `rowlock __exec`: the first life of a command under a lock. It ties itself to the `rowlock lock` that
-//! started it, and stops until that says go on, which is when the warden knows of it; then it becomes the
-//! command. So there is no moment at which a `rowlock lock` that is killed or stopped leaves a command that
-//! works without a lock.
+//! `rowlock __exec`: the first stage of a command under a lock. It ties itself to the `rowlock lock` that
+//! started it, stops until that process, having told the warden, continues it, and then becomes the command.
+//! So a `rowlock lock` that is killed or stopped never leaves a command that works without a lock.
 
 use std::ffi::OsString;
 use std::io::ErrorKind;

@@ -1,4 +1,4 @@
-//! What a command can run under: a lock, permits of a semaphore, a leadership. One face for all of them.
+//! What a command can run under: a lock, permits of a semaphore, a leadership. One trait for all of them.
 
 use std::future::Future;
 

@@ -1,7 +1,7 @@
 //! The command that runs under a lock: its process group, its end, its stops.
 //!
-//! The command always leads a process group of its own, so that losing the lock ends it and all that it
-//! started. At a terminal the group is given the terminal (`terminal.rs`). Invariant: nothing here knows of
+//! The command always leads its own process group, so that losing the lock ends it and all that it started.
+//! At a terminal the group becomes the foreground group (`terminal.rs`). Invariant: nothing here knows of
 //! locks.
 
 use std::ffi::OsString;

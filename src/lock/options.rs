@@ -1,4 +1,4 @@
-//! Flags that `lock`, `sem` and `elect` share: how long to wait, on which terms to hold, what to run.
+//! Flags that `lock`, `sem` and `elect` share: how long to wait, how to hold, what to run.
 
 use std::ffi::OsString;
 use std::time::Duration;

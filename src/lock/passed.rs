@@ -1,4 +1,4 @@
-//! The signals that reach us and are meant for the command.
+//! The signals that this process receives and passes on to the command.
 
 use rustix::process::Signal;
 use tokio::signal::unix::{self, SignalKind};

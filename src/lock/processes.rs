@@ -1,4 +1,4 @@
-//! What the system's list of processes says of us, of groups and of parents: /proc.
+//! What /proc says of this process, of groups and of parents.
 
 use std::fs::File;
 use std::io::Read;

@@ -1,4 +1,4 @@
-//! What `lock` and `sem` have in common: wait in a queue, run the command under what was granted, leave.
+//! What `lock` and `sem` share: wait in a queue, run the command under what was granted, leave.
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! `rowlock sem`: a command under permits of a semaphore, so that only so many run at once.
+//! `rowlock sem`: runs a command under permits of a semaphore, which bounds how many run at once.
 
 use std::process::ExitCode;
 

@@ -1,12 +1,12 @@
-//! The controlling terminal, which a command in a process group of its own must be lent.
+//! The controlling terminal, which must be lent to a command in its own process group.
 //!
-//! A terminal has one foreground group; others are stopped when they read from it, and do not hear Ctrl-C. So
-//! we do what a shell does: lend it to the command's group, take it back when the command stops or ends, and
-//! stop with it, so that Ctrl-Z, `fg` and `bg` work on the whole. After `fg` the lock is looked at before the
-//! command goes on.
+//! A terminal has one foreground group. Other groups are stopped when they read from it, and do not hear
+//! Ctrl-C. So this process does what a shell does: it lends the terminal to the command's group, takes it
+//! back when the command stops or ends, and stops with it, so that Ctrl-Z, `fg` and `bg` work on the whole.
+//! After `fg` the lock is checked before the command continues.
 //!
 //! With stdin and stdout at the terminal it is lent from the start. In a pipeline it is lent when the command
-//! asks for it (the kernel stops a background group that does), as a pager at the other end may want it too.
+//! needs it (the kernel stops a background group that does), as a pager at the other end may need it too.
 
 use nix::sys::signal::{SigSet, Signal as Masked};
 use rustix::fd::OwnedFd;

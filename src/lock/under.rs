@@ -1,4 +1,4 @@
-//! Once something is held: run the command under it, or hold it until a signal; then give it back.
+//! Runs the command under what is held, or holds it until a signal; then gives it back.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -8,11 +8,11 @@ use rowlock_client::{Client, Owner, ReleaseError};
 use rowlock_env::time;
 use rustix::process::Signal;
 
-use super::attend::{Attended, End};
 use super::held::Held;
 use super::job::Job;
 use super::options::{self, Work};
 use super::passed::Passed;
+use super::supervise::{End, Supervised};
 use super::terminal::Terminal;
 use super::warden::Warden;
 use crate::cluster::LEAVING_MAX;
@@ -82,7 +82,7 @@ pub async fn run<H: Held>(held: H, setting: Setting<'_>, passed: &mut Passed) ->
         let kept_back = if work.pass_auth { None } else { Some(AUTH) };
         let job = Job::start(&words, &environment, kept_back)?;
         let terminal = Terminal::controlling();
-        Attended { held: &held, name, job, warden, terminal, client }.run(passed).await?
+        Supervised { held: &held, name, job, warden, terminal, client }.run(passed).await?
     };
     let over = match end {
         End::Itself(ended) => Over::Code(ended.code),

@@ -1,16 +1,16 @@
-//! The warden: a second process that ends the command when `rowlock lock` itself cannot.
+//! The warden: a second process that kills the command when `rowlock lock` itself cannot.
 //!
-//! `rowlock lock` may be killed, stopped or held up. Its warden is a process beside it that knows the
-//! command's process group and the lock's deadline, from lines on its stdin. When the deadline passes
-//! unextended, or stdin ends without `done`, it kills the whole group: before the cluster grants the lock to
-//! the next, as the deadline is earlier. The command itself is also tied to `rowlock lock` by the kernel
-//! (`exec.rs`); the warden adds all that it started, and the case of a `rowlock lock` that is stopped. Once
-//! nothing of the command runs any more it also takes the place of a `rowlock lock` that is gone out of the
-//! queue, so that the next one need not wait for the session to end.
+//! `rowlock lock` may be killed, stopped or delayed. Its warden is a process beside it that learns the
+//! command's process group and the lock's deadline from lines on its stdin. When the deadline passes without
+//! extension, or stdin ends without `done`, it kills the whole group. That is before the cluster grants the
+//! lock to the next, as the deadline is earlier. The kernel also ties the command itself to `rowlock lock`
+//! (`exec.rs`); the warden covers all that the command started, and a `rowlock lock` that is stopped. Once no
+//! process of the command is left, the warden also removes the queue znode of a `rowlock lock` that is gone,
+//! so that the next client need not wait for the session to end.
 //!
-//! Deadlines are points of CLOCK_BOOTTIME, which all processes of a machine share and which goes on while it
-//! is suspended, so a line that was written before a pause and read after it says nothing wrong. Invariant:
-//! the warden extends nothing itself, and gives nothing back before the command is gone.
+//! Deadlines are points of CLOCK_BOOTTIME, which all processes of a machine share and which continues during
+//! suspend. So a line that is written before a pause and read after it is still right. Invariant: the warden
+//! never extends a deadline itself, and releases nothing before the command is gone.
 
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;

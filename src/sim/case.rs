@@ -1,4 +1,4 @@
-//! What is to be run, and its text form: what a failing run leaves behind, and `replay` and `shrink` read.
+//! What to run, and its text form: a failing run writes it, `replay` and `shrink` read it.
 
 use std::fmt;
 

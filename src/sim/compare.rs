@@ -1,7 +1,7 @@
-//! `rowlock sim compare`: lock designs that people use, and Rowlock, under the same faults.
+//! `rowlock sim compare`: common lock designs, and Rowlock, under the same faults.
 //!
-//! Without more it prints a table of all designs in all scenarios. With a design, a scenario and a seed it
-//! tells one run.
+//! By default it prints a table of all designs in all scenarios. With a design, a scenario and a seed it
+//! prints one run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

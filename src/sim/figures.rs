@@ -1,4 +1,4 @@
-//! Figures of many runs, and how they are written.
+//! Figures of many runs, and their text form.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,5 +1,5 @@
 //! `rowlock sim mutants`: how many seeds it takes to notice each deliberate mistake. A checker that notices
-//! none has shown nothing.
+//! no mistake proves nothing.
 
 use std::process::ExitCode;
 use std::time::Duration;

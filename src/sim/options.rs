@@ -1,4 +1,4 @@
-//! Options that several of the commands have.
+//! Options that several `sim` commands share.
 
 use std::path::PathBuf;
 

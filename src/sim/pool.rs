@@ -1,4 +1,4 @@
-//! Seeds on several threads: each thread takes the next seed, runs it in a world of its own, and passes the
+//! Runs seeds on several threads: each thread takes the next seed, runs it in its own world, and passes the
 //! outcome on.
 
 use std::ops::RangeInclusive;

@@ -1,4 +1,4 @@
-//! What a person sees of one run: the story, the figures, the verdict, and where its files are.
+//! What the user sees of one run: the story, the figures, the verdict, and where its files are.
 
 use std::path::Path;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! `rowlock sim replay`: the run of a file.
+//! `rowlock sim replay`: repeats the run of a file.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! `rowlock sim shrink`: the smallest script of faults with which a run still breaks the same promise.
+//! `rowlock sim shrink`: finds the smallest script of faults with which a run still breaks the same promise.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! The demonstration: ten clients queue for one lock, the leader dies half-way, and a verdict closes it.
+//! The demonstration: ten clients queue for one lock, the leader dies half-way, and a verdict ends it.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,7 +1,7 @@
-//! The folder that `up` keeps everything in: the file of the cluster, a data folder and a log per node.
+//! The folder in which `up` keeps everything: the cluster's file, and a data folder and a log per node.
 //!
-//! Must never do: delete what `up` did not make. It only empties a folder that carries its mark, and only of
-//! names that it gives itself.
+//! Must never delete what `up` did not make. It only empties a folder that carries its mark, and only removes
+//! names that it uses itself.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};

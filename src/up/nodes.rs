@@ -1,7 +1,7 @@
-//! The nodes as child processes of this one: started, killed, started again, and all ended with us.
+//! The nodes as child processes: started, killed, restarted, and all ended with this process.
 //!
-//! Invariant: no node outlives `up`: each is killed when its handle is dropped, and asks the kernel to end it
-//! when this process ends in a way that drops nothing.
+//! Invariant: no node outlives `up`: each is killed when its handle is dropped, and asks the kernel to kill
+//! it when this process ends without dropping anything.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! The cluster that `up` runs: cluster.toml, adapted by the flags. Decides only; touches nothing.
+//! The cluster that `up` runs: cluster.toml, changed by the flags. It only decides, and touches nothing.
 
 use std::path::Path;
 

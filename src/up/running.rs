@@ -1,4 +1,4 @@
-//! The cluster that `up` runs: its nodes, what they say of themselves, what a person is shown of it.
+//! The cluster that `up` runs: its nodes, their status, and what the user is shown of it.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;

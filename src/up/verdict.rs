@@ -1,4 +1,4 @@
-//! The judgement over a demonstration: pure, from what its clients saw.
+//! The verdict on a demonstration: pure, from what its clients saw.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! `rowlock stat`: the bookkeeping of a znode.
+//! `rowlock stat`: the metadata of a znode.
 
 use std::process::ExitCode;
 

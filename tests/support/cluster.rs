@@ -1,8 +1,7 @@
-//! A cluster of real processes: started from a generated cluster.toml, killed, started again, asked how it
-//! is.
+//! A cluster of real processes: started from a generated cluster.toml, killed, restarted, queried.
 //!
-//! One cluster exists at a time: two of them on two cores would turn deadlines into luck. Dropping it ends
-//! exactly the processes it started. When a test fails, the ends of the nodes' logs are printed;
+//! One cluster exists at a time: with two of them on two cores, deadlines would depend on luck. Dropping it
+//! ends exactly the processes it started. When a test fails, the ends of the nodes' logs are printed;
 //! `ROWLOCK_TEST_KEEP=1` keeps the folder.
 
 use std::collections::BTreeMap;

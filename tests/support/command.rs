@@ -1,4 +1,4 @@
-//! Runs the built binary, with a deadline, and gives what it said.
+//! Runs the built binary with a deadline and returns its output.
 
 use std::io::Read;
 use std::path::Path;

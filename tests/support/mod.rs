@@ -1,4 +1,5 @@
-//! What the tests share: a cluster of processes, a switchable network between its nodes, raw client frames.
+//! What the tests share: a cluster of processes, a network between its nodes that can be cut, raw client
+//! frames.
 
 pub mod cluster;
 pub mod command;

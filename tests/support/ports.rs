@@ -1,5 +1,5 @@
-//! Free loopback ports, below the range from which the kernel takes the ports of outgoing connections: a
-//! client that tries to reach a dead node must not be given that node's port as its own.
+//! Free loopback ports, below the range from which the kernel takes the ports of outgoing connections.
+//! Otherwise a client that tries to reach a dead node could get that node's port as its own.
 
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicU16, Ordering};

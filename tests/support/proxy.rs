@@ -1,8 +1,7 @@
 //! A network between nodes whose links can be cut: one TCP proxy in front of each node's peer port.
 //!
 //! A cut link is silent, as a real one is: connections stay open, bytes wait, and flow again when it heals.
-//! Who is at the other end of an accepted connection is found in /proc, so the proxy knows nothing of the
-//! protocol.
+//! The proxy finds the other end of an accepted connection in /proc, so it knows nothing of the protocol.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

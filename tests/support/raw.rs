@@ -1,5 +1,5 @@
-//! A client of one connection by hand: every frame that goes out and comes in is counted and kept. Never
-//! pings by itself, never reconnects, never sends anything that the test did not ask for.
+//! A client with one connection, in raw frames: it counts and keeps every frame in both directions. It never
+//! pings by itself, never reconnects, and sends only what the test asks for.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Client frames by hand, for what no client would send.
+//! Handwritten client frames, for what no client library would send.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Who may import whom: between crates by their manifests, inside the coordinator by what its files say.
+//! Which module may import which: between crates by their manifests, inside the coordinator by its files'
+//! imports.
 
 use std::collections::BTreeSet;
 

@@ -1,6 +1,6 @@
-//! The rules of the repository that no compiler keeps: the size of files and functions, who may import whom,
-//! and that the documentation names what exists. A check takes the text of all files and gives a line for
-//! each breach; each has a test with a breach in it.
+//! The rules of the repository that no compiler checks: the size of files and functions, the layering, and
+//! that the documentation names what exists. A check takes the text of all files and returns a line for each
+//! breach. Each check has a test that catches a breach.
 //!
 //! The tests read the files of the repository directly: nothing here is simulated.
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, missing_docs)]

@@ -1,9 +1,9 @@
-//! Stays with a command that runs under a lock, until it has ended: by itself, or because the lock is lost.
+//! Waits for a command that runs under a lock, until it ends by itself or the lock is lost.
 //!
-//! On loss the command's whole group gets SIGTERM while there is time and SIGKILL when there is none.
+//! On loss the command's whole group gets SIGTERM while there is time, and SIGKILL when there is none.
 //! Invariant: the SIGKILL comes at the lock's local deadline at the latest, which is before the cluster can
-//! grant the lock to the next. Only where the lock went at somebody's command (its znode was deleted, its
-//! release forced) is there no deadline; then the group gets [`GRACE_FORCED`].
+//! grant the lock to the next. There is no deadline where another client took the lock away (it deleted the
+//! znode or forced the release); then the group gets [`GRACE_FORCED`].
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ pub enum End {
 }
 
 /// A command that runs under `held`.
-pub struct Attended<'a, H: Held> {
+pub struct Supervised<'a, H: Held> {
     /// What it runs under.
     pub held: &'a H,
     /// For messages.
@@ -53,7 +53,7 @@ pub struct Attended<'a, H: Held> {
     pub client: &'a Client,
 }
 
-impl<H: Held> Attended<'_, H> {
+impl<H: Held> Supervised<'_, H> {
     /// Runs until the command has ended.
     pub async fn run(mut self, passed: &mut Passed) -> Result<End, Failure> {
         let group = self.job.group();
@@ -69,7 +69,7 @@ impl<H: Held> Attended<'_, H> {
         if self.held.valid_until().is_some() {
             self.job.signal(Signal::CONT);
         }
-        let end = self.attend(passed).await;
+        let end = self.wait_for_command(passed).await;
         if end.is_ok() {
             // The command itself has ended, and nothing that outlives it on purpose is our business.
             self.warden.dismiss();
@@ -85,7 +85,7 @@ impl<H: Held> Attended<'_, H> {
         end
     }
 
-    async fn attend(&mut self, passed: &mut Passed) -> Result<End, Failure> {
+    async fn wait_for_command(&mut self, passed: &mut Passed) -> Result<End, Failure> {
         // What changes with the connection is the deadline.
         let mut states = self.client.states();
         let mut asked_to_end = false;
