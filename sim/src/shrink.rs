@@ -1,8 +1,7 @@
-//! The smallest script of faults that still fails.
+//! Finds the smallest script of faults that still fails.
 //!
-//! Delta debugging (Zeller and Hildebrandt, 2002) takes steps away, then what is left is made simpler: fewer
-//! are hit, for a shorter time, at rounder times. Nothing here knows what failing means, or runs anything but
-//! the question.
+//! Delta debugging (Zeller and Hildebrandt, 2002) removes steps. The remaining steps are then simplified:
+//! fewer targets, shorter times, rounder times. The caller's test decides what fails and runs the script.
 //!
 //! Invariant: every script that is kept has failed; so has the one that is returned.
 

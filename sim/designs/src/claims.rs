@@ -1,8 +1,8 @@
-//! What is said about lock designs, and what the runs say to it. Ids are those of the notes behind this
-//! project (S: what they claim; E: where we believe them wrong), K for Kleppmann's argument, N for what was
-//! found here, and the names of docs/guarantees.md for what Rowlock promises, if the table has its rows.
+//! What is claimed of lock designs, and what the runs show. Ids refer to the notes behind this project (S: a
+//! claim of theirs; E: where we believe them wrong), to Kleppmann's argument (K), to findings made here (N),
+//! and to the promises of docs/guarantees.md, if the table has Rowlock's rows.
 //!
-//! A judgement looks at the table and at nothing else, and names the run that shows it.
+//! A judgement uses the table only, and names the run that shows it.
 
 use std::time::Duration;
 

@@ -1,9 +1,9 @@
 //! What a lock design is here: servers that faults can hit, and a client library that a workload uses.
 //!
 //! To add one: implement [`Design`]; [`Design::build`] sets up hosts in the world, and returns what faults
-//! aim at ([`Servers`]) and what a client's process holds ([`Locker`]). The observer is told by the workload;
-//! a design itself only counts what nobody else can see ([`Remark`](crate::observer::Remark)), and says when
-//! it is between two commands.
+//! aim at ([`Servers`]) and what a client's process holds ([`Locker`]). The workload reports to the outside
+//! view. A design itself only counts what is visible to it alone ([`Remark`](crate::outside_view::Remark)),
+//! and says when it is between two commands.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use rowlock_world::executor::Simulation;
 use rowlock_world::time::HostId;
 
-use crate::observer::{ClientId, Observer, Released};
+use crate::outside_view::{ClientId, OutsideView, Released};
 use crate::scenario::Scenario;
 use crate::wire::Trouble;
 
@@ -53,7 +53,7 @@ pub trait Design {
     /// Why a scenario means nothing here, if it does not.
     fn not_applicable(&self, scenario: Scenario) -> Option<&'static str>;
     /// Sets up the servers, running.
-    fn build(&self, world: &Simulation, observer: &Observer) -> Deployment;
+    fn build(&self, world: &Simulation, view: &OutsideView) -> Deployment;
 }
 
 /// Makes what a client's process holds.
@@ -85,7 +85,7 @@ pub trait Servers {
     fn minority(&self) -> Vec<HostId>;
     /// Starts a server's process on a host that has booted.
     fn start(&self, host: HostId);
-    /// Messages so far, if they are not counted by the observer's meter.
+    /// Messages so far, if they are not counted by the outside view's meter.
     fn messages(&self) -> Option<u64> {
         None
     }
@@ -99,7 +99,7 @@ pub struct Contender {
     /// Where it runs.
     pub host: HostId,
     /// Who watches.
-    pub observer: Observer,
+    pub view: OutsideView,
 }
 
 /// The right to the lock, as the design gives it.
@@ -131,10 +131,10 @@ impl Contender {
     }
 
     /// The process is between two commands for a moment, in which it can die.
-    pub async fn between(&self, kind: crate::observer::Between) {
-        self.observer.between(self.id, Some(kind));
+    pub async fn between(&self, kind: crate::outside_view::Between) {
+        self.view.between(self.id, Some(kind));
         rowlock_env::time::sleep(Duration::from_millis(1)).await;
-        self.observer.between(self.id, None);
+        self.view.between(self.id, None);
     }
 }
 

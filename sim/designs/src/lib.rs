@@ -1,25 +1,25 @@
-//! The lock designs that people use, as models on a simulated world, to be compared: with each other, and
-//! with what is claimed of them.
+//! Common lock designs, as models on a simulated world, compared with each other and with the claims about
+//! them.
 //!
 //! The map:
 //! - [`wire`]: requests and replies over the world's network;
 //! - [`redis`], [`database`], [`zk`]: models of the servers that locks are built on, with their client
 //!   libraries;
-//! - [`design`]: what a lock design is; [`recipes`]: those that people publish;
-//! - [`workload`]: what every client does with a lock; [`store`]: what it protects; [`scenario`]: what goes
-//!   wrong;
-//! - [`observer`]: sees everything, measures; [`stage`]: one design in one scenario with one seed;
-//! - [`table`]: all of them; [`claims`]: what is said of them, confirmed or refuted; [`report`]: as text,
+//! - [`design`]: what a lock design is; [`recipes`]: the published ones;
+//! - [`workload`]: what every client does with a lock; [`store`]: what the lock protects; [`scenario`]: the
+//!   faults;
+//! - [`outside_view`]: sees everything and measures; [`stage`]: one design in one scenario with one seed;
+//! - [`table`]: all of them; [`claims`]: claims about them, confirmed or refuted; [`report`]: as text,
 //!   Markdown, HTML.
 //!
-//! Architecture invariant: nothing here depends on Rowlock. Whoever does implements [`design::Design`].
+//! Architecture invariant: nothing here depends on Rowlock. A crate that does implements [`design::Design`].
 
 use std::time::Duration;
 
 pub mod claims;
 pub mod database;
 pub mod design;
-pub mod observer;
+pub mod outside_view;
 pub mod recipes;
 pub mod redis;
 pub mod report;

@@ -1,4 +1,4 @@
-//! What happens to a design: the same for all of them.
+//! The scenarios: what happens to a design, the same for all designs.
 
 use std::time::Duration;
 

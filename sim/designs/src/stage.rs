@@ -1,4 +1,4 @@
-//! One design in one scenario with one seed: hosts, clients, the script of faults, and what came of it.
+//! One design in one scenario with one seed: hosts, clients, the script of faults, and the result.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use rowlock_world::time::{HostId, Nanos};
 use rowlock_world::trace::{Happening, What};
 
 use crate::design::{Contender, Deployment, Design, WhoseClock};
-use crate::observer::{Between, ClientId, Deed, FactRecorder, Measured, Observer, Phase};
+use crate::outside_view::{Between, ClientId, Deed, FactRecorder, Measured, OutsideView, Phase};
 use crate::scenario::{FITTING_JOB, LONG_JOB, Scenario};
 use crate::store::{Losses, Stores};
 use crate::{LOCK, TTL};
@@ -31,7 +31,7 @@ const STUCK_AFTER: Duration = Duration::from_secs(30);
 /// What came of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// By the observer.
+    /// By the outside view.
     pub measured: Measured,
     /// By the stores.
     pub losses: Losses,
@@ -52,22 +52,22 @@ pub fn run(design: &dyn Design, scenario: Scenario, seed: u64, record: bool) -> 
     world.network().set_labeler(wire::label);
     let clock = world.clone();
     let hosts: Arc<Mutex<Vec<HostId>>> = Arc::default();
-    let observer =
-        Observer::new(Arc::new(move || clock.now())).with_fact_recorder(fact_recorder(&world, hosts.clone()));
-    let deployment = design.build(&world, &observer);
+    let view = OutsideView::new(Arc::new(move || clock.now()))
+        .with_fact_recorder(fact_recorder(&world, hosts.clone()));
+    let deployment = design.build(&world, &view);
     let mut stage = Stage {
         whose_clock: design.clock(),
         long_jobs: design.keeps_alive(),
         hosts,
         stores: Stores::default(),
         world,
-        observer,
+        view,
         deployment,
         scenario,
         had_fault: false,
     };
     let played = stage.play();
-    let mut measured = stage.observer.finish(STUCK_AFTER);
+    let mut measured = stage.view.finish(STUCK_AFTER);
     if let Some(messages) = stage.deployment.servers.messages() {
         measured.messages = messages;
     }
@@ -101,7 +101,7 @@ fn fact_recorder(world: &Simulation, hosts: Arc<Mutex<Vec<HostId>>>) -> FactReco
 
 struct Stage {
     world: Simulation,
-    observer: Observer,
+    view: OutsideView,
     deployment: Deployment,
     stores: Stores,
     scenario: Scenario,
@@ -133,8 +133,8 @@ impl Stage {
     fn start_client(&self, id: ClientId) {
         let host = self.host_of(id);
         self.world.boot(host);
-        self.observer.starts(id);
-        let me = Contender { id, host, observer: self.observer.clone() };
+        self.view.starts(id);
+        let me = Contender { id, host, view: self.view.clone() };
         let locker = self.world.on(host, || (self.deployment.locker)(&me));
         let job = workload::contend(me, locker, self.stores.clone(), self.scenario);
         self.world.spawn(host, "workload", job);
@@ -160,10 +160,10 @@ impl Stage {
 
     /// The next holder, with a job that long, and some time into it.
     fn holder_with_job(&self, job: Duration, into: Duration) -> Result<Option<ClientId>, Halt> {
-        self.observer.set_next_job(job);
-        self.world.run_until_or(FAULT_UNTIL, || self.observer.victim().is_some())?;
+        self.view.set_next_job(job);
+        self.world.run_until_or(FAULT_UNTIL, || self.view.victim().is_some())?;
         self.pass(into)?;
-        Ok(self.observer.victim())
+        Ok(self.view.victim())
     }
 
     fn pass(&self, time: Duration) -> Result<(), Halt> {
@@ -172,21 +172,21 @@ impl Stage {
 
     fn fault(&mut self, text: &str, hosts: &[HostId]) {
         self.had_fault = true;
-        self.observer.fault_begins();
+        self.view.fault_begins();
         let hosts = hosts.to_vec();
         self.world.trace().note(self.world.now(), || What::Fault { text: text.to_owned(), hosts });
     }
 
     fn kill_client(&self, client: ClientId) -> Result<(), Halt> {
-        self.observer.dies(client);
+        self.view.dies(client);
         self.world.kill(self.host_of(client))
     }
 
     fn pause_client(&self, client: ClientId, time: Duration) -> Result<(), Halt> {
-        self.observer.pauses(client, true);
+        self.view.pauses(client, true);
         self.world.pause(self.host_of(client));
         self.pass(time)?;
-        self.observer.pauses(client, false);
+        self.view.pauses(client, false);
         self.world.resume(self.host_of(client));
         Ok(())
     }
@@ -199,7 +199,7 @@ impl Stage {
 
     fn holder_pause(&mut self) -> Result<(), Halt> {
         let Some(victim) = self.holder_with_job(INTO_THE_JOB, Duration::ZERO)? else { return Ok(()) };
-        self.world.run_until_or(FAULT_UNTIL, || self.observer.phase(victim) == Phase::Writing)?;
+        self.world.run_until_or(FAULT_UNTIL, || self.view.phase(victim) == Phase::Writing)?;
         self.fault("the holder stands still before its write", &[self.host_of(victim)]);
         self.pause_client(victim, TTL * 2)
     }
@@ -211,7 +211,7 @@ impl Stage {
     }
 
     fn find_between(&self, between: Between) -> Result<Option<ClientId>, Halt> {
-        let find = || self.observer.find_between(between);
+        let find = || self.view.find_between(between);
         self.world.run_until_or(FAULT_UNTIL, || find().is_some())?;
         Ok(find())
     }
@@ -234,10 +234,10 @@ impl Stage {
         let host = [self.host_of(client)];
         self.fault(text, &host);
         self.set_cut(&host, &servers, true);
-        self.observer.cuts_off(client, true);
+        self.view.cuts_off(client, true);
         self.pass(time)?;
         self.set_cut(&host, &servers, false);
-        self.observer.cuts_off(client, false);
+        self.view.cuts_off(client, false);
         Ok(())
     }
 
@@ -266,9 +266,9 @@ impl Stage {
         let (primary, all, outage) = (servers.primary(), servers.all(), servers.outage());
         self.set_cut(&[primary], &all, true);
         // A design that waits for replicas grants nothing now: then the server dies all the same.
-        self.observer.set_next_job(FITTING_JOB);
+        self.view.set_next_job(FITTING_JOB);
         let until = self.world.now() + Duration::from_secs(3);
-        self.world.run_until_or(until, || self.observer.victim().is_some())?;
+        self.world.run_until_or(until, || self.view.victim().is_some())?;
         self.pass(Duration::from_millis(5))?;
         self.fault("the primary dies", &[primary]);
         self.world.kill(primary)?;
@@ -295,10 +295,10 @@ impl Stage {
         far.retain(|host| !near.contains(host));
         self.fault("a partition", &near);
         self.set_cut(&near, &far, true);
-        [victim, another].iter().for_each(|client| self.observer.cuts_off(*client, true));
+        [victim, another].iter().for_each(|client| self.view.cuts_off(*client, true));
         self.pass(PARTITION)?;
         self.set_cut(&near, &far, false);
-        [victim, another].iter().for_each(|client| self.observer.cuts_off(*client, false));
+        [victim, another].iter().for_each(|client| self.view.cuts_off(*client, false));
         Ok(())
     }
 
@@ -341,7 +341,7 @@ impl Stage {
         if self.holder_with_job(self.longest_job(), INTO_THE_JOB)?.is_none() {
             return Ok(());
         }
-        let Some(victim) = self.observer.waiters().get(1).copied() else { return Ok(()) };
+        let Some(victim) = self.view.waiters().get(1).copied() else { return Ok(()) };
         self.fault("a client in the middle of the queue dies", &[self.host_of(victim)]);
         self.kill_client(victim)
     }

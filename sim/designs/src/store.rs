@@ -1,9 +1,9 @@
-//! What the lock is for: a number that clients read, and write back one higher. One store trusts everybody;
-//! one looks at tokens and refuses whoever comes with an older one than it has seen, at reads and writes (a
-//! read counts, too: otherwise a late write could fall between a later holder's read and its write).
+//! What the lock protects: a number that clients read, and write back incremented. One store accepts every
+//! write. The other checks tokens and refuses any that is lower than one it has seen, at reads and writes (a
+//! read counts too: otherwise a late write could fall between a later holder's read and its write).
 //!
-//! A design without tokens has nothing that such a store could compare: a random value says who, not whether
-//! before or after. It is used like the trusting one then.
+//! For a design without tokens such a store has nothing to compare: a random value says who, but not before
+//! or after. It then behaves like the first one.
 
 use std::sync::Arc;
 

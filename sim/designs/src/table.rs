@@ -1,11 +1,11 @@
-//! All designs in all scenarios with several seeds, and what came of each.
+//! All designs in all scenarios with several seeds, and the results.
 
 use std::time::Duration;
 
 use rowlock_world::executor::Halt;
 
 use crate::design::Design;
-use crate::observer::Remark;
+use crate::outside_view::Remark;
 use crate::scenario::Scenario;
 use crate::stage::{self, Outcome};
 

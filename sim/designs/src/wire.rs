@@ -1,9 +1,8 @@
-//! Requests, replies and pushes over a connection of the simulated network: what all models talk with.
+//! Requests, replies and pushes over a connection of the simulated network, used by all models.
 //!
 //! A frame is four bytes of length and JSON. A client's [`Connection`] has any number of requests under way;
-//! a server answers those of one connection in their order ([`serve`]). Every frame that is sent is counted
-//! by a [`Meter`]. It must never retry anything: what an unanswered request means is the design's own
-//! problem.
+//! a server answers those of one connection in their order ([`serve`]). A [`Meter`] counts every frame that
+//! is sent. It must never retry: the meaning of an unanswered request is the design's own problem.
 
 use std::collections::BTreeMap;
 use std::future::Future;

@@ -1,15 +1,15 @@
 //! What every client does, whatever the design: wait for the lock, read a number, work, check once more,
-//! write the number back one higher, let go. It tells the observer what it believes.
+//! write the number back incremented, release. It reports to the outside view what it believes.
 //!
-//! It is as careful as a program can be: a holder that is told of its loss stops. But a write that is on its
-//! way cannot be called back, and between the last check and the write there is always a moment.
+//! It is as careful as a program can be: a holder that learns of its loss stops. But a write under way cannot
+//! be recalled, and between the last check and the write there is always a gap.
 
 use std::time::Duration;
 
 use rowlock_env::{rng, time};
 
 use crate::design::{Contender, Locker};
-use crate::observer::{Released, Remark};
+use crate::outside_view::{Released, Remark};
 use crate::scenario::Scenario;
 use crate::store::Stores;
 
@@ -33,7 +33,7 @@ fn up_to(least: Duration, more: Duration) -> Duration {
 }
 
 async fn work_once(me: &Contender, locker: &mut dyn Locker, stores: &Stores, scenario: Scenario) {
-    me.observer.wants(me.id);
+    me.view.wants(me.id);
     let grant = loop {
         match locker.lock().await {
             Ok(grant) => break grant,
@@ -41,7 +41,7 @@ async fn work_once(me: &Contender, locker: &mut dyn Locker, stores: &Stores, sce
         }
     };
     let (least, more) = scenario.job();
-    let job = me.observer.holds(me.id, grant.token).unwrap_or_else(|| up_to(least, more));
+    let job = me.view.holds(me.id, grant.token).unwrap_or_else(|| up_to(least, more));
     let seen = stores.read(grant.token);
     let is_told = tokio::select! {
         biased;
@@ -49,9 +49,9 @@ async fn work_once(me: &Contender, locker: &mut dyn Locker, stores: &Stores, sce
         () = time::sleep(job) => false,
     };
     if is_told {
-        me.observer.remark(Remark::ToldOfLoss);
+        me.view.remark(Remark::ToldOfLoss);
     } else {
-        me.observer.writes(me.id);
+        me.view.writes(me.id);
         let mut arrival = Box::pin(time::sleep(WRITE_TAKES));
         let is_told_too_late = tokio::select! {
             biased;
@@ -59,13 +59,13 @@ async fn work_once(me: &Contender, locker: &mut dyn Locker, stores: &Stores, sce
             () = &mut arrival => false,
         };
         if is_told_too_late {
-            me.observer.remark(Remark::ToldOfLoss);
-            me.observer.lets_go(me.id);
+            me.view.remark(Remark::ToldOfLoss);
+            me.view.lets_go(me.id);
             arrival.await;
         }
         stores.write(grant.token, seen);
     }
-    me.observer.lets_go(me.id);
+    me.view.lets_go(me.id);
     let how: Released = locker.unlock(grant).await;
-    me.observer.released(me.id, how);
+    me.view.released(me.id, how);
 }

@@ -1,5 +1,5 @@
-//! What the literature predicts of each design, as assertions: a model that does not lose what it must lose
-//! is wrong.
+//! What the literature predicts of each design, as assertions: a model that never loses what the design loses
+//! in reality is wrong.
 
 use rowlock_designs::design::Design;
 use rowlock_designs::scenario::Scenario;

@@ -1,4 +1,4 @@
-//! The end of a run: what must be true when everybody has come to rest, and what must be left when all have
+//! The end of a run: what must be true when all clients are at rest, and what must remain when all have
 //! stopped.
 
 use std::time::Duration;

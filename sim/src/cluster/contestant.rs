@@ -1,13 +1,13 @@
-//! Rowlock among the lock designs that people use: the same scenarios and the same observer, but here with
-//! the real nodes and the real client, not models.
+//! Rowlock among the lock designs: the same scenarios and measurements, but with the real nodes and the real
+//! client instead of models.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use rowlock_client::{Client, Guard, ReleaseError, SessionState};
-use rowlock_coordinator::Observer as NodeObserver;
+use rowlock_coordinator::Observer;
 use rowlock_designs::design::{Contender, Deployment, Design, Doing, Grant, Locker, Servers};
-use rowlock_designs::observer::{Observer, Released};
+use rowlock_designs::outside_view::{OutsideView, Released};
 use rowlock_designs::scenario::Scenario;
 use rowlock_designs::wire::{Meter, Trouble};
 use rowlock_designs::{LOCK, TTL};
@@ -67,7 +67,7 @@ impl Design for Rowlock {
         }
     }
 
-    fn build(&self, world: &Simulation, observer: &Observer) -> Deployment {
+    fn build(&self, world: &Simulation, view: &OutsideView) -> Deployment {
         // The models' way of naming messages cannot read ours.
         world.network().set_labeler(crate::report::label::label);
         let shape =
@@ -83,7 +83,7 @@ impl Design for Rowlock {
             cluster.world.boot(*host);
             cluster.start(*host);
         }
-        let (meter, grace) = (observer.meter().clone(), self.disconnect_grace);
+        let (meter, grace) = (view.meter().clone(), self.disconnect_grace);
         let locker = move |_: &Contender| -> Box<dyn Locker> {
             let (endpoints, meter) = (endpoints.clone(), meter.clone());
             Box::new(Holder { endpoints, grace, meter, client: None, guard: None })
@@ -99,10 +99,10 @@ struct Cluster {
     statuses: NodeStatuses,
 }
 
-/// The checkers of whole clusters judge other runs; here the observer of all designs does.
+/// The checkers of whole clusters judge other runs; here the outside view of all designs does.
 struct Unseen;
 
-impl NodeObserver for Unseen {}
+impl Observer for Unseen {}
 
 impl Servers for Cluster {
     fn all(&self) -> Vec<HostId> {

@@ -1,4 +1,4 @@
-//! Which links are cut, by how many faults: a link passes again when the last of them is over.
+//! Which links are cut, and by how many faults: a link works again when the last of these faults ends.
 
 use std::collections::BTreeMap;
 

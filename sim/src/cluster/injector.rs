@@ -1,4 +1,4 @@
-//! Does to the world what the script says, and ends what it began.
+//! Applies the script's faults to the world, and ends them.
 
 mod data;
 mod disk;

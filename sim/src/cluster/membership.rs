@@ -1,4 +1,4 @@
-//! Which machines run nodes, and what part each has in the cluster as far as the operator knows.
+//! Which machines run nodes, and which role each has in the cluster as far as the operator knows.
 //!
 //! Invariant: a machine whose node was lost or removed is never used again, so no node comes back under a
 //! number whose votes it has forgotten.

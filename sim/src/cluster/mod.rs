@@ -2,14 +2,14 @@
 //! scheduler.
 //!
 //! - `node`: the process of a node; `workload`: those of clients;
-//! - `witness`: what the nodes' log does, as facts; `record`: where all facts go, and are judged;
-//! - `injector` (with `schedule`, `cuts`): does what the script of faults says;
-//! - `operator`: adds and removes nodes over the client port; `membership`: which there are;
+//! - `witness`: turns what happens to the nodes' log into facts; `record`: collects all facts and judges
+//!   them;
+//! - `injector` (with `schedule`, `cuts`): applies the script of faults;
+//! - `operator`: adds and removes nodes over the client port; `membership`: which nodes exist;
 //! - `contestant`: the cluster among the lock designs of `rowlock_designs`;
-//! - `run`: one run from its seed to its verdict; `terms`: what may be demanded of it.
+//! - `run`: one run from its seed to its verdict; `terms`: what the checkers may demand of it.
 //!
-//! What is not simulated: the lock history (sled has files and threads of its own), HTTP (nobody asks), TLS
-//! (there is none).
+//! What is not simulated: the lock history (sled uses its own files and threads), HTTP, TLS.
 
 mod audit;
 mod contestant;

@@ -1,4 +1,4 @@
-//! What the outside knows of the nodes: what they said of themselves last, and whether their processes run.
+//! What is known of the nodes from outside: their last published status, and whether their processes run.
 
 use std::sync::Arc;
 

@@ -1,12 +1,12 @@
 //! The operator: a person (or a script) who adds and removes nodes as docs/operations.md says, over the
 //! client port, with the production client.
 //!
-//! In the flow: the injector starts the process of a new node and hands the rest over as a [`Job`]; the
-//! operator does one after the other, since the second step of a replacement without the first may cost the
-//! majority, and writes into the membership what is known to be done.
+//! The injector starts the process of a new node and queues the rest as a [`Job`]. The operator does jobs one
+//! after another, since the second step of a replacement without the first may cost the majority, and records
+//! in the membership what is known to be done.
 //!
-//! Must never do: ask for a change of a membership that it has not seen. A request whose answer was lost may
-//! still be under way, and would otherwise undo what was asked for later.
+//! Must never ask for a change of a membership that it has not seen. A request whose answer was lost may
+//! still be under way, and would otherwise undo a later one.
 
 use std::collections::BTreeMap;
 use std::fmt;

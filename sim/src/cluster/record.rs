@@ -1,5 +1,4 @@
-//! What happens in a run, told to the checkers at once, and counted. Everybody who sees something has a
-//! handle.
+//! What happens in a run: passed to the checkers at once, and counted. Every source of facts has a handle.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

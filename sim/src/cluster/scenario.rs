@@ -1,4 +1,4 @@
-//! What kinds of things go wrong in a run, by name.
+//! The kinds of faults of a run, by name.
 
 use std::fmt;
 use std::str::FromStr;

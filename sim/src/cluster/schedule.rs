@@ -1,4 +1,4 @@
-//! What is to be done to the world, and when: the steps of the script, and the ends of what they began.
+//! What is to be done to the world, and when: the steps of the script, and the ends of their faults.
 
 use std::collections::BTreeMap;
 

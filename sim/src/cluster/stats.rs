@@ -1,4 +1,4 @@
-//! Figures of runs, to be added up.
+//! Figures of runs, which can be added up.
 
 use std::collections::BTreeMap;
 use std::ops::AddAssign;

@@ -1,7 +1,7 @@
-//! What the checkers may demand of a run, by what its script breaks.
+//! What the checkers may demand of a run, depending on what its script breaks.
 //!
-//! Invariant: only promises about time are given up, and only where the documentation gives them up. A wrong
-//! answer is wrong whatever was broken.
+//! Invariant: only promises about time are waived, and only where the documentation waives them. A wrong
+//! answer is wrong under any fault.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Sees what a node's log and state go through, and tells it as facts.
+//! Observes a node's log and state, and reports facts about them.
 
 use std::time::Duration;
 

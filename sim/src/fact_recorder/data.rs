@@ -1,5 +1,5 @@
-//! Facts about the plain znodes that workloads write: what the log says to a write, in the words of the
-//! clients, and what a znode is like behind a change.
+//! Facts about the plain znodes that workloads write: the log's answer to a write, in the clients' terms, and
+//! a znode's state after a change.
 
 use std::sync::Arc;
 

@@ -1,9 +1,9 @@
-//! Writes down what the log does to a reference machine, and makes facts of it. Serves both levels of the
+//! Records what the log does to a reference machine, and turns it into facts. Serves both levels of the
 //! simulation.
 //!
-//! Flow: a proposal is applied to the reference machine with a [`Recorder`] as its sink; then
-//! [`FactRecorder::answered`] makes the facts about its answer, and [`FactRecorder::facts`] those about
-//! each thing in the recorder. In a cluster [`Reference`] does all of it.
+//! A proposal is applied to the reference machine with a [`Recorder`] as its sink. Then
+//! [`FactRecorder::answered`] makes the facts about its answer, and [`FactRecorder::facts`] those about each
+//! item in the recorder. In a cluster [`Reference`] does all of it.
 
 mod data;
 mod reference;

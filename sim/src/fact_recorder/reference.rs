@@ -1,5 +1,4 @@
-//! The reference of a simulated cluster: one machine that is given every entry when the first node applies
-//! it.
+//! The reference of a simulated cluster: one machine that applies every entry when the first node applies it.
 
 use rowlock_proto::NodeId;
 use rowlock_state::Machine;

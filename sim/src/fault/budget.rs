@@ -1,8 +1,8 @@
-//! What may still be broken: the generator asks here before it takes something away for good.
+//! What may still be broken: the generator asks here before it removes something for good.
 //!
 //! Invariant: unless the script is over budget, a majority of every membership that the run may have had
-//! keeps its disks, and half of the clients live. The loss of what only a minority has is what the promises
-//! speak of; the loss of more would be legitimate, and a checker that objected to it would be wrong.
+//! keeps its disks, and half of the clients live. The promises cover the loss of a minority's disks. With
+//! more disks gone, lost data would be legitimate, and a checker that objected to it would be wrong.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! One fault of a wanted kind, with targets, times and sizes that the budget allows.
+//! Draws one fault of a given kind, with targets, times and sizes that the budget allows.
 
 use std::time::Duration;
 

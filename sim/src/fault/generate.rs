@@ -1,10 +1,10 @@
 //! A script from a seed.
 //!
-//! It has its own stream of random numbers, so a run whose script is made shorter still has the same workload
-//! and the same network (as far as the faults left them alone): that is what makes `crate::shrink` work.
+//! It has its own stream of random numbers, so a run whose script is shortened still has the same workload
+//! and the same network (as far as the faults left them alone). `crate::shrink` depends on that.
 //!
-//! Invariant: all that ends has ended when [`Ground::quiet`] begins, and nothing is broken beyond `budget`
-//! unless the mix is over budget.
+//! Invariant: every fault that ends has ended when [`Ground::quiet`] begins, and nothing is broken beyond
+//! `budget` unless the mix is over budget.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The kinds of faults: their names in scripts and figures, and what the generator may choose from.
+//! The kinds of faults: their names in scripts and figures, and which ones the generator may choose.
 
 /// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

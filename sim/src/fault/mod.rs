@@ -1,7 +1,7 @@
-//! What goes wrong in a run: a [`Script`] of faults, written by hand, read from a file, or made from a seed.
+//! The faults of a run: a [`Script`], written by hand, read from a file, or made from a seed.
 //!
-//! A script is data. It says what happens to whom and when; `crate::cluster` does it to the world. It has a
-//! text form (one fault per line) that people edit and that `crate::shrink` makes shorter.
+//! A script is data. It says what happens to whom and when; `crate::cluster` does it to the world. Its text
+//! form has one fault per line; people edit it and `crate::shrink` shortens it.
 
 mod budget;
 mod draw;

@@ -1,4 +1,4 @@
-//! A script from text: one fault per line, `#` begins a comment, empty lines mean nothing.
+//! Reads a script from text: one fault per line, `#` begins a comment, empty lines mean nothing.
 
 use std::str::FromStr;
 

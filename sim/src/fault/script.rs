@@ -1,8 +1,8 @@
-//! The types: who, what, how long, when.
+//! The types of a script: who, what, how long, when.
 //!
-//! Invariant: a [`Script`] says everything about the faults of a run. Who is the leader is looked up when a
-//! fault begins, so one script may hit different nodes in different runs, but the same ones in two runs of
-//! one seed.
+//! Invariant: a [`Script`] says everything about the faults of a run. The leader is looked up when a fault
+//! begins, so one script may hit different nodes in different runs, but the same ones in two runs of one
+//! seed.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Lengths of time as people write them: `12.5s`, `400ms`. Exact to the nanosecond, both ways.
+//! Durations as people write them: `12.5s`, `400ms`. Exact to the nanosecond in both directions.
 
 use std::time::Duration;
 

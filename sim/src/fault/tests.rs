@@ -1,4 +1,4 @@
-//! The text form of scripts, both ways.
+//! The text form of scripts, written and read.
 
 use std::time::Duration;
 

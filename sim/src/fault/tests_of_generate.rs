@@ -1,4 +1,4 @@
-//! What generated scripts promise, over many seeds.
+//! What holds for generated scripts, over many seeds.
 
 use std::collections::{BTreeMap, BTreeSet};
 

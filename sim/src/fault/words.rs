@@ -1,4 +1,4 @@
-//! The words of one line of a script, taken one by one. Every error says what was expected in its place.
+//! The words of one line of a script, read one by one. Every error says what was expected instead.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A script as text. What is written here is read in `read`.
+//! Writes a script as text, which `read` reads.
 
 use std::fmt;
 use std::time::Duration;

@@ -1,14 +1,14 @@
 //! What the clients of a simulated cluster did and heard, by their own account and at true times; and what
-//! the log says to the same things, in the same words.
+//! the log says to the same things, in the same terms.
 //!
-//! A client's duties, without which the checkers complain about innocents:
-//! 1. [`ClientFact::Invoked`] is told right before the call's future is polled for the first time, so that
-//!    calls of one session are told in the order in which they are sent.
-//! 2. When a reply has come, the client asks each of its watches once whether it has fired and tells those
-//!    events before it tells [`ClientFact::Returned`].
-//! 3. Znodes below [`DATA`] are written by told calls only, and every call writes data that no other call
+//! A client has duties; if it neglects them, the checkers report errors where there are none:
+//! 1. It reports [`ClientFact::Invoked`] right before the call's future is polled for the first time, so that
+//!    calls of one session are reported in the order in which they are sent.
+//! 2. When a reply has come, it asks each of its watches once whether it has fired, and reports those events
+//!    before it reports [`ClientFact::Returned`].
+//! 3. It writes znodes below [`DATA`] by reported calls only, and every call writes data that no other call
 //!    writes.
-//! 4. [`ClientFact::Holds`] and [`ClientFact::Alive`] are told in the same poll as the question
+//! 4. It reports [`ClientFact::Holds`] and [`ClientFact::Alive`] in the same poll as it asks
 //!    (`guard.is_held()`), so that no pause comes between.
 
 use std::sync::Arc;

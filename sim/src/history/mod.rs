@@ -1,9 +1,9 @@
-//! The facts of a run, as the world sees them from outside. Checkers judge facts and nothing else, so a test
-//! can show a checker a history that no correct system would produce.
+//! The facts of a run, as seen from outside. Checkers judge facts and nothing else, so a test can show a
+//! checker a history that no correct system would produce.
 //!
-//! Two levels tell facts. Those about the log are told by both ([`crate::fact_recorder`] makes them),
-//! those about simulated clients and connections by the simulation of the state alone, and those in
-//! [`client`] and [`node`] by the simulation of whole clusters, with true times.
+//! There are two levels of simulation. Both report facts about the log ([`crate::fact_recorder`] makes them).
+//! The simulation of the state alone reports those about simulated clients and connections; the simulation of
+//! whole clusters reports those in [`client`] and [`node`], with true times.
 
 pub mod client;
 pub mod node;

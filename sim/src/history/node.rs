@@ -1,4 +1,4 @@
-//! What the nodes of a simulated cluster were seen doing, as `rowlock_coordinator`'s observer tells it.
+//! What the nodes of a simulated cluster did, as reported by `rowlock_coordinator`'s observer.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! bounded: the cluster keeps no more outcomes of a session than its limits allow, and refuses none to a
-//! session that has said that it knows them all.
+//! bounded: the cluster keeps no more outcomes of a session than its limits allow, and it refuses none to a
+//! session that has acknowledged all of them.
 
 use std::collections::BTreeMap;
 

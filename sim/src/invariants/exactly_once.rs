@@ -1,6 +1,6 @@
 //! exactly-once: a numbered write of a session takes effect once, however often it is sent, and every reply
 //! to one number says the same. An acquire's reply names the same places; one that is gone by then may be
-//! missing. And nothing is left behind: a client that is at its end has no place in any queue.
+//! missing. And nothing remains: a client that has ended has no place in any queue.
 
 use std::collections::{BTreeMap, BTreeSet};
 

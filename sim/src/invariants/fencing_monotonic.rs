@@ -1,8 +1,8 @@
 //! fencing-monotonic: the tokens of successive holders of a lock strictly increase, and the protected
-//! resource never takes a write with a token below one that it has seen.
+//! resource never accepts a write with a token below one that it has seen.
 //!
-//! Holders that go together are no successors of each other: each may learn of its grant before or after the
-//! others.
+//! Holders that hold together are not successors of each other: each may learn of its grant before or after
+//! the others.
 
 use std::collections::BTreeMap;
 

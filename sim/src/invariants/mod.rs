@@ -1,5 +1,5 @@
-//! The promises of docs/guarantees.md as checkers, one file each, named as there. Each has a test in which it
-//! catches a history that breaks the promise: a check that cannot fail is no check.
+//! The promises of docs/guarantees.md as checkers, one file each, under the same names. Each has a test in
+//! which it catches a history that breaks the promise: a checker that cannot fail proves nothing.
 
 mod bounded;
 mod cluster;

@@ -1,6 +1,6 @@
-//! mutual-exclusion: at no point of the log, and at no time in the minds of clients, do two hold one lock
-//! that do not go together. A belief ends at the client's own deadline, or after its longest hold, at the
-//! latest; so whoever loses a lock has stopped before its successor is granted it.
+//! mutual-exclusion: at no point of the log, and at no time in the clients' beliefs, do two clients hold one
+//! lock in modes that exclude each other. A belief ends at the client's own deadline, or after its longest
+//! hold, at the latest; so a client that loses a lock has stopped before its successor is granted it.
 
 use std::collections::BTreeMap;
 

@@ -1,10 +1,10 @@
-//! no-deadlock: the log never comes to a state in which owners wait for each other in a circle, and
-//! refuses a place only if waiting there would have closed one.
+//! no-deadlock: the log never reaches a state in which owners wait for each other in a circle, and refuses a
+//! place only if waiting there would have closed one.
 //!
-//! Naively: who waits for whom is worked out anew from the whole queues, by what strict order means. A waiter
-//! waits for everybody before it who could not hold beside it, and for everybody before whom one of those
-//! waits. The maker of a place waits for all that works under it, and so does whoever waits for that place;
-//! nothing waits the other way.
+//! The checker is naive: it computes anew from the whole queues who waits for whom, by the rule of strict
+//! order. A waiter waits for every place before it that could not hold beside it, and for every place before
+//! which one of those waits. The maker of a place waits for all that works under it, and so does everything
+//! that waits for that place; nothing waits in the other direction.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,5 @@
-//! no-lost-wakeup: the log never leaves a lock free for the first of those that wait for it; and once faults
-//! have ended, holders have released and messages have arrived, nobody still waits.
+//! no-lost-wakeup: the log never leaves a lock free that its first waiter could hold; and once faults have
+//! ended, holders have released and messages have arrived, no client still waits.
 
 use std::collections::{BTreeMap, BTreeSet};
 

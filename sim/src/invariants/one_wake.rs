@@ -1,5 +1,5 @@
-//! one-wake: whoever leaves a queue wakes its successor and nobody else; a node tells of the grants that the
-//! log has made, of each at most once, and of no others.
+//! one-wake: a place that leaves a queue wakes its successor and no other; a node tells of the grants that
+//! the log has made, of each at most once, and of no others.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,6 +1,5 @@
 //! replica-equality: at one log index every replica has the same digest, whether it applied the log, came
-//! back from its own snapshot or was given another replica's: a snapshot and the log behind it are as good as
-//! the whole log.
+//! back from its own snapshot or got another replica's: a snapshot and the log after it equal the whole log.
 
 use std::collections::BTreeMap;
 

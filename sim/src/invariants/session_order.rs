@@ -1,5 +1,5 @@
-//! session-order: what a session sees never goes back, and a command that was sent over a connection that the
-//! session has left takes no effect any more.
+//! session-order: the state that a session sees never goes back, and a command that was sent over a
+//! connection that the session has left takes no effect any more.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! When faults are over: the record says it, or the fault does (`... for 4s`).
+//! When faults end: the record says it, or the fault does (`... for 4s`).
 
 use std::collections::BTreeSet;
 

@@ -1,7 +1,7 @@
-//! Names what two hosts say to each other, for the diagram: `acquire /locks/a`, `reply`, `append`.
+//! Names the messages between two hosts, for the diagram: `acquire /locks/a`, `reply`, `append`.
 //!
-//! A look at the bytes, and nothing else: what cannot be read has a name that says so little. Only worlds
-//! with a record ask.
+//! It only looks at the bytes: an unreadable message has a name that says so. Only worlds with a record use
+//! it.
 
 use bytes::{Bytes, BytesMut};
 use rowlock_proto::lock::News;

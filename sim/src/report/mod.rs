@@ -1,9 +1,9 @@
 //! What happened in a run, for people: a story in lines, and a space-time diagram in one HTML file.
 //!
 //! Both are made from the record of the world (`rowlock_world::trace`) and from nothing else, so they show
-//! whatever ran: nodes of Rowlock and their clients, or models of other lock designs.
+//! any run: nodes of Rowlock and their clients, or models of other lock designs.
 //!
-//! The flow: [`scene`] turns happenings into spells of time per host; [`story`] and [`html`] tell them.
+//! [`scene`] turns events into time spans per host; [`story`] and [`html`] present them.
 
 mod ends;
 pub mod html;

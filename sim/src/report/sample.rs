@@ -1,6 +1,6 @@
-//! A made-up record, rich enough to judge how reports look: three nodes and four clients, two locks, a
-//! partition that cuts off the leader, a power loss, a client that is paused past its timeout, a one-way cut,
-//! and one broken promise.
+//! A made-up record for judging how reports look: three nodes and four clients, two locks, a partition that
+//! cuts off the leader, a power loss, a client that is paused past its timeout, a one-way cut, and one broken
+//! promise.
 
 use rowlock_world::rng::Rng;
 use rowlock_world::time::{HostId, Nanos};

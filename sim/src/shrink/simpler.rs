@@ -1,8 +1,8 @@
-//! What is simpler than a step.
+//! The simpler forms of a step.
 //!
 //! Invariant: each candidate is smaller in some order that has no endless descent, so simplifying ends:
-//! durations become shorter, times get fewer digits, targets fewer, numbers smaller, a kind turns into one
-//! that is listed before.
+//! durations become shorter, times get fewer digits, targets fewer, numbers smaller, and a kind becomes one
+//! that is listed before it.
 
 use std::time::Duration;
 

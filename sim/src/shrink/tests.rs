@@ -1,4 +1,4 @@
-//! With made-up questions in place of runs.
+//! Shrinking with made-up tests in place of runs.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The leader's memory of signs of life, and its decision to expire. Never in the log, lost with the leader.
+//! The leader's record of signs of life, and its decision to expire. Never in the log, lost with the leader.
 //!
 //! Invariant: once an expiry is decided, no ping of that session is confirmed any more. A client that got a
 //! confirmation believes in its session for a whole timeout, and the decision cannot be taken back.

@@ -1,4 +1,4 @@
-//! The one log that all replicas apply, as Raft would have agreed on it, without the Raft.
+//! The one log that all replicas apply, as if Raft had agreed on it, without Raft.
 
 use std::collections::VecDeque;
 

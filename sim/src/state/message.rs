@@ -1,4 +1,4 @@
-//! What travels between a client and its node. Here it is values; on the wire it would be ZooKeeper's frames.
+//! The messages between a client and its node: values here, ZooKeeper's frames on the wire.
 
 use rowlock_proto::lock::Notice;
 use rowlock_proto::{ErrorCode, Stat, Zxid};

@@ -1,5 +1,5 @@
-//! Deliberate mistakes. The simulation must find each of them: that shows that its checkers and faults reach
-//! far enough. Most are mistakes that other lock services have made.
+//! Deliberate mistakes. The simulation must find each of them: that shows that its checkers and faults are
+//! strong enough. Most are mistakes that other lock services have made.
 
 /// A mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! A node as far as the state goes: a replica of the machine, the watches of its connections, its snapshot.
+//! A model of a node: a replica of the machine, the watches of its connections, its snapshot.
 //!
 //! It stands for `coordinator` here: it must tell a connection of a change before any reply that reveals it,
 //! and forget a session's watches when the session ends or moves.

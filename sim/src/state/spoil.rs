@@ -1,5 +1,5 @@
-//! The machine under test: as it is, or with a mistake around it. The mistakes that the state itself could
-//! make are made here, by changing what goes into it; its code has no switches.
+//! The machine under test: unchanged, or with a mistake around it. The mistakes that the state itself could
+//! make are made here, by changing its inputs; its code has no switches.
 
 use rowlock_proto::lock::{Claim, Mode, Owner, Standing};
 use rowlock_proto::{ErrorCode, SessionId};

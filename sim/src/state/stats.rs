@@ -1,4 +1,4 @@
-//! What happened how often: a run in which nothing happened has shown nothing.
+//! How often each thing happened: a run in which nothing happened proves nothing.
 
 use std::fmt;
 use std::ops::AddAssign;

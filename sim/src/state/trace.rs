@@ -1,5 +1,5 @@
-//! The trace of a run: a line per step, folded into a hash. Equal seeds give equal hashes, or the run
-//! depended on something that is not its seed.
+//! The trace of a run: a line per step, folded into a hash. Equal seeds give equal hashes; otherwise the run
+//! depends on something besides its seed.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! A host's own clocks: the monotonic one runs at its own rate, the wall clock also jumps. Neither is true
+//! A host's own clocks: the monotonic one runs at its own rate, the wall clock also jumps. Neither shows true
 //! time.
 
 use crate::time::Nanos;

@@ -1,4 +1,4 @@
-//! What the parts of a world share: true time, events to come, and the trace.
+//! What the parts of a world share: true time, future events, and the trace.
 
 use std::sync::Arc;
 

@@ -2,13 +2,13 @@
 //! one seed.
 //!
 //! The map:
-//! - [`heart`]: what the parts of the world share: true time, events to come, randomness;
+//! - [`heart`]: what the parts of the world share: true time, future events, randomness;
 //! - [`executor`]: tasks, of which a seeded choice runs next; timers; hosts that are killed, paused, switched
 //!   off;
 //! - [`clock`]: each host's own clocks, which drift and jump;
 //! - [`network`]: streams with latency, one-way partitions, lost connections;
 //! - [`disk`]: files whose unflushed writes are kept, dropped, torn or reordered when the power goes;
-//! - [`spoilt`]: bytes from outside, damaged, for the tests of what reads them;
+//! - [`spoilt`]: corrupted input bytes, for the tests of the code that reads them;
 //! - [`trace`]: what happened, for people, and its fingerprint.
 //!
 //! Nothing here knows Rowlock's nodes or clients. Architecture invariant: no thread, no clock, no randomness

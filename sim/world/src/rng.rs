@@ -1,5 +1,5 @@
 //! The random numbers of simulations, scripts and mutations: xoshiro256** seeded by SplitMix64 (Blackman and
-//! Vigna, public domain), written here so that a seed means the same run for ever, whatever a dependency
+//! Vigna, public domain). It is written here so that a seed always means the same run, whatever a dependency
 //! changes.
 
 /// A stream of random numbers.

@@ -1,5 +1,5 @@
-//! Input from outside, spoilt: good bytes in which some are changed, cut out, doubled or moved. For the tests
-//! of what reads files, frames and questions that a stranger may have written.
+//! Corrupted input: good bytes of which some are changed, cut out, doubled or moved. For the tests of code
+//! that reads files, frames and requests from untrusted sources.
 
 /// Values at which lengths and counts break.
 const EDGES: [u8; 8] = [0, 1, 0x7f, 0x80, 0xfb, 0xfc, 0xfd, 0xff];

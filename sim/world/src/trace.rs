@@ -1,6 +1,7 @@
-//! What happened: a fingerprint of everything, and, if wanted, a record for people (stories and diagrams).
+//! What happened: a fingerprint of everything and, on request, a record for people (stories and diagrams).
 //!
-//! The fingerprint is always taken, of more than the record holds: two runs of one seed must have the same.
+//! The fingerprint is always taken, and covers more than the record: two runs of one seed must have the same
+//! one.
 
 use parking_lot::Mutex;
 

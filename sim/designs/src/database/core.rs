@@ -1,5 +1,5 @@
-//! A table `locks(name PRIMARY KEY, owner, expires_at NULL)`, pure. Transactions of one row each, in one
-//! order, and durable; `now()` is the database's own wall clock, which the caller hands in.
+//! A table `locks(name PRIMARY KEY, owner, expires_at NULL)`, pure. Transactions touch one row each, run one
+//! after another, and are durable; `now()` is the database's own wall clock, which the caller passes in.
 
 use std::collections::BTreeMap;
 

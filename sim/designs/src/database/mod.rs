@@ -1,6 +1,6 @@
-//! A database with one table of locks: [`core`] decides, this serves it. It commits durably, so a restart
-//! loses nothing; durability is by fiat here (the table lives outside of its host), since no lock design
-//! depends on how it is done.
+//! A database with one table of locks: [`core`] decides, this module serves it. Commits are durable: the
+//! table lives outside of its host, so a restart loses nothing. How durability is reached matters to no lock
+//! design.
 
 pub mod core;
 

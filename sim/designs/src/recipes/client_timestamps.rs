@@ -1,15 +1,15 @@
-//! `SETNX` with the time of expiry as value, by the client's clock; whoever finds it passed takes over with
-//! `GETSET`; `DEL` to release. Published in the documentation of `SETNX` and in many tutorials (S1-5).
+//! `SETNX` with the time of expiry as value, by the client's clock. A client that finds it passed takes over
+//! with `GETSET`; `DEL` releases. Published in the documentation of `SETNX` and in many tutorials (S1-5).
 //!
-//! Claims: needs synchronised clocks; losers of a race overwrite the winner's time; no owner, so anybody
-//! unlocks.
+//! Claims: it needs synchronised clocks; losers of a race overwrite the winner's time; there is no owner, so
+//! any client can unlock.
 
 use rowlock_env::time;
 use rowlock_world::executor::Simulation;
 
 use super::redis_setting::{Plan, RedisSetting};
 use crate::design::{Contender, Deployment, Design, Doing, Grant, Locker, WhoseClock, poll_interval};
-use crate::observer::{Observer, Released, Remark};
+use crate::outside_view::{OutsideView, Released, Remark};
 use crate::redis::client::{COMMAND_TIMEOUT, Client};
 use crate::redis::core::{Answer, Command};
 use crate::redis::log::Persistence;
@@ -51,12 +51,12 @@ impl Design for ClientTimestamps {
         }
     }
 
-    fn build(&self, world: &Simulation, observer: &Observer) -> Deployment {
+    fn build(&self, world: &Simulation, view: &OutsideView) -> Deployment {
         let plan = Plan { servers: 1, is_replicated: false, persistence: Persistence::None, min_replicas: 0 };
-        let servers = RedisSetting::build(world, observer, plan);
+        let servers = RedisSetting::build(world, view, plan);
         let place = servers.place();
         let locker = move |me: &Contender| -> Box<dyn Locker> {
-            let redis = Client::new(place.clone(), COMMAND_TIMEOUT, me.observer.meter().clone());
+            let redis = Client::new(place.clone(), COMMAND_TIMEOUT, me.view.meter().clone());
             Box::new(TimestampLocker { me: me.clone(), redis })
         };
         Deployment { servers: Box::new(servers), locker: Box::new(locker) }
@@ -105,7 +105,7 @@ impl Locker for TimestampLocker {
                 if let Some(grant) = self.try_once().await? {
                     return Ok(grant);
                 }
-                self.me.observer.remark(Remark::Denied);
+                self.me.view.remark(Remark::Denied);
                 poll_interval().await;
             }
         })

@@ -1,5 +1,5 @@
-//! A row with a unique key (S1-1, S2-2): whoever inserts it holds the lock. Without expiry, or with a column
-//! that tells until when, checked by the database's clock.
+//! A row with a unique key (S1-1, S2-2): the client that inserts it holds the lock. Without expiry, or with a
+//! column that holds the time of expiry, checked by the database's clock.
 //!
 //! Claims: a crashed holder keeps the lock for ever (the reason for expiry); a bottleneck under load (S2-2).
 
@@ -12,7 +12,7 @@ use rowlock_world::time::HostId;
 use crate::database::core::{Outcome, Transaction};
 use crate::database::{self, Client, PORT, Storage};
 use crate::design::{Contender, Deployment, Design, Doing, Grant, Locker, Servers, poll_interval};
-use crate::observer::{Observer, Released, Remark};
+use crate::outside_view::{OutsideView, Released, Remark};
 use crate::scenario::Scenario;
 use crate::wire::{Meter, Trouble};
 use crate::{LOCK, TTL};
@@ -53,11 +53,11 @@ impl Design for DatabaseRow {
         }
     }
 
-    fn build(&self, world: &Simulation, observer: &Observer) -> Deployment {
+    fn build(&self, world: &Simulation, view: &OutsideView) -> Deployment {
         let host = world.add_host("database", "database", Ipv4Addr::new(10, 0, 0, 1));
         let servers = OneDatabase {
             world: world.clone(),
-            meter: observer.meter().clone(),
+            meter: view.meter().clone(),
             host,
             storage: Storage::default(),
         };
@@ -65,7 +65,7 @@ impl Design for DatabaseRow {
         servers.start(host);
         let ttl_ms = self.expires.then_some(TTL.as_millis() as i64);
         let locker = move |me: &Contender| -> Box<dyn Locker> {
-            let database = Client::new(format!("database:{PORT}"), me.observer.meter().clone());
+            let database = Client::new(format!("database:{PORT}"), me.view.meter().clone());
             Box::new(RowLocker { me: me.clone(), database, ttl_ms })
         };
         Deployment { servers: Box::new(servers), locker: Box::new(locker) }
@@ -113,7 +113,7 @@ impl Locker for RowLocker {
                 if self.database.run(insert).await? == Outcome::Rows(1) {
                     return Ok(Grant { token: None, value });
                 }
-                self.me.observer.remark(Remark::Denied);
+                self.me.view.remark(Remark::Denied);
                 poll_interval().await;
             }
         })

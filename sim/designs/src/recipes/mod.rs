@@ -1,5 +1,5 @@
-//! The designs, one file each (variants of one algorithm share its file). The header of each says who
-//! publishes it and what is claimed.
+//! The designs, one file each (variants of one algorithm share a file). Each header says who publishes the
+//! design and what is claimed of it.
 
 mod client_timestamps;
 mod database_row;

@@ -1,5 +1,4 @@
-//! Redis servers in a world: one, several that know nothing of each other, or a primary with replicas and a
-//! monitor.
+//! Redis servers in a world: one, several independent ones, or a primary with replicas and a monitor.
 
 use std::net::Ipv4Addr;
 
@@ -7,7 +6,7 @@ use rowlock_world::executor::Simulation;
 use rowlock_world::time::HostId;
 
 use crate::design::Servers;
-use crate::observer::Observer;
+use crate::outside_view::OutsideView;
 use crate::redis::client::Where;
 use crate::redis::log::Persistence;
 use crate::redis::server::{Server, Settings};
@@ -46,14 +45,14 @@ fn addr(index: usize) -> String {
 
 impl RedisSetting {
     /// Sets them up and starts them.
-    pub fn build(world: &Simulation, observer: &Observer, plan: Plan) -> Self {
+    pub fn build(world: &Simulation, view: &OutsideView, plan: Plan) -> Self {
         let last = |index: usize| u8::try_from(index + 1).expect("there are few servers");
         let hosts = (0..plan.servers)
             .map(|i| world.add_host(&name(i), "redis", Ipv4Addr::new(10, 0, 0, last(i))))
             .collect();
         let monitor =
             plan.is_replicated.then(|| world.add_host("monitor", "monitor", Ipv4Addr::new(10, 0, 2, 1)));
-        let (world, meter) = (world.clone(), observer.meter().clone());
+        let (world, meter) = (world.clone(), view.meter().clone());
         let setting = RedisSetting { world, meter, plan, hosts, monitor };
         for host in setting.hosts.clone() {
             setting.world.boot(host);

@@ -1,11 +1,11 @@
-//! Redisson's `RLock`: a hash with owner and reentrancy count, a watchdog that renews the lease at a third of
-//! it, losers subscribe and wait for the release or the rest of the lease (S0-6 to S0-9, S3-5 to S3-14). On
-//! one server; on a primary with two replicas and a monitor; with `min-replicas-to-write 2`,
-//! `min-replicas-max-lag 10` (S2-8) and a third replica, so that there is still something to write to after a
-//! failover; with `WAIT 1` after each grant; with `WAIT` for all replicas, as Redisson 3.17 and later do by
-//! themselves (`checkLockSyncedSlaves`; "only 1 of 2 slaves were synced").
+//! Redisson's `RLock`: a hash with owner and reentrancy count. A watchdog renews the lease at a third of it.
+//! Losers subscribe and wait for the release or the rest of the lease (S0-6 to S0-9, S3-5 to S3-14).
+//! Variants: one server; a primary with two replicas and a monitor; `min-replicas-to-write 2`,
+//! `min-replicas-max-lag 10` (S2-8) with a third replica, so that writes are still accepted after a failover;
+//! `WAIT 1` after each grant; `WAIT` for all replicas, the default since Redisson 3.17
+//! (`checkLockSyncedSlaves`; "only 1 of 2 slaves were synced").
 //!
-//! Claims: asynchronous failover gives the lock away twice (S0-12, S2-7, S4-3) and min-replicas is offered
+//! Claims: asynchronous failover grants the lock twice (S0-12, S2-7, S4-3) and min-replicas is offered
 //! against that; no polling (S3-7); the old watchdog still believes that it holds (S0-12, contradicted by
 //! E9); a release of a lock that has vanished reports success (S3-13).
 
@@ -18,7 +18,7 @@ use rowlock_world::executor::Simulation;
 
 use super::redis_setting::{Plan, RedisSetting};
 use crate::design::{Contender, Deployment, Design, Doing, Grant, Locker};
-use crate::observer::{Between, Observer, Released, Remark};
+use crate::outside_view::{Between, OutsideView, Released, Remark};
 use crate::redis::client::{COMMAND_TIMEOUT, Client, Where};
 use crate::redis::core::{Answer, Command, channel_of};
 use crate::redis::log::Persistence;
@@ -104,7 +104,7 @@ impl Design for Redisson {
         }
     }
 
-    fn build(&self, world: &Simulation, observer: &Observer) -> Deployment {
+    fn build(&self, world: &Simulation, view: &OutsideView) -> Deployment {
         let is_replicated = self.replication != Replication::None;
         let plan = Plan {
             servers: match self.replication {
@@ -116,10 +116,10 @@ impl Design for Redisson {
             persistence: Persistence::EverySecond,
             min_replicas: if self.replication == Replication::MinReplicas { 2 } else { 0 },
         };
-        let servers = RedisSetting::build(world, observer, plan);
+        let servers = RedisSetting::build(world, view, plan);
         let (place, waits) = (servers.place(), self.waits_for());
         let locker = move |me: &Contender| -> Box<dyn Locker> {
-            let client = || Client::new(place.clone(), COMMAND_TIMEOUT, me.observer.meter().clone());
+            let client = || Client::new(place.clone(), COMMAND_TIMEOUT, me.view.meter().clone());
             Box::new(RedissonLocker {
                 owner: me.unique(),
                 commands: client(),
@@ -197,17 +197,17 @@ impl RedissonLocker {
     }
 
     fn start_watchdog(&self) {
-        let mut redis = Client::new(self.place.clone(), COMMAND_TIMEOUT, self.me.observer.meter().clone());
-        let (owner, observer) = (self.owner.clone(), self.me.observer.clone());
+        let mut redis = Client::new(self.place.clone(), COMMAND_TIMEOUT, self.me.view.meter().clone());
+        let (owner, view) = (self.owner.clone(), self.me.view.clone());
         let watchdog = task::spawn("redisson.watchdog", async move {
             loop {
                 time::sleep(TTL / 3).await;
                 let renew =
                     Command::RedissonRenew { key: LOCK.to_owned(), owner: owner.clone(), ttl_ms: ttl_ms() };
                 match redis.run(renew).await {
-                    Ok(Answer::Number(1)) => observer.remark(Remark::Renewed),
+                    Ok(Answer::Number(1)) => view.remark(Remark::Renewed),
                     // Not ours any more, or an error: renewal stops, and nobody is told (S3-10, E9).
-                    Ok(_) => return observer.remark(Remark::RenewalRefused),
+                    Ok(_) => return view.remark(Remark::RenewalRefused),
                     Err(_) => return,
                 }
             }
@@ -229,7 +229,7 @@ impl Locker for RedissonLocker {
         Box::pin(async {
             loop {
                 let Some(mut left) = self.try_once().await? else { break };
-                self.me.observer.remark(Remark::Denied);
+                self.me.view.remark(Remark::Denied);
                 if !self.is_subscribed {
                     self.messages.subscribe(&channel_of(LOCK)).await?;
                     self.is_subscribed = true;

@@ -1,10 +1,10 @@
-//! RedLock on five masters that know nothing of each other (S0-5, S4-1, S4-4): `SET NX PX` on all, one after
-//! the other, each with a timeout of 50 ms; held if a majority answered within the time to live less the
-//! allowance for drift; else given back everywhere. Published by Redis's author; its time of validity is used
-//! here to stop a holder's work.
+//! RedLock on five independent masters (S0-5, S4-1, S4-4): `SET NX PX` on all, one after another, each with a
+//! timeout of 50 ms. The lock is held if a majority answered within the time to live minus the allowance for
+//! drift; otherwise it is released everywhere. Published by Redis's author; here its validity time stops a
+//! holder's work.
 //!
-//! Claims: safe while a majority is up (S1-2, S4-1); disputed (S0-11): Kleppmann shows clock jumps, pauses
-//! and restarts without fsync to break it.
+//! Claims: safe while a majority is up (S1-2, S4-1); disputed (S0-11): Kleppmann shows that clock jumps,
+//! pauses and restarts without fsync break it.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use rowlock_world::executor::Simulation;
 
 use super::redis_setting::{Plan, RedisSetting};
 use crate::design::{Contender, Deployment, Design, Doing, Grant, Locker};
-use crate::observer::{Between, Observer, Released, Remark};
+use crate::outside_view::{Between, OutsideView, Released, Remark};
 use crate::redis::client::Client;
 use crate::redis::core::{Answer, Command};
 use crate::redis::log::Persistence;
@@ -60,13 +60,13 @@ impl Design for Redlock {
         }
     }
 
-    fn build(&self, world: &Simulation, observer: &Observer) -> Deployment {
+    fn build(&self, world: &Simulation, view: &OutsideView) -> Deployment {
         let persistence = if self.flushes { Persistence::Always } else { Persistence::None };
         let plan = Plan { servers: MASTERS, is_replicated: false, persistence, min_replicas: 0 };
-        let servers = RedisSetting::build(world, observer, plan);
+        let servers = RedisSetting::build(world, view, plan);
         let places = servers.places();
         let locker = move |me: &Contender| -> Box<dyn Locker> {
-            let client = |place| Client::new(place, COMMAND_TIMEOUT, me.observer.meter().clone());
+            let client = |place| Client::new(place, COMMAND_TIMEOUT, me.view.meter().clone());
             let masters = places.iter().cloned().map(client).collect();
             Box::new(RedlockLocker { me: me.clone(), masters, valid_until: time::now() })
         };
@@ -127,7 +127,7 @@ impl Locker for RedlockLocker {
                     return Ok(Grant { token: None, value });
                 }
                 self.delete_everywhere(&value).await;
-                self.me.observer.remark(Remark::Denied);
+                self.me.view.remark(Remark::Denied);
                 // A random delay, so that those who split the masters between them do not do it again.
                 time::sleep(Duration::from_millis(50 + rng::below(150))).await;
             }

@@ -2,14 +2,14 @@
 //! then `DEL` (S1-8), and the script that compares and deletes (S0-4, S1-6, S4-2), which Redis's
 //! documentation recommends.
 //!
-//! Claims: the bare `DEL` frees another's lock; so does `GET` then `DEL` if the lock expires in between; the
-//! script never does. None of them knows of fault tolerance (S1-9).
+//! Claims: the bare `DEL` frees another client's lock; so does `GET` then `DEL` if the lock expires in
+//! between; the script never does. None of them is fault tolerant (S1-9).
 
 use rowlock_world::executor::Simulation;
 
 use super::redis_setting::{Plan, RedisSetting};
 use crate::design::{Contender, Deployment, Design, Doing, Grant, Locker, poll_interval};
-use crate::observer::{Between, Observer, Released, Remark};
+use crate::outside_view::{Between, OutsideView, Released, Remark};
 use crate::redis::client::{COMMAND_TIMEOUT, Client};
 use crate::redis::core::{Answer, Command};
 use crate::redis::log::Persistence;
@@ -82,16 +82,16 @@ impl Design for SetNxPx {
         }
     }
 
-    fn build(&self, world: &Simulation, observer: &Observer) -> Deployment {
+    fn build(&self, world: &Simulation, view: &OutsideView) -> Deployment {
         let persistence = match self.release {
             Release::CompareAndDeleteAlways => Persistence::Always,
             _ => Persistence::None, // Redis's own default: `appendonly no`
         };
         let plan = Plan { servers: 1, is_replicated: false, persistence, min_replicas: 0 };
-        let servers = RedisSetting::build(world, observer, plan);
+        let servers = RedisSetting::build(world, view, plan);
         let (place, release) = (servers.place(), self.release);
         let locker = move |me: &Contender| -> Box<dyn Locker> {
-            let redis = Client::new(place.clone(), COMMAND_TIMEOUT, me.observer.meter().clone());
+            let redis = Client::new(place.clone(), COMMAND_TIMEOUT, me.view.meter().clone());
             Box::new(SetLocker { me: me.clone(), redis, release })
         };
         Deployment { servers: Box::new(servers), locker: Box::new(locker) }
@@ -136,7 +136,7 @@ impl Locker for SetLocker {
                 if self.redis.run(set).await? == Answer::Ok {
                     return Ok(Grant { token: None, value });
                 }
-                self.me.observer.remark(Remark::Denied);
+                self.me.view.remark(Remark::Denied);
                 poll_interval().await;
             }
         })

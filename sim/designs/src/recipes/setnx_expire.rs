@@ -1,5 +1,5 @@
-//! `SETNX`, then `EXPIRE`, and `DEL` to release: what the notes warn of (S1-4, S2-3, S3-1), from before Redis
-//! 2.6.12.
+//! `SETNX`, then `EXPIRE`, and `DEL` to release: the notes warn of it (S1-4, S2-3, S3-1); it dates from
+//! before Redis 2.6.12.
 //!
 //! Claim: a client that dies between the two commands leaves the lock taken for ever.
 
@@ -7,7 +7,7 @@ use rowlock_world::executor::Simulation;
 
 use super::redis_setting::{Plan, RedisSetting};
 use crate::design::{Contender, Deployment, Design, Doing, Grant, Locker, poll_interval};
-use crate::observer::{Between, Observer, Released, Remark};
+use crate::outside_view::{Between, OutsideView, Released, Remark};
 use crate::redis::client::{COMMAND_TIMEOUT, Client};
 use crate::redis::core::{Answer, Command};
 use crate::redis::log::Persistence;
@@ -45,12 +45,12 @@ impl Design for SetnxExpire {
         }
     }
 
-    fn build(&self, world: &Simulation, observer: &Observer) -> Deployment {
+    fn build(&self, world: &Simulation, view: &OutsideView) -> Deployment {
         let plan = Plan { servers: 1, is_replicated: false, persistence: Persistence::None, min_replicas: 0 };
-        let servers = RedisSetting::build(world, observer, plan);
+        let servers = RedisSetting::build(world, view, plan);
         let place = servers.place();
         let locker = move |me: &Contender| -> Box<dyn Locker> {
-            let redis = Client::new(place.clone(), COMMAND_TIMEOUT, me.observer.meter().clone());
+            let redis = Client::new(place.clone(), COMMAND_TIMEOUT, me.view.meter().clone());
             Box::new(SetnxLocker { me: me.clone(), redis })
         };
         Deployment { servers: Box::new(servers), locker: Box::new(locker) }
@@ -74,7 +74,7 @@ impl Locker for SetnxLocker {
                     self.redis.run(expire).await?;
                     return Ok(Grant { token: None, value });
                 }
-                self.me.observer.remark(Remark::Denied);
+                self.me.view.remark(Remark::Denied);
                 poll_interval().await;
             }
         })

@@ -1,5 +1,5 @@
-//! One ephemeral znode that all watch (S2-10, S4-5): whoever creates it holds the lock, its removal wakes
-//! everybody.
+//! One ephemeral znode that all clients watch (S2-10, S4-5): its creator holds the lock, its removal wakes
+//! all.
 //!
 //! Claim: a herd: one release wakes all waiters (S2-11), and one of them wins.
 
@@ -7,7 +7,7 @@ use rowlock_world::executor::Simulation;
 
 use super::zk_setting::{self, ZkClient};
 use crate::design::{Deployment, Design, Doing, Grant, Locker};
-use crate::observer::{Observer, Released, Remark};
+use crate::outside_view::{OutsideView, Released, Remark};
 use crate::scenario::Scenario;
 use crate::wire::Trouble;
 use crate::zk::core::{Reply, Request};
@@ -45,8 +45,8 @@ impl Design for OneZnode {
         }
     }
 
-    fn build(&self, world: &Simulation, observer: &Observer) -> Deployment {
-        zk_setting::build(world, observer, |zk| Box::new(HerdLocker { zk }))
+    fn build(&self, world: &Simulation, view: &OutsideView) -> Deployment {
+        zk_setting::build(world, view, |zk| Box::new(HerdLocker { zk }))
     }
 }
 
@@ -57,14 +57,14 @@ struct HerdLocker {
 impl Locker for HerdLocker {
     fn lock(&mut self) -> Doing<'_, Result<Grant, Trouble>> {
         Box::pin(async {
-            let observer = self.zk.me.observer.clone();
+            let view = self.zk.me.view.clone();
             let session = self.zk.session().await?;
             loop {
                 let create = Request::Create { path: PATH.to_owned(), is_sequential: false };
                 match session.run(create).await? {
                     // The position of the znode's creation among all changes rises: a token.
                     Reply::Created(value, czxid) => return Ok(Grant { token: Some(czxid), value }),
-                    Reply::NodeExists => observer.remark(Remark::Denied),
+                    Reply::NodeExists => view.remark(Remark::Denied),
                     _ => return Err(Trouble::NoConnection),
                 }
                 let gone = session.interest(PATH);

@@ -1,7 +1,7 @@
-//! ZooKeeper's lock recipe as it should be (S2-12 to S2-15, S4-6), as Curator has it: an ephemeral,
-//! sequential znode under one parent per lock, with a random part by which a lost reply is found again; the
-//! lowest holds; everybody else watches the one before, and looks again after every wake-up; a holder that
-//! has not heard from the service for two thirds of the session timeout takes the lock for lost.
+//! ZooKeeper's lock recipe done right (S2-12 to S2-15, S4-6), as in Curator: an ephemeral, sequential znode
+//! under one parent per lock, with a random part by which a client finds it after a lost reply. The lowest
+//! holds; each other client watches the one before its own, and looks again after every wake-up. A holder
+//! that has not heard from the service for two thirds of the session timeout considers the lock lost.
 //!
 //! Claims: order of creation is order of grants (S2-15); one release wakes one (S2-12); a predecessor that
 //! dies while it waits does no harm (S2-14); no double grant (S2-9); ZooKeeper's is sturdier than Redis's
@@ -14,7 +14,7 @@ use rowlock_world::executor::Simulation;
 
 use super::zk_setting::{self, ZkClient};
 use crate::design::{Deployment, Design, Doing, Grant, Locker};
-use crate::observer::{Between, Observer, Released, Remark};
+use crate::outside_view::{Between, OutsideView, Released, Remark};
 use crate::scenario::Scenario;
 use crate::wire::Trouble;
 use crate::zk::core::{Reply, Request};
@@ -71,8 +71,8 @@ impl Design for Queue {
         }
     }
 
-    fn build(&self, world: &Simulation, observer: &Observer) -> Deployment {
-        zk_setting::build(world, observer, |zk| Box::new(QueueLocker { zk, place: None }))
+    fn build(&self, world: &Simulation, view: &OutsideView) -> Deployment {
+        zk_setting::build(world, view, |zk| Box::new(QueueLocker { zk, place: None }))
     }
 }
 
@@ -149,7 +149,7 @@ impl QueueLocker {
             };
             if woken > 0 {
                 // Its predecessor only waited, and is gone: a wake-up without a grant.
-                self.zk.me.observer.remark(Remark::Denied);
+                self.zk.me.view.remark(Remark::Denied);
             }
             let gone = session.interest(&before);
             if session.run(Request::Exists { path: before, watch: true }).await? == Reply::Exists {

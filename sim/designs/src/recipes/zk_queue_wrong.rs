@@ -2,10 +2,10 @@
 //! E6).
 //!
 //! As printed: the event of a removal is ignored, because the code returns early for every event of a
-//! connected client (E1); so each waiter sleeps its whole timeout; then it takes the lock without looking
-//! (E2); an error counts as "busy" and a second znode is created (E6); release deletes unconditionally (E5).
-//! The other two repair E1 only: a wake-up is taken for a grant (E2); the watch is set before there is
-//! anything to wake (E3), but the queue is looked at again.
+//! connected client (E1), so each waiter sleeps its whole timeout. Then it takes the lock without looking
+//! (E2). An error counts as "busy" and a second znode is created (E6). Release deletes unconditionally (E5).
+//! The two other variants repair E1 only: one takes a wake-up for a grant (E2); the other sets the watch
+//! before its wait begins (E3), but looks at the queue again.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use super::zk_queue::{PARENT, list};
 use super::zk_setting::{self, ZkClient};
 use crate::TTL;
 use crate::design::{Deployment, Design, Doing, Grant, Locker};
-use crate::observer::{Between, Observer, Released, Remark};
+use crate::outside_view::{Between, OutsideView, Released, Remark};
 use crate::scenario::Scenario;
 use crate::wire::Trouble;
 use crate::zk::core::{Reply, Request};
@@ -80,9 +80,9 @@ impl Design for WrongQueue {
         }
     }
 
-    fn build(&self, world: &Simulation, observer: &Observer) -> Deployment {
+    fn build(&self, world: &Simulation, view: &OutsideView) -> Deployment {
         let flaw = self.flaw;
-        zk_setting::build(world, observer, move |zk| Box::new(WrongLocker { zk, flaw }))
+        zk_setting::build(world, view, move |zk| Box::new(WrongLocker { zk, flaw }))
     }
 }
 
@@ -114,7 +114,7 @@ impl WrongLocker {
             if is_over && flaw != Flaw::WatchBeforeLatch {
                 return Ok(grant); // E2
             }
-            me.observer.remark(Remark::Denied);
+            me.view.remark(Remark::Denied);
         }
     }
 }

@@ -1,5 +1,4 @@
-//! ZooKeeper's service in a world, and what recipes' clients share: a session that is opened when it is
-//! needed.
+//! ZooKeeper's service in a world, and what the recipes' clients share: a session that is opened when needed.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -8,7 +7,7 @@ use rowlock_world::executor::Simulation;
 use rowlock_world::time::HostId;
 
 use crate::design::{Contender, Deployment, Locker, Servers};
-use crate::observer::Observer;
+use crate::outside_view::OutsideView;
 use crate::wire::{Meter, Trouble};
 use crate::zk::PORT;
 use crate::zk::core::{Reply, Request};
@@ -25,11 +24,11 @@ struct ZkSetting {
 /// Sets up the service; `locker` makes what a client's process holds.
 pub fn build(
     world: &Simulation,
-    observer: &Observer,
+    view: &OutsideView,
     locker: impl Fn(ZkClient) -> Box<dyn Locker> + 'static,
 ) -> Deployment {
     let host = world.add_host("zk", "zookeeper", Ipv4Addr::new(10, 0, 0, 1));
-    let (world, meter) = (world.clone(), observer.meter().clone());
+    let (world, meter) = (world.clone(), view.meter().clone());
     let servers = ZkSetting { world, meter, host, storage: Storage::default() };
     servers.world.boot(host);
     servers.start(host);
@@ -69,7 +68,7 @@ impl ZkClient {
     pub async fn session(&mut self) -> Result<&Session, Trouble> {
         if self.session.as_ref().is_none_or(Session::is_expired) {
             self.session = None;
-            self.session = Some(Session::open(&format!("zk:{PORT}"), self.me.observer.meter()).await?);
+            self.session = Some(Session::open(&format!("zk:{PORT}"), self.me.view.meter()).await?);
         }
         self.session.as_ref().ok_or(Trouble::NoConnection)
     }

@@ -1,5 +1,5 @@
-//! A Redis client library: a connection that is made anew after trouble, to a fixed server or to the one that
-//! the monitor names. It never sends a command twice.
+//! A Redis client library: a connection to a fixed server, or to the one that the monitor names, which is
+//! reopened after errors. It never sends a command twice.
 
 use std::time::Duration;
 

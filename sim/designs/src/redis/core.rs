@@ -1,9 +1,8 @@
-//! Redis's data and the commands that locks use, pure: one command after the other, on one thread, as Redis
-//! does it.
+//! Redis's data and the commands that locks use, pure: one command after another, as on Redis's one thread.
 //!
-//! Scripts that lock libraries send are commands of their own here: Redis runs a script atomically. Keys
-//! expire by the server's wall clock, which the caller hands in (Redis stores expiry as Unix time, so a jump
-//! of that clock moves it). It must never look at a clock itself.
+//! Scripts of lock libraries are commands of their own here, as Redis runs a script atomically. Keys expire
+//! by the server's wall clock, which the caller passes in (Redis stores expiry as Unix time, so a jump of
+//! that clock moves it). It must never look at a clock itself.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! The append-only file: every change, flushed at once, every second, or there is no file. After a power loss
-//! the server knows what was flushed, and with luck more; a cut end is dropped (`aof-load-truncated yes`).
+//! The append-only file: flushed after every change, every second, or absent. After a power loss the server
+//! has what was flushed, and with luck more; a truncated end is dropped (`aof-load-truncated yes`).
 
 use std::io;
 use std::path::Path;

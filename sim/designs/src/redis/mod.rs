@@ -1,5 +1,5 @@
-//! A model of Redis as far as locks use it: one server, asynchronous replicas, a monitor that fails over, the
-//! append-only file. Behaviour follows Redis's documentation; what is left out does not touch locks.
+//! A model of Redis as far as locks need it: one server, asynchronous replicas, a monitor that fails over,
+//! the append-only file. It follows Redis's documentation; what is left out does not concern locks.
 
 pub mod client;
 pub mod core;

@@ -1,6 +1,5 @@
-//! A monitor that fails over, as Sentinel does: pings the primary, promotes the reachable replica that has
-//! got furthest when the primary has been silent for a while, and tells everybody who asks where the primary
-//! is.
+//! A monitor that fails over, as Sentinel does. It pings the primary. When the primary has been silent for a
+//! while, it promotes the most advanced reachable replica. It tells clients where the primary is.
 //!
 //! One process stands for a quorum of Sentinels; it is on the larger side of every partition.
 

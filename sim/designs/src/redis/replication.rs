@@ -1,5 +1,5 @@
 //! A replica's side of replication: copies everything from its primary, then applies the stream of changes
-//! and reports once per second how far it is. What it had before is thrown away, also if nobody else has it.
+//! and reports its position once per second. It discards its former data, even if no other server has it.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! One Redis server: the [keyspace](super::core) behind a port, with subscribers, replicas and the
 //! append-only file.
 //!
-//! It answers a write before any replica has it; `WAIT` and `min-replicas-to-write` are what Redis offers on
-//! top. Everything between two awaits is atomic, as in the one thread of Redis.
+//! It answers a write before any replica has it, unless `WAIT` or `min-replicas-to-write` is used. Everything
+//! between two awaits is atomic, as on the one thread of Redis.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -1,4 +1,4 @@
-//! For a browser: one file, no script, nothing from elsewhere; light and dark.
+//! The table as one HTML file: no script, no external resources; light and dark.
 
 use std::fmt::Write;
 

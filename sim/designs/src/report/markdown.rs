@@ -1,4 +1,4 @@
-//! For a document.
+//! The table in Markdown.
 
 use std::fmt::Write;
 

@@ -1,5 +1,4 @@
-//! The table for people: as text, Markdown, and one self-contained HTML file. All three say the same, from
-//! here.
+//! The table as text, Markdown, and one self-contained HTML file. All three show the same content.
 
 mod html;
 mod markdown;

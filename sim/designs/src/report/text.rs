@@ -1,4 +1,4 @@
-//! For a terminal: columns of a fixed width.
+//! The table for a terminal: columns of a fixed width.
 
 use std::fmt::Write;
 

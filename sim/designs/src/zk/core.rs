@@ -1,10 +1,10 @@
-//! ZooKeeper's service as lock recipes see it, pure: one linear order of changes, ephemeral znodes that go
-//! with their session, sequence numbers per parent, watches that fire once.
+//! ZooKeeper's service as lock recipes see it, pure: one linear order of changes, ephemeral znodes that end
+//! with their session, sequence numbers per parent, one-shot watches.
 //!
-//! A simple model: one state that never loses what it has answered. A real ensemble adds elections, in which
-//! it answers nobody for a while; the [server](super::server) can be down for that long. Watches belong to
-//! sessions and what fires while a client is away waits for it, as ZooKeeper's clients achieve it by setting
-//! their watches anew.
+//! A simple model: one state that never loses what it has answered. A real ensemble also has elections,
+//! during which it answers no client; here the [server](super::server) can be down for that long. Watches
+//! belong to sessions, and events wait for a client that is away; ZooKeeper's clients get this by setting
+//! watches again.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,7 +1,7 @@
 //! The service behind a port: connections of sessions, events to them, expiry by a monotonic clock.
 //!
-//! One host stands for the ensemble. Its state is durable by fiat (it lives outside of the host, as what a
-//! quorum has logged does); while the host is down nobody is answered, as during an election, and no session
+//! One host stands for the ensemble. Its state lives outside of the host, as what a quorum has logged does,
+//! so it is durable. While the host is down no client is answered, as during an election, and no session
 //! expires.
 
 use std::collections::BTreeMap;

@@ -1,7 +1,8 @@
-//! ZooKeeper's client library: one session, kept alive over changing connections, and what its watches tell.
+//! ZooKeeper's client library: one session, kept alive over changing connections, and the events of its
+//! watches.
 //!
-//! It knows how long the session is safe: until two thirds of the timeout after the last request that was
-//! answered was sent. A recipe that looks at that is never surprised; most do not.
+//! It knows how long the session is safe: two thirds of the timeout from the sending of the last answered
+//! request. A recipe that checks this is never surprised; most recipes do not.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

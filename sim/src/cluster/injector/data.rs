@@ -1,4 +1,4 @@
-//! Faults of what a node has stored: it is emptied, rots at its end, or an older copy of it is put back.
+//! Faults of a node's stored data: it is deleted, corrupted at its end, or replaced by an older copy.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Faults of disks, of machines with them, and of what an operator does with machines.
+//! Faults of disks, of the machines around them, and of an operator's actions on machines.
 
 use std::time::Duration;
 

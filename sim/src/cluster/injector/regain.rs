@@ -1,8 +1,8 @@
-//! A leader loses its leadership and regains it, while what another node has sent to it is on its way.
+//! A leader loses its leadership and regains it, while a message of another node to it is delayed.
 //!
-//! First nobody hears it, and it still takes what is forwarded to it: none of that will be committed. Then
-//! what `late` sends waits on the way. When another node leads, the others hear the old leader again, and the
-//! leadership is handed back to it. Behind that comes what has waited.
+//! First no node hears the leader, but it still accepts forwarded proposals: none of them will be committed.
+//! Then the messages of `late` to it are held back. When another node leads, the others hear the old leader
+//! again, and the leadership is handed back to it. After that the held messages arrive.
 
 use std::time::Duration;
 

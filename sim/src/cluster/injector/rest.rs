@@ -1,4 +1,4 @@
-//! Waits until the log of a node that is cut off has come to rest, and lets its last entry rot.
+//! Waits until the log of an isolated node is at rest, and corrupts its last entry.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Rot in the last entry or vote of a log that rests: it has been flushed, and a record behind it has to say
-//! so.
+//! Corruption in the last entry or vote of a log at rest: it has been flushed, so the record after it must
+//! say so.
 
 use std::path::Path;
 

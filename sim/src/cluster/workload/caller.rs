@@ -1,7 +1,8 @@
-//! A session of the production client, and everything that it asks and hears told to the checkers.
+//! A session of the production client that reports all its calls, answers and events to the checkers.
 //!
-//! Invariant: the duties of [`crate::history::client`] are kept here and in [`super::section`], nowhere else.
-//! No activity calls the client below [`DATA`](crate::history::client::DATA) or waits for a lock past this.
+//! Invariant: the duties of [`crate::history::client`] are met here and in [`super::section`], nowhere else.
+//! No activity bypasses this to call the client below [`DATA`](crate::history::client::DATA) or to wait for a
+//! lock.
 
 use std::future::Future;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Choices of a client, from its host's stream of random numbers: one seed decides them all.
+//! Random choices of a client, from its host's stream of random numbers: one seed decides them all.
 
 use std::time::Duration;
 

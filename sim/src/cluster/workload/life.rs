@@ -1,5 +1,4 @@
-//! One life of a client's process: sessions one after another, and operations on each of them until it is
-//! over.
+//! One life of a client's process: sessions one after another, and operations on each of them until it ends.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,12 +1,10 @@
-//! What clients do in a run: the production client, on hosts of their own, telling what they ask and what
-//! they hear.
+//! What clients do in a run: the production client, on its own hosts, reporting its calls and their answers.
 //!
-//! `theme` draws from the seed what the clients of a run do, `life` opens sessions and sends operations
-//! (`operations`) over them, `caller` and `section` stand between these and the client and tell the
-//! checkers of every call, every watch and every lock that is held. `plain` are clients that speak only
-//! ZooKeeper's requests.
+//! `theme` draws from the seed what the clients of a run do. `life` opens sessions and sends operations
+//! (`operations`) over them. `caller` and `section` stand between these and the client, and report every
+//! call, watch and held lock to the checkers. `plain` has clients that speak only ZooKeeper's requests.
 //!
-//! Invariant: nothing here waits for ever, but for locks and for what ends with the session.
+//! Invariant: nothing here waits for ever, except for locks and for what ends with the session.
 
 mod caller;
 mod chance;

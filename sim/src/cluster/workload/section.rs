@@ -1,8 +1,7 @@
-//! A critical section: what a client does under the locks that it holds, and how it lets go of them.
+//! A critical section: what a client does under the locks that it holds, and how it releases them.
 //!
-//! Invariant: [`ClientFact::Holds`] is told in the poll in which the guard was asked, and
-//! [`ClientFact::LetGo`] before anything that gives the lock back, also when a section is dropped in the
-//! middle.
+//! Invariant: [`ClientFact::Holds`] is reported in the poll in which the guard was asked, and
+//! [`ClientFact::LetGo`] before anything that releases the lock, also when a section is dropped half-way.
 
 use std::time::Duration;
 

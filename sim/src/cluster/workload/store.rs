@@ -1,5 +1,5 @@
-//! The stores that the locks of a run protect: what tokens they have taken. Outside of the cluster and always
-//! up, like a database that knows nothing of locks but their tokens.
+//! The stores that the locks of a run protect: which tokens they have accepted. They are outside of the
+//! cluster and always up, like a database that knows nothing of the locks but their tokens.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What runs really reach of the rarer things that clients do, by the frames that they send.
+//! Which of the rarer client operations runs really reach, counted by the frames that they send.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! What the workload of a run is like, drawn from its seed. Swarm testing (Groce and others, ISSTA 2012):
-//! each run leaves much out, so that what is left meets more often.
+//! The workload of a run, drawn from its seed. Swarm testing (Groce and others, ISSTA 2012): each run leaves
+//! much out, so that the remaining operations meet more often.
 
 use std::time::Duration;
 

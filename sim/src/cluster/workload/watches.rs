@@ -1,4 +1,4 @@
-//! The watches of one session that have not fired, and the telling of those that have.
+//! The watches of one session that have not fired, and the reports of those that have.
 
 use std::collections::BTreeMap;
 use std::future::Future;

@@ -1,11 +1,11 @@
-//! mutual-exclusion-of-beliefs: of two clients that may not hold a lock together, one has stopped to believe
-//! in it before the other begins; and who believes in a lock holds it in the log. As long as the clocks'
-//! rates are within their bound, the lock was not taken away by force, and its session has no disconnect
-//! grace (docs/guarantees.md, the clock assumption). Of a loss by force a client knows once the log has
-//! answered a call that it made behind the loss.
+//! mutual-exclusion-of-beliefs: of two clients that may not hold a lock together, one has stopped believing
+//! in it before the other begins; and a client that believes in a lock holds it in the log. This holds as
+//! long as the clocks' rates are within their bound, the lock was not taken away by force, and its session
+//! has no disconnect grace (docs/guarantees.md, the clock assumption). A client knows of a loss by force once
+//! the log has answered a call that it made after the loss.
 //!
-//! Plain clients know the queue and nothing else: behind a lock-delay they believe in what the log has not
-//! granted yet, and nobody else is granted it.
+//! Plain clients know only the queue: during a lock-delay they believe in what the log has not granted yet,
+//! and no other client is granted it.
 
 use std::collections::{BTreeMap, BTreeSet};
 

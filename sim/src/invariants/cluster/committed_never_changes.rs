@@ -1,6 +1,6 @@
 //! committed-never-changes: "If a server has applied a log entry at a given index, no other server will ever
 //! apply a different log entry for the same index" (Raft, figure 3: state machine safety), nor will it
-//! itself, whatever crash comes between. A node applies one entry after the other, and never takes out of its
+//! itself, whatever crash comes between. A node applies one entry after another, and never removes from its
 //! log what has been applied somewhere.
 
 use std::collections::BTreeMap;

@@ -1,7 +1,6 @@
-//! durable: an acknowledged write is in the log when it is acknowledged, and stays there: at the end of a
-//! run, with everybody back, every node that is up has applied all that any node ever applied, whatever was
-//! killed or lost its power in between. (That it is the same is committed-never-changes and
-//! replica-equality.)
+//! durable: a write is in the log when it is acknowledged, and stays there. At the end of a run, with all
+//! nodes back, every node that is up has applied all that any node ever applied, whatever was killed or lost
+//! its power in between. (That all applied the same is committed-never-changes and replica-equality.)
 
 use std::collections::BTreeMap;
 

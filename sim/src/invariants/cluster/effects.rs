@@ -1,6 +1,6 @@
 //! exactly-once: a write of our client takes effect once, however often it is sent again, and never if the
-//! client was told that it did not. In a cluster: whatever the log runs for a session is a call of its
-//! client, which writes what no other call writes, and each call is run once.
+//! client was told that it did not. In a cluster: every command that the log runs for a session is a call of
+//! its client, each call writes what no other call writes, and each call is run once.
 
 use super::super::Invariant;
 use super::matching::{Matched, Matching};

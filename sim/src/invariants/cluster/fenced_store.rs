@@ -1,5 +1,5 @@
-//! fenced-store: a store that refuses tokens below the highest that it has taken never takes a write of a
-//! former holder after one of its successor, and refuses nobody else.
+//! fenced-store: a store that refuses tokens below the highest one it has accepted never accepts a write of a
+//! former holder after one of its successor, and refuses no other write.
 
 use std::collections::BTreeMap;
 

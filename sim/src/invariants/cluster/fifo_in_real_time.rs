@@ -1,6 +1,6 @@
-//! fifo-in-real-time: who asks for a lock when another's place in the queue has been agreed on gets it later
-//! than that one. A client is told of a grant that the log has made, and of no other; nobody before it still
-//! waits then.
+//! fifo-in-real-time: a client that asks for a lock after another's place in the queue has been committed
+//! gets it after that one. A client is told only of grants that the log has made; at that time no place
+//! before it still waits.
 
 use std::collections::{BTreeMap, BTreeSet};
 

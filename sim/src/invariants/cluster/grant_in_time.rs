@@ -2,9 +2,9 @@
 //! within a bound, if it still waits for it and for nothing else; and no place is granted the lock of which
 //! its client knows nothing.
 //!
-//! Before, while faults go on, the calls of a session are its clock: they are answered in order, and so is
-//! the question about the grant (or the removal of a place that nobody wants), which was asked when the
-//! connection came back.
+//! While faults go on, the calls of a session are its clock. They are answered in order, and so is the
+//! question about the grant (or the removal of an unwanted place), which was asked when the connection came
+//! back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

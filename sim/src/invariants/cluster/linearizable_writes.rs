@@ -1,6 +1,6 @@
 //! linearizable-writes: writes take effect in one order, each between its request and its reply. A write that
 //! is sent after another was answered has the larger zxid and, among znodes that are numbered under one name,
-//! the larger number; and its answer is what the log says to it.
+//! the larger number; and its answer is the log's answer.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,6 @@
 //! log-matching: "If two logs contain an entry with the same index and term, then the logs are identical in
-//! all entries up through the given index" (Raft, figure 3). With openraft a term's number alone does not
-//! name a leader: it is term and node together.
+//! all entries up through the given index" (Raft, figure 3). In openraft the number of a term does not
+//! identify a leader: term and node together do.
 
 use std::collections::BTreeMap;
 

@@ -1,9 +1,9 @@
-//! log-time: the time in the log goes on as true time does, whatever is done to the wall clocks of nodes that
-//! run. So lock-delays and maximum holds end neither early nor late because a clock was set.
+//! log-time: the time in the log follows true time, however the wall clocks of running nodes are set. So
+//! lock-delays and maximum holds end neither early nor late because a clock was set.
 //!
-//! By how much it is off shows at every fact that carries it. It may grow by what the documented bound of
-//! clocks' rates allows. It may shrink while faults go on, since what was stamped may be applied much later;
-//! not behind them.
+//! Every fact that carries log time shows its error. The error may grow by what the documented bound of
+//! clocks' rates allows. It may shrink while faults go on, since an entry may be applied long after it was
+//! stamped; it may not shrink after they have ended.
 
 use std::time::Duration;
 

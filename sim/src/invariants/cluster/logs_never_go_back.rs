@@ -1,6 +1,6 @@
-//! logs-never-go-back: what a node has told a leader to be on its disk is there when the node is started
-//! again, unless a leader has had it taken out since: the leader has counted it for a quorum. What the
-//! simulation itself takes from the disk is not asked for.
+//! logs-never-go-back: what a node has reported to a leader as flushed is on its disk when the node is
+//! started again, unless a leader has had it removed since: the leader has counted it for a quorum. What the
+//! simulation itself removes from the disk is exempt.
 
 use std::collections::BTreeMap;
 

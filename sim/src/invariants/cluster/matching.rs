@@ -1,7 +1,7 @@
-//! Which command of the log is which call of a client: the ground of several checkers.
+//! Which command of the log is which call of a client: several checkers build on it.
 //!
-//! By what was asked, which is unique except for deletes, and by order within a session. Only sessions whose
-//! clients tell of them are looked at: others prepare the workload.
+//! Commands and calls match by what was asked, which is unique except for deletes, and by order within a
+//! session. Only sessions whose clients report are considered: others prepare the workload.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! The promises that only a whole cluster with real clients can keep or break. They judge what
-//! [`ClientFact`]s and [`NodeFact`]s say, against each other and against the log.
+//! The promises that only a whole cluster with real clients can keep or break. The checkers compare
+//! [`ClientFact`]s and [`NodeFact`]s with each other and with the log.
 //!
 //! [`ClientFact`]: crate::history::client::ClientFact
 //! [`NodeFact`]: crate::history::node::NodeFact

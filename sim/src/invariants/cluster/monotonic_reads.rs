@@ -1,5 +1,5 @@
-//! monotonic-reads: a session never reads an older state than it has seen, also on another node; and whatever
-//! it reads was so at one point of the log.
+//! monotonic-reads: a session never reads an older state than it has seen, also on another node; and each
+//! read matches the state at one point of the log.
 
 use std::collections::BTreeMap;
 

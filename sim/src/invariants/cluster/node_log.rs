@@ -1,4 +1,4 @@
-//! The logs of the nodes, as far as their observers tell.
+//! The logs of the nodes, as reported by their observers.
 
 use std::collections::VecDeque;
 

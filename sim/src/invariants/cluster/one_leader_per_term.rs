@@ -1,7 +1,7 @@
 //! one-leader-per-term: entries of a leadership are made by its leader alone. openraft lets two nodes lead in
-//! a term of one number, one after the other, the one with the higher id later; a leadership is term and node
-//! together. What must never be is an entry in the name of a leader that did not make it, or two entries of
-//! one leader at one index.
+//! a term of one number, one after the other, the one with the higher id later; so term and node together
+//! identify a leadership. Forbidden are an entry in the name of a leader that did not make it, and two
+//! entries of one leader at one index.
 
 use std::collections::BTreeMap;
 

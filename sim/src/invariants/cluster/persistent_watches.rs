@@ -1,7 +1,7 @@
-//! persistent-watches: as long as a connection lasts, a session is told of every change behind the
-//! registration that one of its persistent watches is about: once, in the order of the log, before a reply
-//! shows the change, and of nothing else. A watch that is registered again on another connection begins
-//! there; what has happened between is not told.
+//! persistent-watches: while a connection lasts, a session is told of every change after the registration
+//! that matches one of its persistent watches: once, in the order of the log, before a reply shows the
+//! change, and of nothing else. A watch that is registered again on another connection begins there; changes
+//! in between are not reported.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! progress: once everything is healed, every call that does not wait for a lock has its end within a bound;
-//! and when everybody has come to rest, no call of a living client is still on its way.
+//! progress: once everything is healed, every call that does not wait for a lock ends within a bound; and
+//! when all clients are at rest, no call of a living client is still pending.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

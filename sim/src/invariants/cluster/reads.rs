@@ -1,5 +1,5 @@
-//! How reads are judged against the history of the znodes. Which floor a read must not fall below is the
-//! business of the three checkers that use this.
+//! How reads are judged against the history of the znodes. The three checkers that use this decide how recent
+//! a read must be at least.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

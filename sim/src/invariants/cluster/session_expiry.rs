@@ -1,9 +1,9 @@
-//! session-expiry: a session is expired by a leader only, not before its timeout has passed since it was
-//! opened, moved to another connection, or that leader took charge; no leader confirms a session by a
-//! quorum's word of a time when another one led in a later term; and no client believes in a session that has
-//! expired, or has been assured of it for longer than it lasted.
+//! session-expiry: only a leader expires a session, and not before its timeout has passed since it was
+//! opened, moved to another connection, or that leader took charge. No leader confirms a session by a
+//! quorum's answer from a time when another node led in a later term. No client believes in a session that
+//! has expired, or has been assured of it for longer than it lasted.
 //!
-//! A leader that stood still for longer than a second gives every session its timeout again.
+//! A leader that stood still for longer than a second gives every session its full timeout again.
 //!
 //! Times are true ones. Clocks whose rates are off by the documented bound make a timeout end a twentieth
 //! earlier. Sessions with a disconnect grace may end earlier when their connection is gone.

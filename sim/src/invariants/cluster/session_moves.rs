@@ -1,10 +1,10 @@
 //! session-moves: a session goes to another connection only when its client asks for it, and no client is
-//! told that it has moved (SessionMoved, -118). A client that has left a connection reads nothing on it any
+//! told that it has moved (SessionMoved, -118). A client that has left a connection reads nothing from it any
 //! more. A client that has not left keeps its session there.
 //!
-//! An attach may be late in the log: its client may have come by another node meanwhile. A late attach takes
-//! nothing. Where nodes cannot hear that a client has hung up, it may take the session, and the client comes
-//! back once more.
+//! An attach may be late in the log: its client may have come through another node meanwhile. A late attach
+//! takes nothing. Where nodes cannot detect that a client has hung up, a late attach may take the session,
+//! and the client reconnects once more.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,5 @@
 //! session-order: the writes of a session take effect in the order in which its client sent them, also when
-//! it sends many without waiting and loses its connection in between.
+//! it pipelines many and loses its connection in between.
 
 use super::super::Invariant;
 use super::matching::{Matched, Matching};

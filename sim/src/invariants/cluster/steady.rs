@@ -1,5 +1,5 @@
-//! bounded: no request that is allowed is too large to be answered; and where nothing goes wrong, it is
-//! answered, and nothing that clients send keeps a leader from leading.
+//! bounded: no allowed request is too large to be answered; in a run without faults every request is
+//! answered, and no requests of clients cost a leader its leadership.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! synced-reads: a read behind a sync sees everything that had been answered to anybody before the sync was
+//! synced-reads: a read after a sync sees everything that had been answered to any client before the sync was
 //! sent.
 
 use rowlock_proto::Zxid;

@@ -1,4 +1,4 @@
-//! All checkers together, on a history that is long and right.
+//! All checkers together, on a long and correct history.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,6 @@
-//! votes-never-go-back: a node that has voted never votes for less, also not after a crash: otherwise two
-//! quorums could elect two leaders for one term. What it has told of its vote is on its disk when it is
-//! started again, unless the simulation itself has taken it from there.
+//! votes-never-go-back: a node never replaces its vote by a lower one, also not after a crash: otherwise two
+//! quorums could elect two leaders for one term. A vote that it has reported is on its disk when it is
+//! started again, unless the simulation itself has removed it.
 
 use std::collections::BTreeMap;
 

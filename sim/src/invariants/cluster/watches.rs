@@ -1,6 +1,6 @@
-//! watches: a watch fires at most once, for a change behind its registration, and before its session is shown
-//! any state that has the first such change in it. At the end of a run no watch of a living session has
-//! missed its change.
+//! watches: a watch fires at most once, for a change after its registration, and before its session is shown
+//! any state that contains the first such change. At the end of a run no watch of a living session has missed
+//! its change.
 
 use std::collections::{BTreeMap, BTreeSet};
 

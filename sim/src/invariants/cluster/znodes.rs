@@ -1,5 +1,5 @@
-//! What each znode below `/data` was like at each time of the log: the ground of the checkers of reads and
-//! watches.
+//! The state of each znode below `/data` at each time of the log: the checkers of reads and watches build on
+//! it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! What the page draws, as JSON. Times are microseconds since the beginning; hosts and labels are numbers
-//! that index the lists of lanes and labels. `page.js` reads exactly this.
+//! What the page draws, as JSON. Times are microseconds since the beginning; hosts and labels are indices
+//! into the lists of lanes and labels. `page.js` reads exactly this.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! As much JSON as the page's data needs: arrays, whole numbers, texts. The data stands within a `script`
-//! element, so no text may end that.
+//! The JSON that the page's data needs: arrays, whole numbers, texts. The data stands within a `script`
+//! element, so no text may close it.
 
 /// An array that is being written.
 pub(super) struct Array(String);

@@ -1,10 +1,9 @@
-//! The space-time diagram of a run: one HTML file that needs nothing else, for somebody who has never seen
-//! the code.
+//! The space-time diagram of a run: one self-contained HTML file, for a reader who has never seen the code.
 //!
-//! Hosts stand side by side, time runs downwards. The page comes with its data; `page.js` draws what is in
-//! view and `page.css` gives it colours. Nothing is fetched from anywhere.
+//! Hosts stand side by side, time runs downwards. The page contains its data; `page.js` draws the visible
+//! part and `page.css` gives it colours. Nothing is loaded from elsewhere.
 //!
-//! Invariant: the file's size is bounded, whatever the record: what is left out is counted and said.
+//! Invariant: the file's size is bounded for any record: the page says how much is left out.
 
 mod data;
 mod json;

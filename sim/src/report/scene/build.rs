@@ -1,4 +1,4 @@
-//! Goes through the record once and closes what it has opened.
+//! Reads the record once and turns beginnings and ends into spans.
 
 use std::collections::BTreeMap;
 

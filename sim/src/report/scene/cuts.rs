@@ -1,5 +1,5 @@
-//! Who cannot reach whom, as regions of time: sides, if the hosts fall into sides, and walls between single
-//! hosts.
+//! Which hosts cannot reach which, as regions of time: sides, if the hosts fall into sides, and walls between
+//! single hosts.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Messages: sent, and then arrived or lost, or still on their way when the record ends.
+//! Messages: sent, and then arrived or lost, or still under way when the record ends.
 
 use std::collections::BTreeMap;
 

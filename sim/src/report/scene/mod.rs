@@ -1,4 +1,4 @@
-//! Happenings as what a person sees: hosts side by side, and on each what it was during which time.
+//! A record as a person sees it: hosts side by side, and the state of each over time.
 
 mod build;
 mod cuts;

@@ -1,4 +1,4 @@
-//! Makes a story short: many quiet steps of locks become one line per lock, and silence one line.
+//! Shortens a story: many quiet steps of locks become one line per lock, and silence becomes one line.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! A run as lines that a person reads from top to bottom: who was there, who led, what was broken, who held
+//! A run as lines to read from top to bottom: which hosts there were, who led, what was broken, who held
 //! which lock. Messages are counted and not listed.
 
 mod fold;

@@ -1,4 +1,4 @@
-//! One line for each happening that deserves one.
+//! One line for each event that deserves one.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! The sequential recipe: create an ephemeral sequential znode, list, hold if one's own is the first, else
-//! watch the one before it and list again after every wake-up.
+//! The sequential recipe: create an ephemeral sequential znode and list; hold if it is the first, else watch
+//! the one before it and list again after every wake-up.
 
 use bytes::Bytes;
 use rowlock_proto::acl::Acl;

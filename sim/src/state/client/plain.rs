@@ -1,5 +1,5 @@
-//! Commands on plain znodes, legal and not: they make the replicas' states differ in every way that a bug
-//! could. Some are on the znodes of the locks themselves, which anybody may delete, make anew and resize.
+//! Commands on plain znodes, legal and illegal: they make the replicas' states differ in every way that a bug
+//! could. Some are on the locks' own znodes, which any client may delete, recreate and resize.
 
 use bytes::Bytes;
 use rowlock_proto::acl::Acl;

@@ -1,4 +1,4 @@
-//! The cluster's work: commands come to the log, replicas apply it, each at its own pace.
+//! The cluster's work: commands enter the log, replicas apply it, each at its own pace.
 
 use rowlock_proto::acl::Acl;
 use rowlock_proto::lock::{Owner, Standing};

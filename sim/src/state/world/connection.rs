@@ -1,4 +1,4 @@
-//! Connections: what is on its way up and down, what is lost when one of the two sides goes.
+//! Connections: the messages under way in both directions, and what is lost when a side goes.
 
 use std::collections::VecDeque;
 

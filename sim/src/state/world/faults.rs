@@ -1,4 +1,4 @@
-//! What goes wrong: nodes crash, lag and come back, clients pause and die, connections break, leaders change.
+//! The faults: nodes crash, lag and come back, clients pause and die, connections break, leaders change.
 
 use rowlock_state::command::{Batch, Command};
 

@@ -1,5 +1,5 @@
-//! The world of a run: one log, its replicas, the connections, the clients, and the dice that decide what
-//! happens next. One step is one small thing that happens; everything else waits.
+//! The world of a run: one log, its replicas, the connections, the clients, and the random numbers that
+//! decide what happens next. One step is one small event; everything else waits.
 
 mod cluster;
 mod connection;

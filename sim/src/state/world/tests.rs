@@ -1,4 +1,4 @@
-//! Whole runs: that they repeat, that they pass, and that they catch what they are there to catch.
+//! Whole runs: they repeat, they pass, and they catch every deliberate mistake.
 
 use super::*;
 use crate::state::mutant::MUTANTS;

@@ -1,4 +1,4 @@
-//! A directory: the names that processes see, those on the medium, and what happened between the two.
+//! A directory: the names that processes see, those on the medium, and the operations between the two.
 
 use std::collections::BTreeMap;
 

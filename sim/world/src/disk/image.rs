@@ -1,4 +1,4 @@
-//! The bytes of a file. What lies behind the stored ones is zero, so that a preallocated file costs nothing.
+//! The bytes of a file. Bytes after the stored ones are zero, so that a preallocated file costs nothing.
 
 /// A file's content and length.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

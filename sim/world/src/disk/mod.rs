@@ -1,22 +1,21 @@
-//! The disk of a simulated host, in memory, with what real ones do to programs that trust them too far.
+//! The disk of a simulated host, in memory, with the failures of real disks on which programs must not rely.
 //!
-//! - What was written and not flushed is, when the power goes, kept, dropped, or torn at sectors of 512
-//!   bytes, each write by its own luck: a later one may be there and an earlier one not. Lengths and names
-//!   have a luck of their own.
-//! - A file's flush says nothing about its name: that is durable after the flush of its directory.
+//! - When the power goes, unflushed writes are kept, dropped, or torn at sectors of 512 bytes, each by its
+//!   own luck: a later one may be there and an earlier one not. Lengths and names have their own luck.
+//! - A file's flush does not cover its name: that is durable after the flush of its directory.
 //! - A kill loses nothing: the page cache belongs to the machine.
-//! - After a flush that failed, its data counts as clean: some of it is on the medium, the process sees all
-//!   of it, the next flush succeeds without writing it. A process that is started again may see one or the
-//!   other.
-//! - A disk fails, fills up, slows down, rots.
+//! - After a failed flush, its data counts as clean: some of it is on the medium, the process sees all of it,
+//!   the next flush succeeds without writing it. A restarted process may see one or the other.
+//! - A disk fails, fills up, slows down, gets corrupted.
 //!
-//! A process sees the disk through [`HostDisk::mount`], for one life. **A kill is told to the disk before the
-//! tasks of the host are dropped**: destructors do not run in a killed process, so what they try must fail.
+//! A process sees the disk through [`HostDisk::mount`], for one life. **The disk learns of a kill before the
+//! tasks of the host are dropped**: destructors do not run in a killed process, so their operations must
+//! fail.
 //!
 //! The model is stricter than any one file system: it allows what some do (FoundationDB's
 //! `AsyncFileNonDurable`, TigerBeetle's `testing/storage.zig`, and Pillai et al., "All File Systems Are Not
-//! Created Equal", 2014, are its models). Two things are simpler than life: a rename goes within one
-//! directory, and each directory has a journal of its own, of which a first part survives.
+//! Created Equal", 2014, are its models). Two things are simpler than in reality: a rename stays within one
+//! directory, and each directory has its own journal, of which a first part survives.
 
 mod directory;
 mod file;

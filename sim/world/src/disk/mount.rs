@@ -1,5 +1,5 @@
-//! A disk as one life of a process sees it. When that life is over, everything here fails: what a dropped
-//! task still tries to tidy up must not happen, because a killed process tidies nothing up.
+//! A disk as one life of a process sees it. When that life is over, everything here fails: a killed process
+//! cleans nothing up, so the cleanup of dropped tasks must have no effect.
 
 use std::any::Any;
 use std::fmt;

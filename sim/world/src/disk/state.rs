@@ -1,7 +1,7 @@
-//! A disk in all its parts, behind the lock: whether it runs, what it holds, what is wrong with it.
+//! The whole state of a disk, behind the lock: whether it runs, what it holds, its faults.
 //!
-//! Every change begins with [`State::begin`]: there it is counted, fails if a fault says so, or is the one at
-//! which the power goes.
+//! Every change begins with [`State::begin`], which counts it, fails it if a fault says so, or cuts the power
+//! at it.
 
 use std::collections::BTreeSet;
 use std::io;

@@ -1,4 +1,4 @@
-//! What was done to a disk, by programs and by faults.
+//! What programs and faults did to a disk.
 
 use std::fmt;
 use std::ops::AddAssign;

@@ -1,4 +1,4 @@
-//! Directories and files, found by their paths. It knows no faults: what it is told to do, it does.
+//! Directories and files, found by their paths. It knows no faults and does what it is told.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

@@ -1,4 +1,4 @@
-//! The shared heart of a world, and the `World` that env asks on behalf of the host that runs.
+//! The shared core of a world, and the `World` that env asks on behalf of the running host.
 
 use std::collections::BTreeMap;
 use std::io;

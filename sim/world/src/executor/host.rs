@@ -1,4 +1,4 @@
-//! What the executor knows of a host.
+//! The executor's data about a host.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Hosts begin, die and stand still. A death drops exactly the tasks of its host.
+//! Starts, kills and pauses hosts. A death drops exactly the tasks of its host.
 
 use std::task::Waker;
 

@@ -1,14 +1,13 @@
 //! The executor: tasks of all hosts on one thread, in virtual time. A seeded choice picks the next runnable
 //! task; when none is runnable, time moves on to the next timer or event.
 //!
-//! - `core`: the shared heart, and the `World` that env asks;
+//! - `core`: the shared core, and the `World` that env asks;
 //! - `tasks`: the tasks and their wakers;
-//! - `host`: what there is of each host;
-//! - `life`: hosts begin, die, stand still;
+//! - `host`: the data about each host;
+//! - `life`: hosts start, die, pause;
 //! - `run`: the loop.
 //!
-//! Invariant: nothing of a host (future, waker, callback) is run, dropped or woken under a lock of the
-//! executor.
+//! Invariant: no future, waker or callback of a host is run, dropped or woken under a lock of the executor.
 
 mod core;
 mod host;

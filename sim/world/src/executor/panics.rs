@@ -1,4 +1,4 @@
-//! Panics of what runs in a world become findings, with their message and place.
+//! Turns panics of simulated code into findings, with their message and place.
 
 use std::cell::RefCell;
 use std::sync::Once;

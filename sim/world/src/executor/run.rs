@@ -1,4 +1,4 @@
-//! The loop: run whoever is runnable; when nobody is, let time pass to the next timer or event.
+//! The loop: run a runnable task; when there is none, let time pass to the next timer or event.
 
 use std::task::{Context, Poll};
 

@@ -1,4 +1,4 @@
-//! What the executor promises, on hosts without a network.
+//! What the executor guarantees, on hosts without a network.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;

@@ -1,8 +1,8 @@
 //! A connection: two ends, and a flow in each direction.
 //!
-//! An end belongs to a kernel, which may outlive the process that opened it (what was sent still arrives, and
-//! the end of the stream after it) or lose its memory (the power was lost: what gets there is answered with a
-//! reset).
+//! An end belongs to a kernel. The kernel may outlive the process that opened it: sent data still arrives,
+//! and the end of the stream after it. Or it loses its memory with the power: segments that arrive are
+//! answered with a reset.
 
 use std::io::ErrorKind;
 use std::net::SocketAddrV4;

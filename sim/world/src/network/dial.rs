@@ -1,5 +1,5 @@
-//! How a connection begins: a request, its answer, and again if either gets lost, until the caller's time is
-//! over.
+//! How a connection begins: a request and its answer, repeated if either gets lost, until the caller's time
+//! is over.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddrV4;

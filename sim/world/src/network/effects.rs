@@ -1,7 +1,8 @@
-//! What a call or an event brings about outside the network: wakers to call, events to come.
+//! The effects of a call or an event outside the network: wakers to call, future events.
 //!
-//! Collected while the network is locked, carried out after. Invariant: no waker is called or dropped, and no
-//! event is handed over, while the network's lock is held, for all of these may come back into the network.
+//! They are collected while the network is locked and carried out afterwards. Invariant: no waker is called
+//! or dropped, and no event is handed over, while the network's lock is held, as all of these may call the
+//! network again.
 
 use std::task::{Context, Waker};
 

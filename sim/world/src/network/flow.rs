@@ -1,4 +1,4 @@
-//! One direction of a connection: segments under way, bytes that arrived, and who waits for what.
+//! One direction of a connection: segments under way, bytes that arrived, and waiting readers and writers.
 //!
 //! Invariant: `flight` is ordered by `due`, so nothing inside a stream overtakes anything.
 

@@ -1,7 +1,7 @@
-//! What a process holds: ends of connections, listening sockets, attempts to connect.
+//! A process's handles: ends of connections, listening sockets, attempts to connect.
 //!
-//! Each belongs to the process that made it. After that process is gone its handles give errors and change
-//! nothing.
+//! Each belongs to the process that made it. After that process has ended its handles return errors and
+//! change nothing.
 
 use std::fmt;
 use std::future::Future;

@@ -1,4 +1,4 @@
-//! What lies between hosts: latency, loss, cuts, and whether the other machine has power.
+//! The links between hosts: latency, loss, cuts, and whether the other machine has power.
 //!
 //! Everything here is one-way: `from -> to` and `to -> from` are two links.
 

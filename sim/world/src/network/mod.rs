@@ -1,15 +1,15 @@
 //! The network between the hosts: streams with latency, cuts, loss, and machines that stop.
 //!
-//! The map, from what a process holds to what carries it:
+//! The map, from a process's handles down to the links:
 //! - `handles`: ends of connections, listening sockets, attempts to connect (what `rowlock_env::net` uses);
 //! - `state`: all of them, and what happens to machines and links; `dial`: how a connection begins; `ports`:
 //!   addresses;
 //! - `conn`: one connection, as the two kernels see it, with `socket` (what its processes do) and `endings`
 //!   (how it breaks); `flow`: one direction of it;
-//! - [`links`](Delay), `wire`: latency, loss, cuts, power; `effects`: what a call brings about outside.
+//! - [`links`](Delay), `wire`: latency, loss, cuts, power; `effects`: the effects of a call outside.
 //!
 //! It behaves like TCP as a process sees it: bytes of one direction keep their order, nothing is duplicated,
-//! and what gets lost is sent again, so that a cut link delays and only a long one breaks. An acknowledgement
+//! and lost segments are sent again, so that a cut link delays and only a long one breaks. An acknowledgement
 //! is not simulated as a segment: a sender learns at once what was read, unless the way back is cut.
 //!
 //! Invariant: only one lock, which is never held while a waker, the heart, or other code runs.

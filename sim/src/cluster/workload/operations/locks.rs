@@ -1,4 +1,4 @@
-//! Locks of every kind: taken, worked under, and let go of in every way.
+//! Locks of every kind: acquired, used, and released in every way.
 
 use std::future::Future;
 

@@ -1,5 +1,5 @@
-//! What a client does, one file per kind of thing. Errors are told where calls are made, so an operation that
-//! fails just ends: the next one finds out how things stand.
+//! What a client does, one file per kind of operation. Errors are reported where calls are made, so an
+//! operation that fails just ends: the next one finds out the current state.
 
 mod locks;
 mod recipes;

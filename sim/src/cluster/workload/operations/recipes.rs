@@ -1,7 +1,8 @@
-//! What is built of locks and znodes: elections, counters, latches.
+//! Recipes built of locks and znodes: elections, counters, latches.
 //!
-//! A campaign is no told acquisition: whoever makes way for a named successor queues again, so the order of
-//! asking is not that of leading. What a leader believes is told as of every holder.
+//! A campaign is not reported as an acquisition: a candidate that gives way to a named successor queues
+//! again, so the order of asking is not the order of leading. A leader's belief is reported like any
+//! holder's.
 
 use rowlock_client::{Candidate, Error, Kept, TransferError};
 use rowlock_env::time;

@@ -1,4 +1,4 @@
-//! Readers that try to become the writer while somebody's lock-delay runs.
+//! Readers that try to upgrade to writer while a lock-delay of another session runs.
 
 use rowlock_proto::lock::Mode;
 

@@ -1,4 +1,4 @@
-//! Watches on the plain znodes: set here, fired by whoever writes there, heard with every reply.
+//! Watches on the plain znodes: set here, fired by any writer there, checked with every reply.
 
 use rowlock_client::{CreateMode, Version};
 

@@ -1,4 +1,4 @@
-//! Plain znodes below [`DATA`]: few paths, so that clients meet on them.
+//! Plain znodes below [`DATA`]: few paths, so that clients collide on them.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;

@@ -1,6 +1,6 @@
-//! A plain client with persistent watches, recursive or not, on the plain znodes. It loses and leaves
+//! A plain client with persistent watches, recursive or not, on the plain znodes. It loses and closes
 //! connections and registers its watches again on the next one. Others write there; now and then it does so
-//! itself, by told calls.
+//! itself, by reported calls.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! The largest requests that are allowed, a few in a run: each must be answered, and nothing else may come to
-//! harm by it.
+//! The largest allowed requests, a few in a run: each must be answered, and nothing else may suffer from
+//! them.
 
 use std::time::Duration;
 

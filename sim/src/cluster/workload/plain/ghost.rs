@@ -1,5 +1,5 @@
-//! A client that takes a shared lock with a lock-delay and dies at once: what is left is the delay, for
-//! whoever holds the lock beside it or comes next.
+//! A client that takes a shared lock with a lock-delay and dies at once. What remains is the delay, for
+//! clients that hold the lock beside it or come next.
 
 use std::time::Duration;
 

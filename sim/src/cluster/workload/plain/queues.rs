@@ -1,9 +1,9 @@
-//! A plain client that works on the locks' own znodes: takes places in their queues as Curator and kazoo do,
-//! takes away others' places, changes limits, and deletes a lock's znode and makes it anew when its queue is
-//! empty.
+//! A plain client that works on the locks' own znodes: it takes places in their queues as Curator and kazoo
+//! do, removes other clients' places, changes limits, and deletes and recreates a lock's znode when its queue
+//! is empty.
 //!
 //! With a place that wants the lock for itself it follows ZooKeeper's recipe: it believes that it holds while
-//! its place is the first one and its session is alive. The log tells the checkers of everything else.
+//! its place is the first one and its session is alive. The checkers learn everything else from the log.
 
 use std::time::Duration;
 

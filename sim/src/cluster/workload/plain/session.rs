@@ -1,8 +1,7 @@
-//! A session that speaks the protocol by hand: one request at a time, over one connection after another. It
-//! is what the clients of other makers are: it sends no numbers with its writes and understands no notices.
+//! A session that speaks the protocol by hand: one request at a time, over one connection after another. Like
+//! third-party clients, it sends no numbers with its writes and understands no notices.
 //!
-//! Tells the checkers of its session, of every event, of every zxid that it is shown, and of lost
-//! connections.
+//! It reports to the checkers its session, every event, every zxid that it is shown, and lost connections.
 
 use std::time::Duration;
 

@@ -1,9 +1,9 @@
-//! linearizability: all writes, and reads behind a sync, can be explained by one order in which each takes
-//! effect at one moment between call and answer, and the calls of a session in the order of sending. Knows
-//! nothing of the log but what a znode was like before the first call to it, and when a session ended.
+//! linearizability: all writes, and reads after a sync, can be explained by one order in which each takes
+//! effect at one moment between call and answer, and the calls of a session in the order of sending. It uses
+//! nothing of the log but a znode's state before the first call to it, and the end of each session.
 //!
-//! Znodes are judged each for itself (linearizability is local), and together once a multi has tied them
-//! together. Containers and znodes with a time to live are left out: the cluster deletes them when it likes.
+//! Znodes are judged one by one (linearizability is local), and together once a multi has tied them together.
+//! Containers and TTL znodes are left out: the cluster may delete them at any time.
 
 mod model;
 mod search;

@@ -1,4 +1,4 @@
-//! What znodes do, as simple as can be: the specification against which calls are judged.
+//! The specification of znodes against which calls are judged, as simple as possible.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The search for an order of the calls that explains all answers (Wing and Gong 1993, with Lowe's memory of
+//! Searches for an order of the calls that explains all answers (Wing and Gong 1993, with Lowe's memory of
 //! what was tried): call by call, keeping all explanations that are left.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,8 +1,8 @@
 //! Clients that take locks by the cluster's own requests: acquire, release, abandon, verify.
 //!
-//! Most number their writes and send what was not answered again under the same number; some do not, and rely
-//! on names and tokens. Both wait for pushed grants, ask again where they stand after a lost connection, and
-//! verify what they hold. `learn` is what they make of answers and notices.
+//! Most number their writes and repeat unanswered ones under the same number; some do not, and rely on names
+//! and tokens. Both wait for pushed grants, ask for their state after a lost connection, and verify what they
+//! hold. `learn` processes answers and notices.
 
 mod learn;
 mod outbox;

@@ -1,4 +1,4 @@
-//! The writes that wait for their answers, each with the number under which it is sent again after a lost
+//! The writes that wait for their answers, each with the number under which it is repeated after a lost
 //! connection.
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Disks that fail, are full, slow, or rot.
+//! Disks that fail, are full, slow, or corrupted.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;

@@ -1,4 +1,4 @@
-//! What the disk promises, and everything that it may do besides.
+//! What the disk guarantees, and every failure that it may show.
 
 mod crash_points;
 mod faults;

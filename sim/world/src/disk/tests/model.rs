@@ -1,5 +1,5 @@
-//! Against the simplest model there is: each file is the last version that was flushed, changed by any of
-//! what came after; each directory is the last that was flushed, changed by the first of what came after.
+//! The disk against the simplest model: each file is its last flushed version, changed by any of the later
+//! writes; each directory is its last flushed version, changed by a first part of the later operations.
 
 use std::collections::{BTreeMap, BTreeSet};
 

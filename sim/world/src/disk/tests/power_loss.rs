@@ -1,4 +1,4 @@
-//! What is left when the power has gone.
+//! What remains after a power loss.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! What cuts, loss, resets and the end of machines do to streams.
+//! What cuts, loss, resets and the death of machines do to streams.
 
 use std::io::ErrorKind;
 

@@ -1,4 +1,4 @@
-//! The network on a tiny heart: a queue of events, and futures that are polled only when they were woken.
+//! The network on a minimal heart: a queue of events, and futures that are polled only when they were woken.
 
 use std::collections::BTreeMap;
 use std::io;

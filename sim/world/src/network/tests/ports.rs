@@ -1,4 +1,4 @@
-//! Addresses, listening, and how connections begin or do not.
+//! Addresses, listening, and how connections begin or fail to.
 
 use std::io::ErrorKind;
 

@@ -1,4 +1,4 @@
-//! The record: who sent what, and that a seed means one run.
+//! The record: every message with its sender; and one seed means one run.
 
 use super::*;
 use crate::trace::What;

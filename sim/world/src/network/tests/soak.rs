@@ -1,4 +1,4 @@
-//! All faults at random: what is read is what was written, and nobody is left in the dark or behind.
+//! All faults at random: reads return what was written, and no reader or writer hangs.
 
 use std::task::Waker;
 

@@ -1,4 +1,4 @@
-//! What a stream promises while nothing is broken.
+//! What a stream guarantees without faults.
 
 use super::*;
 

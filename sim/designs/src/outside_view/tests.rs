@@ -1,15 +1,15 @@
-//! Small histories and what the observer makes of them.
+//! Small histories and what the outside view makes of them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
 
-fn observer() -> (Observer, impl Fn(u64)) {
+fn view() -> (OutsideView, impl Fn(u64)) {
     let now = Arc::new(AtomicU64::new(0));
     let seen = now.clone();
-    let observer = Observer::new(Arc::new(move || Nanos::from_millis(seen.load(Ordering::Relaxed))));
-    (0..4).for_each(|c| observer.starts(ClientId(c)));
-    (observer, move |ms| now.store(ms, Ordering::Relaxed))
+    let view = OutsideView::new(Arc::new(move || Nanos::from_millis(seen.load(Ordering::Relaxed))));
+    (0..4).for_each(|c| view.starts(ClientId(c)));
+    (view, move |ms| now.store(ms, Ordering::Relaxed))
 }
 
 const A: ClientId = ClientId(0);
@@ -18,7 +18,7 @@ const C: ClientId = ClientId(2);
 
 #[test]
 fn two_beliefs_at_once_are_a_window_as_long_as_both_last() {
-    let (o, at) = observer();
+    let (o, at) = view();
     o.wants(A);
     o.holds(A, None);
     at(100);
@@ -34,7 +34,7 @@ fn two_beliefs_at_once_are_a_window_as_long_as_both_last() {
 
 #[test]
 fn a_hand_over_at_one_instant_is_no_window() {
-    let (o, at) = observer();
+    let (o, at) = view();
     o.holds(A, None);
     at(10);
     o.holds(B, None);
@@ -44,7 +44,7 @@ fn a_hand_over_at_one_instant_is_no_window() {
 
 #[test]
 fn a_holder_that_stands_still_counts_from_when_it_goes_on() {
-    let (o, at) = observer();
+    let (o, at) = view();
     o.holds(A, None);
     o.pauses(A, true);
     at(1_000);
@@ -60,7 +60,7 @@ fn a_holder_that_stands_still_counts_from_when_it_goes_on() {
 
 #[test]
 fn a_grant_that_passes_an_earlier_request_is_an_overtake_unless_the_earlier_is_dead() {
-    let (o, at) = observer();
+    let (o, at) = view();
     o.wants(A);
     at(500);
     o.wants(B);
@@ -75,7 +75,7 @@ fn a_grant_that_passes_an_earlier_request_is_an_overtake_unless_the_earlier_is_d
 
 #[test]
 fn a_wanted_lock_that_nobody_gets_is_unavailable_and_stuck_in_the_end() {
-    let (o, at) = observer();
+    let (o, at) = view();
     o.wants(A);
     o.holds(A, None);
     o.fault_begins();
@@ -89,7 +89,7 @@ fn a_wanted_lock_that_nobody_gets_is_unavailable_and_stuck_in_the_end() {
 
 #[test]
 fn order_is_not_asked_for_across_a_cut() {
-    let (o, at) = observer();
+    let (o, at) = view();
     o.wants(A);
     o.cuts_off(A, true);
     at(1_000);
@@ -105,7 +105,7 @@ fn order_is_not_asked_for_across_a_cut() {
 
 #[test]
 fn who_waits_all_along_while_others_are_served_starves() {
-    let (o, at) = observer();
+    let (o, at) = view();
     o.wants(A);
     at(40_000);
     o.wants(B);

@@ -1,9 +1,8 @@
-//! The omniscient observer: hears from every client what it wants, believes and does, in true time, and
-//! computes what the table shows. Designs cannot see it; only the [workload](crate::workload) and designs'
-//! own counters speak to it.
+//! The omniscient view from outside: every client reports to it what it wants, believes and does, in true
+//! time, and it computes the figures of the table. Designs cannot read it; only the
+//! [workload](crate::workload) and designs' own counters write to it.
 //!
-//! A belief counts while its process can act: time in which a holder stands still (paused) or is dead is
-//! nobody's.
+//! A belief counts only while its process can act: the time of a paused or dead holder counts for no client.
 
 #[cfg(test)]
 mod tests;
@@ -153,19 +152,19 @@ struct Inner {
     victim: Option<ClientId>,
 }
 
-/// The observer; clones are one.
+/// The outside view; clones are one.
 #[derive(Clone)]
-pub struct Observer {
+pub struct OutsideView {
     clock: Clock,
     fact_recorder: Option<FactRecorder>,
     meter: Meter,
     inner: Arc<Mutex<Inner>>,
 }
 
-impl Observer {
+impl OutsideView {
     /// One that has seen nothing.
     pub fn new(clock: Clock) -> Self {
-        Observer { clock, fact_recorder: None, meter: Meter::counting(), inner: Arc::default() }
+        OutsideView { clock, fact_recorder: None, meter: Meter::counting(), inner: Arc::default() }
     }
 
     /// What clients do is told to `fact recorder` as well.
@@ -310,7 +309,7 @@ impl Observer {
         self.change(|inner, now| inner.fault_at = Some(now));
     }
 
-    /// The client whose job was chosen by [`Observer::set_next_job`].
+    /// The client whose job was chosen by [`OutsideView::set_next_job`].
     pub fn victim(&self) -> Option<ClientId> {
         self.inner.lock().victim
     }
