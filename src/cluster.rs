@@ -19,8 +19,8 @@ const CONNECT_TIMEOUT: &str = "ROWLOCK_CONNECT_TIMEOUT_MS";
 /// As the client's own.
 const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Somebody who wants to go is not kept longer than this by a cluster that does not answer: so long for
-/// giving a lock back, and so long for closing the session.
+/// A cluster that does not answer delays the end of a command by at most this: once for releasing a lock, and
+/// once for closing the session.
 pub const LEAVING_MAX: Duration = Duration::from_secs(1);
 
 /// Options of every command that talks to a cluster.
@@ -80,7 +80,7 @@ impl Cluster {
         self.client_within(None)
     }
 
-    /// The same, for somebody who has not longer than this for connecting.
+    /// The same, with at most this long for connecting.
     pub fn client_within(&self, most: Option<Duration>) -> Result<ClientBuilder, Failure> {
         let mut config =
             Client::from_env().map_err(|e| Failure::new(USAGE, e))?.endpoints(&self.endpoints()?);

@@ -21,7 +21,7 @@ pub const IO: u8 = 74;
 pub const LOST: u8 = 75;
 /// EX_CONFIG: cluster.toml is wrong.
 pub const CONFIG: u8 = 78;
-/// Waiting would have closed a circle: the queue was not entered. Behind the numbers of sysexits.h.
+/// Waiting would have closed a circle: the queue was not entered. The number follows those of sysexits.h.
 pub const DEADLOCK: u8 = 79;
 /// As shells do: the command was found and could not be executed.
 pub const NOT_EXECUTABLE: u8 = 126;
@@ -43,7 +43,7 @@ impl Failure {
         Failure { code, message: message.to_string() }
     }
 
-    /// Whoever read our answer has seen enough (`| head -1`): nothing failed, and nothing is said.
+    /// The reader of our output has left (`| head -1`): nothing failed, and no message is printed.
     pub fn reader_gone() -> Self {
         Failure { code: 0, message: String::new() }
     }

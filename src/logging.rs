@@ -47,7 +47,7 @@ pub fn check(filter: &str) -> Result<Targets, Failure> {
 /// A bare level means our own crates; openraft, which says every step at info, stays at warn.
 pub fn start(filter: &str, format: LogFormat) -> Result<(), Failure> {
     let filter = check(filter)?;
-    // Whoever reads the log may go: the node goes on, and has nobody to tell.
+    // The log's reader may go: the node goes on, and cannot report it anywhere.
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).log_internal_errors(false);
     let lines = match format {
         LogFormat::Text => lines.with_ansi(Paint::stderr().is_terminal()).boxed(),

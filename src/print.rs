@@ -32,7 +32,7 @@ pub fn tell(text: Arguments<'_>) {
 
 /// Writes a message to stderr; see `errln!`.
 pub fn say(text: Arguments<'_>) {
-    // A message that cannot be written has nobody to read it.
+    // A message that cannot be written has no reader.
     let _ = std::io::stderr().lock().write_fmt(text);
 }
 

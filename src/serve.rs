@@ -34,7 +34,7 @@ pub struct Serve {
     /// Form of the log lines
     #[arg(long, value_enum, env = "ROWLOCK_LOG_FORMAT", default_value_t)]
     log_format: LogFormat,
-    /// End when this process ends (used by `rowlock up`, so that no node is left behind)
+    /// End when this process ends (used by `rowlock up`, so that no node outlives it)
     #[arg(long, hide = true, value_name = "PID")]
     parent: Option<i32>,
 }
@@ -84,8 +84,7 @@ impl Serve {
                     node.shutdown().await;
                     return Ok(ExitCode::SUCCESS);
                 }
-                // A terminal that is closed, or somebody who wants files to be read again: no reason to stop
-                // serving.
+                // A closed terminal, or a request to read files again: no reason to stop serving.
                 () = next(hangup.as_mut()) => tracing::info!("SIGHUP: nothing is read again; restart the node for that"),
                 error = node.stopped() => {
                     node.shutdown().await;

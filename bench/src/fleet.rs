@@ -90,7 +90,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// What the running servers take while nobody asks anything of them, in percent of one core.
+    /// The processor time of the running servers without requests, in percent of one core.
     ///
     /// # Errors
     /// One of them is gone.

@@ -40,8 +40,7 @@ struct Repeated {
 }
 
 impl Channel {
-    /// # Errors
-    /// Nobody listens, or it is no HTTP/2.
+    /// # Errors No server listens, or it does not speak HTTP/2.
     pub async fn open(address: &str) -> Result<Self> {
         let stream = TcpStream::connect(address).await.with_context(|| format!("connecting to {address}"))?;
         stream.set_nodelay(true)?;
@@ -75,7 +74,7 @@ impl Channel {
         drive(&mut self.connection, self.repeated.as_mut(), answer(&mut self.requests)).await
     }
 
-    /// Opens a call on which `message` is sent now and whenever `every` has passed, as long as somebody waits
+    /// Opens a call on which `message` is sent now and whenever `every` has passed, as long as a caller waits
     /// in [`Channel::call`] or [`Channel::stay`].
     ///
     /// # Errors

@@ -19,8 +19,8 @@ pub struct Results {
     /// What the machine itself allows: metric to value, before each workload and at the end.
     #[serde(default)]
     pub floor: Vec<BTreeMap<String, f64>>,
-    /// Processor time that the servers of each system take while nobody asks anything of them, in percent of
-    /// one core. All servers run all the time, so this is what they cost each other.
+    /// Processor time that the servers of each system take without requests, in percent of one core. All
+    /// servers run all the time, so this is what they cost each other.
     #[serde(default)]
     pub idle_cpu_percent: BTreeMap<System, f64>,
     /// One per trial, in the order in which they were taken.

@@ -160,7 +160,7 @@ impl Run {
         let Step { system, workload, size, round, times } = step;
         let limit = times.warm_up + times.measured + PATIENCE;
         let servers = if workload.wants_own_servers() {
-            // Nobody else's either: whatever grows here must not fight for memory with the idle.
+            // No other servers run: what grows here must not compete with idle servers for memory.
             self.fleet.end_all().await?;
             self.fleet.fresh(system).await?
         } else {

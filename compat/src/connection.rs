@@ -11,9 +11,9 @@ use rowlock_env::time;
 use rowlock_proto::{ConnectRequest, ConnectResponse, SessionId, Zxid, decode, encode, frame};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// How long a server may take for anything. Beyond: the transcript says so.
+/// How long a server may take for any answer. If it takes longer, the transcript says so.
 pub const PATIENCE: Duration = Duration::from_secs(15);
-/// How often a server may refuse to talk because it is behind.
+/// How often a server may refuse a session because it lags.
 const CONNECT_TRIES: usize = 200;
 /// Between those.
 const RETRY_PAUSE: Duration = Duration::from_millis(25);
@@ -52,7 +52,7 @@ pub struct Session {
 const TIMEOUT_MS: i32 = 20_000;
 
 impl Connection {
-    /// Connects and shakes hands, again and again while the server closes without a word (it is behind, or
+    /// Connects and shakes hands; repeats while the server closes without an answer (it lags, or is
     /// starting).
     pub async fn open(host: &str, session: &Session, seen: Zxid) -> anyhow::Result<(Self, ConnectResponse)> {
         for _ in 0..CONNECT_TRIES {
@@ -81,7 +81,7 @@ impl Connection {
         }
     }
 
-    /// Puts a frame behind those that wait for [`Self::flush`].
+    /// Appends a frame to those that wait for [`Self::flush`].
     pub fn put(&mut self, frame: &[u8]) {
         self.output.extend_from_slice(frame);
     }

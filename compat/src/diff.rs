@@ -47,16 +47,16 @@ pub struct Diff {
     /// Only these steps of the script of --seed
     #[arg(long, value_name = "STEPS", value_delimiter = ',', requires = "seed")]
     keep: Option<Vec<usize>>,
-    /// Stop after so many seconds
+    /// Stop after this many seconds
     #[arg(long, value_name = "SEC")]
     time: Option<u64>,
     /// Scripts at a time
     #[arg(long, value_name = "N", default_value_t = 24)]
     workers: usize,
-    /// Stop after so many differences
+    /// Stop after this many differences
     #[arg(long, value_name = "N", default_value_t = 5)]
     differences: usize,
-    /// Print the differences that are wanted, and what is done about them
+    /// Print the intended differences, and what is done about them
     #[arg(long)]
     known: bool,
 }
@@ -132,7 +132,7 @@ impl Diff {
     }
 }
 
-/// Removes roots until nobody is left who could name one.
+/// Removes roots until all senders are gone.
 async fn clean(host: String, mut roots: mpsc::Receiver<String>) {
     let mut cleaner = None;
     while let Some(root) = roots.recv().await {

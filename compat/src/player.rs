@@ -65,8 +65,8 @@ impl<'a> Player<'a> {
         Player { hosts, script, clients, acting: 0, transcript }
     }
 
-    /// Every client gets its session, the first one makes the root and what it stands in: a script may look
-    /// at and change its siblings, which are nobody else's.
+    /// Every client gets its session; the first one makes the root and its parent. A script may read and
+    /// change the root's siblings, which belong to it alone.
     async fn begin(&mut self) -> anyhow::Result<()> {
         for slot in 0..self.clients.len() {
             self.enter(slot).await?;
@@ -164,7 +164,7 @@ impl<'a> Player<'a> {
         self.ask(slot, Cause::Between, OpCode::Sync.as_i32(), &sync);
     }
 
-    /// Finds out whether the server has closed the connection behind its last answer.
+    /// Finds out whether the server has closed the connection after its last answer.
     async fn probe(&mut self, slot: usize) -> anyhow::Result<()> {
         self.ask(slot, Cause::Between, OpCode::Ping.as_i32(), &[]);
         self.drain(slot).await

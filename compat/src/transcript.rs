@@ -89,7 +89,7 @@ pub struct Transcript {
 }
 
 impl Transcript {
-    /// Of a script for so many clients. Where its root stands in a text, `~` will.
+    /// Of a script for `clients` clients. `~` replaces its root in all texts.
     pub fn new(root: &str, clients: usize) -> Self {
         Transcript {
             root: root.to_owned(),

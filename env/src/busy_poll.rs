@@ -17,8 +17,7 @@ use crate::{time, world};
 /// A turn of the runtime that takes less was a look at the sockets and little else.
 const IDLE: Duration = Duration::from_micros(20);
 
-/// So many waits in vain are paid for by those before, at most: so soon polling ends when work comes seldom
-/// again.
+/// Earlier waits pay for at most this many waits in vain: then polling ends when work becomes rare again.
 const IN_VAIN_MAX: u32 = 4;
 
 /// Clones watch the same work.
@@ -61,7 +60,7 @@ impl Moments {
 }
 
 impl BusyPoll {
-    /// Polls for at most `window` behind the last work. Zero: never.
+    /// Polls for at most `window` after the last work. Zero: never.
     pub fn new(window: Duration) -> BusyPoll {
         BusyPoll { window, moments: Arc::default() }
     }
@@ -95,9 +94,9 @@ impl BusyPoll {
     }
 }
 
-/// Lets everybody run who can, after a look at the sockets; a simulated world, whose tasks take no time, goes
-/// on at `until`. For waits that are shorter than a timer's tick (a millisecond): call it until then. Cancel
-/// safe.
+/// Checks the sockets, then lets all runnable tasks run; a simulated world, whose tasks take no time,
+/// continues at `until`. For waits that are shorter than a timer's tick (a millisecond): call it until then.
+/// Cancel safe.
 pub async fn turn(until: time::Instant) {
     if world::current().is_some() {
         time::sleep_until(until).await;
@@ -113,7 +112,7 @@ mod tests {
     const WINDOW: Duration = Duration::from_micros(1_500);
     const HOUR: Duration = Duration::from_secs(3_600);
 
-    /// Whether it was awake behind each piece of work, when one came after each of `gaps`, µs.
+    /// Whether it was awake after each piece of work, when one came after each of `gaps`, µs.
     fn awake_behind(moments: &mut Moments, begin: Instant, gaps: impl IntoIterator<Item = u64>) -> Vec<bool> {
         let mut now = begin;
         let awake = |gap| {

@@ -88,8 +88,8 @@ impl Dir {
         }
         let above = parent(path).unwrap_or(Path::new("."));
         if path.is_dir() {
-            // Whoever made it may have been killed before the name was on disk. If we may not read the
-            // directory above, it was somebody else, and not just now.
+            // The process that made it may have been killed before the name was on disk. If we may not read
+            // the parent directory, another user made it, and not just now.
             match fs::File::open(above) {
                 Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {}
                 opened => opened?.sync_all()?,
@@ -107,13 +107,13 @@ impl Dir {
         Dir::open(path)
     }
 
-    /// Takes the rights of all but the owner away from the directory and the files in it. True: there were
-    /// some. An error if that cannot be done: it is somebody else's, or the file system knows no rights.
+    /// Removes the permissions of all but the owner from the directory and the files in it. True: there were
+    /// some. An error if that fails: another user owns it, or the file system has no permissions.
     pub fn make_private(&self) -> io::Result<bool> {
         if self.disk.is_some() {
             return Ok(false);
         }
-        // The directory first: then nobody comes to what is in it any more.
+        // The directory first: then no other user can open its content any more.
         let mut had = take_rights_of_others(&self.path)?;
         for entry in fs::read_dir(&self.path)? {
             let entry = entry?;
@@ -159,7 +159,7 @@ impl Dir {
         self.open_as(name, Open::Existing, fs::OpenOptions::new().read(true).write(true))
     }
 
-    /// An existing file that is only read: it may belong to somebody else.
+    /// An existing file that is only read: it may belong to another user.
     pub fn open_to_read(&self, name: &str) -> io::Result<File> {
         self.open_as(name, Open::Existing, fs::OpenOptions::new().read(true))
     }

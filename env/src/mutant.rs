@@ -38,14 +38,14 @@ macro_rules! mutants {
                 }
             }
 
-            /// The promises of docs/guarantees.md that it breaks; their checkers are to notice.
+            /// The promises of docs/guarantees.md that it breaks; their checkers must notice it.
             pub fn caught_by(self) -> &'static [&'static str] {
                 match self {
                     $(Mutant::$variant => &[$($promise),+],)+
                 }
             }
 
-            /// Which faults and which work it takes to come into the open.
+            /// Which faults and which work reveal it.
             pub fn when(self) -> &'static str {
                 match self {
                     $(Mutant::$variant => $when,)+
@@ -58,148 +58,147 @@ macro_rules! mutants {
 mutants! {
     // The disk.
 
-    /// Says that writes are on disk when they are only written; they are flushed with the next batch.
+    /// Acknowledges writes as durable before they are flushed; the next batch flushes them.
     AckBeforeFlush = "ack-before-flush", by ["durable"], when "all nodes lose power while writes are acknowledged";
     /// Never flushes the log.
     NeverFlush = "never-flush", by ["durable"], when "all nodes lose power, or one does more than once";
-    /// Goes on after a failed flush, as if it had succeeded (fsyncgate).
+    /// Continues after a failed flush as if it had succeeded (fsyncgate).
     IgnoreFailedFlush = "ignore-failed-flush", by ["durable"], when "a flush fails, then power is lost";
-    /// Renames files without making the names durable.
+    /// Renames files without flushing the directory.
     RenameWithoutDirSync = "rename-without-dir-sync", by ["durable"], when "power is lost after a snapshot or a new segment";
-    /// Does not flush a snapshot before it takes its name.
+    /// Gives a snapshot its final name before it is flushed.
     SnapshotNotFlushed = "snapshot-not-flushed", by ["durable"], when "power is lost after a snapshot whose log is purged";
     /// Keeps its vote in memory only.
     VoteInMemory = "vote-in-memory", by ["raft"], when "a node dies during or after an election";
-    /// Believes records of the log whose checksum is wrong.
-    ChecksumIgnored = "checksum-ignored", by ["durable"], when "power is lost in the middle of a write that is torn";
-    /// Cuts a conflicting end off the log in memory, and not on disk.
-    TruncateInMemory = "truncate-in-memory", by ["durable"], when "a deposed leader with a tail of its own is restarted";
-    /// Takes everything in its log for committed after a restart.
-    CommittedTooHigh = "committed-too-high", by ["replica-equality"], when "a cut off leader dies with entries that nobody else has";
+    /// Accepts log records whose checksum is wrong.
+    ChecksumIgnored = "checksum-ignored", by ["durable"], when "power is lost in the middle of a write, which is torn";
+    /// Truncates a conflicting end of the log in memory, but not on disk.
+    TruncateInMemory = "truncate-in-memory", by ["durable"], when "a deposed leader with uncommitted entries is restarted";
+    /// After a restart, treats every entry of its log as committed.
+    CommittedTooHigh = "committed-too-high", by ["replica-equality"], when "an isolated leader dies with entries that no other node has";
 
-    /// Takes segments into use again whose old names the disk may still know.
-    RecycleWithoutDirSync = "recycle-without-dir-sync", by ["durable"], when "power is lost between the taking of an old segment and the flush of its new name";
-    /// A follower that is spared says that entries are on disk before they are.
-    SparedAckBeforeFlush = "spared-ack-before-flush", by ["durable"], when "a spared follower loses power within a few milliseconds of entries that it was sent";
-    /// Tells its vote before it is on disk.
+    /// Reuses segments whose old names may still be on the disk.
+    RecycleWithoutDirSync = "recycle-without-dir-sync", by ["durable"], when "power is lost between the reuse of an old segment and the flush of its new name";
+    /// A follower with lazy flushes acknowledges entries before they are flushed.
+    SparedAckBeforeFlush = "spared-ack-before-flush", by ["durable"], when "a follower with lazy flushes loses power within a few milliseconds of new entries";
+    /// Sends its vote before the vote is flushed.
     VoteBeforeFlush = "vote-before-flush", by ["raft"], when "a node loses power at the flush of its vote";
-    /// Takes damage in the middle of the log for the end of an unfinished write.
-    DamageIsTorn = "damage-is-torn", by ["durable"], when "a bit of the last segment flips, and the node is started again";
+    /// Treats damage in the middle of the log as the end of an unfinished write.
+    DamageIsTorn = "damage-is-torn", by ["durable"], when "a bit of the last segment flips, and the node is restarted";
 
-    /// Writes no record behind the last flush that says that all before it had been flushed.
-    NoWitness = "no-witness", by ["durable"], when "the last entry of a log that rests rots";
-    /// A node is known by its number alone, whatever data folder it comes with.
+    /// Omits the record after the last flush that says that everything before it was flushed.
+    NoWitness = "no-witness", by ["durable"], when "the last entry of a log at rest is corrupted";
+    /// Identifies a node by its number alone, whatever data folder it has.
     AnyFolderWillDo = "any-folder-will-do", by ["durable"], when "a node that has acknowledged writes is wiped, and others with those writes are away";
 
     // The replicated state.
 
-    /// Leaves out the log entry behind a snapshot.
+    /// Skips the log entry after a snapshot.
     SkipEntryAfterSnapshot = "skip-entry-after-snapshot", by ["replica-equality"], when "a node begins with a snapshot, or is sent one";
-    /// The outcomes of numbered writes are not in the snapshot.
+    /// Leaves the outcomes of numbered writes out of the snapshot.
     SnapshotForgetsOutcomes = "snapshot-forgets-outcomes", by ["replica-equality", "exactly-once"], when "a node begins with a snapshot, or is sent one";
-    /// Applies with the clock of each node instead of the leader's stamp.
+    /// Applies with each node's own clock instead of the leader's time stamp.
     ApplyByLocalClock = "apply-by-local-clock", by ["replica-equality"], when "nothing: clocks differ by themselves";
-    /// Stamps batches with the wall clock, which is set.
+    /// Stamps batches with the wall clock, which can be set.
     StampByWallClock = "stamp-by-wall-clock", by ["log-time", "no-lost-wakeup"], when "the wall clock of a leader jumps";
-    /// Applies one entry in 300 with a time of its own, as after a flipped bit in its memory.
-    SilentlyDiffers = "silently-differs", by ["replica-equality"], when "nothing: writes leave their time behind";
-    /// Nodes tell each other their digests, and none that differs stops.
-    DigestsNotJudged = "digests-not-judged", by ["replica-equality"], when "a replica differs: a test of the judgement itself";
-    /// Runs a numbered write again that comes again.
-    RunAgain = "run-again", by ["exactly-once"], when "connections break while writes are on their way";
+    /// Applies one entry in 300 with a wrong time, as if a bit had flipped in memory.
+    SilentlyDiffers = "silently-differs", by ["replica-equality"], when "nothing: writes store their time";
+    /// Nodes exchange digests, but a node whose digest differs does not stop.
+    DigestsNotJudged = "digests-not-judged", by ["replica-equality"], when "a replica differs: this tests the comparison itself";
+    /// Runs a repeated numbered write again.
+    RunAgain = "run-again", by ["exactly-once"], when "connections break while writes are under way";
 
-    /// Leaves the connections open when a snapshot has skipped what they should have been told.
-    SnapshotKeepsConnections = "snapshot-keeps-connections", by ["watches", "no-lost-wakeup"], when "a node with clients is sent a snapshot before it has lost touch for long";
+    /// Keeps connections open although a snapshot has skipped events that their clients should get.
+    SnapshotKeepsConnections = "snapshot-keeps-connections", by ["watches", "no-lost-wakeup"], when "a node gets a snapshot after an isolation that was too short to lose its clients";
 
     // Raft.
 
-    /// A restarted leader goes on leading without an election (openraft's default).
+    /// A restarted leader leads on without an election (openraft's default).
     LeaderRestore = "leader-restore", by ["raft", "durable"], when "a leader loses power and comes back at once";
-    /// Votes for candidates without a look at their log.
+    /// Votes for candidates without checking their log.
     VoteForStaleLog = "vote-for-stale-log", by ["durable", "raft"], when "a leader is cut off or dies while a node lags";
-    /// A leader takes a follower's refusal of entries for their acceptance.
-    ConflictTakenForSuccess = "conflict-taken-for-success", by ["durable", "raft"], when "a follower misses entries, or has some that nobody else has";
+    /// A leader treats a follower's refusal of entries as acceptance.
+    ConflictTakenForSuccess = "conflict-taken-for-success", by ["durable", "raft"], when "a follower misses entries, or has some that no other node has";
     /// Answers sync from the local state.
-    SyncIsLocal = "sync-is-local", by ["linearizable"], when "a node lags, and its clients read behind a sync";
+    SyncIsLocal = "sync-is-local", by ["linearizable"], when "a node lags, and its clients read after a sync";
 
     // Sessions.
 
     /// Expires sessions after half of their timeout.
     ExpireEarly = "expire-early", by ["ephemeral-lifetime", "mutual-exclusion"], when "a client is cut off or paused for more than half of its timeout";
-    /// A leader that leads again goes on with the deadlines of its former term (etcd 15247).
-    KeepOldDeadlines = "keep-old-deadlines", by ["ephemeral-lifetime", "mutual-exclusion"], when "leadership goes away and comes back after longer than a session's timeout";
-    /// Goes on serving, and confirming heartbeats, without contact to a quorum.
+    /// A leader that leads again keeps the session deadlines of its former term (etcd 15247).
+    KeepOldDeadlines = "keep-old-deadlines", by ["ephemeral-lifetime", "mutual-exclusion"], when "a node loses its leadership and regains it after more than a session's timeout";
+    /// Serves clients and confirms heartbeats without contact to a quorum.
     ServeWithoutQuorum = "serve-without-quorum", by ["mutual-exclusion", "ephemeral-lifetime"], when "a leader is cut off together with clients for longer than a session's timeout";
-    /// A leader takes an answer for one to later requests, too, if these reach no further into the log.
-    AnswerCountsForLater = "answer-counts-for-later", by ["ephemeral-lifetime", "mutual-exclusion"], when "a leader with unread answers stands still until another one is elected";
-    /// A node answers heartbeats by itself; the leader's word is not waited for.
+    /// A leader also counts an answer for later requests that reach no further into the log.
+    AnswerCountsForLater = "answer-counts-for-later", by ["ephemeral-lifetime", "mutual-exclusion"], when "a leader with unread answers stalls until another one is elected";
+    /// A node answers heartbeats itself, without waiting for the leader.
     PongByItself = "pong-by-itself", by ["mutual-exclusion", "ephemeral-lifetime"], when "a node is cut off together with clients";
 
     /// Expires sessions one tick (50 ms) before their timeout.
-    ExpireATickEarly = "expire-a-tick-early", by ["ephemeral-lifetime"], when "a client falls silent right behind a heartbeat, and no clock is off";
-    /// Answers heartbeats whose report to the leader failed.
-    AnswerUnreported = "answer-unreported", by ["session-expiry", "mutual-exclusion"], when "the way to the leader breaks while a heartbeat is reported, and stays broken";
-    /// Gives sessions no time when a leader that stood still goes on.
-    NobodyForgiven = "nobody-forgiven", by ["session-expiry"], when "a leader stands still for longer than a session's timeout and leads on";
+    ExpireATickEarly = "expire-a-tick-early", by ["ephemeral-lifetime"], when "a client falls silent right after a heartbeat, and all clocks are right";
+    /// Answers heartbeats although their report to the leader failed.
+    AnswerUnreported = "answer-unreported", by ["session-expiry", "mutual-exclusion"], when "the link to the leader breaks while a heartbeat is reported, and stays broken";
+    /// Gives sessions no extra time when a stalled leader continues.
+    NobodyForgiven = "nobody-forgiven", by ["session-expiry"], when "a leader stalls for longer than a session's timeout and leads on";
 
     // Writes on their way.
 
-    /// Sends batches again that the leader may have.
-    ForwardAgain = "forward-again", by ["exactly-once"], when "the way to a leader that stays breaks while writes of clients without numbers are on it";
-    /// Takes forwarded batches that were meant for an earlier term of the same leader.
-    ForwardOfAnyTerm = "forward-of-any-term", by ["session-order"], when "a leader loses its leadership and regains it while batches are on their way to it";
-    /// Forgets, when the leader changes, that somebody waits for the writes that the old one was given.
-    ForgetWhoWaits = "forget-who-waits", by ["liveness"], when "the leader changes while writes are on their way to it";
-    /// Applies an entry that has overtaken another one.
+    /// Sends batches again that the leader may already have.
+    ForwardAgain = "forward-again", by ["exactly-once"], when "the link to a leader breaks, without an election, while writes without numbers are under way";
+    /// Accepts forwarded batches that were sent in an earlier term of the same leader.
+    ForwardOfAnyTerm = "forward-of-any-term", by ["session-order"], when "a leader loses its leadership and regains it while batches to it are under way";
+    /// Forgets, when the leader changes, the clients that wait for writes sent to the old leader.
+    ForgetWhoWaits = "forget-who-waits", by ["liveness"], when "the leader changes while writes to it are under way";
+    /// Applies an entry that has overtaken an earlier one.
     OvertakenApplied = "overtaken-applied", by ["session-order", "replica-equality"], when "Raft refuses an entry of a leader and takes the next one";
-    /// The writes of one batch go to the leader in reverse.
+    /// Sends the writes of one batch to the leader in reverse order.
     ReorderBatch = "reorder-batch", by ["session-order"], when "clients send several writes at once";
 
     // Clients' conversations.
 
-    /// Takes a session to a connection wherever it is by then, and not only from where the node knew it to
-    /// be.
-    AttachFromAnywhere = "attach-from-anywhere", by ["session-moves"], when "an attach is late in the log, and its client has come by another node meanwhile";
+    /// Moves a session to a connection from any other one, not only from the one that the node knew.
+    AttachFromAnywhere = "attach-from-anywhere", by ["session-moves"], when "an attach is late in the log, and its client has come through another node meanwhile";
 
     /// Sends events after the replies that reveal them.
     EventAfterReply = "event-after-reply", by ["event-before-reply"], when "nothing: clients watch what they read and write";
-    /// Arms the watches of a client that comes back without telling what it has missed.
+    /// Sets the watches of a returning client without sending the events that it has missed.
     MissedEventsForgotten = "missed-events-forgotten", by ["watches", "no-lost-wakeup"], when "a client that watches is cut off during the change";
-    /// Does not tell a client that comes back of a znode that was created meanwhile.
+    /// Does not tell a returning client of a znode that was created meanwhile.
     MissedCreationForgotten = "missed-creation-forgotten", by ["watches"], when "a client that waits for a znode is cut off while it is created";
     /// Tells no waiter of its grant.
     LoseNotices = "lose-notices", by ["no-lost-wakeup"], when "nothing: locks are contended";
 
     // The client.
 
-    /// Believes in its session as long as nobody denies it (kazoo's `is_acquired`).
+    /// Believes in its session until a server denies it (kazoo's `is_acquired`).
     IgnoreDeadline = "ignore-deadline", by ["mutual-exclusion"], when "a holder is cut off for longer than its timeout";
-    /// Counts the local deadline from the arrival of a heartbeat's answer.
-    DeadlineFromReceipt = "deadline-from-receipt", by ["session-expiry", "mutual-exclusion"], when "a holder is paused for longer than its timeout while a heartbeat's answer is on its way";
-    /// Takes every reply for a sign that the session lives.
-    AnyReplyCounts = "any-reply-counts", by ["mutual-exclusion"], when "a node is cut off together with a client that goes on reading";
-    /// Looks at the deadline only in the background task, not when asked.
+    /// Counts the local deadline from the receipt of a heartbeat's answer, not from its sending.
+    DeadlineFromReceipt = "deadline-from-receipt", by ["session-expiry", "mutual-exclusion"], when "a holder is paused for longer than its timeout while a heartbeat's answer is under way";
+    /// Treats every reply as a sign that the session lives.
+    AnyReplyCounts = "any-reply-counts", by ["mutual-exclusion"], when "a node is cut off together with a client that keeps reading";
+    /// Checks the deadline only in the background task, not when asked.
     LostOnlyWhenTold = "lost-only-when-told", by ["mutual-exclusion"], when "a holder is paused for longer than its timeout";
-    /// Says nothing to its guards when the runtime of its task ends.
+    /// Does not tell its guards when the runtime of its task ends.
     StopUnseen = "stop-unseen", by ["mutual-exclusion"], when "the runtime of a holder's client ends while the holder works on";
     /// Does not register its watches on a new connection.
     WatchesNotRegistered = "watches-not-registered", by ["watches", "no-lost-wakeup"], when "a client that watches loses its connection";
-    /// Does not verify what it holds after it was cut off.
+    /// Does not verify its locks after it was cut off.
     HeldNotVerified = "held-not-verified", by ["mutual-exclusion"], when "a lock is taken by force while its holder is cut off for a shorter time than it works";
     /// Sends a write again under a new number.
-    FreshNumberOnResend = "fresh-number-on-resend", by ["exactly-once"], when "connections break while writes are on their way";
-    /// Says that it knows the outcomes of all that it has sent.
-    AckUnanswered = "ack-unanswered", by ["exactly-once"], when "connections break while several writes are on their way";
-    /// Asks under a new name for a place when it does not know whether it has one.
+    FreshNumberOnResend = "fresh-number-on-resend", by ["exactly-once"], when "connections break while writes are under way";
+    /// Acknowledges the outcomes of all writes that it has sent, answered or not.
+    AckUnanswered = "ack-unanswered", by ["exactly-once"], when "connections break while several writes are under way";
+    /// Asks for a place under a new name when it does not know whether it has one.
     FreshNameOnRetry = "fresh-name-on-retry", by ["no-lost-wakeup", "exactly-once"], when "a waiter loses its connection";
-    /// Stays in the queue when nobody waits there any more (Curator 79, kazoo 412).
+    /// Stays in the queue after its waiter has given up (Curator 79, kazoo 412).
     GhostWaiter = "ghost-waiter", by ["no-lost-wakeup"], when "a waiter gives up";
     /// Does not ask again after a reconnect, although the grant's notice may be lost (Redisson 3891).
     TrustOldPush = "trust-old-push", by ["no-lost-wakeup"], when "a waiter is cut off while it is granted the lock";
-    /// Takes any wake-up for the grant.
+    /// Treats any wake-up as the grant.
     GrantOnWake = "grant-on-wake", by ["mutual-exclusion"], when "a waiter loses its connection";
-    /// Makes the fencing token of the number in the znode's name, which begins anew with its parent.
-    TokenFromName = "token-from-name", by ["fencing-monotonic"], when "a lock's znode is removed and made again";
+    /// Derives the fencing token from the number in the znode's name, which restarts with its parent.
+    TokenFromName = "token-from-name", by ["fencing-monotonic"], when "a lock's znode is deleted and created again";
 }
 
 /// Mistakes can be chosen: the feature `mutants` is on.

@@ -260,9 +260,10 @@ delegate_write!(Stream, StreamIn::Reality, StreamIn::World(_, writing) => writin
 delegate_read!(ReadHalf, ReadHalfIn::Reality, ReadHalfIn::World(reading) => reading);
 delegate_write!(WriteHalf, WriteHalfIn::Reality, WriteHalfIn::World(writing) => writing);
 
-/// So many connections may wait to be accepted, if the system allows as many (Linux: `net.core.somaxconn`,
-/// 4,096 by default). Behind more the system drops what a client says first, and the client tries again a
-/// second later: the clients of a node that has died all come at once. (The standard library asks for 128.)
+/// How many connections may wait to be accepted, if the system allows as many (Linux: `net.core.somaxconn`,
+/// 4,096 by default). When the queue is full, the system drops a client's first packet, and the client tries
+/// again a second later: the clients of a node that has died all come at once. (The standard library asks for
+/// 128.)
 const LISTEN_BACKLOG: u32 = 4_096;
 
 /// Waits for connections.
@@ -346,7 +347,7 @@ mod tests {
         let addr = listener.local_addr().to_string();
         let mut all = Vec::new();
         for _ in 0..allowed.min(300) {
-            // Whose first word is dropped comes in later, or never if nobody is accepted.
+            // A client whose first packet is dropped connects later, or never if no connection is accepted.
             all.push(Stream::connect(&addr, Duration::from_secs(20)).await.expect("connects"));
         }
         listener.accept().await.expect("accepts");

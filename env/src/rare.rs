@@ -45,19 +45,19 @@ rare! {
     TornTail = "torn-tail";
     /// A record that had been flushed is found damaged.
     DamagedLog = "damaged-log";
-    /// What may not be on the disk is written again at start.
+    /// Log records that may not be on the disk are written again at start.
     TailWrittenAgain = "tail-written-again";
     /// An unfinished segment is removed at start.
     LeftoverRemoved = "leftover-removed";
-    /// What was known to be committed is more than what the log still has.
+    /// The log ends before the index that was known to be committed.
     CommittedBeyondLog = "committed-beyond-log";
-    /// A segment is put aside to be used again.
+    /// A segment is kept for reuse.
     SegmentRecycled = "segment-recycled";
-    /// A segment is made of one that was put aside.
+    /// An old segment is reused.
     SegmentReused = "segment-reused";
     /// A damaged snapshot is put aside.
     SnapshotPutAside = "snapshot-put-aside";
-    /// Entries are taken out of the log for another leader's.
+    /// Entries are removed from the log in favour of another leader's.
     LogTruncated = "log-truncated";
     /// Entries wait for a flush that no quorum needs.
     FlushSpared = "flush-spared";
@@ -66,45 +66,45 @@ rare! {
 
     // Raft.
 
-    /// A follower lacks what stands before the entries that it is sent.
+    /// A follower lacks the entry before those that it receives.
     AppendConflict = "append-conflict";
-    /// A leader hears of a later one.
+    /// A leader hears of a later leader.
     HigherVote = "higher-vote";
-    /// A node would not vote for who asks.
+    /// A node refuses a pre-vote.
     PreVoteRefused = "pre-vote-refused";
-    /// A node does not vote for who asks.
+    /// A node refuses a vote.
     VoteRefused = "vote-refused";
-    /// A leader hands over.
+    /// A leader transfers its leadership.
     LeaderTransferred = "leader-transferred";
-    /// A spared follower turns out to have been needed.
+    /// A follower with lazy flushes turns out to be needed for the quorum.
     SparedWasNeeded = "spared-was-needed";
     /// A snapshot has been received.
     SnapshotReceived = "snapshot-received";
-    /// A snapshot replaces the state under connections of clients.
+    /// A snapshot replaces the state while clients are connected.
     SnapshotUnderClients = "snapshot-under-clients";
-    /// A new node asks to be taken in again.
+    /// A new node asks again to join.
     JoinAgain = "join-again";
 
-    /// A node reads in the log what another has for the digest of a place, and has its own of it.
+    /// A node reads another node's digest of a log index in the log, and has its own digest of it.
     DigestsCompared = "digests-compared";
 
     // Writes on their way.
 
-    /// A write whose connection has gone is left out.
+    /// A write whose connection is gone is skipped.
     WriterGone = "writer-gone";
-    /// Writes that a leader may have are given up.
+    /// Writes that a leader may have received are given up: their outcome is unknown.
     WritesLostFromSight = "writes-lost-from-sight";
-    /// Writes that the old leader does not have go to the new one.
+    /// Writes that the old leader did not receive go to the new one.
     HeldForNextLeader = "held-for-next-leader";
-    /// A node that is taken for the leader refuses forwarded writes.
+    /// A supposed leader refuses forwarded writes.
     ForwardRefused = "forward-refused";
     /// Forwarded writes are for an earlier term of a leader that has regained its leadership.
     ForwardOfEarlierTerm = "forward-of-earlier-term";
-    /// The way to the leader breaks with writes on it.
+    /// The link to the leader breaks while writes are under way.
     ForwardLinkLost = "forward-link-lost";
-    /// The way to the leader breaks with nothing on it.
+    /// The link to the leader breaks while it is idle.
     ForwardLinkLostIdle = "forward-link-lost-idle";
-    /// Writes cannot be forwarded at once: too many are not acknowledged, or the way has just ended.
+    /// Writes cannot be forwarded at once: too many are not acknowledged, or the link has just ended.
     ForwardWindowFull = "forward-window-full";
     /// Raft refuses an entry of its leader.
     EntryRefused = "entry-refused";
@@ -112,18 +112,18 @@ rare! {
     EntryProposedAgain = "entry-proposed-again";
     /// An entry is skipped, because an earlier one of its leader was refused.
     EntryOvertaken = "entry-overtaken";
-    /// An entry is given up with its term.
+    /// An entry is given up at the end of its term.
     EntryGivenUp = "entry-given-up";
 
     // Sessions.
 
     /// Signs of life do not reach the leader.
     ReportFailed = "report-failed";
-    /// Signs of life were for another leader.
+    /// Signs of life were meant for another leader.
     ReportOutdated = "report-outdated";
     /// A heartbeat is not answered, because its session's time is over.
     HeartbeatRefused = "heartbeat-refused";
-    /// A leader finds its quorum again, or goes on, and forgives everybody.
+    /// A leader regains its quorum, or continues after a stall, and gives all sessions their full timeout.
     SessionsForgiven = "sessions-forgiven";
     /// A session's time has passed.
     SessionExpired = "session-expired";
@@ -131,22 +131,22 @@ rare! {
     ExpiryAgain = "expiry-again";
     /// A sign of life comes when the session's time is over.
     TouchTooLate = "touch-too-late";
-    /// A client has hung up and asked for a short end.
+    /// A client has hung up, and its session has a disconnect grace.
     HungUpWithGrace = "hung-up-with-grace";
-    /// A client's hang-up is heard of before its connection.
+    /// The report of a client's hang-up comes before that of its connection.
     HungUpEarly = "hung-up-early";
 
     // Conversations.
 
     /// A client is ahead of the node, which catches up.
     ClientAhead = "client-ahead";
-    /// A client is ahead of the node, which does not get there.
+    /// A client is ahead of the node, which does not catch up in time.
     ClientStillAhead = "client-still-ahead";
     /// An attach comes so late in the log that its session is elsewhere by then.
     AttachTooLate = "attach-too-late";
     /// A session moves to another connection while it has one.
     SessionMoved = "session-moved";
-    /// Too much waits for a client that does not read.
+    /// Too many bytes wait for a client that does not read.
     OutboxOverflowed = "outbox-overflowed";
     /// A client that comes back is told of a change that it missed.
     MissedChangeTold = "missed-change-told";
@@ -157,13 +157,13 @@ rare! {
 
     // The client.
 
-    /// What was sent is sent again on another connection.
+    /// Unanswered requests are sent again on another connection.
     ClientSentAgain = "client-sent-again";
-    /// It is asked whether what is held is still held.
+    /// A client asks whether it still holds its locks.
     ClientVerifiesHolds = "client-verifies-holds";
-    /// A session's local deadline has passed when it is asked for.
+    /// A session's local deadline has passed when the application asks.
     ClientPastDeadline = "client-past-deadline";
-    /// A waiter asks again behind a reconnect.
+    /// A waiter asks again after a reconnect.
     ClientAsksAgain = "client-asks-again";
     /// A waiter's place is gone.
     ClientPlaceLost = "client-place-lost";
@@ -183,7 +183,7 @@ pub fn taken(branch: Rare) {
     let _ = TAKEN.try_with(|taken| taken[branch as usize].update(|times| times + 1));
 }
 
-/// A rare branch is taken here and now: nobody counts, in this build.
+/// A rare branch is taken here and now. This build does not count it.
 #[cfg(not(debug_assertions))]
 #[inline(always)]
 pub const fn taken(_: Rare) {}

@@ -32,7 +32,7 @@ fn ask_the_system(name: &str) -> io::Result<Vec<SocketAddr>> {
     Ok(name.to_socket_addrs()?.collect())
 }
 
-/// All addresses of `host:port`, as of now. Cancel safe: the look-up goes on, and nobody waits for it.
+/// All addresses of `host:port`, as of now. Cancel safe: the look-up goes on without the caller.
 pub(crate) async fn resolve(name: &str) -> io::Result<Vec<SocketAddr>> {
     match name.parse() {
         Ok(address) => Ok(vec![address]),

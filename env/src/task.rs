@@ -152,7 +152,7 @@ where
     };
     let end = Arc::new(Mutex::new(End { result: None, is_finished: false, waiter: None }));
     let ending = Ending(end.clone());
-    // A panic is the end of the whole world, so nobody has to be told of it here.
+    // A panic ends the whole world, so it need not be reported here.
     let id = world.spawn(name, Box::pin(async move { ending.tell(Ok(future.await)) }));
     Task { inner: TaskIn::World { world, id, end } }
 }
@@ -191,7 +191,7 @@ impl Home {
     }
 }
 
-/// The word to stop, heard by everybody who holds a clone.
+/// The signal to stop, for all holders of a clone.
 #[derive(Clone)]
 pub struct Shutdown {
     sender: watch::Sender<bool>,
@@ -229,7 +229,7 @@ impl Shutdown {
 
 /// How long a group waits for its tasks to end by themselves.
 const STOP_DEADLINE: Duration = Duration::from_secs(5);
-/// A group forgets its finished tasks once it has so many.
+/// A group forgets its finished tasks once it has this many.
 const PRUNE_AT: usize = 256;
 
 /// Tasks that end together.

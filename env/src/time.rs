@@ -233,8 +233,8 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
     }
 }
 
-/// Timers stand still while the machine is suspended, the clock does not: who must not miss a deadline looks
-/// at the clock so often.
+/// Timers stand still while the machine is suspended, the clock does not: code that must not miss a deadline
+/// checks the clock at this interval.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// When to look at the clock again so as not to be late for `deadline` by more than a second after the

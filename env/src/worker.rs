@@ -49,9 +49,9 @@ struct Shared<J> {
     filled: Condvar,
     /// Rings for a worker that is a task of a simulated world.
     bell: Option<watch::Sender<()>>,
-    /// How long jobs that are not pressing may collect.
+    /// How long jobs that are not urgent may collect.
     patience: Duration,
-    /// The handler is called once with nothing when nothing has come for so long behind its last work.
+    /// When no job has come for this long after its last work, the handler is called once with none.
     rest: Option<Duration>,
 }
 
@@ -136,8 +136,8 @@ impl<J> Worker<J> {
         Ok(())
     }
 
-    /// As [`Worker::submit`], for what need not be done at once: a thread that has just been at work looks at
-    /// it when its patience is over ([`spawn_in_background`]), or something comes that is pressing.
+    /// As [`Worker::submit`], for jobs that may wait: a thread that has just worked handles them when its
+    /// delay is over ([`spawn_in_background`]), or together with an urgent job.
     pub fn submit_patiently(&self, job: J) -> Result<(), J> {
         let mut queue = self.shared.queue.lock();
         queue.push(job)?;
@@ -169,8 +169,8 @@ pub fn spawn<J: Send + 'static>(
     start(name, capacity, (Duration::ZERO, None), || {}, handler)
 }
 
-/// As [`spawn`], and what is submitted patiently may collect for as long as `patience` says. When nothing has
-/// come for as long as `rest` says, `handler` is called once with nothing.
+/// As [`spawn`], but patiently submitted jobs may collect for `patience`. When no job has come for `rest`,
+/// `handler` is called once with none.
 pub fn spawn_patient<J: Send + 'static>(
     name: &str,
     capacity: usize,
@@ -181,9 +181,9 @@ pub fn spawn_patient<J: Send + 'static>(
     start(name, capacity, (patience, Some(rest)), || {}, handler)
 }
 
-/// As [`spawn`], for work that nobody waits for: when the processors are busy, this thread and those that it
-/// starts get about a tenth of what another thread gets. It lets what is submitted patiently collect for as
-/// long as `patience` says, so that it wakes up that often at most for it.
+/// As [`spawn`], for work that no request waits for: when the processors are busy, this thread and those that
+/// it starts get about a tenth of another thread's share. Patiently submitted jobs collect for `patience`,
+/// so they wake it at most once per `patience`.
 pub fn spawn_in_background<J: Send + 'static>(
     name: &str,
     capacity: usize,
@@ -299,8 +299,8 @@ pub async fn run_blocking<T: Send + 'static>(name: &str, work: impl FnOnce() -> 
     run(name, || {}, work).await
 }
 
-/// As [`run_blocking`], for long work that nobody waits for: when the processors are busy, its thread gets
-/// about a tenth of what another one gets.
+/// As [`run_blocking`], for long work that no request waits for: when the processors are busy, its thread
+/// gets about a tenth of another thread's share.
 pub async fn run_in_background<T: Send + 'static>(
     name: &str,
     work: impl FnOnce() -> T + Send + 'static,

@@ -179,8 +179,8 @@ pub fn is_simulated() -> bool {
     INHABITED.load(Ordering::Relaxed) != 0 && WORLD.with(|slot| slot.borrow().is_some())
 }
 
-/// In a simulated world true one time in `n`, elsewhere never: for what may happen at any time, and hardly
-/// ever does. The code behind it must be right in production, too.
+/// In a simulated world true one time in `n`, elsewhere never: for events that are possible at any time, but
+/// rare. The guarded code must be right in production, too.
 pub fn mishap(n: u64) -> bool {
     is_simulated() && crate::rng::below(n) == 0
 }

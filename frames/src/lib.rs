@@ -38,14 +38,14 @@ pub struct Kind {
     pub name: &'static str,
     /// What comes before it, below this znode. All of it succeeds.
     pub prepare: fn(&str) -> Vec<Request>,
-    /// With so many items, or so many bytes in it.
+    /// The request with this many items, or bytes.
     pub request: fn(&At<'_>, usize) -> Request,
     /// What its author has proven.
     pub identities: Identities,
     /// How one that fills a frame is refused before the log.
     pub refused: Option<ErrorCode>,
-    /// If it is: with so many items it is let in. The test of the state asserts that it is about the largest
-    /// number.
+    /// If it is refused: the number of items with which it is admitted. The test of the state asserts that it
+    /// is about the largest one.
     pub admitted: usize,
     /// Whether the largest that is let in is carried out.
     pub succeeds: bool,
@@ -59,7 +59,7 @@ impl Kind {
     }
 }
 
-/// Identities that a client has proven: so many, each of so many bytes.
+/// Identities that a client has proven: their number, and the bytes of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identities {
     /// How many.
@@ -104,7 +104,7 @@ pub fn bytes(request: &Request) -> usize {
     out.len() - frame::LENGTH_BYTES
 }
 
-/// A create without data that everybody may change.
+/// A create without data that every client may change.
 pub fn create(path: &str, mode: CreateMode) -> Create {
     Create { path: path.to_owned(), data: None, acl: Some(Acl::shared_open()), flags: mode.flags() }
 }

@@ -104,7 +104,7 @@ pub(crate) fn claim(at: &At<'_>, number: usize, longer: usize) -> Claim {
     Claim { path, token: at.token }
 }
 
-/// One holder, for whom so many readers wait.
+/// One holder, and `count` readers that wait for it.
 pub(crate) fn readers(root: &str, count: usize) -> Vec<Request> {
     let lock = || format!("{root}/l0");
     let reader = |at| Acquire { mode: Mode::Shared, ..Acquire::exclusive(lock(), format!("r{at}-")) };

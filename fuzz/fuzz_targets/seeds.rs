@@ -91,7 +91,7 @@ fn put(target: &str, inputs: impl IntoIterator<Item = Vec<u8>>) {
     eprintln!("{target}: {count} inputs");
 }
 
-/// The golden frames, and each behind a byte that chooses its operation.
+/// The golden frames, each also with a leading byte that chooses its operation.
 fn clients() {
     let (mut requests, mut replies) = (Vec::new(), Vec::new());
     for frame in FRAMES.iter().flat_map(|text| golden::parse(text)) {

@@ -33,7 +33,7 @@ pub struct History {
     /// Nothing older: 10m ago (s, m, h, d), 2026-11-20T13:42:05Z, or seconds since 1970
     #[arg(long, value_name = "TIME", value_parser = since)]
     since: Option<i64>,
-    /// Show the last so many entries
+    /// Show at most this many entries, the last ones
     #[arg(long, value_name = "N", default_value_t = 100)]
     limit: usize,
     /// Form of the answer

@@ -11,10 +11,10 @@ use crate::znode::print_json;
 
 const HEAD: [&str; 6] = ["lock", "waiting", "longest", "holding", "permits", "delayed until"];
 
-/// List locks that somebody holds or waits for, the most contended first
+/// List locks that are held or waited for, the most contended first
 #[derive(clap::Args)]
 pub struct Locks {
-    /// Show at most so many
+    /// Show at most this many
     #[arg(long, value_name = "N", default_value_t = 100)]
     limit: u32,
     /// Form of the answer

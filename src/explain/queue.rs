@@ -20,7 +20,7 @@ const HEAD: [&str; 10] =
 pub struct Queue {
     #[command(flatten)]
     name: Name,
-    /// Show at most so many places
+    /// Show at most this many places
     #[arg(long, value_name = "N", default_value_t = 100)]
     limit: u32,
     /// Form of the answer

@@ -15,12 +15,12 @@ use crate::exit::{Failure, REFUSED, USAGE};
 use crate::moment::{rfc3339, span};
 use crate::name::Name;
 
-/// Take a lock away from its holder, or somebody out of its queue
+/// Take a lock away from its holder, or a waiter out of its queue
 #[derive(clap::Args)]
 pub struct Release {
     #[command(flatten)]
     name: Name,
-    /// Yes, take it away: whoever has it may be writing at this moment
+    /// Yes, take it away, although the holder may be writing at this moment
     #[arg(long)]
     force: bool,
     /// The token of the one who is meant, as `rowlock queue` shows it; 0 for a lock-delay
@@ -31,7 +31,7 @@ pub struct Release {
 }
 
 impl Release {
-    /// Exit code 1 if nobody in the queue has the token.
+    /// Exit code 1 if no place in the queue has the token.
     pub async fn run(self) -> Result<ExitCode, Failure> {
         let client = self.cluster.connect().await?;
         let done = self.release(&client).await;

@@ -29,7 +29,7 @@ enum Command {
 struct Ls {
     /// Only this one, e.g. 0x100000000000001
     session: Option<String>,
-    /// Show at most so many
+    /// Show at most this many
     #[arg(long, value_name = "N", default_value_t = 100)]
     limit: u32,
     /// Form of the answer

@@ -13,7 +13,7 @@ pub const TRANSACTION_BYTES_MAX: usize = 0xfffff - 1_024;
 pub const BATCHES_IN_FLIGHT: usize = 8;
 /// Reads on their way.
 pub const READS_IN_FLIGHT: usize = 64;
-/// Znodes of a live tree that are read at once; so many data may be in memory for every level of the tree.
+/// Znodes of a live tree that are read at once; this many may be in memory for every level of the tree.
 pub const WALK_IN_FLIGHT: usize = 16;
 /// Largest data version that `--keep-versions` without a number repeats.
 pub const VERSIONS_DEFAULT: &str = "1000";
@@ -27,6 +27,6 @@ pub const LISTED: usize = 20;
 pub const RECORDS_PER_TURN: usize = 1_000;
 /// Pause before a request is repeated that the cluster could not serve for the moment.
 pub const PAUSE: Duration = Duration::from_millis(50);
-/// Longest session timeout that ZooKeeper grants by default: so long an undo waits for a dead import's marker
-/// to go.
+/// How long an undo waits for a dead import's marker to go: a little longer than the longest session timeout
+/// that ZooKeeper grants by default.
 pub const MARKER_WAIT: Duration = Duration::from_secs(45);

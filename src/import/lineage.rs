@@ -65,11 +65,11 @@ impl Lineage {
 pub enum Counter {
     /// It is right by itself.
     Kept,
-    /// It gets the source's value by so many creates.
+    /// It gets the source's value by this many creates.
     Raised(i64),
-    /// It stays below the source's, yet above every number in use, by so many creates (often none).
+    /// It stays below the source's, but gets above every number in use by this many creates (often none).
     Lowered(i64),
-    /// Even what it takes to get above the numbers in use is too much: so many creates.
+    /// Getting above the numbers in use takes too many creates: this many.
     Collides(i64),
 }
 

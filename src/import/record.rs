@@ -28,17 +28,17 @@ pub struct Record {
 pub enum Kind {
     /// A delete.
     Persistent,
-    /// The end of its session, which stays behind.
+    /// The end of its session; such znodes are not imported.
     Ephemeral,
     /// The end of its last child.
     Container,
-    /// So long without children and changes.
+    /// This long without children and changes.
     Ttl(Duration),
 }
 
 impl Kind {
     /// From `ephemeralOwner` as ZooKeeper stores it (not as it is on the wire): a session, or one of two
-    /// marks (`EphemeralType.java`). The two bytes behind the second mark are 0; else it is a session of
+    /// marks (`EphemeralType.java`). The two bytes after the second mark are 0; else it is a session of
     /// server 255.
     pub fn from_owner(owner: i64) -> Self {
         const TTL_MARK: u64 = 0xff_0000;

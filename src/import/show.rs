@@ -27,7 +27,7 @@ impl Progress {
         Progress { what, total, started: time::now(), shown: None, last: Amount::default(), is_terminal }
     }
 
-    /// So much is done.
+    /// Shows how much is done.
     pub fn show(&mut self, amount: Amount) {
         self.last = amount;
         let pause = Duration::from_millis(if self.is_terminal { 100 } else { 5_000 });

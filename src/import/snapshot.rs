@@ -290,7 +290,7 @@ struct Adler {
 
 impl Adler {
     const MODULUS: u32 = 65_521;
-    /// So many bytes cannot overflow the sums before they are reduced.
+    /// This many bytes cannot overflow the sums before they are reduced.
     const RUN: usize = 5_552;
 
     fn new() -> Self {
@@ -364,7 +364,7 @@ mod tests {
 
     #[test]
     fn every_damage_is_noticed() {
-        // Behind the first seal comes nothing that is read.
+        // Nothing after the first checksum is read.
         let sealed = GOLDEN.len() - 46;
         for at in (0..sealed).step_by(11) {
             let mut bytes = GOLDEN.to_vec();

@@ -40,7 +40,7 @@ pub async fn try_acls(client: &Client, plan: &Plan) -> Result<Verdict, Trouble> 
     Ok(Verdict::Fine)
 }
 
-/// Leaves nothing behind, whatever comes of it.
+/// Leaves nothing in the cluster, whatever its outcome.
 fn transaction(acl: &[Acl], has_children: bool) -> Transaction {
     let child = format!("{TRIAL}/child");
     let mut transaction = Transaction::new().create(TRIAL, None, CreateMode::Persistent, acl.to_vec());

@@ -99,7 +99,7 @@ impl Window {
         }
     }
 
-    /// The connection was lost: those behind may have failed for want of this one. All have come to an end
+    /// The connection was lost: later transactions may have failed because this one did. All are completed
     /// before any is repeated, in order.
     async fn settle(&mut self, first: Batch) -> Result<(), Refused> {
         let mut open = vec![first];

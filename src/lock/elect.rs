@@ -24,13 +24,13 @@ pub struct Elect {
     /// What others see of us: a name, an address
     #[arg(required_unless_present = "listen")]
     value: Option<String>,
-    /// Do not run for the lead: print who leads, now and at every change; an empty line if nobody does
+    /// Do not run for the lead: print who leads, now and at every change; an empty line if there is no leader
     #[arg(short, long, conflicts_with_all = ["value", "shell", "words", "timeout"])]
     listen: bool,
-    /// Form of the news
+    /// Output format
     #[arg(short = 'o', long = "output", value_enum, default_value_t, requires = "listen")]
     output: Output,
-    /// Give up when we do not lead after so many seconds
+    /// Give up when we do not lead after this many seconds
     #[arg(short = 'w', long, visible_alias = "wait", value_name = "SEC", value_parser = seconds)]
     timeout: Option<Duration>,
     /// Exit code of giving up

@@ -19,10 +19,10 @@ const GRACE: &str = "ROWLOCK_DISCONNECT_GRACE_MS";
 /// flock's flags about waiting; whether to wait at all is a flag of each command.
 #[derive(clap::Args)]
 pub struct Patience {
-    /// Wait at most so many seconds, connecting included; 0 is as --nonblock
+    /// Wait at most this many seconds, connecting included; 0 is as --nonblock
     #[arg(short = 'w', long, visible_alias = "wait", value_name = "SEC", value_parser = seconds)]
     pub timeout: Option<Duration>,
-    /// Exit code when it is busy, or was for so long
+    /// Exit code when it is busy, or was until the timeout
     #[arg(short = 'E', long, value_name = "CODE", default_value_t = REFUSED)]
     pub conflict_exit_code: u8,
 }
@@ -54,7 +54,7 @@ impl Patience {
 pub struct Ties {
     #[command(flatten)]
     pub cluster: Cluster,
-    /// When our connection has been closed for so many seconds the session ends, instead of after its whole
+    /// When our connection has been closed for this many seconds the session ends, instead of after its whole
     /// timeout; 0: the whole timeout [default: 3] [env: ROWLOCK_DISCONNECT_GRACE_MS=]
     #[arg(long, value_name = "SEC", value_parser = seconds)]
     disconnect_grace: Option<Duration>,
@@ -66,10 +66,10 @@ pub struct Terms {
     /// Who this is, for people who look at the queue [default: host and process id] [env: ROWLOCK_LABEL=]
     #[arg(long, value_name = "TEXT")]
     pub label: Option<String>,
-    /// Hold it at most so many seconds: the command is ended then, and the cluster takes it back if need be
+    /// Hold it at most this many seconds: the command is ended then, and the cluster takes it back if need be
     #[arg(long, value_name = "SEC", value_parser = seconds)]
     pub max_hold: Option<Duration>,
-    /// If this session expires, nobody is granted it for so many seconds
+    /// If this session expires, no client is granted it for this many seconds
     #[arg(long, value_name = "SEC", value_parser = seconds)]
     pub lock_delay: Option<Duration>,
 }
@@ -137,7 +137,7 @@ impl Ties {
 }
 
 impl Terms {
-    /// Whoever dies under the lock may be followed at once, as soon as the command is gone.
+    /// If we die under the lock, the next client may get it as soon as the command is gone.
     pub fn may_be_followed_at_once(&self) -> bool {
         self.lock_delay.is_none_or(|delay| delay.is_zero())
     }
@@ -169,8 +169,8 @@ fn who_we_are() -> String {
     format!("{}/{}", host.nodename().to_string_lossy(), std::process::id())
 }
 
-/// In whose name we ask: our own, under the place of the `rowlock lock` in whose command we run, if there is
-/// one. With an empty variable, and where the server does not look for deadlocks, in nobody's.
+/// The owner in whose name we ask: our own, under the place of the `rowlock lock` in whose command we run, if
+/// there is one. With an empty variable, and where the server does not detect deadlocks, in no name.
 pub async fn owner(client: &Client) -> Result<Owner, Failure> {
     // An error comes up again at the lock itself.
     let Ok(extensions) = client.extensions().await else { return Ok(Owner::Unnamed) };
@@ -187,8 +187,8 @@ pub async fn owner(client: &Client) -> Result<Owner, Failure> {
     }
 }
 
-/// What says to those whom the command will run that they work under our place. Nothing, if nobody is to
-/// know.
+/// The environment variable that tells the command's children that they work under our place. Empty, if we
+/// ask in no name.
 pub fn owner_in_environment(owner: Owner, key: &str) -> (&'static str, String) {
     match owner {
         Owner::Unnamed => (OWNER, String::new()),

@@ -19,13 +19,13 @@ struct Entry {
     group: Option<Pid>,
 }
 
-/// Whether anything runs in a process group. Who has ended does not run, even if nobody has asked for its
-/// exit code (the first process of a container often never asks).
+/// Whether anything runs in a process group. A zombie does not run: it has ended, and its parent has not
+/// asked for its exit code (the first process of a container often never asks).
 pub fn runs_any(group: Pid) -> bool {
     if test_kill_process_group(group).is_err() {
         return false;
     }
-    // What cannot be listed is taken to run.
+    // If processes cannot be listed, assume that one runs.
     let Ok(processes) = std::fs::read_dir("/proc") else { return true };
     let ids = processes.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     ids.filter_map(|id| entry(Pid::from_raw(id)?)).any(|entry| entry.group == Some(group) && !entry.ended)

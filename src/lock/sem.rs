@@ -14,8 +14,8 @@ use crate::name::Name;
 pub struct Sem {
     #[command(flatten)]
     name: Name,
-    /// How many permits the semaphore has: the first who says so decides, whoever says another number is
-    /// refused. Without it: as many as it has
+    /// How many permits the semaphore has: the first client decides, one that says another number is refused.
+    /// Without it: as many as it has
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     limit: Option<u32>,
     /// How many the command takes

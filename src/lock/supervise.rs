@@ -31,7 +31,7 @@ const POLL: Duration = Duration::from_millis(5);
 pub enum End {
     /// By itself.
     Itself(Ended),
-    /// By Ctrl-C or Ctrl-\\, which are meant for everybody at the terminal.
+    /// By Ctrl-C or Ctrl-\\, which are meant for all processes at the terminal.
     Interrupted(Signal),
     /// We ended it, because the lock was lost for this reason.
     Lost(String),
@@ -175,8 +175,8 @@ impl<H: Held> Supervised<'_, H> {
         }
     }
 
-    /// The command is stopped. At a terminal that is job control, and we take part in it; elsewhere somebody
-    /// has stopped the command and will continue it, and it keeps the lock meanwhile.
+    /// The command is stopped. At a terminal that is job control, and we take part in it; elsewhere another
+    /// process has stopped the command and will continue it, and it keeps the lock meanwhile.
     fn stopped(&self, signal: Signal) {
         let Some(terminal) = &self.terminal else { return };
         let group = self.job.group();
@@ -188,8 +188,8 @@ impl<H: Held> Supervised<'_, H> {
         if !(wants_it && terminal.is_ours()) {
             terminal.take_back(group);
             if !terminal.stop_with_it() && wants_it {
-                // Nobody will ever give it the terminal: what the kernel does to a stopped group without a
-                // shell.
+                // No shell will ever give it the terminal: do what the kernel does to a stopped group without
+                // a shell.
                 self.job.signal(Signal::HUP);
             }
         }

@@ -30,7 +30,7 @@ impl Terminal {
         Some(Terminal { tty, ours: getpgrp() })
     }
 
-    /// Nobody else of our job is likely to want it.
+    /// No other process of our job is likely to need it.
     pub fn is_ours_alone(&self) -> bool {
         isatty(rustix::stdio::stdin()) && isatty(rustix::stdio::stdout()) && self.is_ours()
     }
@@ -84,8 +84,8 @@ impl Terminal {
     }
 }
 
-/// Whether somebody of our session, outside our group, is there to continue us: our group is no orphan in the
-/// sense of POSIX. The kernel stops no orphans at Ctrl-Z, and neither do we.
+/// Whether a process of our session outside our group can continue us, that is, our group is not orphaned in
+/// the sense of POSIX. The kernel stops no orphaned groups at Ctrl-Z, and neither do we.
 fn has_shell() -> bool {
     let Ok(session) = getsid(None) else { return false };
     let ours = getpgrp();

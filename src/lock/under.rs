@@ -62,7 +62,7 @@ pub struct Setting<'a> {
     pub owner: Owner,
     /// Where the cluster is.
     pub endpoints: String,
-    /// Whoever dies under the lock may be followed at once, as soon as the command is gone.
+    /// If we die under the lock, the next client may get it as soon as the command is gone.
     pub may_be_followed_at_once: bool,
 }
 
@@ -123,7 +123,7 @@ fn environment_of<H: Held>(
     ]
 }
 
-/// Holds it for somebody who looks at our output.
+/// Holds it for a process that reads our output.
 async fn hold<H: Held>(held: &H, passed: &mut Passed) -> End {
     outln!("{} {}", held.key(), held.token());
     tokio::select! {

@@ -29,13 +29,14 @@ use crate::exit::{Failure, SOFTWARE};
 
 /// A line is a word and a number or a path; this is many lines.
 const READ_BYTES: usize = 4096;
-/// A sleep does not count the time of a suspended machine: so late is a deadline noticed after that.
+/// A sleep does not count the time of a suspended machine: a deadline is noticed at most this late after
+/// that.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
-/// A killed process is gone in milliseconds. One that is not waits for its disk, and may yet write: then
-/// nothing is given back, and the session's end does it.
+/// A killed process is gone in milliseconds. One that is not waits for its disk, and may yet write. Then the
+/// warden releases nothing, and the end of the session does.
 const DYING_MAX: Duration = Duration::from_secs(2);
 const DYING_POLL: Duration = Duration::from_millis(5);
-/// Whoever waits is better off with the end of the session than with a warden that tries for ever.
+/// After this the end of the session releases the lock: the warden must not try for ever.
 const GIVING_BACK_MAX: Duration = Duration::from_secs(5);
 
 /// The warden of one command, as `rowlock lock` sees it. Dropping it before [`Warden::dismiss`] has the
@@ -52,8 +53,8 @@ impl Warden {
     pub fn start(endpoints: &str) -> Result<Warden, Failure> {
         let failed = |e: io::Error| Failure::new(SOFTWARE, format!("cannot start the command's warden: {e}"));
         let mut command = Command::new(OURSELVES);
-        // Of its own group, so that what kills our group leaves it; with none of our outputs, so that nobody
-        // who reads them waits for it.
+        // Of its own group, so that what kills our group leaves it; with none of our outputs, so that their
+        // readers need not wait for it.
         command
             .arg0("rowlock")
             .args(["__warden", "--endpoints", endpoints])
@@ -91,7 +92,7 @@ impl Warden {
     pub fn dismiss(mut self) {
         self.tell("done\n");
         self.orders = None;
-        // It ends at once; if it cannot, it is nobody's business any more.
+        // It ends at once; if it cannot, that does no harm any more.
         let _ = self.process.try_wait();
     }
 
@@ -175,7 +176,7 @@ impl Watch {
                 let _ = client.close().await;
                 removed.map_err(|e| crate::cluster::failed(key, &e))
             };
-            // Nobody hears us any more, whatever comes of it.
+            // The outcome cannot be reported to anybody any more.
             let _ = time::timeout(GIVING_BACK_MAX, giving_back).await;
         });
     }
@@ -218,7 +219,7 @@ fn watch(orders: &mut Orders) -> Verdict {
     Verdict::Ended
 }
 
-/// Waits for orders, at most so long.
+/// Waits for orders, at most for `patience`.
 fn readable(patience: Option<Duration>) -> bool {
     let stdin = rustix::stdio::stdin();
     let mut fds = [PollFd::new(&stdin, PollFlags::IN)];
@@ -228,7 +229,7 @@ fn readable(patience: Option<Duration>) -> bool {
 
 fn kill(orders: &Orders) {
     if let Some(group) = orders.group.and_then(Pid::from_raw) {
-        // Nobody is left: that is what we want.
+        // An error means that no process is left, as intended.
         let _ = kill_process_group(group, Signal::KILL);
     }
 }

@@ -8,7 +8,7 @@ use rowlock_sim::fault::Script;
 use rowlock_sim::state;
 use rowlock_world::time::Nanos;
 
-/// Runs of the state alone are counted in steps; so many are about a minute of a cluster's life.
+/// Runs of the state alone are counted in steps; this many are about a minute of a cluster's life.
 const STATE_STEPS: u64 = 8_000;
 
 /// How much is real.

@@ -107,7 +107,7 @@ impl Compare {
         Ok(vec![known])
     }
 
-    /// Each thread takes the next design; rows stand in the order of the designs, whoever was first.
+    /// Each thread takes the next design; rows are in the order of the designs, whichever finished first.
     async fn table(&self, designs: Vec<usize>, scenarios: Vec<Scenario>) -> Table {
         let count = designs.len();
         let (tell, mut rows_come) = mpsc::channel::<(usize, Vec<Row>)>(count);
@@ -142,7 +142,8 @@ impl Compare {
         Table { rows: rows.into_iter().flat_map(|(_, rows)| rows).collect(), scenarios, seeds: self.seeds }
     }
 
-    /// One run. Exit code 1: two held the lock, or an update was lost, or nobody got it any more.
+    /// One run. Exit code 1: two clients held the lock, or an update was lost, or no client got the lock any
+    /// more.
     async fn one(&self, place: usize, scenario: Scenario, seed: u64) -> Result<ExitCode, Failure> {
         let work = move || {
             let all = all();

@@ -26,7 +26,7 @@ const BESIDE_RUNS: [Mutant; 2] = [Mutant::ForwardAgain, Mutant::DigestsNotJudged
 /// Run each deliberate mistake until a checker notices it
 #[derive(clap::Args)]
 pub struct Mutants {
-    /// At most so many seeds for each
+    /// At most this many seeds for each
     #[arg(long, value_name = "N", default_value_t = 500)]
     seeds: u64,
     /// Print a table for docs/simulation.md

@@ -64,7 +64,7 @@ pub struct Data {
 /// A run by its seed, or a file.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Which {
-    /// A file that a failing run has left behind
+    /// A file that a failing run has written
     #[arg(value_name = "FILE", required_unless_present = "seed", conflicts_with = "seed")]
     file: Option<PathBuf>,
     /// Or the seed

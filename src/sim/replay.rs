@@ -7,7 +7,7 @@ use super::case_file;
 use super::run::{Output, show};
 use crate::exit::Failure;
 
-/// Run what a failing run has left behind, or a file of your own, again
+/// Repeat the run of a file that a failing run has written, or of your own
 #[derive(clap::Args)]
 pub struct Replay {
     /// Settings (seed, seconds, scenario, mutant), then `faults` and the faults, each on a line of its own

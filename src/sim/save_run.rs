@@ -1,4 +1,4 @@
-//! What a failing run leaves behind: a file that replays it, and its space-time diagram.
+//! What a failing run writes: a file that replays it, and its space-time diagram.
 
 use std::path::{Path, PathBuf};
 

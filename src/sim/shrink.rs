@@ -24,7 +24,7 @@ pub struct Shrink {
     /// Where the small case goes [default: beside the files of failing runs]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// At most so many runs
+    /// At most this many runs
     #[arg(long, value_name = "N", default_value_t = 1_000)]
     budget: usize,
     #[command(flatten)]
@@ -108,7 +108,7 @@ fn search(case: &Case, first: Outcome, budget: usize, tell: &mpsc::UnboundedSend
             let outcome = Case { script: Some(script.clone()), ..case.clone() }.run(false);
             let fails = outcome.violation.map(|violation| violation.invariant) == wanted;
             if fails {
-                // Nobody listens any more only when the command has ended.
+                // The receiver is gone only when the command has ended.
                 let _ = tell.send((runs, script.steps().len()));
             }
             fails

@@ -20,9 +20,9 @@ use crate::signals::Stop;
 
 /// Seeds unless said otherwise.
 const SEEDS: u64 = 200;
-/// A terminal shows the figures so often.
+/// How often a terminal shows the figures.
 const REFRESH: Duration = Duration::from_millis(200);
-/// A file or a pipe gets a line so often.
+/// How often a file or a pipe gets a line.
 const LINE: Duration = Duration::from_secs(10);
 /// Columns of the bar.
 const BAR: usize = 24;

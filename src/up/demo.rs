@@ -14,11 +14,11 @@ use crate::exit::{Failure, SOFTWARE, UNAVAILABLE};
 use crate::print::outln;
 
 const CLIENTS: usize = 10;
-/// After so many turns the leader dies.
+/// The leader dies after this many turns.
 const HALF_WAY: usize = CLIENTS / 2;
-/// Each client works so long under the lock.
+/// How long each client works under the lock.
 const WORK: Duration = Duration::from_millis(200);
-/// Connecting, queueing, a failover: none takes so long.
+/// Connecting, queueing, a failover: none takes this long.
 const STEP_DEADLINE: Duration = Duration::from_secs(30);
 const LOCK: &str = "demo";
 const QUEUE: &str = "/locks/demo";
@@ -60,7 +60,7 @@ pub async fn run(cluster: &mut Running) -> Result<bool, Failure> {
         }
     }
     for client in clients {
-        // Its session ends by itself if nobody can be told.
+        // Its session ends by itself if the close cannot be sent.
         let _ = client.close().await;
     }
     grants.sort_by_key(|grant| grant.granted);

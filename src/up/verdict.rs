@@ -86,7 +86,7 @@ fn one_holder(grants: &[Grant]) -> Finding {
     }
 }
 
-/// A waiter whose connection broke may find out by asking instead of being woken; nobody is woken twice.
+/// A waiter whose connection broke may find out by asking instead of being woken; no waiter is woken twice.
 fn one_wake(grants: &[Grant]) -> Finding {
     let waiters = grants.iter().filter(|g| g.place > 1).count();
     let wakes: u64 = grants.iter().map(|g| g.wakes).sum();

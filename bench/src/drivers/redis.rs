@@ -21,7 +21,7 @@ pub struct Client {
     tokens: Tokens,
     ttl_ms: String,
     held: Option<(String, String)>,
-    /// A release is on its way whose reply nobody has seen.
+    /// A release is under way whose reply has not been read.
     posted: bool,
 }
 

@@ -17,7 +17,7 @@ pub struct Client {
     ttl: Duration,
     ttl_ms: String,
     held: Option<(String, String)>,
-    /// A release is on its way whose replies nobody has seen.
+    /// A release is under way whose replies have not been read.
     posted: bool,
 }
 

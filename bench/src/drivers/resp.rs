@@ -28,8 +28,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// # Errors
-    /// Nobody listens.
+    /// # Errors No server listens.
     pub async fn open(address: &str) -> Result<Self> {
         let stream = TcpStream::connect(address).await.with_context(|| format!("connecting to {address}"))?;
         stream.set_nodelay(true)?;

@@ -254,14 +254,13 @@ fn line(svg: &mut String, series: &Series, x: &Axis, y: &Axis) {
     }
 }
 
-/// Places in rising order, each at least [`NAMES_APART`] from the one before, as near as may be to the wanted
-/// ones.
+/// Places in rising order, each at least [`NAMES_APART`] after the one before, and close to the wanted ones.
 fn moved_apart(wanted: &[f64], top: f64, bottom: f64) -> Vec<f64> {
     let mut places = wanted.to_vec();
     for n in 1..places.len() {
         places[n] = places[n].max(places[n - 1] + NAMES_APART);
     }
-    // Whoever has been pushed out below pushes back.
+    // Places that were pushed beyond the bottom push the ones above them back.
     let mut limit = bottom;
     for place in places.iter_mut().rev() {
         *place = place.min(limit).max(top);

@@ -52,8 +52,8 @@ impl Servers {
         }
     }
 
-    /// Servers that somebody else has started and will end: without processes, so nothing is known of their
-    /// costs.
+    /// Servers that were started elsewhere and are stopped elsewhere: their processes, and so their costs,
+    /// are unknown.
     pub fn attach(system: System, addresses: Vec<String>) -> Servers {
         let unknown = "as it was started; not known here".to_owned();
         let (processes, version, folder) = (Vec::new(), String::new(), PathBuf::new());
@@ -86,8 +86,7 @@ impl Servers {
 
     /// Which of the processes leads, if the system has leaders.
     ///
-    /// # Errors
-    /// Nobody says that he leads.
+    /// # Errors No server says that it leads.
     pub async fn leader(&self) -> Result<usize> {
         match self.system {
             System::Rowlock | System::RowlockPlain | System::Zookeeper => {

@@ -17,7 +17,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts it with stdout and stderr behind what `log` holds.
+    /// Starts it with stdout and stderr appended to `log`.
     ///
     /// # Errors
     /// The program cannot be started.

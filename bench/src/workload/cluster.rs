@@ -73,7 +73,7 @@ pub async fn restart(servers: &mut Servers) -> Result<Duration> {
     Ok(begun.elapsed())
 }
 
-/// Makes so many znodes of `data_bytes` each, a thousand below one parent; returns how long it took.
+/// Creates `znodes` znodes of `data_bytes` each, a thousand below one parent; returns how long it took.
 ///
 /// # Errors
 /// The servers refuse.

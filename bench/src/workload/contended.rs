@@ -29,7 +29,7 @@ struct Shared {
     released: AtomicU64,
 }
 
-/// Longest wait until everybody has held the lock once.
+/// Longest wait until every client has held the lock once.
 const QUEUE_FORMS_MAX: Duration = Duration::from_secs(20);
 /// With fewer turns for each client, on average, shares differ by whether one more was just had: the trial
 /// goes on.
@@ -65,8 +65,8 @@ pub async fn run(
         tasks.spawn(client(driver, n, lock.clone(), shared.clone(), origin, clients as u64));
     }
     tokio::time::sleep(times.warm_up).await;
-    // Before a queue has formed, those who came early are served often. Where there is no queue, nobody need
-    // ever come.
+    // Before a queue has formed, early clients are served often. Without a queue, some clients may never be
+    // served.
     let latest = Instant::now() + QUEUE_FORMS_MAX;
     while system.is_fair() && shared.begun.load(Ordering::SeqCst) < clients && Instant::now() < latest {
         tokio::time::sleep(LOOK_EVERY).await;

@@ -20,9 +20,9 @@ use crate::latency::Latency;
 pub const ECHO_P50_MS: &str = "echo_1_connection_p50_ms";
 /// Round trips per second over 16 connections with a thread at each end.
 pub const ECHO_16_PER_S: &str = "echo_16_connections_per_s";
-/// Median fdatasync behind an overwrite of 4 KiB in a file that is allocated and written, milliseconds.
+/// Median fdatasync after an overwrite of 4 KiB in an allocated and written file, milliseconds.
 pub const FLUSH_OVERWRITE_P50_MS: &str = "fdatasync_overwrite_4k_p50_ms";
-/// Median fdatasync behind an append of 512 bytes to a growing file, milliseconds.
+/// Median fdatasync after an append of 512 bytes to a growing file, milliseconds.
 pub const FLUSH_APPEND_P50_MS: &str = "fdatasync_append_512_p50_ms";
 
 /// Measures for `each` per figure; the files are made in `folder` and removed again.

@@ -99,12 +99,12 @@ pub async fn run(system: System, servers: &Servers, waiters: usize, round: u32) 
         .with("all_served_s", drained.as_secs_f64()))
 }
 
-/// Returns when its lock is given back, with the session still open: its end would be messages, too.
+/// Returns when its lock is released, with the session still open: closing it would cost messages, too.
 async fn client(mut driver: Driver, n: usize, shared: Arc<Shared>) -> Result<Driver> {
     driver.acquire(&shared.lock).await?;
     let granted = Instant::now();
     shared.witness.enter(n)?;
-    // Nobody listens any more while all are served.
+    // The receiver is gone while the rest of the queue is served.
     let _ = shared.told.send(Told::Granted(granted));
     if !shared.drains.load(Ordering::SeqCst) {
         shared.turn.notified().await;
@@ -136,7 +136,8 @@ async fn granted(
     }
 }
 
-/// Waits until nobody sends anything any more: all are in the queue. What asking for the counts adds to them.
+/// Waits until no client sends any more: all are in the queue. Returns what one query of the counters adds to
+/// them.
 async fn settle(servers: &Servers) -> Result<Messages> {
     let begun = Instant::now();
     let mut quiet = 0;

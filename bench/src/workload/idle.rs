@@ -16,7 +16,7 @@ use crate::system::System;
 
 /// Sessions that are opened or closed at once.
 const AT_ONCE: usize = 64;
-/// One session of so many is used at the end, to see that they have lived.
+/// One of this many sessions is used at the end, to see that they have lived.
 const TRIED: usize = 100;
 /// How long the servers are watched before there are sessions.
 const BEFORE: Duration = Duration::from_secs(3);

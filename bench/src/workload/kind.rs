@@ -103,7 +103,7 @@ impl Workload {
         }
     }
 
-    /// Whether a trial needs servers that have done nothing before, and nobody can use afterwards.
+    /// Whether a trial needs fresh servers, which no later trial can use.
     pub fn wants_own_servers(self) -> bool {
         match self {
             Workload::Uncontended

@@ -12,17 +12,16 @@ use crate::results::Trial;
 use crate::servers::Servers;
 use crate::system::System;
 
-/// How long the client that was there before works until the leader dies.
+/// How long the client with an old session works before the leader dies.
 const BEFORE: Duration = Duration::from_millis(500);
-/// So often a new client tries, whatever became of the others: their patience must not be measured.
+/// A new client tries at this interval, whatever became of the others: their timeouts must not be measured.
 const BETWEEN: Duration = Duration::from_millis(20);
 /// The cluster is lost beyond that.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// One trial. The killed server is started again before it returns.
 ///
-/// # Errors
-/// Nobody leads, no lock is granted any more, or the server does not come back.
+/// # Errors No server leads, no lock is granted any more, or the server does not come back.
 pub async fn run(system: System, servers: &mut Servers, round: u32) -> Result<Trial> {
     let leader = servers.leader().await?;
     let mut survivors = servers.addresses.clone();

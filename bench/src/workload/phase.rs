@@ -40,7 +40,7 @@ impl Phase {
         self.0.load(Ordering::Relaxed) == OVER
     }
 
-    /// Counts for so long; then the trial is over.
+    /// Counts for `measured`; then the trial is over.
     ///
     /// # Errors
     /// A server is gone.
@@ -48,7 +48,7 @@ impl Phase {
         self.count_until(servers, measured, measured, || true).await
     }
 
-    /// Counts until `is_enough`, but at least for so long, and for `most` at most; then the trial is over.
+    /// Counts until `is_enough`, but at least for `measured` and at most for `most`; then the trial is over.
     ///
     /// # Errors
     /// A server is gone.
@@ -85,7 +85,7 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// So many of something, by the second.
+    /// `count` per second.
     pub fn per_s(&self, count: f64) -> f64 {
         count / self.took.as_secs_f64()
     }
@@ -101,7 +101,7 @@ impl Cost {
     }
 }
 
-/// So many clients, each with a connection of its own.
+/// `clients` clients, each with its own connection.
 ///
 /// # Errors
 /// The servers cannot be reached, or refuse.

@@ -16,16 +16,15 @@ use crate::servers::Servers;
 use crate::servers::process::own_cpu;
 use crate::system::System;
 
-/// How long the servers are watched with nothing but what has grown.
+/// How long the servers are measured without the acquire and release.
 const BACKGROUND: Duration = Duration::from_secs(3);
 const DATA_BYTES: usize = 100;
-/// Whoever takes less than a tenth of a processor for so long has nothing left to do.
+/// Servers that take less than a tenth of a processor for this long have finished their work.
 const QUIET: Duration = Duration::from_millis(250);
-/// Filling ends with snapshots that take a second or two; waiting for more than this would hide what does not
-/// end.
+/// Filling ends with snapshots that take a second or two; a longer wait would hide work that never ends.
 const SETTLED_WITHIN: Duration = Duration::from_secs(10);
 
-/// With so many sessions that only live.
+/// With `count` idle sessions.
 ///
 /// # Errors
 /// A session could not be opened, or was lost.
@@ -44,7 +43,7 @@ pub async fn sessions(servers: &Servers, count: u64, round: u32, measured: Durat
     trial
 }
 
-/// With so many znodes of 100 bytes.
+/// With `count` znodes of 100 bytes.
 ///
 /// # Errors
 /// The servers refuse.
@@ -55,7 +54,7 @@ pub async fn znodes(servers: &Servers, count: u64, round: u32, measured: Duratio
     cost(servers, Trial::new(System::Rowlock, "scale-znodes", count, round), before, measured).await
 }
 
-/// With so many watches, each on a path of its own.
+/// With `count` watches, each on its own path.
 ///
 /// # Errors
 /// The servers refuse.
@@ -134,7 +133,7 @@ struct Queue {
     took: Mutex<Latency>,
 }
 
-/// One lock that so many always want: whoever has had it asks again.
+/// One lock with always `waiters` waiters: each former holder queues again.
 ///
 /// # Errors
 /// A client was refused or cut off.
@@ -165,7 +164,7 @@ pub async fn queue(servers: &Servers, waiters: u64, round: u32, measured: Durati
     let seconds = begun.elapsed().as_secs_f64();
     let (servers_cpu, own_cpu) = (servers.cpu()? - servers_before, own_cpu()? - own_before);
     queue.ends.store(true, Ordering::SeqCst);
-    // Whoever waits leaves the queue when its attempt is dropped.
+    // A waiter leaves the queue when its attempt is dropped.
     tasks.shutdown().await;
     let handovers = queue.handovers.load(Ordering::SeqCst) as f64;
     let took = queue.took.lock().await;

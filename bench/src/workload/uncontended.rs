@@ -23,7 +23,7 @@ pub enum Manner {
     Awaited,
     /// When the release is sent.
     Posted,
-    /// So often, or, where the release is answered later than that, when it is.
+    /// At a fixed rate, or when the release is answered, if that is later.
     Paced {
         /// Cycles, of each client; from 1 to 1,000.
         per_second: u64,

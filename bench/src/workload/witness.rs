@@ -5,15 +5,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Result, bail};
 
-/// Who holds one lock; 0: nobody.
+/// Who holds one lock; 0: it is free.
 #[derive(Default)]
 pub struct Witness(AtomicU64);
 
 impl Witness {
     /// Client `n` has just been told that it holds the lock.
     ///
-    /// # Errors
-    /// Somebody else still does.
+    /// # Errors Another client still holds it.
     pub fn enter(&self, n: usize) -> Result<()> {
         match self.0.compare_exchange(0, n as u64 + 1, Ordering::SeqCst, Ordering::SeqCst) {
             Ok(_) => Ok(()),

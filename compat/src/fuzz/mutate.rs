@@ -15,7 +15,7 @@ const MUTATIONS_MAX: usize = 4;
 pub struct Spoilt {
     /// Sent one after another.
     pub segments: Vec<Bytes>,
-    /// What is done behind the last one.
+    /// How the connection ends after the last one.
     pub ending: Ending,
     /// How many mutations it had.
     pub mutations: u64,

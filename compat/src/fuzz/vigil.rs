@@ -16,18 +16,18 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::clean::Cleaner;
 
-/// The znode of the real session; stays when the rest is swept away.
+/// The znode of the real session; it stays when the rest is deleted.
 const ZNODE: &str = "vigil";
-/// A node that takes longer for a word or a request does not do its work.
+/// A node that takes longer for an answer fails.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
-/// Looks until memory has found its level: sessions of attackers live up to 40 s, the allocator has its
+/// Checks until memory has reached its level: sessions of attackers live up to 40 s, the allocator has its
 /// pools.
 const WARM_UP_LOOKS: u64 = 90;
-/// Memory may grow by so much over the level.
+/// How much memory may grow over the level.
 const GROWTH_MAX_MIB: u64 = 192;
-/// Looks between two sweeps of what attackers created.
+/// Checks between two deletions of what attackers created.
 const LOOKS_PER_SWEEP: u64 = 5;
-/// Sweeping one tree may take many requests.
+/// Deleting one tree may take many requests.
 const SWEEP_MAX: Duration = Duration::from_secs(60);
 
 /// See the module.

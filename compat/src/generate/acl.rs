@@ -9,7 +9,7 @@ use rowlock_world::rng::Rng;
 const DIGESTS: &[&str] =
     &["u:Yl5fEv+CTU9xWZHnGmyYU4bHfbo=", "v:nobody-has-this", "super:D/InIHSb7yEEbrWz8b9l71RjZJU="];
 
-/// A list for a new or an old znode. Unless `restrictive`, everybody may read what lists of this kind are on.
+/// A list for a new or an old znode. Unless `restrictive`, such a list lets every client read.
 pub(super) fn list(rng: &mut Rng, restrictive: bool) -> Option<Vec<Acl>> {
     if rng.chance(if restrictive { 35 } else { 85 }) {
         return Some(Acl::open());

@@ -10,7 +10,7 @@ pub(super) enum WatchStyle {
     Recursive,
 }
 
-/// Behind the root.
+/// Appended to the root.
 const BAD: &[&str] = &[
     "//a",
     "/a/",

@@ -25,7 +25,7 @@ const FAULT_UNTIL: Nanos = Nanos::from_millis(30_000);
 /// Into the victim's job.
 const INTO_THE_JOB: Duration = Duration::from_secs(1);
 const PARTITION: Duration = Duration::from_secs(25);
-/// Nobody was granted the lock in so long a last part of the run: it is stuck.
+/// If no client was granted the lock in a last part of the run this long, it is stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(30);
 
 /// What came of a run.

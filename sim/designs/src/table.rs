@@ -22,7 +22,7 @@ pub struct Summary {
     pub windows: u64,
     /// How long they lasted together.
     pub overlap: Duration,
-    /// Updates lost on the store that trusts everybody.
+    /// Updates lost on the store that accepts every write.
     pub lost_plain: u64,
     /// Updates lost on the store that looks at tokens.
     pub lost_fenced: u64,
@@ -50,7 +50,7 @@ pub struct Summary {
     pub false_releases: u64,
     /// From the fault to the next grant, the longest.
     pub recovery: Option<Duration>,
-    /// Nobody had it though somebody waited, the longest of a run.
+    /// The longest time of a run without a holder, although a client waited.
     pub unavailable: Duration,
     /// The first seed with two holders.
     pub overlap_seed: Option<u64>,
@@ -58,7 +58,7 @@ pub struct Summary {
     pub loss_seed: Option<u64>,
     /// The first seed that ended stuck.
     pub stuck_seed: Option<u64>,
-    /// The first seed in which somebody starved.
+    /// The first seed in which a client starved.
     pub starved_seed: Option<u64>,
     /// The first seed with a release that reported success wrongly.
     pub false_release_seed: Option<u64>,
@@ -122,7 +122,7 @@ pub enum Cell {
     NotApplicable(&'static str),
     /// What was measured.
     Measured(Box<Summary>),
-    /// The world came to a halt: a bug of the model, or of what stands behind the design.
+    /// The world came to a halt: a bug of the model, or of the servers that the design uses.
     Halted {
         /// With this seed.
         seed: u64,
@@ -177,7 +177,7 @@ pub struct Table {
     pub rows: Vec<Row>,
     /// The scenarios.
     pub scenarios: Vec<Scenario>,
-    /// Each run with so many seeds, from 1.
+    /// Each run with this many seeds, from 1.
     pub seeds: u64,
 }
 
@@ -251,7 +251,7 @@ fn fill(design: &dyn Design, scenario: Scenario, seeds: u64) -> Cell {
     Cell::Measured(Box::new(summary))
 }
 
-/// The value that so many percent do not exceed.
+/// The value that `percent` percent do not exceed.
 fn percentile(sorted: &[Duration], percent: usize) -> Duration {
     let rank = (sorted.len() * percent).div_ceil(100).max(1);
     sorted.get(rank - 1).copied().unwrap_or_default()

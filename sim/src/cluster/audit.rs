@@ -9,13 +9,13 @@ use super::run::{RECOVERY, Run, Stop};
 use crate::history::Fact;
 use crate::history::client::{ClientFact, ClientId};
 
-/// A node has so long to stop.
+/// How long a node may take to stop.
 const STOP: Duration = Duration::from_secs(30);
 /// Longer than a kernel tries to reach a machine that is silent.
 const LAST_SEGMENTS: Duration = Duration::from_secs(70);
 
 impl Run {
-    /// What must be true when everybody has come to rest.
+    /// What must be true when all clients and nodes are at rest.
     pub(super) fn audit(&self) {
         for (place, host) in self.clients.iter().enumerate() {
             let left = self.sim.tasks_of(*host);
@@ -28,7 +28,7 @@ impl Run {
         let (trouble, left) = (self.desk.trouble(), self.sim.tasks_of(self.operator));
         self.demand(left.is_empty(), || format!("the operator is not done: {trouble:?}; {left:?}"));
         for place in self.membership.in_use() {
-            // Whoever finds damage on its own disk says so and stays away: an operator replaces it.
+            // A node that finds damage on its own disk says so and stays away: an operator replaces it.
             if self.membership.is_damaged(place) && self.statuses.processes()[place] != Process::Up {
                 continue;
             }

@@ -72,7 +72,7 @@ enum End {
     CutPower(usize),
     /// The node at this place goes on with this older copy of its disk.
     PutBack(usize, DiskCopy),
-    /// The leader that nobody hears is on its way back to its leadership.
+    /// The leader that no node hears is regaining its leadership.
     Regain(Regain),
     /// The log of a node that is cut off comes to rest.
     Rest(Rest),
@@ -109,7 +109,7 @@ pub struct Injector {
 const ROOM_BYTES: u64 = 1 << 40;
 /// If the moment at which the power is to go has not come by then, it goes all the same.
 const MOMENT_WITHIN: Duration = Duration::from_secs(3);
-/// A process that failed by itself is started again after so long, as supervisors do.
+/// A process that failed by itself is restarted after this long, as supervisors do.
 const SUPERVISOR: Duration = Duration::from_secs(2);
 
 impl Injector {
@@ -463,7 +463,7 @@ impl Injector {
     }
 }
 
-/// Two faults that end at the same moment start whoever both have killed once.
+/// Two faults that end at the same moment start a process that both have killed only once.
 fn add(births: &mut Vec<Birth>, birth: Option<Birth>) {
     births.extend(birth.filter(|birth| !births.contains(birth)));
 }

@@ -51,7 +51,7 @@ struct Entry {
 pub struct Membership(Arc<Mutex<Vec<Entry>>>);
 
 impl Membership {
-    /// The founders are in use, and behind them are so many spare machines.
+    /// The founders are in use, followed by this many spare machines.
     pub fn new(shape: &Shape, spares: usize) -> Self {
         let founder = |place| {
             let part = if place < shape.voters { Part::Voter } else { Part::Learner };

@@ -52,7 +52,7 @@ struct Entry {
 pub struct NodeStatuses(Arc<Mutex<Vec<Entry>>>);
 
 impl NodeStatuses {
-    /// For so many nodes, none of which runs.
+    /// For this many nodes, none of which runs.
     pub fn new(nodes: usize) -> Self {
         let entry = |_| Entry { process: Process::Down, status: Status::default(), orders: None };
         NodeStatuses(Arc::new(Mutex::new((0..nodes).map(entry).collect())))
@@ -85,7 +85,7 @@ impl NodeStatuses {
         }
     }
 
-    /// A process has ended by itself, and nobody has cleared it away.
+    /// A process has ended by itself and is not cleared away yet.
     pub fn has_news(&self) -> bool {
         self.0.lock().iter().any(|entry| matches!(entry.process, Process::Failed { .. } | Process::Stopped))
     }

@@ -35,7 +35,7 @@ const CONFIG: &str = "/zookeeper/config";
 /// Longer than a node tries to carry a request out.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECT: Duration = Duration::from_secs(5);
-/// One request may take so long: the nodes give up after 40 s.
+/// How long one request may take: the nodes give up after 40 s.
 const REQUEST: Duration = Duration::from_secs(50);
 /// Between two attempts.
 const AGAIN: Duration = Duration::from_millis(500);
@@ -142,7 +142,7 @@ impl Operator {
                     .map_or_else(|why| format!("not to be done: {job}: {why}"), |()| format!("done: {job}")),
             );
             if let Some(client) = session {
-                // If nobody answers it expires by itself.
+                // If no node answers, it expires by itself.
                 let _ = time::timeout(CONNECT, client.close()).await;
             }
         }

@@ -165,14 +165,14 @@ impl Journal {
         self.record.tell(&Fact::Client { client: self.client, at: self.record.now(), what });
     }
 
-    /// The number of a call that nobody else has.
+    /// The unique number of a call.
     pub fn next_call(&self) -> CallId {
         let mut inner = self.record.inner.lock();
         inner.calls += 1;
         CallId(inner.calls)
     }
 
-    /// The number of a watch that nobody else has.
+    /// The unique number of a watch.
     pub fn next_watch(&self) -> WatchId {
         let mut inner = self.record.inner.lock();
         inner.watches += 1;

@@ -65,15 +65,15 @@ pub struct Outcome {
     pub end: Nanos,
 }
 
-/// After the last fault everybody has so long to come back.
+/// How long nodes and clients may take to come back after the last fault.
 pub(super) const RECOVERY: Duration = Duration::from_secs(20);
-/// And so long to end what it does.
+/// How long they may take to end what they do.
 const CLOSING: Duration = Duration::from_secs(30);
 /// How long nodes have to apply what the others have.
 const AUDIT: Duration = Duration::from_secs(5);
 /// Machines for new members.
 const SPARES: usize = 3;
-/// [`Fact::Passed`] is told so often.
+/// How often [`Fact::Passed`] is reported.
 const TICK: Duration = Duration::from_secs(1);
 
 /// What the clients are like is drawn from a stream of its own: what the script says does not change who
@@ -155,7 +155,7 @@ impl Run {
         sim.network().set_labeler(crate::report::label::label);
         let mut rng = theme_stream(plan.seed);
         let shape = Shape::of(&mut Rng::new(plan.seed ^ 0x7368_6170_6573));
-        // Behind the first members there are machines for those that operators add.
+        // After the first members come machines for those that operators add.
         let nodes: Vec<HostId> = (0..shape.nodes() + SPARES)
             .map(|place| sim.add_host(&format!("node{}", place + 1), "node", node::address(place)))
             .collect();
@@ -277,7 +277,7 @@ impl Run {
         self.miss_clients();
         for (place, process) in self.statuses.processes().into_iter().enumerate() {
             let is_up = self.sim.is_up(self.nodes[place]);
-            // A disk without power fails whoever asks it for something, before the machine is seen to be off.
+            // A disk without power fails its callers, before the machine is seen to be off.
             let lost_power = !is_up && self.sim.last_end(self.nodes[place]) == "power lost";
             match process {
                 Process::Failed { why, differs } if !lost_power => {
@@ -291,7 +291,7 @@ impl Run {
                     self.sim.trace().note(self.sim.now(), || rowlock_world::trace::What::Note { host, text });
                     self.statuses.end(place, Process::Down);
                     self.record.node(node_id(place), NodeFact::Ended { how: Down::Stopped });
-                    // Whoever killed it since starts it again as well.
+                    // A fault that killed it since also starts it again.
                     if is_up {
                         self.injector.clear_away(place)?;
                     }

@@ -126,7 +126,7 @@ impl Scenario {
         }
     }
 
-    /// The faults of `seed` in a run of so many seconds.
+    /// The faults of `seed` in a run of `seconds` seconds.
     pub fn script(self, seed: u64, seconds: u64, shape: &Shape, clients: usize) -> Script {
         let mix = match self {
             Scenario::All => Mix::all(),

@@ -9,9 +9,9 @@ pub struct Shape {
     pub voters: usize,
     /// Nodes beyond the voters, which only replicate.
     pub learners: usize,
-    /// A snapshot is taken after so many log entries.
+    /// A snapshot is taken after this many log entries.
     pub snapshot_every: u64,
-    /// Entries that stay behind a snapshot.
+    /// Entries before a snapshot that stay in the log.
     pub keep_logs: u64,
     /// Bytes of a segment of the log.
     pub segment_bytes: u64,

@@ -66,7 +66,7 @@ fn hides_hang_ups(fault: &Fault) -> bool {
         || is_between && fault.targets().iter().any(is_client)
 }
 
-/// A node starts behind it, or may: what damages a disk may stop its node.
+/// A node starts after it, or may: what damages a disk may stop its node.
 fn starts_nodes(fault: &Fault) -> bool {
     match fault {
         Fault::Kill { target, .. } => !matches!(target, Target::Client(_) | Target::AllClients),

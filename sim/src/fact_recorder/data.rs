@@ -80,7 +80,7 @@ fn answer(op: &Op, outcome: &Outcome) -> Option<Result<Answer, Failure>> {
 }
 
 fn answers(results: &[OpResult]) -> Result<Answer, Failure> {
-    // The operations before the failing one carry no code, those behind it a code of their own.
+    // The operations before the failing one carry no code, those after it a code of their own.
     if let Some((at, code)) = results.iter().enumerate().find_map(|(at, result)| match result {
         OpResult::Error(Some(code)) => Some((at, *code)),
         _ => None,

@@ -25,7 +25,7 @@ use crate::history::{Fact, Lock, Locks, Millis, Owner, Reply};
 
 pub use reference::Reference;
 
-/// An outcome takes at least so many bytes, and so does each result of a multi.
+/// The least bytes of an outcome, and of each result of a multi.
 const RESULT_BYTES_MIN: usize = size_of::<OpResult>();
 
 /// One thing that a command did.
@@ -114,7 +114,7 @@ pub struct FactRecorder {
 }
 
 impl FactRecorder {
-    /// Tells of these locks; others are nobody's business.
+    /// Reports only these locks.
     pub fn new(locks: Locks) -> Self {
         let (members, wishes, places) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let (delays, addresses, numbers) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
@@ -124,7 +124,7 @@ impl FactRecorder {
     /// The facts about the answer of a command, before those about its effects. `changed`: it took a zxid, or
     /// something was recorded; otherwise its answer may be that of an earlier time.
     pub fn answered(&mut self, proposal: &Proposal, applied: &Applied, changed: bool) -> Vec<Fact> {
-        // A sync that comes late orders nothing any more, and nobody hears of it.
+        // A sync that comes late orders nothing any more, and its client is not told.
         let no_effect =
             matches!(proposal.command, Command::Attach { .. } | Command::Reattach { .. } | Command::Noop);
         if proposal.session == SessionId::NONE || no_effect {

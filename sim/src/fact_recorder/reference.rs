@@ -28,12 +28,12 @@ impl Reference {
         self.applied
     }
 
-    /// The state behind that entry.
+    /// The state after that entry.
     pub fn machine(&self) -> &Machine {
         &self.machine
     }
 
-    /// The facts of the entry at `index`, to be told right behind the report of the node that applied it;
+    /// The facts of the entry at `index`, to be reported right after the report of the node that applied it;
     /// none if it is known already. `payload`: of an entry with commands.
     ///
     /// # Errors

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use rowlock_world::time::Nanos;
 
-/// A run has at most so many nodes beyond those that it began with.
+/// The most nodes that a run adds to those that it began with.
 const NEW_NODES_MAX: usize = 3;
 
 /// The account of one script.
@@ -24,7 +24,7 @@ pub(super) struct Budget {
     gone_by_role: usize,
     next_node: usize,
     last_node: usize,
-    /// Until then a replacement is under way, and nobody else changes the membership.
+    /// Until then a replacement is under way, and no other fault changes the membership.
     settled_at: Nanos,
     /// When the nodes that are down for a while are back.
     down_until: Vec<Nanos>,

@@ -13,7 +13,7 @@ use super::script::{CrashPoint, Down, Fault, Moment, Target};
 /// Two clocks of which one is this much faster and the other this much slower differ by less than the
 /// documented 5 %.
 const PPM: usize = 24_000;
-/// A wall clock jumps by at most so much, either way.
+/// The largest jump of a wall clock, in either direction.
 const JUMP_MS: usize = 3_600_000;
 
 /// The dice and the account.
@@ -121,7 +121,7 @@ impl Draw {
     fn link_fault(&mut self, kind: Kind, at: Nanos) -> Option<Fault> {
         let lasts = self.stop_lasts(at);
         let nodes = self.budget.voters();
-        // Two cuts at a time show much; with more of them nobody reaches anybody, and nothing happens at all.
+        // Two cuts at a time show much; with more no host reaches any other, and nothing happens at all.
         let cuts = matches!(kind, Kind::Partition | Kind::OneWay | Kind::Bridge | Kind::Isolate);
         if cuts && self.budget.cuts(at) >= 2 && self.rng.chance(90) {
             return None;
@@ -282,7 +282,7 @@ impl Draw {
         if self.rng.chance(60) { self.node() } else { Target::Client(1 + self.rng.below(self.clients)) }
     }
 
-    /// Two ends of a way that is used: clients talk to nodes only, and nobody to itself.
+    /// Two ends of a link in use: clients talk to nodes only, and no host to itself.
     fn ends(&mut self) -> (Vec<Target>, Vec<Target>) {
         let node = self.node();
         let other = match self.rng.below(6) {

@@ -20,7 +20,7 @@ use super::script::{CrashPoint, Down, Fault, Moment, Script, Step, Target};
 /// Mixed into the seed, so that the stream of faults is another than the world's.
 const STREAM: u64 = 0xfa17_5eed_0000_0001;
 
-/// A disk that was lost is replaced so long after, if members are changed at all.
+/// How long after its loss a disk is replaced, if members are changed at all.
 const REPLACED_AFTER: (u64, u64) = (1_000, 6_000);
 
 /// On what the faults fall.
@@ -28,7 +28,7 @@ const REPLACED_AFTER: (u64, u64) = (1_000, 6_000);
 pub struct Ground {
     /// Voters at the beginning.
     pub nodes: usize,
-    /// Learners at the beginning, numbered behind the voters.
+    /// Learners at the beginning, numbered after the voters.
     pub learners: usize,
     /// Clients.
     pub clients: usize,
@@ -81,7 +81,7 @@ fn choose_kinds(rng: &mut Rng, mix: &Mix) -> Vec<Kind> {
     if chosen.is_empty() { vec![rng.pick(&mix.kinds)] } else { chosen }
 }
 
-/// Behind the loss of its connections a client reaches nobody for a while.
+/// After the loss of its connections a client reaches no node for a while.
 fn away(draw: &mut Draw, mix: &Mix, at: Nanos, fault: &Fault) -> Option<Step> {
     let Fault::Disconnect { client } = fault else { return None };
     if mix.odds.away == 0 || !draw.rng.chance(mix.odds.away) {
@@ -107,7 +107,7 @@ fn late_before_pause(draw: &mut Draw, mix: &Mix, ground: &Ground, at: Nanos, fau
     Some(Step { at, fault: Fault::Clog { from, to, least, most, lasts: before + before / 2 } })
 }
 
-/// Slow ways before a cut, and connections that break with it, as behind a firewall that begins to refuse:
+/// Slow links before a cut, and connections that break with it, as with a firewall that begins to refuse:
 /// what was on its way is lost at that moment, and both sides know.
 fn breaks(draw: &mut Draw, ground: &Ground, at: Nanos, fault: &Fault) -> Vec<Step> {
     let (groups, before) = match fault {
@@ -130,8 +130,8 @@ fn breaks(draw: &mut Draw, ground: &Ground, at: Nanos, fault: &Fault) -> Vec<Ste
     steps
 }
 
-/// Behind the loss of a leader: another node loses its power at one of the next flushes or messages, which
-/// are those of an election, and is back at once.
+/// After the loss of a leader: another node loses its power at one of the next flushes or messages, which are
+/// those of an election, and is back at once.
 fn in_election(draw: &mut Draw, kinds: &[Kind], at: Nanos, fault: &Fault) -> Option<Step> {
     let leader_is_lost = match fault {
         Fault::Kill { target, .. } | Fault::Isolate { target, .. } | Fault::Pause { target, .. } => {

@@ -25,13 +25,13 @@ pub(super) struct Odds {
     pub(super) back_at_once: usize,
     /// What is sent to a client is late when it begins to stand still.
     pub(super) late_before_pause: usize,
-    /// A client that loses its connections reaches nobody for a while.
+    /// A client that loses its connections reaches no node for a while.
     pub(super) away: usize,
     /// A cut, or a node's pause, is longer than most sessions.
     pub(super) long_stops: usize,
     /// All clients are on the smaller side of a partition.
     pub(super) clients_with_few: usize,
-    /// Behind the loss of a leader another node loses its power as it votes.
+    /// After the loss of a leader another node loses its power as it votes.
     pub(super) in_election: usize,
     /// A way that is cut was slow before, and its connections break with the cut.
     pub(super) breaks: usize,
@@ -69,7 +69,7 @@ impl Odds {
 pub enum Pace {
     /// Each seed has its own: few, many, or a great many.
     BySeed,
-    /// So many in a minute.
+    /// How many per minute.
     PerMinute(usize),
 }
 
@@ -185,8 +185,7 @@ impl Mix {
         Mix { odds, ..Mix::only(&[Kind::Pause]) }.at_pace(Pace::PerMinute(15))
     }
 
-    /// Nodes stand still, often for so long that another one leads when they go on, and nothing else goes
-    /// wrong.
+    /// Nodes stall, often until another one leads when they continue, and nothing else goes wrong.
     pub fn stalls() -> Self {
         let odds = Odds { paused_client: 0, long_stops: 80, ..Odds::USUAL };
         Mix { odds, ..Mix::only(&[Kind::Pause]) }.at_pace(Pace::PerMinute(15))

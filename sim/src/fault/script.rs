@@ -15,7 +15,7 @@ use super::kind::Kind;
 pub enum Target {
     /// The node with this number.
     Node(usize),
-    /// Who leads when the fault begins; the node with the lowest number if nobody does.
+    /// The leader when the fault begins; the node with the lowest number if there is none.
     Leader,
     /// The k-th of the nodes that do not lead when the fault begins, by number.
     Follower(usize),
@@ -30,9 +30,9 @@ pub enum Target {
 /// For how long a process is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Down {
-    /// It is started again after so long.
+    /// It is restarted after this long.
     For(Duration),
-    /// Nobody starts it again.
+    /// It is not restarted.
     ForGood,
 }
 
@@ -41,7 +41,7 @@ pub enum Down {
 pub enum CrashPoint {
     /// As the fault begins.
     AtOnce,
-    /// At the n-th of these moments from then on, counted from 1. If so many do not come soon, at last all
+    /// At the n-th of these moments from then on, counted from 1. If this many do not come soon, at last all
     /// the same.
     At(Moment, u32),
 }
@@ -55,7 +55,7 @@ pub enum Moment {
     Flush,
     /// A change of a file's name.
     Rename,
-    /// Right behind a message that has left.
+    /// Right after a message was sent.
     Message,
 }
 
@@ -78,7 +78,7 @@ impl Moment {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "the sentence of each fault names its fields")]
 pub enum Fault {
-    /// Nothing gets from one group to another. Who is in no group talks with everybody.
+    /// Nothing gets from one group to another. A host in no group talks with all.
     Partition { groups: Vec<Vec<Target>>, lasts: Duration },
     /// Nothing gets from `from` to `to`; the other way round all is well.
     OneWay { from: Vec<Target>, to: Vec<Target>, lasts: Duration },
@@ -88,7 +88,7 @@ pub enum Fault {
     Isolate { target: Target, lasts: Duration },
     /// What is sent from `from` to `to` arrives later, each segment by something between `least` and `most`.
     Clog { from: Vec<Target>, to: Vec<Target>, least: Duration, most: Duration, lasts: Duration },
-    /// So many of a hundred segments from `from` to `to` are lost: they come late, as the sender's kernel
+    /// This percentage of segments from `from` to `to` is lost: they come late, as the sender's kernel
     /// repeats them.
     Lose { from: Vec<Target>, to: Vec<Target>, percent: u8, lasts: Duration },
     /// All connections between the two are reset.
@@ -100,32 +100,32 @@ pub enum Fault {
     PowerLoss { target: Target, point: CrashPoint, down: Down },
     /// The process stands still: SIGSTOP, a paused virtual machine, a long collection of garbage.
     Pause { target: Target, lasts: Duration },
-    /// The monotonic clock runs faster or slower by so many millionths.
+    /// The monotonic clock runs faster or slower by this many millionths.
     ClockRate { target: Target, ppm: i64, lasts: Duration },
-    /// The wall clock jumps by so many milliseconds, and stays there.
+    /// The wall clock jumps by this many milliseconds, and stays there.
     ClockJump { target: Target, by_ms: i64 },
-    /// Every operation on the disk takes so many times as long.
+    /// Every operation on the disk takes this many times as long.
     SlowDisk { target: Target, times: u32, lasts: Duration },
     /// The next flush fails, and what it should have flushed is lost. If the node stops over it, it comes
     /// back after `down`.
     SyncFailure { target: Target, down: Down },
     /// There is no room on the disk.
     DiskFull { target: Target, lasts: Duration },
-    /// So many bits of what lies on the disk flip.
+    /// This many bits of the data on the disk flip.
     BitRot { target: Target, bits: u32 },
     /// The machine is lost with its disk. It never comes back under its number.
     LoseDisk { target: Target },
     /// The machine is lost with its disk, and comes back after a while with an empty one, under its old
     /// number.
     Wipe { target: Target, lasts: Duration },
-    /// The node is cut off from everybody until its log has rested for a moment. Then the process is killed,
+    /// The node is cut off from all others until its log has rested for a moment. Then the process is killed,
     /// a bit flips in the last entry or vote of the log, which has been flushed, and the node is started
     /// again after a while. Nothing happens if the log does not come to rest.
     RotTail { target: Target, lasts: Duration },
     /// A copy is taken of the disk, and put back after a while: the process is killed and started again on
     /// it.
     Restore { target: Target, lasts: Duration },
-    /// An operator starts a node with an empty disk and this number (a number that nobody has had) as a
+    /// An operator starts a node with an empty disk and this number (a number that no node has had) as a
     /// learner.
     AddLearner { node: usize },
     /// An operator makes the node a voter; if there is none with this number, it is started as a learner
@@ -135,8 +135,8 @@ pub enum Fault {
     Remove { target: Target },
     /// An operator asks for the leadership to be given to the target.
     Transfer { to: Target },
-    /// The leader is heard by nobody until another node leads, and is given its leadership back. What `late`
-    /// sends to it arrives for so long (`after`), and the rest of it when the leader leads again.
+    /// No node hears the leader until another one leads; then it gets its leadership back. What `late` sends
+    /// to it arrives for so long (`after`), and the rest of it when the leader leads again.
     Regain { late: Target, after: Duration, lasts: Duration },
     /// The target is cut off from the other nodes, which snapshot and purge their logs before it comes back,
     /// on new connections: it needs a snapshot.

@@ -59,7 +59,7 @@ pub enum Op {
     Check { path: String, version: Version },
     /// All of them or none.
     Multi(Vec<Op>),
-    /// A read. `synced`: behind a sync of the same call, so that it sees everything that was answered before
+    /// A read. `synced`: after a sync of the same call, so that it sees everything that was answered before
     /// the call.
     Read { kind: ReadKind, path: String, watch: Option<WatchId>, synced: bool },
     /// sync alone.
@@ -141,8 +141,8 @@ pub enum ClientFact {
     Connects { session: SessionId, what: Connect },
     /// Something about the persistent watches of a session.
     Follows { session: SessionId, what: Follow },
-    /// It believes at this moment that its session is alive, and that it will be for so long at least, by its
-    /// clock.
+    /// It believes at this moment that its session is alive, and that it will be for at least this long, by
+    /// its clock.
     Alive { session: SessionId, for_ms: u32 },
     /// It calls.
     Invoked { call: CallId, session: SessionId, op: Arc<Op> },
@@ -253,7 +253,7 @@ pub struct Logged {
     pub result: Result<Answer, Failure>,
 }
 
-/// A znode below [`DATA`] (or that one itself) behind a change.
+/// A znode below [`DATA`] (or that one itself) after a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Znode {
     /// Of the command.

@@ -23,8 +23,8 @@ use node::NodeFact;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Index(pub u64);
 
-/// In the simulation of the state alone its own clock, which nobody inside can read wrongly; of whole
-/// clusters the log's clock (`coordinator/src/log_clock.rs`).
+/// In the simulation of the state alone its own clock, which all parts read correctly; of whole clusters the
+/// log's clock (`coordinator/src/log_clock.rs`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Millis(pub i64);
 
@@ -69,7 +69,7 @@ pub struct Reply {
     pub places: Vec<(Lock, Option<FencingToken>)>,
     /// All of it, for comparison.
     pub text: String,
-    /// Keeping it takes at least so many bytes.
+    /// Keeping it takes at least this many bytes.
     pub bytes: usize,
     /// Why it was refused.
     pub refused: Option<ErrorCode>,
@@ -78,7 +78,7 @@ pub struct Reply {
 /// Something that happened. Facts about the log are told once, in log order; all facts are told in time
 /// order.
 ///
-/// In a cluster an entry's facts are told when the first node has applied it, behind that node's
+/// In a cluster an entry's facts are reported when the first node has applied it, after that node's
 /// [`NodeFact::Applied`] and before anything that the node answers because of it.
 #[allow(missing_docs, reason = "the line above a variant is about its fields too")]
 #[derive(Clone, Debug, PartialEq)]
@@ -110,7 +110,7 @@ pub enum Fact {
         owner: Option<Owner>,
         number: u64,
     },
-    /// The log granted a lock that has so many permits.
+    /// The log granted a lock that has this many permits.
     Entitled {
         lock: Lock,
         token: FencingToken,
@@ -123,7 +123,7 @@ pub enum Fact {
     Left { lock: Lock, token: FencingToken, at: Zxid },
     /// The znode of a lock says so from now on; `None`: no limit, or no znode.
     Limit { lock: Lock, limit: Option<u32> },
-    /// The session of a holder has expired, and it had asked that nobody is granted the lock before.
+    /// The session of a holder has expired, and it had asked that no client is granted the lock before.
     Delayed { lock: Lock, until: Millis },
     /// The znode of a lock was deleted, and with it a delay that lasted.
     Undelayed { lock: Lock },
@@ -144,7 +144,7 @@ pub enum Fact {
     Once { session: SessionId, id: u64, acked: u64, changed: bool, reply: Reply },
     /// A holder goes on holding in another mode, in its place.
     Converted { lock: Lock, token: FencingToken, mode: Mode },
-    /// A place is gone from a queue, for this reason. Comes behind [`Fact::Left`].
+    /// A place is gone from a queue, for this reason. Comes after [`Fact::Left`].
     Gone { lock: Lock, token: FencingToken, why: Why },
     /// The log ran a write of [`client::DATA`]; not told again when a numbered one comes again.
     Logged(Arc<Logged>),
@@ -186,7 +186,7 @@ pub enum Fact {
     EventReceived { connection: ConnectionId, zxid: Zxid },
     /// A client received a reply.
     ReplyReceived { connection: ConnectionId, session: SessionId, zxid: Zxid },
-    /// All faults have ended and everybody had the time to finish.
+    /// All faults have ended, and all clients and nodes had time to finish.
     Settled,
     /// The client of this session is at its end, and has nothing on its way.
     Idle { session: SessionId },
@@ -195,7 +195,7 @@ pub enum Fact {
     Client { client: ClientId, at: Nanos, what: ClientFact },
     /// A node of a cluster was seen doing something.
     Node { node: NodeId, at: Nanos, what: NodeFact },
-    /// All faults have ended, and everybody alive can reach everybody.
+    /// All faults have ended, and all living hosts can reach each other.
     Healed { at: Nanos },
     /// Time has passed. Told every simulated second or so, for promises that are broken by nothing happening.
     Passed { at: Nanos },

@@ -37,20 +37,20 @@ pub enum NodeFact {
     Started,
     /// Its process is gone.
     Ended { how: Down },
-    /// Its process goes on, having stood still for so long.
+    /// Its process continues, having stalled for this long.
     Resumed { after: Duration },
     /// Its disk holds less than it did: it was emptied, or an older copy was put back.
     Forgot,
-    /// Its log was read from disk: it begins behind this position. Its entries follow as
+    /// Its log was read from disk: it begins after this position. Its entries follow as
     /// [`NodeFact::Appended`]. It ends with `last`, and the last vote is the one told.
     Opened { vote: Option<(u64, NodeId)>, purged: Option<Position>, last: Option<Position> },
     /// An entry was taken into its log; `hash`: of the payload (0 without one).
     Appended { entry: Position, hash: u64 },
     /// It tells a leader that its disk has everything up to this entry.
     Acknowledged { upto: Position },
-    /// Its log's entries behind this index were taken out.
+    /// Its log's entries after this index were removed.
     Truncated { after: Index },
-    /// Its state is now the one behind this entry.
+    /// Its state is now the one after this entry.
     Applied { entry: Position, hash: u64, digest: u64 },
     /// A snapshot replaced its state: at start, or sent by the leader. `None`: one of an empty log.
     Installed { entry: Option<Position>, digest: u64 },

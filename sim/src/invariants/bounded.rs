@@ -9,7 +9,7 @@ use rowlock_state::{OUTCOMES_MAX, OUTCOMES_MAX_BYTES};
 use super::Invariant;
 use crate::history::Fact;
 
-/// Outcomes that must be kept, by session and number: at least so many bytes each.
+/// Outcomes that must be kept, by session and number, and the least bytes of each.
 #[derive(Default)]
 pub struct Bounded {
     kept: BTreeMap<SessionId, BTreeMap<u64, usize>>,

@@ -31,7 +31,7 @@ impl ExactlyOnce {
         self.acked.insert(session, acked);
         let what = |how: &str| format!("write {id} of session {session} {how}: {}", reply.text);
         match self.first.get(&(session, id)) {
-            // Its client has said that it knows the outcome: nobody waits for this answer.
+            // Its client has acknowledged the outcome: no call waits for this answer.
             _ if id <= acked => {
                 let is_refused = reply.refused == Some(ErrorCode::BadArguments) && !changed;
                 if is_refused || self.first.contains_key(&(session, id)) && !changed {

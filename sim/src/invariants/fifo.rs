@@ -40,7 +40,7 @@ impl Fifo {
         Ok(())
     }
 
-    /// The log grants: everybody before must have been granted the lock, too, and may hold still.
+    /// The log grants: every place before must have been granted the lock, too, and may still hold it.
     fn entitled(&mut self, lock: Lock, token: FencingToken, zxid: Zxid) -> Result<(), String> {
         let queue = self.queues.entry(lock).or_default();
         let waits = |member: &Member| member.left.is_none() && member.entitled.is_none();

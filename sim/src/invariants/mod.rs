@@ -73,7 +73,7 @@ pub struct Terms {
     pub has_bounded_clocks: bool,
     /// No clock runs faster or slower than true time at all.
     pub has_true_clocks: bool,
-    /// No node starts behind a jump of a wall clock: whoever starts takes what his shows.
+    /// No node starts after a jump of a wall clock: a starting node takes what its clock shows.
     pub starts_with_right_clocks: bool,
     /// Something goes wrong in it.
     pub has_faults: bool,

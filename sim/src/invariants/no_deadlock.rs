@@ -28,7 +28,7 @@ type Queues = BTreeMap<Lock, BTreeMap<FencingToken, Place>>;
 #[derive(Default)]
 pub struct NoDeadlock {
     queues: Queues,
-    /// Somebody has come to a queue since it was looked for circles.
+    /// A place has come to a queue since the last search for circles.
     changed: bool,
 }
 
@@ -161,7 +161,7 @@ impl Invariant for NoDeadlock {
             Fact::Refused { lock, mode, owner, circle, .. } => {
                 self.check_refusal(*lock, *mode, *owner, circle)?;
             }
-            // Nobody comes to wait for anybody but by coming.
+            // A new circle needs a new place.
             Fact::Committed { zxid } if std::mem::take(&mut self.changed) => {
                 let graph = Self::graph(&self.queues);
                 if let Some(owner) = graph.keys().find(|owner| Self::is_in_circle(&graph, **owner)) {
@@ -184,7 +184,7 @@ mod tests {
 
     const COMMITTED: Fact = Fact::Committed { zxid: Zxid(1) };
 
-    /// A place of an owner; 0 is nobody.
+    /// A place of an owner; 0: no owner.
     fn place(lock: usize, token: i64, mode: Mode, owner: u64) -> Fact {
         let owner = (owner > 0).then_some(Owner::Named(owner));
         let (lock, session, token) = (Lock(lock), SessionId(token), FencingToken(token));
@@ -276,7 +276,7 @@ mod tests {
             opinion(&asks(0, 5, 2)).is_err(),
             "owner 2 waits for 1, who waits for the worker, who waits for 2"
         );
-        // Whoever works under place 1 may not wait for it, whoever made that.
+        // An owner that works under place 1 may not wait for it, whichever owner made it.
         let session = SessionId(9);
         let circle = vec![(Lock(0), FencingToken(1))];
         let refused = Fact::Refused { lock: Lock(0), session, mode: Exclusive, owner: under(1), circle };

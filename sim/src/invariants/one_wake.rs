@@ -14,7 +14,7 @@ pub struct OneWake {
     /// Place, and when it was left.
     places: BTreeMap<(Lock, FencingToken), Option<Zxid>>,
     woken: BTreeSet<(Lock, FencingToken, SessionId)>,
-    /// Grants of the log, and whether somebody was told.
+    /// Grants of the log, and whether a client was told.
     granted: BTreeMap<(Lock, FencingToken), (Zxid, bool)>,
 }
 

@@ -10,7 +10,7 @@ use rowlock_world::time::Nanos;
 
 use crate::fault::{CrashPoint, Fault, Step, Target};
 
-/// Nothing lasts less: it would be over before anybody noticed.
+/// No fault lasts less: it would have no effect.
 const SHORTEST: Duration = Duration::from_millis(1);
 
 /// Candidates, those that simplify most first.

@@ -54,7 +54,7 @@ impl Leader {
         }
     }
 
-    /// A new leader: it knows no signs of life, so everybody gets the whole timeout.
+    /// A new leader: it knows no signs of life, so every session gets its whole timeout.
     pub fn change(&mut self, now: Millis) {
         for tracked in self.sessions.values_mut() {
             (tracked.touched, tracked.decided) = (now, false);

@@ -44,8 +44,8 @@ pub enum Mutant {
     FreshNameOnRetry,
     /// The cluster does not look for the place of an acquire that comes again.
     PlaceNotFound,
-    /// A node tells whoever is behind a place that is left that it was granted the lock, whoever is before
-    /// it.
+    /// When a place leaves the queue, a node tells the next one that it was granted the lock, even if others
+    /// are before it.
     GrantToNext,
     /// A node tells all waiters of a grant.
     PushToAll,
@@ -53,7 +53,7 @@ pub enum Mutant {
     LoseNotices,
     /// A waiter does not ask again after a lost connection, although the notice may have been lost with it.
     TrustOldPush,
-    /// Nobody waits for a lock-delay.
+    /// Lock-delays are ignored.
     ForgetLockDelay,
     /// A release gives back whatever its session holds there, without a look at the token.
     ReleaseByName,

@@ -243,7 +243,7 @@ impl Node {
     }
 }
 
-/// Nobody in particular.
+/// No particular client.
 const WORLD: &[Id] = &[];
 
 /// Turns changes into messages for the watching connections.

@@ -78,7 +78,7 @@ struct Inner {
     left_out: u64,
 }
 
-/// A record has at most so many entries; what is beyond is counted.
+/// A record has at most this many entries; further ones are counted.
 pub const HAPPENINGS_MAX: usize = 2_000_000;
 
 impl Trace {
@@ -88,7 +88,7 @@ impl Trace {
         Trace { keep, inner: Mutex::new(inner) }
     }
 
-    /// Whether anybody will look at what is [noted](Trace::note): texts need not be made if not.
+    /// Whether there is a record for what is [noted](Trace::note): texts need not be made if not.
     pub fn is_kept(&self) -> bool {
         self.keep
     }

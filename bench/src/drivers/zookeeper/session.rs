@@ -28,7 +28,7 @@ pub struct Session {
     input: BytesMut,
     output: BytesMut,
     xid: i32,
-    /// Requests whose replies nobody awaits, but which must not be refused.
+    /// Requests whose replies no caller awaits, but which must not be refused.
     posted: VecDeque<(Xid, OpCode)>,
     /// Events that came while a reply was awaited.
     events: VecDeque<WatchedEvent>,
@@ -97,7 +97,7 @@ impl Session {
         }
     }
 
-    /// A request that leaves with the next one. If it is refused, the call behind it fails.
+    /// A request that is sent with the next one. If it is refused, the next call fails.
     pub fn post(&mut self, request: Request) {
         let posted = self.put(request);
         self.posted.push_back(posted);

@@ -29,7 +29,7 @@ pub enum Transaction {
 /// What it came to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
-    /// So many rows.
+    /// How many rows.
     Rows(u64),
     /// The key is taken.
     Duplicate,

@@ -16,11 +16,11 @@ use rowlock_world::time::Nanos;
 
 use crate::wire::Meter;
 
-/// A request that began so much later may not be served first; less is the network's jitter.
+/// A request that began this much later may not be served first; less is the network's jitter.
 const OVERTAKE_GRACE: Duration = Duration::from_millis(100);
-/// A client that was away may need so long to ask again.
+/// A client that was away may need this long to ask again.
 const RECONNECT: Duration = Duration::from_secs(5);
-/// A lock that nobody holds though somebody waits is unavailable after so long.
+/// A lock without a holder but with a waiter is unavailable after this long.
 const UNAVAILABLE_AFTER: Duration = Duration::from_secs(1);
 
 /// True time.
@@ -101,7 +101,7 @@ struct Client {
     believes: bool,
     token: Option<u64>,
     between: Option<Between>,
-    /// Somebody else was granted the lock since this client was, and before it let go.
+    /// Another client was granted the lock after this client was, and before it released.
     is_succeeded: bool,
 }
 
@@ -128,9 +128,9 @@ pub struct Measured {
     pub false_releases: u64,
     /// From the fault to the next grant.
     pub recovery: Option<Duration>,
-    /// Nobody who could act held it though somebody waited, in stretches of more than a second.
+    /// No running client held it although one waited, in stretches of more than a second.
     pub unavailable: Duration,
-    /// Nobody was granted the lock in the last part of the run though somebody waited and nobody worked.
+    /// No client was granted the lock in the last part of the run, although one waited and none worked.
     pub is_stuck: bool,
     /// Clients that have waited all through the last part of the run, though others were granted the lock.
     pub starved: u64,
@@ -226,7 +226,7 @@ impl OutsideView {
         self.note(client, Deed::Waits);
     }
 
-    /// A client has the lock, as it believes. Returns how long its job shall be, if somebody decided that.
+    /// A client has the lock, as it believes. Returns how long its job must be, if that is fixed.
     pub fn holds(&self, client: ClientId, token: Option<u64>) -> Option<Duration> {
         self.note(client, Deed::Holds(token));
         self.change(|inner, now| {
@@ -341,7 +341,8 @@ impl OutsideView {
         waiters.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// Ends the observation. `stuck_after`: nobody was granted the lock for so long, though somebody waited.
+    /// Ends the observation. `stuck_after`: no client was granted the lock for this long, although one
+    /// waited.
     pub fn finish(&self, stuck_after: Duration) -> Measured {
         self.change(|inner, now| {
             let mut alive = inner.clients.values().filter(|c| c.can_act());

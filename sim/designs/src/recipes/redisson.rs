@@ -144,7 +144,7 @@ struct RedissonLocker {
     messages: Client,
     is_subscribed: bool,
     watchdog: Mutex<Option<Task<()>>>,
-    /// For so many replicas.
+    /// For this many replicas.
     waits: usize,
 }
 
@@ -206,7 +206,8 @@ impl RedissonLocker {
                     Command::RedissonRenew { key: LOCK.to_owned(), owner: owner.clone(), ttl_ms: ttl_ms() };
                 match redis.run(renew).await {
                     Ok(Answer::Number(1)) => view.remark(Remark::Renewed),
-                    // Not ours any more, or an error: renewal stops, and nobody is told (S3-10, E9).
+                    // Not ours any more, or an error: renewal stops, and the application is not told (S3-10,
+                    // E9).
                     Ok(_) => return view.remark(Remark::RenewalRefused),
                     Err(_) => return,
                 }

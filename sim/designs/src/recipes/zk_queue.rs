@@ -192,7 +192,7 @@ impl Locker for QueueLocker {
                 match self.zk.run(Request::Delete { path: grant.value.clone() }).await {
                     Ok(Reply::Done) => return Released::Freed,
                     Ok(_) => return Released::WasNotHeld,
-                    // Until it is known: a znode that stays behind would be waited for by all others.
+                    // Until it is known: all other clients would wait for a znode that remains.
                     Err(_) if self.zk.session.as_ref().is_some_and(Session::is_expired) => {
                         return Released::WasNotHeld;
                     }

@@ -29,7 +29,7 @@ pub enum Flaw {
     AsPrinted,
     /// E2: a wake-up, or a timeout, is a grant.
     WakeIsGrant,
-    /// E3: a watch fires before anybody waits for it, and is lost.
+    /// E3: a watch fires before the client waits for it, and is lost.
     WatchBeforeLatch,
 }
 

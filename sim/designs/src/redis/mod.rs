@@ -29,7 +29,7 @@ pub enum Ask {
     Wait {
         /// How many are wanted.
         replicas: usize,
-        /// At most so long.
+        /// How long to wait at most.
         timeout_ms: u64,
     },
     /// `PING`, with the answer of `INFO replication`.

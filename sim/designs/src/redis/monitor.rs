@@ -37,7 +37,7 @@ async fn watch(monitor: Arc<Monitor>, servers: Vec<String>) {
         let primary = monitor.primary.lock().clone();
         if ask(&primary, Ask::Info).await.is_some() {
             last_heard = time::now();
-            // Whoever believes otherwise is put right: an old primary that has come back, above all.
+            // Servers that believe otherwise are corrected, above all an old primary that has come back.
             for other in servers.iter().filter(|s| **s != primary) {
                 let _ = ask(other, Ask::Follow(Some(primary.clone()))).await;
             }
@@ -63,7 +63,7 @@ async fn most_advanced(servers: &[String], primary: &str) -> Option<String> {
     best.map(|(_, server)| server)
 }
 
-/// Each question on its own connection: rare, and never stuck behind a broken one.
+/// Each query has its own connection: queries are rare, and never stuck on a broken one.
 async fn ask(server: &str, question: Ask) -> Option<Reply> {
     let (connection, _) = Connection::<Redis>::open(server, PING_TIMEOUT, &Meter::off()).await.ok()?;
     connection.call(question, PING_TIMEOUT).await.ok()

@@ -13,8 +13,7 @@ use crate::wire::{Connection, Meter};
 
 /// `repl-ping-replica-period`'s counterpart: how often a replica reports.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
-/// A connection to the primary that answers nothing for so long is given up (`repl-timeout` is 60 s in
-/// Redis).
+/// A connection to the primary without an answer for this long is given up (`repl-timeout` is 60 s in Redis).
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 /// Before the primary is asked again.
 const RETRY_AFTER: Duration = Duration::from_millis(500);

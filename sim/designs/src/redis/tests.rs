@@ -24,7 +24,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// So many servers, of which the first is the primary, and a host for clients and the monitor.
+    /// The servers, of which the first is the primary, and a host for clients and the monitor.
     fn new(servers: u8, settings: Settings) -> Bench {
         let world = Simulation::new(1, false);
         let add = |n: u8| world.add_host(&format!("redis{n}"), "redis", Ipv4Addr::new(10, 0, 0, n));

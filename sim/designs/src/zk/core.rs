@@ -30,7 +30,7 @@ pub enum Request {
         /// A number is appended.
         is_sequential: bool,
     },
-    /// Removes a znode. Anybody may (E5): ZooKeeper's `delete(path, -1)`.
+    /// Removes a znode. Every client may (E5): ZooKeeper's `delete(path, -1)`.
     Delete {
         /// Its path.
         path: String,
@@ -123,7 +123,7 @@ impl Core {
         self.sessions.iter().filter(|(_, s)| !s.unsent.is_empty()).map(|(id, _)| *id).collect()
     }
 
-    /// Everybody has shown to be alive: after a time in which nobody could.
+    /// Treats all sessions as just heard of: after a time in which no client could send.
     pub fn forgive(&mut self, now_ms: u64) {
         self.sessions.values_mut().for_each(|s| s.last_seen_ms = now_ms);
     }
@@ -252,7 +252,7 @@ mod tests {
         assert_eq!(core.run(a, Request::Ping), Reply::Expired);
     }
 
-    /// E5: an unconditional delete is nobody's business but everybody's right.
+    /// E5: every client may delete any znode unconditionally.
     #[test]
     fn anybody_may_delete_the_znode_of_a_holder() {
         let mut core = Core::default();

@@ -44,7 +44,8 @@ impl Injector {
         self.patients.record.node(node_id(place), NodeFact::Forgot);
     }
 
-    /// A leader knows most of what the others have said; what it has forgotten itself nobody may know.
+    /// Never the leader's: it knows what the others have acknowledged, but no node may know what it has
+    /// forgotten.
     pub(super) fn put_back(&mut self, place: usize, copy: DiskCopy) -> Result<(), Halt> {
         let host = self.patients.nodes[place];
         if !self.sim.is_up(host) || self.patients.statuses.leader().is_none_or(|leader| leader == place) {

@@ -13,7 +13,7 @@ use super::super::node_statuses::{Order, node_id};
 use super::{End, Injector};
 use crate::fault::Target;
 
-/// So often it is looked who leads.
+/// How often to check who leads.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// How far it has come.
@@ -80,7 +80,7 @@ impl Injector {
         self.later(LOOK, End::Regain(regain));
     }
 
-    /// Everybody hears everybody again.
+    /// All nodes hear each other again.
     pub(super) fn give_up(&mut self, regain: &Regain) {
         self.cuts.join(self.sim.network(), &regain.links);
     }

@@ -9,14 +9,14 @@ use super::super::cuts::{Link, between};
 use super::{Birth, End, Injector, tail};
 use crate::fault::Down;
 
-/// So often it is looked whether anything has been written.
+/// How often to check whether anything has been written.
 const LOOK: Duration = Duration::from_millis(50);
-/// So often nothing has been, one time behind another: by then the last flush has its witness.
+/// How many checks in a row without a write mean rest: by then the record after the last flush is written.
 const STILL: u32 = 6;
 /// A log that has not come to rest by then is let alone.
 const LOOKS_MAX: u32 = 40;
 
-/// A node that is cut off from everybody.
+/// A node that is cut off from all others.
 pub(super) struct Rest {
     place: usize,
     links: Vec<Link>,

@@ -115,7 +115,7 @@ impl Caller {
         begun.end(result.clone());
         if let (Op::Read { watch: Some(id), .. }, Some(watch)) = (&*op, watch) {
             self.parts.watches.add(*id, watch);
-            // It may have fired behind the reply already.
+            // It may have fired after the reply already.
             self.hear();
         }
         result

@@ -14,7 +14,7 @@ pub(super) fn between(least: u64, most: u64) -> u64 {
     least + rng::below(most - least + 1)
 }
 
-/// So many milliseconds, from `least` to `most`.
+/// A duration of `least` to `most` milliseconds.
 pub(super) fn millis(least: u64, most: u64) -> Duration {
     Duration::from_millis(between(least, most))
 }

@@ -14,22 +14,22 @@ use super::theme::Operation;
 use super::{Journal, Profile, operations, plain};
 use crate::history::client::ClientFact;
 
-/// A process takes at most so long from its start to its first session, milliseconds.
+/// The longest time of a process from its start to its first session, milliseconds.
 const COMES_WITHIN_MS: u64 = 1_500;
-/// Opening a session is given up after so long, and tried again.
+/// Opening a session is given up after this long, and tried again.
 const CONNECT: Duration = Duration::from_secs(5);
-/// What is going on may take so long to end when the session is to be closed; then it is dropped.
+/// How long operations may take to end before the session is closed; then they are dropped.
 const LAST_OPERATIONS: Duration = Duration::from_secs(3);
-/// Closing a session may take so long; then it is left to expire.
+/// How long closing a session may take; then it is left to expire.
 const CLOSE: Duration = Duration::from_secs(10);
-/// So many operations in a hundred come in a burst.
+/// Percentage of operations that come in a burst.
 const BURSTS_PERCENT: u64 = 4;
 
 /// See [`super::live`].
 pub(super) async fn live(profile: Profile, journal: Journal, closing: watch::Receiver<bool>) {
     let profile = Arc::new(profile);
-    // Whoever comes as soon as the cluster does finds only its leader serving, and all would be clients of
-    // that one node.
+    // A client that starts together with the cluster finds only the leader serving, and all would be clients
+    // of that one node.
     time::sleep(millis(0, COMES_WITHIN_MS)).await;
     while !*closing.borrow() {
         let Some(client) = open(&profile, closing.clone()).await else {

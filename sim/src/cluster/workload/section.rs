@@ -101,7 +101,8 @@ impl Section {
         held.into_iter().all(|is_held| is_held)
     }
 
-    /// Works for so long, in small steps, and stops when it knows that a lock is lost; all are still held.
+    /// Works for `long` in small steps, and stops when it knows that a lock is lost. True: all are still
+    /// held.
     pub(super) async fn work(&mut self, long: Duration) -> bool {
         let end = time::now() + long;
         loop {
@@ -206,7 +207,7 @@ impl Section {
         }
     }
 
-    /// Hands the hold over to somebody who gives it back without any telling.
+    /// Hands the hold over to a task that releases it without reporting.
     pub(super) fn into_held_lock(mut self) -> Option<HeldLock> {
         self.tell_all_gone();
         self.held_lock.take()

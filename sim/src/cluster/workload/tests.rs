@@ -12,10 +12,10 @@ use super::super::scenario::Scenario;
 use super::super::shape::Shape;
 use super::theme::{Profile, Theme};
 
-/// No single run need reach everything: so many together must.
+/// No single run need reach everything: this many together must.
 const RUNS_MAX: usize = 8;
 
-/// The first seed behind `from` whose run is so.
+/// The first seed after `from` whose run has the property.
 fn seed_with(from: u64, is_wanted: impl Fn(&Theme, &[Profile]) -> bool) -> u64 {
     let is_so = |seed: &u64| {
         let mut rng = theme_stream(*seed);

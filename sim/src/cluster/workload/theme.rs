@@ -76,7 +76,7 @@ const WHEN_WAITING_PERCENT: usize = 40;
 /// Mixed into what decides about it.
 const LEADER_STREAM: u64 = 0x6c65_6164_6572;
 
-/// So many clients in a hundred are quiet ones.
+/// Percentage of quiet clients.
 const QUIET_PERCENT: usize = 20;
 /// Mixed into what decides about it.
 const QUIET_STREAM: u64 = 0x7175_6965_7400;
@@ -89,9 +89,9 @@ const QUIET_PAUSE: Duration = Duration::from_secs(4);
 const QUEUES_PERCENT: usize = 35;
 const FOLLOWS_PERCENT: usize = 35;
 const FRAMES_PERCENT: usize = 3;
-/// In so many runs of a hundred readers become writers beside others' lock-delays.
+/// Percentage of runs in which readers become writers during others' lock-delays.
 const UPGRADES_PERCENT: usize = 30;
-/// Of their clients so many in a hundred.
+/// Percentage of their clients that do so.
 const BESIDE_PERCENT: usize = 60;
 /// Mixed into what decides about it.
 const SIDES_STREAM: u64 = 0x0073_6964_6573;

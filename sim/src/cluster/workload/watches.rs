@@ -10,7 +10,7 @@ use rowlock_client::{OneshotWatch, WatchedEvent};
 
 use crate::history::client::{ClientFact, WatchId};
 
-/// A client keeps so many watches at once; it sets no more before some have fired.
+/// The most watches that a client keeps at once; it sets no more before some have fired.
 const WATCHES: usize = 64;
 
 /// By number, which is the order in which they were asked for.
@@ -47,7 +47,7 @@ impl Watches {
     }
 }
 
-/// Nobody is to be woken: whoever has a reply or a little time asks again.
+/// No task is woken: a task with a reply, or an idle one, asks again.
 fn look(watch: &mut OneshotWatch) -> Poll<Result<WatchedEvent, rowlock_client::Error>> {
     pin!(watch.changed()).poll(&mut Context::from_waker(Waker::noop()))
 }

@@ -25,7 +25,7 @@ struct Belief {
     began: u64,
 }
 
-/// Whoever has last begun to believe in a lock.
+/// The client that last began to believe in a lock.
 #[derive(Clone, Copy, Default)]
 struct Newest {
     alone: Option<(FencingToken, Belief)>,
@@ -46,17 +46,17 @@ pub struct Beliefs {
     plain: BTreeSet<SessionId>,
     /// A node may have started with a clock that was set: what it leads is taken away too early then.
     has_wrong_clocks: bool,
-    /// Nobody can know of these in time.
+    /// No client can know of these in time.
     excused: BTreeSet<(Lock, FencingToken)>,
     /// What each session has lost by force.
     forced: BTreeMap<SessionId, Vec<(Lock, FencingToken)>>,
-    /// Calls behind such losses: of what the answer tells.
+    /// Calls after such losses, and the losses that the answer reveals.
     telling: BTreeMap<CallId, Vec<(Lock, FencingToken)>>,
     /// Their clients have been told of these losses.
     told: BTreeSet<(Lock, FencingToken)>,
 }
 
-/// Its answer comes behind everything that the log had done before the call.
+/// Its answer comes after everything that the log had done before the call.
 fn is_logged(op: &Op) -> bool {
     op.is_write() || matches!(op, Op::Sync | Op::Read { synced: true, .. })
 }
@@ -97,7 +97,7 @@ impl Beliefs {
         }
         if began == self.moments {
             self.beliefs.insert(key, new);
-            // Who hears of his grant when it has been taken from him already takes nothing from anybody.
+            // A client that hears of a grant after having lost it by force takes nothing from any other.
             if !is_excused {
                 let place =
                     if mode == Mode::Exclusive { &mut newest.alone } else { &mut newest.beside_others };

@@ -31,7 +31,7 @@ impl CommittedNeverChanges {
             ));
         }
         let last = self.applied.insert(node, entry.index);
-        // After a start nobody is told where the state begins unless there is a snapshot.
+        // After a start it is not reported where the state begins, unless there is a snapshot.
         if last.is_some_and(|last| entry.index.0 != last.0 + 1) {
             return Err(format!("node {node} applied {entry:?} behind {last:?}"));
         }

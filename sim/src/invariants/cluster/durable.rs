@@ -11,7 +11,7 @@ use super::matching::{Matched, Matching};
 use crate::history::node::NodeFact;
 use crate::history::{Fact, Index};
 
-/// How far everybody is.
+/// How far each node has applied.
 #[derive(Default)]
 pub struct Durable {
     matching: Matching,

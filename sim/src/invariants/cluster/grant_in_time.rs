@@ -60,11 +60,11 @@ pub struct GrantInTime {
     plain: BTreeSet<SessionId>,
 }
 
-/// Behind so many rounds a client that asks knows of its grant: one began before the grant, one before the
+/// After this many rounds a client that asks knows of its grant: one began before the grant, one before the
 /// connection came back, and those that are told at the same moment may be told in any order.
 const ROUNDS: u64 = 4;
-/// Behind so many, and so long, nobody is granted what he does not ask for: a removal may have to be
-/// repeated.
+/// After this many rounds, and this time, no client is granted what it does not ask for: a removal may have
+/// to be repeated.
 const ROUNDS_OF_GHOSTS: u64 = 8;
 const GHOSTS: Duration = Duration::from_secs(5);
 
@@ -74,8 +74,8 @@ fn may_have_asked((_, session, of, since): &Asked, lock: Lock, place: &Place) ->
 }
 
 impl GrantInTime {
-    /// Demands that a grant is known within this, once everything is healed; and that nobody is granted for
-    /// as long what he does not ask for.
+    /// Demands that a grant is known within this, once everything is healed; and that no client is granted
+    /// for as long what he does not ask for.
     pub fn within(bound: Duration) -> Self {
         GrantInTime {
             bound,
@@ -89,7 +89,7 @@ impl GrantInTime {
         }
     }
 
-    /// Somebody waits although all that he waits for is granted, for as long as `is_late` wants.
+    /// A client waits although all that it waits for is granted, for as long as `is_late` wants.
     fn waits_in_vain(&self, is_late: impl Fn(&Place, Nanos) -> bool) -> Result<(), String> {
         for (client, session, lock, since) in self.asked.values() {
             let mut own = self.unknown_to(*session).peekable();
@@ -116,8 +116,8 @@ impl GrantInTime {
             else {
                 continue;
             };
-            // Whoever asked when the place was there already asks for another one. Those in front of it are
-            // granted too.
+            // A client that asked when the place already existed asks for another one. Those in front of it
+            // are granted too.
             let asks = self.asked.values().filter(|asked| may_have_asked(asked, *lock, place)).count();
             let of_session = self.unknown_to(place.session);
             let places = of_session.filter(|((of, other), _)| of == lock && other <= token).count();

@@ -13,7 +13,7 @@ use crate::history::node::{NodeFact, Position};
 /// All logs, and what was committed under whom.
 ///
 /// An entry is often committed by a later leader than the one that made it. A candidate of a term in between
-/// may lack it and still learn late that it was elected. So an entry is demanded only of leaders behind the
+/// may lack it and still learn late that it was elected. So an entry is demanded only of leaders after the
 /// vote of the node that applied it: a node hears of a commit from the leader of its vote or of an earlier
 /// one.
 #[derive(Default)]

@@ -16,7 +16,7 @@ use crate::history::{CLOCK_SPREAD_MS, Fact, Millis};
 const DRIFT_PERCENT: i64 = 5;
 /// From a stamp to its effect, once everything is healed, milliseconds.
 const APPLIED_WITHIN_MS: i64 = 2_000;
-/// Behind the end of the faults what was stamped before is applied.
+/// After the end of the faults the entries that were stamped before are applied.
 const CATCH_UP: Duration = Duration::from_secs(5);
 
 /// How far the log's time is ahead of true time.

@@ -11,7 +11,7 @@ use rowlock_proto::SessionId;
 use crate::history::Fact;
 use crate::history::client::{Answer, CallId, ClientFact, ClientId, DATA, Failure, Logged, Op};
 
-/// A call whose effect is not known for certain keeps its place among so many later ones of its session.
+/// A call whose effect is uncertain keeps its place among this many later ones of its session.
 const KEPT_MAX: usize = 256;
 
 /// A write of a client.
@@ -106,7 +106,7 @@ impl Matching {
             let other = (0..at).rev().find(|other| sent[*other].op == op && sent[*other].logged.is_some());
             sent[at].logged = other.and_then(|other| sent[other].logged.take());
         } else if is_denied && sent[at].logged.as_ref().is_some_and(|logged| logged.result.is_ok()) {
-            // Or for this one, and it was an equal call behind it.
+            // Or for this one, and it was an equal later call.
             let mut behind = at + 1..sent.len();
             if let Some(other) = behind.find(|other| sent[*other].op == op && sent[*other].logged.is_none()) {
                 sent[other].logged = sent[at].logged.take();

@@ -25,7 +25,7 @@ impl NodeLog {
                 self.keep_before(entry.index);
                 let follows = self.entries.back().is_none_or(|last| last.index.0 + 1 == entry.index.0);
                 if !follows {
-                    // The log goes on behind a snapshot that covers the gap.
+                    // The log continues after a snapshot that covers the gap.
                     self.entries.clear();
                 }
                 self.entries.push_back(*entry);
@@ -58,12 +58,12 @@ impl NodeLog {
         self.at(index).or(self.base.filter(|base| base.index == index))
     }
 
-    /// Whether the log, or the snapshot that it begins behind, has this entry.
+    /// Whether the log, or the snapshot before it, has this entry.
     pub(super) fn has(&self, entry: Position) -> bool {
         self.get(entry.index) == Some(entry) || self.base.is_some_and(|base| base.index >= entry.index)
     }
 
-    /// The entries behind an index.
+    /// The entries after an index.
     pub(super) fn behind(&self, index: Index) -> impl Iterator<Item = Position> {
         self.entries.iter().rev().take_while(move |entry| entry.index > index).copied()
     }

@@ -20,7 +20,7 @@ pub struct OneLeaderPerTerm {
 
 impl OneLeaderPerTerm {
     fn appended(&mut self, node: NodeId, entry: Position) -> Result<(), String> {
-        // The first membership is written down by every node that begins a cluster, in nobody's name.
+        // The first membership is written by every node that begins a cluster, in no leader's name.
         if entry.term == 0 {
             return Ok(());
         }

@@ -76,8 +76,8 @@ impl Reads {
         }
     }
 
-    /// Nor one to what its session sent behind `than`. What was sent behind a synced read's call may have
-    /// been sent before the read itself.
+    /// Nor one to what its session sent after `than`. What was sent after a synced read's call may have been
+    /// sent before the read itself.
     pub(super) fn raise_behind(&mut self, than: &Asked, floor: Zxid) {
         if matches!(*than.op, Op::Read { synced: true, .. }) {
             return;

@@ -22,10 +22,10 @@ use crate::history::node::NodeFact;
 
 /// What is left of a timeout, in percent, on a clock that is as fast as the bound allows.
 const LEFT_PERCENT: u32 = 95;
-/// Of a timeout, its client gives up so much, in percent: it believes until the rest has passed since it sent
-/// the last heartbeat that was answered.
+/// The part of a timeout that its client gives up, in percent: it believes until the rest has passed since it
+/// sent the last heartbeat that was answered.
 const MARGIN_PERCENT: u32 = 10;
-/// A leader that stood still for so long notices, also by a slow clock.
+/// A leader that stalled for this long notices, also by a slow clock.
 const STOOD_STILL: Duration = Duration::from_millis(1_060);
 
 struct Session {
@@ -154,7 +154,7 @@ impl SessionExpiry {
         Ok(())
     }
 
-    /// A session has come to its end. Whoever was assured of it until later could not know.
+    /// A session has ended. A client that was assured of it until later could not know.
     fn ended(&mut self, session: SessionId, end: SessionEnd) -> Result<(), String> {
         self.sessions.remove(&session);
         let (is_decided, assured) = (self.decided.remove(&session).is_some(), self.assured.remove(&session));

@@ -12,7 +12,7 @@ use crate::history::Fact;
 use crate::history::client::{Answer, ClientFact, ZnodeChange};
 use crate::history::node::NodeFact;
 
-/// Clients that write and read a few znodes, and three nodes that apply it; so many calls.
+/// `calls` calls of clients that write and read a few znodes, and three nodes that apply them.
 fn long_history(calls: u64) -> Vec<Fact> {
     let mut facts: Vec<Fact> = (1..=3).map(|who| node(who, NodeFact::Started)).collect();
     facts.push(node(1, NodeFact::Voted { term: 1, candidate: NodeId(1) }));

@@ -73,11 +73,10 @@ impl Znodes {
     /// The zxid since when a znode is as it was read, by a reader that had already seen `floor`: the earliest
     /// that fits.
     ///
-    /// # Errors
-    /// The znode was never so at or behind `floor`.
+    /// # Errors The znode was never in this state at or after `floor`.
     pub(super) fn read_at(&self, path: &str, read: &Read, floor: Zxid) -> Result<Zxid, String> {
         let stretches = self.of(path);
-        // The last stretch that begins at or before the floor, and all behind it.
+        // The last stretch that begins at or before the floor, and all after it.
         let first = stretches.partition_point(|stretch| stretch.from <= floor);
         let begins_absent = first == 0 && read.is_of(None, 0);
         if begins_absent {
@@ -107,7 +106,7 @@ impl Znodes {
         }
     }
 
-    /// The first change behind `after` that fires a watch of this kind.
+    /// The first change after `after` that fires a watch of this kind.
     pub(super) fn fires(&self, path: &str, kind: ReadKind, after: Zxid) -> Option<Zxid> {
         let stretches = self.of(path);
         let behind = &stretches[stretches.partition_point(|stretch| stretch.from <= after)..];
@@ -120,7 +119,7 @@ impl Znodes {
         behind.iter().find(fires).map(|stretch| stretch.from)
     }
 
-    /// Whether a znode was deleted at or behind `from`.
+    /// Whether a znode was deleted at or after `from`.
     pub(super) fn is_deleted_since(&self, path: &str, from: Zxid) -> bool {
         let stretches = self.of(path);
         stretches[stretches.partition_point(|stretch| stretch.from < from)..]

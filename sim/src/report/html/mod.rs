@@ -21,7 +21,7 @@ use super::{Heading, Verdict, story};
 pub const MESSAGES_MAX: usize = 20_000;
 /// A longer story is summed up as for a terminal.
 const STORY_MAX: usize = 3_000;
-/// A page shows at most so many spells and regions, each.
+/// A page shows at most this many spans, and this many regions.
 const SPELLS_MAX: usize = 8_000;
 
 /// The page of a run.

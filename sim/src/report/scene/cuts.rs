@@ -13,7 +13,7 @@ pub struct Region {
     /// Until then.
     pub until: Nanos,
     /// For each lane its side, if the cut ways divide the hosts into sides that do not reach each other;
-    /// `None` for hosts that reach everybody.
+    /// `None` for hosts that reach all others.
     pub sides: Vec<Option<usize>>,
     /// What is cut, if there are no sides: one-way cuts, bridges.
     pub walls: Vec<Wall>,

@@ -9,7 +9,7 @@ use rowlock_world::trace::{Happening, What};
 use super::tell::{LockMove, Move, Told, listed, with_token};
 use super::{Line, Tone, thousands};
 
-/// So many lines about locks in a row are read as they are.
+/// This many lines about locks in a row are not folded.
 const ROW_MAX: usize = 8;
 /// What led to a broken promise is told in full.
 const BEFORE_VIOLATION: Duration = Duration::from_secs(2);

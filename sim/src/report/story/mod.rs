@@ -37,9 +37,9 @@ pub enum Tone {
     Down,
     /// It is back.
     Up,
-    /// Somebody leads.
+    /// A node leads.
     Leader,
-    /// Somebody waits for, holds or gives back a lock.
+    /// A client waits for, holds or releases a lock.
     Lock,
     /// A remark.
     Note,

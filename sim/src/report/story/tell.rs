@@ -74,7 +74,7 @@ impl Teller {
                 self.runs.insert(*host, false);
                 self.together(at, *host, Tone::Down, (how, format!("is gone: {how}")));
             }
-            // Guards of a process that is gone are dropped with it; nobody believes anything any more.
+            // Guards of a process that is gone are dropped with it; no belief remains.
             What::LetGo { host, .. } | What::GaveUp { host, .. } if self.runs.get(host) == Some(&false) => {}
             What::Sent { .. }
             | What::Arrived { .. }

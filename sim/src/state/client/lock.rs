@@ -109,7 +109,7 @@ impl Client {
     /// A message that is not about the session.
     pub(super) fn receive_on_lock(&mut self, down: Down, moment: &mut Moment<'_>) -> Vec<Act> {
         match (self.place.clone(), down) {
-            // Another client has deleted the lock's znode, in whose queue nobody was.
+            // Another client has deleted the lock's znode, whose queue was empty.
             (Place::Creating(attempt, sent), Down::Answer { tag, result: Err(ErrorCode::NoNode), .. })
                 if tag == sent =>
             {
@@ -305,7 +305,7 @@ fn member_prefix(attempt: &Attempt) -> String {
     format!("{}-lock-", attempt.guid)
 }
 
-/// The sequence number at the end of a name, whoever's.
+/// The sequence number at the end of any client's name.
 fn number(name: &str) -> i64 {
     let begin = name.trim_end_matches(|c: char| c.is_ascii_digit()).len();
     name[begin..].parse().unwrap_or(i64::MAX)

@@ -26,7 +26,7 @@ pub use plain::path as plain_path;
 use acquirer::{Acquirer, Turn};
 use lock::Place;
 
-/// Without an answer to its handshake for so long, a client tries another node.
+/// Without an answer to its handshake for this long, a client tries another node.
 const HANDSHAKE_TIMEOUT_MS: i64 = 500;
 
 /// What a client wants done.
@@ -140,7 +140,7 @@ impl Client {
         self.session.as_ref().map(|session| session.id)
     }
 
-    /// The last zxid that it has seen: a node that is behind it must not serve it.
+    /// The last zxid that it has seen: a node that lags behind it must not serve the client.
     pub fn last_zxid(&self) -> Zxid {
         self.last_zxid
     }

@@ -41,7 +41,7 @@ pub fn path(rng: &mut Rng) -> String {
     }
 }
 
-/// On the znode of a lock: nobody is in its queue if the delete succeeds, but a lock-delay may last.
+/// On the znode of a lock: its queue is empty if the delete succeeds, but a lock-delay may last.
 fn on_a_lock(rng: &mut Rng) -> Command {
     let path = lock_path(Lock(rng.below(LOCKS + 1)));
     let data = rng.pick(&[None, Some("permits=1"), Some("permits=2"), Some("permits=5")]).map(Bytes::from);

@@ -36,7 +36,7 @@ pub(super) fn expire(session: SessionId, attachment: Attachment) -> Proposal {
     by_cluster(Command::ExpireSession { session, attachment })
 }
 
-/// The cluster's own proposal: nobody waits for its answer.
+/// The cluster's own proposal: no client waits for its answer.
 fn by_cluster(command: Command) -> Proposal {
     let (session, attachment) = (SessionId::NONE, Attachment::default());
     Proposal { origin: Origin::default(), session, attachment, identities: Default::default(), command }

@@ -35,7 +35,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// The answer to a read goes behind the events of the changes that it shows.
+    /// The answer to a read goes after the events of the changes that it shows.
     fn reply(&mut self, down: Down, mutant: Option<Mutant>) {
         let events = self.down.iter().rev().take_while(is_event).count();
         let overtaken = if mutant == Some(Mutant::EventAfterReply) { events } else { 0 };

@@ -139,7 +139,7 @@ impl World {
         facts.into_iter().try_for_each(|fact| self.tell(fact))
     }
 
-    /// The old leader's expiries have come to the log or never will; only then does the new one hear anybody.
+    /// The old leader's expiries have come to the log or never will; only then does the new one hear clients.
     fn change_leader(&mut self) -> Step {
         self.stats.leader_changes += 1;
         let (expiries, late) = std::mem::take(&mut self.late)

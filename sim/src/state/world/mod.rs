@@ -25,7 +25,7 @@ use rowlock_world::rng::Rng;
 
 use connection::Connection;
 
-/// Steps in which everybody must finish once faults have ended. A hundred times what it usually takes.
+/// Steps in which all clients must finish once faults have ended. A hundred times what it usually takes.
 const SETTLE_STEPS_MAX: u64 = 200_000;
 
 /// What to run.
@@ -91,7 +91,8 @@ struct World {
     connections: BTreeMap<ConnectionId, Connection>,
     next_connection: u64,
     clients: Vec<Client>,
-    /// How much they want locks: where nobody waits, lock-delays last alone and locks' znodes can be deleted.
+    /// How much they want locks: where no client waits, lock-delays last alone and locks' znodes can be
+    /// deleted.
     eager: usize,
     /// The highest token that the resource of each lock has seen.
     resources: BTreeMap<Lock, FencingToken>,
@@ -154,7 +155,7 @@ impl World {
         }
     }
 
-    /// Faults end; whoever holds releases, whoever waits must get its turn, and all replicas must agree.
+    /// Faults end; holders release, waiters must get their turns, and all replicas must agree.
     fn settle(&mut self) -> Step {
         self.settling = true;
         self.heal()?;

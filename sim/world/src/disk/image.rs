@@ -3,7 +3,7 @@
 /// A file's content and length.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Image {
-    /// Invariant: not longer than `len`. All bytes behind these are zero.
+    /// Invariant: not longer than `len`. All bytes after these are zero.
     bytes: Vec<u8>,
     len: u64,
 }
@@ -15,7 +15,7 @@ pub(super) struct Span<'a> {
     pub at: u64,
     /// Its first bytes.
     pub data: &'a [u8],
-    /// All of its bytes; those behind `data` are zero.
+    /// All of its bytes; those after `data` are zero.
     pub len: u64,
 }
 
@@ -27,7 +27,7 @@ impl<'a> Span<'a> {
         Span { at, data, len: bytes.len() as u64 }
     }
 
-    /// Behind its last byte.
+    /// After its last byte.
     pub fn end(&self) -> u64 {
         self.at + self.len
     }
@@ -47,7 +47,7 @@ impl Image {
         self.len
     }
 
-    /// The bytes without the zeroes that nobody wrote.
+    /// The bytes without the trailing unwritten zeroes.
     pub fn stored(&self) -> &[u8] {
         &self.bytes
     }
@@ -62,7 +62,7 @@ impl Image {
         count
     }
 
-    /// Writes a span, extending the file if it ends behind it.
+    /// Writes a span, extending the file if the span ends after it.
     pub fn write(&mut self, span: Span<'_>) {
         if span.len == 0 {
             return;
@@ -104,7 +104,7 @@ impl Image {
     }
 }
 
-/// One step of a hash that need not resist anybody.
+/// One step of a non-cryptographic hash.
 pub(super) fn mix(hash: u64, word: u64) -> u64 {
     (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
 }

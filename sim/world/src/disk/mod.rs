@@ -40,7 +40,7 @@ use crate::rng::Rng;
 use mount::Mount;
 use state::{CAPACITY_BYTES, Cut, Faults, Life, Power, State};
 
-/// So often another place is looked for when there is nothing where the disk was to rot.
+/// How many other places are tried when the place to corrupt holds no data.
 const ROT_TRIES: usize = 8;
 
 /// The disk of a host. It outlives the host's processes.
@@ -139,7 +139,7 @@ impl HostDisk {
         self.state.lock().faults.changes_fail = fail;
     }
 
-    /// The disk has space for so many bytes, of which some may be taken.
+    /// The disk has space for this many bytes, of which some may be taken.
     pub fn set_capacity(&self, bytes: u64) {
         self.state.lock().faults.capacity = bytes;
     }
@@ -186,7 +186,7 @@ impl HostDisk {
         }
         let (path, ino) = &files[rng.below(files.len())];
         let file = tree.file(*ino).ok()?;
-        // What was never written holds zeroes, and nobody reads it.
+        // Bytes that were never written are zero, and are not read.
         let stored = file.durable().stored();
         let mut offset = rng.below(stored.len());
         for _ in 0..ROT_TRIES {

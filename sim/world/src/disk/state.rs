@@ -35,7 +35,7 @@ pub(super) enum Power {
 /// What is wrong with the disk.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Faults {
-    /// So many flushes fail.
+    /// How many flushes fail.
     pub syncs_to_fail: u32,
     /// Every change fails.
     pub changes_fail: bool,
@@ -88,7 +88,7 @@ impl State {
         }
     }
 
-    /// Refuses whoever is not the process that lives.
+    /// Refuses every process but the living one.
     pub fn admit(&self, life: Life) -> io::Result<()> {
         if life != self.life {
             return Err(io::Error::other("the process that opened this is dead"));

@@ -23,7 +23,7 @@ use crate::trace::{Trace, What};
 
 /// True time begins here on every wall clock, give or take the host's own error: 14 November 2023.
 const WALL_BEGIN_MS: i64 = 1_700_000_000_000;
-/// Hosts' wall clocks differ by at most so much at the beginning.
+/// Hosts' wall clocks differ by at most this much at the beginning.
 const WALL_SPREAD_MS: usize = 50;
 /// No host.
 const NOWHERE: usize = usize::MAX;

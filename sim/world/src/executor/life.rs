@@ -102,7 +102,7 @@ impl Simulation {
         self.drop_all_of(host)
     }
 
-    /// The machine loses power: what was not flushed may be gone, and nobody hears of it.
+    /// The machine loses power: unflushed data may be gone, and no peer is told.
     ///
     /// # Errors
     /// As [`Simulation::kill`].
@@ -119,7 +119,7 @@ impl Simulation {
         self.core.disk_of(host).cut_power_at(nth, counts, self.doom(host));
     }
 
-    /// The power of the machine goes right behind the `nth` message that it sends from now on.
+    /// The machine loses power right after the `nth` message that it sends from now on.
     pub fn cut_power_at_message(&self, host: HostId, nth: u64) {
         self.core.network().at_message(host, nth, self.doom(host));
     }
@@ -187,7 +187,7 @@ impl Simulation {
         core.trace().note(core.now(), || What::Resumed { host });
     }
 
-    /// The host's monotonic clock runs at so many parts per million of true time from now on.
+    /// The host's monotonic clock runs at this many parts per million of true time from now on.
     pub fn set_clock_rate(&self, host: HostId, parts_per_million: u64) {
         let now = self.core.now();
         self.core.state.lock().hosts[host.0].clock.set_rate(now, parts_per_million);

@@ -42,7 +42,7 @@ pub enum Halt {
         /// The message, and where.
         what: String,
     },
-    /// So many polls in one instant: somebody spins.
+    /// This many polls in one instant: a task spins.
     Livelock {
         /// The host and the name of the task that was to run next.
         task: String,

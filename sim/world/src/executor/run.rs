@@ -20,7 +20,7 @@ impl Simulation {
         self.run_until_or(until, || false)
     }
 
-    /// Lets time pass until `until`, or until `stop` says so; it is asked once in every instant, when nobody
+    /// Lets time pass until `until`, or until `stop` says so; it is asked once in every instant, when no task
     /// is runnable.
     ///
     /// # Errors
@@ -43,7 +43,7 @@ impl Simulation {
         }
     }
 
-    /// Runs everybody who is runnable, without letting time pass.
+    /// Runs all runnable tasks, without letting time pass.
     fn run_this_instant(&self) -> Result<(), Halt> {
         let core = &*self.core;
         let mut polls = 0;

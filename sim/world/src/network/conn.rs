@@ -14,7 +14,7 @@ use super::wire::{ARRIVED, Hop, Wire};
 use crate::time::{HostId, Nanos};
 use crate::trace::{MessageId, What};
 
-/// A kernel gives up after so long without an acknowledgement.
+/// A kernel gives up after this long without an acknowledgement.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(60);
 
 /// Names a connection. Slots are used again, serials are not.
@@ -51,9 +51,9 @@ pub(super) struct End {
     pub broken: Option<ErrorKind>,
     pub reads_closed: bool,
     pub writes_closed: bool,
-    /// Something arrived that nobody will read.
+    /// Data arrived that no process will read.
     pub threw_away: bool,
-    /// Somebody may still use it: it has a handle, or waits to be accepted.
+    /// It may still be used: it has a handle, or waits to be accepted.
     pub in_use: bool,
 }
 
@@ -112,7 +112,7 @@ impl Conn {
         &mut self.flows[way as usize]
     }
 
-    /// Whether nobody can notice any more that this connection exists.
+    /// Whether no process can notice any more that this connection exists.
     pub fn is_over(&self) -> bool {
         self.ends.iter().all(|end| !end.in_use) && self.flows.iter().all(Flow::is_idle)
     }

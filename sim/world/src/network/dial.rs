@@ -142,7 +142,7 @@ impl State {
         Poll::Ready(outcome)
     }
 
-    /// Nobody waits for an attempt any more.
+    /// The process no longer waits for an attempt.
     pub fn cancel_dial(&mut self, id: u64, fx: &mut Effects<'_>) {
         let Some(mut attempt) = self.attempts.remove(&id) else { return };
         fx.forget(&mut attempt.waker);

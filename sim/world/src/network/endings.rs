@@ -10,8 +10,8 @@ use crate::time::Nanos;
 use crate::trace::{MessageId, What};
 
 impl Conn {
-    /// A reset leaves for the other end of `way`, behind what is under way; it is not sent again if it gets
-    /// lost.
+    /// A reset is sent to the other end of `way`, after the segments under way; it is not sent again if it
+    /// gets lost.
     pub fn send_reset(&mut self, way: Side, wire: &mut Wire, fx: &mut Effects<'_>) {
         let (from, to) = self.hosts(way);
         let (due, lost) = wire.due(from, to, fx.now);
@@ -107,21 +107,21 @@ impl Conn {
         }
     }
 
-    /// Nobody accepts it at the server.
+    /// The server does not accept it.
     pub fn turn_away(&mut self, wire: &mut Wire, fx: &mut Effects<'_>) {
         if self.silence(Side::Server, fx) {
             self.send_reset(Side::Server, wire, fx);
         }
     }
 
-    /// Nobody uses a side any more.
+    /// No process uses a side any more.
     pub fn leave(&mut self, side: Side, fx: &mut Effects<'_>) {
         fx.forget(&mut self.flow(side).writer);
         fx.forget(&mut self.flow(side.other()).reader);
         self.end_mut(side).in_use = false;
     }
 
-    /// A side's process is gone: nobody is woken. Returns whether its kernel knew the connection until now.
+    /// A side's process is gone: no task is woken. Returns whether its kernel knew the connection until now.
     fn silence(&mut self, side: Side, fx: &mut Effects<'_>) -> bool {
         self.leave(side, fx);
         let end = self.end_mut(side);

@@ -105,7 +105,7 @@ impl Flow {
     }
 
     /// Segments that cannot arrive any more because the sender's kernel is gone: everything that it would
-    /// have had to send again, and everything behind that. `all`: everything.
+    /// have had to send again, and everything after that. `all`: everything.
     pub fn lose(&mut self, all: bool) -> impl Iterator<Item = Segment> + '_ {
         let stays = if all || self.held {
             0

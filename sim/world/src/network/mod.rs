@@ -143,8 +143,8 @@ impl Network {
         self.with(|state, fx| state.boot(host, fx));
     }
 
-    /// Calls `then` right behind the `nth` message that the host sends from now on (1 is the next one),
-    /// unless its process ends before. A later call takes the place of an earlier one.
+    /// Calls `then` right after the `nth` message that the host sends from now on (1 is the next one), unless
+    /// its process ends before. A later call takes the place of an earlier one.
     pub fn at_message(&self, host: HostId, nth: u64, then: Box<dyn FnOnce() + Send>) {
         assert!(nth > 0, "the next message is number 1");
         let earlier = self.shared.state.lock().wire.planned.insert(host, (nth, then));
@@ -199,8 +199,8 @@ impl Network {
         self.shared.state.lock().wire.links.set_usual(delay);
     }
 
-    /// So many of a thousand segments on this link get lost once: they and what is behind them are late by
-    /// what TCP needs to notice.
+    /// This many of a thousand segments on this link get lost once: they and later ones are late by what TCP
+    /// needs to notice.
     pub fn lose_segments(&self, from: HostId, to: HostId, per_mille: u32) {
         self.shared.state.lock().wire.links.set_loss(from, to, per_mille);
     }

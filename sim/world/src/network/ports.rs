@@ -181,7 +181,7 @@ impl Ports {
         Poll::Pending
     }
 
-    /// Listens no more; returns the connections that nobody has accepted.
+    /// Stops listening; returns the connections that were not accepted.
     pub fn close(&mut self, listener: u64, fx: &mut Effects<'_>) -> VecDeque<ConnId> {
         let Some(mut listener) = self.listeners.remove(&listener) else { return VecDeque::new() };
         fx.forget(&mut listener.acceptor);

@@ -8,11 +8,11 @@ use super::effects::Effects;
 use super::flow::Load;
 use super::wire::Wire;
 
-/// A segment is at most so long.
+/// The longest segment.
 const SEGMENT_MAX: usize = 64 * 1024;
-/// One of so many reads returns less than it could.
+/// One of this many reads returns less than it could.
 const SHORT_READS: usize = 32;
-/// One of so many writes travels in two segments.
+/// One of this many writes travels in two segments.
 const SPLIT_WRITES: usize = 16;
 
 impl Conn {

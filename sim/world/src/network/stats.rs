@@ -15,7 +15,7 @@ pub struct NetworkStats {
     pub connects: u64,
     /// Attempts to connect that were refused.
     pub refused: u64,
-    /// Attempts to connect that nobody answered in time.
+    /// Attempts to connect that were not answered in time.
     pub unanswered: u64,
     /// Ends of connections that broke with a reset.
     pub resets: u64,

@@ -30,7 +30,7 @@ pub(super) struct Wire {
     pub labeler: Option<Labeler>,
     /// Bytes of one direction that may be under way or unread.
     pub window: usize,
-    /// What is to be done behind so many more messages of a host.
+    /// What to do after this many more messages of a host.
     pub planned: BTreeMap<HostId, (u64, Call)>,
     /// What is to be done now, as soon as the lock is free.
     pub due_calls: Vec<Call>,

@@ -39,7 +39,7 @@ pub(super) async fn use_and_end(mut section: Section) {
                 section.release().await;
             }
             75..90 => drop(section),
-            // Somebody who forgets about it for a while.
+            // A client that forgets about it for a while.
             90..96 => {
                 section.work(millis(1_000, 3_000)).await;
                 section.release().await;
@@ -245,8 +245,8 @@ pub(super) async fn hold(place: &Place) {
     }
 }
 
-/// Takes a lock away from whoever has stood first in its queue for a while, as people do who take the holder
-/// for dead. The log tells the checkers.
+/// Takes a lock away from the client that has been first in its queue for a while, as people do who take the
+/// holder for dead. The log tells the checkers.
 pub(super) async fn force(place: &Place) {
     let (client, (_, lock)) = (place.caller.client(), any_lock(place));
     let Some(first) = first_of(place, &lock).await else { return };
@@ -256,7 +256,8 @@ pub(super) async fn force(place: &Place) {
     }
     let path = format!("{lock}/{first}");
     let Ok(Some(stat)) = client.exists(&path).await else { return };
-    // Who deletes a place of his own session gives it back, and nobody tells the guard that still has it.
+    // A client that deletes a place of its own session releases it, and the guard that still has it is not
+    // told.
     let is_own = stat.ephemeral_owner == place.caller.session();
     // Whatever comes of it: the holder may have been faster.
     if chance(50) || is_own {

@@ -47,7 +47,7 @@ pub(super) async fn observe(place: &Place) {
     for _ in 0..between(1, 4) {
         match time::timeout(millis(200, 1_500), observer.next()).await {
             Ok(Ok(_)) => {}
-            // Nothing new, or nobody can tell.
+            // Nothing new, or no node can tell.
             Ok(Err(_)) | Err(_) => return,
         }
     }
@@ -68,7 +68,7 @@ pub(super) async fn count(place: &Place) {
 pub(super) async fn latch(place: &Place) {
     let name = format!("latch{}", between(1, 3));
     let latch = place.caller.client().latch(&name, 4);
-    // Whatever comes of it: nobody depends on it.
+    // The outcome does not matter.
     if chance(60) {
         let _ = latch.count_down().await;
     } else {

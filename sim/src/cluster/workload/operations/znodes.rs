@@ -45,7 +45,7 @@ fn version(answer: &Result<Answer, Failure>) -> Option<Version> {
 pub(super) async fn with_parent(caller: &Caller, mode: CreateMode, path: &str) -> Result<Answer, Failure> {
     let answer = caller.ask(create(path, mode)).await;
     if let Err(Failure::Refused(ErrorCode::NoNode)) = answer {
-        // Refused if somebody else was faster, which is as good.
+        // Refused if another client was faster, which is as good.
         let _ = caller.ask(create(DATA, CreateMode::Persistent)).await;
         return caller.ask(create(path, mode)).await;
     }
@@ -74,7 +74,7 @@ pub(super) async fn change(place: &Place) {
     }
 }
 
-/// Reads, one behind another or several at once, with and without a sync.
+/// Reads, one after another or several at once, with and without a sync.
 pub(super) async fn look(place: &Place) {
     for _ in 0..between(1, 4) {
         let path = if chance(20) { DATA.to_owned() } else { any_path(&place.caller) };
@@ -89,7 +89,7 @@ pub(super) async fn look(place: &Place) {
     }
 }
 
-/// Several calls on their way at once, some of which nobody waits for.
+/// Several calls under way at once, some of whose answers are not awaited.
 pub(super) async fn pipeline(place: &Place) {
     let path = any_path(&place.caller);
     let mut calls: Vec<Pin<Box<dyn Future<Output = ()> + Send + '_>>> = Vec::new();

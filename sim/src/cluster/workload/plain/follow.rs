@@ -16,7 +16,7 @@ use crate::history::client::{DATA, Follow};
 
 /// Mean time between two things that it does.
 const PAUSE: Duration = Duration::from_millis(200);
-/// It has so many watches at a time, at most.
+/// The most watches that it has at a time.
 const WATCHES: usize = 5;
 /// What addWatch calls the two modes, and removeWatches.
 const MODE: [i32; 2] = [0, 1];
@@ -128,7 +128,7 @@ impl Follower<'_> {
         Ok(())
     }
 
-    /// What it is shown must have been told before; behind a sync that is everything.
+    /// It must have been told of what it reads; after a sync that is everything.
     async fn read(&mut self) -> Result<Zxid, Fate> {
         if chance(50) {
             self.session.attempt(Request::Sync("/".to_owned())).await?;

@@ -18,7 +18,7 @@ use crate::history::client::{ClientFact, Large};
 
 /// Where it leaves its znodes.
 const PARENT: &str = "/frames";
-/// It sends so many of them, with so many milliseconds between two at most.
+/// How many of them it sends, and the longest pause between two, milliseconds.
 const FRAMES: (u64, u64) = (2, 6);
 const PAUSE_MS: u64 = 3_000;
 /// Places in one acquire, and claims in one release.
@@ -67,7 +67,7 @@ async fn one(session: &mut Session, kind: Large) -> Result<(), Fate> {
     let made = made_by(&request);
     let outcome = session.ask(request).await;
     let told = match &outcome {
-        // Nobody can say whether it has happened.
+        // It is unknown whether it has happened.
         Err(_) | Ok((_, Err(ErrorCode::OperationTimeout | ErrorCode::ConnectionLoss))) => Err(()),
         Ok((_, result)) => Ok(result.as_ref().err().copied()),
     };
@@ -124,12 +124,12 @@ fn bytes(request: &Request) -> usize {
     out.len() - frame::LENGTH_BYTES
 }
 
-/// What is left of the largest frame behind this one.
+/// How many bytes of the largest frame are left after this one.
 fn room(request: &Request) -> usize {
     frame::DEFAULT_MAX_BYTES.saturating_sub(bytes(request))
 }
 
-/// So many items as the largest frame has room for, if each is as long as the one numbered `sample`.
+/// How many items fit into the largest frame, if each is as long as the one numbered `sample`.
 fn fill<T>(of: impl Fn(Vec<T>) -> Request, item: impl Fn(usize) -> T, sample: usize) -> Request {
     let base = bytes(&of(Vec::new()));
     let each = bytes(&of(vec![item(sample)])) - base;
@@ -197,7 +197,7 @@ fn largest(kind: Large, path: &str, session: SessionId) -> Request {
     }
 }
 
-/// One place of many, whose lock has a name with so many bytes more.
+/// One place of many, whose lock has a name of `bytes` more bytes.
 fn acquire(number: u64, bytes: usize, session: SessionId) -> Acquire {
     Acquire {
         mode: Mode::Shared,

@@ -23,9 +23,9 @@ use crate::history::client::ClientFact;
 
 /// Mean time between two things that it does.
 const PAUSE: Duration = Duration::from_millis(150);
-/// It has so many places at a time, at most.
+/// The most places that it has at a time.
 const PLACES: usize = 3;
-/// What it makes has the number of its session in its name, and one of these behind it: who wants the lock
+/// Its znodes have the number of its session in their names, followed by one of these: who wants the lock
 /// alone, beside others, or a permit of it.
 const ALONE: [&str; 4] = ["-lock-", "__lock__", "__WRIT__", "-x-"];
 const BESIDE: [&str; 3] = ["__READ__", "__rlock__", "-lease-"];
@@ -53,7 +53,7 @@ enum Deed {
     Litter,
 }
 
-/// So often in proportion.
+/// The weights of the choices.
 const DEEDS: [(Deed, u64); 6] = [
     (Deed::Queue, 6),
     (Deed::QueueSeveral, 2),
@@ -122,7 +122,7 @@ impl Worker<'_> {
         self.life.caller.lock_path(lock).to_owned()
     }
 
-    /// What its places have in their names, and nobody else's.
+    /// What only its places have in their names.
     fn mark(&self) -> String {
         format!("{:016x}", self.session.id().0)
     }

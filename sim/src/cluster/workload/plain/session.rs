@@ -17,15 +17,15 @@ use super::wire::{Broken, Wire};
 use crate::cluster::membership::Membership;
 use crate::history::client::{ClientFact, Connect, Follow};
 
-/// A node that does not take the connection for so long is not there.
+/// A node that does not accept the connection within this time is absent.
 const DIAL: Duration = Duration::from_millis(500);
 /// Pings are sent in such a part of the session timeout.
 const PINGS_PER_TIMEOUT: u32 = 5;
-/// A client of this kind gives its session up when so many percent of the timeout have passed since it sent
+/// A client of this kind gives its session up when this percentage of the timeout has passed since it sent
 /// the last frame that was answered.
 const BELIEVED_PERCENT: u32 = 90;
 
-/// So many handshakes of a hundred are given up soon, and another node is asked.
+/// Percentage of handshakes that are given up soon; then another node is asked.
 const IMPATIENT_PERCENT: u64 = 40;
 
 /// What a call has come to if it was not answered.

@@ -39,7 +39,7 @@ pub struct Linearizability {
     of_path: BTreeMap<Path, Number>,
     components: BTreeMap<Number, Component>,
     sent: BTreeMap<CallId, Sent>,
-    /// Calls whose end nobody knows, by session and order of sending.
+    /// Calls whose outcome is unknown, by session and order of sending.
     unknown: BTreeMap<(SessionId, u64), (CallId, Number)>,
     counted: u64,
 }
@@ -153,7 +153,7 @@ impl Linearizability {
         }
     }
 
-    /// What this session sent before and nobody knows the end of has been done, or never will be.
+    /// Calls of this session that were sent before, with unknown outcomes, have been done or never will be.
     fn settle(&mut self, session: SessionId, before: u64) {
         while let Some((&key, &(call, number))) = self.unknown.range((session, 0)..(session, before)).next() {
             self.unknown.remove(&key);

@@ -26,7 +26,7 @@ pub(super) type Nodes = BTreeMap<Path, Node>;
 /// What comes of a call.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Outcome {
-    /// It was done: the version behind each operation.
+    /// It was done: the version after each operation.
     Done(Vec<i32>),
     /// The operation at this place was refused with this code (a number, because codes have no order).
     Refused(usize, i32),
@@ -70,7 +70,7 @@ fn one(nodes: &mut Nodes, op: &Op, session: SessionId) -> Result<i32, ErrorCode>
         if is_expected { Ok(node.version) } else { Err(ErrorCode::BadVersion) }
     };
     match op {
-        // Its number makes it a znode that nobody else knows of.
+        // Its number makes it a znode that no other client knows of.
         Op::Create { mode, .. } if mode.is_sequential() => Ok(0),
         Op::Create { path, .. } if nodes.contains_key(path.as_str()) => Err(ErrorCode::NodeExists),
         Op::Create { path, data, mode } => {

@@ -19,7 +19,7 @@ pub(super) struct Pending {
     pub(super) session: SessionId,
     /// Counts the calls in the order of sending.
     pub(super) order: u64,
-    /// It has come to an end, and nobody knows whether it was done.
+    /// It has ended, and it is unknown whether it was done.
     pub(super) is_unknown: bool,
 }
 
@@ -126,7 +126,7 @@ impl Component {
         Ok(())
     }
 
-    /// A call whose end nobody knew will not be done any more, if it has not been.
+    /// A call with unknown outcome will not be done any more, if it has not been.
     pub(super) fn settle(&mut self, call: CallId) {
         if !self.pending.contains_key(&call) {
             return;
@@ -218,7 +218,7 @@ impl Component {
     }
 
     /// One more call has its effect, or is refused for a reason that only its answer tells. Calls of one
-    /// session are done in order; one whose end nobody knows may be left out.
+    /// session are done in order; one with unknown outcome may be left out.
     fn next<'a>(&'a self, one: &'a Explanation) -> impl Iterator<Item = Explanation> + 'a {
         let is_open = |call: &CallId, pending: &Pending| {
             !one.done.contains_key(call) && !matches!(*pending.op, Op::Read { .. })

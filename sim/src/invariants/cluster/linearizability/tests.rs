@@ -266,7 +266,7 @@ fn a_delete_may_turn_out_to_be_refused_behind_what_came_after_it() {
     assert_eq!(opinion(&facts(refused(ErrorCode::NoNode), Ok(Answer::Deleted))), Ok(()));
     assert!(opinion(&facts(was_set(1), Ok(Answer::Deleted))).is_err());
     assert!(opinion(&facts(refused(ErrorCode::NoNode), not_empty())).is_err());
-    // Somebody else may see the write before any of them is told.
+    // Another client may see the write before any of them is answered.
     let seen = call(3, 4, get(A, true), read("1", 1));
     let facts = [
         &start[..],

@@ -21,7 +21,7 @@ use crate::state::mutant::Mutant;
 use outbox::Outbox;
 use place::{Place, Stage, Wish, owner_of};
 
-/// The locks of the workload that acquire takes, the plain ones and one that nobody has made before.
+/// The locks of the workload that acquire takes: the plain ones, and one that does not exist before.
 pub(super) const LOCKS: usize = super::LOCKS + 1;
 
 /// Operations in one of a hoarder's writes: a few of them fill what the cluster keeps for a session.
@@ -66,7 +66,7 @@ pub(super) struct Acquirer {
     owner: Owner,
     outbox: Outbox,
     places: Vec<Place>,
-    /// The lock that it left last: whoever wants it again soon meets its own late messages.
+    /// The lock that it left last: a client that wants it again soon meets its own late messages.
     last: Lock,
     /// The verification that is not answered.
     verifying: Option<Tag>,
@@ -323,7 +323,7 @@ impl Acquirer {
         place.held().map(|claim| Act::Write(place.lock, claim.token))
     }
 
-    /// Whoever holds for too long gives up.
+    /// A client that holds for too long gives up.
     fn end_overdue(&mut self, turn: &mut Turn<'_, '_>) {
         let now = turn.moment.now;
         for at in self.indexes(|place| place.believed && place.cap.is_some_and(|cap| cap <= now)) {

@@ -109,8 +109,8 @@ impl Place {
     /// Until when the client may believe in it if it learns of the grant at `now`.
     ///
     /// The cluster takes the lock away `max_hold` and a session timeout after the grant. The client may learn
-    /// of the grant later than that: over several lost connections, or from a node that is behind. So it
-    /// counts from when it knows that it did not hold yet.
+    /// of the grant later than that: over several lost connections, or from a node that lags. So it counts
+    /// from when it knows that it did not hold yet.
     pub(super) fn cap_at(&self, now: Millis, timeout_ms: u32, mutant: Option<Mutant>) -> Millis {
         let max_hold_ms = i64::from(self.wish.max_hold_ms);
         let after = now.0 + max_hold_ms;

@@ -198,7 +198,7 @@ impl Soak {
         }
     }
 
-    /// Everything is whole again and everybody says something more. Then all is known.
+    /// All faults end and every side sends once more. Then all losses must be known.
     fn heal(&mut self) {
         self.earth.net.heal_links();
         for host in [A, B, C] {
@@ -220,7 +220,7 @@ impl Soak {
                 let (me, other) = (&link.users[side], &link.users[1 - side]);
                 let told = me.saw_error || me.saw_end;
                 let listens = me.conduit.is_some() && !me.closed_read;
-                // Who cannot say anything need not learn that nobody listens.
+                // A side that cannot send need not learn that the other one is gone.
                 let talks = listens && !me.closed_write;
                 if talks && (other.conduit.is_none() || other.saw_error) {
                     assert!(told, "link {number}: side {side} does not know that the other is gone");
