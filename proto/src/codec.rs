@@ -6,6 +6,8 @@
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
+use crate::frame::LENGTH_BYTES;
+
 /// Why bytes are not the record they should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -94,6 +96,7 @@ impl<'a> Reader<'a> {
 
     /// Passes these bytes if they come next, and says so.
     pub(crate) fn skip(&mut self, bytes: &[u8]) -> bool {
+        debug_assert!(!bytes.is_empty(), "nothing comes next always");
         let is_next = self.frame.starts_with(bytes);
         if is_next {
             self.frame.advance(bytes.len());
@@ -156,6 +159,7 @@ impl<'a> Reader<'a> {
         element_bytes: usize,
         mut element: impl FnMut(&mut Self) -> Decoded<T>,
     ) -> Decoded<Option<Vec<T>>> {
+        assert!(element_bytes > 0, "an element takes a byte at least, or a count could ask for any room");
         let Some(count) = self.length()? else { return Ok(None) };
         let left = self.left();
         if count > left / element_bytes {
@@ -165,6 +169,7 @@ impl<'a> Reader<'a> {
         for _ in 0..count {
             elements.push(element(self)?);
         }
+        debug_assert!(left - self.left() >= count * element_bytes, "an element takes less than was said");
         Ok(Some(elements))
     }
 
@@ -241,6 +246,7 @@ pub(crate) fn put_frame(out: &mut BytesMut, record: impl FnOnce(&mut BytesMut)) 
     let start = out.len();
     out.put_i32(0);
     record(out);
+    assert!(out.len() >= start + LENGTH_BYTES, "a record is appended and takes nothing away");
     let length = i32::try_from(out.len() - start - 4).expect("senders bound their frames far below 2 GiB");
     out[start..start + 4].copy_from_slice(&length.to_be_bytes());
 }

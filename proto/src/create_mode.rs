@@ -38,6 +38,7 @@ impl CreateMode {
 
     /// The number on the wire.
     pub fn flags(self) -> i32 {
+        debug_assert_eq!(Self::from_flags(self as i32), Some(self), "a mode is read as another one");
         self as i32
     }
 

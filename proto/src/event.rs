@@ -32,13 +32,15 @@ impl EventType {
 
     /// The number on the wire.
     pub fn as_i32(self) -> i32 {
-        match self {
+        let number = match self {
             Self::None => -1,
             Self::NodeCreated => 1,
             Self::NodeDeleted => 2,
             Self::NodeDataChanged => 3,
             Self::NodeChildrenChanged => 4,
-        }
+        };
+        debug_assert_eq!(Self::from_i32(number), Some(self), "an event is read as another one");
+        number
     }
 }
 

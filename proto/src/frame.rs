@@ -50,7 +50,10 @@ pub fn split(buf: &mut BytesMut, max: usize) -> Result<Option<Bytes>, FrameError
         return Ok(None);
     }
     buf.advance(LENGTH_BYTES);
-    Ok(Some(buf.split_to(length).freeze()))
+    let behind = buf.len() - length;
+    let frame = buf.split_to(length).freeze();
+    debug_assert!(frame.len() == length && buf.len() == behind, "a frame is cut where the next one begins");
+    Ok(Some(frame))
 }
 
 #[cfg(test)]

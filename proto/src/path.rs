@@ -59,7 +59,9 @@ pub fn validate_sequential(prefix: &str) -> Result<(), PathError> {
 }
 
 fn check(path: &str, number_follows: bool) -> Result<(), PathError> {
-    if is_plain(path.as_bytes()) { Ok(()) } else { check_names(path, number_follows) }
+    let is_plain = is_plain(path.as_bytes());
+    debug_assert!(!is_plain || check_names(path, number_follows).is_ok(), "{path} is bad and looks plain");
+    if is_plain { Ok(()) } else { check_names(path, number_follows) }
 }
 
 /// Whether the path is one of those that nearly all are, and so is good: of visible ASCII characters only,
@@ -153,11 +155,16 @@ fn is_forbidden(character: char) -> bool {
 
 /// Path of the parent; `None` for the root and for what has no `/`.
 pub fn parent(path: &str) -> Option<&str> {
-    match path.rsplit_once('/')? {
+    let parent = match path.rsplit_once('/')? {
         (_, "") if path == "/" => None,
         ("", _) => Some("/"),
         (parent, _) => Some(parent),
-    }
+    };
+    debug_assert!(
+        parent.is_none_or(|parent| validate(path).is_err() || join(parent, name(path)) == path),
+        "the parent of {path} and its name are another path"
+    );
+    parent
 }
 
 /// The last name; empty for the root.

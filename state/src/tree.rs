@@ -403,7 +403,10 @@ impl Tree {
     ) -> Unlinked {
         let bytes = self.at(trail).children.at(place).1.data_len() as u64;
         let parent = walk(&mut self.root, &trail.0, |above| {
-            assert!(above.descendants > 0 && above.bytes_below >= bytes, "what goes was counted above it");
+            debug_assert!(
+                above.descendants > 0 && above.bytes_below >= bytes,
+                "what goes was counted above it"
+            );
             above.descendants -= 1;
             above.bytes_below -= bytes;
         });

@@ -35,7 +35,7 @@ impl MemLog {
     }
 
     /// What is stored, in order.
-    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
+    pub fn entries(&self) -> impl DoubleEndedIterator<Item = &Entry> {
         self.entries.iter()
     }
 
@@ -74,7 +74,19 @@ impl MemLog {
         self.checkpoint.last = Some(entry.log_id);
         self.bytes += entry.payload.bytes();
         self.entries.push_back(entry);
+        self.check();
         Ok(())
+    }
+
+    /// What holds after every change, whatever was asked for or read.
+    fn check(&self) {
+        let index = |entry: Option<&Entry>| entry.map(|entry| entry.log_id.index);
+        let (first, last) = (index(self.entries.front()), index(self.entries.back()));
+        let Some((first, last)) = first.zip(last) else {
+            assert_eq!(self.bytes, 0, "no entry is stored, and bytes of one are counted");
+            return;
+        };
+        assert_eq!(last - first + 1, self.entries.len() as u64, "an entry between two others is missing");
     }
 
     /// Removes what is behind `after`; everything, if none.
@@ -84,6 +96,7 @@ impl MemLog {
             self.bytes -= self.entries.pop_back().map_or(0, |entry| entry.payload.bytes());
         }
         self.checkpoint.note(&Record::Truncate(after));
+        self.check();
     }
 
     /// Removes what is at or before `upto`, which may lie behind the end (a snapshot was installed).
@@ -92,6 +105,7 @@ impl MemLog {
             self.bytes -= self.entries.pop_front().map_or(0, |entry| entry.payload.bytes());
         }
         self.checkpoint.note(&Record::Purge(upto));
+        self.check();
     }
 
     /// The entries whose index is in `range`.
@@ -111,7 +125,12 @@ impl MemLog {
             usize::try_from(index.saturating_sub(first)).unwrap_or(usize::MAX).min(self.entries.len())
         };
         let (from, to) = (position(start), position(end));
-        self.entries.range(from..to.max(from))
+        let found = self.entries.range(from..to.max(from));
+        debug_assert!(
+            found.clone().all(|entry| range.contains(&entry.log_id.index)),
+            "an entry is given that was not asked for"
+        );
+        found
     }
 
     /// The first entries of `range`, until their payloads exceed `max_bytes`; at least one, if there is one.

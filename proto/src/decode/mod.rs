@@ -45,7 +45,12 @@ fn acl(r: &mut Reader<'_>) -> Decoded<Option<Vec<Acl>>> {
 /// As `acl`, and the list of an open znode is one for everybody.
 fn shared_acl(r: &mut Reader<'_>) -> Decoded<Option<Arc<[Acl]>>> {
     const OPEN: &[u8] = b"\0\0\0\x01\0\0\0\x1f\0\0\0\x05world\0\0\0\x06anyone";
-    if r.skip(OPEN) { Ok(Some(Acl::shared_open())) } else { Ok(acl(r)?.map(Arc::from)) }
+    if r.skip(OPEN) {
+        return Ok(Some(Acl::shared_open()));
+    }
+    let acl = acl(r)?;
+    debug_assert!(!acl.as_deref().is_some_and(Acl::is_open), "the list of an open znode has other bytes");
+    Ok(acl.map(Arc::from))
 }
 
 fn stat(r: &mut Reader<'_>) -> Decoded<Stat> {

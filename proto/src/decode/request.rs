@@ -42,7 +42,10 @@ pub fn request(mut frame: Bytes) -> Result<RequestFrame, BadRequest> {
     let (xid, opcode) = header(&mut r).map_err(|_| BadRequest::Header)?;
     let opcode = OpCode::from_i32(opcode).ok_or(BadRequest::UnknownOpcode { xid, opcode })?;
     match body(&mut r, opcode) {
-        Ok(request) => Ok(RequestFrame { xid, request }),
+        Ok(request) => {
+            debug_assert_eq!(request.opcode(), opcode, "a request is read as another one");
+            Ok(RequestFrame { xid, request })
+        }
         Err(source) => Err(BadRequest::Body { xid, opcode, source }),
     }
 }

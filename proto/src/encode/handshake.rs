@@ -2,12 +2,15 @@
 
 use bytes::BytesMut;
 
+use super::last_frame;
 use crate::codec::{Writer, put_frame};
+use crate::decode;
 use crate::request::ConnectRequest;
 use crate::response::ConnectResponse;
 
 /// The first frame of a client.
 pub fn connect_request(request: &ConnectRequest, out: &mut BytesMut) {
+    let start = out.len();
     put_frame(out, |out| {
         out.int(request.protocol_version);
         out.long(request.last_zxid_seen.0);
@@ -16,10 +19,12 @@ pub fn connect_request(request: &ConnectRequest, out: &mut BytesMut) {
         out.buffer(Some(&request.password));
         put_read_only(out, request.read_only);
     });
+    debug_assert_eq!(decode::connect_request(last_frame(out, start)).as_ref(), Ok(request), "read back");
 }
 
 /// The first frame of a server.
 pub fn connect_response(response: &ConnectResponse, out: &mut BytesMut) {
+    let start = out.len();
     put_frame(out, |out| {
         out.int(response.protocol_version);
         out.int(response.timeout_ms);
@@ -27,6 +32,7 @@ pub fn connect_response(response: &ConnectResponse, out: &mut BytesMut) {
         out.buffer(Some(&response.password));
         put_read_only(out, response.read_only);
     });
+    debug_assert_eq!(decode::connect_response(last_frame(out, start)).as_ref(), Ok(response), "read back");
 }
 
 /// `None` leaves the byte out, as protocols before 3.4 did.

@@ -2,14 +2,17 @@
 
 use bytes::BytesMut;
 
-use super::put_acl;
+use super::response::HEADER_BYTES;
+use super::{last_frame, put_acl};
 use crate::codec::{Writer, put_frame};
+use crate::decode;
 use crate::ids::{Xid, Zxid};
 use crate::lock::{Acquire, Attempt, Claim, Mode, News, Notice, Owner, Party, Standing};
 use crate::response::ReplyHeader;
 
 /// A notice, as a frame of its own.
 pub fn notice(zxid: Zxid, notice: &Notice, out: &mut BytesMut) {
+    let start = out.len();
     put_frame(out, |out| {
         super::response::put_header(out, ReplyHeader { xid: Xid::NOTICE, zxid, err: None });
         put_claim(out, &notice.claim);
@@ -20,6 +23,11 @@ pub fn notice(zxid: Zxid, notice: &Notice, out: &mut BytesMut) {
             News::Revoked => 3,
         });
     });
+    debug_assert_eq!(
+        decode::notice(&mut last_frame(out, start).slice(HEADER_BYTES..)).as_ref(),
+        Ok(notice),
+        "a notice is read back as it was written"
+    );
 }
 
 pub(super) fn put_acquires(out: &mut BytesMut, all: &[Acquire]) {

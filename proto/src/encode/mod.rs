@@ -14,11 +14,18 @@ pub use self::lock::notice;
 pub use self::request::{request, request_of, tagged};
 pub use self::response::{event, reply};
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 
 use crate::acl::{Acl, Id};
 use crate::codec::Writer;
+use crate::frame::LENGTH_BYTES;
 use crate::stat::Stat;
+
+/// The record of the frame that was appended behind `start`: for assertions, which read back what was
+/// written.
+fn last_frame(out: &BytesMut, start: usize) -> Bytes {
+    Bytes::copy_from_slice(&out[start + LENGTH_BYTES..])
+}
 
 fn put_id(out: &mut BytesMut, id: &Id) {
     out.string(&id.scheme);

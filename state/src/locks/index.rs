@@ -286,7 +286,10 @@ impl Locks {
             "{path}: nobody holds {} permits",
             lock.permits
         );
-        assert!(self.delayed >= u64::from(was_delayed) && self.busy >= before.0, "{path} was not counted");
+        debug_assert!(
+            self.delayed >= u64::from(was_delayed) && self.busy >= before.0,
+            "{path} was not counted"
+        );
         self.delayed = self.delayed - u64::from(was_delayed) + u64::from(lock.delayed_until_ms != 0);
         self.busy = self.busy - before.0 + u64::from(!lock.is_idle());
         self.digest = self.digest.wrapping_sub(before.1).wrapping_add(lock.hash(path));
@@ -308,17 +311,17 @@ impl Locks {
         let lock = map.at_mut(lock);
         let (key, mut contender) = lock.waiters.pop_first().expect("just looked at");
         let last = lock.holders.last_key();
-        assert!(last.is_none_or(|last| *last < key), "{path}: {key:?} waits before the holder {last:?}");
-        assert!(contender.granted_ms.is_none(), "{path}: {key:?} waits for what it has been granted");
+        assert!(last.is_none_or(|last| *last < key), "{path}: somebody waits before a holder");
+        assert!(contender.granted_ms.is_none(), "{path}: a waiter has been granted the lock");
         *digest = digest.wrapping_sub(contender.counted_hash());
         grant(&mut contender);
         assert!(contender.granted_ms.is_some(), "a holder has been granted the lock");
         *digest = digest.wrapping_add(contender.count_hash(path, &key));
-        assert!(*waiters > 0, "{path}: {key:?} waited and was not counted");
+        assert!(*waiters > 0, "{path}: a waiter was not counted");
         (*waiters, *holders) = (*waiters - 1, *holders + 1);
         if let Some(due_ms) = contender.revoke_at_ms {
             let old = due.insert((due_ms, path.into(), key.czxid), ());
-            assert!(old.is_none(), "{path}: {key:?} is taken the lock away once");
+            assert!(old.is_none(), "{path}: a hold ends once");
         }
         lock.permits += contender.permits();
         let old = lock.holders.insert(key, contender);
@@ -332,8 +335,8 @@ impl Locks {
         let (key, contender) = self.alter(lock, path, |lock| match find(&lock.holders, key) {
             Some(place) => {
                 let (key, holder) = lock.holders.take(place);
-                assert!(holder.granted_ms.is_some(), "{path}: {key:?} held what it was not granted");
-                assert!(lock.permits >= holder.permits(), "{path}: permits of {key:?} were not counted");
+                assert!(holder.granted_ms.is_some(), "{path}: a holder was not granted the lock");
+                assert!(lock.permits >= holder.permits(), "{path}: the permits of a holder were not counted");
                 lock.permits -= holder.permits();
                 Some((key, holder))
             }

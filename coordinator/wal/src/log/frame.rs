@@ -89,6 +89,11 @@ pub fn write(out: &mut Vec<u8>, place: Place, kind: u8, body: &[u8]) -> Chain {
     let crc = crc(&out[start + 4..], place.key.salt);
     out[start..start + 4].copy_from_slice(&crc.to_le_bytes());
     out.resize(start + occupied(body.len()), 0);
+    debug_assert_eq!(
+        read(&out[start..], place.key).map(|frame| (frame.chain, frame.previous, frame.flushed, frame.body)),
+        Some((Chain(crc), place.previous, place.flushed, body)),
+        "a record is read back as it was written"
+    );
     Chain(crc)
 }
 

@@ -90,6 +90,11 @@ impl Log {
                 records.push(Record::Entry(entry.clone()));
                 memory.append(entry).map_err(|gap: Gap| io::Error::new(io::ErrorKind::InvalidInput, gap))?;
             }
+            let last = memory.entries().next_back().map(|entry| entry.log_id);
+            assert!(
+                records.is_empty() || memory.checkpoint().last == last,
+                "the last entry is the newest one"
+            );
         }
         if patiently { self.write_patiently(records, done).await } else { self.write(records, done).await }
     }

@@ -82,7 +82,8 @@ pub enum RecordError {
 impl Record {
     /// Appends the body to `out` and gives the kind.
     pub fn encode_into(&self, out: &mut Vec<u8>) -> u8 {
-        match self {
+        let start = out.len();
+        let kind = match self {
             Record::Entry(entry) => (codec::encode_into(entry, out), 1).1,
             Record::Vote(vote) => (codec::encode_into(vote, out), 2).1,
             Record::Committed(log_id) => (codec::encode_into(log_id, out), 3).1,
@@ -90,7 +91,14 @@ impl Record {
             Record::Truncate(after) => (codec::encode_into(after, out), 5).1,
             Record::Checkpoint(checkpoint) => (codec::encode_into(checkpoint, out), 6).1,
             Record::Mark(nonce) => (codec::encode_into(nonce, out), 7).1,
-        }
+        };
+        // An entry's bytes may be many, and are compared with what they were by the checksum.
+        debug_assert!(
+            matches!(self, Record::Entry(_))
+                || Record::decode(kind, &out[start..]).is_ok_and(|record| record == *self),
+            "{self:?} is read back as another record"
+        );
+        kind
     }
 
     /// From kind and body.

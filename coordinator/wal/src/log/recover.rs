@@ -74,6 +74,9 @@ pub fn recover(dir: &Dir, identity: &Identity) -> Result<Recovered, StorageError
         let info = read_segment(dir, identity, *seq, is_last, &mut bytes, &mut recovered)?;
         recovered.segments.push(info);
     }
+    let follow = |two: &[SegmentInfo]| two[0].seq.next() == two[1].seq;
+    assert!(recovered.segments.windows(2).all(follow), "a missing segment was not noticed");
+    assert_eq!(recovered.segments.len(), seqs.len(), "every segment was read");
     match recovered.log.missing_from() {
         None => Ok(recovered),
         Some(index) => {

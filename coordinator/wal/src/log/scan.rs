@@ -48,6 +48,7 @@ pub fn scan<E>(
         }
         visit(at as u64, frame)?;
         at += frame.occupied();
+        assert!(at <= bytes.len() && at.is_multiple_of(FRAME_ALIGN), "a record ends in its segment, aligned");
         chain = frame.chain;
     }
     Ok(Scan { end: at as u64, chain, ending: ending(bytes, key, at) })

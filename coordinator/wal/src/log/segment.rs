@@ -32,12 +32,16 @@ impl SegmentSeq {
 
     /// The name of its file; names sort like numbers.
     pub fn file_name(self) -> String {
-        format!("{:016x}{SUFFIX}", self.0)
+        let name = format!("{:016x}{SUFFIX}", self.0);
+        debug_assert_eq!(file_kind(&name), FileKind::Segment(self), "a segment is known by its name");
+        name
     }
 
     /// The name under which its file waits to be used again.
     pub fn spare_name(self) -> String {
-        format!("{SPARE_PREFIX}{:016x}", self.0)
+        let name = format!("{SPARE_PREFIX}{:016x}", self.0);
+        debug_assert_eq!(file_kind(&name), FileKind::Spare, "a spare is known by its name");
+        name
     }
 }
 
@@ -114,6 +118,11 @@ impl SegmentHeader {
         out[56..64].copy_from_slice(&self.previous_end.to_le_bytes());
         let crc = crc32fast::hash(&out);
         out[12..16].copy_from_slice(&crc.to_le_bytes());
+        debug_assert_eq!(
+            Self::decode(&out),
+            Ok((*self, Chain(crc))),
+            "a header is read back as it was written"
+        );
         (out, Chain(crc))
     }
 

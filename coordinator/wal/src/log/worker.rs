@@ -157,6 +157,7 @@ impl Batch {
                 if !self.records.is_empty() {
                     writer.write(&self.records)?;
                 }
+                assert_eq!(writer.checkpoint().committed, self.committed.or(known), "the mark was written");
                 if self.close.is_some() { writer.witness() } else { Ok(()) }
             }
             State::Failed(failure) => Err(failure.clone()),
@@ -169,6 +170,7 @@ impl Batch {
     }
 
     fn finish(self, state: &mut State, result: &Result<(), DiskFailure>) {
+        assert!(result.is_err() || !matches!(state, State::Failed(_)), "after a failure nothing is done");
         for done in self.waiting {
             done.tell(result);
         }

@@ -107,6 +107,8 @@ impl Writer {
                 (active, VecDeque::new())
             }
         };
+        let newest = older.iter().map(|older: &Older| older.seq).chain([active.seq]);
+        debug_assert!(newest.is_sorted(), "the segments of a log are in their order");
         let spares = found.spares.clone();
         let mut writer = Writer {
             dir,
@@ -144,6 +146,7 @@ impl Writer {
             count += 1;
         }
         self.flush()?;
+        assert!(self.staged.is_empty(), "who is told that it is on disk has nothing waiting");
         self.is_witnessed = false;
         self.metrics.wal_flush_records.record(count);
         self.recycle()
@@ -171,11 +174,18 @@ impl Writer {
             self.rotate(room)?;
             self.body = body;
         }
+        let staged = self.staged.len();
         let active = &mut self.active;
         let flushed = u32::try_from(active.flushed).expect("Invariant: a segment is smaller than 4 GiB");
         let place = Place { key: active.key, previous: active.chain, flushed };
         active.chain = frame::write(&mut self.staged, place, kind, &self.body);
         active.end += room;
+        assert_eq!(
+            self.staged.len() as u64,
+            staged as u64 + room,
+            "a record takes the room that it was given"
+        );
+        assert!(active.end <= active.len, "a record fits into the segment that was made for it");
         if let Record::Entry(entry) = record {
             active.max_index = active.max_index.max(Some(entry.log_id.index));
         }
@@ -188,6 +198,7 @@ impl Writer {
 
     fn hand_over(&mut self) -> Result<(), DiskFailure> {
         let active = &mut self.active;
+        assert!(active.flushed <= active.written, "what is flushed was written");
         let result = active.file.write_all_at(&self.staged, active.written);
         result.map_err(|error| self.failure("writing", &error))?;
         self.metrics.wal_bytes_total.add(self.staged.len() as u64);
@@ -203,6 +214,7 @@ impl Writer {
     /// Writes zeroes behind a small write that reaches blocks never written before.
     fn fill_ahead(&mut self) -> Result<(), DiskFailure> {
         let active = &mut self.active;
+        assert!(active.written <= active.len, "records end in their segment");
         let small = active.written - active.flushed < FILL_AHEAD_BELOW_BYTES;
         if active.written <= active.filled || !small {
             active.filled = active.filled.max(active.written);
@@ -212,6 +224,7 @@ impl Writer {
         let zeroes = &FILL_AHEAD[..room.min(FILL_AHEAD.len())];
         let result = active.file.write_all_at(zeroes, active.written);
         active.filled = active.written + zeroes.len() as u64;
+        assert!(active.filled <= active.len, "zeroes are written beyond the end of a segment");
         result.map_err(|error| self.failure("writing", &error))
     }
 
@@ -246,6 +259,7 @@ impl Writer {
     /// Begins a segment with room for a record that takes `room`.
     fn rotate(&mut self, room: u64) -> Result<(), DiskFailure> {
         self.flush()?;
+        assert!(self.staged.is_empty(), "a segment is left with all its records");
         let wanted = (FIRST_RECORD_AT + CHECKPOINT_ROOM + room).next_multiple_of(4096);
         let len = self.segment_bytes.max(wanted);
         let spare = if len == self.segment_bytes { self.spares.pop() } else { None };
@@ -253,6 +267,7 @@ impl Writer {
         let next = NewSegment { seq: self.active.seq.next(), previous, len };
         let active = create(&self.dir, &self.identity, &next, spare.as_deref())?;
         let full = std::mem::replace(&mut self.active, active);
+        assert_eq!(self.active.seq, full.seq.next(), "no segment is left out");
         self.older.push_back(Older { seq: full.seq, len: full.len, max_index: full.max_index });
         self.stage(&Record::Checkpoint(self.checkpoint))
     }
@@ -265,6 +280,7 @@ impl Writer {
             if oldest.max_index > purged {
                 return Ok(());
             }
+            assert!(oldest.seq < self.active.seq, "the segment that is written into is never recycled");
             let name = oldest.seq.file_name();
             let keep = oldest.len == self.segment_bytes && self.spares.len() < SPARES_MAX;
             let done = if keep {

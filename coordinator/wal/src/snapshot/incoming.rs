@@ -105,6 +105,7 @@ impl Outgoing {
     pub(super) fn finish(mut self) -> Result<SnapshotFile, StorageError> {
         let path = self.incoming.path();
         self.flush().map_err(StorageError::io("writing", &path))?;
+        assert!(self.incoming.len >= self.header_len, "the body is behind the header");
         self.header.body_len = self.incoming.len - self.header_len;
         self.header.body_crc = self.crc.finalize();
         let header = self.header.encode();

@@ -183,6 +183,9 @@ impl SnapshotStore {
             snapshot.keep_as(name.clone());
         }
         let before = current.replace(snapshot.clone());
+        let is_newer = |old: &SnapshotFile| old.meta().last_log_id <= snapshot.meta().last_log_id;
+        assert!(before.as_ref().is_none_or(is_newer), "an older snapshot takes the place of a newer one");
+        assert_eq!(snapshot.name(), name, "a snapshot is known by the name that it has");
         self.inner.older.lock().clear();
         let removed = remove_others(dir, &name);
         drop(current);
