@@ -93,6 +93,10 @@ fuzz target seconds="600":
         cargo fuzz run --sanitizer none {{target}} -- $limits -max_total_time={{seconds}}
     fi
 
+# Packs the crates that are published, as a registry gets them, into target/package.
+package:
+    cargo package --workspace --no-verify --exclude rowlock-frames --exclude rowlock-compat --exclude rowlock-bench --exclude base2histogram
+
 # Licences and advisories; needs cargo-deny.
 deny:
     cargo deny check

@@ -133,6 +133,7 @@ pub use znode::{AccessList, Children, Created, Watched, Znode};
 pub use bytes::Bytes;
 pub use rowlock_env::time::Instant;
 pub use rowlock_proto::lock::{Claim, Owner};
+pub use rowlock_proto::path::PathError;
 pub use rowlock_proto::{
     Acl, CreateMode, ErrorCode, EventType, FencingToken, Id, NodeId, SessionId, Stat, Version, WatchedEvent,
     Zxid, perms,

@@ -58,6 +58,7 @@ mod sniff;
 mod threads;
 
 pub use cluster::Cluster;
+pub use rowlock_client::{Client, ClientBuilder, SessionId};
 pub use rowlock_coordinator::{NodeConfig, Role, Status};
 
 /// The code of docs/embedding.md runs.
