@@ -10,6 +10,7 @@ mod docs;
 mod glossary;
 mod layers;
 mod names;
+mod packages;
 mod sizes;
 mod tree;
 
@@ -38,6 +39,11 @@ fn links_and_paths_of_the_documentation_lead_somewhere() {
 #[test]
 fn metrics_config_keys_and_exit_codes_are_documented_and_exist() {
     holds(names::breaches(&Tree::of_the_repository()));
+}
+
+#[test]
+fn published_crates_are_built_on_published_ones() {
+    holds(packages::breaches(&Tree::of_the_repository()));
 }
 
 #[test]
