@@ -26,7 +26,7 @@ async fn node_survives_bad_input_and_serves_on() {
     let addr = cluster.endpoint(1).to_owned();
     let client = cluster.client().await;
 
-    // Bytes of every kind, in front of and behind a handshake.
+    // Bytes of every kind, before and after a handshake.
     let mut state = 1u32;
     for round in 0..40 {
         let mut noise = vec![0u8; 4096];

@@ -179,7 +179,7 @@ async fn busy_lock_ends_with_the_conflict_code_and_a_signal_releases_it() {
     let said = ask(&cluster, &["lock", "-v", "-w", "0.2", "l", "--", "true"]).await;
     assert_eq!(said.code, REFUSED);
     assert!(said.err.contains("timed out waiting for the lock"), "{}", said.err);
-    // Whoever gave up has left the queue.
+    // The client that gave up has left the queue.
     assert_eq!(told(&cluster, &["ls", "/locks/l"]).await.lines().count(), 1);
     // (SIGINT may be ignored where the tests were started in the background.)
     holder.signal(Signal::TERM);

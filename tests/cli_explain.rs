@@ -48,7 +48,7 @@ async fn lines(cluster: &Cluster, arguments: &[&str]) -> Vec<Vec<String>> {
     out.lines().map(|line| line.split('\t').map(str::to_owned).collect()).collect()
 }
 
-/// A holder of `l` and two in the queue behind it, the first of whom would share it.
+/// A holder of `l` and two waiters, the first of which would share it.
 async fn contended(cluster: &Cluster) -> [Running; 3] {
     let mut holder = start(&cluster.folder, &["lock", "--label", "worker-1", "l"]);
     holder.first_line().await;

@@ -28,7 +28,7 @@ fn silent() -> (TcpListener, String) {
     (listener, address)
 }
 
-/// Waits until somebody has connected, and keeps the connection.
+/// Waits until a client has connected, and keeps the connection.
 async fn connected(listener: &TcpListener) -> std::net::TcpStream {
     let listener = listener.try_clone().unwrap();
     tokio::task::spawn_blocking(move || listener.accept().unwrap().0).await.unwrap()
@@ -143,7 +143,7 @@ async fn node_outlives_its_terminal_and_the_reader_of_its_log() {
     let folder = tempfile::tempdir().unwrap();
     let http_address = one_node(folder.path(), "");
     let mut child = rowlock(folder.path(), &["serve", "--node", "1", "--log", "debug"]).spawn().unwrap();
-    // What it says from now on reaches nobody.
+    // Its output from now on has no reader.
     drop((child.stdout.take(), child.stderr.take()));
     let serves = async || http::status(&http_address).await.filter(|s| s["serving"] == true).map(drop);
     eventually("the node serves", secs(60), &serves).await;

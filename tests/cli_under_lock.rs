@@ -122,7 +122,7 @@ async fn stdin_reaches_the_command_and_its_words_are_its_own() {
     cat.stdin().write_all(b"one\ntwo\n").unwrap();
     let said = cat.end().await;
     assert_eq!((said.code, said.out.as_str()), (0, "     1\tone\n     2\ttwo\n"), "{}", said.err);
-    // The same with the separator, and options of ours behind the name.
+    // The same with the separator, and options of ours after the name.
     let said = start(&cluster.folder, &["lock", "l", "-v", "--", "echo", "-v"]).end().await;
     assert_eq!((said.code, said.out.as_str()), (0, "-v\n"));
     assert!(said.err.contains("rowlock: l: got it with token "), "{}", said.err);
@@ -166,8 +166,8 @@ async fn signals_reach_the_command_and_all_that_it_started() {
 const STUBBORN: &str = "trap '' TERM; sh -c 'echo $$ > grandchild; while :; do sleep 0.05; done' & \
                         echo $$ > command; while :; do sleep 0.05; done";
 
-/// Prints `free` if neither process runs any more. (A killed process that nobody waits for is in the list of
-/// processes as a zombie.)
+/// Prints `free` if neither process runs any more. (A killed process without a waiting parent is in the list
+/// of processes as a zombie.)
 fn look_for(command: u32, grandchild: u32) -> String {
     format!(
         "runs() {{ grep -qs '^State:.[^Z]' /proc/$1/status; }}; runs {command} || runs {grandchild} || echo free"
@@ -254,7 +254,7 @@ async fn last_grant_ms(cluster: &Cluster) -> i64 {
     let last = || async {
         let history: Value = serde_json::from_str(&client.report("/v1/history").await.unwrap()).unwrap();
         let entries = history["entries"].as_array().unwrap();
-        // It is noted behind the release of the lock, which is the end of it.
+        // It is noted after the release of the lock, which is the end of it.
         (entries.last()?["event"] == "released").then_some(())?;
         entries.iter().rfind(|entry| entry["event"] == "granted")?["time_ms"].as_i64()
     };
@@ -263,7 +263,7 @@ async fn last_grant_ms(cluster: &Cluster) -> i64 {
     last
 }
 
-/// Waits until so many are in the queue of a lock.
+/// Waits until the queue of a lock has this length.
 pub async fn queue_of(cluster: &Cluster, lock: &str, count: usize) {
     let client = cluster.client().await;
     let full = || async {
@@ -428,7 +428,7 @@ async fn command_in_a_pipeline_gets_the_terminal_when_it_asks() {
 }
 
 /// Adds a line to a file every now and then, without starting a process: a shell that is just starting one
-/// (by vfork) when Ctrl-Z comes may hang over that, whoever runs it.
+/// (by vfork) when Ctrl-Z comes may hang, with or without `rowlock`.
 const COUNT: &str = "echo >> count; read -t 0.02 <> never";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -28,7 +28,7 @@ fn tables<'a>(of: &'a Table, key: &str) -> impl Iterator<Item = &'a Table> {
     of[key].as_array().unwrap().iter().map(|item| item.as_table().unwrap())
 }
 
-/// Without what stands behind `-` or `+`.
+/// Without what follows `-` or `+`.
 fn version(text: &str) -> [u64; 3] {
     let number = text.split(['-', '+']).next().unwrap();
     let mut parts = number.split('.').map(|part| part.parse().unwrap());

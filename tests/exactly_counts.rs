@@ -61,8 +61,8 @@ impl Cost {
     }
 }
 
-/// Waits until exactly this has been spent since. A node counts what it sends right behind sending it, so for
-/// a moment less may be seen; more never becomes less.
+/// Waits until exactly this has been spent since. A node counts a message right after sending it, so the
+/// count may be too low for a moment; it never falls.
 async fn has_cost(cluster: &Cluster, before: Cost, expected: Cost) {
     let exact = async || {
         let seen = spent(cluster).await.since(before);
@@ -156,7 +156,7 @@ async fn a_release_before_a_thousand_waiters_wakes_one_and_the_dead_in_between_c
     };
     has_cost(&cluster, before, cost).await;
 
-    // Half of those that wait leave, beginning with the next: nobody hears of it.
+    // Half of the waiters leave, beginning with the next: no client is told.
     let (dead, mut alive): (Vec<_>, Vec<_>) = queue.enumerate().partition(|(n, _)| n % 2 == 0 || *n < 200);
     for (_, queued) in dead {
         queued.raw.close().await;

@@ -36,7 +36,7 @@ async fn resumed(raw: &Raw, cluster: &Cluster) -> Raw {
     eventually("the session goes on", SERVING, anywhere).await
 }
 
-/// Asks until somebody answers who leads.
+/// Asks until a node answers who leads.
 async fn standings(raw: &mut Raw, cluster: &Cluster, request: &Request) -> Vec<Standing> {
     loop {
         let sent = raw.send(request.clone()).await;
@@ -60,7 +60,7 @@ async fn hazard_1_a_leader_that_dies_before_its_reply_leaves_no_ghost_and_no_sec
         let request = tagged(1, 0, Request::Acquire(vec![exclusive(&lock, "_c_1-lock-")]));
         raw.send(request.clone()).await;
         if round % 2 == 0 {
-            // Committed for certain, and nobody has read the reply.
+            // Certainly committed, and the reply is unread.
             while witness.children(&lock).await.is_empty() {}
         }
         cluster.kill(leader);
@@ -178,7 +178,7 @@ async fn contend(client: Client, stop: Arc<AtomicBool>) -> Vec<(i64, i64)> {
         let guard = client.mutex("contended").lock().await.unwrap();
         let token = guard.token().0;
         let (data, mut stat) = read(&client).await;
-        // Nobody else writes while the lock is held; a write of ours whose reply was lost is found by its
+        // No other client writes while the lock is held; a write of ours whose reply was lost is found by its
         // data.
         loop {
             match client.set("/witness", Some(token.to_string().into()), Some(stat.version)).await {

@@ -89,8 +89,8 @@ async fn hazards_2_9_21_a_minority_grants_and_answers_nothing_says_so_and_heals_
     second.release().await.unwrap();
     assert!(third.await.unwrap().token() > token);
     other.release().await.unwrap();
-    // The acquire that was never answered had no effect, or was left behind by nobody: its session may still
-    // take it.
+    // The acquire that was never answered had no effect, or no place remains of it: its session may still
+    // take the lock.
     let mut raw = eventually("the session goes on", SERVING, || raw.resume(cluster.endpoint(old))).await;
     held(raw.acquire(exclusive("/locks/free", "_c_1-lock-")).await);
     assert_eq!(raw.children("/locks/free").await.len(), 1);

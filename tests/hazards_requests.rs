@@ -194,13 +194,13 @@ async fn hazard_22_several_locks_are_taken_all_or_none_so_opposite_orders_never_
         assert!(news.iter().all(|notice| notice.news == News::Granted && claims_2.contains(&notice.claim)));
         assert_eq!(second.call(Request::Release(claims_2)).await, Ok(Response::Held(vec![true; 2])));
     }
-    // One that is busy leaves nothing of the others behind; neither does one that is given up.
+    // A busy attempt leaves no places of the others; neither does one that is given up.
     let claim = held(left.acquire(exclusive("/locks/a", "_c_x-lock-")).await);
     let mut all = both("y", "/locks/b", "/locks/a");
     all.iter_mut().for_each(|acquire| acquire.wait = false);
     let standings = right.acquire_all(all).await;
     assert!(matches!(standings[..], [Standing::Absent, Standing::Busy { ahead: 1, .. }]), "{standings:?}");
-    // Its node may be a little behind: what it shows without a sync may be of before.
+    // Its node may lag a little: without a sync it may show an older state.
     third.call(Request::Sync("/locks/b".to_owned())).await.expect("the cluster is whole");
     assert!(third.children("/locks/b").await.is_empty());
     let waits = both("z", "/locks/b", "/locks/a");
@@ -243,7 +243,7 @@ async fn hazard_22_a_circle_of_waiters_is_refused_by_name_and_a_diamond_is_none(
     assert!(circle.len() >= 2, "{circle:?}");
     assert_eq!(circle[0].path, top.path, "the first is the one that would be waited for: {circle:?}");
     assert_eq!(d.children("/locks/top").await.len(), 1, "nothing is left behind");
-    // Whoever takes no part in detection may wait.
+    // A client that takes no part in detection may wait.
     let (waits, _) = waiting(d.acquire(exclusive("/locks/top", "d-unnamed")).await);
     assert!(d.verify(&bottom).await);
     let attempt = Attempt { lock: "/locks/top".to_owned(), prefix: "d-unnamed".to_owned() };

@@ -20,9 +20,9 @@ use crate::support::{http, secs};
 /// timeouts. Without it one does, a quarter of what fills a frame, at nodes that may be a debug build: those
 /// are 20 times slower.
 const CONNECTIONS: &str = "ROWLOCK_TEST_FRAMES";
-/// Of the bytes sent, so many times as many may a node have in memory at most.
+/// How many times the sent bytes a node may have in memory at most.
 const TIMES: u64 = 4;
-/// And so many besides: what a node without clients has, its log in memory and a snapshot that is being
+/// And this many more: the memory of a node without clients, its log in memory and a snapshot that is being
 /// written.
 const BESIDE_BYTES: u64 = 256 << 20;
 /// After the death of all nodes they are ready again: what a debug build on a busy machine may take.

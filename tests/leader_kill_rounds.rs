@@ -13,7 +13,7 @@ use crate::support::{eventually, secs};
 
 const ROUNDS: usize = 20;
 const CLIENTS: usize = 20;
-/// After so many grants of a round the leader dies.
+/// The leader dies after this many grants of a round.
 const GRANTS_BEFORE_KILL: usize = 7;
 
 struct Grant {

@@ -35,7 +35,7 @@ const TIME_MAX: std::time::Duration = secs(300);
 struct Grant {
     who: String,
     token: i64,
-    /// The token of whoever wrote last.
+    /// The token of the last writer.
     before: i64,
 }
 
@@ -71,7 +71,7 @@ async fn a_thousand_grants_across_languages_follow_one_queue() {
         let id = cluster.ids()[n];
         contenders.spawn(by_hand(Raw::attach(cluster.endpoint(id), SESSION_MS).await, n, rounds(n)));
     }
-    // Nobody begins before everybody queues.
+    // No client begins before all are in the queue.
     let everybody = || async {
         let queue = client.get_children(LOCK).await.unwrap().names;
         (queue.len() == clients + 1).then_some(())

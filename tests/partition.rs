@@ -29,7 +29,7 @@ async fn cut_off_leader_answers_no_write_and_expires_no_session_and_all_agree_af
     let write = outside.create("/lost", None, CreateMode::Persistent, Acl::open());
     let answered = tokio::time::timeout(CUT_OFF, write).await;
     assert!(!matches!(answered, Ok(Ok(_))), "a minority acknowledged a write");
-    // Nobody on that side may decide that a session is over, whatever the clock says.
+    // No node on that side may decide that a session is over, whatever the clock says.
     assert!(sessions_of(&cluster, old).await >= sessions, "a minority expired a session");
 
     // The others have gone on.

@@ -19,7 +19,7 @@ const FLOOR: Duration = Duration::from_millis(500);
 /// How long the idle servers are watched.
 const IDLE: Duration = Duration::from_secs(5);
 /// A trial that takes longer than its own time and this is given up, and its servers are started anew.
-const PATIENCE: Duration = Duration::from_secs(120);
+const WAIT_MAX: Duration = Duration::from_secs(120);
 
 /// Measure and compare; the report goes into a folder
 #[derive(Args)]
@@ -158,7 +158,7 @@ impl Run {
 
     async fn trial(&mut self, step: Step) -> Result<Trial> {
         let Step { system, workload, size, round, times } = step;
-        let limit = times.warm_up + times.measured + PATIENCE;
+        let limit = times.warm_up + times.measured + WAIT_MAX;
         let servers = if workload.wants_own_servers() {
             // No other servers run: what grows here must not compete with idle servers for memory.
             self.fleet.end_all().await?;

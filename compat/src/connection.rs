@@ -12,7 +12,7 @@ use rowlock_proto::{ConnectRequest, ConnectResponse, SessionId, Zxid, decode, en
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// How long a server may take for any answer. If it takes longer, the transcript says so.
-pub const PATIENCE: Duration = Duration::from_secs(15);
+pub const WAIT_MAX: Duration = Duration::from_secs(15);
 /// How often a server may refuse a session because it lags.
 const CONNECT_TRIES: usize = 200;
 /// Between those.
@@ -35,7 +35,7 @@ pub enum Incoming {
     Frame(Bytes),
     /// The server has closed.
     Closed,
-    /// Nothing within [`PATIENCE`].
+    /// Nothing within [`WAIT_MAX`].
     Silence,
 }
 
@@ -68,7 +68,7 @@ impl Connection {
     /// Only TCP.
     pub async fn connect(host: &str) -> anyhow::Result<Self> {
         let stream =
-            Stream::connect(host, PATIENCE).await.with_context(|| format!("cannot connect to {host}"))?;
+            Stream::connect(host, WAIT_MAX).await.with_context(|| format!("cannot connect to {host}"))?;
         Ok(Connection { stream, input: BytesMut::new(), output: BytesMut::new() })
     }
 
@@ -101,7 +101,7 @@ impl Connection {
                 Ok(None) => {}
                 Err(_) => return Incoming::Closed,
             }
-            match time::timeout(PATIENCE, self.stream.read_buf(&mut self.input)).await {
+            match time::timeout(WAIT_MAX, self.stream.read_buf(&mut self.input)).await {
                 Ok(Ok(1..)) => {}
                 Ok(Ok(0) | Err(_)) => return Incoming::Closed,
                 Err(_) => return Incoming::Silence,

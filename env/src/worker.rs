@@ -18,7 +18,7 @@ struct Queue<J> {
     handles: usize,
     stopped: bool,
     /// Something was submitted that is to be done at once.
-    is_pressing: bool,
+    is_urgent: bool,
     /// The thread sleeps until something comes.
     is_asleep: bool,
 }
@@ -26,7 +26,7 @@ struct Queue<J> {
 impl<J> Queue<J> {
     fn new(capacity: usize) -> Queue<J> {
         let jobs = Vec::new();
-        Queue { jobs, capacity, handles: 1, stopped: false, is_pressing: false, is_asleep: false }
+        Queue { jobs, capacity, handles: 1, stopped: false, is_urgent: false, is_asleep: false }
     }
 
     fn push(&mut self, job: J) -> Result<(), J> {
@@ -40,7 +40,7 @@ impl<J> Queue<J> {
     /// Takes everything.
     fn take(&mut self, batch: &mut Vec<J>) {
         std::mem::swap(batch, &mut self.jobs);
-        self.is_pressing = false;
+        self.is_urgent = false;
     }
 }
 
@@ -50,7 +50,7 @@ struct Shared<J> {
     /// Rings for a worker that is a task of a simulated world.
     bell: Option<watch::Sender<()>>,
     /// How long jobs that are not urgent may collect.
-    patience: Duration,
+    delay_max: Duration,
     /// When no job has come for this long after its last work, the handler is called once with none.
     rest: Option<Duration>,
 }
@@ -66,10 +66,9 @@ impl<J> Shared<J> {
     /// Waits until there is something to do.
     fn wait(&self, queue: &mut MutexGuard<'_, Queue<J>>, rests: bool) -> Next {
         let rest_at = self.rest.filter(|_| !rests).map(|rest| Instant::now() + rest);
-        if !self.patience.is_zero() {
-            let until = Instant::now() + self.patience;
-            while !queue.is_pressing && queue.handles > 0 && !self.filled.wait_until(queue, until).timed_out()
-            {
+        if !self.delay_max.is_zero() {
+            let until = Instant::now() + self.delay_max;
+            while !queue.is_urgent && queue.handles > 0 && !self.filled.wait_until(queue, until).timed_out() {
             }
         }
         while queue.jobs.is_empty() {
@@ -129,8 +128,8 @@ impl<J> Worker<J> {
     pub fn submit(&self, job: J) -> Result<(), J> {
         let mut queue = self.shared.queue.lock();
         queue.push(job)?;
-        if !queue.is_pressing {
-            queue.is_pressing = true;
+        if !queue.is_urgent {
+            queue.is_urgent = true;
             self.shared.ring();
         }
         Ok(())
@@ -169,28 +168,28 @@ pub fn spawn<J: Send + 'static>(
     start(name, capacity, (Duration::ZERO, None), || {}, handler)
 }
 
-/// As [`spawn`], but patiently submitted jobs may collect for `patience`. When no job has come for `rest`,
+/// As [`spawn`], but patiently submitted jobs may collect for `delay_max`. When no job has come for `rest`,
 /// `handler` is called once with none.
 pub fn spawn_patient<J: Send + 'static>(
     name: &str,
     capacity: usize,
-    patience: Duration,
+    delay_max: Duration,
     rest: Duration,
     handler: impl FnMut(&mut Vec<J>) + Send + 'static,
 ) -> Worker<J> {
-    start(name, capacity, (patience, Some(rest)), || {}, handler)
+    start(name, capacity, (delay_max, Some(rest)), || {}, handler)
 }
 
 /// As [`spawn`], for work that no request waits for: when the processors are busy, this thread and those that
-/// it starts get about a tenth of another thread's share. Patiently submitted jobs collect for `patience`,
-/// so they wake it at most once per `patience`.
+/// it starts get about a tenth of another thread's share. Patiently submitted jobs collect for `delay_max`,
+/// so they wake it at most once per `delay_max`.
 pub fn spawn_in_background<J: Send + 'static>(
     name: &str,
     capacity: usize,
-    patience: Duration,
+    delay_max: Duration,
     handler: impl FnMut(&mut Vec<J>) + Send + 'static,
 ) -> Worker<J> {
-    start(name, capacity, (patience, None), step_back, handler)
+    start(name, capacity, (delay_max, None), step_back, handler)
 }
 
 /// Linux keeps this number per thread, and threads inherit it. A system that refuses has a thread like any
@@ -202,16 +201,16 @@ fn step_back() {
 fn start<J: Send + 'static>(
     name: &str,
     capacity: usize,
-    (patience, rest): (Duration, Option<Duration>),
+    (delay_max, rest): (Duration, Option<Duration>),
     first: impl FnOnce() + Send + 'static,
     mut handler: impl FnMut(&mut Vec<J>) + Send + 'static,
 ) -> Worker<J> {
     let queue = Queue::new(capacity);
     if let Some(world) = world::current() {
-        return start_in(&world, name, queue, (patience, rest), handler);
+        return start_in(&world, name, queue, (delay_max, rest), handler);
     }
     let shared =
-        Arc::new(Shared { queue: Mutex::new(queue), filled: Condvar::new(), bell: None, patience, rest });
+        Arc::new(Shared { queue: Mutex::new(queue), filled: Condvar::new(), bell: None, delay_max, rest });
     let theirs = StopOnExit(shared.clone());
     let run = move || {
         first();
@@ -243,12 +242,12 @@ fn start_in<J: Send + 'static>(
     world: &Arc<dyn World>,
     name: &str,
     queue: Queue<J>,
-    (patience, rest): (Duration, Option<Duration>),
+    (delay_max, rest): (Duration, Option<Duration>),
     mut handler: impl FnMut(&mut Vec<J>) + Send + 'static,
 ) -> Worker<J> {
     let (bell, mut rung) = watch::channel(());
     let filled = Condvar::new();
-    let shared = Arc::new(Shared { queue: Mutex::new(queue), filled, bell: Some(bell), patience, rest });
+    let shared = Arc::new(Shared { queue: Mutex::new(queue), filled, bell: Some(bell), delay_max, rest });
     let theirs = StopOnExit(shared.clone());
     let (clock, name) = (world.clone(), name.to_owned());
     let run: Boxed<()> = Box::pin(async move {
@@ -257,11 +256,11 @@ fn start_in<J: Send + 'static>(
         let mut rest_at = None;
         loop {
             loop {
-                let (is_empty, is_orphan, is_pressing) = {
+                let (is_empty, is_orphan, is_urgent) = {
                     let queue = theirs.0.queue.lock();
-                    (queue.jobs.is_empty(), queue.handles == 0, queue.is_pressing)
+                    (queue.jobs.is_empty(), queue.handles == 0, queue.is_urgent)
                 };
-                if !is_empty && (is_pressing || is_orphan || time::now() >= patient_until) {
+                if !is_empty && (is_urgent || is_orphan || time::now() >= patient_until) {
                     break;
                 }
                 if !is_empty {
@@ -283,7 +282,7 @@ fn start_in<J: Send + 'static>(
             let has_worked = !batch.is_empty();
             handler(&mut batch);
             batch.clear();
-            patient_until = time::now() + patience;
+            patient_until = time::now() + delay_max;
             rest_at = rest.filter(|_| has_worked).map(|rest| time::now() + rest);
         }
     });
@@ -362,8 +361,8 @@ mod tests {
     #[test]
     fn a_worker_is_called_once_with_nothing_when_it_rests() {
         let (told, calls) = std::sync::mpsc::channel();
-        let (patience, rest) = (Duration::ZERO, Duration::from_millis(1));
-        let worker = spawn_patient("test", 10, patience, rest, move |batch: &mut Vec<u32>| {
+        let (delay_max, rest) = (Duration::ZERO, Duration::from_millis(1));
+        let worker = spawn_patient("test", 10, delay_max, rest, move |batch: &mut Vec<u32>| {
             let _ = told.send(batch.len());
         });
         for _ in 0..3 {
@@ -403,10 +402,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_submitted_patiently_is_done_with_what_is_pressing() {
+    fn what_is_submitted_patiently_is_done_with_what_is_urgent() {
         let (tx, told) = std::sync::mpsc::channel();
-        let patience = Duration::from_secs(3_600);
-        let worker = spawn_in_background("test", 10, patience, move |batch: &mut Vec<u32>| {
+        let delay_max = Duration::from_secs(3_600);
+        let worker = spawn_in_background("test", 10, delay_max, move |batch: &mut Vec<u32>| {
             let _ = tx.send(std::mem::take(batch));
         });
         // A thread that begins is patient, too.
@@ -422,8 +421,8 @@ mod tests {
     #[test]
     fn what_is_submitted_patiently_is_done_when_the_patience_is_over() {
         let (tx, told) = std::sync::mpsc::channel();
-        let patience = Duration::from_millis(1);
-        let worker = spawn_in_background("test", 10, patience, move |batch: &mut Vec<u32>| {
+        let delay_max = Duration::from_millis(1);
+        let worker = spawn_in_background("test", 10, delay_max, move |batch: &mut Vec<u32>| {
             batch.drain(..).for_each(|job| tx.send(job).expect("the test listens"));
         });
         for job in 0..20 {

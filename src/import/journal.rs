@@ -10,7 +10,7 @@
 use rowlock_client::{Acl, Children, Client, CreateMode, Error, ErrorCode, Stat, Transaction};
 use serde_json::{Value, json};
 
-use super::patience::insist;
+use super::retry::insist;
 
 /// The journal itself.
 pub const JOURNAL: &str = "/zookeeper/rowlock-import";

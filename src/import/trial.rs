@@ -5,8 +5,8 @@
 use rowlock_client::{Acl, Client, CreateMode, Error, ErrorCode, Transaction};
 
 use super::journal::TRIAL;
-use super::patience::insist;
 use super::plan::Plan;
+use super::retry::insist;
 use super::trouble::Trouble;
 use crate::exit::{Failure, REFUSED};
 

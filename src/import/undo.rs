@@ -7,12 +7,12 @@ use rowlock_client::{Client, Error, ErrorCode, Stat, Transaction};
 
 use super::journal;
 use super::limits::{LISTED, READS_IN_FLIGHT};
-use super::patience::{all, insist};
+use super::retry::{all, insist};
 use super::show::Progress;
 use super::trouble::Trouble;
 use super::window::Amount;
 
-/// What an undo left behind.
+/// The outcome of an undo.
 #[derive(Debug, Default)]
 pub struct Undone {
     /// Znodes deleted.

@@ -9,9 +9,9 @@ use rowlock_client::{AccessList, Acl, Client, Error, ErrorCode, Znode};
 
 use super::limits::{LISTED, READS_IN_FLIGHT};
 use super::lineage::{Lineage, Open};
-use super::patience::{all, insist};
 use super::plan::{Counting, Selection, select};
 use super::record::{Kind, Record};
+use super::retry::{all, insist};
 use super::show::Progress;
 use super::snapshot::Snapshot;
 use super::target::Target;

@@ -11,8 +11,8 @@ use rowlock_client::{Acl, Children, Client, Error, ErrorCode, Stat, Znode};
 use rowlock_proto::path as paths;
 
 use super::limits::WALK_IN_FLIGHT;
-use super::patience::{all, insist};
 use super::record::{Kind, Record};
+use super::retry::{all, insist};
 use super::show::Progress;
 use super::snapshot::Snapshot;
 use super::spool::Spool;

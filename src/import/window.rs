@@ -9,7 +9,7 @@ use std::task::Poll;
 use rowlock_client::{Client, Error, Outcome, Transaction};
 
 use super::limits::BATCHES_IN_FLIGHT;
-use super::patience::insist;
+use super::retry::insist;
 
 type Reply = Pin<Box<dyn Future<Output = Result<Vec<Outcome>, Error>>>>;
 

@@ -114,7 +114,7 @@ impl Elect {
         let value = self.value.clone().unwrap_or_default();
         let say = |text: &str| self.work.say(&format!("{}: {text}", self.name.as_said()));
         let campaign = match asking.left() {
-            Some(patience) => election.campaign_timeout(value, patience).await,
+            Some(limit) => election.campaign_timeout(value, limit).await,
             None => election.campaign(value).await,
         };
         match campaign {

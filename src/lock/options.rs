@@ -18,7 +18,7 @@ const GRACE: &str = "ROWLOCK_DISCONNECT_GRACE_MS";
 
 /// flock's flags about waiting; whether to wait at all is a flag of each command.
 #[derive(clap::Args)]
-pub struct Patience {
+pub struct Waiting {
     /// Wait at most this many seconds, connecting included; 0 is as --nonblock
     #[arg(short = 'w', long, visible_alias = "wait", value_name = "SEC", value_parser = seconds)]
     pub timeout: Option<Duration>,
@@ -27,7 +27,7 @@ pub struct Patience {
     pub conflict_exit_code: u8,
 }
 
-impl Patience {
+impl Waiting {
     /// All of it, from now on; not waiting is waiting for no time.
     pub fn begin(&self, nonblock: bool) -> Asking {
         Asking::begin(if nonblock { Some(Duration::ZERO) } else { self.timeout })
@@ -85,23 +85,23 @@ const ANSWER_MAX: Duration = Duration::from_secs(3);
 pub struct Asking {
     begun: Instant,
     /// `None`: as long as it takes.
-    patience: Option<Duration>,
+    timeout: Option<Duration>,
 }
 
 impl Asking {
     /// It begins now.
-    pub fn begin(patience: Option<Duration>) -> Asking {
-        Asking { begun: time::now(), patience }
+    pub fn begin(timeout: Option<Duration>) -> Asking {
+        Asking { begun: time::now(), timeout }
     }
 
     /// What is left for waiting in the queue; zero: what is free is taken, and nothing is waited for.
     pub fn left(&self) -> Option<Duration> {
-        self.patience.map(|patience| patience.saturating_sub(self.begun.elapsed()))
+        self.timeout.map(|timeout| timeout.saturating_sub(self.begun.elapsed()))
     }
 
     /// How long the servers may keep silent.
     fn answer_max(&self) -> Option<Duration> {
-        self.patience.map(|patience| patience.max(ANSWER_MAX))
+        self.timeout.map(|timeout| timeout.max(ANSWER_MAX))
     }
 
     /// What `work` comes to, if the servers answer in time.
@@ -115,7 +115,7 @@ impl Asking {
     }
 }
 
-/// Between the end of a patience and the word about it.
+/// How long after the timeout its message may come.
 const SAYING: Duration = Duration::from_millis(500);
 
 impl Ties {

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use rowlock_client::{Client, Error, Owner};
 
 use super::held::Held;
-use super::options::{self, Asking, Patience, Terms, Ties, Work};
+use super::options::{self, Asking, Terms, Ties, Waiting, Work};
 use super::passed::Passed;
 use super::under::{self, Over, Setting};
 use crate::cluster::{failed, leave};
@@ -17,7 +17,7 @@ use crate::name::Name;
 #[derive(clap::Args)]
 pub struct Queued {
     #[command(flatten)]
-    patience: Patience,
+    waiting: Waiting,
     #[command(flatten)]
     pub terms: Terms,
     #[command(flatten)]
@@ -38,7 +38,7 @@ impl Queued {
         ask: impl AsyncFnOnce(&Client, Owner, &Asking) -> Result<Option<H>, Error>,
     ) -> Result<ExitCode, Failure> {
         let mut passed = Passed::listen()?;
-        let asking = self.patience.begin(nonblock);
+        let asking = self.waiting.begin(nonblock);
         let label = self.terms.label.as_deref();
         let client = match passed.unless(asking.bound(self.ties.connect(label, &asking))).await {
             Ok(connected) => connected?,
@@ -51,7 +51,7 @@ impl Queued {
         };
         let ended = match passed.unless(asking.bound(acquire)).await {
             Ok(Ok((owner, Some(held)))) => self.hold(name, &client, owner, held, &mut passed).await,
-            Ok(Ok((_, None))) => Ok(Over::Code(self.patience.conflict_exit_code)),
+            Ok(Ok((_, None))) => Ok(Over::Code(self.waiting.conflict_exit_code)),
             Ok(Err(failure)) => Err(failure),
             Err(signal) => Ok(Over::Code(under::shell_code(signal))),
         };
@@ -62,7 +62,7 @@ impl Queued {
 
     fn judge<H: Held>(&self, name: &Name, asked: Result<Option<H>, Error>) -> Result<Option<H>, Failure> {
         let say = |text: &str| self.work.say(&format!("{}: {text}", name.as_said()));
-        let granted = Patience::judge(asked, say).map_err(|e| failed(name.as_said(), &e))?;
+        let granted = Waiting::judge(asked, say).map_err(|e| failed(name.as_said(), &e))?;
         if let Some(held) = &granted {
             say(&options::granted(held.token(), held.wait_stats()));
         }

@@ -155,13 +155,13 @@ impl<H: Held> Supervised<'_, H> {
     async fn end_group(&mut self, until: Instant) {
         while time::now() < until {
             // Its end must be taken note of, or it counts as alive.
-            let patience = until.min(time::now() + POLL);
-            let ended = time::timeout_at(patience, self.job.ended()).await.is_ok();
+            let look_until = until.min(time::now() + POLL);
+            let ended = time::timeout_at(look_until, self.job.ended()).await.is_ok();
             if ended && !self.job.is_alive() {
                 return;
             }
             if ended {
-                time::sleep_until(patience).await;
+                time::sleep_until(look_until).await;
             }
         }
         self.job.signal(Signal::KILL);

@@ -219,12 +219,12 @@ fn watch(orders: &mut Orders) -> Verdict {
     Verdict::Ended
 }
 
-/// Waits for orders, at most for `patience`.
-fn readable(patience: Option<Duration>) -> bool {
+/// Waits for orders, at most for `wait_max`.
+fn readable(wait_max: Option<Duration>) -> bool {
     let stdin = rustix::stdio::stdin();
     let mut fds = [PollFd::new(&stdin, PollFlags::IN)];
-    let patience = patience.and_then(|p| Timespec::try_from(p).ok());
-    poll(&mut fds, patience.as_ref()).is_ok_and(|ready| ready > 0)
+    let wait_max = wait_max.and_then(|p| Timespec::try_from(p).ok());
+    poll(&mut fds, wait_max.as_ref()).is_ok_and(|ready| ready > 0)
 }
 
 fn kill(orders: &Orders) {

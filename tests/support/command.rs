@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// What a command left behind.
+/// The output and exit code of a command.
 #[derive(Debug)]
 pub struct Said {
     pub code: i32,
@@ -16,7 +16,7 @@ pub struct Said {
     pub err: String,
 }
 
-/// The binary, in `folder`, without the environment of whoever runs the tests.
+/// The binary, in `folder`, without the environment of the tests.
 pub fn rowlock(folder: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rowlock"));
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("ROWLOCK_")) {

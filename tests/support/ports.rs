@@ -11,7 +11,7 @@ const STRIDE: u32 = 997;
 
 static NEXT: AtomicU16 = AtomicU16::new(0);
 
-/// A port on which nobody listens, never given twice by this process.
+/// A port without a listener, never returned twice by this process.
 pub fn free() -> u16 {
     let start = (std::process::id().wrapping_mul(STRIDE) % u32::from(COUNT)) as u16;
     for _ in 0..COUNT {

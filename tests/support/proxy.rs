@@ -98,7 +98,7 @@ async fn pump(
             break;
         }
     }
-    // Dropping `to` passes the end on; while the link is cut, nobody hears of it.
+    // Dropping `to` passes the end on; while the link is cut, it is not passed on.
     let _ = cut.wait_for(|cut| !cut.contains(&link)).await;
 }
 

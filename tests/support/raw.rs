@@ -32,7 +32,7 @@ pub struct Raw {
     pub session: SessionId,
     pub password: Bytes,
     pub timeout_ms: i32,
-    /// Behind the handshake.
+    /// After the handshake.
     pub frames_out: usize,
     pub frames_in: usize,
     pub events: VecDeque<WatchedEvent>,

@@ -42,13 +42,13 @@ pub struct Settings {
     pub disconnect_grace: Duration,
     /// How long a plain ZooKeeper client tries again if a server closes the connection instead of opening a
     /// session, as it does while it looks for a leader. Zero: one try. (Rowlock's own client has its own
-    /// patience.)
-    pub patience: Duration,
+    /// limit.)
+    pub retry_for: Duration,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { ttl: TTL, disconnect_grace: Duration::ZERO, patience: TTL }
+        Settings { ttl: TTL, disconnect_grace: Duration::ZERO, retry_for: TTL }
     }
 }
 

@@ -35,7 +35,7 @@ impl Client {
         let session = loop {
             match Session::open(address, settings.ttl).await {
                 Ok(session) => break session,
-                Err(error) if begun.elapsed() >= settings.patience => return Err(error),
+                Err(error) if begun.elapsed() >= settings.retry_for => return Err(error),
                 Err(_) => tokio::time::sleep(RETRY_PAUSE).await,
             }
         };

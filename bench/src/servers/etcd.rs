@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use tokio::process::Command;
 
-use super::{PATIENCE, Process, Servers, installed, refuse_taken};
+use super::{Process, Servers, WAIT_MAX, installed, refuse_taken};
 use crate::grpc::Channel;
 use crate::protobuf::{bytes, number};
 use crate::system::System;
@@ -43,8 +43,8 @@ pub async fn start(system: System, folder: &Path) -> Result<Servers> {
     }
     let begun = Instant::now();
     while !serve(&addresses).await {
-        if begun.elapsed() > PATIENCE {
-            bail!("etcd does not serve after {PATIENCE:?}: see {}", folder.display());
+        if begun.elapsed() > WAIT_MAX {
+            bail!("etcd does not serve after {WAIT_MAX:?}: see {}", folder.display());
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }

@@ -21,7 +21,7 @@ pub mod process;
 pub mod words;
 
 /// How long servers may take until they serve.
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// The running servers of one system.
 pub struct Servers {
@@ -119,7 +119,7 @@ impl Servers {
         self.processes[k].restart().await?;
         let begun = Instant::now();
         while !self.serves(k).await {
-            if begun.elapsed() > PATIENCE {
+            if begun.elapsed() > WAIT_MAX {
                 let (address, folder) = (&self.addresses[k], self.folder.display());
                 bail!("{address} of {} does not come back: see {folder}", self.system);
             }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use tokio::process::Command;
 
-use super::{PATIENCE, Process, Servers, installed, refuse_taken};
+use super::{Process, Servers, WAIT_MAX, installed, refuse_taken};
 use crate::drivers::resp::{Connection, Reply};
 use crate::system::System;
 
@@ -45,8 +45,8 @@ pub async fn start(system: System, folder: &Path) -> Result<Servers> {
     let begun = Instant::now();
     for address in &addresses {
         while !serves(address).await {
-            if begun.elapsed() > PATIENCE {
-                bail!("Redis does not serve after {PATIENCE:?}: see {}", folder.display());
+            if begun.elapsed() > WAIT_MAX {
+                bail!("Redis does not serve after {WAIT_MAX:?}: see {}", folder.display());
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }

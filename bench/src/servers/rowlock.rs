@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use tokio::process::Command;
 
 use super::words::leader;
-use super::{PATIENCE, Process, Servers, refuse_taken};
+use super::{Process, Servers, WAIT_MAX, refuse_taken};
 use crate::system::System;
 
 /// Client ports are this and the next two; peers and HTTP are 100 and 200 above.
@@ -51,8 +51,8 @@ pub async fn start(system: System, folder: &Path) -> Result<Servers> {
     }
     let begun = std::time::Instant::now();
     while leader(&addresses).await.is_err() {
-        if begun.elapsed() > PATIENCE {
-            bail!("no leader after {PATIENCE:?}: see {}", folder.display());
+        if begun.elapsed() > WAIT_MAX {
+            bail!("no leader after {WAIT_MAX:?}: see {}", folder.display());
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use tokio::process::Command;
 
 use super::words::{leader, word};
-use super::{PATIENCE, Process, Servers, installed, refuse_taken};
+use super::{Process, Servers, WAIT_MAX, installed, refuse_taken};
 use crate::system::System;
 
 /// Client ports are this and the next two; those between servers are 100 and 200 above.
@@ -77,8 +77,8 @@ async fn wait(addresses: &[String], folder: &Path) -> Result<()> {
         if serving == addresses.len() && leader(addresses).await.is_ok() {
             return Ok(());
         }
-        if begun.elapsed() > PATIENCE {
-            bail!("ZooKeeper does not serve after {PATIENCE:?}: see {}", folder.display());
+        if begun.elapsed() > WAIT_MAX {
+            bail!("ZooKeeper does not serve after {WAIT_MAX:?}: see {}", folder.display());
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }

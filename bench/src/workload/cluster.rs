@@ -18,7 +18,7 @@ const FAMILY: u64 = 1_000;
 const PER_TRANSACTION: u64 = 500;
 /// Sessions that make them.
 const MAKERS: u64 = 8;
-const PATIENCE: Duration = Duration::from_secs(120);
+const WAIT_MAX: Duration = Duration::from_secs(120);
 
 /// A session of our client, which tries the addresses in an order of its own.
 ///
@@ -64,8 +64,8 @@ pub async fn restart(servers: &mut Servers) -> Result<Duration> {
     }
     for address in &servers.addresses {
         while !word(address, "srvr").await.is_ok_and(|answer| answer.contains("Mode: ")) {
-            if begun.elapsed() > PATIENCE {
-                bail!("{address} does not serve after {PATIENCE:?}: see {}", servers.folder.display());
+            if begun.elapsed() > WAIT_MAX {
+                bail!("{address} does not serve after {WAIT_MAX:?}: see {}", servers.folder.display());
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }

@@ -22,7 +22,7 @@ const LIFE: Duration = Duration::from_millis(300);
 /// What an operator of Rowlock may choose besides the session timeout.
 const GRACE: Duration = Duration::from_secs(1);
 /// Beyond the session timeout: the lock is lost for good.
-const PATIENCE: Duration = Duration::from_secs(30);
+const WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// One trial with this session timeout (time to live of the lease or key).
 ///
@@ -87,7 +87,7 @@ async fn one(
     }
     let died = Instant::now();
     relay.cut().await;
-    let granted = timeout(settings.ttl + PATIENCE, waits).await;
+    let granted = timeout(settings.ttl + WAIT_MAX, waits).await;
     let (granted, mut waiter) = granted.map_err(|_| anyhow!("the lock is never granted again"))???;
     waiter.release().await?;
     waiter.close().await?;

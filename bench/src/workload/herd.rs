@@ -25,7 +25,7 @@ const RELEASES: usize = 20;
 /// After a release, until its messages are counted.
 const SETTLE: Duration = Duration::from_millis(50);
 /// How long all may take until they wait.
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// What a client tells.
 enum Told {
@@ -150,8 +150,8 @@ async fn settle(servers: &Servers) -> Result<Messages> {
         if quiet == 5 {
             return Ok(asking);
         }
-        if begun.elapsed() > PATIENCE {
-            bail!("the clients still send after {PATIENCE:?}");
+        if begun.elapsed() > WAIT_MAX {
+            bail!("the clients still send after {WAIT_MAX:?}");
         }
     }
 }

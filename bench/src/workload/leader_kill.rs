@@ -17,7 +17,7 @@ const BEFORE: Duration = Duration::from_millis(500);
 /// A new client tries at this interval, whatever became of the others: their timeouts must not be measured.
 const BETWEEN: Duration = Duration::from_millis(20);
 /// The cluster is lost beyond that.
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// One trial. The killed server is started again before it returns.
 ///
@@ -33,9 +33,9 @@ pub async fn run(system: System, servers: &mut Servers, round: u32) -> Result<Tr
     tokio::time::sleep(BEFORE).await;
     let killed = *killed_at.get_or_init(Instant::now);
     let fresh = fresh(system, &survivors, &lock);
-    let (kill, granted) = tokio::join!(servers.processes[leader].kill(), timeout(PATIENCE, fresh));
+    let (kill, granted) = tokio::join!(servers.processes[leader].kill(), timeout(WAIT_MAX, fresh));
     kill?;
-    let fresh = granted.map_err(|_| anyhow!("no lock is granted after {PATIENCE:?}"))?? - killed;
+    let fresh = granted.map_err(|_| anyhow!("no lock is granted after {WAIT_MAX:?}"))?? - killed;
     // A client without a session any more says so at once; the others need not wait for long.
     let connected_took = match timeout(Duration::from_secs(5), &mut connected).await {
         Ok(end) => end?.ok().map(|granted| granted - killed),
@@ -86,7 +86,7 @@ async fn fresh(system: System, addresses: &[String], lock: &str) -> Result<Insta
             }
         }
         let (addresses, lock) = (addresses.to_vec(), format!("{lock}-{n}"));
-        let settings = Settings { patience: Duration::ZERO, ..Settings::default() };
+        let settings = Settings { retry_for: Duration::ZERO, ..Settings::default() };
         tries.spawn(async move {
             let mut driver = Driver::connect_with(system, &addresses, n, settings).await?;
             driver.acquire(&lock).await?;

@@ -1,6 +1,6 @@
-//! What is claimed of lock designs, and what the runs show. Ids refer to the notes behind this project (S: a
-//! claim of theirs; E: where we believe them wrong), to Kleppmann's argument (K), to findings made here (N),
-//! and to the promises of docs/guarantees.md, if the table has Rowlock's rows.
+//! What is claimed of lock designs, and what the runs show. Ids refer to the notes that this project began
+//! with (S: a claim of theirs; E: where we believe them wrong), to Kleppmann's argument (K), to findings made
+//! here (N), and to the promises of docs/guarantees.md, if the table has Rowlock's rows.
 //!
 //! A judgement uses the table only, and names the run that shows it.
 

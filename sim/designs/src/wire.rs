@@ -155,11 +155,11 @@ async fn read_replies<P: Protocol>(
             Said::Reply(id, reply) => {
                 let waiter = waiting.lock().replies.as_mut().and_then(|replies| replies.remove(&id));
                 if let Some(waiter) = waiter {
-                    let _ = waiter.send(reply); // whoever asked may have given up
+                    let _ = waiter.send(reply); // the caller may have given up
                 }
             }
             Said::Push(pushed) => {
-                // Nobody needs to listen; who listens too slowly loses the connection.
+                // A client need not listen; one that listens too slowly loses the connection.
                 if let Err(mpsc::error::TrySendError::Full(_)) = push.try_send(pushed) {
                     break;
                 }

@@ -99,7 +99,7 @@ pub struct Injector {
     /// Nodes that lose their power at a certain moment, by place.
     armed: BTreeMap<usize, Armed>,
     /// How long a node that failed by itself stays down.
-    patience: Vec<Duration>,
+    restart_after: Vec<Duration>,
     /// Nodes that may stop by themselves, by place: their disk was damaged, or they were taken out of the
     /// cluster.
     excused: BTreeSet<usize>,
@@ -119,10 +119,10 @@ impl Injector {
         for step in script.steps() {
             schedule.add(step.at, Deed::Begin(step.fault.clone()));
         }
-        let patience = vec![SUPERVISOR; patients.nodes.len()];
+        let restart_after = vec![SUPERVISOR; patients.nodes.len()];
         let (cuts, dying, excused) = (Cuts::default(), Vec::new(), BTreeSet::new());
         let (paused, armed) = (BTreeMap::new(), BTreeMap::new());
-        Injector { sim, patients, schedule, cuts, dying, paused, armed, patience, excused }
+        Injector { sim, patients, schedule, cuts, dying, paused, armed, restart_after, excused }
     }
 
     /// Whether something was done to the node at this place for which it may stop by itself.
@@ -159,8 +159,8 @@ impl Injector {
     /// A node's process has ended by itself: it is cleared away, and started again later.
     pub fn clear_away(&mut self, place: usize) -> Result<(), Halt> {
         self.sim.stop(self.patients.nodes[place])?;
-        let patience = std::mem::replace(&mut self.patience[place], SUPERVISOR);
-        self.start_later(Birth::Node(place), Down::For(patience));
+        let restart_after = std::mem::replace(&mut self.restart_after[place], SUPERVISOR);
+        self.start_later(Birth::Node(place), Down::For(restart_after));
         Ok(())
     }
 

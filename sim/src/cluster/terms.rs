@@ -31,8 +31,8 @@ pub(super) fn terms(script: &Script) -> Terms {
     terms
 }
 
-/// Whether no two clocks ever differ by more than the bound. Roles may be anybody, so every two changes of a
-/// rate are taken for those of two hosts, and there is always somebody whose clock is right.
+/// Whether no two clocks ever differ by more than the bound. A role may be any host, so every two changes of
+/// a rate count as those of two hosts, and one host's clock is always right.
 fn has_bounded_clocks(steps: &[Step]) -> bool {
     let rate = |step: &Step| match step.fault {
         Fault::ClockRate { ppm, .. } => i128::from(ppm),

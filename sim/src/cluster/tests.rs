@@ -8,8 +8,8 @@ use rowlock_world::trace::{Happening, What};
 
 use super::{Plan, Scenario, run};
 
-/// Nobody can be elected before the dead leader's lease is over; nobody waits for the random time behind it,
-/// either.
+/// No node can be elected before the dead leader's lease is over; and no node waits for the random time after
+/// it.
 #[test]
 fn a_killed_leader_has_a_successor_as_soon_as_its_lease_is_over() {
     let elections = RaftConfig::default();
@@ -65,8 +65,8 @@ fn a_node_whose_power_goes_while_it_starts_has_a_cause_to_stop() {
     }
 }
 
-/// The power of a follower goes at the moment that the script names, and the node is started again soon
-/// behind it, not at the end of the time in which that moment was waited for.
+/// The power of a follower goes at the moment that the script names, and the node is restarted soon after it,
+/// not at the end of the time in which that moment was awaited.
 #[test]
 fn the_power_goes_at_the_moment_of_the_script_and_the_node_is_back_soon() {
     for moment in ["at-message", "at-flush", "at-operation"] {
@@ -87,8 +87,8 @@ fn the_power_goes_at_the_moment_of_the_script_and_the_node_is_back_soon() {
     }
 }
 
-/// A leader that is cut off answers no report of heartbeats. The one who stays behind with a successor
-/// reports to that at once, however long the other report might still wait.
+/// A leader that is cut off answers no report of heartbeats. The other node reports to the successor at once,
+/// however long the first report might still wait.
 #[test]
 fn heartbeats_go_to_a_new_leader_before_the_silent_one_is_given_up() {
     let cut = Nanos::from_millis(3_000);

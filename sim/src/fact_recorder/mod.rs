@@ -250,7 +250,7 @@ impl FactRecorder {
         }
     }
 
-    /// What was asked for with this place; of whoever only creates a znode, its name says it in the words of
+    /// What was asked for with this place. If a client only created a znode, its name says it, as in
     /// Curator's and kazoo's recipes.
     fn wish(&self, path: &str) -> Wish {
         let asked = self.wishes.range(..=path.to_owned()).next_back();

@@ -74,8 +74,8 @@ impl Budget {
         allowed
     }
 
-    /// Takes a node away for good that is not known yet. As nobody can say which, the membership stays as it
-    /// is then.
+    /// Removes a node for good that is not chosen yet. As it is unknown which one, the membership stays as it
+    /// is.
     pub(super) fn lose_some_node(&mut self) -> bool {
         let known = self.memberships.len() == 1;
         let allowed = self.unlimited

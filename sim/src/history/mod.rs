@@ -59,7 +59,8 @@ pub enum Owner {
 }
 
 /// The leaders' clocks, all of them at all times, are no further than this from one clock that runs as the
-/// simulation's does. Clients know it, and give up what the cluster takes away by its clock so much earlier.
+/// simulation's does. Clients know it, and give up earlier by as much what the cluster takes away by its
+/// clock.
 pub const CLOCK_SPREAD_MS: i64 = 50;
 
 /// What the log answered to a tagged write.

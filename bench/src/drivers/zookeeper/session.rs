@@ -20,7 +20,7 @@ use tokio::time::timeout;
 /// What a server may send in one frame: a list of ten thousand names fits.
 const FRAME_MAX_BYTES: usize = 16 << 20;
 /// How long a server may take to answer the handshake.
-const PATIENCE: Duration = Duration::from_secs(10);
+const WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// An open session.
 pub struct Session {
@@ -70,7 +70,7 @@ impl Session {
         };
         encode::connect_request(&request, &mut session.output);
         session.flush().await?;
-        let frame = timeout(PATIENCE, session.frame()).await.context("no answer to the handshake")?;
+        let frame = timeout(WAIT_MAX, session.frame()).await.context("no answer to the handshake")?;
         let frame = frame.with_context(|| format!("opening a session with {address}"))?;
         let response = decode::connect_response(frame)?;
         if response.timeout_ms <= 0 {

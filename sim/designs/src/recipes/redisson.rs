@@ -26,7 +26,7 @@ use crate::scenario::Scenario;
 use crate::wire::Trouble;
 use crate::{LOCK, TTL};
 
-/// What stands behind the server.
+/// The replicas of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replication {
     /// Nothing.
@@ -43,7 +43,7 @@ pub enum Replication {
 
 /// The design.
 pub struct Redisson {
-    /// What stands behind the server.
+    /// The replicas of the server.
     pub replication: Replication,
 }
 

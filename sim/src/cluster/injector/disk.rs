@@ -23,7 +23,7 @@ impl Injector {
                     self.excused.insert(place);
                     self.sim.disk(self.patients.nodes[place]).fail_syncs(1);
                     match down {
-                        Down::For(lasts) => self.patience[place] = lasts,
+                        Down::For(lasts) => self.restart_after[place] = lasts,
                         Down::ForGood => self.patients.membership.lose(place),
                     }
                 }

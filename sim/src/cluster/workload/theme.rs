@@ -69,8 +69,8 @@ const PLAIN: [Operation; 7] = [
 
 const RECIPES: [Operation; 4] = [Operation::Campaign, Operation::Observe, Operation::Count, Operation::Latch];
 
-/// So many clients in a hundred move to the leader at once, and so many when they have to wait. The others
-/// stay where they are, so that writes go through every node.
+/// Percentages of clients that move to the leader at once, and when they have to wait. The others stay where
+/// they are, so that writes go through every node.
 const ALWAYS_PERCENT: usize = 25;
 const WHEN_WAITING_PERCENT: usize = 40;
 /// Mixed into what decides about it.
@@ -83,9 +83,8 @@ const QUIET_STREAM: u64 = 0x7175_6965_7400;
 /// Mean time between two operations of such a client.
 const QUIET_PAUSE: Duration = Duration::from_secs(4);
 
-/// In so many runs of a hundred some clients have another session beside, that speaks only ZooKeeper's
-/// requests: to work on the locks' own znodes, to keep persistent watches, and to send the largest frames
-/// that are allowed.
+/// Percentages of runs in which some clients have another session that speaks only ZooKeeper's requests: to
+/// work on the locks' own znodes, to keep persistent watches, and to send the largest allowed frames.
 const QUEUES_PERCENT: usize = 35;
 const FOLLOWS_PERCENT: usize = 35;
 const FRAMES_PERCENT: usize = 3;

@@ -30,8 +30,7 @@ pub struct Watches {
     reads: Reads,
     znodes: Znodes,
     waiting: BTreeMap<WatchId, Watch>,
-    /// Reads that are to leave a watch: what fires before their reply is told is of an older watch, or of
-    /// nobody.
+    /// Reads that will leave a watch: an event before their reply belongs to an older watch, or to none.
     fired: BTreeSet<WatchId>,
     /// Sessions that the log has ended. Their clients may still hear what was sent to them before.
     over: BTreeSet<SessionId>,

@@ -31,9 +31,9 @@ fn seeds_pass_and_everything_happens() {
 /// Seeds that broke a promise once, by a mistake of the model.
 #[test]
 fn seeds_that_were_wrong_once_pass() {
-    // A client sent an acquire again that had been refused for want of room, behind the request to leave that
+    // A client repeated an acquire that had been refused for want of room, after the request to leave that
     // place: it then had a place that it did not know of, at the end of the run or for ever in the way of
-    // others. 5,095: a second copy of such an acquire, which nothing in Rowlock makes, ran behind the request
+    // others. 5,095: a second copy of such an acquire, which nothing in Rowlock makes, ran after the request
     // to leave.
     for seed in [2_326, 2_902, 5_095] {
         assert_eq!(run(plan(seed)).violation, None, "seed {seed}");

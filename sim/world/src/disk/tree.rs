@@ -198,7 +198,7 @@ impl Tree {
                 Inode::File(file) => file.handles = 0,
             }
         }
-        self.sweep(); // a file that nobody finds any more has lost nothing
+        self.sweep(); // a file without a name has lost nothing
         for file in self.files_mut() {
             file.power_loss(rng, &mut losses);
             file.named = true;

@@ -131,7 +131,7 @@ impl Core {
         let state = self.state.lock();
         let event = state.events.first_key_value().map(|((when, _), _)| *when);
         let next = state.hosts.iter().filter_map(super::host::Host::next_timer).chain(event).min()?;
-        Some(next.max(self.now())) // timers of a host that stood still may lie behind
+        Some(next.max(self.now())) // timers of a host that stood still may be overdue
     }
 
     /// Lets happen what is due now.

@@ -54,8 +54,8 @@ pub(super) struct Turn {
     pub(super) future: Boxed<()>,
 }
 
-/// All tasks. Ids are used again with another generation, so a late waker of a task that has ended wakes
-/// nobody.
+/// All tasks. Ids are reused with another generation, so a late waker of a task that has ended wakes no other
+/// task.
 #[derive(Default)]
 pub(super) struct Tasks {
     slots: Vec<Slot>,

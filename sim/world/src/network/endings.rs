@@ -134,7 +134,7 @@ impl Conn {
     pub fn give_up(&mut self, way: Side, since: Nanos, wire: &mut Wire, fx: &mut Effects<'_>) {
         if self.flow(way).stuck_since == Some(since) {
             self.break_end(way, ErrorKind::TimedOut, false, wire, fx);
-            self.lose(way, true, wire, fx); // also what an end that was closed had left behind
+            self.lose(way, true, wire, fx); // also what a closed end had sent
         }
     }
 }

@@ -126,7 +126,7 @@ impl fmt::Debug for Listening {
     }
 }
 
-/// An attempt to connect. Dropping it leaves nothing behind.
+/// An attempt to connect. Dropping it leaves no trace.
 struct Dial {
     network: Network,
     attempt: u64,

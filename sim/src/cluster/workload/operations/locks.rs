@@ -73,8 +73,8 @@ pub(super) async fn try_lock(place: &Place) {
 pub(super) async fn patient(place: &Place) {
     let (lock, path) = any_lock(place);
     let mutex = place.caller.client().mutex_at(&path);
-    let patience = millis(1, 2_000);
-    let asking = async { mutex.lock_timeout(patience).await.map(Some) };
+    let limit = millis(1, 2_000);
+    let asking = async { mutex.lock_timeout(limit).await.map(Some) };
     if let Some(section) = acquire(&place.caller, lock, asking).await {
         use_and_end(section).await;
     }
@@ -193,7 +193,7 @@ pub(super) async fn many(place: &Place) {
     }
 }
 
-/// One lock inside another, which may close a circle: the owner finds out, or patience ends.
+/// One lock inside another, which may close a circle: the owner finds out, or the time limit ends it.
 pub(super) async fn nested(place: &Place) {
     let owner = place.caller.client().new_owner();
     let mut held: Vec<Section> = Vec::new();

@@ -174,8 +174,8 @@ impl Session {
         let mut out = BytesMut::new();
         encode::connect_request(&hello, &mut out);
         self.connects(Connect::Begins { has_seen: self.last_zxid > Zxid(0) });
-        let patience = if chance(IMPATIENT_PERCENT) { millis(20, 300) } else { self.patience() };
-        let answer = time::timeout(patience, async {
+        let limit = if chance(IMPATIENT_PERCENT) { millis(20, 300) } else { self.silence_max() };
+        let answer = time::timeout(limit, async {
             wire.send(&out).await?;
             wire.frame().await
         });
@@ -192,7 +192,7 @@ impl Session {
         Ok(())
     }
 
-    fn patience(&self) -> Duration {
+    fn silence_max(&self) -> Duration {
         self.timeout * 2 / 3
     }
 
@@ -214,7 +214,7 @@ impl Session {
 
     async fn exchange(&mut self, xid: Xid, request: Request) -> Result<Answered, Fate> {
         let (sent, opcode) = (time::now(), request.opcode());
-        let deadline = sent + self.patience();
+        let deadline = sent + self.silence_max();
         let mut out = BytesMut::new();
         encode::request_of(xid, &request, &mut out);
         let wire = self.wire.as_mut().ok_or(Fate::Lost)?;
@@ -275,7 +275,7 @@ impl Session {
     /// True: there is more time to pass.
     async fn pass(&mut self, end: Instant) -> Result<bool, Fate> {
         let now = time::now();
-        let is_silent = now >= self.heard + self.patience();
+        let is_silent = now >= self.heard + self.silence_max();
         let is_time_to_ping =
             self.pinged.is_none() && now >= self.confirmed + self.timeout / PINGS_PER_TIMEOUT;
         let Some(wire) = self.wire.as_mut().filter(|_| !is_silent) else {

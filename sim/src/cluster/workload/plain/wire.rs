@@ -24,9 +24,9 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    /// Connects to `endpoint` within `patience`.
-    pub(super) async fn dial(endpoint: &str, patience: Duration) -> Result<Wire, Broken> {
-        let stream = Stream::connect(endpoint, patience).await.map_err(|_| Broken)?;
+    /// Connects to `endpoint` within `timeout`.
+    pub(super) async fn dial(endpoint: &str, timeout: Duration) -> Result<Wire, Broken> {
+        let stream = Stream::connect(endpoint, timeout).await.map_err(|_| Broken)?;
         let (read, write) = stream.into_split();
         Ok(Wire { read, write, inbox: BytesMut::new() })
     }

@@ -105,8 +105,7 @@ impl Acquirer {
     }
 
     /// What there is to send again of a write that was refused. Not the places that were given up since: the
-    /// request to leave them is on its way already or answered, so nothing would take them back behind this
-    /// one.
+    /// request to leave them is on its way already or answered, so nothing would release them after this one.
     fn still_wanted(&self, command: Command) -> Option<Command> {
         let Command::Acquire(mut all) = command else { return Some(command) };
         all.retain(|acquire| {
