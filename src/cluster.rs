@@ -16,7 +16,7 @@ const ENDPOINTS: &str = "ROWLOCK_ENDPOINTS";
 const CONFIG_FILE: &str = "ROWLOCK_CONFIG";
 const CONNECT_TIMEOUT: &str = "ROWLOCK_CONNECT_TIMEOUT_MS";
 
-/// As the client's own.
+/// The client's own default.
 const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A cluster that does not answer delays the end of a command by at most this: once for releasing a lock, and
@@ -75,7 +75,7 @@ impl Cluster {
         open(self.client()?).await
     }
 
-    /// What a session is opened with.
+    /// The builder of a session.
     pub fn client(&self) -> Result<ClientBuilder, Failure> {
         self.client_within(None)
     }
@@ -99,8 +99,8 @@ impl Cluster {
         Ok(config)
     }
 
-    /// The cluster's file, which says more than its addresses. `None`: only addresses were given, or nothing,
-    /// and there is no `cluster.toml` here.
+    /// The cluster's file, which holds more than its addresses. `None`: only addresses were given, or
+    /// nothing, and there is no `cluster.toml` here.
     pub fn file(&self) -> Result<Option<ClusterConfig>, Failure> {
         // Beside addresses, a file that is as explicit as they are is taken to be the same cluster's.
         if let Some(path) = &self.config {
@@ -129,15 +129,15 @@ fn default_file() -> Result<Option<ClusterConfig>, Failure> {
     if path.exists() { load(path).map(Some) } else { Ok(None) }
 }
 
-/// Where a cluster was said to be.
+/// How the cluster was named.
 enum Place {
     Endpoints(String),
     File(PathBuf),
     Default,
 }
 
-/// Ends the session at once rather than by its timeout. A server that cannot be told in [`LEAVING_MAX`] is
-/// left without; the session ends by itself then.
+/// Ends the session at once rather than by its timeout. If the server cannot be told within [`LEAVING_MAX`],
+/// the session ends by its timeout.
 pub async fn leave(client: &Client) {
     let _ = time::timeout(LEAVING_MAX, client.close()).await;
 }

@@ -26,7 +26,7 @@ pub enum Form {
     Table,
     /// For programs: the node's document.
     Json,
-    /// For scripts: a line for each, fields apart by tabs, times in milliseconds, `-` for nothing.
+    /// For scripts: one line each, fields separated by tabs, times in milliseconds, `-` for nothing.
     Simple,
 }
 
@@ -51,13 +51,13 @@ fn percent(text: &str) -> String {
     out
 }
 
-/// One line of an answer: its cells, and how it is to look.
+/// One line of an answer: its cells and its style.
 struct Line<const N: usize> {
     cells: [String; N],
     look: Look,
 }
 
-/// How a line looks at a terminal.
+/// The style of a line at a terminal.
 #[derive(Clone, Copy)]
 enum Look {
     Plain,
@@ -93,7 +93,8 @@ fn show<const N: usize>(form: Form, head: [&str; N], lines: &[Line<N>]) -> Resul
     print(out.as_bytes())
 }
 
-/// The text of a field, fit for a terminal: what others wrote may hold escape codes. `-` for nothing.
+/// The text of a field, safe for a terminal: text from other clients may contain escape codes. `-` for
+/// nothing.
 fn text(value: &Value) -> String {
     let text = match value {
         Value::Null => return "-".to_owned(),
@@ -127,7 +128,7 @@ fn items<'a>(document: &'a Value, list: &str) -> impl Iterator<Item = &'a Value>
     document[list].as_array().into_iter().flatten()
 }
 
-/// A word on stderr that there is more than is shown.
+/// Says on stderr that there is more than is shown.
 fn hint_at_more(document: &Value) {
     if document["more"] == true {
         errln!("rowlock: there is more; ask for it with --limit");

@@ -17,11 +17,10 @@ pub enum LogFormat {
     Json,
 }
 
-/// What `filter` lets through.
+/// The targets and levels of `filter`.
 ///
-/// # Errors
-/// A word that is neither a level nor `target=level`: tracing would take it for a target, and be silent about
-/// all others.
+/// # Errors A word is neither a level nor `target=level`: tracing would treat it as a target, and silence all
+/// others.
 pub fn check(filter: &str) -> Result<Targets, Failure> {
     let wrong = |why: &str| {
         let use_these = "use error, warn, info, debug, trace or off, or directives such as info,rowlock_coordinator=debug";
@@ -44,7 +43,7 @@ pub fn check(filter: &str) -> Result<Targets, Failure> {
 
 /// Starts logging at `filter`: a level, or directives such as `info,rowlock_coordinator::raft=debug`.
 ///
-/// A bare level means our own crates; openraft, which says every step at info, stays at warn.
+/// A bare level means our own crates; openraft, which logs every step at info, stays at warn.
 pub fn start(filter: &str, format: LogFormat) -> Result<(), Failure> {
     let filter = check(filter)?;
     // The log's reader may go: the node goes on, and cannot report it anywhere.

@@ -18,7 +18,7 @@ impl Name {
         &self.name
     }
 
-    /// NAME is meant as a path.
+    /// NAME is a path.
     fn is_path(&self) -> bool {
         is_path(&self.name, self.path)
     }

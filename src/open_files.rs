@@ -3,11 +3,11 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// What a node opens besides its clients: other nodes (`limits::PEER_CONNECTIONS_MAX` and its own), HTTP
-/// (`limits::HTTP_CONNECTIONS_MAX`), log, snapshots, history.
+/// Files that a node opens besides its clients: other nodes (`limits::PEER_CONNECTIONS_MAX` and its own),
+/// HTTP (`limits::HTTP_CONNECTIONS_MAX`), log, snapshots, history.
 const OTHERS: u64 = 512;
 
-/// Raises the limit as far as this process may, and gives it.
+/// Raises the limit as far as this process may, and returns it.
 pub fn raise() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {

@@ -26,7 +26,7 @@ impl Paint {
         Paint { terminal: stream.is_terminal() && !refused }
     }
 
-    /// A person watches, and lines can be overwritten.
+    /// Whether this is a terminal: a person watches, and lines can be overwritten.
     pub fn is_terminal(self) -> bool {
         self.terminal
     }
@@ -36,17 +36,17 @@ impl Paint {
         self.wrap("1", text)
     }
 
-    /// What went well.
+    /// Successes.
     pub fn good(self, text: &str) -> String {
         self.wrap("32", text)
     }
 
-    /// What went wrong or was broken on purpose.
+    /// Failures, and what was broken on purpose.
     pub fn bad(self, text: &str) -> String {
         self.wrap("31", text)
     }
 
-    /// What may be skipped when reading.
+    /// Details that a reader may skip.
     pub fn dim(self, text: &str) -> String {
         self.wrap("2", text)
     }

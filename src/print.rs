@@ -12,7 +12,7 @@ use crate::exit::{Failure, IO};
 
 static READER_GONE: Notify = Notify::const_new();
 
-/// Writes an answer to stdout. If its reader is gone, the failure is a quiet one.
+/// Writes an answer to stdout. If its reader is gone, the failure prints no message.
 pub fn print(bytes: &[u8]) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     let written = out.write_all(bytes).and_then(|()| out.flush());
@@ -22,7 +22,7 @@ pub fn print(bytes: &[u8]) -> Result<(), Failure> {
     })
 }
 
-/// Writes what accompanies something that goes on whether it is read or not; see `out!` and `outln!`.
+/// Writes output that no reader is needed for; see `out!` and `outln!`.
 pub fn tell(text: Arguments<'_>) {
     let mut out = std::io::stdout().lock();
     if out.write_fmt(text).and_then(|()| out.flush()).is_err() {
@@ -36,23 +36,23 @@ pub fn say(text: Arguments<'_>) {
     let _ = std::io::stderr().lock().write_fmt(text);
 }
 
-/// Returns once something that was told could not be written.
+/// Returns once output could not be written.
 pub async fn reader_gone() {
     READER_GONE.notified().await;
 }
 
-/// `print!` that does not mind a reader who is gone.
+/// `print!` that ignores a reader who is gone.
 macro_rules! out {
     ($($text:tt)*) => { $crate::print::tell(format_args!($($text)*)) };
 }
 
-/// `println!` that does not mind a reader who is gone.
+/// `println!` that ignores a reader who is gone.
 macro_rules! outln {
     () => { $crate::print::tell(format_args!("\n")) };
     ($($text:tt)*) => { $crate::print::tell(format_args!("{}\n", format_args!($($text)*))) };
 }
 
-/// `eprintln!` that does not mind a reader who is gone.
+/// `eprintln!` that ignores a reader who is gone.
 macro_rules! errln {
     ($($text:tt)*) => { $crate::print::say(format_args!("{}\n", format_args!($($text)*))) };
 }

@@ -10,7 +10,7 @@ use crate::http_get;
 /// A node answers from memory; a second is long.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(1);
 
-/// One node's standing.
+/// One node's status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// Its number.
@@ -33,7 +33,7 @@ pub struct Report {
     pub sessions: u64,
     /// Connections of this node.
     pub connections: u64,
-    /// All of it, as the node said it.
+    /// The whole document, as the node returned it.
     pub raw: Value,
 }
 

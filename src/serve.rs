@@ -40,9 +40,9 @@ pub struct Serve {
 }
 
 /// The runtime of a node: half as many threads as there are processors, because the log, the history and the
-/// other programs of the machine need some as well, and because each thread more is one that the others wake
-/// for little. One thread needs no scheduler that is made for many (docs/lab/steps.md). The variable
-/// TOKIO_WORKER_THREADS says otherwise.
+/// other programs of the machine need some as well, and because the threads wake each additional one for
+/// little work. One thread needs no multi-threaded scheduler (docs/lab/steps.md). The variable
+/// TOKIO_WORKER_THREADS overrides this.
 pub fn runtime() -> tokio::runtime::Builder {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     if std::env::var_os("TOKIO_WORKER_THREADS").is_none() && processors < 4 {
@@ -111,7 +111,7 @@ impl Serve {
     }
 }
 
-/// Each client takes an open file: no more of them than leave some for the node itself.
+/// Each client takes an open file: limits the clients so that some files are left for the node itself.
 fn leave_files_for_the_node(config: &mut NodeConfig) {
     let limit = open_files::raise();
     let wanted = config.client.max_connections;
@@ -148,7 +148,7 @@ fn stopped_by_itself(e: &NodeError) -> Failure {
     Failure::new(code, e)
 }
 
-/// Asks the kernel to end this process with its parent, however that ends.
+/// Asks the kernel to kill this process when its parent ends, in any way.
 fn end_with(parent: i32) -> Result<(), Failure> {
     set_parent_process_death_signal(Some(Signal::TERM))
         .map_err(|e| Failure::new(SOFTWARE, format!("cannot be tied to process {parent}: {e}")))?;

@@ -32,13 +32,13 @@ impl Stop {
     }
 }
 
-/// What a shell says of a command that the signal of this name ended.
+/// The exit code that a shell reports for a command that the signal of this name ended.
 pub fn shell_code(name: &str) -> u8 {
     let kind = if name == "SIGTERM" { SignalKind::terminate() } else { SignalKind::interrupt() };
     u8::try_from(128 + kind.as_raw_value()).unwrap_or(u8::MAX)
 }
 
-/// The next one of its kind; never, of a kind that is ignored. Cancel safe.
+/// The next one of its kind; never for a kind that is ignored. Cancel safe.
 pub async fn next(heard: Option<&mut Signal>) {
     match heard {
         Some(signal) => {
@@ -58,7 +58,7 @@ pub fn hear(kind: SignalKind) -> Result<Signal, Failure> {
     signal(kind).map_err(|e| Failure::new(SOFTWARE, format!("cannot listen for signals: {e}")))
 }
 
-/// Where the system does not tell, nothing is taken to be ignored.
+/// Where the system does not tell, no signal counts as ignored.
 fn is_ignored(kind: SignalKind) -> bool {
     let status = rustix::fs::open("/proc/self/status", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
         .map(File::from);

@@ -136,7 +136,7 @@ impl Up {
     }
 }
 
-/// Says which port is taken before any node is started, since a node can only say it in its log.
+/// Reports a port that is taken before any node is started, since a node can only report it in its log.
 async fn free_ports(config: &ClusterConfig) -> Result<(), Failure> {
     for node in &config.nodes {
         for (what, addr) in

@@ -24,8 +24,7 @@ pub struct Background {
 impl Background {
     /// Starts the thread.
     ///
-    /// # Errors
-    /// The system gives no thread, or no means to wait for sockets.
+    /// # Errors The system refuses a thread, or the means to wait for sockets.
     pub fn start(name: &str) -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let (end, ended) = oneshot::channel::<Farewell>();
@@ -59,7 +58,7 @@ impl Background {
         task::spawn(name, future)
     }
 
-    /// Lets the thread go on until `farewell` is done, and then end; tasks that are left end with it.
+    /// Lets the thread run until `farewell` is done, and then end; remaining tasks end with it.
     pub fn end(self, farewell: impl Future<Output = ()> + Send + 'static) {
         // An error means that the thread has ended already.
         let _ = self.end.send(Box::pin(farewell));

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 use crate::{time, world};
 
-/// A turn of the runtime that takes less was a look at the sockets and little else.
+/// A turn of the runtime that takes less only checked the sockets.
 const IDLE: Duration = Duration::from_micros(20);
 
 /// Earlier waits pay for at most this many waits in vain: then polling ends when work becomes rare again.
@@ -27,20 +27,20 @@ pub struct BusyPoll {
     moments: Arc<Mutex<Moments>>,
 }
 
-/// What is known of the work, and what follows from it.
+/// The times of recent work, and whether to poll.
 #[derive(Default)]
 struct Moments {
     /// When work last came.
     last: Option<Instant>,
-    /// What polling would have been worth of late, whether it was done or not: how long work that came within
-    /// the window was waited for, less a window for each that did not.
+    /// The recent value of polling, done or not: the sum of the waits for work that came within the window,
+    /// minus one window for each wait that was in vain.
     saved: Duration,
-    /// Awake until then. None: it sleeps as it likes.
+    /// Awake until then. None: the runtime may sleep.
     until: Option<Instant>,
 }
 
 impl Moments {
-    /// Whether it sleeps and has to be awake.
+    /// Whether it sleeps and must be woken.
     fn work_has_come(&mut self, now: Instant, window: Duration) -> bool {
         if let Some(last) = self.last.replace(now) {
             let waited = now - last;
@@ -75,7 +75,7 @@ impl BusyPoll {
         }
     }
 
-    /// A runtime with a task that is ready looks at its sockets without waiting, every time around.
+    /// A runtime with a ready task checks its sockets without waiting, in every turn.
     async fn stay_awake(self) {
         let mut others_took = Duration::ZERO;
         while self.is_awake() {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use crate::world::{self, Disk, DiskFile, Open};
 
-/// Rights of what this module makes: its owner's alone.
+/// Permissions of files that this module makes: the owner's only.
 const FILE_MODE: u32 = 0o600;
 const DIR_MODE: u32 = 0o700;
 /// Of the group and of others.
@@ -124,8 +124,8 @@ impl Dir {
         Ok(had)
     }
 
-    /// Whether others than its owner may read or write a file: it gives them rights, and no directory on the
-    /// way to it keeps them out.
+    /// Whether users other than its owner may read or write a file: its permissions allow it, and no
+    /// directory above it prevents it.
     pub fn is_open_to_others(&self, name: &str) -> io::Result<bool> {
         if self.disk.is_some() || fs::metadata(self.path.join(name))?.mode() & RIGHTS_OF_OTHERS == 0 {
             return Ok(false);
@@ -255,7 +255,7 @@ impl Dir {
         }
     }
 
-    /// Bytes that are free for us on the file system of the directory.
+    /// Bytes that this user may still write to the file system of the directory.
     pub fn free_bytes(&self) -> io::Result<u64> {
         if let Some(disk) = &self.disk {
             return disk.free_bytes(&self.path);

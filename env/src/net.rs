@@ -167,15 +167,15 @@ impl Reading {
 }
 
 impl Writing {
-    /// Writes from the first buffers: a simulated network has no use for more at once.
+    /// Writes only from the first buffers: a simulated network needs no more at once.
     fn poll_write_vectored(&self, cx: &mut Context<'_>, bufs: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
         let first = bufs.iter().find(|buf| !buf.is_empty()).map_or(&[][..], |buf| &**buf);
         self.0.poll_write(cx, first)
     }
 }
 
-/// To the first that takes it. One that does not answer leaves the others their share of the time. `None`:
-/// the last one did not answer.
+/// Connects to the first address that accepts. One that does not answer leaves the others their share of the
+/// time. `None`: the last one did not answer.
 async fn connect_any(all: &[SocketAddr], deadline: Instant) -> Result<TcpStream, Option<io::Error>> {
     let mut failed = Some(io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
     for (tried, address) in all.iter().enumerate() {

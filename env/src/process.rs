@@ -3,7 +3,7 @@
 
 #![allow(clippy::disallowed_methods)] // this module is the seam that the ban points to
 
-/// The number of this process. A child that was forked has another one.
+/// The id of this process. A forked child has another one.
 pub fn id() -> u32 {
     std::process::id()
 }

@@ -12,15 +12,15 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-/// Names that are looked for at one time; more are an error, so that a resolver that hangs costs a bounded
+/// Names that are resolved at the same time; more are an error, so that a resolver that hangs costs a bounded
 /// number of threads.
 const LOOKUPS_MAX: usize = 64;
 
-/// What the system says to `host:port`.
+/// The system's answer for `host:port`.
 type Look = fn(&str) -> io::Result<Vec<SocketAddr>>;
 type Answer = Result<Vec<SocketAddr>, Arc<io::Error>>;
 
-/// The names that are being looked for, and who waits for each.
+/// The names that are being resolved, and the callers that wait for each.
 struct Resolver {
     look: Look,
     lookups: Mutex<BTreeMap<String, Vec<oneshot::Sender<Answer>>>>,

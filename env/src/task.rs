@@ -126,8 +126,8 @@ fn panic_text(payload: &(dyn std::any::Any + Send)) -> String {
     }
 }
 
-/// Runs `future` to its end in the thread that calls and, if the runtime has no threads of its own, all tasks
-/// beside it.
+/// Runs `future` to its end on the calling thread and, if the runtime has no own threads, all tasks beside
+/// it.
 pub fn block_on<T>(runtime: &Runtime, future: impl Future<Output = T>) -> T {
     let mut output = None;
     turn(runtime, pin!(async { output = Some(future.await) }));
@@ -157,8 +157,7 @@ where
     Task { inner: TaskIn::World { world, id, end } }
 }
 
-/// Lets every other task that is ready run first, and the runtime look at its sockets and timers. Cancel
-/// safe.
+/// Lets every other ready task run first, and the runtime check its sockets and timers. Cancel safe.
 pub async fn give_way() {
     if world::current().is_none() {
         return tokio::task::yield_now().await;
@@ -179,12 +178,12 @@ pub async fn give_way() {
 pub struct Home(Option<tokio::runtime::Id>);
 
 impl Home {
-    /// The one of the code that calls.
+    /// The runtime of the calling code.
     pub fn here() -> Home {
         Home(Handle::try_current().ok().map(|runtime| runtime.id()))
     }
 
-    /// The code that calls runs in it as well. Its tasks run on, then, or are dropped before the program
+    /// Whether the calling code runs in it as well. Its tasks then run on, or are dropped before the program
     /// ends.
     pub fn is_here(self) -> bool {
         world::is_simulated() || (self.0.is_some() && Home::here().0 == self.0)
@@ -209,17 +208,17 @@ impl Shutdown {
         Shutdown { sender: watch::channel(false).0 }
     }
 
-    /// Says it. Idempotent.
+    /// Triggers it. Idempotent.
     pub fn trigger(&self) {
         self.sender.send_if_modified(|said| !std::mem::replace(said, true));
     }
 
-    /// It was said.
+    /// Whether it was triggered.
     pub fn is_triggered(&self) -> bool {
         *self.sender.borrow()
     }
 
-    /// Waits until it is said. Cancel safe.
+    /// Waits until it is triggered. Cancel safe.
     pub async fn wait(&self) {
         let mut receiver = self.sender.subscribe();
         // The sender lives in `self`, so the channel cannot close while we wait.
@@ -250,7 +249,7 @@ impl TaskGroup {
         TaskGroup { shutdown, tasks: Arc::new(Mutex::new(Tasks { running: Vec::new(), prune_at: PRUNE_AT })) }
     }
 
-    /// The word that stops the group; its tasks listen to it.
+    /// The signal that stops the group; its tasks listen to it.
     pub fn shutdown(&self) -> &Shutdown {
         &self.shutdown
     }
@@ -265,7 +264,7 @@ impl TaskGroup {
         tasks.running.push((name, spawn(name, future)));
     }
 
-    /// Says the word, waits for all tasks, aborts those that do not end in time.
+    /// Triggers the shutdown, waits for all tasks, aborts those that do not end in time.
     pub async fn stop(&self) {
         self.shutdown.trigger();
         let deadline = time::now() + STOP_DEADLINE;

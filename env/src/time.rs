@@ -14,7 +14,7 @@ use pin_project_lite::pin_project;
 use crate::world::{self, TimerId, World};
 
 /// A point on this process's monotonic clock, in nanoseconds since the first use of the clock. On Linux it
-/// goes on while the machine is suspended: others count that time too.
+/// continues while the machine is suspended: other machines count that time too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(u64);
 
@@ -38,7 +38,7 @@ fn clock() -> Duration {
     Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0))
 }
 
-/// Where the system has no such clock: the one that stands still in the meantime.
+/// Where the system has no such clock: the one that stands still during suspend.
 #[cfg(not(target_os = "linux"))]
 fn clock() -> Duration {
     static ORIGIN: OnceLock<std::time::Instant> = OnceLock::new();
@@ -94,9 +94,8 @@ impl Instant {
         self.to_std().into()
     }
 
-    /// The same point on the standard library's clock, as far as can be known now: should the machine be
-    /// suspended from here on, it comes later there. One that has passed is now, and one a century ahead or
-    /// more is never.
+    /// The same point on the standard library's clock, as far as known now: if the machine is suspended
+    /// later, it comes later there. A passed one is now, and one a century ahead or more is never.
     pub fn to_std(self) -> std::time::Instant {
         let left = self.saturating_since(now());
         let now = tokio::time::Instant::now().into_std();
@@ -118,7 +117,7 @@ impl From<Instant> for tokio::time::Instant {
     }
 }
 
-/// That far ahead of now as it is there.
+/// As far ahead of now as it is there.
 impl From<std::time::Instant> for Instant {
     fn from(at: std::time::Instant) -> Self {
         let std_now = tokio::time::Instant::now().into_std();
@@ -254,8 +253,8 @@ pub async fn alarm(deadline: Instant) {
     }
 }
 
-/// What is done again and again, and at no certain moment, is done on the beats of the process's clock,
-/// nanoseconds apart: who has nothing else to do is woken once for all of it, and not once for each.
+/// Periodic work without a fixed moment is done on the beats of the process's clock, this many nanoseconds
+/// apart: an idle process is woken once for all of it, and not once for each.
 const BEAT_NS: u64 = 25_000_000;
 
 impl Instant {

@@ -17,7 +17,7 @@ struct Queue<J> {
     capacity: usize,
     handles: usize,
     stopped: bool,
-    /// Something was submitted that is to be done at once.
+    /// A job was submitted that must be done at once.
     is_urgent: bool,
     /// The thread sleeps until something comes.
     is_asleep: bool,
@@ -101,7 +101,7 @@ impl<J> Shared<J> {
     }
 }
 
-/// The way to a worker thread. The thread ends when it has done everything and all handles are gone.
+/// A handle of a worker thread. The thread ends when it has done everything and all handles are gone.
 pub struct Worker<J> {
     shared: Arc<Shared<J>>,
 }
@@ -236,8 +236,8 @@ fn start<J: Send + 'static>(
     Worker { shared }
 }
 
-/// A worker that is a task: it takes what is queued after the time that such work takes, and does it in no
-/// time.
+/// A worker as a task of a simulated world: it waits for as long as such work takes, then does all queued
+/// jobs in no time.
 fn start_in<J: Send + 'static>(
     world: &Arc<dyn World>,
     name: &str,
@@ -290,10 +290,9 @@ fn start_in<J: Send + 'static>(
     Worker { shared }
 }
 
-/// Runs `work` on a thread of its own and gives its result. Dropping the future does not stop the work.
+/// Runs `work` on its own thread and returns its result. Dropping the future does not stop the work.
 ///
-/// # Panics
-/// If `work` panics: a bug there is a bug here.
+/// # Panics If `work` panics.
 pub async fn run_blocking<T: Send + 'static>(name: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
     run(name, || {}, work).await
 }
@@ -307,8 +306,8 @@ pub async fn run_in_background<T: Send + 'static>(
     run(name, step_back, work).await
 }
 
-/// Lets others have processor and disk for a while, in the middle of long work. In a simulated world work
-/// takes no time, and neither do its pauses.
+/// Leaves processor and disk to other threads for a while, in the middle of long work. In a simulated world
+/// work takes no time, and neither do its pauses.
 pub fn pause(pause: Duration) {
     if world::current().is_none() {
         std::thread::sleep(pause);

@@ -52,7 +52,7 @@ pub trait World: Send + Sync {
     fn abort(&self, task: TaskId);
     /// Fills `bytes` with randomness.
     fn random(&self, bytes: &mut [u8]);
-    /// Waits as long as some blocking work takes that will then be done at once.
+    /// Waits as long as the blocking work would take; the caller then does it at once.
     fn blocking_work(&self, name: &str) -> Boxed<()>;
     /// Connects to `host:port` within `timeout`.
     fn connect(&self, addr: &str, timeout: Duration) -> Boxed<io::Result<Arc<dyn Conduit>>>;
@@ -74,7 +74,7 @@ pub trait Conduit: Debug + Send + Sync {
     fn try_read(&self, buf: &mut [u8]) -> io::Result<usize>;
     /// Writes what fits; `WouldBlock` if nothing does.
     fn try_write(&self, buf: &[u8]) -> io::Result<usize>;
-    /// Nothing more will be read here; what arrives is thrown away (or answered with a reset).
+    /// Nothing more will be read here; arriving data is discarded (or answered with a reset).
     fn close_read(&self);
     /// Nothing more will be written here: the other side reads to the end of the stream.
     fn close_write(&self);
@@ -104,7 +104,7 @@ pub enum Open {
 pub trait Disk: Send + Sync {
     /// It is there, and a directory.
     fn is_dir(&self, path: &Path) -> bool;
-    /// It is there, whatever it is.
+    /// It exists, as a file or a directory.
     fn exists(&self, path: &Path) -> bool;
     /// One directory; its parent is there.
     fn create_dir(&self, path: &Path) -> io::Result<()>;
@@ -174,7 +174,7 @@ impl Drop for Stay {
     }
 }
 
-/// This thread is in a simulated world. Only for what cannot live there and says so where it asks.
+/// Whether this thread is in a simulated world. Only for code that cannot work there; the caller says why.
 pub fn is_simulated() -> bool {
     INHABITED.load(Ordering::Relaxed) != 0 && WORLD.with(|slot| slot.borrow().is_some())
 }

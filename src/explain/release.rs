@@ -23,7 +23,7 @@ pub struct Release {
     /// Yes, take it away, although the holder may be writing at this moment
     #[arg(long)]
     force: bool,
-    /// The token of the one who is meant, as `rowlock queue` shows it; 0 for a lock-delay
+    /// The token of the place that is meant, as `rowlock queue` shows it; 0 for a lock-delay
     #[arg(long, value_name = "TOKEN")]
     token: Option<i64>,
     #[command(flatten)]

@@ -10,7 +10,7 @@ use rowlock_client::{
 pub trait Held {
     /// The path of our queue znode.
     fn key(&self) -> String;
-    /// Larger than that of every earlier holder.
+    /// The fencing token: larger than that of every earlier holder.
     fn token(&self) -> FencingToken;
     /// See [`Guard::wait_stats`].
     fn wait_stats(&self) -> WaitStats;
@@ -22,7 +22,7 @@ pub trait Held {
     fn release(self) -> impl Future<Output = Result<(), ReleaseError>>;
 }
 
-/// All of them are a guard with something more; only giving back is each one's own.
+/// Each of them wraps a guard; only the release differs.
 macro_rules! held {
     ($($kind:ty),*) => {$(
         impl Held for $kind {

@@ -36,8 +36,8 @@ impl Job {
     /// Starts `words` (program and arguments) with `env` added to our environment, and `kept_back` taken out
     /// of it.
     ///
-    /// It is started through ourselves (`__exec`), which ties it to our life before it becomes the command.
-    /// It does not become it before [`Job::ready`] has returned and it has been continued.
+    /// It is started through this program (`__exec`), which ties it to our process before it becomes the
+    /// command. It becomes the command only after [`Job::ready`] has returned and it has been continued.
     pub fn start(
         words: &[OsString],
         env: &[(&'static str, String)],
@@ -55,7 +55,7 @@ impl Job {
         Ok(Job { child, group, children })
     }
 
-    /// Waits until it stands ready to become the command; or has ended, as `ended` will tell.
+    /// Waits until it is ready to become the command, or has ended, as `ended` will tell.
     pub async fn ready(&mut self) -> Result<(), Failure> {
         self.changed().await.map(|_| ())
     }
@@ -94,7 +94,7 @@ impl Job {
         }
     }
 
-    /// A stop that was not told yet. Never takes the command's end away from `ended`.
+    /// A stop that was not reported yet. Never consumes the command's end, which `ended` reports.
     fn stopped(&self) -> Option<Signal> {
         self.child.id()?;
         let status = waitid(WaitId::Pid(self.group), WaitIdOptions::STOPPED | WaitIdOptions::NOHANG);
@@ -105,7 +105,7 @@ impl Job {
 /// What happened to a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// It is no more.
+    /// It has ended.
     Ended(Ended),
     /// It was stopped, and may be continued.
     Stopped(Signal),

@@ -11,8 +11,8 @@ use crate::cluster::{Cluster, open, seconds};
 use crate::exit::{Failure, REFUSED, UNAVAILABLE, USAGE};
 use crate::print::errln;
 
-/// Under whose place a command works that asks for locks itself, so that the cluster sees when they and
-/// others would wait for each other for ever.
+/// The place under which a command works that asks for locks itself, so that the cluster can detect deadlocks
+/// with it.
 pub const OWNER: &str = "ROWLOCK_LOCK_OWNER";
 const GRACE: &str = "ROWLOCK_DISCONNECT_GRACE_MS";
 
@@ -28,12 +28,12 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// All of it, from now on; not waiting is waiting for no time.
+    /// Starts the timeout now; `nonblock` is a timeout of zero.
     pub fn begin(&self, nonblock: bool) -> Asking {
         Asking::begin(if nonblock { Some(Duration::ZERO) } else { self.timeout })
     }
 
-    /// What came of asking. `None`: busy, or not in time; the reason has been said if that was wished.
+    /// The outcome of asking. `None`: busy, or not in time; with -v the reason has been printed.
     pub fn judge<G>(asked: Result<Option<G>, Error>, say: impl Fn(&str)) -> Result<Option<G>, Error> {
         match asked {
             Ok(None) => {
@@ -74,14 +74,14 @@ pub struct Terms {
     pub lock_delay: Option<Duration>,
 }
 
-/// For a container that is killed as a whole, warden and all. Longer than a change of the leader takes with
-/// the default elections, even when votes are split: a command must not end because a node does.
+/// Needed when a container is killed as a whole, warden included. Longer than a change of the leader with the
+/// default elections, even with split votes: a command must not end because a node does.
 const DEFAULT_GRACE: Duration = Duration::from_secs(3);
 
-/// A cluster that changes its leader is waited for even by those who do not wait for the lock.
+/// Even with --nonblock, wait this long for a cluster that changes its leader.
 const ANSWER_MAX: Duration = Duration::from_secs(3);
 
-/// How long all of asking may take, from the start of the program on: connecting, and waiting in the queue.
+/// The time limit from the start of the program: for connecting, and for waiting in the queue.
 pub struct Asking {
     begun: Instant,
     /// `None`: as long as it takes.
@@ -94,7 +94,7 @@ impl Asking {
         Asking { begun: time::now(), timeout }
     }
 
-    /// What is left for waiting in the queue; zero: what is free is taken, and nothing is waited for.
+    /// The time left for waiting in the queue; zero: take the lock if it is free, and do not wait.
     pub fn left(&self) -> Option<Duration> {
         self.timeout.map(|timeout| timeout.saturating_sub(self.begun.elapsed()))
     }
@@ -104,7 +104,7 @@ impl Asking {
         self.timeout.map(|timeout| timeout.max(ANSWER_MAX))
     }
 
-    /// What `work` comes to, if the servers answer in time.
+    /// The result of `work`, if the servers answer in time.
     pub async fn bound<T>(&self, work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
         let Some(most) = self.answer_max() else { return work.await };
         // The work has this bound too, and more to say when it is reached.
@@ -143,8 +143,7 @@ impl Terms {
     }
 }
 
-/// Asks on these terms: a [`rowlock_client::LockRequest`] of any kind. Whether to wait, and how long,
-/// included.
+/// Sends a [`rowlock_client::LockRequest`] of any kind on these terms, with the time limit.
 macro_rules! ask_on_terms {
     ($request:expr, $terms:expr, $owner:expr, $asking:expr) => {{
         let mut request = $request.owner($owner);
@@ -196,7 +195,7 @@ pub fn owner_in_environment(owner: Owner, key: &str) -> (&'static str, String) {
     }
 }
 
-/// The command to run, and how to speak of it.
+/// The command to run, and what to print about it.
 #[derive(clap::Args)]
 pub struct Work {
     /// Run this with `sh -c`
@@ -227,7 +226,7 @@ impl Work {
     }
 }
 
-/// What -v says of a grant.
+/// What -v prints about a grant.
 pub fn granted(token: impl std::fmt::Display, stats: WaitStats) -> String {
     let (waited, place) = (stats.waited.as_secs_f64(), stats.position + 1);
     format!("got it with token {token} after {waited:.3} s (place {place} in the queue)")

@@ -33,8 +33,8 @@ impl Passed {
         Ok(passed)
     }
 
-    /// From now on also what a terminal tells its foreground job: Ctrl-Z no longer stops us but the command,
-    /// and we follow it.
+    /// From now on also receives the signals of a terminal to its foreground job: Ctrl-Z no longer stops us
+    /// but the command, and we stop after it.
     pub fn listen_to_terminal(&mut self) -> Result<(), Failure> {
         for (signal, number) in [(Signal::TSTP, TERMINAL_STOP), (Signal::WINCH, WINDOW_CHANGE)] {
             self.add(signal, SignalKind::from_raw(number))?;
@@ -47,7 +47,7 @@ impl Passed {
         Ok(())
     }
 
-    /// What `work` comes to, or the signal that came before its end.
+    /// The result of `work`, or the signal that came before its end.
     pub async fn unless<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Signal> {
         tokio::select! {
             biased;

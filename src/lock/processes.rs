@@ -6,14 +6,14 @@ use std::io::Read;
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, test_kill_process_group};
 
-/// The program that runs, even if its file has been replaced or removed meanwhile: who waits for hours
+/// The running program, even if its file has been replaced or removed: a command that waits for hours
 /// outlives an update.
 pub const OURSELVES: &str = "/proc/self/exe";
 
 /// The part of a process's entry that matters here.
 #[derive(Debug, PartialEq, Eq)]
 struct Entry {
-    /// It has ended; only its parent has not asked for its exit code yet.
+    /// It has ended, but its parent has not asked for its exit code yet.
     ended: bool,
     parent: Option<Pid>,
     group: Option<Pid>,

@@ -13,7 +13,7 @@ use crate::cluster::{failed, leave};
 use crate::exit::Failure;
 use crate::name::Name;
 
-/// How to wait, on which terms to hold, what to run.
+/// How long to wait, on which terms to hold, what to run.
 #[derive(clap::Args)]
 pub struct Queued {
     #[command(flatten)]

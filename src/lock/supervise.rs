@@ -24,7 +24,7 @@ use crate::print::errln;
 const GRACE_MAX: Duration = Duration::from_secs(5);
 /// A command whose lock was taken away by a person gets this long to put its things in order.
 const GRACE_FORCED: Duration = Duration::from_secs(1);
-/// How often the end of what an ended command had started is looked for.
+/// How often to check whether the children of an ended command have ended.
 const POLL: Duration = Duration::from_millis(5);
 
 /// How the command ended.
@@ -45,7 +45,7 @@ pub struct Supervised<'a, H: Held> {
     pub name: &'a str,
     /// The command.
     pub job: Job,
-    /// Ends it if we cannot.
+    /// Kills it if we cannot.
     pub warden: Warden,
     /// The terminal, if there is one.
     pub terminal: Option<Terminal>,
@@ -167,7 +167,7 @@ impl<H: Held> Supervised<'_, H> {
         self.job.signal(Signal::KILL);
     }
 
-    /// Passes a signal on. One that asks a stopped command to end must find it awake.
+    /// Passes a signal on. A stopped command is continued for a signal that asks it to end.
     fn signal(&self, signal: Signal) {
         self.job.signal(signal);
         if matches!(signal, Signal::TERM | Signal::HUP) {
@@ -193,7 +193,7 @@ impl<H: Held> Supervised<'_, H> {
                 self.job.signal(Signal::HUP);
             }
         }
-        // We go on, perhaps much later: look at the lock before the command does anything.
+        // We continue, perhaps much later: check the lock before the command does anything.
         if self.held.valid_until().is_some() {
             if had_it || wants_it {
                 terminal.lend(group);

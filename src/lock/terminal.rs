@@ -16,7 +16,7 @@ use rustix::termios::{isatty, tcgetpgrp, tcsetpgrp};
 
 use super::processes::parent_of;
 
-/// The terminal that controls us, and our own group.
+/// The controlling terminal, and our own group.
 pub struct Terminal {
     tty: OwnedFd,
     ours: Pid,
@@ -35,24 +35,24 @@ impl Terminal {
         isatty(rustix::stdio::stdin()) && isatty(rustix::stdio::stdout()) && self.is_ours()
     }
 
-    /// We are in the foreground.
+    /// Whether we are in the foreground.
     pub fn is_ours(&self) -> bool {
         self.is_of(self.ours)
     }
 
-    /// That group is in the foreground.
+    /// Whether that group is in the foreground.
     pub fn is_of(&self, group: Pid) -> bool {
         tcgetpgrp(&self.tty).is_ok_and(|foreground| foreground == group)
     }
 
-    /// Gives it to the command's group, if it is ours to give.
+    /// Makes the command's group the foreground group, if ours is.
     pub fn lend(&self, group: Pid) {
         if self.is_ours() {
             self.set(group);
         }
     }
 
-    /// Takes it back from the command's group, if that has it.
+    /// Makes ours the foreground group, if the command's is.
     pub fn take_back(&self, group: Pid) {
         if self.is_of(group) {
             self.set(self.ours);
@@ -78,7 +78,7 @@ impl Terminal {
         has_shell() && kill_process_group(self.ours, Signal::STOP).is_ok()
     }
 
-    /// Ctrl-C at the command was meant for all that share the terminal: for a script that runs us, too.
+    /// A Ctrl-C at the command was meant for all processes at the terminal, also for a script that runs us.
     pub fn pass_on(&self, signal: Signal) {
         let _ = kill_process_group(self.ours, signal);
     }

@@ -19,13 +19,13 @@ use crate::cluster::LEAVING_MAX;
 use crate::exit::{Failure, LOST};
 use crate::print::{errln, outln};
 
-/// How all of it ends, once the session is closed too.
+/// How this process ends, once the session is closed.
 #[derive(Clone, Copy, Debug)]
 pub enum Over {
     /// With this code.
     Code(u8),
-    /// As the command did, by a signal of the keyboard: a script that runs us stops at that only if it sees
-    /// that we died of it, too.
+    /// By the signal of the keyboard that ended the command: a script that runs us stops only if it sees that
+    /// we died of it, too.
     Signal(Signal),
 }
 
@@ -43,18 +43,18 @@ impl Over {
     }
 }
 
-/// What a shell says of a command that this signal ended.
+/// The exit code that a shell reports for a command that this signal ended.
 pub fn shell_code(signal: Signal) -> u8 {
     u8::try_from(128 + signal.as_raw()).unwrap_or(u8::MAX)
 }
 
-/// In what a command runs.
+/// The setting in which a command runs.
 pub struct Setting<'a> {
     /// The session.
     pub client: &'a Client,
-    /// As the person said it.
+    /// The lock, as the user named it.
     pub name: &'a str,
-    /// How to speak of it.
+    /// What to print about it.
     pub work: &'a Work,
     /// Program and arguments to run. Empty: just hold.
     pub words: Vec<OsString>,

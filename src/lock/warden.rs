@@ -48,8 +48,8 @@ pub struct Warden {
 }
 
 impl Warden {
-    /// Starts the process. It does nothing until it is told a group. `endpoints`: where it could give
-    /// something back.
+    /// Starts the process. It does nothing until it is told a group. `endpoints`: the cluster to which it may
+    /// have to release.
     pub fn start(endpoints: &str) -> Result<Warden, Failure> {
         let failed = |e: io::Error| Failure::new(SOFTWARE, format!("cannot start the command's warden: {e}"));
         let mut command = Command::new(OURSELVES);
@@ -69,13 +69,13 @@ impl Warden {
         Ok(Warden { process, orders: Some(orders), told: None })
     }
 
-    /// Tells it whom to watch, and until when.
+    /// Tells it which group to watch, and until when.
     pub fn watch(&mut self, group: Pid, until: Instant) {
         self.tell(&format!("group {group}\n"));
         self.extend(until);
     }
 
-    /// Tells it which queue znode is to be removed should we be gone.
+    /// Tells it which queue znode to remove if we are gone.
     pub fn give_back(&mut self, key: &str) {
         self.tell(&format!("key {key}\n"));
     }
@@ -125,7 +125,7 @@ pub struct Watch {
     cluster: Cluster,
 }
 
-/// What the warden was told.
+/// The warden's orders.
 #[derive(Default, Debug, PartialEq, Eq)]
 struct Orders {
     group: Option<i32>,
@@ -163,7 +163,7 @@ impl Watch {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Takes the place out of the queue, in a session of our own. If that fails, the old session's end does
+    /// Removes the queue znode, in a session of our own. If that fails, the end of the old session removes
     /// it.
     fn give_back(&self, orders: &Orders) {
         let Some(key) = &orders.key else { return };
@@ -182,11 +182,11 @@ impl Watch {
     }
 }
 
-/// Why the watch is over.
+/// Why the warden stops watching.
 enum Verdict {
-    /// The command has ended, under the eyes of `rowlock lock`.
+    /// The command has ended, and `rowlock lock` has seen it.
     Ended,
-    /// The lock is about to be granted to another, and `rowlock lock` says nothing: it may be stopped.
+    /// The deadline has come, and `rowlock lock` is silent: it may be stopped.
     DeadlinePassed,
     /// `rowlock lock` is gone.
     Orphaned,

@@ -23,7 +23,7 @@ const STEP_DEADLINE: Duration = Duration::from_secs(30);
 const LOCK: &str = "demo";
 const QUEUE: &str = "/locks/demo";
 
-/// What a client says of its turn.
+/// What a client reports of its turn.
 enum Word {
     Granted { place: usize, token: i64, waited: Duration },
     Done(Grant),
@@ -156,7 +156,7 @@ async fn hear(hears: &mut mpsc::Receiver<Word>) -> Result<Option<Word>, Failure>
     time::timeout(STEP_DEADLINE, hears.recv()).await.map_err(silent)
 }
 
-/// SIGKILL to the leader, then at once a new start: it recovers while the others elect.
+/// Kills the leader by SIGKILL and restarts it at once: it recovers while the others elect.
 async fn kill_leader(cluster: &mut Running) -> Result<(), Failure> {
     let Some(leader) = cluster.leader().await else {
         return Err(Failure::new(SOFTWARE, "no node says who leads"));

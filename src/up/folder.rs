@@ -17,12 +17,12 @@ const LOCK: &str = "lock";
 /// The cluster's file.
 pub const CONFIG: &str = "cluster.toml";
 
-/// What happens to what is there.
+/// What to do with the present content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Former {
-    /// Is deleted.
+    /// Delete it.
     Fresh,
-    /// Is used again.
+    /// Use it again.
     Keep,
 }
 
@@ -72,7 +72,7 @@ impl Folder {
         self.dir.path().join(log_name(node))
     }
 
-    /// The last line of a node's log: why it ended, if it ended.
+    /// The last line of a node's log: if the node has ended, the reason.
     pub fn last_log_line(&self, node: u64) -> Option<String> {
         let log = self.dir.read(&log_name(node)).ok()?;
         let log = String::from_utf8_lossy(&log);

@@ -20,7 +20,7 @@ pub struct Wishes<'a> {
 /// The distance between the ports for clients, peers and HTTP with `--base-port`.
 const PORTS_PER_KIND: u16 = 100;
 
-/// `file` as wished.
+/// `file`, changed by the flags.
 pub fn plan(mut file: ClusterConfig, wishes: &Wishes<'_>) -> Result<ClusterConfig, Failure> {
     file.nodes.retain(|node| !node.learner);
     file.nodes.sort_by_key(|node| node.id);

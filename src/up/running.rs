@@ -18,13 +18,13 @@ use crate::table::table;
 /// Nodes recover, elect and catch up in a second or two; a slow disk is given more.
 const SERVING_DEADLINE: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(50);
-/// A node that ends sooner after a start has a reason that another start does not mend; it gets a few.
+/// A node that ends sooner after a start has a problem that a restart does not solve; it gets a few tries.
 const SHORT_LIFE: Duration = Duration::from_secs(2);
 const SHORT_LIVES_MAX: u32 = 3;
 
 /// A cluster that runs.
 pub struct Running {
-    /// What runs.
+    /// The cluster's plan.
     pub config: ClusterConfig,
     /// Its files.
     pub folder: Folder,
@@ -54,7 +54,7 @@ impl Running {
         report::fetch_all(&addrs).await
     }
 
-    /// The node that leads, as the nodes that serve say.
+    /// The leader, according to the serving nodes.
     pub async fn leader(&self) -> Option<u64> {
         let reports = self.reports().await;
         let serving = reports.into_iter().flatten().filter(|r| r.serving);
@@ -150,7 +150,7 @@ impl Running {
         outln!("  {}", self.paint.dim(&format!("ZooKeeper clients connect to {}", self.config.endpoints())));
     }
 
-    /// Starts a node again that ended, until the process is told to stop.
+    /// Restarts nodes that end, until the process is told to stop.
     pub async fn watch_over(&mut self) -> Result<ExitCode, Failure> {
         let mut short_lives: BTreeMap<u64, (Instant, u32)> = BTreeMap::new();
         loop {
