@@ -41,7 +41,7 @@ pub fn check(filter: &str) -> Result<Targets, Failure> {
     directives.parse().map_err(|e| wrong(&format!("{e}")))
 }
 
-/// Starts logging at `filter`: a level, or directives such as `info,rowlock_coordinator::raft=debug`.
+/// Starts logging at `filter`: a level, or directives such as `info,rowlock_consensus::raft=debug`.
 ///
 /// A bare level means our own crates; openraft, which logs every step at info, stays at warn.
 pub fn start(filter: &str, format: LogFormat) -> Result<(), Failure> {
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn words_that_are_no_levels_are_refused() {
-        for filter in ["info", "OFF", "info,rowlock_coordinator::raft=debug", "a=warn, b=trace"] {
+        for filter in ["info", "OFF", "info,rowlock_consensus::raft=debug", "a=warn, b=trace"] {
             assert!(check(filter).is_ok(), "{filter}");
         }
         for filter in ["inof", "", "info,", "a=inof", "rowlock_coordinator", "info,openraft"] {

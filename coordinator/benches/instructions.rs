@@ -11,9 +11,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use harness::{Case, measured};
+use rowlock_consensus::peer::message::Request;
 use rowlock_coordinator::delivery::outbox::{Inbox, channel};
 use rowlock_coordinator::delivery::watch::{ConnectionId, Kinds, WatchTable};
-use rowlock_coordinator::peer::message::Request;
 use rowlock_history::{History, HistoryConfig};
 use rowlock_proto::acl::{Acl, Id};
 use rowlock_proto::lock::{Acquire, Mode};

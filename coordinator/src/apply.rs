@@ -4,6 +4,9 @@
 
 use std::sync::Arc;
 
+use rowlock_consensus::log_clock::LogClock;
+use rowlock_consensus::raft::state_machine::Apply;
+use rowlock_consensus::raft_types::Fate;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::{rng, time};
@@ -20,10 +23,7 @@ use crate::delivery::outbox::CloseReason;
 use crate::delivery::registry::Registry;
 use crate::delivery::watch::WatchTable;
 use crate::lock_sweep::LockAlarm;
-use crate::log_clock::LogClock;
 use crate::proposer::pending::Pending;
-use crate::raft::state_machine::Apply;
-use crate::raft_types::Fate;
 use crate::replica::Replica;
 use crate::session::charge::Charge;
 

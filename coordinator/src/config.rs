@@ -17,12 +17,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use rowlock_consensus::config::{RaftConfig, SpareFlushes};
 use rowlock_env::disk::Dir;
 use rowlock_env::process;
 pub use rowlock_history::HistoryConfig;
 use rowlock_proto::NodeId;
 use rowlock_wal::SEGMENT_BYTES;
-use serde::Deserialize;
 
 /// Everything `cluster.toml` says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,50 +79,6 @@ pub struct SessionConfig {
     pub min_timeout_ms: u32,
     /// Longest session timeout a client can get.
     pub max_timeout_ms: u32,
-}
-
-/// `[raft]`
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RaftConfig {
-    /// How often a leader shows itself; up to 25 ms later. At least 10.
-    pub heartbeat_ms: u64,
-    /// Shortest silence after which a follower stands for election.
-    pub election_timeout_min_ms: u64,
-    /// Longest silence after which a follower stands for election.
-    pub election_timeout_max_ms: u64,
-    /// A snapshot is taken after so many log entries, on each node after others.
-    pub snapshot_every: u64,
-    /// Log entries that stay behind a snapshot, for followers that are only a little late.
-    pub keep_logs: u64,
-    /// While most log entries come within this time of the one before, a node polls for so long instead of
-    /// sleeping, µs.
-    pub busy_poll_us: u64,
-    /// Which followers flush a moment later while a quorum does without them.
-    pub spare_flushes: SpareFlushes,
-}
-
-/// Which followers a leader spares (`raft::thrift`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum SpareFlushes {
-    /// Those whose address has the leader's host: they share its disk.
-    #[default]
-    SameMachine,
-    /// All that a quorum does without.
-    Always,
-    /// Nobody.
-    Never,
-}
-
-impl SpareFlushes {
-    /// As in `cluster.toml`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            SpareFlushes::SameMachine => "same-machine",
-            SpareFlushes::Always => "always",
-            SpareFlushes::Never => "never",
-        }
-    }
 }
 
 /// `[client]`
@@ -271,22 +227,6 @@ impl SessionConfig {
             Duration::from_millis(self.min_timeout_ms.into()),
             Duration::from_millis(self.max_timeout_ms.into()),
         )
-    }
-}
-
-impl Default for RaftConfig {
-    /// A failover takes about half a second on one site; a snapshot every 100,000 entries, since entries are
-    /// folded from many commands.
-    fn default() -> Self {
-        RaftConfig {
-            heartbeat_ms: 40,
-            election_timeout_min_ms: 120,
-            election_timeout_max_ms: 250,
-            snapshot_every: 100_000,
-            keep_logs: 10_000,
-            busy_poll_us: 1_500,
-            spare_flushes: SpareFlushes::default(),
-        }
     }
 }
 

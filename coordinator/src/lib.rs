@@ -69,12 +69,8 @@ pub mod config;
 pub mod delivery;
 pub mod http;
 pub mod lock_sweep;
-pub mod log_clock;
 pub mod node;
-pub mod peer;
 pub mod proposer;
-pub mod raft;
-pub mod raft_types;
 pub mod reconfig;
 pub mod replica;
 pub mod report;
@@ -91,3 +87,8 @@ pub use rowlock_env::time::Instant;
 pub use rowlock_proto::{NodeId, SessionId};
 pub use rowlock_types::observer::{Ballot, Observer, Position};
 pub use rowlock_types::status::{Role, Status};
+
+#[cfg(test)]
+#[allow(dead_code, reason = "another crate's test support, of which some is used here")]
+#[path = "../consensus/src/peer/tests/support.rs"]
+mod peer_support;

@@ -7,6 +7,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rowlock_consensus::folding::Parcel;
+use rowlock_consensus::log_clock::LogClock;
+use rowlock_consensus::raft::leadership::Leadership;
 use rowlock_env::sync::watch;
 use rowlock_env::task::Shutdown;
 use rowlock_env::time;
@@ -16,9 +19,6 @@ use rowlock_state::command::{Attachment, Command, Origin, Proposal};
 use rowlock_types::limits::{BATCH_MAX_COMMANDS, LOCK_SWEEP_MAX};
 use tokio::sync::mpsc;
 
-use crate::log_clock::LogClock;
-use crate::proposer::fold::Parcel;
-use crate::raft::leadership::Leadership;
 use crate::replica::Replica;
 
 /// What was proposed and is still due after so long is proposed again. Also the longest that something is

@@ -6,6 +6,12 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rowlock_consensus::folding::Parcel;
+use rowlock_consensus::peer::{Introduction, Lane, PeerService, Refusal};
+use rowlock_consensus::raft::facts::NotDone;
+use rowlock_consensus::raft::leadership::Leadership;
+use rowlock_consensus::raft::reconfigure::Reconfigurer;
+use rowlock_consensus::raft::{Admission, QuorumContact, Raft, facts, is_member};
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::sync::watch;
@@ -20,12 +26,6 @@ use rowlock_types::status::Status;
 use rowlock_wal::Folder;
 use tokio::sync::mpsc;
 
-use crate::peer::{Introduction, Lane, PeerService, Refusal};
-use crate::proposer::fold::Parcel;
-use crate::raft::facts::NotDone;
-use crate::raft::leadership::Leadership;
-use crate::raft::reconfigure::Reconfigurer;
-use crate::raft::{Admission, QuorumContact, Raft, facts, is_member};
 use crate::session::charge::Charge;
 use crate::session::liveness::REPORT_DEADLINE;
 use crate::session::notes::{Notes, Unnoted};

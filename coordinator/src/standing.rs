@@ -7,6 +7,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rowlock_consensus::peer::{Lane, PeerPool, Request, Response};
+use rowlock_consensus::raft::leadership::Leadership;
+use rowlock_consensus::raft::{Admission, Raft, facts};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::sync::watch;
 use rowlock_env::task::Shutdown;
@@ -20,10 +23,7 @@ use rowlock_wal::Log;
 
 use crate::delivery::outbox::CloseReason;
 use crate::delivery::registry::Registry;
-use crate::peer::{Lane, PeerPool, Request, Response};
 use crate::proposer::pending::Pending;
-use crate::raft::leadership::Leadership;
-use crate::raft::{Admission, Raft, facts};
 use crate::replica::Replica;
 use crate::session::contact::Contact;
 

@@ -7,6 +7,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rowlock_consensus::folding::Parcel;
+use rowlock_consensus::log_clock::LogClock;
+use rowlock_consensus::raft::leadership::Leadership;
 use rowlock_env::sync::watch;
 use rowlock_env::task::Shutdown;
 use rowlock_env::{time, worker};
@@ -17,9 +20,6 @@ use rowlock_state::quota::Quota;
 use rowlock_types::limits::{BATCH_MAX_COMMANDS, SWEEP_MAX_QUOTA_WARNINGS, SWEEP_MAX_ZNODES};
 use tokio::sync::mpsc;
 
-use crate::log_clock::LogClock;
-use crate::proposer::fold::Parcel;
-use crate::raft::leadership::Leadership;
 use crate::replica::Replica;
 
 /// What the task needs.

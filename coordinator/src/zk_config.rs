@@ -5,6 +5,9 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rowlock_consensus::folding::Parcel;
+use rowlock_consensus::raft::leadership::Leadership;
+use rowlock_consensus::raft::{Raft, facts};
 use rowlock_env::sync::watch;
 use rowlock_env::task::Shutdown;
 use rowlock_env::time;
@@ -13,9 +16,6 @@ use rowlock_state::command::{Attachment, Command, Origin, Proposal};
 use rowlock_types::reconfiguration::Members;
 use tokio::sync::mpsc;
 
-use crate::proposer::fold::Parcel;
-use crate::raft::leadership::Leadership;
-use crate::raft::{Raft, facts};
 use crate::replica::Replica;
 
 /// How often the leader compares. A change is rare, and a proposal that got lost is made again.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rowlock_client::{Acl, Client, CreateMode};
-use rowlock_coordinator::raft::compaction::{NoSnapshot, take_snapshot};
+use rowlock_consensus::raft::compaction::{NoSnapshot, take_snapshot};
 use rowlock_coordinator::{Instant, Node, NodeConfig};
 use rowlock_env::time;
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use rowlock_client::{Acl, Client, CreateMode};
-use rowlock_coordinator::raft::compaction::take_snapshot;
+use rowlock_consensus::raft::compaction::take_snapshot;
 use rowlock_coordinator::{Ballot, Instant, Node, NodeConfig, NodeId, Observer, Position, SessionId};
 use rowlock_env::net::Stream;
 use rowlock_env::time;

@@ -8,7 +8,7 @@
 
 use bytes::{Bytes, BytesMut};
 use libfuzzer_sys::fuzz_target;
-use rowlock_coordinator::peer::{Request, Response};
+use rowlock_consensus::peer::{Request, Response};
 use rowlock_fuzz::within_worth;
 use rowlock_proto::NodeId;
 use rowlock_transport::frame::{self, FrameReader, RequestId};

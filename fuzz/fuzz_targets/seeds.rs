@@ -11,9 +11,9 @@ use std::path::Path;
 use bytes::{BufMut, Bytes, BytesMut};
 use libfuzzer_sys::fuzz_target;
 use openraft::Membership;
-use rowlock_coordinator::peer::{Refusal, Request, Response};
-use rowlock_coordinator::raft_types::messages::{AppendRequest, RaftRequest, SnapshotStep, VoteRequest};
-use rowlock_coordinator::raft_types::{
+use rowlock_consensus::peer::{Refusal, Request, Response};
+use rowlock_consensus::raft_types::messages::{AppendRequest, RaftRequest, SnapshotStep, VoteRequest};
+use rowlock_consensus::raft_types::{
     Entry, EntryPayload, LeaderId, LogId, Payload, SnapshotMeta, StoredMembership, Vote,
 };
 use rowlock_proto::{NodeId, OpCode, SessionId};

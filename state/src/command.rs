@@ -266,9 +266,10 @@ impl Command {
 /// The payload of one log entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Batch {
-    /// The leader's reading of the log's clock, milliseconds since 1970 (`coordinator/src/log_clock.rs`: the
-    /// wall clock of its start, counted on by a monotonic clock and raised by earlier stamps). The state
-    /// machine never lets time go backwards, and measures lock-delays, maximum holds and TTLs by it.
+    /// The leader's reading of the log's clock, milliseconds since 1970
+    /// (`coordinator/consensus/src/log_clock.rs`: the wall clock of its start, counted on by a monotonic
+    /// clock and raised by earlier stamps). The state machine never lets time go backwards, and measures
+    /// lock-delays, maximum holds and TTLs by it.
     pub time_ms: i64,
     /// Whether hard quotas refuse what goes beyond them: the leader's configuration, so that all replicas
     /// agree whatever is in theirs. Not part of the body: see `codec.rs`.

@@ -62,6 +62,7 @@ pub fn resolved(tree: &Tree, from: &str, named: &str) -> Option<String> {
     let roots = [
         "",
         "coordinator/src/",
+        "coordinator/consensus/src/",
         "coordinator/transport/src/",
         "coordinator/types/src/",
         "coordinator/wal/src/",

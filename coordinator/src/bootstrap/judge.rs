@@ -6,11 +6,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use rowlock_consensus::peer::Introduction;
 use rowlock_proto::NodeId;
 use rowlock_wal::Standing;
 
 use super::BootstrapError;
-use crate::peer::Introduction;
 
 /// Who has answered what.
 pub(super) type Answers = BTreeMap<NodeId, Introduction>;

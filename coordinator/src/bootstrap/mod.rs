@@ -21,6 +21,8 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use rowlock_consensus::peer::{HandshakeRefusal, Lane, PeerError, PeerPool, Refusal, Request, Response};
+use rowlock_consensus::raft::{self, Admission, Raft, facts};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::task::Shutdown;
 use rowlock_env::time::{self, Instant};
@@ -30,8 +32,6 @@ use rowlock_wal::Standing;
 
 use self::judge::{Answers, Us, Verdict, judge};
 use crate::config::NodeConfig;
-use crate::peer::{HandshakeRefusal, Lane, PeerError, PeerPool, Refusal, Request, Response};
-use crate::raft::{self, Admission, Raft, facts};
 
 const ASK_DEADLINE: Duration = Duration::from_secs(1);
 const JOIN_DEADLINE: Duration = Duration::from_secs(10);

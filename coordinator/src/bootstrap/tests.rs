@@ -2,16 +2,15 @@
 
 use std::sync::Arc;
 
+use crate::peer_support::{self as support, PATIENCE, Service};
 use rowlock_env::time;
 use rowlock_proto::NodeId;
-use rowlock_wal::{Identity, Standing, Storage};
+use rowlock_types::member::Member;
+use rowlock_wal::{Entry, Identity, LeaderId, LogId, Membership, Payload, Standing, Storage};
 
 use super::LEADER_EVERY;
 use crate::config::{NodeConfig, NodeEntry};
 use crate::node::Node;
-use crate::peer::tests::support::{self, PATIENCE, Service};
-use crate::raft::stored;
-use crate::raft::testing::{entry, membership_entry};
 
 /// A learner with number 4 of the cluster that the scripted node 2 listens for.
 fn newcomer(data: &std::path::Path, other: &str) -> NodeConfig {
@@ -45,8 +44,12 @@ async fn restarted(
     let opened = Storage::open(data, identity, Arc::new(|_| {}), Arc::default()).await.expect("is new");
     opened.folder.rise_to(standing).await.expect("writes");
     let log = opened.log.clone();
-    let entries = [membership_entry(1, 0), entry(1, 1, b"x")].map(stored::entry);
-    log.append_durably(entries.into()).await.expect("appends");
+    let leader_id = LeaderId { term: 1, node_id: 1 };
+    let membership = Membership { configs: vec![[1].into()], nodes: [(1, Member::default())].into() };
+    let payloads = [Payload::Membership(membership), Payload::Normal(b"x"[..].into())];
+    let entry = |(index, payload)| Entry { log_id: LogId { leader_id, index }, payload };
+    let entries = (0..).zip(payloads).map(entry).collect();
+    log.append_durably(entries).await.expect("appends");
     log.close().await;
     let other = support::listen_anywhere(service.clone()).await;
     (Node::start(newcomer(data, &other.address)).await.expect("starts"), other)

@@ -20,11 +20,12 @@ use tokio::sync::mpsc;
 
 pub use marks::{Difference, Marks};
 
+use rowlock_consensus::folding::Parcel;
+use rowlock_consensus::raft::leadership::Leadership;
+use rowlock_consensus::raft::{self, Raft};
+
 use crate::delivery::outbox;
-use crate::proposer::fold::Parcel;
 use crate::proposer::{Proposer, Submission};
-use crate::raft::leadership::Leadership;
-use crate::raft::{self, Raft};
 use crate::replica::Replica;
 
 /// Between two marks, if anything has changed. A mark and the digests are as many small commands as there are

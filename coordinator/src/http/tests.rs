@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rowlock_consensus::log_clock::LogClock;
 use rowlock_env::net::{Listener, Stream};
 use rowlock_env::sync::watch;
 use rowlock_env::task::{Shutdown, TaskGroup, spawn};
@@ -18,7 +19,6 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use super::listen::{BoundedListener, Bounds};
 use super::*;
 use crate::delivery::registry::Registry;
-use crate::log_clock::LogClock;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

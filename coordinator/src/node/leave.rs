@@ -10,17 +10,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use rowlock_consensus::peer::{Lane, PeerPool, Request, Response};
+use rowlock_consensus::raft::leadership::Leadership;
+use rowlock_consensus::raft::{Raft, facts};
 use rowlock_env::sync::watch;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::{NodeId, SessionId};
 use rowlock_state::command::{Attachment, Command};
 
 use crate::delivery::outbox;
-use crate::peer::{Lane, PeerPool, Request, Response};
 use crate::proposer::pending::Pending;
 use crate::proposer::{Proposer, Submission};
-use crate::raft::leadership::Leadership;
-use crate::raft::{Raft, facts};
 
 /// For the writes of this node's own clients to be answered.
 const ANSWERS_DEADLINE: Duration = Duration::from_millis(500);

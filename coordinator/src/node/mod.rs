@@ -15,6 +15,7 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use rowlock_consensus::raft::{OpenError, Raft};
 use rowlock_env::net::Listener;
 use rowlock_env::sync::watch;
 use rowlock_env::task::{Shutdown, Task};
@@ -29,7 +30,6 @@ use crate::config::NodeConfig;
 use crate::delivery::outbox::CloseReason;
 use crate::delivery::registry::Registry;
 use crate::proposer::Proposer;
-use crate::raft::Raft;
 use crate::replica::Replica;
 pub use addresses::Addresses;
 pub use embed::{NotExpired, NotServing};
@@ -56,6 +56,15 @@ pub enum StartError {
     /// Raft's configuration or recovery failed.
     #[error("Raft does not start: {0}")]
     Raft(String),
+}
+
+impl From<OpenError> for StartError {
+    fn from(error: OpenError) -> Self {
+        match error {
+            OpenError::Storage(error) => StartError::Storage(error),
+            OpenError::Raft(why) => StartError::Raft(why),
+        }
+    }
 }
 
 /// Why a running node stopped by itself. A person must act.

@@ -3,13 +3,17 @@
 
 use std::sync::Arc;
 
+use rowlock_consensus::log_clock::LogClock;
+use rowlock_consensus::peer::{self, PeerPool};
+use rowlock_consensus::raft::log_store::LogStore;
+use rowlock_consensus::raft::{self, Admission, QuorumContact, Raft};
 use rowlock_env::sync::watch;
 use rowlock_env::task::{Shutdown, TaskGroup};
 use rowlock_env::{rng, time, worker};
 use rowlock_history::History;
 use rowlock_types::metrics::Metrics;
 use rowlock_types::observer::Observed;
-use rowlock_wal::{DiskFailure, Opened, SnapshotStore};
+use rowlock_wal::{DiskFailure, Identity, Opened, SnapshotStore, Storage, StorageError};
 
 use super::{NodeError, StartError};
 use crate::apply::Applier;
@@ -17,11 +21,7 @@ use crate::comparison::Marks;
 use crate::config::NodeConfig;
 use crate::delivery::registry::Registry;
 use crate::lock_sweep::LockAlarm;
-use crate::log_clock::LogClock;
-use crate::peer::{self, PeerPool};
 use crate::proposer::pending::Pending;
-use crate::raft::log_store::LogStore;
-use crate::raft::{self, Admission, QuorumContact, Raft};
 use crate::replica::Replica;
 use crate::report::Reports;
 use crate::session::charge::Charge;
@@ -82,13 +82,15 @@ impl Parts {
             metrics: metrics.clone(),
         });
         let tasks = TaskGroup::new(Shutdown::new());
-        let opened = raft::open_storage(config, metrics.clone(), on_disk_failure).await?;
+        let opened = open_storage(config, metrics.clone(), on_disk_failure).await?;
         let peers = peers_of(config, &opened, &replica, &tasks);
         let reports = Reports::new(history.clone(), registry.clone(), clock.clone(), tasks.clone());
+        let (cluster, node, raft) = (config.cluster.clone(), config.id, config.raft);
+        let settings = raft::Settings { cluster, node, raft };
         let (raft, quorum, storage, snapshots) = raft::open(
-            config,
+            &settings,
             opened,
-            replica.clone(),
+            replica.applied().clone(),
             applier,
             peers.clone(),
             metrics.clone(),
@@ -117,6 +119,17 @@ impl Parts {
             failure,
         })
     }
+}
+
+/// Opens the data folder and recovers.
+async fn open_storage(
+    config: &NodeConfig,
+    metrics: Arc<Metrics>,
+    on_disk_failure: impl Fn(&DiskFailure) + Send + Sync + 'static,
+) -> Result<Opened, StorageError> {
+    let identity = Identity { cluster: config.cluster.clone(), node: config.id };
+    let (on_fatal, segment_bytes) = (Arc::new(on_disk_failure), config.log_segment_bytes);
+    Storage::open_with(&config.data_dir, identity, on_fatal, metrics, segment_bytes).await
 }
 
 /// The other nodes, at their addresses.

@@ -3,6 +3,10 @@
 #[path = "../../../tests/support/ports.rs"]
 mod ports;
 
+use crate::peer_support::Raw;
+use rowlock_consensus::peer::message::{Request, Response};
+use rowlock_consensus::peer::{Lane, Refusal};
+use rowlock_consensus::raft_types::{Fate, Payload};
 use rowlock_env::net::Stream;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::{NodeId, SessionId};
@@ -12,10 +16,6 @@ use rowlock_types::codec;
 use rowlock_types::incarnation::Incarnation;
 use std::time::Duration;
 
-use crate::peer::message::{Request, Response};
-use crate::peer::tests::support::Raw;
-use crate::peer::{Lane, Refusal};
-use crate::raft_types::{Fate, Payload};
 use crate::{Node, NodeConfig, NodeError};
 
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -3,6 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rowlock_consensus::folding::{Folder, Parcel};
+use rowlock_consensus::peer::PeerServer;
+use rowlock_consensus::raft::compaction::{Compaction, Retry, Schedule};
+use rowlock_consensus::raft::leadership::{self, Leadership};
+use rowlock_consensus::raft::reconfigure::Reconfigurer;
+use rowlock_consensus::raft::succession::Succession;
+use rowlock_consensus::raft::{self, Raft};
 use rowlock_env::net::Listener;
 use rowlock_env::sync::watch;
 use rowlock_env::task::{self, Shutdown, TaskGroup};
@@ -24,15 +31,8 @@ use crate::comparison::Comparison;
 use crate::config::NodeConfig;
 use crate::http::{self, HttpContext};
 use crate::lock_sweep::LockSweep;
-use crate::peer::PeerServer;
-use crate::proposer::fold::{Folder, Parcel};
 use crate::proposer::router::Router;
 use crate::proposer::{Proposer, Submission};
-use crate::raft::compaction::{Compaction, Retry, Schedule};
-use crate::raft::leadership::{self, Leadership};
-use crate::raft::reconfigure::Reconfigurer;
-use crate::raft::succession::Succession;
-use crate::raft::{self, Raft};
 use crate::reconfig::{Ask, Reconfig, ReconfigDoor};
 use crate::service::Service;
 use crate::session::contact::Contact;
@@ -179,7 +179,7 @@ impl Parts {
             leadership: wires.leadership.clone(),
             queue,
             enforce_quota: wires.config.znodes.enforce_quota,
-            replica: self.replica.clone(),
+            replica: self.replica.applied().clone(),
             clock: self.clock.clone(),
             metrics: self.metrics.clone(),
         };

@@ -1,11 +1,6 @@
 //! From a connection's write to a log entry: folding, forwarding to the leader, and the way back of the
 //! answers.
 
-mod company;
-pub mod fold;
-mod growth;
-mod judge;
-mod next;
 pub mod pending;
 pub mod router;
 mod turn;

@@ -12,6 +12,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rowlock_consensus::folding::{Parcel, weight};
+use rowlock_consensus::peer::forward::{BatchSeq, SendError};
+use rowlock_consensus::peer::{ForwardEvent, ForwardLink, PeerPool, Refusal};
+use rowlock_consensus::raft::leadership::Leadership;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::sync::watch;
@@ -24,12 +28,8 @@ use rowlock_types::metrics::Metrics;
 use tokio::sync::mpsc;
 
 use super::Submission;
-use super::fold::{Parcel, weight};
 use super::pending::Pending;
 use super::turn;
-use crate::peer::forward::{BatchSeq, SendError};
-use crate::peer::{ForwardEvent, ForwardLink, PeerPool, Refusal};
-use crate::raft::leadership::Leadership;
 
 /// Pause before the next try after a refusal or a lost connection, until the nodes' views agree again.
 const RETRY: Duration = Duration::from_millis(20);
@@ -286,13 +286,13 @@ async fn next_event(route: &mut Route) -> Option<ForwardEvent> {
 
 #[cfg(test)]
 mod tests {
+    use rowlock_consensus::peer::{Identity, PeerError};
     use rowlock_env::task::TaskGroup;
     use rowlock_proto::SessionId;
     use rowlock_state::command::{Attachment, Command};
 
     use super::*;
     use crate::delivery::outbox::{self, Inbox, Message};
-    use crate::peer::{Identity, PeerError};
 
     const LEADER: NodeId = NodeId(2);
 

@@ -9,6 +9,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rowlock_consensus::peer::{Lane, PeerPool, Refusal, Request, Response};
+use rowlock_consensus::raft::leadership::Leadership;
+use rowlock_consensus::raft::reconfigure::Reconfigurer;
 use rowlock_env::sync::watch;
 use rowlock_env::task::Shutdown;
 use rowlock_env::time::{self, Instant};
@@ -18,9 +21,6 @@ use rowlock_types::reconfiguration::Wanted;
 use tokio::sync::mpsc;
 
 use crate::delivery::outbox::{Message, Outbox};
-use crate::peer::{Lane, PeerPool, Refusal, Request, Response};
-use crate::raft::leadership::Leadership;
-use crate::raft::reconfigure::Reconfigurer;
 use crate::replica::Replica;
 
 /// A reconfiguration that takes longer has failed, as far as its client is concerned.

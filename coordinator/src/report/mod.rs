@@ -16,6 +16,7 @@ mod sessions;
 
 use std::sync::Arc;
 
+use rowlock_consensus::log_clock::LogClock;
 use rowlock_env::task::TaskGroup;
 use rowlock_env::worker;
 use rowlock_history::History;
@@ -28,7 +29,6 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::delivery::outbox::{Message, Outbox};
 use crate::delivery::registry::Registry;
-use crate::log_clock::LogClock;
 pub use access::Reader;
 use question::{HistoryQuestion, Question};
 

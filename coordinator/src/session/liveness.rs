@@ -10,6 +10,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rowlock_consensus::folding::Parcel;
+use rowlock_consensus::peer::{Lane, PeerPool, Request, Response};
+use rowlock_consensus::raft::QuorumContact;
+use rowlock_consensus::raft::leadership::Leadership;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::sync::watch;
@@ -27,10 +31,6 @@ use super::charge::Charge;
 use super::contact::Contact;
 use super::notes::Notes;
 use crate::delivery::outbox::{Message, Outbox};
-use crate::peer::{Lane, PeerPool, Request, Response};
-use crate::proposer::fold::Parcel;
-use crate::raft::QuorumContact;
-use crate::raft::leadership::Leadership;
 use crate::replica::Replica;
 
 /// How often the leader looks for expired sessions and its own contact.

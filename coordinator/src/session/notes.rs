@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use rowlock_consensus::raft::{QuorumContact, Raft, facts};
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::SessionId;
@@ -18,7 +19,6 @@ use rowlock_types::observer::Observed;
 
 use super::charge::Charge;
 use super::contact::Contact;
-use crate::raft::{QuorumContact, Raft, facts};
 
 /// So long a heartbeat to the quorum is not sent early: under load the answers to the next log entry have
 /// come by then.

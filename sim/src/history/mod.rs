@@ -24,7 +24,7 @@ use node::NodeFact;
 pub struct Index(pub u64);
 
 /// In the simulation of the state alone its own clock, which all parts read correctly; of whole clusters the
-/// log's clock (`coordinator/src/log_clock.rs`).
+/// log's clock (`coordinator/consensus/src/log_clock.rs`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Millis(pub i64);
 

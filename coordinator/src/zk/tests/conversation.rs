@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
+use rowlock_consensus::log_clock::LogClock;
 use rowlock_env::sync::watch;
 use rowlock_env::task::{Shutdown, TaskGroup};
 use rowlock_env::time;
@@ -29,7 +30,6 @@ use crate::delivery::events::Dispatcher;
 use crate::delivery::outbox::{self, CloseReason, Inbox, Message};
 use crate::delivery::registry::{Most, Registry};
 use crate::delivery::watch::{WatchBounds, WatchTable};
-use crate::log_clock::LogClock;
 use crate::proposer::{Proposer, Submission};
 use crate::reconfig::ReconfigDoor;
 use crate::replica::Replica;

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rowlock_consensus::log_clock::LogClock;
 use rowlock_env::net;
 use rowlock_env::sync::watch;
 use rowlock_env::task::{Shutdown, Task, TaskGroup, spawn};
@@ -23,7 +24,6 @@ use crate::config::{
 };
 use crate::delivery::outbox::{CloseReason, Message};
 use crate::delivery::registry::Registry;
-use crate::log_clock::LogClock;
 use crate::proposer::{Proposer, Submission};
 use crate::reconfig::{Ask, ReconfigDoor};
 use crate::replica::Replica;

@@ -1,8 +1,9 @@
 //! openraft's state machine: committed entries go into the replica, snapshots come out of it and replace it.
 //!
-//! Stands between openraft's state machine task (the only one that applies) and [`Replica`], which everybody
-//! reads. What an entry does besides changing the state (events, answers) is the business of the [`Apply`] it
-//! is given. It must never answer a client itself, and never hold the replica's lock across an await.
+//! Stands between openraft's state machine task (the only one that applies) and [`AppliedState`], which
+//! everybody reads. What an entry does besides changing the state (events, answers) is the business of the
+//! [`Apply`] it is given. It must never answer a client itself, and never hold the lock of the state across
+//! an await.
 
 use std::io;
 use std::sync::Arc;
@@ -21,10 +22,10 @@ use rowlock_types::observer::Observed;
 use rowlock_wal::{SnapshotFile, SnapshotStore, StorageError};
 
 use super::stored;
+use crate::applied_state::AppliedState;
 use crate::raft_types::{
     EntryPayload, Fate, LogId, Payload, SnapshotMeta, StoredMembership, TypeConfig, position,
 };
-use crate::replica::Replica;
 
 /// What a node does with a committed batch. All functions run under the lock of the state, and none may wait.
 pub trait Apply: Send + Sync + 'static {
@@ -47,7 +48,7 @@ type RaftSnapshot = openraft::type_config::alias::SnapshotOf<TypeConfig, Snapsho
 
 /// The adapter. Owned by openraft's state machine task.
 pub struct StateMachine {
-    replica: Arc<Replica>,
+    replica: Arc<AppliedState>,
     snapshots: SnapshotStore,
     apply: Arc<dyn Apply>,
     metrics: Arc<Metrics>,
@@ -76,7 +77,7 @@ pub enum SnapshotBuilder {
 impl StateMachine {
     /// Begins with the newest snapshot, if there is one; openraft then applies the log behind it.
     pub async fn open(
-        replica: Arc<Replica>,
+        replica: Arc<AppliedState>,
         snapshots: SnapshotStore,
         apply: Arc<dyn Apply>,
         metrics: Arc<Metrics>,

@@ -5,6 +5,11 @@
 //! entry is on its way is collected: an entry costs far more than a command in it, and the next one leaves as
 //! soon as the other is applied.
 
+mod company;
+mod growth;
+mod judge;
+mod next;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -27,14 +32,13 @@ use rowlock_types::metrics::Metrics;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
-use super::judge::{self, Judged};
-use super::next::Next;
-use super::{company, growth};
+use crate::applied_state::AppliedState;
 use crate::log_clock::LogClock;
 use crate::raft::Raft;
 use crate::raft::leadership::Leadership;
 use crate::raft_types::{Fate, Payload, TypeConfig};
-use crate::replica::Replica;
+use judge::Judged;
+use next::Next;
 
 /// Before an entry that Raft has refused is proposed again.
 const REFUSED_PAUSE: Duration = Duration::from_millis(20);
@@ -83,7 +87,7 @@ pub struct Folder {
     /// Whether the batches of this leader enforce hard quotas.
     pub enforce_quota: bool,
     /// Tells which locks are free.
-    pub replica: Arc<Replica>,
+    pub replica: Arc<AppliedState>,
     /// Stamps the batches.
     pub clock: Arc<LogClock>,
     /// Batch sizes and commit latency.

@@ -22,10 +22,10 @@ use rowlock_types::reconfiguration::Wanted;
 use rowlock_types::status::Status;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::peer::{
+use rowlock_consensus::peer::{
     Identity, Introduction, Lane, PeerPool, PeerServer, PeerService, RaftConnection, RaftService, Refusal,
 };
-use crate::raft_types::messages::{RaftRequest, RaftResponse};
+use rowlock_consensus::raft_types::messages::{RaftRequest, RaftResponse};
 
 /// Long enough for anything that must happen on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(20);

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use openraft::{Config, SnapshotPolicy};
 use rowlock_env::mutant::{self, Mutant};
+use rowlock_proto::NodeId;
 use rowlock_types::metrics::Metrics;
 use rowlock_types::observer::Observed;
-use rowlock_wal::{DiskFailure, Identity, Opened, SnapshotStore, Storage};
+use rowlock_wal::{Opened, SnapshotStore, StorageError};
 
 use super::acks::{Acks, QuorumContact};
 use super::admission::Admission;
@@ -16,11 +17,10 @@ use super::network::Network;
 use super::rpc::RaftDispatch;
 use super::state_machine::{Apply, StateMachine};
 use super::stored;
-use crate::config::NodeConfig;
-use crate::node::StartError;
+use crate::applied_state::AppliedState;
+use crate::config::RaftConfig;
 use crate::peer::{PeerPool, RaftService};
 use crate::raft_types::TypeConfig;
-use crate::replica::Replica;
 
 /// Raft with our types.
 pub type Raft = openraft::Raft<TypeConfig, StateMachine>;
@@ -36,10 +36,10 @@ const SNAPSHOT_CHUNK_TIMEOUT_MS: u64 = 10_000;
 /// costs little.
 const REPLICATION_BACKOFF: &str = "20ms 50ms 100ms 100ms";
 
-fn raft_config(config: &NodeConfig) -> Config {
-    let raft = &config.raft;
+fn raft_config(settings: &Settings) -> Config {
+    let raft = &settings.raft;
     Config {
-        cluster_name: config.cluster.clone(),
+        cluster_name: settings.cluster.clone(),
         heartbeat_interval: raft.heartbeat_ms,
         election_timeout_min: raft.election_timeout_min_ms,
         election_timeout_max: raft.election_timeout_max_ms,
@@ -59,38 +59,49 @@ fn raft_config(config: &NodeConfig) -> Config {
     }
 }
 
-/// Opens the data folder and recovers.
-pub async fn open_storage(
-    config: &NodeConfig,
-    metrics: Arc<Metrics>,
-    on_disk_failure: impl Fn(&DiskFailure) + Send + Sync + 'static,
-) -> Result<Opened, StartError> {
-    let identity = Identity { cluster: config.cluster.clone(), node: config.id };
-    let (on_fatal, segment_bytes) = (Arc::new(on_disk_failure), config.log_segment_bytes);
-    Ok(Storage::open_with(&config.data_dir, identity, on_fatal, metrics, segment_bytes).await?)
+/// How this node's Raft is set.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Name of the cluster.
+    pub cluster: String,
+    /// This node.
+    pub node: NodeId,
+    /// Its timers, and when a snapshot is taken.
+    pub raft: RaftConfig,
+}
+
+/// Why Raft does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The data folder cannot be used.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// The settings are refused, or the recovery has failed.
+    #[error("{0}")]
+    Raft(String),
 }
 
 /// Starts Raft on an open folder. It takes no part yet: see [`take_part`](super::take_part).
 pub async fn open(
-    config: &NodeConfig,
+    settings: &Settings,
     opened: Opened,
-    replica: Arc<Replica>,
+    replica: Arc<AppliedState>,
     apply: Arc<dyn Apply>,
     peers: PeerPool,
     metrics: Arc<Metrics>,
     observed: Observed,
-) -> Result<(Raft, QuorumContact, LogStore, SnapshotStore), StartError> {
-    let raft_config = raft_config(config).validate().map_err(|e| StartError::Raft(e.to_string()))?;
+) -> Result<(Raft, QuorumContact, LogStore, SnapshotStore), OpenError> {
+    let raft_config = raft_config(settings).validate().map_err(|e| OpenError::Raft(e.to_string()))?;
     if let Some(after) = opened.report.cut_behind {
         observed.tell(|observer| observer.truncated(after.map(stored::position)));
     }
-    let polled = LogStore::new(opened.log).polled(Duration::from_micros(config.raft.busy_poll_us));
+    let polled = LogStore::new(opened.log).polled(Duration::from_micros(settings.raft.busy_poll_us));
     let (log, snapshots) = (polled.observed(observed.clone()), opened.snapshots);
     let state_machine = StateMachine::open(replica, snapshots.clone(), apply, metrics, observed).await?;
     let acks = Acks::default();
     let network = Network::new(peers, log.thrift().clone(), acks.clone());
-    let raft = Raft::new(config.id.0, Arc::new(raft_config), network, log.clone(), state_machine).await;
-    let raft = raft.map_err(|e| StartError::Raft(e.to_string()))?;
+    let raft = Raft::new(settings.node.0, Arc::new(raft_config), network, log.clone(), state_machine).await;
+    let raft = raft.map_err(|e| OpenError::Raft(e.to_string()))?;
     Ok((raft.clone(), QuorumContact::new(raft, acks), log, snapshots))
 }
 

@@ -6,7 +6,7 @@
 use rowlock_state::command::Proposal;
 use rowlock_types::limits::{BATCH_MAX_BYTES, BATCH_MAX_COMMANDS};
 
-use super::fold::{Parcel, weight};
+use super::{Parcel, weight};
 
 /// See the module.
 #[derive(Default)]

@@ -14,12 +14,12 @@ use rowlock_types::observer::Observed;
 use rowlock_wal::{SnapshotFile, SnapshotStore, StorageError, verify};
 
 use super::*;
+use crate::applied_state::AppliedState;
 use crate::raft::rpc::IncomingSnapshot;
 use crate::raft::state_machine::{Apply, StateMachine};
 use crate::raft::stored;
 use crate::raft::testing::{entry, log_id, membership_entry, snapshot_meta};
 use crate::raft_types::{Entry, EntryPayload, Fate, Payload};
-use crate::replica::Replica;
 use parking_lot::Mutex;
 use rowlock_proto::SessionId;
 use rowlock_state::command::Attachment;
@@ -55,7 +55,7 @@ impl Apply for Applier {
 }
 
 struct Node {
-    replica: Arc<Replica>,
+    replica: Arc<AppliedState>,
     applier: Arc<Applier>,
     machine: StateMachine,
     opened: Opened,
@@ -68,7 +68,7 @@ async fn node(dir: &Path) -> Node {
 
 async fn node_with(dir: &Path, applier: Applier) -> Node {
     let opened = open(dir).await;
-    let (replica, applier) = (Arc::new(Replica::default()), Arc::new(applier));
+    let (replica, applier) = (Arc::new(AppliedState::default()), Arc::new(applier));
     let metrics: Arc<Metrics> = Arc::default();
     let machine = StateMachine::open(
         replica.clone(),
@@ -338,7 +338,7 @@ async fn a_newest_snapshot_that_cannot_be_read_is_refused_where_nothing_takes_it
     assert!(matches!(verify(dir.path()), Err(StorageError::NoSnapshot { .. })));
     let opened = open(dir.path()).await;
     let applier = Arc::new(Applier::default());
-    let replica = Arc::new(Replica::default());
+    let replica = Arc::new(AppliedState::default());
     let refused =
         StateMachine::open(replica, opened.snapshots, applier, Arc::default(), Observed::default()).await;
     let text = refused.err().expect("is refused").to_string();

@@ -23,7 +23,7 @@ pub mod thrift;
 pub use acks::QuorumContact;
 pub use admission::Admission;
 pub use facts::{is_alone, is_member, stopped, take_part, voters};
-pub use open::{Raft, dispatch, open, open_storage};
+pub use open::{OpenError, Raft, Settings, dispatch, open};
 
 #[cfg(test)]
 pub mod testing;

@@ -1,0 +1,96 @@
+//! The applied state of this node, and what belongs to it.
+//!
+//! Invariant: the lock of the state is not held across an await.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use parking_lot::{Mutex, RwLock};
+use rowlock_state::Machine;
+use rowlock_state::command::Batch;
+use rowlock_types::limits::BATCHES_IN_FLIGHT_MAX;
+use rowlock_types::memory::Memory;
+
+/// Shared by apply (the only writer) and all connections (readers).
+#[derive(Default)]
+pub struct AppliedState {
+    /// The applied state.
+    pub state: RwLock<Machine>,
+    /// What this node holds in memory.
+    pub memory: Memory,
+    /// What this node has folded itself.
+    pub folded: Folded,
+    applied_index: AtomicU64,
+}
+
+impl AppliedState {
+    /// Log index of the last entry with commands in `state`. Belongs to it only while its lock is held.
+    pub fn applied_index(&self) -> u64 {
+        self.applied_index.load(Ordering::Acquire)
+    }
+
+    /// Set by apply, which holds the write lock of `state`.
+    pub fn set_applied_index(&self, index: u64) {
+        self.applied_index.store(index, Ordering::Release);
+    }
+}
+
+/// The last batches that this node has put into log entries as the leader, so that it need not decode its own
+/// bytes when it applies them.
+#[derive(Default)]
+pub struct Folded(Mutex<VecDeque<(Bytes, Batch)>>);
+
+impl Folded {
+    /// Keeps `batch`, which was encoded to these bytes. Forgets the oldest when there are more than can be in
+    /// flight.
+    pub fn keep(&self, bytes: Bytes, batch: Batch) {
+        let mut kept = self.0.lock();
+        if kept.len() >= BATCHES_IN_FLIGHT_MAX {
+            kept.pop_front();
+        }
+        kept.push_back((bytes, batch));
+    }
+
+    /// The batch of an entry that is being applied, if it is kept. Those before it have missed their turn.
+    ///
+    /// Invariant: it is found by where its bytes lie in memory and not by what they are. What is kept here
+    /// cannot have moved or been written over, so these are the very bytes that were encoded.
+    pub fn take(&self, bytes: &Bytes) -> Option<Batch> {
+        let mut kept = self.0.lock();
+        let is_it = |(kept, _): &(Bytes, Batch)| kept.as_ptr() == bytes.as_ptr() && kept.len() == bytes.len();
+        let at = kept.iter().position(is_it)?;
+        kept.drain(..=at).next_back().map(|(_, batch)| batch)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batch(time_ms: i64) -> Batch {
+        Batch { time_ms, ..Batch::default() }
+    }
+
+    #[test]
+    fn a_batch_is_found_by_its_own_bytes_only() {
+        let (folded, bytes) = (Folded::default(), batch(7).encode());
+        folded.keep(bytes.clone(), batch(7));
+        assert_eq!(folded.take(&Bytes::copy_from_slice(&bytes)), None, "these came from elsewhere");
+        assert_eq!(folded.take(&bytes), Some(batch(7)));
+        assert_eq!(folded.take(&bytes), None, "it is applied once");
+    }
+
+    #[test]
+    fn no_more_are_kept_than_can_be_in_flight() {
+        let folded = Folded::default();
+        let all: Vec<Bytes> = (0..=BATCHES_IN_FLIGHT_MAX as i64).map(|n| batch(n).encode()).collect();
+        for (n, bytes) in (0..).zip(&all) {
+            folded.keep(bytes.clone(), batch(n));
+        }
+        assert_eq!(folded.take(&all[0]), None);
+        assert_eq!(folded.take(&all[2]), Some(batch(2)));
+        assert_eq!(folded.take(&all[1]), None, "a later one is applied, so this one never will be");
+        assert_eq!(folded.take(&all[3]), Some(batch(3)));
+    }
+}

@@ -1,0 +1,63 @@
+//! `[raft]` of `cluster.toml`.
+
+use serde::Deserialize;
+
+/// See the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RaftConfig {
+    /// How often a leader shows itself; up to 25 ms later. At least 10.
+    pub heartbeat_ms: u64,
+    /// Shortest silence after which a follower stands for election.
+    pub election_timeout_min_ms: u64,
+    /// Longest silence after which a follower stands for election.
+    pub election_timeout_max_ms: u64,
+    /// A snapshot is taken after so many log entries, on each node after others.
+    pub snapshot_every: u64,
+    /// Log entries that stay behind a snapshot, for followers that are only a little late.
+    pub keep_logs: u64,
+    /// While most log entries come within this time of the one before, a node polls for so long instead of
+    /// sleeping, µs.
+    pub busy_poll_us: u64,
+    /// Which followers flush a moment later while a quorum does without them.
+    pub spare_flushes: SpareFlushes,
+}
+
+/// Which followers a leader spares (`raft::thrift`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SpareFlushes {
+    /// Those whose address has the leader's host: they share its disk.
+    #[default]
+    SameMachine,
+    /// All that a quorum does without.
+    Always,
+    /// Nobody.
+    Never,
+}
+
+impl SpareFlushes {
+    /// As in `cluster.toml`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            SpareFlushes::SameMachine => "same-machine",
+            SpareFlushes::Always => "always",
+            SpareFlushes::Never => "never",
+        }
+    }
+}
+
+impl Default for RaftConfig {
+    /// A failover takes about half a second on one site; a snapshot every 100,000 entries, since entries are
+    /// folded from many commands.
+    fn default() -> Self {
+        RaftConfig {
+            heartbeat_ms: 40,
+            election_timeout_min_ms: 120,
+            election_timeout_max_ms: 250,
+            snapshot_every: 100_000,
+            keep_logs: 10_000,
+            busy_poll_us: 1_500,
+            spare_flushes: SpareFlushes::default(),
+        }
+    }
+}
