@@ -12,6 +12,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use libfuzzer_sys::fuzz_target;
 use openraft::Membership;
 use rowlock_consensus::peer::{Refusal, Request, Response};
+use rowlock_consensus::raft::stored;
 use rowlock_consensus::raft_types::messages::{AppendRequest, RaftRequest, SnapshotStep, VoteRequest};
 use rowlock_consensus::raft_types::{
     Entry, EntryPayload, LeaderId, LogId, Payload, SnapshotMeta, StoredMembership, Vote,
@@ -203,15 +204,20 @@ fn handshakes() -> [Vec<u8>; 3] {
 }
 
 fn records() -> Vec<(u8, Vec<u8>)> {
-    let checkpoint = Checkpoint { last: Some(log_id(6)), purged: Some(log_id(6)), ..Checkpoint::default() };
+    let stored_id = |index| stored::log_id(log_id(index));
+    let checkpoint =
+        Checkpoint { last: Some(stored_id(6)), purged: Some(stored_id(6)), ..Checkpoint::default() };
     let marks = [
         Record::Checkpoint(checkpoint),
-        Record::Vote(vote()),
-        Record::Committed(log_id(7)),
+        Record::Vote(stored::vote(vote())),
+        Record::Committed(stored_id(7)),
         Record::Mark(1 << 40),
     ];
-    let behind = [Record::Truncate(Some(log_id(8))), Record::Purge(log_id(7))];
-    let all = marks.into_iter().chain(entries().into_iter().map(Record::Entry)).chain(behind);
+    let behind = [Record::Truncate(Some(stored_id(8))), Record::Purge(stored_id(7))];
+    let all = marks
+        .into_iter()
+        .chain(entries().into_iter().map(|entry| Record::Entry(stored::entry(entry))))
+        .chain(behind);
     let encoded = all.map(|record| {
         let mut body = Vec::new();
         (record.encode_into(&mut body), body)
@@ -223,8 +229,8 @@ fn records() -> Vec<(u8, Vec<u8>)> {
 fn snapshots() -> Vec<Vec<u8>> {
     const BEFORE_BLOCK: usize = 8 + 2 + 4 + 4;
     const END_BYTES: usize = 1 + 9;
-    let header =
-        SnapshotHeader { cluster_hash: 7, node: 2, meta: meta(), body_len: 1_000, body_crc: 0xabcd_ef01 };
+    let meta = stored::meta(&meta());
+    let header = SnapshotHeader { cluster_hash: 7, node: 2, meta, body_len: 1_000, body_crc: 0xabcd_ef01 };
     let mut all = vec![[&[0], &header.encode()[..]].concat()];
     let locks = |rules| sample::machine_with_locks(true, rules);
     for machine in [Machine::new(), sample::machine(), locks(Rules::First), locks(Rules::Second)] {
