@@ -20,6 +20,7 @@ pub(crate) fn numbered(path: &[&str], creates: i32) -> String {
     path.iter().for_each(|piece| full.push_str(piece));
     full.push_str(&ZEROS[..zeros]);
     full.extend(digits[zeros..].iter().map(|digit| char::from(*digit)));
+    debug_assert_eq!(full, format!("{}{creates:010}", path.concat()), "a number is as Java writes it");
     full
 }
 

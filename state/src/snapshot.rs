@@ -90,19 +90,21 @@ impl Frozen {
                 blocks.put(&Record::LongestTimeout { session: id, longest_ms })?;
             }
         }
-        let mut acls = BTreeMap::new();
+        let (mut acls, mut znodes) = (BTreeMap::new(), 1);
         put_znode(&mut blocks, &mut acls, 0, "", machine.tree.root())?;
         // The iterators on the way down; a loop, because a tree may be deeper than the stack.
         let mut below = vec![machine.tree.root().children.iter()];
         while let Some(siblings) = below.last_mut() {
             match siblings.next() {
                 Some((name, znode)) => {
+                    znodes += 1;
                     put_znode(&mut blocks, &mut acls, below.len() as u32, name, znode)?;
                     below.push(znode.children.iter());
                 }
                 None => drop(below.pop()),
             }
         }
+        assert_eq!(znodes, machine.tree.totals().znodes, "every znode is written, and each once");
         put_outcomes(&mut blocks, machine)?;
         put_locks(&mut blocks, machine)?;
         blocks.put(&Record::End { digest: machine.digest() })?;
@@ -124,7 +126,9 @@ fn put_outcomes(blocks: &mut BlockWriter<'_, impl io::Write>, machine: &Machine)
 }
 
 fn put_locks(blocks: &mut BlockWriter<'_, impl io::Write>, machine: &Machine) -> io::Result<()> {
+    let mut places = 0;
     for (path, lock) in machine.locks.iter() {
+        places += lock.len() as u64;
         for (Key { czxid, path: queue_znode }, contender) in lock.contenders() {
             let name = rowlock_proto::path::name(queue_znode);
             let contender = contender.clone();
@@ -139,6 +143,8 @@ fn put_locks(blocks: &mut BlockWriter<'_, impl io::Write>, machine: &Machine) ->
             blocks.put(&Record::Delay { lock: path.into(), until_ms: lock.delayed_until_ms() })?;
         }
     }
+    let (_, holders, waiters) = machine.locks.counts();
+    assert_eq!(places, holders + waiters, "every place in a queue is written, and each once");
     Ok(())
 }
 

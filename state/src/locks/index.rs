@@ -332,17 +332,18 @@ impl Locks {
 
     /// Takes a place out of the queue of the lock that was found there, if it is in it.
     pub(crate) fn leave(&mut self, lock: Slot, path: &str, key: KeyRef<'_>) -> Option<(Key, Contender)> {
-        let (key, contender) = self.alter(lock, path, |lock| match find(&lock.holders, key) {
+        let left = self.alter(lock, path, |lock| match find(&lock.holders, key) {
             Some(place) => {
-                let (key, holder) = lock.holders.take(place);
-                assert!(holder.granted_ms.is_some(), "{path}: a holder was not granted the lock");
-                assert!(lock.permits >= holder.permits(), "{path}: the permits of a holder were not counted");
-                lock.permits -= holder.permits();
-                Some((key, holder))
+                let left = lock.holders.take(place);
+                let permits = left.1.permits();
+                assert!(left.1.granted_ms.is_some(), "{path}: a holder was not granted the lock");
+                assert!(lock.permits >= permits, "{path}: the permits of a holder were not counted");
+                lock.permits -= permits;
+                Some(left)
             }
             None => Some(lock.waiters.take(find(&lock.waiters, key)?)),
         })?;
-        self.sub(path, &key, &contender);
+        self.sub(path, &left.0, &left.1);
         if self.busy == 0 {
             assert!(self.digest == 0 && self.holders + self.waiters == 0, "no lock is left, and places are");
             debug_assert!(
@@ -350,7 +351,7 @@ impl Locks {
                 "no lock is left, and the indexes are"
             );
         }
-        Some((key, contender))
+        Some(left)
     }
 
     /// Changes a holder: its mode, or when it will have held for too long.

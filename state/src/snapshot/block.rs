@@ -46,6 +46,7 @@ impl<'a, W: Write> BlockWriter<'a, W> {
     }
 
     fn write_block(&mut self) -> io::Result<()> {
+        assert!(!self.block.is_empty(), "a block without records would be taken for damage");
         let length =
             u32::try_from(self.block.len()).ok().filter(|length| *length as usize <= BLOCK_MAX_BYTES);
         let length = length.ok_or_else(|| io::Error::other("a record is too large for a snapshot"))?;
@@ -90,6 +91,7 @@ impl<'a, R: Read> BlockReader<'a, R> {
         let (record, read) = from_bincode(&self.block[self.read..])
             .map_err(|error| SnapshotError::Damaged(format!("a record does not decode: {error}")))?;
         self.read += read;
+        assert!(self.read <= self.block.len(), "a record ends in its block");
         Ok(record)
     }
 
