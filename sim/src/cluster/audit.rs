@@ -11,7 +11,7 @@ use crate::history::client::{ClientFact, ClientId};
 
 /// How long a node may take to stop.
 const STOP: Duration = Duration::from_secs(30);
-/// Longer than a kernel tries to reach a machine that is silent.
+/// Longer than a kernel tries to reach a silent machine.
 const LAST_SEGMENTS: Duration = Duration::from_secs(70);
 
 impl Run {
@@ -45,7 +45,7 @@ impl Run {
         self.record.tell(&Fact::Settled);
     }
 
-    /// More must be true than when a majority may be gone for good.
+    /// Demands `is_met`, unless a majority may be gone for good.
     fn demand(&self, is_met: bool, what: impl FnOnce() -> String) {
         if !is_met && !self.script.is_over_budget() {
             self.record.break_promise("liveness", what());

@@ -27,23 +27,23 @@ use super::schedule::Schedule;
 use crate::fault::{CrashPoint, Down, Fault, Moment, Script, Target};
 use crate::history::node::NodeFact;
 
-/// What there is to do things to.
+/// What faults can act on.
 pub struct Patients {
     /// The nodes' hosts, by place.
     pub nodes: Vec<HostId>,
     /// The clients' hosts, by place.
     pub clients: Vec<HostId>,
-    /// What the nodes say.
+    /// The status of the nodes.
     pub statuses: NodeStatuses,
     /// Which nodes there are.
     pub membership: Membership,
-    /// Who changes that.
+    /// The operator, who changes the membership.
     pub desk: Desk,
-    /// Where it is told.
+    /// Where facts are reported.
     pub record: Record,
 }
 
-/// What the injector cannot do itself: processes are started by who knows what runs in them.
+/// What the injector cannot do itself: the run starts processes, as it knows what runs in them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Birth {
     /// The node at this place.
@@ -59,7 +59,7 @@ enum Deed {
 
 enum End {
     Join(Vec<Link>),
-    /// What was stuck there is not waited for: connections break, and new ones are made.
+    /// Connections on a link that was cut break, and new ones are opened.
     JoinAnew(Vec<Link>),
     Unclog(Vec<Link>),
     Unlose(Vec<Link>),
@@ -68,9 +68,9 @@ enum End {
     TrueRate(HostId),
     FastDisk(HostId),
     Room(HostId),
-    /// The power goes at last, if its moment has not come.
+    /// The power goes now, if its moment has not come.
     CutPower(usize),
-    /// The node at this place goes on with this older copy of its disk.
+    /// The node at this place continues with this older copy of its disk.
     PutBack(usize, DiskCopy),
     /// The leader that no node hears is regaining its leadership.
     Regain(Regain),
@@ -82,11 +82,11 @@ enum End {
 struct Armed {
     /// For how long.
     down: Down,
-    /// It has been seen running since: when it does not any more, its moment has come.
+    /// It has been seen running since; when it stops, its moment has come.
     was_up: bool,
 }
 
-/// What is being done.
+/// The faults under way.
 pub struct Injector {
     sim: Simulation,
     patients: Patients,
@@ -94,7 +94,7 @@ pub struct Injector {
     cuts: Cuts,
     /// Clients that die as soon as they wait for a lock, and what then.
     dying: Vec<(usize, Down)>,
-    /// Since when hosts stand still.
+    /// Since when hosts are paused.
     paused: BTreeMap<HostId, Nanos>,
     /// Nodes that lose their power at a certain moment, by place.
     armed: BTreeMap<usize, Armed>,
@@ -130,7 +130,7 @@ impl Injector {
         self.excused.contains(&place)
     }
 
-    /// When there is something to do next.
+    /// When the next step is due.
     pub fn next(&self) -> Option<Nanos> {
         self.schedule.next()
     }
@@ -140,7 +140,7 @@ impl Injector {
         self.dying.iter().map(|(client, _)| *client).collect()
     }
 
-    /// Does what is due; tells whom to start.
+    /// Does what is due; returns the processes to start.
     pub fn act(&mut self) -> Result<Vec<Birth>, Halt> {
         let mut births = Vec::new();
         while let Some(deed) = self.schedule.take_due(self.sim.now()) {
@@ -156,7 +156,7 @@ impl Injector {
         Ok(births)
     }
 
-    /// A node's process has ended by itself: it is cleared away, and started again later.
+    /// A node's process has ended by itself: it is cleared away, and restarted later.
     pub fn clear_away(&mut self, place: usize) -> Result<(), Halt> {
         self.sim.stop(self.patients.nodes[place])?;
         let restart_after = std::mem::replace(&mut self.restart_after[place], SUPERVISOR);
@@ -172,7 +172,7 @@ impl Injector {
         up.map(|(place, _)| nodes[*place]).collect()
     }
 
-    /// Nodes whose moment has come are started again later.
+    /// Nodes whose moment has come are restarted later.
     pub fn notice_cuts(&mut self) {
         let (sim, nodes) = (&self.sim, &self.patients.nodes);
         let is_gone = |place: usize, armed: &Armed| armed.was_up && !sim.is_up(nodes[place]);
@@ -218,7 +218,7 @@ impl Injector {
         Ok(())
     }
 
-    /// Ends everything that can be ended, at once; tells whom to start.
+    /// Ends all faults that can end, at once; returns the processes to start.
     pub fn heal(&mut self) -> Result<Vec<Birth>, Halt> {
         self.dying.clear();
         self.notice_cuts();
@@ -457,7 +457,7 @@ impl Injector {
         processes.map(|who| self.host(who)).collect()
     }
 
-    /// Whom a fault concerns, for the record.
+    /// The hosts that a fault concerns, for the record.
     fn concerned(&self, fault: &Fault) -> Vec<HostId> {
         BTreeSet::from_iter(self.hosts(&fault.targets())).into_iter().collect()
     }

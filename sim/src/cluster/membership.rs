@@ -12,7 +12,7 @@ use super::node::address;
 use super::node_statuses::node_id;
 use super::shape::Shape;
 
-/// What there is at a place.
+/// The use of a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Machine {
     /// Nothing has run there yet.
@@ -23,7 +23,7 @@ enum Machine {
     Gone,
 }
 
-/// What a node is to the others.
+/// A node's role in the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// A member that votes.
@@ -40,9 +40,9 @@ pub enum Part {
 struct Entry {
     machine: Machine,
     part: Part,
-    /// Bits on its disk have flipped: its node may refuse to start, and say so.
+    /// Bits on its disk have flipped: its node may refuse to start and say why.
     is_damaged: bool,
-    /// It came back with less than it had: its node may stay away, and is started again and again for that.
+    /// It came back with less data than it had: its node may refuse to start, and is restarted repeatedly.
     has_forgotten: bool,
 }
 
@@ -74,7 +74,7 @@ impl Membership {
         self.0.lock().get(place).is_some_and(|entry| entry.machine == Machine::InUse)
     }
 
-    /// Takes a machine into use; false if it is none that is spare.
+    /// Takes a machine into use; false if it is not a spare one.
     pub fn take_into_use(&self, place: usize) -> bool {
         let mut entries = self.0.lock();
         let spare = entries.get_mut(place).filter(|entry| entry.machine == Machine::Spare);
@@ -94,12 +94,12 @@ impl Membership {
         self.0.lock()[place].is_damaged = true;
     }
 
-    /// It comes back with less than it had.
+    /// It comes back with less data than it had.
     pub fn forget(&self, place: usize) {
         self.0.lock()[place].has_forgotten = true;
     }
 
-    /// Whether it came back with less than it had.
+    /// Whether it came back with less data than it had.
     pub fn has_forgotten(&self, place: usize) -> bool {
         self.0.lock()[place].has_forgotten
     }
@@ -109,24 +109,24 @@ impl Membership {
         self.0.lock()[place].is_damaged
     }
 
-    /// The operator knows what part the node has now.
+    /// The operator knows the node's role now.
     pub fn set_part(&self, place: usize, part: Part) {
         self.0.lock()[place].part = part;
     }
 
-    /// What part the node has, as far as the operator knows.
+    /// The node's role, as far as the operator knows.
     pub fn part(&self, node: NodeId) -> Part {
         let entries = self.0.lock();
         let place = usize::try_from(node.0).ok().and_then(|number| number.checked_sub(1));
         place.and_then(|place| entries.get(place)).map_or(Part::Stranger, |entry| entry.part)
     }
 
-    /// The nodes of a part.
+    /// The nodes with a role.
     pub fn of_part(&self, part: Part) -> Vec<NodeId> {
         self.places(|entry| entry.part == part).into_iter().map(node_id).collect()
     }
 
-    /// Whom a new node should know: all members, and all that are to be.
+    /// The nodes that a new node should know: all members, present and future.
     pub fn known(&self) -> Vec<usize> {
         self.places(|entry| entry.machine == Machine::InUse || entry.part != Part::Stranger)
     }

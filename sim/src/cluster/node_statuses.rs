@@ -7,18 +7,18 @@ use rowlock_coordinator::{Role, Status};
 use rowlock_proto::NodeId;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
-/// How a node's process stands.
+/// The state of a node's process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Process {
-    /// There is none, by our doing.
+    /// It does not run, because the simulation stopped it.
     Down,
     /// It runs.
     Up,
     /// It ended by itself: it did not start, its disk failed, it may not take part.
     Failed {
-        /// In its own words.
+        /// The reason that it gave.
         why: String,
-        /// Its state is another one than that of the other nodes.
+        /// Its state differs from that of the other nodes.
         differs: bool,
     },
     /// It stopped in order, as it was asked to.
@@ -77,7 +77,7 @@ impl NodeStatuses {
         entries[place].status = Status::default();
     }
 
-    /// Tells a node; nothing happens if it does not run.
+    /// Sends an order to a node; nothing happens if it does not run.
     pub(super) fn order(&self, place: usize, order: Order) {
         let orders = self.0.lock()[place].orders.clone();
         if let Some(orders) = orders {
@@ -90,17 +90,17 @@ impl NodeStatuses {
         self.0.lock().iter().any(|entry| matches!(entry.process, Process::Failed { .. } | Process::Stopped))
     }
 
-    /// How the processes stand.
+    /// The states of the processes.
     pub fn processes(&self) -> Vec<Process> {
         self.0.lock().iter().map(|entry| entry.process.clone()).collect()
     }
 
-    /// What a node said last; empty if it does not run.
+    /// A node's last status; empty if it does not run.
     pub fn status(&self, place: usize) -> Status {
         self.0.lock()[place].status.clone()
     }
 
-    /// The node that leads, as far as nodes say: of several the one of the highest term.
+    /// The leader according to the nodes: of several the one with the highest term.
     pub fn leader(&self) -> Option<usize> {
         let entries = self.0.lock();
         let leading = entries.iter().enumerate().filter(|(_, entry)| entry.status.role == Role::Leader);

@@ -40,7 +40,7 @@ const REQUEST: Duration = Duration::from_secs(50);
 /// Between two attempts.
 const AGAIN: Duration = Duration::from_millis(500);
 
-/// What the operator is asked to bring about. Machines are named by their places.
+/// A task for the operator. Machines are named by their places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Job {
     /// The new node there becomes a learner.
@@ -70,8 +70,8 @@ impl fmt::Display for Job {
     }
 }
 
-/// The desk of the operator: jobs go in, and what keeps it from doing them can be read. Clones are the same
-/// desk.
+/// The operator's queue of jobs, with the reason why the current one is not done yet. Clones are the same
+/// queue.
 #[derive(Clone)]
 pub struct Desk {
     jobs: UnboundedSender<Job>,
@@ -79,18 +79,18 @@ pub struct Desk {
 }
 
 impl Desk {
-    /// A desk, and where the operator takes its jobs from.
+    /// A queue, and the end from which the operator takes jobs.
     pub fn new() -> (Desk, UnboundedReceiver<Job>) {
         let (jobs, asked) = mpsc::unbounded_channel();
         (Desk { jobs, trouble: Arc::default() }, asked)
     }
 
-    /// To be done after what was asked before.
+    /// Adds a job after the earlier ones.
     pub fn ask(&self, job: Job) {
         let _ = self.jobs.send(job); // the operator has gone home at the end of a run
     }
 
-    /// What it is at, and why that is not done yet.
+    /// The current job, and why it is not done yet.
     pub fn trouble(&self) -> Option<String> {
         self.trouble.lock().clone()
     }
@@ -100,7 +100,7 @@ impl Desk {
 pub struct Operator {
     /// The world, for the record.
     pub sim: Simulation,
-    /// Where it sits.
+    /// The operator's host.
     pub host: HostId,
     /// What is known about the nodes.
     pub membership: Membership,

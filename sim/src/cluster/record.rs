@@ -26,7 +26,7 @@ struct Inner {
     invariants: Invariants,
     reference: Reference,
     violation: Option<Violation>,
-    /// Who waits for a lock.
+    /// The clients that wait for a lock.
     waiting: BTreeMap<CallId, ClientId>,
     facts: u64,
     calls: u64,
@@ -96,13 +96,13 @@ impl Record {
         self.sim.now()
     }
 
-    /// Something happened. After the first broken promise nothing is judged any more.
+    /// Reports a fact. After the first broken promise nothing is judged any more.
     pub fn tell(&self, fact: &Fact) {
         let broken = self.inner.lock().tell(fact);
         self.note_broken(broken);
     }
 
-    /// A node has applied this entry: what the log does by it is told once.
+    /// A node has applied this entry: its facts are reported once.
     pub fn log(&self, index: Index, payload: Option<&[u8]>) {
         let broken = self.inner.lock().log(index, payload);
         self.note_broken(broken);
@@ -119,7 +119,7 @@ impl Record {
         self.tell(&Fact::Node { node, at: self.now(), what });
     }
 
-    /// A promise is broken that the run itself looks after.
+    /// Reports a broken promise that the run itself checks.
     pub fn break_promise(&self, invariant: &'static str, what: String) {
         let broken = self.inner.lock().break_promise(Violation { invariant, what });
         self.note_broken(broken);
@@ -152,7 +152,7 @@ impl Record {
     }
 }
 
-/// What a client tells.
+/// The handle by which a client reports.
 #[derive(Clone)]
 pub struct Journal {
     record: Record,
@@ -160,7 +160,7 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Tells what the client did or heard, at this moment.
+    /// Reports what the client did or heard, at this moment.
     pub fn tell(&self, what: ClientFact) {
         self.record.tell(&Fact::Client { client: self.client, at: self.record.now(), what });
     }
@@ -179,7 +179,7 @@ impl Journal {
         WatchId(inner.watches)
     }
 
-    /// Writes something down for the story and the diagram only.
+    /// Records something for the story and the diagram only.
     pub fn note(&self, what: impl FnOnce() -> What) {
         self.record.sim.trace().note(self.record.now(), what);
     }

@@ -34,9 +34,9 @@ use crate::invariants::Violation;
 /// What is to be run.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Everything follows from it.
+    /// The seed, which determines everything.
     pub seed: u64,
-    /// Simulated seconds under load and faults; the end of the run comes on top.
+    /// Simulated seconds under load and faults; the end of the run takes more.
     pub seconds: u64,
     /// What goes wrong.
     pub scenario: Scenario,
@@ -48,18 +48,18 @@ pub struct Plan {
     pub record: bool,
 }
 
-/// What came of it.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// The first broken promise.
     pub violation: Option<Violation>,
     /// Figures.
     pub stats: Stats,
-    /// Of everything that happened.
+    /// The fingerprint of everything that happened.
     pub fingerprint: u64,
-    /// The faults that were to happen.
+    /// The script of the run.
     pub script: Script,
-    /// What happened, if it was wanted.
+    /// The record, on request.
     pub record: Vec<Happening>,
     /// When it ended.
     pub end: Nanos,
@@ -76,8 +76,7 @@ const SPARES: usize = 3;
 /// How often [`Fact::Passed`] is reported.
 const TICK: Duration = Duration::from_secs(1);
 
-/// What the clients are like is drawn from a stream of its own: what the script says does not change who
-/// takes part.
+/// The clients' workload is drawn from its own random stream, so the script does not change it.
 pub(super) fn theme_stream(seed: u64) -> Rng {
     Rng::new(seed ^ 0x006c_6f63_6b73)
 }
@@ -118,7 +117,7 @@ fn halt_violation(halt: &Halt) -> Violation {
     Violation { invariant, what: halt.to_string() }
 }
 
-/// The run ends here: a promise is broken, or the world stands still.
+/// The run ends here: a promise is broken, or the world makes no progress.
 pub(super) enum Stop {
     Broken,
     Halt(Halt),
@@ -272,7 +271,7 @@ impl Run {
         }
     }
 
-    /// Clears processes away that have ended by themselves, or with the power.
+    /// Clears away processes that have ended by themselves, or by a loss of power.
     fn look_after(&mut self) -> Result<(), Halt> {
         self.miss_clients();
         for (place, process) in self.statuses.processes().into_iter().enumerate() {
@@ -312,7 +311,7 @@ impl Run {
         Ok(())
     }
 
-    /// Tells of clients whose processes are gone.
+    /// Reports clients whose processes are gone.
     fn miss_clients(&mut self) {
         for (place, lives) in self.clients_live.iter_mut().enumerate() {
             if *lives && !self.sim.is_up(self.clients[place]) {

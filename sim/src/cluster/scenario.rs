@@ -24,11 +24,11 @@ pub enum Scenario {
     Machines,
     /// Nodes lose power, all of them at once too.
     Power,
-    /// Clients lose their connections, stand still and die, at a high pace.
+    /// Clients lose their connections, are paused and die, at a high rate.
     Clients,
-    /// Clients stand still.
+    /// Clients are paused.
     Pauses,
-    /// Nodes stand still, often until another one leads.
+    /// Nodes are paused, often until another one leads.
     Stalls,
     /// Nodes come back without their data under their old numbers.
     Wiped,
@@ -40,7 +40,7 @@ pub enum Scenario {
     Leaders,
     /// Nothing.
     Calm,
-    /// More than the promises allow for: the cluster may stop, and must not lie.
+    /// More faults than the promises allow for: the cluster may stop, but must not give wrong answers.
     OverBudget,
 }
 
@@ -68,7 +68,7 @@ impl Scenario {
         Scenario::OverBudget,
     ];
 
-    /// As people write it.
+    /// Its name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Scenario::All => "all",
@@ -88,7 +88,7 @@ impl Scenario {
         }
     }
 
-    /// Where a mistake comes into the open soonest.
+    /// The scenario that reveals a mistake soonest.
     pub fn that_shows(mutant: Mutant) -> Scenario {
         use Mutant as M;
         match mutant {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rowlock_world::time::Nanos;
 
-/// Things to do in the order of their times; those of one time in the order in which they were put down.
+/// Things to do, ordered by time; those of one time in the order in which they were added.
 #[derive(Debug)]
 pub struct Schedule<T> {
     entries: BTreeMap<(Nanos, u64), T>,

@@ -88,7 +88,7 @@ impl EventSink for Recorder {
     }
 }
 
-/// What the maker of a place asked for, by its own words and not by those of the state.
+/// What the maker of a place asked for, from its request and not from the state.
 #[derive(Clone, Copy)]
 struct Wish {
     mode: Mode,
@@ -285,7 +285,7 @@ impl FactRecorder {
         facts
     }
 
-    /// What stands for a number that is one user's, or of one address.
+    /// The global number for a number that belongs to one user or one address.
     fn number(&mut self, number: u64, of: String) -> u64 {
         let next = self.numbers.len() as u64;
         *self.numbers.entry((number, of)).or_insert(next)
@@ -318,7 +318,7 @@ impl FactRecorder {
         })
     }
 
-    /// An answer, for the judges.
+    /// An answer, in the form for the checkers.
     fn reply(&self, command: &Command, result: &Result<Outcome, ErrorCode>) -> Reply {
         let token = |standing: &Standing| match standing {
             Standing::Held(claim) | Standing::Waiting { claim, .. } => Some(claim.token),
@@ -358,7 +358,7 @@ pub fn written(command: &Command) -> (Option<(u64, u64)>, &Command) {
     }
 }
 
-/// It was not run because its session, or its connection, is not what it was.
+/// It was not run because its session has ended or has moved to another connection.
 pub fn is_stale(applied: &Applied) -> bool {
     matches!(applied.result, Err(ErrorCode::SessionMoved | ErrorCode::SessionExpired))
 }

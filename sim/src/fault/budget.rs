@@ -28,7 +28,7 @@ pub(super) struct Budget {
     settled_at: Nanos,
     /// When the nodes that are down for a while are back.
     down_until: Vec<Nanos>,
-    /// When the ways that are cut are open again.
+    /// When the links that are cut work again.
     cut_until: Vec<Nanos>,
     /// When the flush failure that is under way has been repaired.
     repaired_at: Nanos,
@@ -151,12 +151,12 @@ impl Budget {
         self.down_until.push(until);
     }
 
-    /// How many faults cut ways at `at`.
+    /// How many faults cut links at `at`.
     pub(super) fn cuts(&self, at: Nanos) -> usize {
         self.cut_until.iter().filter(|until| **until > at).count()
     }
 
-    /// Ways are cut for a while.
+    /// Links are cut for a while.
     pub(super) fn cut(&mut self, until: Nanos) {
         self.cut_until.push(until);
     }

@@ -16,7 +16,7 @@ const PPM: usize = 24_000;
 /// The largest jump of a wall clock, in either direction.
 const JUMP_MS: usize = 3_600_000;
 
-/// The dice and the account.
+/// The random numbers and the budget.
 pub(super) struct Draw {
     pub(super) rng: Rng,
     pub(super) budget: Budget,

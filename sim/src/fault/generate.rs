@@ -23,7 +23,7 @@ const STREAM: u64 = 0xfa17_5eed_0000_0001;
 /// How long after its loss a disk is replaced, if members are changed at all.
 const REPLACED_AFTER: (u64, u64) = (1_000, 6_000);
 
-/// On what the faults fall.
+/// The cluster and the time on which the faults fall.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ground {
     /// Voters at the beginning.

@@ -134,8 +134,7 @@ pub enum ClientFact {
     /// The session that it has opened speaks only ZooKeeper's requests: it hears of no grant, and asks for no
     /// place but by creating one.
     Plain { session: SessionId },
-    /// One of the largest requests that are allowed has come to its end: refused or not, or without an
-    /// answer.
+    /// One of the largest allowed requests has ended: refused or not, or without an answer.
     Asked { kind: Large, outcome: Result<Option<ErrorCode>, ()> },
     /// Something about the connections of a plain session.
     Connects { session: SessionId, what: Connect },
@@ -152,7 +151,7 @@ pub enum ClientFact {
     Event { watch: WatchId, kind: EventType, path: String, zxid: Zxid },
     /// It believes at this moment that it may act under the lock.
     Holds { lock: Lock, token: FencingToken, mode: Mode },
-    /// It acts under the lock no more (gave it back, or knows that it has lost it).
+    /// It no longer acts under the lock (it released it, or knows that it has lost it).
     LetGo { lock: Lock, token: FencingToken },
     /// A store answered a write that carried the token.
     Wrote { lock: Lock, token: FencingToken, store: Store },

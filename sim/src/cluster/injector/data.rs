@@ -11,7 +11,7 @@ use crate::fault::{Down, Fault};
 use crate::history::node::NodeFact;
 
 impl Injector {
-    /// Takes away what a node has stored, and lets it go on.
+    /// Deletes what a node has stored, and restarts it.
     pub(super) fn begin_on_data(&mut self, fault: Fault) -> Result<(), Halt> {
         match fault {
             Fault::Wipe { target, lasts } => {
@@ -37,7 +37,7 @@ impl Injector {
         Ok(())
     }
 
-    /// The node at this place comes back with less than it had, and may stay away for that.
+    /// The node at this place comes back with less data than it had, so it may refuse to start.
     fn forgets(&mut self, place: usize) {
         self.excused.insert(place);
         self.patients.membership.forget(place);

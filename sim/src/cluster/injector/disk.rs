@@ -9,7 +9,7 @@ use super::{Birth, End, Injector};
 use crate::fault::{Down, Fault};
 
 impl Injector {
-    /// Does what happens to disks.
+    /// Applies a fault of a disk.
     pub(super) fn begin_on_disk(&mut self, fault: Fault) -> Result<(), Halt> {
         match fault {
             Fault::SlowDisk { target, times, lasts } => {
@@ -64,7 +64,7 @@ impl Injector {
         Ok(())
     }
 
-    /// A new machine gets a node, which joins as a learner by itself; the rest is for the operator.
+    /// A new machine gets a node, which joins as a learner by itself; the operator does the rest.
     fn begin_node(&mut self, place: usize, job: Job) {
         if self.patients.membership.take_into_use(place) {
             self.later(Duration::ZERO, End::Start(Birth::Node(place)));

@@ -26,12 +26,12 @@ pub(super) struct Regain {
     links: Vec<Link>,
     /// Another node leads, or has led.
     is_lost: bool,
-    /// Then it ends, whatever has come of it.
+    /// The fault ends at this time, whatever its outcome.
     until: Nanos,
 }
 
 impl Injector {
-    /// Takes the leadership away from the leader that there is, if there is one.
+    /// Takes the leadership away from the current leader, if there is one.
     pub(super) fn take_leadership(&mut self, late: Target, after: Duration, lasts: Duration) {
         let (Some(leader), Some(late)) =
             (self.patients.statuses.leader(), self.hosts(&[late]).first().copied())

@@ -13,7 +13,7 @@ use crate::fault::Down;
 const LOOK: Duration = Duration::from_millis(50);
 /// How many checks in a row without a write mean rest: by then the record after the last flush is written.
 const STILL: u32 = 6;
-/// A log that has not come to rest by then is let alone.
+/// A log that is not at rest by then is left alone.
 const LOOKS_MAX: u32 = 40;
 
 /// A node that is cut off from all others.
@@ -21,14 +21,14 @@ pub(super) struct Rest {
     place: usize,
     links: Vec<Link>,
     down: Duration,
-    /// What its disk had done when it was last looked at.
+    /// What its disk had done at the last check.
     done: u64,
     still: u32,
     looks: u32,
 }
 
 impl Injector {
-    /// Cuts the node off; what comes then is in [`Injector::look_at`].
+    /// Cuts the node off; the next steps are in [`Injector::look_at`].
     pub(super) fn bring_to_rest(&mut self, place: usize, down: Duration) {
         let host = self.patients.nodes[place];
         let others: Vec<HostId> = self
@@ -45,7 +45,7 @@ impl Injector {
         self.later(LOOK, End::Rest(rest));
     }
 
-    /// Whether it rests by now.
+    /// Whether its log is at rest.
     pub(super) fn look_at(&mut self, mut rest: Rest) -> Result<(), Halt> {
         let host = self.patients.nodes[rest.place];
         if !self.sim.is_up(host) || rest.looks >= LOOKS_MAX {
@@ -71,7 +71,7 @@ impl Injector {
         Ok(())
     }
 
-    /// It is cut off no more.
+    /// Ends the isolation.
     pub(super) fn leave(&mut self, rest: &Rest) {
         self.cuts.join(self.sim.network(), &rest.links);
     }

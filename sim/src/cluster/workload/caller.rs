@@ -21,7 +21,7 @@ use super::{Journal, Profile};
 use crate::history::Lock;
 use crate::history::client::{Answer, CallId, ClientFact, Failure, Op, ReadKind, WatchId};
 
-/// One session, and who tells of it. Clones are the same.
+/// One session, and its handle for reports. Clones are the same session.
 #[derive(Clone)]
 pub(super) struct Caller {
     parts: Arc<Parts>,
@@ -36,7 +36,7 @@ struct Parts {
 }
 
 impl Caller {
-    /// Tells of the session that `client` has just opened.
+    /// Reports the session that `client` has just opened.
     pub(super) fn new(client: Client, journal: Journal, profile: Arc<Profile>) -> Self {
         let session = client.session_id();
         let millis = |time: std::time::Duration| u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
@@ -49,7 +49,7 @@ impl Caller {
         Caller { parts: Arc::new(Parts { client, session, journal, profile, watches }) }
     }
 
-    /// For recipes that are no told calls, and handles of locks.
+    /// The client, for recipes that are not reported as calls, and for handles of locks.
     pub(super) fn client(&self) -> &Client {
         &self.parts.client
     }
@@ -71,7 +71,7 @@ impl Caller {
         self.parts.profile.locks.path(lock)
     }
 
-    /// The session is alive as far as can be known here and now; tells so if it is.
+    /// Whether the session is alive as far as known here and now; if so, reports it.
     pub(super) fn is_alive(&self) -> bool {
         let Some(until) = self.parts.client.valid_until() else { return false };
         let left = until.saturating_since(rowlock_env::time::now());
@@ -83,12 +83,12 @@ impl Caller {
         true
     }
 
-    /// Nothing succeeds on this session any more.
+    /// Whether the session has ended.
     pub(super) fn is_over(&self) -> bool {
         self.parts.client.valid_until().is_none()
     }
 
-    /// Tells of the watches that have fired.
+    /// Reports the watches that have fired.
     pub(super) fn hear(&self) {
         self.parts.watches.fired().into_iter().for_each(|event| self.parts.journal.tell(event));
     }
@@ -98,10 +98,9 @@ impl Caller {
         self.parts.watches.has_room().then(|| self.parts.journal.next_watch())
     }
 
-    /// Asks what `make` makes of the number of the call, and tells of it.
+    /// Makes the call that `make` builds from the call's number, and reports it.
     ///
-    /// # Cancel safety
-    /// A dropped call is told as one of unknown outcome.
+    /// # Cancel safety A dropped call is reported with an unknown outcome.
     pub(super) async fn ask(&self, make: impl FnOnce(CallId) -> Op) -> Result<Answer, Failure> {
         let call = self.parts.journal.next_call();
         let op = Arc::new(make(call));
@@ -121,7 +120,7 @@ impl Caller {
         result
     }
 
-    /// Tells that a call begins, whose future is polled next.
+    /// Reports the beginning of a call, whose future is polled next.
     pub(super) fn begin_next(&self, op: Op) -> Begun {
         self.begin(self.parts.journal.next_call(), Arc::new(op))
     }
@@ -132,7 +131,7 @@ impl Caller {
         Begun { caller: self.clone(), call, is_told: false }
     }
 
-    /// Waits for locks by `asking` (`None`: they are not free) and tells of it.
+    /// Waits for locks by `asking` (`None`: they are not free) and reports it.
     ///
     /// # Cancel safety
     /// As [`Caller::ask`].
@@ -236,7 +235,7 @@ impl Caller {
     }
 }
 
-/// A call that has been told to have begun. Dropped without an end it is told as one of unknown outcome.
+/// A call whose beginning has been reported. If it is dropped, an unknown outcome is reported.
 #[must_use = "its drop tells that nothing is known"]
 pub(super) struct Begun {
     caller: Caller,
@@ -292,7 +291,7 @@ impl Drop for Waiting {
     }
 }
 
-/// What an error says of the call.
+/// The outcome that an error implies for the call.
 pub(super) fn failure(error: &Error) -> Failure {
     match error {
         error if error.may_have_happened() => Failure::Unknown,

@@ -65,16 +65,16 @@ async fn open(profile: &Profile, mut closing: watch::Receiver<bool>) -> Option<C
     }
 }
 
-/// What an operation has at hand.
+/// The context of an operation.
 #[derive(Clone)]
 pub(super) struct Place {
     pub(super) caller: Caller,
-    /// Nothing new is begun once it says true.
+    /// No new operation begins once it says true.
     pub(super) is_ending: watch::Receiver<bool>,
 }
 
 impl Place {
-    /// Nothing new is to be begun.
+    /// Whether no new operation may begin.
     pub(super) fn is_over(&self) -> bool {
         *self.is_ending.borrow() || self.caller.is_over()
     }
@@ -143,7 +143,7 @@ async fn end(mut one: Task<()>, deadline: time::Instant) {
     }
 }
 
-/// Now and then says that the session is alive, and hears of watches also when no reply comes.
+/// Now and then reports that the session is alive, and checks the watches also when no reply comes.
 async fn tick(place: Place) {
     while !place.is_over() {
         place.caller.is_alive();

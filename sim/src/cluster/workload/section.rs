@@ -62,7 +62,7 @@ struct Stake {
     lock: Lock,
     token: FencingToken,
     mode: Mode,
-    /// It was told that it is held, and not yet that it is let go of.
+    /// The hold has been reported, its end not yet.
     is_told: bool,
 }
 
@@ -70,7 +70,7 @@ struct Stake {
 #[must_use = "dropping it lets go of the locks"]
 pub(super) struct Section {
     caller: Caller,
-    /// Before its drop, the telling: see [`Drop`].
+    /// Reported before it is dropped: see [`Drop`].
     held_lock: Option<HeldLock>,
     stakes: Vec<Stake>,
 }
@@ -91,7 +91,7 @@ impl Section {
         self.caller.profile().work
     }
 
-    /// Looks at each guard once and tells what it says; all are held.
+    /// Checks each guard once and reports the result. True: all are held.
     pub(super) fn is_held(&mut self) -> bool {
         let Some(held_lock) = &self.held_lock else { return false };
         let held: Vec<bool> = held_lock.guards().iter().map(|guard| guard.is_held()).collect();
@@ -183,7 +183,7 @@ impl Section {
         self.held_lock = Some(held_lock);
     }
 
-    /// Gives everything back and waits for the answer.
+    /// Releases everything and waits for the answer.
     pub(super) async fn release(mut self) {
         let is_held = self.is_held();
         self.tell_all_gone();

@@ -7,7 +7,7 @@ use rowlock_world::time::Nanos;
 
 use crate::report::scene::Message;
 
-/// What is this close to a broken promise is drawn before the rest.
+/// Messages this close to a broken promise are drawn before the rest.
 const CLOSE: Duration = Duration::from_secs(1);
 
 /// At most `most` of `messages`, in their order.

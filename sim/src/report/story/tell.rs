@@ -49,7 +49,7 @@ struct Teller {
     names: BTreeMap<HostId, String>,
     /// Whether its process is there; hosts that never ran are not in it.
     runs: BTreeMap<HostId, bool>,
-    /// Those of whom the same is true at the same time are named together.
+    /// Hosts with the same change at the same time are named together.
     together: Option<Together>,
     told: Vec<Told>,
 }

@@ -28,7 +28,7 @@ const BELIEVED_PERCENT: u32 = 90;
 /// Percentage of handshakes that are given up soon; then another node is asked.
 const IMPATIENT_PERCENT: u64 = 40;
 
-/// What a call has come to if it was not answered.
+/// Why a call was not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     /// The connection is gone: it may have happened.
@@ -196,7 +196,7 @@ impl Session {
         self.timeout * 2 / 3
     }
 
-    /// Asks and waits for the answer. Every other frame that comes before it is taken in.
+    /// Sends a request and waits for its answer. It processes every other frame that comes before.
     pub(super) async fn ask(&mut self, request: Request) -> Result<Answered, Fate> {
         let xid = Xid(self.next_xid);
         self.next_xid += 1;
@@ -329,7 +329,7 @@ impl Session {
         result.map(|_| zxid).map_err(|_| Fate::Lost)
     }
 
-    /// Says goodbye; what it had is gone when this returns, if the cluster could be told.
+    /// Closes the session; its ephemeral znodes are gone when this returns, if the cluster was reached.
     pub(super) async fn close(mut self) {
         if self.wire.is_none() {
             let _ = self.attach().await;
