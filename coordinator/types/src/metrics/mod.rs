@@ -46,25 +46,25 @@ metrics! {
 
     /// Watches of this node's connections.
     watches: Gauge,
-    /// Bytes of these watches, about: 256 and the path for each path of each connection.
+    /// Approximate bytes of these watches: 256 plus the path, for each path of each connection.
     watch_bytes: Gauge,
     /// Watch events queued for connections of this node.
     watch_fired_total: Counter,
 
-    /// Bytes that this node holds in memory, about, by what holds them.
+    /// Approximate bytes that this node holds in memory, by use.
     memory_bytes: PartsGauge,
-    /// From so many on, new sessions, addWatch and (on the leader) writes that grow are refused; 0: none.
+    /// Bytes from which new sessions, addWatch and (on the leader) growing writes are refused; 0: no limit.
     memory_limit_bytes: Gauge,
-    /// 1 while that is so.
+    /// 1 while the memory limit is reached.
     memory_full: Gauge,
-    /// Commands that this node has refused as the leader because they would grow.
+    /// Growing commands that this node as the leader has refused while the memory limit was reached.
     growth_refused_total: Counter,
 
     /// Places in locks' queues that hold.
     locks_held: Gauge,
     /// Places in locks' queues that wait.
     lock_waiters: Gauge,
-    /// Grants of locks, to whatever clients, as applied by this node.
+    /// Grants of locks to any client, as applied by this node.
     lock_grants_total: Counter,
     /// From asking for a lock to holding it.
     lock_wait_seconds: LongHistogram,
@@ -109,13 +109,13 @@ metrics! {
     proposals_lost_total: Counter,
     /// Log entries proposed by this node as the leader.
     batches_total: Counter,
-    /// Of them, those that only compare the nodes' digests.
+    /// Log entries proposed by this node as the leader that only compare the nodes' digests.
     comparison_batches_total: Counter,
     /// Log entries that all nodes skipped, since they had overtaken another one; they were proposed again.
     batches_skipped_total: Counter,
-    /// Commands that this node as the leader has refused because they are too dear for the log.
+    /// Commands that this node as the leader has refused because they cost too much for the log.
     commands_refused_total: Counter,
-    /// Log entries whose last commands were left to the next one, since together they were too dear.
+    /// Log entries whose last commands were left to the next one, since together they cost too much.
     batches_cut_total: Counter,
     /// Commands per log entry proposed.
     batch_commands: SizeHistogram,
@@ -171,7 +171,7 @@ metrics! {
     serving: Gauge,
     /// HTTP connections accepted.
     http_connections_total: Counter,
-    /// HTTP connections closed at once because their address has as many as it may have.
+    /// HTTP connections closed at once because their address has reached its limit.
     http_connections_refused_total: Counter,
 }
 
