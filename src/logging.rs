@@ -19,8 +19,8 @@ pub enum LogFormat {
 
 /// The targets and levels of `filter`.
 ///
-/// # Errors A word is neither a level nor `target=level`: tracing would treat it as a target, and silence all
-/// others.
+/// # Errors
+/// A word is neither a level nor `target=level`: tracing would treat it as a target, and silence all others.
 pub fn check(filter: &str) -> Result<Targets, Failure> {
     let wrong = |why: &str| {
         let use_these = "use error, warn, info, debug, trace or off, or directives such as info,rowlock_coordinator=debug";

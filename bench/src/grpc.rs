@@ -40,7 +40,8 @@ struct Repeated {
 }
 
 impl Channel {
-    /// # Errors No server listens, or it does not speak HTTP/2.
+    /// # Errors
+    /// No server listens, or it does not speak HTTP/2.
     pub async fn open(address: &str) -> Result<Self> {
         let stream = TcpStream::connect(address).await.with_context(|| format!("connecting to {address}"))?;
         stream.set_nodelay(true)?;

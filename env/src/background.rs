@@ -24,7 +24,8 @@ pub struct Background {
 impl Background {
     /// Starts the thread.
     ///
-    /// # Errors The system refuses a thread, or the means to wait for sockets.
+    /// # Errors
+    /// The system refuses a thread, or the means to wait for sockets.
     pub fn start(name: &str) -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let (end, ended) = oneshot::channel::<Farewell>();

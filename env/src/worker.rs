@@ -292,7 +292,8 @@ fn start_in<J: Send + 'static>(
 
 /// Runs `work` on its own thread and returns its result. Dropping the future does not stop the work.
 ///
-/// # Panics If `work` panics.
+/// # Panics
+/// If `work` panics.
 pub async fn run_blocking<T: Send + 'static>(name: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
     run(name, || {}, work).await
 }

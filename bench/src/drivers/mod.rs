@@ -120,8 +120,9 @@ impl Driver {
     /// Releases what was acquired last without waiting: the request is sent with the next one at the latest.
     /// Its answer is checked before the next one's, except with our own client, which does not report it.
     ///
-    /// # Errors Nothing is held, or the system needs the answer first (etcd: the next Lock of a lease may
-    /// overtake its Unlock, find its own key and hold what is about to be deleted).
+    /// # Errors
+    /// Nothing is held, or the system needs the answer first (etcd: the next Lock of a lease may overtake its
+    /// Unlock, find its own key and hold what is about to be deleted).
     pub fn post_release(&mut self) -> Result<()> {
         match self {
             Driver::Rowlock(client) => client.post_release(),

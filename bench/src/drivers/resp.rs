@@ -28,7 +28,8 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// # Errors No server listens.
+    /// # Errors
+    /// No server listens.
     pub async fn open(address: &str) -> Result<Self> {
         let stream = TcpStream::connect(address).await.with_context(|| format!("connecting to {address}"))?;
         stream.set_nodelay(true)?;

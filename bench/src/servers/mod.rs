@@ -86,7 +86,8 @@ impl Servers {
 
     /// Which of the processes leads, if the system has leaders.
     ///
-    /// # Errors No server says that it leads.
+    /// # Errors
+    /// No server says that it leads.
     pub async fn leader(&self) -> Result<usize> {
         match self.system {
             System::Rowlock | System::RowlockPlain | System::Zookeeper => {

@@ -21,7 +21,8 @@ const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// One trial. The killed server is started again before it returns.
 ///
-/// # Errors No server leads, no lock is granted any more, or the server does not come back.
+/// # Errors
+/// No server leads, no lock is granted any more, or the server does not come back.
 pub async fn run(system: System, servers: &mut Servers, round: u32) -> Result<Trial> {
     let leader = servers.leader().await?;
     let mut survivors = servers.addresses.clone();

@@ -12,7 +12,8 @@ pub struct Witness(AtomicU64);
 impl Witness {
     /// Client `n` has just been told that it holds the lock.
     ///
-    /// # Errors Another client still holds it.
+    /// # Errors
+    /// Another client still holds it.
     pub fn enter(&self, n: usize) -> Result<()> {
         match self.0.compare_exchange(0, n as u64 + 1, Ordering::SeqCst, Ordering::SeqCst) {
             Ok(_) => Ok(()),

@@ -100,7 +100,8 @@ impl Caller {
 
     /// Makes the call that `make` builds from the call's number, and reports it.
     ///
-    /// # Cancel safety A dropped call is reported with an unknown outcome.
+    /// # Cancel safety
+    /// A dropped call is reported with an unknown outcome.
     pub(super) async fn ask(&self, make: impl FnOnce(CallId) -> Op) -> Result<Answer, Failure> {
         let call = self.parts.journal.next_call();
         let op = Arc::new(make(call));

@@ -73,7 +73,8 @@ impl Znodes {
     /// The zxid since when a znode is as it was read, by a reader that had already seen `floor`: the earliest
     /// that fits.
     ///
-    /// # Errors The znode was never in this state at or after `floor`.
+    /// # Errors
+    /// The znode was never in this state at or after `floor`.
     pub(super) fn read_at(&self, path: &str, read: &Read, floor: Zxid) -> Result<Zxid, String> {
         let stretches = self.of(path);
         // The last stretch that begins at or before the floor, and all after it.
