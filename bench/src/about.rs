@@ -4,7 +4,7 @@ use std::process::Command;
 
 use crate::results::About;
 
-/// Of now and here. What cannot be found out is said to be unknown.
+/// The present time and machine. Facts that cannot be found are stated as unknown.
 pub fn here() -> About {
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     About {

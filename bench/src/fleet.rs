@@ -23,12 +23,11 @@ const WARM_UP_CLIENTS: u64 = 256;
 pub struct Fleet {
     folder: PathBuf,
     running: BTreeMap<System, Servers>,
-    /// Compiled code counts only when it is compiled: how long a Java server is loaded before its first
-    /// trial.
+    /// How long a Java server is loaded before its first trial, so that its code is compiled.
     java_warm_up: Duration,
 }
 
-/// Whose servers a system uses.
+/// The system whose servers a system uses.
 fn host(system: System) -> System {
     if system == System::RowlockPlain { System::Rowlock } else { system }
 }
@@ -57,7 +56,7 @@ impl Fleet {
         self.running.get_mut(&system).context("just started")
     }
 
-    /// Servers of the system without a past: the running ones are ended, and their data is removed.
+    /// Fresh servers of the system: the running ones are ended, and their data is removed.
     ///
     /// # Errors
     /// As of [`Fleet::servers`].

@@ -173,7 +173,7 @@ fn take(body: &mut RecvStream, piece: &Bytes, data: &mut BytesMut) -> Result<()>
     Ok(body.flow_control().release_capacity(piece.len())?)
 }
 
-/// `grpc-status` stands in the trailers, or in the headers of an answer that has nothing else.
+/// `grpc-status` is in the trailers, or in the headers of an answer without a body.
 fn judge(headers: &HeaderMap) -> Result<()> {
     match headers.get("grpc-status").map(|status| status.as_bytes()) {
         Some(b"0") => Ok(()),

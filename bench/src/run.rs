@@ -18,7 +18,7 @@ use crate::{about, report};
 const FLOOR: Duration = Duration::from_millis(500);
 /// How long the idle servers are watched.
 const IDLE: Duration = Duration::from_secs(5);
-/// A trial that takes longer than its own time and this is given up, and its servers are started anew.
+/// A trial that exceeds its own time by more than this is given up, and its servers are restarted.
 const WAIT_MAX: Duration = Duration::from_secs(120);
 
 /// Measure and compare; the report goes into a folder
@@ -53,8 +53,8 @@ pub struct Options {
 /// Does it.
 ///
 /// # Errors
-/// The report cannot be written, or a floor cannot be measured. What cannot be measured of a system is a line
-/// in the report instead.
+/// The report cannot be written, or a floor cannot be measured. If a trial of a system cannot be measured,
+/// the report has a line about it instead.
 pub async fn run(options: Options) -> Result<()> {
     let plan = match (options.quick, options.scale) {
         (true, _) => Plan::quick(),

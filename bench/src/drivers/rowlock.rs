@@ -13,7 +13,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// The client tries the addresses in an order of its own. What the environment says of clients counts.
+    /// The client chooses the order of the addresses. The environment variables for clients apply.
     pub async fn connect(addresses: &[String], settings: Settings) -> Result<Self> {
         let config = rowlock_client::Client::from_env()?
             .endpoints(&addresses.join(","))

@@ -23,7 +23,7 @@ pub struct Point {
 pub struct Series {
     /// Its name.
     pub name: String,
-    /// Which of the colours it has: the same for a system in all charts.
+    /// The index of its colour: a system has the same colour in all charts.
     pub colour: usize,
     /// From left to right.
     pub points: Vec<Point>,
@@ -52,7 +52,7 @@ const BOTTOM: f64 = 62.0;
 /// Between the names of two lines.
 const NAMES_APART: f64 = 17.0;
 
-/// Light ground, dark ground. Told apart by people who see few colours (after Okabe and Ito).
+/// For light and dark pages. Colour-blind readers can tell them apart (after Okabe and Ito).
 const COLOURS: [(&str, &str); 7] = [
     ("#d03b00", "#ff7a45"),
     ("#e08e00", "#ffbe4d"),

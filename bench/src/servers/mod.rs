@@ -155,7 +155,7 @@ impl Servers {
     }
 }
 
-/// So that no server fails late, and no stranger is measured.
+/// Refuses ports that are taken, so that no server fails late and no foreign server is measured.
 fn refuse_taken(ports: impl IntoIterator<Item = u16>) -> Result<()> {
     for port in ports {
         TcpListener::bind((Ipv4Addr::LOCALHOST, port))
@@ -164,7 +164,7 @@ fn refuse_taken(ports: impl IntoIterator<Item = u16>) -> Result<()> {
     Ok(())
 }
 
-/// Whether a peer's program is there; if not, the error says how it comes.
+/// Checks that another system's program is installed; if not, the error says how to install it.
 fn installed(file: &Path, package: &str) -> Result<()> {
     if !file.exists() {
         bail!("{} is missing: install Debian's package {package}", file.display());

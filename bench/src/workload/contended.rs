@@ -31,10 +31,9 @@ struct Shared {
 
 /// Longest wait until every client has held the lock once.
 const QUEUE_FORMS_MAX: Duration = Duration::from_secs(20);
-/// With fewer turns for each client, on average, shares differ by whether one more was just had: the trial
-/// goes on.
+/// With fewer turns per client on average, shares differ too much by a single turn: the trial goes on.
 const TURNS: u64 = 15;
-/// But not for longer.
+/// But at most this long.
 const MEASURED_MAX: Duration = Duration::from_secs(8);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
