@@ -31,7 +31,7 @@ const SESSION_TIMEOUT: Duration = Duration::from_secs(4);
 const NAME: &str = "test";
 const ANY_PORT: &str = "127.0.0.1:0";
 
-/// Some nodes in this process, with a network between them that can be switched. See the [crate](crate).
+/// Some nodes in this process, with a network between them that can be switched. See the page of the [crate].
 pub struct Cluster {
     places: Vec<Place>,
     rules: watch::Sender<Rules>,
