@@ -1,8 +1,8 @@
 //! Which trials a run takes, and in what order. Pure, so that the order can be tested.
 //!
-//! Systems take turns: the first round of a workload takes all sizes, and at each size all systems; then comes
-//! the second. So a machine that slows down for a minute slows all systems, and a ratio compares trials that
-//! ran close together.
+//! Systems take turns: the first round of a workload takes all sizes, and at each size all systems; then
+//! comes the second. So a machine that slows down for a minute slows all systems, and a ratio compares trials
+//! that ran close together.
 
 use std::time::Duration;
 
