@@ -24,7 +24,7 @@ pub type Mutex = Handle<crate::Mutex>;
 pub type ReentrantMutex = Handle<crate::ReentrantMutex>;
 /// Many readers or one writer, in the order of asking: [`crate::RwLock`].
 pub type RwLock = Handle<crate::RwLock>;
-/// So many at a time: [`crate::Semaphore`].
+/// A lock with a number of permits: [`crate::Semaphore`].
 pub type Semaphore = Handle<crate::Semaphore>;
 /// Several locks at once, all or none: [`crate::MultiLock`].
 pub type MultiLock = Handle<crate::MultiLock>;

@@ -12,7 +12,7 @@ pub type AtomicCounter = Handle<crate::AtomicCounter>;
 pub type CountDownLatch = Handle<crate::CountDownLatch>;
 /// Holds everybody back while it is raised: [`crate::Barrier`].
 pub type Barrier = Handle<crate::Barrier>;
-/// So many begin together and end together: [`crate::DoubleBarrier`].
+/// A number of members begin together and end together: [`crate::DoubleBarrier`].
 pub type DoubleBarrier = Handle<crate::DoubleBarrier>;
 
 impl AtomicCounter {

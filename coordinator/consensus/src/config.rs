@@ -11,7 +11,7 @@ pub struct RaftConfig {
     pub election_timeout_min_ms: u64,
     /// Longest silence after which a follower stands for election.
     pub election_timeout_max_ms: u64,
-    /// A snapshot is taken after so many log entries, on each node after others.
+    /// Log entries after which a node takes a snapshot. Each node counts from another entry.
     pub snapshot_every: u64,
     /// Log entries that stay behind a snapshot, for followers that are only a little late.
     pub keep_logs: u64,

@@ -18,7 +18,7 @@ use super::*;
 /// Long enough for anything that must happen on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Remembers nobody.
+/// Keeps no record of the nodes that it has met.
 struct Anybody(u64);
 
 impl Acquaintances for Anybody {

@@ -184,7 +184,7 @@ fn a_deep_queue_has_fewer_places_and_all_holds_of_it_end_within_the_steps_of_one
     assert!(price <= COMMAND_STEPS_MAX + 5_000, "{price}");
 }
 
-/// A session that holds three locks, for each of which so many readers wait.
+/// A session that holds three locks. For each of them, `readers` readers wait.
 fn holder_of_three(readers: usize) -> World {
     let mut world = World::new();
     let locks = ["/l/1", "/l/2", "/l/3"];
