@@ -227,7 +227,7 @@ impl<'a> Bill<'a> {
             && mode == CreateMode::EphemeralSequential
             && Contender::plain_mode(name) != Mode::Exclusive
         {
-            self.enters(lock)?;
+            self.enters(lock, name)?;
         }
         self.touch(&create.path);
         self.list(create.acl.as_deref())?;
@@ -239,7 +239,8 @@ impl<'a> Bill<'a> {
     fn acquire(&mut self, acquire: &'a Acquire) -> Result<(), ErrorCode> {
         let path = acquire.lock.as_str();
         check_path([path, "/", &acquire.prefix], NUMBER_BYTES)?;
-        if let Err(code) = self.ephemeral([path, &acquire.prefix]).and_then(|()| self.enters(path))
+        if let Err(code) =
+            self.ephemeral([path, &acquire.prefix]).and_then(|()| self.enters(path, &acquire.prefix))
             && !self.machine.has_attempt(self.session, acquire)
         {
             return Err(code);
@@ -273,10 +274,9 @@ impl<'a> Bill<'a> {
 
     /// One more znode of the session, with a path of these parts.
     fn ephemeral(&mut self, path: [&str; 2]) -> Result<(), ErrorCode> {
+        let [above, name] = path;
         self.ephemerals += 1;
-        self.end_steps += path.iter().map(|part| LEVEL * levels(part) + bytes_steps(part.len())).sum::<u64>();
-        // For the slash between them, and the number.
-        self.end_steps += LEAVE + LEVEL + 1;
+        self.end_steps += place_end_steps(above, name.len()) + LEVEL * levels(name);
         let open = self.machine.sessions.get(self.session);
         let known = open.map_or(0, |open| open.ephemeral_count());
         let steps = self.end_steps + open.map_or(0, |open| open.end_steps());
@@ -284,10 +284,11 @@ impl<'a> Bill<'a> {
         if fits { Ok(()) } else { Err(ErrorCode::QuotaExceeded) }
     }
 
-    /// One more place in a queue, beside the others of this command.
-    fn enters(&self, lock: &str) -> Result<(), ErrorCode> {
+    /// One more place in a queue, beside the others of this command: as many as if all names were as long.
+    fn enters(&self, lock: &str, name: &str) -> Result<(), ErrorCode> {
         let places = self.machine.locks.get(lock).map_or(0, Lock::len) + self.ephemerals;
-        let fits = places <= QUEUE_PLACES_MAX && places as u64 * place_end_steps(lock) <= COMMAND_STEPS_MAX;
+        let steps = places as u64 * place_end_steps(lock, name.len());
+        let fits = places <= QUEUE_PLACES_MAX && steps <= COMMAND_STEPS_MAX;
         if fits { Ok(()) } else { Err(ErrorCode::QuotaExceeded) }
     }
 
@@ -308,7 +309,7 @@ impl<'a> Bill<'a> {
     fn due(&mut self, lock: &str) {
         self.change(lock);
         if let Some(queue) = self.machine.locks.get(lock) {
-            self.steps(queue.len() as u64 * place_end_steps(lock));
+            self.steps(queue.contenders().map(|(key, _)| end_steps(&key.path)).sum());
         }
     }
 
@@ -396,9 +397,9 @@ pub(crate) fn end_steps(path: &str) -> u64 {
     LEAVE + LEVEL * levels(path) + bytes_steps(path.len())
 }
 
-/// The same for a place in the queue of a lock.
-fn place_end_steps(lock: &str) -> u64 {
-    end_steps(lock) + LEVEL + 1
+/// The same for one whose name below this path has so many bytes, and a number behind them.
+fn place_end_steps(above: &str, name: usize) -> u64 {
+    LEAVE + LEVEL * (levels(above) + 1) + bytes_steps(above.len() + 1 + name + NUMBER_BYTES)
 }
 
 fn levels(path: &str) -> u64 {

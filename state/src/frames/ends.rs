@@ -184,6 +184,30 @@ fn a_deep_queue_has_fewer_places_and_all_holds_of_it_end_within_the_steps_of_one
     assert!(price <= COMMAND_STEPS_MAX + 5_000, "{price}");
 }
 
+#[test]
+fn a_queue_of_long_names_has_fewer_places_and_ends_at_its_price() {
+    let mut world = World::new();
+    let hold = |name: usize, at: usize| {
+        Command::Acquire(vec![Acquire { max_hold_ms: 1, ..reader(&format!("{at:n>name$}")) }])
+    };
+    let mut count = 0;
+    // The short names come last, so that the bound of the long ones is all used.
+    for name in [4_000, 1] {
+        while price(&world, hold(name, count)).is_ok() {
+            world.run(hold(name, count));
+            count += 1;
+            if count % 5_000 == 0 {
+                world.session = world.open();
+            }
+        }
+        assert_eq!(price(&world, hold(name, count)), FULL);
+        assert!(name == 1 || count < QUEUE_PLACES_MAX * 4 / 5, "{count}");
+    }
+    let (_, price) = ends_due(&mut world, "/l");
+    assert_eq!(world.machine.counts().lock_holders, 0);
+    assert!(price <= 2 * COMMAND_STEPS_MAX, "{price}");
+}
+
 /// A session that holds three locks. For each of them, `readers` readers wait.
 fn holder_of_three(readers: usize) -> World {
     let mut world = World::new();
