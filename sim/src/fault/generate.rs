@@ -94,15 +94,17 @@ fn away(draw: &mut Draw, mix: &Mix, at: Nanos, fault: &Fault) -> Option<Step> {
     Some(Step { at, fault: Fault::OneWay { from, to, lasts } })
 }
 
-/// Late answers at the time at which a client begins to stand still: it finds them when it goes on.
+/// Late answers at the time at which a client or a node begins to stand still: it finds them when it goes on.
 fn late_before_pause(draw: &mut Draw, mix: &Mix, ground: &Ground, at: Nanos, fault: &Fault) -> Option<Step> {
-    let Fault::Pause { target: client @ Target::Client(_), .. } = fault else { return None };
+    let Fault::Pause { target, .. } = fault else { return None };
     let (odds, before) = (mix.odds.late_before_pause, Duration::from_millis(700));
     if odds == 0 || !draw.rng.chance(odds) || at < ground.begin + before || at + before > ground.quiet {
         return None;
     }
-    let (least, most) = (Duration::from_millis(200), Duration::from_millis(900));
-    let (from, to) = (vec![Target::AllNodes], vec![*client]);
+    // Late for a leader, and still in time for its followers.
+    let (least, most) = if matches!(target, Target::Client(_)) { (200, 900) } else { (30, 200) };
+    let (least, most) = (Duration::from_millis(least), Duration::from_millis(most));
+    let (from, to) = (vec![Target::AllNodes], vec![*target]);
     let at = Nanos(at.0 - before.as_nanos() as u64);
     Some(Step { at, fault: Fault::Clog { from, to, least, most, lasts: before + before / 2 } })
 }
@@ -120,7 +122,9 @@ fn breaks(draw: &mut Draw, ground: &Ground, at: Nanos, fault: &Fault) -> Vec<Ste
     let nodes = |group: &[Target]| -> Vec<Target> {
         group.iter().copied().filter(|target| matches!(target, Target::Node(_))).collect()
     };
-    let (least, most) = (Duration::from_millis(10), Duration::from_millis(60));
+    // So late that a heartbeat's report, which is given up after some 100 ms, is among what is lost.
+    let (least, most) = draw.rng.pick(&[(10, 60), (60, 250)]);
+    let (least, most) = (Duration::from_millis(least), Duration::from_millis(most));
     let everywhere = || vec![Target::AllNodes];
     let clog = Fault::Clog { from: everywhere(), to: everywhere(), least, most, lasts: before };
     let mut steps = vec![Step { at: Nanos(at.0 - before.as_nanos() as u64), fault: clog }];

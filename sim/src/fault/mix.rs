@@ -23,7 +23,7 @@ pub(super) struct Odds {
     pub(super) paused_client: usize,
     /// A node that crashed is back before the others have elected another leader.
     pub(super) back_at_once: usize,
-    /// What is sent to a client is late when it begins to stand still.
+    /// What is sent to a process is late when it begins to stand still.
     pub(super) late_before_pause: usize,
     /// A client that loses its connections reaches no node for a while.
     pub(super) away: usize,
@@ -145,7 +145,7 @@ impl Mix {
     /// Now and then nodes are cut off from the others for long, with clients that they serve, and nothing
     /// disturbs that but a clock that is set.
     pub fn isolation() -> Self {
-        let odds = Odds { long_stops: 80, clients_with_few: 60, breaks: 50, ..Odds::USUAL };
+        let odds = Odds { long_stops: 80, clients_with_few: 60, breaks: 80, ..Odds::USUAL };
         let mix = Mix::only(&[Kind::Isolate, Kind::Partition, Kind::Partition, Kind::ClockJump]);
         Mix { odds, ..mix }.at_pace(Pace::PerMinute(12))
     }
@@ -187,7 +187,7 @@ impl Mix {
 
     /// Nodes stall, often until another one leads when they continue, and nothing else goes wrong.
     pub fn stalls() -> Self {
-        let odds = Odds { paused_client: 0, long_stops: 80, ..Odds::USUAL };
+        let odds = Odds { paused_client: 0, long_stops: 80, late_before_pause: 60, ..Odds::USUAL };
         Mix { odds, ..Mix::only(&[Kind::Pause]) }.at_pace(Pace::PerMinute(15))
     }
 
