@@ -109,8 +109,8 @@ fn late_before_pause(draw: &mut Draw, mix: &Mix, ground: &Ground, at: Nanos, fau
     Some(Step { at, fault: Fault::Clog { from, to, least, most, lasts: before + before / 2 } })
 }
 
-/// Slow links before a cut, and connections that break with it, as with a firewall that begins to refuse:
-/// what was on its way is lost at that moment, and both sides know.
+/// Slow links before a cut, or links of which one way is cut already, and connections that break with it, as
+/// with a firewall that begins to refuse: what was on its way is lost at that moment, and both sides know.
 fn breaks(draw: &mut Draw, ground: &Ground, at: Nanos, fault: &Fault) -> Vec<Step> {
     let (groups, before) = match fault {
         Fault::Partition { groups, .. } => (groups.clone(), Duration::from_millis(900)),
@@ -122,16 +122,22 @@ fn breaks(draw: &mut Draw, ground: &Ground, at: Nanos, fault: &Fault) -> Vec<Ste
     let nodes = |group: &[Target]| -> Vec<Target> {
         group.iter().copied().filter(|target| matches!(target, Target::Node(_))).collect()
     };
-    // So late that a heartbeat's report, which is given up after some 100 ms, is among what is lost.
-    let (least, most) = draw.rng.pick(&[(10, 60), (60, 250)]);
-    let (least, most) = (Duration::from_millis(least), Duration::from_millis(most));
+    let (mut few, mut many) = (nodes(&groups[0]), nodes(&groups[1]));
+    if few.len() > many.len() {
+        std::mem::swap(&mut few, &mut many);
+    }
+    // The few still hear of the leader, so they wait for it, and nothing that they report arrives.
+    let one_way = Fault::OneWay { from: few.clone(), to: many.clone(), lasts: before };
+    let (least, most) = (Duration::from_millis(10), Duration::from_millis(60));
     let everywhere = || vec![Target::AllNodes];
-    let clog = Fault::Clog { from: everywhere(), to: everywhere(), least, most, lasts: before };
-    let mut steps = vec![Step { at: Nanos(at.0 - before.as_nanos() as u64), fault: clog }];
-    let (left, right) = (nodes(&groups[0]), nodes(&groups[1]));
-    steps.push(Step { at, fault: Fault::Reset { from: left.clone(), to: right.clone() } });
-    steps.push(Step { at, fault: Fault::Reset { from: right, to: left } });
-    steps
+    let slow = Fault::Clog { from: everywhere(), to: everywhere(), least, most, lasts: before };
+    let first = if draw.rng.chance(50) { one_way } else { slow };
+    let reset = |from: &[Target], to: &[Target]| Fault::Reset { from: from.to_vec(), to: to.to_vec() };
+    vec![
+        Step { at: Nanos(at.0 - before.as_nanos() as u64), fault: first },
+        Step { at, fault: reset(&few, &many) },
+        Step { at, fault: reset(&many, &few) },
+    ]
 }
 
 /// After the loss of a leader: another node loses its power at one of the next flushes or messages, which are
