@@ -131,7 +131,7 @@ fn breaks(draw: &mut Draw, ground: &Ground, at: Nanos, fault: &Fault) -> Vec<Ste
     let (least, most) = (Duration::from_millis(10), Duration::from_millis(60));
     let everywhere = || vec![Target::AllNodes];
     let slow = Fault::Clog { from: everywhere(), to: everywhere(), least, most, lasts: before };
-    let first = if draw.rng.chance(50) { one_way } else { slow };
+    let first = if draw.rng.chance(80) { one_way } else { slow };
     let reset = |from: &[Target], to: &[Target]| Fault::Reset { from: from.to_vec(), to: to.to_vec() };
     vec![
         Step { at: Nanos(at.0 - before.as_nanos() as u64), fault: first },
