@@ -27,6 +27,7 @@ pub struct Stream {
 #[derive(Debug)]
 enum StreamIn {
     Reality(TcpStream),
+    /// Simulated, or with something between.
     World(Reading, Writing),
 }
 
@@ -101,6 +102,24 @@ impl Stream {
     fn over(conduit: Arc<dyn Conduit>) -> Stream {
         let peer = conduit.peer_addr();
         Stream { inner: StreamIn::World(Reading(conduit.clone()), Writing(conduit)), peer }
+    }
+
+    /// A connection through something that stands between it and the network, and hands on what is read and
+    /// written: encryption.
+    pub fn through(conduit: Arc<dyn Conduit>) -> Stream {
+        Stream::over(conduit)
+    }
+
+    /// The first byte that the other side sends, which stays to be read; `None`: it hung up before. Waits for
+    /// it. Cancel safe.
+    pub async fn first_byte(&self) -> io::Result<Option<u8>> {
+        match &self.inner {
+            StreamIn::Reality(stream) => {
+                let mut first = [0];
+                Ok((stream.peek(&mut first).await? == 1).then_some(first[0]))
+            }
+            StreamIn::World(..) => Err(io::ErrorKind::Unsupported.into()),
+        }
     }
 
     /// The other side.

@@ -6,17 +6,18 @@ use std::collections::BTreeSet;
 use super::tree::{Tree, product_lines};
 
 /// A crate's manifest and the crates of this workspace that it may depend on, as docs/architecture.md has it.
-const CRATES: [(&str, &[&str]); 17] = [
+const CRATES: [(&str, &[&str]); 18] = [
     ("proto", &[]),
     ("env", &[]),
+    ("tls", &["env"]),
     ("state", &["proto"]),
     ("coordinator/types", &["proto", "state"]),
     ("coordinator/history", &["env", "proto", "state", "types"]),
     ("coordinator/wal", &["env", "proto", "state", "types"]),
-    ("coordinator/transport", &["env", "proto", "types"]),
-    ("coordinator/consensus", &["env", "proto", "state", "transport", "types", "wal"]),
-    ("coordinator", &["consensus", "env", "history", "proto", "state", "types", "wal"]),
-    ("client", &["env", "proto"]),
+    ("coordinator/transport", &["env", "proto", "tls", "types"]),
+    ("coordinator/consensus", &["env", "proto", "state", "tls", "transport", "types", "wal"]),
+    ("coordinator", &["consensus", "env", "history", "proto", "state", "tls", "types", "wal"]),
+    ("client", &["env", "proto", "tls"]),
     ("client/testkit", &["client", "coordinator", "env", "proto", "transport", "types", "wal"]),
     ("sim/world", &["env"]),
     ("sim/designs", &["env", "world"]),

@@ -1,0 +1,96 @@
+//! Who a certificate names: a node, or a client.
+
+use rustls::pki_types::CertificateDer;
+use x509_cert::der::Decode;
+use x509_cert::ext::pkix::SubjectAltName;
+use x509_cert::ext::pkix::name::GeneralName;
+
+use crate::error::TlsError;
+use crate::subject;
+
+/// What a certificate says of its owner. Of the other side of a connection it is verified.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Certificate {
+    /// The subject as Java prints it (RFC 2253): the identity of ZooKeeper's scheme `x509`.
+    pub subject: String,
+    /// The URIs among its alternative names.
+    pub uris: Vec<String>,
+    /// Its number, in hexadecimal.
+    pub serial: String,
+    /// In milliseconds since 1970: from then on it does not count.
+    pub expires_ms: i64,
+}
+
+/// The URI by which the certificate of a node names it.
+pub fn node_uri(cluster: &str, node: u64) -> String {
+    format!("rowlock://{cluster}/node/{node}")
+}
+
+impl Certificate {
+    /// Reads a certificate.
+    ///
+    /// # Errors
+    /// It is none, or one beyond the standard.
+    pub fn of(der: &CertificateDer<'_>) -> Result<Certificate, TlsError> {
+        let unreadable = |error: x509_cert::der::Error| {
+            TlsError::Identity(format!("a certificate cannot be understood: {error}"))
+        };
+        let parsed = x509_cert::Certificate::from_der(der).map_err(unreadable)?;
+        let body = parsed.tbs_certificate;
+        let names = body.get::<SubjectAltName>().map_err(unreadable)?;
+        let uris = names.into_iter().flat_map(|(_, names)| names.0).filter_map(|name| match name {
+            GeneralName::UniformResourceIdentifier(uri) => Some(uri.to_string()),
+            _ => None,
+        });
+        let expires = body.validity.not_after.to_unix_duration().as_millis();
+        let serial = body.serial_number.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok(Certificate {
+            subject: subject::rfc2253(&body.subject).map_err(unreadable)?,
+            uris: uris.collect(),
+            serial,
+            expires_ms: i64::try_from(expires).unwrap_or(i64::MAX),
+        })
+    }
+
+    /// Which node of `cluster` it is for. `None`: for none, or for several.
+    pub fn node_of(&self, cluster: &str) -> Option<u64> {
+        let prefix = node_uri(cluster, 0);
+        let prefix = prefix.strip_suffix('0')?;
+        let mut nodes = self.uris.iter().filter_map(|uri| uri.strip_prefix(prefix));
+        let node = nodes.next()?;
+        if nodes.next().is_some() {
+            return None;
+        }
+        let number: u64 = node.parse().ok()?;
+        // `+3` and `03` are no numbers of nodes.
+        (number.to_string() == node).then_some(number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(uris: &[&str]) -> Certificate {
+        let uris = uris.iter().map(|uri| (*uri).to_owned()).collect();
+        Certificate { subject: String::new(), uris, serial: String::new(), expires_ms: 0 }
+    }
+
+    #[test]
+    fn a_certificate_names_one_node_of_one_cluster() {
+        assert_eq!(with(&["https://a", "rowlock://prod/node/2"]).node_of("prod"), Some(2));
+        let none = [
+            &["rowlock://test/node/2"][..],
+            &["rowlock://prod/node/2", "rowlock://prod/node/3"],
+            &["rowlock://prod/node/+2"],
+            &["rowlock://prod/node/02"],
+            &["rowlock://prod/node/"],
+            &["rowlock://prod/node/2/x"],
+            &["rowlock://prod.evil/node/2"],
+            &[],
+        ];
+        for uris in none {
+            assert_eq!(with(uris).node_of("prod"), None, "{uris:?}");
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! One encrypted connection: a plain stream below, plain bytes above, a rustls connection between.
+//!
+//! The halves of a stream share it under a lock that nobody holds for long: reading reads from the socket
+//! only, writing writes to it only, but for what rustls owes in between (an alert, a new key).
+//!
+//! A write counts as done when its ciphertext is with the system, since those above never flush. Until then
+//! it is `Pending`, or `WouldBlock`, although rustls has the bytes: whoever tries again must begin with the
+//! same bytes, as all do who keep what was not written.
+
+use std::fmt;
+use std::io::{self, Read as _, Write as _};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+use parking_lot::Mutex;
+use rowlock_env::net::Stream;
+use rowlock_env::world::Conduit;
+use rustls::Connection;
+use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
+
+/// See the module.
+pub(crate) struct TlsConduit {
+    peer: SocketAddr,
+    both: Mutex<Both>,
+}
+
+/// A rustls connection and what is below it.
+pub(crate) struct Both {
+    io: Stream,
+    tls: Connection,
+    /// Bytes that rustls has taken and of which the writer does not know yet.
+    taken: usize,
+}
+
+/// How long the socket may be waited for.
+enum How<'a, 'b> {
+    Wait(&'a mut Context<'b>),
+    Try,
+}
+
+/// The socket as rustls reads and writes it.
+struct Socket<'a, 'b, 'c> {
+    io: &'a mut Stream,
+    how: &'a mut How<'b, 'c>,
+}
+
+impl io::Read for Socket<'_, '_, '_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        match self.how {
+            How::Try => self.io.try_read(buf),
+            How::Wait(cx) => {
+                let mut buf = ReadBuf::new(buf);
+                match Pin::new(&mut *self.io).poll_read(cx, &mut buf) {
+                    Poll::Ready(read) => read.map(|()| buf.filled().len()),
+                    Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
+                }
+            }
+        }
+    }
+}
+
+impl io::Write for Socket<'_, '_, '_> {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        match self.how {
+            How::Try => self.io.try_write(buf),
+            How::Wait(cx) => match Pin::new(&mut *self.io).poll_write(cx, buf) {
+                Poll::Ready(written) => written,
+                Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
+            },
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Both {
+    pub(crate) fn new(io: Stream, tls: Connection) -> Self {
+        Both { io, tls, taken: 0 }
+    }
+
+    pub(crate) fn tls(&self) -> &Connection {
+        &self.tls
+    }
+
+    /// The handshake, and what it owes at its end. Cancel safe.
+    pub(crate) fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut how = How::Wait(cx);
+        let done = loop {
+            if let Err(error) = self.flush(&mut how) {
+                break Err(error);
+            }
+            if !self.tls.is_handshaking() {
+                break Ok(());
+            }
+            match self.fill(&mut how) {
+                Ok(0) => break Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(_) => {}
+                Err(error) => break Err(error),
+            }
+        };
+        done.map_or_else(pending, |()| Poll::Ready(Ok(())))
+    }
+
+    /// Writes all that rustls has to send.
+    fn flush(&mut self, how: &mut How<'_, '_>) -> io::Result<()> {
+        while self.tls.wants_write() {
+            if self.tls.write_tls(&mut Socket { io: &mut self.io, how })? == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads once from the socket; 0 at its end.
+    fn fill(&mut self, how: &mut How<'_, '_>) -> io::Result<usize> {
+        let count = self.tls.read_tls(&mut Socket { io: &mut self.io, how })?;
+        if let Err(error) = self.tls.process_new_packets() {
+            // The alert says why; nobody waits for it.
+            let _ = self.flush(&mut How::Try);
+            return Err(io::Error::new(io::ErrorKind::InvalidData, error));
+        }
+        Ok(count)
+    }
+
+    fn read(&mut self, how: &mut How<'_, '_>, buf: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.tls.reader().read(buf) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                // Many clients hang up without saying so in TLS. Frames have lengths: a cut is noticed.
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
+                read => return read,
+            }
+            self.fill(how)?;
+            if self.tls.wants_write() && self.taken == 0 {
+                // The next write sends the rest.
+                let _ = self.flush(&mut How::Try);
+            }
+        }
+    }
+
+    fn write(&mut self, how: &mut How<'_, '_>, buf: &[u8]) -> io::Result<usize> {
+        if self.taken == 0 {
+            self.flush(how)?;
+            self.taken = self.tls.writer().write(buf)?;
+        }
+        self.flush(how)?;
+        let taken = std::mem::take(&mut self.taken);
+        assert!(taken <= buf.len(), "Invariant: a write that is tried again begins with the same bytes");
+        Ok(taken)
+    }
+}
+
+fn pending<T>(error: io::Error) -> Poll<io::Result<T>> {
+    if error.kind() == io::ErrorKind::WouldBlock { Poll::Pending } else { Poll::Ready(Err(error)) }
+}
+
+impl TlsConduit {
+    pub(crate) fn new(both: Both) -> Self {
+        TlsConduit { peer: both.io.peer_addr(), both: Mutex::new(both) }
+    }
+}
+
+impl fmt::Debug for TlsConduit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TlsConduit").field("peer", &self.peer).finish_non_exhaustive()
+    }
+}
+
+impl Conduit for TlsConduit {
+    fn peer_addr(&self) -> SocketAddr {
+        self.peer
+    }
+
+    fn poll_read(&self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
+        self.both.lock().read(&mut How::Wait(cx), buf).map_or_else(pending, |read| Poll::Ready(Ok(read)))
+    }
+
+    fn poll_write(&self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let written = self.both.lock().write(&mut How::Wait(cx), buf);
+        written.map_or_else(pending, |written| Poll::Ready(Ok(written)))
+    }
+
+    fn try_read(&self, buf: &mut [u8]) -> io::Result<usize> {
+        self.both.lock().read(&mut How::Try, buf)
+    }
+
+    fn try_write(&self, buf: &[u8]) -> io::Result<usize> {
+        self.both.lock().write(&mut How::Try, buf)
+    }
+
+    fn close_read(&self) {}
+
+    fn close_write(&self) {
+        let both = &mut *self.both.lock();
+        both.tls.send_close_notify();
+        // Best effort: a socket that takes nothing now is closed without it.
+        let _ = both.flush(&mut How::Try);
+        let mut cx = Context::from_waker(Waker::noop());
+        let _ = Pin::new(&mut both.io).poll_shutdown(&mut cx);
+    }
+}

@@ -1,0 +1,31 @@
+//! What goes wrong with TLS, in words for whoever runs the node.
+
+use std::path::PathBuf;
+
+/// See the variants.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TlsError {
+    /// A file of certificates or keys cannot be used.
+    #[error("{}: {what}", .file.display())]
+    File {
+        /// Which.
+        file: PathBuf,
+        /// What is wrong, and what to do.
+        what: String,
+    },
+    /// What the files say does not go together.
+    #[error("{0}")]
+    Settings(String),
+    /// The handshake failed: the other side does not speak TLS, or one side refuses the other.
+    #[error("{0}")]
+    Handshake(String),
+    /// A certificate that is well signed and of no use here.
+    #[error("{0}")]
+    Identity(String),
+}
+
+impl TlsError {
+    pub(crate) fn file(file: impl Into<PathBuf>, what: impl ToString) -> TlsError {
+        TlsError::File { file: file.into(), what: what.to_string() }
+    }
+}

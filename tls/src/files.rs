@@ -1,0 +1,110 @@
+//! The files of `[tls]`: where they are, and reading them.
+
+use std::path::{Path, PathBuf};
+
+use rowlock_env::disk::Dir;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+
+use crate::error::TlsError;
+
+/// No certificate file is as large.
+const FILE_MAX_BYTES: u64 = 4 << 20;
+
+/// Where a node's certificates are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Files {
+    /// The node's certificate, followed by those between it and its authority.
+    pub cert: PathBuf,
+    /// The key of the certificate. Nobody but its owner may read it.
+    pub key: PathBuf,
+    /// The authorities whose certificates open the nodes' port.
+    pub peer_ca: Option<PathBuf>,
+    /// The authorities whose certificates name a client.
+    pub client_ca: Option<PathBuf>,
+    /// Certificates that do not count any more.
+    pub crl: Option<PathBuf>,
+}
+
+/// What is in the files, byte by byte: to see whether they have changed.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Contents {
+    pub(crate) cert: Vec<u8>,
+    pub(crate) key: Vec<u8>,
+    pub(crate) peer_ca: Option<Vec<u8>>,
+    pub(crate) client_ca: Option<Vec<u8>>,
+    pub(crate) crl: Option<Vec<u8>>,
+}
+
+impl Files {
+    /// Reads all files. Blocks.
+    pub(crate) fn read(&self) -> Result<Contents, TlsError> {
+        let maybe = |path: &Option<PathBuf>| path.as_deref().map(read).transpose();
+        Ok(Contents {
+            cert: read(&self.cert)?,
+            key: read_private(&self.key)?,
+            peer_ca: maybe(&self.peer_ca)?,
+            client_ca: maybe(&self.client_ca)?,
+            crl: maybe(&self.crl)?,
+        })
+    }
+}
+
+/// The content of a file. Blocks.
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
+    let (dir, name) = place_of(path)?;
+    let cannot = |error: std::io::Error| TlsError::file(path, format!("cannot be read: {error}"));
+    let len = dir.open_to_read(name).and_then(|file| file.len()).map_err(cannot)?;
+    if len > FILE_MAX_BYTES {
+        return Err(TlsError::file(path, "is too large for a file of certificates"));
+    }
+    dir.read(name).map_err(cannot)
+}
+
+/// The same of a file that nobody but its owner may read. Blocks.
+pub(crate) fn read_private(path: &Path) -> Result<Vec<u8>, TlsError> {
+    let (dir, name) = place_of(path)?;
+    let is_open = dir.is_open_to_others(name);
+    if is_open.map_err(|error| TlsError::file(path, format!("cannot be read: {error}")))? {
+        let what = format!(
+            "has a key, and can be read or written by other users of this machine; chmod 600 {}",
+            path.display()
+        );
+        return Err(TlsError::file(path, what));
+    }
+    read(path)
+}
+
+fn place_of(path: &Path) -> Result<(Dir, &str), TlsError> {
+    let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let name = path.file_name().and_then(|name| name.to_str());
+    let name = name.ok_or_else(|| TlsError::file(path, "is not the name of a file"))?;
+    let dir = Dir::open(folder);
+    Ok((dir.map_err(|error| TlsError::file(path, format!("cannot be read: {error}")))?, name))
+}
+
+/// All certificates of a PEM file; at least one.
+pub(crate) fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    let found = found.map_err(|error| TlsError::file(path, format!("is not a PEM file: {error}")))?;
+    if found.is_empty() {
+        return Err(TlsError::file(path, "has no certificate"));
+    }
+    Ok(found)
+}
+
+/// The key of a PEM file.
+pub(crate) fn key(path: &Path, pem: &[u8]) -> Result<PrivateKeyDer<'static>, TlsError> {
+    PrivateKeyDer::from_pem_slice(pem)
+        .map_err(|error| TlsError::file(path, format!("has no key that can be read: {error}")))
+}
+
+/// The lists of revoked certificates of a PEM file.
+pub(crate) fn crls(path: &Path, pem: &[u8]) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
+    let found: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(pem).collect();
+    let found = found.map_err(|error| TlsError::file(path, format!("is not a PEM file: {error}")))?;
+    if found.is_empty() {
+        return Err(TlsError::file(path, "has no list of revoked certificates"));
+    }
+    Ok(found)
+}

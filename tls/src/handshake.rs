@@ -1,0 +1,119 @@
+//! From a plain stream to an encrypted one, on both sides.
+
+use std::future::poll_fn;
+use std::io;
+use std::sync::Arc;
+
+use rowlock_env::net::Stream;
+use rowlock_env::time;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, Connection, HandshakeKind, ServerConfig, ServerConnection};
+
+use crate::certificate::Certificate;
+use crate::conduit::{Both, TlsConduit};
+use crate::error::TlsError;
+
+/// What the first record of TLS begins with. No frame of Rowlock or ZooKeeper does.
+const HANDSHAKE_RECORD: u8 = 0x16;
+
+/// The listening side of handshakes.
+#[derive(Clone)]
+pub struct Acceptor(Arc<ServerConfig>);
+
+/// The dialing side of handshakes.
+#[derive(Clone)]
+pub struct Connector(Arc<ClientConfig>);
+
+/// A connection after its handshake.
+#[derive(Debug)]
+pub struct Secured {
+    /// What is written to it is encrypted.
+    pub stream: Stream,
+    /// Of the other side, verified; `None`: it has none, or was not asked for it.
+    pub certificate: Option<Certificate>,
+    /// By a ticket of an earlier connection: without the arithmetic of a new one.
+    pub is_resumed: bool,
+}
+
+/// Whether a connection that begins with this byte speaks TLS.
+pub fn looks_like_tls(first: u8) -> bool {
+    first == HANDSHAKE_RECORD
+}
+
+impl Acceptor {
+    pub(crate) fn new(config: ServerConfig) -> Self {
+        Acceptor(Arc::new(config))
+    }
+
+    /// Does the handshake with whoever has connected. Waits for ever: the caller sets a deadline.
+    ///
+    /// # Errors
+    /// The other side does not speak TLS, one side refuses the other, or the connection broke.
+    /// # Cancel safety
+    /// The connection is closed.
+    pub async fn accept(&self, stream: Stream) -> Result<Secured, TlsError> {
+        let tls = ServerConnection::new(self.0.clone());
+        let tls = tls.map_err(|error| TlsError::Handshake(error.to_string()))?;
+        shake_hands(stream, tls.into()).await
+    }
+}
+
+impl Connector {
+    pub(crate) fn new(config: ClientConfig) -> Self {
+        Connector(Arc::new(config))
+    }
+
+    /// Does the handshake with a server whose certificate must be for `host`: a name or an IP address. Waits
+    /// for ever: the caller sets a deadline.
+    ///
+    /// # Errors
+    /// The other side does not speak TLS, one side refuses the other, or the connection broke.
+    /// # Cancel safety
+    /// The connection is closed.
+    pub async fn connect(&self, stream: Stream, host: &str) -> Result<Stream, TlsError> {
+        let name = ServerName::try_from(host.to_owned())
+            .map_err(|_| TlsError::Handshake(format!("{host:?} cannot be the name of a server")))?;
+        Ok(self.dial(stream, name).await?.stream)
+    }
+
+    /// Does the handshake with a node; gives its certificate, which names it. Waits for ever: the caller sets
+    /// a deadline.
+    ///
+    /// # Errors
+    /// The other side does not speak TLS, one side refuses the other, or the connection broke.
+    /// # Cancel safety
+    /// The connection is closed.
+    pub async fn connect_to_node(&self, stream: Stream) -> Result<(Stream, Certificate), TlsError> {
+        let name = ServerName::IpAddress(stream.peer_addr().ip().into());
+        let Secured { stream, certificate, .. } = self.dial(stream, name).await?;
+        let certificate = certificate
+            .ok_or_else(|| TlsError::Identity("the other side has shown no certificate".to_owned()))?;
+        Ok((stream, certificate))
+    }
+
+    async fn dial(&self, stream: Stream, name: ServerName<'static>) -> Result<Secured, TlsError> {
+        let tls = ClientConnection::new(self.0.clone(), name);
+        let tls = tls.map_err(|error| TlsError::Handshake(error.to_string()))?;
+        shake_hands(stream, tls.into()).await
+    }
+}
+
+async fn shake_hands(stream: Stream, tls: Connection) -> Result<Secured, TlsError> {
+    let mut both = Both::new(stream, tls);
+    poll_fn(|cx| both.poll_handshake(cx)).await.map_err(|error| TlsError::Handshake(words(&error)))?;
+    let shown = both.tls().peer_certificates().and_then(|chain| chain.first());
+    let certificate = shown.map(Certificate::of).transpose()?;
+    // A resumed connection was verified when it was new.
+    if certificate.as_ref().is_some_and(|certificate| certificate.expires_ms <= time::wall_ms()) {
+        return Err(TlsError::Identity("the certificate has expired".to_owned()));
+    }
+    let is_resumed = both.tls().handshake_kind() == Some(HandshakeKind::Resumed);
+    Ok(Secured { stream: Stream::through(Arc::new(TlsConduit::new(both))), certificate, is_resumed })
+}
+
+fn words(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => "the other side hung up in the handshake".to_owned(),
+        _ => error.to_string(),
+    }
+}

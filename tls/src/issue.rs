@@ -1,0 +1,194 @@
+//! Authorities and certificates of one's own: for `rowlock tls init` and for tests.
+
+use std::net::IpAddr;
+
+use ::time::{Duration, OffsetDateTime};
+use rcgen::string::Ia5String;
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, DistinguishedName, DnType,
+    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SanType,
+    SerialNumber,
+};
+use rowlock_env::time;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use x509_cert::der::Decode;
+
+use crate::certificate::Certificate;
+use crate::error::TlsError;
+
+/// Clocks of machines differ: certificates count from a little before they were made.
+const CLOCKS_DIFFER: Duration = Duration::HOUR;
+
+/// Signs certificates.
+pub struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    cert_pem: String,
+}
+
+/// A certificate to be made.
+#[derive(Clone, Copy, Debug)]
+pub struct Leaf<'a> {
+    /// The common name, and all of the subject.
+    pub name: &'a str,
+    /// Names and IP addresses at which its owner is found.
+    pub hosts: &'a [&'a str],
+    /// What else its owner is: see [`node_uri`](crate::node_uri).
+    pub uri: Option<&'a str>,
+    /// From when on it does not count, in seconds from now.
+    pub valid_s: i64,
+}
+
+/// A certificate and its key, in PEM.
+#[derive(Clone)]
+pub struct Issued {
+    /// For everybody.
+    pub cert_pem: String,
+    /// For its owner.
+    pub key_pem: String,
+    /// What it says.
+    pub certificate: Certificate,
+}
+
+impl Authority {
+    /// A new one, with a key of its own.
+    ///
+    /// # Errors
+    /// The name has letters that no certificate may have.
+    pub fn new(name: &str, valid_s: i64) -> Result<Authority, TlsError> {
+        let key = KeyPair::generate().map_err(failed)?;
+        let mut params = authority_params(name);
+        (params.not_before, params.not_after) = validity(valid_s)?;
+        let cert_pem = params.self_signed(&key).map_err(failed)?.pem();
+        Ok(Authority { issuer: Issuer::new(params, key), cert_pem })
+    }
+
+    /// One that [`Authority::new`] has made.
+    ///
+    /// # Errors
+    /// The texts are not PEM, or of another authority.
+    pub fn load(cert_pem: &str, key_pem: &str) -> Result<Authority, TlsError> {
+        let key = KeyPair::from_pem(key_pem).map_err(failed)?;
+        let der = CertificateDer::from_pem_slice(cert_pem.as_bytes()).map_err(failed)?;
+        let read = Certificate::of(&der)?;
+        let foreign = || TlsError::Settings("this authority was not made by Rowlock".to_owned());
+        let name = read.subject.strip_prefix("CN=").ok_or_else(foreign)?;
+        let authority =
+            Authority { issuer: Issuer::new(authority_params(name), key), cert_pem: cert_pem.to_owned() };
+        // Whatever else it has in its subject would be missing in what it signs; a wrong key, too.
+        let trial = authority.issue(&Leaf { name: "trial", hosts: &[], uri: None, valid_s: 60 })?;
+        let trial = CertificateDer::from_pem_slice(trial.cert_pem.as_bytes()).map_err(failed)?;
+        let parse = |der: &[u8]| x509_cert::Certificate::from_der(der).map_err(failed);
+        let (ours, made) = (parse(&der)?.tbs_certificate, parse(&trial)?.tbs_certificate);
+        if ours.subject != made.issuer {
+            return Err(foreign());
+        }
+        let public = ours.subject_public_key_info.subject_public_key.raw_bytes();
+        if public != authority.issuer.key().public_key_raw() {
+            return Err(TlsError::Settings(
+                "the authority's key does not go with its certificate".to_owned(),
+            ));
+        }
+        Ok(authority)
+    }
+
+    /// Its certificate, in PEM.
+    pub fn cert_pem(&self) -> &str {
+        &self.cert_pem
+    }
+
+    /// Its key, in PEM.
+    pub fn key_pem(&self) -> String {
+        self.issuer.key().serialize_pem()
+    }
+
+    /// Signs a new certificate with a new key.
+    ///
+    /// # Errors
+    /// A name has letters that no certificate may have.
+    pub fn issue(&self, leaf: &Leaf<'_>) -> Result<Issued, TlsError> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = common_name(leaf.name);
+        (params.not_before, params.not_after) = validity(leaf.valid_s)?;
+        for host in leaf.hosts {
+            params.subject_alt_names.push(match host.parse::<IpAddr>() {
+                Ok(ip) => SanType::IpAddress(ip),
+                Err(_) => SanType::DnsName(letters(host)?),
+            });
+        }
+        if let Some(uri) = leaf.uri {
+            params.subject_alt_names.push(SanType::URI(letters(uri)?));
+        }
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        // A node dials as well as it listens.
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        if !leaf.hosts.is_empty() || leaf.uri.is_some() {
+            params.extended_key_usages.push(ExtendedKeyUsagePurpose::ServerAuth);
+        }
+        params.use_authority_key_identifier_extension = true;
+        let key = KeyPair::generate().map_err(failed)?;
+        let signed = params.signed_by(&key, &self.issuer).map_err(failed)?;
+        let certificate = Certificate::of(signed.der())?;
+        Ok(Issued { cert_pem: signed.pem(), key_pem: key.serialize_pem(), certificate })
+    }
+
+    /// The list that says that these certificates of its own do not count any more, in PEM.
+    ///
+    /// # Errors
+    /// A time beyond the calendar.
+    pub fn revoke(&self, revoked: &[&Certificate]) -> Result<String, TlsError> {
+        let (now, next) = (at(0)?, at(30 * 86_400)?);
+        let revoked_certs = revoked.iter().map(|certificate| RevokedCertParams {
+            serial_number: SerialNumber::from(bytes(&certificate.serial)),
+            revocation_time: now,
+            reason_code: None,
+            invalidity_date: None,
+        });
+        let params = CertificateRevocationListParams {
+            this_update: now,
+            next_update: next,
+            crl_number: SerialNumber::from(1),
+            issuing_distribution_point: None,
+            revoked_certs: revoked_certs.collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        params.signed_by(&self.issuer).and_then(|list| list.pem()).map_err(failed)
+    }
+}
+
+fn authority_params(name: &str) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = common_name(name);
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    params
+}
+
+fn common_name(name: &str) -> DistinguishedName {
+    let mut all = DistinguishedName::new();
+    all.push(DnType::CommonName, name);
+    all
+}
+
+fn validity(valid_s: i64) -> Result<(OffsetDateTime, OffsetDateTime), TlsError> {
+    Ok((at(0)? - CLOCKS_DIFFER, at(valid_s)?))
+}
+
+/// So many seconds from now.
+fn at(seconds: i64) -> Result<OffsetDateTime, TlsError> {
+    let since_1970 = (time::wall_ms() / 1_000).saturating_add(seconds);
+    OffsetDateTime::from_unix_timestamp(since_1970).map_err(failed)
+}
+
+fn letters(text: &str) -> Result<Ia5String, TlsError> {
+    Ia5String::try_from(text).map_err(|_| TlsError::Settings(format!("{text:?} has letters beyond ASCII")))
+}
+
+fn bytes(hex: &str) -> Vec<u8> {
+    let pairs = hex.as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).unwrap_or_default());
+    pairs.filter_map(|pair| u8::from_str_radix(pair, 16).ok()).collect()
+}
+
+fn failed(error: impl ToString) -> TlsError {
+    TlsError::Settings(error.to_string())
+}

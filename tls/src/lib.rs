@@ -1,0 +1,40 @@
+//! TLS under Rowlock's connections: certificates, who they name, reading them again, and streams that
+//! encrypt.
+//!
+//! A stream of [`rowlock_env::net`] goes in, a stream of the same type comes out ([`Acceptor`],
+//! [`Connector`]): whoever reads and writes it does not know that it is encrypted. The simulator keeps plain
+//! streams, so nothing here runs there.
+//!
+//! ```text
+//! Files ──read──> Material ──> Acceptor, Connector ──handshake──> (Stream, Certificate)
+//!                 Keeper: the Material of now; reads the files again
+//! ```
+//!
+//! # What it promises
+//!
+//! - A chain is verified against the authorities of the listener that it came to, and against the list of
+//!   revoked certificates, before a byte of the application is read.
+//! - Whoever reads a [`Certificate`] knows that its owner has the key for it.
+//! - New files take the place of old ones all together or not at all: bad ones leave everything as it was.
+//! - A refusal tells the other side nothing but an alert of TLS.
+//!
+//! Must never do: decide who may do what. That is for those who accept connections.
+
+mod certificate;
+mod conduit;
+mod error;
+mod files;
+mod handshake;
+#[cfg(feature = "issue")]
+pub mod issue;
+mod keeper;
+mod material;
+mod subject;
+mod verify;
+
+pub use certificate::{Certificate, node_uri};
+pub use error::TlsError;
+pub use files::Files;
+pub use handshake::{Acceptor, Connector, Secured, looks_like_tls};
+pub use keeper::{Keeper, Reloaded};
+pub use material::{ClientAuth, ClientFiles, Material};

@@ -1,0 +1,199 @@
+//! What was read from the files of `[tls]`, ready for handshakes.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::client::Resumption;
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::version::{TLS12, TLS13};
+use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion};
+
+use crate::certificate::Certificate;
+use crate::error::TlsError;
+use crate::files::{self, Contents, Files};
+use crate::handshake::{Acceptor, Connector};
+use crate::verify::{self, NodeVerifier};
+
+/// Old clients of ZooKeeper (Netty in Java 8) know no newer one.
+const CLIENT_VERSIONS: &[&SupportedProtocolVersion] = &[&TLS13, &TLS12];
+/// All nodes are of one release.
+const PEER_VERSIONS: &[&SupportedProtocolVersion] = &[&TLS13];
+
+/// Whether clients must show a certificate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ClientAuth {
+    /// They are not asked.
+    None,
+    /// They are asked, and may have none.
+    Want,
+    /// Those without are refused.
+    #[default]
+    Need,
+}
+
+/// Everything that a node needs for handshakes.
+pub struct Material {
+    /// The node's own.
+    pub certificate: Certificate,
+    /// For the nodes' port, and for dialing nodes. Unset without `peer_ca`.
+    pub peers: Option<(Acceptor, Connector)>,
+    /// For clients.
+    pub clients: Acceptor,
+}
+
+/// The files of one client.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClientFiles {
+    /// The authorities of the servers' certificates.
+    pub ca: Option<PathBuf>,
+    /// The client's certificate, followed by those between it and its authority.
+    pub cert: Option<PathBuf>,
+    /// Its key. Nobody but its owner may read it.
+    pub key: Option<PathBuf>,
+}
+
+impl Material {
+    /// Reads the files and checks that they go together. Blocks.
+    ///
+    /// # Errors
+    /// The file, what is wrong with it, and what to do.
+    pub fn read(files: &Files, client_auth: ClientAuth) -> Result<Material, TlsError> {
+        Self::of(files, &files.read()?, client_auth)
+    }
+
+    pub(crate) fn of(
+        files: &Files,
+        contents: &Contents,
+        client_auth: ClientAuth,
+    ) -> Result<Material, TlsError> {
+        let own = Own {
+            chain: files::certificates(&files.cert, &contents.cert)?,
+            key: files::key(&files.key, &contents.key)?,
+            of: files,
+        };
+        let crls = match (&files.crl, &contents.crl) {
+            (Some(path), Some(pem)) => files::crls(path, pem)?,
+            _ => Vec::new(),
+        };
+        let roots = |path: &Option<PathBuf>, pem: &Option<Vec<u8>>| match (path, pem) {
+            (Some(path), Some(pem)) => roots(path, pem).map(Some),
+            _ => Ok(None),
+        };
+        let peers = roots(&files.peer_ca, &contents.peer_ca)?.map(|roots| own.peers(roots, crls.clone()));
+        let clients = own.clients(roots(&files.client_ca, &contents.client_ca)?, crls, client_auth)?;
+        let leaf = own.chain.first().expect("a file without certificates was refused");
+        let certificate =
+            Certificate::of(leaf).map_err(|error| TlsError::file(&files.cert, error.to_string()))?;
+        Ok(Material { certificate, peers: peers.transpose()?, clients })
+    }
+}
+
+impl Connector {
+    /// For a client: servers are verified by their names against the authorities in `files`. Blocks.
+    ///
+    /// # Errors
+    /// The file, what is wrong with it, and what to do.
+    pub fn of_client(files: &ClientFiles) -> Result<Connector, TlsError> {
+        let ca = files.ca.as_deref().ok_or_else(|| {
+            TlsError::Settings("TLS needs the file of the servers' authorities (tls-ca)".to_owned())
+        })?;
+        let roots = roots(ca, &files::read(ca)?)?;
+        let builder = ClientConfig::builder_with_provider(verify::provider())
+            .with_protocol_versions(CLIENT_VERSIONS)
+            .map_err(|error| TlsError::Settings(error.to_string()))?
+            .with_root_certificates(roots);
+        let config = match (&files.cert, &files.key) {
+            (None, None) => builder.with_no_client_auth(),
+            (Some(cert), Some(key)) => {
+                let chain = files::certificates(cert, &files::read(cert)?)?;
+                let secret = files::key(key, &files::read_private(key)?)?;
+                builder.with_client_auth_cert(chain, secret).map_err(|error| mismatch(key, cert, &error))?
+            }
+            _ => {
+                let what =
+                    "a client's certificate needs its key, and a key its certificate (tls-cert, tls-key)";
+                return Err(TlsError::Settings(what.to_owned()));
+            }
+        };
+        Ok(Connector::new(config))
+    }
+}
+
+/// The node's own certificate and key.
+struct Own<'a> {
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+    of: &'a Files,
+}
+
+impl Own<'_> {
+    fn peers(
+        &self,
+        roots: RootCertStore,
+        crls: Vec<CertificateRevocationListDer<'static>>,
+    ) -> Result<(Acceptor, Connector), TlsError> {
+        let verifier = verify::of_clients(roots, crls, false)?;
+        let mut server = self.server(PEER_VERSIONS, verifier.clone())?;
+        // Nodes connect seldom, and each time their certificates are looked at anew.
+        server.send_tls13_tickets = 0;
+        let mut client = ClientConfig::builder_with_provider(verify::provider())
+            .with_protocol_versions(PEER_VERSIONS)
+            .map_err(|error| TlsError::Settings(error.to_string()))?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(NodeVerifier(verifier)))
+            .with_client_auth_cert(self.chain.clone(), self.key.clone_key())
+            .map_err(|error| mismatch(&self.of.key, &self.of.cert, &error))?;
+        client.resumption = Resumption::disabled();
+        client.enable_sni = false;
+        Ok((Acceptor::new(server), Connector::new(client)))
+    }
+
+    fn clients(
+        &self,
+        roots: Option<RootCertStore>,
+        crls: Vec<CertificateRevocationListDer<'static>>,
+        auth: ClientAuth,
+    ) -> Result<Acceptor, TlsError> {
+        let verifier = match (auth, roots) {
+            (ClientAuth::None, _) => WebPkiClientVerifier::no_client_auth(),
+            (_, None) => {
+                let what = "certificates of clients can only be verified with client_ca in [tls]";
+                return Err(TlsError::Settings(what.to_owned()));
+            }
+            (auth, Some(roots)) => verify::of_clients(roots, crls, auth == ClientAuth::Want)?,
+        };
+        let mut server = self.server(CLIENT_VERSIONS, verifier)?;
+        // Clients that come back all at once resume by tickets, which cost a fraction. New material has new
+        // ones: whoever is not believed any more cannot resume.
+        server.ticketer = rustls::crypto::ring::Ticketer::new()
+            .map_err(|error| TlsError::Settings(format!("no keys for tickets: {error}")))?;
+        Ok(Acceptor::new(server))
+    }
+
+    fn server(
+        &self,
+        versions: &[&'static SupportedProtocolVersion],
+        verifier: Arc<dyn ClientCertVerifier>,
+    ) -> Result<ServerConfig, TlsError> {
+        ServerConfig::builder_with_provider(verify::provider())
+            .with_protocol_versions(versions)
+            .map_err(|error| TlsError::Settings(error.to_string()))?
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(self.chain.clone(), self.key.clone_key())
+            .map_err(|error| mismatch(&self.of.key, &self.of.cert, &error))
+    }
+}
+
+fn mismatch(key: &Path, cert: &Path, error: &rustls::Error) -> TlsError {
+    TlsError::file(key, format!("does not go with {}: {error}", cert.display()))
+}
+
+fn roots(path: &Path, pem: &[u8]) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for one in files::certificates(path, pem)? {
+        roots.add(one).map_err(|error| TlsError::file(path, format!("is no authority: {error}")))?;
+    }
+    Ok(roots)
+}

@@ -1,0 +1,115 @@
+//! A subject as Java's `X500Principal.getName()` prints it: ACLs of ZooKeeper's scheme `x509` hold this text,
+//! and OpenSSL prints another.
+
+use std::fmt::Write as _;
+
+use x509_cert::attr::AttributeTypeAndValue;
+use x509_cert::der::{Encode, Error, Tag, Tagged};
+use x509_cert::name::Name;
+
+/// Types that RFC 2253 has a name for. Java prints all others as numbers.
+const NAMES: [(&str, &str); 9] = [
+    ("2.5.4.3", "CN"),
+    ("2.5.4.6", "C"),
+    ("2.5.4.7", "L"),
+    ("2.5.4.8", "ST"),
+    ("2.5.4.9", "STREET"),
+    ("2.5.4.10", "O"),
+    ("2.5.4.11", "OU"),
+    ("0.9.2342.19200300.100.1.25", "DC"),
+    ("0.9.2342.19200300.100.1.1", "UID"),
+];
+/// What has a backslash in front.
+const ESCAPED: &str = ",=+<>#;\"\\";
+
+/// The text of a subject: its parts from the last to the first.
+///
+/// # Errors
+/// The subject cannot be encoded again; that of a certificate that was read always can.
+pub(crate) fn rfc2253(subject: &Name) -> Result<String, Error> {
+    let parts = subject.0.iter().rev().map(|part| {
+        let all: Result<Vec<String>, Error> = part.0.iter().map(attribute).collect();
+        Ok(all?.join("+"))
+    });
+    let parts: Result<Vec<String>, Error> = parts.collect();
+    Ok(parts?.join(","))
+}
+
+fn attribute(attribute: &AttributeTypeAndValue) -> Result<String, Error> {
+    let oid = attribute.oid.to_string();
+    let name = NAMES.iter().find(|(number, _)| *number == oid).map(|(_, name)| *name);
+    match (name, text(attribute)) {
+        (Some(name), Some(text)) => Ok(format!("{name}={}", escape(&text))),
+        (name, _) => {
+            let mut out = format!("{}=#", name.unwrap_or(&oid));
+            for byte in attribute.value.to_der()? {
+                // Writing to a String cannot fail.
+                let _ = write!(out, "{byte:02x}");
+            }
+            Ok(out)
+        }
+    }
+}
+
+/// Java takes the bytes of all these for UTF-8.
+fn text(attribute: &AttributeTypeAndValue) -> Option<String> {
+    let is_text = matches!(
+        attribute.value.tag(),
+        Tag::PrintableString | Tag::TeletexString | Tag::Ia5String | Tag::BmpString | Tag::Utf8String
+    );
+    is_text.then(|| String::from_utf8_lossy(attribute.value.value()).into_owned())
+}
+
+fn escape(text: &str) -> String {
+    let mut marked: Vec<char> = Vec::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '\0' => marked.extend(['\\', '0', '0']),
+            letter => {
+                if ESCAPED.contains(letter) {
+                    marked.push('\\');
+                }
+                marked.push(letter);
+            }
+        }
+    }
+    let is_space = |letter: &char| *letter == ' ' || *letter == '\r';
+    let lead = marked.iter().take_while(|letter| is_space(letter)).count();
+    let trail = marked.iter().rev().take_while(|letter| is_space(letter)).count();
+    let last = marked.len() - trail;
+    let mut out = String::new();
+    for (at, letter) in marked.into_iter().enumerate() {
+        if at < lead || at >= last {
+            out.push('\\');
+        }
+        out.push(letter);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use rustls::pki_types::CertificateDer;
+    use rustls::pki_types::pem::PemObject;
+
+    use crate::certificate::Certificate;
+
+    fn subject(pem: &[u8]) -> String {
+        let der = CertificateDer::from_pem_slice(pem).expect("a certificate");
+        Certificate::of(&der).expect("can be read").subject
+    }
+
+    #[test]
+    fn subjects_are_those_that_java_prints() {
+        // Both lines are what `X500Principal.getName()` of Java 17 gives.
+        assert_eq!(
+            subject(include_bytes!("../testdata/design.pem")),
+            "2.5.4.5=#13023432,1.2.840.113549.1.9.1=#16056140622e63,CN=wörker 7,OU=R&D+CN=multi,O=Acme\\, Inc.,\
+             L=Berlin,ST=Berlin,C=DE"
+        );
+        assert_eq!(
+            subject(include_bytes!("../testdata/odd.pem")),
+            r##"O=\ \#lead \= \"q\" \<a\>\;\\\\,2.5.4.12=#0c024472,STREET=x,UID=u7,DC=com"##
+        );
+    }
+}
