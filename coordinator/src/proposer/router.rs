@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rowlock_consensus::folding::{Parcel, weight};
-use rowlock_consensus::peer::forward::{BatchSeq, SendError};
+use rowlock_consensus::peer::forward::SendError;
 use rowlock_consensus::peer::{ForwardEvent, ForwardLink, PeerPool, Refusal};
 use rowlock_consensus::raft::leadership::Leadership;
 use rowlock_env::mutant::{self, Mutant};
@@ -23,7 +23,7 @@ use rowlock_env::task::Shutdown;
 use rowlock_env::time;
 use rowlock_proto::NodeId;
 use rowlock_state::command::{Command, Proposal};
-use rowlock_types::limits::{BATCH_MAX_BYTES, BATCH_MAX_COMMANDS, PEER_FORWARD_WINDOW_BATCHES};
+use rowlock_types::limits::{BATCH_MAX_BYTES, BATCH_MAX_COMMANDS};
 use rowlock_types::metrics::Metrics;
 use tokio::sync::mpsc;
 
@@ -58,29 +58,27 @@ pub struct Router {
 /// Where proposals go at the moment.
 enum Route {
     Nowhere,
-    Here { term: u64 },
-    There { link: ForwardLink, events: mpsc::Receiver<ForwardEvent> },
+    Here {
+        term: u64,
+    },
+    /// The link keeps what the leader has not acknowledged.
+    There(Box<ForwardLink>),
 }
 
-/// Registered proposals that no leader has yet.
+/// Registered proposals that certainly no leader has; first in line.
 #[derive(Default)]
-struct OnTheWay {
-    /// Sent over the link and not acknowledged.
-    unacked: VecDeque<(BatchSeq, Vec<Proposal>)>,
-    /// Certainly not handed over; first in line.
-    held: VecDeque<Vec<Proposal>>,
-}
+struct Held(VecDeque<Vec<Proposal>>);
 
-impl OnTheWay {
+impl Held {
     /// What was refused or never left goes back to the head of the line.
-    fn take_back(&mut self) {
-        while let Some((_, batch)) = self.unacked.pop_back() {
-            self.held.push_front(batch);
+    fn take_back(&mut self, batches: Vec<Vec<Proposal>>) {
+        for batch in batches.into_iter().rev() {
+            self.0.push_front(batch);
         }
     }
 
-    fn held_proposals(&self) -> usize {
-        self.held.iter().map(Vec::len).sum()
+    fn proposals(&self) -> usize {
+        self.0.iter().map(Vec::len).sum()
     }
 }
 
@@ -89,35 +87,35 @@ impl Router {
     pub async fn run(mut self, shutdown: Shutdown) {
         let mut view = Leadership::default();
         let mut route = Route::Nowhere;
-        let mut way = OnTheWay::default();
+        let mut held = Held::default();
         let mut pause = RETRY;
         loop {
             let now = *self.leadership.borrow_and_update();
             if (now.term, now.leader) != (view.term, view.leader) {
                 view = now;
-                self.leader_changed(&mut way);
+                self.leader_changed(&mut held);
                 route = self.open_route(view);
             }
             let blocked = matches!(route, Route::Nowhere);
             let mut wait = blocked && view.leader.is_some();
-            if !blocked && !way.held.is_empty() {
-                wait = !self.send_held(&mut route, &mut way).await;
+            if !blocked && !held.0.is_empty() {
+                wait = !self.send_held(&mut route, &mut held).await;
             }
             tokio::select! {
                 biased;
                 () = shutdown.wait() => return,
                 changed = self.leadership.changed() => if changed.is_err() { return },
                 event = next_event(&mut route) => {
-                    if let Some(retry) = self.on_event(event, &mut way) {
+                    if let Some(retry) = self.on_event(event, &mut held) {
                         (route, pause) = (Route::Nowhere, retry);
                     }
                 }
                 () = time::sleep(if blocked { pause } else { RETRY }), if wait => if blocked { route = self.open_route(view) },
-                first = self.submissions.recv(), if !blocked && way.held.is_empty() => match first {
+                first = self.submissions.recv(), if !blocked && held.0.is_empty() => match first {
                     Some(first) => {
                         turn::behind_the_others().await;
                         let batch = self.gather(first);
-                        way.held.extend((!batch.is_empty()).then_some(batch));
+                        held.0.extend((!batch.is_empty()).then_some(batch));
                     }
                     None => return,
                 },
@@ -126,20 +124,22 @@ impl Router {
     }
 
     /// Whatever an old leader may have is lost from sight. If all that waits is still held here, nothing is.
-    fn leader_changed(&self, way: &mut OnTheWay) {
+    fn leader_changed(&self, held: &mut Held) {
+        let is_waited_for = held.proposals() <= self.pending.len();
+        assert!(is_waited_for || mutant::is(Mutant::ForwardAgain), "Invariant: nobody has what is held");
         if mutant::is(Mutant::ForgetWhoWaits) {
-            *way = OnTheWay::default();
+            *held = Held::default();
         }
-        if self.pending.len() > way.held_proposals() && !mutant::is(Mutant::ForgetWhoWaits) {
-            self.give_up(way);
-        } else if !way.held.is_empty() {
+        if self.pending.len() > held.proposals() && !mutant::is(Mutant::ForgetWhoWaits) {
+            self.give_up(held);
+        } else if !held.0.is_empty() {
             rare::taken(Rare::HeldForNextLeader);
         }
     }
 
-    fn give_up(&self, way: &mut OnTheWay) {
+    fn give_up(&self, held: &mut Held) {
         let lost = self.pending.give_up_all();
-        *way = OnTheWay::default();
+        *held = Held::default();
         if lost > 0 {
             rare::taken(Rare::WritesLostFromSight);
             self.metrics.proposals_lost_total.add(lost as u64);
@@ -154,10 +154,7 @@ impl Router {
         match view.leader {
             Some(leader) if leader == self.me => Route::Here { term: view.term },
             Some(leader) => match self.peers.peer(leader) {
-                Some(peer) => {
-                    let (tx, events) = mpsc::channel(PEER_FORWARD_WINDOW_BATCHES);
-                    Route::There { link: peer.forward_link(view.term, tx), events }
-                }
+                Some(peer) => Route::There(Box::new(peer.forward_link(view.term))),
                 None => Route::Nowhere,
             },
             None => Route::Nowhere,
@@ -197,8 +194,8 @@ impl Router {
 
     /// Sends what is held, in order. False: it must be tried again (the link has ended or is full, see its
     /// events).
-    async fn send_held(&mut self, route: &mut Route, way: &mut OnTheWay) -> bool {
-        while let Some(batch) = way.held.pop_front() {
+    async fn send_held(&mut self, route: &mut Route, held: &mut Held) -> bool {
+        while let Some(batch) = held.0.pop_front() {
             match route {
                 Route::Here { term } => {
                     // The folder drains its queue also when it may not propose; so this does not wait for
@@ -207,28 +204,25 @@ impl Router {
                         return true;
                     }
                 }
-                Route::There { link, .. } => {
+                Route::There(link) => {
                     let count = batch.len() as u64;
                     match link.send(batch) {
-                        Ok((seq, batch)) => {
-                            self.metrics.forwarded_total.add(count);
-                            way.unacked.push_back((seq, batch));
-                        }
+                        Ok(()) => self.metrics.forwarded_total.add(count),
                         Err(SendError::Full(batch) | SendError::Ended(batch)) => {
                             rare::taken(Rare::ForwardWindowFull);
-                            way.held.push_front(batch);
+                            held.0.push_front(batch);
                             return false;
                         }
                         Err(SendError::TooLarge(_)) => {
                             tracing::error!(
                                 "a batch of writes does not fit a frame between nodes; giving it up"
                             );
-                            self.give_up(way);
+                            self.give_up(held);
                         }
                     }
                 }
                 Route::Nowhere => {
-                    way.held.push_front(batch);
+                    held.0.push_front(batch);
                     return false;
                 }
             }
@@ -237,34 +231,25 @@ impl Router {
     }
 
     /// When the link has ended: after how long to try again.
-    fn on_event(&self, event: Option<ForwardEvent>, way: &mut OnTheWay) -> Option<Duration> {
+    fn on_event(&self, event: ForwardEvent, held: &mut Held) -> Option<Duration> {
         match event {
-            Some(ForwardEvent::Acked { through }) => {
-                while way.unacked.front().is_some_and(|(seq, _)| *seq <= through) {
-                    way.unacked.pop_front();
-                }
-                None
-            }
-            Some(ForwardEvent::Refused { refusal, .. }) => {
+            ForwardEvent::Acked => None,
+            ForwardEvent::Refused { untaken, refusal } => {
                 rare::taken(Rare::ForwardRefused);
                 tracing::debug!(%refusal, "the leader did not take forwarded writes");
-                way.take_back();
+                held.take_back(untaken);
                 Some(if refusal == Refusal::NotServing { RETRY_LEAVING } else { RETRY })
             }
-            Some(ForwardEvent::Lost { unsent, error, .. }) => {
+            ForwardEvent::Lost { unknown, unsent, error } => {
                 tracing::debug!(%error, "the way to the leader is lost");
-                let unknown = way.unacked.front().is_some_and(|(seq, _)| *seq < unsent);
-                rare::taken(if unknown { Rare::ForwardLinkLost } else { Rare::ForwardLinkLostIdle });
-                if unknown && !mutant::is(Mutant::ForwardAgain) {
-                    self.give_up(way);
+                let is_unknown = !unknown.is_empty();
+                rare::taken(if is_unknown { Rare::ForwardLinkLost } else { Rare::ForwardLinkLostIdle });
+                if is_unknown && !mutant::is(Mutant::ForwardAgain) {
+                    self.give_up(held);
                 } else {
-                    way.take_back();
+                    held.take_back(unsent);
+                    held.take_back(unknown);
                 }
-                Some(RETRY)
-            }
-            // The link's task has gone without a last word: the node stops.
-            None => {
-                self.give_up(way);
                 Some(RETRY)
             }
         }
@@ -277,9 +262,9 @@ fn is_attach_of_nobody(submission: &Submission) -> bool {
     attaches && submission.reply_to.is_closed()
 }
 
-async fn next_event(route: &mut Route) -> Option<ForwardEvent> {
+async fn next_event(route: &mut Route) -> ForwardEvent {
     match route {
-        Route::There { events, .. } => events.recv().await,
+        Route::There(link) => link.next().await,
         Route::Nowhere | Route::Here { .. } => std::future::pending().await,
     }
 }
@@ -309,27 +294,28 @@ mod tests {
         }
     }
 
-    /// Two batches of one write each, sent over the way to the leader, and who waits for them.
-    fn sent(router: &Router) -> (OnTheWay, Vec<Inbox>) {
-        let (mut way, mut waiting) = (OnTheWay::default(), Vec::new());
-        for number in 1..=2 {
+    /// Two batches of one write each, registered, and who waits for them.
+    fn two(router: &Router) -> (Vec<Vec<Proposal>>, Vec<Inbox>) {
+        let one = |number| {
             let (reply_to, inbox) = outbox::channel();
-            let batch = vec![Proposal {
+            let proposal = Proposal {
                 origin: router.pending.register(reply_to, number),
                 session: SessionId(1),
                 attachment: Attachment(1),
                 identities: Default::default(),
                 command: Command::Noop,
-            }];
-            way.unacked.push_back((BatchSeq(number), batch));
-            waiting.push(inbox);
-        }
-        (way, waiting)
+            };
+            (vec![proposal], inbox)
+        };
+        (1..=2).map(one).unzip()
     }
 
-    fn lost(unsent: u64) -> Option<ForwardEvent> {
-        let error = PeerError::Timeout { node: LEADER };
-        Some(ForwardEvent::Lost { unknown: BatchSeq(1), unsent: BatchSeq(unsent), error })
+    fn lost(unknown: Vec<Vec<Proposal>>, unsent: Vec<Vec<Proposal>>) -> ForwardEvent {
+        ForwardEvent::Lost { unknown, unsent, error: PeerError::Timeout { node: LEADER } }
+    }
+
+    fn requests(held: &Held) -> Vec<u64> {
+        held.0.iter().flatten().map(|proposal| proposal.origin.request).collect()
     }
 
     fn heard(waiting: &mut [Inbox]) -> Vec<bool> {
@@ -342,29 +328,36 @@ mod tests {
 
     #[test]
     fn writes_that_the_leader_may_have_are_given_up_and_never_sent_again() {
-        let router = router();
-        let (mut way, mut waiting) = sent(&router);
+        let (router, mut held) = (router(), Held::default());
+        let (mut unknown, mut waiting) = two(&router);
         // The first batch left, and its acknowledgement did not come.
-        assert_eq!(router.on_event(lost(2), &mut way), Some(RETRY));
-        assert_eq!((way.held.len(), way.unacked.len()), (0, 0));
+        let unsent = unknown.split_off(1);
+        assert_eq!(router.on_event(lost(unknown, unsent), &mut held), Some(RETRY));
+        assert_eq!(held.0.len(), 0);
         assert_eq!(heard(&mut waiting), [true, true], "nor the second, which would overtake it");
         assert!(router.pending.is_empty());
         let mistake = mutant::AVAILABLE.then(|| mutant::with(Some(Mutant::ForwardAgain)));
         if mistake.is_some() {
-            let (mut way, _waiting) = sent(&router);
-            router.on_event(lost(2), &mut way);
-            assert_eq!(way.held.len(), 2, "the mistake would be seen here");
+            let (mut unknown, _waiting) = two(&router);
+            let unsent = unknown.split_off(1);
+            router.on_event(lost(unknown, unsent), &mut held);
+            assert_eq!(requests(&held), [3, 4], "the mistake would be seen here");
         }
     }
 
     #[test]
     fn writes_that_have_never_left_go_on_in_their_order() {
-        let router = router();
-        let (mut way, mut waiting) = sent(&router);
-        assert_eq!(router.on_event(lost(1), &mut way), Some(RETRY));
-        let requests: Vec<u64> = way.held.iter().flatten().map(|proposal| proposal.origin.request).collect();
-        assert_eq!(requests, [1, 2]);
+        let (router, mut held) = (router(), Held::default());
+        let (mut first, mut waiting) = two(&router);
+        let (later, _also) = two(&router);
+        held.0.extend(later);
+        let second = first.split_off(1);
+        assert_eq!(router.on_event(lost(Vec::new(), second), &mut held), Some(RETRY));
+        let refusal = Refusal::NotServing;
+        let refused = ForwardEvent::Refused { untaken: first, refusal };
+        assert_eq!(router.on_event(refused, &mut held), Some(RETRY_LEAVING));
+        assert_eq!(requests(&held), [1, 2, 3, 4]);
         assert_eq!(heard(&mut waiting), [false, false]);
-        assert_eq!(router.pending.len(), 2);
+        assert_eq!(router.pending.len(), 4);
     }
 }

@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! Peer::call ──> queue ──> lane task ──frames──> connection task ──> Conversation   (whoever is above)
-//! Stream ──────> queue ──> its task ───frames──>       "         ──>      "
+//! Stream, in its owner's task ────────frames──>         "         ──>      "
 //! ```
 //!
 //! # What it promises
@@ -56,4 +56,4 @@ pub use handshake::{HandshakeRefusal, Identity, Lane};
 pub use pool::{Peer, PendingAnswer, Pool};
 pub use server::Server;
 pub use service::{Answer, Conversation, Service};
-pub use stream::{BatchSeq, Judge, NotSent, Stream, StreamEvent, Verdict};
+pub use stream::{Judge, NotSent, Stream, StreamEvent, Verdict};

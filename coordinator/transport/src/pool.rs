@@ -1,7 +1,6 @@
 //! Handles to the other nodes: where they are, and calls to them.
 
 use std::collections::BTreeMap;
-use std::fmt::Debug;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -21,7 +20,7 @@ use super::dial::{Address, Backoff, Dialer};
 use super::error::PeerError;
 use super::handshake::{Identity, Lane};
 use super::lane::{self, Call, Health, Stage};
-use super::stream::{self, Judge, Stream, StreamEvent};
+use super::stream::{self, Judge, Stream};
 
 /// All other nodes that this node knows of. Clone it freely.
 #[derive(Clone)]
@@ -169,15 +168,10 @@ impl Peer {
         Ok(PendingAnswer { node, bytes, answer, stage, health })
     }
 
-    /// Opens an ordered stream of batches over a connection of its own, dialing in the background. `judge`
-    /// reads the answers. What becomes of the batches comes through `events`, which should hold
-    /// `limits::PEER_FORWARD_WINDOW_BATCHES`; a full one holds the stream up.
-    pub fn stream<R>(&self, judge: Judge<R>, events: mpsc::Sender<StreamEvent<R>>) -> Stream
-    where
-        R: Debug + Send + 'static,
-    {
-        let dialer = self.dialer(Lane::Proposals, self.inner.forward_backoff.clone());
-        stream::open(dialer, judge, events, &self.inner.tasks)
+    /// Opens an ordered stream of batches over a connection of its own. `judge` reads the answers. It dials,
+    /// writes and reads while its owner waits for its next event.
+    pub fn stream<T, R>(&self, judge: Judge<R>) -> Stream<T, R> {
+        stream::open(self.dialer(Lane::Proposals, self.inner.forward_backoff.clone()), judge)
     }
 
     fn lane(&self, lane: Lane) -> LaneHandle {

@@ -1,31 +1,29 @@
-//! An ordered stream of batches to another node over a connection of its own.
+//! An ordered stream of batches to another node over a connection of its own, driven by the task that owns
+//! it.
 //!
-//! Batches are taken by the other side in the order in which they were sent. A stream ends with its first
-//! refusal or with its connection, and is not mended: whoever owns it decides what to do with the batches
-//! that were not acknowledged.
+//! The stream is queue, window and copies in one: it keeps what its owner wants back of a batch until the
+//! other side has acknowledged it, and gives back the rest when it ends. Batches are taken by the other side
+//! in the order in which they were sent. A stream ends with its first refusal or with its connection, and is
+//! not mended: its owner decides what to do with what comes back.
 //!
 //! Invariant: nothing is ever sent twice by a stream, and after a refused batch no later one is accepted by
 //! the listener.
 
-use std::fmt::Debug;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::VecDeque;
+use std::future::pending;
+use std::pin::Pin;
 
-use rowlock_env::task::{Shutdown, TaskGroup};
-use rowlock_env::time;
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use rowlock_env::time::{self, Sleep};
 use rowlock_proto::NodeId;
 use rowlock_types::limits::{PEER_FORWARD_WINDOW_BATCHES, PEER_FORWARD_WINDOW_BYTES, PEER_FRAME_MAX_BYTES};
-use rowlock_types::memory::{Share, Tally};
-use tokio::sync::mpsc;
+use rowlock_types::memory::Share;
 
 use super::dial::Dialer;
 use super::error::PeerError;
 use super::frame::RequestId;
 use super::wire::{self, Inbox, Outbox, WireError};
-
-/// The number of a batch on its stream, from 1.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct BatchSeq(pub u64);
 
 /// What an answer says of a batch, as whoever opened the stream reads it.
 pub enum Verdict<R> {
@@ -40,28 +38,25 @@ pub enum Verdict<R> {
 /// Reads an answer.
 pub type Judge<R> = fn(&[u8]) -> Verdict<R>;
 
-/// What became of the batches of a stream. `Refused` and `Lost` are the last event of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StreamEvent<R> {
-    /// The other side has all batches up to this one.
-    Acked {
-        /// The last of them.
-        through: BatchSeq,
-    },
-    /// No batch from this one on was taken, nor will be: all may be sent elsewhere, in order.
+/// What became of the batches of a stream. `Refused` and `Lost` are the last event of it, and give back the
+/// copy of every batch that was not acknowledged, in the order in which they were sent.
+#[derive(Debug, PartialEq, Eq)]
+pub enum StreamEvent<T, R> {
+    /// The other side has taken more batches: there is room again.
+    Acked,
+    /// None of these was taken, nor will be: all may be sent elsewhere.
     Refused {
-        /// The first of them.
-        from: BatchSeq,
+        /// All that was not acknowledged.
+        untaken: Vec<T>,
         /// Why.
         refusal: R,
     },
     /// There is no connection any more, or never was.
     Lost {
-        /// The first batch that was not acknowledged. From here to before `unsent`, it is not known whether
-        /// the other side has them.
-        unknown: BatchSeq,
-        /// The first batch that never left: it and all later ones may be sent elsewhere.
-        unsent: BatchSeq,
+        /// Left, and not acknowledged: it is not known whether the other side has them.
+        unknown: Vec<T>,
+        /// Never left: these may be sent elsewhere. They come after those of `unknown`.
+        unsent: Vec<T>,
         /// How it came.
         error: PeerError,
     },
@@ -72,36 +67,71 @@ pub enum StreamEvent<R> {
 pub enum NotSent {
     /// Too much is unacknowledged: try again after the next `Acked`.
     Full,
-    /// The stream has ended; its last event says how, or the node stops.
+    /// The stream has ended, as its last event says.
     Ended,
     /// It would not fit a frame; it never will.
     TooLarge,
 }
 
-/// The sending end. Dropping it ends the stream at once: what was not acknowledged may or may not reach the
-/// other side.
-pub struct Stream {
+/// The sending end, with its connection. Nothing leaves and nothing is heard but in [`Stream::next`].
+/// Dropping it ends the stream at once: what was not acknowledged may or may not reach the other side.
+pub struct Stream<T, R> {
     to: NodeId,
-    queue: mpsc::Sender<Outgoing>,
-    window: Arc<Window>,
-    tally: Tally,
-    last: BatchSeq,
+    judge: Judge<R>,
+    link: Link,
+    /// Not acknowledged: first those that are with the connection, then those that wait for it.
+    window: VecDeque<Batch<T>>,
+    /// How many of them are with the connection.
+    sent: usize,
+    /// Of all of them.
+    bytes: usize,
+    /// How many were acknowledged.
+    acked: u64,
+    /// Of those that wait for the connection.
+    held: Share,
 }
 
-struct Outgoing {
+struct Batch<T> {
+    /// Empty once the connection has it.
     body: Vec<u8>,
-    /// Of it, until it is with the connection.
-    _held: Share,
+    bytes: usize,
+    copy: T,
 }
 
-/// What is sent and not acknowledged.
-#[derive(Default)]
-struct Window {
-    batches: AtomicUsize,
-    bytes: AtomicUsize,
+enum Link {
+    Dialing(BoxFuture<'static, Result<(Inbox, Outbox), PeerError>>),
+    Connected(Box<Connected>),
+    Ended,
 }
 
-impl Stream {
+struct Connected {
+    inbox: Inbox,
+    outbox: Outbox,
+    tick: Pin<Box<Sleep>>,
+}
+
+/// What came of waiting for the connection once.
+enum Moved {
+    /// Bytes have left, or the time for a look at the silence was there.
+    On,
+    /// Bytes came in.
+    Heard,
+}
+
+/// How it ends.
+enum End<R> {
+    Refused(R),
+    Failed(PeerError),
+}
+
+/// Opens a stream, which dials first.
+pub(super) fn open<T, R>(dialer: Dialer, judge: Judge<R>) -> Stream<T, R> {
+    let (to, held) = (dialer.to, dialer.tally.share());
+    let link = Link::Dialing(async move { dialer.dial().await }.boxed());
+    Stream { to, judge, link, window: VecDeque::new(), sent: 0, bytes: 0, acked: 0, held }
+}
+
+impl<T, R> Stream<T, R> {
     /// To which node.
     pub fn to(&self) -> NodeId {
         self.to
@@ -109,206 +139,157 @@ impl Stream {
 
     /// Whether another batch would be accepted, as far as its size does not matter.
     pub fn room(&self) -> Result<(), NotSent> {
-        let window = &self.window;
-        if window.batches.load(Ordering::Acquire) < PEER_FORWARD_WINDOW_BATCHES
-            && window.bytes.load(Ordering::Acquire) < PEER_FORWARD_WINDOW_BYTES
-        {
-            return Ok(());
-        }
-        Err(if self.queue.is_closed() { NotSent::Ended } else { NotSent::Full })
-    }
-
-    /// Sends a batch behind all earlier ones and gives its number. Never waits.
-    pub fn send(&mut self, body: Vec<u8>) -> Result<BatchSeq, NotSent> {
-        self.room()?;
-        if body.len() > PEER_FRAME_MAX_BYTES {
-            return Err(NotSent::TooLarge);
-        }
-        self.window.batches.fetch_add(1, Ordering::AcqRel);
-        self.window.bytes.fetch_add(body.len(), Ordering::AcqRel);
-        let mut held = self.tally.share();
-        held.hold(body.len());
-        // Never full: it holds a whole window.
-        self.queue.try_send(Outgoing { body, _held: held }).map_err(|_| NotSent::Ended)?;
-        self.last.0 += 1;
-        Ok(self.last)
-    }
-}
-
-/// Opens a stream; its task dials first.
-pub(super) fn open<R: Debug + Send + 'static>(
-    dialer: Dialer,
-    judge: Judge<R>,
-    events: mpsc::Sender<StreamEvent<R>>,
-    tasks: &TaskGroup,
-) -> Stream {
-    let (queue, outgoing) = mpsc::channel(PEER_FORWARD_WINDOW_BATCHES);
-    let window = Arc::new(Window::default());
-    let (tally, last) = (dialer.tally.clone(), BatchSeq(0));
-    let stream = Stream { to: dialer.to, queue, window: window.clone(), tally, last };
-    let shutdown = tasks.shutdown().clone();
-    tasks.spawn("peer-forward", run((dialer, judge), outgoing, window, events, shutdown));
-    stream
-}
-
-async fn run<R: Debug>(
-    (dialer, judge): (Dialer, Judge<R>),
-    mut outgoing: mpsc::Receiver<Outgoing>,
-    window: Arc<Window>,
-    events: mpsc::Sender<StreamEvent<R>>,
-    shutdown: Shutdown,
-) {
-    let node = dialer.to;
-    let mut progress = Progress::default();
-    let work = async {
-        let end = match dialer.dial().await {
-            Err(error) => End::Failed(error),
-            Ok((inbox, outbox)) => {
-                let running = Running {
-                    node,
-                    judge,
-                    inbox,
-                    outbox,
-                    progress: &mut progress,
-                    window: &window,
-                    events: &events,
-                };
-                running.run(&mut outgoing).await
-            }
-        };
-        match end {
-            End::Dropped => None,
-            End::Refused(refusal) => Some(StreamEvent::Refused { from: progress.acked.next(), refusal }),
-            End::Failed(error) => Some(StreamEvent::Lost {
-                unknown: progress.acked.next(),
-                unsent: progress.sent.next(),
-                error,
-            }),
-        }
-    };
-    let last = tokio::select! {
-        biased;
-        () = shutdown.wait() => None,
-        last = work => last,
-    };
-    // From here on `send` says that the stream has ended, so whoever sees the last event has sent all that it
-    // covers.
-    outgoing.close();
-    if let Some(last) = last {
-        tracing::info!(%node, ?last, "link for forwarded proposals ended");
-        tokio::select! {
-            biased;
-            () = shutdown.wait() => {}
-            _ = events.send(last) => {} // nobody listens: the owner is gone
+        match self.link {
+            Link::Ended => Err(NotSent::Ended),
+            _ if self.window.len() >= PEER_FORWARD_WINDOW_BATCHES => Err(NotSent::Full),
+            _ if self.bytes >= PEER_FORWARD_WINDOW_BYTES => Err(NotSent::Full),
+            _ => Ok(()),
         }
     }
-}
 
-enum End<R> {
-    Dropped,
-    Refused(R),
-    Failed(PeerError),
-}
-
-#[derive(Default)]
-struct Progress {
-    sent: BatchSeq,
-    acked: BatchSeq,
-    /// Sizes of what is sent and not acknowledged.
-    sizes: std::collections::VecDeque<usize>,
-}
-
-impl BatchSeq {
-    fn next(self) -> BatchSeq {
-        BatchSeq(self.0 + 1)
+    /// Queues a batch behind all earlier ones, and keeps `copy` until it is acknowledged. Never waits. What
+    /// is not accepted comes back.
+    pub fn send(&mut self, body: Vec<u8>, copy: T) -> Result<(), (NotSent, T)> {
+        if let Err(reason) = self.room() {
+            return Err((reason, copy));
+        }
+        let bytes = body.len();
+        assert!(bytes > 0, "a batch says something");
+        if bytes > PEER_FRAME_MAX_BYTES {
+            return Err((NotSent::TooLarge, copy));
+        }
+        self.window.push_back(Batch { body, bytes, copy });
+        self.bytes += bytes;
+        self.count_held();
+        Ok(())
     }
-}
 
-struct Running<'a, R> {
-    node: NodeId,
-    judge: Judge<R>,
-    inbox: Inbox,
-    outbox: Outbox,
-    progress: &'a mut Progress,
-    window: &'a Window,
-    events: &'a mpsc::Sender<StreamEvent<R>>,
-}
+    /// Dials, writes and reads until there is something to tell; waits for ever after the last event. Cancel
+    /// safe: what has begun goes on with the next call.
+    pub async fn next(&mut self) -> StreamEvent<T, R> {
+        match self.drive().await {
+            Ok(()) => StreamEvent::Acked,
+            Err(end) => self.ended(end),
+        }
+    }
 
-impl<R> Running<'_, R> {
-    async fn run(mut self, outgoing: &mut mpsc::Receiver<Outgoing>) -> End<R> {
-        let lost = |node, error: WireError| End::Failed(PeerError::Lost { node, reason: error.to_string() });
-        let mut tick = std::pin::pin!(time::sleep_about(wire::TICK));
+    /// Until batches are acknowledged.
+    async fn drive(&mut self) -> Result<(), End<R>> {
         loop {
-            tokio::select! {
-                biased;
-                sent = self.outbox.drain_some(), if !self.outbox.is_empty() => {
-                    if let Err(error) = sent { return lost(self.node, error) }
+            match &mut self.link {
+                Link::Ended => return pending().await,
+                Link::Dialing(dialing) => {
+                    let (inbox, outbox) = dialing.await.map_err(End::Failed)?;
+                    let tick = Box::pin(time::sleep_about(wire::TICK));
+                    self.link = Link::Connected(Box::new(Connected { inbox, outbox, tick }));
                 }
-                filled = self.inbox.fill() => {
-                    if let Err(error) = filled { return lost(self.node, error) }
-                    if let Err(end) = self.receive().await { return end }
-                }
-                batch = outgoing.recv(), if self.outbox.has_room() => {
-                    let Some(batch) = batch else { return End::Dropped };
-                    self.push(batch);
-                    while self.outbox.has_room() && let Ok(batch) = outgoing.try_recv() {
-                        self.push(batch);
+                Link::Connected(connected) => {
+                    push(connected, &mut self.window, &mut self.sent, self.acked);
+                    self.count_held();
+                    if self.moved().await? && self.receive()? {
+                        return Ok(());
                     }
                 }
-                () = tick.as_mut() => {
-                    if let Err(error) = wire::check_silence(&mut self.inbox, &mut self.outbox) { return lost(self.node, error) }
-                    tick.set(time::sleep_about(wire::TICK));
-                }
             }
         }
     }
 
-    fn push(&mut self, batch: Outgoing) {
-        self.progress.sent = self.progress.sent.next();
-        self.progress.sizes.push_back(batch.body.len());
-        self.outbox.push(RequestId(self.progress.sent.0), &batch.body);
+    /// Waits for the connection once. Says whether bytes came in.
+    async fn moved(&mut self) -> Result<bool, End<R>> {
+        let Link::Connected(connected) = &mut self.link else { return pending().await };
+        match connected.moved().await {
+            Ok(moved) => Ok(matches!(moved, Moved::Heard)),
+            Err(error) => Err(End::Failed(PeerError::Lost { node: self.to, reason: error.to_string() })),
+        }
     }
 
-    /// Takes all acknowledgements that are there and tells of them at once.
-    async fn receive(&mut self) -> Result<(), End<R>> {
-        let before = self.progress.acked;
-        let end = loop {
-            let frame = match self.inbox.take() {
+    /// Takes all answers that are there. Says whether they acknowledge anything.
+    fn receive(&mut self) -> Result<bool, End<R>> {
+        let before = self.acked;
+        let Link::Connected(connected) = &mut self.link else { return Ok(false) };
+        let garbled = |reason| Err(End::Failed(PeerError::Garbled { node: self.to, reason }));
+        loop {
+            let frame = match connected.inbox.take() {
                 Ok(Some(frame)) => frame,
-                Ok(None) => break None,
-                Err(error) => break Some(self.garbled(error.to_string())),
+                Ok(None) => return Ok(self.acked > before),
+                Err(error) => return garbled(error.to_string()),
             };
             if frame.id == RequestId::NONE {
                 continue; // answers a ping
             }
             match (self.judge)(&frame.body) {
-                Verdict::Garbled(reason) => break Some(self.garbled(reason)),
-                _ if !self.is_next_answer(frame.id) => {
-                    break Some(self.garbled("answers out of order".into()));
+                Verdict::Garbled(reason) => return garbled(reason),
+                _ if frame.id.0 != self.acked + 1 || self.sent == 0 => {
+                    return garbled("answers out of order".into());
                 }
-                Verdict::Taken => self.acknowledge(),
-                Verdict::Refused(refusal) => break Some(End::Refused(refusal)),
+                Verdict::Taken => {
+                    let batch = self.window.pop_front().expect("Invariant: what was sent is in the window");
+                    assert!(batch.body.is_empty(), "only what has left is acknowledged");
+                    self.bytes -= batch.bytes;
+                    self.sent -= 1;
+                    self.acked += 1;
+                }
+                Verdict::Refused(refusal) => return Err(End::Refused(refusal)),
             }
-        };
-        if self.progress.acked > before {
-            // The owner is gone when this fails; the closed queue ends the link.
-            let _ = self.events.send(StreamEvent::Acked { through: self.progress.acked }).await;
         }
-        end.map_or(Ok(()), Err)
     }
 
-    fn is_next_answer(&self, id: RequestId) -> bool {
-        id.0 == self.progress.acked.next().0 && id.0 <= self.progress.sent.0
+    /// The connection is closed here, before its owner hears of it.
+    fn ended(&mut self, end: End<R>) -> StreamEvent<T, R> {
+        assert!(self.sent <= self.window.len(), "what is with the connection is in the window");
+        self.link = Link::Ended;
+        let sent = std::mem::take(&mut self.sent);
+        let mut copies = std::mem::take(&mut self.window).into_iter().map(|batch| batch.copy);
+        let unknown: Vec<T> = copies.by_ref().take(sent).collect();
+        let unsent: Vec<T> = copies.collect();
+        self.bytes = 0;
+        self.held.hold(0);
+        tracing::info!(
+            node = %self.to,
+            acked = self.acked,
+            unacknowledged = unknown.len(),
+            unsent = unsent.len(),
+            "link for forwarded proposals ended"
+        );
+        match end {
+            End::Refused(refusal) => {
+                StreamEvent::Refused { untaken: unknown.into_iter().chain(unsent).collect(), refusal }
+            }
+            End::Failed(error) => StreamEvent::Lost { unknown, unsent, error },
+        }
     }
 
-    fn acknowledge(&mut self) {
-        self.progress.acked = self.progress.acked.next();
-        let bytes = self.progress.sizes.pop_front().unwrap_or(0);
-        self.window.batches.fetch_sub(1, Ordering::AcqRel);
-        self.window.bytes.fetch_sub(bytes, Ordering::AcqRel);
+    fn count_held(&mut self) {
+        let waiting = self.window.range(self.sent..);
+        self.held.hold(waiting.map(|batch| batch.body.len()).sum());
     }
+}
 
-    fn garbled(&self, reason: String) -> End<R> {
-        End::Failed(PeerError::Garbled { node: self.node, reason })
+/// Gives the connection as much as it takes.
+fn push<T>(to: &mut Connected, window: &mut VecDeque<Batch<T>>, sent: &mut usize, acked: u64) {
+    while to.outbox.has_room()
+        && let Some(batch) = window.get_mut(*sent)
+    {
+        *sent += 1;
+        let body = std::mem::take(&mut batch.body);
+        assert!(!body.is_empty(), "a batch is sent once");
+        to.outbox.push(RequestId(acked + *sent as u64), &body);
+    }
+}
+
+impl Connected {
+    /// Writes or reads once, or looks whether the other side has become silent. Cancel safe.
+    async fn moved(&mut self) -> Result<Moved, WireError> {
+        let Connected { inbox, outbox, tick } = self;
+        tokio::select! {
+            biased;
+            sent = outbox.drain_some(), if !outbox.is_empty() => sent.map(|()| Moved::On),
+            filled = inbox.fill() => filled.map(|()| Moved::Heard),
+            () = tick.as_mut() => {
+                wire::check_silence(inbox, outbox)?;
+                tick.set(time::sleep_about(wire::TICK));
+                Ok(Moved::On)
+            }
+        }
     }
 }

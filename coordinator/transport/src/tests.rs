@@ -11,7 +11,6 @@ use rowlock_env::task::{Shutdown, TaskGroup};
 use rowlock_env::time;
 use rowlock_proto::NodeId;
 use rowlock_types::incarnation::Incarnation;
-use tokio::sync::mpsc;
 
 use super::*;
 
@@ -85,18 +84,17 @@ async fn bytes_come_back_as_they_went_and_what_is_not_understood_ends_the_connec
 async fn behind_a_refusal_nothing_of_a_stream_is_taken() {
     let (peer, tasks) = echo().await;
     let judge = |answer: &[u8]| if answer == b"no" { Verdict::Refused("no") } else { Verdict::Taken };
-    let (events, mut told) = mpsc::channel(16);
-    let mut stream = peer.stream(judge, events);
+    let mut stream = peer.stream(judge);
     for batch in ["one", "two", "no", "four"] {
-        stream.send(batch.into()).expect("is queued");
+        stream.send(batch.into(), batch).expect("is queued");
     }
     let last = loop {
-        match time::timeout(PATIENCE, told.recv()).await.expect("in time").expect("is told") {
-            StreamEvent::Acked { through } => assert!(through <= BatchSeq(2)),
+        match time::timeout(PATIENCE, stream.next()).await.expect("in time") {
+            StreamEvent::Acked => {}
             last => break last,
         }
     };
-    assert_eq!(last, StreamEvent::Refused { from: BatchSeq(3), refusal: "no" });
-    assert_eq!(stream.send("five".into()), Err(NotSent::Ended));
+    assert_eq!(last, StreamEvent::Refused { untaken: vec!["no", "four"], refusal: "no" });
+    assert_eq!(stream.send("five".into(), "five"), Err((NotSent::Ended, "five")));
     tasks.stop().await;
 }

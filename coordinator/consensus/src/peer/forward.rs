@@ -1,23 +1,20 @@
 //! Forwarded proposals: an ordered stream of batches to the leader over a connection of its own.
 //!
 //! Batches reach the leader's proposer in the order in which they were sent. A link ends with its first
-//! refusal or with its connection, and is not mended: whoever owns it decides what to do with the batches
-//! that were not acknowledged.
+//! refusal or with its connection, and is not mended: its owner decides what to do with the batches that come
+//! back.
 
 use rowlock_proto::NodeId;
 use rowlock_state::command::Proposal;
 use rowlock_transport::{NotSent, Stream, StreamEvent, Verdict};
 use rowlock_types::codec;
 use rowlock_types::limits::PEER_FRAME_MAX_BYTES;
-use tokio::sync::mpsc;
 
 use super::message::{Refusal, Request, Response};
 
-pub use rowlock_transport::BatchSeq;
-
 /// What became of the batches of a link. Acknowledged ones are with the leader's proposer; their outcome
 /// comes with the log.
-pub type ForwardEvent = StreamEvent<Refusal>;
+pub type ForwardEvent = StreamEvent<Vec<Proposal>, Refusal>;
 
 /// A batch was not accepted; it comes back to the caller.
 #[derive(Debug, thiserror::Error)]
@@ -25,7 +22,7 @@ pub enum SendError {
     /// Too much is unacknowledged: try again after the next `Acked`.
     #[error("too many forwarded batches wait for the leader")]
     Full(Vec<Proposal>),
-    /// The link has ended; its last event says how, or the node stops.
+    /// The link has ended, as its last event says.
     #[error("the link to the leader has ended")]
     Ended(Vec<Proposal>),
     /// It would not fit a frame; it never will.
@@ -43,20 +40,17 @@ impl SendError {
     }
 }
 
-/// The sending end, to the leader of one term. Dropping it ends the link at once: what was not acknowledged
-/// may or may not reach the leader.
+/// The sending end, to the leader of one term, with its connection and a copy of every batch that was not
+/// acknowledged. Dropping it ends the link at once: what was not acknowledged may or may not reach the
+/// leader.
 pub struct ForwardLink {
     term: u64,
-    stream: Stream,
+    stream: Stream<Vec<Proposal>, Refusal>,
 }
 
 impl ForwardLink {
-    pub(super) fn open(
-        peer: &rowlock_transport::Peer,
-        term: u64,
-        events: mpsc::Sender<ForwardEvent>,
-    ) -> ForwardLink {
-        ForwardLink { term, stream: peer.stream(judge, events) }
+    pub(super) fn open(peer: &rowlock_transport::Peer, term: u64) -> ForwardLink {
+        ForwardLink { term, stream: peer.stream(judge) }
     }
 
     /// To which node.
@@ -64,9 +58,9 @@ impl ForwardLink {
         self.stream.to()
     }
 
-    /// Sends a batch behind all earlier ones. Never waits. The batch comes back with its number, so that it
-    /// can go elsewhere if this link turns out not to have carried it.
-    pub fn send(&mut self, batch: Vec<Proposal>) -> Result<(BatchSeq, Vec<Proposal>), SendError> {
+    /// Queues a batch behind all earlier ones. Never waits; it leaves in [`ForwardLink::next`].
+    pub fn send(&mut self, batch: Vec<Proposal>) -> Result<(), SendError> {
+        assert!(!batch.is_empty(), "nothing is forwarded in vain");
         // Before it is encoded: a link is often full.
         if let Err(reason) = self.stream.room() {
             return Err(SendError::of(reason, batch));
@@ -74,10 +68,13 @@ impl ForwardLink {
         let request = Request::Forward { term: self.term, batch };
         let body = request.encode();
         let Request::Forward { batch, .. } = request else { unreachable!("Invariant: made above") };
-        match self.stream.send(body) {
-            Ok(number) => Ok((number, batch)),
-            Err(reason) => Err(SendError::of(reason, batch)),
-        }
+        self.stream.send(body, batch).map_err(|(reason, batch)| SendError::of(reason, batch))
+    }
+
+    /// Dials, writes and reads until there is something to tell; waits for ever after the last event, which
+    /// gives back what was not acknowledged. Cancel safe.
+    pub async fn next(&mut self) -> ForwardEvent {
+        self.stream.next().await
     }
 }
 

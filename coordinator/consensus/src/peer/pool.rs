@@ -13,9 +13,8 @@ use rowlock_types::codec;
 use rowlock_types::limits::PEER_FRAME_MAX_BYTES;
 use rowlock_types::memory::Tally;
 use rowlock_wal::Folder;
-use tokio::sync::mpsc;
 
-use super::forward::{ForwardEvent, ForwardLink};
+use super::forward::ForwardLink;
 use super::message::{Request, Response};
 use super::met::Met;
 
@@ -126,11 +125,10 @@ impl Peer {
         Ok(PendingAnswer { node: self.node(), pending })
     }
 
-    /// Opens an ordered stream of forwarded proposals to the leader of `term`, dialing in the background.
-    /// What becomes of the batches comes through `events`, which should hold
-    /// `limits::PEER_FORWARD_WINDOW_BATCHES`; a full one holds the link up.
-    pub fn forward_link(&self, term: u64, events: mpsc::Sender<ForwardEvent>) -> ForwardLink {
-        ForwardLink::open(&self.0, term, events)
+    /// Opens an ordered stream of forwarded proposals to the leader of `term`. It dials, writes and reads
+    /// while its owner waits for its next event.
+    pub fn forward_link(&self, term: u64) -> ForwardLink {
+        ForwardLink::open(&self.0, term)
     }
 }
 
