@@ -195,7 +195,7 @@ fn handshakes() -> [Vec<u8>; 3] {
         lane: Lane::Raft,
         incarnation: Incarnation(1 << 100),
     };
-    let refusal = handshake::HandshakeRefusal::Node { ours: NodeId(2), wanted: NodeId(3) };
+    let refusal = handshake::HandshakeRefusal::Node { wanted: NodeId(3) };
     [
         [&[1], &handshake::encode_hello(&hello)[..]].concat(),
         [&[2], &handshake::encode_verdict(&Ok(Incarnation(7)))[..]].concat(),

@@ -16,7 +16,10 @@ pub enum TlsError {
     /// What the files say does not go together.
     #[error("{0}")]
     Settings(String),
-    /// The handshake failed: the other side does not speak TLS, or one side refuses the other.
+    /// The other side hung up in the handshake: it may not speak TLS.
+    #[error("the other side hung up in the TLS handshake: it may not speak TLS")]
+    HungUp,
+    /// The handshake failed: one side refuses the other.
     #[error("{0}")]
     Handshake(String),
     /// A certificate that is well signed and of no use here.

@@ -100,7 +100,7 @@ impl Connector {
 
 async fn shake_hands(stream: Stream, tls: Connection) -> Result<Secured, TlsError> {
     let mut both = Both::new(stream, tls);
-    poll_fn(|cx| both.poll_handshake(cx)).await.map_err(|error| TlsError::Handshake(words(&error)))?;
+    poll_fn(|cx| both.poll_handshake(cx)).await.map_err(|error| failed(&error))?;
     let shown = both.tls().peer_certificates().and_then(|chain| chain.first());
     let certificate = shown.map(Certificate::of).transpose()?;
     // A resumed connection was verified when it was new.
@@ -111,9 +111,11 @@ async fn shake_hands(stream: Stream, tls: Connection) -> Result<Secured, TlsErro
     Ok(Secured { stream: Stream::through(Arc::new(TlsConduit::new(both))), certificate, is_resumed })
 }
 
-fn words(error: &io::Error) -> String {
+fn failed(error: &io::Error) -> TlsError {
     match error.kind() {
-        io::ErrorKind::UnexpectedEof => "the other side hung up in the handshake".to_owned(),
-        _ => error.to_string(),
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
+            TlsError::HungUp
+        }
+        _ => TlsError::Handshake(error.to_string()),
     }
 }

@@ -110,7 +110,7 @@ impl Keeper {
         }
     }
 
-    /// Looks at the files again and again until `shutdown`, and tells `told` of each change and each failure.
+    /// Looks at the files again and again until `shutdown`, and tells `told` what became of each look.
     pub async fn run(self: Arc<Self>, told: impl Fn(&Material, &Reloaded), shutdown: Shutdown) {
         let mut asked = self.ask.subscribe();
         loop {
@@ -122,9 +122,7 @@ impl Keeper {
             }
             let keeper = self.clone();
             let reloaded = worker::run_blocking("tls-files", move || keeper.look()).await;
-            if reloaded != Reloaded::Same {
-                told(&self.material(), &reloaded);
-            }
+            told(&self.material(), &reloaded);
         }
     }
 }

@@ -306,7 +306,7 @@ impl Parts {
             raft::dispatch(&self.raft, &self.storage, &self.snapshots, &self.metrics, &self.admission);
         let us = self.peers.identity().clone();
         let server = PeerServer::new(us, dispatch, Arc::new(service), self.tasks.clone());
-        let server = server.counted_in(self.replica.memory.peers.clone());
+        let server = server.counted_in(self.replica.memory.peers.clone()).measured_by(self.metrics.clone());
         server.of_folder(self.peers.folder().clone()).start(listener);
     }
 

@@ -4,13 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use rowlock_env::net::Stream;
 use rowlock_env::rng;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::NodeId;
 use rowlock_types::limits::{
-    PEER_BACKOFF_MAX, PEER_BACKOFF_MIN, PEER_BACKOFF_REFUSED, PEER_CONNECT_TIMEOUT, PEER_FRAME_MAX_BYTES,
-    PEER_HANDSHAKE_TIMEOUT, PEER_HELLO_MAX_BYTES,
+    PEER_BACKOFF_MAX, PEER_BACKOFF_MIN, PEER_BACKOFF_REFUSED, PEER_FRAME_MAX_BYTES, PEER_HANDSHAKE_TIMEOUT,
+    PEER_HELLO_MAX_BYTES,
 };
 use rowlock_types::memory::Tally;
 
@@ -18,6 +17,7 @@ use super::acquaintances::{Acquaintances, Unmet};
 use super::error::PeerError;
 use super::frame::RequestId;
 use super::handshake::{self, HandshakeRefusal, Hello, Identity, Lane};
+use super::security::Security;
 use super::wire::{self, Inbox, Outbox, WireError};
 
 /// Where a node is; changed when the membership says so, used from the next attempt on.
@@ -28,6 +28,7 @@ pub(super) type Address = Arc<Mutex<String>>;
 pub(super) struct Dialer {
     pub(super) us: Arc<Identity>,
     pub(super) met: Arc<dyn Acquaintances>,
+    pub(super) security: Security,
     pub(super) to: NodeId,
     pub(super) lane: Lane,
     pub(super) address: Address,
@@ -69,8 +70,7 @@ impl Dialer {
 
     async fn attempt(&self, address: &str) -> Result<(Inbox, Outbox), PeerError> {
         let unreachable = |reason: String| PeerError::Unreachable { node: self.to, reason };
-        let stream =
-            Stream::connect(address, PEER_CONNECT_TIMEOUT).await.map_err(|e| unreachable(e.to_string()))?;
+        let stream = self.security.connect(address, &self.us, self.to).await.map_err(unreachable)?;
         let (mut inbox, mut outbox) = wire::split(stream, PEER_HELLO_MAX_BYTES, &self.tally);
         let hello = Hello {
             from: (*self.us).clone(),

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 pub const MAGIC: [u8; 8] = *b"ROWLOCKp";
 /// The version of everything between nodes: frames, messages, and the openraft types within them. Grows with
 /// every change of the bytes; nodes of different versions refuse each other.
-pub const VERSION: u16 = 5;
+pub const VERSION: u16 = 6;
 
 const PREFIX_BYTES: usize = MAGIC.len() + 2;
 
@@ -77,7 +77,8 @@ pub struct Hello {
     pub incarnation: Incarnation,
 }
 
-/// Why a listener does not talk to a dialer.
+/// Why a listener does not talk to a dialer. It repeats what the dialer has said, and names nothing of the
+/// listener: whoever asks may be a stranger.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum HandshakeRefusal {
     /// Another program, or noise.
@@ -96,18 +97,16 @@ pub enum HandshakeRefusal {
         theirs: u16,
     },
     /// Another cluster.
-    #[error("this node belongs to cluster {ours:?}, not to {theirs:?}: check the addresses in cluster.toml")]
+    #[error(
+        "this node does not belong to cluster {theirs:?}: check the addresses and the name in cluster.toml"
+    )]
     Cluster {
-        /// The listener's.
-        ours: String,
         /// The dialer's.
         theirs: String,
     },
-    /// Another node than the one meant.
-    #[error("this is node {ours}, not node {wanted}: check the addresses in cluster.toml")]
+    /// Another node than the one that was meant.
+    #[error("this is not node {wanted}: check the addresses in cluster.toml")]
     Node {
-        /// The listener.
-        ours: NodeId,
         /// Whom the dialer wanted.
         wanted: NodeId,
     },
@@ -129,6 +128,12 @@ pub enum HandshakeRefusal {
     /// No room for another connection.
     #[error("this node has as many connections of other nodes as it takes")]
     Full,
+    /// The certificate is another node's.
+    #[error("the certificate is not that of node {node}")]
+    Certificate {
+        /// Who the dialer says that it is.
+        node: NodeId,
+    },
 }
 
 /// The body of the dialer's first frame.
@@ -149,10 +154,10 @@ pub fn check_hello(body: &[u8], us: &Identity) -> Result<Hello, HandshakeRefusal
     }
     let hello: Hello = codec::decode(rest, PEER_HELLO_MAX_BYTES).map_err(|_| HandshakeRefusal::NotRowlock)?;
     if hello.from.cluster != us.cluster {
-        return Err(HandshakeRefusal::Cluster { ours: us.cluster.clone(), theirs: hello.from.cluster });
+        return Err(HandshakeRefusal::Cluster { theirs: hello.from.cluster });
     }
     if hello.to != us.node {
-        return Err(HandshakeRefusal::Node { ours: us.node, wanted: hello.to });
+        return Err(HandshakeRefusal::Node { wanted: hello.to });
     }
     if hello.from.node == us.node {
         return Err(HandshakeRefusal::Itself { node: us.node });
@@ -217,9 +222,9 @@ mod tests {
         let us = identity("prod", 2);
         let check = |hello: Hello| check_hello(&encode_hello(&hello), &us).expect_err("must be refused");
         assert!(
-            matches!(check(hello("test", 1, 2)), HandshakeRefusal::Cluster { theirs, .. } if theirs == "test")
+            matches!(check(hello("test", 1, 2)), HandshakeRefusal::Cluster { theirs } if theirs == "test")
         );
-        assert!(matches!(check(hello("prod", 1, 3)), HandshakeRefusal::Node { wanted: NodeId(3), .. }));
+        assert!(matches!(check(hello("prod", 1, 3)), HandshakeRefusal::Node { wanted: NodeId(3) }));
         assert!(matches!(check(hello("prod", 2, 2)), HandshakeRefusal::Itself { .. }));
         let mut later = encode_hello(&hello("prod", 1, 2));
         later[9] = 9;

@@ -13,7 +13,8 @@
 //! # What it promises
 //!
 //! - A node talks only to nodes of its cluster that speak its version of the protocol and mean it, and is
-//!   told in words what is wrong otherwise ([`HandshakeRefusal`]). The first data folder that a node number
+//!   told in words what is wrong otherwise ([`HandshakeRefusal`]), but nothing of ours. With certificates it
+//!   knows which node is at the other end ([`Security`]). The first data folder that a node number
 //!   came with is the one that it must come with ([`Acquaintances`]).
 //! - Every call has a deadline; [`PeerError::may_have_happened`] says whether a failed one may have taken
 //!   effect. "Not sent" is never said of something that was.
@@ -42,6 +43,7 @@ pub mod frame;
 pub mod handshake;
 mod lane;
 mod pool;
+mod security;
 mod server;
 mod service;
 mod stream;
@@ -54,6 +56,7 @@ pub use acquaintances::{Acquaintances, Unmet};
 pub use error::PeerError;
 pub use handshake::{HandshakeRefusal, Identity, Lane};
 pub use pool::{Peer, PendingAnswer, Pool};
+pub use security::Security;
 pub use server::Server;
 pub use service::{Answer, Conversation, Service};
 pub use stream::{Judge, NotSent, Stream, StreamEvent, Verdict};

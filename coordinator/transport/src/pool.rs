@@ -20,6 +20,7 @@ use super::dial::{Address, Backoff, Dialer};
 use super::error::PeerError;
 use super::handshake::{Identity, Lane};
 use super::lane::{self, Call, Health, Stage};
+use super::security::Security;
 use super::stream::{self, Judge, Stream};
 
 /// All other nodes that this node knows of. Clone it freely.
@@ -27,6 +28,7 @@ use super::stream::{self, Judge, Stream};
 pub struct Pool {
     us: Arc<Identity>,
     met: Arc<dyn Acquaintances>,
+    security: Security,
     tasks: TaskGroup,
     tally: Tally,
     peers: Arc<Mutex<BTreeMap<NodeId, Peer>>>,
@@ -35,7 +37,8 @@ pub struct Pool {
 impl Pool {
     /// Knows nobody yet, and notes in `met` whom it meets. Its tasks belong to `tasks`.
     pub fn new(us: Identity, met: Arc<dyn Acquaintances>, tasks: TaskGroup) -> Self {
-        Pool { us: Arc::new(us), met, tasks, tally: Tally::default(), peers: Arc::default() }
+        let (security, tally, peers) = (Security::None, Tally::default(), Arc::default());
+        Pool { us: Arc::new(us), met, security, tasks, tally, peers }
     }
 
     /// As it is, with what its connections and queues hold counted here. To be said before any node is known.
@@ -48,6 +51,12 @@ impl Pool {
     #[must_use]
     pub fn meeting(self, met: Arc<dyn Acquaintances>) -> Self {
         Pool { met, ..self }
+    }
+
+    /// As it is, with connections made so. To be said before any node is known.
+    #[must_use]
+    pub fn secured_by(self, security: Security) -> Self {
+        Pool { security, ..self }
     }
 
     /// Who we are to the others.
@@ -91,6 +100,7 @@ struct Inner {
     node: NodeId,
     us: Arc<Identity>,
     met: Arc<dyn Acquaintances>,
+    security: Security,
     tasks: TaskGroup,
     tally: Tally,
     address: Address,
@@ -110,6 +120,7 @@ impl Peer {
             node,
             us: pool.us.clone(),
             met: pool.met.clone(),
+            security: pool.security.clone(),
             tasks: pool.tasks.clone(),
             tally: pool.tally.clone(),
             address: Address::default(),
@@ -189,9 +200,10 @@ impl Peer {
     }
 
     fn dialer(&self, lane: Lane, backoff: Arc<Mutex<Backoff>>) -> Dialer {
-        let Inner { node, us, met, address, tally, .. } = &*self.inner;
-        let (us, met, address, tally) = (us.clone(), met.clone(), address.clone(), tally.clone());
-        Dialer { us, met, to: *node, lane, address, tally, backoff }
+        let Inner { node, us, met, security, address, tally, .. } = &*self.inner;
+        let (us, met, security) = (us.clone(), met.clone(), security.clone());
+        let (address, tally) = (address.clone(), tally.clone());
+        Dialer { us, met, security, to: *node, lane, address, tally, backoff }
     }
 }
 

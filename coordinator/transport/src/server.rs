@@ -1,36 +1,73 @@
 //! The listening side: accepts the other nodes' connections and checks who they are; then `connection.rs`
 //! takes over.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rowlock_env::net::{Listener, Stream};
 use rowlock_env::task::TaskGroup;
-use rowlock_env::time;
+use rowlock_env::time::{self, Instant};
+use rowlock_proto::NodeId;
 use rowlock_types::limits::{
     PEER_CONNECTIONS_MAX, PEER_FRAME_MAX_BYTES, PEER_HANDSHAKE_TIMEOUT, PEER_HELLO_MAX_BYTES,
 };
 use rowlock_types::memory::Tally;
+use rowlock_types::metrics::Metrics;
 
 use super::acquaintances::{Acquaintances, Unmet};
 use super::connection::Connection;
 use super::frame::RequestId;
 use super::handshake::{self, HandshakeRefusal, Hello, Identity};
+use super::security::Security;
 use super::service::Service;
 use super::wire::{self, Inbox, Outbox, WireError};
 
 /// Pause after a failed accept (out of descriptors, most likely): the next one would fail at once as well.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
+/// At most one line per so long about connections that are refused.
+const COMPLAINT_INTERVAL: Duration = Duration::from_secs(1);
+
 /// The listener for other nodes.
 pub struct Server<S> {
     us: Arc<Identity>,
     met: Arc<dyn Acquaintances>,
+    security: Security,
     service: Arc<S>,
     tasks: TaskGroup,
     connections: Arc<AtomicUsize>,
+    refusals: Arc<Refusals>,
     tally: Tally,
+}
+
+/// What was refused. One line a second is logged, however many come.
+#[derive(Default)]
+struct Refusals {
+    metrics: Arc<Metrics>,
+    last: Mutex<Option<Instant>>,
+    untold: AtomicU64,
+}
+
+impl Refusals {
+    fn note(&self, address: SocketAddr, reason: &str) {
+        self.metrics.peer_connections_refused_total.inc();
+        let now = time::now();
+        let is_told = {
+            let mut last = self.last.lock();
+            let is_due = last.is_none_or(|last| now >= last + COMPLAINT_INTERVAL);
+            *last = if is_due { Some(now) } else { *last };
+            is_due
+        };
+        if is_told {
+            let suppressed = self.untold.swap(0, Ordering::Relaxed);
+            tracing::warn!(%address, reason, suppressed, "refused a connection to the nodes' port");
+        } else {
+            self.untold.fetch_add(1, Ordering::Relaxed);
+        }
+    }
 }
 
 impl<S> Clone for Server<S> {
@@ -38,9 +75,11 @@ impl<S> Clone for Server<S> {
         Server {
             us: self.us.clone(),
             met: self.met.clone(),
+            security: self.security.clone(),
             service: self.service.clone(),
             tasks: self.tasks.clone(),
             connections: self.connections.clone(),
+            refusals: self.refusals.clone(),
             tally: self.tally.clone(),
         }
     }
@@ -49,8 +88,21 @@ impl<S> Clone for Server<S> {
 impl<S: Service> Server<S> {
     /// A server that notes in `met` whom it meets. Its tasks belong to `tasks`.
     pub fn new(us: Identity, met: Arc<dyn Acquaintances>, service: Arc<S>, tasks: TaskGroup) -> Self {
-        let (connections, tally) = (Arc::default(), Tally::default());
-        Server { us: Arc::new(us), met, service, tasks, connections, tally }
+        let (security, connections) = (Security::None, Arc::default());
+        let (refusals, tally) = (Arc::default(), Tally::default());
+        Server { us: Arc::new(us), met, security, service, tasks, connections, refusals, tally }
+    }
+
+    /// As it is, and connections are taken so.
+    #[must_use]
+    pub fn secured_by(self, security: Security) -> Self {
+        Server { security, ..self }
+    }
+
+    /// As it is, and what it refuses is counted here.
+    #[must_use]
+    pub fn measured_by(self, metrics: Arc<Metrics>) -> Self {
+        Server { refusals: Arc::new(Refusals { metrics, ..Refusals::default() }), ..self }
     }
 
     /// As it is, with another memory for whom it meets.
@@ -105,18 +157,11 @@ impl<S: Service> Server<S> {
 
     async fn serve(self, stream: Stream) {
         let address = stream.peer_addr();
-        let (mut inbox, mut outbox) = wire::split(stream, PEER_HELLO_MAX_BYTES, &self.tally);
-        let greeted = time::timeout(PEER_HANDSHAKE_TIMEOUT, self.greet(&mut inbox, &mut outbox)).await;
-        let hello = match greeted {
-            Ok(Ok(hello)) => hello,
-            Ok(Err(reason)) => {
-                tracing::warn!(%address, reason, "refused a connection to the nodes' port");
-                return;
-            }
-            Err(_) => {
-                tracing::warn!(%address, "closed a connection to the nodes' port: no handshake in time");
-                return;
-            }
+        let welcomed = time::timeout(PEER_HANDSHAKE_TIMEOUT, self.welcome(stream)).await;
+        let (hello, mut inbox, outbox) = match welcomed {
+            Ok(Ok(welcomed)) => welcomed,
+            Ok(Err(reason)) => return self.refusals.note(address, &reason),
+            Err(_) => return self.refusals.note(address, "no handshake in time"),
         };
         inbox.set_body_max_bytes(PEER_FRAME_MAX_BYTES);
         let (from, lane) = (hello.from.node, hello.lane);
@@ -132,13 +177,32 @@ impl<S: Service> Server<S> {
         }
     }
 
-    /// The listener's half of the handshake; an error is why the connection is closed.
-    async fn greet(&self, inbox: &mut Inbox, outbox: &mut Outbox) -> Result<Hello, String> {
+    /// Both handshakes: that of TLS and ours. An error is why the connection is closed.
+    async fn welcome(&self, stream: Stream) -> Result<(Hello, Inbox, Outbox), String> {
+        let (stream, named) = self.security.accept(stream, &self.us).await?;
+        let (mut inbox, mut outbox) = wire::split(stream, PEER_HELLO_MAX_BYTES, &self.tally);
+        let hello = self.greet(named, &mut inbox, &mut outbox).await?;
+        Ok((hello, inbox, outbox))
+    }
+
+    /// The listener's half of the handshake. `named`: by the certificate.
+    async fn greet(
+        &self,
+        named: Option<NodeId>,
+        inbox: &mut Inbox,
+        outbox: &mut Outbox,
+    ) -> Result<Hello, String> {
         let checked = match inbox.next().await {
             Ok(frame) => handshake::check_hello(&frame.body, &self.us),
             Err(WireError::Frame(_)) => Err(HandshakeRefusal::NotRowlock),
             Err(error) => return Err(error.to_string()),
         };
+        let checked = checked.and_then(|hello| match named {
+            Some(named) if named != hello.from.node => {
+                Err(HandshakeRefusal::Certificate { node: hello.from.node })
+            }
+            _ => Ok(hello),
+        });
         let full = self.connections.load(Ordering::Acquire) > PEER_CONNECTIONS_MAX;
         let checked = checked.and_then(|hello| if full { Err(HandshakeRefusal::Full) } else { Ok(hello) });
         let checked = match checked {

@@ -14,6 +14,8 @@ use rowlock_types::incarnation::Incarnation;
 
 use super::*;
 
+mod security;
+
 /// Long enough for anything that must happen on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 

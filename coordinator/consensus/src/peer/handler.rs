@@ -8,10 +8,11 @@ use futures_util::future::BoxFuture;
 use rowlock_env::net::Listener;
 use rowlock_env::task::TaskGroup;
 use rowlock_proto::NodeId;
-use rowlock_transport::{Answer, Conversation, Identity, Lane, Server, Service};
+use rowlock_transport::{Answer, Conversation, Identity, Lane, Security, Server, Service};
 use rowlock_types::codec;
 use rowlock_types::limits::PEER_FRAME_MAX_BYTES;
 use rowlock_types::memory::Tally;
+use rowlock_types::metrics::Metrics;
 use rowlock_wal::Folder;
 
 use super::message::{Refusal, Request, Response};
@@ -41,6 +42,18 @@ impl<S: PeerService> PeerServer<S> {
     #[must_use]
     pub fn counted_in(self, tally: Tally) -> Self {
         PeerServer { server: self.server.counted_in(tally) }
+    }
+
+    /// As it is, and connections are taken so.
+    #[must_use]
+    pub fn secured_by(self, security: Security) -> Self {
+        PeerServer { server: self.server.secured_by(security) }
+    }
+
+    /// As it is, and what it refuses is counted here.
+    #[must_use]
+    pub fn measured_by(self, metrics: Arc<Metrics>) -> Self {
+        PeerServer { server: self.server.measured_by(metrics) }
     }
 
     /// Starts accepting, until shutdown.

@@ -30,5 +30,5 @@ pub use handler::PeerServer;
 pub use introduction::Introduction;
 pub use message::{Refusal, Request, Response};
 pub use pool::{Peer, PeerPool};
-pub use rowlock_transport::{HandshakeRefusal, Identity, Lane, PeerError};
+pub use rowlock_transport::{HandshakeRefusal, Identity, Lane, PeerError, Security};
 pub use service::{PeerService, RaftConnection, RaftService};

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 use rowlock_env::task::TaskGroup;
 use rowlock_env::time::Instant;
 use rowlock_proto::NodeId;
-use rowlock_transport::{Identity, Lane, PeerError, Pool};
+use rowlock_transport::{Identity, Lane, PeerError, Pool, Security};
 use rowlock_types::codec;
 use rowlock_types::limits::PEER_FRAME_MAX_BYTES;
 use rowlock_types::memory::Tally;
@@ -43,6 +43,12 @@ impl PeerPool {
     #[must_use]
     pub fn of_folder(self, folder: Folder) -> Self {
         PeerPool { pool: self.pool.meeting(Arc::new(Met(folder.clone()))), folder }
+    }
+
+    /// As it is, with connections made so. To be said before any node is known.
+    #[must_use]
+    pub fn secured_by(self, security: Security) -> Self {
+        PeerPool { pool: self.pool.secured_by(security), ..self }
     }
 
     /// What the node remembers.

@@ -73,6 +73,9 @@ metrics! {
     /// Notices of grants and losses queued for connections of this node.
     lock_notices_total: Counter,
 
+    /// Connections to the nodes' port refused, of other nodes and of strangers.
+    peer_connections_refused_total: Counter,
+
     /// Client connections.
     connections: Gauge,
     /// Client connections accepted.

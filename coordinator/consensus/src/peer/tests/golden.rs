@@ -1,4 +1,4 @@
-//! The bytes on the wire, version 5. A difference here is a new protocol version: raise `handshake::VERSION`.
+//! The bytes on the wire, version 6. A difference here is a new protocol version: raise `handshake::VERSION`.
 
 use std::fmt::Write;
 
@@ -16,7 +16,7 @@ use crate::raft_types::messages::{AppendRequest, AppendResponse, RaftRequest, Ra
 use rowlock_types::limits::PEER_FRAME_MAX_BYTES;
 use rowlock_world::spoilt::Spoiler;
 
-const GOLDEN: &str = include_str!("../testdata/wire-v5.txt");
+const GOLDEN: &str = include_str!("../testdata/wire-v6.txt");
 
 fn append() -> AppendRequest {
     let (entries, leader_commit) = (vec![entry(3, 8, b"batch")], Some(log_id(3, 6)));
@@ -25,7 +25,7 @@ fn append() -> AppendRequest {
 
 #[test]
 fn the_handshake_entries_and_forwarded_proposals_have_their_bytes() {
-    let refusal = HandshakeRefusal::Node { ours: NodeId(2), wanted: NodeId(3) };
+    let refusal = HandshakeRefusal::Node { wanted: NodeId(3) };
     let forward = Request::Forward { term: 3, batch: vec![proposal(1), proposal(300)] };
     let appended_quiet = Response::Raft(RaftResponse::AppendQuiet(AppendResponse::Success));
     let not_leader = Response::Refused(Refusal::NotLeader { leader: Some(NodeId(3)) });
