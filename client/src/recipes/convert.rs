@@ -41,8 +41,16 @@ pub(crate) async fn downgrade(mut guard: Guard) -> Result<Guard, Kept<Guard>> {
             guard.loss().declare(LostReason::Deleted);
             Err(Kept::new(guard, Error::NotHeld))
         }
-        Err(error) => Err(Kept::new(guard, error)),
+        Err(error) => Err(kept(guard, error)),
     }
+}
+
+/// After a convert that may have happened nobody knows how the place is held: it is given back.
+fn kept(guard: Guard, error: Error) -> Kept<Guard> {
+    if error.may_have_happened() {
+        guard.loss().declare(LostReason::Released);
+    }
+    Kept::new(guard, error)
 }
 
 /// From shared to exclusive, if nobody else holds the lock and nobody waits for it.
@@ -67,20 +75,23 @@ pub(crate) async fn upgrade(mut guard: Guard) -> Result<Guard, Kept<Guard>> {
             if matches!(error, Error::NotHeld | Error::Busy) {
                 next.forget();
             }
-            return Err(Kept::new(guard, error));
+            return Err(kept(guard, error));
         }
     };
+    // The server has taken the old znode away.
+    if let Some(Seat::Served(place)) = guard.seat_mut() {
+        place.forget();
+    }
     let (stats, max_hold) = (guard.wait_stats(), guard.max_hold());
-    let grant = Grant { claim: held, kind: Kind::Write, cell, stats, max_hold, ungranted_at };
+    let grant = Grant { claim: held, kind: Kind::Write, cell: cell.clone(), stats, max_hold, ungranted_at };
     match Guard::new(guard.client(), Seat::Served(next), grant) {
-        Ok(upgraded) => {
-            // The server has taken the old znode away.
-            if let Some(Seat::Served(place)) = guard.seat_mut() {
-                place.forget();
-            }
-            Ok(upgraded)
+        Ok(upgraded) => Ok(upgraded),
+        // The new place is lost already, by force or with the session. So is the old one.
+        Err(_) => {
+            let reason = if let Fate::Lost(reason) = cell.get() { reason } else { LostReason::Deleted };
+            guard.loss().declare(reason);
+            Err(Kept::new(guard, Error::NotHeld))
         }
-        Err(error) => Err(Kept::new(guard, error)),
     }
 }
 

@@ -1,9 +1,12 @@
 //! Holding a lock whose queue the server keeps: how its loss is told, options, and how it is given back.
 
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use rowlock_client::{
-    Acl, Claim, Client, CreateMode, Error, ErrorCode, LostReason, Owner, ReleaseError, SessionState,
+    Acl, Claim, Client, CreateMode, Error, ErrorCode, Kept, LostReason, Owner, ReleaseError, SessionState,
     Transaction, Version,
 };
 use rowlock_env::{task, time};
@@ -272,4 +275,31 @@ async fn reports_are_passed_on_and_plain_servers_have_none() {
     let plain = Fake::start().await;
     let error = plain.client().await.report("/v1/locks").await.unwrap_err();
     assert!(matches!(error, Error::Unsupported(_)));
+}
+
+/// Seed 304802 of 30 s, all faults: the answer to an upgrade was late, and the new place had been taken away
+/// by force before it came. The reader's guard came back, and believed in a place that had gone.
+#[tokio::test]
+async fn an_upgrade_whose_place_is_lost_before_its_answer_comes_gives_no_hold_back() {
+    let fake = Fake::rowlock().await;
+    let (client, admin) = (fake.client().await, fake.client().await);
+    let reader = client.rwlock("l").read().await.unwrap();
+    let (token, loss) = (reader.token(), reader.loss());
+    let mut upgrade = pin!(reader.try_upgrade());
+    poll_fn(|cx| {
+        assert!(upgrade.as_mut().poll(cx).is_pending());
+        Poll::Ready(())
+    })
+    .await;
+    fake.until("the upgrade", |keeper| keeper.queue(LOCK).iter().any(|place| place.token > token)).await;
+    let place = fake.world().queue(LOCK).remove(0);
+    let claim = Claim { path: place.path, token: place.token };
+    assert_eq!(admin.force_release(&claim).await, Ok(true));
+    // It comes after the answer to the upgrade, and after the notice of the loss.
+    client.sync("/").await.unwrap();
+    let Kept { guard, error } = upgrade.await.unwrap_err();
+    assert_eq!(error, Error::NotHeld);
+    assert!(!guard.is_held() && !guard.check().await.unwrap());
+    assert_eq!(loss.reason(), Some(LostReason::ForceReleased));
+    assert_eq!(fake.world().contenders(LOCK), 0);
 }
