@@ -201,7 +201,9 @@ impl Bootstrap {
                 Ok(other) => tracing::debug!(%node, ?other, "no introduction"),
                 Err(error) => tracing::debug!(%node, %error, "no introduction"),
             }
-            if judge(us, &answers)? == Verdict::TakePart && judge::leader_has_answered(us, &answers) {
+            // As it is by now: a node that takes part already may have acknowledged entries since it asked.
+            let us = self.us().await?;
+            if judge(&us, &answers)? == Verdict::TakePart && judge::leader_has_answered(&us, &answers) {
                 break;
             }
         }
