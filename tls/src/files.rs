@@ -85,12 +85,7 @@ fn place_of(path: &Path) -> Result<(Dir, &str), TlsError> {
 
 /// All certificates of a PEM file; at least one.
 pub(crate) fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
-    let found = found.map_err(|error| TlsError::file(path, format!("is not a PEM file: {error}")))?;
-    if found.is_empty() {
-        return Err(TlsError::file(path, "has no certificate"));
-    }
-    Ok(found)
+    all(path, pem, "certificate")
 }
 
 /// The key of a PEM file.
@@ -99,12 +94,13 @@ pub(crate) fn key(path: &Path, pem: &[u8]) -> Result<PrivateKeyDer<'static>, Tls
         .map_err(|error| TlsError::file(path, format!("has no key that can be read: {error}")))
 }
 
-/// The lists of revoked certificates of a PEM file.
+/// The lists of revoked certificates of a PEM file; at least one.
 pub(crate) fn crls(path: &Path, pem: &[u8]) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
-    let found: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(pem).collect();
+    all(path, pem, "list of revoked certificates")
+}
+
+fn all<T: PemObject>(path: &Path, pem: &[u8], what: &str) -> Result<Vec<T>, TlsError> {
+    let found: Result<Vec<T>, _> = T::pem_slice_iter(pem).collect();
     let found = found.map_err(|error| TlsError::file(path, format!("is not a PEM file: {error}")))?;
-    if found.is_empty() {
-        return Err(TlsError::file(path, "has no list of revoked certificates"));
-    }
-    Ok(found)
+    if found.is_empty() { Err(TlsError::file(path, format!("has no {what}"))) } else { Ok(found) }
 }

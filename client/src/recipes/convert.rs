@@ -45,7 +45,8 @@ pub(crate) async fn downgrade(mut guard: Guard) -> Result<Guard, Kept<Guard>> {
     }
 }
 
-/// After a convert that may have happened nobody knows how the place is held: it is given back.
+/// After a convert that may have happened nobody knows how the place is held: it counts as lost, and the drop
+/// of the guard gives it back.
 fn kept(guard: Guard, error: Error) -> Kept<Guard> {
     if error.may_have_happened() {
         guard.loss().declare(LostReason::Released);
@@ -87,10 +88,10 @@ pub(crate) async fn upgrade(mut guard: Guard) -> Result<Guard, Kept<Guard>> {
     match Guard::new(guard.client(), Seat::Served(next), grant) {
         Ok(upgraded) => Ok(upgraded),
         // The new place is lost already, by force or with the session. So is the old one.
-        Err(_) => {
+        Err(error) => {
             let reason = if let Fate::Lost(reason) = cell.get() { reason } else { LostReason::Deleted };
             guard.loss().declare(reason);
-            Err(Kept::new(guard, Error::NotHeld))
+            Err(Kept::new(guard, if error == Error::PlaceLost { Error::NotHeld } else { error }))
         }
     }
 }

@@ -169,7 +169,8 @@ impl ReadGuard {
     /// try.) The writer's token is a new and higher one.
     ///
     /// # Errors
-    /// The guard and why: [`Error::Busy`]; [`Error::NotHeld`]; the end of the session, and then it is lost.
+    /// The guard and why: [`Error::Busy`], and then it is as before; [`Error::NotHeld`], the end of the
+    /// session, or an error after which it may have happened, and then the lock is lost.
     /// # Cancel safety
     /// Dropping the future gives the lock back.
     pub async fn try_upgrade(self) -> Result<WriteGuard, Kept<ReadGuard>> {
@@ -194,8 +195,8 @@ impl WriteGuard {
     /// is taken, which is refused ([`Error::Unsupported`]) when a writer waits already.
     ///
     /// # Errors
-    /// The guard, which is as before, and why: [`Error::NotHeld`], [`Error::Unsupported`], the end of the
-    /// session.
+    /// The guard and why: [`Error::Unsupported`], and then it is as before; [`Error::NotHeld`], the end of
+    /// the session, or an error after which it may have happened, and then the lock is lost.
     /// # Cancel safety
     /// Dropping the future gives the lock back.
     pub async fn downgrade(self) -> Result<ReadGuard, Kept<WriteGuard>> {
