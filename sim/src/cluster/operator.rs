@@ -25,7 +25,7 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
 use super::membership::{Membership, Part};
 use super::node::address;
-use super::node_statuses::{NodeStatuses, Order, node_id};
+use super::node_statuses::{NodeStatuses, Order, Process, node_id};
 
 /// What nodes are told about the superuser: the digest of `super:test`.
 pub const SUPER_DIGEST: &str = "super:D/InIHSb7yEEbrWz8b9l71RjZJU=";
@@ -159,17 +159,29 @@ impl Operator {
                 Err(NotYet::Because(why)) => why,
             };
             *self.desk.trouble.lock() = Some(format!("could not {job}: {why}"));
-            if !matches!(job, Job::Remove(_)) && !self.membership.is_in_use(job.place()) {
-                self.membership.set_part(job.place(), Part::Unknown);
-                return Err("its machine is lost");
-            }
-            if !matches!(job, Job::Remove(_)) && self.membership.has_forgotten(job.place()) {
+            if let Some(why) = self.reason_to_give_up(job) {
                 // What was asked for last may have been done unseen.
                 self.membership.set_part(job.place(), Part::Unknown);
-                return Err("its node has lost its data, and stays away");
+                return Err(why);
             }
             time::sleep(AGAIN).await;
         }
+    }
+
+    /// Why the node of a job will never join. Only a removal does not need the node.
+    fn reason_to_give_up(&self, job: Job) -> Option<&'static str> {
+        let place = job.place();
+        if matches!(job, Job::Remove(_)) {
+            return None;
+        }
+        if !self.membership.is_in_use(place) {
+            return Some("its machine is lost");
+        }
+        if self.membership.has_forgotten(place) {
+            return Some("its node has lost its data, and stays away");
+        }
+        let is_up = self.statuses.processes()[place] == Process::Up;
+        (self.membership.is_damaged(place) && !is_up).then_some("its disk is damaged, and its node is down")
     }
 
     fn settle(&self, job: Job, part: Part) {
