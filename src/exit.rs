@@ -13,13 +13,13 @@ pub const USAGE: u8 = 64;
 pub const UNAVAILABLE: u8 = 69;
 /// EX_SOFTWARE: a bug.
 pub const SOFTWARE: u8 = 70;
-/// EX_CANTCREAT: the data folder cannot be used.
+/// EX_CANTCREAT: the data folder cannot be used, or a file that is to be made exists.
 pub const DATA_FOLDER: u8 = 73;
 /// EX_IOERR: the disk, the network or another file failed.
 pub const IO: u8 = 74;
 /// EX_TEMPFAIL: the lock or the session was lost, or the outcome is unknown. Trying again may help.
 pub const LOST: u8 = 75;
-/// EX_CONFIG: cluster.toml is wrong.
+/// EX_CONFIG: cluster.toml or a certificate is wrong.
 pub const CONFIG: u8 = 78;
 /// Waiting would have closed a circle: the queue was not entered. The number follows those of sysexits.h.
 pub const DEADLOCK: u8 = 79;

@@ -25,6 +25,7 @@ mod signals;
 mod sim;
 mod status;
 mod table;
+mod tls;
 mod up;
 mod znode;
 
@@ -69,6 +70,7 @@ enum Command {
     Delete(znode::delete::Delete),
     Stat(znode::stat::Stat),
     Import(import::Import),
+    Tls(tls::Tls),
     Sim(sim::Sim),
     Completions(completions::Completions),
     #[command(name = "__exec", hide = true)]
@@ -149,6 +151,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
             Command::Delete(delete) => delete.run().await,
             Command::Stat(stat) => stat.run().await,
             Command::Import(import) => import.run().await,
+            Command::Tls(tls) => tls.run(),
             Command::Sim(sim) => sim.run().await,
             Command::Completions(completions) => completions.run(),
             Command::Exec(exec) => exec.run(),

@@ -15,6 +15,7 @@ mod cli_lock;
 mod cli_pipes;
 mod cli_sem;
 mod cli_signals;
+mod cli_tls;
 mod cli_under_lock;
 mod config_errors;
 mod containers_and_quotas;

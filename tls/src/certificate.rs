@@ -1,9 +1,11 @@
 //! Who a certificate names: a node, or a client.
 
+use std::net::IpAddr;
+
 use rustls::pki_types::CertificateDer;
 use x509_cert::der::Decode;
-use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::GeneralName;
+use x509_cert::ext::pkix::{BasicConstraints, SubjectAltName};
 
 use crate::error::TlsError;
 use crate::subject;
@@ -15,6 +17,10 @@ pub struct Certificate {
     pub subject: String,
     /// The URIs among its alternative names.
     pub uris: Vec<String>,
+    /// The names and IP addresses of hosts among them.
+    pub hosts: Vec<String>,
+    /// Its owner may sign others.
+    pub is_authority: bool,
     /// Its number, in hexadecimal.
     pub serial: String,
     /// In milliseconds since 1970: from then on it does not count.
@@ -38,15 +44,23 @@ impl Certificate {
         let parsed = x509_cert::Certificate::from_der(der).map_err(unreadable)?;
         let body = parsed.tbs_certificate;
         let names = body.get::<SubjectAltName>().map_err(unreadable)?;
-        let uris = names.into_iter().flat_map(|(_, names)| names.0).filter_map(|name| match name {
-            GeneralName::UniformResourceIdentifier(uri) => Some(uri.to_string()),
-            _ => None,
-        });
+        let (mut uris, mut hosts) = (Vec::new(), Vec::new());
+        for name in names.into_iter().flat_map(|(_, names)| names.0) {
+            match name {
+                GeneralName::UniformResourceIdentifier(uri) => uris.push(uri.to_string()),
+                GeneralName::DnsName(host) => hosts.push(host.to_string()),
+                GeneralName::IpAddress(ip) => hosts.extend(address(ip.as_bytes())),
+                _ => {}
+            }
+        }
+        let constraints = body.get::<BasicConstraints>().map_err(unreadable)?;
         let expires = body.validity.not_after.to_unix_duration().as_millis();
         let serial = body.serial_number.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
         Ok(Certificate {
             subject: subject::rfc2253(&body.subject).map_err(unreadable)?,
-            uris: uris.collect(),
+            uris,
+            hosts,
+            is_authority: constraints.is_some_and(|(_, constraints)| constraints.ca),
             serial,
             expires_ms: i64::try_from(expires).unwrap_or(i64::MAX),
         })
@@ -67,13 +81,26 @@ impl Certificate {
     }
 }
 
+/// Four bytes or sixteen.
+fn address(bytes: &[u8]) -> Option<String> {
+    let four = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
+    four.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).ok().map(|ip| ip.to_string())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn with(uris: &[&str]) -> Certificate {
         let uris = uris.iter().map(|uri| (*uri).to_owned()).collect();
-        Certificate { subject: String::new(), uris, serial: String::new(), expires_ms: 0 }
+        Certificate {
+            subject: String::new(),
+            uris,
+            hosts: Vec::new(),
+            is_authority: false,
+            serial: String::new(),
+            expires_ms: 0,
+        }
     }
 
     #[test]

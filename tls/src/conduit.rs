@@ -19,6 +19,8 @@ use rowlock_env::world::Conduit;
 use rustls::Connection;
 use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
 
+use crate::words;
+
 /// See the module.
 pub(crate) struct TlsConduit {
     peer: SocketAddr,
@@ -120,7 +122,7 @@ impl Both {
         if let Err(error) = self.tls.process_new_packets() {
             // The alert says why; nobody waits for it.
             let _ = self.flush(&mut How::Try);
-            return Err(io::Error::new(io::ErrorKind::InvalidData, error));
+            return Err(words::broken(&error));
         }
         Ok(count)
     }

@@ -10,8 +10,8 @@ use rcgen::{
     SerialNumber,
 };
 use rowlock_env::time;
-use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, DnsName};
 use x509_cert::der::Decode;
 
 use crate::certificate::Certificate;
@@ -113,7 +113,7 @@ impl Authority {
         for host in leaf.hosts {
             params.subject_alt_names.push(match host.parse::<IpAddr>() {
                 Ok(ip) => SanType::IpAddress(ip),
-                Err(_) => SanType::DnsName(letters(host)?),
+                Err(_) => SanType::DnsName(host_name(host)?),
             });
         }
         if let Some(uri) = leaf.uri {
@@ -178,6 +178,14 @@ fn validity(valid_s: i64) -> Result<(OffsetDateTime, OffsetDateTime), TlsError> 
 fn at(seconds: i64) -> Result<OffsetDateTime, TlsError> {
     let since_1970 = (time::wall_ms() / 1_000).saturating_add(seconds);
     OffsetDateTime::from_unix_timestamp(since_1970).map_err(failed)
+}
+
+/// A name of a host, or a pattern like `*.example`.
+fn host_name(host: &str) -> Result<Ia5String, TlsError> {
+    match DnsName::try_from(host.strip_prefix("*.").unwrap_or(host)) {
+        Ok(_) => letters(host),
+        Err(_) => Err(TlsError::Settings(format!("{host:?} is neither the name of a host nor an address"))),
+    }
 }
 
 fn letters(text: &str) -> Result<Ia5String, TlsError> {

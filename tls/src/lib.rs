@@ -25,12 +25,14 @@ mod conduit;
 mod error;
 mod files;
 mod handshake;
+pub mod inspect;
 #[cfg(feature = "issue")]
 pub mod issue;
 mod keeper;
 mod material;
 mod subject;
 mod verify;
+mod words;
 
 pub use certificate::{Certificate, node_uri};
 pub use error::TlsError;

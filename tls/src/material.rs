@@ -186,11 +186,11 @@ impl Own<'_> {
     }
 }
 
-fn mismatch(key: &Path, cert: &Path, error: &rustls::Error) -> TlsError {
+pub(crate) fn mismatch(key: &Path, cert: &Path, error: &rustls::Error) -> TlsError {
     TlsError::file(key, format!("does not go with {}: {error}", cert.display()))
 }
 
-fn roots(path: &Path, pem: &[u8]) -> Result<RootCertStore, TlsError> {
+pub(crate) fn roots(path: &Path, pem: &[u8]) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
     for one in files::certificates(path, pem)? {
         roots.add(one).map_err(|error| TlsError::file(path, format!("is no authority: {error}")))?;

@@ -11,7 +11,7 @@ use rowlock_env::time;
 use rowlock_tls::issue::{Authority, Issued, Leaf};
 use rowlock_tls::{
     Certificate, ClientAuth, ClientFiles, Connector, Files, Keeper, Material, Reloaded, Secured, TlsError,
-    node_uri,
+    inspect, node_uri,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -236,7 +236,8 @@ async fn a_client_is_named_as_java_names_it_and_finds_its_server_by_name_or_addr
         assert_eq!(accepted.unwrap().certificate.unwrap().subject, "CN=alice");
     }
     let (dialed, accepted) = client(&place.client("alice"), "elsewhere.example", &node).await;
-    assert!(refusal(dialed).contains("not valid for name"));
+    let refused = refusal(dialed);
+    assert!(refused.contains("is for localhost, 127.0.0.1, and not for"), "{refused}");
     refusal(accepted);
 }
 
@@ -262,7 +263,7 @@ async fn who_must_not_come_in_is_refused() {
     assert!(refusal(accepted).to_lowercase().contains("revoked"));
     let none = ClientFiles { cert: None, key: None, ..place.client("alice") };
     let (_, accepted) = client(&none, "localhost", &node).await;
-    assert!(refusal(accepted).contains("no certificates"));
+    assert!(refusal(accepted).contains("it has shown no certificate"));
     let (dialed, accepted) = client(&place.client("alice"), "localhost", &node).await;
     dialed.unwrap();
     accepted.unwrap();
@@ -367,4 +368,26 @@ fn an_authority_comes_back_from_its_files() {
     assert_eq!(again.cert_pem(), one.cert_pem());
     let other = Authority::new("peers of prod", DAY).unwrap();
     assert!(Authority::load(one.cert_pem(), &other.key_pem()).is_err(), "another key");
+}
+
+#[tokio::test]
+async fn files_are_judged_without_a_connection_as_they_would_be_with_one() {
+    let place = Place::new();
+    place.new_client(&place.clients, "alice", DAY);
+    place.new_client(&place.clients, "late", -60);
+    let path = |name: &str| place.path(name);
+    let read = &inspect::certificates(&path("node-1.pem")).unwrap()[0];
+    assert_eq!((read.hosts.join(" ").as_str(), read.is_authority), ("localhost 127.0.0.1", false));
+    assert!(inspect::certificates(&path("peers-ca.pem")).unwrap()[0].is_authority);
+    let chains = |cert: &str, ca: &str| inspect::chains_to(&path(cert), &path(ca));
+    assert_eq!(chains("node-1.pem", "peers-ca.pem"), Ok(()));
+    assert_eq!(chains("alice.pem", "clients-ca.pem"), Ok(()));
+    assert!(
+        refusal(chains("alice.pem", "peers-ca.pem")).ends_with("is of no authority that is believed here")
+    );
+    assert!(refusal(chains("late.pem", "clients-ca.pem")).ends_with("its certificate has expired"));
+    assert_eq!(inspect::key(&path("alice.key"), &path("alice.pem")), Ok(()));
+    assert!(
+        refusal(inspect::key(&path("late.key"), &path("alice.pem"))).contains("late.key: does not go with")
+    );
 }

@@ -1,0 +1,106 @@
+//! `rowlock tls`: authorities and certificates of one's own, made, renewed and looked at. docs/tls.md.
+//!
+//! Two authorities, each with a certificate and a key: one signs nodes, the other clients. So a client's
+//! certificate never makes it a node.
+
+mod check;
+mod client;
+mod folder;
+mod init;
+mod judge;
+mod node;
+mod plan;
+mod renew;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use rowlock_env::time;
+use rowlock_tls::Certificate;
+use serde_json::{Value, json};
+
+use crate::exit::Failure;
+
+const DAY_S: i64 = 86_400;
+const DAY_MS: i64 = DAY_S * 1_000;
+
+/// Make certificates for nodes and clients, and look at them
+#[derive(clap::Args)]
+pub struct Tls {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(clap::Subcommand)]
+enum What {
+    Init(init::Init),
+    Node(node::Node),
+    Client(client::Client),
+    Renew(renew::Renew),
+    Check(check::Check),
+}
+
+/// Options of every command that works on a folder of certificates.
+#[derive(clap::Args)]
+struct Place {
+    /// The folder of certificates and keys
+    #[arg(long, value_name = "DIR", default_value = "tls")]
+    dir: PathBuf,
+    /// Form of the answer
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+enum Output {
+    /// For people.
+    #[default]
+    Text,
+    /// For programs.
+    Json,
+}
+
+impl Tls {
+    /// Runs the subcommand. Touches files only, and speaks with no node.
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        match self.what {
+            What::Init(init) => init.run(),
+            What::Node(node) => node.run(),
+            What::Client(client) => client.run(),
+            What::Renew(renew) => renew.run(),
+            What::Check(check) => check.run(),
+        }
+    }
+}
+
+/// A number of days, at least one, that a calendar has.
+fn days(text: &str) -> Result<i64, String> {
+    match text.parse() {
+        Ok(days @ 1..=36_500) => Ok(days),
+        _ => Err("use a number of days from 1 to 36500".to_owned()),
+    }
+}
+
+/// The `2027-11-23` of a moment.
+fn date(unix_ms: i64) -> String {
+    let text = crate::moment::rfc3339(unix_ms);
+    text.split_once('T').map_or(text.clone(), |(date, _)| date.to_owned())
+}
+
+/// Whole days from now on; below 0 if it is over.
+fn days_left(expires_ms: i64) -> i64 {
+    (expires_ms - time::wall_ms()).div_euclid(DAY_MS)
+}
+
+/// What a certificate is, for programs.
+fn described(certificate: &Certificate) -> Value {
+    json!({
+        "subject": certificate.subject,
+        "hosts": certificate.hosts,
+        "uris": certificate.uris,
+        "is_authority": certificate.is_authority,
+        "serial": certificate.serial,
+        "expires_ms": certificate.expires_ms,
+        "days_left": days_left(certificate.expires_ms),
+    })
+}

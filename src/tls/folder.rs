@@ -1,0 +1,186 @@
+//! The folder of certificates and keys: which file is which.
+//!
+//! Invariant: what is there is never overwritten, but by `rowlock tls renew`. Keys are readable for their
+//! owner alone from the moment they exist.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use rowlock_env::disk::Dir;
+use rowlock_env::time;
+use rowlock_tls::inspect;
+use rowlock_tls::issue::{Authority, Issued, Leaf};
+
+use super::DAY_S;
+use crate::exit::{CONFIG, DATA_FOLDER, Failure, IO};
+
+/// The authority of the nodes, without the ending.
+pub const PEERS: &str = "peers-ca";
+/// The authority of the clients, likewise.
+pub const CLIENTS: &str = "clients-ca";
+const CERT: &str = ".pem";
+const KEY: &str = ".key";
+
+/// The certificate of a node, without the ending.
+pub fn node(id: u64) -> String {
+    format!("node-{id}")
+}
+
+/// The certificate of a client, without the ending.
+pub fn client(name: &str) -> String {
+    format!("client-{name}")
+}
+
+/// See the module.
+pub struct Folder {
+    dir: Dir,
+}
+
+/// An authority of the folder, and for how long it counts.
+pub struct Signer {
+    authority: Authority,
+    expires_ms: i64,
+}
+
+impl Folder {
+    /// The folder at `path`, made if it is absent.
+    pub fn create(path: &Path) -> Result<Folder, Failure> {
+        let dir = Dir::create(path);
+        Ok(Folder { dir: dir.map_err(|e| cannot(path, &e, "give another folder with --dir"))? })
+    }
+
+    /// The folder at `path`, which must be there.
+    pub fn open(path: &Path) -> Result<Folder, Failure> {
+        let dir = Dir::open(path);
+        let remedy = "make it with `rowlock tls init`, or name another one with --dir";
+        Ok(Folder { dir: dir.map_err(|e| cannot(path, &e, remedy))? })
+    }
+
+    /// Where the certificate of `stem` is.
+    pub fn cert(&self, stem: &str) -> PathBuf {
+        self.dir.path().join(format!("{stem}{CERT}"))
+    }
+
+    /// Where its key is.
+    pub fn key(&self, stem: &str) -> PathBuf {
+        self.dir.path().join(format!("{stem}{KEY}"))
+    }
+
+    /// Stems of all certificates in the folder.
+    pub fn stems(&self) -> Result<Vec<String>, Failure> {
+        let names = self.dir.list().map_err(|e| cannot(self.dir.path(), &e, "make it readable"))?;
+        Ok(names.iter().filter_map(|name| name.strip_suffix(CERT)).map(str::to_owned).collect())
+    }
+
+    /// Fails if any file of these stems is there.
+    pub fn refuse_taken<'a>(&self, stems: impl IntoIterator<Item = &'a str>) -> Result<(), Failure> {
+        let mut files = stems.into_iter().flat_map(|stem| [CERT, KEY].map(|end| format!("{stem}{end}")));
+        match files.find(|file| self.dir.exists(file)) {
+            None => Ok(()),
+            Some(file) => Err(taken(&self.dir.path().join(file))),
+        }
+    }
+
+    /// Writes a certificate and its key, neither of which is there.
+    pub fn keep(&self, stem: &str, cert_pem: &str, key_pem: &str) -> Result<(), Failure> {
+        for (end, text) in [(KEY, key_pem), (CERT, cert_pem)] {
+            let name = format!("{stem}{end}");
+            let written = self.dir.create_new(&name).and_then(|file| {
+                file.write_all_at(text.as_bytes(), 0)?;
+                file.sync_all()
+            });
+            written.and_then(|()| self.dir.sync()).map_err(|e| self.unwritten(&name, &e))?;
+        }
+        Ok(())
+    }
+
+    /// Puts a new certificate and its key in the place of old ones. A node that reads the files in between
+    /// finds two that do not go together, keeps what it has, and looks again.
+    pub fn replace(&self, stem: &str, issued: &Issued) -> Result<(), Failure> {
+        for (end, text) in [(KEY, &issued.key_pem), (CERT, &issued.cert_pem)] {
+            let name = format!("{stem}{end}");
+            self.dir.write_atomic(&name, text.as_bytes()).map_err(|e| self.unwritten(&name, &e))?;
+        }
+        Ok(())
+    }
+
+    /// An authority of the folder.
+    pub fn signer(&self, stem: &str) -> Result<Signer, Failure> {
+        let wrong = |e| Failure::new(CONFIG, e);
+        let (cert, key) = (self.cert(stem), self.key(stem));
+        for (path, end) in [(&cert, CERT), (&key, KEY)] {
+            if !self.dir.exists(&format!("{stem}{end}")) {
+                let what = format!("{} is missing, and nothing can be signed without it", path.display());
+                return Err(Failure::new(
+                    CONFIG,
+                    format!("{what}; bring it back, or name its folder with --dir"),
+                ));
+            }
+        }
+        inspect::key(&key, &cert).map_err(wrong)?;
+        let read = inspect::certificates(&cert).map_err(wrong)?;
+        let authority = Authority::load(&self.text(stem, CERT)?, &self.text(stem, KEY)?)
+            .map_err(|e| Failure::new(CONFIG, format!("{}: {e}", cert.display())))?;
+        Ok(Signer { authority, expires_ms: read.first().map_or(0, |certificate| certificate.expires_ms) })
+    }
+
+    fn text(&self, stem: &str, end: &str) -> Result<String, Failure> {
+        let name = format!("{stem}{end}");
+        let path = self.dir.path().join(&name);
+        let bytes = self.dir.read(&name).map_err(|e| cannot(&path, &e, "make it readable"))?;
+        String::from_utf8(bytes).map_err(|_| Failure::new(CONFIG, format!("{} is no text", path.display())))
+    }
+
+    fn unwritten(&self, name: &str, e: &std::io::Error) -> Failure {
+        let path = self.dir.path().join(name);
+        if e.kind() == ErrorKind::AlreadyExists {
+            return taken(&path);
+        }
+        Failure::new(IO, format!("{} cannot be written: {e}", path.display()))
+    }
+}
+
+impl Signer {
+    /// A new authority with a key of its own.
+    pub fn new(name: &str, days: i64) -> Result<Signer, Failure> {
+        let authority = Authority::new(name, days.saturating_mul(DAY_S)).map_err(unusable_name)?;
+        let expires_ms = time::wall_ms().saturating_add(days.saturating_mul(super::DAY_MS));
+        Ok(Signer { authority, expires_ms })
+    }
+
+    /// Writes it to a folder.
+    pub fn keep(&self, folder: &Folder, stem: &str) -> Result<(), Failure> {
+        folder.keep(stem, self.authority.cert_pem(), &self.authority.key_pem())
+    }
+
+    /// Signs a certificate for so many days, but at most for as long as the authority itself counts.
+    pub fn sign(
+        &self,
+        name: &str,
+        hosts: &[String],
+        uri: Option<&str>,
+        days: i64,
+    ) -> Result<Issued, Failure> {
+        let own_s = (self.expires_ms - time::wall_ms()) / 1_000;
+        if own_s <= 0 {
+            let what = "the authority has expired, and what it signs counts for nobody";
+            return Err(Failure::new(CONFIG, format!("{what}; make a new one (docs/tls.md)")));
+        }
+        let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
+        let valid_s = days.saturating_mul(DAY_S).min(own_s);
+        self.authority.issue(&Leaf { name, hosts: &hosts, uri, valid_s }).map_err(unusable_name)
+    }
+}
+
+fn unusable_name(e: rowlock_tls::TlsError) -> Failure {
+    Failure::new(crate::exit::USAGE, e)
+}
+
+fn taken(path: &Path) -> Failure {
+    let what = format!("{} exists, and nothing was overwritten", path.display());
+    Failure::new(DATA_FOLDER, format!("{what}; `rowlock tls renew` renews, --dir names another folder"))
+}
+
+fn cannot(path: &Path, e: &std::io::Error, remedy: &str) -> Failure {
+    Failure::new(DATA_FOLDER, format!("{} cannot be used: {e}; {remedy}", path.display()))
+}

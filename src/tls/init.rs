@@ -1,0 +1,141 @@
+//! `rowlock tls init`: both authorities, and a certificate for every node.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use rowlock_coordinator::config::ClusterConfig;
+use rowlock_tls::Certificate;
+use serde_json::json;
+
+use super::folder::{self, CLIENTS, Folder, PEERS, Signer};
+use super::plan::{self, Plan, Wishes};
+use super::{Output, Place, date, days, described};
+use crate::exit::{CONFIG, Failure};
+use crate::print::print;
+use crate::znode::print_json;
+
+/// Make the authorities and the certificates of a new cluster
+#[derive(clap::Args)]
+pub struct Init {
+    /// How many nodes [default: as many as hosts or the cluster's file say, else 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=254))]
+    nodes: Option<u64>,
+    /// Names or addresses of nodes 1, 2, ..., several of one node joined by `+` [default: those in
+    /// the cluster's file, else localhost]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    hosts: Vec<String>,
+    /// Name of the cluster [default: that in the cluster's file, else rowlock]
+    #[arg(long, value_name = "NAME")]
+    cluster: Option<String>,
+    /// The cluster's file [default: ./cluster.toml if there is one]
+    #[arg(long, value_name = "FILE", env = "ROWLOCK_CONFIG")]
+    config: Option<PathBuf>,
+    /// How long the certificates of nodes count
+    #[arg(long, value_name = "DAYS", value_parser = days, default_value = "365")]
+    days: i64,
+    /// How long the authorities count
+    #[arg(long, value_name = "DAYS", value_parser = days, default_value = "3650")]
+    ca_days: i64,
+    #[command(flatten)]
+    place: Place,
+}
+
+impl Init {
+    /// Makes all files, or none if one of them is there.
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        let file = self.file()?;
+        let wishes = Wishes { cluster: self.cluster.as_deref(), nodes: self.nodes, hosts: &self.hosts };
+        let plan = plan::plan(&wishes, file.as_ref())?;
+        let made = make(&self.place.dir, &plan, self.days, self.ca_days)?;
+        match self.place.output {
+            Output::Json => {
+                let nodes = plan.nodes.iter().zip(&made).map(|(node, certificate)| {
+                    let mut all = described(certificate);
+                    all["node"] = json!(node.id);
+                    all["cert"] = json!(self.place.dir.join(format!("{}.pem", folder::node(node.id))));
+                    all
+                });
+                let nodes: Vec<_> = nodes.collect();
+                print_json(&json!({ "cluster": plan.cluster, "dir": self.place.dir, "nodes": nodes }))?;
+            }
+            Output::Text => print(self.told(&plan, &made).as_bytes())?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn file(&self) -> Result<Option<ClusterConfig>, Failure> {
+        let here = Path::new("cluster.toml");
+        let path = self.config.as_deref().or(here.exists().then_some(here));
+        path.map(ClusterConfig::load).transpose().map_err(|e| Failure::new(CONFIG, e))
+    }
+
+    fn told(&self, plan: &Plan, made: &[Certificate]) -> String {
+        let dir = self.place.dir.display();
+        let mut out = format!("made in {dir}:\n");
+        let mut line = |file: &str, what: &str| {
+            // Writing to a String cannot fail.
+            let _ = writeln!(out, "  {:<34}{what}", format!("{file}.pem, {file}.key"));
+        };
+        line(PEERS, "the authority of the nodes: whoever has its key can be a node");
+        line(CLIENTS, "the authority of the clients: whoever has its key can be any client");
+        for (node, certificate) in plan.nodes.iter().zip(made) {
+            let until = date(certificate.expires_ms);
+            let what = format!("node {} at {}, until {until}", node.id, certificate.hosts.join(", "));
+            line(&folder::node(node.id), &what);
+        }
+        let _ = write!(
+            out,
+            "
+cluster.toml of the cluster {:?}, the same on every node:
+  [tls]
+  cert = \"{dir}/node-{{id}}.pem\"
+  key = \"{dir}/node-{{id}}.key\"
+  peer_ca = \"{dir}/peers-ca.pem\"
+  client_ca = \"{dir}/clients-ca.pem\"
+
+  [peer]
+  security = \"mtls\"
+
+and in each [[node]] a port for clients that use TLS, for instance:
+  secure_client = \"{}:2281\"
+
+Node N needs node-N.pem, node-N.key, peers-ca.pem and clients-ca.pem. The keys of the authorities sign new
+certificates: keep them where no node and no client is.
+
+next:
+  rowlock tls client NAME   a client's certificate
+  rowlock tls check         what is in the files, and how long it counts
+  rowlock tls renew         new certificates before the old ones expire
+",
+            plan.cluster,
+            in_address(plan.nodes.first().and_then(|node| node.hosts.first()).map_or("host", String::as_str)),
+        );
+        out
+    }
+}
+
+fn in_address(host: &str) -> String {
+    if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
+}
+
+/// Makes the authorities and the certificates of all nodes in a folder; gives the latter.
+pub fn make(dir: &Path, plan: &Plan, days: i64, ca_days: i64) -> Result<Vec<Certificate>, Failure> {
+    // Signed before anything is written: a name that no certificate may have leaves no files.
+    let authority = |of: &str| Signer::new(&format!("{of} of {}", plan.cluster), ca_days);
+    let (peers, clients) = (authority("nodes")?, authority("clients")?);
+    let sign = |node: &plan::Node| {
+        let uri = rowlock_tls::node_uri(&plan.cluster, node.id);
+        let issued = peers.sign(&folder::node(node.id), &node.hosts, Some(&uri), days)?;
+        Ok((folder::node(node.id), issued))
+    };
+    let nodes: Vec<_> = plan.nodes.iter().map(sign).collect::<Result<_, Failure>>()?;
+    let folder = Folder::create(dir)?;
+    folder.refuse_taken([PEERS, CLIENTS].into_iter().chain(nodes.iter().map(|(stem, _)| stem.as_str())))?;
+    peers.keep(&folder, PEERS)?;
+    clients.keep(&folder, CLIENTS)?;
+    for (stem, issued) in &nodes {
+        folder.keep(stem, &issued.cert_pem, &issued.key_pem)?;
+    }
+    Ok(nodes.into_iter().map(|(_, issued)| issued.certificate).collect())
+}

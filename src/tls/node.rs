@@ -1,0 +1,82 @@
+//! `rowlock tls node`: the certificate of one more node.
+
+use std::process::ExitCode;
+
+use serde_json::json;
+
+use super::folder::{self, Folder, PEERS};
+use super::{Output, Place, date, days, described, plan};
+use crate::exit::{CONFIG, Failure};
+use crate::print::outln;
+use crate::znode::print_json;
+
+/// Make the certificate of one more node, signed by the nodes' authority
+#[derive(clap::Args)]
+pub struct Node {
+    /// Its number in the cluster's file
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=254))]
+    id: u64,
+    /// Names and addresses by which it is found, joined by `+`
+    #[arg(long, value_name = "HOSTS")]
+    hosts: String,
+    /// Name of the cluster [default: that in the certificates of the other nodes]
+    #[arg(long, value_name = "NAME")]
+    cluster: Option<String>,
+    /// How long it counts
+    #[arg(long, value_name = "DAYS", value_parser = days, default_value = "365")]
+    days: i64,
+    #[command(flatten)]
+    place: Place,
+}
+
+impl Node {
+    /// Makes both files, or none if one of them is there.
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        let folder = Folder::open(&self.place.dir)?;
+        let stem = folder::node(self.id);
+        folder.refuse_taken([stem.as_str()])?;
+        let cluster = match &self.cluster {
+            Some(name) => name.clone(),
+            None => cluster_of(&folder)?,
+        };
+        let uri = rowlock_tls::node_uri(&cluster, self.id);
+        let hosts = plan::split(&self.hosts)?;
+        let issued = folder.signer(PEERS)?.sign(&stem, &hosts, Some(&uri), self.days)?;
+        folder.keep(&stem, &issued.cert_pem, &issued.key_pem)?;
+        if self.place.output == Output::Json {
+            let mut all = described(&issued.certificate);
+            all["cert"] = json!(folder.cert(&stem));
+            all["key"] = json!(folder.key(&stem));
+            print_json(&all)?;
+        } else {
+            let (cert, key) = (folder.cert(&stem), folder.key(&stem));
+            let until = date(issued.certificate.expires_ms);
+            outln!(
+                "made {} and {} for node {} of {cluster:?}, until {until}",
+                cert.display(),
+                key.display(),
+                self.id
+            );
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// The cluster that the certificates of the folder's nodes name.
+fn cluster_of(folder: &Folder) -> Result<String, Failure> {
+    for stem in folder.stems()?.iter().filter(|stem| stem.starts_with("node-")) {
+        let read = rowlock_tls::inspect::certificates(&folder.cert(stem));
+        let read = read.map_err(|e| Failure::new(CONFIG, e))?;
+        let uris = read.into_iter().take(1).flat_map(|certificate| certificate.uris);
+        let name = |uri: String| {
+            uri.strip_prefix("rowlock://")?.rsplit_once("/node/").map(|(name, _)| name.to_owned())
+        };
+        if let Some(name) = uris.into_iter().find_map(name) {
+            return Ok(name);
+        }
+    }
+    Err(Failure::new(
+        CONFIG,
+        "no certificate of a node is there to tell the cluster's name; give it with --cluster",
+    ))
+}

@@ -1,0 +1,93 @@
+//! `rowlock tls renew`: certificates of nodes and clients again, with new keys.
+
+use std::process::ExitCode;
+
+use rowlock_tls::{Certificate, inspect};
+use serde_json::{Value, json};
+
+use super::folder::{CLIENTS, Folder, PEERS, Signer};
+use super::{Output, Place, date, days, days_left, described};
+use crate::exit::{CONFIG, Failure};
+use crate::print::outln;
+use crate::znode::print_json;
+
+/// Replace certificates by new ones with the same names and new keys; running nodes notice within 10 s
+#[derive(clap::Args)]
+pub struct Renew {
+    /// Which, for instance node-1 or client-alice [default: all in the folder but the authorities]
+    names: Vec<String>,
+    /// Only those that expire within so many days
+    #[arg(long, value_name = "DAYS", value_parser = days)]
+    within: Option<i64>,
+    /// How long the new ones count
+    #[arg(long, value_name = "DAYS", value_parser = days, default_value = "365")]
+    days: i64,
+    #[command(flatten)]
+    place: Place,
+}
+
+impl Renew {
+    /// Renews one after the other; stops at the first that cannot be renewed.
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        let folder = Folder::open(&self.place.dir)?;
+        let mut told: Vec<Value> = Vec::new();
+        for stem in self.stems(&folder)? {
+            let cert = folder.cert(&stem);
+            let read = inspect::certificates(&cert).map_err(|e| Failure::new(CONFIG, e))?;
+            let Some(old) = read.first().filter(|one| !one.is_authority) else {
+                // Without names, authorities are passed over; a new one is not trusted by itself.
+                if self.names.is_empty() {
+                    continue;
+                }
+                let what = format!("{} is an authority, whose successor nobody would know", cert.display());
+                return Err(Failure::new(CONFIG, format!("{what}; see docs/tls.md on how to replace it")));
+            };
+            if self.within.is_some_and(|days| days_left(old.expires_ms) >= days) {
+                continue;
+            }
+            let new = self.signed_again(&folder, &stem, old)?;
+            if self.place.output == Output::Text {
+                outln!("renewed {} for {}, until {}", cert.display(), new.subject, date(new.expires_ms));
+            }
+            let mut all = described(&new);
+            all["cert"] = json!(cert);
+            told.push(all);
+        }
+        match self.place.output {
+            Output::Json => print_json(&json!(told))?,
+            Output::Text if told.is_empty() => outln!("nothing to renew in {}", self.place.dir.display()),
+            Output::Text => {}
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn stems(&self, folder: &Folder) -> Result<Vec<String>, Failure> {
+        let all = folder.stems()?;
+        if self.names.is_empty() {
+            let is_leaf = |stem: &String| stem.starts_with("node-") || stem.starts_with("client-");
+            return Ok(all.into_iter().filter(is_leaf).collect());
+        }
+        match self.names.iter().find(|name| !all.contains(name)) {
+            None => Ok(self.names.clone()),
+            Some(absent) => {
+                let what = format!("there is no {}", folder.cert(absent).display());
+                Err(Failure::new(CONFIG, format!("{what}; name it without its ending, for instance node-1")))
+            }
+        }
+    }
+
+    fn signed_again(&self, folder: &Folder, stem: &str, old: &Certificate) -> Result<Certificate, Failure> {
+        let foreign = || {
+            let what = format!("{} was not made by Rowlock", folder.cert(stem).display());
+            Failure::new(CONFIG, format!("{what}; renew it where it was made"))
+        };
+        let plain = |name: &&str| !name.contains([',', '+', '\\', '#', '=']);
+        let name = old.subject.strip_prefix("CN=").filter(plain).ok_or_else(foreign)?;
+        let ([] | [_]) = old.uris.as_slice() else { return Err(foreign()) };
+        let uri = old.uris.first().map(String::as_str);
+        let signer: Signer = folder.signer(if uri.is_some() { PEERS } else { CLIENTS })?;
+        let new = signer.sign(name, &old.hosts, uri, self.days)?;
+        folder.replace(stem, &new)?;
+        Ok(new.certificate)
+    }
+}

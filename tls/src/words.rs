@@ -1,0 +1,82 @@
+//! What rustls says, in words for whoever runs a node or a client. "It" is the other side.
+
+use std::io;
+
+use rustls::pki_types::ServerName;
+use rustls::{AlertDescription, CertificateError, Error};
+
+/// The reason for which a handshake or a connection failed.
+pub(crate) fn reason(error: &Error) -> String {
+    match error {
+        Error::InvalidCertificate(error) => certificate(error),
+        Error::NoCertificatesPresented => "it has shown no certificate".to_owned(),
+        Error::AlertReceived(alert) => refused(*alert),
+        Error::InvalidMessage(_) => "it does not speak TLS".to_owned(),
+        Error::PeerIncompatible(why) => format!("no version or cipher of TLS in common: {why:?}"),
+        other => other.to_string(),
+    }
+}
+
+/// The same, where a connection hands an error on as one of the socket.
+pub(crate) fn broken(error: &Error) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("TLS: {}", reason(error)))
+}
+
+/// What is wrong with the certificate that the other side has shown.
+pub(crate) fn certificate(error: &CertificateError) -> String {
+    use CertificateError as E;
+    match error {
+        E::Expired | E::ExpiredContext { .. } => "its certificate has expired".to_owned(),
+        E::NotValidYet | E::NotValidYetContext { .. } => {
+            "its certificate does not count yet: one of the clocks may be wrong".to_owned()
+        }
+        E::Revoked => "its certificate was revoked".to_owned(),
+        E::UnknownIssuer => "its certificate is of no authority that is believed here".to_owned(),
+        E::NotValidForNameContext { expected, presented } => {
+            let wanted = match expected {
+                ServerName::DnsName(name) => name.as_ref().to_owned(),
+                ServerName::IpAddress(ip) => std::net::IpAddr::from(*ip).to_string(),
+                other => format!("{other:?}"),
+            };
+            // rustls gives them as `DnsName("a")`, `IpAddress(10.0.0.1)` and the like.
+            let inside = |name: &String| {
+                Some(name.split_once('(')?.1.trim_end_matches(')').trim_matches('"').to_owned())
+            };
+            let is_host = |name: &&String| name.starts_with("DnsName") || name.starts_with("IpAddress");
+            let hosts: Vec<String> = presented.iter().filter(is_host).filter_map(inside).collect();
+            if hosts.is_empty() {
+                return format!("its certificate is for no host, and not for {wanted}");
+            }
+            format!("its certificate is for {}, and not for {wanted}", hosts.join(", "))
+        }
+        E::BadSignature => {
+            "its certificate was not signed with the key of its authority that is known here".to_owned()
+        }
+        E::InvalidPurpose | E::InvalidPurposeContext { .. } => {
+            "its certificate is for another purpose (extended key usage)".to_owned()
+        }
+        other => format!("its certificate is refused: {other}"),
+    }
+}
+
+/// What the other side has against us.
+fn refused(alert: AlertDescription) -> String {
+    use AlertDescription as A;
+    let why = match alert {
+        A::CertificateRequired | A::NoCertificate => {
+            return "it asks for a certificate, and we have none".to_owned();
+        }
+        A::CertificateExpired => "it has expired",
+        A::CertificateRevoked => "it was revoked",
+        A::UnknownCA => "it is of no authority that is believed there",
+        A::DecryptError => "its authority there has the same name and another key",
+        A::BadCertificate | A::UnsupportedCertificate | A::CertificateUnknown | A::AccessDenied => {
+            "it says no more"
+        }
+        A::ProtocolVersion | A::HandshakeFailure | A::InsufficientSecurity => {
+            return format!("it has no version or cipher of TLS in common with us ({alert:?})");
+        }
+        other => return format!("it has ended the connection by an alert ({other:?})"),
+    };
+    format!("it refuses our certificate: {why}")
+}
