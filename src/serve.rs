@@ -1,5 +1,5 @@
-//! `rowlock serve`: one node of the cluster, in the foreground, until SIGINT or SIGTERM (SIGHUP changes
-//! nothing).
+//! `rowlock serve`: one node of the cluster, in the foreground, until SIGINT or SIGTERM. SIGHUP has the
+//! certificates looked at.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -85,7 +85,10 @@ impl Serve {
                     return Ok(ExitCode::SUCCESS);
                 }
                 // A closed terminal, or a request to read files again: no reason to stop serving.
-                () = next(hangup.as_mut()) => tracing::info!("SIGHUP: nothing is read again; restart the node for that"),
+                () = next(hangup.as_mut()) => {
+                    let looks = if node.look_at_certificates() { "looking at the certificates" } else { "there are no certificates" };
+                    tracing::info!("SIGHUP: {looks}; nothing else is read again, restart the node for that");
+                }
                 error = node.stopped() => {
                     node.shutdown().await;
                     return Err(stopped_by_itself(&error));
@@ -134,6 +137,7 @@ fn not_started(e: &StartError) -> Failure {
     let code = match e {
         StartError::Storage(_) => DATA_FOLDER,
         StartError::Listen { .. } => UNAVAILABLE,
+        StartError::Tls(_) | StartError::Insecure { .. } => CONFIG,
         StartError::Raft(_) => SOFTWARE,
     };
     Failure::new(code, e)

@@ -10,6 +10,7 @@
 mod check;
 mod parse;
 mod secrets;
+mod security;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,6 +24,7 @@ use rowlock_env::process;
 pub use rowlock_history::HistoryConfig;
 use rowlock_proto::NodeId;
 use rowlock_wal::SEGMENT_BYTES;
+pub use security::{PeerConfig, PeerSecurity, TlsFiles};
 
 /// Everything `cluster.toml` says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +39,10 @@ pub struct ClusterConfig {
     pub session: SessionConfig,
     /// Replication.
     pub raft: RaftConfig,
+    /// The nodes' certificates; `{id}` in a path stands for the number of the node.
+    pub tls: Option<TlsFiles>,
+    /// The nodes' port.
+    pub peer: PeerConfig,
     /// The client listener.
     pub client: ClientConfig,
     /// The tree.
@@ -184,6 +190,10 @@ pub struct NodeConfig {
     pub session: SessionConfig,
     /// Replication.
     pub raft: RaftConfig,
+    /// The node's certificates.
+    pub tls: Option<TlsFiles>,
+    /// The nodes' port.
+    pub peer: PeerConfig,
     /// The client listener.
     pub client: ClientConfig,
     /// The tree.
@@ -342,6 +352,8 @@ impl ClusterConfig {
             members,
             session: self.session,
             raft: self.raft,
+            tls: self.tls.as_ref().map(|files| security::of_node(files, id)),
+            peer: self.peer,
             client: self.client.clone(),
             znodes: self.znodes,
             history: self.history,

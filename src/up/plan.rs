@@ -39,6 +39,9 @@ pub fn plan(mut file: ClusterConfig, wishes: &Wishes<'_>) -> Result<ClusterConfi
         }
         node.data_dir = wishes.root.join(format!("node-{}", node.id));
     }
+    // The nodes get a file in another folder.
+    file.tls =
+        file.tls.map(|files| files.map(|path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned())));
     // Through the text, so that every rule of the file holds for the result too.
     let text = file.to_toml();
     ClusterConfig::parse(&text, &wishes.root.join("cluster.toml")).map_err(|e| Failure::new(CONFIG, e))

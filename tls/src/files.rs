@@ -37,6 +37,19 @@ pub(crate) struct Contents {
 }
 
 impl Files {
+    /// The same with every path changed.
+    #[must_use]
+    pub fn map(&self, change: impl Fn(&Path) -> PathBuf) -> Files {
+        let maybe = |path: &Option<PathBuf>| path.as_deref().map(&change);
+        Files {
+            cert: change(&self.cert),
+            key: change(&self.key),
+            peer_ca: maybe(&self.peer_ca),
+            client_ca: maybe(&self.client_ca),
+            crl: maybe(&self.crl),
+        }
+    }
+
     /// Reads all files. Blocks.
     pub(crate) fn read(&self) -> Result<Contents, TlsError> {
         let maybe = |path: &Option<PathBuf>| path.as_deref().map(read).transpose();

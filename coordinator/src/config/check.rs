@@ -10,7 +10,7 @@ use super::parse::{
     RawClient, RawCluster, RawHistory, RawHttp, RawLimits, RawNode, RawRaft, RawSession, RawZnodes,
     default_http, duration_ms,
 };
-use super::{ClusterConfig, ConfigError, RaftConfig, SessionConfig};
+use super::{ClusterConfig, ConfigError, RaftConfig, SessionConfig, security};
 
 /// ZooKeeper's session ids carry the server's number in their top byte, where 0 and 0xff have other meanings.
 const NODE_ID_MAX: i64 = 254;
@@ -65,6 +65,7 @@ pub(super) fn check_raw(source: &Source<'_>, raw: &RawCluster) -> Result<(), Con
     check_nodes(source, &raw.node)?;
     check_session(source, &raw.session)?;
     check_raft(source, &raw.raft)?;
+    security::check(source, raw.tls.as_ref(), &raw.peer)?;
     check_client(source, &raw.client)?;
     check_znodes(source, &raw.znodes)?;
     check_history(source, &raw.history)?;
@@ -341,7 +342,7 @@ fn check_http(source: &Source<'_>, raw: &RawHttp) -> Result<(), ConfigError> {
 
 /// What is allowed and yet unwise.
 pub(super) fn warnings(config: &ClusterConfig) -> Vec<String> {
-    let mut found = Vec::new();
+    let mut found = security::warnings(config);
     let voters = config.nodes.iter().filter(|n| !n.learner).count();
     if voters % 2 == 0 {
         found.push(format!(

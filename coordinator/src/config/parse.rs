@@ -12,8 +12,8 @@ use toml::Spanned;
 use super::check::{self, Source};
 use super::secrets;
 use super::{
-    ClientConfig, ClusterConfig, ConfigError, HistoryConfig, HttpConfig, LimitsConfig, NodeEntry, RaftConfig,
-    SessionConfig, SpareFlushes, ZnodesConfig,
+    ClientConfig, ClusterConfig, ConfigError, HistoryConfig, HttpConfig, LimitsConfig, NodeEntry, PeerConfig,
+    PeerSecurity, RaftConfig, SessionConfig, SpareFlushes, ZnodesConfig, security,
 };
 
 /// The file as written, each judged value with its place.
@@ -29,6 +29,9 @@ pub(super) struct RawCluster {
     pub session: RawSession,
     #[serde(default)]
     pub raft: RawRaft,
+    pub tls: Option<RawTls>,
+    #[serde(default)]
+    pub peer: RawPeer,
     #[serde(default)]
     pub client: RawClient,
     #[serde(default)]
@@ -72,6 +75,22 @@ pub(super) struct RawRaft {
     pub keep_logs: Option<u64>,
     pub busy_poll_us: Option<Spanned<u64>>,
     pub spare_flushes: Option<SpareFlushes>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawTls {
+    pub cert: Spanned<PathBuf>,
+    pub key: Spanned<PathBuf>,
+    pub peer_ca: Option<Spanned<PathBuf>>,
+    pub client_ca: Option<Spanned<PathBuf>>,
+    pub crl: Option<Spanned<PathBuf>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawPeer {
+    pub security: Option<Spanned<PeerSecurity>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -202,6 +221,8 @@ fn convert(raw: RawCluster, path: &Path) -> ClusterConfig {
             busy_poll_us: or(raw.raft.busy_poll_us, raft.busy_poll_us),
             spare_flushes: raw.raft.spare_flushes.unwrap_or(raft.spare_flushes),
         },
+        tls: raw.tls.map(|tls| tls.files(folder)),
+        peer: PeerConfig { security: raw.peer.security.map(Spanned::into_inner) },
         client: ClientConfig {
             max_connections: or(raw.client.max_connections, client.max_connections),
             max_connections_per_address: raw
@@ -330,6 +351,15 @@ pub(super) fn print(config: &ClusterConfig) -> String {
     let _ = write!(out, "\n[limits]\nsessions = {}\n", config.limits.sessions);
     if let Some(bytes) = config.limits.memory_bytes {
         let _ = writeln!(out, "memory_bytes = {bytes}");
+    }
+    if let Some(files) = &config.tls {
+        out.push_str("\n[tls]\n");
+        for (key, path) in security::written(files) {
+            let _ = writeln!(out, "{key} = {}", text(&path.to_string_lossy()));
+        }
+    }
+    if let Some(security) = config.peer.security {
+        let _ = write!(out, "\n[peer]\nsecurity = \"{}\"\n", security.as_str());
     }
     config.nodes.iter().for_each(|node| print_node(&mut out, node));
     out

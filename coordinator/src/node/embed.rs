@@ -12,7 +12,7 @@ use rowlock_wal::SEGMENT_BYTES;
 use super::{Addresses, Node, NodeError};
 use crate::config::{
     ClientConfig, ClusterConfig, ConfigError, HistoryConfig, HttpConfig, LimitsConfig, NodeConfig, NodeEntry,
-    RaftConfig, SessionConfig, ZnodesConfig,
+    PeerConfig, RaftConfig, SessionConfig, ZnodesConfig,
 };
 use crate::delivery::outbox::{self, Inbox, Message};
 use crate::proposer::Submission;
@@ -70,6 +70,8 @@ impl NodeConfig {
             members: vec![entry],
             session: SessionConfig::default(),
             raft: RaftConfig::default(),
+            tls: None,
+            peer: PeerConfig::default(),
             client: ClientConfig::default(),
             znodes: ZnodesConfig::default(),
             history: HistoryConfig::default(),

@@ -9,9 +9,11 @@ mod embed;
 mod leave;
 mod parts;
 mod source;
+mod tls;
 mod wiring;
 
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -19,6 +21,7 @@ use rowlock_consensus::raft::{OpenError, Raft};
 use rowlock_env::net::Listener;
 use rowlock_env::sync::watch;
 use rowlock_env::task::{Shutdown, Task};
+use rowlock_tls::TlsError;
 use rowlock_types::metrics::Metrics;
 use rowlock_types::observer::{Observed, Observer};
 use rowlock_types::status::Status;
@@ -34,6 +37,7 @@ use crate::replica::Replica;
 pub use addresses::Addresses;
 pub use embed::{NotExpired, NotServing};
 use parts::Parts;
+use tls::Tls;
 
 /// Why a node does not start, in one line with the remedy.
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +56,19 @@ pub enum StartError {
         source: io::Error,
         /// What to do.
         remedy: &'static str,
+    },
+    /// The certificates cannot be used.
+    #[error("[tls]: {0}")]
+    Tls(#[from] TlsError),
+    /// Whoever reaches the nodes' port would be believed, and nobody has written that this is meant.
+    #[error(
+        "the nodes' port would listen at {address}, and whoever reaches it there is believed to be a node: set \
+         security = \"mtls\" in [peer] and give the certificates in [tls], or write security = \"none\" in [peer] if \
+         nobody but the nodes reaches that network"
+    )]
+    Insecure {
+        /// Beyond loopback.
+        address: SocketAddr,
     },
     /// Raft's configuration or recovery failed.
     #[error("Raft does not start: {0}")]
@@ -97,6 +114,7 @@ pub struct Node {
     failure: watch::Receiver<Option<NodeError>>,
     proposer: Proposer,
     metrics: Arc<Metrics>,
+    tls: Tls,
 }
 
 struct Listeners {
@@ -146,9 +164,11 @@ impl Node {
                 peer: bind(&config.peer_addr, "the other nodes").await?,
                 http: bind(&config.http_addr, "HTTP").await?,
             };
+            tls::refuse_open_port(&config, listeners.peer.local_addr())?;
+            let tls = tls::open(&config).await?;
             Addresses::of(&listeners).write_into(&mut config);
             let config = Arc::new(config);
-            let parts = Parts::open(&config, observed).await?;
+            let parts = Parts::open(&config, tls, observed).await?;
             Ok(parts.run(config, listeners))
         })
     }
@@ -171,6 +191,11 @@ impl Node {
     /// Raft's handle, for operators' tools and tests.
     pub fn raft(&self) -> &Raft {
         &self.raft
+    }
+
+    /// Has the files of certificates looked at now, rather than within ten seconds. Whether there are any.
+    pub fn look_at_certificates(&self) -> bool {
+        self.tls.as_ref().inspect(|keeper| keeper.look_soon()).is_some()
     }
 
     /// Waits until the node fails. It serves nobody then; shut it down. Cancel safe.

@@ -10,11 +10,12 @@ use rowlock_consensus::raft::{self, Admission, QuorumContact, Raft};
 use rowlock_env::sync::watch;
 use rowlock_env::task::{Shutdown, TaskGroup};
 use rowlock_env::{rng, time, worker};
-use rowlock_history::History;
+use rowlock_history::{History, HistorySink};
 use rowlock_types::metrics::Metrics;
 use rowlock_types::observer::Observed;
 use rowlock_wal::{DiskFailure, Identity, Opened, SnapshotStore, Storage, StorageError};
 
+use super::tls::{self, Tls};
 use super::{NodeError, StartError};
 use crate::apply::Applier;
 use crate::comparison::Marks;
@@ -42,6 +43,7 @@ pub(super) struct Parts {
     pub(super) reports: Reports,
     pub(super) clock: Arc<LogClock>,
     pub(super) lock_rings: watch::Receiver<Option<i64>>,
+    pub(super) tls: Tls,
     pub(super) peers: PeerPool,
     pub(super) tasks: TaskGroup,
     pub(super) metrics: Arc<Metrics>,
@@ -50,7 +52,7 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    pub(super) async fn open(config: &NodeConfig, observed: Observed) -> Result<Parts, StartError> {
+    pub(super) async fn open(config: &NodeConfig, tls: Tls, observed: Observed) -> Result<Parts, StartError> {
         let metrics = Arc::new(Metrics::started_at(time::wall_ms()));
         let failure = watch::channel(None);
         let on_disk_failure = {
@@ -66,10 +68,7 @@ impl Parts {
         let charge = Arc::new(Charge::default());
         let clock = Arc::new(LogClock::starting_now());
         let (lock_alarm, lock_rings) = LockAlarm::new();
-        let (history, history_sink) = {
-            let (node, settings, metrics) = (config.data_dir.clone(), config.history, metrics.clone());
-            worker::run_blocking("history-look", move || History::start(&node, settings, metrics)).await
-        };
+        let (history, history_sink) = start_history(config, metrics.clone()).await;
         let applier = Arc::new(Applier {
             replica: replica.clone(),
             pending: pending.clone(),
@@ -83,7 +82,7 @@ impl Parts {
         });
         let tasks = TaskGroup::new(Shutdown::new());
         let opened = open_storage(config, metrics.clone(), on_disk_failure).await?;
-        let peers = peers_of(config, &opened, &replica, &tasks);
+        let peers = peers_of(config, &tls, &opened, &replica, &tasks);
         let reports = Reports::new(history.clone(), registry.clone(), clock.clone(), tasks.clone());
         let (cluster, node, raft) = (config.cluster.clone(), config.id, config.raft);
         let settings = raft::Settings { cluster, node, raft };
@@ -112,6 +111,7 @@ impl Parts {
             history,
             clock,
             lock_rings,
+            tls,
             peers,
             tasks,
             metrics,
@@ -119,6 +119,12 @@ impl Parts {
             failure,
         })
     }
+}
+
+/// Looks for the history in the data folder.
+async fn start_history(config: &NodeConfig, metrics: Arc<Metrics>) -> (History, Arc<dyn HistorySink>) {
+    let (node, settings) = (config.data_dir.clone(), config.history);
+    worker::run_blocking("history-look", move || History::start(&node, settings, metrics)).await
 }
 
 /// Opens the data folder and recovers.
@@ -133,10 +139,16 @@ async fn open_storage(
 }
 
 /// The other nodes, at their addresses.
-fn peers_of(config: &NodeConfig, opened: &Opened, replica: &Replica, tasks: &TaskGroup) -> PeerPool {
+fn peers_of(
+    config: &NodeConfig,
+    tls: &Tls,
+    opened: &Opened,
+    replica: &Replica,
+    tasks: &TaskGroup,
+) -> PeerPool {
     let us = peer::Identity { cluster: config.cluster.clone(), node: config.id };
     let peers = PeerPool::new(us, tasks.clone()).of_folder(opened.folder.clone());
-    let peers = peers.counted_in(replica.memory.peers.clone());
+    let peers = peers.counted_in(replica.memory.peers.clone()).secured_by(tls::security(config, tls));
     for other in config.members.iter().filter(|member| member.id != config.id) {
         peers.set_address(other.id, &other.peer_addr);
     }

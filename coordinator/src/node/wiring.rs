@@ -15,6 +15,7 @@ use rowlock_env::sync::watch;
 use rowlock_env::task::{self, Shutdown, TaskGroup};
 use rowlock_env::{time, worker};
 use rowlock_history::History;
+use rowlock_tls::{Material, Reloaded};
 use rowlock_types::limits::{
     FOLDER_QUEUE_MAX, PARTED_QUEUE_MAX, PROPOSER_QUEUE_MAX, RECONFIG_QUEUE_MAX, TOUCH_QUEUE_MAX,
 };
@@ -25,6 +26,7 @@ use tokio::sync::mpsc;
 use super::leave::Leave;
 use super::parts::{Parts, fail};
 use super::source::Source;
+use super::tls::Expiry;
 use super::{Addresses, Listeners, Node, NodeError};
 use crate::bootstrap::Bootstrap;
 use crate::comparison::Comparison;
@@ -123,6 +125,7 @@ impl Parts {
         self.start_bootstrap(&wires);
         self.start_comparison(&wires);
         self.start_watchdog();
+        self.start_tls(&wires.config);
         // Not the tasks' word: they go on until the node has left.
         let word = Shutdown::new();
         let leave = Leave {
@@ -147,6 +150,7 @@ impl Parts {
             failure: self.failure.1,
             proposer: wires.proposer,
             metrics: self.metrics,
+            tls: self.tls,
         }
     }
 
@@ -307,6 +311,7 @@ impl Parts {
         let us = self.peers.identity().clone();
         let server = PeerServer::new(us, dispatch, Arc::new(service), self.tasks.clone());
         let server = server.counted_in(self.replica.memory.peers.clone()).measured_by(self.metrics.clone());
+        let server = server.secured_by(super::tls::security(&wires.config, &self.tls));
         server.of_folder(self.peers.folder().clone()).start(listener);
     }
 
@@ -393,6 +398,15 @@ impl Parts {
                 fail(&failure, NodeError::Differs(difference));
             }
         });
+    }
+
+    /// Reads the certificates again when their files change.
+    fn start_tls(&self, config: &NodeConfig) {
+        let Some(keeper) = self.tls.clone() else { return };
+        let expiry = Expiry::new(config, self.metrics.clone());
+        expiry.show(&keeper.material());
+        let told = move |material: &Material, reloaded: &Reloaded| expiry.tell(material, reloaded);
+        self.tasks.spawn("tls-files", keeper.run(told, self.shutdown_word()));
     }
 
     /// Raft stopping by itself stops the node.

@@ -4,7 +4,9 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rowlock_coordinator::config::{HistoryConfig, NodeEntry, RaftConfig, SessionConfig, SpareFlushes};
+use rowlock_coordinator::config::{
+    HistoryConfig, NodeEntry, PeerSecurity, RaftConfig, SessionConfig, SpareFlushes,
+};
 use rowlock_coordinator::{Node, NodeConfig, NodeError, Observer};
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -26,6 +28,8 @@ pub fn config(shape: &Shape, place: usize, known: &[usize]) -> NodeConfig {
     config.cluster = "simulation".to_owned();
     (config.client_addr, config.peer_addr, config.http_addr) =
         (own.client_addr, own.peer_addr, own.http_addr);
+    // A world of one's own needs no certificates.
+    config.peer.security = Some(PeerSecurity::None);
     config.learner = own.learner;
     config.members = members;
     config.client.super_digest = Some(SUPER_DIGEST.to_owned());

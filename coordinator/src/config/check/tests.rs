@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rowlock_proto::NodeId;
 
-use crate::config::{ClusterConfig, LimitsConfig};
+use crate::config::{ClusterConfig, LimitsConfig, PeerSecurity, TlsFiles};
 
 const THREE: &str = r#"name = "orders"
 data = "d"
@@ -129,11 +129,70 @@ fn printed_configuration_reads_back_equal() {
     config.http.hosts = vec!["rowlock.internal".to_owned(), "b".to_owned()];
     config.client.max_connections_per_address = 7;
     config.client.new_sessions_per_second = 8;
+    config.tls = Some(TlsFiles {
+        cert: "/t/node-{id}.pem".into(),
+        key: "/t/node-{id}.key".into(),
+        peer_ca: Some("/t/peers.pem".into()),
+        client_ca: Some("/t/clients.pem".into()),
+        crl: Some("/t/crl.pem".into()),
+    });
+    config.peer.security = Some(PeerSecurity::Mtls);
     config.limits = LimitsConfig { sessions: 9, memory_bytes: Some(1 << 30) };
     config.warnings.clear();
     let mut again = ClusterConfig::parse(&config.to_toml(), Path::new("/y/cluster.toml")).unwrap();
     again.warnings.clear();
     assert_eq!(again, config);
+}
+
+const TLS: &str = "[tls]\ncert = \"tls/{id}.pem\"\nkey = \"/etc/{id}/key\"\n";
+
+#[test]
+fn every_node_finds_its_own_certificate_by_its_number_beside_the_file() {
+    let text = format!("{THREE}{TLS}peer_ca = \"ca.pem\"\n[peer]\nsecurity = \"mtls\"\n");
+    let config = parse(&text).unwrap();
+    assert!(config.warnings.is_empty(), "{:?}", config.warnings);
+    let files = config.node(NodeId(2)).unwrap().tls.unwrap();
+    let wanted = TlsFiles {
+        cert: "conf/tls/2.pem".into(),
+        key: "/etc/2/key".into(),
+        peer_ca: Some("conf/ca.pem".into()),
+        client_ca: None,
+        crl: None,
+    };
+    assert_eq!(files, wanted);
+}
+
+#[test]
+fn security_without_the_certificates_for_it_is_refused() {
+    let refused = |more: &str| parse(&format!("{THREE}{more}")).expect_err("the file is wrong");
+    for word in ["mtls", "both"] {
+        let peer = format!("[peer]\nsecurity = \"{word}\"\n");
+        let said = refused(&peer);
+        assert!(said.contains(&format!("security = \"{word}\" needs certificates; add [tls]")), "{said}");
+        let said = refused(&format!("{TLS}{peer}"));
+        assert!(
+            said.ends_with("needs the authority of the nodes' certificates; add peer_ca to [tls]"),
+            "{said}"
+        );
+    }
+    let said = refused("[peer]\nsecurity = \"tls\"\n");
+    assert!(said.contains("unknown variant `tls`, expected one of `none`, `both`, `mtls`"), "{said}");
+    let said = refused("[tls]\ncert = \"a\"\n");
+    assert!(said.contains("missing field `key`"), "{said}");
+    let said = refused(&TLS.replace("tls/{id}", "tls/{node}"));
+    assert!(said.contains("cert = \"tls/{node}.pem\" has a brace that is not of {id}"), "{said}");
+    let said = refused(&TLS.replace("tls/{id}.pem", ""));
+    assert!(said.contains("cert is empty"), "{said}");
+}
+
+#[test]
+fn certificates_that_nothing_uses_and_a_change_over_are_warned_of() {
+    let warnings = |more: &str| parse(&format!("{THREE}{TLS}{more}")).unwrap().warnings;
+    for more in ["", "[peer]\nsecurity = \"none\"\n"] {
+        assert!(warnings(more)[0].starts_with("nothing uses the certificates of [tls]"));
+    }
+    let both = warnings("peer_ca = \"ca.pem\"\n[peer]\nsecurity = \"both\"\n");
+    assert!(both[0].starts_with("security = \"both\" believes whoever reaches the nodes' port"), "{both:?}");
 }
 
 #[test]

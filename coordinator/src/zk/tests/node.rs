@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 
 use crate::apply::Sink;
 use crate::config::{
-    ClientConfig, HistoryConfig, HttpConfig, LimitsConfig, NodeConfig, RaftConfig, SessionConfig,
+    ClientConfig, HistoryConfig, HttpConfig, LimitsConfig, NodeConfig, PeerConfig, RaftConfig, SessionConfig,
     ZnodesConfig,
 };
 use crate::delivery::outbox::{CloseReason, Message};
@@ -75,6 +75,8 @@ pub fn config() -> NodeConfig {
         members: Vec::new(),
         session: SessionConfig::default(),
         raft: RaftConfig::default(),
+        tls: None,
+        peer: PeerConfig::default(),
         znodes: ZnodesConfig::default(),
         history: HistoryConfig::default(),
         http: HttpConfig::default(),

@@ -96,6 +96,49 @@ impl PartsGauge {
     }
 }
 
+/// A listener that shows the node's certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TlsListener {
+    /// For the other nodes.
+    Peer,
+    /// For clients.
+    Client,
+    /// For health, metrics and reports.
+    Http,
+}
+
+impl TlsListener {
+    /// All with their label.
+    const ALL: [(TlsListener, &'static str); 3] =
+        [(TlsListener::Peer, "peer"), (TlsListener::Client, "client"), (TlsListener::Http, "http")];
+}
+
+/// Seconds until a certificate expires, shown as one series per listener that has one.
+#[derive(Debug)]
+pub struct ExpiryGauge([AtomicI64; TlsListener::ALL.len()]);
+
+impl ExpiryGauge {
+    /// The listener has no certificate.
+    const UNSET: i64 = i64::MIN;
+
+    /// Replaces the value of one listener.
+    pub fn set(&self, listener: TlsListener, seconds: i64) {
+        self.0[listener as usize].store(seconds.max(Self::UNSET + 1), Relaxed);
+    }
+
+    /// Those with a certificate, with their label.
+    pub fn get(&self) -> impl Iterator<Item = (&'static str, i64)> {
+        let all = TlsListener::ALL.map(|(one, label)| (label, self.0[one as usize].load(Relaxed)));
+        all.into_iter().filter(|(_, seconds)| *seconds != Self::UNSET)
+    }
+}
+
+impl Default for ExpiryGauge {
+    fn default() -> Self {
+        ExpiryGauge(TlsListener::ALL.map(|_| AtomicI64::new(Self::UNSET)))
+    }
+}
+
 /// The Raft role, shown as one series per role, of which one is 1.
 #[derive(Debug, Default)]
 pub struct RoleGauge(AtomicU64);

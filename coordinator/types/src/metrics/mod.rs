@@ -5,7 +5,8 @@ pub mod instrument;
 mod text;
 
 pub use instrument::{
-    Counter, Gauge, Histogram, LongHistogram, LongestGauge, PartsGauge, RoleGauge, SizeHistogram,
+    Counter, ExpiryGauge, Gauge, Histogram, LongHistogram, LongestGauge, PartsGauge, RoleGauge,
+    SizeHistogram, TlsListener,
 };
 
 macro_rules! metrics {
@@ -75,6 +76,10 @@ metrics! {
 
     /// Connections to the nodes' port refused, of other nodes and of strangers.
     peer_connections_refused_total: Counter,
+    /// Seconds until the node's certificate expires, by the listener that shows it; below 0: it has expired.
+    tls_cert_expiry_seconds: ExpiryGauge,
+    /// Changed files of certificates that could not be used: the old ones count.
+    tls_reload_failures_total: Counter,
 
     /// Client connections.
     connections: Gauge,

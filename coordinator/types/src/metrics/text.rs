@@ -3,7 +3,8 @@
 use std::fmt::{Display, Write as _};
 
 use super::instrument::{
-    Counter, Gauge, Histogram, LongHistogram, LongestGauge, PartsGauge, RoleGauge, SizeHistogram, View,
+    Counter, ExpiryGauge, Gauge, Histogram, LongHistogram, LongestGauge, PartsGauge, RoleGauge,
+    SizeHistogram, View,
 };
 
 /// The text so far.
@@ -80,6 +81,15 @@ impl Render for PartsGauge {
         out.family(name, "gauge", help);
         for (part, bytes) in self.get() {
             out.sample(name, &[("part", part)], bytes);
+        }
+    }
+}
+
+impl Render for ExpiryGauge {
+    fn render(&self, out: &mut Text, name: &str, help: &str) {
+        out.family(name, "gauge", help);
+        for (listener, seconds) in self.get() {
+            out.sample(name, &[("listener", listener)], seconds);
         }
     }
 }

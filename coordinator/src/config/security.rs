@@ -1,0 +1,147 @@
+//! `[tls]` and `[peer]`: the files of certificates, and how nodes know each other.
+
+use std::path::{Path, PathBuf};
+
+use rowlock_proto::NodeId;
+pub use rowlock_tls::Files as TlsFiles;
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::check::Source;
+use super::parse::{RawPeer, RawTls};
+use super::{ClusterConfig, ConfigError};
+
+/// What stands for the number of the node in the names of files.
+const ID: &str = "{id}";
+
+/// `[peer]`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PeerConfig {
+    /// How nodes know each other. `None`: nothing is written down, so the port may only be on loopback.
+    pub security: Option<PeerSecurity>,
+}
+
+/// How nodes know each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PeerSecurity {
+    /// By their word: whoever reaches the nodes' port is believed.
+    None,
+    /// By their certificates where they have some, and by their word where not: for the change-over.
+    Both,
+    /// By their certificates.
+    Mtls,
+}
+
+impl PeerConfig {
+    /// Whether nodes use their certificates among themselves.
+    pub fn needs_certificates(self) -> bool {
+        matches!(self.security, Some(PeerSecurity::Both | PeerSecurity::Mtls))
+    }
+}
+
+impl PeerSecurity {
+    /// As it is written.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            PeerSecurity::None => "none",
+            PeerSecurity::Both => "both",
+            PeerSecurity::Mtls => "mtls",
+        }
+    }
+}
+
+pub(super) fn check(source: &Source<'_>, tls: Option<&RawTls>, peer: &RawPeer) -> Result<(), ConfigError> {
+    for (key, path) in tls.into_iter().flat_map(|tls| tls.paths()) {
+        let written = path.get_ref().to_string_lossy();
+        let at = Some(path.span().start);
+        if written.is_empty() {
+            return Err(source.error(at, format!("{key} is empty"), "give the path of a PEM file"));
+        }
+        if written.replace(ID, "").contains(['{', '}']) {
+            let what = format!("{key} = \"{written}\" has a brace that is not of {ID}");
+            return Err(source.error(at, what, "only {id}, the number of the node, is replaced"));
+        }
+    }
+    let Some(security) = peer.security.as_ref().filter(|written| *written.get_ref() != PeerSecurity::None)
+    else {
+        return Ok(());
+    };
+    let (at, word) = (Some(security.span().start), security.get_ref().as_str());
+    match tls {
+        None => {
+            let what = format!("security = \"{word}\" needs certificates");
+            Err(source.error(at, what, "add [tls] with cert, key and peer_ca"))
+        }
+        Some(tls) if tls.peer_ca.is_none() => {
+            let what = format!("security = \"{word}\" needs the authority of the nodes' certificates");
+            Err(source.error(at, what, "add peer_ca to [tls]"))
+        }
+        Some(_) => Ok(()),
+    }
+}
+
+/// What is allowed and yet unwise.
+pub(super) fn warnings(config: &ClusterConfig) -> Vec<String> {
+    let mut found = Vec::new();
+    if config.tls.is_some() && !config.peer.needs_certificates() {
+        found.push("nothing uses the certificates of [tls]: set security = \"mtls\" in [peer]".to_owned());
+    }
+    if config.peer.security == Some(PeerSecurity::Both) {
+        found.push(
+            "security = \"both\" believes whoever reaches the nodes' port: set \"mtls\" once all nodes have \
+             their certificates"
+                .to_owned(),
+        );
+    }
+    found
+}
+
+impl RawTls {
+    fn paths(&self) -> impl Iterator<Item = (&'static str, &Spanned<PathBuf>)> {
+        [
+            ("cert", Some(&self.cert)),
+            ("key", Some(&self.key)),
+            ("peer_ca", self.peer_ca.as_ref()),
+            ("client_ca", self.client_ca.as_ref()),
+            ("crl", self.crl.as_ref()),
+        ]
+        .into_iter()
+        .filter_map(|(key, path)| Some((key, path?)))
+    }
+
+    /// Its files; relative ones are in `folder`.
+    pub(super) fn files(self, folder: &Path) -> TlsFiles {
+        let maybe = |path: Option<Spanned<PathBuf>>| path.map(Spanned::into_inner);
+        let written = TlsFiles {
+            cert: self.cert.into_inner(),
+            key: self.key.into_inner(),
+            peer_ca: maybe(self.peer_ca),
+            client_ca: maybe(self.client_ca),
+            crl: maybe(self.crl),
+        };
+        written.map(|path| folder.join(path))
+    }
+}
+
+/// The files of one node.
+pub(super) fn of_node(files: &TlsFiles, id: NodeId) -> TlsFiles {
+    let number = id.to_string();
+    files.map(|path| match path.to_str() {
+        Some(path) => PathBuf::from(path.replace(ID, &number)),
+        None => path.to_owned(),
+    })
+}
+
+/// Each path with its key.
+pub(super) fn written(files: &TlsFiles) -> impl Iterator<Item = (&'static str, &Path)> {
+    [
+        ("cert", Some(&files.cert)),
+        ("key", Some(&files.key)),
+        ("peer_ca", files.peer_ca.as_ref()),
+        ("client_ca", files.client_ca.as_ref()),
+        ("crl", files.crl.as_ref()),
+    ]
+    .into_iter()
+    .filter_map(|(key, path)| Some((key, path?.as_path())))
+}

@@ -1,0 +1,118 @@
+//! The certificates of a node: what it needs of them at its start, and what is told of them while it runs.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use rowlock_consensus::peer::Security;
+use rowlock_env::{time, worker};
+use rowlock_tls::{Certificate, ClientAuth, Keeper, Material, Reloaded, TlsError, node_uri};
+use rowlock_types::metrics::{Metrics, TlsListener};
+
+use super::StartError;
+use crate::config::{NodeConfig, PeerSecurity};
+
+/// What a node has of certificates, if it has some.
+pub(super) type Tls = Option<Arc<Keeper>>;
+
+/// Whoever runs a node has so long to replace its certificate.
+const EXPIRES_SOON_MS: i64 = 14 * 86_400_000;
+
+/// A nodes' port that others than this machine reach needs a word on whom it believes.
+pub(super) fn refuse_open_port(config: &NodeConfig, address: SocketAddr) -> Result<(), StartError> {
+    if config.peer.security.is_some() || address.ip().is_loopback() {
+        return Ok(());
+    }
+    Err(StartError::Insecure { address })
+}
+
+/// Reads the certificates, if the node has some.
+pub(super) async fn open(config: &NodeConfig) -> Result<Tls, TlsError> {
+    let (cluster, node) = (config.cluster.clone(), config.id.0);
+    let is_for_nodes = config.peer.needs_certificates();
+    let Some(files) = config.tls.clone() else {
+        return match is_for_nodes {
+            true => Err(TlsError::Settings("the nodes' port needs certificates".to_owned())),
+            false => Ok(None),
+        };
+    };
+    let auth = if files.client_ca.is_some() { ClientAuth::Need } else { ClientAuth::None };
+    let cert = files.cert.clone();
+    let check = move |material: &Material| {
+        if !is_for_nodes {
+            return Ok(());
+        }
+        if material.peers.is_none() {
+            return Err(TlsError::Settings("the nodes' port needs peer_ca".to_owned()));
+        }
+        let names = material.certificate.node_of(&cluster);
+        if names == Some(node) {
+            return Ok(());
+        }
+        let whose = names.map_or("no node of this cluster".to_owned(), |other| format!("node {other}"));
+        let wanted = node_uri(&cluster, node);
+        let what = format!("is the certificate of {whose}; node {node} needs one for the URI {wanted}");
+        Err(TlsError::File { file: cert.clone(), what })
+    };
+    let opened = worker::run_blocking("tls-files", move || Keeper::open(files, auth, check)).await?;
+    describe(&opened.material().certificate);
+    Ok(Some(Arc::new(opened)))
+}
+
+/// How this node and the others know each other.
+pub(super) fn security(config: &NodeConfig, tls: &Tls) -> Security {
+    match (config.peer.security, tls) {
+        (Some(PeerSecurity::Both), Some(keeper)) => Security::Both(keeper.clone()),
+        (Some(PeerSecurity::Mtls), Some(keeper)) => Security::Mtls(keeper.clone()),
+        _ => Security::None,
+    }
+}
+
+fn describe(certificate: &Certificate) {
+    let Certificate { subject, serial, .. } = certificate;
+    let left_ms = certificate.expires_ms.saturating_sub(time::wall_ms());
+    let days = left_ms / 86_400_000;
+    if left_ms <= 0 {
+        tracing::error!(%subject, %serial, "the certificate of this node has expired: replace it");
+    } else if left_ms < EXPIRES_SOON_MS {
+        tracing::warn!(%subject, %serial, days, "the certificate of this node expires soon: replace it");
+    } else {
+        tracing::info!(%subject, %serial, days, "the certificate of this node");
+    }
+}
+
+/// Tells people what became of the certificates.
+pub(super) struct Expiry {
+    listeners: Vec<TlsListener>,
+    metrics: Arc<Metrics>,
+}
+
+impl Expiry {
+    pub(super) fn new(config: &NodeConfig, metrics: Arc<Metrics>) -> Self {
+        let peer = config.peer.needs_certificates().then_some(TlsListener::Peer);
+        Expiry { listeners: peer.into_iter().collect(), metrics }
+    }
+
+    /// After a look at the files.
+    pub(super) fn tell(&self, material: &Material, reloaded: &Reloaded) {
+        match reloaded {
+            Reloaded::Same => {}
+            Reloaded::New => {
+                tracing::info!("new files of [tls] count from now on");
+                describe(&material.certificate);
+            }
+            Reloaded::Failed(error) => {
+                self.metrics.tls_reload_failures_total.inc();
+                tracing::error!(%error, "changed files of [tls] cannot be used, the old ones count: correct them");
+            }
+        }
+        self.show(material);
+    }
+
+    /// In the metrics.
+    pub(super) fn show(&self, material: &Material) {
+        let left_ms = material.certificate.expires_ms.saturating_sub(time::wall_ms());
+        for listener in &self.listeners {
+            self.metrics.tls_cert_expiry_seconds.set(*listener, left_ms.div_euclid(1_000));
+        }
+    }
+}
