@@ -36,5 +36,6 @@ mod protocol_rules;
 mod reconfig;
 mod sim;
 mod snapshot_rejoin;
+mod tls_peers;
 mod up;
 mod wiped_nodes;

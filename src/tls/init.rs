@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use rowlock_coordinator::config::ClusterConfig;
+use rowlock_env::rng;
 use rowlock_tls::Certificate;
 use serde_json::json;
 
@@ -122,7 +123,10 @@ fn in_address(host: &str) -> String {
 /// Makes the authorities and the certificates of all nodes in a folder; gives the latter.
 pub fn make(dir: &Path, plan: &Plan, days: i64, ca_days: i64) -> Result<Vec<Certificate>, Failure> {
     // Signed before anything is written: a name that no certificate may have leaves no files.
-    let authority = |of: &str| Signer::new(&format!("{of} of {}", plan.cluster), ca_days);
+    // No two have the same name: lists of revoked certificates are found by it, and while an authority takes
+    // the place of another one, both are believed.
+    let which = rng::u64() >> 32;
+    let authority = |of: &str| Signer::new(&format!("{of} of {} {which:08x}", plan.cluster), ca_days);
     let (peers, clients) = (authority("nodes")?, authority("clients")?);
     let sign = |node: &plan::Node| {
         let uri = rowlock_tls::node_uri(&plan.cluster, node.id);

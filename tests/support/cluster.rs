@@ -13,6 +13,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use rowlock_client::Client;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::sync::{Mutex, MutexGuard};
@@ -66,6 +67,19 @@ impl Cluster {
         let mut cluster = Cluster::prepare(count, settings, false).await;
         cluster.start_all().await;
         cluster
+    }
+
+    /// The same; `prepare` puts files into the cluster's folder first.
+    pub async fn start_with_files(count: u64, settings: &str, prepare: impl FnOnce(&Path)) -> Cluster {
+        let mut cluster = Cluster::prepare(count, settings, false).await;
+        prepare(&cluster.folder);
+        cluster.start_all().await;
+        cluster
+    }
+
+    /// Other settings, for nodes that are started from now on.
+    pub fn change_settings(&mut self, settings: &str) {
+        settings.clone_into(&mut self.settings);
     }
 
     /// The same, with a switchable network between the nodes.
@@ -174,6 +188,16 @@ impl Cluster {
         process.wait().unwrap();
     }
 
+    /// SIGTERM; returns when the node has left in order.
+    pub async fn stop(&mut self, id: u64) {
+        self.signal(id, Signal::TERM);
+        assert_eq!(self.exit_code(id).await, Some(0));
+    }
+
+    pub fn signal(&self, id: u64, signal: Signal) {
+        kill_process(Pid::from_raw(self.pid(id).cast_signed()).unwrap(), signal).unwrap();
+    }
+
     /// SIGKILL to all before any is waited for.
     pub fn kill_all(&mut self) {
         let mut gone: Vec<Child> = self.nodes.values_mut().filter_map(|n| n.process.take()).collect();
@@ -248,6 +272,11 @@ impl Cluster {
 
     pub fn network(&self) -> &Network {
         self.network.as_ref().expect("started with start_on_network")
+    }
+
+    /// Where it listens for the other nodes.
+    pub fn peer(&self, id: u64) -> &str {
+        &self.nodes[&id].peer
     }
 
     pub fn endpoint(&self, id: u64) -> &str {

@@ -1,6 +1,7 @@
 //! What the tests share: a cluster of processes, a network between its nodes that can be cut, raw client
 //! frames.
 
+pub mod certificates;
 pub mod cluster;
 pub mod command;
 pub mod http;
