@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rowlock_client::{Client, ClientBuilder, ConnectError, Error};
+use rowlock_client::{Client, ClientBuilder, ConfigError, ConnectError, Error};
 use rowlock_coordinator::config::ClusterConfig;
 use rowlock_env::time;
 
@@ -14,6 +14,8 @@ const DEFAULT_ENDPOINTS: &str = "127.0.0.1:2181,127.0.0.1:2182,127.0.0.1:2183";
 
 const ENDPOINTS: &str = "ROWLOCK_ENDPOINTS";
 const CONFIG_FILE: &str = "ROWLOCK_CONFIG";
+/// Whether passwords may go over plain connections to other machines.
+pub const PLAINTEXT_PASSWORDS: &str = "ROWLOCK_ALLOW_PLAINTEXT_PASSWORDS";
 const CONNECT_TIMEOUT: &str = "ROWLOCK_CONNECT_TIMEOUT_MS";
 
 /// The client's own default.
@@ -145,7 +147,8 @@ pub async fn leave(client: &Client) {
 /// Opens a session.
 pub async fn open(config: ClientBuilder) -> Result<Client, Failure> {
     config.connect().await.map_err(|e| match e {
-        ConnectError::Config(_) => Failure::new(USAGE, e),
+        ConnectError::Config(ConfigError::Tls { .. }) => Failure::new(CONFIG, e),
+        ConnectError::Config(_) | ConnectError::PlaintextPassword => Failure::new(USAGE, e),
         ConnectError::AuthFailed => Failure::new(REFUSED, format!("{e}; check ROWLOCK_AUTH")),
         ConnectError::AuthRequired => Failure::new(REFUSED, format!("{e}; {AUTHENTICATE}")),
         _ => Failure::new(UNAVAILABLE, format!("{e}; start the cluster or name it with --endpoints")),

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use rowlock_client::{Acl, Client, CreateMode};
 use rowlock_env::net::Stream;
 use rowlock_tls::issue::{Authority, Leaf};
-use rowlock_tls::{ClientFiles, Connector};
+use rowlock_tls::{ClientKeeper, ClientTls, Pem};
 use rustix::process::Signal;
 use tokio::task::JoinSet;
 
@@ -95,9 +95,10 @@ async fn refused(cluster: &Cluster, counted: u64, told: usize, reason: &str) {
 /// One who has none to show. The node says so only after its own half of the handshake.
 async fn without_certificate(cluster: &Cluster) {
     use tokio::io::AsyncReadExt as _;
-    let files = ClientFiles { ca: Some(cluster.folder.join("tls/peers-ca.pem")), cert: None, key: None };
+    let of = ClientTls { ca: Pem::File(cluster.folder.join("tls/peers-ca.pem")), identity: None };
+    let connector = ClientKeeper::open(of).unwrap().connector();
     let plain = Stream::connect(cluster.peer(1), secs(10)).await.unwrap();
-    let mut stream = Connector::of_client(&files).unwrap().connect(plain, "127.0.0.1").await.unwrap();
+    let mut stream = connector.connect(plain, "127.0.0.1").await.unwrap();
     stream.read_u8().await.expect_err("is refused");
 }
 

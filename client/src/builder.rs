@@ -1,4 +1,4 @@
-//! What a client is told before it connects: by builder, or by `ROWLOCK_...` variables of the environment.
+//! What a client is told before it connects.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,6 +9,8 @@ use rowlock_proto::path::{self, PathError};
 use crate::client::Client;
 use crate::connect_error::{ConfigError, ConnectError};
 use crate::limits::CREDENTIAL_BYTES;
+#[cfg(feature = "tls")]
+use crate::tls::Tls;
 
 const DEFAULT_PORT: &str = "2181";
 
@@ -57,6 +59,9 @@ pub struct ClientBuilder {
     pub(crate) disconnect_grace: Duration,
     pub(crate) queue_names: QueueNames,
     pub(crate) prefer_leader: PreferLeader,
+    pub(crate) allow_plaintext_passwords: bool,
+    #[cfg(feature = "tls")]
+    pub(crate) tls: Option<Tls>,
 }
 
 /// Under whose names our places stand in the queues of locks: programs that use other clients on the same
@@ -101,74 +106,14 @@ impl Default for ClientBuilder {
             disconnect_grace: Duration::ZERO,
             queue_names: QueueNames::Curator,
             prefer_leader: PreferLeader::default(),
+            allow_plaintext_passwords: false,
+            #[cfg(feature = "tls")]
+            tls: None,
         }
     }
 }
 
 impl ClientBuilder {
-    /// Reads `ROWLOCK_ENDPOINTS`, `ROWLOCK_SESSION_TIMEOUT_MS`, `ROWLOCK_CONNECT_TIMEOUT_MS`,
-    /// `ROWLOCK_LABEL`, `ROWLOCK_AUTH` (`scheme:secret`), `ROWLOCK_CHROOT`, `ROWLOCK_LOCK_BASE`,
-    /// `ROWLOCK_DISCONNECT_GRACE_MS`, `ROWLOCK_QUEUE_NAMES` (`curator` or `kazoo`) and
-    /// `ROWLOCK_PREFER_LEADER` (`never`, `when-waiting` or `always`). What is not set keeps its default.
-    ///
-    /// # Errors
-    /// [`ConfigError`]: a variable that cannot be understood.
-    pub fn from_env() -> Result<Self, ConfigError> {
-        Self::from_vars(|name| std::env::var(name).ok())
-    }
-
-    fn from_vars(var: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
-        let millis = |name: &'static str| -> Result<Option<Duration>, ConfigError> {
-            let parse = |value: String| match value.parse() {
-                Ok(millis) => Ok(Duration::from_millis(millis)),
-                Err(source) => Err(ConfigError::Milliseconds { name, value, source }),
-            };
-            var(name).map(parse).transpose()
-        };
-        let other =
-            |name, value: &str, allowed| Err(ConfigError::Choice { name, value: value.to_owned(), allowed });
-        let mut it = ClientBuilder::default();
-        if let Some(endpoints) = var("ROWLOCK_ENDPOINTS") {
-            it = it.endpoints(&endpoints);
-        }
-        if let Some(timeout) = millis("ROWLOCK_SESSION_TIMEOUT_MS")? {
-            it = it.session_timeout(timeout);
-        }
-        if let Some(timeout) = millis("ROWLOCK_CONNECT_TIMEOUT_MS")? {
-            it = it.connect_timeout(timeout);
-        }
-        if let Some(label) = var("ROWLOCK_LABEL") {
-            it = it.label(label);
-        }
-        if let Some(auth) = var("ROWLOCK_AUTH") {
-            let (scheme, secret) = auth.split_once(':').ok_or(ConfigError::Auth)?;
-            it = it.auth(scheme, secret.as_bytes().to_vec());
-        }
-        if let Some(chroot) = var("ROWLOCK_CHROOT") {
-            it = it.chroot(chroot);
-        }
-        if let Some(base) = var("ROWLOCK_LOCK_BASE") {
-            it = it.lock_base(base);
-        }
-        if let Some(grace) = millis("ROWLOCK_DISCONNECT_GRACE_MS")? {
-            it = it.disconnect_grace(grace);
-        }
-        match var("ROWLOCK_QUEUE_NAMES").as_deref() {
-            None => {}
-            Some("curator") => it = it.queue_names(QueueNames::Curator),
-            Some("kazoo") => it = it.queue_names(QueueNames::Kazoo),
-            Some(value) => return other("ROWLOCK_QUEUE_NAMES", value, "curator or kazoo"),
-        }
-        match var("ROWLOCK_PREFER_LEADER").as_deref() {
-            None => {}
-            Some("never") => it = it.prefer_leader(PreferLeader::Never),
-            Some("when-waiting") => it = it.prefer_leader(PreferLeader::WhenWaiting),
-            Some("always") => it = it.prefer_leader(PreferLeader::Always),
-            Some(value) => return other("ROWLOCK_PREFER_LEADER", value, "never, when-waiting or always"),
-        }
-        Ok(it)
-    }
-
     /// The servers: `host:port,host:port`, port 2181 where none is given, with an optional `/chroot` at the
     /// end as in ZooKeeper's connect strings. They are tried in random order, so that clients spread over
     /// them. A name is looked for anew at each attempt, and all addresses that it has are tried.
@@ -265,11 +210,29 @@ impl ClientBuilder {
         self
     }
 
+    /// Whether credentials ([`ClientBuilder::auth`], [`Client::add_auth`]) may go over a connection that is
+    /// not encrypted to another machine (default: no). Whoever can read along there learns them. To servers
+    /// on loopback they always go.
+    #[must_use]
+    pub fn allow_plaintext_passwords(mut self, allow: bool) -> Self {
+        self.allow_plaintext_passwords = allow;
+        self
+    }
+
+    /// Connects by TLS (default: no). The endpoints are then those for TLS: `secure_client` of each node in
+    /// `cluster.toml`.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
     /// Opens a session.
     ///
     /// # Errors
     /// [`ConnectError::Config`], [`ConnectError::Unreachable`] after the connect timeout,
-    /// [`ConnectError::AuthFailed`].
+    /// [`ConnectError::AuthFailed`], [`ConnectError::PlaintextPassword`].
     /// # Cancel safety
     /// Dropping the future closes what was opened.
     pub async fn connect(self) -> Result<Client, ConnectError> {
@@ -277,7 +240,7 @@ impl ClientBuilder {
         Client::open(self).await
     }
 
-    fn check(&self) -> Result<(), ConfigError> {
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
         if self.endpoints.is_empty() {
             return Err(ConfigError::NoEndpoints);
         }
@@ -342,39 +305,6 @@ mod tests {
     }
 
     #[test]
-    fn every_option_has_a_variable() {
-        let it = ClientBuilder::from_vars(|name| {
-            Some(
-                match name {
-                    "ROWLOCK_ENDPOINTS" => "h:1",
-                    "ROWLOCK_SESSION_TIMEOUT_MS" => "4000",
-                    "ROWLOCK_CONNECT_TIMEOUT_MS" => "500",
-                    "ROWLOCK_LABEL" => "worker-7",
-                    "ROWLOCK_AUTH" => "digest:u:p",
-                    "ROWLOCK_CHROOT" => "/app",
-                    "ROWLOCK_LOCK_BASE" => "/l",
-                    "ROWLOCK_DISCONNECT_GRACE_MS" => "700",
-                    "ROWLOCK_QUEUE_NAMES" => "kazoo",
-                    "ROWLOCK_PREFER_LEADER" => "always",
-                    other => panic!("unknown variable {other}"),
-                }
-                .to_owned(),
-            )
-        })
-        .unwrap();
-        assert_eq!(it.session_timeout, Duration::from_secs(4));
-        assert_eq!(it.connect_timeout, Duration::from_millis(500));
-        assert_eq!(it.auth, [Credential { scheme: "digest".into(), secret: Bytes::from_static(b"u:p") }]);
-        assert_eq!(
-            (it.label.as_str(), it.chroot.as_str(), it.lock_base.as_str()),
-            ("worker-7", "/app", "/l")
-        );
-        assert_eq!(it.prefer_leader, PreferLeader::Always);
-        assert_eq!((it.disconnect_grace, it.queue_names), (Duration::from_millis(700), QueueNames::Kazoo));
-        assert_eq!(it.check(), Ok(()));
-    }
-
-    #[test]
     fn a_secret_is_never_printed() {
         let it = ClientBuilder::default().auth("digest", "user:hush");
         assert!(!format!("{it:?}").contains("hush"));
@@ -385,9 +315,6 @@ mod tests {
         assert!(ClientBuilder::default().check().is_err());
         assert!(ClientBuilder::default().endpoints("a").chroot("nope").check().is_err());
         assert!(ClientBuilder::default().endpoints("a").lock_base("/x/").check().is_err());
-        assert!(
-            ClientBuilder::from_vars(|n| (n == "ROWLOCK_SESSION_TIMEOUT_MS").then(|| "10s".into())).is_err()
-        );
     }
 
     #[test]
@@ -396,7 +323,5 @@ mod tests {
         for shown in [format!("{it:?}"), format!("{it:#?}")] {
             assert!(shown.contains("digest") && !shown.contains("hunter2"), "{shown}");
         }
-        let wrong = ClientBuilder::from_vars(|name| (name == "ROWLOCK_AUTH").then(|| "hunter2".to_owned()));
-        assert!(!format!("{wrong:?}").contains("hunter2"), "{wrong:?}");
     }
 }

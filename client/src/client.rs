@@ -28,6 +28,8 @@ use crate::session::extensions::Extensions;
 use crate::session::machine::Machine;
 use crate::session::watches::WatchRequest;
 use crate::session::{Call, Command, Ending, Reply, SessionState, SessionStates, Shared, Vitals};
+#[cfg(feature = "tls")]
+use crate::tls::Dialer;
 
 /// One session with a cluster: znode calls, locks, state.
 ///
@@ -115,6 +117,11 @@ impl Client {
     }
 
     pub(crate) async fn open(config: ClientBuilder) -> Result<Client, ConnectError> {
+        #[cfg(feature = "tls")]
+        let dialer = match config.tls.clone() {
+            Some(tls) => Some(Dialer::open(tls).await?),
+            None => None,
+        };
         let shared = Shared::new();
         let machine = Machine::new(config.session_timeout, config.disconnect_grace, config.auth.clone());
         let core = Core::new(machine, shared.clone());
@@ -124,6 +131,10 @@ impl Client {
             shared: shared.clone(),
             servers: Servers::new(config.endpoints.clone(), config.prefer_leader),
             session_timeout: config.session_timeout,
+            allow_plaintext_passwords: config.allow_plaintext_passwords,
+            kept_back: 0,
+            #[cfg(feature = "tls")]
+            dialer,
             admission: admission.clone(),
             done: Vec::new(),
         };
@@ -139,6 +150,7 @@ impl Client {
         match client.vitals().ending {
             Some(Ending::AuthFailed) => Err(ConnectError::AuthFailed),
             Some(Ending::AuthRequired) => Err(ConnectError::AuthRequired),
+            Some(Ending::PlaintextPassword) => Err(ConnectError::PlaintextPassword),
             None if opened => Ok(client),
             _ => Err(ConnectError::Unreachable {
                 endpoints: client.inner.config.endpoints.join(","),
@@ -222,7 +234,8 @@ impl Client {
     /// Presents a further credential, now and on every later connection.
     ///
     /// # Errors
-    /// [`Error::AuthFailed`]: refused, and the session is closed. [`Error::TooLarge`].
+    /// [`Error::AuthFailed`]: refused, and the session is closed. [`Error::PlaintextPassword`]: it was not
+    /// sent, and the session goes on without it. [`Error::TooLarge`].
     /// # Cancel safety
     /// Once polled, the credential is presented even when the future is dropped.
     pub async fn add_auth(

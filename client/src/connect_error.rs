@@ -7,6 +7,10 @@ use std::sync::Arc;
 
 use rowlock_proto::path::PathError;
 
+/// What to do about it, in the words of all who may be told.
+pub(crate) const PLAINTEXT_PASSWORD: &str = "a password is not sent to another machine over a plain connection; \
+    use TLS, or allow it (ROWLOCK_ALLOW_PLAINTEXT_PASSWORDS=true, or allow_plaintext_passwords of the builder)";
+
 /// Why no session could be opened.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -28,6 +32,10 @@ pub enum ConnectError {
     /// The cluster does nothing for a session that has presented no credential.
     #[error("the cluster requires authentication, and no credential was presented")]
     AuthRequired,
+    /// No server was reached to which a password may be sent: the connections would be plain ones to other
+    /// machines. Nothing was sent.
+    #[error("{}", PLAINTEXT_PASSWORD)]
+    PlaintextPassword,
     /// The system gave no thread to a blocking client.
     #[error("no thread for the client: {0}")]
     Thread(#[source] Arc<io::Error>),
@@ -85,6 +93,20 @@ pub enum ConfigError {
         value: String,
         /// What it may be.
         allowed: &'static str,
+    },
+    /// A variable of the environment is of no use without another one.
+    #[error("{name} needs {other}")]
+    Needs {
+        /// The variable.
+        name: &'static str,
+        /// What is missing.
+        other: &'static str,
+    },
+    /// The certificates or the key for TLS cannot be used.
+    #[error("TLS: {what}")]
+    Tls {
+        /// Which, and what to do.
+        what: String,
     },
     /// `ROWLOCK_AUTH` is not a scheme, a colon and a secret.
     #[error("ROWLOCK_AUTH: want scheme:secret")]

@@ -19,9 +19,14 @@ use crate::servers::Servers;
 use crate::session::Shared;
 use crate::session::core::{Core, Turn};
 use crate::session::machine::{Done, Fault};
+#[cfg(feature = "tls")]
+use crate::tls::Dialer;
 
 /// Room made for one read.
 const READ_BYTES: usize = 16 << 10;
+
+/// What TLS answers to anything else. As the length of a frame it would be one of hundreds of megabytes.
+const ALERT: &[u8] = &[0x15, 3];
 
 /// Everything that the task owns.
 pub(crate) struct Connection {
@@ -30,6 +35,12 @@ pub(crate) struct Connection {
     pub servers: Servers,
     /// The session timeout asked for.
     pub session_timeout: Duration,
+    /// Credentials may go over any connection.
+    pub allow_plaintext_passwords: bool,
+    /// Attempts in a row that failed because a credential must not be sent there.
+    pub kept_back: usize,
+    #[cfg(feature = "tls")]
+    pub dialer: Option<Dialer>,
     /// Admission of calls; closed with the session, so that nobody waits for it in vain.
     pub admission: Arc<Semaphore>,
     /// Room for what is to be told.
@@ -94,24 +105,62 @@ impl Connection {
     async fn reach(&mut self) -> Option<Stream> {
         let (endpoint, pause) = self.servers.next();
         let timeout = self.servers.connect_timeout(self.session_timeout);
+        #[cfg(feature = "tls")]
+        let dialer = self.dialer.clone();
         let mut connecting = pin!(async {
             time::sleep(pause).await;
-            Stream::connect(&endpoint, timeout).await
+            let stream = Stream::connect(&endpoint, timeout).await?;
+            #[cfg(feature = "tls")]
+            if let Some(dialer) = dialer {
+                return dialer.secure(stream, &endpoint, timeout).await;
+            }
+            Ok(stream)
         });
-        loop {
+        let stream: std::io::Result<Stream> = loop {
             let timer = match self.core.turn(None, &mut self.done) {
                 Ok(Turn { has_ended: false, timer }) => timer,
                 Ok(_) | Err(_) => return None,
             };
             tokio::select! {
                 biased;
-                stream = &mut connecting => {
-                    return stream.map_err(|error| self.fault(&endpoint, error)).ok();
-                }
+                stream = &mut connecting => break stream,
                 _ = self.core.stirred() => {}
                 () = until(timer) => {}
             }
+        };
+        match stream {
+            Ok(stream) => self.private(&endpoint, stream),
+            Err(error) => {
+                self.kept_back = 0;
+                self.fault(&endpoint, error);
+                None
+            }
         }
+    }
+
+    /// Gives a connection back if what we have to say may be said on it.
+    fn private(&mut self, endpoint: &str, stream: Stream) -> Option<Stream> {
+        let is_local = stream.peer_addr().ip().to_canonical().is_loopback();
+        if self.core.takes_connection(self.allow_plaintext_passwords || is_local || self.is_encrypted()) {
+            self.kept_back = 0;
+            return Some(stream);
+        }
+        self.fault(endpoint, Fault::PlaintextPassword);
+        self.kept_back += 1;
+        if self.kept_back >= self.servers.count() {
+            self.core.reaches_no_private_connection();
+        }
+        None
+    }
+
+    #[cfg(feature = "tls")]
+    fn is_encrypted(&self) -> bool {
+        self.dialer.is_some()
+    }
+
+    #[cfg(not(feature = "tls"))]
+    fn is_encrypted(&self) -> bool {
+        false
     }
 
     /// Speaks with one server until the connection or the session ends.
@@ -147,6 +196,7 @@ impl Connection {
     async fn talk(&mut self, read: &mut ReadHalf) -> Result<(), Fault> {
         let (mut inbox, mut timer) = (BytesMut::new(), Timer::default());
         let mut turn = self.core.turn(None, &mut self.done)?;
+        let mut is_first = true;
         while !turn.has_ended {
             timer.set(turn.timer.map(time::look_before));
             inbox.reserve(READ_BYTES);
@@ -164,6 +214,9 @@ impl Connection {
                 }
                 Input::Stirred(Ok(())) | Input::Timer => false,
             };
+            if has_read && std::mem::take(&mut is_first) && !self.is_encrypted() && inbox.starts_with(ALERT) {
+                return Err(Fault::WantsTls);
+            }
             turn = self.core.turn(has_read.then_some(&mut inbox), &mut self.done)?;
         }
         Ok(())

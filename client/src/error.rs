@@ -6,6 +6,7 @@
 use rowlock_proto::ErrorCode;
 use rowlock_proto::path::PathError;
 
+use crate::connect_error::PLAINTEXT_PASSWORD;
 use crate::party::Party;
 
 /// Why a call on a [`crate::Client`] or a lock failed.
@@ -41,6 +42,10 @@ pub enum Error {
     /// request had no effect. Give [`crate::ClientBuilder::auth`] one, or `ROWLOCK_AUTH`.
     #[error("the cluster requires authentication, and no credential was presented")]
     AuthRequired,
+    /// A credential was not sent, since the connection is a plain one to another machine:
+    /// [`crate::ClientBuilder::allow_plaintext_passwords`]. The session goes on without it.
+    #[error("{}", PLAINTEXT_PASSWORD)]
+    PlaintextPassword,
     /// The runtime on which [`crate::ClientBuilder::connect`] ran has ended, or the session's task panicked:
     /// the session, its locks and ephemeral znodes are given up. The request was not sent.
     /// [`crate::Client::renew`] opens a new session, on the runtime where it is called.

@@ -93,6 +93,7 @@ mod builder;
 mod client;
 mod connect_error;
 mod connection;
+mod environment;
 mod error;
 mod limits;
 mod party;
@@ -100,6 +101,8 @@ mod path;
 mod recipes;
 mod servers;
 mod session;
+#[cfg(feature = "tls")]
+mod tls;
 mod transaction;
 mod watch;
 mod znode;
@@ -124,8 +127,12 @@ pub use recipes::reentrant::{ReentrantGuard, ReentrantMutex};
 pub use recipes::request::LockRequest;
 pub use recipes::rwlock::{ReadGuard, RwLock, WriteGuard};
 pub use recipes::semaphore::{Permits, Semaphore};
+#[cfg(feature = "tls")]
+pub use rowlock_tls::Pem;
 pub use session::extensions::Extensions;
 pub use session::{SessionState, SessionStates};
+#[cfg(feature = "tls")]
+pub use tls::Tls;
 pub use transaction::{Outcome, Transaction};
 pub use watch::OneshotWatch;
 pub use znode::{AccessList, Children, Created, Watched, Znode};

@@ -55,6 +55,11 @@ impl Servers {
         (endpoint, pause)
     }
 
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.endpoints.len()
+    }
+
     /// A server accepted the session and did what was asked of it.
     pub(crate) fn succeeded(&mut self) {
         (self.failures, self.has_moved) = (0, false);

@@ -31,7 +31,7 @@ use rowlock_client::{Client, ClientBuilder, Watched};
 use rowlock_env::disk::Dir;
 use rowlock_env::time;
 
-use crate::cluster::{Cluster, failed};
+use crate::cluster::{Cluster, PLAINTEXT_PASSWORDS, failed};
 use crate::exit::{Failure, REFUSED, UNAVAILABLE, USAGE};
 use crate::print::{errln, outln};
 use crate::signals::Stop;
@@ -131,7 +131,10 @@ impl Import {
             return Ok((path.display().to_string(), snapshot));
         }
         let hosts = self.from.as_deref().unwrap_or_default();
-        let mut config = Client::builder().endpoints(hosts);
+        // All other variables are about the cluster into which is imported.
+        let var = |name: &str| (name == PLAINTEXT_PASSWORDS).then(|| std::env::var(name).ok()).flatten();
+        let config = ClientBuilder::from_vars(var).map_err(|e| Failure::new(USAGE, e))?;
+        let mut config = config.endpoints(hosts);
         if let Some(auth) = &self.from_auth {
             let split = auth.split_once(':');
             let (scheme, secret) =

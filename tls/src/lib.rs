@@ -21,6 +21,7 @@
 //! Must never do: decide who may do what. That is for those who accept connections.
 
 mod certificate;
+mod client;
 mod conduit;
 mod error;
 mod files;
@@ -35,8 +36,9 @@ mod verify;
 mod words;
 
 pub use certificate::{Certificate, node_uri};
+pub use client::{ClientKeeper, ClientTls, Pem};
 pub use error::TlsError;
 pub use files::Files;
 pub use handshake::{Acceptor, Connector, Secured, looks_like_tls};
 pub use keeper::{Keeper, Reloaded};
-pub use material::{ClientAuth, ClientFiles, Material};
+pub use material::{ClientAuth, Material};

@@ -17,7 +17,7 @@ use crate::handshake::{Acceptor, Connector};
 use crate::verify::{self, NodeVerifier};
 
 /// Old clients of ZooKeeper (Netty in Java 8) know no newer one.
-const CLIENT_VERSIONS: &[&SupportedProtocolVersion] = &[&TLS13, &TLS12];
+pub(crate) const CLIENT_VERSIONS: &[&SupportedProtocolVersion] = &[&TLS13, &TLS12];
 /// All nodes are of one release.
 const PEER_VERSIONS: &[&SupportedProtocolVersion] = &[&TLS13];
 
@@ -41,17 +41,6 @@ pub struct Material {
     pub peers: Option<(Acceptor, Connector)>,
     /// For clients.
     pub clients: Acceptor,
-}
-
-/// The files of one client.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ClientFiles {
-    /// The authorities of the servers' certificates.
-    pub ca: Option<PathBuf>,
-    /// The client's certificate, followed by those between it and its authority.
-    pub cert: Option<PathBuf>,
-    /// Its key. Nobody but its owner may read it.
-    pub key: Option<PathBuf>,
 }
 
 impl Material {
@@ -87,37 +76,6 @@ impl Material {
         let certificate =
             Certificate::of(leaf).map_err(|error| TlsError::file(&files.cert, error.to_string()))?;
         Ok(Material { certificate, peers: peers.transpose()?, clients })
-    }
-}
-
-impl Connector {
-    /// For a client: servers are verified by their names against the authorities in `files`. Blocks.
-    ///
-    /// # Errors
-    /// The file, what is wrong with it, and what to do.
-    pub fn of_client(files: &ClientFiles) -> Result<Connector, TlsError> {
-        let ca = files.ca.as_deref().ok_or_else(|| {
-            TlsError::Settings("TLS needs the file of the servers' authorities (tls-ca)".to_owned())
-        })?;
-        let roots = roots(ca, &files::read(ca)?)?;
-        let builder = ClientConfig::builder_with_provider(verify::provider())
-            .with_protocol_versions(CLIENT_VERSIONS)
-            .map_err(|error| TlsError::Settings(error.to_string()))?
-            .with_root_certificates(roots);
-        let config = match (&files.cert, &files.key) {
-            (None, None) => builder.with_no_client_auth(),
-            (Some(cert), Some(key)) => {
-                let chain = files::certificates(cert, &files::read(cert)?)?;
-                let secret = files::key(key, &files::read_private(key)?)?;
-                builder.with_client_auth_cert(chain, secret).map_err(|error| mismatch(key, cert, &error))?
-            }
-            _ => {
-                let what =
-                    "a client's certificate needs its key, and a key its certificate (tls-cert, tls-key)";
-                return Err(TlsError::Settings(what.to_owned()));
-            }
-        };
-        Ok(Connector::new(config))
     }
 }
 

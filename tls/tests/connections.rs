@@ -10,8 +10,8 @@ use rowlock_env::net::{Listener, Stream};
 use rowlock_env::time;
 use rowlock_tls::issue::{Authority, Issued, Leaf};
 use rowlock_tls::{
-    Certificate, ClientAuth, ClientFiles, Connector, Files, Keeper, Material, Reloaded, Secured, TlsError,
-    inspect, node_uri,
+    Certificate, ClientAuth, ClientKeeper, ClientTls, Files, Keeper, Material, Pem, Reloaded, Secured,
+    TlsError, inspect, node_uri,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -74,12 +74,9 @@ impl Place {
         Material::read(&self.files(name), ClientAuth::Need).unwrap()
     }
 
-    fn client(&self, name: &str) -> ClientFiles {
-        ClientFiles {
-            ca: Some(self.path("peers-ca.pem")),
-            cert: Some(self.path(&format!("{name}.pem"))),
-            key: Some(self.path(&format!("{name}.key"))),
-        }
+    fn client(&self, name: &str) -> ClientTls {
+        let file = |end: &str| Pem::File(self.path(&format!("{name}.{end}")));
+        ClientTls { ca: Pem::File(self.path("peers-ca.pem")), identity: Some((file("pem"), file("key"))) }
     }
 
     /// Signs a certificate for a client and writes it.
@@ -116,11 +113,11 @@ async fn peers(
 
 /// What the listener says of a client that must show a certificate.
 async fn client(
-    files: &ClientFiles,
+    of: &ClientTls,
     host: &str,
     listener: &Material,
 ) -> (Result<Stream, TlsError>, Result<Secured, TlsError>) {
-    let connector = Connector::of_client(files).unwrap();
+    let connector = ClientKeeper::open(of.clone()).unwrap().connector();
     let (dialed, accepted) = pair().await;
     let both = async { tokio::join!(connector.connect(dialed, host), listener.clients.accept(accepted)) };
     time::timeout(PATIENCE, both).await.unwrap()
@@ -261,7 +258,7 @@ async fn who_must_not_come_in_is_refused() {
     assert!(refusal(accepted).contains("expired"));
     let (_, accepted) = client(&place.client("revoked"), "localhost", &node).await;
     assert!(refusal(accepted).to_lowercase().contains("revoked"));
-    let none = ClientFiles { cert: None, key: None, ..place.client("alice") };
+    let none = ClientTls { identity: None, ..place.client("alice") };
     let (_, accepted) = client(&none, "localhost", &node).await;
     assert!(refusal(accepted).contains("it has shown no certificate"));
     let (dialed, accepted) = client(&place.client("alice"), "localhost", &node).await;
@@ -335,7 +332,7 @@ async fn new_files_count_together_and_bad_ones_change_nothing() {
 async fn whoever_resumes_is_known_and_new_material_resumes_nobody() {
     let place = Place::new();
     place.new_client(&place.clients, "alice", DAY);
-    let connector = Connector::of_client(&place.client("alice")).unwrap();
+    let connector = ClientKeeper::open(place.client("alice")).unwrap().connector();
     let (old, new) = (place.material("node-1"), place.material("node-1"));
     for (node, resumes) in [(&old, false), (&old, true), (&new, false), (&new, true)] {
         let (dialed, accepted) = pair().await;
@@ -390,4 +387,28 @@ async fn files_are_judged_without_a_connection_as_they_would_be_with_one() {
     assert!(
         refusal(inspect::key(&path("late.key"), &path("alice.pem"))).contains("late.key: does not go with")
     );
+}
+
+#[tokio::test]
+async fn a_client_shows_its_new_certificate_without_a_restart_and_keeps_the_old_one_beside_a_bad_one() {
+    let place = Place::new();
+    place.new_client(&place.clients, "alice", DAY);
+    let node = place.material("node-1");
+    let keeper = ClientKeeper::open(place.client("alice")).unwrap();
+    let shown = async || {
+        let (dialed, accepted) = pair().await;
+        let connector = keeper.connector();
+        let (dialed, accepted) =
+            tokio::join!(connector.connect(dialed, "localhost"), node.clients.accept(accepted));
+        dialed.unwrap();
+        accepted.unwrap().certificate.unwrap().serial
+    };
+    let first = shown().await;
+    let new = place.new_client(&place.clients, "alice", DAY);
+    assert_ne!(first, new.certificate.serial);
+    assert_eq!(shown().await, new.certificate.serial);
+    place.write("alice.key", "nothing");
+    assert_eq!(shown().await, new.certificate.serial);
+    let error = ClientKeeper::open(place.client("alice")).err().unwrap().to_string();
+    assert!(error.contains("alice.key: has no key that can be read"), "{error}");
 }

@@ -139,6 +139,9 @@ pub(crate) enum Ending {
     AuthFailed,
     /// A server does nothing for a session that has presented no credential.
     AuthRequired,
+    /// No server was reached over a connection on which a credential may be sent. Only before the session is
+    /// opened.
+    PlaintextPassword,
     /// The task that served it is gone: its runtime has ended, or it panicked.
     Stopped,
 }
@@ -150,6 +153,7 @@ impl Ending {
             Ending::Closed => Error::Closed,
             Ending::AuthFailed => Error::AuthFailed,
             Ending::AuthRequired => Error::AuthRequired,
+            Ending::PlaintextPassword => Error::PlaintextPassword,
             Ending::Stopped => Error::Stopped,
         }
     }
@@ -157,7 +161,11 @@ impl Ending {
     /// What a close says that comes afterwards: whether the servers know that the session is over.
     pub(crate) fn of_close(self) -> Result<(), Error> {
         match self {
-            Ending::Expired | Ending::Closed | Ending::AuthFailed | Ending::AuthRequired => Ok(()),
+            Ending::Expired
+            | Ending::Closed
+            | Ending::AuthFailed
+            | Ending::AuthRequired
+            | Ending::PlaintextPassword => Ok(()),
             Ending::DeadlinePassed | Ending::Stopped => Err(self.error()),
         }
     }
@@ -165,9 +173,11 @@ impl Ending {
     pub(crate) fn state(self) -> SessionState {
         match self {
             Ending::Expired | Ending::DeadlinePassed => SessionState::Expired,
-            Ending::Closed | Ending::AuthFailed | Ending::AuthRequired | Ending::Stopped => {
-                SessionState::Closed
-            }
+            Ending::Closed
+            | Ending::AuthFailed
+            | Ending::AuthRequired
+            | Ending::PlaintextPassword
+            | Ending::Stopped => SessionState::Closed,
         }
     }
 
@@ -175,7 +185,9 @@ impl Ending {
         match self {
             Ending::Expired => LostReason::Expired,
             Ending::DeadlinePassed => LostReason::Unreachable,
-            Ending::Closed | Ending::AuthFailed | Ending::AuthRequired => LostReason::Closed,
+            Ending::Closed | Ending::AuthFailed | Ending::AuthRequired | Ending::PlaintextPassword => {
+                LostReason::Closed
+            }
             Ending::Stopped => LostReason::Stopped,
         }
     }

@@ -19,6 +19,7 @@ mod hazards;
 mod kinds;
 mod latch;
 mod mutex;
+mod plaintext;
 mod reentrant;
 mod served;
 mod served_cancel;

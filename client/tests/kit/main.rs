@@ -15,3 +15,5 @@ mod portable;
 mod recipes;
 mod support;
 mod switches;
+#[cfg(feature = "tls")]
+mod tls;

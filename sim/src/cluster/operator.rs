@@ -231,7 +231,8 @@ impl Operator {
             .session_timeout(SESSION_TIMEOUT)
             .connect_timeout(CONNECT)
             .label("operator")
-            .auth("digest", SECRET);
+            .auth("digest", SECRET)
+            .allow_plaintext_passwords(true);
         let client = config.connect().await.map_err(|error| NotYet::Because(error.to_string()))?;
         Ok(session.insert(client).clone())
     }

@@ -172,6 +172,24 @@ impl Core {
         self.lock().as_ref().is_none_or(|inside| inside.machine.ending().is_some())
     }
 
+    /// Whether a connection will do that can keep a secret or not.
+    pub(crate) fn takes_connection(&self, keeps_secrets: bool) -> bool {
+        self.change(|machine| machine.takes_connection(keeps_secrets))
+    }
+
+    /// No server can be reached over a connection that keeps a secret.
+    pub(crate) fn reaches_no_private_connection(&self) {
+        self.change(Machine::reaches_no_private_connection);
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut Machine) -> T) -> T {
+        let mut lock = self.lock();
+        let inside = lock.as_mut().expect("the task lives");
+        let changed = change(&mut inside.machine);
+        self.settle(lock, &mut Vec::new());
+        changed
+    }
+
     /// A connection stands.
     pub(crate) fn connected(&self, write: WriteHalf, elsewhere: Elsewhere) {
         let mut lock = self.lock();

@@ -5,13 +5,39 @@ use rowlock_env::time::Instant;
 use rowlock_proto::request::ConnectRequest;
 use rowlock_proto::{SessionId, encode};
 
+use super::super::Ending;
 use super::super::attachment::{InFlight, Job};
-use super::{Link, Machine};
+use super::{Done, Link, Machine};
 use crate::error::Error;
 use crate::limits::TRIES;
 use crate::servers::Elsewhere;
 
 impl Machine {
+    /// Before [`Machine::connected`]: whether this connection will do for us. It does not if it cannot keep a
+    /// secret and there are credentials to send on it. Those that nobody has sent yet are refused instead.
+    pub(crate) fn takes_connection(&mut self, keeps_secrets: bool) -> bool {
+        assert!(matches!(self.link, Link::Down), "one connection at a time");
+        self.keeps_secrets = keeps_secrets;
+        if keeps_secrets {
+            return true;
+        }
+        for auth in std::mem::take(&mut self.auths) {
+            match auth.waiting {
+                Some(signal) => self.effects.done.push(Done::Signal(signal, Err(Error::PlaintextPassword))),
+                None => self.auths.push(auth),
+            }
+        }
+        self.auths.is_empty()
+    }
+
+    /// No server can be reached over a connection that keeps a secret. Ends the session if none was opened;
+    /// one that was waits for such a server.
+    pub(crate) fn reaches_no_private_connection(&mut self) {
+        if self.session.is_none() && self.ending.is_none() {
+            self.end(Ending::PlaintextPassword);
+        }
+    }
+
     /// A connection stands: starts the handshake. `elsewhere`: where to move if the leader is there.
     pub(crate) fn connected(&mut self, now: Instant, elsewhere: Elsewhere) {
         assert!(matches!(self.link, Link::Down), "one connection at a time");

@@ -56,6 +56,11 @@ pub(crate) enum Fault {
     /// Nothing is under way on this connection.
     #[error("{0} leads")]
     LedFrom(String),
+    /// It is one to another machine, and not encrypted.
+    #[error("a password is not sent over a plain connection")]
+    PlaintextPassword,
+    #[error("the server wants TLS")]
+    WantsTls,
     #[error("bad frame: {0}")]
     Frame(#[from] FrameError),
     #[error("bad frame: {0}")]
@@ -141,6 +146,8 @@ pub(crate) struct Machine {
     tags: Tags,
     claims: Claims,
     auths: Vec<Auth>,
+    /// Whether credentials may be sent on the present connection, or the last one.
+    keeps_secrets: bool,
     watches: Watches,
     /// Present once the session is to be closed: no new calls.
     closing: Option<Vec<Signal>>,
@@ -169,6 +176,7 @@ impl Machine {
             tags: Tags::default(),
             claims: Claims::default(),
             auths: credentials.into_iter().map(|credential| Auth { credential, waiting: None }).collect(),
+            keeps_secrets: true,
             watches: Watches::default(),
             closing: None,
             close_sent: false,
@@ -220,6 +228,9 @@ impl Machine {
             }
             (Command::Auth(_, signal), Some(error)) => {
                 self.effects.done.push(Done::Signal(signal, Err(error)))
+            }
+            (Command::Auth(_, signal), None) if !self.keeps_secrets && !matches!(self.link, Link::Down) => {
+                self.effects.done.push(Done::Signal(signal, Err(Error::PlaintextPassword)));
             }
             (Command::Auth(credential, signal), None) => {
                 self.auths.push(Auth { credential, waiting: Some(signal) });

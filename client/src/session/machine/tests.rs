@@ -372,3 +372,40 @@ fn what_an_earlier_connection_was_asked_for_may_have_happened_before_a_proof_was
     assert_eq!(it.error(&mut write), Error::ConnectionLoss);
     assert_eq!(it.error(&mut read), Error::ConnectionLoss);
 }
+
+#[test]
+fn a_credential_that_comes_later_is_kept_back_alone_and_the_session_goes_on() {
+    let mut it = Rig::new();
+    assert!(it.machine.takes_connection(false));
+    it.attach(0);
+    let add = |it: &mut Rig| {
+        let (signal, answered) = oneshot::channel();
+        let credential = Credential { scheme: "digest".to_owned(), secret: Bytes::from_static(b"u:p") };
+        it.machine.command(Command::Auth(credential, signal));
+        answered
+    };
+    let refused = |it: &mut Rig, answer: &mut oneshot::Receiver<Result<(), Error>>| {
+        it.settle();
+        assert_eq!(answer.try_recv(), Ok(Err(Error::PlaintextPassword)));
+    };
+    let mut answer = add(&mut it);
+    refused(&mut it, &mut answer);
+    assert!(it.sent(0).iter().all(|frame| frame.xid != Xid::AUTH));
+    // While nothing is connected, the next connection decides.
+    it.cut();
+    let mut answer = add(&mut it);
+    assert!(it.machine.takes_connection(false));
+    refused(&mut it, &mut answer);
+    assert_eq!(it.machine.ending(), None);
+    // One that was accepted keeps the session from other connections.
+    let _accepted = add(&mut it);
+    assert!(it.machine.takes_connection(true));
+    it.attach(1);
+    let mut accepted = BytesMut::new();
+    encode::reply(ReplyHeader { xid: Xid::AUTH, zxid: Zxid(0), err: None }, None, &mut accepted);
+    it.machine.frame(one(&mut accepted), it.at(1)).unwrap();
+    it.cut();
+    assert!(!it.machine.takes_connection(false));
+    it.machine.reaches_no_private_connection();
+    assert_eq!(it.machine.ending(), None, "it may come back to the first");
+}
