@@ -44,7 +44,7 @@ pub enum Scenario {
     OverBudget,
 }
 
-/// No fault begins while the cluster comes up for the first time.
+/// While the cluster comes up for the first time, its network is slow or a node dies at most.
 const BEGIN: Duration = Duration::from_secs(2);
 /// The end of the load is free of faults, as far as they end.
 const QUIET: Duration = Duration::from_secs(5);
@@ -94,8 +94,8 @@ impl Scenario {
         match mutant {
             M::AckBeforeFlush | M::NeverFlush | M::IgnoreFailedFlush | M::VoteInMemory => Scenario::Power,
             M::RenameWithoutDirSync | M::ChecksumIgnored | M::LeaderRestore => Scenario::Power,
-            M::RecycleWithoutDirSync | M::SparedAckBeforeFlush => Scenario::Power,
-            M::DamageIsTorn | M::VoteBeforeFlush => Scenario::All,
+            M::RecycleWithoutDirSync | M::SparedAckBeforeFlush | M::VoteBeforeFlush => Scenario::Power,
+            M::DamageIsTorn => Scenario::All,
             M::NoWitness | M::AnyFolderWillDo => Scenario::Wiped,
             M::ForwardOfAnyTerm | M::AttachFromAnywhere | M::SnapshotKeepsConnections => Scenario::Leaders,
             M::DigestsNotJudged => Scenario::Calm,

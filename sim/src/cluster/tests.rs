@@ -42,6 +42,20 @@ fn a_new_node_that_the_leader_finds_while_it_still_asks_comes_in() {
     }
 }
 
+/// A node of a new cluster asks the others a second time when it takes part already. It may acknowledge its
+/// first entries before their answers come, and has not lost them then (seed 302,944). These seeds of sixty
+/// met it.
+#[test]
+fn a_node_that_acknowledges_entries_while_it_asks_who_it_is_goes_on() {
+    let nodes = "node1 node2 node3";
+    for (seed, most) in [(4, 400), (15, 400), (1, 30)] {
+        let script = format!("0s clog {nodes} -> {nodes} by 0s..{most}ms for 4s");
+        let script = Some(script.parse().expect("a script"));
+        let plan = Plan { seed, seconds: 8, scenario: Scenario::Calm, script, mutant: None, record: false };
+        assert_eq!(run(&plan).violation, None, "seed {seed}");
+    }
+}
+
 /// A node that two faults have killed is started once when both end at the same moment (seed 71,319).
 #[test]
 fn who_was_killed_twice_is_started_once() {

@@ -32,7 +32,7 @@ pub struct Ground {
     pub learners: usize,
     /// Clients.
     pub clients: usize,
-    /// No fault begins before.
+    /// No fault begins before, but those of a cluster that forms.
     pub begin: Nanos,
     /// From here on nothing is broken but what is gone for good.
     pub quiet: Nanos,
@@ -69,7 +69,30 @@ pub fn generate(seed: u64, ground: &Ground, mix: &Mix) -> Script {
         steps.push(Step { at, fault });
         steps.extend(replacement);
     }
+    steps.extend(founding(&mut draw, ground, &kinds));
     Script::new(steps).with_over_budget(mix.over_budget)
+}
+
+/// While the cluster forms, before other faults begin: the ways between its nodes are slow, and one of the
+/// nodes dies and is back soon.
+fn founding(draw: &mut Draw, ground: &Ground, kinds: &[Kind]) -> Vec<Step> {
+    let mut steps = Vec::new();
+    if kinds.contains(&Kind::Clog) && draw.rng.chance(draw.odds.founding) {
+        let (nodes, least) = (|| vec![Target::AllNodes], Duration::ZERO);
+        let most = draw.rng.pick(&[30, 400]);
+        let (most, lasts) = (draw.between_ms(1, most), draw.between_ms(100, 4_000));
+        let lasts = lasts.min(ground.quiet - Nanos(0));
+        steps.push(Step {
+            at: Nanos(0),
+            fault: Fault::Clog { from: nodes(), to: nodes(), least, most, lasts },
+        });
+    }
+    if kinds.contains(&Kind::Kill) && draw.rng.chance(draw.odds.founding) {
+        let (node, at) = (1 + draw.rng.below(ground.nodes), Nanos(0) + draw.between_ms(1, 1_000));
+        let down = Down::For(draw.between_ms(1, 2_000));
+        steps.push(Step { at, fault: Fault::Kill { target: Target::Node(node), down } });
+    }
+    steps
 }
 
 /// Half of the mix, or all of it.

@@ -43,6 +43,8 @@ pub(super) struct Odds {
     pub(super) slow_to_leader: usize,
     /// A node that falls behind is back before its clients have noticed.
     pub(super) short_falls: usize,
+    /// The cluster forms while its network is slow, or while one of its nodes dies.
+    pub(super) founding: usize,
 }
 
 impl Odds {
@@ -61,6 +63,7 @@ impl Odds {
         wiped_alone: 50,
         slow_to_leader: 0,
         short_falls: 30,
+        founding: 25,
     };
 }
 
