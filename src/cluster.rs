@@ -1,11 +1,15 @@
 //! Where the client commands find the cluster: flag, environment, cluster.toml, or the default ports.
 
+mod tls;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rowlock_client::{Client, ClientBuilder, ConfigError, ConnectError, Error};
 use rowlock_coordinator::config::ClusterConfig;
 use rowlock_env::time;
+
+pub use tls::{Secure, TlsOptions};
 
 use crate::exit::{CONFIG, DEADLOCK, Failure, LOST, REFUSED, UNAVAILABLE, USAGE};
 
@@ -41,6 +45,8 @@ pub struct Cluster {
     /// How long to try to reach the cluster [env: ROWLOCK_CONNECT_TIMEOUT_MS=] [default: 10]
     #[arg(long, value_name = "SEC", value_parser = seconds)]
     pub connect_timeout: Option<Duration>,
+    #[command(flatten)]
+    pub tls: TlsOptions,
 }
 
 /// Seconds with an optional fraction.
@@ -84,8 +90,7 @@ impl Cluster {
 
     /// The same, with at most this long for connecting.
     pub fn client_within(&self, most: Option<Duration>) -> Result<ClientBuilder, Failure> {
-        let mut config =
-            Client::from_env().map_err(|e| Failure::new(USAGE, e))?.endpoints(&self.endpoints()?);
+        let mut config = self.defaults()?.endpoints(&self.endpoints()?);
         if let Some(timeout) = self.session_timeout {
             config = config.session_timeout(timeout);
         }
@@ -99,6 +104,17 @@ impl Cluster {
             config = config.connect_timeout(timeout);
         }
         Ok(config)
+    }
+
+    /// What the environment says, and the flags that have a variable.
+    pub fn defaults(&self) -> Result<ClientBuilder, Failure> {
+        ClientBuilder::from_vars(|name| self.tls.var(name)).map_err(|e| Failure::new(USAGE, e))
+    }
+
+    /// Flags for another process of ours that is to reach the same cluster.
+    pub fn arguments(&self) -> Result<Vec<String>, Failure> {
+        let endpoints = format!("--endpoints={}", self.endpoints()?);
+        Ok(std::iter::once(endpoints).chain(self.tls.arguments()).collect())
     }
 
     /// The cluster's file, which holds more than its addresses. `None`: only addresses were given, or
@@ -151,6 +167,8 @@ pub async fn open(config: ClientBuilder) -> Result<Client, Failure> {
         ConnectError::Config(_) | ConnectError::PlaintextPassword => Failure::new(USAGE, e),
         ConnectError::AuthFailed => Failure::new(REFUSED, format!("{e}; check ROWLOCK_AUTH")),
         ConnectError::AuthRequired => Failure::new(REFUSED, format!("{e}; {AUTHENTICATE}")),
+        // It is there, and one side refuses the other.
+        _ if e.to_string().contains("TLS") => Failure::new(UNAVAILABLE, format!("{e}; see docs/tls.md")),
         _ => Failure::new(UNAVAILABLE, format!("{e}; start the cluster or name it with --endpoints")),
     })
 }

@@ -9,7 +9,7 @@ use rowlock_env::{task, time};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Secure};
 use crate::exit::{Failure, UNAVAILABLE};
 use crate::print::{out, outln};
 use crate::report::{self, Report};
@@ -82,7 +82,8 @@ impl Status {
         }
         let endpoints = self.cluster.endpoints()?;
         let hosts = endpoints.split('/').next().unwrap_or_default();
-        Ok(by_word(hosts.split(',').map(|host| host.trim().to_owned()).collect()).await)
+        let secure = self.cluster.tls.secure()?;
+        Ok(by_word(hosts.split(',').map(|host| host.trim().to_owned()).collect(), secure).await)
     }
 }
 
@@ -117,12 +118,13 @@ fn silent(addr: &str, e: &std::io::Error) -> Line {
     Line { cells, json: json!({"address": addr, "error": e.to_string()}), answered: false }
 }
 
-async fn by_word(addrs: Vec<String>) -> Vec<Line> {
+async fn by_word(addrs: Vec<String>, secure: Option<Secure>) -> Vec<Line> {
     let asked: Vec<_> = addrs
         .into_iter()
         .map(|addr| {
+            let secure = secure.clone();
             task::spawn("srvr", async move {
-                let answer = srvr(&addr).await;
+                let answer = srvr(&addr, secure).await;
                 answer.map_or_else(|e| silent(&addr, &e), |text| srvr_line(&addr, &text))
             })
         })
@@ -134,9 +136,12 @@ async fn by_word(addrs: Vec<String>) -> Vec<Line> {
     lines
 }
 
-async fn srvr(addr: &str) -> std::io::Result<String> {
+async fn srvr(addr: &str, secure: Option<Secure>) -> std::io::Result<String> {
     let exchange = async {
         let mut stream = Stream::connect(addr, ANSWER_DEADLINE).await?;
+        if let Some(secure) = secure {
+            stream = secure.connect(stream, addr).await?;
+        }
         stream.write_all(b"srvr").await?;
         let mut answer = String::new();
         stream.take(ANSWER_MAX_BYTES).read_to_string(&mut answer).await?;

@@ -10,6 +10,7 @@ mod all_nodes_killed;
 mod bad_input;
 mod cli;
 mod cli_elect;
+mod cli_encrypted;
 mod cli_explain;
 mod cli_lock;
 mod cli_pipes;

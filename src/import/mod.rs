@@ -108,7 +108,7 @@ impl Import {
         if endpoints.contains('/') {
             return Err(Failure::new(USAGE, "--endpoints has a path; name it with --under instead"));
         }
-        let config = Client::from_env().map_err(|e| Failure::new(USAGE, e))?.endpoints(&endpoints).chroot("");
+        let config = self.cluster.defaults()?.endpoints(&endpoints).chroot("");
         self.open(config).await
     }
 
@@ -132,7 +132,7 @@ impl Import {
         }
         let hosts = self.from.as_deref().unwrap_or_default();
         // All other variables are about the cluster into which is imported.
-        let var = |name: &str| (name == PLAINTEXT_PASSWORDS).then(|| std::env::var(name).ok()).flatten();
+        let var = |name: &str| (name == PLAINTEXT_PASSWORDS).then(|| self.cluster.tls.var(name)).flatten();
         let config = ClientBuilder::from_vars(var).map_err(|e| Failure::new(USAGE, e))?;
         let mut config = config.endpoints(hosts);
         if let Some(auth) = &self.from_auth {

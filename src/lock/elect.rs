@@ -104,7 +104,7 @@ impl Elect {
             work: &self.work,
             words: self.work.command(&self.words),
             owner,
-            endpoints: self.ties.cluster.endpoints()?,
+            way: self.ties.cluster.arguments()?,
             may_be_followed_at_once: true,
         };
         under::run(leadership, setting, passed).await

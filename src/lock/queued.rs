@@ -83,7 +83,7 @@ impl Queued {
             work: &self.work,
             words: self.work.command(&self.words),
             owner,
-            endpoints: self.ties.cluster.endpoints()?,
+            way: self.ties.cluster.arguments()?,
             may_be_followed_at_once: self.terms.may_be_followed_at_once(),
         };
         under::run(held, setting, passed).await

@@ -60,20 +60,20 @@ pub struct Setting<'a> {
     pub words: Vec<OsString>,
     /// In whose name we asked.
     pub owner: Owner,
-    /// Where the cluster is.
-    pub endpoints: String,
+    /// The flags that say where the cluster is, and how to connect.
+    pub way: Vec<String>,
     /// If we die under the lock, the next client may get it as soon as the command is gone.
     pub may_be_followed_at_once: bool,
 }
 
 /// Runs the work under `held`; the exit code is the command's.
 pub async fn run<H: Held>(held: H, setting: Setting<'_>, passed: &mut Passed) -> Result<Over, Failure> {
-    let Setting { client, name, work, words, owner, endpoints, may_be_followed_at_once } = setting;
+    let Setting { client, name, work, words, owner, way, may_be_followed_at_once } = setting;
     let end = if words.is_empty() {
         hold(&held, passed).await
     } else {
         // The warden first: from the command's first moment on it must be there.
-        let mut warden = Warden::start(&endpoints)?;
+        let mut warden = Warden::start(&way)?;
         if may_be_followed_at_once {
             warden.give_back(&held.key());
         }

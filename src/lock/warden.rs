@@ -48,16 +48,17 @@ pub struct Warden {
 }
 
 impl Warden {
-    /// Starts the process. It does nothing until it is told a group. `endpoints`: the cluster to which it may
-    /// have to release.
-    pub fn start(endpoints: &str) -> Result<Warden, Failure> {
+    /// Starts the process. It does nothing until it is told a group. `way`: the flags by which it reaches
+    /// the cluster, to which it may have to release.
+    pub fn start(way: &[String]) -> Result<Warden, Failure> {
         let failed = |e: io::Error| Failure::new(SOFTWARE, format!("cannot start the command's warden: {e}"));
         let mut command = Command::new(OURSELVES);
         // Of its own group, so that what kills our group leaves it; with none of our outputs, so that their
         // readers need not wait for it.
         command
             .arg0("rowlock")
-            .args(["__warden", "--endpoints", endpoints])
+            .arg("__warden")
+            .args(way)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null());

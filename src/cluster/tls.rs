@@ -1,0 +1,126 @@
+//! How a command's connections are encrypted: flags, and the same in the environment.
+
+use std::sync::Arc;
+
+use rowlock_env::net::Stream;
+use rowlock_tls::{ClientKeeper, ClientTls, Pem};
+
+use super::PLAINTEXT_PASSWORDS;
+use crate::exit::{CONFIG, Failure, USAGE};
+
+const CA: &str = "ROWLOCK_TLS_CA";
+const CERT: &str = "ROWLOCK_TLS_CERT";
+const KEY: &str = "ROWLOCK_TLS_KEY";
+const SERVER_NAME: &str = "ROWLOCK_TLS_SERVER_NAME";
+
+/// Options of every command that talks to a cluster.
+#[derive(clap::Args)]
+#[command(next_help_heading = "Encryption")]
+pub struct TlsOptions {
+    /// Connect by TLS, and believe servers of these authorities (PEM) [env: ROWLOCK_TLS_CA=]
+    #[arg(long, value_name = "FILE")]
+    tls_ca: Option<String>,
+    /// Certificate to show (PEM) [env: ROWLOCK_TLS_CERT=]
+    #[arg(long, value_name = "FILE")]
+    tls_cert: Option<String>,
+    /// Its key, which nobody else may read (PEM) [env: ROWLOCK_TLS_KEY=]
+    #[arg(long, value_name = "FILE")]
+    tls_key: Option<String>,
+    /// Name of all servers in their certificates, whatever their addresses
+    /// [env: ROWLOCK_TLS_SERVER_NAME=]
+    #[arg(long, value_name = "NAME")]
+    tls_server_name: Option<String>,
+    /// Send passwords to other machines over plain connections, too
+    /// [env: ROWLOCK_ALLOW_PLAINTEXT_PASSWORDS=]
+    #[arg(long)]
+    allow_plaintext_passwords: bool,
+}
+
+/// Encrypts connections.
+#[derive(Clone)]
+pub struct Secure {
+    keeper: Arc<ClientKeeper>,
+    server_name: Option<String>,
+}
+
+impl Secure {
+    /// Encrypts a connection to the server at `addr`, whose certificate must be for that host. The caller
+    /// sets a deadline.
+    pub async fn connect(&self, stream: Stream, addr: &str) -> std::io::Result<Stream> {
+        let host = self.server_name.as_deref().unwrap_or(host_of(addr));
+        self.keeper.connector().connect(stream, host).await.map_err(std::io::Error::other)
+    }
+}
+
+/// The host of `host:port`; an IPv6 address without its brackets.
+fn host_of(addr: &str) -> &str {
+    let host = addr.rsplit_once(':').map_or(addr, |(host, _)| host);
+    host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
+}
+
+impl TlsOptions {
+    /// The value of a variable: what a flag says goes before the environment.
+    pub fn var(&self, name: &str) -> Option<String> {
+        let flag = match name {
+            CA => self.tls_ca.clone(),
+            CERT => self.tls_cert.clone(),
+            KEY => self.tls_key.clone(),
+            SERVER_NAME => self.tls_server_name.clone(),
+            PLAINTEXT_PASSWORDS => self.allow_plaintext_passwords.then(|| "true".to_owned()),
+            _ => None,
+        };
+        flag.or_else(|| std::env::var(name).ok())
+    }
+
+    /// The flags again, for another process with our environment.
+    pub fn arguments(&self) -> Vec<String> {
+        let said = [
+            ("--tls-ca", &self.tls_ca),
+            ("--tls-cert", &self.tls_cert),
+            ("--tls-key", &self.tls_key),
+            ("--tls-server-name", &self.tls_server_name),
+        ];
+        let said = said
+            .into_iter()
+            .filter_map(|(flag, value)| value.as_ref().map(|value| format!("{flag}={value}")));
+        said.chain(self.allow_plaintext_passwords.then(|| "--allow-plaintext-passwords".to_owned())).collect()
+    }
+
+    /// For connections beside those of a session. `None`: they are plain.
+    pub fn secure(&self) -> Result<Option<Secure>, Failure> {
+        let Some(ca) = self.file(CA) else { return Ok(None) };
+        let identity = match (self.file(CERT), self.file(KEY)) {
+            (Some(cert), Some(key)) => Some((cert, key)),
+            (None, None) => None,
+            _ => return Err(Failure::new(USAGE, format!("{CERT} and {KEY} need each other"))),
+        };
+        let keeper = ClientKeeper::open(ClientTls { ca, identity }).map_err(|e| Failure::new(CONFIG, e))?;
+        let server_name = self.var(SERVER_NAME).filter(|name| !name.is_empty());
+        Ok(Some(Secure { keeper, server_name }))
+    }
+
+    fn file(&self, name: &str) -> Option<Pem> {
+        self.var(name).filter(|path| !path.is_empty()).map(|path| Pem::File(path.into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_process_of_ours_is_told_what_the_flags_say() {
+        let options = TlsOptions {
+            tls_ca: Some("a b.pem".to_owned()),
+            tls_cert: None,
+            tls_key: None,
+            tls_server_name: Some("db".to_owned()),
+            allow_plaintext_passwords: true,
+        };
+        let wanted = ["--tls-ca=a b.pem", "--tls-server-name=db", "--allow-plaintext-passwords"];
+        assert_eq!(options.arguments(), wanted);
+        assert_eq!(options.var(CA).as_deref(), Some("a b.pem"));
+        assert_eq!(options.var(PLAINTEXT_PASSWORDS).as_deref(), Some("true"));
+        assert_eq!(["h.example:1", "[::1]:2"].map(host_of), ["h.example", "::1"]);
+    }
+}
