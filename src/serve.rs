@@ -137,7 +137,7 @@ fn not_started(e: &StartError) -> Failure {
     let code = match e {
         StartError::Storage(_) => DATA_FOLDER,
         StartError::Listen { .. } => UNAVAILABLE,
-        StartError::Tls(_) | StartError::Insecure { .. } => CONFIG,
+        StartError::Tls(_) | StartError::Insecure { .. } | StartError::NoClients => CONFIG,
         StartError::Raft(_) => SOFTWARE,
     };
     Failure::new(code, e)

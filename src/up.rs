@@ -139,9 +139,13 @@ impl Up {
 /// Reports a port that is taken before any node is started, since a node can only report it in its log.
 async fn free_ports(config: &ClusterConfig) -> Result<(), Failure> {
     for node in &config.nodes {
-        for (what, addr) in
-            [("client", &node.client_addr), ("peer", &node.peer_addr), ("http", &node.http_addr)]
-        {
+        let all = [
+            ("client", node.client_addr.as_ref()),
+            ("secure_client", node.secure_client_addr.as_ref()),
+            ("peer", Some(&node.peer_addr)),
+            ("http", Some(&node.http_addr)),
+        ];
+        for (what, addr) in all.into_iter().filter_map(|(what, addr)| Some((what, addr?))) {
             if let Err(e) = Listener::bind(addr).await {
                 let what = format!("cannot listen on {addr} ({what} of node {}): {e}", node.id);
                 let remedy = "stop what listens there, or choose other ports with --base-port";

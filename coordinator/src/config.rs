@@ -24,7 +24,7 @@ use rowlock_env::process;
 pub use rowlock_history::HistoryConfig;
 use rowlock_proto::NodeId;
 use rowlock_wal::SEGMENT_BYTES;
-pub use security::{PeerConfig, PeerSecurity, TlsFiles};
+pub use security::{ClientAuth, PeerConfig, PeerSecurity, TlsFiles};
 
 /// Everything `cluster.toml` says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,14 +62,18 @@ pub struct ClusterConfig {
 pub struct NodeEntry {
     /// Its number: 1 to 254.
     pub id: NodeId,
-    /// `host:port` where clients find it.
-    pub client_addr: String,
+    /// `host:port` where clients find it, without TLS. It has this one or `secure_client_addr`, or both.
+    pub client_addr: Option<String>,
+    /// `host:port` where clients find it, with TLS.
+    pub secure_client_addr: Option<String>,
     /// `host:port` where the other nodes find it.
     pub peer_addr: String,
     /// `host:port` for health, metrics and REST.
     pub http_addr: String,
     /// Where it listens for clients, if not at `client_addr` (a container, NAT).
     pub client_listen: Option<String>,
+    /// Where it listens for clients with TLS, if not at `secure_client_addr`.
+    pub secure_client_listen: Option<String>,
     /// Where it listens for the other nodes, if not at `peer_addr`.
     pub peer_listen: Option<String>,
     /// Its own data folder.
@@ -109,6 +113,10 @@ pub struct ClientConfig {
     pub read_only_mode: bool,
     /// Nothing is done for a client before it has proven who it is (ZooKeeper's `enforce.auth`).
     pub require_auth: bool,
+    /// Whether clients must show a certificate at the listener with TLS.
+    pub client_auth: ClientAuth,
+    /// Subjects of certificates (RFC 2253, as Java prints them) whose owners pass every ACL.
+    pub x509_superusers: Vec<String>,
 }
 
 /// A configuration may end in a log: without its secrets.
@@ -125,6 +133,8 @@ impl fmt::Debug for ClientConfig {
             reconfig,
             read_only_mode,
             require_auth,
+            client_auth,
+            x509_superusers,
         } = self;
         f.debug_struct("ClientConfig")
             .field("max_connections", max_connections)
@@ -136,6 +146,8 @@ impl fmt::Debug for ClientConfig {
             .field("reconfig", reconfig)
             .field("read_only_mode", read_only_mode)
             .field("require_auth", require_auth)
+            .field("client_auth", client_auth)
+            .field("x509_superusers", x509_superusers)
             .finish()
     }
 }
@@ -174,8 +186,10 @@ pub struct NodeConfig {
     pub cluster: String,
     /// This node's number.
     pub id: NodeId,
-    /// `host:port` to listen on for clients; the address that others use is in `members`.
-    pub client_addr: String,
+    /// `host:port` to listen on for clients without TLS; the address that others use is in `members`.
+    pub client_addr: Option<String>,
+    /// `host:port` to listen on for clients with TLS; likewise.
+    pub secure_client_addr: Option<String>,
     /// `host:port` to listen on for the other nodes; the address that others use is in `members`.
     pub peer_addr: String,
     /// `host:port` to listen on for HTTP.
@@ -253,6 +267,8 @@ impl Default for ClientConfig {
             reconfig: true,
             read_only_mode: false,
             require_auth: false,
+            client_auth: ClientAuth::Need,
+            x509_superusers: Vec::new(),
         }
     }
 }
@@ -275,6 +291,13 @@ impl LimitsConfig {
     /// What a node may hold in memory; 0: no bound.
     pub fn memory_bytes(&self) -> u64 {
         self.memory_bytes.unwrap_or_else(|| process::memory_bytes().unwrap_or(0) / 2)
+    }
+}
+
+impl NodeEntry {
+    /// Where clients find it: without TLS if it listens so, else with it.
+    pub fn any_client_addr(&self) -> &str {
+        self.client_addr.as_deref().or(self.secure_client_addr.as_deref()).unwrap_or_default()
     }
 }
 
@@ -344,7 +367,12 @@ impl ClusterConfig {
         Some(NodeConfig {
             cluster: self.name.clone(),
             id,
-            client_addr: entry.client_listen.as_ref().unwrap_or(&entry.client_addr).clone(),
+            client_addr: entry.client_listen.as_ref().or(entry.client_addr.as_ref()).cloned(),
+            secure_client_addr: entry
+                .secure_client_listen
+                .as_ref()
+                .or(entry.secure_client_addr.as_ref())
+                .cloned(),
             peer_addr: entry.peer_listen.as_ref().unwrap_or(&entry.peer_addr).clone(),
             http_addr: entry.http_addr.clone(),
             data_dir: entry.data_dir.clone(),
@@ -365,7 +393,7 @@ impl ClusterConfig {
 
     /// The client addresses of all nodes, as `--endpoints` takes them.
     pub fn endpoints(&self) -> String {
-        let addresses: Vec<&str> = self.nodes.iter().map(|n| n.client_addr.as_str()).collect();
+        let addresses: Vec<&str> = self.nodes.iter().map(NodeEntry::any_client_addr).collect();
         addresses.join(",")
     }
 

@@ -80,7 +80,8 @@ fn bare(host: &str) -> &str {
 
 fn of_file(node: &NodeEntry) -> Node {
     let mut hosts: Vec<String> = Vec::new();
-    for address in [&node.client_addr, &node.peer_addr, &node.http_addr] {
+    let of_clients = node.client_addr.iter().chain(&node.secure_client_addr);
+    for address in of_clients.chain([&node.peer_addr, &node.http_addr]) {
         let host = bare(address.rsplit_once(':').map_or(address.as_str(), |(host, _)| host));
         let is_here = host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
         let names = if is_here { THIS_MACHINE.to_vec() } else { vec![host] };

@@ -17,7 +17,7 @@ pub struct Wishes<'a> {
     pub root: &'a Path,
 }
 
-/// The distance between the ports for clients, peers and HTTP with `--base-port`.
+/// The distance between the ports for clients, peers, HTTP and clients with TLS with `--base-port`.
 const PORTS_PER_KIND: u16 = 100;
 
 /// `file`, changed by the flags.
@@ -32,10 +32,15 @@ pub fn plan(mut file: ClusterConfig, wishes: &Wishes<'_>) -> Result<ClusterConfi
     }
     for (index, node) in (0..).zip(&mut file.nodes) {
         if let Some(base) = wishes.base_port {
-            node.client_addr = loopback(base, index)?;
+            if node.client_addr.is_some() {
+                node.client_addr = Some(loopback(base, index)?);
+            }
+            if node.secure_client_addr.is_some() {
+                node.secure_client_addr = Some(loopback(base.saturating_add(3 * PORTS_PER_KIND), index)?);
+            }
             node.peer_addr = loopback(base.saturating_add(PORTS_PER_KIND), index)?;
             node.http_addr = loopback(base.saturating_add(2 * PORTS_PER_KIND), index)?;
-            (node.client_listen, node.peer_listen) = (None, None);
+            (node.client_listen, node.secure_client_listen, node.peer_listen) = (None, None, None);
         }
         node.data_dir = wishes.root.join(format!("node-{}", node.id));
     }
@@ -67,10 +72,12 @@ fn after(nodes: &[NodeEntry]) -> Result<NodeEntry, Failure> {
     };
     Ok(NodeEntry {
         id: NodeId(last.id.0 + 1),
-        client_addr: next(&last.client_addr)?,
+        client_addr: last.client_addr.as_deref().map(next).transpose()?,
+        secure_client_addr: last.secure_client_addr.as_deref().map(next).transpose()?,
         peer_addr: next(&last.peer_addr)?,
         http_addr: next(&last.http_addr)?,
         client_listen: None,
+        secure_client_listen: None,
         peer_listen: None,
         data_dir: last.data_dir.clone(),
         learner: false,
@@ -107,7 +114,7 @@ mod tests {
         let config = planned(None, Some(7000)).unwrap();
         let node = &config.nodes[1];
         assert_eq!(
-            (node.client_addr.as_str(), node.peer_addr.as_str(), node.http_addr.as_str()),
+            (node.any_client_addr(), node.peer_addr.as_str(), node.http_addr.as_str()),
             ("127.0.0.1:7001", "127.0.0.1:7101", "127.0.0.1:7201")
         );
         assert_eq!(planned(None, Some(65_534)).unwrap_err().code, USAGE);

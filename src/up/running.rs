@@ -115,7 +115,7 @@ impl Running {
                 [
                     node.id.to_string(),
                     report.role.clone(),
-                    node.client_addr.clone(),
+                    node.any_client_addr().to_owned(),
                     node.peer_addr.clone(),
                     http,
                 ]

@@ -126,9 +126,26 @@ fn is_well_formed(id: &Id) -> bool {
         // As Java's `split(":").length == 2`, which does not count empty parts at the end.
         "digest" => id.id.trim_end_matches(':').split(':').count() == 2,
         "sasl" => is_kerberos_name(&id.id),
-        "x509" => !id.id.is_empty() && id.id.split(',').all(|part| part.contains('=')),
+        "x509" => is_subject(&id.id),
         _ => false,
     }
+}
+
+/// Parts with a type and a value each, as Java prints the subject of a certificate (RFC 2253): a comma of a
+/// value has a backslash in front.
+fn is_subject(name: &str) -> bool {
+    let (mut has_type, mut is_escaped) = (false, false);
+    for letter in name.chars() {
+        match letter {
+            _ if is_escaped => is_escaped = false,
+            '\\' => is_escaped = true,
+            '=' => has_type = true,
+            ',' if !has_type => return false,
+            ',' => has_type = false,
+            _ => {}
+        }
+    }
+    has_type && !is_escaped
 }
 
 /// `service`, `service@REALM` or `service/host@REALM`.
@@ -214,6 +231,7 @@ mod tests {
             "sasl:bob",
             "sasl:bob/h@REALM",
             "x509:CN=a,O=b",
+            "x509:CN=R&D+OU=x,O=Acme\\, Inc.,2.5.4.5=#13023432",
         ] {
             assert!(is_well_formed(&id(good)), "{good}");
         }
@@ -225,7 +243,11 @@ mod tests {
             "super:x",
             "none:x",
             "sasl:a/b/c@R",
+            "x509:",
             "x509:a",
+            "x509:CN=a,b",
+            "x509:CN=a,",
+            "x509:CN=a\\",
             "ip:300.1.1.1",
         ] {
             assert!(!is_well_formed(&id(bad)), "{bad}");

@@ -374,10 +374,12 @@ fn id(node: usize) -> NodeId {
 fn entry(at: usize, doors: &Doors, folder: &TempDir) -> NodeEntry {
     NodeEntry {
         id: id(at),
-        client_addr: doors.client.clone(),
+        client_addr: Some(doors.client.clone()),
+        secure_client_addr: None,
         peer_addr: doors.peer.clone(),
         http_addr: ANY_PORT.to_owned(),
         client_listen: None,
+        secure_client_listen: None,
         peer_listen: None,
         data_dir: folder.path().join(format!("node-{}", at + 1)),
         learner: false,

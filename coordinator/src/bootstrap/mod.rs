@@ -305,5 +305,5 @@ impl Bootstrap {
 }
 
 fn member(entry: &crate::config::NodeEntry) -> Member {
-    Member { peer_addr: entry.peer_addr.clone(), client_addr: entry.client_addr.clone() }
+    Member { peer_addr: entry.peer_addr.clone(), client_addr: entry.any_client_addr().to_owned() }
 }

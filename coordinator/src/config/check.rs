@@ -65,7 +65,7 @@ pub(super) fn check_raw(source: &Source<'_>, raw: &RawCluster) -> Result<(), Con
     check_nodes(source, &raw.node)?;
     check_session(source, &raw.session)?;
     check_raft(source, &raw.raft)?;
-    security::check(source, raw.tls.as_ref(), &raw.peer)?;
+    security::check(source, raw)?;
     check_client(source, &raw.client)?;
     check_znodes(source, &raw.znodes)?;
     check_history(source, &raw.history)?;
@@ -110,6 +110,7 @@ struct Place<'a> {
 }
 
 fn check_addresses(source: &Source<'_>, nodes: &[Spanned<RawNode>]) -> Result<(), ConfigError> {
+    check_listen(source, nodes)?;
     let defaults: Vec<String> = nodes
         .iter()
         .map(|n| default_http(u64::try_from(*n.get_ref().id.get_ref()).unwrap_or_default()))
@@ -117,12 +118,18 @@ fn check_addresses(source: &Source<'_>, nodes: &[Spanned<RawNode>]) -> Result<()
     let mut taken: BTreeMap<(String, String), Place<'_>> = BTreeMap::new();
     for (node, default) in nodes.iter().zip(&defaults) {
         let node = node.get_ref();
-        let machine = split(node.client.get_ref()).map(|(host, _)| host).unwrap_or_default();
+        let Some(client) = node.client.as_ref().or(node.secure_client.as_ref()) else {
+            let what = format!("node {} has no address for clients", node.id.get_ref());
+            return Err(source.at(&node.id, what, "add client, or secure_client with certificates in [tls]"));
+        };
+        let machine = split(client.get_ref()).map(|(host, _)| host).unwrap_or_default();
         let http = node.http.as_ref().map_or(default, |h| h.get_ref());
         let written = [
-            ("client", Some(&node.client)),
+            ("client", node.client.as_ref()),
+            ("secure_client", node.secure_client.as_ref()),
             ("peer", Some(&node.peer)),
             ("client_listen", node.client_listen.as_ref()),
+            ("secure_client_listen", node.secure_client_listen.as_ref()),
             ("peer_listen", node.peer_listen.as_ref()),
         ];
         let written = written.into_iter().filter_map(|(key, a)| Some((key, a?.get_ref(), Some(a?.span()))));
@@ -140,6 +147,23 @@ fn check_addresses(source: &Source<'_>, nodes: &[Spanned<RawNode>]) -> Result<()
                 return Err(duplicate(source, first, &place));
             }
             taken.insert(slot, place);
+        }
+    }
+    Ok(())
+}
+
+/// Where to listen says nothing without the address under which others know it.
+fn check_listen(source: &Source<'_>, nodes: &[Spanned<RawNode>]) -> Result<(), ConfigError> {
+    for node in nodes.iter().map(Spanned::get_ref) {
+        let pairs = [
+            ("client", &node.client, &node.client_listen),
+            ("secure_client", &node.secure_client, &node.secure_client_listen),
+        ];
+        for (key, address, listen) in pairs {
+            if let (None, Some(listen)) = (address, listen) {
+                let what = format!("{key}_listen of node {} has no {key} beside it", node.id.get_ref());
+                return Err(source.at(listen, what, "add the address under which clients find it"));
+            }
         }
     }
     Ok(())

@@ -12,8 +12,8 @@ use toml::Spanned;
 use super::check::{self, Source};
 use super::secrets;
 use super::{
-    ClientConfig, ClusterConfig, ConfigError, HistoryConfig, HttpConfig, LimitsConfig, NodeEntry, PeerConfig,
-    PeerSecurity, RaftConfig, SessionConfig, SpareFlushes, ZnodesConfig, security,
+    ClientAuth, ClientConfig, ClusterConfig, ConfigError, HistoryConfig, HttpConfig, LimitsConfig, NodeEntry,
+    PeerConfig, PeerSecurity, RaftConfig, SessionConfig, SpareFlushes, ZnodesConfig, security,
 };
 
 /// The file as written, each judged value with its place.
@@ -48,10 +48,12 @@ pub(super) struct RawCluster {
 #[serde(deny_unknown_fields)]
 pub(super) struct RawNode {
     pub id: Spanned<i64>,
-    pub client: Spanned<String>,
+    pub client: Option<Spanned<String>>,
+    pub secure_client: Option<Spanned<String>>,
     pub peer: Spanned<String>,
     pub http: Option<Spanned<String>>,
     pub client_listen: Option<Spanned<String>>,
+    pub secure_client_listen: Option<Spanned<String>>,
     pub peer_listen: Option<Spanned<String>>,
     pub data: Option<PathBuf>,
     #[serde(default)]
@@ -108,6 +110,9 @@ pub(super) struct RawClient {
     pub reconfig: Option<bool>,
     pub read_only_mode: Option<bool>,
     pub require_auth: Option<bool>,
+    pub client_auth: Option<Spanned<ClientAuth>>,
+    #[serde(default)]
+    pub x509_superusers: Vec<Spanned<String>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -239,6 +244,8 @@ fn convert(raw: RawCluster, path: &Path) -> ClusterConfig {
             reconfig: raw.client.reconfig.unwrap_or(client.reconfig),
             read_only_mode: raw.client.read_only_mode.unwrap_or(client.read_only_mode),
             require_auth: raw.client.require_auth.unwrap_or(client.require_auth),
+            client_auth: or(raw.client.client_auth, client.client_auth),
+            x509_superusers: raw.client.x509_superusers.into_iter().map(Spanned::into_inner).collect(),
         },
         znodes: ZnodesConfig {
             sweep_interval_ms: or(raw.znodes.sweep_interval_ms, znodes.sweep_interval_ms),
@@ -262,10 +269,12 @@ fn convert_node(node: RawNode, folder: &Path, root: &Path) -> NodeEntry {
     let id = u64::try_from(*node.id.get_ref()).expect("check refuses ids below 1");
     NodeEntry {
         id: NodeId(id),
-        client_addr: node.client.into_inner(),
+        client_addr: node.client.map(Spanned::into_inner),
+        secure_client_addr: node.secure_client.map(Spanned::into_inner),
         peer_addr: node.peer.into_inner(),
         http_addr: or(node.http, default_http(id)),
         client_listen: node.client_listen.map(Spanned::into_inner),
+        secure_client_listen: node.secure_client_listen.map(Spanned::into_inner),
         peer_listen: node.peer_listen.map(Spanned::into_inner),
         data_dir: match node.data {
             Some(own) => folder.join(own),
@@ -332,6 +341,7 @@ pub(super) fn print(config: &ClusterConfig) -> String {
         out,
         "reconfig = {reconfig}\nread_only_mode = {read_only_mode}\nrequire_auth = {require_auth}\n"
     );
+    print_secure_clients(&mut out, config);
     if !config.client.sasl_users.is_empty() {
         out.push_str("\n[client.sasl_users]\n");
         for (user, password) in &config.client.sasl_users {
@@ -365,22 +375,38 @@ pub(super) fn print(config: &ClusterConfig) -> String {
     out
 }
 
+/// Of `[client]`, what only counts for clients with TLS.
+fn print_secure_clients(out: &mut String, config: &ClusterConfig) {
+    let ClientConfig { client_auth, x509_superusers, .. } = &config.client;
+    if config.nodes.iter().any(|node| node.secure_client_addr.is_some()) {
+        let names: Vec<String> = x509_superusers.iter().map(|name| quote(name)).collect();
+        let (auth, names) = (client_auth.as_str(), names.join(", "));
+        let _ = write!(out, "client_auth = \"{auth}\"\nx509_superusers = [{names}]\n");
+    }
+}
+
 fn print_node(out: &mut String, node: &NodeEntry) {
     let text = quote;
     let data = node.data_dir.to_string_lossy();
     let _ = write!(
         out,
-        "\n[[node]]\nid = {}\nclient = {}\npeer = {}\nhttp = {}\ndata = {}\nlearner = {}\n",
+        "\n[[node]]\nid = {}\npeer = {}\nhttp = {}\ndata = {}\nlearner = {}\n",
         node.id,
-        text(&node.client_addr),
         text(&node.peer_addr),
         text(&node.http_addr),
         text(&data),
         node.learner,
     );
-    for (key, listen) in [("client_listen", &node.client_listen), ("peer_listen", &node.peer_listen)] {
-        if let Some(listen) = listen {
-            let _ = writeln!(out, "{key} = {}", text(listen));
+    let addresses = [
+        ("client", &node.client_addr),
+        ("client_listen", &node.client_listen),
+        ("secure_client", &node.secure_client_addr),
+        ("secure_client_listen", &node.secure_client_listen),
+        ("peer_listen", &node.peer_listen),
+    ];
+    for (key, address) in addresses {
+        if let Some(address) = address {
+            let _ = writeln!(out, "{key} = {}", text(address));
         }
     }
 }

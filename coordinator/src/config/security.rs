@@ -8,7 +8,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::check::Source;
-use super::parse::{RawPeer, RawTls};
+use super::parse::{RawCluster, RawPeer, RawTls};
 use super::{ClusterConfig, ConfigError};
 
 /// What stands for the number of the node in the names of files.
@@ -33,6 +33,30 @@ pub enum PeerSecurity {
     Mtls,
 }
 
+/// Whether clients must show a certificate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ClientAuth {
+    /// They are not asked.
+    None,
+    /// They are asked, and may have none.
+    Want,
+    /// Those without are refused.
+    #[default]
+    Need,
+}
+
+impl ClientAuth {
+    /// As it is written.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ClientAuth::None => "none",
+            ClientAuth::Want => "want",
+            ClientAuth::Need => "need",
+        }
+    }
+}
+
 impl PeerConfig {
     /// Whether nodes use their certificates among themselves.
     pub fn needs_certificates(self) -> bool {
@@ -51,7 +75,13 @@ impl PeerSecurity {
     }
 }
 
-pub(super) fn check(source: &Source<'_>, tls: Option<&RawTls>, peer: &RawPeer) -> Result<(), ConfigError> {
+pub(super) fn check(source: &Source<'_>, raw: &RawCluster) -> Result<(), ConfigError> {
+    check_paths(source, raw.tls.as_ref())?;
+    check_peer(source, raw.tls.as_ref(), &raw.peer)?;
+    check_client(source, raw)
+}
+
+fn check_paths(source: &Source<'_>, tls: Option<&RawTls>) -> Result<(), ConfigError> {
     for (key, path) in tls.into_iter().flat_map(|tls| tls.paths()) {
         let written = path.get_ref().to_string_lossy();
         let at = Some(path.span().start);
@@ -63,6 +93,10 @@ pub(super) fn check(source: &Source<'_>, tls: Option<&RawTls>, peer: &RawPeer) -
             return Err(source.error(at, what, "only {id}, the number of the node, is replaced"));
         }
     }
+    Ok(())
+}
+
+fn check_peer(source: &Source<'_>, tls: Option<&RawTls>, peer: &RawPeer) -> Result<(), ConfigError> {
     let Some(security) = peer.security.as_ref().filter(|written| *written.get_ref() != PeerSecurity::None)
     else {
         return Ok(());
@@ -81,11 +115,52 @@ pub(super) fn check(source: &Source<'_>, tls: Option<&RawTls>, peer: &RawPeer) -
     }
 }
 
+fn check_client(source: &Source<'_>, raw: &RawCluster) -> Result<(), ConfigError> {
+    let client = &raw.client;
+    let refused = |at: usize, what: String, remedy: &str| Err(source.error(Some(at), what, remedy));
+    if let Some(name) = client.x509_superusers.iter().find(|name| !name.get_ref().contains('=')) {
+        let what =
+            format!("x509_superusers has \"{}\", which is no subject of a certificate", name.get_ref());
+        return refused(
+            name.span().start,
+            what,
+            "write it as `rowlock tls check` shows it, e.g. \"CN=admin\"",
+        );
+    }
+    let Some(secure) = raw.node.iter().find_map(|node| node.get_ref().secure_client.as_ref()) else {
+        let auth = client.client_auth.as_ref().map(|auth| ("client_auth", auth.span().start));
+        let superusers = client.x509_superusers.first().map(|name| ("x509_superusers", name.span().start));
+        return match auth.or(superusers) {
+            Some((key, at)) => {
+                let what = format!("{key} counts for clients with TLS, and no node listens for them");
+                refused(at, what, "add secure_client to the nodes")
+            }
+            None => Ok(()),
+        };
+    };
+    let Some(tls) = &raw.tls else {
+        let what = "secure_client needs certificates".to_owned();
+        return refused(secure.span().start, what, "add [tls] with cert, key and client_ca");
+    };
+    let auth = client.client_auth.as_ref().map_or(ClientAuth::default(), |auth| *auth.get_ref());
+    if auth != ClientAuth::None && tls.client_ca.is_none() {
+        let at = client.client_auth.as_ref().map_or(secure.span().start, |auth| auth.span().start);
+        let what =
+            format!("client_auth = \"{}\" needs the authority of the clients' certificates", auth.as_str());
+        return refused(at, what, "add client_ca to [tls], or set client_auth = \"none\" in [client]");
+    }
+    Ok(())
+}
+
 /// What is allowed and yet unwise.
 pub(super) fn warnings(config: &ClusterConfig) -> Vec<String> {
     let mut found = Vec::new();
-    if config.tls.is_some() && !config.peer.needs_certificates() {
-        found.push("nothing uses the certificates of [tls]: set security = \"mtls\" in [peer]".to_owned());
+    let is_for_clients = config.nodes.iter().any(|node| node.secure_client_addr.is_some());
+    if config.tls.is_some() && !config.peer.needs_certificates() && !is_for_clients {
+        found.push(
+            "nothing uses the certificates of [tls]: set security = \"mtls\" in [peer], or secure_client in [[node]]"
+                .to_owned(),
+        );
     }
     if config.peer.security == Some(PeerSecurity::Both) {
         found.push(

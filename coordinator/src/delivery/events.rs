@@ -118,7 +118,7 @@ mod tests {
     use rowlock_proto::{FencingToken, Xid, Zxid, decode};
 
     use super::super::outbox::{self, Inbox, Message};
-    use super::super::registry::Most;
+    use super::super::registry::{Door, Most};
     use super::*;
 
     const MINE: SessionId = SessionId(7);
@@ -136,7 +136,8 @@ mod tests {
             let (outbox, inbox) = outbox::channel();
             let registry = Registry::new();
             let most = Most { connections: 1, of_address: 0, half_open: 1 };
-            let peer = registry.accepted(SocketAddr::from(([127, 0, 0, 1], 1)), outbox, most).unwrap();
+            let peer =
+                registry.accepted(SocketAddr::from(([127, 0, 0, 1], 1)), Door::Plain, outbox, most).unwrap();
             registry.attach(peer.id, MINE, Attachment(1));
             Stage { registry, metrics: Metrics::default(), watches: WatchTable::default(), inbox }
         }

@@ -7,14 +7,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::SessionId;
+use rowlock_proto::acl::Id;
 use rowlock_state::command::Attachment;
 
 use super::outbox::{CloseReason, Message, Outbox};
@@ -62,12 +63,25 @@ pub(crate) enum TooMany {
     OfAddress,
 }
 
+/// By which listener a connection has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Door {
+    /// That without TLS.
+    Plain,
+    /// That with TLS.
+    Secure,
+}
+
 /// A connection as others see it.
 pub struct Peer {
     /// Its number.
     pub id: ConnectionId,
     /// The client's address.
     pub addr: SocketAddr,
+    /// By which listener it has come.
+    pub door: Door,
+    /// Whom TLS has proven it to be: set once, behind its handshake.
+    pub(crate) proven: OnceLock<Arc<[Id]>>,
     /// Its queue.
     pub outbox: Outbox,
     pub(crate) accepted_at: Instant,
@@ -94,6 +108,7 @@ impl Registry {
     pub(crate) fn accepted(
         &self,
         addr: SocketAddr,
+        door: Door,
         outbox: Outbox,
         most: Most,
     ) -> Result<Arc<Peer>, TooMany> {
@@ -118,6 +133,8 @@ impl Registry {
         let peer = Arc::new(Peer {
             id: ConnectionId(inner.last_id),
             addr,
+            door,
+            proven: OnceLock::new(),
             outbox,
             accepted_at: time::now(),
             accepted_ms: time::wall_ms(),
@@ -278,7 +295,7 @@ mod tests {
     fn peer_of(registry: &Registry, most: Most) -> (Arc<Peer>, Inbox) {
         let (outbox, inbox) = outbox::channel();
         let addr = SocketAddr::from(([127, 0, 0, 1], 1));
-        (registry.accepted(addr, outbox, most).unwrap(), inbox)
+        (registry.accepted(addr, Door::Plain, outbox, most).unwrap(), inbox)
     }
 
     fn told(inbox: &mut Inbox) -> Vec<CloseReason> {
@@ -342,7 +359,7 @@ mod tests {
         let registry = Registry::new();
         let from = |ip: &str| {
             let addr = SocketAddr::new(ip.parse().unwrap(), 1);
-            registry.accepted(addr, outbox::channel().0, MOST)
+            registry.accepted(addr, Door::Plain, outbox::channel().0, MOST)
         };
         let first = from("10.0.0.1").unwrap();
         // The same address, as a listener on both protocols shows it.
@@ -380,7 +397,10 @@ mod tests {
         let registry = Registry::new();
         let mut inboxes: Vec<_> = (0..10).map(|_| peer(&registry)).collect();
         let addr = SocketAddr::from(([127, 0, 0, 1], 1));
-        assert!(matches!(registry.accepted(addr, outbox::channel().0, MOST), Err(TooMany::Connections)));
+        assert!(matches!(
+            registry.accepted(addr, Door::Plain, outbox::channel().0, MOST),
+            Err(TooMany::Connections)
+        ));
         registry.close_all(CloseReason::NotServing);
         for (_, inbox) in &mut inboxes {
             assert_eq!(told(inbox), [CloseReason::NotServing]);

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use rowlock_env::net::Listener;
 use rowlock_proto::NodeId;
 
 use super::Listeners;
@@ -10,8 +11,10 @@ use crate::config::NodeConfig;
 /// Where a node listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Addresses {
-    /// For clients.
+    /// For clients: without TLS if it listens so, else with it.
     pub client: SocketAddr,
+    /// For clients with TLS.
+    pub secure_client: Option<SocketAddr>,
     /// For the other nodes.
     pub peer: SocketAddr,
     /// For HTTP.
@@ -21,7 +24,8 @@ pub struct Addresses {
 impl Addresses {
     pub(super) fn of(listeners: &Listeners) -> Self {
         Addresses {
-            client: listeners.client.local_addr(),
+            client: listeners.any_client().local_addr(),
+            secure_client: listeners.secure_client.as_ref().map(Listener::local_addr),
             peer: listeners.peer.local_addr(),
             http: listeners.http.local_addr(),
         }
@@ -30,15 +34,23 @@ impl Addresses {
     /// Puts the chosen ports where the configuration says 0, so that the others are told ports at which this
     /// node can be found.
     pub(super) fn write_into(&self, config: &mut NodeConfig) {
-        let NodeConfig { id, client_addr, peer_addr, http_addr, members, .. } = config;
-        fill(client_addr, self.client);
+        let NodeConfig { id, client_addr, secure_client_addr, peer_addr, http_addr, members, .. } = config;
+        client_addr.iter_mut().for_each(|address| fill(address, self.client));
+        fill_secure(secure_client_addr, self.secure_client);
         fill(peer_addr, self.peer);
         fill(http_addr, self.http);
         let entry = members.iter_mut().find(|member: &&mut _| member.id == NodeId(id.0));
         let entry = entry.expect("a node's configuration holds its own entry");
-        fill(&mut entry.client_addr, self.client);
+        entry.client_addr.iter_mut().for_each(|address| fill(address, self.client));
+        fill_secure(&mut entry.secure_client_addr, self.secure_client);
         fill(&mut entry.peer_addr, self.peer);
         fill(&mut entry.http_addr, self.http);
+    }
+}
+
+fn fill_secure(address: &mut Option<String>, chosen: Option<SocketAddr>) {
+    if let (Some(address), Some(chosen)) = (address, chosen) {
+        fill(address, chosen);
     }
 }
 

@@ -51,10 +51,12 @@ impl NodeConfig {
         let data_dir = data_dir.into();
         let entry = NodeEntry {
             id,
-            client_addr: any.clone(),
+            client_addr: Some(any.clone()),
+            secure_client_addr: None,
             peer_addr: any.clone(),
             http_addr: any.clone(),
             client_listen: None,
+            secure_client_listen: None,
             peer_listen: None,
             data_dir: data_dir.clone(),
             learner: false,
@@ -62,7 +64,8 @@ impl NodeConfig {
         NodeConfig {
             cluster: "rowlock".to_owned(),
             id,
-            client_addr: any.clone(),
+            client_addr: Some(any.clone()),
+            secure_client_addr: None,
             peer_addr: any.clone(),
             http_addr: any,
             data_dir,

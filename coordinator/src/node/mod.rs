@@ -57,6 +57,9 @@ pub enum StartError {
         /// What to do.
         remedy: &'static str,
     },
+    /// There is no address for clients, neither without TLS nor with it.
+    #[error("the node has no address for clients: give one (client_addr or secure_client_addr)")]
+    NoClients,
     /// The certificates cannot be used.
     #[error("[tls]: {0}")]
     Tls(#[from] TlsError),
@@ -118,9 +121,31 @@ pub struct Node {
 }
 
 struct Listeners {
-    client: Listener,
+    client: Option<Listener>,
+    secure_client: Option<Listener>,
     peer: Listener,
     http: Listener,
+}
+
+impl Listeners {
+    async fn bind(config: &NodeConfig) -> Result<Listeners, StartError> {
+        let maybe = async |address: &Option<String>, purpose| match address {
+            Some(address) => bind(address, purpose).await.map(Some),
+            None => Ok(None),
+        };
+        let client = maybe(&config.client_addr, "clients").await?;
+        let secure_client = maybe(&config.secure_client_addr, "clients with TLS").await?;
+        if client.is_none() && secure_client.is_none() {
+            return Err(StartError::NoClients);
+        }
+        let peer = bind(&config.peer_addr, "the other nodes").await?;
+        Ok(Listeners { client, secure_client, peer, http: bind(&config.http_addr, "HTTP").await? })
+    }
+
+    fn any_client(&self) -> &Listener {
+        let any = self.client.as_ref().or(self.secure_client.as_ref());
+        any.expect("Invariant: a node without a listener for clients is not started")
+    }
 }
 
 async fn bind(address: &str, purpose: &'static str) -> Result<Listener, StartError> {
@@ -159,11 +184,7 @@ impl Node {
     /// that starts one.
     fn start_as(mut config: NodeConfig, observed: Observed) -> Starting {
         Box::pin(async move {
-            let listeners = Listeners {
-                client: bind(&config.client_addr, "clients").await?,
-                peer: bind(&config.peer_addr, "the other nodes").await?,
-                http: bind(&config.http_addr, "HTTP").await?,
-            };
+            let listeners = Listeners::bind(&config).await?;
             tls::refuse_open_port(&config, listeners.peer.local_addr())?;
             let tls = tls::open(&config).await?;
             Addresses::of(&listeners).write_into(&mut config);

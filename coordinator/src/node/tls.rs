@@ -9,7 +9,7 @@ use rowlock_tls::{Certificate, ClientAuth, Keeper, Material, Reloaded, TlsError,
 use rowlock_types::metrics::{Metrics, TlsListener};
 
 use super::StartError;
-use crate::config::{NodeConfig, PeerSecurity};
+use crate::config::{self, NodeConfig, PeerSecurity};
 
 /// What a node has of certificates, if it has some.
 pub(super) type Tls = Option<Arc<Keeper>>;
@@ -28,14 +28,22 @@ pub(super) fn refuse_open_port(config: &NodeConfig, address: SocketAddr) -> Resu
 /// Reads the certificates, if the node has some.
 pub(super) async fn open(config: &NodeConfig) -> Result<Tls, TlsError> {
     let (cluster, node) = (config.cluster.clone(), config.id.0);
-    let is_for_nodes = config.peer.needs_certificates();
+    let (is_for_nodes, is_for_clients) =
+        (config.peer.needs_certificates(), config.secure_client_addr.is_some());
     let Some(files) = config.tls.clone() else {
-        return match is_for_nodes {
-            true => Err(TlsError::Settings("the nodes' port needs certificates".to_owned())),
-            false => Ok(None),
+        let whose = if is_for_nodes {
+            "the nodes' port needs certificates"
+        } else {
+            "secure_client needs certificates"
         };
+        let needed = is_for_nodes || is_for_clients;
+        return if needed { Err(TlsError::Settings(whose.to_owned())) } else { Ok(None) };
     };
-    let auth = if files.client_ca.is_some() { ClientAuth::Need } else { ClientAuth::None };
+    let auth = match config.client.client_auth {
+        config::ClientAuth::Want if is_for_clients => ClientAuth::Want,
+        config::ClientAuth::Need if is_for_clients => ClientAuth::Need,
+        _ => ClientAuth::None,
+    };
     let cert = files.cert.clone();
     let check = move |material: &Material| {
         if !is_for_nodes {
@@ -89,7 +97,8 @@ pub(super) struct Expiry {
 impl Expiry {
     pub(super) fn new(config: &NodeConfig, metrics: Arc<Metrics>) -> Self {
         let peer = config.peer.needs_certificates().then_some(TlsListener::Peer);
-        Expiry { listeners: peer.into_iter().collect(), metrics }
+        let client = config.secure_client_addr.as_ref().map(|_| TlsListener::Client);
+        Expiry { listeners: peer.into_iter().chain(client).collect(), metrics }
     }
 
     /// After a look at the files.

@@ -44,7 +44,7 @@ use crate::session::{SessionTouch, Sign};
 use crate::standing::Standing;
 use crate::sweep::Sweep;
 use crate::zk::read_only::Isolation;
-use crate::zk::{self, ClientContext};
+use crate::zk::{self, ClientContext, Doors, SecureDoor};
 use crate::zk_config::ZkConfig;
 
 /// The channels between the parts.
@@ -120,7 +120,11 @@ impl Parts {
         self.start_sessions(&wires, contact.clone(), notes.clone(), signs);
         self.start_standing(&wires, contact.clone(), status_tx);
         self.start_peer_server(&wires, notes, listeners.peer);
-        self.start_clients(&wires, contact, SessionTouch::new(touch), listeners.client);
+        let tls = self.tls.clone();
+        let secure =
+            listeners.secure_client.zip(tls).map(|(listener, keeper)| SecureDoor { listener, keeper });
+        let doors = Doors { plain: listeners.client, secure };
+        self.start_clients(&wires, contact, SessionTouch::new(touch), doors);
         self.start_http(&wires, listeners.http);
         self.start_bootstrap(&wires);
         self.start_comparison(&wires);
@@ -315,7 +319,7 @@ impl Parts {
         server.of_folder(self.peers.folder().clone()).start(listener);
     }
 
-    fn start_clients(&self, wires: &Wires, contact: Arc<Contact>, touch: SessionTouch, listener: Listener) {
+    fn start_clients(&self, wires: &Wires, contact: Arc<Contact>, touch: SessionTouch, doors: Doors) {
         let isolation =
             Isolation::new(wires.config.client.read_only_mode, contact, contact_max(&wires.config));
         let (reconfig, questions) = mpsc::channel(RECONFIG_QUEUE_MAX);
@@ -333,7 +337,7 @@ impl Parts {
             metrics: self.metrics.clone(),
         };
         let shutdown = self.shutdown_word();
-        self.tasks.spawn("client-listener", zk::Listener::new(context).run(listener, shutdown));
+        self.tasks.spawn("client-listener", zk::Listener::new(context).run(doors, shutdown));
     }
 
     fn start_reconfig(&self, wires: &Wires, queue: mpsc::Receiver<Ask>) {

@@ -14,6 +14,7 @@ use rowlock_state::Machine;
 use rowlock_types::status::Status;
 
 use crate::config::NodeConfig;
+use crate::delivery::registry::Door;
 
 /// One `name version` per line.
 const TEXT: &str = "acquire 2\ntagged 1\nsession-options 1\nreport 1\n";
@@ -23,17 +24,20 @@ const TEXT: &str = "acquire 2\ntagged 1\nsession-options 1\nreport 1\n";
 pub(super) struct Whereabouts<'a> {
     pub(super) status: &'a watch::Receiver<Status>,
     pub(super) config: &'a NodeConfig,
+    /// How whoever asks has come: so it gets to the leader, too.
+    pub(super) door: Door,
 }
 
 impl<'a> Whereabouts<'a> {
-    /// Nothing without a leader, or if `cluster.toml` does not name it (it was added later).
+    /// Nothing without a leader, or if `cluster.toml` does not name it (it was added later) or no such
+    /// listener of it.
     fn leader(self) -> Option<&'a str> {
         let leader = self.status.borrow().leader?;
-        self.config
-            .members
-            .iter()
-            .find(|member| member.id == leader)
-            .map(|member| member.client_addr.as_str())
+        let entry = self.config.members.iter().find(|member| member.id == leader)?;
+        match self.door {
+            Door::Plain => entry.client_addr.as_deref(),
+            Door::Secure => entry.secure_client_addr.as_deref(),
+        }
     }
 }
 
@@ -72,17 +76,25 @@ mod tests {
     fn the_leader_is_named_while_it_is_known_and_in_the_configuration() {
         let mut config = NodeConfig::single("/data");
         let entry = config.members[0].clone();
-        let of =
-            |n: u64| NodeEntry { id: NodeId(n), client_addr: format!("10.0.0.{n}:2181"), ..entry.clone() };
+        let of = |n: u64| NodeEntry {
+            id: NodeId(n),
+            client_addr: Some(format!("10.0.0.{n}:2181")),
+            secure_client_addr: (n == 2).then(|| "10.0.0.2:2182".to_owned()),
+            ..entry.clone()
+        };
         config.members = vec![of(1), of(2)];
-        let text = |leader: Option<u64>| {
+        let by = |door: Door, leader: Option<u64>| {
             let (_, status) = watch::channel(Status { leader: leader.map(NodeId), ..Status::default() });
-            let (data, stat) = shown(ANNOUNCEMENT, Whereabouts { status: &status, config: &config }).unwrap();
+            let (data, stat) =
+                shown(ANNOUNCEMENT, Whereabouts { status: &status, config: &config, door }).unwrap();
             assert_eq!(stat.data_length as usize, data.len());
             String::from_utf8(data.to_vec()).unwrap()
         };
+        let text = |leader| by(Door::Plain, leader);
         assert_eq!(text(None), TEXT);
         assert_eq!(text(Some(2)), format!("{TEXT}leader 10.0.0.2:2181\n"));
         assert_eq!(text(Some(3)), TEXT, "added later, and unknown here");
+        assert_eq!(by(Door::Secure, Some(2)), format!("{TEXT}leader 10.0.0.2:2182\n"));
+        assert_eq!(by(Door::Secure, Some(1)), TEXT, "it has no such listener");
     }
 }

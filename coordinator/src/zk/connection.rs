@@ -15,8 +15,9 @@ use bytes::BytesMut;
 use rowlock_env::net::Stream;
 use rowlock_env::time::{self, Instant, Sleep};
 use rowlock_proto::{SessionId, frame};
+use rowlock_tls::Keeper;
 use rowlock_types::limits;
-use rowlock_types::memory::{CONNECTION_BYTES, Part};
+use rowlock_types::memory::{CONNECTION_BYTES, Part, TLS_BYTES};
 
 use super::ClientContext;
 use super::conversation::Conversation;
@@ -25,9 +26,10 @@ use super::four_letter_words;
 use super::handshake::{Greeting, Handshake, Opened, Refused};
 use super::listener::Shared;
 use super::liveness_timer::{LivenessTimer, Order};
+use super::secure;
 use super::wire::Wire;
 use crate::delivery::outbox::{CloseReason, Inbox};
-use crate::delivery::registry::Peer;
+use crate::delivery::registry::{Door, Peer};
 use crate::proposer::{NotTaken, Submission};
 
 /// Pause before the leader is asked again for its word on pings, when the queue of such questions was full.
@@ -45,10 +47,28 @@ pub(super) fn run(
     peer: Arc<Peer>,
     inbox: Inbox,
 ) -> impl Future<Output = ()> + Send + use<> {
-    shared.context.metrics.connections.inc();
-    shared.context.replica.memory.shift(Part::Connections, CONNECTION_BYTES as i64);
-    let place = Place { shared, peer, session: None };
+    let place = Place::take(shared, peer);
     Box::new(Connection { place, inbox, wire: Wire::new(stream) }).serve()
+}
+
+/// The same for one that has to do a TLS handshake first.
+pub(super) async fn run_secured(
+    shared: Arc<Shared>,
+    keeper: Arc<Keeper>,
+    stream: Stream,
+    peer: Arc<Peer>,
+    mut inbox: Inbox,
+) {
+    let place = Place::take(shared, peer);
+    let deadline = place.handshake_deadline();
+    let shaken = secure::shake_hands(&place.shared, &place.peer, &keeper, stream, &mut inbox, deadline);
+    match Box::pin(shaken).await {
+        Ok(stream) => Box::new(Connection { place, inbox, wire: Wire::new(stream) }).serve().await,
+        Err(end) => {
+            place.shared.context.metrics.connections_rejected_total.inc();
+            place.shared.report(&place.peer, &end);
+        }
+    }
 }
 
 /// Where the connection stands in the node's books. Dropping it takes it off them, also when its task is
@@ -57,6 +77,27 @@ struct Place {
     shared: Arc<Shared>,
     peer: Arc<Peer>,
     session: Option<SessionId>,
+}
+
+impl Place {
+    fn take(shared: Arc<Shared>, peer: Arc<Peer>) -> Place {
+        shared.context.metrics.connections.inc();
+        let place = Place { shared, peer, session: None };
+        place.shared.context.replica.memory.shift(Part::Connections, place.own_bytes() as i64);
+        place
+    }
+
+    /// What it holds in any case.
+    fn own_bytes(&self) -> u64 {
+        match self.peer.door {
+            Door::Plain => CONNECTION_BYTES,
+            Door::Secure => CONNECTION_BYTES + TLS_BYTES,
+        }
+    }
+
+    fn handshake_deadline(&self) -> Instant {
+        self.peer.accepted_at + self.shared.handshake_max
+    }
 }
 
 impl Drop for Place {
@@ -69,7 +110,7 @@ impl Drop for Place {
         }
         context.registry.gone(self.peer.id, self.session);
         context.metrics.connections.dec();
-        let held = CONNECTION_BYTES + self.peer.stats.held.swap(0, Relaxed);
+        let held = self.own_bytes() + self.peer.stats.held.swap(0, Relaxed);
         context.replica.memory.shift(Part::Connections, -(held as i64));
         context.metrics.requests_outstanding.shift(-(self.peer.stats.outstanding.swap(0, Relaxed) as i64));
     }
@@ -108,8 +149,8 @@ impl Connection {
 
     /// Does the handshake. `None`: there is no session, and the connection is done with.
     async fn greet(mut self: Box<Self>) -> Option<Box<Talk>> {
+        let deadline = self.place.handshake_deadline();
         let Place { shared, peer, .. } = &self.place;
-        let deadline = time::now() + shared.handshake_max;
         let mut handshake = Handshake { shared, peer, inbox: &mut self.inbox };
         let greeting = match time::timeout_at(deadline, Box::pin(handshake.run(&mut self.wire))).await {
             Ok(greeting) => greeting,
@@ -138,7 +179,8 @@ impl Connection {
         self.place.session = Some(session);
         let Place { shared, peer, .. } = &self.place;
         peer.stats.opened(session, timeout);
-        let identities = shared.neighbours.identities(peer.addr.ip());
+        let proven = peer.proven.get().cloned();
+        let identities = proven.unwrap_or_else(|| shared.neighbours.identities(peer.addr.ip()));
         tracing::debug!(peer = %peer.addr, %session, ?timeout, "session attached");
         let mut conversation = Conversation::new(shared.clone(), peer.clone(), attached, zxid, identities);
         conversation.output = reply;

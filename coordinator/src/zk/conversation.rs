@@ -414,7 +414,7 @@ impl Conversation {
             outbox: &self.peer.outbox,
             session: self.attached.session,
             identities: &self.identities,
-            whereabouts: Whereabouts { status, config },
+            whereabouts: Whereabouts { status, config, door: self.peer.door },
         };
         let Answer { events, result, then } = reader.answer(request);
         for event in events {

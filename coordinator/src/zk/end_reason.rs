@@ -21,6 +21,9 @@ pub(super) enum EndReason {
     /// No whole handshake in time.
     #[error("no handshake in time")]
     NoHandshake,
+    /// The TLS handshake failed.
+    #[error("{0}")]
+    NoTls(String),
     /// Bytes that are no frame.
     #[error("{0}")]
     Frame(#[from] FrameError),
@@ -76,6 +79,7 @@ impl EndReason {
                 | EndReason::Garbage(_)
                 | EndReason::Slow(_)
                 | EndReason::NoHandshake
+                | EndReason::NoTls(_)
                 | EndReason::NoNewSession(_)
         )
     }

@@ -201,7 +201,16 @@ fn environment(shared: &Shared) -> String {
     let config = &shared.context.config;
     let mut out = "Environment:\n".to_owned();
     line!(out, "zookeeper.version={VERSION}");
-    line!(out, "host.name={}", config.client_addr.rsplit_once(':').map_or("", |(host, _)| host));
+    line!(
+        out,
+        "host.name={}",
+        config
+            .client_addr
+            .as_ref()
+            .or(config.secure_client_addr.as_ref())
+            .and_then(|addr| addr.rsplit_once(':'))
+            .map_or("", |(host, _)| host)
+    );
     line!(out, "os.name={}", std::env::consts::OS);
     line!(out, "os.arch={}", std::env::consts::ARCH);
     line!(out, "user.dir={}", config.data_dir.display());
@@ -219,7 +228,13 @@ fn configuration(shared: &Shared) -> String {
     line!(out, "minSessionTimeout={}", config.session.min_timeout_ms);
     line!(out, "maxSessionTimeout={}", config.session.max_timeout_ms);
     line!(out, "serverId={}", config.id);
-    line!(out, "clientPortAddress={}", config.client_addr);
+    if let Some(address) = &config.client_addr {
+        line!(out, "clientPortAddress={address}");
+    }
+    if let Some(address) = &config.secure_client_addr {
+        line!(out, "secureClientPort={}", shared.secure_port);
+        line!(out, "secureClientPortAddress={address}");
+    }
     out
 }
 

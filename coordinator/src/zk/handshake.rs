@@ -307,7 +307,8 @@ enum First {
     Frame(Bytes),
 }
 
-async fn next_message(inbox: &mut Inbox) -> Result<Message, EndReason> {
+/// What the node has to say. Cancel safe.
+pub(super) async fn next_message(inbox: &mut Inbox) -> Result<Message, EndReason> {
     loop {
         inbox.ready().await;
         let mut messages = VecDeque::new();

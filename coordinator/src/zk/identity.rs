@@ -88,6 +88,18 @@ pub(super) fn with_sasl_user(identities: &Arc<[Id]>, user: String) -> Result<Arc
     with(identities, vec![Id { scheme: "sasl".to_owned(), id: user }])
 }
 
+/// The identities behind a TLS handshake in which the client has shown a certificate of this subject.
+pub(super) fn with_certificate(
+    identities: &Arc<[Id]>,
+    subject: String,
+    superusers: &[String],
+) -> Result<Arc<[Id]>, AuthFailed> {
+    let superuser =
+        superusers.contains(&subject).then(|| Id { scheme: "super".to_owned(), id: String::new() });
+    let x509 = Id { scheme: "x509".to_owned(), id: subject };
+    with(identities, superuser.into_iter().chain([x509]).collect())
+}
+
 /// Compares without telling by its duration where the difference is.
 pub(super) fn same_secret(one: &[u8], other: &[u8]) -> bool {
     let different = one.iter().zip(other).fold(0, |sum, (a, b)| sum | std::hint::black_box(a ^ b));

@@ -7,21 +7,39 @@ use parking_lot::Mutex;
 use rowlock_env::net::{self, Stream};
 use rowlock_env::task::{Shutdown, TaskGroup};
 use rowlock_env::time::{self, Instant};
+use rowlock_tls::Keeper;
 use rowlock_types::limits;
 
 use super::end_reason::EndReason;
 use super::guesses::Guesses;
 use super::identity::Neighbours;
+use super::secure::Pace;
 use super::throttle::Throttle;
 use super::{ClientContext, connection};
 use crate::delivery::outbox::{self, CloseReason};
-use crate::delivery::registry::{Most, Peer};
+use crate::delivery::registry::{Door, Most, Peer};
 use crate::delivery::stats::ListenerStats;
 
 /// How long accepting rests after an error (out of descriptors: it will not go away at once).
 const ACCEPT_ERROR_WAIT: Duration = Duration::from_millis(100);
 /// At most one line per so long about clients that break a rule.
 const COMPLAINT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Where clients come in.
+pub struct Doors {
+    /// Without TLS.
+    pub plain: Option<net::Listener>,
+    /// With TLS.
+    pub secure: Option<SecureDoor>,
+}
+
+/// Where clients come in with TLS.
+pub struct SecureDoor {
+    /// It listens.
+    pub listener: net::Listener,
+    /// The node's certificates.
+    pub keeper: Arc<Keeper>,
+}
 
 /// The listener of a node's clients.
 pub struct Listener {
@@ -33,6 +51,8 @@ pub(super) struct Shared {
     pub(super) context: ClientContext,
     pub(super) stats: ListenerStats,
     pub(super) client_port: u16,
+    pub(super) secure_port: u16,
+    pub(super) pace: Mutex<Pace>,
     pub(super) started_ms: i64,
     pub(super) handshake_max: Duration,
     pub(super) neighbours: Neighbours,
@@ -57,6 +77,8 @@ impl Listener {
             new_sessions,
             stats: ListenerStats::default(),
             client_port: 0,
+            secure_port: 0,
+            pace: Mutex::default(),
             started_ms: time::wall_ms(),
             handshake_max: limits::HANDSHAKE_MAX,
             neighbours: Neighbours::default(),
@@ -77,16 +99,30 @@ impl Listener {
     /// Serves clients until `shutdown` is triggered; then tells all connections, and returns when their tasks
     /// have ended. Connections that come while the node does not serve are closed at their handshake; words
     /// are answered always.
-    pub async fn run(mut self, listener: net::Listener, shutdown: Shutdown) {
+    pub async fn run(mut self, doors: Doors, shutdown: Shutdown) {
         let shared = Arc::get_mut(&mut self.shared).expect("no connection has been accepted yet");
-        shared.client_port = listener.local_addr().port();
+        shared.client_port = doors.plain.as_ref().map_or(0, |plain| plain.local_addr().port());
+        shared.secure_port = doors.secure.as_ref().map_or(0, |secure| secure.listener.local_addr().port());
         let tasks = TaskGroup::new(Shutdown::new());
+        let Doors { plain, secure } = doors;
+        let (listener, keeper) = secure.map(|door| (door.listener, door.keeper)).unzip();
+        tokio::join!(
+            self.accept(plain, &shutdown, |stream| self.accepted(stream, None, &tasks)),
+            self.accept(listener, &shutdown, |stream| self.accepted(stream, keeper.as_ref(), &tasks)),
+        );
+        self.shared.context.registry.close_all(CloseReason::Shutdown);
+        tasks.stop().await;
+    }
+
+    /// Accepts until `shutdown`.
+    async fn accept(&self, listener: Option<net::Listener>, shutdown: &Shutdown, accepted: impl Fn(Stream)) {
+        let Some(listener) = listener else { return };
         loop {
             tokio::select! {
                 biased;
-                () = shutdown.wait() => break,
-                accepted = listener.accept() => match accepted {
-                    Ok((stream, _)) => self.accepted(stream, &tasks),
+                () = shutdown.wait() => return,
+                came = listener.accept() => match came {
+                    Ok((stream, _)) => accepted(stream),
                     Err(error) => {
                         if let Some(suppressed) = self.shared.may_complain() {
                             tracing::warn!(%error, suppressed, "cannot accept a client; raise the limit of open files if it is reached");
@@ -96,9 +132,6 @@ impl Listener {
                 }
             }
         }
-        drop(listener);
-        self.shared.context.registry.close_all(CloseReason::Shutdown);
-        tasks.stop().await;
     }
 
     #[cfg(test)]
@@ -106,17 +139,19 @@ impl Listener {
         self.shared.clone()
     }
 
-    fn accepted(&self, stream: Stream, tasks: &TaskGroup) {
+    /// `keeper`: of the certificates, if TLS is to be spoken.
+    fn accepted(&self, stream: Stream, keeper: Option<&Arc<Keeper>>, tasks: &TaskGroup) {
         let context = &self.shared.context;
         let (outbox, inbox) = outbox::channel();
         let config = &context.config.client;
         let most = Most {
             connections: config.max_connections,
             of_address: config.max_connections_per_address,
-            half_open: limits::HALF_OPEN_MAX,
+            half_open: if keeper.is_some() { limits::TLS_HALF_OPEN_MAX } else { limits::HALF_OPEN_MAX },
         };
         context.metrics.connections_accepted_total.inc();
-        let peer = match context.registry.accepted(stream.peer_addr(), outbox, most) {
+        let door = if keeper.is_some() { Door::Secure } else { Door::Plain };
+        let peer = match context.registry.accepted(stream.peer_addr(), door, outbox, most) {
             Ok(peer) => peer,
             Err(reason) => {
                 context.metrics.connections_rejected_total.inc();
@@ -126,7 +161,13 @@ impl Listener {
                 return;
             }
         };
-        tasks.spawn("client connection", connection::run(self.shared.clone(), stream, peer, inbox));
+        let shared = self.shared.clone();
+        match keeper.cloned() {
+            None => tasks.spawn("client connection", connection::run(shared, stream, peer, inbox)),
+            Some(keeper) => {
+                tasks.spawn("client connection", connection::run_secured(shared, keeper, stream, peer, inbox))
+            }
+        }
     }
 }
 

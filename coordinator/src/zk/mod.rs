@@ -23,6 +23,7 @@ mod pings;
 mod read;
 pub mod read_only;
 mod sasl;
+mod secure;
 mod throttle;
 mod watching;
 mod wire;
@@ -37,7 +38,7 @@ use rowlock_env::sync::watch;
 use rowlock_types::metrics::Metrics;
 use rowlock_types::status::Status;
 
-pub use listener::Listener;
+pub use listener::{Doors, Listener, SecureDoor};
 
 use crate::config::NodeConfig;
 use crate::delivery::registry::Registry;

@@ -8,6 +8,11 @@ pub const CLIENT_FRAME_MAX_BYTES: usize = 0xfffff;
 pub const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 /// Largest first frame of a client: a connect request has under 100 bytes. Beyond: the connection is closed.
 pub const HANDSHAKE_FRAME_MAX_BYTES: usize = 1 << 10;
+/// The same of all listeners when one comes in with TLS, since each holds the state of a handshake.
+pub const TLS_HALF_OPEN_MAX: usize = 1_024;
+/// TLS handshakes that a node begins in a second, and a twentieth of that at once. Beyond: they wait, and
+/// those that would not be done in time are closed. A handshake costs some tenths of a millisecond.
+pub const TLS_HANDSHAKES_PER_SECOND: u32 = 1_000;
 /// Bytes read behind the first frame while the session is opened, about. Beyond: they wait in the socket.
 pub const HANDSHAKE_ARRIVED_MAX_BYTES: usize = 16 << 10;
 /// Connections that have not sent their first frame. Beyond: the oldest of them is closed, since a client

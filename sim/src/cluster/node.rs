@@ -53,10 +53,12 @@ fn entry(shape: &Shape, place: usize) -> NodeEntry {
     let ip = address(place);
     NodeEntry {
         id: node_id(place),
-        client_addr: format!("{ip}:2181"),
+        client_addr: Some(format!("{ip}:2181")),
+        secure_client_addr: None,
         peer_addr: format!("{ip}:2281"),
         http_addr: format!("{ip}:2381"),
         client_listen: None,
+        secure_client_listen: None,
         peer_listen: None,
         data_dir: PathBuf::from("/data"),
         learner: place >= shape.voters,

@@ -1,11 +1,13 @@
 //! Each mistake a file can hold, and what is said about it.
 
+mod security;
+
 use rowlock_world::spoilt::Spoiler;
 use std::path::Path;
 
 use rowlock_proto::NodeId;
 
-use crate::config::{ClusterConfig, LimitsConfig, PeerSecurity, TlsFiles};
+use crate::config::{ClientAuth, ClusterConfig, LimitsConfig, PeerSecurity, TlsFiles};
 
 const THREE: &str = r#"name = "orders"
 data = "d"
@@ -137,62 +139,17 @@ fn printed_configuration_reads_back_equal() {
         crl: Some("/t/crl.pem".into()),
     });
     config.peer.security = Some(PeerSecurity::Mtls);
+    config.nodes[0].secure_client_addr = Some("127.0.0.1:2191".to_owned());
+    config.nodes[1].secure_client_addr = Some("a:2192".to_owned());
+    config.nodes[1].secure_client_listen = Some("127.0.0.1:2192".to_owned());
+    config.nodes[1].client_addr = None;
+    config.client.client_auth = ClientAuth::Want;
+    config.client.x509_superusers = vec!["CN=admin,O=Acme\\, Inc.".to_owned()];
     config.limits = LimitsConfig { sessions: 9, memory_bytes: Some(1 << 30) };
     config.warnings.clear();
     let mut again = ClusterConfig::parse(&config.to_toml(), Path::new("/y/cluster.toml")).unwrap();
     again.warnings.clear();
     assert_eq!(again, config);
-}
-
-const TLS: &str = "[tls]\ncert = \"tls/{id}.pem\"\nkey = \"/etc/{id}/key\"\n";
-
-#[test]
-fn every_node_finds_its_own_certificate_by_its_number_beside_the_file() {
-    let text = format!("{THREE}{TLS}peer_ca = \"ca.pem\"\n[peer]\nsecurity = \"mtls\"\n");
-    let config = parse(&text).unwrap();
-    assert!(config.warnings.is_empty(), "{:?}", config.warnings);
-    let files = config.node(NodeId(2)).unwrap().tls.unwrap();
-    let wanted = TlsFiles {
-        cert: "conf/tls/2.pem".into(),
-        key: "/etc/2/key".into(),
-        peer_ca: Some("conf/ca.pem".into()),
-        client_ca: None,
-        crl: None,
-    };
-    assert_eq!(files, wanted);
-}
-
-#[test]
-fn security_without_the_certificates_for_it_is_refused() {
-    let refused = |more: &str| parse(&format!("{THREE}{more}")).expect_err("the file is wrong");
-    for word in ["mtls", "both"] {
-        let peer = format!("[peer]\nsecurity = \"{word}\"\n");
-        let said = refused(&peer);
-        assert!(said.contains(&format!("security = \"{word}\" needs certificates; add [tls]")), "{said}");
-        let said = refused(&format!("{TLS}{peer}"));
-        assert!(
-            said.ends_with("needs the authority of the nodes' certificates; add peer_ca to [tls]"),
-            "{said}"
-        );
-    }
-    let said = refused("[peer]\nsecurity = \"tls\"\n");
-    assert!(said.contains("unknown variant `tls`, expected one of `none`, `both`, `mtls`"), "{said}");
-    let said = refused("[tls]\ncert = \"a\"\n");
-    assert!(said.contains("missing field `key`"), "{said}");
-    let said = refused(&TLS.replace("tls/{id}", "tls/{node}"));
-    assert!(said.contains("cert = \"tls/{node}.pem\" has a brace that is not of {id}"), "{said}");
-    let said = refused(&TLS.replace("tls/{id}.pem", ""));
-    assert!(said.contains("cert is empty"), "{said}");
-}
-
-#[test]
-fn certificates_that_nothing_uses_and_a_change_over_are_warned_of() {
-    let warnings = |more: &str| parse(&format!("{THREE}{TLS}{more}")).unwrap().warnings;
-    for more in ["", "[peer]\nsecurity = \"none\"\n"] {
-        assert!(warnings(more)[0].starts_with("nothing uses the certificates of [tls]"));
-    }
-    let both = warnings("peer_ca = \"ca.pem\"\n[peer]\nsecurity = \"both\"\n");
-    assert!(both[0].starts_with("security = \"both\" believes whoever reaches the nodes' port"), "{both:?}");
 }
 
 #[test]
@@ -234,8 +191,8 @@ fn unknown_section_is_refused() {
 
 #[test]
 fn missing_key_is_named() {
-    let said = complaint("client = \"127.0.0.1:2182\"\n", "");
-    assert!(said.contains("missing field `client`"), "{said}");
+    let said = complaint("peer = \"127.0.0.1:2282\"\n", "");
+    assert!(said.contains("missing field `peer`"), "{said}");
     assert!(said.starts_with("conf/cluster.toml:9"), "{said}");
 }
 
@@ -289,7 +246,7 @@ fn node_listens_elsewhere_than_it_is_found_if_the_file_says_so() {
     let node = config.node(NodeId(2)).unwrap();
     assert_eq!(node.peer_addr, "0.0.0.0:9000");
     assert_eq!(node.members[1].peer_addr, "127.0.0.1:2282");
-    assert_eq!(node.client_addr, "127.0.0.1:2182");
+    assert_eq!(node.client_addr.as_deref(), Some("127.0.0.1:2182"));
     let mut again = ClusterConfig::parse(&config.to_toml(), Path::new("/y/cluster.toml")).unwrap();
     again.nodes.iter_mut().zip(&config.nodes).for_each(|(a, b)| a.data_dir = b.data_dir.clone());
     assert_eq!(again, config);

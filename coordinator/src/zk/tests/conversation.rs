@@ -28,7 +28,7 @@ use super::locks::acquire;
 use super::node::config;
 use crate::delivery::events::Dispatcher;
 use crate::delivery::outbox::{self, CloseReason, Inbox, Message};
-use crate::delivery::registry::{Most, Registry};
+use crate::delivery::registry::{Door, Most, Registry};
 use crate::delivery::watch::{WatchBounds, WatchTable};
 use crate::proposer::{Proposer, Submission};
 use crate::reconfig::ReconfigDoor;
@@ -80,7 +80,7 @@ impl Stage {
         let addr = SocketAddr::from(([127, 0, 0, 1], 1));
         let peer = context
             .registry
-            .accepted(addr, outbox, Most { connections: 1, of_address: 0, half_open: 1 })
+            .accepted(addr, Door::Plain, outbox, Most { connections: 1, of_address: 0, half_open: 1 })
             .unwrap();
         context.registry.attach(peer.id, session, attachment);
         let shared = Listener::new(context.clone()).shared();

@@ -31,7 +31,7 @@ use crate::report::Reports;
 use crate::session::charge::Charge;
 use crate::session::{SessionTouch, Sign};
 use crate::zk::read_only::Isolation;
-use crate::zk::{ClientContext, Listener};
+use crate::zk::{ClientContext, Doors, Listener};
 
 /// What the log does with submissions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +67,8 @@ pub fn config() -> NodeConfig {
     NodeConfig {
         cluster: "test".to_owned(),
         id: NodeId(1),
-        client_addr: "127.0.0.1:0".to_owned(),
+        client_addr: Some("127.0.0.1:0".to_owned()),
+        secure_client_addr: None,
         peer_addr: "127.0.0.1:0".to_owned(),
         http_addr: "127.0.0.1:0".to_owned(),
         data_dir: PathBuf::from("/nowhere"),
@@ -142,7 +143,8 @@ impl Node {
         let addr = listener.local_addr().to_string();
         let shutdown = Shutdown::new();
         let serving = Listener::new(context.clone()).with_handshake_max(handshake_max);
-        let served = spawn("listener", serving.run(listener, shutdown.clone()));
+        let served =
+            spawn("listener", serving.run(Doors { plain: Some(listener), secure: None }, shutdown.clone()));
         Node { addr, context, status, log, leader_in_contact, charge, shutdown, served, tasks }
     }
 

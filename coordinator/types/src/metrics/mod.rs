@@ -89,6 +89,12 @@ metrics! {
     connections_rejected_total: Counter,
     /// Client connections closed because a bound was exceeded (slow reader, frame too large).
     connections_overflowed_total: Counter,
+    /// TLS handshakes with clients that succeeded.
+    client_tls_handshakes_total: Counter,
+    /// Of these, those that were resumed by a ticket of an earlier one, which is cheaper.
+    client_tls_resumed_total: Counter,
+    /// TLS handshakes with clients that failed, on either side.
+    client_tls_handshakes_failed_total: Counter,
     /// Wrong passwords of the superuser.
     super_passwords_wrong_total: Counter,
     /// Frames received from clients.

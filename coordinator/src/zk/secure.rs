@@ -1,0 +1,140 @@
+//! The TLS handshake of a client, before the first byte of ZooKeeper's protocol: bounded in number, time and
+//! pace. What the client's certificate proves becomes its first identity.
+//!
+//! Must never do: tell a client that fails more than an alert of TLS.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rowlock_env::net::Stream;
+use rowlock_env::time::{self, Instant};
+use rowlock_tls::{Keeper, Secured, TlsError, looks_like_tls};
+use rowlock_types::limits;
+
+use super::end_reason::EndReason;
+use super::handshake::next_message;
+use super::identity;
+use super::listener::Shared;
+use crate::delivery::outbox::{Inbox, Message};
+use crate::delivery::registry::Peer;
+
+/// The arithmetic of one handshake has so much time to itself.
+const STEP: Duration = Duration::from_nanos(1_000_000_000 / limits::TLS_HANDSHAKES_PER_SECOND as u64);
+/// So much of it may come at once: heartbeats between nodes wait meanwhile.
+const BURST: Duration = Duration::from_millis(50);
+
+/// When the next handshake may begin: clients that come back all at once must not keep the node from what
+/// the cluster needs of it.
+#[derive(Debug, Default)]
+pub(super) struct Pace {
+    /// When all that have begun have had their time.
+    done: Option<Instant>,
+}
+
+impl Pace {
+    /// How long a handshake that comes `now` has to wait. `None`: longer than `most`.
+    fn take(&mut self, now: Instant, most: Duration) -> Option<Duration> {
+        let done = self.done.map_or(now, |done| done.max(now)) + STEP;
+        let wait = done.saturating_since(now).saturating_sub(BURST);
+        if wait >= most {
+            return None;
+        }
+        self.done = Some(done);
+        Some(wait)
+    }
+}
+
+/// Does the handshake. Whom the certificate proves stands in `peer` afterwards.
+pub(super) async fn shake_hands(
+    shared: &Shared,
+    peer: &Peer,
+    keeper: &Keeper,
+    stream: Stream,
+    inbox: &mut Inbox,
+    deadline: Instant,
+) -> Result<Stream, EndReason> {
+    let steps = async {
+        let told = async {
+            match next_message(inbox).await? {
+                Message::Close(reason) => Err(EndReason::Told(reason)),
+                // Nothing else can be meant for a connection that has not asked for anything.
+                _ => Err(EndReason::Lost),
+            }
+        };
+        tokio::select! {
+            biased;
+            told = told => told,
+            shaken = accept(shared, keeper, stream, deadline) => shaken,
+        }
+    };
+    let shaken = match time::timeout_at(deadline, steps).await {
+        Ok(shaken) => shaken,
+        Err(time::Elapsed) => Err(EndReason::NoHandshake),
+    };
+    let metrics = &shared.context.metrics;
+    let known = shaken.and_then(|secured| prove(shared, peer, secured));
+    match &known {
+        Ok(_) => metrics.client_tls_handshakes_total.inc(),
+        Err(EndReason::Told(_) | EndReason::Lost) => {}
+        Err(_) => metrics.client_tls_handshakes_failed_total.inc(),
+    }
+    known
+}
+
+async fn accept(
+    shared: &Shared,
+    keeper: &Keeper,
+    stream: Stream,
+    deadline: Instant,
+) -> Result<Secured, EndReason> {
+    // Whoever says nothing takes no turn.
+    match stream.first_byte().await? {
+        None => return Err(EndReason::HungUp),
+        Some(first) if looks_like_tls(first) => {}
+        Some(_) => return Err(EndReason::NoTls("it does not speak TLS".to_owned())),
+    }
+    let now = time::now();
+    let wait = shared.pace.lock().take(now, deadline.saturating_since(now));
+    let Some(wait) = wait else {
+        return Err(EndReason::NoTls("too many TLS handshakes at a time".to_owned()));
+    };
+    time::sleep(wait).await;
+    match keeper.material().clients.accept(stream).await {
+        Ok(secured) => Ok(secured),
+        Err(TlsError::HungUp) => Err(EndReason::HungUp),
+        Err(error) => Err(EndReason::NoTls(error.to_string())),
+    }
+}
+
+fn prove(shared: &Shared, peer: &Peer, secured: Secured) -> Result<Stream, EndReason> {
+    let Secured { stream, certificate, is_resumed } = secured;
+    if is_resumed {
+        shared.context.metrics.client_tls_resumed_total.inc();
+    }
+    if let Some(certificate) = certificate {
+        let address = shared.neighbours.identities(peer.addr.ip());
+        let superusers = &shared.context.config.client.x509_superusers;
+        let proven = identity::with_certificate(&address, certificate.subject, superusers).map_err(
+            |identity::AuthFailed| EndReason::NoTls("the subject of its certificate is too long".to_owned()),
+        )?;
+        let _: Result<(), Arc<_>> = peer.proven.set(proven);
+    }
+    Ok(stream)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_goes_at_once_and_then_a_thousand_a_second_and_none_too_late() {
+        let (now, most) = (time::now(), Duration::from_secs(1));
+        let mut pace = Pace::default();
+        let waits: Vec<_> = (0..2_000).map_while(|_| pace.take(now, most)).collect();
+        assert_eq!(waits.len(), 1_049, "those of a second, and the burst");
+        assert!(waits[..50].iter().all(Duration::is_zero));
+        assert_eq!(waits[50], STEP);
+        assert_eq!(pace.take(now, most), None);
+        assert_eq!(pace.take(now + most, most), Some(Duration::ZERO));
+    }
+}

@@ -1,0 +1,266 @@
+//! The listener for clients with TLS: who comes in, whom a certificate proves, and what is counted.
+
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use rowlock_coordinator::config::{ClientAuth, TlsFiles};
+use rowlock_coordinator::{Instant, Node, NodeConfig};
+use rowlock_env::disk::Dir;
+use rowlock_env::net::Stream;
+use rowlock_env::time;
+use rowlock_proto::acl::{Acl, Id, perms};
+use rowlock_proto::request::{ConnectRequest, Create, PathWatch, SetAcl};
+use rowlock_proto::{
+    CreateMode, ErrorCode, Request, RequestFrame, Response, SessionId, Version, Xid, Zxid, decode, encode,
+    frame,
+};
+use rowlock_tls::issue::{Authority, Leaf};
+use rowlock_tls::{ClientKeeper, ClientTls, Connector, Pem};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+const DAY: i64 = 86_400;
+const SOON: Duration = Duration::from_secs(30);
+
+/// A node with TLS only, and the authorities of its world.
+struct World {
+    folder: tempfile::TempDir,
+    clients: Authority,
+    node: Node,
+}
+
+impl World {
+    async fn new(change: impl FnOnce(&mut NodeConfig)) -> World {
+        let folder = tempfile::tempdir().unwrap();
+        let (nodes, clients) =
+            (Authority::new("nodes", DAY).unwrap(), Authority::new("clients", DAY).unwrap());
+        let leaf = Leaf { name: "node", hosts: &["127.0.0.1"], uri: None, valid_s: DAY };
+        let issued = nodes.issue(&leaf).unwrap();
+        let at = |name: &str, text: &str| write(folder.path().join(name), text);
+        let mut config = NodeConfig::single(folder.path().join("data"));
+        config.tls = Some(TlsFiles {
+            cert: at("node.pem", &issued.cert_pem),
+            key: at("node.key", &issued.key_pem),
+            peer_ca: Some(at("nodes-ca.pem", nodes.cert_pem())),
+            client_ca: Some(at("clients-ca.pem", clients.cert_pem())),
+            crl: None,
+        });
+        config.secure_client_addr = config.client_addr.take();
+        change(&mut config);
+        let node = Node::start(config).await.unwrap();
+        node.serving(Instant::now() + SOON).await.unwrap();
+        assert_eq!(Some(node.addresses().client), node.addresses().secure_client);
+        World { folder, clients, node }
+    }
+
+    /// One with a certificate of this name.
+    fn named(&self, name: &str) -> Connector {
+        self.signed(name, &self.clients)
+    }
+
+    fn signed(&self, name: &str, authority: &Authority) -> Connector {
+        let issued = authority.issue(&Leaf { name, hosts: &[], uri: None, valid_s: DAY }).unwrap();
+        let text = |pem: String| Pem::Text(pem.into_bytes());
+        self.connector(Some((text(issued.cert_pem), text(issued.key_pem))))
+    }
+
+    fn nameless(&self) -> Connector {
+        self.connector(None)
+    }
+
+    fn connector(&self, identity: Option<(Pem, Pem)>) -> Connector {
+        let ca = Pem::File(self.folder.path().join("nodes-ca.pem"));
+        ClientKeeper::open(ClientTls { ca, identity }).unwrap().connector()
+    }
+
+    async fn connect(&self, connector: &Connector) -> Result<Session, String> {
+        let address = self.node.addresses().client.to_string();
+        let plain = Stream::connect(&address, SOON).await.unwrap();
+        let open = async {
+            let stream = connector.connect(plain, "127.0.0.1").await.map_err(|error| error.to_string())?;
+            Session::open(stream).await.map_err(|error| error.to_string())
+        };
+        time::timeout(SOON, open).await.expect("an answer in time")
+    }
+
+    fn failures(&self) -> u64 {
+        self.node.metrics().client_tls_handshakes_failed_total.get()
+    }
+}
+
+fn write(path: PathBuf, text: &str) -> PathBuf {
+    let dir = Dir::open(path.parent().unwrap()).unwrap();
+    dir.write_atomic(path.file_name().unwrap().to_str().unwrap(), text.as_bytes()).unwrap();
+    path
+}
+
+/// A client's session, in raw frames.
+struct Session {
+    stream: Stream,
+    input: BytesMut,
+    xid: i32,
+}
+
+impl Session {
+    async fn open(stream: Stream) -> std::io::Result<Session> {
+        let mut session = Session { stream, input: BytesMut::new(), xid: 0 };
+        let request = ConnectRequest {
+            protocol_version: 0,
+            last_zxid_seen: Zxid(0),
+            timeout_ms: 30_000,
+            session_id: SessionId::NONE,
+            password: Bytes::from_static(&[0; 16]),
+            read_only: Some(false),
+        };
+        let mut out = BytesMut::new();
+        encode::connect_request(&request, &mut out);
+        session.stream.write_all(&out).await?;
+        decode::connect_response(session.frame().await?).unwrap();
+        Ok(session)
+    }
+
+    async fn frame(&mut self) -> std::io::Result<Bytes> {
+        loop {
+            if let Some(frame) = frame::split(&mut self.input, 1 << 20).unwrap() {
+                return Ok(frame);
+            }
+            if self.stream.read_buf(&mut self.input).await? == 0 {
+                return Err(std::io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+    }
+
+    async fn ask(&mut self, request: Request) -> Result<Option<Response>, ErrorCode> {
+        self.xid += 1;
+        let (xid, opcode) = (Xid(self.xid), request.opcode());
+        let mut out = BytesMut::new();
+        encode::request(&RequestFrame { xid, request }, &mut out);
+        self.stream.write_all(&out).await.unwrap();
+        let mut frame = time::timeout(SOON, self.frame()).await.expect("in time").unwrap();
+        let header = decode::reply_header(&mut frame).unwrap();
+        assert_eq!(header.xid, xid);
+        match header.err {
+            Some(error) => Err(error),
+            None => Ok(decode::response(&mut frame, opcode).ok()),
+        }
+    }
+
+    async fn create(&mut self, path: &str, scheme: &str, id: &str) -> Result<(), ErrorCode> {
+        let acl = acl(scheme, id).into();
+        let create = Create {
+            path: path.to_owned(),
+            data: None,
+            acl: Some(acl),
+            flags: CreateMode::Persistent.flags(),
+        };
+        self.ask(Request::Create(create)).await.map(drop)
+    }
+
+    async fn read(&mut self, path: &str) -> Result<(), ErrorCode> {
+        self.ask(Request::GetData(PathWatch { path: path.to_owned(), watch: false })).await.map(drop)
+    }
+}
+
+fn acl(scheme: &str, id: &str) -> Vec<Acl> {
+    vec![Acl { perms: perms::ALL, id: Id { scheme: scheme.to_owned(), id: id.to_owned() } }]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_certificate_names_its_owner_in_acls_and_makes_superusers_of_those_who_are_listed() {
+    let world = World::new(|config| {
+        config.client.x509_superusers = vec!["CN=admin".to_owned()];
+        config.client.require_auth = true;
+    })
+    .await;
+    let mut alice = world.connect(&world.named("alice")).await.unwrap();
+    let mut bob = world.connect(&world.named("bob")).await.unwrap();
+    let mut admin = world.connect(&world.named("admin")).await.unwrap();
+    let Ok(Some(Response::WhoAmI(who))) = alice.ask(Request::WhoAmI).await else { panic!("must answer") };
+    let who: Vec<(&str, &str)> = who.iter().map(|id| (id.scheme.as_str(), id.id.as_str())).collect();
+    assert_eq!(who, [("ip", "127.0.0.1"), ("x509", "CN=alice")]);
+    alice.create("/hers", "auth", "").await.unwrap();
+    alice.read("/hers").await.unwrap();
+    assert_eq!(bob.read("/hers").await, Err(ErrorCode::NoAuth));
+    admin.read("/hers").await.unwrap();
+    bob.create("/for-alice", "x509", "CN=alice").await.unwrap();
+    alice.read("/for-alice").await.unwrap();
+    assert_eq!(bob.read("/for-alice").await, Err(ErrorCode::NoAuth));
+    assert_eq!(bob.create("/bad", "x509", "bob").await, Err(ErrorCode::InvalidAcl));
+    let set =
+        SetAcl { path: "/hers".to_owned(), acl: Some(acl("x509", "CN=bob").into()), version: Version::ANY };
+    alice.ask(Request::SetAcl(set)).await.unwrap();
+    bob.read("/hers").await.unwrap();
+    assert_eq!(alice.read("/hers").await, Err(ErrorCode::NoAuth));
+    world.node.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_has_no_certificate_of_the_clients_authority_is_refused_and_counted() {
+    let world = World::new(|_| {}).await;
+    let stranger = Authority::new("strangers", DAY).unwrap();
+    for (count, connector) in [(1, world.signed("mallory", &stranger)), (2, world.nameless())] {
+        world.connect(&connector).await.map(drop).expect_err("is refused");
+        assert_eq!(world.failures(), count);
+    }
+    let mut plain = Stream::connect(&world.node.addresses().client.to_string(), SOON).await.unwrap();
+    plain.write_all(b"ruok").await.unwrap();
+    let mut answer = Vec::new();
+    // A reset is an answer as well.
+    let _ = time::timeout(SOON, plain.read_to_end(&mut answer)).await.expect("is closed");
+    assert_eq!((answer.len(), world.failures()), (0, 3));
+    let mut alice = world.connect(&world.named("alice")).await.unwrap();
+    alice.create("/a", "world", "anyone").await.unwrap();
+    assert_eq!(world.node.metrics().client_tls_handshakes_total.get(), 1);
+    world.node.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_certificates_are_only_wanted_whoever_has_none_is_nobody() {
+    let world = World::new(|config| {
+        config.client.client_auth = ClientAuth::Want;
+        config.client.require_auth = true;
+    })
+    .await;
+    let mut nobody = world.connect(&world.nameless()).await.unwrap();
+    assert_eq!(nobody.read("/").await, Err(ErrorCode::SessionClosedRequireSaslAuth));
+    let mut alice = world.connect(&world.named("alice")).await.unwrap();
+    alice.read("/").await.unwrap();
+    world.node.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_comes_back_resumes_and_is_still_known() {
+    let world = World::new(|_| {}).await;
+    let connector = world.named("alice");
+    for resumed in [0, 1, 2] {
+        let mut alice = world.connect(&connector).await.unwrap();
+        assert_eq!(world.node.metrics().client_tls_resumed_total.get(), resumed);
+        let Ok(Some(Response::WhoAmI(who))) = alice.ask(Request::WhoAmI).await else { panic!("must answer") };
+        assert_eq!(who[1].id, "CN=alice");
+    }
+    world.node.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_begins_no_handshake_is_closed_in_time_and_keeps_nobody_out() {
+    let world = World::new(|_| {}).await;
+    let address = world.node.addresses().client.to_string();
+    let mut idle = Vec::new();
+    for _ in 0..100 {
+        let mut stream = Stream::connect(&address, SOON).await.unwrap();
+        // The first byte of a handshake, and no more.
+        stream.write_all(&[0x16]).await.unwrap();
+        idle.push(stream);
+    }
+    let mut alice = world.connect(&world.named("alice")).await.unwrap();
+    alice.read("/").await.unwrap();
+    for mut stream in idle {
+        let mut rest = Vec::new();
+        let _ = time::timeout(SOON, stream.read_to_end(&mut rest)).await.expect("is closed");
+    }
+    alice.read("/").await.unwrap();
+    assert_eq!(world.failures(), 100);
+    world.node.shutdown().await;
+}
