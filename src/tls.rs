@@ -12,14 +12,15 @@ mod node;
 mod plan;
 mod renew;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use rowlock_coordinator::config::ClusterConfig;
 use rowlock_env::time;
 use rowlock_tls::Certificate;
 use serde_json::{Value, json};
 
-use crate::exit::Failure;
+use crate::exit::{CONFIG, Failure};
 
 const DAY_S: i64 = 86_400;
 const DAY_MS: i64 = DAY_S * 1_000;
@@ -43,12 +44,25 @@ enum What {
 /// Options of every command that works on a folder of certificates.
 #[derive(clap::Args)]
 struct Place {
-    /// The folder of certificates and keys
-    #[arg(long, value_name = "DIR", default_value = "tls")]
-    dir: PathBuf,
+    /// The folder of certificates and keys [default: tls]
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
     /// Form of the answer
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
+}
+
+impl Place {
+    fn dir(&self) -> &Path {
+        self.dir.as_deref().unwrap_or(Path::new("tls"))
+    }
+}
+
+/// The cluster's file: the one that was named, or `cluster.toml` here if there is one.
+fn cluster_file(named: Option<&Path>) -> Result<Option<ClusterConfig>, Failure> {
+    let here = Path::new("cluster.toml");
+    let path = named.or(here.exists().then_some(here));
+    path.map(ClusterConfig::load).transpose().map_err(|e| Failure::new(CONFIG, e))
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]

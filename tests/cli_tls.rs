@@ -170,3 +170,39 @@ fn check_names_each_file_that_somebody_would_refuse() {
     let err = "rowlock: tls/client-alice.pem: none of the authorities here has signed it\n";
     assert_eq!((said.code, said.err.as_str()), (CONFIG, err));
 }
+
+#[test]
+fn check_says_of_the_files_in_a_clusters_file_what_its_nodes_would_say() {
+    let temp = tempfile::tempdir().unwrap();
+    let here = temp.path();
+    let node =
+        |id: u32| format!("[[node]]\nid = {id}\nclient = \"127.0.0.1:{id}\"\npeer = \"127.0.0.1:10{id}\"\n");
+    let tls =
+        "[tls]\ncert = \"tls/node-{id}.pem\"\nkey = \"tls/node-{id}.key\"\npeer_ca = \"tls/peers-ca.pem\"\n";
+    let peer = "[peer]\nsecurity = \"mtls\"\n";
+    let file = format!("name = \"prod\"\n{tls}{peer}{}{}{}", node(1), node(2), node(3));
+    fs::write(here.join("cluster.toml"), file).unwrap();
+    let err = refused(here, &["tls", "check"], CONFIG);
+    assert!(err.contains("no certificate that the cluster's file names is here"), "{err}");
+    told(here, &["tls", "init"]);
+    assert!(told(here, &["tls", "check"]).contains("node 3 of prod"));
+    // On the machine of node 2.
+    for id in [1, 3] {
+        fs::remove_file(here.join(format!("tls/node-{id}.pem"))).unwrap();
+    }
+    let out = told(here, &["tls", "check", "--config", "cluster.toml"]);
+    assert!(out.contains("node 2 of prod") && !out.contains("node 1"), "{out}");
+    fs::copy(here.join("tls/node-2.pem"), here.join("tls/node-1.pem")).unwrap();
+    fs::copy(here.join("tls/node-2.key"), here.join("tls/node-1.key")).unwrap();
+    let err = refused(here, &["tls", "check"], CONFIG);
+    let wanted =
+        "node 1 of prod needs a certificate for rowlock://prod/node/1, and this is that of node 2 of prod\n";
+    assert!(err.ends_with(wanted) && err.lines().count() == 1, "{err}");
+    fs::remove_file(here.join("tls/node-1.pem")).unwrap();
+    fs::remove_file(here.join("tls/node-2.key")).unwrap();
+    let err = refused(here, &["tls", "check"], CONFIG);
+    assert!(
+        err.contains("node 2 would not start: ") && err.contains("tls/node-2.key: cannot be read"),
+        "{err}"
+    );
+}

@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use rowlock_coordinator::config::ClusterConfig;
 use serde_json::{Value, json};
 
 use super::folder::Folder;
-use super::judge::{Finding, What, judge};
-use super::{Output, Place, date, days_left, described};
+use super::judge::{Candidate, Finding, Role, What, judge};
+use super::{Output, Place, cluster_file, date, days_left, described};
 use crate::exit::{CONFIG, Failure};
 use crate::print::{errln, print};
 use crate::table::table;
@@ -15,8 +16,12 @@ use crate::table::table;
 /// Show certificates and keys, and whether nodes and clients would take them
 #[derive(clap::Args)]
 pub struct Check {
-    /// Files of certificates and of their authorities [default: all in the folder]
+    /// Files of certificates and of their authorities [default: those that `tls` of the cluster's
+    /// file names, else all in the folder]
     files: Vec<PathBuf>,
+    /// The cluster's file [default: ./cluster.toml if there is one]
+    #[arg(long, value_name = "FILE", env = "ROWLOCK_CONFIG")]
+    config: Option<PathBuf>,
     /// Fewer days left are a problem
     #[arg(long, value_name = "DAYS", default_value_t = 0)]
     min_days: i64,
@@ -27,8 +32,7 @@ pub struct Check {
 impl Check {
     /// Prints a line for each file and each problem. Exit code 0 without problems, else 78.
     pub fn run(self) -> Result<ExitCode, Failure> {
-        let files = if self.files.is_empty() { self.of_folder()? } else { self.files.clone() };
-        let found = judge(&files, self.min_days);
+        let found = judge(&self.candidates()?, self.min_days);
         match self.place.output {
             Output::Json => {
                 let all: Vec<Value> = found.iter().map(of_program).collect();
@@ -50,15 +54,63 @@ impl Check {
         Ok(code)
     }
 
-    fn of_folder(&self) -> Result<Vec<PathBuf>, Failure> {
-        let folder = Folder::open(&self.place.dir)?;
-        let files: Vec<PathBuf> = folder.stems()?.iter().map(|stem| folder.cert(stem)).collect();
+    fn candidates(&self) -> Result<Vec<Candidate>, Failure> {
+        if !self.files.is_empty() {
+            return Ok(self.files.iter().cloned().map(Candidate::any).collect());
+        }
+        if self.place.dir.is_none()
+            && let Some(config) = cluster_file(self.config.as_deref())?
+            && config.tls.is_some()
+        {
+            return of_config(&config);
+        }
+        if self.config.is_some() {
+            return Err(Failure::new(
+                CONFIG,
+                "the cluster's file has no [tls]; name files, or a folder with --dir",
+            ));
+        }
+        self.of_folder()
+    }
+
+    fn of_folder(&self) -> Result<Vec<Candidate>, Failure> {
+        let folder = Folder::open(self.place.dir())?;
+        let files: Vec<Candidate> =
+            folder.stems()?.iter().map(|stem| Candidate::any(folder.cert(stem))).collect();
         if files.is_empty() {
-            let what = format!("there is no certificate in {}", self.place.dir.display());
+            let what = format!("there is no certificate in {}", self.place.dir().display());
             return Err(Failure::new(CONFIG, format!("{what}; make some with `rowlock tls init`")));
         }
         Ok(files)
     }
+}
+
+/// The files of all nodes whose certificate is on this machine, and the authorities.
+fn of_config(config: &ClusterConfig) -> Result<Vec<Candidate>, Failure> {
+    let mut found: Vec<Candidate> = Vec::new();
+    let mut authorities: Vec<PathBuf> = Vec::new();
+    for node in &config.nodes {
+        let Some(files) = config.node(node.id).and_then(|node| node.tls) else { continue };
+        for file in files.peer_ca.iter().chain(&files.client_ca) {
+            if !authorities.contains(file) {
+                authorities.push(file.clone());
+            }
+        }
+        if files.cert.exists() {
+            found.push(Candidate {
+                file: files.cert.clone(),
+                key: files.key.clone(),
+                role: Role::Node { id: node.id.0, cluster: config.name.clone(), files },
+            });
+        }
+    }
+    if found.is_empty() {
+        let what = "no certificate that the cluster's file names is here";
+        return Err(Failure::new(CONFIG, format!("{what}; make them with `rowlock tls init`")));
+    }
+    let authorities =
+        authorities.into_iter().map(|file| Candidate { role: Role::Authorities, ..Candidate::any(file) });
+    Ok(authorities.chain(found).collect())
 }
 
 fn row(finding: &Finding) -> [String; 6] {

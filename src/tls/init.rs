@@ -4,15 +4,14 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use rowlock_coordinator::config::ClusterConfig;
 use rowlock_env::rng;
 use rowlock_tls::Certificate;
 use serde_json::json;
 
 use super::folder::{self, CLIENTS, Folder, PEERS, Signer};
 use super::plan::{self, Plan, Wishes};
-use super::{Output, Place, date, days, described};
-use crate::exit::{CONFIG, Failure};
+use super::{Output, Place, cluster_file, date, days, described};
+use crate::exit::Failure;
 use crate::print::print;
 use crate::znode::print_json;
 
@@ -45,34 +44,28 @@ pub struct Init {
 impl Init {
     /// Makes all files, or none if one of them is there.
     pub fn run(self) -> Result<ExitCode, Failure> {
-        let file = self.file()?;
+        let file = cluster_file(self.config.as_deref())?;
         let wishes = Wishes { cluster: self.cluster.as_deref(), nodes: self.nodes, hosts: &self.hosts };
         let plan = plan::plan(&wishes, file.as_ref())?;
-        let made = make(&self.place.dir, &plan, self.days, self.ca_days)?;
+        let made = make(self.place.dir(), &plan, self.days, self.ca_days)?;
         match self.place.output {
             Output::Json => {
                 let nodes = plan.nodes.iter().zip(&made).map(|(node, certificate)| {
                     let mut all = described(certificate);
                     all["node"] = json!(node.id);
-                    all["cert"] = json!(self.place.dir.join(format!("{}.pem", folder::node(node.id))));
+                    all["cert"] = json!(self.place.dir().join(format!("{}.pem", folder::node(node.id))));
                     all
                 });
                 let nodes: Vec<_> = nodes.collect();
-                print_json(&json!({ "cluster": plan.cluster, "dir": self.place.dir, "nodes": nodes }))?;
+                print_json(&json!({ "cluster": plan.cluster, "dir": self.place.dir(), "nodes": nodes }))?;
             }
             Output::Text => print(self.told(&plan, &made).as_bytes())?,
         }
         Ok(ExitCode::SUCCESS)
     }
 
-    fn file(&self) -> Result<Option<ClusterConfig>, Failure> {
-        let here = Path::new("cluster.toml");
-        let path = self.config.as_deref().or(here.exists().then_some(here));
-        path.map(ClusterConfig::load).transpose().map_err(|e| Failure::new(CONFIG, e))
-    }
-
     fn told(&self, plan: &Plan, made: &[Certificate]) -> String {
-        let dir = self.place.dir.display();
+        let dir = self.place.dir().display();
         let mut out = format!("made in {dir}:\n");
         let mut line = |file: &str, what: &str| {
             // Writing to a String cannot fail.

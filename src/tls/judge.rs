@@ -2,10 +2,30 @@
 
 use std::path::{Path, PathBuf};
 
+use rowlock_coordinator::config::TlsFiles;
 use rowlock_env::disk::Dir;
-use rowlock_tls::{Certificate, TlsError, inspect};
+use rowlock_tls::{Certificate, ClientAuth, Material, TlsError, inspect, node_uri};
 
 use super::days_left;
+
+/// A file to look at.
+pub struct Candidate {
+    pub file: PathBuf,
+    /// Where the key of its certificate is, if it is here.
+    pub key: PathBuf,
+    /// What somebody needs it for.
+    pub role: Role,
+}
+
+/// What a file is needed for.
+pub enum Role {
+    /// Nobody has said.
+    Any,
+    /// As the certificate of this node of this cluster, with all its files.
+    Node { id: u64, cluster: String, files: TlsFiles },
+    /// As authorities.
+    Authorities,
+}
 
 /// One file.
 pub struct Finding {
@@ -13,7 +33,7 @@ pub struct Finding {
     pub what: What,
     /// The authority in another file that has signed it. `None` for an authority, and where none has.
     pub signed_by: Option<PathBuf>,
-    /// A key of the same name is beside it.
+    /// Its key is here, too.
     pub has_key: bool,
     /// What somebody would refuse.
     pub problems: Vec<String>,
@@ -55,21 +75,33 @@ impl What {
     }
 }
 
-/// Judges files together: certificates against the authorities among them, and against the keys beside them.
-/// Fewer than `min_days` left is a problem.
-pub fn judge(files: &[PathBuf], min_days: i64) -> Vec<Finding> {
-    let mut found: Vec<Finding> = files.iter().map(|file| read(file)).collect();
+impl Candidate {
+    /// A file of which nobody has said what it is for: its key is beside it.
+    pub fn any(file: PathBuf) -> Candidate {
+        Candidate { key: file.with_extension("key"), file, role: Role::Any }
+    }
+}
+
+/// Judges files together: certificates against the authorities among them, and against their keys. Fewer than
+/// `min_days` left is a problem.
+pub fn judge(candidates: &[Candidate], min_days: i64) -> Vec<Finding> {
+    let mut found: Vec<Finding> = candidates.iter().map(|one| read(&one.file)).collect();
     let is_authority = |finding: &&Finding| matches!(finding.what, What::Authorities(_));
     let authorities: Vec<PathBuf> = found.iter().filter(is_authority).map(|one| one.file.clone()).collect();
-    for finding in &mut found {
+    for (finding, candidate) in found.iter_mut().zip(candidates) {
+        let mut believers = authorities.clone();
+        if let Role::Node { files: TlsFiles { peer_ca: Some(ca), .. }, .. } = &candidate.role {
+            believers = vec![ca.clone()];
+        }
         if matches!(finding.what, What::Node { .. } | What::Client(_)) {
-            match signer(&finding.file, &authorities) {
+            match signer(&finding.file, &believers) {
                 Ok(authority) => finding.signed_by = Some(authority),
                 Err(problem) => finding.problems.push(problem),
             }
         }
         look_at_days(finding, min_days);
-        look_at_key(finding);
+        look_at_key(finding, &candidate.key);
+        look_at_role(finding, &candidate.role);
     }
     found.sort_by_key(|finding| !matches!(finding.what, What::Authorities(_)));
     found
@@ -147,16 +179,41 @@ fn look_at_days(finding: &mut Finding, min_days: i64) {
     }
 }
 
-fn look_at_key(finding: &mut Finding) {
+fn look_at_key(finding: &mut Finding, key: &Path) {
     if matches!(finding.what, What::Revocations | What::Unknown) {
         return;
     }
-    let key = finding.file.with_extension("key");
     finding.has_key = key != finding.file && key.exists();
     if finding.has_key
-        && let Err(error) = inspect::key(&key, &finding.file)
+        && let Err(error) = inspect::key(key, &finding.file)
     {
         finding.problems.push(error.to_string());
+    }
+}
+
+/// What the one would say who needs it.
+fn look_at_role(finding: &mut Finding, role: &Role) {
+    match role {
+        Role::Any => {}
+        Role::Authorities if matches!(finding.what, What::Authorities(_) | What::Unknown) => {}
+        Role::Authorities => finding.problems.push("no authority is in it".to_owned()),
+        Role::Node { id, cluster, files } => {
+            match &finding.what {
+                What::Node { id: named, cluster: of, .. } if (named, of) == (id, cluster) => {}
+                What::Unknown => {}
+                other => finding.problems.push(format!(
+                    "node {id} of {cluster} needs a certificate for {}, and this is that of {}",
+                    node_uri(cluster, *id),
+                    other.text()
+                )),
+            }
+            // All that is left: files that are not there, and revocations.
+            if finding.problems.is_empty()
+                && let Err(error) = Material::read(files, ClientAuth::None)
+            {
+                finding.problems.push(format!("node {id} would not start: {error}"));
+            }
+        }
     }
 }
 
