@@ -63,7 +63,11 @@ impl Cluster {
             Place::File(path) => Some(load(&path)?),
             Place::Default => default_file()?,
         };
-        Ok(file.map_or_else(|| DEFAULT_ENDPOINTS.to_owned(), |config| config.endpoints()))
+        match file {
+            Some(config) if self.tls.is_asked_for() => secure_endpoints(&config),
+            Some(config) => Ok(config.endpoints()),
+            None => Ok(DEFAULT_ENDPOINTS.to_owned()),
+        }
     }
 
     /// Flags beat the environment, and that beats the default file. Of two that are equally explicit the
@@ -134,6 +138,16 @@ impl Cluster {
             Place::Default => default_file(),
         }
     }
+}
+
+/// Where the nodes of a file take clients by TLS.
+fn secure_endpoints(config: &ClusterConfig) -> Result<String, Failure> {
+    let all: Vec<&str> = config.nodes.iter().filter_map(|node| node.secure_client_addr.as_deref()).collect();
+    if all.is_empty() {
+        let what = "no node of the cluster's file has secure_client, and TLS is asked for";
+        return Err(Failure::new(CONFIG, format!("{what}; add it, or name the addresses with --endpoints")));
+    }
+    Ok(all.join(","))
 }
 
 /// A file that was asked for must exist.

@@ -15,7 +15,7 @@ mod renew;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use rowlock_coordinator::config::ClusterConfig;
+use rowlock_coordinator::config::{ClusterConfig, TlsFiles};
 use rowlock_env::time;
 use rowlock_tls::Certificate;
 use serde_json::{Value, json};
@@ -24,6 +24,9 @@ use crate::exit::{CONFIG, Failure};
 
 const DAY_S: i64 = 86_400;
 const DAY_MS: i64 = DAY_S * 1_000;
+/// How long certificates count, and authorities.
+const DAYS: i64 = 365;
+const CA_DAYS: i64 = 3_650;
 
 /// Make certificates for nodes and clients, and look at them
 #[derive(clap::Args)]
@@ -85,6 +88,34 @@ impl Tls {
             What::Check(check) => check.run(),
         }
     }
+}
+
+/// The client's files in a folder of certificates: the authority of the nodes, its certificate, its key.
+pub fn client_files(dir: &Path, client: &str) -> [PathBuf; 3] {
+    let stem = folder::client(client);
+    [format!("{}.pem", folder::PEERS), format!("{stem}.pem"), format!("{stem}.key")]
+        .map(|file| dir.join(file))
+}
+
+/// What `cluster.toml` says of the files in a folder of certificates.
+pub fn node_files(dir: &Path) -> TlsFiles {
+    let file = |stem: &str, end: &str| dir.join(format!("{stem}.{end}"));
+    TlsFiles {
+        cert: file("node-{id}", "pem"),
+        key: file("node-{id}", "key"),
+        peer_ca: Some(file(folder::PEERS, "pem")),
+        client_ca: Some(file(folder::CLIENTS, "pem")),
+        crl: None,
+    }
+}
+
+/// Makes what the nodes of a cluster and one client need, in a folder without any of it.
+pub fn make(dir: &Path, config: &ClusterConfig, client: &str) -> Result<(), Failure> {
+    let plan = plan::plan(&plan::Wishes { cluster: None, nodes: None, hosts: &[] }, Some(config))?;
+    init::make(dir, &plan, DAYS, CA_DAYS)?;
+    let folder = folder::Folder::open(dir)?;
+    let issued = folder.signer(folder::CLIENTS)?.sign(client, &[], None, DAYS)?;
+    folder.keep(&folder::client(client), &issued.cert_pem, &issued.key_pem)
 }
 
 /// A number of days, at least one, that a calendar has.

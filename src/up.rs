@@ -8,6 +8,7 @@ mod folder;
 mod nodes;
 mod plan;
 mod running;
+mod tls;
 mod verdict;
 
 use std::path::{Path, PathBuf};
@@ -58,6 +59,10 @@ pub struct Up {
     /// First client port; peers listen 100 and HTTP 200 above
     #[arg(long, value_name = "PORT")]
     base_port: Option<u16>,
+    /// Encrypt everything: certificates for nodes and a client are made in the folder, and nobody gets in
+    /// without one
+    #[arg(long)]
+    tls: bool,
     /// Log level of the nodes (their logs are in the folder)
     #[arg(long, value_name = "LEVEL", env = "ROWLOCK_LOG", default_value = "info")]
     log: String,
@@ -76,8 +81,9 @@ impl Up {
         logging::check(&self.log)?;
         let mut stop = Stop::listen()?;
         let (config, folder) = self.prepare().await?;
+        let way = self.tls.then(|| tls::make(&config, folder.path())).transpose()?;
         let nodes = Nodes::new(folder.config(), self.log.clone());
-        let mut cluster = Running { config, folder, nodes, paint: Paint::stdout() };
+        let mut cluster = Running { config, folder, nodes, way, paint: Paint::stdout() };
         let outcome = tokio::select! {
             outcome = self.show(&mut cluster) => outcome,
             () = reader_gone() => Err(Failure::reader_gone()),
@@ -104,7 +110,8 @@ impl Up {
         let file = file.map_err(|e| Failure::new(CONFIG, e))?;
         let root = std::path::absolute(&self.data)
             .map_err(|e| Failure::new(IO, format!("the folder {} has no place: {e}", self.data.display())))?;
-        let config = plan(file, &Wishes { nodes: self.nodes, base_port: self.base_port, root: &root })?;
+        let wishes = Wishes { nodes: self.nodes, base_port: self.base_port, tls: self.tls, root: &root };
+        let config = plan(file, &wishes)?;
         for warning in &config.warnings {
             errln!("rowlock: warning: {warning}");
         }

@@ -86,6 +86,11 @@ impl TlsOptions {
         said.chain(self.allow_plaintext_passwords.then(|| "--allow-plaintext-passwords".to_owned())).collect()
     }
 
+    /// Whether connections are by TLS.
+    pub fn is_asked_for(&self) -> bool {
+        self.file(CA).is_some()
+    }
+
     /// For connections beside those of a session. `None`: they are plain.
     pub fn secure(&self) -> Result<Option<Secure>, Failure> {
         let Some(ca) = self.file(CA) else { return Ok(None) };

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use serde_json::json;
 
 use super::folder::{self, CLIENTS, Folder, PEERS};
-use super::{Output, Place, date, days, described};
+use super::{DAYS, Output, Place, date, days, described};
 use crate::exit::{Failure, USAGE};
 use crate::print::out;
 use crate::znode::print_json;
@@ -20,7 +20,7 @@ pub struct Client {
     #[arg(value_parser = name)]
     name: String,
     /// How long it counts
-    #[arg(long, value_name = "DAYS", value_parser = days, default_value = "365")]
+    #[arg(long, value_name = "DAYS", value_parser = days, default_value_t = DAYS)]
     days: i64,
     #[command(flatten)]
     place: Place,

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::folder::{self, CLIENTS, Folder, PEERS, Signer};
 use super::plan::{self, Plan, Wishes};
-use super::{Output, Place, cluster_file, date, days, described};
+use super::{CA_DAYS, DAYS, Output, Place, cluster_file, date, days, described};
 use crate::exit::Failure;
 use crate::print::print;
 use crate::znode::print_json;
@@ -32,10 +32,10 @@ pub struct Init {
     #[arg(long, value_name = "FILE", env = "ROWLOCK_CONFIG")]
     config: Option<PathBuf>,
     /// How long the certificates of nodes count
-    #[arg(long, value_name = "DAYS", value_parser = days, default_value = "365")]
+    #[arg(long, value_name = "DAYS", value_parser = days, default_value_t = DAYS)]
     days: i64,
     /// How long the authorities count
-    #[arg(long, value_name = "DAYS", value_parser = days, default_value = "3650")]
+    #[arg(long, value_name = "DAYS", value_parser = days, default_value_t = CA_DAYS)]
     ca_days: i64,
     #[command(flatten)]
     place: Place,

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use serde_json::json;
 
 use super::folder::{self, Folder, PEERS};
-use super::{Output, Place, date, days, described, plan};
+use super::{DAYS, Output, Place, date, days, described, plan};
 use crate::exit::{CONFIG, Failure};
 use crate::print::outln;
 use crate::znode::print_json;
@@ -23,7 +23,7 @@ pub struct Node {
     #[arg(long, value_name = "NAME")]
     cluster: Option<String>,
     /// How long it counts
-    #[arg(long, value_name = "DAYS", value_parser = days, default_value = "365")]
+    #[arg(long, value_name = "DAYS", value_parser = days, default_value_t = DAYS)]
     days: i64,
     #[command(flatten)]
     place: Place,

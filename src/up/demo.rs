@@ -76,8 +76,7 @@ async fn queue_up(
     started: Instant,
     says: &mpsc::Sender<Word>,
 ) -> Result<Vec<Client>, Failure> {
-    let config =
-        Client::builder().endpoints(&cluster.config.endpoints()).session_timeout(Duration::from_secs(10));
+    let config = cluster.client().session_timeout(Duration::from_secs(10));
     let mut clients = Vec::with_capacity(CLIENTS);
     for place in 1..=CLIENTS {
         let config = config.clone().connect_timeout(STEP_DEADLINE).label(format!("client {place}"));

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use rowlock_coordinator::config::ClusterConfig;
 use rowlock_env::disk::{Dir, DirLock};
 
+use super::tls;
 use crate::exit::{DATA_FOLDER, Failure};
 
 /// This file says that the folder is ours; it holds the number of nodes.
@@ -62,6 +63,11 @@ impl Folder {
         Ok(folder)
     }
 
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
     /// The cluster's file.
     pub fn config(&self) -> PathBuf {
         self.dir.path().join(CONFIG)
@@ -83,7 +89,7 @@ impl Folder {
         for name in names {
             if name.starts_with("node-") && name.ends_with(".log") {
                 self.dir.remove(name)?;
-            } else if name.starts_with("node-") {
+            } else if name.starts_with("node-") || name == tls::FOLDER {
                 self.dir.sub(name)?.remove_all()?;
             }
         }

@@ -13,6 +13,8 @@ pub struct Wishes<'a> {
     pub nodes: Option<u16>,
     /// First client port; peers are 100 and HTTP 200 above.
     pub base_port: Option<u16>,
+    /// Everything is encrypted.
+    pub tls: bool,
     /// Absolute path of the folder for everything.
     pub root: &'a Path,
 }
@@ -43,6 +45,9 @@ pub fn plan(mut file: ClusterConfig, wishes: &Wishes<'_>) -> Result<ClusterConfi
             (node.client_listen, node.secure_client_listen, node.peer_listen) = (None, None, None);
         }
         node.data_dir = wishes.root.join(format!("node-{}", node.id));
+    }
+    if wishes.tls {
+        super::tls::encrypt(&mut file, wishes.root);
     }
     // The nodes get a file in another folder.
     file.tls =
@@ -91,7 +96,7 @@ mod tests {
     fn planned(nodes: Option<u16>, base_port: Option<u16>) -> Result<ClusterConfig, Failure> {
         let file =
             ClusterConfig::parse(include_str!("../../cluster.toml"), Path::new("cluster.toml")).unwrap();
-        plan(file, &Wishes { nodes, base_port, root: Path::new("/r") })
+        plan(file, &Wishes { nodes, base_port, tls: false, root: Path::new("/r") })
     }
 
     #[test]
@@ -118,5 +123,17 @@ mod tests {
             ("127.0.0.1:7001", "127.0.0.1:7101", "127.0.0.1:7201")
         );
         assert_eq!(planned(None, Some(65_534)).unwrap_err().code, USAGE);
+    }
+
+    #[test]
+    fn an_encrypted_cluster_takes_clients_by_tls_alone_and_where_it_took_them_without() {
+        let file =
+            ClusterConfig::parse(include_str!("../../cluster.toml"), Path::new("cluster.toml")).unwrap();
+        let wishes = Wishes { nodes: None, base_port: Some(7000), tls: true, root: Path::new("/r") };
+        let config = plan(file, &wishes).unwrap();
+        assert_eq!(config.nodes[1].secure_client_addr.as_deref(), Some("127.0.0.1:7001"));
+        assert!(config.nodes.iter().all(|node| node.client_addr.is_none()));
+        assert!(config.peer.needs_certificates());
+        assert_eq!(config.tls.unwrap().key, Path::new("/r/tls/node-{id}.key"));
     }
 }

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use rowlock_client::{Client, ClientBuilder};
 use rowlock_coordinator::config::ClusterConfig;
 use rowlock_env::time::{self, Instant};
 
 use super::folder::Folder;
 use super::nodes::Nodes;
+use super::tls::Way;
 use crate::exit::{Failure, UNAVAILABLE};
 use crate::paint::{Paint, Progress};
 use crate::print::outln;
@@ -30,6 +32,8 @@ pub struct Running {
     pub folder: Folder,
     /// Its processes.
     pub nodes: Nodes,
+    /// How clients get in, if it is encrypted.
+    pub way: Option<Way>,
     /// How to show it.
     pub paint: Paint,
 }
@@ -37,6 +41,15 @@ pub struct Running {
 impl Running {
     fn ids(&self) -> Vec<u64> {
         self.config.nodes.iter().map(|node| node.id.0).collect()
+    }
+
+    /// For a client of ours.
+    pub fn client(&self) -> ClientBuilder {
+        let builder = Client::builder().endpoints(&self.config.endpoints());
+        match &self.way {
+            Some(way) => builder.tls(way.tls()),
+            None => builder,
+        }
     }
 
     /// Starts every node.
@@ -142,12 +155,17 @@ impl Running {
         hints.extend(kill.as_deref().map(|kill| (kill, "a node; it is started again here")));
         outln!("{}", self.paint.bold("The cluster stays up until Ctrl-C. In another terminal, try:"));
         outln!("  export ROWLOCK_CONFIG={}", self.folder.config().display());
+        if let Some(way) = &self.way {
+            outln!("  {}", way.exports());
+        }
         let width = hints.iter().map(|(command, _)| command.chars().count()).max().unwrap_or(0);
         for (command, why) in hints {
             outln!("  {command:<width$}  {}", self.paint.dim(&format!("# {why}")));
         }
         outln!("  {}", self.paint.dim("rowlock is target/release/rowlock, or `cargo run -q --release --`"));
-        outln!("  {}", self.paint.dim(&format!("ZooKeeper clients connect to {}", self.config.endpoints())));
+        let by_tls = if self.way.is_some() { " by TLS" } else { "" };
+        let addresses = self.config.endpoints();
+        outln!("  {}", self.paint.dim(&format!("ZooKeeper clients connect{by_tls} to {addresses}")));
     }
 
     /// Restarts nodes that end, until the process is told to stop.

@@ -20,7 +20,7 @@ use tokio::sync::{Mutex, MutexGuard};
 
 use super::proxy::Network;
 use super::raw::SESSION_MS;
-use super::{eventually, http, ports, secs};
+use super::{command, eventually, http, ports, secs};
 
 static TURN: Mutex<()> = Mutex::const_new(());
 
@@ -32,6 +32,11 @@ const LOG_TAIL_LINES: usize = 40;
 /// default.
 pub const FAST: &str = "[session]\nmin_timeout_ms = 2000\n[raft]\nheartbeat_ms = 60\nelection_timeout_min_ms = 300\n\
                         election_timeout_max_ms = 600\n";
+
+/// What `rowlock tls init` says.
+const ENCRYPTED: &str = "[tls]\ncert = \"tls/node-{id}.pem\"\nkey = \"tls/node-{id}.key\"\n\
+                         peer_ca = \"tls/peers-ca.pem\"\nclient_ca = \"tls/clients-ca.pem\"\n\
+                         [peer]\nsecurity = \"mtls\"\n";
 
 pub struct Cluster {
     pub folder: PathBuf,
@@ -46,6 +51,7 @@ struct Node {
     client: String,
     peer: String,
     peer_listen: Option<String>,
+    secure: Option<String>,
     http: String,
     learner: bool,
     process: Option<Child>,
@@ -75,6 +81,25 @@ impl Cluster {
         prepare(&cluster.folder);
         cluster.start_all().await;
         cluster
+    }
+
+    /// Nodes with certificates that `rowlock tls` has made from their file, and `secure_client` beside
+    /// `client`; and a certificate for the client `alice`.
+    pub async fn start_encrypted(count: u64) -> Cluster {
+        let mut cluster = Cluster::prepare(count, &format!("{FAST}{ENCRYPTED}"), false).await;
+        cluster.nodes.values_mut().for_each(|node| node.secure = Some(ports::address()));
+        cluster.write_file();
+        for arguments in [&["tls", "init"][..], &["tls", "client", "alice"]] {
+            let said = command::run(&cluster.folder, arguments);
+            assert_eq!(said.code, 0, "{arguments:?}: {}", said.err);
+        }
+        cluster.start_all().await;
+        cluster
+    }
+
+    /// Where a node takes clients by TLS.
+    pub fn secure(&self, id: u64) -> &str {
+        self.nodes[&id].secure.as_deref().expect("it was started so")
     }
 
     /// Other settings, for nodes that are started from now on.
@@ -121,7 +146,7 @@ impl Cluster {
     fn add(&mut self, id: u64, learner: bool, switchable: bool) {
         let peer_listen = switchable.then(ports::address);
         let (client, peer, http) = (ports::address(), ports::address(), ports::address());
-        self.nodes.insert(id, Node { client, peer, peer_listen, http, learner, process: None });
+        self.nodes.insert(id, Node { client, peer, peer_listen, http, secure: None, learner, process: None });
     }
 
     /// One more node, not started; only files written from now on know it.
@@ -136,6 +161,9 @@ impl Cluster {
                 "[[node]]\nid = {id}\nclient = \"{}\"\npeer = \"{}\"\nhttp = \"{}\"\nlearner = {}\n",
                 node.client, node.peer, node.http, node.learner
             ));
+            if let Some(secure) = &node.secure {
+                text.push_str(&format!("secure_client = \"{secure}\"\n"));
+            }
             if let Some(listen) = &node.peer_listen {
                 text.push_str(&format!("peer_listen = \"{listen}\"\n"));
             }

@@ -15,6 +15,8 @@ use crate::error::TlsError;
 
 /// What the first record of TLS begins with. No frame of Rowlock or ZooKeeper does.
 const HANDSHAKE_RECORD: u8 = 0x16;
+/// An alert of TLS (RFC 8446, section 6): fatal, protocol_version.
+const WRONG_VERSION: [u8; 7] = [0x15, 3, 3, 0, 2, 2, 70];
 
 /// The listening side of handshakes.
 #[derive(Clone)]
@@ -38,6 +40,14 @@ pub struct Secured {
 /// Whether a connection that begins with this byte speaks TLS.
 pub fn looks_like_tls(first: u8) -> bool {
     first == HANDSHAKE_RECORD
+}
+
+/// Tells somebody who speaks no TLS that this is a port for it, by the alert of a wrong version. Never waits;
+/// best effort.
+pub fn refuse_plain(stream: &Stream) {
+    // What is not read would have the alert thrown away with the connection.
+    let _ = stream.try_read(&mut [0; 1_024]);
+    let _ = stream.try_write(&WRONG_VERSION);
 }
 
 impl Acceptor {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rowlock_env::net::Stream;
 use rowlock_env::time::{self, Instant};
-use rowlock_tls::{Keeper, Secured, TlsError, looks_like_tls};
+use rowlock_tls::{Keeper, Secured, TlsError, looks_like_tls, refuse_plain};
 use rowlock_types::limits;
 
 use super::end_reason::EndReason;
@@ -91,7 +91,10 @@ async fn accept(
     match stream.first_byte().await? {
         None => return Err(EndReason::HungUp),
         Some(first) if looks_like_tls(first) => {}
-        Some(_) => return Err(EndReason::NoTls("it does not speak TLS".to_owned())),
+        Some(_) => {
+            refuse_plain(&stream);
+            return Err(EndReason::NoTls("it does not speak TLS".to_owned()));
+        }
     }
     let now = time::now();
     let wait = shared.pace.lock().take(now, deadline.saturating_since(now));
