@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
-use rowlock_state::Machine;
 use rowlock_state::command::Batch;
+use rowlock_state::{BatchError, Machine};
 use rowlock_types::limits::BATCHES_IN_FLIGHT_MAX;
 use rowlock_types::memory::Memory;
 
@@ -19,7 +19,7 @@ pub struct AppliedState {
     pub state: RwLock<Machine>,
     /// What this node holds in memory.
     pub memory: Memory,
-    /// What this node has folded itself.
+    /// What this node has folded itself, or has read of another leader.
     pub folded: Folded,
     applied_index: AtomicU64,
 }
@@ -36,8 +36,8 @@ impl AppliedState {
     }
 }
 
-/// The last batches that this node has put into log entries as the leader, so that it need not decode its own
-/// bytes when it applies them.
+/// The last batches that this node has put into log entries as the leader or read out of another leader's, so
+/// that it need not decode their bytes when it applies them.
 #[derive(Default)]
 pub struct Folded(Mutex<VecDeque<(Bytes, Batch)>>);
 
@@ -50,6 +50,15 @@ impl Folded {
             kept.pop_front();
         }
         kept.push_back((bytes, batch));
+    }
+
+    /// Reads an entry of another leader before it is stored, and keeps its batch.
+    ///
+    /// # Errors
+    /// No node that applies the entry could read it.
+    pub fn read(&self, bytes: &Bytes) -> Result<(), BatchError> {
+        self.keep(bytes.clone(), Batch::decode_shared(bytes)?);
+        Ok(())
     }
 
     /// The batch of an entry that is being applied, if it is kept. Those before it have missed their turn.

@@ -310,8 +310,14 @@ impl Parts {
             data_folder: self.peers.folder().clone(),
             metrics: self.metrics.clone(),
         };
-        let dispatch =
-            raft::dispatch(&self.raft, &self.storage, &self.snapshots, &self.metrics, &self.admission);
+        let dispatch = raft::dispatch(
+            &self.raft,
+            &self.storage,
+            &self.snapshots,
+            &self.metrics,
+            &self.admission,
+            self.replica.applied(),
+        );
         let us = self.peers.identity().clone();
         let server = PeerServer::new(us, dispatch, Arc::new(service), self.tasks.clone());
         let server = server.counted_in(self.replica.memory.peers.clone()).measured_by(self.metrics.clone());

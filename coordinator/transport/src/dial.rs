@@ -8,8 +8,7 @@ use rowlock_env::rng;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::NodeId;
 use rowlock_types::limits::{
-    PEER_BACKOFF_MAX, PEER_BACKOFF_MIN, PEER_BACKOFF_REFUSED, PEER_FRAME_MAX_BYTES, PEER_HANDSHAKE_TIMEOUT,
-    PEER_HELLO_MAX_BYTES,
+    PEER_BACKOFF_MAX, PEER_BACKOFF_MIN, PEER_BACKOFF_REFUSED, PEER_HANDSHAKE_TIMEOUT, PEER_HELLO_MAX_BYTES,
 };
 use rowlock_types::memory::Tally;
 
@@ -97,7 +96,7 @@ impl Dialer {
             }
             Unmet::TooMany | Unmet::Disk(_) => unreachable(unmet.to_string()),
         })?;
-        inbox.set_body_max_bytes(PEER_FRAME_MAX_BYTES);
+        inbox.set_body_max_bytes(self.lane.frame_max_bytes());
         Ok((inbox, outbox))
     }
 }

@@ -9,7 +9,7 @@ use std::fmt;
 use rowlock_proto::NodeId;
 use rowlock_types::codec;
 use rowlock_types::incarnation::Incarnation;
-use rowlock_types::limits::PEER_HELLO_MAX_BYTES;
+use rowlock_types::limits::{PEER_FRAME_MAX_BYTES, PEER_HELLO_MAX_BYTES, PEER_SMALL_FRAME_MAX_BYTES};
 use serde::{Deserialize, Serialize};
 
 /// What a connection between nodes begins with.
@@ -46,6 +46,14 @@ pub enum Lane {
 }
 
 impl Lane {
+    /// Largest frame, either way.
+    pub fn frame_max_bytes(self) -> usize {
+        match self {
+            Lane::Raft | Lane::Proposals | Lane::Snapshot => PEER_FRAME_MAX_BYTES,
+            Lane::Heartbeat | Lane::Control => PEER_SMALL_FRAME_MAX_BYTES,
+        }
+    }
+
     /// Whether the listener must finish one request before it begins the next.
     pub fn is_ordered(self) -> bool {
         matches!(self, Lane::Proposals | Lane::Snapshot)

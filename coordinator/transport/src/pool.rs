@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use rowlock_env::task::TaskGroup;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::NodeId;
-use rowlock_types::limits::{PEER_FRAME_MAX_BYTES, PEER_QUEUE_MAX};
+use rowlock_types::limits::PEER_QUEUE_MAX;
 use rowlock_types::memory::Tally;
 use tokio::sync::{mpsc, oneshot};
 
@@ -163,7 +163,7 @@ impl Peer {
         let node = self.inner.node;
         assert!(lane != Lane::Proposals, "Invariant: proposals go through a stream");
         let bytes = body.len();
-        if bytes > PEER_FRAME_MAX_BYTES {
+        if bytes > lane.frame_max_bytes() {
             return Err(PeerError::TooLarge { node, len: bytes });
         }
         let (reply, answer) = oneshot::channel();

@@ -11,9 +11,7 @@ use rowlock_env::net::{Listener, Stream};
 use rowlock_env::task::TaskGroup;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::NodeId;
-use rowlock_types::limits::{
-    PEER_CONNECTIONS_MAX, PEER_FRAME_MAX_BYTES, PEER_HANDSHAKE_TIMEOUT, PEER_HELLO_MAX_BYTES,
-};
+use rowlock_types::limits::{PEER_CONNECTIONS_MAX, PEER_HANDSHAKE_TIMEOUT, PEER_HELLO_MAX_BYTES};
 use rowlock_types::memory::Tally;
 use rowlock_types::metrics::Metrics;
 
@@ -163,8 +161,8 @@ impl<S: Service> Server<S> {
             Ok(Err(reason)) => return self.refusals.note(address, &reason),
             Err(_) => return self.refusals.note(address, "no handshake in time"),
         };
-        inbox.set_body_max_bytes(PEER_FRAME_MAX_BYTES);
         let (from, lane) = (hello.from.node, hello.lane);
+        inbox.set_body_max_bytes(lane.frame_max_bytes());
         tracing::debug!(%address, node = %from, %lane, "node connected");
         let conversation = self.service.open(from, lane);
         let error = Connection::new(lane, conversation, inbox, outbox).run().await;

@@ -64,8 +64,14 @@ pub const BATCH_MAX_BYTES: usize = 1 << 20;
 pub const APPLY_SLICE: Duration = Duration::from_millis(1);
 /// Log entries proposed and not yet committed. Beyond: folding waits, so batches grow.
 pub const BATCHES_IN_FLIGHT_MAX: usize = 4;
-/// Largest frame between nodes. Beyond: the connection is closed and the cause logged.
-pub const PEER_FRAME_MAX_BYTES: usize = 64 << 20;
+/// Largest frame between nodes, on lanes that carry the log, proposals or snapshots. Beyond: the connection
+/// is closed and the cause logged.
+pub const PEER_FRAME_MAX_BYTES: usize = 16 << 20;
+/// The same on lanes for heartbeats, votes and control.
+pub const PEER_SMALL_FRAME_MAX_BYTES: usize = 1 << 20;
+/// How far ahead of this node's a term can be that comes from a node of its cluster. Beyond: the message is
+/// refused, since a term can never be taken back, and after the last one there is no leader.
+pub const TERM_AHEAD_MAX: u64 = 1 << 32;
 /// HTTP connections at once. Beyond: the oldest without a request gives way, else the oldest.
 pub const HTTP_CONNECTIONS_MAX: usize = 64;
 /// HTTP connections of one address, but loopback. Beyond: closed at once.
@@ -136,7 +142,10 @@ pub const PEER_APPEND_IDLE_MAX: Duration = Duration::from_secs(1);
 /// Heartbeats of this node's clients that wait for the leader. Beyond: they stay unanswered.
 pub const HEARTBEATS_WAITING_MAX: usize = 65_536;
 /// Hang-ups of this node's clients that wait for the leader. Beyond: those sessions have their whole timeout.
-pub const DEPARTURES_WAITING_MAX: usize = 65_536;
+pub const DEPARTURES_WAITING_MAX: usize = 32_768;
+// All that wait go in one frame: a session's number takes 9 bytes at most, and a hang-up 24.
+const _: () = assert!(HEARTBEATS_WAITING_MAX * 9 < PEER_SMALL_FRAME_MAX_BYTES);
+const _: () = assert!(DEPARTURES_WAITING_MAX * 24 < PEER_SMALL_FRAME_MAX_BYTES);
 /// Hang-ups of sessions that the leader does not know (yet). Beyond: that of the lowest session is forgotten,
 /// which then ends after its whole timeout.
 pub const DEPARTURES_EARLY_MAX: usize = 1_024;

@@ -10,7 +10,6 @@ use rowlock_env::task::TaskGroup;
 use rowlock_proto::NodeId;
 use rowlock_transport::{Answer, Conversation, Identity, Lane, Security, Server, Service};
 use rowlock_types::codec;
-use rowlock_types::limits::PEER_FRAME_MAX_BYTES;
 use rowlock_types::memory::Tally;
 use rowlock_types::metrics::Metrics;
 use rowlock_wal::Folder;
@@ -95,7 +94,8 @@ impl<S: PeerService> Conversation for Handler<S> {
     type Request = Request;
 
     fn decode(&mut self, body: &Bytes) -> Result<Request, String> {
-        let request = Request::decode(body, PEER_FRAME_MAX_BYTES).map_err(|error| error.to_string())?;
+        let request =
+            Request::decode(body, self.lane.frame_max_bytes()).map_err(|error| error.to_string())?;
         if !request.belongs_to(self.lane) {
             return Err(format!("a request that does not belong on the {} lane", self.lane));
         }

@@ -5,6 +5,8 @@
 
 use std::future::Future;
 use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::{self, Either};
@@ -15,6 +17,7 @@ use openraft::raft::StreamAppendResult;
 use openraft::{OptionalSend, RPCTypes, RaftNetworkFactory, RaftNetworkV2};
 use rowlock_env::time;
 use rowlock_proto::NodeId;
+use rowlock_types::limits::TERM_AHEAD_MAX;
 use rowlock_types::member::Member;
 
 use super::acks::Acks;
@@ -34,19 +37,20 @@ pub struct Network<D> {
     pool: PeerPool,
     thrift: Thrift,
     acks: Acks,
+    term: Arc<AtomicU64>,
     data: PhantomData<fn() -> D>,
 }
 
 impl<D> Network<D> {
     /// Over the connections of this pool. `thrift` and `acks` hear what comes of append requests.
     pub fn new(pool: PeerPool, thrift: Thrift, acks: Acks) -> Self {
-        Network { pool, thrift, acks, data: PhantomData }
+        Network { pool, thrift, acks, term: Arc::default(), data: PhantomData }
     }
 
     fn target(&self, target: u64, member: &Member, lane: Lane) -> Target<D> {
         let peer = self.pool.set_address(NodeId(target), &member.dial_addr());
         let (us, thrift, acks) = (self.pool.identity().node, self.thrift.clone(), self.acks.clone());
-        Target { us, peer, lane, thrift, acks, data: PhantomData }
+        Target { us, peer, lane, thrift, acks, term: self.term.clone(), data: PhantomData }
     }
 }
 
@@ -70,6 +74,8 @@ pub struct Target<D> {
     lane: Lane,
     thrift: Thrift,
     acks: Acks,
+    /// The greatest that this node has spoken of.
+    term: Arc<AtomicU64>,
     data: PhantomData<fn() -> D>,
 }
 
@@ -82,12 +88,14 @@ impl<D> Target<D> {
         request: RaftRequest,
         ttl: Duration,
     ) -> Result<RaftResponse, RPCError<TypeConfig>> {
+        self.term.fetch_max(request.term(), Ordering::Relaxed);
         let answer = self.peer.call(lane, &Request::Raft(request), time::now() + ttl).await;
         self.faults(action, ttl).check(answer)
     }
 
     fn faults(&self, action: RPCTypes, timeout: Duration) -> Faults {
-        Faults { us: self.us, target: self.peer.node(), action, timeout }
+        let term = self.term.load(Ordering::Relaxed);
+        Faults { us: self.us, target: self.peer.node(), term, action, timeout }
     }
 }
 
@@ -193,6 +201,8 @@ impl<D: SnapshotSource> RaftNetworkV2<TypeConfig> for Target<D> {
 pub struct Faults {
     us: NodeId,
     target: NodeId,
+    /// A term of ours, this one or a later one.
+    term: u64,
     action: RPCTypes,
     timeout: Duration,
 }
@@ -211,6 +221,11 @@ impl Faults {
             Ok(Response::Raft(RaftResponse::Failed(why))) => {
                 Err(Unreachable::from_string(format!("node {} failed: {why}", self.target)).into())
             }
+            // A term can never be taken back.
+            Ok(Response::Raft(response)) if response.term().saturating_sub(self.term) > TERM_AHEAD_MAX => {
+                tracing::error!(from = %self.target, term = response.term(), "refused an answer: its term is too far ahead to be one of this cluster");
+                Err(Unreachable::from_string("the term of the answer is none of this cluster").into())
+            }
             Ok(Response::Raft(response)) => Ok(response),
             Ok(_) => Err(Unreachable::from_string("the answer is not one of Raft").into()),
             Err(error) => Err(self.fault(&error)),
@@ -222,7 +237,7 @@ impl Faults {
     pub fn fault(&self, error: &PeerError) -> RPCError<TypeConfig> {
         match error {
             PeerError::Timeout { .. } => {
-                let Faults { us, target, action, timeout } = *self;
+                let Faults { us, target, action, timeout, .. } = *self;
                 Timeout { action, id: us.0, target: target.0, timeout }.into()
             }
             PeerError::Lost { .. } => NetworkError::new(error).into(),

@@ -20,7 +20,7 @@ use super::stored;
 use crate::applied_state::AppliedState;
 use crate::config::RaftConfig;
 use crate::peer::{PeerPool, RaftService};
-use crate::raft_types::TypeConfig;
+use crate::raft_types::{Payload, TypeConfig};
 
 /// Raft with our types.
 pub type Raft = openraft::Raft<TypeConfig, StateMachine>;
@@ -112,8 +112,12 @@ pub fn dispatch(
     snapshots: &SnapshotStore,
     metrics: &Arc<Metrics>,
     admission: &Admission,
+    replica: &Arc<AppliedState>,
 ) -> Arc<dyn RaftService> {
     let (sink, thrift) = (Arc::new(snapshots.clone()), log.thrift().clone());
     let dispatch = RaftDispatch::new(raft.clone(), sink, thrift, metrics.clone());
-    Arc::new(dispatch.observed(log.observer().clone()).behind(admission.clone()))
+    let replica = replica.clone();
+    let reader =
+        Arc::new(move |payload: &Payload| replica.folded.read(&payload.0).map_err(|error| error.to_string()));
+    Arc::new(dispatch.observed(log.observer().clone()).behind(admission.clone()).reading(reader))
 }

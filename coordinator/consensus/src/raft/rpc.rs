@@ -1,8 +1,8 @@
 //! The listener's side of Raft's messages between nodes: each request becomes one call of openraft.
 //!
 //! It stands between `peer/handler.rs`, which reads the frames, and openraft, which decides. It decides
-//! nothing itself, except that a snapshot which no leader can have sent does not reach openraft (which would
-//! stop the node).
+//! nothing itself, except that what no node of the cluster can have sent does not reach openraft: a snapshot
+//! or an entry that would stop the node, and a term that can never be taken back.
 
 use std::fmt;
 use std::io;
@@ -12,11 +12,13 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use openraft::Raft;
 use openraft::storage::RaftStateMachine;
+use openraft_rt::watch::WatchReceiver as _;
 use parking_lot::Mutex;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::worker;
 use rowlock_proto::NodeId;
+use rowlock_types::limits::TERM_AHEAD_MAX;
 use rowlock_types::metrics::Metrics;
 use rowlock_types::observer::Observed;
 
@@ -27,7 +29,7 @@ use crate::raft_types::messages::{
     AppendRequest, AppendResponse, RaftRequest, RaftResponse, Snapshot, SnapshotStep, VoteRequest,
     VoteResponse,
 };
-use crate::raft_types::{LogId, SnapshotMeta, TypeConfig, Vote, position};
+use crate::raft_types::{EntryPayload, LogId, Payload, SnapshotMeta, TypeConfig, Vote, position};
 
 /// Where received snapshots are written.
 pub trait SnapshotSink: Send + Sync + 'static {
@@ -60,7 +62,11 @@ pub struct RaftDispatch<SM: RaftStateMachine<TypeConfig>, K> {
     metrics: Arc<Metrics>,
     observed: Observed,
     admission: Admission,
+    reader: Reader,
 }
+
+/// Reads the commands of an entry before it is stored; an error says why they cannot be read.
+pub type Reader = Arc<dyn Fn(&Payload) -> Result<(), String> + Send + Sync>;
 
 impl<SM, K> RaftDispatch<SM, K>
 where
@@ -71,12 +77,19 @@ where
     /// clients.
     pub fn new(raft: Raft<TypeConfig, SM>, sink: Arc<K>, thrift: Thrift, metrics: Arc<Metrics>) -> Self {
         let (observed, admission) = (Observed::default(), Admission::granted());
-        RaftDispatch { raft, sink, thrift, metrics, observed, admission }
+        let reader: Reader = Arc::new(|_| Ok(()));
+        RaftDispatch { raft, sink, thrift, metrics, observed, admission, reader }
     }
 
     /// As it is, and `observed` hears of what leaders are told.
     pub fn observed(self, observed: Observed) -> Self {
         RaftDispatch { observed, ..self }
+    }
+
+    /// As it is, and an entry that `reader` cannot read is refused.
+    #[must_use]
+    pub fn reading(self, reader: Reader) -> Self {
+        RaftDispatch { reader, ..self }
     }
 
     /// As it is, and nothing is answered before the node may take part.
@@ -100,6 +113,8 @@ where
             metrics: self.metrics.clone(),
             observed: self.observed.clone(),
             admission: self.admission.clone(),
+            reader: self.reader.clone(),
+            has_complained: false,
             receiving: Slot::default(),
         })
     }
@@ -113,6 +128,8 @@ struct Connection<SM: RaftStateMachine<TypeConfig>, K: SnapshotSink> {
     metrics: Arc<Metrics>,
     observed: Observed,
     admission: Admission,
+    reader: Reader,
+    has_complained: bool,
     /// Taken out by each step and put back if it succeeds; an ordered lane has one step at a time.
     receiving: Slot<K::Incoming>,
 }
@@ -136,6 +153,9 @@ where
         if !self.admission.is_granted() {
             let why = "it may have lost its data, and waits for the others to say that it has not";
             return std::future::ready(RaftResponse::Failed(why.into())).boxed();
+        }
+        if let Err(why) = self.judge(&request) {
+            return std::future::ready(RaftResponse::Failed(why)).boxed();
         }
         let raft = self.raft.clone();
         match request {
@@ -182,6 +202,49 @@ where
                 }
             }
         }
+    }
+}
+
+impl<SM: RaftStateMachine<TypeConfig>, K: SnapshotSink> Connection<SM, K> {
+    /// Refuses what no node of the cluster can have sent. Told once for each connection: whoever sends it may
+    /// send much of it.
+    fn judge(&mut self, request: &RaftRequest) -> Result<(), String> {
+        let judged = self.judge_term(request.term()).and_then(|()| match request {
+            RaftRequest::Append(request) | RaftRequest::AppendSpared(request) => self.judge_entries(request),
+            _ => Ok(()),
+        });
+        if let Err(why) = &judged
+            && !std::mem::replace(&mut self.has_complained, true)
+        {
+            tracing::error!(
+                from = %self.from,
+                %why,
+                "refused what another node has sent: look whether all nodes run the same release, and who it is"
+            );
+        }
+        judged
+    }
+
+    fn judge_term(&self, term: u64) -> Result<(), String> {
+        // The limit is far: what a glance at the metrics lags behind does not count.
+        if term <= TERM_AHEAD_MAX {
+            return Ok(());
+        }
+        let ours = self.raft.metrics().borrow_watched().current_term;
+        match term.saturating_sub(ours) > TERM_AHEAD_MAX {
+            true => Err(format!("the term {term} is too far ahead of {ours} to be one of this cluster")),
+            false => Ok(()),
+        }
+    }
+
+    fn judge_entries(&self, request: &AppendRequest) -> Result<(), String> {
+        for entry in &request.entries {
+            if let EntryPayload::Normal(payload) = &entry.payload {
+                (self.reader)(payload)
+                    .map_err(|why| format!("the entry {} cannot be read: {why}", entry.log_id))?;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::{SnapshotMeta, TypeConfig, Vote};
+use super::{LogId, SnapshotMeta, TypeConfig, Vote};
 
 /// openraft's append request.
 pub type AppendRequest = openraft::raft::AppendEntriesRequest<TypeConfig>;
@@ -84,6 +84,30 @@ impl fmt::Debug for RaftRequest {
     }
 }
 
+impl RaftRequest {
+    /// The greatest term that it speaks of.
+    pub fn term(&self) -> u64 {
+        let of_log = |id: &Option<LogId>| id.map_or(0, |id| id.leader_id.term);
+        match self {
+            RaftRequest::Append(request) | RaftRequest::AppendSpared(request) => {
+                let entries = request.entries.iter().map(|entry| entry.log_id.leader_id.term).max();
+                let logs = of_log(&request.prev_log_id).max(of_log(&request.leader_commit));
+                request.vote.leader_id.term.max(entries.unwrap_or(0)).max(logs)
+            }
+            RaftRequest::Vote(request) | RaftRequest::PreVote(request) => {
+                request.vote.leader_id.term.max(of_log(&request.last_log_id))
+            }
+            RaftRequest::TransferLeader(request) => {
+                request.from_leader().leader_id.term.max(of_log(&request.last_log_id().copied()))
+            }
+            RaftRequest::Snapshot(SnapshotStep::Begin { vote, meta, .. }) => {
+                vote.leader_id.term.max(of_log(&meta.last_log_id))
+            }
+            RaftRequest::Snapshot(SnapshotStep::Chunk { .. } | SnapshotStep::Install) => 0,
+        }
+    }
+}
+
 /// The answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum RaftResponse {
@@ -114,6 +138,23 @@ pub enum Audience {
 }
 
 impl RaftResponse {
+    /// The greatest term that it speaks of.
+    pub fn term(&self) -> u64 {
+        match self {
+            RaftResponse::Append(AppendResponse::HigherVote(vote))
+            | RaftResponse::AppendQuiet(AppendResponse::HigherVote(vote)) => vote.leader_id.term,
+            RaftResponse::Vote(response) => {
+                response.vote.leader_id.term.max(response.last_log_id.map_or(0, |id| id.leader_id.term))
+            }
+            RaftResponse::SnapshotInstalled(response) => response.vote.leader_id.term,
+            RaftResponse::Append(_)
+            | RaftResponse::AppendQuiet(_)
+            | RaftResponse::TransferLeader(_)
+            | RaftResponse::SnapshotProceed
+            | RaftResponse::Failed(_) => 0,
+        }
+    }
+
     /// The answer to an append request, and who hears of commits at the node that gives it.
     ///
     /// # Errors

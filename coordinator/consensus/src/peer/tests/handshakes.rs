@@ -95,9 +95,11 @@ async fn an_oversized_frame_closes_the_connection_whenever_it_comes() {
     let mut raw = Raw::connect(&node.address).await;
     raw.send_bytes(&oversized).await;
     assert_eq!(raw.receive().await, None);
-    let mut raw = Raw::greeted(&node.address, Lane::Control).await;
-    raw.send_bytes(&oversized).await;
-    assert_eq!(raw.receive().await, None);
+    for (lane, most) in [(Lane::Control, 1 << 20), (Lane::Heartbeat, 1 << 20), (Lane::Raft, 16 << 20)] {
+        let mut raw = Raw::greeted(&node.address, lane).await;
+        raw.send_bytes(&(most + 9_u32).to_be_bytes()).await;
+        assert_eq!(raw.receive().await, None, "{lane}");
+    }
     still_serves(&node.address).await;
 }
 

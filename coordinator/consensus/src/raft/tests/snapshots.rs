@@ -12,7 +12,7 @@ use openraft::{RaftNetworkFactory, RaftNetworkV2};
 use parking_lot::Mutex;
 use rowlock_env::sync::watch;
 use rowlock_env::time;
-use rowlock_types::limits::PEER_SNAPSHOT_CHUNK_BYTES;
+use rowlock_types::limits::{PEER_SNAPSHOT_CHUNK_BYTES, TERM_AHEAD_MAX};
 use rowlock_types::member::Member;
 
 use super::support::{Bytewise, Cluster, PATIENCE};
@@ -21,7 +21,9 @@ use crate::raft::acks::Acks;
 use crate::raft::network::{Network, Target};
 use crate::raft::testing::{log_id, vote};
 use crate::raft::thrift::Thrift;
-use crate::raft_types::messages::{RaftRequest, RaftResponse, Snapshot, SnapshotResponse, SnapshotStep};
+use crate::raft_types::messages::{
+    RaftRequest, RaftResponse, Snapshot, SnapshotResponse, SnapshotStep, VoteRequest, VoteResponse,
+};
 use crate::raft_types::{SnapshotMeta, StoredMembership};
 
 fn snapshot(bytes: Vec<u8>) -> Snapshot<Bytewise> {
@@ -100,6 +102,22 @@ async fn a_cancelled_transfer_ends_at_once_and_nothing_is_installed() {
         .expect("ends before its own deadline")
         .expect_err("cancelled");
     assert!(matches!(error, StreamingError::Closed(_)), "{error}");
+}
+
+#[tokio::test]
+async fn an_answer_with_a_term_that_no_node_can_have_reached_is_refused() {
+    let answer = |request| {
+        let RaftRequest::Vote(VoteRequest { vote: asked, .. }) = request else { panic!("{request:?}") };
+        let term = if asked.leader_id.term == 7 { u64::MAX } else { asked.leader_id.term + TERM_AHEAD_MAX };
+        let response = VoteResponse { vote: vote(term, 2), vote_granted: false, last_log_id: None };
+        future::ready(RaftResponse::Vote(response)).boxed()
+    };
+    let node = listen("127.0.0.1:0", raft_by(answer), Service::new()).await;
+    let mut target = target(&node.address).await;
+    let ask = |term| VoteRequest { vote: vote(term, 1), last_log_id: None, leadership_transfer: false };
+    let error = target.vote(ask(7), RPCOption::new(PATIENCE)).await.expect_err("too far ahead");
+    assert!(error.to_string().contains("none of this cluster"), "{error}");
+    target.vote(ask(8), RPCOption::new(PATIENCE)).await.expect("as far as may be");
 }
 
 #[tokio::test]
