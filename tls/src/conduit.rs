@@ -19,6 +19,7 @@ use rowlock_env::world::Conduit;
 use rustls::Connection;
 use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
 
+use crate::frames::Frames;
 use crate::words;
 
 /// See the module.
@@ -33,6 +34,8 @@ pub(crate) struct Both {
     tls: Connection,
     /// Bytes that rustls has taken and of which the writer does not know yet.
     taken: usize,
+    /// For a server: each frame is a record of its own.
+    frames: Option<Frames>,
 }
 
 /// How long the socket may be waited for.
@@ -79,8 +82,8 @@ impl io::Write for Socket<'_, '_, '_> {
 }
 
 impl Both {
-    pub(crate) fn new(io: Stream, tls: Connection) -> Self {
-        Both { io, tls, taken: 0 }
+    pub(crate) fn new(io: Stream, tls: Connection, frames: Option<Frames>) -> Self {
+        Both { io, tls, taken: 0, frames }
     }
 
     pub(crate) fn tls(&self) -> &Connection {
@@ -143,10 +146,27 @@ impl Both {
         }
     }
 
+    /// Hands bytes to rustls, of which each write is at least one record; gives how many it has taken.
+    fn encrypt(&mut self, buf: &[u8]) -> io::Result<usize> {
+        let Some(frames) = &mut self.frames else { return self.tls.writer().write(buf) };
+        let mut taken = 0;
+        while taken < buf.len() {
+            let rest = &buf[taken..];
+            let piece = frames.piece(rest);
+            let count = self.tls.writer().write(&rest[..piece])?;
+            frames.advance(&rest[..count]);
+            taken += count;
+            if count < piece {
+                break;
+            }
+        }
+        Ok(taken)
+    }
+
     fn write(&mut self, how: &mut How<'_, '_>, buf: &[u8]) -> io::Result<usize> {
         if self.taken == 0 {
             self.flush(how)?;
-            self.taken = self.tls.writer().write(buf)?;
+            self.taken = self.encrypt(buf)?;
         }
         self.flush(how)?;
         let taken = std::mem::take(&mut self.taken);

@@ -12,6 +12,7 @@ use rustls::{ClientConfig, ClientConnection, Connection, HandshakeKind, ServerCo
 use crate::certificate::Certificate;
 use crate::conduit::{Both, TlsConduit};
 use crate::error::TlsError;
+use crate::frames::Frames;
 
 /// What the first record of TLS begins with. No frame of Rowlock or ZooKeeper does.
 const HANDSHAKE_RECORD: u8 = 0x16;
@@ -20,7 +21,11 @@ const WRONG_VERSION: [u8; 7] = [0x15, 3, 3, 0, 2, 2, 70];
 
 /// The listening side of handshakes.
 #[derive(Clone)]
-pub struct Acceptor(Arc<ServerConfig>);
+pub struct Acceptor {
+    config: Arc<ServerConfig>,
+    /// What is written are frames of ZooKeeper's protocol, each to be a record of its own.
+    writes_frames: bool,
+}
 
 /// The dialing side of handshakes.
 #[derive(Clone)]
@@ -51,8 +56,12 @@ pub fn refuse_plain(stream: &Stream) {
 }
 
 impl Acceptor {
-    pub(crate) fn new(config: ServerConfig) -> Self {
-        Acceptor(Arc::new(config))
+    pub(crate) fn of_peers(config: ServerConfig) -> Self {
+        Acceptor { config: Arc::new(config), writes_frames: false }
+    }
+
+    pub(crate) fn of_clients(config: ServerConfig) -> Self {
+        Acceptor { config: Arc::new(config), writes_frames: true }
     }
 
     /// Does the handshake with whoever has connected. Waits for ever: the caller sets a deadline.
@@ -62,9 +71,9 @@ impl Acceptor {
     /// # Cancel safety
     /// The connection is closed.
     pub async fn accept(&self, stream: Stream) -> Result<Secured, TlsError> {
-        let tls = ServerConnection::new(self.0.clone());
+        let tls = ServerConnection::new(self.config.clone());
         let tls = tls.map_err(|error| TlsError::Handshake(error.to_string()))?;
-        shake_hands(stream, tls.into()).await
+        shake_hands(stream, tls.into(), self.writes_frames.then(Frames::default)).await
     }
 }
 
@@ -104,12 +113,12 @@ impl Connector {
     async fn dial(&self, stream: Stream, name: ServerName<'static>) -> Result<Secured, TlsError> {
         let tls = ClientConnection::new(self.0.clone(), name);
         let tls = tls.map_err(|error| TlsError::Handshake(error.to_string()))?;
-        shake_hands(stream, tls.into()).await
+        shake_hands(stream, tls.into(), None).await
     }
 }
 
-async fn shake_hands(stream: Stream, tls: Connection) -> Result<Secured, TlsError> {
-    let mut both = Both::new(stream, tls);
+async fn shake_hands(stream: Stream, tls: Connection, frames: Option<Frames>) -> Result<Secured, TlsError> {
+    let mut both = Both::new(stream, tls, frames);
     poll_fn(|cx| both.poll_handshake(cx)).await.map_err(|error| failed(&error))?;
     let shown = both.tls().peer_certificates().and_then(|chain| chain.first());
     let certificate = shown.map(Certificate::of).transpose()?;

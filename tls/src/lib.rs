@@ -25,6 +25,7 @@ mod client;
 mod conduit;
 mod error;
 mod files;
+mod frames;
 mod handshake;
 pub mod inspect;
 #[cfg(feature = "issue")]

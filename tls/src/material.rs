@@ -105,7 +105,7 @@ impl Own<'_> {
             .map_err(|error| mismatch(&self.of.key, &self.of.cert, &error))?;
         client.resumption = Resumption::disabled();
         client.enable_sni = false;
-        Ok((Acceptor::new(server), Connector::new(client)))
+        Ok((Acceptor::of_peers(server), Connector::new(client)))
     }
 
     fn clients(
@@ -127,7 +127,7 @@ impl Own<'_> {
         // ones: whoever is not believed any more cannot resume.
         server.ticketer = rustls::crypto::ring::Ticketer::new()
             .map_err(|error| TlsError::Settings(format!("no keys for tickets: {error}")))?;
-        Ok(Acceptor::new(server))
+        Ok(Acceptor::of_clients(server))
     }
 
     fn server(

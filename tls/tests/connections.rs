@@ -412,3 +412,57 @@ async fn a_client_shows_its_new_certificate_without_a_restart_and_keeps_the_old_
     let error = ClientKeeper::open(place.client("alice")).err().unwrap().to_string();
     assert!(error.contains("alice.key: has no key that can be read"), "{error}");
 }
+
+/// What a server writes is read by this client, in so many records.
+#[tokio::test]
+async fn each_frame_for_a_client_is_a_record_of_its_own_and_arrives_whole() {
+    let place = Place::new();
+    place.new_client(&place.clients, "alice", DAY);
+    let near = Listener::bind("127.0.0.1:0").await.unwrap();
+    let dialed = Stream::connect(&near.local_addr().to_string(), PATIENCE).await.unwrap();
+    let middle = near.accept().await.unwrap().0;
+    let (relayed, accepted) = pair().await;
+    let (mut from_client, mut to_client) = middle.into_split();
+    let (mut from_server, mut to_server) = relayed.into_split();
+    let (node, connector) = (place.material("node-1"), ClientKeeper::open(place.client("alice")).unwrap());
+    let connector = connector.connector();
+    let there = async { tokio::io::copy(&mut from_client, &mut to_server).await.unwrap() };
+    let sizes = [1_usize, 40, 0, 3_000, 12];
+    let talk = async {
+        let both =
+            async { tokio::join!(connector.connect(dialed, "localhost"), node.clients.accept(accepted)) };
+        let (dialed, accepted) = both.await;
+        let (mut dialed, mut accepted) = (dialed.unwrap(), accepted.unwrap().stream);
+        let frames =
+            sizes.map(|size| [(size as u32).to_be_bytes().to_vec(), vec![7; size]].concat()).concat();
+        accepted.write_all(&frames).await.unwrap();
+        let mut read = vec![0; frames.len()];
+        dialed.read_exact(&mut read).await.unwrap();
+        assert_eq!(read, frames);
+    };
+    let mut seen = Vec::new();
+    let back = async {
+        let mut bytes = [0; 4_096];
+        while let Ok(count @ 1..) = from_server.read(&mut bytes).await {
+            seen.extend_from_slice(&bytes[..count]);
+            to_client.write_all(&bytes[..count]).await.unwrap();
+        }
+    };
+    let all = async {
+        tokio::select! {
+            () = talk => {}
+            _ = async { tokio::join!(there, back) } => panic!("both sides are there"),
+        }
+    };
+    time::timeout(PATIENCE, all).await.unwrap();
+    // Type, version, length; a byte of type and 16 that seal it belong to the content of each.
+    let mut lengths = Vec::new();
+    let mut rest = seen.as_slice();
+    while let [_, _, _, high, low, ..] = rest {
+        let length = usize::from(u16::from_be_bytes([*high, *low]));
+        lengths.push(length);
+        rest = &rest[5 + length..];
+    }
+    let wanted = sizes.map(|size| 4 + size + 17);
+    assert!(lengths.ends_with(&wanted), "{lengths:?} does not end with {wanted:?}");
+}
