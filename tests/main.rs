@@ -37,6 +37,7 @@ mod protocol_rules;
 mod reconfig;
 mod sim;
 mod snapshot_rejoin;
+mod tls_clients;
 mod tls_peers;
 mod up;
 mod wiped_nodes;

@@ -103,7 +103,7 @@ async fn without_certificate(cluster: &Cluster) {
 }
 
 /// Takes and releases locks until the word; gives how often. A session that is lost is a panic.
-async fn cycle(client: Client, name: String, stop: Arc<AtomicBool>) -> u64 {
+pub async fn cycle(client: Client, name: String, stop: Arc<AtomicBool>) -> u64 {
     let session = client.session_id();
     let mut cycles = 0;
     while !stop.load(Ordering::Relaxed) {
@@ -170,7 +170,7 @@ async fn certificates_and_authorities_are_replaced_and_no_session_is_lost() {
     assert_eq!(cluster.metric_of_all("rowlock_sessions_expired_total").await, 0);
 }
 
-async fn shows(cluster: &Cluster, visitor: &Visitor, node: u64, serial: &str) {
+pub async fn shows(cluster: &Cluster, visitor: &Visitor, node: u64, serial: &str) {
     let shown = || async { (visitor.serial(cluster.peer(node)).await.ok()? == serial).then_some(()) };
     // Files are looked at every five seconds.
     eventually("the new certificate is shown", secs(10), shown).await;

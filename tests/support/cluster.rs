@@ -51,6 +51,7 @@ struct Node {
     client: String,
     peer: String,
     peer_listen: Option<String>,
+    /// Where the settings name an authority of clients.
     secure: Option<String>,
     http: String,
     learner: bool,
@@ -87,7 +88,6 @@ impl Cluster {
     /// `client`; and a certificate for the client `alice`.
     pub async fn start_encrypted(count: u64) -> Cluster {
         let mut cluster = Cluster::prepare(count, &format!("{FAST}{ENCRYPTED}"), false).await;
-        cluster.nodes.values_mut().for_each(|node| node.secure = Some(ports::address()));
         cluster.write_file();
         for arguments in [&["tls", "init"][..], &["tls", "client", "alice"]] {
             let said = command::run(&cluster.folder, arguments);
@@ -146,7 +146,8 @@ impl Cluster {
     fn add(&mut self, id: u64, learner: bool, switchable: bool) {
         let peer_listen = switchable.then(ports::address);
         let (client, peer, http) = (ports::address(), ports::address(), ports::address());
-        self.nodes.insert(id, Node { client, peer, peer_listen, http, secure: None, learner, process: None });
+        let secure = self.settings.contains("client_ca").then(ports::address);
+        self.nodes.insert(id, Node { client, peer, peer_listen, http, secure, learner, process: None });
     }
 
     /// One more node, not started; only files written from now on know it.
