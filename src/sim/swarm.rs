@@ -162,8 +162,14 @@ struct Show<'a> {
 
 impl Show<'_> {
     /// Fingerprints are printed in the order of the seeds, so that two outputs can be compared.
+    /// A broken promise is named at once, since a long swarm may be ended from outside.
     fn outcome(&mut self, seed: u64, outcome: &Outcome) -> Result<(), Failure> {
         if !self.swarm.fingerprints {
+            if let Some(violation) = &outcome.violation {
+                let clear = if self.paint.is_terminal() { "\r\x1b[K" } else { "" };
+                let line = self.paint.bad(&format!("seed {seed}: {violation}"));
+                print(format!("{clear}  {line}\n").as_bytes())?;
+            }
             return Ok(());
         }
         self.due.insert(seed, outcome.fingerprint);

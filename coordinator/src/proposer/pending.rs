@@ -7,12 +7,13 @@ use std::collections::VecDeque;
 
 use parking_lot::Mutex;
 use rowlock_proto::NodeId;
-use rowlock_state::command::Origin;
+use rowlock_state::command::{Origin, Proposal};
 use rowlock_state::outcome::Applied;
 
 use crate::delivery::outbox::{Message, Outbox};
 
-/// What this node waits for. Shared by the router (registers, gives up) and apply (answers).
+/// What this node waits for. Shared by the router (registers, gives up) and apply (answers; gives up when a
+/// snapshot has skipped the answers).
 pub struct Pending {
     node: NodeId,
     incarnation: u64,
@@ -46,6 +47,11 @@ impl Waiting {
             self.first += 1;
         }
         Some(found)
+    }
+
+    fn has(&self, request: u64) -> bool {
+        let at = request.checked_sub(self.first).and_then(|at| usize::try_from(at).ok());
+        at.is_some_and(|at| self.answers.get(at).is_some_and(Option::is_some))
     }
 
     fn take_all(&mut self) -> impl Iterator<Item = (Outbox, u64)> + use<> {
@@ -89,6 +95,15 @@ impl Pending {
             count += 1;
         }
         count
+    }
+
+    /// Takes those out of `held` for which nobody waits any more. Returns how many wait for others.
+    pub fn keep_awaited(&self, held: &mut VecDeque<Vec<Proposal>>) -> usize {
+        let waiting = self.waiting.lock();
+        held.iter_mut().for_each(|batch| batch.retain(|proposal| waiting.has(proposal.origin.request)));
+        held.retain(|batch| !batch.is_empty());
+        let kept: usize = held.iter().map(Vec::len).sum();
+        waiting.count.checked_sub(kept).expect("Invariant: no proposal is held twice")
     }
 
     /// How many wait.

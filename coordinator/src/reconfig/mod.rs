@@ -98,18 +98,21 @@ pub struct Reconfig {
 impl Reconfig {
     /// Runs until `shutdown`.
     pub async fn run(mut self, shutdown: Shutdown) {
+        let mut look_at = Instant::now() + FINISH_EVERY;
         loop {
             let ask = tokio::select! {
                 biased;
                 () = shutdown.wait() => return,
+                // Before the queue: whoever asks again and again must not keep a change from its end.
+                () = time::sleep_until(look_at) => {
+                    self.here.finish_interrupted().await;
+                    look_at = Instant::now() + FINISH_EVERY;
+                    continue;
+                }
                 ask = self.queue.recv() => match ask {
                     Some(ask) => ask,
                     None => return,
                 },
-                () = time::sleep(FINISH_EVERY) => {
-                    self.here.finish_interrupted().await;
-                    continue;
-                }
             };
             if ask.reply_to.is_closed() {
                 continue;

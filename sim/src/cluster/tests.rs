@@ -56,6 +56,17 @@ fn a_node_that_acknowledges_entries_while_it_asks_who_it_is_goes_on() {
     }
 }
 
+/// A change of voters that its leader began and gave up is ended, also while somebody asks for it twice a
+/// second: the node that answers has other things to do, too (seed 501,269).
+#[test]
+fn a_change_of_voters_is_ended_while_somebody_asks_for_it_again_and_again() {
+    let script = "16.333s clog client1 -> leader by 124ms..181ms for 1ms\n20.6s add-voter node2\n\
+                  20.715s clog leader -> follower1 by 228ms..2.217s for 1.8s";
+    let (script, scenario) = (Some(script.parse().expect("a script")), Scenario::All);
+    let plan = Plan { seed: 501_269, seconds: 30, scenario, script, mutant: None, record: false };
+    assert_eq!(run(&plan).violation, None);
+}
+
 /// A node that two faults have killed is started once when both end at the same moment (seed 71,319).
 #[test]
 fn who_was_killed_twice_is_started_once() {

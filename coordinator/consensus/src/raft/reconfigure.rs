@@ -93,7 +93,7 @@ impl<M: RaftStateMachine<TypeConfig>> Reconfigurer<M> {
         }
         let _busy = Busy(&self.busy);
         let Ok(stored) = self.membership() else { return };
-        if stored.membership().get_joint_config().len() > 1 {
+        if is_joint(&stored) {
             let voters = members(&stored).voters;
             tracing::info!(?voters, "ending a change of voters that a former leader began");
             let raw = voters.iter().map(|id| id.0).collect();
@@ -115,6 +115,9 @@ impl<M: RaftStateMachine<TypeConfig>> Reconfigurer<M> {
         }
         let _busy = Busy(&self.busy);
         let stored = self.membership()?;
+        if is_joint(&stored) {
+            return Err(Failed::Code(ErrorCode::ReconfigInProgress));
+        }
         let version = stored.log_id().as_ref().map_or(0, |id| id.index);
         if wanted.config_id != -1 && u64::try_from(wanted.config_id) != Ok(version) {
             return Err(Failed::Code(ErrorCode::BadVersion));
@@ -285,6 +288,11 @@ fn failed(error: RaftError<TypeConfig, ClientWriteError<TypeConfig>>) -> Failed 
             Failed::Refused(Refusal::NoQuorum)
         }
     }
+}
+
+/// A change of voters has begun and not ended.
+fn is_joint(stored: &StoredMembership) -> bool {
+    stored.membership().get_joint_config().len() > 1
 }
 
 fn members(stored: &StoredMembership) -> Members {
