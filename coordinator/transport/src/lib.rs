@@ -46,6 +46,7 @@ mod pool;
 mod security;
 mod server;
 mod service;
+mod strangers;
 mod stream;
 mod wire;
 

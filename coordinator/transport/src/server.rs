@@ -21,6 +21,7 @@ use super::frame::RequestId;
 use super::handshake::{self, HandshakeRefusal, Hello, Identity};
 use super::security::Security;
 use super::service::Service;
+use super::strangers::{Stranger, Strangers};
 use super::wire::{self, Inbox, Outbox, WireError};
 
 /// Pause after a failed accept (out of descriptors, most likely): the next one would fail at once as well.
@@ -37,6 +38,7 @@ pub struct Server<S> {
     service: Arc<S>,
     tasks: TaskGroup,
     connections: Arc<AtomicUsize>,
+    strangers: Arc<Strangers>,
     refusals: Arc<Refusals>,
     tally: Tally,
 }
@@ -77,6 +79,7 @@ impl<S> Clone for Server<S> {
             service: self.service.clone(),
             tasks: self.tasks.clone(),
             connections: self.connections.clone(),
+            strangers: self.strangers.clone(),
             refusals: self.refusals.clone(),
             tally: self.tally.clone(),
         }
@@ -86,9 +89,9 @@ impl<S> Clone for Server<S> {
 impl<S: Service> Server<S> {
     /// A server that notes in `met` whom it meets. Its tasks belong to `tasks`.
     pub fn new(us: Identity, met: Arc<dyn Acquaintances>, service: Arc<S>, tasks: TaskGroup) -> Self {
-        let (security, connections) = (Security::None, Arc::default());
+        let (security, connections, strangers) = (Security::None, Arc::default(), Arc::default());
         let (refusals, tally) = (Arc::default(), Tally::default());
-        Server { us: Arc::new(us), met, security, service, tasks, connections, refusals, tally }
+        Server { us: Arc::new(us), met, security, service, tasks, connections, strangers, refusals, tally }
     }
 
     /// As it is, and connections are taken so.
@@ -132,6 +135,11 @@ impl<S: Service> Server<S> {
         loop {
             match listener.accept().await {
                 Ok((stream, _)) => {
+                    let address = stream.peer_addr();
+                    let Some(stranger) = self.strangers.admit(address.ip()) else {
+                        self.refusals.note(address, "too many connections are in their handshake");
+                        continue;
+                    };
                     let server = self.clone();
                     let shutdown = self.tasks.shutdown().clone();
                     self.connections.fetch_add(1, Ordering::AcqRel);
@@ -141,7 +149,7 @@ impl<S: Service> Server<S> {
                         tokio::select! {
                             biased;
                             () = shutdown.wait() => {}
-                            () = server.serve(stream) => {}
+                            () = server.serve(stream, stranger) => {}
                         }
                     });
                 }
@@ -153,9 +161,10 @@ impl<S: Service> Server<S> {
         }
     }
 
-    async fn serve(self, stream: Stream) {
+    async fn serve(self, stream: Stream, stranger: Stranger) {
         let address = stream.peer_addr();
         let welcomed = time::timeout(PEER_HANDSHAKE_TIMEOUT, self.welcome(stream)).await;
+        drop(stranger);
         let (hello, mut inbox, outbox) = match welcomed {
             Ok(Ok(welcomed)) => welcomed,
             Ok(Err(reason)) => return self.refusals.note(address, &reason),

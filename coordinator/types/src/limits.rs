@@ -85,6 +85,10 @@ pub const HTTP_YIELD_AFTER: std::time::Duration = std::time::Duration::from_mill
 pub const HTTP_CONNECTION_MAX: std::time::Duration = std::time::Duration::from_secs(10);
 /// The first frame of a connection between nodes, before the other side has said who it is. Beyond: closed.
 pub const PEER_HELLO_MAX_BYTES: usize = 4 << 10;
+/// Connections to the nodes' port that have not said yet who they are. Beyond: closed at once.
+pub const PEER_STRANGERS_MAX: usize = 1_024;
+/// Those of one address but loopback; a node needs one for each lane. Beyond: likewise.
+pub const PEER_STRANGERS_OF_ADDRESS_MAX: usize = 32;
 /// Connections of other nodes to this one. Beyond: refused in the handshake.
 pub const PEER_CONNECTIONS_MAX: usize = 256;
 /// Nodes whose incarnations a node remembers, all members that a cluster ever had. Beyond: refused in the
