@@ -2,8 +2,9 @@
 import os
 
 from kazoo.client import KazooClient
+from kazoo.handlers import utils
 
-PLAIN = KazooClient.__init__
+PLAIN, CONNECT = KazooClient.__init__, utils.create_tcp_connection
 FILES = {"ca": "ROWLOCK_TLS_CA", "certfile": "ROWLOCK_TLS_CERT", "keyfile": "ROWLOCK_TLS_KEY"}
 
 
@@ -14,6 +15,9 @@ def encrypted(self, *args, **kwargs):
     PLAIN(self, *args, **kwargs)
 
 
-KazooClient.__init__ = encrypted
-# kazoo 2.11 asks for it by a four-letter word, and takes the port for the server's name in TLS.
-KazooClient.server_version = lambda self, retries=3: tuple(map(int, os.environ["ZOOKEEPER_VERSION"].split(".")))
+def connected(module, address, hostname=None, *args, **kwargs):
+    # For four-letter words, kazoo 2.11 takes the port for the server's name.
+    return CONNECT(module, address, address[0] if isinstance(hostname, int) else hostname, *args, **kwargs)
+
+
+KazooClient.__init__, utils.create_tcp_connection = encrypted, connected
