@@ -310,7 +310,9 @@ impl Shared {
         if self.is_forked() {
             return Error::Forked;
         }
-        self.vitals.borrow().ending.unwrap_or(Ending::Closed).error()
+        // The task that ends lets go of the session before it can tell why. It always tells of another ending
+        // before.
+        self.vitals.borrow().ending.unwrap_or(Ending::Stopped).error()
     }
 }
 
@@ -358,6 +360,15 @@ mod tests {
         assert_eq!(shared.vitals().valid_until, Some(until));
         shared.publish(Vitals { state: SessionState::Connected, ..Vitals::new() });
         assert!(watcher.has_changed());
+    }
+
+    #[test]
+    fn a_call_that_finds_the_task_gone_before_it_has_told_why_hears_that_it_stopped() {
+        let shared = Shared::new();
+        assert_eq!(shared.ended(), Error::Stopped);
+        shared.publish(Vitals { ending: Some(Ending::Closed), ..Vitals::new() });
+        shared.stop();
+        assert_eq!(shared.ended(), Error::Closed, "what was told first counts");
     }
 
     #[test]
