@@ -33,8 +33,16 @@ async fn a_data_folder_is_its_users_alone_and_holds_no_password() {
         busy.create(&format!("/n-{n}"), "", CreateMode::Persistent).await.unwrap();
     }
     assert_eq!(again.password, session.password);
-    cluster.kill(1);
     let folder = cluster.data(1);
+    // The snapshot and the history are written behind the answers.
+    let written = || all(&folder).iter().filter(|path| path.is_file()).count();
+    for _ in 0..600 {
+        if written() > 4 {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    cluster.kill(1);
     let mut files = 0;
     for path in all(&folder) {
         let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o777;
