@@ -1,21 +1,20 @@
 //! Clients with TLS at a cluster of real processes, while certificates and authorities are replaced.
 
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rowlock_client::{Client, ConnectError, Pem, Tls};
 use rowlock_tls::issue::{Authority, Leaf};
 use rustix::process::Signal;
-use tokio::task::JoinSet;
 
-use crate::support::certificates::{self, MONTH, TLS, Visitor, believe, give_certificates, of_node, write};
+use crate::support::certificates::{
+    self, MONTH, TLS, Visitor, believe, give_certificates, of_node, shows, write,
+};
 use crate::support::cluster::{Cluster, FAST};
+use crate::support::load::Cycling;
 use crate::support::{eventually, secs};
-use crate::tls_peers::{cycle, shows};
 
-const CYCLING: usize = 20;
+const CYCLING: usize = 50;
 
 fn settings() -> String {
     format!("{FAST}{TLS}client_ca = \"tls/clients-ca.pem\"\n[peer]\nsecurity = \"mtls\"\n")
@@ -62,12 +61,11 @@ async fn clients_keep_their_sessions_and_locks_while_certificates_and_authoritie
     .await;
     let holder = connect(&cluster, "alice").await.unwrap();
     let held = holder.mutex("held").lock().await.unwrap();
-    let stop = Arc::new(AtomicBool::new(false));
-    let mut cycling = JoinSet::new();
-    for n in 0..CYCLING {
-        let client = connect(&cluster, "alice").await.unwrap();
-        cycling.spawn(cycle(client, format!("cycle-{}", n % 5), stop.clone()));
+    let mut clients = Vec::new();
+    for _ in 0..CYCLING {
+        clients.push(connect(&cluster, "alice").await.unwrap());
     }
+    let cycling = Cycling::start(clients, 5);
     connect_within(secs(1), &cluster, "bob")
         .await
         .map(drop)
@@ -91,14 +89,8 @@ async fn clients_keep_their_sessions_and_locks_while_certificates_and_authoritie
     eventually("the old authority does not count any more", secs(60), refused).await;
     // The clients of this node come back at the others, with their new certificates.
     let leader = cluster.leader().await;
-    cluster.stop(leader).await;
-    cluster.start_node(leader);
-    cluster.wait_until_serves(leader).await;
+    cluster.restart(leader).await;
     assert!(held.is_held());
     held.release().await.unwrap();
-    stop.store(true, Ordering::Relaxed);
-    while let Some(cycles) = cycling.join_next().await {
-        assert!(cycles.expect("no session is lost") > 0);
-    }
-    assert_eq!(cluster.metric_of_all("rowlock_sessions_expired_total").await, 0);
+    cycling.end(&cluster).await;
 }

@@ -12,8 +12,9 @@ use rowlock_tls::{ClientKeeper, ClientTls, Pem};
 use rustix::process::Signal;
 use tokio::task::JoinSet;
 
-use crate::support::certificates::{self, MONTH, TLS, Visitor, believe, give_certificates, of_node};
+use crate::support::certificates::{self, MONTH, TLS, Visitor, believe, give_certificates, of_node, shows};
 use crate::support::cluster::{Cluster, FAST};
+use crate::support::load::Cycling;
 use crate::support::{eventually, secs};
 
 const REFUSED: &str = "rowlock_peer_connections_refused_total";
@@ -102,30 +103,17 @@ async fn without_certificate(cluster: &Cluster) {
     stream.read_u8().await.expect_err("is refused");
 }
 
-/// Takes and releases locks until the word; gives how often. A session that is lost is a panic.
-pub async fn cycle(client: Client, name: String, stop: Arc<AtomicBool>) -> u64 {
-    let session = client.session_id();
-    let mut cycles = 0;
-    while !stop.load(Ordering::Relaxed) {
-        let held = client.mutex(&name).lock().await.unwrap();
-        held.release().await.unwrap();
-        assert_eq!(client.session_id(), session);
-        cycles += 1;
-    }
-    cycles
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn certificates_and_authorities_are_replaced_and_no_session_is_lost() {
     let (old, new) = (certificates::authority("old"), certificates::authority("new"));
     let mut cluster = Cluster::start_with_files(3, &settings("mtls"), prepare(&old)).await;
     let holder = cluster.client().await;
     let held = holder.mutex("held").lock().await.unwrap();
-    let stop = Arc::new(AtomicBool::new(false));
-    let mut cycling = JoinSet::new();
-    for n in 0..8 {
-        cycling.spawn(cycle(cluster.client().await, format!("cycle-{}", n % 3), stop.clone()));
+    let mut clients = Vec::new();
+    for _ in 0..8 {
+        clients.push(cluster.client().await);
     }
+    let cycling = Cycling::start(clients, 3);
     let (of_old, of_new) = (of_node(&old, 4, MONTH), of_node(&new, 4, MONTH));
     let bundle = format!("{}{}", old.cert_pem(), new.cert_pem());
     // A new certificate, by the nodes' own look at their files.
@@ -158,22 +146,10 @@ async fn certificates_and_authorities_are_replaced_and_no_session_is_lost() {
     }
     // All dial each other anew.
     let leader = cluster.leader().await;
-    cluster.stop(leader).await;
-    cluster.start_node(leader);
-    cluster.wait_until_serves(leader).await;
+    cluster.restart(leader).await;
     assert!(held.is_held());
     held.release().await.unwrap();
-    stop.store(true, Ordering::Relaxed);
-    while let Some(cycles) = cycling.join_next().await {
-        assert!(cycles.expect("no session is lost") > 0);
-    }
-    assert_eq!(cluster.metric_of_all("rowlock_sessions_expired_total").await, 0);
-}
-
-pub async fn shows(cluster: &Cluster, visitor: &Visitor, node: u64, serial: &str) {
-    let shown = || async { (visitor.serial(cluster.peer(node)).await.ok()? == serial).then_some(()) };
-    // Files are looked at every five seconds.
-    eventually("the new certificate is shown", secs(10), shown).await;
+    cycling.end(&cluster).await;
 }
 
 /// Writes one after another until the word; gives how many. Each must succeed.
@@ -203,9 +179,7 @@ async fn a_plain_cluster_becomes_a_secured_one_by_rolling_restarts_and_no_write_
     for security in ["both", "mtls"] {
         cluster.change_settings(&settings(security));
         for node in 1..=3 {
-            cluster.stop(node).await;
-            cluster.start_node(node);
-            cluster.wait_until_serves(node).await;
+            cluster.restart(node).await;
             let enough = written.load(Ordering::Relaxed) + 20;
             let goes_on = || async { (written.load(Ordering::Relaxed) >= enough).then_some(()) };
             eventually("writes go on", secs(60), goes_on).await;

@@ -15,7 +15,8 @@ use rowlock_transport::{Identity, Lane};
 use rowlock_types::incarnation::Incarnation;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use super::secs;
+use super::cluster::Cluster;
+use super::{eventually, secs};
 
 /// What `cluster.toml` says of the files.
 pub const TLS: &str = "[tls]\ncert = \"tls/node-{id}.pem\"\nkey = \"tls/node-{id}.key\"\n\
@@ -138,4 +139,11 @@ pub fn hello(from: u64, to: u64) -> BytesMut {
     let mut out = BytesMut::new();
     frame::push(&mut out, RequestId::NONE, &handshake::encode_hello(&hello));
     out
+}
+
+/// Waits until the node shows the certificate of this number at its port for nodes.
+pub async fn shows(cluster: &Cluster, visitor: &Visitor, node: u64, serial: &str) {
+    let shown = || async { (visitor.serial(cluster.peer(node)).await.ok()? == serial).then_some(()) };
+    // Files are looked at every five seconds.
+    eventually("the new certificate is shown", secs(10), shown).await;
 }

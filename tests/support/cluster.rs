@@ -223,6 +223,13 @@ impl Cluster {
         assert_eq!(self.exit_code(id).await, Some(0));
     }
 
+    /// Stops a node in order and starts it again; returns when it serves.
+    pub async fn restart(&mut self, id: u64) {
+        self.stop(id).await;
+        self.start_node(id);
+        self.wait_until_serves(id).await;
+    }
+
     pub fn signal(&self, id: u64, signal: Signal) {
         kill_process(Pid::from_raw(self.pid(id).cast_signed()).unwrap(), signal).unwrap();
     }

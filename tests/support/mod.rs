@@ -5,6 +5,7 @@ pub mod certificates;
 pub mod cluster;
 pub mod command;
 pub mod http;
+pub mod load;
 pub mod ports;
 pub mod proxy;
 pub mod raw;
