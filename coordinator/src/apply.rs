@@ -25,7 +25,7 @@ use crate::delivery::watch::WatchTable;
 use crate::lock_sweep::LockAlarm;
 use crate::proposer::pending::Pending;
 use crate::replica::Replica;
-use crate::session::charge::Charge;
+use crate::session::expiry_table::ExpiryTable;
 
 /// The observer that a node gives to its state machine adapter.
 pub struct Applier {
@@ -36,7 +36,7 @@ pub struct Applier {
     /// Whose session moved or ended.
     pub registry: Arc<Registry>,
     /// Which sessions the leader looks after.
-    pub charge: Arc<Charge>,
+    pub expiry_table: Arc<ExpiryTable>,
     /// Raised to the time of all that is applied, so that this node goes on there when it leads.
     pub clock: Arc<LogClock>,
     /// Notes digests, for the comparison with the other replicas.
@@ -52,7 +52,7 @@ pub struct Applier {
 /// What hears of the changes of a batch.
 pub(crate) struct Sink<'a> {
     connections: Dispatcher<'a>,
-    charge: &'a Charge,
+    expiry_table: &'a ExpiryTable,
     history: &'a dyn HistorySink,
 }
 
@@ -62,9 +62,9 @@ impl<'a> Sink<'a> {
         watches: &'a mut WatchTable,
         registry: &'a Registry,
         metrics: &'a Metrics,
-        charge: &'a Charge,
+        expiry_table: &'a ExpiryTable,
     ) -> Self {
-        Sink { connections: Dispatcher::new(watches, registry, metrics), charge, history: &Off }
+        Sink { connections: Dispatcher::new(watches, registry, metrics), expiry_table, history: &Off }
     }
 
     /// As it is, and `history` keeps what happens to locks.
@@ -79,12 +79,12 @@ impl EventSink for Sink<'_> {
     }
 
     fn session_opened(&mut self, session: SessionId, attachment: Attachment, timeout_ms: u32) {
-        self.charge.opened(session, attachment, timeout_ms);
+        self.expiry_table.opened(session, attachment, timeout_ms);
         self.connections.session_opened(session, attachment, timeout_ms);
     }
 
     fn session_attached(&mut self, session: SessionId, attachment: Attachment, timeout_ms: u32) {
-        self.charge.opened(session, attachment, timeout_ms);
+        self.expiry_table.opened(session, attachment, timeout_ms);
         self.connections.session_attached(session, attachment, timeout_ms);
     }
 
@@ -92,7 +92,7 @@ impl EventSink for Sink<'_> {
         if end == SessionEnd::Expired {
             tracing::info!(%session, "session expired");
         }
-        self.charge.ended(session);
+        self.expiry_table.ended(session);
         self.connections.session_ended(session, end);
     }
 
@@ -111,7 +111,7 @@ impl Apply for Applier {
             return Fate::Skipped;
         }
         let mut watches = self.replica.watches.lock();
-        let sink = Sink::new(&mut watches, &self.registry, &self.metrics, &self.charge);
+        let sink = Sink::new(&mut watches, &self.registry, &self.metrics, &self.expiry_table);
         let mut sink = sink.recorded_by(&*self.history);
         let mut stamp = batch.stamp();
         if mutant::is(Mutant::ApplyByLocalClock) {

@@ -18,7 +18,7 @@ use rowlock_env::sync::watch;
 use rowlock_env::time;
 use rowlock_proto::{ErrorCode, NodeId, SessionId};
 use rowlock_state::command::Proposal;
-use rowlock_types::departure::Departure;
+use rowlock_types::client_disconnect::ClientDisconnect;
 use rowlock_types::member::Member;
 use rowlock_types::metrics::Metrics;
 use rowlock_types::reconfiguration::Wanted;
@@ -26,9 +26,9 @@ use rowlock_types::status::Status;
 use rowlock_wal::Folder;
 use tokio::sync::mpsc;
 
-use crate::session::charge::Charge;
+use crate::session::expiry_table::ExpiryTable;
+use crate::session::heartbeat_ack::{HeartbeatAcks, Unconfirmed};
 use crate::session::liveness::REPORT_DEADLINE;
-use crate::session::notes::{Notes, Unnoted};
 
 /// A membership change or a read's confirmation that takes longer has no quorum.
 const QUORUM_DEADLINE: Duration = Duration::from_secs(10);
@@ -45,12 +45,12 @@ pub struct Service {
     pub folder: mpsc::Sender<Parcel>,
     /// This node is about to stop: proposals are for the next leader.
     pub leaving: watch::Receiver<bool>,
-    /// The sessions, while this node leads.
-    pub charge: Arc<Charge>,
-    /// Takes note of what the other nodes report.
-    pub notes: Arc<Notes>,
+    /// The timers of all sessions, while this node leads.
+    pub expiry_table: Arc<ExpiryTable>,
+    /// Confirms what the other nodes report.
+    pub heartbeat_acks: Arc<HeartbeatAcks>,
     /// Where it is told that a node's heartbeats have ended with their connection.
-    pub parted: mpsc::Sender<NodeId>,
+    pub peer_disconnected: mpsc::Sender<NodeId>,
     /// Changes of the membership in ZooKeeper's terms.
     pub reconfigurer: Arc<Reconfigurer>,
     /// What this node says of itself.
@@ -75,10 +75,10 @@ impl Service {
         (view.leader == Some(self.me)).then_some(view)
     }
 
-    /// Whether this node looks after the sessions in `term`, also those of node `from`.
-    fn in_charge_for(&self, from: NodeId, term: u64) -> Result<(), Refusal> {
+    /// Whether this node leads `term` and runs its timers, for the sessions of node `from`.
+    fn leads_for(&self, from: NodeId, term: u64) -> Result<(), Refusal> {
         match self.leads() {
-            Some(view) if view.ready && view.term == term && self.charge.term() == Some(term) => {}
+            Some(view) if view.ready && view.term == term && self.expiry_table.term() == Some(term) => {}
             _ => return Err(self.not_leader()),
         }
         if is_member(&self.raft, from) { Ok(()) } else { Err(Refusal::NotServing) }
@@ -128,23 +128,32 @@ impl PeerService for Service {
         sessions: Vec<SessionId>,
         term: u64,
     ) -> Result<Vec<SessionId>, Refusal> {
-        self.in_charge_for(from, term)?;
-        self.notes.touch(term, sessions, REPORT_DEADLINE).await.map_err(|unnoted| match unnoted {
-            Unnoted::NotInCharge => self.not_leader(),
-            Unnoted::NoQuorum => Refusal::NoQuorum,
+        self.leads_for(from, term)?;
+        self.heartbeat_acks.touch(term, sessions, REPORT_DEADLINE).await.map_err(|cause| match cause {
+            Unconfirmed::NotLeader => self.not_leader(),
+            Unconfirmed::NoQuorum => Refusal::NoQuorum,
         })
     }
 
-    async fn departures(&self, from: NodeId, departures: Vec<Departure>, term: u64) -> Result<(), Refusal> {
-        self.in_charge_for(from, term)?;
-        if self.notes.departed(term, &departures) { Ok(()) } else { Err(self.not_leader()) }
+    async fn client_disconnects(
+        &self,
+        from: NodeId,
+        disconnects: Vec<ClientDisconnect>,
+        term: u64,
+    ) -> Result<(), Refusal> {
+        self.leads_for(from, term)?;
+        if self.heartbeat_acks.client_disconnected(term, &disconnects) {
+            Ok(())
+        } else {
+            Err(self.not_leader())
+        }
     }
 
     /// The leader sends its heartbeats over a connection of its own. One that is not heard of here is heard
     /// of by silence.
-    fn parted(&self, from: NodeId, lane: Lane) {
+    fn peer_disconnected(&self, from: NodeId, lane: Lane) {
         if lane == Lane::Heartbeat {
-            let _ = self.parted.try_send(from);
+            let _ = self.peer_disconnected.try_send(from);
         }
     }
 

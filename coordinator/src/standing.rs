@@ -25,7 +25,7 @@ use crate::delivery::outbox::CloseReason;
 use crate::delivery::registry::Registry;
 use crate::proposer::pending::Pending;
 use crate::replica::Replica;
-use crate::session::contact::Contact;
+use crate::session::last_contact::LastContact;
 
 /// How often the standing is published, when nothing happens.
 const EVERY: Duration = Duration::from_millis(50);
@@ -67,7 +67,7 @@ pub struct Standing {
     /// Who leads.
     pub leadership: watch::Receiver<Leadership>,
     /// Contact to a quorum.
-    pub contact: Arc<Contact>,
+    pub contact: Arc<LastContact>,
     /// Contact older than this ends serving.
     pub contact_max: Duration,
     /// For the gauges, and for what this node holds in memory.

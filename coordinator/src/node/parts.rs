@@ -25,7 +25,7 @@ use crate::lock_sweep::LockAlarm;
 use crate::proposer::pending::Pending;
 use crate::replica::Replica;
 use crate::report::Reports;
-use crate::session::charge::Charge;
+use crate::session::expiry_table::ExpiryTable;
 
 /// What must be there before the first task runs.
 pub(super) struct Parts {
@@ -38,7 +38,7 @@ pub(super) struct Parts {
     pub(super) pending: Arc<Pending>,
     pub(super) marks: Arc<Marks>,
     pub(super) registry: Arc<Registry>,
-    pub(super) charge: Arc<Charge>,
+    pub(super) expiry_table: Arc<ExpiryTable>,
     pub(super) history: History,
     pub(super) reports: Reports,
     pub(super) clock: Arc<LogClock>,
@@ -65,7 +65,7 @@ impl Parts {
         let pending = Arc::new(Pending::new(config.id, incarnation));
         let marks = Arc::new(Marks::new(config.id, incarnation));
         let registry = Arc::new(Registry::new());
-        let charge = Arc::new(Charge::default());
+        let expiry_table = Arc::new(ExpiryTable::default());
         let clock = Arc::new(LogClock::starting_now());
         let (lock_alarm, lock_rings) = LockAlarm::new();
         let (history, history_sink) = start_history(config, metrics.clone()).await;
@@ -73,7 +73,7 @@ impl Parts {
             replica: replica.clone(),
             pending: pending.clone(),
             registry: registry.clone(),
-            charge: charge.clone(),
+            expiry_table: expiry_table.clone(),
             clock: clock.clone(),
             marks: marks.clone(),
             lock_alarm,
@@ -106,7 +106,7 @@ impl Parts {
             pending,
             marks,
             registry,
-            charge,
+            expiry_table,
             reports,
             history,
             clock,

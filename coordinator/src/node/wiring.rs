@@ -17,7 +17,7 @@ use rowlock_env::{time, worker};
 use rowlock_history::History;
 use rowlock_tls::{Material, Reloaded};
 use rowlock_types::limits::{
-    FOLDER_QUEUE_MAX, PARTED_QUEUE_MAX, PROPOSER_QUEUE_MAX, RECONFIG_QUEUE_MAX, TOUCH_QUEUE_MAX,
+    FOLDER_QUEUE_MAX, PEER_DISCONNECTS_QUEUE_MAX, PROPOSER_QUEUE_MAX, RECONFIG_QUEUE_MAX, TOUCH_QUEUE_MAX,
 };
 use rowlock_types::status::Status;
 use rowlock_wal::{Log, SnapshotStore};
@@ -37,9 +37,9 @@ use crate::proposer::router::Router;
 use crate::proposer::{Proposer, Submission};
 use crate::reconfig::{Ask, Reconfig, ReconfigDoor};
 use crate::service::Service;
-use crate::session::contact::Contact;
+use crate::session::heartbeat_ack::HeartbeatAcks;
+use crate::session::last_contact::LastContact;
 use crate::session::liveness::Liveness;
-use crate::session::notes::Notes;
 use crate::session::{SessionTouch, Sign};
 use crate::standing::Standing;
 use crate::sweep::Sweep;
@@ -104,22 +104,22 @@ impl Parts {
         let reconfigurer = Arc::new(Reconfigurer::new(config.id, raft, leadership.clone(), peers));
         let proposer = Proposer::new(submit);
         let wires = Wires { leadership, leaving, status, folder: folder_tx, proposer, reconfigurer, config };
-        let contact = Arc::new(Contact::default());
+        let contact = Arc::new(LastContact::default());
         let addresses = Addresses::of(&listeners);
         self.start_leadership(&wires, leadership_tx, folder);
         self.start_compaction(&wires.config);
         self.tasks.spawn("history", self.history.clone().keep_trimmed(self.shutdown_word()));
         self.start_router(&wires, submissions);
-        let notes = Arc::new(Notes::new(
+        let heartbeat_acks = Arc::new(HeartbeatAcks::new(
             self.raft.clone(),
             self.quorum.clone(),
-            self.charge.clone(),
+            self.expiry_table.clone(),
             contact.clone(),
             self.observed.clone(),
         ));
-        self.start_sessions(&wires, contact.clone(), notes.clone(), signs);
+        self.start_sessions(&wires, contact.clone(), heartbeat_acks.clone(), signs);
         self.start_standing(&wires, contact.clone(), status_tx);
-        self.start_peer_server(&wires, notes, listeners.peer);
+        self.start_peer_server(&wires, heartbeat_acks, listeners.peer);
         let tls = self.tls.clone();
         let secure =
             listeners.secure_client.zip(tls).map(|(listener, keeper)| SecureDoor { listener, keeper });
@@ -244,15 +244,15 @@ impl Parts {
     fn start_sessions(
         &self,
         wires: &Wires,
-        contact: Arc<Contact>,
-        notes: Arc<Notes>,
+        contact: Arc<LastContact>,
+        heartbeat_acks: Arc<HeartbeatAcks>,
         signs: mpsc::Receiver<Sign>,
     ) {
         let liveness = Liveness {
             me: wires.config.id,
             replica: self.replica.clone(),
-            charge: self.charge.clone(),
-            notes,
+            expiry_table: self.expiry_table.clone(),
+            heartbeat_acks,
             contact,
             contact_max: contact_max(&wires.config),
             leadership: wires.leadership.clone(),
@@ -265,7 +265,7 @@ impl Parts {
         self.tasks.spawn("liveness", liveness.run(self.shutdown_word()));
     }
 
-    fn start_standing(&self, wires: &Wires, contact: Arc<Contact>, publish: watch::Sender<Status>) {
+    fn start_standing(&self, wires: &Wires, contact: Arc<LastContact>, publish: watch::Sender<Status>) {
         let standing = Standing {
             me: wires.config.id,
             raft: self.raft.clone(),
@@ -285,12 +285,12 @@ impl Parts {
         self.tasks.spawn("standing", standing.run(self.shutdown_word()));
     }
 
-    fn start_peer_server(&self, wires: &Wires, notes: Arc<Notes>, listener: Listener) {
-        let (parted, ended) = mpsc::channel(PARTED_QUEUE_MAX);
+    fn start_peer_server(&self, wires: &Wires, heartbeat_acks: Arc<HeartbeatAcks>, listener: Listener) {
+        let (peer_disconnected, ended) = mpsc::channel(PEER_DISCONNECTS_QUEUE_MAX);
         let succession = Succession {
             raft: self.raft.clone(),
             leadership: wires.leadership.clone(),
-            parted: ended,
+            peer_disconnected: ended,
             patience: Duration::from_millis(2 * wires.config.raft.election_timeout_max_ms),
         };
         self.tasks.spawn("succession", succession.run(self.shutdown_word()));
@@ -300,9 +300,9 @@ impl Parts {
             leadership: wires.leadership.clone(),
             folder: wires.folder.clone(),
             leaving: wires.leaving.clone(),
-            charge: self.charge.clone(),
-            notes,
-            parted,
+            expiry_table: self.expiry_table.clone(),
+            heartbeat_acks,
+            peer_disconnected,
             reconfigurer: wires.reconfigurer.clone(),
             status: wires.status.clone(),
             quorum: self.quorum.clone(),
@@ -325,7 +325,7 @@ impl Parts {
         server.of_folder(self.peers.folder().clone()).start(listener);
     }
 
-    fn start_clients(&self, wires: &Wires, contact: Arc<Contact>, touch: SessionTouch, doors: Doors) {
+    fn start_clients(&self, wires: &Wires, contact: Arc<LastContact>, touch: SessionTouch, doors: Doors) {
         let isolation =
             Isolation::new(wires.config.client.read_only_mode, contact, contact_max(&wires.config));
         let (reconfig, questions) = mpsc::channel(RECONFIG_QUEUE_MAX);

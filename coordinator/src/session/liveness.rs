@@ -1,7 +1,7 @@
 //! The task that carries signs of life to the leader and, on the leader, proposes expiry.
 //!
 //! On every node signs of life are collected and reported to the leader, which may be this node: one report
-//! at a time, and heartbeats are answered when theirs has been noted ([`Notes`] says what that means).
+//! at a time, and heartbeats are answered when the leader has confirmed theirs ([`HeartbeatAcks`] says what that means).
 //!
 //! Invariant: touches and hang-ups never enter the log; expiry happens through the log only.
 
@@ -21,15 +21,15 @@ use rowlock_env::task::Shutdown;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::{NodeId, SessionId};
 use rowlock_state::command::{Attachment, Command, Origin, Proposal};
-use rowlock_types::departure::Departure;
-use rowlock_types::limits::{BATCH_MAX_COMMANDS, DEPARTURES_WAITING_MAX, HEARTBEATS_WAITING_MAX};
+use rowlock_types::client_disconnect::ClientDisconnect;
+use rowlock_types::limits::{BATCH_MAX_COMMANDS, DISCONNECTS_WAITING_MAX, HEARTBEATS_WAITING_MAX};
 use rowlock_types::observer::Observed;
 use tokio::sync::mpsc;
 
 use super::Sign;
-use super::charge::Charge;
-use super::contact::Contact;
-use super::notes::Notes;
+use super::expiry_table::ExpiryTable;
+use super::heartbeat_ack::HeartbeatAcks;
+use super::last_contact::LastContact;
 use crate::delivery::outbox::{Message, Outbox};
 use crate::replica::Replica;
 
@@ -47,16 +47,16 @@ pub const REPORT_DEADLINE: Duration = Duration::from_millis(1_000);
 pub struct Liveness {
     /// This node.
     pub me: NodeId,
-    /// For taking charge.
+    /// The sessions whose timers start when this node becomes leader.
     pub replica: Arc<Replica>,
-    /// Sessions, while this node leads.
-    pub charge: Arc<Charge>,
+    /// The timers of all sessions, while this node leads.
+    pub expiry_table: Arc<ExpiryTable>,
     /// Published for the node's status.
-    pub contact: Arc<Contact>,
-    /// With older contact to a quorum a leader expires nobody.
+    pub contact: Arc<LastContact>,
+    /// With older contact to a quorum a leader expires no session.
     pub contact_max: Duration,
     /// The leader's side of a report, for when that is this node.
-    pub notes: Arc<Notes>,
+    pub heartbeat_acks: Arc<HeartbeatAcks>,
     /// Who leads.
     pub leadership: watch::Receiver<Leadership>,
     /// From this node's connections.
@@ -82,8 +82,8 @@ struct Report {
 #[derive(Default)]
 struct Answer {
     noted: Option<Noted>,
-    /// It has noted the departures.
-    departed: bool,
+    /// It has noted the disconnects.
+    disconnected: bool,
 }
 
 /// The leader has taken note.
@@ -100,7 +100,7 @@ struct Collected {
     sessions: BTreeSet<SessionId>,
     waiting: Vec<(SessionId, Outbox)>,
     /// The leader is told of them behind the touches, which came before them.
-    departures: BTreeMap<SessionId, Departure>,
+    disconnects: BTreeMap<SessionId, ClientDisconnect>,
 }
 
 impl Collected {
@@ -112,27 +112,27 @@ impl Collected {
                     self.wait(session, outbox);
                 }
             }
-            Sign::Departure(departure) => self.depart(departure),
+            Sign::ClientDisconnect(disconnect) => self.disconnect(disconnect),
         }
     }
 
     /// Of two connections of a session the newer one counts.
-    fn depart(&mut self, departure: Departure) {
-        if let Some(known) = self.departures.get_mut(&departure.session) {
-            if known.attachment <= departure.attachment {
-                *known = departure;
+    fn disconnect(&mut self, disconnect: ClientDisconnect) {
+        if let Some(known) = self.disconnects.get_mut(&disconnect.session) {
+            if known.attachment <= disconnect.attachment {
+                *known = disconnect;
             }
-        } else if self.departures.len() < DEPARTURES_WAITING_MAX {
-            self.departures.insert(departure.session, departure);
+        } else if self.disconnects.len() < DISCONNECTS_WAITING_MAX {
+            self.disconnects.insert(disconnect.session, disconnect);
         }
     }
 
     fn is_urgent(&self) -> bool {
-        !self.waiting.is_empty() || !self.departures.is_empty()
+        !self.waiting.is_empty() || !self.disconnects.is_empty()
     }
 
-    fn departures(&self) -> Vec<Departure> {
-        self.departures.values().copied().collect()
+    fn disconnects(&self) -> Vec<ClientDisconnect> {
+        self.disconnects.values().copied().collect()
     }
 
     /// A heartbeat beyond the bound stays unanswered: its client turns to another node.
@@ -173,7 +173,7 @@ impl Liveness {
             if view.leader == Some(self.me) {
                 self.lead(view, &mut last_tick, &mut stalled);
             } else {
-                self.charge.give_up();
+                self.expiry_table.give_up();
             }
             // Another leader is to have the report: this one may be silent until the deadline.
             if let Some(outdated) = report.take_if(|report| report.term != view.term) {
@@ -209,13 +209,13 @@ impl Liveness {
         }
     }
 
-    /// The leader's turn: takes charge and expires, while there is contact.
+    /// The leader's part: starts the timers in a new term, and expires sessions while there is contact.
     fn lead(&self, view: Leadership, last_tick: &mut Instant, stalled: &mut bool) {
         if !view.ready {
             return;
         }
-        if self.charge.term() != Some(view.term) {
-            self.charge.take(view.term, &self.replica.state.read());
+        if self.expiry_table.term() != Some(view.term) {
+            self.expiry_table.take(view.term, &self.replica.state.read());
             *last_tick = Instant::now();
         }
         if let Some((_, at)) = self.quorum.last() {
@@ -228,7 +228,7 @@ impl Liveness {
             tracing::info!("contact to the quorum is back: every session gets its full timeout again");
             rare::taken(Rare::SessionsForgiven);
             if !mutant::is(Mutant::NobodyForgiven) {
-                self.charge.forgive_all(now);
+                self.expiry_table.forgive_all(now);
             }
             *stalled = false;
         }
@@ -239,7 +239,7 @@ impl Liveness {
     }
 
     fn expire(&self, now: Instant) {
-        let Some((term, due)) = self.charge.due(now) else { return };
+        let Some((term, due)) = self.expiry_table.due(now) else { return };
         self.observed.tell(|observer| due.iter().for_each(|(session, _)| observer.expires(*session, term)));
         for some in due.chunks(BATCH_MAX_COMMANDS) {
             let proposals = some.iter().map(|&(session, attachment)| expiry(session, attachment)).collect();
@@ -250,11 +250,11 @@ impl Liveness {
 
     fn report(&self, leader: NodeId, term: u64, of: Collected) -> Report {
         let sessions = of.sessions.iter().copied().collect();
-        let departures = of.departures();
+        let disconnects = of.disconnects();
         let answer = if leader == self.me {
-            self.report_here(term, sessions, departures)
+            self.report_here(term, sessions, disconnects)
         } else {
-            self.report_to(leader, term, sessions, departures)
+            self.report_to(leader, term, sessions, disconnects)
         };
         Report { term, of, answer }
     }
@@ -263,16 +263,16 @@ impl Liveness {
         &self,
         term: u64,
         sessions: Vec<SessionId>,
-        departures: Vec<Departure>,
+        disconnects: Vec<ClientDisconnect>,
     ) -> Pin<Box<dyn Future<Output = Answer> + Send>> {
         let sent = Instant::now();
-        let notes = self.notes.clone();
+        let heartbeat_acks = self.heartbeat_acks.clone();
         Box::pin(async move {
-            let touching = notes.touch(term, sessions, REPORT_DEADLINE);
-            let departing = async { notes.departed(term, &departures) };
-            // In this order: touches are noted at the first poll, and they came before the departures.
-            let (answer, departed) = futures_util::join!(touching, departing);
-            Answer { noted: answer.ok().map(|refused| Noted { sent, refused }), departed }
+            let touching = heartbeat_acks.touch(term, sessions, REPORT_DEADLINE);
+            let disconnecting = async { heartbeat_acks.client_disconnected(term, &disconnects) };
+            // In this order: touches are noted at the first poll, and they came before the disconnects.
+            let (answer, disconnected) = futures_util::join!(touching, disconnecting);
+            Answer { noted: answer.ok().map(|refused| Noted { sent, refused }), disconnected }
         })
     }
 
@@ -281,27 +281,27 @@ impl Liveness {
         leader: NodeId,
         term: u64,
         sessions: Vec<SessionId>,
-        departures: Vec<Departure>,
+        disconnects: Vec<ClientDisconnect>,
     ) -> Pin<Box<dyn Future<Output = Answer> + Send>> {
         let sent = Instant::now();
         let peers = self.peers.clone();
         Box::pin(async move {
             let deadline = sent + REPORT_DEADLINE;
             let touches = Request::Touches { sessions, term };
-            let has_departures = !departures.is_empty();
-            let departures = Request::Departures { departures, term };
+            let has_disconnects = !disconnects.is_empty();
+            let disconnects = Request::ClientDisconnects { disconnects, term };
             let touching = peers.call(leader, Lane::Control, &touches, deadline);
-            let departing = async {
-                let departing = peers.call(leader, Lane::Control, &departures, deadline);
-                has_departures && departing.await == Ok(Response::DeparturesNoted)
+            let disconnecting = async {
+                let disconnecting = peers.call(leader, Lane::Control, &disconnects, deadline);
+                has_disconnects && disconnecting.await == Ok(Response::ClientDisconnectsNoted)
             };
             // Both are on their way at once; the lane keeps their order, and so does the leader.
-            let (answer, departed) = futures_util::join!(touching, departing);
+            let (answer, disconnected) = futures_util::join!(touching, disconnecting);
             let noted = match answer {
                 Ok(Response::TouchesNoted { refused }) => Some(Noted { sent, refused }),
                 _ => None,
             };
-            Answer { noted, departed }
+            Answer { noted, disconnected }
         })
     }
 
@@ -316,9 +316,9 @@ impl Liveness {
 impl Collected {
     /// The report of these is over. What the leader has not noted is for the next one.
     fn answered(&mut self, mut reported: Collected, answer: Answer) {
-        let departures = std::mem::take(&mut reported.departures);
-        if !answer.departed {
-            departures.into_values().for_each(|departure| self.depart(departure));
+        let disconnects = std::mem::take(&mut reported.disconnects);
+        if !answer.disconnected {
+            disconnects.into_values().for_each(|disconnect| self.disconnect(disconnect));
         }
         match answer.noted {
             Some(Noted { refused, .. }) => {
@@ -388,7 +388,7 @@ mod tests {
         assert!(messages.is_empty(), "it was answered");
         assert_eq!(collected.sessions, BTreeSet::from([SessionId(1)]));
         let noted = Noted { sent: Instant::now(), refused: Vec::new() };
-        Collected::default().answered(collected, Answer { noted: Some(noted), departed: false });
+        Collected::default().answered(collected, Answer { noted: Some(noted), disconnected: false });
         inbox.take(&mut messages).unwrap();
         assert!(matches!(Vec::from(messages)[..], [Message::Touched]));
     }
@@ -396,16 +396,16 @@ mod tests {
     #[test]
     fn of_two_hang_ups_of_a_session_the_newer_connections_is_reported() {
         let mut collected = Collected::default();
-        let of = |attachment| Departure {
+        let of = |attachment| ClientDisconnect {
             session: SessionId(1),
             attachment: Attachment(attachment),
             grace_ms: 500,
         };
         assert!(!collected.is_urgent());
         for attachment in [1, 3, 2] {
-            collected.add(Sign::Departure(of(attachment)));
+            collected.add(Sign::ClientDisconnect(of(attachment)));
         }
-        assert_eq!(collected.departures(), [of(3)]);
+        assert_eq!(collected.disconnects(), [of(3)]);
         assert!(collected.is_urgent());
     }
 }

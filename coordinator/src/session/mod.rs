@@ -1,13 +1,13 @@
 //! Session liveness: who was heard of when (on the leader), reports of touches (from followers), expiry.
 
-pub mod charge;
-pub mod contact;
+pub mod expiry_table;
+pub mod heartbeat_ack;
+pub mod last_contact;
 pub mod liveness;
-pub mod notes;
 pub mod tracker;
 
 use rowlock_proto::SessionId;
-use rowlock_types::departure::Departure;
+use rowlock_types::client_disconnect::ClientDisconnect;
 use tokio::sync::mpsc;
 
 use crate::delivery::outbox::Outbox;
@@ -23,7 +23,7 @@ pub enum Sign {
         confirm: Option<Outbox>,
     },
     /// It has hung up, and had asked that this counts.
-    Departure(Departure),
+    ClientDisconnect(ClientDisconnect),
 }
 
 /// The door to session liveness: clone it freely.
@@ -54,7 +54,7 @@ impl SessionTouch {
 
     /// The connection is closed, behind every touch of it: the session ends after its grace unless its client
     /// comes back. Never waits; with a full queue the session has its whole timeout.
-    pub fn departed(&self, departure: Departure) {
-        let _ = self.queue.try_send(Sign::Departure(departure));
+    pub fn client_disconnected(&self, disconnect: ClientDisconnect) {
+        let _ = self.queue.try_send(Sign::ClientDisconnect(disconnect));
     }
 }

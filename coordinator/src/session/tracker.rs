@@ -14,8 +14,8 @@ use rowlock_env::rare::{self, Rare};
 use rowlock_env::time::Instant;
 use rowlock_proto::SessionId;
 use rowlock_state::command::Attachment;
-use rowlock_types::departure::Departure;
-use rowlock_types::limits::DEPARTURES_EARLY_MAX;
+use rowlock_types::client_disconnect::ClientDisconnect;
+use rowlock_types::limits::DISCONNECTS_EARLY_MAX;
 
 /// A session's timer. There is one for each session of the cluster, so what few sessions have is kept apart.
 struct Entry {
@@ -42,17 +42,17 @@ impl Entry {
 
 /// All sessions of the cluster, on the leader.
 ///
-/// Invariant: `departed` mentions only sessions that are in `sessions`.
+/// Invariant: `disconnected` mentions only sessions that are in `sessions`.
 #[derive(Default)]
 pub struct Tracker {
     sessions: BTreeMap<SessionId, Entry>,
     /// When to look at whom. A touch does not move a session here; looking too early only moves it on.
     agenda: BTreeSet<(Instant, SessionId)>,
     /// Whose client has hung up and has not attached anew since: their time ends here, if not before.
-    departed: BTreeMap<SessionId, Instant>,
+    disconnected: BTreeMap<SessionId, Instant>,
     /// Whose client has hung up a connection of which this node has not heard yet: the log is on its way, and
-    /// another node was faster. At most [`DEPARTURES_EARLY_MAX`]: those of sessions that have ended stay.
-    early: BTreeMap<SessionId, Departure>,
+    /// another node was faster. At most [`DISCONNECTS_EARLY_MAX`]: those of sessions that have ended stay.
+    early: BTreeMap<SessionId, ClientDisconnect>,
 }
 
 /// How long until a proposed expiry that did not take effect is proposed again.
@@ -76,8 +76,8 @@ impl Tracker {
         entry.look_at = entry.silent_until();
         self.agenda.insert((entry.look_at, session));
         self.sessions.insert(session, entry);
-        if let Some(departure) = early {
-            self.departed(now, &departure);
+        if let Some(disconnect) = early {
+            self.client_disconnected(now, &disconnect);
         }
     }
 
@@ -85,7 +85,7 @@ impl Tracker {
     pub fn ended(&mut self, session: SessionId) {
         if let Some(entry) = self.sessions.remove(&session) {
             self.agenda.remove(&(entry.look_at, session));
-            self.departed.remove(&session);
+            self.disconnected.remove(&session);
             self.early.remove(&session);
         }
     }
@@ -108,26 +108,26 @@ impl Tracker {
 
     /// The client of a session hung up: the session is due after the grace that it had asked for, unless it
     /// attaches anew before. Without effect if it has by now.
-    pub fn departed(&mut self, now: Instant, departure: &Departure) {
-        let known = self.sessions.get_mut(&departure.session);
-        let Some(entry) = known.filter(|entry| entry.attachment >= departure.attachment) else {
+    pub fn client_disconnected(&mut self, now: Instant, disconnect: &ClientDisconnect) {
+        let known = self.sessions.get_mut(&disconnect.session);
+        let Some(entry) = known.filter(|entry| entry.attachment >= disconnect.attachment) else {
             rare::taken(Rare::HungUpEarly);
-            if self.early.len() == DEPARTURES_EARLY_MAX {
+            if self.early.len() == DISCONNECTS_EARLY_MAX {
                 self.early.pop_first();
             }
-            self.early.insert(departure.session, *departure);
+            self.early.insert(disconnect.session, *disconnect);
             return;
         };
-        if entry.decided || departure.attachment < entry.attachment {
+        if entry.decided || disconnect.attachment < entry.attachment {
             return;
         }
         rare::taken(Rare::HungUpWithGrace);
-        let until = now + departure.grace();
-        self.departed.insert(departure.session, until);
+        let until = now + disconnect.grace();
+        self.disconnected.insert(disconnect.session, until);
         if until < entry.look_at {
-            self.agenda.remove(&(entry.look_at, departure.session));
+            self.agenda.remove(&(entry.look_at, disconnect.session));
             entry.look_at = until;
-            self.agenda.insert((until, departure.session));
+            self.agenda.insert((until, disconnect.session));
         }
     }
 
@@ -137,7 +137,7 @@ impl Tracker {
         for entry in self.sessions.values_mut() {
             entry.last_touch = entry.last_touch.max(now);
         }
-        self.departed.clear();
+        self.disconnected.clear();
     }
 
     /// The sessions whose time has passed. Each is due again after a second, in case its expiry gets lost.
@@ -150,7 +150,8 @@ impl Tracker {
             self.agenda.pop_first();
             let entry = self.sessions.get_mut(&session).expect("the agenda holds only known sessions");
             let silent_until = entry.silent_until();
-            let deadline = self.departed.get(&session).map_or(silent_until, |until| silent_until.min(*until));
+            let deadline =
+                self.disconnected.get(&session).map_or(silent_until, |until| silent_until.min(*until));
             if entry.decided {
                 rare::taken(Rare::ExpiryAgain);
             } else if deadline <= now {
@@ -260,8 +261,8 @@ mod tests {
         assert_eq!(tracker.len(), 1);
     }
 
-    fn departure(attachment: Attachment) -> Departure {
-        Departure { session: S, attachment, grace_ms: 300 }
+    fn disconnect(attachment: Attachment) -> ClientDisconnect {
+        ClientDisconnect { session: S, attachment, grace_ms: 300 }
     }
 
     #[test]
@@ -269,7 +270,7 @@ mod tests {
         let t0 = Instant::now();
         let mut tracker = tracker(t0);
         tracker.touch(t0 + ms(1000), S);
-        tracker.departed(t0 + ms(1000), &departure(A));
+        tracker.client_disconnected(t0 + ms(1000), &disconnect(A));
         assert_eq!(tracker.next_look(), Some(t0 + ms(1300)));
         assert_eq!(tracker.due(t0 + ms(1299)), []);
         assert_eq!(tracker.due(t0 + ms(1300)), [(S, A)]);
@@ -281,7 +282,7 @@ mod tests {
     fn a_hang_up_never_prolongs_a_session() {
         let t0 = Instant::now();
         let mut tracker = tracker(t0);
-        tracker.departed(t0 + ms(3900), &departure(A));
+        tracker.client_disconnected(t0 + ms(3900), &disconnect(A));
         assert_eq!(tracker.due(t0 + ms(4000)), [(S, A)]);
     }
 
@@ -289,7 +290,7 @@ mod tests {
     fn whoever_comes_back_within_the_grace_has_the_whole_timeout_again() {
         let t0 = Instant::now();
         let mut tracker = tracker(t0);
-        tracker.departed(t0, &departure(A));
+        tracker.client_disconnected(t0, &disconnect(A));
         tracker.opened(t0 + ms(200), S, Attachment(2), 4000);
         assert_eq!(tracker.due(t0 + ms(4199)), []);
         assert_eq!(tracker.due(t0 + ms(4200)), [(S, Attachment(2))]);
@@ -299,7 +300,7 @@ mod tests {
     fn a_sign_of_life_that_was_on_its_way_takes_no_hang_up_back() {
         let t0 = Instant::now();
         let mut tracker = tracker(t0);
-        tracker.departed(t0, &departure(A));
+        tracker.client_disconnected(t0, &disconnect(A));
         tracker.touch(t0 + ms(200), S);
         assert!(tracker.runs(S));
         assert_eq!(tracker.due(t0 + ms(299)), []);
@@ -310,11 +311,11 @@ mod tests {
     fn a_hang_up_that_comes_before_the_log_has_brought_its_connection_counts_when_it_has() {
         let t0 = Instant::now();
         let mut tracker = tracker(t0);
-        tracker.departed(t0, &departure(Attachment(3)));
+        tracker.client_disconnected(t0, &disconnect(Attachment(3)));
         tracker.opened(t0 + ms(10), S, Attachment(3), 4000);
         assert_eq!(tracker.due(t0 + ms(309)), []);
         assert_eq!(tracker.due(t0 + ms(310)), [(S, Attachment(3))]);
-        tracker.departed(t0 + ms(320), &departure(Attachment(4)));
+        tracker.client_disconnected(t0 + ms(320), &disconnect(Attachment(4)));
         tracker.opened(t0 + ms(330), S, Attachment(5), 4000);
         assert_eq!(tracker.due(t0 + ms(4000)), []);
     }
@@ -323,7 +324,7 @@ mod tests {
     fn a_hang_up_that_comes_before_the_log_has_brought_the_session_counts_when_it_has() {
         let t0 = Instant::now();
         let mut tracker = Tracker::default();
-        tracker.departed(t0, &departure(A));
+        tracker.client_disconnected(t0, &disconnect(A));
         assert!(tracker.is_empty() && !tracker.runs(S));
         tracker.opened(t0 + ms(10), S, A, 4000);
         assert_eq!(tracker.due(t0 + ms(309)), []);
@@ -333,10 +334,13 @@ mod tests {
     #[test]
     fn hang_ups_of_sessions_that_never_come_take_bounded_room() {
         let mut tracker = Tracker::default();
-        for session in 0..DEPARTURES_EARLY_MAX as i64 + 10 {
-            tracker.departed(Instant::now(), &Departure { session: SessionId(session), ..departure(A) });
+        for session in 0..DISCONNECTS_EARLY_MAX as i64 + 10 {
+            tracker.client_disconnected(
+                Instant::now(),
+                &ClientDisconnect { session: SessionId(session), ..disconnect(A) },
+            );
         }
-        assert_eq!(tracker.early.len(), DEPARTURES_EARLY_MAX);
+        assert_eq!(tracker.early.len(), DISCONNECTS_EARLY_MAX);
     }
 
     #[test]
@@ -344,8 +348,9 @@ mod tests {
         let t0 = Instant::now();
         let mut tracker = tracker(t0);
         tracker.opened(t0, S, Attachment(2), 4000);
-        tracker.departed(t0 + ms(100), &departure(A));
-        tracker.departed(t0 + ms(100), &Departure { session: SessionId(8), ..departure(A) });
+        tracker.client_disconnected(t0 + ms(100), &disconnect(A));
+        tracker
+            .client_disconnected(t0 + ms(100), &ClientDisconnect { session: SessionId(8), ..disconnect(A) });
         assert_eq!(tracker.due(t0 + ms(3999)), []);
     }
 
@@ -353,11 +358,11 @@ mod tests {
     fn forgiveness_takes_hang_ups_back_and_a_decided_session_stays_decided() {
         let t0 = Instant::now();
         let mut tracker = tracker(t0);
-        tracker.departed(t0, &departure(A));
+        tracker.client_disconnected(t0, &disconnect(A));
         tracker.forgive_all(t0 + ms(100));
         assert_eq!(tracker.due(t0 + ms(4099)), []);
         assert_eq!(tracker.due(t0 + ms(4100)), [(S, A)]);
-        tracker.departed(t0 + ms(4200), &departure(A));
+        tracker.client_disconnected(t0 + ms(4200), &disconnect(A));
         assert_eq!(tracker.due(t0 + ms(4500)), []);
         assert_eq!(tracker.due(t0 + ms(5100)), [(S, A)]);
     }

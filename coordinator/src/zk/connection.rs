@@ -321,9 +321,9 @@ impl Talk {
             self.touch();
         }
         if end.is_hang_up()
-            && let Some(departure) = self.conversation.departure()
+            && let Some(disconnect) = self.conversation.client_disconnect()
         {
-            self.context().touch.departed(departure);
+            self.context().touch.client_disconnected(disconnect);
         }
         let Place { shared, peer, .. } = &self.connection.place;
         shared.report(peer, end);

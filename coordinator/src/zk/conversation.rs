@@ -25,7 +25,7 @@ use rowlock_proto::response::{ReplyHeader, Response};
 use rowlock_proto::{ErrorCode, OpCode, Request, RequestFrame, SessionId, Xid, Zxid};
 use rowlock_state::command::Attachment;
 use rowlock_state::{Machine, acl};
-use rowlock_types::departure::Departure;
+use rowlock_types::client_disconnect::ClientDisconnect;
 use rowlock_types::limits;
 use rowlock_types::reconfiguration::Wanted;
 
@@ -284,10 +284,10 @@ impl Conversation {
     }
 
     /// What the leader is to hear when the client has hung up: nothing, unless the client has asked for it.
-    pub(super) fn departure(&self) -> Option<Departure> {
+    pub(super) fn client_disconnect(&self) -> Option<ClientDisconnect> {
         let Attached { session, attachment, .. } = self.attached;
         let grace_ms = self.disconnect_grace_ms;
-        (grace_ms > 0).then_some(Departure { session, attachment, grace_ms })
+        (grace_ms > 0).then_some(ClientDisconnect { session, attachment, grace_ms })
     }
 
     /// The next write that is to be submitted. To be asked after frames were given and after answers were

@@ -18,7 +18,7 @@ use rowlock_proto::request::ConnectRequest;
 use rowlock_proto::{NodeId, SessionId};
 use rowlock_state::{Machine, Proof};
 
-use crate::session::contact::Contact;
+use crate::session::last_contact::LastContact;
 
 /// The top byte of sessions that only one node knows. The cluster's begin with a node's number, below 128.
 const LOCAL_MARK: u8 = 0xc1;
@@ -26,14 +26,14 @@ const LOCAL_MARK: u8 = 0xc1;
 /// Whether this node is without a quorum for good enough to serve reads only.
 pub struct Isolation {
     enabled: bool,
-    contact: Arc<Contact>,
+    contact: Arc<LastContact>,
     after: Duration,
     since: Instant,
 }
 
 impl Isolation {
     /// Of a node that begins now; nothing before `after` has passed.
-    pub fn new(enabled: bool, contact: Arc<Contact>, after: Duration) -> Self {
+    pub fn new(enabled: bool, contact: Arc<LastContact>, after: Duration) -> Self {
         Isolation { enabled, contact, after, since: time::now() }
     }
 

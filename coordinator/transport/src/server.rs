@@ -175,7 +175,7 @@ impl<S: Service> Server<S> {
         tracing::debug!(%address, node = %from, %lane, "node connected");
         let conversation = self.service.open(from, lane);
         let error = Connection::new(lane, conversation, inbox, outbox).run().await;
-        self.service.parted(from, lane);
+        self.service.peer_disconnected(from, lane);
         match error {
             WireError::Frame(_) | WireError::Protocol(_) => {
                 tracing::warn!(%address, node = %from, %lane, %error, "closed a node's connection");

@@ -16,7 +16,7 @@ pub trait Service: Send + Sync + 'static {
     fn open(&self, from: NodeId, lane: Lane) -> Self::Conversation;
 
     /// A connection of `from`, for this lane, has ended.
-    fn parted(&self, from: NodeId, lane: Lane);
+    fn peer_disconnected(&self, from: NodeId, lane: Lane);
 }
 
 /// One connection's requests; dropped with it.

@@ -42,7 +42,7 @@ impl Service for Echo {
         Echo
     }
 
-    fn parted(&self, _: NodeId, _: Lane) {}
+    fn peer_disconnected(&self, _: NodeId, _: Lane) {}
 }
 
 impl Conversation for Echo {

@@ -13,7 +13,7 @@
 //! | [`observer`] | what a node's log and state go through | log, state machine and sessions, to an audit |
 //! | [`member`] | where a member is found | the membership, to whoever dials |
 //! | [`reconfiguration`] | a change of the membership in ZooKeeper's terms | clients, to the leader |
-//! | [`departure`] | a client has hung up | its node, to the leader |
+//! | [`client_disconnect`] | a client has hung up | its node, to the leader |
 //! | [`incarnation`] | one data folder of a node | the folder, to the other nodes |
 //! | [`codec`] | how a value becomes bytes | log, snapshots, history, messages between nodes |
 //!
@@ -22,7 +22,7 @@
 //! It is pure: no IO, no clock, no randomness, no task, no lock that is held across anything. What is counted
 //! here is counted by relaxed atomics, which never wait.
 //!
-//! The types that travel or are stored (`Status`, `Member`, `Wanted`, `Departure`, `Incarnation`) are part of
+//! The types that travel or are stored (`Status`, `Member`, `Wanted`, `ClientDisconnect`, `Incarnation`) are part of
 //! formats: a change of one is a change of the messages between nodes (`docs/protocol.md`).
 //!
 //! [`codec::decode`] never allocates more than a step above what it is given, whatever the bytes claim.
@@ -33,8 +33,8 @@
 //! protocol for numbers and error codes (`rowlock-proto`), and the replicated state (`rowlock-state`) for
 //! what an observer is shown and for what a state weighs.
 
+pub mod client_disconnect;
 pub mod codec;
-pub mod departure;
 pub mod incarnation;
 pub mod limits;
 pub mod member;

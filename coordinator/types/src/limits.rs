@@ -146,17 +146,17 @@ pub const PEER_APPEND_IDLE_MAX: Duration = Duration::from_secs(1);
 /// Heartbeats of this node's clients that wait for the leader. Beyond: they stay unanswered.
 pub const HEARTBEATS_WAITING_MAX: usize = 65_536;
 /// Hang-ups of this node's clients that wait for the leader. Beyond: those sessions have their whole timeout.
-pub const DEPARTURES_WAITING_MAX: usize = 32_768;
+pub const DISCONNECTS_WAITING_MAX: usize = 32_768;
 // All that wait go in one frame: a session's number takes 9 bytes at most, and a hang-up 24.
 const _: () = assert!(HEARTBEATS_WAITING_MAX * 9 < PEER_SMALL_FRAME_MAX_BYTES);
-const _: () = assert!(DEPARTURES_WAITING_MAX * 24 < PEER_SMALL_FRAME_MAX_BYTES);
+const _: () = assert!(DISCONNECTS_WAITING_MAX * 24 < PEER_SMALL_FRAME_MAX_BYTES);
 /// Hang-ups of sessions that the leader does not know (yet). Beyond: that of the lowest session is forgotten,
 /// which then ends after its whole timeout.
-pub const DEPARTURES_EARLY_MAX: usize = 1_024;
+pub const DISCONNECTS_EARLY_MAX: usize = 1_024;
 /// Signs of life waiting for the liveness task. Beyond: dropped; the session's next frame gives another.
 pub const TOUCH_QUEUE_MAX: usize = 65_536;
 /// Nodes whose heartbeats have ended, waiting until the one before is done with. Beyond: their silence tells.
-pub const PARTED_QUEUE_MAX: usize = 16;
+pub const PEER_DISCONNECTS_QUEUE_MAX: usize = 16;
 /// Parcels of proposals waiting for the leader's folder, each of about `BATCH_MAX_BYTES` at most. Beyond:
 /// routing and forwarding wait.
 pub const FOLDER_QUEUE_MAX: usize = 64;

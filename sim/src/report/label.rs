@@ -130,7 +130,7 @@ fn of_peer(id: u64, body: &[u8], question: bool) -> String {
         (true, (Some(3), _)) => "read-index?",
         (true, (Some(4), _)) => "status?",
         (true, (Some(5..=7), _)) => "members",
-        (true, (Some(8), _)) => "departures",
+        (true, (Some(8), _)) => "disconnects",
         (false, (Some(0), Some(0))) => "appended",
         (false, (Some(0), Some(1))) => "vote",
         (false, (Some(0), Some(2))) => "leading",

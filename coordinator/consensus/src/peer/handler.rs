@@ -75,8 +75,8 @@ impl<S: PeerService> Service for Faces<S> {
         Handler { from, lane, raft, service, urgencies: Urgencies::of(lane) }
     }
 
-    fn parted(&self, from: NodeId, lane: Lane) {
-        self.service.parted(from, lane);
+    fn peer_disconnected(&self, from: NodeId, lane: Lane) {
+        self.service.peer_disconnected(from, lane);
     }
 }
 
@@ -128,9 +128,9 @@ impl<S: PeerService> Handler<S> {
                 })
             }
             .boxed(),
-            Request::Departures { departures, term } => async move {
-                let noted = service.departures(from, departures, term).await;
-                answer(noted, |()| Response::DeparturesNoted)
+            Request::ClientDisconnects { disconnects, term } => async move {
+                let noted = service.client_disconnects(from, disconnects, term).await;
+                answer(noted, |()| Response::ClientDisconnectsNoted)
             }
             .boxed(),
             Request::ReadIndex => {

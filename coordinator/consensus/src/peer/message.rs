@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 use rowlock_proto::{ErrorCode, NodeId, SessionId};
 use rowlock_state::command::Proposal;
+use rowlock_types::client_disconnect::ClientDisconnect;
 use rowlock_types::codec::{self, CodecError};
-use rowlock_types::departure::Departure;
 use rowlock_types::member::Member;
 use rowlock_types::reconfiguration::Wanted;
 use rowlock_types::status::Status;
@@ -61,10 +61,10 @@ pub enum Request {
     /// Change the membership as a client of ZooKeeper's asks for it. Answered with `Reconfigured`.
     Reconfigure(Wanted),
     /// Sessions whose clients have hung up, and had asked that this shortens their time. Comes behind the
-    /// touches that these clients caused. Answered with `DeparturesNoted` by the leader of that term.
-    Departures {
+    /// touches that these clients caused. Answered with `ClientDisconnectsNoted` by the leader of that term.
+    ClientDisconnects {
         /// One per session at most.
-        departures: Vec<Departure>,
+        disconnects: Vec<ClientDisconnect>,
         /// As in `Touches`.
         term: u64,
     },
@@ -102,8 +102,8 @@ pub enum Response {
     Refused(Refusal),
     /// The reconfiguration is committed at this log index, or was refused with nothing done.
     Reconfigured(Result<u64, ErrorCode>),
-    /// The sessions of `Departures` have their shorter time, but for those that are elsewhere by now.
-    DeparturesNoted,
+    /// The sessions of `ClientDisconnects` have their shorter time, but for those that are elsewhere by now.
+    ClientDisconnectsNoted,
     /// What the node knows.
     Met(Introduction),
 }
@@ -171,7 +171,7 @@ impl Request {
             | Request::AddLearner { .. }
             | Request::ChangeVoters { .. }
             | Request::Reconfigure(_)
-            | Request::Departures { .. }
+            | Request::ClientDisconnects { .. }
             | Request::Meet => lane == Lane::Control,
         }
     }

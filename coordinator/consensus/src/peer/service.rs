@@ -6,7 +6,7 @@ use std::future::Future;
 use futures_util::future::BoxFuture;
 use rowlock_proto::{ErrorCode, NodeId, SessionId};
 use rowlock_state::command::Proposal;
-use rowlock_types::departure::Departure;
+use rowlock_types::client_disconnect::ClientDisconnect;
 use rowlock_types::member::Member;
 use rowlock_types::reconfiguration::Wanted;
 use rowlock_types::status::Status;
@@ -39,15 +39,15 @@ pub trait PeerService: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Vec<SessionId>, Refusal>> + Send;
 
     /// Shortens the time of sessions whose clients have hung up, if this node leads in `term`.
-    fn departures(
+    fn client_disconnects(
         &self,
         from: NodeId,
-        departures: Vec<Departure>,
+        disconnects: Vec<ClientDisconnect>,
         term: u64,
     ) -> impl Future<Output = Result<(), Refusal>> + Send;
 
     /// A connection of `from`, for this lane, has ended.
-    fn parted(&self, from: NodeId, lane: Lane);
+    fn peer_disconnected(&self, from: NodeId, lane: Lane);
 
     /// The log index that a linearizable read must wait for, confirmed by a quorum.
     fn read_index(&self) -> impl Future<Output = Result<u64, Refusal>> + Send;

@@ -29,7 +29,7 @@ pub struct Succession {
     /// Who leads.
     pub leadership: watch::Receiver<Leadership>,
     /// Nodes whose connection for heartbeats to this node has ended.
-    pub parted: mpsc::Receiver<NodeId>,
+    pub peer_disconnected: mpsc::Receiver<NodeId>,
     /// How long to go on asking: longer than the lease, or it is in vain.
     pub patience: Duration,
 }
@@ -41,7 +41,7 @@ impl Succession {
             biased;
             () = shutdown.wait() => {}
             () = async {
-                while let Some(node) = self.parted.recv().await {
+                while let Some(node) = self.peer_disconnected.recv().await {
                     self.stand_for(node).await;
                 }
             } => {}
@@ -49,12 +49,12 @@ impl Succession {
     }
 
     /// Asks until there is an election, or for as long as it makes sense.
-    async fn stand_for(&self, parted: NodeId) {
+    async fn stand_for(&self, peer_disconnected: NodeId) {
         let lost = *self.leadership.borrow();
-        if lost.leader != Some(parted) {
+        if lost.leader != Some(peer_disconnected) {
             return;
         }
-        tracing::debug!(node = %parted, "the leader's connection has ended");
+        tracing::debug!(node = %peer_disconnected, "the leader's connection has ended");
         let since = time::now();
         while since.elapsed() < self.patience {
             let more = rng::below(ASK_EVERY.as_millis() as u64);

@@ -4,8 +4,8 @@
 mod abuse;
 mod announcement;
 mod client;
+mod client_disconnect;
 mod conversation;
-mod departure;
 mod flood;
 mod frames;
 mod handshake;

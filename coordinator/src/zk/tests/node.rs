@@ -28,7 +28,7 @@ use crate::proposer::{Proposer, Submission};
 use crate::reconfig::{Ask, ReconfigDoor};
 use crate::replica::Replica;
 use crate::report::Reports;
-use crate::session::charge::Charge;
+use crate::session::expiry_table::ExpiryTable;
 use crate::session::{SessionTouch, Sign};
 use crate::zk::read_only::Isolation;
 use crate::zk::{ClientContext, Doors, Listener};
@@ -56,7 +56,7 @@ pub struct Node {
     /// Whether pings are confirmed.
     pub leader_in_contact: watch::Sender<bool>,
     /// The leader's view of the sessions.
-    pub charge: Arc<Charge>,
+    pub expiry_table: Arc<ExpiryTable>,
     shutdown: Shutdown,
     served: Task<()>,
     tasks: TaskGroup,
@@ -131,12 +131,17 @@ impl Node {
         let (log, orders) = watch::channel(Log::Runs);
         let (leader_in_contact, contact) = watch::channel(true);
         let stop = tasks.shutdown().clone();
-        let charge = Arc::new(Charge::default());
-        charge.take(1, &context.replica.state.read());
-        let applier =
-            Applier { context: context.clone(), charge: charge.clone(), queue, orders, requests: 0 };
+        let expiry_table = Arc::new(ExpiryTable::default());
+        expiry_table.take(1, &context.replica.state.read());
+        let applier = Applier {
+            context: context.clone(),
+            expiry_table: expiry_table.clone(),
+            queue,
+            orders,
+            requests: 0,
+        };
         tasks.spawn("applier", until(stop.clone(), applier.run()));
-        let leader = Leader { context: context.clone(), heard, contact, charge: charge.clone() };
+        let leader = Leader { context: context.clone(), heard, contact, expiry_table: expiry_table.clone() };
         tasks.spawn("leader", until(stop, leader.run()));
         tasks.spawn("reconfig", until(tasks.shutdown().clone(), reconfigure(context.clone(), asked)));
         let listener = net::Listener::bind(addr).await.expect("a free port");
@@ -145,7 +150,7 @@ impl Node {
         let serving = Listener::new(context.clone()).with_handshake_max(handshake_max);
         let served =
             spawn("listener", serving.run(Doors { plain: Some(listener), secure: None }, shutdown.clone()));
-        Node { addr, context, status, log, leader_in_contact, charge, shutdown, served, tasks }
+        Node { addr, context, status, log, leader_in_contact, expiry_table, shutdown, served, tasks }
     }
 
     /// Tells the log what to do with the submissions to come.
@@ -208,7 +213,7 @@ async fn reconfigure(context: ClientContext, mut asked: mpsc::Receiver<Ask>) {
 /// Stands for log and apply.
 struct Applier {
     context: ClientContext,
-    charge: Arc<Charge>,
+    expiry_table: Arc<ExpiryTable>,
     queue: mpsc::Receiver<Submission>,
     orders: watch::Receiver<Log>,
     requests: u64,
@@ -234,7 +239,8 @@ impl Applier {
         let replica = &self.context.replica;
         let mut state = replica.state.write();
         let mut watches = replica.watches.lock();
-        let mut sink = Sink::new(&mut watches, &self.context.registry, &self.context.metrics, &self.charge);
+        let mut sink =
+            Sink::new(&mut watches, &self.context.registry, &self.context.metrics, &self.expiry_table);
         for submission in batch.drain(..) {
             self.requests += 1;
             let proposal = Proposal {
@@ -255,17 +261,17 @@ struct Leader {
     context: ClientContext,
     heard: mpsc::Receiver<Sign>,
     contact: watch::Receiver<bool>,
-    charge: Arc<Charge>,
+    expiry_table: Arc<ExpiryTable>,
 }
 
 impl Leader {
     async fn run(mut self) {
-        let term = self.charge.term().expect("it is in charge");
+        let term = self.expiry_table.term().expect("it leads");
         loop {
             tokio::select! {
                 sign = self.heard.recv() => match sign {
                     Some(Sign::Touch { session, confirm }) => {
-                        assert!(self.charge.touch(term, &[session]));
+                        assert!(self.expiry_table.touch(term, &[session]));
                         if let Some(outbox) = confirm {
                             if self.contact.wait_for(|in_contact| *in_contact).await.is_err() {
                                 return;
@@ -273,7 +279,7 @@ impl Leader {
                             outbox.push(Message::Touched);
                         }
                     }
-                    Some(Sign::Departure(departure)) => assert!(self.charge.departed(term, &[departure])),
+                    Some(Sign::ClientDisconnect(disconnect)) => assert!(self.expiry_table.client_disconnected(term, &[disconnect])),
                     None => return,
                 },
                 () = time::sleep(Duration::from_millis(20)) => self.expire().await,
@@ -282,7 +288,7 @@ impl Leader {
     }
 
     async fn expire(&mut self) {
-        let (_, due) = self.charge.due(time::now()).expect("it is in charge");
+        let (_, due) = self.expiry_table.due(time::now()).expect("it leads");
         for (session, attachment) in due {
             self.submit(Command::ExpireSession { session, attachment }).await;
         }

@@ -8,7 +8,7 @@ use rowlock_types::limits;
 use super::client::{Client, connect_request, create, delete, set, unwatched};
 use super::node::{Node, config};
 use super::words::ask;
-use crate::session::contact::Contact;
+use crate::session::last_contact::LastContact;
 use crate::zk::read_only::Isolation;
 
 async fn node() -> Node {
@@ -101,7 +101,7 @@ async fn nothing_is_served_unless_the_configuration_allows_it() {
 #[test]
 fn a_node_counts_as_isolated_only_when_contact_is_old() {
     let second = std::time::Duration::from_secs(1);
-    let contact = std::sync::Arc::new(Contact::default());
+    let contact = std::sync::Arc::new(LastContact::default());
     assert!(!Isolation::new(true, contact.clone(), 60 * second).is_isolated(), "it has just begun");
     let isolation = Isolation::new(true, contact.clone(), std::time::Duration::ZERO);
     assert!(isolation.is_isolated());

@@ -1,5 +1,5 @@
 //! session-expiry: only a leader expires a session, and not before its timeout has passed since it was
-//! opened, moved to another connection, or that leader took charge. No leader confirms a session by a
+//! opened, moved to another connection, or that leader started its timers. No leader confirms a session by a
 //! quorum's answer from a time when another node led in a later term. No client believes in a session that
 //! has expired, or has been assured of it for longer than it lasted.
 //!

@@ -10,7 +10,7 @@ use rowlock_env::time;
 use rowlock_proto::{NodeId, SessionId};
 use rowlock_state::command::Attachment;
 use rowlock_transport::handshake;
-use rowlock_types::departure::Departure;
+use rowlock_types::client_disconnect::ClientDisconnect;
 use rowlock_types::incarnation::Incarnation;
 use rowlock_types::memory::Tally;
 
@@ -50,11 +50,11 @@ async fn touches_are_noted_by_the_leader_of_the_term_only() {
 async fn hang_ups_are_noted_by_the_leader_of_the_term_only() {
     let node = listen_anywhere(Service::new()).await;
     let pool = pool(&node.address);
-    let departure = Departure { session: SessionId(1), attachment: Attachment(2), grace_ms: 500 };
-    let departures = |term| Request::Departures { departures: vec![departure], term };
-    assert_eq!(ask(&pool, &departures(3)).await, Ok(Response::DeparturesNoted));
+    let disconnect = ClientDisconnect { session: SessionId(1), attachment: Attachment(2), grace_ms: 500 };
+    let disconnects = |term| Request::ClientDisconnects { disconnects: vec![disconnect], term };
+    assert_eq!(ask(&pool, &disconnects(3)).await, Ok(Response::ClientDisconnectsNoted));
     let refusal = Refusal::NotLeader { leader: Some(NodeId(9)) };
-    assert_eq!(ask(&pool, &departures(4)).await, Ok(Response::Refused(refusal)));
+    assert_eq!(ask(&pool, &disconnects(4)).await, Ok(Response::Refused(refusal)));
 }
 
 #[tokio::test]
@@ -195,13 +195,13 @@ async fn the_end_of_a_connection_is_told_with_its_node_and_lane() {
     let pool = PeerPool::new(super::support::identity(1), tasks.clone());
     pool.set_address(NodeId(2), &node.address);
     ask(&pool, &Request::ReadIndex).await.expect("answers");
-    assert_eq!(service.script.lock().parted, []);
+    assert_eq!(service.script.lock().peer_disconnected, []);
     tasks.stop().await;
     let told = async {
-        while service.script.lock().parted.is_empty() {
+        while service.script.lock().peer_disconnected.is_empty() {
             time::sleep(Duration::from_millis(5)).await;
         }
     };
     time::timeout(PATIENCE, told).await.expect("is told");
-    assert_eq!(service.script.lock().parted, [(NodeId(1), Lane::Control)]);
+    assert_eq!(service.script.lock().peer_disconnected, [(NodeId(1), Lane::Control)]);
 }

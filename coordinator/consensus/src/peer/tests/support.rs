@@ -15,7 +15,7 @@ use rowlock_proto::{ErrorCode, NodeId, SessionId};
 use rowlock_state::command::{Attachment, Command, Origin, Proposal};
 use rowlock_transport::frame::{self, Frame, FrameReader, RequestId};
 use rowlock_transport::handshake::{self, Hello};
-use rowlock_types::departure::Departure;
+use rowlock_types::client_disconnect::ClientDisconnect;
 use rowlock_types::incarnation::Incarnation;
 use rowlock_types::member::Member;
 use rowlock_types::reconfiguration::Wanted;
@@ -56,7 +56,7 @@ pub fn proposal(request: u64) -> Proposal {
 pub struct Script {
     pub forwarded: Vec<u64>,
     pub refuse_from: Option<(u64, Refusal)>,
-    pub parted: Vec<(NodeId, Lane)>,
+    pub peer_disconnected: Vec<(NodeId, Lane)>,
     pub taken_in: Vec<NodeId>,
 }
 
@@ -78,8 +78,8 @@ impl Service {
 }
 
 impl PeerService for Service {
-    fn parted(&self, from: NodeId, lane: Lane) {
-        self.script.lock().parted.push((from, lane));
+    fn peer_disconnected(&self, from: NodeId, lane: Lane) {
+        self.script.lock().peer_disconnected.push((from, lane));
     }
 
     async fn forward(&self, _from: NodeId, term: u64, batch: Vec<Proposal>) -> Result<(), Refusal> {
@@ -112,8 +112,13 @@ impl PeerService for Service {
         }
     }
 
-    async fn departures(&self, _from: NodeId, departures: Vec<Departure>, term: u64) -> Result<(), Refusal> {
-        if departures.is_empty() || term != 3 {
+    async fn client_disconnects(
+        &self,
+        _from: NodeId,
+        disconnects: Vec<ClientDisconnect>,
+        term: u64,
+    ) -> Result<(), Refusal> {
+        if disconnects.is_empty() || term != 3 {
             Err(Refusal::NotLeader { leader: Some(NodeId(9)) })
         } else {
             Ok(())

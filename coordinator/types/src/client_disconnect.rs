@@ -1,4 +1,4 @@
-//! A client has hung up: what its node tells the leader. Pure.
+//! A client has closed its connection: what its node tells the leader. Pure.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// The connection of a session was closed by its client, which may come back within a grace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Departure {
+pub struct ClientDisconnect {
     /// Which session.
     pub session: SessionId,
     /// Of the connection that was closed: a newer one is not concerned.
@@ -17,7 +17,7 @@ pub struct Departure {
     pub grace_ms: u32,
 }
 
-impl Departure {
+impl ClientDisconnect {
     /// See `grace_ms`.
     pub fn grace(&self) -> Duration {
         Duration::from_millis(u64::from(self.grace_ms))

@@ -1,7 +1,7 @@
-//! The leader's charge of all sessions: the tracker behind a lock, there only while this node leads.
+//! The leader's table of session timers: the tracker behind a lock, which exists only while this node leads.
 //!
-//! Apply tells it of sessions that open and end, the peers' touches come straight here, and the liveness task
-//! asks it who is due. Invariant: lock order is the replica's `state` before this; it is never held across an
+//! Apply reports here which sessions open and end, the nodes report touches, and the liveness task asks which
+//! sessions are due. Invariant: lock order is the replica's `state` before this; it is never held across an
 //! await.
 
 use parking_lot::Mutex;
@@ -10,18 +10,18 @@ use rowlock_env::time::{self, Instant};
 use rowlock_proto::SessionId;
 use rowlock_state::Machine;
 use rowlock_state::command::Attachment;
-use rowlock_types::departure::Departure;
+use rowlock_types::client_disconnect::ClientDisconnect;
 
 use super::tracker::Tracker;
 
 /// Empty on a follower.
 #[derive(Default)]
-pub struct Charge {
+pub struct ExpiryTable {
     tracker: Mutex<Option<(u64, Tracker)>>,
 }
 
-impl Charge {
-    /// This node leads `term` now: every session has its full timeout from here on. Called under the state's
+impl ExpiryTable {
+    /// This node leads `term` now: it starts the timer of every session, with the full timeout. Called under the state's
     /// read lock, so that no session opens in between.
     pub fn take(&self, term: u64, machine: &Machine) {
         if mutant::is(Mutant::KeepOldDeadlines)
@@ -42,7 +42,7 @@ impl Charge {
         *self.tracker.lock() = None;
     }
 
-    /// The term that this node is in charge of.
+    /// The term in which this node runs the timers.
     pub fn term(&self) -> Option<u64> {
         self.tracker.lock().as_ref().map(|(term, _)| *term)
     }
@@ -61,7 +61,7 @@ impl Charge {
         }
     }
 
-    /// These sessions gave a sign of life. False if this node is not in charge of `term`.
+    /// These sessions gave a sign of life. False if this node does not lead `term`.
     pub fn touch(&self, term: u64, sessions: &[SessionId]) -> bool {
         let now = time::now();
         self.in_term(term, |tracker| sessions.iter().for_each(|session| tracker.touch(now, *session)))
@@ -69,17 +69,19 @@ impl Charge {
     }
 
     /// Of these sessions those whose timers do not run: their heartbeats stay unanswered. `None` if this node
-    /// is not in charge of `term`.
+    /// does not lead `term`.
     pub fn stopped(&self, term: u64, mut sessions: Vec<SessionId>) -> Option<Vec<SessionId>> {
         self.in_term(term, |tracker| sessions.retain(|session| !tracker.runs(*session)))?;
         Some(sessions)
     }
 
-    /// These sessions' clients hung up. False if this node is not in charge of `term`.
-    pub fn departed(&self, term: u64, departures: &[Departure]) -> bool {
+    /// These sessions' clients hung up. False if this node does not lead `term`.
+    pub fn client_disconnected(&self, term: u64, disconnects: &[ClientDisconnect]) -> bool {
         let now = time::now();
-        self.in_term(term, |tracker| departures.iter().for_each(|departure| tracker.departed(now, departure)))
-            .is_some()
+        self.in_term(term, |tracker| {
+            disconnects.iter().for_each(|disconnect| tracker.client_disconnected(now, disconnect))
+        })
+        .is_some()
     }
 
     fn in_term<T>(&self, term: u64, act: impl FnOnce(&mut Tracker) -> T) -> Option<T> {

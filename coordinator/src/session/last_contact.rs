@@ -1,8 +1,8 @@
-//! When this node was last known to be in touch with a quorum.
+//! When this node last had contact to a quorum.
 //!
-//! The leader takes it from Raft; a follower from the leader's answers to its reports, which the leader gives
-//! only while it has contact itself. A node without contact answers no heartbeat, expires nobody and serves
-//! no new client.
+//! The leader learns it from Raft; a follower from the leader's answers to its reports, which the leader gives
+//! only while it has contact itself. A node without contact answers no heartbeat, expires no session and
+//! serves no new client.
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ use rowlock_env::time::{self, Instant};
 
 /// The time of the last contact.
 #[derive(Debug, Default)]
-pub struct Contact {
+pub struct LastContact {
     last: Mutex<Option<Instant>>,
 }
 
-impl Contact {
+impl LastContact {
     /// There was contact at `at`. Never moves back.
     pub fn mark(&self, at: Instant) {
         let mut last = self.last.lock();
@@ -36,7 +36,7 @@ mod tests {
 
     #[test]
     fn contact_ages_and_never_moves_back() {
-        let contact = Contact::default();
+        let contact = LastContact::default();
         assert!(!contact.within(Duration::from_secs(1000)));
         let now = Instant::now();
         contact.mark(now - Duration::from_secs(10));

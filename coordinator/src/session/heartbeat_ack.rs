@@ -1,4 +1,4 @@
-//! The leader's note of signs of life, which is worth something only if it still was the leader.
+//! Restarts session timers on the leader, and waits for the quorum's acknowledgement that it still leads.
 //!
 //! Invariant: a touch is confirmed only after a quorum has acknowledged a request which this leader sent, in
 //! the same term, after the timer was restarted. A later leader was therefore elected after the restart and
@@ -14,49 +14,49 @@ use rowlock_consensus::raft::{QuorumContact, Raft, facts};
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::SessionId;
-use rowlock_types::departure::Departure;
+use rowlock_types::client_disconnect::ClientDisconnect;
 use rowlock_types::observer::Observed;
 
-use super::charge::Charge;
-use super::contact::Contact;
+use super::expiry_table::ExpiryTable;
+use super::last_contact::LastContact;
 
-/// So long a heartbeat to the quorum is not sent early: under load the answers to the next log entry have
-/// come by then.
+/// A heartbeat to the quorum is not sent before this: under load the answers to the next log entry come
+/// first.
 const ASK_AFTER: Duration = Duration::from_millis(5);
-/// At most so often one is sent early for those who wait.
+/// A heartbeat for those who wait is sent at most this often.
 const ASK_EVERY: Duration = Duration::from_millis(20);
-/// So old may be the contact to a quorum that a report of nobody is answered with.
+/// A report of no session is answered if the contact to a quorum is at most this old.
 const CONTACT_FRESH: Duration = Duration::from_millis(100);
 
-/// Why there is no note.
+/// Why a touch is not confirmed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unnoted {
-    /// This node does not look after the sessions in that term (any more).
-    NotInCharge,
+pub enum Unconfirmed {
+    /// This node does not lead that term (any more).
+    NotLeader,
     /// No quorum has acknowledged this leader in time.
     NoQuorum,
 }
 
-/// Takes note for this node's connections and for the other nodes.
-pub struct Notes {
+/// Confirms touches for this node's connections and for the other nodes.
+pub struct HeartbeatAcks {
     raft: Raft,
     quorum: QuorumContact,
-    charge: Arc<Charge>,
-    contact: Arc<Contact>,
+    expiry_table: Arc<ExpiryTable>,
+    contact: Arc<LastContact>,
     observed: Observed,
     asked: Mutex<Option<Instant>>,
 }
 
-impl Notes {
+impl HeartbeatAcks {
     /// `contact` is the leader's own.
     pub fn new(
         raft: Raft,
         quorum: QuorumContact,
-        charge: Arc<Charge>,
-        contact: Arc<Contact>,
+        expiry_table: Arc<ExpiryTable>,
+        contact: Arc<LastContact>,
         observed: Observed,
     ) -> Self {
-        Notes { raft, quorum, charge, contact, observed, asked: Mutex::new(None) }
+        HeartbeatAcks { raft, quorum, expiry_table, contact, observed, asked: Mutex::new(None) }
     }
 
     /// Restarts the timers of `sessions`, at the first poll, and waits for at most `patience` until a quorum
@@ -64,7 +64,7 @@ impl Notes {
     /// now.
     ///
     /// # Errors
-    /// [`Unnoted`]: nobody may be told that the session lives; timers may have been restarted.
+    /// [`Unconfirmed`]: nobody may be told that the session lives; timers may have been restarted.
     /// # Cancel safety
     /// Timers may have been restarted, which does no harm.
     pub async fn touch(
@@ -72,18 +72,18 @@ impl Notes {
         term: u64,
         sessions: Vec<SessionId>,
         patience: Duration,
-    ) -> Result<Vec<SessionId>, Unnoted> {
+    ) -> Result<Vec<SessionId>, Unconfirmed> {
         let touched = time::now();
-        // A report of nobody only asks for contact, and need not wait for the next heartbeat.
+        // A report of no session only asks for contact, and need not wait for the next heartbeat.
         let age = if sessions.is_empty() { CONTACT_FRESH } else { Duration::ZERO };
-        if !self.charge.touch(term, &sessions) {
-            return Err(Unnoted::NotInCharge);
+        if !self.expiry_table.touch(term, &sessions) {
+            return Err(Unconfirmed::NotLeader);
         }
         let mut heard = self.quorum.heard();
         while !self.acknowledged_since(touched, age, term) {
             let waited = touched.elapsed();
             if waited >= patience {
-                return Err(Unnoted::NoQuorum);
+                return Err(Unconfirmed::NoQuorum);
             }
             if !sessions.is_empty() && waited >= ASK_AFTER {
                 self.ask_quorum().await;
@@ -92,17 +92,16 @@ impl Notes {
                 touched + if waited < ASK_AFTER { ASK_AFTER } else { waited + ASK_EVERY }.min(patience);
             // No answer by then: look again, since the node may lead no more.
             let _ = time::timeout_at(wake_at, heard.changed()).await;
-            if self.charge.term() != Some(term) {
-                return Err(Unnoted::NotInCharge);
+            if self.expiry_table.term() != Some(term) {
+                return Err(Unconfirmed::NotLeader);
             }
         }
-        self.charge.stopped(term, sessions).ok_or(Unnoted::NotInCharge)
+        self.expiry_table.stopped(term, sessions).ok_or(Unconfirmed::NotLeader)
     }
 
-    /// Notes, at once, that these clients hung up. False if this node does not look after the sessions in
-    /// `term`.
-    pub fn departed(&self, term: u64, departures: &[Departure]) -> bool {
-        self.charge.departed(term, departures)
+    /// Records at once that these clients have disconnected. False if this node does not lead `term`.
+    pub fn client_disconnected(&self, term: u64, disconnects: &[ClientDisconnect]) -> bool {
+        self.expiry_table.client_disconnected(term, disconnects)
     }
 
     fn acknowledged_since(&self, moment: Instant, age: Duration, term: u64) -> bool {

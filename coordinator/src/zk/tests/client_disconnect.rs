@@ -32,7 +32,7 @@ async fn due_soon(node: &Node, left: usize, pinging: &mut Client) -> Vec<Session
     }
     // Its way to the leader is behind that of the hang-ups.
     assert_eq!(pinging.call(Request::Ping).await, Ok(Response::Empty));
-    let (_, due) = node.charge.due(time::now() + Duration::from_secs(20)).expect("it is in charge");
+    let (_, due) = node.expiry_table.due(time::now() + Duration::from_secs(20)).expect("it leads");
     due.into_iter().map(|(session, _)| session).collect()
 }
 
