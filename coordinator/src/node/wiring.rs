@@ -6,9 +6,9 @@ use std::time::Duration;
 use rowlock_consensus::folding::{Folder, Parcel};
 use rowlock_consensus::peer::PeerServer;
 use rowlock_consensus::raft::compaction::{Compaction, Retry, Schedule};
+use rowlock_consensus::raft::fast_failover::FastFailover;
 use rowlock_consensus::raft::leadership::{self, Leadership};
 use rowlock_consensus::raft::reconfigure::Reconfigurer;
-use rowlock_consensus::raft::succession::Succession;
 use rowlock_consensus::raft::{self, Raft};
 use rowlock_env::net::Listener;
 use rowlock_env::sync::watch;
@@ -287,13 +287,13 @@ impl Parts {
 
     fn start_peer_server(&self, wires: &Wires, heartbeat_acks: Arc<HeartbeatAcks>, listener: Listener) {
         let (peer_disconnected, ended) = mpsc::channel(PEER_DISCONNECTS_QUEUE_MAX);
-        let succession = Succession {
+        let fast_failover = FastFailover {
             raft: self.raft.clone(),
             leadership: wires.leadership.clone(),
             peer_disconnected: ended,
-            patience: Duration::from_millis(2 * wires.config.raft.election_timeout_max_ms),
+            ask_for: Duration::from_millis(2 * wires.config.raft.election_timeout_max_ms),
         };
-        self.tasks.spawn("succession", succession.run(self.shutdown_word()));
+        self.tasks.spawn("fast-failover", fast_failover.run(self.shutdown_word()));
         let service = Service {
             me: wires.config.id,
             raft: self.raft.clone(),

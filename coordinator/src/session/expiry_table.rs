@@ -21,8 +21,8 @@ pub struct ExpiryTable {
 }
 
 impl ExpiryTable {
-    /// This node leads `term` now: it starts the timer of every session, with the full timeout. Called under the state's
-    /// read lock, so that no session opens in between.
+    /// This node leads `term` now: it starts the timer of every session, with the full timeout. Called under
+    /// the state's read lock, so that no session opens in between.
     pub fn take(&self, term: u64, machine: &Machine) {
         if mutant::is(Mutant::KeepOldDeadlines)
             && let Some((old, _)) = self.tracker.lock().as_mut()

@@ -1,8 +1,8 @@
 //! When this node last had contact to a quorum.
 //!
-//! The leader learns it from Raft; a follower from the leader's answers to its reports, which the leader gives
-//! only while it has contact itself. A node without contact answers no heartbeat, expires no session and
-//! serves no new client.
+//! The leader learns it from Raft; a follower from the leader's answers to its reports, which the leader
+//! gives only while it has contact itself. A node without contact answers no heartbeat, expires no session
+//! and serves no new client.
 
 use std::time::Duration;
 

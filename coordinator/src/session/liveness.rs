@@ -1,7 +1,8 @@
 //! The task that carries signs of life to the leader and, on the leader, proposes expiry.
 //!
 //! On every node signs of life are collected and reported to the leader, which may be this node: one report
-//! at a time, and heartbeats are answered when the leader has confirmed theirs ([`HeartbeatAcks`] says what that means).
+//! at a time, and heartbeats are answered when the leader has confirmed theirs ([`HeartbeatAcks`] says what
+//! that means).
 //!
 //! Invariant: touches and hang-ups never enter the log; expiry happens through the log only.
 

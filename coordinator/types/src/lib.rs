@@ -9,7 +9,8 @@
 //! | [`limits`] | every bound of a node, with what happens there | each floor, to itself |
 //! | [`metrics`] | what a node counts and measures | each floor, to people |
 //! | [`memory`] | what a node holds in memory, against its limit | its holder counts; admission asks |
-//! | [`status`] | what a node is: role, term, leader, how far its log is | the node, to people and to its own tasks |
+//! | [`status`] | what a node is: role, term, leader, how far its log is | the node, to people and to its own
+//! tasks |
 //! | [`observer`] | what a node's log and state go through | log, state machine and sessions, to an audit |
 //! | [`member`] | where a member is found | the membership, to whoever dials |
 //! | [`reconfiguration`] | a change of the membership in ZooKeeper's terms | clients, to the leader |
@@ -22,8 +23,8 @@
 //! It is pure: no IO, no clock, no randomness, no task, no lock that is held across anything. What is counted
 //! here is counted by relaxed atomics, which never wait.
 //!
-//! The types that travel or are stored (`Status`, `Member`, `Wanted`, `ClientDisconnect`, `Incarnation`) are part of
-//! formats: a change of one is a change of the messages between nodes (`docs/protocol.md`).
+//! The types that travel or are stored (`Status`, `Member`, `Wanted`, `ClientDisconnect`, `Incarnation`) are
+//! part of formats: a change of one is a change of the messages between nodes (`docs/protocol.md`).
 //!
 //! [`codec::decode`] never allocates more than a step above what it is given, whatever the bytes claim.
 //!

@@ -6,6 +6,7 @@ pub mod admission;
 pub mod append_pipeline;
 pub mod compaction;
 pub mod facts;
+pub mod fast_failover;
 pub mod leadership;
 pub mod log_store;
 pub mod network;
@@ -17,7 +18,6 @@ mod snapshot_files;
 pub mod snapshot_transfer;
 pub mod state_machine;
 pub mod stored;
-pub mod succession;
 pub mod thrift;
 
 pub use acks::QuorumContact;

@@ -1,11 +1,11 @@
-//! The next leader, sooner: a follower that sees the leader's connection break does not wait for the random
+//! A follower asks for pre-votes as soon as the leader's connection breaks, and does not wait for the random
 //! part of its election timeout.
 //!
-//! A process that ends closes its connections, and no heartbeat can come any more. Still nobody may be
-//! elected before the leader's lease is over, for the voters keep it; so this node asks again and again, from
-//! now on, whether it would be elected (Pre-Vote: Ongaro's thesis, section 9.6). Invariant: it never does
-//! more than ask. While a quorum hears its leader, every such question is refused, and no term changes: a
-//! connection that broke by itself disturbs nobody.
+//! A process that ends closes its connections, and no heartbeat can come any more. The voters keep the
+//! leader's lease and elect no other node before it is over. So this node asks repeatedly whether it would be
+//! elected (Pre-Vote: Ongaro's thesis, section 9.6). Invariant: it never does more than ask. While a quorum
+//! hears its leader, every such question is refused, and no term changes: a connection that broke by itself
+//! disturbs no other node.
 
 use std::time::Duration;
 
@@ -18,23 +18,23 @@ use tokio::sync::mpsc;
 use super::Raft;
 use super::leadership::Leadership;
 
-/// Asked so often, and up to twice as long apart: two followers that ask at the same moment would split the
-/// vote.
+/// The shortest pause between two questions; the longest is twice that. It is random, since two followers
+/// that ask at the same moment would split the vote.
 const ASK_EVERY: Duration = Duration::from_millis(10);
 
 /// What the task needs.
-pub struct Succession {
-    /// Asked to stand.
+pub struct FastFailover {
+    /// Asks for the pre-votes.
     pub raft: Raft,
     /// Who leads.
     pub leadership: watch::Receiver<Leadership>,
     /// Nodes whose connection for heartbeats to this node has ended.
     pub peer_disconnected: mpsc::Receiver<NodeId>,
-    /// How long to go on asking: longer than the lease, or it is in vain.
-    pub patience: Duration,
+    /// How long to go on asking. It must be longer than the lease.
+    pub ask_for: Duration,
 }
 
-impl Succession {
+impl FastFailover {
     /// Runs until `shutdown`.
     pub async fn run(mut self, shutdown: Shutdown) {
         tokio::select! {
@@ -42,21 +42,21 @@ impl Succession {
             () = shutdown.wait() => {}
             () = async {
                 while let Some(node) = self.peer_disconnected.recv().await {
-                    self.stand_for(node).await;
+                    self.ask_for_votes(node).await;
                 }
             } => {}
         }
     }
 
     /// Asks until there is an election, or for as long as it makes sense.
-    async fn stand_for(&self, peer_disconnected: NodeId) {
+    async fn ask_for_votes(&self, disconnected: NodeId) {
         let lost = *self.leadership.borrow();
-        if lost.leader != Some(peer_disconnected) {
+        if lost.leader != Some(disconnected) {
             return;
         }
-        tracing::debug!(node = %peer_disconnected, "the leader's connection has ended");
+        tracing::debug!(node = %disconnected, "the leader's connection has ended");
         let since = time::now();
-        while since.elapsed() < self.patience {
+        while since.elapsed() < self.ask_for {
             let more = rng::below(ASK_EVERY.as_millis() as u64);
             time::sleep(ASK_EVERY + Duration::from_millis(more)).await;
             let now = *self.leadership.borrow();
